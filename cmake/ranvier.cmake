@@ -1,0 +1,37 @@
+# What every target of ranvier shares.
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+
+add_library(ranvier_flags INTERFACE)
+target_compile_options(ranvier_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+                                               -Wnon-virtual-dtor -Wold-style-cast -fno-omit-frame-pointer)
+if(RANVIER_DEVELOPER)
+  target_compile_options(ranvier_flags INTERFACE -Werror)
+endif()
+if(RANVIER_SANITIZE)
+  target_compile_options(ranvier_flags INTERFACE -fsanitize=${RANVIER_SANITIZE} -fno-sanitize-recover=all)
+  target_link_options(ranvier_flags INTERFACE -fsanitize=${RANVIER_SANITIZE})
+endif()
+
+# ranvier_library(name SOURCES a.cc … DEPENDS ranvier_base …): one static library a folder.
+function(ranvier_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS")
+  add_library(${name} STATIC ${arg_SOURCES})
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${name} PUBLIC ${arg_DEPENDS} Threads::Threads PRIVATE $<BUILD_INTERFACE:ranvier_flags> fmt::fmt)
+endfunction()
+
+# ranvier_test(name SOURCES a.cc … DEPENDS …): a GoogleTest program, each of its tests a ctest with its own time limit.
+function(ranvier_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;DEPENDS")
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  find_package(GTest REQUIRED)
+  add_executable(${name} ${arg_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE ${arg_DEPENDS} ranvier_flags fmt::fmt GTest::gtest GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT})
+endfunction()

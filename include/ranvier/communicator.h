@@ -1,0 +1,165 @@
+// The ranks of one job and what they can do together. This is the class that programs use; everything else in ranvier
+// stands behind it.
+//
+//   auto store = ranvier::file_store("/tmp/my-job");
+//   auto comm = ranvier::Communicator::connect(*store, rank, world);
+//   comm->all_reduce(gradients, {.op = ReduceOp::average, .timeout = 30s});
+//
+// All ranks call the same collectives in the same order, with the same sizes; a rank that does not is named in the error
+// that every rank then gets. After an error the communicator is finished: each later call throws that same error.
+// Threads: every member may be called from any thread, but the order of collectives must be the same on all ranks.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ranvier/store.h"
+#include "ranvier/transport.h"
+#include "ranvier/types.h"
+
+namespace ranvier {
+
+struct CommunicatorOptions {
+  std::string transport = "auto";  // shm where all ranks share one host, else tcp
+  std::string algorithm = "auto";  // for collectives that name none themselves
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);       // of each operation
+  std::chrono::milliseconds join_timeout = std::chrono::minutes(5);   // for all ranks to arrive
+  std::chrono::milliseconds suspect_after = std::chrono::seconds(1);  // a silent peer is logged …
+  std::chrono::milliseconds dead_after = std::chrono::seconds(3);     // … and then given up
+  std::string interface_address;      // see TcpOptions
+  double link_bytes_per_second = 0;   // > 0 paces this rank's sending
+  Epoch epoch = 0;
+  bool background_progress = true;    // a thread drives operations that nobody waits for
+};
+
+// One collective, as data. Named members of Communicator fill it in; bindings and tools do so directly.
+struct Request {
+  Collective collective = Collective::all_reduce;
+  ConstTypedSpan input;
+  TypedSpan output;
+  ReduceOp op = ReduceOp::sum;
+  Rank root = 0;
+  // Elements per rank where they differ (all_gather: of every rank's part; all_to_all: of every part sent and received;
+  // gather, scatter, reduce_scatter: of every rank's part). Empty: all alike.
+  std::span<const std::size_t> input_splits;
+  std::span<const std::size_t> output_splits;
+  std::string_view algorithm = {};  // empty: CommunicatorOptions::algorithm
+  std::optional<std::chrono::milliseconds> timeout = {};
+};
+
+namespace engine {
+class Operation;
+}
+
+// An operation under way. Dropping the handle does not stop it; the memory given to it must live until it is done.
+class Work {
+ public:
+  Work() = default;
+  explicit Work(std::shared_ptr<engine::Operation> operation) : operation_(std::move(operation)) {}
+
+  // Waits, and drives the communicator meanwhile. Throws what the operation failed with.
+  void wait();
+  // Waits at most `limit`; false if the operation is still under way then (it goes on).
+  bool wait_for(std::chrono::nanoseconds limit);
+  bool done() const;
+  // What it failed with; null while it runs and after success.
+  std::exception_ptr error() const;
+  // Calls `then` once it is done or has failed: at once if it already has, else from whichever thread finishes it.
+  void on_done(std::function<void()> then);
+  // Of a received message: who sent it. -1 otherwise.
+  Rank source() const;
+
+ private:
+  std::shared_ptr<engine::Operation> operation_;
+};
+
+struct CollectiveOptions {
+  ReduceOp op = ReduceOp::sum;
+  std::optional<std::chrono::milliseconds> timeout = {};
+  std::string_view algorithm = {};
+};
+
+// Bytes and operations since the start, as this rank saw them.
+struct Traffic {
+  std::uint64_t bytes_sent = 0;      // payload handed to the transport
+  std::uint64_t bytes_received = 0;
+  std::uint64_t operations = 0;
+};
+
+class Communicator {
+ public:
+  static constexpr Rank any_rank = -1;
+
+  // Meets the other ranks through `store` (needed only until this returns). Throws Error naming the ranks that did not
+  // come within join_timeout.
+  static std::unique_ptr<Communicator> connect(Store& store, Rank rank, Rank world,
+                                               const CommunicatorOptions& options = {});
+  // Over a transport that already stands (loopback, simulated): no heartbeats, faults only by deadline.
+  static std::unique_ptr<Communicator> over(std::unique_ptr<Transport> transport,
+                                            const CommunicatorOptions& options = {});
+  // Tells the others that this rank leaves. Operations still under way fail.
+  ~Communicator();
+
+  Rank rank() const;
+  Rank world() const;
+  const CommunicatorOptions& options() const;
+  std::string_view transport_name() const;
+  Traffic traffic() const;
+
+  // The ranks that pass the same `color` form a new communicator, ordered by (key, rank). Every rank must call; a
+  // negative color takes part and gets null.
+  std::unique_ptr<Communicator> split(int color, int key = 0);
+
+  // ---- Collectives. Blocking; each sums up what it needs in its signature. One-span forms work in place.
+
+  // data: n elements on every rank -> the reduction of all ranks' data, bit-identical everywhere.
+  void all_reduce(TypedSpan data, const CollectiveOptions& = {});
+  // n elements everywhere -> on root: the reduction. `output` is ignored on other ranks; input is left as it was.
+  void reduce(ConstTypedSpan input, TypedSpan output, Rank root, const CollectiveOptions& = {});
+  // root's data -> data everywhere.
+  void broadcast(TypedSpan data, Rank root, const CollectiveOptions& = {});
+  // n elements from each rank -> world*n elements everywhere, in rank order.
+  void all_gather(ConstTypedSpan input, TypedSpan output, const CollectiveOptions& = {});
+  // world*n elements everywhere -> the n reduced elements that belong to this rank.
+  void reduce_scatter(ConstTypedSpan input, TypedSpan output, const CollectiveOptions& = {});
+  // world*n elements -> world*n elements: part j of rank i becomes part i of rank j.
+  void all_to_all(ConstTypedSpan input, TypedSpan output, const CollectiveOptions& = {});
+  // n elements from each rank -> world*n elements on root.
+  void gather(ConstTypedSpan input, TypedSpan output, Rank root, const CollectiveOptions& = {});
+  // world*n elements on root -> n elements everywhere.
+  void scatter(ConstTypedSpan input, TypedSpan output, Rank root, const CollectiveOptions& = {});
+  // Returns when every rank has called it.
+  void barrier(const CollectiveOptions& = {});
+
+  // Any collective, blocking or not. A barrier takes no memory.
+  void run(const Request&);
+  Work start(const Request&);
+
+  // ---- Messages between two ranks. A receive takes the oldest message of its tag from its source; sizes and types
+  // must agree. Messages neither order nor are ordered by collectives.
+  void send(ConstTypedSpan data, Rank to, std::uint64_t tag = 0);
+  void recv(TypedSpan data, Rank from, std::uint64_t tag = 0);
+  Work start_send(ConstTypedSpan data, Rank to, std::uint64_t tag = 0,
+                  std::optional<std::chrono::milliseconds> timeout = {});
+  Work start_recv(TypedSpan data, Rank from_or_any, std::uint64_t tag = 0,
+                  std::optional<std::chrono::milliseconds> timeout = {});
+
+  // Fails every operation of every rank with `reason`. For a program that cannot go on.
+  void abort(const std::string& reason);
+
+  // The last operations of this rank with their times, one per line: what errors carry.
+  std::string flight_record() const;
+
+ private:
+  class Impl;
+  explicit Communicator(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ranvier

@@ -1,0 +1,48 @@
+// What ranvier throws. The kind says the remedy; what() is one sentence that names the thing and what to do about it.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "ranvier/types.h"
+
+namespace ranvier {
+
+enum class ErrorKind {
+  usage,        // the caller passed something impossible: fix the call
+  config,       // a setting, file or environment is wrong: fix it and start again
+  unreachable,  // a peer or address could not be reached: check the network, then retry
+  peer_lost,    // a rank died or went silent: restart it, or go on without it
+  mismatch,     // ranks disagree on what they are doing: fix the program
+  timeout,      // a deadline passed: retry, or allow more time
+  aborted,      // another rank failed first; its error is quoted
+  internal      // ranvier broke its own rules: report a bug
+};
+
+std::string_view name_of(ErrorKind);
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& sentence, Rank culprit = -1)
+      : std::runtime_error(sentence), kind_(kind), culprit_(culprit) {}
+
+  ErrorKind kind() const { return kind_; }
+  // The rank whose death, silence or mistake this is; -1 where no single rank is to blame.
+  Rank culprit() const { return culprit_; }
+
+  // The last operations of this communicator when the error arose, one per line; empty outside an operation.
+  const std::string& flight_record() const { return flight_record_; }
+  Error with_flight_record(std::string record) const {
+    Error copy = *this;
+    copy.flight_record_ = std::move(record);
+    return copy;
+  }
+
+ private:
+  ErrorKind kind_;
+  Rank culprit_;
+  std::string flight_record_;
+};
+
+}  // namespace ranvier

@@ -1,0 +1,176 @@
+// A collective algorithm as a value: what each rank sends, receives and reduces, on numbered chunks. The verifier proves
+// it, the simulator times it and the executor runs it; none of them knows which algorithm it is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ranvier/types.h"
+
+namespace ranvier {
+
+enum class Action : std::uint8_t {
+  send,         // from            -> peer
+  recv,         // peer            -> to
+  recv_reduce,  // from (+) peer   -> to
+  copy,         // from            -> to
+  reduce        // to (+) from     -> to
+};
+
+enum class Buffer : std::uint8_t { input, output, scratch };
+
+// A chunk in one of a rank's three buffers. Input and output may be the same memory (an in-place call); programs are
+// written as if they were not, and are right in both cases. Scratch chunk c is as large as chunk c of whichever of
+// input and output has more chunks; `slot` tells several scratch copies of one chunk apart.
+struct Place {
+  Buffer buffer = Buffer::output;
+  std::uint32_t chunk = 0;
+  std::uint32_t slot = 0;
+  friend bool operator==(const Place&, const Place&) = default;
+};
+constexpr Place input(std::uint32_t chunk) { return {Buffer::input, chunk, 0}; }
+constexpr Place output(std::uint32_t chunk) { return {Buffer::output, chunk, 0}; }
+constexpr Place scratch(std::uint32_t chunk, std::uint32_t slot = 0) { return {Buffer::scratch, chunk, slot}; }
+
+struct Step {
+  Action action;
+  Rank peer;            // whom to send to or receive from; -1 for copy and reduce
+  Place from;           // unused by recv
+  Place to;             // unused by send
+  std::uint32_t round;  // steps of one round run together; a step depends on steps of earlier rounds only, but for
+                        // steps of its own rank and round that stand before it
+  bool completes = false;  // this recv_reduce or reduce adds the last contribution: averages divide here
+};
+
+// What the buffers of a rank hold, by collective (w = world size, r = its rank, c = Schedule::chunks, freely chosen):
+//   all_reduce      input c chunks               output c chunks
+//   reduce          input c chunks               output c chunks on root, none elsewhere
+//   broadcast       input c chunks on root       output c chunks
+//   all_gather      input 1 chunk                output w chunks, chunk j from rank j       (c = w)
+//   reduce_scatter  input w chunks               output 1 chunk: the reduced chunk r       (c = w)
+//   all_to_all      input w chunks, j to rank j  output w chunks, j from rank j            (c = w)
+//   gather          input 1 chunk                output w chunks on root                   (c = w)
+//   scatter         input w chunks on root       output 1 chunk                            (c = w)
+struct Schedule {
+  std::string algorithm;  // "ring", "halving_doubling", …
+  Collective collective = Collective::all_reduce;
+  Rank world = 1;
+  Rank root = 0;
+  std::uint32_t chunks = 1;
+  // The program of one rank, in order; made when asked for, so that a large world costs nothing until it runs.
+  std::function<std::vector<Step>(Rank)> program;
+};
+
+std::uint32_t input_chunks(const Schedule&, Rank);
+std::uint32_t output_chunks(const Schedule&, Rank);
+
+// ---- Builders. Each throws Error{usage} for a world or root that it cannot serve. Costs: docs/algorithms.md.
+
+Schedule ring(Collective, Rank world);              // all_reduce, reduce_scatter, all_gather
+Schedule halving_doubling(Collective, Rank world);  // all_reduce, reduce_scatter, all_gather; any world size
+Schedule binomial_tree(Collective, Rank world, Rank root = 0);  // broadcast, reduce, gather, scatter, all_reduce
+Schedule direct(Collective, Rank world, Rank root = 0);  // all: every pair talks at once; all_reduce in two rounds
+Schedule one_round(Rank world);                     // all_reduce of small vectors: everybody's whole vector to everybody
+
+// The builders by name: one row an algorithm.
+struct Algorithm {
+  std::string_view name;
+  std::string_view summary;                                // one line, for --help and docs
+  std::vector<Collective> collectives;                     // which ones it can build
+  Schedule (*build)(Collective, Rank world, Rank root);
+};
+std::span<const Algorithm> algorithms();
+// Throws Error{usage} with the nearest right name and the list for an unknown name, or the collectives it does build.
+const Algorithm& find_algorithm(std::string_view name, Collective);
+
+// ---- Compilation: a schedule laid out flat for one rank, sizes and slices resolved.
+
+struct Extent {
+  std::size_t offset = 0;  // bytes from the start of the buffer
+  std::size_t bytes = 0;
+};
+
+// Where chunks lie. For even splits see even_layout; uneven collectives (splits that differ by rank) bring their own.
+struct Layout {
+  std::vector<Extent> input;
+  std::vector<Extent> output;
+};
+// `count` elements of `element_bytes`: the whole vector for all_reduce, reduce and broadcast (split into `chunks` parts
+// that differ by at most one element); else the elements of one chunk.
+Layout even_layout(const Schedule&, Rank, std::size_t count, std::size_t element_bytes);
+
+struct Instruction {
+  Action action;
+  bool completes;        // see Step
+  bool first_on_link;    // first bytes to or from this peer in this operation: the message header goes in front
+  Buffer from_buffer;
+  Buffer to_buffer;
+  Rank peer;
+  std::uint32_t after;   // how many instructions of the *other* list must have completed before this one starts
+  std::uint32_t round;   // for people: traces and drawings
+  std::size_t from;      // byte offset in from_buffer
+  std::size_t to;        // byte offset in to_buffer
+  std::size_t bytes;
+};
+
+// Two lists, each run in order, each waiting for the other only where data demands it (`after`): a blocked send never
+// keeps its rank from receiving, so mutual sends cannot deadlock however little a transport buffers.
+struct Program {
+  std::vector<Instruction> sends;
+  std::vector<Instruction> receives;  // recv, recv_reduce, copy, reduce
+  std::size_t scratch_bytes = 0;
+  std::vector<std::pair<Rank, std::size_t>> bytes_to;    // per peer that is sent to, in rank order
+  std::vector<std::pair<Rank, std::size_t>> bytes_from;  // per peer that is received from
+};
+
+struct CompileOptions {
+  std::size_t element_bytes = 4;      // slices end on element borders
+  std::size_t slice_bytes = 1 << 17;  // largest transfer
+  bool in_place = false;              // input is the same memory as output: see in_place_offset
+};
+// Wavefront order: slice k of a chunk runs round r at step k + r, so that a large vector streams through all rounds at
+// once and each slice is still in cache when the next round wants it.
+Program compile(const Schedule&, Rank, const Layout&, const CompileOptions&);
+
+// For an in-place call: where the input buffer begins inside the output buffer, or the output inside the input
+// (all_gather and gather: input is output chunk r; reduce_scatter and scatter: output is input chunk r; else both at 0).
+struct InPlace {
+  std::size_t input_in_output = 0;
+  std::size_t output_in_input = 0;
+};
+InPlace in_place_offset(const Schedule&, Rank, const Layout&);
+
+// ---- Verification.
+
+struct VerifyOptions {
+  std::size_t count = 0;         // elements (as even_layout counts them); 0 picks an uneven number, several slices long
+  std::size_t slice_bytes = 64;
+  std::size_t buffered_slices = 0;  // what a link holds before its receiver reads; 0, a rendezvous, is the hardest
+  bool in_place = false;
+};
+
+struct Verdict {
+  bool ok = false;
+  std::string problem;             // one sentence naming rank, round, chunk; empty when ok
+  std::uint32_t rounds = 0;
+  std::size_t most_bytes_sent = 0;  // by any rank, for the vector that was verified
+  std::size_t vector_bytes = 0;    // its size, to put the bytes in proportion
+  std::size_t most_messages = 0;   // sends of one rank, slices of one chunk counted once
+};
+
+// Runs the compiled programs of all ranks symbolically: every output holds every contribution exactly once, every send
+// meets its receive with the same bytes, nothing is read before it is written or overwritten while still needed, and no
+// cycle of waits exists. Programs are deterministic (each list waits for one named thing at a time), so they form a Kahn
+// process network: if one order of delivery ends, every order ends, with the same values (Kahn, 1974).
+Verdict verify(const Schedule&, const VerifyOptions& = {});
+
+// The schedule as people draw it: rounds as rows, ranks as columns.
+std::string draw(const Schedule&);
+
+}  // namespace ranvier

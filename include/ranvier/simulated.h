@@ -1,0 +1,53 @@
+// A world on a virtual clock: seeded delays, losses and crashes, every run of one seed the same. A product as well as a
+// test bench: what runs here is the same executor and the same schedules as on a real network.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "ranvier/transport.h"
+
+namespace ranvier {
+
+struct SimulationOptions {
+  std::uint64_t seed = 0;
+  std::chrono::nanoseconds least_delay = std::chrono::microseconds(1);
+  std::chrono::nanoseconds most_delay = std::chrono::microseconds(100);  // each message: uniform between the two
+  double loss = 0;  // share of messages lost on their way; each costs one retransmit_after, then goes again
+  std::chrono::nanoseconds retransmit_after = std::chrono::milliseconds(1);
+  std::size_t slice_bytes = 1 << 12;     // largest piece accepted at once
+  std::size_t buffered_slices = 2;       // what a link holds unread before try_send accepts nothing
+  bool deferred_reads = false;           // read the sender's memory only when a message arrives, as RDMA does: sent()
+                                         // stays false until then, and a sender that overwrites too early is caught
+  struct Crash {
+    Rank rank = 0;
+    std::chrono::nanoseconds at{};
+    std::chrono::nanoseconds noticed_after = std::chrono::seconds(3);
+  };
+  std::optional<Crash> crash;  // from then on the rank is silent; the others' calls throw peer_lost once it is noticed
+};
+
+// Runs rank bodies on threads of which exactly one runs at a time: a rank runs until it waits, then the next that can
+// run does, in an order drawn from the seed; when all wait, the clock jumps to the next arrival. If nothing is left to
+// arrive, that is a deadlock, and every wait() throws Error{internal} saying who waits.
+class SimulatedWorld {
+ public:
+  SimulatedWorld(Rank world, const SimulationOptions& options);
+  ~SimulatedWorld();
+
+  // Calls body(transport of rank r) for every rank, and returns when all have ended. An exception of a body is
+  // rethrown (of the lowest rank that has one) after all have ended; those of a crashed rank are dropped.
+  void run(const std::function<void(std::unique_ptr<Transport>)>& body);
+
+  std::chrono::nanoseconds now() const;  // virtual time since the start
+  std::uint64_t messages() const;        // delivered so far, retransmissions not counted
+
+ private:
+  class Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace ranvier

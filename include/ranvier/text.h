@@ -1,0 +1,25 @@
+// Small text work that every message and flag shares: nearest names, sizes and rates with their units.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ranvier {
+
+// The candidate that takes the fewest edits to reach from `word`; empty if none is near (more than half would change).
+std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates);
+
+// "unknown transport 'tpc'; did you mean 'tcp'? One of: tcp, shm, auto": the sentence that every wrong name gets.
+std::string unknown_name(std::string_view kind, std::string_view word, std::span<const std::string_view> candidates);
+
+// "64", "4K", "16M", "1G" (powers of 1024, an optional B or iB behind) -> bytes.
+std::optional<std::size_t> parse_bytes(std::string_view);
+// "200Mbit", "1Gbit", "100kbit", "25MB" (per second, powers of 1000) -> bytes per second.
+std::optional<double> parse_rate(std::string_view);
+// 1536 -> "1.5 KiB".
+std::string human_bytes(double bytes);
+
+}  // namespace ranvier

@@ -1,0 +1,112 @@
+// A world of ranks that exchange bytes. A transport never blocks (but in wait), never calls back, and knows nothing of
+// collectives: the executor pushes and pulls at it. The shape was measured; see docs/decisions/0002-polled-transport.md.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ranvier/types.h"
+
+namespace ranvier {
+
+// A numbered channel between each pair of ranks. Bytes on one lane arrive in order, complete and exactly once; lanes do
+// not wait for one another.
+using Lane = std::uint8_t;
+
+// Collectives in flight together use lanes 0 … collective_lanes-1; messages (send/recv) have the last one.
+inline constexpr Lane collective_lanes = 4;
+inline constexpr Lane message_lane = collective_lanes;
+inline constexpr Lane lane_count = collective_lanes + 1;
+
+// Which life of a communicator bytes belong to. Recovery starts the next one; what is left of older ones is refused.
+using Epoch = std::uint16_t;
+
+struct TransportTraits {
+  std::string_view name;          // "tcp", "shm", …
+  std::size_t slice_bytes;        // best size of one send; larger ones are accepted in parts
+  std::size_t buffered_slices;    // how many slices a link holds per lane before its receiver reads: eager credits
+  int polls_before_yield;         // how long a waiter may spin before it gives its core away, …
+  int polls_before_wait;          // … and how long before it calls wait(); in polls
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+
+  virtual Rank rank() const = 0;
+  virtual Rank world() const = 0;
+  virtual TransportTraits traits() const = 0;
+
+  // Offers `head` followed by `body` as the next bytes to `to`; returns how many of them (counted over both) were
+  // accepted, 0 … all. A head of at most 64 bytes is accepted whole or not at all. Two parts save the executor from
+  // copying a header in front of its payload; most calls have an empty head.
+  virtual std::size_t try_send(Rank to, Lane lane, ConstBytes head, ConstBytes body) = 0;
+
+  // Whether all bytes accepted so far for `to` on `lane` may be overwritten by the caller.
+  virtual bool sent(Rank to, Lane lane) = 0;
+
+  // The next bytes from `from`: either a view of the transport's own memory (any length; valid until release), or a
+  // prefix of `into`, filled (then view.data() == into.data(), at most into.size() bytes, and nothing to release).
+  // Empty when nothing has arrived. With an empty `into` always a view.
+  virtual ConstBytes try_recv(Rank from, Lane lane, Bytes into) = 0;
+
+  // The first `bytes` of the last view were used; the next view starts behind them.
+  virtual void release(Rank from, Lane lane, std::size_t bytes) = 0;
+
+  // Sleeps until something may move, interrupt() is called, or `limit` passes. May return early for no reason.
+  virtual void wait(std::chrono::nanoseconds limit) = 0;
+
+  // Ends a present or the next wait(). The only call that is safe from any thread.
+  virtual void interrupt() = 0;
+
+  // Gives up every transfer: on return no memory of callers is or will be touched, and the calls above throw or do
+  // nothing. Recovery makes a new transport with the next epoch.
+  virtual void cancel() = 0;
+
+ protected:
+  Transport() = default;
+};
+
+// What all transports need to know to meet.
+struct WorldInfo {
+  Rank rank = 0;
+  Rank world = 1;
+  Epoch epoch = 0;
+};
+
+// A transport that listens but has not yet met its peers. address() is what the others must know; it goes through the
+// Store. connect() takes everybody's, by rank, and returns when all links stand, or throws naming who was not reached.
+class Endpoint {
+ public:
+  virtual ~Endpoint() = default;
+  virtual std::string address() const = 0;
+  virtual std::unique_ptr<Transport> connect(const std::vector<std::string>& addresses,
+                                             std::chrono::steady_clock::time_point deadline) = 0;
+};
+
+// One socket per pair and lane, so that the kernel's flow control is the credit of each lane.
+// `interface_address`: IPv4 or IPv6 address to listen on and publish; empty publishes all addresses of this host.
+struct TcpOptions {
+  std::string interface_address;
+};
+std::unique_ptr<Endpoint> tcp_endpoint(const WorldInfo&, const TcpOptions& = {});
+
+// Rings of slices in memory that processes of one host share. No name is left in the file system at any time.
+std::unique_ptr<Endpoint> shm_endpoint(const WorldInfo&);
+// Whether every one of these processes could map every other's rings (same host, same user, same process namespace).
+bool shm_reaches_all(const std::vector<std::string>& shm_addresses);
+
+// A world inside one process, its ranks threads; the same rings as shm on plain memory. Result: one transport a rank.
+std::vector<std::unique_ptr<Transport>> loopback_world(Rank world);
+
+// `inner`, with sending held to `bytes_per_second` per rank by a token bucket: tries a slow network on one machine.
+std::unique_ptr<Transport> paced(std::unique_ptr<Transport> inner, double bytes_per_second);
+
+}  // namespace ranvier

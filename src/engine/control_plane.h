@@ -1,0 +1,47 @@
+// Who is alive, and how a failure reaches everybody: apart from the data, always TCP, on a thread of its own.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ranvier/error.h"
+#include "ranvier/transport.h"
+
+namespace ranvier::engine {
+
+struct ControlOptions {
+  std::chrono::milliseconds suspect_after = std::chrono::seconds(1);
+  std::chrono::milliseconds dead_after = std::chrono::seconds(3);
+  std::string interface_address;  // see TcpOptions
+};
+
+// Both are called on the control thread and must not block; neither is called after ~ControlPlane has returned.
+struct ControlEvents {
+  std::function<void(const Error&)> on_fault;   // at most once: the first death or abort that this rank learnt of
+  std::function<void(Rank)> on_departure;       // `rank` left in good order; what it had sent is still to be read
+};
+
+// Ranks are joined in a circulant graph (each to those 1, 2, 4, … away, in both directions), so that a job of any size
+// costs a rank 2 log2(world) connections, and news that each rank passes on reaches all in log2(world) hops, whoever
+// else has died meanwhile.
+class ControlPlane {
+ public:
+  virtual ~ControlPlane() = default;  // says goodbye: the others see a departure, not a death
+  // Tells every rank that the job cannot go on, and why. On return the news is with the kernel. Safe from any thread.
+  virtual void abort(const Error& why) = 0;
+};
+
+class ControlEndpoint {
+ public:
+  virtual ~ControlEndpoint() = default;
+  virtual std::string address() const = 0;
+  virtual std::unique_ptr<ControlPlane> connect(const std::vector<std::string>& addresses,
+                                                std::chrono::steady_clock::time_point deadline,
+                                                ControlEvents events) = 0;
+};
+std::unique_ptr<ControlEndpoint> control_endpoint(const WorldInfo&, const ControlOptions&);
+
+}  // namespace ranvier::engine
