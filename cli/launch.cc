@@ -1,0 +1,247 @@
+#include "launch.h"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <system_error>
+
+#include "ranvier/error.h"
+
+extern char** environ;
+
+namespace ranvier::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// How long a worker that was asked to end may take to do so.
+constexpr milliseconds term_to_kill{1000};
+
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    std::string name = (fs::temp_directory_path() / "ranvier-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr)
+      throw Error(ErrorKind::config, fmt::format("cannot create {}: {}; set TMPDIR to a directory that can be written",
+                                                 name, std::strerror(errno)));
+    path_ = name;
+  }
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+// Blocks the signals that run_workers waits for, so that none is missed between two waits. SIGCHLD must not be ignored
+// meanwhile (some callers' parents leave it so): exit statuses would be thrown away.
+class CaughtSignals {
+ public:
+  CaughtSignals() {
+    sigemptyset(&set_);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&set_, signal);
+    sigprocmask(SIG_BLOCK, &set_, &before_);
+    struct sigaction child {};
+    child.sa_handler = SIG_DFL;
+    sigaction(SIGCHLD, &child, &child_before_);
+  }
+  ~CaughtSignals() {
+    sigaction(SIGCHLD, &child_before_, nullptr);
+    sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
+  CaughtSignals(const CaughtSignals&) = delete;
+  CaughtSignals& operator=(const CaughtSignals&) = delete;
+
+  // The next signal; none after `limit`.
+  std::optional<siginfo_t> wait(milliseconds limit) const {
+    const timespec time{limit.count() / 1000, limit.count() % 1000 * 1'000'000};
+    siginfo_t info{};
+    if (sigtimedwait(&set_, &info, &time) < 0) return std::nullopt;
+    return info;
+  }
+  const sigset_t& before() const { return before_; }
+
+ private:
+  sigset_t set_{};
+  sigset_t before_{};
+  struct sigaction child_before_ {};
+};
+
+// argv or envp: made before fork(), for between fork() and exec() nothing may be allocated.
+class Strings {
+ public:
+  explicit Strings(std::vector<std::string> words) : words_(std::move(words)) {
+    for (auto& word : words_) pointers_.push_back(word.data());
+    pointers_.push_back(nullptr);
+  }
+  char* const* data() const { return pointers_.data(); }
+
+ private:
+  std::vector<std::string> words_;
+  std::vector<char*> pointers_;
+};
+
+Strings worker_environment(const Launch& launch, int rank, const fs::path& store) {
+  std::vector<std::pair<std::string, std::string>> added = launch.environment;
+  added.insert(added.end(), {{"RANVIER_RANK", std::to_string(rank)},
+                             {"RANVIER_WORLD", std::to_string(launch.count)},
+                             {"RANVIER_LOCAL_RANK", std::to_string(rank)},
+                             {"RANVIER_LOCAL_WORLD", std::to_string(launch.count)},
+                             {"RANVIER_STORE", store.string()}});
+  std::vector<std::string> words;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view word = *entry;
+    const auto name = word.substr(0, word.find('='));
+    if (std::none_of(added.begin(), added.end(), [&](const auto& pair) { return pair.first == name; }))
+      words.emplace_back(word);
+  }
+  for (const auto& [name, value] : added) words.push_back(name + "=" + value);
+  return Strings(std::move(words));
+}
+
+struct Worker {
+  pid_t pid = -1;
+  std::optional<int> status;  // as waitpid gives it, once it has ended
+};
+
+class Workers {
+ public:
+  Workers() = default;
+  ~Workers() {  // only after an exception is anybody left
+    tell(SIGKILL);
+    for (auto& worker : workers_)
+      if (!worker.status) waitpid(worker.pid, nullptr, 0);
+  }
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  void start(const Launch& launch, int rank, const fs::path& store, const sigset_t& mask) {
+    const Strings argv(launch.command);
+    const Strings envp = worker_environment(launch, rank, store);
+    const pid_t parent = getpid();
+    const pid_t pid = fork();
+    if (pid < 0)
+      throw Error(ErrorKind::config, fmt::format("cannot start worker {} of {}: {}; allow more processes (ulimit -u)",
+                                                 rank, launch.count, std::strerror(errno)));
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);  // it died before the line above
+      sigprocmask(SIG_SETMASK, &mask, nullptr);
+      execve(argv.data()[0], argv.data(), envp.data());
+      _exit(127);
+    }
+    workers_.push_back({pid, std::nullopt});
+  }
+
+  void tell(int signal) const {
+    for (const auto& worker : workers_)
+      if (!worker.status) kill(worker.pid, signal);
+  }
+
+  // Takes note of those who have ended; returns the ranks whose failure is new.
+  std::vector<std::size_t> reap() {
+    std::vector<std::size_t> failed;
+    for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
+      auto& worker = workers_[rank];
+      int status = 0;
+      if (worker.status || waitpid(worker.pid, &status, WNOHANG) != worker.pid) continue;
+      worker.status = status;
+      if (status != 0) failed.push_back(rank);
+    }
+    return failed;
+  }
+
+  bool all_ended() const {
+    return std::all_of(workers_.begin(), workers_.end(),
+                       [](const Worker& worker) { return worker.status.has_value(); });
+  }
+  const Worker& operator[](std::size_t rank) const { return workers_[rank]; }
+
+ private:
+  std::vector<Worker> workers_;
+};
+
+int exit_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 1; }
+
+// A worker that exits says itself why; of one that a signal ended nobody else does.
+void report_signal(std::size_t rank, const Worker& worker) {
+  if (!WIFSIGNALED(*worker.status)) return;
+  fmt::print(stderr, "ranvier: worker {} (process {}) was ended by signal {} ({})\n", rank, worker.pid,
+             WTERMSIG(*worker.status), strsignal(WTERMSIG(*worker.status)));
+}
+
+}  // namespace
+
+int run_workers(const Launch& launch) {
+  if (launch.count < 1 || launch.command.empty())
+    throw Error(ErrorKind::usage, fmt::format("cannot start {} workers; start at least 1", launch.count));
+  if (access(launch.command.front().c_str(), X_OK) != 0)
+    throw Error(ErrorKind::config, fmt::format("cannot run {}: {}", launch.command.front(), std::strerror(errno)));
+  std::fflush(nullptr);
+
+  const TemporaryDirectory store;
+  const CaughtSignals signals;
+  Workers workers;
+  for (int rank = 0; rank < launch.count; ++rank) workers.start(launch, rank, store.path(), signals.before());
+
+  int code = 0;
+  bool ending = false;  // the workers were told to end: that they do is no news
+  int next_signal = 0;  // what those who are left get at `deadline`
+  steady_clock::time_point deadline;
+  const auto give = [&](milliseconds time, int signal) {
+    deadline = steady_clock::now() + time;
+    next_signal = signal;
+  };
+
+  for (;;) {
+    for (const auto rank : workers.reap()) {
+      if (!ending) report_signal(rank, workers[rank]);
+      if (code == 0) {
+        code = exit_code(*workers[rank].status);
+        give(launch.grace, SIGTERM);
+      }
+    }
+    if (workers.all_ended()) return code;
+    if (next_signal != 0 && steady_clock::now() >= deadline) {
+      ending = true;
+      workers.tell(next_signal);
+      give(term_to_kill, SIGKILL);
+    }
+
+    const auto left =
+        next_signal == 0 ? milliseconds(1000) : std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
+    const auto arrived = signals.wait(std::max(left, milliseconds(1)));
+    if (!arrived || arrived->si_signo == SIGCHLD) continue;
+    // What a terminal sends (Ctrl-C) reaches the whole process group, the workers too; what a process sends does not.
+    if (arrived->si_code != SI_KERNEL) workers.tell(arrived->si_signo);
+    ending = true;
+    code = 128 + arrived->si_signo;
+    give(term_to_kill, next_signal == 0 ? SIGTERM : SIGKILL);
+  }
+}
+
+std::string this_program() {
+  std::error_code problem;
+  const auto path = fs::read_symlink("/proc/self/exe", problem);
+  if (problem)
+    throw Error(ErrorKind::config,
+                fmt::format("cannot read /proc/self/exe ({}); is /proc mounted?", problem.message()));
+  return path.string();
+}
+
+}  // namespace ranvier::cli

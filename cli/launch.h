@@ -1,0 +1,57 @@
+// Starting the workers of a job on this machine, and finding out which worker of which job this process is.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ranvier/types.h"
+
+namespace ranvier::cli {
+
+struct Launch {
+  int count = 1;
+  std::vector<std::string> command;  // path of the program and its arguments; the same for every worker
+  std::vector<std::pair<std::string, std::string>> environment = {};  // on top of what this process has
+  // After the first failure the others have this long to notice (the control plane tells them) and to say so.
+  std::chrono::milliseconds grace = std::chrono::seconds(5);
+};
+
+// Runs `count` processes that find in their environment who they are (RANVIER_RANK, RANVIER_WORLD, RANVIER_LOCAL_RANK,
+// RANVIER_LOCAL_WORLD) and where they meet (RANVIER_STORE: a temporary directory, removed before this returns). They
+// share stdout and stderr with this process; SIGINT, SIGTERM and SIGHUP are passed on to them; none outlives the
+// calling thread. Returns 0 when all succeed, else the exit code of the first that failed (1 where a signal ended it),
+// or 128 + the signal that was passed on. Throws Error where a process cannot be started.
+int run_workers(const Launch&);
+
+// The path of the running program, for Launch::command.
+std::string this_program();
+
+// The place of this process in a job that something else started.
+struct WorldPlace {
+  std::string launcher;  // "ranvier", "torchrun", "mpirun" or "srun"
+  Rank rank = 0;
+  Rank world = 1;
+  Rank local_rank = 0;  // among the processes of this host; local_world is at least 1
+  Rank local_world = 1;
+
+  // Where the ranks meet: a directory …
+  std::filesystem::path store;
+  bool owns_store = false;  // nobody else removes the directory: rank 0 does, once all have met
+  // … or, where `store` is empty, torch's TCPStore at this address.
+  std::string master_address;
+  std::uint16_t master_port = 0;
+  bool master_runs_elsewhere = false;  // torchrun's agent serves it; else rank 0 does
+  std::string attempt;                 // tells the restarts of one torchrun job apart
+};
+
+// Reads RANVIER_*, torchrun's, Open MPI's or Slurm's variables, in this order of preference. Nothing: this process
+// stands alone. Throws Error{config} for an environment that is half set or contradicts itself.
+using Lookup = std::function<const char*(const char* name)>;
+std::optional<WorldPlace> world_from_environment(const Lookup& = {});
+
+}  // namespace ranvier::cli
