@@ -1,0 +1,53 @@
+#include "transport/mapping.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include "ranvier/error.h"
+
+namespace ranvier::transport {
+namespace {
+
+std::byte* map(std::size_t bytes, int flags, int file, std::size_t offset) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, file, static_cast<off_t>(offset));
+  if (memory == MAP_FAILED)
+    throw Error(ErrorKind::config, fmt::format("cannot map {} bytes for the rings of this rank ({}); allow the process "
+                                               "more memory or run fewer ranks on this host",
+                                               bytes, std::strerror(errno)));
+  return static_cast<std::byte*>(memory);
+}
+
+}  // namespace
+
+Mapping Mapping::of_zeroes(std::size_t bytes) {
+  return {map(bytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), bytes};
+}
+
+Mapping Mapping::of_file(int file, std::size_t offset, std::size_t bytes) {
+  Mapping mapping{map(bytes, MAP_SHARED, file, offset), bytes};
+  madvise(mapping.data_, bytes, MADV_DONTFORK);  // a data loader's workers must not keep a dead job's memory alive
+  return mapping;
+}
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+void prefault(std::byte* begin, std::size_t bytes) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<std::uintptr_t>(begin) / page * page;
+  const auto length = reinterpret_cast<std::uintptr_t>(begin) + bytes - first;
+#ifdef MADV_POPULATE_WRITE
+  constexpr int populate_write = MADV_POPULATE_WRITE;
+#else
+  constexpr int populate_write = 23;  // Linux 5.14; older kernels refuse it, and the pages come at their first use
+#endif
+  madvise(reinterpret_cast<void*>(first), length, populate_write);
+}
+
+}  // namespace ranvier::transport

@@ -1,0 +1,159 @@
+// One direction of one lane between two ranks: a ring of eight slots in memory that both can reach, one writer, one
+// reader, no lock.
+//
+// A slot is one cache line with a tag and up to 56 bytes of payload, and a payload area elsewhere for what is larger. A
+// small message thus costs the transfer of a single line: its tag and its bytes travel together. Both ends keep their
+// cursors to themselves; what they tell each other is the tag (written last), and how many slots were freed, which the
+// writer reads only once the slots it knows of are used up.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "ranvier/types.h"
+
+namespace ranvier::transport {
+
+inline constexpr std::uint32_t slots_per_ring = 8;
+inline constexpr std::size_t inline_bytes = 56;
+inline constexpr std::size_t head_bytes = 64;  // a head this long and a whole slice fit one slot
+
+struct alignas(64) SlotLine {
+  std::atomic<std::uint64_t> tag;  // sequence number of the message, from 1, below its length: published in one store
+  std::array<std::byte, inline_bytes> payload;
+};
+static_assert(sizeof(SlotLine) == 64 && std::atomic<std::uint64_t>::is_always_lock_free);
+
+struct RingControl {
+  alignas(64) std::atomic<std::uint32_t> freed;    // slots, written by the reader
+  alignas(64) std::atomic<std::uint32_t> starved;  // whether the writer sleeps for want of a slot, written by it
+};
+
+// Where the parts of a ring lie; zero-filled memory is an empty ring.
+struct RingMemory {
+  RingControl* control = nullptr;
+  SlotLine* lines = nullptr;     // slots_per_ring of them
+  std::byte* payload = nullptr;  // as many areas of head_bytes + slice_bytes
+  std::size_t slice_bytes = 0;   // a multiple of 64
+
+  static constexpr std::size_t payload_bytes(std::size_t slice_bytes) {
+    return slots_per_ring * (head_bytes + slice_bytes);
+  }
+  SlotLine& line(std::uint32_t count) const { return lines[count % slots_per_ring]; }
+  std::byte* area(std::uint32_t count) const { return payload + (count % slots_per_ring) * (head_bytes + slice_bytes); }
+};
+
+// memcpy of few bytes without the call, which would take a third of the time of a small send.
+inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) {
+  const auto ends = [&]<class Word>(Word) {  // two words that may overlap
+    Word first;
+    Word last;
+    std::memcpy(&first, from, sizeof first);
+    std::memcpy(&last, from + bytes - sizeof last, sizeof last);
+    std::memcpy(to, &first, sizeof first);
+    std::memcpy(to + bytes - sizeof last, &last, sizeof last);
+  };
+  if (bytes > 16) {
+    std::memcpy(to, from, bytes);
+  } else if (bytes >= 8) {
+    ends(std::uint64_t{});
+  } else if (bytes >= 4) {
+    ends(std::uint32_t{});
+  } else if (bytes >= 2) {
+    ends(std::uint16_t{});
+  } else if (bytes == 1) {
+    *to = *from;
+  }
+}
+
+class RingWriter {
+ public:
+  RingWriter() = default;
+  explicit RingWriter(const RingMemory& memory) : memory_(memory) {}
+
+  // How many bytes of `head` followed by `body` were taken; see Transport::try_send. What is cut off a body leaves a
+  // multiple of 64 bytes in front, so that no element is torn in two.
+  std::size_t try_push(ConstBytes head, ConstBytes body) {
+    const std::size_t bytes = head.size() + body.size();
+    if (bytes == 0 || (next_ == end_ && !renew())) return 0;
+    SlotLine& line = memory_.line(next_);
+    if (bytes > inline_bytes) return push_large(line, head, body);
+    copy_small(line.payload.data(), head.data(), head.size());
+    copy_small(line.payload.data() + head.size(), body.data(), body.size());
+    publish(line, bytes);
+    return bytes;
+  }
+
+  // Whether slots came free since try_push last found none.
+  bool has_news() const {
+    return blocked_ && memory_.control->freed.load(std::memory_order_acquire) + slots_per_ring != end_;
+  }
+  // To be said before a sleep and taken back after it.
+  void announce_starved(bool starving) {
+    if (blocked_) memory_.control->starved.store(starving ? 1 : 0, std::memory_order_relaxed);
+  }
+
+ private:
+  void publish(SlotLine& line, std::size_t bytes) {
+    ++next_;
+    line.tag.store(next_ | static_cast<std::uint64_t>(bytes) << 32, std::memory_order_release);
+  }
+  std::size_t push_large(SlotLine& line, ConstBytes head, ConstBytes body);
+  bool renew();
+
+  RingMemory memory_;
+  std::uint32_t next_ = 0;              // messages published; counts wrap around
+  std::uint32_t end_ = slots_per_ring;  // where the slots that are known to be free end
+  bool blocked_ = false;                // the last try_push found no slot
+};
+
+class RingReader {
+ public:
+  RingReader() = default;
+  explicit RingReader(const RingMemory& memory) : memory_(memory) {}
+
+  // What is left of the oldest unread message; empty if there is none. Throws Error{internal} if the writer broke the
+  // ring: nothing that it wrote is used unchecked.
+  ConstBytes peek() {
+    if (rest_.empty()) {
+      const SlotLine& line = memory_.line(next_);
+      const std::uint64_t tag = line.tag.load(std::memory_order_acquire);
+      if (static_cast<std::uint32_t>(tag) != next_ + 1) return {};
+      open(line, static_cast<std::size_t>(tag >> 32));
+    }
+    return rest_;
+  }
+  // Takes `bytes` off the front of what peek() gave; true if that freed the slot.
+  bool pop(std::size_t bytes) {
+    if (bytes > rest_.size()) throw_overrun(bytes);
+    rest_ = rest_.subspan(bytes);
+    if (!rest_.empty() || bytes == 0) return false;
+    ++next_;
+    memory_.control->freed.store(next_, std::memory_order_release);
+    return true;
+  }
+  bool writer_starved() const { return memory_.control->starved.load(std::memory_order_relaxed) != 0; }
+
+  // Whether messages arrived since the last call or the last one read, whichever is later.
+  bool has_news();
+
+ private:
+  void open(const SlotLine& line, std::size_t bytes) {
+    if (bytes - 1 < inline_bytes) [[likely]]
+      rest_ = {line.payload.data(), bytes};
+    else
+      open_large(bytes);
+  }
+  void open_large(std::size_t bytes);
+  [[noreturn]] void throw_overrun(std::size_t bytes) const;
+
+  RingMemory memory_;
+  std::uint32_t next_ = 0;   // messages read; counts wrap around
+  std::uint32_t noted_ = 0;  // messages that has_news() knows of
+  ConstBytes rest_;
+};
+
+}  // namespace ranvier::transport
