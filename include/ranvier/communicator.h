@@ -41,14 +41,14 @@ struct CommunicatorOptions {
 // One collective, as data. Named members of Communicator fill it in; bindings and tools do so directly.
 struct Request {
   Collective collective = Collective::all_reduce;
-  ConstTypedSpan input;
-  TypedSpan output;
+  ConstTypedSpan input = {};
+  TypedSpan output = {};
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
   // Elements per rank where they differ (all_gather: of every rank's part; all_to_all: of every part sent and received;
   // gather, scatter, reduce_scatter: of every rank's part). Empty: all alike.
-  std::span<const std::size_t> input_splits;
-  std::span<const std::size_t> output_splits;
+  std::span<const std::size_t> input_splits = {};
+  std::span<const std::size_t> output_splits = {};
   std::string_view algorithm = {};  // empty: CommunicatorOptions::algorithm
   std::optional<std::chrono::milliseconds> timeout = {};
 };

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
 namespace ranvier {
 
@@ -123,7 +124,9 @@ struct TypedSpan {
   TypedSpan() = default;
   TypedSpan(void* memory, std::size_t elements, DType type) : data(memory), count(elements), dtype(type) {}
   template <class Range>
-    requires requires(Range& range) { DTypeOf<typename Range::value_type>::value, range.data(), range.size(); }
+    requires requires(Range& range, void* memory) {
+      DTypeOf<typename std::remove_cvref_t<Range>::value_type>::value, range.size(), memory = range.data();
+    }
   TypedSpan(Range&& range)  // NOLINT(google-explicit-constructor): spans and vectors are meant to convert
       : data(range.data()), count(range.size()), dtype(DTypeOf<typename std::remove_cvref_t<Range>::value_type>::value) {}
 

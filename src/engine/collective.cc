@@ -1,0 +1,180 @@
+#include "engine/collective.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ranvier/error.h"
+
+namespace ranvier::engine {
+namespace {
+
+std::string describe(const MessageHeader& header) {
+  return fmt::format("{} #{} of {} {} with size {}, root {} by {} (slices of 2^{} bytes, epoch {})",
+                     name_of(header.collective), header.sequence, name_of(header.dtype), name_of(header.op), header.size,
+                     header.root,
+                     header.algorithm < algorithms().size() ? algorithms()[header.algorithm].name : "an unknown algorithm",
+                     header.slice_log2, header.epoch);
+}
+
+std::size_t bytes_with(const std::vector<std::pair<Rank, std::size_t>>& links, Rank peer) {
+  for (const auto& [rank, bytes] : links)
+    if (rank == peer) return bytes;
+  return 0;
+}
+
+}  // namespace
+
+void CollectiveOperation::reset(CollectiveCall call) {
+  call_ = std::move(call);
+  bytes_to_send = call_.bytes_to_send;
+  bytes_to_receive = call_.bytes_to_receive;
+  next_send_ = send_offset_ = sends_done_ = next_receive_ = receive_offset_ = 0;
+  head_sent_ = head_received_ = false;
+  finished_.store(false, std::memory_order_relaxed);
+  error_ = nullptr;
+  deadline = {};
+}
+
+Progress CollectiveOperation::advance(Transport& transport) {
+  const Program& program = *call_.program;
+  bool moved = false;
+  for (;;) {
+    const bool pushed = push(transport);
+    const bool pulled = pull(transport);
+    if (next_receive_ == program.receives.size() && sends_done_ == program.sends.size()) return Progress::done;
+    if (!pushed && !pulled) return moved ? Progress::moved : Progress::blocked;
+    moved = true;
+  }
+}
+
+// At most one instruction at a time in either direction: sending and receiving alternate slice by slice, so that both
+// directions of a link stay busy and a slice is still in cache when it is passed on.
+bool CollectiveOperation::push(Transport& transport) {
+  const auto& sends = call_.program->sends;
+  bool moved = false;
+  if (next_send_ < sends.size() && sends[next_send_].after <= next_receive_) {
+    const Instruction& send = sends[next_send_];
+    MessageHeader header;
+    ConstBytes head;
+    if (send.first_on_link && !head_sent_) {
+      header = header_for(send.peer, true);
+      head = std::as_bytes(std::span(&header, 1));
+    }
+    const ConstBytes body{at(send.from_buffer, send.from) + send_offset_, send.bytes - send_offset_};
+    std::size_t accepted = transport.try_send(send.peer, call_.lane, head, body);
+    if (accepted > 0) {
+      moved = true;
+      if (!head.empty()) {
+        head_sent_ = true;
+        accepted -= head.size();
+      }
+      send_offset_ += accepted;
+      if (send_offset_ == send.bytes) {
+        ++next_send_;
+        send_offset_ = 0;
+        head_sent_ = false;
+      }
+    }
+  }
+  while (sends_done_ < next_send_ && transport.sent(sends[sends_done_].peer, call_.lane)) {
+    ++sends_done_;
+    moved = true;
+  }
+  return moved;
+}
+
+bool CollectiveOperation::pull(Transport& transport) {
+  const auto& receives = call_.program->receives;
+  if (next_receive_ == receives.size() || receives[next_receive_].after > sends_done_) return false;
+  const Instruction& step = receives[next_receive_];
+  if (step.action == Action::copy) {
+    std::memcpy(at(step.to_buffer, step.to), at(step.from_buffer, step.from), step.bytes);
+  } else if (step.action == Action::reduce) {
+    std::byte* to = at(step.to_buffer, step.to);
+    call_.reduce(to, to, at(step.from_buffer, step.from), step.bytes / call_.element_bytes,
+                 step.completes ? call_.divisor : 0);
+  } else {
+    bool moved = false;
+    while ((step.first_on_link && !head_received_) || receive_offset_ < step.bytes) {
+      if (!receive(transport, step)) return moved;
+      moved = true;
+    }
+  }
+  ++next_receive_;
+  receive_offset_ = 0;
+  head_received_ = false;
+  return true;
+}
+
+// One view's worth of a recv or recv_reduce; whether anything arrived.
+bool CollectiveOperation::receive(Transport& transport, const Instruction& step) {
+  std::byte* to = at(step.to_buffer, step.to) + receive_offset_;
+  const std::size_t wanted = step.bytes - receive_offset_;
+  const bool head_due = step.first_on_link && !head_received_;
+  const bool direct = step.action == Action::recv && !head_due;
+  ConstBytes view = transport.try_recv(step.peer, call_.lane, direct ? Bytes(to, wanted) : Bytes());
+  if (view.empty()) return false;
+  if (direct && view.data() == to) {
+    receive_offset_ += view.size();
+    return true;
+  }
+  std::size_t used = 0;
+  if (head_due) {
+    if (view.size() < sizeof(MessageHeader)) return false;  // it grows
+    MessageHeader theirs;
+    std::memcpy(&theirs, view.data(), sizeof theirs);
+    check(theirs, step.peer, transport.rank());
+    head_received_ = true;
+    used = sizeof theirs;
+    view = view.subspan(used);
+  }
+  std::size_t taken = std::min(view.size(), wanted);
+  if (step.action == Action::recv) {
+    if (taken > 0) std::memcpy(to, view.data(), taken);
+  } else {
+    taken -= taken % call_.element_bytes;
+    if (taken > 0)
+      call_.reduce(to, at(step.from_buffer, step.from) + receive_offset_, view.data(), taken / call_.element_bytes,
+                   step.completes ? call_.divisor : 0);
+  }
+  receive_offset_ += taken;
+  used += taken;
+  if (used == 0) return false;
+  transport.release(step.peer, call_.lane, used);
+  return true;
+}
+
+MessageHeader CollectiveOperation::header_for(Rank peer, bool sending) const {
+  MessageHeader header = call_.header;
+  if (call_.size_by_link) header.size = bytes_with(sending ? call_.program->bytes_to : call_.program->bytes_from, peer);
+  return header;
+}
+
+void CollectiveOperation::check(const MessageHeader& theirs, Rank peer, Rank self) const {
+  const MessageHeader ours = header_for(peer, false);
+  if (theirs == ours) return;
+  throw Error(ErrorKind::mismatch,
+              fmt::format("the ranks disagree: rank {} runs {}, rank {} runs {}; every rank must call the same "
+                          "collectives in the same order with the same sizes and types",
+                          self, engine::describe(ours), peer, engine::describe(theirs)),
+              peer);
+}
+
+std::string CollectiveOperation::describe() const {
+  const MessageHeader& header = call_.header;
+  if (header.collective == Collective::barrier) return fmt::format("barrier #{}", header.sequence);
+  return fmt::format("{} #{} ({} x {}, {})", name_of(header.collective), header.sequence, name_of(header.dtype),
+                     call_.count, name_of(header.op));
+}
+
+Rank CollectiveOperation::waits_for() const {
+  const auto& [sends, receives, scratch, to, from] = *call_.program;
+  if (next_receive_ < receives.size() && receives[next_receive_].after <= sends_done_)
+    return receives[next_receive_].peer;
+  if (sends_done_ < sends.size()) return sends[sends_done_].peer;
+  return -1;
+}
+
+}  // namespace ranvier::engine

@@ -1,0 +1,346 @@
+#include "ranvier/communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <mutex>
+#include <numeric>
+
+#include "engine/engine.h"
+#include "engine/programs.h"
+#include "engine/rendezvous.h"
+#include "engine/request.h"
+#include "engine/selection.h"
+
+namespace ranvier {
+namespace {
+
+using engine::CollectiveCall;
+using engine::Engine;
+using std::chrono::steady_clock;
+
+// Slices before the ranks have agreed on a size.
+constexpr std::size_t first_slice_bytes = 4096;
+
+// Control news that may come before there is an engine to hear it.
+class NewsDesk {
+ public:
+  engine::ControlEvents events() {
+    return {.on_fault = [this](const Error& why) { hear([why](Engine& engine) { engine.fail(why); }); },
+            .on_departure = [this](Rank rank) { hear([rank](Engine& engine) { engine.departed(rank); }); }};
+  }
+  void deliver_to(Engine& engine) {
+    const std::lock_guard lock(mutex_);
+    engine_ = &engine;
+    for (const auto& news : early_) news(engine);
+    early_.clear();
+  }
+
+ private:
+  void hear(std::function<void(Engine&)> news) {
+    const std::lock_guard lock(mutex_);
+    if (engine_ != nullptr)
+      news(*engine_);
+    else
+      early_.push_back(std::move(news));
+  }
+
+  std::mutex mutex_;
+  Engine* engine_ = nullptr;
+  std::vector<std::function<void(Engine&)>> early_;
+};
+
+std::uint8_t index_of(const Algorithm& algorithm) {
+  return static_cast<std::uint8_t>(&algorithm - algorithms().data());
+}
+
+}  // namespace
+
+class Communicator::Impl {
+ public:
+  Impl(const CommunicatorOptions& options, engine::Links links, std::unique_ptr<NewsDesk> news)
+      : options_(options),
+        rank_(links.transport->rank()),
+        world_(links.transport->world()),
+        transport_name_(links.transport->traits().name),
+        slice_bytes_(std::bit_floor(links.transport->traits().slice_bytes)),
+        news_(std::move(news)),
+        control_(std::move(links.control)),
+        engine_(std::move(links.transport), {.epoch = options.epoch,
+                                             .background_progress = options.background_progress,
+                                             .tell_others = control_ ? [this](const Error& why) { control_->abort(why); }
+                                                                     : std::function<void(const Error&)>()}) {
+    if (news_) news_->deliver_to(engine_);
+    programs_.emplace(rank_, world_, world_ > 1 && control_ ? first_slice_bytes : slice_bytes_);
+  }
+  ~Impl() {
+    engine_.close();
+    control_.reset();  // its goodbye is the last that the others hear
+  }
+
+  // Ranks whose transports prefer different slices (paced ones do) settle on the smallest. Doing so with a collective
+  // also proves every link before the program relies on it.
+  void agree_on_slices(std::chrono::nanoseconds timeout) {
+    if (world_ == 1 || !control_) return;
+    std::array<std::int64_t, 1> slice{static_cast<std::int64_t>(slice_bytes_)};
+    engine_.run(prepare({.input = slice, .output = slice, .op = ReduceOp::min}), timeout);
+    programs_.emplace(rank_, world_, static_cast<std::size_t>(slice[0]));
+  }
+
+  CollectiveCall prepare(const Request& request);
+  std::chrono::nanoseconds timeout_of(const std::optional<std::chrono::milliseconds>& timeout) const {
+    return timeout.value_or(options_.timeout);
+  }
+  void demand_peer(Rank peer, std::string_view what) const {
+    if (peer < 0 || peer >= world_ || peer == rank_)
+      throw Error(ErrorKind::usage, fmt::format("{} on rank {}: rank {} is not another rank of a world of {}", what,
+                                                rank_, peer, world_));
+  }
+
+  const CommunicatorOptions options_;
+  const Rank rank_;
+  const Rank world_;
+  const std::string_view transport_name_;
+  const std::size_t slice_bytes_;
+  std::unique_ptr<NewsDesk> news_;
+  std::unique_ptr<engine::ControlPlane> control_;
+  Engine engine_;
+  std::optional<engine::ProgramCache> programs_;
+  std::array<std::byte, collective_lanes> barrier_memory_{};  // a barrier is an all_reduce of one byte, one a lane
+};
+
+CollectiveCall Communicator::Impl::prepare(const Request& request) {
+  engine::Shape shape = engine::shape_of(request, rank_, world_);
+  const bool barrier = request.collective == Collective::barrier;
+  const Collective built = barrier ? Collective::all_reduce : request.collective;
+
+  std::string_view name = request.algorithm.empty() ? std::string_view(options_.algorithm) : request.algorithm;
+  if (name == "auto") {
+    const bool uneven = !shape.input_splits.empty() || !shape.output_splits.empty();
+    name = engine::select_algorithm({.collective = built,
+                                     .world = world_,
+                                     .bytes = shape.count * shape.element_bytes,
+                                     .uneven = uneven,
+                                     .shared_memory = transport_name_ != "tcp"});
+  }
+  shape.algorithm = index_of(find_algorithm(name, built));
+  shape.collective = built;
+  const DType dtype = barrier ? DType::u8 : (request.output.data != nullptr ? request.output.dtype : request.input.dtype);
+
+  CollectiveCall call;
+  call.reduce = engine::reduces(request.collective)
+                    ? kernel::reduce_function(barrier ? ReduceOp::max : request.op, dtype)
+                    : nullptr;
+  const engine::ReadyProgram ready = programs_->find(shape);
+  call.program = ready.program;
+  call.bytes_to_send = ready.bytes_to_send;
+  call.bytes_to_receive = ready.bytes_to_receive;
+  call.size_by_link = !engine::has_common_count(request.collective);
+  call.divisor = request.op == ReduceOp::average ? world_ : 0;
+  call.element_bytes = shape.element_bytes;
+  call.count = shape.count;
+  call.header = {.sequence = engine_.next_sequence(),
+                 .epoch = options_.epoch,
+                 .collective = request.collective,
+                 .dtype = dtype,
+                 .op = engine::reduces(request.collective) && !barrier ? request.op : ReduceOp::sum,
+                 .algorithm = shape.algorithm,
+                 .slice_log2 = static_cast<std::uint8_t>(std::bit_width(programs_->slice_bytes()) - 1),
+                 .root = shape.root,
+                 .size = shape.count};
+  call.lane = Engine::lane_of(call.header.sequence);
+  // Programs only read from the input buffer.
+  call.base = {static_cast<std::byte*>(const_cast<void*>(request.input.data)),
+               static_cast<std::byte*>(request.output.data), nullptr};
+  if (barrier) call.base[0] = call.base[1] = &barrier_memory_[call.lane];
+  return call;
+}
+
+// ---- Meeting.
+
+Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Communicator::~Communicator() = default;
+
+namespace {
+
+void demand_world(Rank rank, Rank world) {
+  if (world < 1 || rank < 0 || rank >= world)
+    throw Error(ErrorKind::usage,
+                fmt::format("rank {} of a world of {} is impossible; ranks are 0 to world - 1", rank, world));
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Rank world,
+                                                    const CommunicatorOptions& options) {
+  demand_world(rank, world);
+  const auto deadline = steady_clock::now() + options.join_timeout;
+  auto news = std::make_unique<NewsDesk>();
+  auto links = engine::meet({.rank = rank, .world = world, .epoch = options.epoch}, options,
+                            engine::exchange_through(store, rank, world, deadline), deadline, news->events());
+  auto impl = std::make_unique<Impl>(options, std::move(links), std::move(news));
+  impl->agree_on_slices(deadline - steady_clock::now());
+  return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
+}
+
+std::unique_ptr<Communicator> Communicator::over(std::unique_ptr<Transport> transport,
+                                                 const CommunicatorOptions& options) {
+  auto impl = std::make_unique<Impl>(options, engine::Links{.control = nullptr, .transport = std::move(transport)}, nullptr);
+  return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
+}
+
+std::unique_ptr<Communicator> Communicator::split(int color, int key) {
+  const auto world_size = static_cast<std::size_t>(world());
+  if (!impl_->control_)
+    throw Error(ErrorKind::usage, "split needs a communicator made by connect; one over a ready transport has no control plane");
+  std::vector<std::int64_t> choices(2 * world_size);
+  const std::array<std::int64_t, 2> choice{color, key};
+  all_gather(choice, choices);
+
+  std::vector<Rank> members;
+  for (Rank peer = 0; peer < world(); ++peer)
+    if (choices[2 * static_cast<std::size_t>(peer)] == color) members.push_back(peer);
+  std::stable_sort(members.begin(), members.end(), [&](Rank a, Rank b) {
+    return choices[2 * static_cast<std::size_t>(a) + 1] < choices[2 * static_cast<std::size_t>(b) + 1];
+  });
+
+  // Everybody's addresses travel over the old communicator, those who take no part giving none.
+  const engine::Exchange exchange = [&](const std::string& mine) {
+    std::vector<std::int64_t> lengths(world_size);
+    const std::array<std::int64_t, 1> length{static_cast<std::int64_t>(mine.size())};
+    all_gather(length, lengths);
+    std::vector<std::size_t> splits(lengths.begin(), lengths.end());
+    std::string all(static_cast<std::size_t>(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})), '\0');
+    run({.collective = Collective::all_gather,
+         .input = ConstTypedSpan(mine.data(), mine.size(), DType::u8),
+         .output = TypedSpan(all.data(), all.size(), DType::u8),
+         .output_splits = splits});
+    std::vector<std::string> texts;
+    std::size_t offset = 0;
+    std::vector<std::string> by_rank;
+    for (const std::size_t bytes : splits) {
+      by_rank.push_back(all.substr(offset, bytes));
+      offset += bytes;
+    }
+    for (const Rank member : members) texts.push_back(by_rank[static_cast<std::size_t>(member)]);
+    return texts;
+  };
+  if (color < 0) {
+    exchange({});
+    return nullptr;
+  }
+  const auto self = std::find(members.begin(), members.end(), rank());
+  const auto deadline = steady_clock::now() + impl_->options_.join_timeout;
+  auto news = std::make_unique<NewsDesk>();
+  auto links = engine::meet({.rank = static_cast<Rank>(self - members.begin()),
+                             .world = static_cast<Rank>(members.size()),
+                             .epoch = impl_->options_.epoch},
+                            impl_->options_, exchange, deadline, news->events());
+  auto impl = std::make_unique<Impl>(impl_->options_, std::move(links), std::move(news));
+  impl->agree_on_slices(deadline - steady_clock::now());
+  return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
+}
+
+Rank Communicator::rank() const { return impl_->rank_; }
+Rank Communicator::world() const { return impl_->world_; }
+const CommunicatorOptions& Communicator::options() const { return impl_->options_; }
+std::string_view Communicator::transport_name() const { return impl_->transport_name_; }
+Traffic Communicator::traffic() const { return impl_->engine_.traffic(); }
+
+// ---- Collectives.
+
+void Communicator::run(const Request& request) {
+  impl_->engine_.check_alive();
+  impl_->engine_.run(impl_->prepare(request), impl_->timeout_of(request.timeout));
+}
+
+Work Communicator::start(const Request& request) {
+  impl_->engine_.check_alive();
+  return Work(impl_->engine_.start(impl_->prepare(request), impl_->timeout_of(request.timeout)));
+}
+
+namespace {
+
+Request request(Collective collective, ConstTypedSpan input, TypedSpan output, const CollectiveOptions& options,
+                Rank root = 0) {
+  return {.collective = collective,
+          .input = input,
+          .output = output,
+          .op = options.op,
+          .root = root,
+          .algorithm = options.algorithm,
+          .timeout = options.timeout};
+}
+
+}  // namespace
+
+void Communicator::all_reduce(TypedSpan data, const CollectiveOptions& options) {
+  run(request(Collective::all_reduce, data, data, options));
+}
+void Communicator::reduce(ConstTypedSpan input, TypedSpan output, Rank root, const CollectiveOptions& options) {
+  run(request(Collective::reduce, input, rank() == root ? output : TypedSpan(nullptr, 0, input.dtype), options, root));
+}
+void Communicator::broadcast(TypedSpan data, Rank root, const CollectiveOptions& options) {
+  run(request(Collective::broadcast, rank() == root ? ConstTypedSpan(data) : ConstTypedSpan(nullptr, 0, data.dtype), data,
+              options, root));
+}
+void Communicator::all_gather(ConstTypedSpan input, TypedSpan output, const CollectiveOptions& options) {
+  run(request(Collective::all_gather, input, output, options));
+}
+void Communicator::reduce_scatter(ConstTypedSpan input, TypedSpan output, const CollectiveOptions& options) {
+  run(request(Collective::reduce_scatter, input, output, options));
+}
+void Communicator::all_to_all(ConstTypedSpan input, TypedSpan output, const CollectiveOptions& options) {
+  run(request(Collective::all_to_all, input, output, options));
+}
+void Communicator::gather(ConstTypedSpan input, TypedSpan output, Rank root, const CollectiveOptions& options) {
+  run(request(Collective::gather, input, rank() == root ? output : TypedSpan(nullptr, 0, input.dtype), options, root));
+}
+void Communicator::scatter(ConstTypedSpan input, TypedSpan output, Rank root, const CollectiveOptions& options) {
+  run(request(Collective::scatter, rank() == root ? input : ConstTypedSpan(nullptr, 0, output.dtype), output, options, root));
+}
+void Communicator::barrier(const CollectiveOptions& options) { run(request(Collective::barrier, {}, {}, options)); }
+
+// ---- Messages.
+
+Work Communicator::start_send(ConstTypedSpan data, Rank to, std::uint64_t tag,
+                              std::optional<std::chrono::milliseconds> timeout) {
+  impl_->demand_peer(to, "send");
+  return Work(impl_->engine_.start_send(data, to, tag, impl_->timeout_of(timeout)));
+}
+Work Communicator::start_recv(TypedSpan data, Rank from_or_any, std::uint64_t tag,
+                              std::optional<std::chrono::milliseconds> timeout) {
+  if (from_or_any != any_rank) impl_->demand_peer(from_or_any, "recv");
+  return Work(impl_->engine_.start_recv(data, from_or_any, tag, impl_->timeout_of(timeout)));
+}
+void Communicator::send(ConstTypedSpan data, Rank to, std::uint64_t tag) { start_send(data, to, tag).wait(); }
+void Communicator::recv(TypedSpan data, Rank from, std::uint64_t tag) { start_recv(data, from, tag).wait(); }
+
+void Communicator::abort(const std::string& reason) {
+  const Error why(ErrorKind::aborted, fmt::format("rank {} gave up: {}", rank(), reason), rank());
+  if (impl_->control_) impl_->control_->abort(why);
+  impl_->engine_.fail(why);
+}
+
+std::string Communicator::flight_record() const { return impl_->engine_.recorder().dump(); }
+
+// ---- Work.
+
+void Work::wait() {
+  operation_->engine->wait(*operation_, std::nullopt);
+  if (operation_->error()) std::rethrow_exception(operation_->error());
+}
+bool Work::wait_for(std::chrono::nanoseconds limit) {
+  if (!operation_->engine->wait(*operation_, limit)) return false;
+  if (operation_->error()) std::rethrow_exception(operation_->error());
+  return true;
+}
+bool Work::done() const { return operation_->finished(); }
+std::exception_ptr Work::error() const { return operation_->finished() ? operation_->error() : nullptr; }
+void Work::on_done(std::function<void()> then) { operation_->engine->on_done(*operation_, std::move(then)); }
+Rank Work::source() const { return operation_->finished() ? operation_->source() : -1; }
+
+}  // namespace ranvier

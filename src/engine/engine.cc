@@ -1,0 +1,467 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <new>
+
+namespace ranvier::engine {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+// The longest sleep of a driver: deadlines and departures are looked at that often.
+constexpr auto longest_nap = 10ms;
+// How long a rank that lost a link waits for the control plane to say who really died. The news of a death takes
+// milliseconds; without waiting, ranks would blame whoever gave up first.
+constexpr auto verdict_grace = 500ms;
+// Bytes of a rank that left may still be on their way when its goodbye arrives.
+constexpr auto departure_grace = 1s;
+constexpr std::align_val_t scratch_alignment{64};
+
+inline void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+void Engine::AlignedDelete::operator()(std::byte* memory) const { ::operator delete(memory, scratch_alignment); }
+
+Engine::Engine(std::unique_ptr<Transport> transport, EngineOptions options)
+    : transport_(std::move(transport)),
+      traits_(transport_->traits()),
+      options_(std::move(options)),
+      messages_(transport_->world(), options_.epoch),
+      departures_(static_cast<std::size_t>(transport_->world())) {
+  for (Lane lane = 0; lane < collective_lanes; ++lane) turn_[lane] = lane;
+}
+
+Engine::~Engine() { close(); }
+
+void Engine::close() {
+  if (closed_) return;
+  closed_ = true;
+  stop_ = true;
+  transport_->interrupt();
+  leave();
+  if (background_.joinable()) background_.join();
+  while (!driver_.try_lock()) sched_yield();
+  admit();
+  // From here on nobody else is told anything, and late callers are refused.
+  break_down(Error(ErrorKind::aborted, "the communicator has been closed"), false);
+  driver_.unlock();
+  run_callbacks();
+}
+
+// ---- Starting operations.
+
+void Engine::run(CollectiveCall call, std::chrono::nanoseconds timeout) {
+  if (!driver_.try_lock()) {
+    const auto operation = start(std::move(call), timeout);
+    wait(*operation, std::nullopt);
+    if (operation->error()) std::rethrow_exception(operation->error());
+    return;
+  }
+  const std::uint32_t sequence = call.header.sequence;
+  const Lane lane = call.lane;
+  if (failed_.load(std::memory_order_acquire) || turn_[lane] != sequence || inline_busy_.test_and_set()) {
+    driver_.unlock();
+    check_alive();
+    const auto operation = start(std::move(call), timeout);
+    wait(*operation, std::nullopt);
+    if (operation->error()) std::rethrow_exception(operation->error());
+    return;
+  }
+
+  inline_.reset(std::move(call));
+  inline_.engine = this;
+  inline_.timeout = timeout;
+  const CollectiveCall& mine = inline_.call();
+  inline_.record = recorder_.start({.sequence = sequence,
+                                    .collective = mine.header.collective,
+                                    .dtype = mine.header.dtype,
+                                    .op = mine.header.op,
+                                    .bytes = mine.count * mine.element_bytes});
+  if (mine.program->scratch_bytes > 0) inline_.set_scratch(scratch(lane, mine.program->scratch_bytes));
+
+  // Most small operations end within a few polls, without a clock read or a list touched.
+  bool done = false;
+  std::optional<Error> problem;
+  try {
+    for (int polls = 0; !done && polls < traits_.polls_before_yield; ++polls) {
+      const Progress progress = inline_.advance(*transport_);
+      done = progress == Progress::done;
+      if (progress == Progress::blocked) pause();
+      if (progress == Progress::moved) polls = 0;
+    }
+  } catch (const Error& error) {
+    problem = error;
+  }
+  const Active active{std::shared_ptr<Operation>(std::shared_ptr<void>(), &inline_), &inline_};
+  if (done) {
+    finish(active, nullptr);
+    const bool more = !active_.empty() || inbox_ready_.load(std::memory_order_relaxed);
+    driver_.unlock();
+    if (more) leave();
+  } else {
+    active_.push_back(active);
+    if (problem) break_down(prefer_verdict(*problem), true);
+    wanted_.fetch_add(1);
+    drive([this] { return inline_.finished(); }, Pace::caller);
+    while (!inline_.finished()) wait(inline_, std::nullopt);
+    wanted_.fetch_sub(1);
+  }
+  const std::exception_ptr error = inline_.error();
+  inline_busy_.clear();
+  if (error) std::rethrow_exception(error);
+}
+
+std::shared_ptr<Operation> Engine::start(CollectiveCall call, std::chrono::nanoseconds timeout) {
+  FlightRecorder::Entry entry{.sequence = call.header.sequence,
+                              .collective = call.header.collective,
+                              .dtype = call.header.dtype,
+                              .op = call.header.op,
+                              .bytes = call.count * call.element_bytes};
+  auto operation = std::make_shared<CollectiveOperation>(std::move(call));
+  CollectiveOperation* collective = operation.get();
+  return enqueue({std::move(operation), collective}, entry, timeout);
+}
+
+std::shared_ptr<Operation> Engine::start_send(ConstTypedSpan data, Rank to, std::uint64_t tag,
+                                              std::chrono::nanoseconds timeout) {
+  auto send = std::make_shared<SendOperation>(data, to, tag, messages_);
+  send->bytes_to_send = data.bytes();
+  return enqueue({std::move(send), nullptr},
+                 {.collective = Collective::send, .dtype = data.dtype, .peer = to, .bytes = data.bytes()}, timeout);
+}
+
+std::shared_ptr<Operation> Engine::start_recv(TypedSpan data, Rank from, std::uint64_t tag,
+                                              std::chrono::nanoseconds timeout) {
+  auto receive = std::make_shared<RecvOperation>(data, from, tag, messages_);
+  receive->bytes_to_receive = data.bytes();
+  return enqueue({std::move(receive), nullptr},
+                 {.collective = Collective::recv, .dtype = data.dtype, .peer = from, .bytes = data.bytes()}, timeout);
+}
+
+std::shared_ptr<Operation> Engine::enqueue(Active active, FlightRecorder::Entry entry,
+                                           std::chrono::nanoseconds timeout) {
+  check_alive();
+  std::shared_ptr<Operation> operation = active.operation;
+  operation->engine = this;
+  operation->timeout = timeout;
+  operation->deadline = steady_clock::now() + timeout;
+  operation->record = recorder_.start(entry);
+  pending_.fetch_add(1);
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    inbox_.push_back(std::move(active));
+    inbox_ready_.store(true);
+  }
+  if (options_.background_progress) {
+    std::call_once(background_once_, [this] { background_ = std::thread([this] { background(); }); });
+    if (napping_.load()) transport_->interrupt();
+    leave();
+  }
+  return operation;
+}
+
+// ---- Driving.
+
+bool Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> limit) {
+  if (operation.finished()) return true;
+  const auto until = limit ? std::optional(steady_clock::now() + *limit) : std::nullopt;
+  const auto over = [&] { return operation.finished() || (until && steady_clock::now() >= *until); };
+  wanted_.fetch_add(1);
+  for (int tries = 0; !over(); ++tries) {
+    if (driver_.try_lock()) {
+      drive(over, Pace::caller);
+    } else if (tries < 100) {
+      if (napping_.load()) transport_->interrupt();
+      sched_yield();
+    } else {
+      // Another caller drives; it moves this operation along with its own.
+      std::unique_lock lock(waiters_mutex_);
+      sleepers_.fetch_add(1);
+      if (!operation.finished()) waiters_.wait_for(lock, 1ms);
+      sleepers_.fetch_sub(1);
+    }
+  }
+  wanted_.fetch_sub(1);
+  return operation.finished();
+}
+
+void Engine::drive(const std::function<bool()>& until, Pace pace) {
+  const int before_yield = pace == Pace::caller ? traits_.polls_before_yield : 0;
+  const int before_nap = pace == Pace::caller ? traits_.polls_before_wait : std::min(traits_.polls_before_wait, 10);
+  int idle = 0;
+  for (unsigned round = 1;; ++round) {
+    if (failed_.load(std::memory_order_acquire) && !broken_down_) break_down(*failure_, false);
+    if (advance_all()) idle = 0;
+    if (!callbacks_.empty()) {
+      driver_.unlock();
+      run_callbacks();
+      if (until()) break;
+      if (!driver_.try_lock()) return;
+    }
+    if (until()) {
+      driver_.unlock();
+      break;
+    }
+    ++idle;
+    // A slow but steady stream of progress must not hide a deadline.
+    if (idle % 64 == 0 || round % 1024 == 0) watch();
+    if (idle <= before_yield)
+      pause();
+    else if (idle <= before_nap)
+      sched_yield();
+    else
+      nap();
+  }
+  leave();
+}
+
+// Wakes those who may want to drive now.
+void Engine::leave() {
+  if (sleepers_.load() == 0) return;
+  const std::lock_guard lock(waiters_mutex_);
+  waiters_.notify_all();
+}
+
+bool Engine::admit() {
+  if (!inbox_ready_.load(std::memory_order_acquire)) return false;
+  const std::lock_guard lock(inbox_mutex_);
+  for (Active& active : inbox_) active_.push_back(std::move(active));
+  inbox_.clear();
+  inbox_ready_.store(false);
+  return true;
+}
+
+bool Engine::has_turn(const Active& active) const {
+  if (active.collective == nullptr) return true;
+  const CollectiveCall& call = active.collective->call();
+  return turn_[call.lane] == call.header.sequence;
+}
+
+bool Engine::advance_all() {
+  const std::size_t before = active_.size();
+  bool moved = admit();
+  for (std::size_t i = before; i < active_.size(); ++i) active_[i].operation->begin();
+  for (std::size_t i = 0; i < active_.size();) {
+    if (!has_turn(active_[i])) {
+      ++i;
+      continue;
+    }
+    CollectiveOperation* collective = active_[i].collective;
+    if (collective != nullptr && collective->needs_scratch())
+      collective->set_scratch(scratch(collective->call().lane, collective->call().program->scratch_bytes));
+    Progress progress = Progress::blocked;
+    try {
+      progress = active_[i].operation->advance(*transport_);
+    } catch (const Error& error) {
+      break_down(prefer_verdict(Error(error.kind(), error.what(), error.culprit())), true);
+      return true;
+    }
+    moved |= progress != Progress::blocked;
+    if (progress == Progress::done) {
+      const Active done = std::move(active_[i]);
+      active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
+      finish(done, nullptr);
+    } else {
+      ++i;
+    }
+  }
+  return moved;
+}
+
+void Engine::finish(const Active& active, std::exception_ptr error) {
+  Operation& operation = *active.operation;
+  recorder_.end(operation.record, error != nullptr);
+  if (active.collective != nullptr) {
+    const CollectiveCall& call = active.collective->call();
+    turn_[call.lane] = call.header.sequence + collective_lanes;
+  }
+  if (error == nullptr) {
+    bytes_sent_.fetch_add(operation.bytes_to_send, std::memory_order_relaxed);
+    bytes_received_.fetch_add(operation.bytes_to_receive, std::memory_order_relaxed);
+    operations_.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (&operation == &inline_) {
+    operation.error_ = std::move(error);
+    operation.finished_.store(true, std::memory_order_release);
+    return;
+  }
+  {
+    const std::lock_guard lock(waiters_mutex_);
+    operation.error_ = std::move(error);
+    operation.finished_.store(true, std::memory_order_release);
+    if (operation.on_done) callbacks_.push_back(std::move(operation.on_done));
+    if (sleepers_.load() > 0) waiters_.notify_all();
+  }
+  pending_.fetch_sub(1);
+}
+
+void Engine::on_done(Operation& operation, std::function<void()> then) {
+  {
+    const std::lock_guard lock(waiters_mutex_);
+    if (!operation.finished()) {
+      if (operation.on_done)
+        operation.on_done = [first = std::move(operation.on_done), then = std::move(then)] {
+          first();
+          then();
+        };
+      else
+        operation.on_done = std::move(then);
+      return;
+    }
+  }
+  then();
+}
+
+void Engine::run_callbacks() {
+  std::vector<std::function<void()>> callbacks;
+  callbacks.swap(callbacks_);
+  for (const auto& callback : callbacks) callback();
+}
+
+void Engine::nap() {
+  watch();
+  napping_.store(true);
+  if (!inbox_ready_.load() && !failed_.load() && !stop_.load()) transport_->wait(longest_nap);
+  napping_.store(false);
+}
+
+void Engine::background() {
+  while (!stop_.load()) {
+    if (pending_.load() > 0 && wanted_.load() == 0 && driver_.try_lock()) {
+      drive([this] { return pending_.load() == 0 || wanted_.load() > 0 || stop_.load(); }, Pace::background);
+      continue;
+    }
+    std::unique_lock lock(waiters_mutex_);
+    sleepers_.fetch_add(1);
+    // While a caller drives there is nothing to do here but to see when it has left.
+    if (pending_.load() > 0)
+      waiters_.wait_for(lock, 1ms);
+    else
+      waiters_.wait(lock, [this] { return stop_.load() || pending_.load() > 0; });
+    sleepers_.fetch_sub(1);
+  }
+}
+
+std::byte* Engine::scratch(Lane lane, std::size_t bytes) {
+  Scratch& scratch = scratch_[lane];
+  if (scratch.bytes < bytes) {
+    scratch.memory.reset(static_cast<std::byte*>(::operator new(bytes, scratch_alignment)));
+    scratch.bytes = bytes;
+  }
+  return scratch.memory.get();
+}
+
+// ---- Failing.
+
+void Engine::fail(const Error& why) {
+  {
+    const std::lock_guard lock(failure_mutex_);
+    if (failure_) return;
+    failure_ = why;
+    failed_.store(true);
+  }
+  transport_->interrupt();
+  leave();
+}
+
+void Engine::departed(Rank rank) {
+  const std::lock_guard lock(failure_mutex_);
+  departures_[static_cast<std::size_t>(rank)] = steady_clock::now();
+  any_departed_.store(true);
+}
+
+void Engine::check_alive() {
+  if (!failed_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(failure_mutex_);
+  throw Error(failure_->kind(), fmt::format("this communicator has failed: {}", failure_->what()), failure_->culprit())
+      .with_flight_record(recorder_.dump(8));
+}
+
+void Engine::watch() {
+  const auto now = steady_clock::now();
+  for (const Active& active : active_) {
+    Operation& operation = *active.operation;
+    if (operation.deadline == steady_clock::time_point{}) operation.deadline = now + operation.timeout;
+    const Rank peer = operation.waits_for();
+    if (now >= operation.deadline) {
+      const double seconds = std::chrono::duration<double>(operation.timeout).count();
+      const auto whom = peer >= 0 ? fmt::format("rank {}", peer) : std::string("the other ranks");
+      break_down(Error(ErrorKind::timeout,
+                       fmt::format("rank {} waited {:.3g} s for {} in {}; is that rank slow or stuck? allow more time "
+                                   "with timeout",
+                                   transport_->rank(), seconds, whom, operation.describe()),
+                       peer),
+                 true);
+      return;
+    }
+    if (peer < 0 || !any_departed_.load()) continue;
+    steady_clock::time_point departure;
+    {
+      const std::lock_guard lock(failure_mutex_);
+      departure = departures_[static_cast<std::size_t>(peer)];
+    }
+    if (departure == steady_clock::time_point{} || now < departure + departure_grace) continue;
+    break_down(Error(ErrorKind::peer_lost,
+                     fmt::format("rank {} left the job while rank {} waits for it in {}", peer, transport_->rank(),
+                                 operation.describe()),
+                     peer),
+               true);
+    return;
+  }
+}
+
+// A broken link shows before the news of who died: waits for that news, and falls back on what this rank saw itself.
+Error Engine::prefer_verdict(const Error& own) {
+  if (own.kind() != ErrorKind::peer_lost || !options_.tell_others) return own;
+  for (const auto end = steady_clock::now() + verdict_grace; steady_clock::now() < end;) {
+    {
+      const std::lock_guard lock(failure_mutex_);
+      if (failure_) return *failure_;
+      if (own.culprit() >= 0 && departures_[static_cast<std::size_t>(own.culprit())] != steady_clock::time_point{})
+        return Error(ErrorKind::peer_lost,
+                     fmt::format("rank {} left the job while rank {} still needed it", own.culprit(), transport_->rank()),
+                     own.culprit());
+    }
+    std::this_thread::sleep_for(1ms);
+  }
+  return own;
+}
+
+void Engine::break_down(const Error& why, bool tell) {
+  Error first = why;
+  {
+    const std::lock_guard lock(failure_mutex_);
+    if (failure_) {
+      first = *failure_;
+      tell = false;  // it came from the others, or has been told
+    } else {
+      failure_ = why;
+    }
+    failed_.store(true);
+  }
+  broken_down_ = true;
+  transport_->cancel();
+  if (tell && options_.tell_others) options_.tell_others(first);
+  admit();
+  std::vector<Active> failing;
+  failing.swap(active_);
+  for (const Active& active : failing) finish(active, std::make_exception_ptr(error_for(*active.operation)));
+}
+
+Error Engine::error_for(const Operation& operation) const {
+  const std::lock_guard lock(failure_mutex_);
+  return Error(failure_->kind(), fmt::format("{} failed: {}", operation.describe(), failure_->what()),
+               failure_->culprit())
+      .with_flight_record(recorder_.dump(8));
+}
+
+}  // namespace ranvier::engine

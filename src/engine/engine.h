@@ -1,0 +1,157 @@
+// Drives operations over one transport: who advances, who waits, and what happens when something fails.
+//
+// One thread at a time drives: it advances every operation until what it waits for is done. A caller that waits drives
+// itself, on its own core, with nothing handed to another thread; the background thread drives only while nobody waits.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "engine/collective.h"
+#include "engine/flight_recorder.h"
+#include "engine/messages.h"
+#include "engine/operation.h"
+#include "ranvier/communicator.h"
+#include "ranvier/error.h"
+#include "ranvier/transport.h"
+
+namespace ranvier::engine {
+
+struct EngineOptions {
+  Epoch epoch = 0;
+  bool background_progress = true;
+  // Tells the other ranks why this one cannot go on. Empty: nobody to tell.
+  std::function<void(const Error&)> tell_others;
+};
+
+class Engine {
+ public:
+  Engine(std::unique_ptr<Transport> transport, EngineOptions options);
+  ~Engine();
+  // Fails what is under way and refuses what comes. Before it returns, `tell_others` has been called for the last time.
+  void close();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // The number of the next collective, which also decides its lane. Every rank calls in the same order.
+  std::uint32_t next_sequence() { return sequence_.fetch_add(1, std::memory_order_relaxed); }
+  static Lane lane_of(std::uint32_t sequence) { return static_cast<Lane>(sequence % collective_lanes); }
+
+  // Runs to the end on the calling thread.
+  void run(CollectiveCall call, std::chrono::nanoseconds timeout);
+  std::shared_ptr<Operation> start(CollectiveCall call, std::chrono::nanoseconds timeout);
+  std::shared_ptr<Operation> start_send(ConstTypedSpan data, Rank to, std::uint64_t tag, std::chrono::nanoseconds timeout);
+  std::shared_ptr<Operation> start_recv(TypedSpan data, Rank from, std::uint64_t tag, std::chrono::nanoseconds timeout);
+
+  // Waits until `operation` is finished, or `limit` passes; whether it is.
+  bool wait(Operation& operation, std::optional<std::chrono::nanoseconds> limit);
+  void on_done(Operation& operation, std::function<void()> then);
+
+  // News from the control plane; from any thread.
+  void fail(const Error& why);
+  void departed(Rank rank);
+  // Throws what the engine failed with, if it has.
+  void check_alive();
+
+  const TransportTraits& traits() const { return traits_; }
+  const FlightRecorder& recorder() const { return recorder_; }
+  const Transport& transport() const { return *transport_; }
+  Traffic traffic() const {
+    return {bytes_sent_.load(std::memory_order_relaxed), bytes_received_.load(std::memory_order_relaxed),
+            operations_.load(std::memory_order_relaxed)};
+  }
+
+ private:
+  struct Active {
+    std::shared_ptr<Operation> operation;
+    CollectiveOperation* collective = nullptr;  // null: a message
+  };
+
+  // Whoever holds it drives. Never waited for while held: others sleep on `waiters_`.
+  class DriverLock {
+   public:
+    bool try_lock() { return !held_.test(std::memory_order_relaxed) && !held_.test_and_set(std::memory_order_acquire); }
+    void unlock() { held_.clear(std::memory_order_release); }
+
+   private:
+    std::atomic_flag held_;
+  };
+
+  enum class Pace { caller, background };
+
+  std::shared_ptr<Operation> enqueue(Active active, FlightRecorder::Entry entry, std::chrono::nanoseconds timeout);
+  void drive(const std::function<bool()>& until, Pace pace);  // enters with the driver lock, leaves without it
+  bool advance_all();
+  bool admit();
+  bool has_turn(const Active&) const;
+  void finish(const Active&, std::exception_ptr error);
+  void watch();
+  void nap();
+  void break_down(const Error& why, bool tell);
+  Error prefer_verdict(const Error& own);
+  void run_callbacks();
+  void background();
+  void leave();
+  std::byte* scratch(Lane lane, std::size_t bytes);
+  Error error_for(const Operation&) const;
+
+  const std::unique_ptr<Transport> transport_;
+  const TransportTraits traits_;
+  const EngineOptions options_;
+  FlightRecorder recorder_;
+  std::atomic<std::uint32_t> sequence_ = 0;
+  std::atomic<std::uint64_t> bytes_sent_ = 0;
+  std::atomic<std::uint64_t> bytes_received_ = 0;
+  std::atomic<std::uint64_t> operations_ = 0;
+
+  DriverLock driver_;
+  // ---- Of the driver.
+  std::vector<Active> active_;  // in the order of their start
+  std::array<std::uint32_t, collective_lanes> turn_{};  // the sequence that may run on each lane
+  struct AlignedDelete {
+    void operator()(std::byte* memory) const;
+  };
+  struct Scratch {
+    std::unique_ptr<std::byte, AlignedDelete> memory;
+    std::size_t bytes = 0;
+  };
+  std::array<Scratch, collective_lanes> scratch_;
+  Messages messages_;
+  std::vector<std::function<void()>> callbacks_;  // of finished operations, to be called without the driver lock
+  CollectiveOperation inline_;                    // of run(), …
+  std::atomic_flag inline_busy_;                  // … unless another thread has it
+
+  // ---- Shared.
+  std::mutex inbox_mutex_;
+  std::vector<Active> inbox_;
+  std::atomic<bool> inbox_ready_ = false;
+  std::atomic<bool> napping_ = false;    // the driver sleeps in the transport
+  std::atomic<int> wanted_ = 0;          // callers that want to drive
+  std::atomic<int> pending_ = 0;         // started operations that are not finished
+
+  std::mutex waiters_mutex_;             // also guards Operation::on_done
+  std::condition_variable waiters_;
+  std::atomic<int> sleepers_ = 0;
+
+  mutable std::mutex failure_mutex_;
+  std::optional<Error> failure_;         // the first one
+  std::atomic<bool> failed_ = false;     // failure_ is set
+  bool broken_down_ = false;             // the driver has acted on it
+  std::vector<std::chrono::steady_clock::time_point> departures_;  // by rank; the epoch while present
+  std::atomic<bool> any_departed_ = false;
+
+  std::atomic<bool> stop_ = false;
+  bool closed_ = false;
+  std::once_flag background_once_;
+  std::thread background_;
+};
+
+}  // namespace ranvier::engine

@@ -1,0 +1,178 @@
+#include "engine/messages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ranvier/error.h"
+
+namespace ranvier::engine {
+namespace {
+
+ConstBytes bytes_of(const ConstTypedSpan& span) { return {static_cast<const std::byte*>(span.data), span.bytes()}; }
+
+}  // namespace
+
+SendOperation::SendOperation(ConstTypedSpan data, Rank to, std::uint64_t tag, Messages& messages)
+    : data_(bytes_of(data)), to_(to), messages_(messages) {
+  header_.epoch = messages.epoch();
+  header_.dtype = data.dtype;
+  header_.tag = tag;
+  header_.bytes = data.bytes();
+}
+
+void SendOperation::begin() { messages_.post(*this, to_); }
+
+Progress SendOperation::advance(Transport& transport) {
+  bool moved = false;
+  while (!head_sent_ || !data_.empty()) {
+    if (!head_sent_ && !messages_.has_turn(*this, to_)) return Progress::blocked;
+    const ConstBytes head = head_sent_ ? ConstBytes() : std::as_bytes(std::span(&header_, 1));
+    std::size_t accepted = transport.try_send(to_, message_lane, head, data_);
+    if (accepted == 0) return moved ? Progress::moved : Progress::blocked;
+    moved = true;
+    if (!head_sent_) accepted -= head.size();
+    head_sent_ = true;
+    data_ = data_.subspan(accepted);
+    if (data_.empty()) messages_.end_turn(to_);
+  }
+  if (transport.sent(to_, message_lane)) return Progress::done;
+  return moved ? Progress::moved : Progress::blocked;
+}
+
+std::string SendOperation::describe() const {
+  return fmt::format("send of {} B to rank {} with tag {}", header_.bytes, to_, header_.tag);
+}
+
+void RecvOperation::begin() { messages_.post(*this); }
+
+Progress RecvOperation::advance(Transport& transport) {
+  const bool moved = !complete_ && messages_.poll_for(transport, from_);
+  if (complete_) return Progress::done;
+  return moved ? Progress::moved : Progress::blocked;
+}
+
+std::string RecvOperation::describe() const {
+  return fmt::format("recv of {} B from {} with tag {}", data_.bytes(),
+                     from_ < 0 ? std::string("any rank") : fmt::format("rank {}", from_), tag_);
+}
+
+bool Messages::poll_for(Transport& transport, Rank from_or_any) {
+  if (from_or_any >= 0) return poll(transport, from_or_any);
+  bool moved = false;
+  for (Rank peer = 0; peer < transport.world(); ++peer)
+    if (peer != transport.rank()) moved |= poll(transport, peer);
+  return moved;
+}
+
+bool Messages::poll(Transport& transport, Rank peer) {
+  Link& link = this->link(peer);
+  bool moved = false;
+
+  // What was put aside goes first: it came first.
+  for (std::size_t i = 0; i < posted_.size();) {
+    RecvOperation& receive = *posted_[i];
+    const bool taken = (receive.from_ == peer || receive.from_ < 0) && take_aside(transport, receive);
+    moved |= taken;
+    if (!taken) ++i;  // a taken one has left posted_
+  }
+
+  for (;;) {
+    if (!link.head_known) {
+      const bool wanted = std::any_of(posted_.begin(), posted_.end(), [&](const RecvOperation* receive) {
+        return receive->from_ == peer || receive->from_ < 0;
+      });
+      if (!wanted) return moved;
+      const ConstBytes view = transport.try_recv(peer, message_lane, {});
+      if (view.size() < sizeof(TagHeader)) return moved;
+      std::memcpy(&link.header, view.data(), sizeof(TagHeader));
+      transport.release(peer, message_lane, sizeof(TagHeader));
+      link.head_known = true;
+      link.offset = 0;
+      link.receive = claim(transport, peer, link.header);
+      if (link.receive == nullptr) {
+        if (link.header.bytes > most_aside - link.bytes_aside)
+          throw Error(ErrorKind::mismatch,
+                      fmt::format("rank {} sent {} B with tag {} that rank {} has no recv for, and holds {} B of such "
+                                  "messages already; post receives in the order of the sends",
+                                  peer, link.header.bytes, link.header.tag, transport.rank(), link.bytes_aside),
+                      peer);
+        link.aside.push_back({link.header, std::vector<std::byte>(link.header.bytes)});
+        link.bytes_aside += link.header.bytes;
+      }
+      moved = true;
+    }
+    std::byte* memory =
+        link.receive != nullptr ? static_cast<std::byte*>(link.receive->data_.data) : link.aside.back().data.data();
+    while (link.offset < link.header.bytes) {
+      const std::size_t wanted = link.header.bytes - link.offset;
+      const ConstBytes view = transport.try_recv(peer, message_lane, {memory + link.offset, wanted});
+      if (view.empty()) return moved;
+      const std::size_t taken = std::min(wanted, view.size());
+      if (view.data() != memory + link.offset) {
+        std::memcpy(memory + link.offset, view.data(), taken);
+        transport.release(peer, message_lane, taken);
+      }
+      link.offset += taken;
+      moved = true;
+    }
+    link.head_known = false;
+    // A receive for what was just put aside may have been posted meanwhile; it comes before the next message.
+    if (link.receive == nullptr) return true;
+    complete(*link.receive, peer);
+    link.receive = nullptr;
+  }
+}
+
+// Gives the oldest message of its tag that was put aside to a receive; whether there was one.
+bool Messages::take_aside(Transport& transport, RecvOperation& receive) {
+  for (Rank peer = 0; peer < transport.world(); ++peer) {
+    if (receive.from_ >= 0 && receive.from_ != peer) continue;
+    Link& link = this->link(peer);
+    // The last one may still be arriving.
+    const std::size_t ready = link.aside.size() - (link.head_known && link.receive == nullptr ? 1 : 0);
+    const auto end = link.aside.begin() + static_cast<std::ptrdiff_t>(ready);
+    const auto found = std::find_if(link.aside.begin(), end,
+                                    [&](const Aside& aside) { return aside.header.tag == receive.tag_; });
+    if (found == end) continue;
+    check(transport, receive, peer, found->header);
+    if (!found->data.empty()) std::memcpy(receive.data_.data, found->data.data(), found->data.size());
+    link.bytes_aside -= found->data.size();
+    link.aside.erase(found);
+    std::erase(posted_, &receive);
+    complete(receive, peer);
+    return true;
+  }
+  return false;
+}
+
+RecvOperation* Messages::claim(Transport& transport, Rank peer, const TagHeader& header) {
+  const auto found = std::find_if(posted_.begin(), posted_.end(), [&](const RecvOperation* receive) {
+    return (receive->from_ == peer || receive->from_ < 0) && receive->tag_ == header.tag;
+  });
+  if (found == posted_.end()) return nullptr;
+  RecvOperation* receive = *found;
+  check(transport, *receive, peer, header);
+  posted_.erase(found);
+  return receive;
+}
+
+void Messages::check(Transport& transport, const RecvOperation& receive, Rank peer, const TagHeader& header) const {
+  if (header.epoch == epoch_ && header.collective == Collective::send && header.dtype == receive.data_.dtype &&
+      header.bytes == receive.data_.bytes())
+    return;
+  throw Error(ErrorKind::mismatch,
+              fmt::format("rank {} expects {} B of {} from rank {} with tag {}, and rank {} sent {} B of {}; make both "
+                          "sides agree",
+                          transport.rank(), receive.data_.bytes(), name_of(receive.data_.dtype), peer, receive.tag_, peer,
+                          header.bytes, name_of(header.dtype)),
+              peer);
+}
+
+void Messages::complete(RecvOperation& receive, Rank source) {
+  receive.source_ = source;
+  receive.complete_ = true;
+}
+
+}  // namespace ranvier::engine

@@ -1,0 +1,102 @@
+// send and recv between two ranks, matched by tag. A message is a header and its bytes on the message lane of a link;
+// what arrives before its receive is posted, and stands in the way of one that is, is put aside.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "engine/message_header.h"
+#include "engine/operation.h"
+
+namespace ranvier::engine {
+
+class Messages;
+
+class SendOperation final : public Operation {
+ public:
+  SendOperation(ConstTypedSpan data, Rank to, std::uint64_t tag, Messages& messages);
+  void begin() override;
+  Progress advance(Transport&) override;
+  std::string describe() const override;
+  Rank waits_for() const override { return to_; }
+
+ private:
+  ConstBytes data_;  // what has not been accepted yet
+  Rank to_;
+  Messages& messages_;
+  TagHeader header_;
+  bool head_sent_ = false;
+};
+
+class RecvOperation final : public Operation {
+ public:
+  RecvOperation(TypedSpan data, Rank from_or_any, std::uint64_t tag, Messages& messages)
+      : data_(data), from_(from_or_any), tag_(tag), messages_(messages) {}
+  void begin() override;
+  Progress advance(Transport&) override;
+  std::string describe() const override;
+  Rank waits_for() const override { return from_; }
+  Rank source() const override { return source_; }
+
+ private:
+  friend class Messages;
+  TypedSpan data_;
+  Rank from_;  // -1: any
+  std::uint64_t tag_;
+  Messages& messages_;
+  Rank source_ = -1;
+  bool complete_ = false;
+};
+
+// What both sides of all links remember between operations. Driver only.
+class Messages {
+ public:
+  Messages(Rank world, Epoch epoch) : epoch_(epoch), links_(static_cast<std::size_t>(world)) {}
+
+  Epoch epoch() const { return epoch_; }
+
+  // Sends of one link go one after the other, in the order in which they are posted.
+  void post(SendOperation& send, Rank to) { link(to).sends.push_back(&send); }
+  bool has_turn(const SendOperation& send, Rank to) { return link(to).sends.front() == &send; }
+  void end_turn(Rank to) { link(to).sends.pop_front(); }
+
+  // Receives are matched in the order in which they are posted; until then nothing is matched to them.
+  void post(RecvOperation& receive) { posted_.push_back(&receive); }
+  // Reads what has arrived from `peer` as long as somebody waits for it; whether anything moved. Throws Error{mismatch}
+  // for a message whose size or type is not what its receive expects.
+  bool poll(Transport&, Rank peer);
+  // Reads what a receive from `from_or_any` may be waiting for.
+  bool poll_for(Transport&, Rank from_or_any);
+
+  // Unmatched bytes of one link that are kept at most; a peer that sends more without a matching receive is refused.
+  static constexpr std::size_t most_aside = std::size_t{1} << 30;
+
+ private:
+  struct Aside {
+    TagHeader header;
+    std::vector<std::byte> data;
+  };
+  struct Link {
+    std::deque<SendOperation*> sends;
+    bool head_known = false;
+    TagHeader header;                  // of the message that is arriving, …
+    std::size_t offset = 0;            // … how much of it has arrived, …
+    RecvOperation* receive = nullptr;  // … and where it goes; null: aside.back()
+    std::deque<Aside> aside;
+    std::size_t bytes_aside = 0;
+  };
+
+  Link& link(Rank peer) { return links_[static_cast<std::size_t>(peer)]; }
+  bool take_aside(Transport&, RecvOperation&);
+  RecvOperation* claim(Transport&, Rank peer, const TagHeader&);
+  void check(Transport&, const RecvOperation&, Rank peer, const TagHeader&) const;
+  void complete(RecvOperation&, Rank source);
+
+  Epoch epoch_;
+  std::vector<Link> links_;
+  std::deque<RecvOperation*> posted_;  // not yet matched, oldest first
+};
+
+}  // namespace ranvier::engine

@@ -1,0 +1,57 @@
+#include "engine/programs.h"
+
+namespace ranvier::engine {
+namespace {
+
+std::vector<Extent> extents(const std::vector<std::size_t>& elements, std::size_t element_bytes) {
+  std::vector<Extent> result;
+  std::size_t offset = 0;
+  for (const std::size_t count : elements) {
+    result.push_back({offset, count * element_bytes});
+    offset += count * element_bytes;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::size_t ProgramCache::Hash::operator()(const Shape& shape) const {
+  std::size_t hash = shape.count;
+  const auto mix = [&](std::size_t value) { hash = (hash ^ value) * 0x9E3779B97F4A7C15u; };
+  mix(static_cast<std::size_t>(shape.collective) | std::size_t{shape.algorithm} << 8 |
+      std::size_t{shape.in_place} << 16 | std::size_t{shape.element_bytes} << 24);
+  mix(static_cast<std::size_t>(shape.root));
+  for (const std::size_t count : shape.input_splits) mix(count);
+  for (const std::size_t count : shape.output_splits) mix(count);
+  return hash;
+}
+
+ReadyProgram ProgramCache::find(const Shape& shape) {
+  const std::lock_guard lock(mutex_);
+  if (last_ != nullptr && last_->first == shape) return last_->second;
+  auto found = programs_.find(shape);
+  if (found == programs_.end()) {
+    ReadyProgram ready = make(shape);
+    if (programs_.size() >= capacity) programs_.clear();
+    found = programs_.emplace(shape, std::move(ready)).first;
+  }
+  last_ = &*found;
+  return found->second;
+}
+
+ReadyProgram ProgramCache::make(const Shape& shape) const {
+  const Schedule schedule = algorithms()[shape.algorithm].build(shape.collective, world_, shape.root);
+  Layout layout = even_layout(schedule, rank_, shape.count, shape.element_bytes);
+  if (!shape.input_splits.empty()) layout.input = extents(shape.input_splits, shape.element_bytes);
+  if (!shape.output_splits.empty()) layout.output = extents(shape.output_splits, shape.element_bytes);
+  auto program = std::make_shared<Program>(compile(
+      schedule, rank_, layout,
+      {.element_bytes = shape.element_bytes, .slice_bytes = slice_bytes_, .in_place = shape.in_place}));
+  ReadyProgram ready;
+  for (const auto& [peer, bytes] : program->bytes_to) ready.bytes_to_send += bytes;
+  for (const auto& [peer, bytes] : program->bytes_from) ready.bytes_to_receive += bytes;
+  ready.program = std::move(program);
+  return ready;
+}
+
+}  // namespace ranvier::engine

@@ -1,0 +1,60 @@
+// Compiled programs by shape, so that an operation that comes again costs a look-up.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "ranvier/schedule.h"
+
+namespace ranvier::engine {
+
+// Everything that a program depends on, but the world it is for.
+struct Shape {
+  Collective collective = Collective::all_reduce;
+  std::uint8_t algorithm = 0;  // index in algorithms()
+  bool in_place = false;
+  Rank root = 0;
+  std::uint32_t element_bytes = 4;
+  std::size_t count = 0;  // as even_layout takes it
+  std::vector<std::size_t> input_splits, output_splits;  // elements per chunk where uneven
+
+  friend bool operator==(const Shape&, const Shape&) = default;
+};
+
+struct ReadyProgram {
+  std::shared_ptr<const Program> program;
+  std::size_t bytes_to_send = 0;
+  std::size_t bytes_to_receive = 0;
+};
+
+class ProgramCache {
+ public:
+  ProgramCache(Rank rank, Rank world, std::size_t slice_bytes) : rank_(rank), world_(world), slice_bytes_(slice_bytes) {}
+
+  // Thread-safe. Throws Error{usage} when the algorithm cannot serve the world.
+  ReadyProgram find(const Shape&);
+  std::size_t slice_bytes() const { return slice_bytes_; }
+
+  // More shapes than this at a time, and the cache starts afresh.
+  static constexpr std::size_t capacity = 1024;
+
+ private:
+  struct Hash {
+    std::size_t operator()(const Shape&) const;
+  };
+  ReadyProgram make(const Shape&) const;
+
+  const Rank rank_;
+  const Rank world_;
+  const std::size_t slice_bytes_;
+  std::mutex mutex_;
+  std::unordered_map<Shape, ReadyProgram, Hash> programs_;
+  const std::pair<const Shape, ReadyProgram>* last_ = nullptr;  // training repeats itself
+};
+
+}  // namespace ranvier::engine

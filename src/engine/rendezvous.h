@@ -1,0 +1,31 @@
+// How ranks that know nothing of one another but a store, or an older communicator, come to hold links.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/control_plane.h"
+#include "ranvier/communicator.h"
+#include "ranvier/transport.h"
+
+namespace ranvier::engine {
+
+// Gives every rank's text to every rank: takes this rank's, returns all, by rank.
+using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
+
+// Through a store. Throws Error{timeout} naming the ranks that did not come before `deadline`.
+Exchange exchange_through(Store& store, Rank rank, Rank world, std::chrono::steady_clock::time_point deadline);
+
+struct Links {
+  std::unique_ptr<ControlPlane> control;
+  std::unique_ptr<Transport> transport;
+};
+
+// Opens endpoints, exchanges their addresses once, and connects. `auto` becomes shm where it reaches all ranks.
+Links meet(const WorldInfo&, const CommunicatorOptions&, const Exchange&, std::chrono::steady_clock::time_point deadline,
+           ControlEvents events);
+
+}  // namespace ranvier::engine

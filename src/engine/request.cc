@@ -1,0 +1,173 @@
+#include "engine/request.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <numeric>
+
+#include "ranvier/error.h"
+
+namespace ranvier::engine {
+namespace {
+
+// One request under examination: every complaint begins with the name of the collective.
+class Examiner {
+ public:
+  Examiner(const Request& request, Rank rank, Rank world) : request_(request), rank_(rank), world_(world) {}
+
+  Shape shape() {
+    const auto [collective, input, output, op, root, input_splits, output_splits, algorithm, timeout] = request_;
+    if (has_root(collective)) demand(root >= 0 && root < world_, "root {} is not in a world of {} ranks", root, world_);
+    const bool is_root = rank_ == root;
+    Shape shape;
+    shape.collective = collective;
+    shape.root = has_root(collective) ? root : 0;
+    shape.element_bytes = static_cast<std::uint32_t>(size_of(output.data != nullptr ? output.dtype : input.dtype));
+    switch (collective) {
+      case Collective::barrier:
+        shape.count = 1;
+        shape.in_place = true;
+        shape.element_bytes = 1;
+        return shape;
+      case Collective::all_reduce:
+        demand_alike();
+        shape.count = output.count;
+        break;
+      case Collective::reduce:
+        if (is_root) demand_alike();
+        shape.count = input.count;
+        shape.element_bytes = static_cast<std::uint32_t>(size_of(input.dtype));
+        break;
+      case Collective::broadcast:
+        if (is_root) demand_alike();
+        shape.count = output.count;
+        break;
+      case Collective::all_gather:
+        demand(input.dtype == output.dtype, "input is {} and output is {}; both must be the same type",
+               name_of(input.dtype), name_of(output.dtype));
+        gathered(shape, input.count, output.count, output_splits, "input", "output", true);
+        break;
+      case Collective::gather:
+        if (is_root) gathered(shape, input.count, output.count, output_splits, "input", "output", true);
+        shape.count = shape.output_splits.empty() ? input.count : 0;
+        shape.element_bytes = static_cast<std::uint32_t>(size_of(input.dtype));
+        break;
+      case Collective::reduce_scatter:
+        demand(input.dtype == output.dtype, "input is {} and output is {}; both must be the same type",
+               name_of(input.dtype), name_of(output.dtype));
+        gathered(shape, output.count, input.count, input_splits, "output", "input", false);
+        break;
+      case Collective::scatter:
+        if (is_root) gathered(shape, output.count, input.count, input_splits, "output", "input", false);
+        shape.count = shape.input_splits.empty() ? output.count : 0;
+        break;
+      case Collective::all_to_all:
+        exchanged(shape);
+        break;
+      default:
+        demand(false, "is no collective; see start_send and start_recv");
+    }
+    shape.in_place = in_place(shape);
+    return shape;
+  }
+
+ private:
+  template <class... Arguments>
+  void demand(bool right, fmt::string_view complaint, const Arguments&... arguments) const {
+    if (!right)
+      throw Error(ErrorKind::usage, fmt::format("{} on rank {}: {}", name_of(request_.collective), rank_,
+                                                fmt::vformat(complaint, fmt::make_format_args(arguments...))));
+  }
+
+  void demand_alike() const {
+    demand(request_.input.count == request_.output.count && request_.input.dtype == request_.output.dtype,
+           "input is {} x {} and output is {} x {}; both must be the same", name_of(request_.input.dtype),
+           request_.input.count, name_of(request_.output.dtype), request_.output.count);
+  }
+
+  void demand_splits(std::span<const std::size_t> splits, std::size_t count, std::string_view whole) const {
+    demand(splits.size() == static_cast<std::size_t>(world_), "{}_splits has {} entries, a world of {} needs {}", whole,
+           splits.size(), world_, world_);
+    const std::size_t sum = std::accumulate(splits.begin(), splits.end(), std::size_t{0});
+    demand(sum == count, "{}_splits add up to {}, and {} has {} elements", whole, sum, whole, count);
+  }
+
+  // One rank's part on one side, all ranks' parts on the other.
+  void gathered(Shape& shape, std::size_t part, std::size_t whole, std::span<const std::size_t> splits,
+                std::string_view part_name, std::string_view whole_name, bool output_is_whole) const {
+    const auto world = static_cast<std::size_t>(world_);
+    shape.count = part;
+    if (splits.empty()) {
+      demand(whole == part * world, "{} has {} elements, so {} must have {} x {} = {}, and has {}", part_name, part,
+             whole_name, world, part, part * world, whole);
+      return;
+    }
+    demand_splits(splits, whole, whole_name);
+    const std::size_t mine = splits[static_cast<std::size_t>(rank_)];
+    demand(mine == part, "{}_splits give rank {} {} elements, and {} has {}", whole_name, rank_, mine, part_name, part);
+    shape.count = 0;
+    std::vector<std::size_t> wholes(splits.begin(), splits.end());
+    shape.output_splits = output_is_whole ? std::move(wholes) : std::vector{part};
+    shape.input_splits = output_is_whole ? std::vector{part} : std::vector(splits.begin(), splits.end());
+  }
+
+  void exchanged(Shape& shape) const {
+    const auto world = static_cast<std::size_t>(world_);
+    const auto side = [&](std::span<const std::size_t> splits, std::size_t count, std::string_view name) {
+      if (!splits.empty()) {
+        demand_splits(splits, count, name);
+        return std::vector(splits.begin(), splits.end());
+      }
+      demand(count % world == 0, "{} has {} elements, which {} ranks cannot share evenly; pass {}_splits", name, count,
+             world, name);
+      return std::vector(world, count / world);
+    };
+    demand(request_.input.dtype == request_.output.dtype, "input is {} and output is {}; both must be the same type",
+           name_of(request_.input.dtype), name_of(request_.output.dtype));
+    auto inputs = side(request_.input_splits, request_.input.count, "input");
+    auto outputs = side(request_.output_splits, request_.output.count, "output");
+    if (request_.input_splits.empty() && request_.output_splits.empty() &&
+        request_.input.count == request_.output.count) {
+      shape.count = request_.input.count / world;
+      return;
+    }
+    shape.input_splits = std::move(inputs);
+    shape.output_splits = std::move(outputs);
+  }
+
+  // Whether input and output are one memory as this collective allows it; any other overlap is refused.
+  bool in_place(const Shape& shape) const {
+    const auto& [collective, input, output, op, root, input_splits, output_splits, algorithm, timeout] = request_;
+    if (input.bytes() == 0 || output.bytes() == 0) return false;
+    if ((collective == Collective::reduce || collective == Collective::gather || collective == Collective::scatter ||
+         collective == Collective::broadcast) &&
+        rank_ != root)
+      return false;
+    const auto from = reinterpret_cast<std::uintptr_t>(input.data);
+    const auto to = reinterpret_cast<std::uintptr_t>(output.data);
+    if (from + input.bytes() <= to || to + output.bytes() <= from) return false;
+    const auto offset = [&](const std::vector<std::size_t>& splits) {
+      const std::size_t elements = splits.empty() ? shape.count * static_cast<std::size_t>(rank_)
+                                                  : std::accumulate(splits.begin(), splits.begin() + rank_, std::size_t{0});
+      return elements * shape.element_bytes;
+    };
+    bool fits = from == to;
+    if (collective == Collective::all_gather || collective == Collective::gather)
+      fits = from == to + offset(shape.output_splits);
+    if (collective == Collective::reduce_scatter || collective == Collective::scatter)
+      fits = to == from + offset(shape.input_splits);
+    demand(fits && collective != Collective::all_to_all,
+           "input and output overlap in a way that it cannot work with; use separate memory");
+    return true;
+  }
+
+  const Request& request_;
+  Rank rank_;
+  Rank world_;
+};
+
+}  // namespace
+
+Shape shape_of(const Request& request, Rank rank, Rank world) { return Examiner(request, rank, world).shape(); }
+
+}  // namespace ranvier::engine

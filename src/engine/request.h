@@ -1,0 +1,27 @@
+// Turns a request into the shape of its program, and refuses what cannot be meant.
+#pragma once
+
+#include "engine/programs.h"
+#include "ranvier/communicator.h"
+
+namespace ranvier::engine {
+
+// The shape of `request` on this rank; its algorithm is still to be chosen. Throws Error{usage} naming the argument that
+// is wrong and the value that would be right.
+Shape shape_of(const Request& request, Rank rank, Rank world);
+
+constexpr bool reduces(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce ||
+         collective == Collective::reduce_scatter || collective == Collective::barrier;
+}
+constexpr bool has_root(Collective collective) {
+  return collective == Collective::reduce || collective == Collective::broadcast || collective == Collective::gather ||
+         collective == Collective::scatter;
+}
+// Whether all ranks pass the same count, which the message header then carries; else it carries each link's bytes.
+constexpr bool has_common_count(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce ||
+         collective == Collective::broadcast || collective == Collective::barrier;
+}
+
+}  // namespace ranvier::engine
