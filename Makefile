@@ -1,0 +1,58 @@
+# The front door. Each target works from a fresh clone: what is missing is installed or named.
+VENV ?= .venv
+PYTHON := $(abspath $(VENV))/bin/python
+JOBS ?= $(shell nproc)
+TORCH_FLAGS := -DRANVIER_PYTHON=$(PYTHON)
+
+.PHONY: help setup build demo test test-core test-asan test-tsan test-python bench tidy format clean
+help:
+	@echo "make demo    train a CNN with 4 workers over a slow network, plain and with bf16 on the wire"
+	@echo "make build   the programs ranvier and ranvier-train, in build/release/bin"
+	@echo "make test    every test: unit, property, conformance, end to end, sanitizers, Python"
+	@echo "make bench   all_reduce against Open MPI and gloo, on shared memory and on tcp"
+	@echo "make tidy    clang-tidy over the core;  make format  clang-format over everything"
+
+setup:
+	@scripts/setup.sh $(VENV)
+
+build: setup
+	cmake --preset release $(TORCH_FLAGS) -DRANVIER_TESTS=OFF -DRANVIER_BENCHMARKS=OFF
+	cmake --build --preset release -j $(JOBS)
+
+demo: build
+	$(PYTHON) scripts/demo.py build/release/bin/ranvier
+
+test: test-core test-python test-asan test-tsan
+	@echo "make test: dev, Python, asan and tsan all passed"
+
+test-core: setup
+	cmake --preset dev $(TORCH_FLAGS)
+	cmake --build --preset dev -j $(JOBS)
+	ctest --preset dev
+
+test-asan: setup
+	cmake --preset asan
+	cmake --build --preset asan -j $(JOBS)
+	ctest --preset asan
+
+test-tsan: setup
+	cmake --preset tsan
+	cmake --build --preset tsan -j $(JOBS)
+	ctest --preset tsan
+
+test-python: setup
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps .
+	$(PYTHON) -m pytest -q tests/python
+
+bench: build
+	benchmarks/collectives/all.sh build/release/bin/ranvier $(PYTHON)
+
+tidy: setup
+	cmake --preset tidy
+	cmake --build --preset tidy -j $(JOBS)
+
+format:
+	git ls-files '*.cc' '*.h' | xargs clang-format-14 -i
+
+clean:
+	rm -rf build
