@@ -1,0 +1,33 @@
+// ranvier as a c10d backend: what torch.distributed and c10d::Reducer call, translated into requests to a Communicator.
+//
+//   auto store = c10::make_intrusive<c10d::TCPStore>(host, options);
+//   auto backend = ranvier::pytorch::make_backend(store, rank, world, {.timeout = 60s});
+//   backend->allreduce(tensors)->wait();
+//
+// Every c10d::Work returned is asynchronous and has a Future; tensors live until it is done. Callbacks of a Future run
+// on the thread that finishes the operation. Errors carry the text of ranvier::Error, as
+// torch.distributed.DistBackendError.
+#pragma once
+
+#include <memory>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "ranvier/communicator.h"
+
+namespace ranvier::pytorch {
+
+// Meets the other ranks through `store`, which is needed only until this returns.
+c10::intrusive_ptr<c10d::Backend> make_backend(const c10::intrusive_ptr<c10d::Store>& store, Rank rank, Rank world,
+                                               const CommunicatorOptions& options = {});
+
+// Over a communicator that already stands.
+c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<Communicator> communicator);
+
+// Fails every operation of every rank with `reason`. Nothing happens if `backend` is not ranvier's or was shut down.
+void abort(c10d::Backend& backend, const std::string& reason);
+
+// A store of torch (TCPStore, FileStore, HashStore, one written in Python) as ranvier's rendezvous sees it.
+std::unique_ptr<Store> torch_store(c10::intrusive_ptr<c10d::Store> store);
+
+}  // namespace ranvier::pytorch

@@ -1,0 +1,36 @@
+// What the Python package calls: operators, since torch carries these between Python and C++ without Python headers.
+// See docs/decisions/0003-no-python-headers.md.
+#include <torch/library.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "integrations/torch/backend.h"
+#include "integrations/torch/errors.h"
+#include "integrations/torch/settings.h"
+
+namespace ranvier::pytorch {
+namespace {
+
+using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
+
+// `group` brings rank, world size and the store to meet in; it leaves with a ranvier backend for CPU tensors.
+void attach(const Group& group, const c10::Dict<std::string, std::string>& settings) {
+  std::vector<Setting> list;
+  for (const auto& entry : settings) list.emplace_back(entry.key(), entry.value());
+  const CommunicatorOptions options = translating_errors([&] { return options_from(list); });
+  group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
+                    make_backend(group->getStore(), group->getRank(), group->getSize(), options));
+}
+
+void abort_group(const Group& group, const std::string& reason) {
+  abort(*group->getBackend(c10::DeviceType::CPU), reason);
+}
+
+}  // namespace
+}  // namespace ranvier::pytorch
+
+TORCH_LIBRARY(ranvier, library) {
+  library.def("attach(__torch__.torch.classes.c10d.ProcessGroup group, Dict(str, str) settings) -> ()",
+              &ranvier::pytorch::attach);
+  library.def("abort(__torch__.torch.classes.c10d.ProcessGroup group, str reason) -> ()",
+              &ranvier::pytorch::abort_group);
+}

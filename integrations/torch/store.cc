@@ -1,0 +1,64 @@
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "integrations/torch/backend.h"
+#include "ranvier/error.h"
+
+namespace ranvier::pytorch {
+namespace {
+
+class TorchStore final : public Store {
+ public:
+  explicit TorchStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+
+  void set(const std::string& key, std::string_view value) override {
+    calling(key, [&] { store_->set(key, std::vector<std::uint8_t>(value.begin(), value.end())); });
+  }
+
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
+    // get() alone would wait for as long as the store was made to, 5 minutes by default. Zero would mean for ever.
+    try {
+      store_->wait({key}, std::max(timeout, std::chrono::milliseconds(1)));
+    } catch (const c10::DistStoreError& error) {
+      throw Error(ErrorKind::timeout, "'" + key + "' did not appear in torch's store within " +
+                                          std::to_string(timeout.count()) + " ms; is every rank running? (" +
+                                          error.what_without_backtrace() + ")");
+    } catch (const std::exception& error) {
+      throw lost(key, error);
+    }
+    return calling(key, [&] {
+      const std::vector<std::uint8_t> value = store_->get(key);
+      return std::string(value.begin(), value.end());
+    });
+  }
+
+  std::int64_t add(const std::string& key, std::int64_t delta) override {
+    return calling(key, [&] { return store_->add(key, delta); });
+  }
+
+ private:
+  static Error lost(const std::string& key, const std::exception& error) {
+    const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+    return Error(ErrorKind::unreachable,
+                 "torch's store failed at '" + key + "', is the process that serves it alive? (" +
+                     (torch_error ? torch_error->what_without_backtrace() : error.what()) + ")");
+  }
+
+  template <class Call>
+  auto calling(const std::string& key, Call call) -> decltype(call()) {
+    try {
+      return call();
+    } catch (const std::exception& error) {
+      throw lost(key, error);
+    }
+  }
+
+  c10::intrusive_ptr<c10d::Store> store_;
+};
+
+}  // namespace
+
+std::unique_ptr<Store> torch_store(c10::intrusive_ptr<c10d::Store> store) {
+  return std::make_unique<TorchStore>(std::move(store));
+}
+
+}  // namespace ranvier::pytorch

@@ -1,0 +1,168 @@
+#include "integrations/torch/tensors.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <optional>
+
+namespace ranvier::pytorch {
+namespace {
+
+// What a torch type is to the engine: `count` elements of `type`.
+struct Element {
+  DType type;
+  std::size_t count;
+};
+
+std::optional<Element> known(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return Element{DType::f32, 1};
+    case at::kDouble:
+      return Element{DType::f64, 1};
+    case at::kHalf:
+      return Element{DType::f16, 1};
+    case at::kBFloat16:
+      return Element{DType::bf16, 1};
+    case at::kChar:
+      return Element{DType::i8, 1};
+    case at::kShort:
+      return Element{DType::i16, 1};
+    case at::kInt:
+      return Element{DType::i32, 1};
+    case at::kLong:
+      return Element{DType::i64, 1};
+    case at::kByte:
+      return Element{DType::u8, 1};
+    case at::kBool:
+      return Element{DType::boolean, 1};
+    case at::kComplexFloat:
+      return Element{DType::f32, 2};
+    case at::kComplexDouble:
+      return Element{DType::f64, 2};
+    default:
+      return std::nullopt;
+  }
+}
+
+Element element_of(const at::Tensor& tensor) {
+  return known(tensor.scalar_type()).value_or(Element{DType::u8, static_cast<std::size_t>(tensor.element_size())});
+}
+
+TypedSpan span_of(const at::Tensor& tensor, const Element& element) {
+  return {tensor.numel() == 0 ? nullptr : tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()) * element.count,
+          element.type};
+}
+
+bool is_packed(const at::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg(); }
+
+// Copies are no part of the caller's autograd graph, and run on threads that know nothing of its modes.
+using PlainCopies = at::AutoDispatchBelowADInplaceOrView;
+
+}  // namespace
+
+void require_dense_cpu(const at::Tensor& tensor, const char* operation) {
+  TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, operation, ": this tensor is ", tensor.layout(),
+                    ", and ranvier takes dense ones only so far: pass tensor.to_dense(), or use gloo for this group");
+  TORCH_CHECK_VALUE(tensor.device().is_cpu(), operation, ": this tensor is on ", tensor.device(),
+                    ", and ranvier takes CPU tensors: pass tensor.cpu(), or initialize the group with another backend "
+                    "for that device, as in \"cpu:ranvier,cuda:nccl\"");
+}
+
+at::Tensor& single(std::vector<at::Tensor>& tensors, const char* operation) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, operation, " takes one tensor per rank, and this call has ", tensors.size());
+  require_dense_cpu(tensors.front(), operation);
+  return tensors.front();
+}
+
+at::Tensor packed(const at::Tensor& tensor) {
+  if (is_packed(tensor)) return tensor;
+  const PlainCopies guard;
+  return tensor.resolve_conj().resolve_neg().contiguous();
+}
+
+at::Tensor packed_room(const at::Tensor& tensor) {
+  if (is_packed(tensor)) return tensor;
+  const PlainCopies guard;
+  return at::empty(tensor.sizes(), tensor.options());
+}
+
+at::Tensor joined(const std::vector<at::Tensor>& tensors) {
+  const PlainCopies guard;
+  at::Tensor all = joined_room(tensors, tensors.front());
+  std::int64_t offset = 0;
+  for (const at::Tensor& tensor : tensors) {
+    all.narrow(0, offset, tensor.numel()).copy_(tensor.reshape({-1}));
+    offset += tensor.numel();
+  }
+  return all;
+}
+
+at::Tensor joined_room(const std::vector<at::Tensor>& tensors, const at::Tensor& like) {
+  const PlainCopies guard;
+  std::int64_t count = 0;
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK_TYPE(tensor.scalar_type() == like.scalar_type(),
+                     "the tensors of one operation must have one type, and "
+                     "these are ",
+                     tensor.scalar_type(), " and ", like.scalar_type());
+    count += tensor.numel();
+  }
+  return at::empty({count}, like.options());
+}
+
+TypedSpan elements(const at::Tensor& packed) { return span_of(packed, element_of(packed)); }
+
+TypedSpan reducible(const at::Tensor& packed, ReduceOp op) {
+  const auto element = known(packed.scalar_type());
+  const bool pairs_may = op == ReduceOp::sum || op == ReduceOp::average;
+  TORCH_CHECK_TYPE(element && is_defined(op, element->type) && (element->count == 1 || pairs_may), "the reduction '",
+                   std::string(name_of(op)), "' is not defined for tensors of type ", packed.scalar_type());
+  return span_of(packed, *element);
+}
+
+ReduceOp translate(const c10d::ReduceOp& op) {
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM:
+      return ReduceOp::sum;
+    case c10d::ReduceOp::AVG:
+      return ReduceOp::average;
+    case c10d::ReduceOp::PRODUCT:
+      return ReduceOp::product;
+    case c10d::ReduceOp::MIN:
+      return ReduceOp::min;
+    case c10d::ReduceOp::MAX:
+      return ReduceOp::max;
+    case c10d::ReduceOp::BAND:
+      return ReduceOp::bit_and;
+    case c10d::ReduceOp::BOR:
+      return ReduceOp::bit_or;
+    case c10d::ReduceOp::BXOR:
+      return ReduceOp::bit_xor;
+    case c10d::ReduceOp::PREMUL_SUM:
+      TORCH_CHECK_VALUE(false, "ranvier has no PREMUL_SUM: multiply the tensor first, then reduce it with SUM");
+    case c10d::ReduceOp::UNUSED:
+      break;
+  }
+  TORCH_CHECK_VALUE(false, "unknown reduction number ", static_cast<int>(op.op_));
+}
+
+void add_write_back(std::vector<WriteBack>& list, const at::Tensor& to, const at::Tensor& from) {
+  if (!to.is_same(from)) list.push_back({to, from});
+}
+
+void add_write_backs(std::vector<WriteBack>& list, const std::vector<at::Tensor>& to, const at::Tensor& from) {
+  const PlainCopies guard;
+  std::int64_t offset = 0;
+  for (const at::Tensor& tensor : to) {
+    list.push_back({tensor, from.narrow(0, offset, tensor.numel()).view(tensor.sizes())});
+    offset += tensor.numel();
+  }
+}
+
+void write_back(const std::vector<WriteBack>& list) {
+  const PlainCopies guard;
+  for (const WriteBack& each : list) each.to.copy_(each.from);
+}
+
+}  // namespace ranvier::pytorch

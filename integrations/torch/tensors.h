@@ -1,0 +1,48 @@
+// Tensors as runs of elements that the engine can move and reduce.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <vector>
+
+#include "ranvier/types.h"
+
+namespace ranvier::pytorch {
+
+// Throws ValueError naming `operation` unless `tensor` is dense and on the CPU.
+void require_dense_cpu(const at::Tensor& tensor, const char* operation);
+
+// The one tensor of a list, as c10d passes it.
+at::Tensor& single(std::vector<at::Tensor>& tensors, const char* operation);
+
+// The tensor itself where its elements stand in order and without gaps, else a copy that does.
+at::Tensor packed(const at::Tensor& tensor);
+// Likewise, but a new tensor has the same size only: for outputs that are overwritten anyway.
+at::Tensor packed_room(const at::Tensor& tensor);
+
+// One tensor of all elements of `tensors`, in order.
+at::Tensor joined(const std::vector<at::Tensor>& tensors);
+at::Tensor joined_room(const std::vector<at::Tensor>& tensors, const at::Tensor& like);
+
+// A packed tensor's memory for an operation that only moves it: every type goes, those that ranvier does not know as
+// bytes, complex numbers as pairs.
+TypedSpan elements(const at::Tensor& packed);
+// For an operation that reduces. Throws TypeError for types that cannot be, or not with `op`.
+TypedSpan reducible(const at::Tensor& packed, ReduceOp op);
+
+// Throws ValueError for those that ranvier has not.
+ReduceOp translate(const c10d::ReduceOp& op);
+
+// A result that was received into memory of its own, and the tensor that the caller wants it in.
+struct WriteBack {
+  at::Tensor to;
+  at::Tensor from;
+};
+// Nothing, if `from` is `to` itself.
+void add_write_back(std::vector<WriteBack>& list, const at::Tensor& to, const at::Tensor& from);
+// `from` holds the elements of all tensors of `to`, in order.
+void add_write_backs(std::vector<WriteBack>& list, const std::vector<at::Tensor>& to, const at::Tensor& from);
+void write_back(const std::vector<WriteBack>& list);
+
+}  // namespace ranvier::pytorch

@@ -1,0 +1,101 @@
+#include "integrations/torch/work.h"
+
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+
+#include "integrations/torch/errors.h"
+#include "ranvier/error.h"
+
+namespace ranvier::pytorch {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+PendingWork::PendingWork(Rank rank, Call call, std::uint64_t sequence)
+    : c10d::Work(rank, call.type, call.title, call.staging),
+      call_(std::move(call)),
+      sequence_(sequence),
+      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
+
+void PendingWork::hold(ranvier::Work part) {
+  ++open_parts_;
+  parts_.push_back(part);
+  // The engine's callback owns this work, and with it the tensors, until the part has ended: a caller may drop its
+  // handle.
+  part.on_done([self = c10::intrusive_ptr<PendingWork>::reclaim_copy(this), part] {
+    if (const std::exception_ptr error = part.error()) self->fail(error);
+    self->part_ended();
+  });
+}
+
+void PendingWork::fail(std::exception_ptr error) {
+  const std::lock_guard lock(mutex_);
+  if (!first_error_) first_error_ = to_torch(std::move(error));
+}
+
+void PendingWork::seal() { part_ended(); }
+
+void PendingWork::part_ended() {
+  if (--open_parts_ == 0) complete();
+}
+
+void PendingWork::complete() {
+  try {
+    if (!first_error_) write_back(call_.write_backs);
+  } catch (...) {
+    fail(std::current_exception());
+  }
+  call_.staging.clear();
+  call_.write_backs.clear();
+  if (recordFunctionEndCallback_) recordFunctionEndCallback_();
+  if (first_error_)
+    future_->setError(first_error_);
+  else
+    future_->markCompleted(c10::IValue(call_.results));
+}
+
+bool PendingWork::isCompleted() { return future_->completed(); }
+
+bool PendingWork::isSuccess() const { return future_->completed() && !future_->hasError(); }
+
+std::exception_ptr PendingWork::exception() const {
+  return future_->completed() ? future_->exception_ptr() : std::exception_ptr();
+}
+
+// Waits on the parts and not on the Future, because whoever waits on a part drives the engine: no thread has to be
+// woken.
+bool PendingWork::wait(milliseconds timeout) {
+  const bool forever =
+      timeout <= milliseconds::zero();  // kNoTimeout, kUnsetTimeout: operations have their own deadline
+  const auto deadline = steady_clock::now() + timeout;
+  for (ranvier::Work& part : parts_) {
+    bool ended = true;
+    try {
+      if (forever)
+        part.wait();
+      else
+        ended = part.wait_for(std::max(deadline - steady_clock::now(), steady_clock::duration::zero()));
+    } catch (const Error&) {
+      // The Future has it.
+    }
+    if (!ended)
+      std::rethrow_exception(to_torch(std::make_exception_ptr(
+          Error(ErrorKind::timeout, std::string(call_.title) + " is not done after the " +
+                                        std::to_string(timeout.count()) + " ms that wait() was given; it goes on"))));
+  }
+  future_->waitAndThrow();  // another thread may have finished the last part, and still be writing results back
+  return true;
+}
+
+void PendingWork::synchronize() { wait(kNoTimeout); }
+
+int PendingWork::sourceRank() const { return parts_.empty() ? -1 : parts_.front().source(); }
+
+std::vector<at::Tensor> PendingWork::result() {
+  TORCH_CHECK(isSuccess(), call_.title, " has no result yet: wait() for it first");
+  return call_.results;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> PendingWork::getFuture() { return future_; }
+
+}  // namespace ranvier::pytorch

@@ -1,0 +1,64 @@
+// What c10d gets back from a call: a c10d::Work with a Future over one or several operations of the engine.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "integrations/torch/tensors.h"
+#include "ranvier/communicator.h"
+
+namespace ranvier::pytorch {
+
+// One call of c10d. The engine uses the memory of `results`, of `staging` and of the sources of `write_backs`.
+struct Call {
+  c10d::OpType type;
+  const char* title;                   // as profilers show it: "ranvier:all_reduce"
+  std::vector<at::Tensor> results;     // the Future's value
+  std::vector<at::Tensor> staging;     // inputs and copies of them
+  std::vector<WriteBack> write_backs;  // done before the Future completes
+};
+
+class PendingWork final : public c10d::Work {
+ public:
+  PendingWork(Rank rank, Call call, std::uint64_t sequence);
+
+  // Starts one part by `start() -> ranvier::Work`. What it throws fails this work, as an error later on would.
+  template <class Start>
+  void add(Start&& start) {
+    try {
+      hold(start());
+    } catch (...) {
+      fail(std::current_exception());
+    }
+  }
+  // All parts are started. Once they have ended, on whatever thread, the Future completes.
+  void seal();
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override;
+  int sourceRank() const override;
+  std::vector<at::Tensor> result() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  std::uint64_t getSequencenumber() const override { return sequence_; }
+
+ private:
+  void hold(ranvier::Work part);
+  void fail(std::exception_ptr error);
+  void part_ended();
+  void complete();
+
+  Call call_;
+  const std::uint64_t sequence_;
+  const c10::intrusive_ptr<c10::ivalue::Future> future_;
+  std::vector<ranvier::Work> parts_;         // unchanged after seal()
+  std::atomic<std::size_t> open_parts_ = 1;  // one is given up by seal()
+  std::exception_ptr first_error_;           // of the parts; guarded by c10d::Work::mutex_
+};
+
+}  // namespace ranvier::pytorch

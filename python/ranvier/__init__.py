@@ -1,0 +1,14 @@
+"""Distributed deep-learning training where the network is the bottleneck.
+
+    import torch.distributed as dist
+    dist.init_process_group("ranvier")        # under torchrun; or "cpu:ranvier"
+
+Importing this registers the backend, which torch also does by itself when the package is installed. The C++ library is
+loaded by the first process group. Settings come from the environment: see `ranvier.settings.SETTINGS`.
+"""
+
+from ranvier._register import register
+
+register()
+
+__all__: list[str] = []

@@ -1,0 +1,69 @@
+"""The C++ library: loading it, and the operators that it adds to torch."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from ranvier import settings
+from ranvier._build import LIBRARY, TORCH_VERSION
+
+if TYPE_CHECKING:
+    from torch.distributed import Backend, ProcessGroup, Store
+
+
+def connect(store: Store, rank: int, world: int, timeout: timedelta) -> Backend:
+    """Meets the other ranks through `store`. Raises DistBackendError naming the ranks that did not come."""
+    operators = load()
+    # A ProcessGroup is what torch can box, and it brings the store along, whatever store that is.
+    carrier = dist.ProcessGroup(store, rank, world)
+    operators.attach(carrier.boxed(), settings.for_group(timeout))
+    return carrier._get_backend(torch.device("cpu"))
+
+
+def leave() -> None:
+    """Ends all groups of this process; if an exception ends it, the other ranks are told which."""
+    if not load.cache_info().currsize or not dist.is_initialized():
+        return
+    error = None if hasattr(sys, "ps1") else getattr(sys, "last_exc", getattr(sys, "last_value", None))
+    for group in list(dist.distributed_c10d._world.pg_map):
+        if isinstance(group, dist.ProcessGroup) and _is_ours(group):
+            if error is not None:
+                reason = f"rank {group.rank()} ended with {type(error).__name__}: {_first_line(error)}"
+                load().abort(group.boxed(), reason)
+            group.shutdown()
+
+
+@cache
+def load() -> Any:
+    """The operators of the library, `torch.ops.ranvier`. Raises RuntimeError where it was built for another torch."""
+    require_torch(torch.__version__)
+    torch.ops.load_library(str(Path(__file__).with_name(LIBRARY)))
+    return torch.ops.ranvier
+
+
+def require_torch(version: str) -> None:
+    """c10d's C++ classes change with minor versions: under another one calls would end in the wrong functions."""
+    if _minor(version) != _minor(TORCH_VERSION):
+        raise RuntimeError(
+            f"ranvier was built for torch {_minor(TORCH_VERSION)}, this is {_minor(version)}: reinstall with "
+            "pip install --no-build-isolation --force-reinstall ranvier"
+        )
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _is_ours(group: ProcessGroup) -> bool:
+    return torch.device("cpu") in group._device_types and group._get_backend(torch.device("cpu")).name() == "ranvier"
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "")
