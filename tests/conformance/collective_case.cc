@@ -1,0 +1,209 @@
+#include "conformance/collective_case.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "ranvier/error.h"
+#include "ranvier/schedule.h"
+
+namespace ranvier::conformance {
+namespace {
+
+constexpr std::size_t border = 64;
+constexpr std::byte border_byte{0xa5};
+constexpr std::byte unwritten_byte{0x5a};
+
+bool has_parts(Collective collective) {
+  return collective != Collective::all_reduce && collective != Collective::reduce &&
+         collective != Collective::broadcast;
+}
+
+bool gathers(Collective collective) { return collective == Collective::all_gather || collective == Collective::gather; }
+bool scatters(Collective collective) {
+  return collective == Collective::reduce_scatter || collective == Collective::scatter;
+}
+
+}  // namespace
+
+std::string describe(const Case& c) {
+  return fmt::format("{} by {}: {} x {}, {}, root {}{}{}, misaligned by {}, salt {}", name_of(c.collective),
+                     c.algorithm, c.count, name_of(c.dtype), name_of(c.op), c.root, c.in_place ? ", in place" : "",
+                     c.uneven ? ", uneven parts" : "", c.misalign, c.salt);
+}
+
+CaseRun::CaseRun(const Case& c, Rank rank, Rank world) : case_(c), rank_(rank), world_(world) {
+  const std::size_t width = size_of(c.dtype);
+  const Values values = input_of(rank);
+  const std::size_t input_bytes = values.size() * width;
+  output_bytes_ = has_output() ? expected().size() * width : 0;
+
+  if (c.in_place && has_output() && input_bytes > 0 && output_bytes_ > 0) {
+    if (gathers(c.collective)) input_offset_ = parts_before(rank, 0) * width;
+    if (scatters(c.collective)) output_offset_ = parts_before(rank, 0) * width;
+    output_ = make_memory(std::max(input_bytes, output_bytes_));
+    std::ranges::copy(encode(c.dtype, values), output_.inside().begin() + static_cast<std::ptrdiff_t>(input_offset_));
+    request_.input = {output_.inside().data() + input_offset_, values.size(), c.dtype};
+  } else {
+    input_ = make_memory(input_bytes);
+    output_ = make_memory(output_bytes_);
+    std::ranges::copy(encode(c.dtype, values), input_.inside().begin());
+    request_.input = {input_.inside().data(), values.size(), c.dtype};
+  }
+  if (has_output())
+    request_.output = {output_.inside().data() + output_offset_, output_bytes_ / width, c.dtype};
+  else
+    request_.output = {nullptr, 0, c.dtype};
+  before_input_ = input_.bytes;
+  before_output_ = output_.bytes;
+
+  for (Rank peer = 0; c.uneven && peer < world; ++peer) {
+    if (gathers(c.collective)) output_splits_.push_back(part(peer, 0));
+    if (scatters(c.collective)) input_splits_.push_back(part(peer, 0));
+    if (c.collective == Collective::all_to_all) {
+      input_splits_.push_back(part(rank, peer));
+      output_splits_.push_back(part(peer, rank));
+    }
+  }
+  request_.collective = c.collective;
+  request_.op = c.op;
+  request_.root = c.root;
+  request_.input_splits = input_splits_;
+  request_.output_splits = output_splits_;
+  request_.algorithm = c.algorithm;
+}
+
+CaseRun::Guarded CaseRun::make_memory(std::size_t size) const {
+  Guarded memory;
+  memory.begin = border + case_.misalign;
+  memory.size = size;
+  memory.bytes.assign(memory.begin + size + border, border_byte);
+  std::ranges::fill(memory.inside(), unwritten_byte);
+  return memory;
+}
+
+// Elements that go from one rank to another. What all ranks send or receive alike depends on `from` alone.
+std::size_t CaseRun::part(Rank from, Rank to) const {
+  if (!case_.uneven) return case_.count;
+  return case_.count * static_cast<std::size_t>((from * 3 + to * 5 + 1) % 4) / 2;
+}
+
+std::size_t CaseRun::parts_before(Rank end, Rank to) const {
+  std::size_t sum = 0;
+  for (Rank rank = 0; rank < end; ++rank) sum += part(rank, to);
+  return sum;
+}
+
+Values CaseRun::input_of(Rank rank) const {
+  std::size_t count = case_.count;
+  const bool root_only = case_.collective == Collective::broadcast || case_.collective == Collective::scatter;
+  if (root_only && rank != case_.root) count = 0;
+  if (gathers(case_.collective)) count = part(rank, 0);
+  if (scatters(case_.collective) && !(root_only && rank != case_.root)) count = parts_before(world_, 0);
+  if (case_.collective == Collective::all_to_all) {
+    count = 0;
+    for (Rank to = 0; to < world_; ++to) count += part(rank, to);
+  }
+  Values values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = value_of(case_.dtype, case_.op, rank, i, case_.salt);
+  return values;
+}
+
+Values CaseRun::reduced(std::size_t begin, std::size_t count) const {
+  Values result(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    double value = value_of(case_.dtype, case_.op, 0, begin + i, case_.salt);
+    for (Rank rank = 1; rank < world_; ++rank)
+      value = combine(case_.op, case_.dtype, value, value_of(case_.dtype, case_.op, rank, begin + i, case_.salt));
+    result[i] = case_.op == ReduceOp::average ? average_of(case_.dtype, value, world_) : value;
+  }
+  return result;
+}
+
+bool CaseRun::has_output() const {
+  return is_root() || (case_.collective != Collective::reduce && case_.collective != Collective::gather);
+}
+
+Values CaseRun::expected() const {
+  switch (case_.collective) {
+    case Collective::all_reduce:
+    case Collective::reduce:
+      return reduced(0, case_.count);
+    case Collective::broadcast:
+      return input_of(case_.root);
+    case Collective::reduce_scatter:
+      return reduced(parts_before(rank_, 0), part(rank_, 0));
+    case Collective::scatter: {
+      const Values all = input_of(case_.root);
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(parts_before(rank_, 0));
+      return {begin, begin + static_cast<std::ptrdiff_t>(part(rank_, 0))};
+    }
+    default:
+      break;
+  }
+  Values result;
+  for (Rank from = 0; from < world_; ++from) {
+    const Values theirs = input_of(from);
+    auto begin = theirs.begin();
+    auto end = theirs.end();
+    if (case_.collective == Collective::all_to_all) {
+      for (Rank to = 0; to < rank_; ++to) begin += static_cast<std::ptrdiff_t>(part(from, to));
+      end = begin + static_cast<std::ptrdiff_t>(part(from, rank_));
+    }
+    result.insert(result.end(), begin, end);
+  }
+  return result;
+}
+
+void CaseRun::check() const {
+  EXPECT_EQ(input_.bytes, before_input_) << where() << " changed its input, or memory beside it";
+  if (has_output()) check_values(expected());
+  // All but the output itself is as it was.
+  auto after = output_.bytes;
+  const auto begin = output_.begin + output_offset_;
+  std::copy_n(before_output_.begin() + static_cast<std::ptrdiff_t>(begin), output_bytes_,
+              after.begin() + static_cast<std::ptrdiff_t>(begin));
+  EXPECT_EQ(after, before_output_) << where() << " wrote beside its output";
+}
+
+void CaseRun::check_untouched() const {
+  EXPECT_EQ(input_.bytes, before_input_) << where() << " changed its input";
+  EXPECT_EQ(output_.bytes, before_output_) << where() << " changed its output";
+}
+
+void CaseRun::check_values(const Values& want) const {
+  const Values got = decode(case_.dtype, output_.inside().subspan(output_offset_, output_bytes_));
+  const double tolerance = case_.op == ReduceOp::average ? tolerance_of(case_.dtype) : 0;
+  ASSERT_EQ(got.size(), want.size()) << where();
+  for (std::size_t i = 0; i < want.size(); ++i)
+    ASSERT_LE(std::fabs(got[i] - want[i]), tolerance * std::fabs(want[i]))
+        << where() << ": element " << i << " is " << got[i] << ", must be " << want[i];
+}
+
+std::string CaseRun::where() const { return fmt::format("rank {} of {}, {}", rank_, world_, describe(case_)); }
+
+void run_case(Communicator& comm, const Case& c) {
+  const CaseRun run(c, comm.rank(), comm.world());
+  comm.run(run.request());
+  run.check();
+}
+
+std::vector<std::string> algorithms_for(Collective collective, Rank world) {
+  std::vector<std::string> names;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (std::ranges::find(algorithm.collectives, collective) == algorithm.collectives.end()) continue;
+    try {
+      algorithm.build(collective, world, 0);
+      names.emplace_back(algorithm.name);
+    } catch (const Error&) {
+      // A world that it cannot serve.
+    }
+  }
+  return names;
+}
+
+}  // namespace ranvier::conformance

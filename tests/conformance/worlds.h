@@ -1,0 +1,48 @@
+// Test fixtures that run a sentence over every way to form a world, and over worlds of several sizes.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <tuple>
+
+#include "support/cluster.h"
+
+namespace ranvier::conformance {
+
+// What the simulated world does to these tests: small slices, so that everything streams; losses, reorderings, partial
+// transfers and late reads.
+inline SimulationOptions hostile_simulation(std::uint64_t seed) {
+  return {.seed = seed, .loss = 0.02, .slice_bytes = 2048, .cut = 0.1, .deferred_reads = true};
+}
+
+inline support::ClusterOptions cluster(std::string_view way) {
+  return {.way = way, .simulation = hostile_simulation(1)};
+}
+
+// Over one way to form a world; the test says how many ranks.
+class Ways : public testing::TestWithParam<std::string_view> {
+ protected:
+  bool simulated() const { return GetParam() == "simulated"; }
+  // Whether ranks have a control plane, by which a failure of one reaches all.
+  bool connected() const { return GetParam() == "shm" || GetParam() == "tcp"; }
+  support::ClusterOptions options() const { return cluster(GetParam()); }
+  void run(Rank world, const support::RankBody& body) const { support::run_ranks(world, body, options()); }
+};
+
+// Over one way and one number of ranks.
+class Worlds : public testing::TestWithParam<std::tuple<std::string_view, Rank>> {
+ protected:
+  void run(const support::RankBody& body) const {
+    const auto [way, world] = GetParam();
+    support::run_ranks(world, body, cluster(way));
+  }
+};
+
+inline std::string name_of_way(const testing::TestParamInfo<std::string_view>& info) { return std::string(info.param); }
+inline std::string name_of_world(const testing::TestParamInfo<std::tuple<std::string_view, Rank>>& info) {
+  return std::string(std::get<0>(info.param)) + "_" + std::to_string(std::get<1>(info.param));
+}
+
+}  // namespace ranvier::conformance
