@@ -1,7 +1,9 @@
 #include "integrations/torch/settings.h"
 
-#include <array>
 #include <charconv>
+#include <functional>
+#include <map>
+#include <string_view>
 
 #include "ranvier/error.h"
 #include "ranvier/text.h"
@@ -30,31 +32,25 @@ double rate(const Setting& setting) {
 
 CommunicatorOptions options_from(const std::vector<Setting>& settings) {
   CommunicatorOptions options;
+  const std::map<std::string_view, std::function<void(const Setting&)>> known{
+      {"RANVIER_TRANSPORT", [&](const Setting& setting) { options.transport = setting.second; }},
+      {"RANVIER_ALGORITHM", [&](const Setting& setting) { options.algorithm = setting.second; }},
+      {"RANVIER_INTERFACE", [&](const Setting& setting) { options.interface_address = setting.second; }},
+      {"RANVIER_LINK_RATE", [&](const Setting& setting) { options.link_bytes_per_second = rate(setting); }},
+      {"RANVIER_DEAD_AFTER_MS", [&](const Setting& setting) { options.dead_after = duration(setting); }},
+      {"timeout_ms", [&](const Setting& setting) { options.timeout = duration(setting); }},
+      {"join_timeout_ms", [&](const Setting& setting) { options.join_timeout = duration(setting); }},
+  };
   for (const Setting& setting : settings) {
-    const auto& [name, value] = setting;
-    if (name == "transport")
-      options.transport = value;
-    else if (name == "algorithm")
-      options.algorithm = value;
-    else if (name == "interface")
-      options.interface_address = value;
-    else if (name == "link_rate")
-      options.link_bytes_per_second = rate(setting);
-    else if (name == "timeout_ms")
-      options.timeout = duration(setting);
-    else if (name == "join_timeout_ms")
-      options.join_timeout = duration(setting);
-    else if (name == "suspect_after_ms")
-      options.suspect_after = duration(setting);
-    else if (name == "dead_after_ms")
-      options.dead_after = duration(setting);
-    else {
-      static constexpr std::array<std::string_view, 8> names{"transport",        "algorithm",    "interface",
-                                                             "link_rate",        "timeout_ms",   "join_timeout_ms",
-                                                             "suspect_after_ms", "dead_after_ms"};
-      throw Error(ErrorKind::config, unknown_name("setting", name, names));
+    const auto found = known.find(setting.first);
+    if (found == known.end()) {
+      std::vector<std::string_view> names;
+      for (const auto& [name, set] : known) names.push_back(name);
+      throw Error(ErrorKind::config, unknown_name("setting", setting.first, names));
     }
+    found->second(setting);
   }
+  if (options.suspect_after > options.dead_after) options.suspect_after = options.dead_after / 2;
   return options;
 }
 

@@ -1,4 +1,4 @@
-// Settings by name, as environment variables and the Python package carry them, to the options of a communicator.
+// Settings by name, as the Python package hands them over, to the options of a communicator.
 #pragma once
 
 #include <string>
@@ -11,8 +11,9 @@ namespace ranvier::pytorch {
 
 using Setting = std::pair<std::string, std::string>;
 
-// Names: transport, algorithm, interface, link_rate ("200Mbit"), timeout_ms, join_timeout_ms, suspect_after_ms,
-// dead_after_ms. Throws Error{config} naming the setting whose name or value is wrong.
+// Environment variables under their own names: RANVIER_TRANSPORT, RANVIER_ALGORITHM, RANVIER_INTERFACE,
+// RANVIER_LINK_RATE ("200Mbit"), RANVIER_DEAD_AFTER_MS; and what init_process_group was given: timeout_ms,
+// join_timeout_ms. Throws Error{config} naming the setting whose name or value is wrong.
 CommunicatorOptions options_from(const std::vector<Setting>& settings);
 
 }  // namespace ranvier::pytorch

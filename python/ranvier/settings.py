@@ -1,4 +1,4 @@
-"""Settings of the backend, as environment variables."""
+"""Settings of the backend: environment variables, read when a process group is made."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import os
 import warnings
 from datetime import timedelta
 
-# Variable: (name of the setting in the C++ library, what it does)
-SETTINGS: dict[str, tuple[str, str]] = {
-    "RANVIER_TRANSPORT": ("transport", "tcp, shm or auto: shm where all ranks share a host, else tcp"),
-    "RANVIER_ALGORITHM": ("algorithm", "ring, butterfly, … or auto: chosen by size"),
-    "RANVIER_INTERFACE": ("interface", "the IP address to listen on; all of this host's where unset"),
-    "RANVIER_LINK_RATE": ("link_rate", "hold each rank's sending to this rate, such as 200Mbit"),
-    "RANVIER_DEAD_AFTER_MS": ("dead_after_ms", "give a silent rank up after this many milliseconds; 3000 where unset"),
+SETTINGS: dict[str, str] = {
+    "RANVIER_TRANSPORT": "tcp, shm, or auto (the default): shm where all ranks share a host, else tcp",
+    "RANVIER_ALGORITHM": "ring, or another name that `ranvier bench --help` lists, or auto (the default): by size",
+    "RANVIER_INTERFACE": "IP address to listen on; unset: all addresses of this host",
+    "RANVIER_LINK_RATE": "hold each rank's sending to this rate, such as 200Mbit; unset: as fast as it goes",
+    "RANVIER_DEAD_AFTER_MS": "give up a silent rank after this many milliseconds; unset: 3000",
 }
+"""Variable: what it does. All ranks of a job must have the same ones."""
 
 
 def for_group(timeout: timedelta) -> dict[str, str]:
-    """What the library is given for a new process group: the environment, and the timeout that torch was called with."""
+    """What a new process group is given: the environment's settings, and the timeout that torch was called with."""
     warn_of_misspellings()
-    chosen = {name: os.environ[variable] for variable, (name, _) in SETTINGS.items() if os.environ.get(variable)}
+    chosen = {variable: os.environ[variable] for variable in SETTINGS if os.environ.get(variable)}
     milliseconds = max(1, round(timeout.total_seconds() * 1000))
     join = min(milliseconds, 5 * 60 * 1000)
     return chosen | {"timeout_ms": str(milliseconds), "join_timeout_ms": str(join)}
