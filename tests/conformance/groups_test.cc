@@ -1,0 +1,69 @@
+// Communicators made from communicators.
+#include <gtest/gtest.h>
+
+#include "conformance/collective_case.h"
+#include "conformance/errors.h"
+#include "conformance/worlds.h"
+
+namespace ranvier::conformance {
+namespace {
+
+class Groups : public Ways {};
+
+TEST_P(Groups, are_formed_by_color_and_ordered_by_key) {
+  run(5, [](Communicator& comm) {
+    // Odd ranks and even ranks, each in reverse.
+    const auto group = comm.split(comm.rank() % 2, -comm.rank());
+    ASSERT_NE(group, nullptr);
+    EXPECT_EQ(group->world(), comm.rank() % 2 == 0 ? 3 : 2);
+    EXPECT_EQ(group->rank(), (comm.world() - 1 - comm.rank()) / 2);
+    std::vector<std::int32_t> members(static_cast<std::size_t>(group->world()));
+    group->all_gather(std::vector<std::int32_t>{comm.rank()}, members);
+    EXPECT_EQ(members, comm.rank() % 2 == 0 ? (std::vector<std::int32_t>{4, 2, 0}) : (std::vector<std::int32_t>{3, 1}));
+  });
+}
+
+TEST_P(Groups, leave_out_whoever_has_a_negative_color) {
+  run(4, [](Communicator& comm) {
+    const auto group = comm.split(comm.rank() == 2 ? -1 : 7);
+    ASSERT_EQ(group == nullptr, comm.rank() == 2);
+    if (group) run_case(*group, {.count = 1000});
+    run_case(comm, {.count = 1000});
+  });
+}
+
+TEST_P(Groups, work_side_by_side_and_beside_the_whole) {
+  run(4, [](Communicator& comm) {
+    const auto row = comm.split(comm.rank() / 2);
+    const auto column = comm.split(comm.rank() % 2);
+    for (std::size_t salt = 0; salt < 20; ++salt) {
+      run_case(*row, {.collective = Collective::reduce_scatter, .count = 64, .salt = salt});
+      run_case(*column, {.count = 64, .salt = salt});
+      run_case(*row, {.collective = Collective::all_gather, .count = 64, .salt = salt});
+      if (salt % 5 == 0) run_case(comm, {.count = 9, .salt = salt});
+    }
+  });
+}
+
+TEST_P(Groups, can_be_split_again_and_outlive_what_they_were_made_from) {
+  run(4, [](Communicator& comm) {
+    auto group = comm.split(comm.rank() / 2);
+    auto single = group->split(group->rank());
+    EXPECT_EQ(single->world(), 1);
+    auto again = comm.split(0, -comm.rank());
+    group.reset();
+    run_case(*single, {.count = 100});
+    run_case(*again, {.count = 100});
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(, Groups, testing::ValuesIn(support::connected_ways), name_of_way);
+
+TEST(GroupsOverATransport, are_refused_with_the_way_to_get_them) {
+  support::run_ranks(2, [](Communicator& comm) {
+    EXPECT_THAT(error_of([&] { comm.split(0); }), throws(ErrorKind::usage, "connect"));
+  });
+}
+
+}  // namespace
+}  // namespace ranvier::conformance

@@ -1,0 +1,130 @@
+// Ranks that disagree are told so, by name, before any data is used.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+
+#include "conformance/collective_case.h"
+#include "conformance/errors.h"
+#include "conformance/worlds.h"
+
+namespace ranvier::conformance {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Mismatch : public Ways {
+ protected:
+  // All ranks run `common`, but the last one runs `other`.
+  void expect_refused(Rank world, const Case& common, const Case& other) const {
+    SCOPED_TRACE(describe(common) + " against " + describe(other));
+    std::atomic<int> told = 0;
+    run(world, [&](Communicator& comm) {
+      const CaseRun run(comm.rank() == world - 1 ? other : common, comm.rank(), world);
+      Request request = run.request();
+      // Without a control plane nobody tells the ranks that have not met the disagreement themselves.
+      if (!connected()) request.timeout = 300ms;
+      const auto error = error_of([&] { comm.run(request); });
+      if (!error) return;
+      if (error->kind() == ErrorKind::mismatch) {
+        ++told;
+        EXPECT_THAT(error, throws(ErrorKind::mismatch, rank_name(world - 1)));
+        EXPECT_THAT(error, throws(ErrorKind::mismatch, name_of(common.collective)));
+        EXPECT_THAT(error, throws(ErrorKind::mismatch, name_of(other.collective)));
+        EXPECT_FALSE(error->flight_record().empty());
+      } else {
+        EXPECT_FALSE(connected()) << name_of(error->kind()) << ": " << error->what();
+      }
+      // Of two ranks neither has anything that it could have used.
+      if (world == 2) run.check_untouched();
+    });
+    if (connected())
+      EXPECT_EQ(told, world);
+    else
+      EXPECT_GE(told, 1);
+  }
+};
+
+TEST_P(Mismatch, of_sizes_is_refused) {
+  for (const Rank world : {2, 4})
+    for (const std::string algorithm : {"ring", "one_round", "halving_doubling", "direct"})
+      expect_refused(world, {.algorithm = algorithm, .count = 100}, {.algorithm = algorithm, .count = 101});
+}
+
+TEST_P(Mismatch, of_sizes_is_refused_even_if_one_is_empty) { expect_refused(2, {.count = 100}, {.count = 0}); }
+
+TEST_P(Mismatch, of_types_is_refused) {
+  for (const Rank world : {2, 3}) expect_refused(world, {.count = 64}, {.count = 64, .dtype = DType::i32});
+}
+
+TEST_P(Mismatch, of_operators_is_refused) {
+  for (const Rank world : {2, 3}) expect_refused(world, {.count = 64}, {.count = 64, .op = ReduceOp::max});
+}
+
+TEST_P(Mismatch, of_collectives_is_refused) {
+  expect_refused(2, {.collective = Collective::all_reduce, .count = 64},
+                 {.collective = Collective::all_gather, .count = 64});
+  expect_refused(3, {.collective = Collective::all_to_all, .count = 64},
+                 {.collective = Collective::reduce_scatter, .count = 64});
+}
+
+TEST_P(Mismatch, of_roots_is_refused) {
+  expect_refused(2, {.collective = Collective::broadcast, .count = 64, .root = 0},
+                 {.collective = Collective::broadcast, .count = 64, .root = 1});
+}
+
+TEST_P(Mismatch, of_algorithms_is_refused) {
+  expect_refused(3, {.algorithm = "ring", .count = 64}, {.algorithm = "direct", .count = 64});
+}
+
+TEST_P(Mismatch, of_parts_is_refused) {
+  expect_refused(2, {.collective = Collective::all_gather, .count = 64},
+                 {.collective = Collective::all_gather, .count = 65});
+  expect_refused(2, {.collective = Collective::all_to_all, .count = 64},
+                 {.collective = Collective::all_to_all, .count = 32});
+}
+
+TEST_P(Mismatch, of_order_is_refused) {
+  std::atomic<int> told = 0;
+  run(2, [&](Communicator& comm) {
+    const CaseRun reducing({.collective = Collective::all_reduce, .count = 64}, comm.rank(), 2);
+    const CaseRun gathering({.collective = Collective::all_gather, .count = 64}, comm.rank(), 2);
+    Request first = comm.rank() == 0 ? reducing.request() : gathering.request();
+    Request second = comm.rank() == 0 ? gathering.request() : reducing.request();
+    if (!connected()) first.timeout = second.timeout = 300ms;
+    const auto error = error_of([&] {
+      comm.run(first);
+      comm.run(second);
+    });
+    ASSERT_TRUE(error);
+    if (error->kind() == ErrorKind::mismatch) {
+      ++told;
+      EXPECT_THAT(error, throws(ErrorKind::mismatch, "all_gather"));
+      EXPECT_THAT(error, throws(ErrorKind::mismatch, "all_reduce"));
+    }
+    reducing.check_untouched();
+    gathering.check_untouched();
+  });
+  EXPECT_GE(told, connected() ? 2 : 1);
+}
+
+TEST_P(Mismatch, finishes_the_communicator) {
+  run(2, [&](Communicator& comm) {
+    std::vector<float> data(comm.rank() == 0 ? 5 : 6, 1);
+    const auto first = error_of([&] { comm.all_reduce(data, {.timeout = 500ms}); });
+    ASSERT_TRUE(first);
+    for (const auto& call : std::vector<std::function<void()>>{[&] { comm.all_reduce(data); }, [&] { comm.barrier(); },
+                                                               [&] { comm.send(data, 1 - comm.rank()); },
+                                                               [&] { comm.recv(data, 1 - comm.rank()); }}) {
+      const auto later = error_of(call);
+      ASSERT_TRUE(later);
+      EXPECT_EQ(later->kind(), first->kind());
+      EXPECT_EQ(later->culprit(), first->culprit());
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(, Mismatch, testing::ValuesIn(support::all_ways), name_of_way);
+
+}  // namespace
+}  // namespace ranvier::conformance
