@@ -327,20 +327,25 @@ void Communicator::abort(const std::string& reason) {
 
 std::string Communicator::flight_record() const { return impl_->engine_.recorder().dump(); }
 
-// ---- Work.
+// ---- Work. A finished operation is its own: its engine may be gone.
 
 void Work::wait() {
-  operation_->engine->wait(*operation_, std::nullopt);
+  if (!operation_->finished()) operation_->engine->wait(*operation_, std::nullopt);
   if (operation_->error()) std::rethrow_exception(operation_->error());
 }
 bool Work::wait_for(std::chrono::nanoseconds limit) {
-  if (!operation_->engine->wait(*operation_, limit)) return false;
+  if (!operation_->finished() && !operation_->engine->wait(*operation_, limit)) return false;
   if (operation_->error()) std::rethrow_exception(operation_->error());
   return true;
 }
 bool Work::done() const { return operation_->finished(); }
 std::exception_ptr Work::error() const { return operation_->finished() ? operation_->error() : nullptr; }
-void Work::on_done(std::function<void()> then) { operation_->engine->on_done(*operation_, std::move(then)); }
+void Work::on_done(std::function<void()> then) {
+  if (operation_->finished())
+    then();
+  else
+    operation_->engine->on_done(*operation_, std::move(then));
+}
 Rank Work::source() const { return operation_->finished() ? operation_->source() : -1; }
 
 }  // namespace ranvier

@@ -1,0 +1,139 @@
+// Who drives, who waits, and what is left after a failure; on the in-process loopback.
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "ranvier/communicator.h"
+#include "ranvier/error.h"
+#include "support/cluster.h"
+
+namespace ranvier {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::Each;
+using testing::HasSubstr;
+
+TEST(EngineTest, OperationsThatNobodyWaitsForEndAllTheSame) {
+  run_ranks(2, [](Communicator& comm) {
+    std::vector<float> data(1000, 1.0F);
+    const Work work = comm.start({.input = data, .output = data});
+    const auto deadline = std::chrono::steady_clock::now() + 20s;
+    while (!work.done() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(1ms);
+    ASSERT_TRUE(work.done());
+    EXPECT_THAT(data, Each(2.0F));
+  });
+}
+
+TEST(EngineTest, WaitsInAnyOrderWithMoreOperationsThanLanes) {
+  run_ranks(3, [](Communicator& comm) {
+    constexpr std::size_t many = 23;
+    std::vector<std::vector<std::int32_t>> data(many);
+    std::vector<Work> works;
+    for (std::size_t i = 0; i < many; ++i) {
+      data[i].assign(100 * i + 1, static_cast<std::int32_t>(i) + comm.rank());
+      works.push_back(comm.start({.input = data[i], .output = data[i]}));
+    }
+    for (std::size_t i = many; i-- > 0;) works[i].wait();
+    for (std::size_t i = 0; i < many; ++i) EXPECT_THAT(data[i], Each(3 * static_cast<std::int32_t>(i) + 3));
+  });
+}
+
+TEST(EngineTest, BlockingCallsMayRunBetweenStartedOnes) {
+  run_ranks(2, [](Communicator& comm) {
+    for (int i = 0; i < 200; ++i) {
+      std::vector<float> slow(5000, 1.0F), fast(1, 1.0F);
+      Work work = comm.start({.input = slow, .output = slow});
+      comm.all_reduce(fast);
+      EXPECT_EQ(fast[0], 2.0F);
+      work.wait();
+      EXPECT_THAT(slow, Each(2.0F));
+    }
+  });
+}
+
+TEST(EngineTest, SeveralThreadsMayWaitOnOneCommunicator) {
+  run_ranks(2, [](Communicator& comm) {
+    std::vector<std::vector<float>> data(8, std::vector<float>(2000, 1.0F));
+    std::vector<Work> works;
+    for (auto& vector : data) works.push_back(comm.start({.input = vector, .output = vector}));
+    std::vector<std::thread> threads;
+    for (auto& work : works) threads.emplace_back([&work] { work.wait(); });
+    for (auto& thread : threads) thread.join();
+    for (const auto& vector : data) EXPECT_THAT(vector, Each(2.0F));
+  });
+}
+
+TEST(EngineTest, CallbacksRunOnceEachAndMayStartOperations) {
+  run_ranks(2, [](Communicator& comm) {
+    std::vector<float> first(10, 1.0F), second(10, 1.0F);
+    std::promise<Work> next;
+    std::atomic<int> calls = 0;
+    Work work = comm.start({.input = first, .output = first});
+    work.on_done([&] {
+      ++calls;
+      next.set_value(comm.start({.input = second, .output = second}));
+    });
+    work.wait();
+    Work chained = next.get_future().get();
+    chained.wait();
+    EXPECT_EQ(calls, 1);
+    EXPECT_THAT(second, Each(2.0F));
+    bool late = false;
+    chained.on_done([&] { late = true; });
+    EXPECT_TRUE(late) << "a callback on a finished operation runs at once";
+  });
+}
+
+TEST(EngineTest, AnExpiredDeadlineNamesTheOperationAndWhoWasAwaited) {
+  run_ranks(2, [](Communicator& comm) {
+    if (comm.rank() == 1) {
+      std::this_thread::sleep_for(500ms);
+      return;
+    }
+    std::vector<float> data(10);
+    try {
+      comm.all_reduce(data, {.timeout = 50ms});
+      FAIL() << "nobody answered, and yet it ended";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::timeout);
+      EXPECT_THAT(error.what(), HasSubstr("all_reduce #"));
+      EXPECT_THAT(error.what(), HasSubstr("for rank 1"));
+      EXPECT_THAT(error.flight_record(), HasSubstr("all_reduce"));
+    }
+    EXPECT_THROW(comm.all_reduce(data), Error) << "a failed communicator stays failed";
+  });
+}
+
+TEST(EngineTest, WaitForGivesUpWithoutHarm) {
+  run_ranks(2, [](Communicator& comm) {
+    std::vector<float> data(10, 1.0F);
+    if (comm.rank() == 1) std::this_thread::sleep_for(100ms);
+    Work work = comm.start({.input = data, .output = data});
+    if (comm.rank() == 0) {
+      EXPECT_FALSE(work.wait_for(1ms));
+    }
+    work.wait();
+    EXPECT_THAT(data, Each(2.0F));
+  });
+}
+
+TEST(EngineTest, TrafficCountsWhatTheScheduleSays) {
+  run_ranks(2, [](Communicator& comm) {
+    const auto before = comm.traffic();
+    std::vector<float> data(1000, 1.0F);
+    comm.all_reduce(data, {.algorithm = "ring"});
+    const auto after = comm.traffic();
+    EXPECT_EQ(after.bytes_sent - before.bytes_sent, 4000U);
+    EXPECT_EQ(after.bytes_received - before.bytes_received, 4000U);
+    EXPECT_EQ(after.operations - before.operations, 1U);
+  });
+}
+
+}  // namespace
+}  // namespace ranvier

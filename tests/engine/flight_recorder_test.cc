@@ -1,0 +1,48 @@
+#include "engine/flight_recorder.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+namespace ranvier::engine {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(FlightRecorderTest, TellsWhatRanAndHowItEnded) {
+  FlightRecorder recorder;
+  const auto first = recorder.start({.sequence = 7, .collective = Collective::all_reduce, .dtype = DType::f32, .bytes = 64});
+  recorder.end(first, false);
+  const auto second = recorder.start({.sequence = 8, .collective = Collective::broadcast});
+  recorder.end(second, true);
+  recorder.start({.collective = Collective::send, .peer = 3});
+  const std::string text = recorder.dump();
+  EXPECT_THAT(text, HasSubstr("#7 all_reduce f32 sum 64 B"));
+  EXPECT_THAT(text, HasSubstr("done after"));
+  EXPECT_THAT(text, HasSubstr("failed after"));
+  EXPECT_THAT(text, HasSubstr("send with rank 3"));
+  EXPECT_THAT(text, HasSubstr("still running"));
+}
+
+TEST(FlightRecorderTest, KeepsTheNewest) {
+  FlightRecorder recorder;
+  for (std::uint32_t i = 0; i < 3 * FlightRecorder::capacity; ++i) recorder.end(recorder.start({.sequence = i}), false);
+  const std::string text = recorder.dump();
+  EXPECT_EQ(static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')), FlightRecorder::capacity);
+  EXPECT_THAT(text, HasSubstr("#767 "));
+  EXPECT_THAT(text, Not(HasSubstr("#511 ")));
+  const std::string last = recorder.dump(2);
+  EXPECT_EQ(std::count(last.begin(), last.end(), '\n'), 2);
+}
+
+TEST(FlightRecorderTest, AnOverwrittenPlaceIsLeftAlone) {
+  FlightRecorder recorder;
+  const auto old = recorder.start({.sequence = 1});
+  for (std::uint32_t i = 0; i < FlightRecorder::capacity; ++i) recorder.start({.sequence = 100 + i});
+  recorder.end(old, true);
+  EXPECT_THAT(recorder.dump(), Not(HasSubstr("failed")));
+}
+
+}  // namespace
+}  // namespace ranvier::engine
