@@ -1,0 +1,216 @@
+#include "ranvier/store.h"
+
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "ranvier/error.h"
+
+namespace ranvier {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+// A directory of its own for each test, removed afterwards.
+class Directory {
+ public:
+  Directory() {
+    std::string name = (std::filesystem::temp_directory_path() / "ranvier-store-XXXXXX").string();
+    if (!mkdtemp(name.data())) throw std::runtime_error("cannot make a temporary directory");
+    path_ = name;
+  }
+  ~Directory() { std::filesystem::remove_all(path_); }
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Runs `body(rank)` in `world` processes; true where all of them return true.
+bool run_processes(int world, const std::function<bool(int)>& body) {
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < world; ++rank) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(60);  // never outlives the test by more
+      bool right = false;
+      try {
+        right = body(rank);
+      } catch (const std::exception&) {
+        right = false;
+      }
+      _exit(right ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  bool all_right = true;
+  for (const pid_t child : children) {
+    int status = -1;
+    all_right &= child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+  return all_right;
+}
+
+// What every store promises, on both.
+class AnyStore : public ::testing::TestWithParam<bool> {
+ protected:
+  Directory directory_;
+  std::shared_ptr<Store> store_ =
+      GetParam() ? std::shared_ptr<Store>(file_store(directory_.path())) : std::shared_ptr<Store>(memory_store());
+};
+
+TEST_P(AnyStore, ReturnsWhatWasSetLast) {
+  store_->set("key", "first");
+  store_->set("key", "second");
+  EXPECT_EQ(store_->get("key", milliseconds(0)), "second");
+}
+
+TEST_P(AnyStore, KeepsAnyBytesUnderAnyKey) {
+  const std::string value("\0binary\n\xFF", 9);
+  const std::vector<std::string> keys{"plain", "a/b/../c", "a b", "dots..", "%41", "A", "ключ", "lock", "x.lock"};
+  for (std::size_t i = 0; i < keys.size(); ++i) store_->set(keys[i], value + std::to_string(i));
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    EXPECT_EQ(store_->get(keys[i], milliseconds(0)), value + std::to_string(i)) << keys[i];
+}
+
+TEST_P(AnyStore, ThrowsATimeoutThatNamesTheKeyThatNeverCame) {
+  try {
+    store_->get("address/3", milliseconds(20));
+    FAIL() << "nothing was set";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::timeout);
+    EXPECT_THAT(error.what(), HasSubstr("address/3"));
+    EXPECT_THAT(error.what(), HasSubstr("20 ms"));
+  }
+}
+
+TEST_P(AnyStore, WakesAReaderWhenTheKeyIsSet) {
+  std::jthread writer([this] {
+    std::this_thread::sleep_for(milliseconds(20));
+    store_->set("late", "value");
+  });
+  EXPECT_EQ(store_->get("late", seconds(30)), "value");
+}
+
+TEST_P(AnyStore, CountsFromZeroByAnyStep) {
+  EXPECT_EQ(store_->add("count", 0), 0);
+  EXPECT_EQ(store_->add("count", 5), 5);
+  EXPECT_EQ(store_->add("count", -7), -2);
+  EXPECT_EQ(store_->get("count", milliseconds(0)), "-2");
+}
+
+TEST_P(AnyStore, LosesNoAdditionOfConcurrentThreads) {
+  constexpr int threads = 4, times = 25;
+  std::vector<std::vector<std::int64_t>> seen(threads);
+  {
+    std::vector<std::jthread> running;
+    for (int i = 0; i < threads; ++i)
+      running.emplace_back([this, &mine = seen[static_cast<std::size_t>(i)]] {
+        for (int time = 0; time < times; ++time) mine.push_back(store_->add("count", 1));
+      });
+  }
+  std::set<std::int64_t> values;
+  for (const auto& mine : seen) values.insert(mine.begin(), mine.end());
+  EXPECT_EQ(values.size(), std::size_t{threads * times});
+  EXPECT_EQ(*values.rbegin(), threads * times);
+}
+
+TEST_P(AnyStore, SeenUnderAPrefixIsApartFromTheRest) {
+  const auto left = prefix_store(*store_, "left/"), right = prefix_store(*store_, "right/");
+  left->set("key", "l");
+  right->set("key", "r");
+  EXPECT_EQ(left->get("key", milliseconds(0)), "l");
+  EXPECT_EQ(right->get("key", milliseconds(0)), "r");
+  EXPECT_EQ(store_->get("left/key", milliseconds(0)), "l");
+  EXPECT_EQ(left->add("count", 2), 2);
+  EXPECT_EQ(right->add("count", 3), 3);
+  EXPECT_THROW(store_->get("key", milliseconds(1)), Error);
+}
+
+INSTANTIATE_TEST_SUITE_P(InAStore, AnyStore, ::testing::Bool(),
+                         [](const auto& kind) { return std::string(kind.param ? "OfFiles" : "OfMemory"); });
+
+TEST(FileStore, LetsProcessesExchangeTheirAddresses) {
+  const Directory directory;
+  constexpr int world = 4;
+  EXPECT_TRUE(run_processes(world, [&](int rank) {
+    const auto store = file_store(directory.path() / "made" / "by" / "whoever comes first");
+    store->set("address/" + std::to_string(rank), "host " + std::to_string(rank));
+    for (int peer = 0; peer < world; ++peer)
+      if (store->get("address/" + std::to_string(peer), seconds(30)) != "host " + std::to_string(peer)) return false;
+    return true;
+  }));
+}
+
+TEST(FileStore, LosesNoAdditionOfConcurrentProcesses) {
+  const Directory directory;
+  constexpr int world = 4, times = 50;
+  EXPECT_TRUE(run_processes(world, [&](int) {
+    const auto store = file_store(directory.path());
+    std::int64_t before = 0;
+    for (int time = 0; time < times; ++time) {
+      const std::int64_t value = store->add("count", 1);
+      if (value <= before) return false;
+      before = value;
+    }
+    return true;
+  }));
+  EXPECT_EQ(file_store(directory.path())->add("count", 0), world * times);
+}
+
+TEST(FileStore, NeverShowsAValueHalfWritten) {
+  const Directory directory;
+  constexpr int times = 100;
+  EXPECT_TRUE(run_processes(3, [&](int rank) {
+    const auto store = file_store(directory.path());
+    for (int time = 0; time < times; ++time) {
+      if (rank == 0) {
+        store->set("value", std::string(10'000, static_cast<char>('a' + time % 26)));
+        continue;
+      }
+      const std::string value = store->get("value", seconds(30));
+      if (value.size() != 10'000 || value.find_first_not_of(value[0]) != std::string::npos) return false;
+    }
+    return true;
+  }));
+}
+
+TEST(FileStore, LetsGoOfTheCounterWhenItsHolderDies) {
+  const Directory directory;
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto store = file_store(directory.path());
+    for (;;) store->add("count", 1);
+  }
+  ASSERT_GT(child, 0);
+  file_store(directory.path())->get("count", seconds(30));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const auto store = file_store(directory.path());
+  const std::int64_t value = store->add("count", 0);
+  EXPECT_GT(value, 0);
+  EXPECT_EQ(store->add("count", 1), value + 1);
+}
+
+TEST(FileStore, SaysWhichDirectoryItCannotCreate) {
+  try {
+    file_store("/proc/ranvier");
+    FAIL() << "/proc takes no directories";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::config);
+    EXPECT_THAT(error.what(), HasSubstr("/proc/ranvier"));
+  }
+}
+
+}  // namespace
+}  // namespace ranvier

@@ -1,0 +1,80 @@
+#include "ranvier/text.h"
+
+#include <gmock/gmock.h>
+
+#include <array>
+
+namespace ranvier {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr std::array<std::string_view, 4> transports{"tcp", "shm", "udp", "auto"};
+
+TEST(Nearest, IsTheCandidateItselfWhereItIsSpelledRight) {
+  for (const auto name : transports) EXPECT_EQ(nearest(name, transports), name);
+}
+
+TEST(Nearest, FindsASwappedMissingOrExtraLetter) {
+  constexpr std::array<std::string_view, 3> algorithms{"ring", "halving_doubling", "one_round"};
+  EXPECT_EQ(nearest("rign", algorithms), "ring");
+  EXPECT_EQ(nearest("rin", algorithms), "ring");
+  EXPECT_EQ(nearest("ringg", algorithms), "ring");
+  EXPECT_EQ(nearest("halving-doubling", algorithms), "halving_doubling");
+}
+
+TEST(Nearest, IsEmptyWhereNothingIsNear) {
+  EXPECT_EQ(nearest("infiniband", transports), "");
+  EXPECT_EQ(nearest("tcp", {}), "");
+}
+
+TEST(UnknownName, NamesTheWordTheNearestAndTheWholeList) {
+  const std::string sentence = unknown_name("transport", "tpc", transports);
+  EXPECT_THAT(sentence, AllOf(HasSubstr("unknown transport 'tpc'"), HasSubstr("did you mean 'tcp'?"),
+                              HasSubstr("tcp, shm, udp, auto")));
+  EXPECT_THAT(unknown_name("transport", "infiniband", transports), Not(HasSubstr("did you mean")));
+}
+
+TEST(ParseBytes, CountsInPowersOf1024) {
+  EXPECT_EQ(parse_bytes("0"), 0U);
+  EXPECT_EQ(parse_bytes("64"), 64U);
+  EXPECT_EQ(parse_bytes("64B"), 64U);
+  EXPECT_EQ(parse_bytes("4K"), 4096U);
+  EXPECT_EQ(parse_bytes("4KiB"), 4096U);
+  EXPECT_EQ(parse_bytes("1.5K"), 1536U);
+  EXPECT_EQ(parse_bytes("16M"), 16U << 20);
+  EXPECT_EQ(parse_bytes("1GB"), 1U << 30);
+}
+
+TEST(ParseBytes, RefusesWhatIsNotASize) {
+  for (const auto text : {"", "K", "-1", "1.5", "0.3K", "4 K", "4Q", "4KK", "nan", "inf", "1e30", "0x10", "4Kbit"})
+    EXPECT_EQ(parse_bytes(text), std::nullopt) << text;
+}
+
+TEST(ParseRate, CountsInPowersOf1000AndEightBitsAByte) {
+  EXPECT_EQ(parse_rate("200Mbit"), 25e6);
+  EXPECT_EQ(parse_rate("1Gbit"), 125e6);
+  EXPECT_EQ(parse_rate("100kbit"), 12'500);
+  EXPECT_EQ(parse_rate("8bit"), 1);
+  EXPECT_EQ(parse_rate("25MB"), 25e6);
+  EXPECT_EQ(parse_rate("2.5Gbit"), 312.5e6);
+}
+
+TEST(ParseRate, RefusesWhatIsNotARate) {
+  for (const auto text : {"", "0Mbit", "-1Mbit", "200", "Mbit", "200 Mbit", "200Mbits", "nanMbit", "infGB", "1MiB"})
+    EXPECT_EQ(parse_rate(text), std::nullopt) << text;
+}
+
+TEST(HumanBytes, PicksTheUnitThatLeavesAtMostFourDigits) {
+  EXPECT_EQ(human_bytes(0), "0 B");
+  EXPECT_EQ(human_bytes(1023), "1023 B");
+  EXPECT_EQ(human_bytes(1024), "1 KiB");
+  EXPECT_EQ(human_bytes(1536), "1.5 KiB");
+  EXPECT_EQ(human_bytes(64.0 * 1024 * 1024), "64 MiB");
+  EXPECT_EQ(human_bytes(0x1p40), "1 TiB");
+}
+
+}  // namespace
+}  // namespace ranvier
