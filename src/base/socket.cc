@@ -1,0 +1,255 @@
+#include "base/socket.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+
+#include "ranvier/error.h"
+
+namespace ranvier {
+namespace {
+
+constexpr int backlog = 4096;  // all peers may dial at once; the kernel lowers it to net.core.somaxconn
+
+template <class Value>
+bool set_option(const Fd& socket, int level, int name, const Value& value) {
+  return setsockopt(socket.get(), level, name, &value, sizeof value) == 0;
+}
+
+int int_option(const Fd& socket, int level, int name) {
+  int value = 0;
+  socklen_t size = sizeof value;
+  return getsockopt(socket.get(), level, name, &value, &size) == 0 ? value : 0;
+}
+
+const sockaddr* generic(const SocketAddress& address) { return reinterpret_cast<const sockaddr*>(&address.storage); }
+sockaddr* generic(SocketAddress& address) { return reinterpret_cast<sockaddr*>(&address.storage); }
+
+// The soft limit on descriptors is often 1024 and may be raised up to the hard one by anybody.
+bool raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
+  limit.rlim_cur = limit.rlim_max;
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+// A descriptor from `open`, which is tried again with a raised limit when descriptors have run out.
+template <class Open>
+Fd open_descriptor(Open&& open) {
+  int number = open();
+  if (number < 0 && errno == EMFILE && raise_descriptor_limit()) number = open();
+  if (number < 0 && (errno == EMFILE || errno == ENFILE)) {
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    throw Error(ErrorKind::config,
+                fmt::format("no descriptor is left for another socket (limit {}); raise it with 'ulimit -n', or run "
+                            "fewer ranks on this host",
+                            limit.rlim_cur));
+  }
+  return Fd(number);
+}
+
+int read_int(const char* path) {
+  int value = 0;
+  std::ifstream(path) >> value;
+  return value;
+}
+
+// Without CAP_NET_ADMIN the size is cut to rmem_max (212,992 by default), and setting it ends the kernel's own tuning,
+// which gets further (tcp_rmem, 6 MiB by default): then the kernel is left to it.
+void set_buffer(const Fd& socket, int bytes, int forced, int plain, const char* limit_file) {
+  if (bytes == 0 || set_option(socket, SOL_SOCKET, forced, bytes)) return;
+  if (read_int(limit_file) >= bytes / 2) set_option(socket, SOL_SOCKET, plain, bytes);
+}
+
+void set_buffers(const Fd& socket, const SocketBuffers& buffers) {
+  set_buffer(socket, buffers.send, SO_SNDBUFFORCE, SO_SNDBUF, "/proc/sys/net/core/wmem_max");
+  set_buffer(socket, buffers.receive, SO_RCVBUFFORCE, SO_RCVBUF, "/proc/sys/net/core/rmem_max");
+}
+
+Fd tcp_socket(int family) {
+  return open_descriptor([&] { return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
+}
+
+// Both families on one socket where the host has IPv6.
+Fd bind_everywhere(const SocketBuffers& buffers) {
+  for (const char* const ip : {"::", "0.0.0.0"}) {
+    const auto address = parse_address(ip, 0);
+    Fd listener = tcp_socket(address->storage.ss_family);
+    if (!listener) continue;
+    if (address->storage.ss_family == AF_INET6 && !set_option(listener, IPPROTO_IPV6, IPV6_V6ONLY, 0)) continue;
+    set_buffers(listener, buffers);
+    if (bind(listener.get(), generic(*address), address->size) == 0) return listener;
+  }
+  throw Error(ErrorKind::config,
+              fmt::format("cannot open a TCP port on this host: {}; does it have a network?", std::strerror(errno)));
+}
+
+Fd bind_one(const std::string& ip, const SocketBuffers& buffers) {
+  const auto address = parse_address(ip, 0);
+  if (!address)
+    throw Error(ErrorKind::config, fmt::format("'{}' is not an IPv4 or IPv6 address; this host has: {}", ip,
+                                               fmt::join(host_addresses(), ", ")));
+  Fd listener = tcp_socket(address->storage.ss_family);
+  if (listener) set_buffers(listener, buffers);
+  if (!listener || bind(listener.get(), generic(*address), address->size) != 0)
+    throw Error(ErrorKind::config, fmt::format("cannot listen on {}: {}; this host has: {}", ip, std::strerror(errno),
+                                               fmt::join(host_addresses(), ", ")));
+  return listener;
+}
+
+}  // namespace
+
+void Fd::reset() {
+  if (number_ >= 0) close(number_);
+  number_ = -1;
+}
+
+std::uint16_t SocketAddress::port() const {
+  if (storage.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(storage).sin6_port);
+  return ntohs(reinterpret_cast<const sockaddr_in&>(storage).sin_port);
+}
+
+bool SocketAddress::is_loopback() const {
+  const std::string shown = text();
+  return shown.starts_with("127.") || shown.starts_with("[::1]");
+}
+
+std::string SocketAddress::text() const {
+  char host[NI_MAXHOST] = "?";
+  getnameinfo(generic(*this), size, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
+  std::string_view name = host;
+  constexpr std::string_view mapped = "::ffff:";  // IPv4 on a socket that serves both families
+  if (name.starts_with(mapped) && name.find('.') != name.npos) name.remove_prefix(mapped.size());
+  return name.find(':') == name.npos ? fmt::format("{}:{}", name, port()) : fmt::format("[{}]:{}", name, port());
+}
+
+std::optional<SocketAddress> parse_address(const std::string& ip, std::uint16_t port) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (ip.empty() || getaddrinfo(ip.c_str(), fmt::format("{}", port).c_str(), &hints, &found) != 0) return std::nullopt;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+  SocketAddress address;
+  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  address.size = found->ai_addrlen;
+  return address;
+}
+
+Fd listen_on(const std::string& ip, const SocketBuffers& buffers) {
+  Fd listener = ip.empty() ? bind_everywhere(buffers) : bind_one(ip, buffers);
+  if (listen(listener.get(), backlog) != 0)
+    throw Error(ErrorKind::config, fmt::format("cannot listen on {}: {}; is the host out of ports?",
+                                               ip.empty() ? "any address" : ip, std::strerror(errno)));
+  return listener;
+}
+
+Fd accept_next(const Fd& listener) {
+  return open_descriptor([&] { return accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
+}
+
+Fd start_connect(const SocketAddress& address, const SocketBuffers& buffers) {
+  Fd socket = tcp_socket(address.storage.ss_family);
+  if (!socket) return socket;
+  set_buffers(socket, buffers);
+  if (connect(socket.get(), generic(address), address.size) == 0 || errno == EINPROGRESS) return socket;
+  const int problem = errno;
+  socket.reset();
+  errno = problem;
+  return socket;
+}
+
+int connect_result(const Fd& socket) { return int_option(socket, SOL_SOCKET, SO_ERROR); }
+
+void tune_connection(const Fd& socket) {
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  // On loopback bbr paces by a clock that only loses: 64 MiB took 23 to 36 ms with it and 16 to 21 with reno. Across a
+  // network the administrator's choice stands. TCP_USER_TIMEOUT is left alone on purpose: it also ends connections
+  // whose receiver merely does not read for that long, as a rank does that computes.
+  const std::string local = local_address(socket).text(), remote = remote_address(socket).text();
+  if (local.substr(0, local.rfind(':')) != remote.substr(0, remote.rfind(':'))) return;  // not one host
+  constexpr char reno[] = "reno";
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, reno, sizeof reno - 1);
+}
+
+std::size_t buffered_bytes(const Fd& socket) {
+  // The kernel counts its own bookkeeping against both and reports twice what it was asked for (socket(7)).
+  return static_cast<std::size_t>(int_option(socket, SOL_SOCKET, SO_SNDBUF) / 2) +
+         static_cast<std::size_t>(int_option(socket, SOL_SOCKET, SO_RCVBUF) / 2);
+}
+
+SocketAddress local_address(const Fd& socket) {
+  SocketAddress address;
+  address.size = sizeof address.storage;
+  getsockname(socket.get(), generic(address), &address.size);
+  return address;
+}
+
+SocketAddress remote_address(const Fd& socket) {
+  SocketAddress address;
+  address.size = sizeof address.storage;
+  getpeername(socket.get(), generic(address), &address.size);
+  return address;
+}
+
+Fd event_descriptor() {
+  Fd event = open_descriptor([] { return eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC); });
+  if (!event) throw Error(ErrorKind::config, fmt::format("cannot create an eventfd: {}", std::strerror(errno)));
+  return event;
+}
+
+void signal_event(const Fd& event) {
+  const std::uint64_t one = 1;
+  // Fails only when the counter is full, and then it is readable all the same.
+  [[maybe_unused]] const auto written = write(event.get(), &one, sizeof one);
+}
+
+std::vector<std::string> host_addresses() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+  std::vector<std::string> result[2];
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0 || (entry->ifa_flags & IFF_LOOPBACK) != 0)
+      continue;
+    char name[INET6_ADDRSTRLEN] = "";
+    if (entry->ifa_addr->sa_family == AF_INET) {
+      inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr, name, sizeof name);
+      result[0].emplace_back(name);
+    } else if (entry->ifa_addr->sa_family == AF_INET6) {
+      const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr;
+      if (IN6_IS_ADDR_LINKLOCAL(&address)) continue;
+      inet_ntop(AF_INET6, &address, name, sizeof name);
+      result[1].emplace_back(name);
+    }
+  }
+  std::ranges::move(result[1], std::back_inserter(result[0]));
+  return result[0];
+}
+
+std::string host_identity() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  struct stat network {};
+  if (boot.empty() || stat("/proc/self/ns/net", &network) != 0) return {};
+  return fmt::format("{}/{}", boot, network.st_ino);
+}
+
+}  // namespace ranvier

@@ -1,0 +1,94 @@
+#include "transport/tcp_address.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <random>
+
+namespace ranvier::transport {
+namespace {
+
+constexpr std::string_view prefix = "tcp/1";
+constexpr std::size_t most_text = 4096;
+constexpr std::size_t most_ips = 64;
+
+template <class Integer>
+std::optional<Integer> parse_number(std::string_view text, int base = 10) {
+  Integer value{};
+  const char* const end = text.data() + text.size();
+  const auto [rest, problem] = std::from_chars(text.data(), end, value, base);
+  if (problem != std::errc{} || rest != end) return std::nullopt;
+  return value;
+}
+
+std::optional<Token> parse_token(std::string_view text) {
+  Token token;
+  if (text.size() != 2 * token.size()) return std::nullopt;
+  for (std::size_t i = 0; i < token.size(); ++i) {
+    const auto byte = parse_number<std::uint8_t>(text.substr(2 * i, 2), 16);
+    if (!byte) return std::nullopt;
+    token[i] = std::byte{*byte};
+  }
+  return token;
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(separator), text.size());
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+}  // namespace
+
+Token random_token() {
+  std::random_device random;  // the kernel's generator
+  Token token;
+  for (std::size_t i = 0; i < token.size(); i += sizeof(unsigned)) {
+    const unsigned word = random();
+    std::memcpy(token.data() + i, &word, sizeof word);
+  }
+  return token;
+}
+
+std::string TcpAddress::text() const {
+  std::string digits;
+  for (const std::byte byte : token) digits += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
+  return fmt::format("{} host={} token={} port={} at={}", prefix, host, digits, port, fmt::join(ips, ","));
+}
+
+std::optional<TcpAddress> TcpAddress::parse(std::string_view text) {
+  const auto words = split(text.substr(0, most_text), ' ');
+  if (words.size() != 5 || words[0] != prefix) return std::nullopt;
+  const auto value = [&](std::size_t index, std::string_view key) {
+    return words[index].starts_with(key) ? std::optional(words[index].substr(key.size())) : std::nullopt;
+  };
+  const auto host = value(1, "host=");
+  const auto digits = value(2, "token=");
+  const auto port_text = value(3, "port=");
+  const auto at = value(4, "at=");
+  if (!host || !digits || !port_text || !at) return std::nullopt;
+  const auto token = parse_token(*digits);
+  const auto port = parse_number<std::uint16_t>(*port_text);
+  const auto ips = split(*at, ',');
+  if (!token || !port || ips.size() > most_ips) return std::nullopt;
+  return TcpAddress{std::string(*host), *token, *port, {ips.begin(), ips.end()}};
+}
+
+std::vector<SocketAddress> TcpAddress::candidates(const std::string& own_host) const {
+  std::vector<SocketAddress> result;
+  const auto add = [&](const std::string& ip) {
+    if (const auto address = parse_address(ip, port)) result.push_back(*address);
+  };
+  if (!host.empty() && host == own_host) add("127.0.0.1");
+  for (const std::string& ip : ips) add(ip);
+  return result;
+}
+
+}  // namespace ranvier::transport

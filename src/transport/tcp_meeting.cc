@@ -1,0 +1,349 @@
+#include "transport/tcp_meeting.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <list>
+#include <map>
+#include <span>
+
+#include "ranvier/error.h"
+#include "transport/tcp_hello.h"
+
+namespace ranvier::transport {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr auto connect_limit = milliseconds(500);  // of a first attempt on one address; doubles with each round
+constexpr auto most_connect_limit = milliseconds(8000);
+constexpr auto greeting_limit = milliseconds(5000);
+constexpr auto first_pause = milliseconds(10);  // after every address has failed once; doubles too
+constexpr auto most_pause = milliseconds(500);
+constexpr std::size_t most_strangers = 64;  // guests that have proved nothing yet, beyond those that are expected
+constexpr std::size_t most_named = 8;       // ranks in one error message
+
+enum class Arrival { pending, complete, closed };
+
+// One end of a handshake under way.
+struct Conversation {
+  Fd socket;
+  short ready = 0;  // what poll() said last
+  Clock::time_point until;
+  Hello heard;
+  std::size_t heard_bytes = 0;
+
+  bool say(const Hello& hello) {
+    return send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) == ssize_t{sizeof hello};
+  }
+
+  // Reads exactly one message: what follows the last one is data already.
+  Arrival listen() {
+    const auto rest = std::as_writable_bytes(std::span(&heard, 1)).subspan(heard_bytes);
+    const ssize_t got = recv(socket.get(), rest.data(), rest.size(), MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Arrival::pending;
+    if (got <= 0) return Arrival::closed;
+    heard_bytes += static_cast<std::size_t>(got);
+    if (heard_bytes < sizeof heard) return Arrival::pending;
+    heard_bytes = 0;
+    return Arrival::complete;
+  }
+};
+
+enum class DialPhase { pausing, connecting, greeting, done };
+
+struct Dial : Conversation {
+  std::size_t link = 0;
+  DialPhase phase = DialPhase::pausing;
+  std::size_t candidate = 0;
+  int rounds = 0;  // how often every candidate was tried
+};
+
+struct Guest : Conversation {
+  bool welcomed = false;
+};
+
+struct Peer {
+  std::vector<SocketAddress> candidates;
+  std::vector<std::string> problems;  // the last one of each candidate
+  std::string refusal;                // why a guest that claimed to be this rank was turned away
+  std::size_t open_links = 0;
+};
+
+// The state of one TcpMeeting::connect().
+class Gathering {
+ public:
+  Gathering(const WorldInfo& info, const MeetingOptions& options, const Fd& listener,
+            const std::vector<TcpAddress>& addresses, const std::vector<TcpLink>& links)
+      : info_(info),
+        options_(options),
+        listener_(listener),
+        token_(addresses.front().token),
+        links_(links),
+        sockets_(links.size()),
+        open_(links.size()) {
+    const std::string host = host_identity();
+    for (std::size_t i = 0; i < links.size(); ++i) {
+      Peer& peer = peers_[links[i].peer];
+      ++peer.open_links;
+      if (links[i].peer > info.rank) continue;
+      if (peer.candidates.empty()) {
+        peer.candidates = addresses[static_cast<std::size_t>(links[i].peer)].candidates(host);
+        peer.problems.resize(peer.candidates.size());
+      }
+      if (peer.candidates.empty()) continue;  // the deadline's error says so
+      Dial& dial = dials_.emplace_back();
+      dial.link = i;
+    }
+  }
+
+  std::vector<Fd> run(Clock::time_point deadline) {
+    const auto start = Clock::now();
+    while (open_ > 0) {
+      const auto now = Clock::now();
+      if (now >= deadline) throw_unreached(now - start);
+      admit(now);
+      for (Dial& dial : dials_) advance(dial, now);
+      guests_.remove_if([&](Guest& guest) { return !keep(guest, now); });
+      if (open_ > 0) wait(now, deadline);
+    }
+    for (const Fd& socket : sockets_) tune_connection(socket);
+    return std::move(sockets_);
+  }
+
+ private:
+  Hello hello(const TcpLink& link) const {
+    Hello message;
+    message.epoch = info_.epoch;
+    message.token = token_;
+    message.from = info_.rank;
+    message.to = link.peer;
+    message.purpose = options_.purpose;
+    message.channel = link.channel;
+    return message;
+  }
+
+  void stand(std::size_t link, Fd&& socket) {
+    sockets_[link] = std::move(socket);
+    --peers_[links_[link].peer].open_links;
+    --open_;
+  }
+
+  void advance(Dial& dial, Clock::time_point now) {
+    Peer& peer = peers_[links_[dial.link].peer];
+    const Hello greeting = hello(links_[dial.link]);
+    switch (dial.phase) {
+      case DialPhase::pausing:
+        if (now < dial.until) return;
+        dial.socket = start_connect(peer.candidates[dial.candidate], options_.buffers);
+        if (!dial.socket) return give_up(dial, now, std::strerror(errno));
+        dial.phase = DialPhase::connecting;
+        dial.until = now + std::min(connect_limit * (1 << std::min(dial.rounds, 4)), most_connect_limit);
+        return;
+      case DialPhase::connecting:
+        if (dial.ready != 0) {
+          if (const int problem = connect_result(dial.socket); problem != 0)
+            return give_up(dial, now, std::strerror(problem));
+          if (!dial.say(greeting)) return give_up(dial, now, "it closed the connection");
+          dial.phase = DialPhase::greeting;
+          dial.until = now + greeting_limit;
+        } else if (now >= dial.until) {
+          give_up(dial, now, "no answer");
+        }
+        return;
+      case DialPhase::greeting:
+        if (dial.ready != 0) {
+          const Arrival arrival = dial.listen();
+          if (arrival == Arrival::closed)
+            return give_up(dial, now, "it refused the handshake, as another job or epoch would");
+          if (arrival == Arrival::complete) {
+            Hello confirm = greeting;
+            confirm.step = HelloStep::confirm;
+            if (dial.heard != greeting.answered_with(HelloStep::welcome) || !dial.say(confirm))
+              return give_up(dial, now, "something else answered");
+            dial.phase = DialPhase::done;
+            return stand(dial.link, std::move(dial.socket));
+          }
+        }
+        if (now >= dial.until) give_up(dial, now, "it accepted but did not answer the handshake");
+        return;
+      case DialPhase::done:
+        return;
+    }
+  }
+
+  void give_up(Dial& dial, Clock::time_point now, std::string problem) {
+    Peer& peer = peers_[links_[dial.link].peer];
+    peer.problems[dial.candidate] = std::move(problem);
+    dial.socket.reset();
+    dial.ready = 0;
+    dial.heard_bytes = 0;
+    dial.phase = DialPhase::pausing;
+    dial.until = now;
+    dial.candidate = (dial.candidate + 1) % peer.candidates.size();
+    if (dial.candidate != 0) return;
+    dial.until = now + std::min(first_pause * (1 << std::min(dial.rounds, 6)), most_pause);
+    ++dial.rounds;
+  }
+
+  void admit(Clock::time_point now) {
+    if (!listener_) return;
+    for (std::size_t count = 0; count < most_strangers; ++count) {
+      Fd socket = accept_next(listener_);
+      if (!socket) return;
+      if (guests_.size() >= links_.size() + most_strangers) {
+        const auto oldest = std::ranges::find_if(guests_, [](const Guest& guest) { return !guest.welcomed; });
+        if (oldest != guests_.end()) guests_.erase(oldest);
+      }
+      Guest& guest = guests_.emplace_back();
+      guest.socket = std::move(socket);
+      guest.until = now + greeting_limit;
+      guest.ready = POLLIN;  // what it says may be here already
+    }
+  }
+
+  bool keep(Guest& guest, Clock::time_point now) {
+    if (now >= guest.until) return false;
+    if (guest.ready == 0) return true;
+    guest.ready = 0;
+    const Arrival arrival = guest.listen();
+    if (arrival != Arrival::complete) return arrival == Arrival::pending;
+
+    const auto link = std::ranges::find_if(links_, [&](const TcpLink& candidate) {
+      return candidate.peer > info_.rank && candidate.peer == guest.heard.from &&
+             candidate.channel == guest.heard.channel;
+    });
+    if (link == links_.end()) return false;
+    const Hello own = hello(*link);
+    const HelloStep due = guest.welcomed ? HelloStep::confirm : HelloStep::hello;
+    if (guest.heard != own.answered_with(due)) {
+      note_refusal(guest.heard, own.answered_with(due));
+      return false;
+    }
+    const auto index = static_cast<std::size_t>(link - links_.begin());
+    if (sockets_[index]) return false;
+    if (!guest.welcomed) {
+      Hello welcome = own;
+      welcome.step = HelloStep::welcome;
+      guest.welcomed = true;
+      guest.until = now + greeting_limit;
+      return guest.say(welcome);
+    }
+    stand(index, std::move(guest.socket));
+    return false;
+  }
+
+  // Only for the error message: a guest proves nothing by what it says.
+  void note_refusal(const Hello& heard, const Hello& expected) {
+    if (heard.magic != expected.magic || heard.version != expected.version) return;
+    peers_[heard.from].refusal =
+        heard.epoch != expected.epoch
+            ? fmt::format("a connection in its name was of epoch {} and this is {}", heard.epoch, expected.epoch)
+            : "a connection in its name came from another job";
+  }
+
+  void wait(Clock::time_point now, Clock::time_point deadline) {
+    polled_.clear();
+    auto until = deadline;
+    polled_.push_back({listener_.get(), POLLIN, 0});
+    const auto add = [&](Conversation& conversation, short events) {
+      conversation.ready = 0;
+      until = std::min(until, conversation.until);
+      if (conversation.socket) polled_.push_back({conversation.socket.get(), events, 0});
+    };
+    for (Dial& dial : dials_)
+      if (dial.phase != DialPhase::done) add(dial, dial.phase == DialPhase::connecting ? POLLOUT : POLLIN);
+    for (Guest& guest : guests_) add(guest, POLLIN);
+
+    const auto limit = std::chrono::ceil<milliseconds>(std::min<Clock::duration>(until - now, std::chrono::minutes(1)));
+    if (poll(polled_.data(), polled_.size(), static_cast<int>(std::max(limit, milliseconds(0)).count())) <= 0) return;
+    std::size_t next = 1;
+    for (Dial& dial : dials_)
+      if (dial.socket) dial.ready = polled_[next++].revents;
+    for (Guest& guest : guests_) guest.ready = polled_[next++].revents;
+  }
+
+  [[noreturn]] void throw_unreached(Clock::duration waited) const {
+    std::vector<std::string> missing;
+    std::size_t count = 0;
+    Rank culprit = -1;
+    for (const auto& [rank, peer] : peers_) {
+      if (peer.open_links == 0) continue;
+      culprit = count == 0 ? rank : -1;
+      if (++count <= most_named) missing.push_back(fmt::format("rank {} ({})", rank, reason(rank, peer)));
+    }
+    if (count > most_named) missing.push_back(fmt::format("{} more", count - most_named));
+    throw Error(
+        ErrorKind::unreachable,
+        fmt::format("rank {} has no {} connection to {} after {:.1f} s; check that they run and that no firewall "
+                    "stands between",
+                    info_.rank, options_.purpose == TcpPurpose::data ? "tcp" : "control", fmt::join(missing, ", "),
+                    std::chrono::duration<double>(waited).count()),
+        culprit);
+  }
+
+  std::string reason(Rank rank, const Peer& peer) const {
+    if (rank > info_.rank) return peer.refusal.empty() ? "it did not connect" : peer.refusal;
+    if (peer.candidates.empty()) return "it has no address outside its own host";
+    std::vector<std::string> tried;
+    for (std::size_t i = 0; i < peer.candidates.size(); ++i)
+      tried.push_back(
+          fmt::format("{}: {}", peer.candidates[i].text(), peer.problems[i].empty() ? "no answer" : peer.problems[i]));
+    return fmt::format("{}", fmt::join(tried, ", "));
+  }
+
+  const WorldInfo& info_;
+  const MeetingOptions& options_;
+  const Fd& listener_;
+  const Token token_;
+  const std::vector<TcpLink>& links_;
+  std::vector<Fd> sockets_;
+  std::size_t open_;  // links that do not stand yet
+  std::map<Rank, Peer> peers_;
+  std::list<Dial> dials_;
+  std::list<Guest> guests_;
+  std::vector<pollfd> polled_;
+};
+
+}  // namespace
+
+TcpMeeting::TcpMeeting(const WorldInfo& info, MeetingOptions options)
+    : info_(info), options_(std::move(options)), listener_(listen_on(options_.interface_address, options_.buffers)) {
+  address_.token = random_token();
+  address_.port = local_address(listener_).port();
+  if (options_.interface_address.empty()) {
+    address_.host = host_identity();
+    address_.ips = host_addresses();
+  } else {
+    address_.ips = {options_.interface_address};
+  }
+}
+
+std::vector<Fd> TcpMeeting::connect(const std::vector<std::string>& addresses, const std::vector<TcpLink>& links,
+                                    Clock::time_point deadline) {
+  if (addresses.size() != static_cast<std::size_t>(info_.world))
+    throw Error(ErrorKind::usage,
+                fmt::format("{} addresses for a world of {} ranks; give one a rank", addresses.size(), info_.world));
+  std::vector<TcpAddress> parsed;
+  for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
+    auto address = TcpAddress::parse(addresses[rank]);
+    if (!address)
+      throw Error(
+          ErrorKind::mismatch,
+          fmt::format("rank {} published '{:.100}', which is no tcp address of this version; run the same ranvier "
+                      "on all ranks",
+                      rank, addresses[rank]),
+          static_cast<Rank>(rank));
+    parsed.push_back(std::move(*address));
+  }
+  auto sockets = Gathering(info_, options_, listener_, parsed, links).run(deadline);
+  listener_.reset();
+  return sockets;
+}
+
+}  // namespace ranvier::transport
