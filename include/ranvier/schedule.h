@@ -1,5 +1,5 @@
-// A collective algorithm as a value: what each rank sends, receives and reduces, on numbered chunks. The verifier proves
-// it, the simulator times it and the executor runs it; none of them knows which algorithm it is.
+// A collective algorithm as a value: what each rank sends, receives and reduces, on numbered chunks. The verifier
+// proves it, the simulator times it and the executor runs it; none of them knows which algorithm it is.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,8 @@ enum class Buffer : std::uint8_t { input, output, scratch };
 
 // A chunk in one of a rank's three buffers. Input and output may be the same memory (an in-place call); programs are
 // written as if they were not, and are right in both cases. Scratch chunk c is as large as chunk c of whichever of
-// input and output has more chunks; `slot` tells several scratch copies of one chunk apart.
+// input and output has more chunks, or as its chunk 0 where that has no chunk c (inner ranks of a tree that gathers or
+// scatters: trees are for even splits); `slot` tells several scratch copies of one chunk apart.
 struct Place {
   Buffer buffer = Buffer::output;
   std::uint32_t chunk = 0;
@@ -40,12 +41,13 @@ constexpr Place scratch(std::uint32_t chunk, std::uint32_t slot = 0) { return {B
 
 struct Step {
   Action action;
-  Rank peer;            // whom to send to or receive from; -1 for copy and reduce
-  Place from;           // unused by recv
-  Place to;             // unused by send
-  std::uint32_t round;  // steps of one round run together; a step depends on steps of earlier rounds only, but for
-                        // steps of its own rank and round that stand before it
-  bool completes = false;  // this recv_reduce or reduce adds the last contribution: averages divide here
+  Rank peer;                 // whom to send to or receive from; -1 for copy and reduce
+  Place from;                // unused by recv
+  Place to;                  // unused by send
+  std::uint32_t round;       // steps of one round run together; a step depends on steps of earlier rounds only, but for
+                             // steps of its own rank and round that stand before it
+  bool completes = false;    // this recv_reduce or reduce adds the last contribution: averages divide here
+  std::uint32_t chunks = 1;  // how many consecutive chunks, the first of which `from` and `to` name, go together
 };
 
 // What the buffers of a rank hold, by collective (w = world size, r = its rank, c = Schedule::chunks, freely chosen):
@@ -63,6 +65,9 @@ struct Schedule {
   Rank world = 1;
   Rank root = 0;
   std::uint32_t chunks = 1;
+  // In-place calls need links that hold this many slices before their receiver reads (TransportTraits); other calls,
+  // and all calls where this is 0, run even where every send is a rendezvous.
+  std::uint32_t buffered_in_place = 0;
   // The program of one rank, in order; made when asked for, so that a large world costs nothing until it runs.
   std::function<std::vector<Step>(Rank)> program;
 };
@@ -76,13 +81,13 @@ Schedule ring(Collective, Rank world);              // all_reduce, reduce_scatte
 Schedule halving_doubling(Collective, Rank world);  // all_reduce, reduce_scatter, all_gather; any world size
 Schedule binomial_tree(Collective, Rank world, Rank root = 0);  // broadcast, reduce, gather, scatter, all_reduce
 Schedule direct(Collective, Rank world, Rank root = 0);  // all: every pair talks at once; all_reduce in two rounds
-Schedule one_round(Rank world);                     // all_reduce of small vectors: everybody's whole vector to everybody
+Schedule one_round(Rank world);  // all_reduce of small vectors: everybody's whole vector to everybody
 
 // The builders by name: one row an algorithm.
 struct Algorithm {
   std::string_view name;
-  std::string_view summary;                                // one line, for --help and docs
-  std::vector<Collective> collectives;                     // which ones it can build
+  std::string_view summary;             // one line, for --help and docs
+  std::vector<Collective> collectives;  // which ones it can build
   Schedule (*build)(Collective, Rank world, Rank root);
 };
 std::span<const Algorithm> algorithms();
@@ -96,7 +101,8 @@ struct Extent {
   std::size_t bytes = 0;
 };
 
-// Where chunks lie. For even splits see even_layout; uneven collectives (splits that differ by rank) bring their own.
+// Where chunks lie: one behind another within each buffer. For even splits see even_layout; uneven collectives (splits
+// that differ by rank) bring their own.
 struct Layout {
   std::vector<Extent> input;
   std::vector<Extent> output;
@@ -107,15 +113,15 @@ Layout even_layout(const Schedule&, Rank, std::size_t count, std::size_t element
 
 struct Instruction {
   Action action;
-  bool completes;        // see Step
-  bool first_on_link;    // first bytes to or from this peer in this operation: the message header goes in front
+  bool completes;      // see Step
+  bool first_on_link;  // first bytes to or from this peer in this operation: the message header goes in front
   Buffer from_buffer;
   Buffer to_buffer;
   Rank peer;
-  std::uint32_t after;   // how many instructions of the *other* list must have completed before this one starts
-  std::uint32_t round;   // for people: traces and drawings
-  std::size_t from;      // byte offset in from_buffer
-  std::size_t to;        // byte offset in to_buffer
+  std::uint32_t after;  // how many instructions of the *other* list must have completed before this one starts
+  std::uint32_t round;  // for people: traces and drawings
+  std::size_t from;     // byte offset in from_buffer
+  std::size_t to;       // byte offset in to_buffer
   std::size_t bytes;
 };
 
@@ -135,11 +141,14 @@ struct CompileOptions {
   bool in_place = false;              // input is the same memory as output: see in_place_offset
 };
 // Wavefront order: slice k of a chunk runs round r at step k + r, so that a large vector streams through all rounds at
-// once and each slice is still in cache when the next round wants it.
+// once and each slice is still in cache when the next round wants it. Consecutive chunks of one step go as one transfer
+// while they fit in a slice. A transfer of no bytes is dropped unless it is the first on its link: its header still
+// travels, so that ranks that disagree find out. Throws Error{usage} for an in-place call whose chunks do not coincide.
 Program compile(const Schedule&, Rank, const Layout&, const CompileOptions&);
 
 // For an in-place call: where the input buffer begins inside the output buffer, or the output inside the input
-// (all_gather and gather: input is output chunk r; reduce_scatter and scatter: output is input chunk r; else both at 0).
+// (all_gather and gather: input is output chunk r; reduce_scatter and scatter: output is input chunk r; else both at
+// 0).
 struct InPlace {
   std::size_t input_in_output = 0;
   std::size_t output_in_input = 0;
@@ -149,7 +158,7 @@ InPlace in_place_offset(const Schedule&, Rank, const Layout&);
 // ---- Verification.
 
 struct VerifyOptions {
-  std::size_t count = 0;         // elements (as even_layout counts them); 0 picks an uneven number, several slices long
+  std::size_t count = 0;  // elements (as even_layout counts them); 0 picks an uneven number, several slices long
   std::size_t slice_bytes = 64;
   std::size_t buffered_slices = 0;  // what a link holds before its receiver reads; 0, a rendezvous, is the hardest
   bool in_place = false;
@@ -157,18 +166,22 @@ struct VerifyOptions {
 
 struct Verdict {
   bool ok = false;
-  std::string problem;             // one sentence naming rank, round, chunk; empty when ok
+  std::string problem;  // one sentence naming rank, round, chunk; empty when ok
   std::uint32_t rounds = 0;
   std::size_t most_bytes_sent = 0;  // by any rank, for the vector that was verified
-  std::size_t vector_bytes = 0;    // its size, to put the bytes in proportion
-  std::size_t most_messages = 0;   // sends of one rank, slices of one chunk counted once
+  std::size_t vector_bytes = 0;     // its size, to put the bytes in proportion
+  std::size_t most_messages = 0;    // sends of one rank, slices of one step counted once
 };
 
 // Runs the compiled programs of all ranks symbolically: every output holds every contribution exactly once, every send
 // meets its receive with the same bytes, nothing is read before it is written or overwritten while still needed, and no
-// cycle of waits exists. Programs are deterministic (each list waits for one named thing at a time), so they form a Kahn
-// process network: if one order of delivery ends, every order ends, with the same values (Kahn, 1974).
+// cycle of waits exists. Programs are deterministic (each list waits for one named thing at a time), so they form a
+// Kahn process network: if one order of delivery ends, every order ends, with the same values (Kahn, 1974).
 Verdict verify(const Schedule&, const VerifyOptions& = {});
+// The same for programs and layouts at hand, one a rank, in elements of verified_element_bytes: uneven splits, or
+// programs that did not come out of compile.
+inline constexpr std::size_t verified_element_bytes = 4;
+Verdict verify(const Schedule&, std::span<const Layout>, std::span<const Program>, const VerifyOptions&);
 
 // The schedule as people draw it: rounds as rows, ranks as columns.
 std::string draw(const Schedule&);

@@ -1,0 +1,177 @@
+// Lays a rank's program out flat: sizes and slices resolved, in wavefront order, with the waits that data demands.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "ranvier/error.h"
+#include "schedule/memory_map.h"
+
+namespace ranvier {
+namespace {
+
+using schedule_detail::MemoryMap;
+using schedule_detail::Region;
+
+constexpr bool is_transfer(Action action) { return action != Action::copy && action != Action::reduce; }
+constexpr bool reads_memory(Action action) { return action != Action::recv; }
+constexpr bool writes_memory(Action action) { return action != Action::send; }
+
+// One instruction to be, and the cells (see MemoryMap) that it touches.
+struct Piece {
+  Instruction instruction;
+  std::uint32_t wave;  // slice + round
+  std::uint32_t from_cell;
+  std::uint32_t to_cell;
+  std::uint32_t cells;
+};
+
+class Compiler {
+ public:
+  Compiler(const Schedule& schedule, Rank rank, const Layout& layout, const CompileOptions& options)
+      : rank_(rank),
+        steps_(schedule.program(rank)),
+        slice_(std::max(options.slice_bytes / options.element_bytes, std::size_t{1}) * options.element_bytes),
+        memory_(schedule, rank, layout, steps_, slice_, options.in_place) {}
+
+  Program compile() {
+    pieces_.reserve(steps_.size());
+    for (const Step& step : steps_) cut(step);
+    Program program;
+    program.scratch_bytes = memory_.scratch_bytes();
+    emit(program);
+    return program;
+  }
+
+ private:
+  // Cuts a step into pieces of at most a slice. A chunk larger than a slice is cut at the same borders wherever it is
+  // moved, and anything else is its piece 0: so pieces that touch the same memory have the same slice number, and the
+  // order of waves keeps the order of rounds among them. Sizes alone decide where to cut, so both ends of a link agree.
+  void cut(const Step& step) {
+    const auto chunk = [&](std::uint32_t i) { return region(step, i); };
+    for (std::uint32_t i = 0; i < step.chunks;) {
+      const auto [from, to] = chunk(i);
+      std::size_t bytes = reads_memory(step.action) ? from.bytes : to.bytes;
+      if (bytes > slice_) {
+        std::uint32_t slice = 0;
+        for (std::size_t offset = 0; offset < bytes; offset += slice_, ++slice)
+          add(step, slice, from.offset + offset, to.offset + offset, std::min(slice_, bytes - offset),
+              from.first_cell + slice, to.first_cell + slice, 1);
+        ++i;
+        continue;
+      }
+      const std::uint32_t first = i++;
+      for (; i < step.chunks; ++i) {
+        const auto [next_from, next_to] = chunk(i);
+        const std::size_t more = reads_memory(step.action) ? next_from.bytes : next_to.bytes;
+        if (bytes + more > slice_) break;
+        bytes += more;
+      }
+      add(step, 0, from.offset, to.offset, bytes, from.first_cell, to.first_cell, i - first);
+    }
+  }
+
+  std::pair<Region, Region> region(const Step& step, std::uint32_t i) const {
+    const Region from = reads_memory(step.action) ? memory_.find(step, step.from, i) : Region{};
+    const Region to = writes_memory(step.action) ? memory_.find(step, step.to, i) : Region{};
+    if (reads_memory(step.action) && writes_memory(step.action) && from.bytes != to.bytes)
+      throw Error(ErrorKind::internal,
+                  fmt::format("the program of rank {} is wrong: in round {} it combines {} bytes with {} bytes", rank_,
+                              step.round, from.bytes, to.bytes));
+    return {from, to};
+  }
+
+  void add(const Step& step, std::uint32_t slice, std::size_t from, std::size_t to, std::size_t bytes,
+           std::uint32_t from_cell, std::uint32_t to_cell, std::uint32_t cells) {
+    if (step.action == Action::copy && from_cell == to_cell) return;  // in place, it is there already
+    if (bytes == 0 && !is_transfer(step.action)) return;
+    const bool reads = reads_memory(step.action);
+    const bool writes = writes_memory(step.action);
+    pieces_.push_back({.instruction = {.action = step.action,
+                                       .completes = step.completes,
+                                       .first_on_link = false,
+                                       .from_buffer = step.from.buffer,
+                                       .to_buffer = step.to.buffer,
+                                       .peer = step.peer,
+                                       .after = 0,
+                                       .round = step.round,
+                                       .from = reads ? from : 0,
+                                       .to = writes ? to : 0,
+                                       .bytes = bytes},
+                       .wave = slice + step.round,
+                       .from_cell = from_cell,
+                       .to_cell = to_cell,
+                       .cells = cells});
+  }
+
+  // The pieces by wave; those of one wave in the order of the program, on every rank, so that the two ends of a link
+  // see its transfers in the same order. A counting sort: waves are few.
+  std::vector<std::uint32_t> wavefront() const {
+    std::uint32_t last_wave = 0;
+    for (const Piece& piece : pieces_) last_wave = std::max(last_wave, piece.wave);
+    std::vector<std::uint32_t> begin(last_wave + std::size_t{2});
+    for (const Piece& piece : pieces_) ++begin[piece.wave + std::size_t{1}];
+    std::partial_sum(begin.begin(), begin.end(), begin.begin());
+    std::vector<std::uint32_t> order(pieces_.size());
+    for (std::uint32_t i = 0; i < pieces_.size(); ++i) order[begin[pieces_[i].wave]++] = i;
+    return order;
+  }
+
+  void emit(Program& program) {
+    std::map<Rank, std::size_t> bytes_to;
+    std::map<Rank, std::size_t> bytes_from;
+    const auto count_on_link = [](std::map<Rank, std::size_t>& links, const Instruction& transfer) {
+      const auto [link, first] = links.try_emplace(transfer.peer, 0);
+      link->second += transfer.bytes;
+      return first;
+    };
+    // For each cell, how many instructions of a list stand up to the last one that wrote or read it.
+    std::vector<std::uint32_t> written(memory_.cells());
+    std::vector<std::uint32_t> sent(memory_.cells());
+    const auto latest = [](const std::vector<std::uint32_t>& marks, std::uint32_t cell, std::uint32_t cells) {
+      return *std::max_element(marks.begin() + cell, marks.begin() + cell + cells);
+    };
+    const auto mark = [](std::vector<std::uint32_t>& marks, std::uint32_t cell, std::uint32_t cells, std::size_t upto) {
+      std::fill_n(marks.begin() + cell, cells, static_cast<std::uint32_t>(upto));
+    };
+
+    program.sends.reserve(pieces_.size() / 2 + 1);
+    program.receives.reserve(pieces_.size() / 2 + 1);
+    for (const std::uint32_t i : wavefront()) {
+      Piece& piece = pieces_[i];
+      Instruction& instruction = piece.instruction;
+      const bool sending = instruction.action == Action::send;
+      if (is_transfer(instruction.action)) {
+        instruction.first_on_link = count_on_link(sending ? bytes_to : bytes_from, instruction);
+        if (instruction.bytes == 0 && !instruction.first_on_link) continue;
+      }
+      if (sending) {
+        instruction.after = latest(written, piece.from_cell, piece.cells);
+        program.sends.push_back(instruction);
+        mark(sent, piece.from_cell, piece.cells, program.sends.size());
+      } else {
+        instruction.after = latest(sent, piece.to_cell, piece.cells);
+        program.receives.push_back(instruction);
+        mark(written, piece.to_cell, piece.cells, program.receives.size());
+      }
+    }
+    program.bytes_to.assign(bytes_to.begin(), bytes_to.end());
+    program.bytes_from.assign(bytes_from.begin(), bytes_from.end());
+  }
+
+  Rank rank_;
+  std::vector<Step> steps_;
+  std::size_t slice_;
+  MemoryMap memory_;
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace
+
+Program compile(const Schedule& schedule, Rank rank, const Layout& layout, const CompileOptions& options) {
+  return Compiler(schedule, rank, layout, options).compile();
+}
+
+}  // namespace ranvier
