@@ -221,6 +221,11 @@ void signal_event(const Fd& event) {
   [[maybe_unused]] const auto written = write(event.get(), &one, sizeof one);
 }
 
+void clear_event(const Fd& event) {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const auto got = read(event.get(), &count, sizeof count);  // fails when there is nothing to clear
+}
+
 std::vector<std::string> host_addresses() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return {};

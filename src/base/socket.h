@@ -77,9 +77,10 @@ std::size_t buffered_bytes(const Fd&);
 SocketAddress local_address(const Fd&);
 SocketAddress remote_address(const Fd&);
 
-// An eventfd: write to it (see signal_event) to wake whoever polls it.
+// An eventfd: readable, for whoever polls it, from a signal_event() on to the next clear_event().
 Fd event_descriptor();
 void signal_event(const Fd&);
+void clear_event(const Fd&);
 
 // Numeric addresses of the interfaces that are up, IPv4 first; without loopback and link-local IPv6, which mean nothing
 // to other hosts.

@@ -20,8 +20,8 @@ struct ControlOptions {
 
 // Both are called on the control thread and must not block; neither is called after ~ControlPlane has returned.
 struct ControlEvents {
-  std::function<void(const Error&)> on_fault;   // at most once: the first death or abort that this rank learnt of
-  std::function<void(Rank)> on_departure;       // `rank` left in good order; what it had sent is still to be read
+  std::function<void(const Error&)> on_fault;  // at most once: the first death or abort that this rank learnt of
+  std::function<void(Rank)> on_departure;      // `rank` left in good order; what it had sent is still to be read
 };
 
 // Ranks are joined in a circulant graph (each to those 1, 2, 4, … away, in both directions), so that a job of any size

@@ -1,0 +1,239 @@
+#include "engine/control_plane.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <list>
+#include <mutex>
+#include <thread>
+
+#include "base/socket.h"
+#include "engine/control_news.h"
+#include "engine/control_watch.h"
+#include "transport/tcp_meeting.h"
+
+namespace ranvier::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr auto goodbye_limit = milliseconds(100);
+
+struct Link {
+  Link(Rank rank, Rank world, Fd&& connected) : neighbour(rank), socket(std::move(connected)), reader(world) {}
+
+  Rank neighbour;
+  Fd socket;  // empty once the connection has ended
+  NewsReader reader;
+  std::vector<std::byte> unsent;
+};
+
+class TcpControlPlane final : public ControlPlane {
+ public:
+  TcpControlPlane(const WorldInfo& info, const ControlOptions& options, ControlEvents events, std::vector<Fd> sockets)
+      : rank_(info.rank),
+        events_(std::move(events)),
+        watch_(info.rank, info.world, options, Clock::now()),
+        wake_(event_descriptor()) {
+    const std::vector<Rank> neighbours = control_neighbours(info.rank, info.world);
+    for (std::size_t i = 0; i < sockets.size(); ++i)
+      links_.emplace_back(neighbours[i], info.world, std::move(sockets[i]));
+    if (!links_.empty()) start_thread();
+  }
+
+  ~TcpControlPlane() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    signal_event(wake_);
+    if (thread_.joinable()) thread_.join();
+  }
+
+  void abort(const Error& why) override {
+    const std::lock_guard lock(mutex_);
+    ControlWatch::Outcome outcome;
+    watch_.give_up(why, outcome);
+    pass_on(outcome);
+    signal_event(wake_);  // for what the kernel did not take
+  }
+
+ private:
+  // Signals are the program's: its handlers must not run on a thread that it does not know.
+  void start_thread() {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    thread_ = std::thread([this] { run(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  void run() {
+    auto next_beat = Clock::now();
+    for (;;) {
+      ControlWatch::Outcome outcome;
+      bool stopping = false;
+      {
+        const std::lock_guard lock(mutex_);
+        receive_all(outcome);
+        const auto now = Clock::now();
+        watch_.tick(now, outcome);
+        pass_on(outcome);
+        if (now >= next_beat) {
+          for (Link& link : links_)
+            if (link.unsent.empty()) post(link, {.type = NewsType::heartbeat, .origin = rank_});
+          next_beat = now + watch_.heartbeat_every();
+        }
+        stopping = stopping_;
+      }
+      if (stopping) return say_goodbye();
+      tell(outcome);
+      wait_until(next_beat);
+    }
+  }
+
+  // The other side closes its end when it has read the goodbye. Waiting for that keeps the kernel from throwing the
+  // goodbye away, as it may when a socket with unread bytes is closed (RFC 2525, 2.17).
+  void say_goodbye() {
+    const auto deadline = Clock::now() + goodbye_limit;
+    {
+      const std::lock_guard lock(mutex_);
+      for (Link& link : links_) post(link, {.type = NewsType::departure, .origin = rank_});
+    }
+    for (;;) {
+      {
+        const std::lock_guard lock(mutex_);
+        bool open = false;
+        for (Link& link : links_) {
+          flush(link);
+          if (link.socket && link.unsent.empty()) shutdown(link.socket.get(), SHUT_WR);
+          ControlWatch::Outcome ignored;
+          receive(link, ignored);
+          open |= static_cast<bool>(link.socket);
+        }
+        if (!open || Clock::now() >= deadline) return;
+      }
+      wait_until(deadline);
+    }
+  }
+
+  void tell(const ControlWatch::Outcome& outcome) const {
+    for (const std::string& line : outcome.log) std::fprintf(stderr, "ranvier: %s\n", line.c_str());
+    for (const Rank rank : outcome.departures)
+      if (events_.on_departure) events_.on_departure(rank);
+    if (outcome.fault && events_.on_fault) events_.on_fault(*outcome.fault);
+  }
+
+  void receive_all(ControlWatch::Outcome& outcome) {
+    for (Link& link : links_) receive(link, outcome);
+  }
+
+  void receive(Link& link, ControlWatch::Outcome& outcome) {
+    while (link.socket) {
+      const Bytes space = link.reader.space();
+      const ssize_t got = recv(link.socket.get(), space.data(), space.size(), MSG_DONTWAIT);
+      if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+      if (got <= 0) {
+        watch_.ended(link.neighbour, outcome);
+        link.socket.reset();
+        return;
+      }
+      link.reader.filled(static_cast<std::size_t>(got));
+      while (const auto news = link.reader.next()) watch_.heard(link.neighbour, *news, Clock::now(), outcome);
+      if (link.reader.garbage()) {
+        watch_.garbled(link.neighbour, outcome);
+        link.socket.reset();
+      }
+    }
+  }
+
+  void pass_on(const ControlWatch::Outcome& outcome) {
+    for (const News& news : outcome.pass_on)
+      for (Link& link : links_) post(link, news);
+  }
+
+  // What a neighbour must be told waits in `unsent` if the kernel is full; it is little: one fault, a departure a rank.
+  void post(Link& link, const News& news) {
+    if (!link.socket) return;
+    append_frame(link.unsent, news);
+    flush(link);
+  }
+
+  void flush(Link& link) {
+    if (!link.socket || link.unsent.empty()) return;
+    const ssize_t taken = send(link.socket.get(), link.unsent.data(), link.unsent.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (taken > 0) link.unsent.erase(link.unsent.begin(), link.unsent.begin() + taken);
+    // A broken connection shows at the next receive, after the last news that came over it.
+    if (taken < 0 && errno != EAGAIN && errno != EINTR) link.unsent.clear();
+  }
+
+  void wait_until(Clock::time_point until) {
+    polled_.clear();
+    polled_.push_back({wake_.get(), POLLIN, 0});
+    {
+      const std::lock_guard lock(mutex_);
+      for (Link& link : links_) {
+        if (!link.socket) continue;
+        polled_.push_back({link.socket.get(), static_cast<short>(link.unsent.empty() ? POLLIN : POLLIN | POLLOUT), 0});
+      }
+    }
+    const auto limit = std::chrono::ceil<milliseconds>(until - Clock::now());
+    poll(polled_.data(), polled_.size(), static_cast<int>(std::max(limit, milliseconds(0)).count()));
+    if (polled_.front().revents != 0) clear_event(wake_);
+    const std::lock_guard lock(mutex_);
+    for (Link& link : links_) flush(link);
+  }
+
+  const Rank rank_;
+  const ControlEvents events_;
+  std::mutex mutex_;  // guards watch_, links_ and stopping_
+  ControlWatch watch_;
+  std::list<Link> links_;
+  bool stopping_ = false;
+  Fd wake_;
+  std::vector<pollfd> polled_;  // control thread only
+  std::thread thread_;
+};
+
+class TcpControlEndpoint final : public ControlEndpoint {
+ public:
+  TcpControlEndpoint(const WorldInfo& info, const ControlOptions& options)
+      : info_(info),
+        options_(options),
+        meeting_(info, {.purpose = transport::TcpPurpose::control,
+                        .interface_address = options.interface_address,
+                        .buffers = {}}) {}
+
+  std::string address() const override { return meeting_.address(); }
+
+  std::unique_ptr<ControlPlane> connect(const std::vector<std::string>& addresses, Clock::time_point deadline,
+                                        ControlEvents events) override {
+    std::vector<transport::TcpLink> links;
+    for (const Rank neighbour : control_neighbours(info_.rank, info_.world)) links.push_back({neighbour, 0});
+    std::vector<Fd> sockets = meeting_.connect(addresses, links, deadline);
+    return std::make_unique<TcpControlPlane>(info_, options_, std::move(events), std::move(sockets));
+  }
+
+ private:
+  const WorldInfo info_;
+  const ControlOptions options_;
+  transport::TcpMeeting meeting_;
+};
+
+}  // namespace
+
+std::unique_ptr<ControlEndpoint> control_endpoint(const WorldInfo& info, const ControlOptions& options) {
+  if (options.suspect_after <= milliseconds(0) || options.dead_after < options.suspect_after)
+    throw Error(
+        ErrorKind::config,
+        fmt::format("suspect_after is {} ms and dead_after {} ms; both must be positive and the second no shorter",
+                    options.suspect_after.count(), options.dead_after.count()));
+  return std::make_unique<TcpControlEndpoint>(info, options);
+}
+
+}  // namespace ranvier::engine

@@ -1,0 +1,94 @@
+#include "engine/control_watch.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <utility>
+
+namespace ranvier::engine {
+namespace {
+
+double seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
+}  // namespace
+
+std::vector<Rank> control_neighbours(Rank rank, Rank world) {
+  std::set<Rank> found;
+  for (std::int64_t step = 1; step < world; step *= 2) {
+    found.insert(static_cast<Rank>((rank + step) % world));
+    found.insert(static_cast<Rank>((rank + world - step) % world));
+  }
+  return {found.begin(), found.end()};
+}
+
+ControlWatch::ControlWatch(Rank rank, Rank world, const ControlOptions& options, Time now)
+    : rank_(rank), options_(options), departed_(static_cast<std::size_t>(world)), last_tick_(now) {
+  for (const Rank neighbour : control_neighbours(rank, world)) neighbours_[neighbour];
+}
+
+void ControlWatch::heard(Rank neighbour, const News& news, Time now, Outcome& outcome) {
+  Neighbour& teller = neighbours_.at(neighbour);
+  teller.last_heard = now;
+  teller.suspected = false;
+  if (news.type == NewsType::fault) fault(news, outcome);
+  if (news.type != NewsType::departure || news.origin == rank_ || has_left(news.origin)) return;
+  departed_[static_cast<std::size_t>(news.origin)] = true;
+  outcome.departures.push_back(news.origin);
+  outcome.pass_on.push_back(news);
+}
+
+void ControlWatch::garbled(Rank neighbour, Outcome& outcome) {
+  neighbours_.at(neighbour).ended = true;
+  lost(neighbour,
+       fmt::format("rank {} sent garbage on its control connection; run the same ranvier on all ranks", neighbour),
+       outcome);
+}
+
+void ControlWatch::ended(Rank neighbour, Outcome& outcome) {
+  neighbours_.at(neighbour).ended = true;
+  if (!has_left(neighbour))
+    lost(neighbour, fmt::format("rank {} died: its control connection closed; see its output for why", neighbour),
+         outcome);
+}
+
+void ControlWatch::tick(Time now, Outcome& outcome) {
+  const bool slept = now - std::exchange(last_tick_, now) > options_.suspect_after;
+  for (auto& [rank, neighbour] : neighbours_) {
+    if (neighbour.ended || has_left(rank) || !neighbour.last_heard) continue;
+    if (slept) neighbour.last_heard = now;
+    const auto silence = now - *neighbour.last_heard;
+    if (silence >= options_.dead_after) {
+      lost(rank,
+           fmt::format("rank {} has been silent for {:.1f} s; see whether it is stopped or its host out of reach", rank,
+                       seconds(options_.dead_after)),
+           outcome);
+    } else if (silence >= options_.suspect_after && !neighbour.suspected) {
+      neighbour.suspected = true;
+      outcome.log.push_back(fmt::format("rank {} silent for {:.1f} s", rank, seconds(silence)));
+    }
+  }
+}
+
+void ControlWatch::give_up(const Error& why, Outcome& outcome) {
+  if (std::exchange(faulted_, true)) return;
+  outcome.pass_on.push_back(
+      {.type = NewsType::fault, .origin = rank_, .kind = why.kind(), .culprit = why.culprit(), .text = why.what()});
+}
+
+// The first fault is the one that every rank names; whatever follows is its consequence.
+void ControlWatch::fault(News news, Outcome& outcome) {
+  if (std::exchange(faulted_, true)) return;
+  outcome.fault = news.error();
+  outcome.pass_on.push_back(std::move(news));
+}
+
+void ControlWatch::lost(Rank culprit, std::string text, Outcome& outcome) {
+  fault({.type = NewsType::fault,
+         .origin = rank_,
+         .kind = ErrorKind::peer_lost,
+         .culprit = culprit,
+         .text = std::move(text)},
+        outcome);
+}
+
+}  // namespace ranvier::engine

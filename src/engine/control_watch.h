@@ -1,0 +1,61 @@
+// What one rank knows of the others, and what follows from it: the control plane without sockets, threads or clock.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "engine/control_news.h"
+#include "engine/control_plane.h"
+
+namespace ranvier::engine {
+
+// The ranks that are joined to `rank`: those 1, 2, 4, … away in a ring of `world`, in both directions; sorted.
+std::vector<Rank> control_neighbours(Rank rank, Rank world);
+
+class ControlWatch {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  // What to do about what was just learnt, in this order.
+  struct Outcome {
+    std::vector<News> pass_on;     // to every neighbour
+    std::vector<std::string> log;  // one line each
+    std::vector<Rank> departures;  // ranks that left
+    std::optional<Error> fault;    // at most once in the life of a watch
+  };
+
+  ControlWatch(Rank rank, Rank world, const ControlOptions& options, Time now);
+
+  void heard(Rank neighbour, const News& news, Time now, Outcome& outcome);
+  void garbled(Rank neighbour, Outcome& outcome);
+  void ended(Rank neighbour, Outcome& outcome);
+  // Time passes. Call it at least every heartbeat_every(), after everything that has arrived was heard: when a call
+  // comes later than suspect_after, this process was the one that slept, and everybody gets fresh time.
+  void tick(Time now, Outcome& outcome);
+  // This rank itself gives up: the others are told, unless they know of a fault already.
+  void give_up(const Error& why, Outcome& outcome);
+
+  bool has_left(Rank rank) const { return departed_[static_cast<std::size_t>(rank)]; }
+  std::chrono::nanoseconds heartbeat_every() const { return std::chrono::nanoseconds(options_.suspect_after) / 4; }
+
+ private:
+  struct Neighbour {
+    std::optional<Time> last_heard;  // empty until its first sign: it may still be waiting for others to arrive
+    bool suspected = false;
+    bool ended = false;
+  };
+
+  void fault(News news, Outcome& outcome);
+  void lost(Rank culprit, std::string text, Outcome& outcome);
+
+  const Rank rank_;
+  const ControlOptions options_;
+  std::map<Rank, Neighbour> neighbours_;
+  std::vector<bool> departed_;
+  Time last_tick_;
+  bool faulted_ = false;
+};
+
+}  // namespace ranvier::engine
