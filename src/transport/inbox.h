@@ -24,7 +24,7 @@ struct InboxHeader {
   Rank rank;
   Rank world;
   Epoch epoch;
-  bool takes_barriers;                 // register_for_barriers() succeeded
+  std::uint32_t takes_barriers;        // register_for_barriers() succeeded
   std::array<std::uint64_t, 2> token;  // tells this inbox from any other that ever had its process and file number
   cpu_set_t cpus;                      // on which the rank may run
   Doorbell bell;                       // of the owner
@@ -45,6 +45,7 @@ class InboxLayout {
   std::size_t slice_bytes(Lane lane) const { return lane == message_lane ? message_slice_ : slice_; }
   std::size_t section_offset(Rank sender) const { return page + static_cast<std::size_t>(sender) * section_bytes_; }
   std::size_t section_bytes() const { return section_bytes_; }
+  std::size_t first_lane_bytes() const { return page + RingMemory::payload_bytes(slice_); }  // of each section
   std::size_t bytes() const { return bytes_; }
 
   RingMemory ring(std::byte* section, Lane lane) const;

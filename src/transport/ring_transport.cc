@@ -29,7 +29,7 @@ class RingTransport final : public Transport {
         links_[peer].out[lane] = RingWriter(world_.layout.ring(world_.outbound[peer], lane));
         links_[peer].in[lane] = RingReader(world_.layout.ring(world_.inbound[peer], lane));
       }
-      fenced_ = fenced_ && header.takes_barriers;
+      fenced_ = fenced_ && header.takes_barriers != 0;
       CPU_OR(&cpus, &cpus, &header.cpus);
     }
     crowded_ = static_cast<std::size_t>(CPU_COUNT(&cpus)) < links_.size();
