@@ -11,11 +11,11 @@ namespace ranvier::engine {
 namespace {
 
 std::string describe(const MessageHeader& header) {
-  return fmt::format("{} #{} of {} {} with size {}, root {} by {} (slices of 2^{} bytes, epoch {})",
-                     name_of(header.collective), header.sequence, name_of(header.dtype), name_of(header.op), header.size,
-                     header.root,
-                     header.algorithm < algorithms().size() ? algorithms()[header.algorithm].name : "an unknown algorithm",
-                     header.slice_log2, header.epoch);
+  return fmt::format(
+      "{} #{} of {} {} with size {}, root {} by {} (slices of 2^{} bytes, epoch {})", name_of(header.collective),
+      header.sequence, name_of(header.dtype), name_of(header.op), header.size, header.root,
+      header.algorithm < algorithms().size() ? algorithms()[header.algorithm].name : "an unknown algorithm",
+      header.slice_log2, header.epoch);
 }
 
 std::size_t bytes_with(const std::vector<std::pair<Rank, std::size_t>>& links, Rank peer) {

@@ -16,13 +16,13 @@ namespace ranvier::engine {
 // Everything that one run of a program needs; the memory outlives the operation.
 struct CollectiveCall {
   std::shared_ptr<const Program> program;
-  MessageHeader header;          // as far as it is the same on all links
-  bool size_by_link = false;     // header.size is the bytes of each link
+  MessageHeader header;              // as far as it is the same on all links
+  bool size_by_link = false;         // header.size is the bytes of each link
   std::array<std::byte*, 3> base{};  // of input, output, scratch: indexed by Buffer
   kernel::ReduceFunction reduce = nullptr;
-  Rank divisor = 0;              // averages: world size; else 0
+  Rank divisor = 0;  // averages: world size; else 0
   std::size_t element_bytes = 1;
-  std::size_t count = 0;         // for messages about it
+  std::size_t count = 0;  // for messages about it
   std::size_t bytes_to_send = 0;
   std::size_t bytes_to_receive = 0;
   Lane lane = 0;
@@ -51,13 +51,15 @@ class CollectiveOperation final : public Operation {
   bool receive(Transport&, const Instruction&);
   void check(const MessageHeader& theirs, Rank peer, Rank self) const;
   MessageHeader header_for(Rank peer, bool sending) const;
-  std::byte* at(Buffer buffer, std::size_t offset) const { return call_.base[static_cast<std::size_t>(buffer)] + offset; }
+  std::byte* at(Buffer buffer, std::size_t offset) const {
+    return call_.base[static_cast<std::size_t>(buffer)] + offset;
+  }
 
   CollectiveCall call_;
-  std::size_t next_send_ = 0;     // the instruction that is being sent, …
-  std::size_t send_offset_ = 0;   // … and how far
-  std::size_t sends_done_ = 0;    // whose memory may be overwritten again
-  bool head_sent_ = false;        // of the current send
+  std::size_t next_send_ = 0;    // the instruction that is being sent, …
+  std::size_t send_offset_ = 0;  // … and how far
+  std::size_t sends_done_ = 0;   // whose memory may be overwritten again
+  bool head_sent_ = false;       // of the current send
   std::size_t next_receive_ = 0;
   std::size_t receive_offset_ = 0;
   bool head_received_ = false;

@@ -9,11 +9,9 @@
 #include <mutex>
 #include <numeric>
 
+#include "engine/calls.h"
 #include "engine/engine.h"
-#include "engine/programs.h"
 #include "engine/rendezvous.h"
-#include "engine/request.h"
-#include "engine/selection.h"
 
 namespace ranvier {
 namespace {
@@ -53,10 +51,6 @@ class NewsDesk {
   std::vector<std::function<void(Engine&)>> early_;
 };
 
-std::uint8_t index_of(const Algorithm& algorithm) {
-  return static_cast<std::uint8_t>(&algorithm - algorithms().data());
-}
-
 }  // namespace
 
 class Communicator::Impl {
@@ -69,12 +63,13 @@ class Communicator::Impl {
         slice_bytes_(std::bit_floor(links.transport->traits().slice_bytes)),
         news_(std::move(news)),
         control_(std::move(links.control)),
-        engine_(std::move(links.transport), {.epoch = options.epoch,
-                                             .background_progress = options.background_progress,
-                                             .tell_others = control_ ? [this](const Error& why) { control_->abort(why); }
-                                                                     : std::function<void(const Error&)>()}) {
+        engine_(std::move(links.transport),
+                {.epoch = options.epoch,
+                 .background_progress = options.background_progress,
+                 .tell_others = control_ ? [this](const Error& why) { control_->abort(why); }
+                                         : std::function<void(const Error&)>()}) {
     if (news_) news_->deliver_to(engine_);
-    programs_.emplace(rank_, world_, world_ > 1 && control_ ? first_slice_bytes : slice_bytes_);
+    set_slice_bytes(world_ > 1 && control_ ? first_slice_bytes : slice_bytes_);
   }
   ~Impl() {
     engine_.close();
@@ -87,10 +82,25 @@ class Communicator::Impl {
     if (world_ == 1 || !control_) return;
     std::array<std::int64_t, 1> slice{static_cast<std::int64_t>(slice_bytes_)};
     engine_.run(prepare({.input = slice, .output = slice, .op = ReduceOp::min}), timeout);
-    programs_.emplace(rank_, world_, static_cast<std::size_t>(slice[0]));
+    set_slice_bytes(static_cast<std::size_t>(slice[0]));
   }
 
-  CollectiveCall prepare(const Request& request);
+  void set_slice_bytes(std::size_t bytes) {
+    calls_.emplace(engine::CallSettings{.rank = rank_,
+                                        .world = world_,
+                                        .epoch = options_.epoch,
+                                        .algorithm = options_.algorithm,
+                                        .shared_memory = transport_name_ != "tcp",
+                                        .slice_bytes = bytes});
+  }
+
+  CollectiveCall prepare(const Request& request) {
+    CollectiveCall call = calls_->prepare(request);
+    call.header.sequence = engine_.next_sequence();
+    call.lane = Engine::lane_of(call.header.sequence);
+    if (request.collective == Collective::barrier) call.base[0] = call.base[1] = &barrier_memory_[call.lane];
+    return call;
+  }
   std::chrono::nanoseconds timeout_of(const std::optional<std::chrono::milliseconds>& timeout) const {
     return timeout.value_or(options_.timeout);
   }
@@ -108,56 +118,9 @@ class Communicator::Impl {
   std::unique_ptr<NewsDesk> news_;
   std::unique_ptr<engine::ControlPlane> control_;
   Engine engine_;
-  std::optional<engine::ProgramCache> programs_;
+  std::optional<engine::Calls> calls_;
   std::array<std::byte, collective_lanes> barrier_memory_{};  // a barrier is an all_reduce of one byte, one a lane
 };
-
-CollectiveCall Communicator::Impl::prepare(const Request& request) {
-  engine::Shape shape = engine::shape_of(request, rank_, world_);
-  const bool barrier = request.collective == Collective::barrier;
-  const Collective built = barrier ? Collective::all_reduce : request.collective;
-
-  std::string_view name = request.algorithm.empty() ? std::string_view(options_.algorithm) : request.algorithm;
-  if (name == "auto") {
-    const bool uneven = !shape.input_splits.empty() || !shape.output_splits.empty();
-    name = engine::select_algorithm({.collective = built,
-                                     .world = world_,
-                                     .bytes = shape.count * shape.element_bytes,
-                                     .uneven = uneven,
-                                     .shared_memory = transport_name_ != "tcp"});
-  }
-  shape.algorithm = index_of(find_algorithm(name, built));
-  shape.collective = built;
-  const DType dtype = barrier ? DType::u8 : (request.output.data != nullptr ? request.output.dtype : request.input.dtype);
-
-  CollectiveCall call;
-  call.reduce = engine::reduces(request.collective)
-                    ? kernel::reduce_function(barrier ? ReduceOp::max : request.op, dtype)
-                    : nullptr;
-  const engine::ReadyProgram ready = programs_->find(shape);
-  call.program = ready.program;
-  call.bytes_to_send = ready.bytes_to_send;
-  call.bytes_to_receive = ready.bytes_to_receive;
-  call.size_by_link = !engine::has_common_count(request.collective);
-  call.divisor = request.op == ReduceOp::average ? world_ : 0;
-  call.element_bytes = shape.element_bytes;
-  call.count = shape.count;
-  call.header = {.sequence = engine_.next_sequence(),
-                 .epoch = options_.epoch,
-                 .collective = request.collective,
-                 .dtype = dtype,
-                 .op = engine::reduces(request.collective) && !barrier ? request.op : ReduceOp::sum,
-                 .algorithm = shape.algorithm,
-                 .slice_log2 = static_cast<std::uint8_t>(std::bit_width(programs_->slice_bytes()) - 1),
-                 .root = shape.root,
-                 .size = shape.count};
-  call.lane = Engine::lane_of(call.header.sequence);
-  // Programs only read from the input buffer.
-  call.base = {static_cast<std::byte*>(const_cast<void*>(request.input.data)),
-               static_cast<std::byte*>(request.output.data), nullptr};
-  if (barrier) call.base[0] = call.base[1] = &barrier_memory_[call.lane];
-  return call;
-}
 
 // ---- Meeting.
 
@@ -188,14 +151,16 @@ std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Ran
 
 std::unique_ptr<Communicator> Communicator::over(std::unique_ptr<Transport> transport,
                                                  const CommunicatorOptions& options) {
-  auto impl = std::make_unique<Impl>(options, engine::Links{.control = nullptr, .transport = std::move(transport)}, nullptr);
+  auto impl =
+      std::make_unique<Impl>(options, engine::Links{.control = nullptr, .transport = std::move(transport)}, nullptr);
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   const auto world_size = static_cast<std::size_t>(world());
   if (!impl_->control_)
-    throw Error(ErrorKind::usage, "split needs a communicator made by connect; one over a ready transport has no control plane");
+    throw Error(ErrorKind::usage,
+                "split needs a communicator made by connect; one over a ready transport has no control plane");
   std::vector<std::int64_t> choices(2 * world_size);
   const std::array<std::int64_t, 2> choice{color, key};
   all_gather(choice, choices);
@@ -284,8 +249,8 @@ void Communicator::reduce(ConstTypedSpan input, TypedSpan output, Rank root, con
   run(request(Collective::reduce, input, rank() == root ? output : TypedSpan(nullptr, 0, input.dtype), options, root));
 }
 void Communicator::broadcast(TypedSpan data, Rank root, const CollectiveOptions& options) {
-  run(request(Collective::broadcast, rank() == root ? ConstTypedSpan(data) : ConstTypedSpan(nullptr, 0, data.dtype), data,
-              options, root));
+  run(request(Collective::broadcast, rank() == root ? ConstTypedSpan(data) : ConstTypedSpan(nullptr, 0, data.dtype),
+              data, options, root));
 }
 void Communicator::all_gather(ConstTypedSpan input, TypedSpan output, const CollectiveOptions& options) {
   run(request(Collective::all_gather, input, output, options));
@@ -300,7 +265,8 @@ void Communicator::gather(ConstTypedSpan input, TypedSpan output, Rank root, con
   run(request(Collective::gather, input, rank() == root ? output : TypedSpan(nullptr, 0, input.dtype), options, root));
 }
 void Communicator::scatter(ConstTypedSpan input, TypedSpan output, Rank root, const CollectiveOptions& options) {
-  run(request(Collective::scatter, rank() == root ? input : ConstTypedSpan(nullptr, 0, output.dtype), output, options, root));
+  run(request(Collective::scatter, rank() == root ? input : ConstTypedSpan(nullptr, 0, output.dtype), output, options,
+              root));
 }
 void Communicator::barrier(const CollectiveOptions& options) { run(request(Collective::barrier, {}, {}, options)); }
 

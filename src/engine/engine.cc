@@ -427,9 +427,10 @@ Error Engine::prefer_verdict(const Error& own) {
       const std::lock_guard lock(failure_mutex_);
       if (failure_) return *failure_;
       if (own.culprit() >= 0 && departures_[static_cast<std::size_t>(own.culprit())] != steady_clock::time_point{})
-        return Error(ErrorKind::peer_lost,
-                     fmt::format("rank {} left the job while rank {} still needed it", own.culprit(), transport_->rank()),
-                     own.culprit());
+        return Error(
+            ErrorKind::peer_lost,
+            fmt::format("rank {} left the job while rank {} still needed it", own.culprit(), transport_->rank()),
+            own.culprit());
     }
     std::this_thread::sleep_for(1ms);
   }

@@ -48,7 +48,8 @@ class Engine {
   // Runs to the end on the calling thread.
   void run(CollectiveCall call, std::chrono::nanoseconds timeout);
   std::shared_ptr<Operation> start(CollectiveCall call, std::chrono::nanoseconds timeout);
-  std::shared_ptr<Operation> start_send(ConstTypedSpan data, Rank to, std::uint64_t tag, std::chrono::nanoseconds timeout);
+  std::shared_ptr<Operation> start_send(ConstTypedSpan data, Rank to, std::uint64_t tag,
+                                        std::chrono::nanoseconds timeout);
   std::shared_ptr<Operation> start_recv(TypedSpan data, Rank from, std::uint64_t tag, std::chrono::nanoseconds timeout);
 
   // Waits until `operation` is finished, or `limit` passes; whether it is.
@@ -114,7 +115,7 @@ class Engine {
 
   DriverLock driver_;
   // ---- Of the driver.
-  std::vector<Active> active_;  // in the order of their start
+  std::vector<Active> active_;                          // in the order of their start
   std::array<std::uint32_t, collective_lanes> turn_{};  // the sequence that may run on each lane
   struct AlignedDelete {
     void operator()(std::byte* memory) const;
@@ -133,18 +134,18 @@ class Engine {
   std::mutex inbox_mutex_;
   std::vector<Active> inbox_;
   std::atomic<bool> inbox_ready_ = false;
-  std::atomic<bool> napping_ = false;    // the driver sleeps in the transport
-  std::atomic<int> wanted_ = 0;          // callers that want to drive
-  std::atomic<int> pending_ = 0;         // started operations that are not finished
+  std::atomic<bool> napping_ = false;  // the driver sleeps in the transport
+  std::atomic<int> wanted_ = 0;        // callers that want to drive
+  std::atomic<int> pending_ = 0;       // started operations that are not finished
 
-  std::mutex waiters_mutex_;             // also guards Operation::on_done
+  std::mutex waiters_mutex_;  // also guards Operation::on_done
   std::condition_variable waiters_;
   std::atomic<int> sleepers_ = 0;
 
   mutable std::mutex failure_mutex_;
-  std::optional<Error> failure_;         // the first one
-  std::atomic<bool> failed_ = false;     // failure_ is set
-  bool broken_down_ = false;             // the driver has acted on it
+  std::optional<Error> failure_;                                   // the first one
+  std::atomic<bool> failed_ = false;                               // failure_ is set
+  bool broken_down_ = false;                                       // the driver has acted on it
   std::vector<std::chrono::steady_clock::time_point> departures_;  // by rank; the epoch while present
   std::atomic<bool> any_departed_ = false;
 

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
 
+#include "base/spin_lock.h"
 #include "base/ticks.h"
 #include "ranvier/types.h"
 
@@ -37,19 +37,6 @@ class FlightRecorder {
   static constexpr std::size_t capacity = 256;
 
  private:
-  // Held for a few stores at a time, so spinning is all the waiting there ever is.
-  class SpinLock {
-   public:
-    void lock() {
-      while (flag_.test_and_set(std::memory_order_acquire)) {
-      }
-    }
-    void unlock() { flag_.clear(std::memory_order_release); }
-
-   private:
-    std::atomic_flag flag_;
-  };
-
   mutable SpinLock lock_;
   std::array<Entry, capacity> entries_;
   std::uint64_t next_ = 0;

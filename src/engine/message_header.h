@@ -1,5 +1,5 @@
-// What stands in front of the first bytes that one rank sends another in an operation. The receiver compares it with its
-// own before it uses any data, so that ranks that disagree are told so instead of summing garbage.
+// What stands in front of the first bytes that one rank sends another in an operation. The receiver compares it with
+// its own before it uses any data, so that ranks that disagree are told so instead of summing garbage.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 namespace ranvier::engine {
 
 // 24 bytes: with up to 32 bytes of payload and the ring's own 8 it fits in one cache line, so that the smallest
-// operations cost one line transfer each way. Sent in host byte order: a job's machines are of one architecture, and the
-// handshake of every transport checks it.
+// operations cost one line transfer each way. Sent in host byte order: a job's machines are of one architecture, and
+// the handshake of every transport checks it.
 struct MessageHeader {
   std::uint32_t sequence = 0;  // how many collectives of this communicator came before
   Epoch epoch = 0;
   Collective collective = Collective::barrier;
   DType dtype = DType::u8;
   ReduceOp op = ReduceOp::sum;
-  std::uint8_t algorithm = 0;    // index in algorithms()
-  std::uint8_t slice_log2 = 0;   // slices of different sizes would arrive in different orders
+  std::uint8_t algorithm = 0;   // index in algorithms()
+  std::uint8_t slice_log2 = 0;  // slices of different sizes would arrive in different orders
   std::uint8_t reserved = 0;
   Rank root = 0;
   std::uint64_t size = 0;  // all_reduce, reduce, broadcast: elements of the vector; else bytes on this link

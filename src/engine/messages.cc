@@ -133,8 +133,8 @@ bool Messages::take_aside(Transport& transport, RecvOperation& receive) {
     // The last one may still be arriving.
     const std::size_t ready = link.aside.size() - (link.head_known && link.receive == nullptr ? 1 : 0);
     const auto end = link.aside.begin() + static_cast<std::ptrdiff_t>(ready);
-    const auto found = std::find_if(link.aside.begin(), end,
-                                    [&](const Aside& aside) { return aside.header.tag == receive.tag_; });
+    const auto found =
+        std::find_if(link.aside.begin(), end, [&](const Aside& aside) { return aside.header.tag == receive.tag_; });
     if (found == end) continue;
     check(transport, receive, peer, found->header);
     if (!found->data.empty()) std::memcpy(receive.data_.data, found->data.data(), found->data.size());
@@ -165,8 +165,8 @@ void Messages::check(Transport& transport, const RecvOperation& receive, Rank pe
   throw Error(ErrorKind::mismatch,
               fmt::format("rank {} expects {} B of {} from rank {} with tag {}, and rank {} sent {} B of {}; make both "
                           "sides agree",
-                          transport.rank(), receive.data_.bytes(), name_of(receive.data_.dtype), peer, receive.tag_, peer,
-                          header.bytes, name_of(header.dtype)),
+                          transport.rank(), receive.data_.bytes(), name_of(receive.data_.dtype), peer, receive.tag_,
+                          peer, header.bytes, name_of(header.dtype)),
               peer);
 }
 

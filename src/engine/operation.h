@@ -44,7 +44,7 @@ class Operation {
   std::uint64_t record = 0;                          // its place in the flight recorder
   std::size_t bytes_to_send = 0;
   std::size_t bytes_to_receive = 0;
-  std::function<void()> on_done;                     // guarded by Engine::waiters_mutex_
+  std::function<void()> on_done;  // guarded by Engine::waiters_mutex_
 
  protected:
   friend class Engine;

@@ -28,14 +28,12 @@ std::size_t ProgramCache::Hash::operator()(const Shape& shape) const {
 
 ReadyProgram ProgramCache::find(const Shape& shape) {
   const std::lock_guard lock(mutex_);
-  if (last_ != nullptr && last_->first == shape) return last_->second;
   auto found = programs_.find(shape);
   if (found == programs_.end()) {
     ReadyProgram ready = make(shape);
     if (programs_.size() >= capacity) programs_.clear();
     found = programs_.emplace(shape, std::move(ready)).first;
   }
-  last_ = &*found;
   return found->second;
 }
 
@@ -44,9 +42,9 @@ ReadyProgram ProgramCache::make(const Shape& shape) const {
   Layout layout = even_layout(schedule, rank_, shape.count, shape.element_bytes);
   if (!shape.input_splits.empty()) layout.input = extents(shape.input_splits, shape.element_bytes);
   if (!shape.output_splits.empty()) layout.output = extents(shape.output_splits, shape.element_bytes);
-  auto program = std::make_shared<Program>(compile(
-      schedule, rank_, layout,
-      {.element_bytes = shape.element_bytes, .slice_bytes = slice_bytes_, .in_place = shape.in_place}));
+  auto program = std::make_shared<Program>(
+      compile(schedule, rank_, layout,
+              {.element_bytes = shape.element_bytes, .slice_bytes = slice_bytes_, .in_place = shape.in_place}));
   ReadyProgram ready;
   for (const auto& [peer, bytes] : program->bytes_to) ready.bytes_to_send += bytes;
   for (const auto& [peer, bytes] : program->bytes_from) ready.bytes_to_receive += bytes;

@@ -20,7 +20,7 @@ struct Shape {
   bool in_place = false;
   Rank root = 0;
   std::uint32_t element_bytes = 4;
-  std::size_t count = 0;  // as even_layout takes it
+  std::size_t count = 0;                                 // as even_layout takes it
   std::vector<std::size_t> input_splits, output_splits;  // elements per chunk where uneven
 
   friend bool operator==(const Shape&, const Shape&) = default;
@@ -34,7 +34,8 @@ struct ReadyProgram {
 
 class ProgramCache {
  public:
-  ProgramCache(Rank rank, Rank world, std::size_t slice_bytes) : rank_(rank), world_(world), slice_bytes_(slice_bytes) {}
+  ProgramCache(Rank rank, Rank world, std::size_t slice_bytes)
+      : rank_(rank), world_(world), slice_bytes_(slice_bytes) {}
 
   // Thread-safe. Throws Error{usage} when the algorithm cannot serve the world.
   ReadyProgram find(const Shape&);
@@ -54,7 +55,6 @@ class ProgramCache {
   const std::size_t slice_bytes_;
   std::mutex mutex_;
   std::unordered_map<Shape, ReadyProgram, Hash> programs_;
-  const std::pair<const Shape, ReadyProgram>* last_ = nullptr;  // training repeats itself
 };
 
 }  // namespace ranvier::engine

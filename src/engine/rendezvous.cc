@@ -47,10 +47,11 @@ struct Card {
       text.remove_prefix(digits + 1 + length);
     }
     if (fields[0] != greeting)
-      throw Error(ErrorKind::mismatch,
-                  fmt::format("rank {} runs another version of ranvier ('{}', this is '{}'); install the same everywhere",
-                              rank, fields[0], greeting),
-                  rank);
+      throw Error(
+          ErrorKind::mismatch,
+          fmt::format("rank {} runs another version of ranvier ('{}', this is '{}'); install the same everywhere", rank,
+                      fields[0], greeting),
+          rank);
     return {fields[1], fields[2], fields[3], fields[4], fields[5]};
   }
 };
@@ -129,8 +130,8 @@ Links meet(const WorldInfo& info, const CommunicatorOptions& options, const Exch
   Links links;
   links.control = control->connect(column(cards, &Card::control), deadline, std::move(events));
   const bool use_shm = may_shm && (!may_tcp || shm_reaches_all(column(cards, &Card::shm)));
-  links.transport = use_shm ? shm->connect(column(cards, &Card::shm), deadline)
-                            : tcp->connect(column(cards, &Card::tcp), deadline);
+  links.transport =
+      use_shm ? shm->connect(column(cards, &Card::shm), deadline) : tcp->connect(column(cards, &Card::tcp), deadline);
   if (options.link_bytes_per_second > 0)
     links.transport = paced(std::move(links.transport), options.link_bytes_per_second);
   return links;

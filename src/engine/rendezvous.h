@@ -25,7 +25,7 @@ struct Links {
 };
 
 // Opens endpoints, exchanges their addresses once, and connects. `auto` becomes shm where it reaches all ranks.
-Links meet(const WorldInfo&, const CommunicatorOptions&, const Exchange&, std::chrono::steady_clock::time_point deadline,
-           ControlEvents events);
+Links meet(const WorldInfo&, const CommunicatorOptions&, const Exchange&,
+           std::chrono::steady_clock::time_point deadline, ControlEvents events);
 
 }  // namespace ranvier::engine

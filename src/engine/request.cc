@@ -147,8 +147,9 @@ class Examiner {
     const auto to = reinterpret_cast<std::uintptr_t>(output.data);
     if (from + input.bytes() <= to || to + output.bytes() <= from) return false;
     const auto offset = [&](const std::vector<std::size_t>& splits) {
-      const std::size_t elements = splits.empty() ? shape.count * static_cast<std::size_t>(rank_)
-                                                  : std::accumulate(splits.begin(), splits.begin() + rank_, std::size_t{0});
+      const std::size_t elements = splits.empty()
+                                       ? shape.count * static_cast<std::size_t>(rank_)
+                                       : std::accumulate(splits.begin(), splits.begin() + rank_, std::size_t{0});
       return elements * shape.element_bytes;
     };
     bool fits = from == to;

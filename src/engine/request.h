@@ -6,8 +6,8 @@
 
 namespace ranvier::engine {
 
-// The shape of `request` on this rank; its algorithm is still to be chosen. Throws Error{usage} naming the argument that
-// is wrong and the value that would be right.
+// The shape of `request` on this rank; its algorithm is still to be chosen. Throws Error{usage} naming the argument
+// that is wrong and the value that would be right.
 Shape shape_of(const Request& request, Rank rank, Rank world);
 
 constexpr bool reduces(Collective collective) {
