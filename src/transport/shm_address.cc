@@ -51,7 +51,7 @@ std::string shm_host() {
   std::array<char, 64> space{};  // "pid:[4026531836]"
   const auto length = readlink("/proc/self/ns/pid", space.data(), space.size());
   if (boot.empty() || length <= 0) {
-    const auto token = random_token();
+    const auto token = new_segment_token();
     return fmt::format("unknown.{:x}{:x}", token[0], token[1]);
   }
   std::string name =
@@ -60,7 +60,7 @@ std::string shm_host() {
   return name;
 }
 
-std::array<std::uint64_t, 2> random_token() {
+std::array<std::uint64_t, 2> new_segment_token() {
   std::random_device device;  // the kernel's generator
   const auto word = [&] { return std::uint64_t{device()} << 32 | device(); };
   return {word(), word()};

@@ -22,6 +22,6 @@ struct ShmAddress {
 // Of this process: boot, process namespace and user. A random name, equal to no other, where /proc tells nothing.
 std::string shm_host();
 
-std::array<std::uint64_t, 2> random_token();
+std::array<std::uint64_t, 2> new_segment_token();
 
 }  // namespace ranvier::transport
