@@ -1,0 +1,195 @@
+// Proves a schedule by running its compiled programs on symbols and comparing what they leave with what the collective
+// is defined to leave.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ranvier/error.h"
+#include "schedule/symbolic_run.h"
+
+namespace ranvier {
+namespace {
+
+using schedule_detail::SymbolicRun;
+using schedule_detail::Values;
+
+constexpr std::size_t element = verified_element_bytes;
+
+bool moves_whole_vector(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce ||
+         collective == Collective::broadcast;
+}
+
+bool reduces(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce ||
+         collective == Collective::reduce_scatter;
+}
+
+// Two and a half slices a chunk, and some elements that do not come out even.
+std::size_t uneven_count(const Schedule& schedule, std::size_t slice_bytes) {
+  const std::size_t chunk = 2 * (slice_bytes / element) + slice_bytes / element / 2 + 1;
+  return moves_whole_vector(schedule.collective) ? schedule.chunks * chunk + schedule.chunks / 2 : chunk;
+}
+
+class Definition {
+ public:
+  Definition(const Schedule& schedule, std::span<const Layout> layouts) : schedule_(schedule), layouts_(layouts) {}
+
+  // Whose contributions element `i` of output chunk `chunk` of `rank` holds at the end, in order.
+  std::vector<Values::Contribution> expected(Rank rank, std::size_t chunk, std::size_t i) const {
+    const Extent& place = layout(rank).output[chunk];
+    const auto at = static_cast<std::uint32_t>(place.offset / element + i);
+    const auto source = static_cast<Rank>(chunk);
+    switch (schedule_.collective) {
+      case Collective::all_reduce:
+      case Collective::reduce:
+        return everybody(at);
+      case Collective::reduce_scatter:
+        return everybody(in_input_of(rank, rank, i));
+      case Collective::all_gather:
+      case Collective::gather:
+        return {{source, static_cast<std::uint32_t>(i)}};
+      case Collective::all_to_all:
+        return {{source, in_input_of(source, rank, i)}};
+      case Collective::scatter:
+        return {{schedule_.root, in_input_of(schedule_.root, rank, i)}};
+      default:
+        return {{schedule_.root, at}};
+    }
+  }
+
+ private:
+  const Layout& layout(Rank rank) const { return layouts_[static_cast<std::size_t>(rank)]; }
+
+  std::uint32_t in_input_of(Rank rank, Rank chunk, std::size_t i) const {
+    return static_cast<std::uint32_t>(layout(rank).input[static_cast<std::size_t>(chunk)].offset / element + i);
+  }
+
+  std::vector<Values::Contribution> everybody(std::uint32_t at) const {
+    std::vector<Values::Contribution> all;
+    for (Rank rank = 0; rank < schedule_.world; ++rank) all.emplace_back(rank, at);
+    return all;
+  }
+
+  const Schedule& schedule_;
+  std::span<const Layout> layouts_;
+};
+
+// What is wrong with a value, in the words of its contributions.
+std::string difference(const std::vector<Values::Contribution>& found,
+                       const std::vector<Values::Contribution>& expected) {
+  if (found.empty()) return "is never written";
+  for (const auto& [rank, at] : expected)
+    if (!std::binary_search(found.begin(), found.end(), Values::Contribution{rank, at}))
+      return fmt::format("lacks element {} of rank {} and holds element {} of rank {}", at, rank, found[0].second,
+                         found[0].first);
+  const auto twice = std::adjacent_find(found.begin(), found.end());
+  if (twice != found.end()) return fmt::format("holds the contribution of rank {} more than once", twice->first);
+  return fmt::format("holds {} contributions instead of {}", found.size(), expected.size());
+}
+
+void check_outputs(const Schedule& schedule, std::span<const Layout> layouts, const SymbolicRun& run) {
+  const Definition definition(schedule, layouts);
+  const Values& values = run.values();
+  for (Rank rank = 0; rank < schedule.world; ++rank) {
+    const auto& output = layouts[static_cast<std::size_t>(rank)].output;
+    for (std::size_t chunk = 0; chunk < output.size(); ++chunk)
+      for (std::size_t i = 0; i < output[chunk].bytes / element; ++i) {
+        const auto fault = [&](const std::string& what) {
+          throw Error(ErrorKind::internal, fmt::format("rank {} ends with a wrong output chunk {}: its element {} {}",
+                                                       rank, chunk, i, what));
+        };
+        const std::size_t at = output[chunk].offset / element + i;
+        const Values::Id id = run.output(rank, at);
+        const Values::Value& value = values[id];
+        const auto expected = definition.expected(rank, chunk, i);
+        std::uint64_t members = 0;
+        for (const auto& contribution : expected) members += Values::members_of(contribution);
+        if (id == Values::nothing || value.count != expected.size() || value.members != members)
+          fault(difference(id == Values::nothing ? std::vector<Values::Contribution>{} : values.contributions(id),
+                           expected));
+        if (value.complete != (reduces(schedule.collective) && schedule.world > 1))
+          fault("was never completed: no step is marked as adding the last contribution");
+        if (schedule.collective == Collective::all_reduce && value.bits != values[run.output(0, at)].bits)
+          fault("was reduced in another order than on rank 0, so that their bits differ");
+      }
+  }
+}
+
+void count_cost(const Schedule& schedule, std::span<const Layout> layouts, std::span<const Program> programs,
+                Verdict& verdict) {
+  const auto end = [](const std::vector<Extent>& extents) {
+    return extents.empty() ? 0 : extents.back().offset + extents.back().bytes;
+  };
+  for (Rank rank = 0; rank < schedule.world; ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    std::size_t bytes = 0;
+    for (const Instruction& send : programs[r].sends) {
+      bytes += send.bytes;
+      verdict.rounds = std::max(verdict.rounds, send.round + 1);
+    }
+    verdict.most_bytes_sent = std::max(verdict.most_bytes_sent, bytes);
+    verdict.vector_bytes = std::max({verdict.vector_bytes, end(layouts[r].input), end(layouts[r].output)});
+    const auto steps = schedule.program(rank);
+    const auto messages =
+        std::count_if(steps.begin(), steps.end(), [](const Step& step) { return step.action == Action::send; });
+    verdict.most_messages = std::max(verdict.most_messages, static_cast<std::size_t>(messages));
+  }
+}
+
+void check_totals(Rank rank, const std::vector<std::pair<Rank, std::size_t>>& totals,
+                  const std::vector<Instruction>& list, std::string_view direction) {
+  std::vector<std::pair<Rank, std::size_t>> found;
+  for (const Instruction& instruction : list) {
+    if (instruction.action == Action::copy || instruction.action == Action::reduce) continue;
+    const auto place = std::lower_bound(found.begin(), found.end(), std::pair{instruction.peer, std::size_t{0}});
+    if (place != found.end() && place->first == instruction.peer)
+      place->second += instruction.bytes;
+    else
+      found.insert(place, {instruction.peer, instruction.bytes});
+  }
+  if (found != totals)
+    throw Error(ErrorKind::internal,
+                fmt::format("rank {} has wrong totals of the bytes that it {} each peer", rank, direction));
+}
+
+}  // namespace
+
+Verdict verify(const Schedule& schedule, const VerifyOptions& options) {
+  try {
+    const std::size_t count = options.count > 0 ? options.count : uneven_count(schedule, options.slice_bytes);
+    std::vector<Layout> layouts;
+    std::vector<Program> programs;
+    for (Rank rank = 0; rank < schedule.world; ++rank) {
+      layouts.push_back(even_layout(schedule, rank, count, element));
+      programs.push_back(
+          compile(schedule, rank, layouts.back(),
+                  {.element_bytes = element, .slice_bytes = options.slice_bytes, .in_place = options.in_place}));
+    }
+    return verify(schedule, layouts, programs, options);
+  } catch (const Error& error) {
+    return {.ok = false, .problem = error.what()};
+  }
+}
+
+Verdict verify(const Schedule& schedule, std::span<const Layout> layouts, std::span<const Program> programs,
+               const VerifyOptions& options) {
+  Verdict verdict;
+  try {
+    count_cost(schedule, layouts, programs, verdict);
+    for (Rank rank = 0; rank < schedule.world; ++rank) {
+      const Program& program = programs[static_cast<std::size_t>(rank)];
+      check_totals(rank, program.bytes_to, program.sends, "sends to");
+      check_totals(rank, program.bytes_from, program.receives, "receives from");
+    }
+    SymbolicRun run(schedule, layouts, programs, options);
+    run.run();
+    check_outputs(schedule, layouts, run);
+    verdict.ok = true;
+  } catch (const Error& error) {
+    verdict.problem = error.what();
+  }
+  return verdict;
+}
+
+}  // namespace ranvier

@@ -1,0 +1,128 @@
+// The verifier proves everything that the builders build.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "schedule/every_schedule.h"
+
+namespace ranvier {
+namespace {
+
+// Slices of two elements, so that even large worlds verify quickly.
+constexpr std::size_t slice_bytes = 8;
+
+void expect_proven(const Schedule& schedule, const VerifyOptions& options) {
+  const Verdict verdict = verify(schedule, options);
+  EXPECT_TRUE(verdict.ok) << name(schedule) << ", " << name(options) << ": " << verdict.problem;
+  EXPECT_EQ(verdict.problem, "");
+}
+
+class EveryWorld : public testing::TestWithParam<Rank> {};
+
+INSTANTIATE_TEST_SUITE_P(UpTo64, EveryWorld, testing::Range(1, 65));
+
+TEST_P(EveryWorld, IsServedByEverySchedule) {
+  const Rank world = GetParam();
+  for_each_schedule(world, world / 3, [](const Schedule& schedule) {
+    for (const bool in_place : {false, true})
+      for (const std::size_t buffered : {0, 2}) {
+        if (in_place && buffered < schedule.buffered_in_place) continue;
+        expect_proven(schedule, {.slice_bytes = slice_bytes, .buffered_slices = buffered, .in_place = in_place});
+      }
+  });
+}
+
+TEST(Verify, ProvesEveryRoot) {
+  for (const Rank world : {2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17})
+    for (Rank root = 0; root < world; ++root)
+      for_each_schedule(world, root, [](const Schedule& schedule) {
+        if (!has_root(schedule.collective)) return;
+        for (const bool in_place : {false, true})
+          expect_proven(schedule, {.slice_bytes = slice_bytes, .in_place = in_place});
+      });
+}
+
+// Empty vectors, fewer elements than chunks, one slice exactly, and several chunks in a slice.
+TEST(Verify, ProvesEveryCount) {
+  for (const Rank world : {1, 2, 3, 4, 5, 7, 8, 13})
+    for (const std::size_t count : {1, 2, 3, 5, 16, 17, 31, 64, 100})
+      for_each_schedule(world, world - 1, [&](const Schedule& schedule) {
+        for (const bool in_place : {false, true})
+          for (const std::size_t slice : {4, 64, 4096})
+            expect_proven(schedule, {.count = count, .slice_bytes = slice, .buffered_slices = 1, .in_place = in_place});
+      });
+}
+
+TEST(Verify, NeedsNoMoreBufferingThanASchedulePromises) {
+  for (const Rank world : {2, 3, 4, 7, 8})
+    for_each_schedule(world, 0, [](const Schedule& schedule) {
+      VerifyOptions options{
+          .slice_bytes = slice_bytes, .buffered_slices = schedule.buffered_in_place, .in_place = true};
+      expect_proven(schedule, options);
+      if (schedule.buffered_in_place == 0) return;
+      options.buffered_slices = schedule.buffered_in_place - 1;
+      EXPECT_THAT(verify(schedule, options).problem, testing::HasSubstr("deadlock")) << name(schedule);
+    });
+}
+
+// Parts that differ from rank to rank, some of them empty.
+class UnevenSplits : public testing::TestWithParam<Rank> {
+ protected:
+  Rank world() const { return GetParam(); }
+  static std::size_t part(Rank from, Rank to) { return static_cast<std::size_t>((from * 7 + to * 5) % 4 * 3 % 8); }
+
+  template <class Size>
+  std::vector<Extent> extents(Size size) const {
+    std::vector<Extent> result;
+    std::size_t offset = 0;
+    for (Rank rank = 0; rank < world(); ++rank) {
+      result.push_back({offset, size(rank) * verified_element_bytes});
+      offset += result.back().bytes;
+    }
+    return result;
+  }
+
+  Layout layout(const Schedule& schedule, Rank rank) const {
+    const auto of_rank = [](Rank each) { return part(each, 1); };
+    const std::vector<Extent> all = extents(of_rank);
+    const std::vector<Extent> own{{0, of_rank(rank) * verified_element_bytes}};
+    const bool is_root = rank == schedule.root;
+    switch (schedule.collective) {
+      case Collective::all_gather:
+        return {own, all};
+      case Collective::reduce_scatter:
+        return {all, own};
+      case Collective::gather:
+        return {own, is_root ? all : std::vector<Extent>{}};
+      case Collective::scatter:
+        return {is_root ? all : std::vector<Extent>{}, own};
+      default:
+        return {extents([&](Rank to) { return part(rank, to); }), extents([&](Rank from) { return part(from, rank); })};
+    }
+  }
+
+  void expect_proven_unevenly(const Schedule& schedule, bool in_place) const {
+    std::vector<Layout> layouts;
+    std::vector<Program> programs;
+    for (Rank rank = 0; rank < world(); ++rank) {
+      layouts.push_back(layout(schedule, rank));
+      programs.push_back(compile(schedule, rank, layouts.back(),
+                                 {.element_bytes = verified_element_bytes, .slice_bytes = 8, .in_place = in_place}));
+    }
+    const VerifyOptions options{.slice_bytes = 8, .in_place = in_place};
+    const Verdict verdict = verify(schedule, layouts, programs, options);
+    EXPECT_TRUE(verdict.ok) << name(schedule) << ", " << name(options) << ": " << verdict.problem;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(SomeWorlds, UnevenSplits, testing::Values(1, 2, 3, 4, 5, 6, 8, 11, 16));
+
+TEST_P(UnevenSplits, AreServedByAllButTrees) {
+  for_each_schedule(world(), world() / 2, [&](const Schedule& schedule) {
+    if (moves_whole_vector(schedule.collective) || schedule.algorithm == "binomial_tree") return;
+    expect_proven_unevenly(schedule, false);
+    if (schedule.collective != Collective::all_to_all) expect_proven_unevenly(schedule, true);
+  });
+}
+
+}  // namespace
+}  // namespace ranvier
