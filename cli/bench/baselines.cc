@@ -1,0 +1,72 @@
+#include "bench/baselines.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+
+#include "bench/options.h"
+#include "bench/peer.h"
+#include "programs.h"
+
+namespace ranvier::bench {
+namespace {
+
+using namespace std::chrono_literals;
+
+BaselineLaunch mpi_launch(const Options& options, bool pinned) {
+  const auto peer = cli::beside_this_program("ranvier-bench-mpi");
+  if (!peer) return {"mpi: this build has no ranvier-bench-mpi; install libopenmpi-dev and build again", {}};
+  const auto mpirun = cli::find_program("mpirun");
+  if (!mpirun) return {"mpi: mpirun is not in PATH; install openmpi-bin", {}};
+
+  std::vector<std::string> command{mpirun->string(), "-n", std::to_string(*options.ranks), "--oversubscribe"};
+  const auto add = [&](std::initializer_list<const char*> words) {
+    command.insert(command.end(), words.begin(), words.end());
+  };
+  if (geteuid() == 0) add({"--allow-run-as-root"});
+  // Left to itself Open MPI would use shared memory for both; ob1 is the component that carries these transports.
+  add({"--mca", "pml", "ob1", "--mca", "btl", options.transport == "tcp" ? "self,tcp" : "self,vader"});
+  if (options.transport == "tcp") add({"--mca", "btl_tcp_if_include", "lo"});
+  add({"--bind-to", pinned ? "core" : "none"});
+  // Its ranks spin; where two share a core, one must let the other run.
+  add({"--mca", "mpi_yield_when_idle", pinned ? "0" : "1"});
+  command.push_back(peer->string());
+  return {"", {.count = 1, .command = command}};
+}
+
+BaselineLaunch torch_launch(std::string_view name, const Options& options, bool pinned) {
+  const std::string_view backend = name == "torch" ? "ranvier" : name;
+  const auto peer = cli::beside_this_program("ranvier-bench-torch.py");
+  if (!peer) return {fmt::format("{}: this build has no ranvier-bench-torch.py; build it from its sources", name), {}};
+  const auto python = cli::find_python(options.python);
+  if (!python)
+    return {fmt::format("{}: there is no Python '{}'; name one that has torch with --python", name, options.python),
+            {}};
+  for (const std::string_view module : {std::string_view("torch"), backend}) {
+    if (module == "gloo") continue;  // is within torch
+    const auto script =
+        fmt::format("import importlib.util, sys; sys.exit(importlib.util.find_spec('{}') is None)", module);
+    const auto found = cli::ask({python->string(), "-c", script}, 30s);
+    if (!found || found->exit_code != 0)
+      return {fmt::format("{}: {} cannot import {}; name a Python that can with --python or RANVIER_PYTHON", name,
+                          python->string(), module),
+              {}};
+  }
+
+  cli::Launch launch{.count = *options.ranks, .command = {python->string(), peer->string(), std::string(backend)}};
+  if (pinned) launch.environment.emplace_back(pin_variable, "1");
+  if (backend == "ranvier") launch.environment.emplace_back("RANVIER_TRANSPORT", options.transport);
+  return {"", launch};
+}
+
+}  // namespace
+
+std::vector<std::string_view> baseline_names() { return {"mpi", "gloo", "torch"}; }
+
+BaselineLaunch baseline_launch(std::string_view name, const Options& options, bool pinned) {
+  return name == "mpi" ? mpi_launch(options, pinned) : torch_launch(name, options, pinned);
+}
+
+}  // namespace ranvier::bench

@@ -1,0 +1,23 @@
+// The libraries that can be measured beside ranvier, and how their ranks are started.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch.h"
+
+namespace ranvier::bench {
+
+struct Options;
+
+std::vector<std::string_view> baseline_names();
+
+struct BaselineLaunch {
+  std::string unavailable;  // why it cannot be started here and what to do, one sentence; empty if it can
+  cli::Launch launch;
+};
+// `pinned`: every rank has a core to itself.
+BaselineLaunch baseline_launch(std::string_view name, const Options&, bool pinned);
+
+}  // namespace ranvier::bench

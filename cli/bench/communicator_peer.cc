@@ -1,0 +1,54 @@
+#include "bench/communicator_peer.h"
+
+namespace ranvier::bench {
+namespace {
+
+class CommunicatorPeer final : public Peer {
+ public:
+  explicit CommunicatorPeer(Communicator& communicator) : communicator_(communicator) {}
+
+  Rank rank() const override { return communicator_.rank(); }
+  Rank world() const override { return communicator_.world(); }
+  std::string description() const override { return std::string(communicator_.transport_name()); }
+  std::string refusal(const Job&) const override { return {}; }
+
+  void prepare(const Job& job, const void* input, void* output) override {
+    const Shape shape = shape_of(job, rank(), world());
+    request_ = {};
+    request_.collective = job.collective;
+    request_.input = ConstTypedSpan(input, shape.input, job.dtype);
+    request_.output = TypedSpan(output, shape.output, job.dtype);
+    request_.op = job.op;
+    request_.root = root;
+    if (job.collective == Collective::barrier) request_.input = request_.output = TypedSpan();
+  }
+
+  void run(std::uint64_t times) override {
+    if (request_.collective == Collective::send) return send_around(times);
+    for (; times > 0; --times) communicator_.run(request_);
+  }
+
+  void barrier() override { communicator_.barrier(); }
+
+ private:
+  void send_around(std::uint64_t times) {
+    const Rank next = (rank() + 1) % world();
+    const Rank previous = (rank() + world() - 1) % world();
+    for (; times > 0; --times) {
+      Work sent = communicator_.start_send(request_.input, next);
+      communicator_.recv(request_.output, previous);
+      sent.wait();
+    }
+  }
+
+  Communicator& communicator_;
+  Request request_;
+};
+
+}  // namespace
+
+std::unique_ptr<Peer> communicator_peer(Communicator& communicator) {
+  return std::make_unique<CommunicatorPeer>(communicator);
+}
+
+}  // namespace ranvier::bench

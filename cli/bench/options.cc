@@ -1,0 +1,180 @@
+#include "bench/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "bench/baselines.h"
+#include "ranvier/error.h"
+#include "ranvier/schedule.h"
+#include "ranvier/text.h"
+
+namespace ranvier::bench {
+namespace {
+
+constexpr auto examples = R"(
+Sizes are of the longest buffer of a rank (4, 64K, 16M); step and iterations have the meaning that nccl-tests gives them.
+A sample is a run of operations between two barriers; its time is that of the slowest rank. Columns are in microseconds
+and in 10^9 bytes per second; "ratio" is the baseline's time divided by ranvier's, the median over pairs of neighbouring
+samples. algbw and busbw: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+
+Examples:
+  ranvier bench --ranks 2
+  ranvier bench --ranks 4 --transport tcp --collective all_gather -b 1K -e 1M -f 2
+  ranvier bench --ranks 2 --transport shm --baseline mpi,gloo --json shm.json
+  mpirun -n 2 ranvier bench -e 1M
+)";
+
+template <class Value, std::size_t count>
+std::vector<std::string_view> names_of(const std::array<Value, count>& values) {
+  std::vector<std::string_view> names;
+  for (const auto value : values) names.push_back(name_of(value));
+  return names;
+}
+
+std::vector<std::string_view> algorithm_names() {
+  std::vector<std::string_view> names{"auto"};
+  for (const auto& algorithm : algorithms()) names.push_back(algorithm.name);
+  return names;
+}
+
+Collective collective_named(std::string_view name) {
+  return parse_collective(name).value_or(Collective::send);  // "sendrecv" is the one that is no Collective
+}
+
+void take_baselines(const std::string& list, Options& options) {
+  std::vector<std::string_view> known = baseline_names();
+  known.emplace_back("all");
+  for (std::string_view left = list; !left.empty();) {
+    const auto end = std::min(left.find(','), left.size());
+    const std::string name(left.substr(0, end));
+    left.remove_prefix(std::min(end + 1, left.size()));
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      throw Error(ErrorKind::usage, unknown_name("baseline", name, known));
+    if (name == "all") {
+      options.every_baseline = true;
+      for (const auto each : baseline_names()) options.baselines.emplace_back(each);
+    } else {
+      options.baselines.push_back(name);
+    }
+  }
+  std::vector<std::string> once;
+  for (const auto& name : options.baselines)
+    if (std::find(once.begin(), once.end(), name) == once.end()) once.push_back(name);
+  options.baselines = once;
+}
+
+void refuse_contradictions(const Options& options) {
+  const auto refuse = [](const std::string& sentence) { throw Error(ErrorKind::usage, sentence); };
+  if (options.min_bytes > options.max_bytes)
+    refuse(fmt::format("--minbytes {} is more than --maxbytes {}; swap them", options.min_bytes, options.max_bytes));
+  if (reduces(options.collective) &&
+      (!is_defined(options.op, options.dtype) || (options.op == ReduceOp::average && options.dtype == DType::boolean)))
+    refuse(fmt::format("--op {} has no meaning on --dtype {}; choose sum or max", name_of(options.op),
+                       name_of(options.dtype)));
+  if (options.algorithm != "auto" && options.collective != Collective::barrier)
+    find_algorithm(options.algorithm, options.collective);
+  if (!options.baselines.empty() && !options.ranks)
+    refuse("--baseline needs --ranks N: a baseline's ranks are started beside ranvier's on this machine");
+  if (!options.baselines.empty() && options.link_bytes_per_second > 0)
+    refuse("--link-rate paces ranvier only, which makes no fair comparison; leave out --baseline or --link-rate");
+  if (options.collective == Collective::send && options.ranks && *options.ranks < 2)
+    refuse("sendrecv needs another rank; use --ranks 2 or more");
+}
+
+}  // namespace
+
+std::optional<Options> parse_options(const cli::Arguments& arguments) {
+  Options options;
+  options.arguments = arguments;
+  CLI::App app("Time collectives, and check every result against the exact answer.", "ranvier bench");
+  app.footer(examples);
+
+  cli::add_bytes(app, "-b,--minbytes", options.min_bytes, "the smallest size")->default_str("4");
+  cli::add_bytes(app, "-e,--maxbytes", options.max_bytes, "the largest size")->default_str("64M");
+  std::string factor = "4";
+  app.add_option("-f,--stepfactor", factor, "from one size to the next")->capture_default_str()->type_name("X");
+  cli::add_count(app, "-n,--iters", options.sampling.iterations,
+                 "operations in a sample (default: some milliseconds' worth)", 1);
+  cli::add_count(app, "-w,--warmup", options.sampling.warmups, "operations before each sample (default: a tenth)", 0);
+  cli::add_count(app, "-c,--check", options.sampling.checks, "operations checked before the samples, which also are", 0,
+                 1000);
+  cli::add_count(app, "--samples", options.sampling.samples, "samples of each size; the median is shown", 1, 100'000);
+
+  std::string collective = "all_reduce", dtype = "f32", op = "sum";
+  cli::add_name(app, "--collective", collective, "what to time", {job_names().begin(), job_names().end()});
+  cli::add_name(app, "--dtype", dtype, "element type", names_of(all_dtypes));
+  cli::add_name(app, "--op", op, "reduction", names_of(all_reduce_ops));
+  bool in_place = false, out_of_place = false;
+  auto* in = app.add_flag("--in-place", in_place, "input and output share memory (default for all_reduce, reduce)");
+  app.add_flag("--out-of-place", out_of_place, "they do not (default for the others)")->excludes(in);
+
+  cli::add_name(app, "--transport", options.transport, "how bytes travel", {"auto", "tcp", "shm"})
+      ->envname("RANVIER_TRANSPORT");
+  cli::add_name(app, "--algorithm", options.algorithm, "schedule", algorithm_names())->envname("RANVIER_ALGORITHM");
+  app.add_option("--interface", options.interface_address, "address to listen on (default: all of this host's)")
+      ->envname("RANVIER_INTERFACE")
+      ->type_name("ADDRESS");
+  std::string rate;
+  app.add_option("--link-rate", rate, "hold each rank's sending to this rate, such as 200Mbit")
+      ->envname("RANVIER_LINK_RATE")
+      ->type_name("RATE");
+
+  std::optional<std::uint64_t> ranks;
+  cli::add_count(app, "--ranks", ranks, "start so many processes here (default: be one of a world that was started)", 1,
+                 1024);
+  bool pin = false;
+  auto* pin_flag = app.add_flag("--pin,!--no-pin", pin, "rank i stays on core i (default: if there are cores enough)");
+  std::string baselines;
+  auto* baseline_flag = app.add_option("--baseline", baselines,
+                                       "measure these too: mpi, gloo, torch (ranvier through "
+                                       "torch.distributed), or all that are here")
+                            ->type_name("LIST");
+  app.add_option("--python", options.python, "the Python that has torch, for gloo and torch")->type_name("PATH");
+  cli::add_seconds(app, "--timeout", options.timeout, "for one sample");
+  cli::add_seconds(app, "--join-timeout", options.join_timeout, "for all ranks to come");
+  app.add_option("--json", options.json_file, "write the results there; - is stdout")->type_name("FILE");
+
+  if (cli::parse(app, arguments)) return std::nullopt;
+
+  const auto [end, problem] = std::from_chars(factor.data(), factor.data() + factor.size(), options.step_factor);
+  if (problem != std::errc{} || end != factor.data() + factor.size() || !(options.step_factor > 1))
+    throw Error(ErrorKind::usage, fmt::format("--stepfactor '{}' is not a number above 1", factor));
+  if (!rate.empty()) {
+    const auto bytes = parse_rate(rate);
+    if (!bytes)
+      throw Error(ErrorKind::usage, fmt::format("--link-rate '{}' is not a rate; write 200Mbit or 25MB", rate));
+    options.link_bytes_per_second = *bytes;
+  }
+  options.collective = collective_named(collective);
+  options.dtype = *parse_dtype(dtype);
+  options.op = *parse_reduce_op(op);
+  if (ranks) options.ranks = static_cast<Rank>(*ranks);
+  if (pin_flag->count() > 0) options.pin = pin;
+  if (baseline_flag->count() > 0) take_baselines(baselines, options);
+  // As they are mostly called. A broadcast has one buffer in MPI and in torch.
+  const bool default_in_place = options.collective == Collective::all_reduce ||
+                                options.collective == Collective::reduce || options.collective == Collective::broadcast;
+  options.in_place = out_of_place ? false : in_place || default_in_place;
+  if (options.in_place && options.collective == Collective::send)
+    throw Error(ErrorKind::usage, "sendrecv cannot run in place; leave out --in-place");
+  refuse_contradictions(options);
+  return options;
+}
+
+std::vector<std::size_t> sizes(const Options& options) {
+  if (options.collective == Collective::barrier) return {0};
+  std::vector<std::size_t> result;
+  for (std::size_t bytes = options.min_bytes; bytes <= options.max_bytes;) {
+    result.push_back(bytes);
+    const double next = std::floor(static_cast<double>(bytes) * options.step_factor);
+    if (next > static_cast<double>(options.max_bytes)) break;
+    bytes = std::max(bytes + 1, static_cast<std::size_t>(next));
+  }
+  return result;
+}
+
+}  // namespace ranvier::bench

@@ -1,0 +1,50 @@
+// What `ranvier bench` is asked for.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/sampling.h"
+#include "flags.h"
+#include "ranvier/types.h"
+
+namespace ranvier::bench {
+
+struct Options {
+  std::size_t min_bytes = 4;
+  std::size_t max_bytes = std::size_t{64} << 20;
+  double step_factor = 4;
+  Sampling sampling;
+
+  Collective collective = Collective::all_reduce;
+  DType dtype = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  bool in_place = true;
+
+  std::string transport = "auto";
+  std::string algorithm = "auto";
+  std::string interface_address;
+  double link_bytes_per_second = 0;  // 0: as fast as it goes
+
+  std::optional<Rank> ranks;  // none: this process is a rank of a world that stands
+  std::optional<bool> pin;    // none: if there is a core for each rank
+  std::vector<std::string> baselines;
+  bool every_baseline = false;  // those that this machine has; else each that was named must be there
+  std::string python;
+  std::chrono::milliseconds timeout{60'000};
+  std::chrono::milliseconds join_timeout{60'000};
+  std::string json_file;
+
+  cli::Arguments arguments;  // as given, for the ranks that are started
+};
+
+// Throws Error{usage}. None: --help was asked for and given.
+std::optional<Options> parse_options(const cli::Arguments&);
+
+// min, min * factor, … up to max; each at least one byte more than the last.
+std::vector<std::size_t> sizes(const Options&);
+
+}  // namespace ranvier::bench

@@ -1,0 +1,130 @@
+#include "bench/peer.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <sstream>
+#include <utility>
+
+#include "bench/pattern.h"
+#include "ranvier/error.h"
+
+namespace ranvier::bench {
+namespace {
+
+constexpr std::size_t page = 4096;
+constexpr std::string_view done_word = "done";
+constexpr std::string_view refused_word = "refused";
+constexpr std::string_view failed_word = "failed";
+
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+}  // namespace
+
+std::string to_line(const Reply& reply) {
+  if (!reply.refusal.empty()) return fmt::format("{} {}", refused_word, one_line(reply.refusal));
+  return fmt::format("{} {} {}", done_word, reply.seconds, reply.wrong);
+}
+
+std::string failure_line(const std::string& sentence) { return fmt::format("{} {}", failed_word, one_line(sentence)); }
+
+Reply reply_from_line(const std::string& line) {
+  const std::size_t space = std::min(line.find(' '), line.size());
+  const std::string_view word = std::string_view(line).substr(0, space);
+  const std::string rest = line.substr(std::min(space + 1, line.size()));
+  if (word == failed_word) throw Error(ErrorKind::internal, rest);
+  Reply reply;
+  if (word == refused_word && !rest.empty()) {
+    reply.refusal = rest;
+    return reply;
+  }
+  std::istringstream numbers(rest);
+  if (word != done_word || !(numbers >> reply.seconds >> reply.wrong))
+    throw Error(ErrorKind::mismatch,
+                fmt::format("'{}' is no answer of a rank; do both sides come from one build?", line));
+  return reply;
+}
+
+void Memory::Free::operator()(std::byte* memory) const { std::free(memory); }
+
+std::byte* Memory::reserve(std::size_t bytes) {
+  const std::size_t pages = (std::max<std::size_t>(bytes, 1) + page - 1) / page * page;
+  if (pages > bytes_) {
+    memory_.reset();  // before the next one is made: two of the largest might not fit
+    bytes_ = 0;
+    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(page, pages)));
+    if (!memory_)
+      throw Error(ErrorKind::config, fmt::format("no memory for a buffer of {} bytes; lower --maxbytes", pages));
+    bytes_ = pages;
+  }
+  return memory_.get();
+}
+
+Reply Measurer::measure(const Job& job) {
+  Reply reply;
+  reply.refusal = peer_.refusal(job);
+  if (!reply.refusal.empty()) return reply;
+
+  const Shape shape = shape_of(job, peer_.rank(), peer_.world());
+  const std::size_t size = size_of(job.dtype);
+  const std::size_t output_bytes = (job.in_place ? shape.buffer : shape.output) * size;
+  std::byte* output = output_.reserve(output_bytes);
+  std::byte* input = job.in_place ? output + shape.input_at * size : input_.reserve(shape.input * size);
+  // What an earlier job left must not pass for this one's result.
+  std::memset(output, 0xA5, output_bytes);
+  if (job.in_place) output += shape.output_at * size;
+  fill_input(job, peer_.rank(), peer_.world(), input);
+  peer_.prepare(job, input, output);
+
+  peer_.barrier();
+  if (job.warmups > 0) {
+    peer_.run(job.warmups);
+    peer_.barrier();
+  }
+  const auto start = std::chrono::steady_clock::now();
+  peer_.run(job.iterations);
+  reply.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  peer_.barrier();
+
+  reply.wrong = count_wrong_output(job, peer_.rank(), peer_.world(), output);
+  return reply;
+}
+
+int serve(Peer& peer, Lines coordinator) {
+  coordinator.write(fmt::format("hello {} {} {}", peer.rank(), peer.world(), one_line(peer.description())));
+  Measurer measurer(peer);
+  while (const auto line = coordinator.read()) {
+    try {
+      coordinator.write(to_line(measurer.measure(job_from_line(*line))));
+    } catch (const std::exception& problem) {
+      coordinator.write(failure_line(problem.what()));
+      return 1;
+    }
+  }
+  return 0;
+}
+
+void pin_to_core(Rank local_rank) {
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;
+  int left = local_rank % CPU_COUNT(&usable);
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &usable) || left-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
+}
+
+}  // namespace ranvier::bench

@@ -1,0 +1,76 @@
+// One rank of one library that is measured: ranvier's own, or another's beside it. Everything but the library's calls
+// is the same code for all of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "bench/job.h"
+#include "bench/lines.h"
+
+namespace ranvier::bench {
+
+class Peer {
+ public:
+  virtual ~Peer() = default;
+  virtual Rank rank() const = 0;
+  virtual Rank world() const = 0;
+  // Which library, version and transport, in a few words; goes into the report.
+  virtual std::string description() const = 0;
+  // Why this library cannot run the job, the same on all ranks; empty if it can.
+  virtual std::string refusal(const Job&) const = 0;
+  // The memory of the next runs; in place, both lie in one buffer (see Shape).
+  virtual void prepare(const Job&, const void* input, void* output) = 0;
+  // The job's collective, `times` in a row. Loops inside, so that no call of this interface is measured.
+  virtual void run(std::uint64_t times) = 0;
+  virtual void barrier() = 0;
+};
+
+// What a rank says of a job.
+struct Reply {
+  std::string refusal;      // of the job; the rest then means nothing
+  double seconds = 0;       // all iterations together, without the warm-ups
+  std::uint64_t wrong = 0;  // elements of this rank's output after the last iteration
+};
+std::string to_line(const Reply&);
+// Throws Error{mismatch}; for a line of failure_line, Error{internal} with its text.
+Reply reply_from_line(const std::string&);
+std::string failure_line(const std::string& sentence);
+
+// Memory for the buffers of one job after another. Grows only; page-aligned.
+class Memory {
+ public:
+  std::byte* reserve(std::size_t bytes);
+
+ private:
+  struct Free {
+    void operator()(std::byte*) const;
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  std::size_t bytes_ = 0;
+};
+
+class Measurer {
+ public:
+  explicit Measurer(Peer& peer) : peer_(peer) {}
+  // Rewrites the memory, warms up, and times the iterations between two barriers. All ranks call it with one job.
+  Reply measure(const Job&);
+
+ private:
+  Peer& peer_;
+  Memory input_;
+  Memory output_;
+};
+
+// Measures what the coordinator asks for until it closes the connection. Returns the exit code of the process.
+int serve(Peer&, Lines);
+
+// Keeps this thread, and those that it starts from now on, on the core of its number among those that the process may
+// use. The first thing that a pinned rank does.
+void pin_to_core(Rank local_rank);
+// Set for ranks that are to pin themselves.
+inline constexpr const char* pin_variable = "RANVIER_BENCH_PIN";
+
+}  // namespace ranvier::bench

@@ -1,0 +1,158 @@
+#include "bench/process_world.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <sstream>
+#include <thread>
+
+#include "bench/peer.h"
+#include "ranvier/error.h"
+
+namespace ranvier::bench {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// How long ranks whose coordinator has left may take to exit: mpirun and Python need a while.
+constexpr milliseconds time_to_leave{10'000};
+constexpr milliseconds time_to_die{3'000};
+
+// Runs the launch to its end in a process of its own, which dies with this one and takes the ranks with it.
+pid_t start_keeper(const cli::Launch& launch) {
+  std::fflush(nullptr);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(1);
+  // Results are the coordinator's: what others print goes to stderr, and the terminal's input to nobody.
+  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  dup2(nothing, STDIN_FILENO);
+  dup2(STDERR_FILENO, STDOUT_FILENO);
+  int code = 1;
+  try {
+    code = cli::run_workers(launch);
+  } catch (const std::exception& problem) {
+    fmt::print(stderr, "ranvier bench: {}\n", problem.what());
+  }
+  _exit(code);
+}
+
+}  // namespace
+
+ProcessWorld::ProcessWorld(std::string name, Rank size, cli::Launch launch, milliseconds timeout)
+    : name_(std::move(name)), size_(size), timeout_(timeout), listener_(listen_for_lines()), ranks_(size) {
+  launch.environment.emplace_back(socket_variable, listener_.name);
+  keeper_ = start_keeper(launch);
+  if (keeper_ < 0)
+    throw Error(ErrorKind::config, fmt::format("cannot start the {} ranks: {}; allow more processes (ulimit -u)", name_,
+                                               std::strerror(errno)));
+}
+
+ProcessWorld::~ProcessWorld() {
+  ranks_.clear();
+  const auto gone_within = [&](milliseconds limit) {
+    const auto until = steady_clock::now() + limit;
+    while (!has_ended() && steady_clock::now() < until) std::this_thread::sleep_for(milliseconds(5));
+    return keeper_ < 0;
+  };
+  const auto tell = [&](int signal) { kill(keeper_, signal); };
+  if (gone_within(time_to_leave)) return;
+  tell(SIGTERM);
+  if (gone_within(time_to_die)) return;
+  tell(SIGKILL);
+  waitpid(keeper_, nullptr, 0);
+}
+
+bool ProcessWorld::has_ended() {
+  int status = 0;
+  if (keeper_ >= 0 && waitpid(keeper_, &status, WNOHANG) == keeper_) {
+    keeper_ = -1;
+    exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  return keeper_ < 0;
+}
+
+void ProcessWorld::greet(Lines connection, Lines::Deadline until) {
+  const auto hello = connection.read(until);
+  if (!hello) return;  // it died; the keeper will say so
+  std::istringstream words(*hello);
+  std::string word, description;
+  Rank rank = -1, world = 0;
+  words >> word >> rank >> world >> std::ws;
+  std::getline(words, description);
+  if (word != "hello" || world != size_ || rank < 0 || rank >= size_ || ranks_[static_cast<std::size_t>(rank)])
+    throw Error(ErrorKind::mismatch,
+                fmt::format("a {} rank introduced itself with '{}' in a world of {}; do all its ranks come from one "
+                            "build and launcher?",
+                            name_, *hello, size_));
+  ranks_[static_cast<std::size_t>(rank)] = std::move(connection);
+  if (rank == 0) description_ = description;
+}
+
+void ProcessWorld::meet(milliseconds limit) {
+  const auto until = steady_clock::now() + limit;
+  for (;;) {
+    std::vector<std::size_t> missing;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+      if (!ranks_[rank]) missing.push_back(rank);
+    if (missing.empty()) return;
+    if (has_ended())
+      throw Error(ErrorKind::peer_lost,
+                  fmt::format("the {} ranks ended with exit code {} before they were measured; what "
+                              "they said is above",
+                              name_, exit_code_));
+    if (steady_clock::now() >= until)
+      throw Error(ErrorKind::timeout, fmt::format("of {} {} ranks these did not come within {} s: {}; start fewer, or "
+                                                  "allow more with --join-timeout",
+                                                  size_, name_, limit.count() / 1000, fmt::join(missing, ", ")));
+    if (auto connection = accept_lines(listener_, milliseconds(50))) greet(std::move(*connection), until);
+  }
+}
+
+Reply ProcessWorld::answer_of(Rank rank, Lines::Deadline until) {
+  std::optional<std::string> line;
+  try {
+    line = ranks_[static_cast<std::size_t>(rank)]->read(until);
+  } catch (const Error&) {
+    throw Error(ErrorKind::timeout,
+                fmt::format("{} rank {} did not answer within {} s; does it hang, or is it only slow "
+                            "(--timeout)?",
+                            name_, rank, timeout_.count() / 1000),
+                rank);
+  }
+  if (!line)
+    throw Error(ErrorKind::peer_lost, fmt::format("{} rank {} left in the middle of the benchmark", name_, rank), rank);
+  try {
+    return reply_from_line(*line);
+  } catch (const Error& failure) {
+    throw Error(failure.kind(), fmt::format("{} rank {} failed: {}", name_, rank, failure.what()), rank);
+  }
+}
+
+Outcome ProcessWorld::run(const Job& job) {
+  const std::string line = to_line(job);
+  for (auto& rank : ranks_) rank->write(line);
+  const auto until = deadline();
+  Outcome outcome;
+  for (Rank rank = 0; rank < size_; ++rank) {
+    const Reply reply = answer_of(rank, until);
+    if (!reply.refusal.empty()) outcome.refusal = reply.refusal;
+    outcome.seconds = std::max(outcome.seconds, reply.seconds / static_cast<double>(job.iterations));
+    outcome.wrong += reply.wrong;
+  }
+  return outcome;
+}
+
+}  // namespace ranvier::bench

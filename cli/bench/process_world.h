@@ -1,0 +1,51 @@
+// A world of processes on this machine, started for a benchmark and asleep but while it is measured.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "bench/lines.h"
+#include "bench/peer.h"
+#include "bench/world.h"
+#include "launch.h"
+
+namespace ranvier::bench {
+
+class ProcessWorld final : public World {
+ public:
+  // Starts `launch` under a process of its own that watches over it, so that several worlds run at a time. Its ranks
+  // find the name of the coordinator's socket in their environment. Call it while this process has one thread.
+  ProcessWorld(std::string name, Rank size, cli::Launch launch, std::chrono::milliseconds timeout);
+  // Closes the connections, upon which ranks exit; those that do not are killed.
+  ~ProcessWorld() override;
+  ProcessWorld(const ProcessWorld&) = delete;
+  ProcessWorld& operator=(const ProcessWorld&) = delete;
+
+  // Waits for all ranks. Throws Error naming those who did not come.
+  void meet(std::chrono::milliseconds limit);
+
+  std::string name() const override { return name_; }
+  std::string description() const override { return description_; }
+  Rank size() const override { return size_; }
+  Outcome run(const Job&) override;
+
+ private:
+  Lines::Deadline deadline() const { return std::chrono::steady_clock::now() + timeout_; }
+  void greet(Lines connection, Lines::Deadline until);
+  bool has_ended();
+  Reply answer_of(Rank rank, Lines::Deadline until);
+
+  std::string name_;
+  Rank size_;
+  std::chrono::milliseconds timeout_;
+  Listener listener_;
+  std::vector<std::optional<Lines>> ranks_;
+  std::string description_;
+  pid_t keeper_ = -1;  // the process that watches over the world; -1 once it has ended
+  int exit_code_ = 0;  // of the keeper
+};
+
+}  // namespace ranvier::bench

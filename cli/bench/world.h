@@ -1,0 +1,27 @@
+// All ranks of one library, as a benchmark sees them: given a job, they run it and say how long it took.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "bench/job.h"
+
+namespace ranvier::bench {
+
+struct Outcome {
+  std::string refusal;      // why these ranks cannot run the job; the rest then means nothing
+  double seconds = 0;       // for one operation, on the slowest rank
+  std::uint64_t wrong = 0;  // elements, over all ranks
+};
+
+class World {
+ public:
+  virtual ~World() = default;
+  virtual std::string name() const = 0;         // "ranvier", "mpi", …
+  virtual std::string description() const = 0;  // of what was started: library, version, transport
+  virtual Rank size() const = 0;
+  // Throws Error naming this world when a rank fails, leaves, or does not answer in time.
+  virtual Outcome run(const Job&) = 0;
+};
+
+}  // namespace ranvier::bench

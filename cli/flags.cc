@@ -1,0 +1,116 @@
+#include "flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "ranvier/error.h"
+#include "ranvier/text.h"
+
+namespace ranvier::cli {
+namespace {
+
+// The name by which messages call an option: its long one.
+std::string long_name(const std::string& flags) { return flags.substr(flags.find("--")); }
+
+[[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::usage, sentence); }
+
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number number{};
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (problem != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::uint64_t count_from(const std::string& flags, const std::string& word, std::uint64_t least, std::uint64_t most) {
+  const auto number = parse_number<std::uint64_t>(word);
+  if (!number || *number < least || *number > most)
+    refuse(fmt::format("{} '{}' is not a whole number from {} to {}", long_name(flags), word, least, most));
+  return *number;
+}
+
+[[noreturn]] void refuse_extras(const CLI::App& app, const std::vector<std::string>& extras) {
+  const auto is_option = [](const std::string& word) { return word.size() > 1 && word.front() == '-'; };
+  const auto option = std::find_if(extras.begin(), extras.end(), is_option);
+  if (option == extras.end())
+    refuse(fmt::format("'{}' is one word too many; options begin with '--' (see {} --help)", extras.front(),
+                       app.get_name()));
+  std::vector<std::string> names;
+  for (const auto* known : app.get_options())
+    for (const auto& name : known->get_lnames()) names.push_back("--" + name);
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  refuse(unknown_name("option", option->substr(0, option->find('=')), views));
+}
+
+}  // namespace
+
+std::optional<int> parse(CLI::App& app, const Arguments& arguments) {
+  app.allow_extras();  // unknown ones are kept, so that they can be named here
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return 0;
+  } catch (const CLI::ParseError& problem) {
+    std::string sentence = problem.what();
+    std::replace(sentence.begin(), sentence.end(), '\n', ' ');
+    refuse(sentence);
+  }
+  if (const auto extras = app.remaining(); !extras.empty()) refuse_extras(app, extras);
+  return std::nullopt;
+}
+
+CLI::Option* add_name(CLI::App& app, const std::string& flags, std::string& value, const std::string& help,
+                      std::vector<std::string_view> names) {
+  const auto take = [&value, flags, names = std::move(names)](const std::string& word) {
+    if (std::find(names.begin(), names.end(), word) == names.end())
+      refuse(unknown_name(long_name(flags).substr(2), word, names));
+    value = word;
+  };
+  return app.add_option_function<std::string>(flags, take, help)->default_str(value)->type_name("NAME");
+}
+
+CLI::Option* add_bytes(CLI::App& app, const std::string& flags, std::size_t& bytes, const std::string& help) {
+  const auto take = [&bytes, flags](const std::string& word) {
+    const auto size = parse_bytes(word);
+    if (!size || *size == 0)
+      refuse(fmt::format("{} '{}' is not a size in bytes; write 4, 64K, 16M or 1G", long_name(flags), word));
+    bytes = *size;
+  };
+  return app.add_option_function<std::string>(flags, take, help)->type_name("SIZE");
+}
+
+CLI::Option* add_count(CLI::App& app, const std::string& flags, std::uint64_t& count, const std::string& help,
+                       std::uint64_t least, std::uint64_t most) {
+  const auto take = [&count, flags, least, most](const std::string& word) {
+    count = count_from(flags, word, least, most);
+  };
+  return app.add_option_function<std::string>(flags, take, help)->default_str(std::to_string(count))->type_name("N");
+}
+
+CLI::Option* add_count(CLI::App& app, const std::string& flags, std::optional<std::uint64_t>& count,
+                       const std::string& help, std::uint64_t least, std::uint64_t most) {
+  const auto take = [&count, flags, least, most](const std::string& word) {
+    count = count_from(flags, word, least, most);
+  };
+  return app.add_option_function<std::string>(flags, take, help)->type_name("N");
+}
+
+CLI::Option* add_seconds(CLI::App& app, const std::string& flags, std::chrono::milliseconds& time,
+                         const std::string& help) {
+  const auto take = [&time, flags](const std::string& word) {
+    const auto seconds = parse_number<double>(word);
+    if (!seconds || !(*seconds >= 0.001 && *seconds <= 1e6))
+      refuse(fmt::format("{} '{}' is not a number of seconds from 0.001 to 1000000", long_name(flags), word));
+    time = std::chrono::milliseconds(std::llround(*seconds * 1000));
+  };
+  return app.add_option_function<std::string>(flags, take, help)
+      ->default_str(fmt::format("{}", static_cast<double>(time.count()) / 1000))
+      ->type_name("SECONDS");
+}
+
+}  // namespace ranvier::cli

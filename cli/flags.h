@@ -1,0 +1,35 @@
+// Flags of the subcommands: CLI11 takes the command line apart, and every wrong word gets one sentence with its remedy.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ranvier::cli {
+
+using Arguments = std::vector<std::string>;
+
+// Reads `arguments` into what the options of `app` are bound to. An exit code if there is nothing left to do (--help
+// was printed). Throws Error{usage}; for an unknown option with the nearest one.
+std::optional<int> parse(CLI::App& app, const Arguments& arguments);
+
+// One of `names`, exactly.
+CLI::Option* add_name(CLI::App&, const std::string& flags, std::string& value, const std::string& help,
+                      std::vector<std::string_view> names);
+// "4", "64K", "16M".
+CLI::Option* add_bytes(CLI::App&, const std::string& flags, std::size_t& bytes, const std::string& help);
+// A whole number from `least` to `most`.
+CLI::Option* add_count(CLI::App&, const std::string& flags, std::uint64_t& count, const std::string& help,
+                       std::uint64_t least, std::uint64_t most = 1'000'000'000);
+CLI::Option* add_count(CLI::App&, const std::string& flags, std::optional<std::uint64_t>& count,
+                       const std::string& help, std::uint64_t least, std::uint64_t most = 1'000'000'000);
+// Seconds, as a positive decimal number.
+CLI::Option* add_seconds(CLI::App&, const std::string& flags, std::chrono::milliseconds& time, const std::string& help);
+
+}  // namespace ranvier::cli

@@ -1,0 +1,104 @@
+// The program `ranvier`: finds the subcommand and turns what it throws into a sentence and an exit code.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "build_info.h"
+#include "commands.h"
+#include "programs.h"
+#include "ranvier/error.h"
+#include "ranvier/text.h"
+
+namespace ranvier::cli {
+namespace {
+
+struct Command {
+  std::string_view name;
+  std::string_view summary;
+  int (*run)(const Arguments&);
+};
+
+// Training needs libtorch, and this program starts without it: so that is a program of its own.
+int run_train(const Arguments& arguments) {
+  const auto trainer = beside_this_program("ranvier-train");
+  if (!trainer)
+    throw Error(ErrorKind::config,
+                "this build has no ranvier-train: it was made without torch; configure it with "
+                "-DRANVIER_TORCH=ON and a Python that has torch (-DRANVIER_PYTHON=…)");
+  Arguments words{trainer->string()};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execv(argv[0], argv.data());
+  throw Error(ErrorKind::config, fmt::format("cannot run {}: {}", words[0], std::strerror(errno)));
+}
+
+constexpr std::array commands{
+    Command{"train", "train a model over several workers", run_train},
+    Command{"bench", "time collectives (nccl-tests flags and columns)", run_bench},
+    Command{"doctor", "what this machine and build can do, and what is wrong", run_doctor},
+};
+
+void print_help() {
+  fmt::print(
+      "ranvier: communication for distributed deep-learning training\n\nUsage: ranvier SUBCOMMAND [OPTIONS]\n\n");
+  for (const auto& command : commands) fmt::print("  {:<8} {}\n", command.name, command.summary);
+  fmt::print(
+      "\n'ranvier SUBCOMMAND --help' explains each; 'ranvier --version' says which build this is.\n"
+      "Exit code: 0 done, 1 failed, 2 wrong usage.\n\n"
+      "Examples:\n  ranvier doctor\n  ranvier bench --ranks 2\n  ranvier train --workers 4\n");
+}
+
+const Command& find_command(const std::string& name) {
+  for (const auto& command : commands)
+    if (command.name == name) return command;
+  std::vector<std::string_view> names;
+  for (const auto& command : commands) names.push_back(command.name);
+  const bool option = name.starts_with("-");
+  if (option) names = {"--help", "--version"};
+  throw Error(ErrorKind::usage, unknown_name(option ? "option" : "subcommand", name, names));
+}
+
+int run(const Arguments& arguments) {
+  if (arguments.empty()) {
+    print_help();
+    return 2;
+  }
+  if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+    print_help();
+    return 0;
+  }
+  if (arguments[0] == "--version") {
+    fmt::print("ranvier {} ({}, {}{}{})\n", build_version, build_compiler, build_type,
+               build_torch_version.empty() ? "" : ", torch ", build_torch_version);
+    return 0;
+  }
+  const Command& command = find_command(arguments[0]);
+  try {
+    return command.run({arguments.begin() + 1, arguments.end()});
+  } catch (const Error& problem) {
+    fmt::print(stderr, "ranvier {}: {}\n", command.name, problem.what());
+    return problem.kind() == ErrorKind::usage ? 2 : 1;
+  }
+}
+
+}  // namespace
+}  // namespace ranvier::cli
+
+int main(int argc, char** argv) {
+  try {
+    return ranvier::cli::run({argv + 1, argv + argc});
+  } catch (const ranvier::Error& problem) {
+    fmt::print(stderr, "ranvier: {}\n", problem.what());
+    return problem.kind() == ranvier::ErrorKind::usage ? 2 : 1;
+  } catch (const std::exception& problem) {
+    fmt::print(stderr, "ranvier: {}\n", problem.what());
+    return 1;
+  }
+}

@@ -1,0 +1,50 @@
+#include "meeting.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <functional>
+
+#include "ranvier/error.h"
+#include "ranvier/store.h"
+
+namespace ranvier::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct MeetingPlace {
+  fs::path directory;
+  bool ours = false;  // to remove
+};
+
+MeetingPlace meeting_place(const WorldPlace& place) {
+  if (!place.store.empty()) return {place.store, place.owns_store};
+  if (const char* named = std::getenv("RANVIER_STORE"); named != nullptr) return {named, false};
+  if (place.local_world != place.world)
+    throw Error(ErrorKind::config,
+                fmt::format("{} started ranks on several hosts, which meet in a directory that all of "
+                            "them see: name one in RANVIER_STORE",
+                            place.launcher));
+  // The launcher's agent is the parent of all ranks of a host; its process id tells two jobs of one port apart.
+  const auto name = fmt::format("ranvier-{}-{}-{}-{:x}", getuid(), getppid(), place.master_port,
+                                std::hash<std::string>{}(place.attempt));
+  return {fs::temp_directory_path() / name, true};
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> meet(const WorldPlace& place, const CommunicatorOptions& options) {
+  const MeetingPlace meeting = meeting_place(place);
+  const auto store = file_store(meeting.directory);
+  auto communicator = Communicator::connect(*store, place.rank, place.world, options);
+  if (meeting.ours) {
+    communicator->barrier();  // nobody reads it any more
+    std::error_code ignored;
+    if (place.rank == 0) fs::remove_all(meeting.directory, ignored);
+  }
+  return communicator;
+}
+
+}  // namespace ranvier::cli
