@@ -16,6 +16,7 @@ namespace ranvier {
 namespace {
 
 using namespace std::chrono_literals;
+using support::run_ranks;
 using testing::Each;
 using testing::HasSubstr;
 
