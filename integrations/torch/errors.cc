@@ -18,6 +18,7 @@ std::exception_ptr as(const std::string& text) {
 std::exception_ptr translate(const Error& error) {
   std::string text = error.what();
   if (!error.flight_record().empty()) text += "\nLast operations of this rank:\n" + error.flight_record();
+  while (text.ends_with('\n')) text.pop_back();
   switch (error.kind()) {
     case ErrorKind::usage:
       return as<c10::ValueError>(text);

@@ -9,6 +9,10 @@ foreach(source ${sources})
 endforeach()
 file(CREATE_LINK ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} ${package}/bin SYMBOLIC)
 set_target_properties(ranvier_torch PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${package})
+# Also what lets torch find the backend without `import ranvier`; pip writes the same from pyproject.toml.
+set(information ${PROJECT_BINARY_DIR}/python/ranvier-${PROJECT_VERSION}.dist-info)
+file(WRITE ${information}/METADATA "Metadata-Version: 2.1\nName: ranvier\nVersion: ${PROJECT_VERSION}\n")
+file(WRITE ${information}/entry_points.txt "[torch.backends]\nranvier = ranvier._register:autoload\n")
 
 # scikit-build-core adds the Python sources, and installs the rest as component "python" beside torch's own folder.
 set_target_properties(ranvier_torch PROPERTIES INSTALL_RPATH "$ORIGIN/../torch/lib")

@@ -1,0 +1,117 @@
+"""Runs a function on several ranks, each a process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import ranvier  # noqa: F401: the copy under test may be a build tree, which torch does not find by itself
+import torch
+import torch.distributed as dist
+
+# Forked from a process that has imported torch already: a rank then starts in milliseconds and not in seconds.
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["torch", "torch.distributed", "torch._dynamo", "torch.nn.parallel", "ranvier"])
+
+
+@dataclass
+class Outcome:
+    value: Any = None
+    error: str | None = None  # "DistBackendError: …", the whole text
+    trace: str = ""
+
+
+@dataclass(frozen=True)
+class Setup:
+    world: int
+    backend: str = "ranvier"
+    environment: tuple[tuple[str, str], ...] = ()
+    group_timeout: float = 30
+    store: str = ""
+
+
+def run_ranks(
+    world: int,
+    body: Callable[..., Any],
+    *args: Any,
+    lost: Collection[int] = (),
+    limit: float = 90,
+    environment: dict[str, str] | None = None,
+    **setup: Any,
+) -> list[Outcome]:
+    """What `body(rank, world, *args)` gave or raised on each rank, inside a process group that is destroyed afterwards.
+
+    Ranks in `lost` are not waited for. What still runs after `limit` seconds is killed, and that is its error.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        what = Setup(world, environment=tuple((environment or {}).items()), store=f"file://{folder}/store", **setup)
+        processes, rank_of = [], {}
+        for rank in range(world):
+            reader, writer = _context.Pipe(duplex=False)
+            processes.append(_context.Process(target=_rank, args=(writer, rank, what, body, args), daemon=True))
+            processes[rank].start()
+            writer.close()
+            rank_of[reader] = rank
+        outcomes = [Outcome(error=f"rank {rank} gave no result within {limit} s") for rank in range(world)]
+        deadline = time.monotonic() + limit
+        while set(rank_of.values()) - set(lost) and (ready := multiprocessing.connection.wait(list(rank_of), _left(deadline))):
+            for reader in ready:
+                outcomes[rank_of.pop(reader)] = _read(reader)
+        for rank, process in enumerate(processes):
+            process.join(0 if rank in lost else _left(deadline))
+            if process.is_alive():
+                process.kill()
+                process.join()
+                outcomes[rank].error = outcomes[rank].error or f"rank {rank} did not end within {limit} s"
+        return outcomes
+
+
+def values(outcomes: list[Outcome]) -> list[Any]:
+    """The results, when all ranks must have succeeded."""
+    failures = [f"rank {rank}: {each.error}\n{each.trace}" for rank, each in enumerate(outcomes) if each.error]
+    assert not failures, "\n".join(failures)
+    return [each.value for each in outcomes]
+
+
+def on_ranks(world: int, body: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
+    return values(run_ranks(world, body, *args, **options))
+
+
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
+
+
+def _read(reader: Any) -> Outcome:
+    try:
+        return pickle.loads(reader.recv_bytes())
+    except EOFError:
+        return Outcome(error="the process ended without a result")
+
+
+def _rank(writer: Any, rank: int, setup: Setup, body: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)
+    os.environ.update(setup.environment)
+    try:
+        dist.init_process_group(
+            setup.backend,
+            init_method=setup.store,
+            rank=rank,
+            world_size=setup.world,
+            timeout=timedelta(seconds=setup.group_timeout),
+        )
+        outcome = Outcome(value=body(rank, setup.world, *args))
+    except BaseException as error:
+        outcome = Outcome(error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    writer.send_bytes(pickle.dumps(outcome))  # send() would share tensors through a file that ends with this process
+    writer.close()

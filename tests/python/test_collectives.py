@@ -1,0 +1,338 @@
+"""Every collective gives exactly what it promises, for several world sizes and types."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import on_ranks
+from torch.distributed import ReduceOp
+
+worlds = pytest.mark.parametrize("world", [1, 2, 3])
+
+FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+INTEGERS = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8]
+MOVED_ONLY = [torch.bool, torch.complex64, torch.complex128, torch.uint16, torch.float8_e4m3fn]
+COUNTS = [0, 1, 7, 1000, 70_001]
+
+
+def example(rank: int, dtype: torch.dtype, count: int) -> torch.Tensor:
+    """Small whole numbers: their sums and products are exact in every type."""
+    return ((torch.arange(count) * 5 + rank * 3) % 4 + 1).to(dtype)
+
+
+def check(got: torch.Tensor, expected: torch.Tensor, *what) -> None:
+    assert got.dtype == expected.dtype and got.shape == expected.shape, what
+    if got.dtype == torch.float8_e4m3fn:
+        got, expected = got.view(torch.uint8), expected.view(torch.uint8)
+    assert torch.equal(got, expected), (what, got, expected)
+
+
+def stack(world: int, dtype: torch.dtype, count: int) -> torch.Tensor:
+    return torch.stack([example(r, dtype, count) for r in range(world)])
+
+
+def reduced(op, inputs: torch.Tensor) -> torch.Tensor:
+    dtype = inputs.dtype
+    if op == ReduceOp.SUM:
+        return inputs.sum(0, dtype=dtype)
+    if op == ReduceOp.PRODUCT:
+        return inputs.prod(0, dtype=dtype)
+    if op == ReduceOp.MIN:
+        return inputs.amin(0)
+    if op == ReduceOp.MAX:
+        return inputs.amax(0)
+    result = inputs[0].clone()
+    for other in inputs[1:]:
+        if op == ReduceOp.BAND:
+            result &= other
+        elif op == ReduceOp.BOR:
+            result |= other
+        else:
+            result ^= other
+    return result
+
+
+def all_reduce(rank, world):
+    for dtype in FLOATS + INTEGERS:
+        ops = [ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX]
+        if dtype in INTEGERS:
+            ops += [ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR]
+        for op in ops:
+            for count in COUNTS:
+                tensor = example(rank, dtype, count)
+                dist.all_reduce(tensor, op)
+                check(tensor, reduced(op, stack(world, dtype, count)), op, dtype, count)
+
+
+@worlds
+def test_all_reduce_applies_every_operation_to_every_type(world):
+    on_ranks(world, all_reduce)
+
+
+def all_reduce_average(rank, world):
+    for dtype in FLOATS:
+        tensor = torch.full((1001,), float(rank + 1), dtype=dtype)
+        dist.all_reduce(tensor, ReduceOp.AVG)
+        check(tensor, torch.full((1001,), (world + 1) / 2, dtype=dtype), dtype)
+
+
+@worlds
+def test_all_reduce_averages_floats(world):
+    on_ranks(world, all_reduce_average)
+
+
+def all_reduce_booleans(rank, world):
+    mine = torch.arange(100) % (rank + 2) == 0
+    inputs = torch.stack([torch.arange(100) % (r + 2) == 0 for r in range(world)])
+    for op, expected in ((ReduceOp.BOR, inputs.any(0)), (ReduceOp.BAND, inputs.all(0)), (ReduceOp.MAX, inputs.any(0))):
+        tensor = mine.clone()
+        dist.all_reduce(tensor, op)
+        check(tensor, expected, op)
+
+
+def test_all_reduce_of_booleans_is_or_and_and():
+    on_ranks(2, all_reduce_booleans)
+
+
+def all_reduce_complex(rank, world):
+    tensor = torch.complex(torch.arange(50.0) + rank, torch.arange(50.0) * rank)
+    dist.all_reduce(tensor)
+    numbers = torch.arange(50.0)
+    total = world * (world - 1) / 2
+    check(tensor, torch.complex(numbers * world + total, numbers * total))
+
+
+def test_all_reduce_sums_complex_numbers():
+    on_ranks(3, all_reduce_complex)
+
+
+def all_reduce_coalesced(rank, world):
+    tensors = [example(rank, torch.float32, count) for count in (3, 0, 1000)]
+    with dist._coalescing_manager():
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    for tensor in tensors:
+        check(tensor, reduced(ReduceOp.SUM, stack(world, torch.float32, tensor.numel())))
+
+
+@worlds
+def test_all_reduce_coalesced_reduces_each_tensor(world):
+    on_ranks(world, all_reduce_coalesced)
+
+
+def broadcast(rank, world):
+    for dtype in FLOATS + INTEGERS + MOVED_ONLY:
+        for root in range(world):
+            for count in COUNTS:
+                tensor = example(rank, dtype, count)
+                dist.broadcast(tensor, root)
+                check(tensor, example(root, dtype, count), dtype, root, count)
+
+
+@worlds
+def test_broadcast_gives_everyone_the_roots_values(world):
+    on_ranks(world, broadcast)
+
+
+def reduce(rank, world):
+    for root in range(world):
+        for count in COUNTS:
+            tensor = example(rank, torch.float32, count)
+            dist.reduce(tensor, root)
+            if rank == root:
+                check(tensor, reduced(ReduceOp.SUM, stack(world, torch.float32, count)), root, count)
+
+
+@worlds
+def test_reduce_gives_the_root_the_sum(world):
+    on_ranks(world, reduce)
+
+
+def all_gather(rank, world):
+    for dtype in FLOATS + INTEGERS + MOVED_ONLY:
+        for count in COUNTS:
+            outputs = [torch.empty(count).to(dtype) for _ in range(world)]
+            dist.all_gather(outputs, example(rank, dtype, count))
+            for r, output in enumerate(outputs):
+                check(output, example(r, dtype, count), dtype, count)
+    for dtype in (torch.float32, torch.int64):
+        output = torch.empty(world * 333, dtype=dtype)
+        dist.all_gather_into_tensor(output, example(rank, dtype, 333))
+        check(output, stack(world, dtype, 333).flatten())
+
+
+@worlds
+def test_all_gather_collects_every_ranks_tensor(world):
+    on_ranks(world, all_gather)
+
+
+def all_gather_uneven(rank, world):
+    outputs = [torch.empty(10 * r + 1) for r in range(world)]
+    dist.all_gather(outputs, example(rank, torch.float32, 10 * rank + 1))
+    for r, output in enumerate(outputs):
+        check(output, example(r, torch.float32, 10 * r + 1))
+
+
+@worlds
+def test_all_gather_takes_tensors_of_different_sizes(world):
+    on_ranks(world, all_gather_uneven)
+
+
+def all_gather_coalesced(rank, world):
+    inputs = [example(rank, torch.float32, count) for count in (5, 700)]
+    outputs = [torch.empty(world * tensor.numel()) for tensor in inputs]
+    with dist._coalescing_manager():
+        for output, tensor in zip(outputs, inputs, strict=True):
+            dist.all_gather_into_tensor(output, tensor)
+    for output, tensor in zip(outputs, inputs, strict=True):
+        check(output, stack(world, torch.float32, tensor.numel()).flatten())
+
+
+@worlds
+def test_all_gather_coalesced_collects_each_tensor(world):
+    on_ranks(world, all_gather_coalesced)
+
+
+def reduce_scatter(rank, world):
+    for dtype in (torch.float32, torch.int32):
+        for count in COUNTS:
+            inputs = [example(rank, dtype, count) + part for part in range(world)]
+            expected = reduced(ReduceOp.SUM, stack(world, dtype, count) + rank)
+            output = torch.empty(count, dtype=dtype)
+            dist.reduce_scatter(output, inputs)
+            check(output, expected, count)
+            output = torch.empty(count, dtype=dtype)
+            dist.reduce_scatter_tensor(output, torch.cat(inputs))
+            check(output, expected, count)
+
+
+@worlds
+def test_reduce_scatter_gives_each_rank_its_part_of_the_sum(world):
+    on_ranks(world, reduce_scatter)
+
+
+def reduce_scatter_uneven(rank, world):
+    output = torch.empty(3 * rank + 1)
+    dist.reduce_scatter(output, [example(rank, torch.float32, 3 * part + 1) for part in range(world)])
+    check(output, reduced(ReduceOp.SUM, stack(world, torch.float32, 3 * rank + 1)))
+
+
+@worlds
+def test_reduce_scatter_takes_parts_of_different_sizes(world):
+    on_ranks(world, reduce_scatter_uneven)
+
+
+def reduce_scatter_coalesced(rank, world):
+    inputs = [example(rank, torch.float32, world * count) for count in (5, 700)]
+    outputs = [torch.empty(tensor.numel() // world) for tensor in inputs]
+    with dist._coalescing_manager():
+        for output, tensor in zip(outputs, inputs, strict=True):
+            dist.reduce_scatter_tensor(output, tensor)
+    for output, tensor in zip(outputs, inputs, strict=True):
+        total = reduced(ReduceOp.SUM, stack(world, torch.float32, tensor.numel()))
+        check(output, total.chunk(world)[rank])
+
+
+@worlds
+def test_reduce_scatter_coalesced_scatters_each_tensor(world):
+    on_ranks(world, reduce_scatter_coalesced)
+
+
+def gather_and_scatter(rank, world):
+    for dtype in FLOATS + INTEGERS + MOVED_ONLY:
+        for root in range(world):
+            for count in (0, 1, 1000):
+                mine = example(rank, dtype, count)
+                outputs = [torch.empty(count).to(dtype) for _ in range(world)] if rank == root else None
+                dist.gather(mine, outputs, root)
+                if rank == root:
+                    for r, output in enumerate(outputs):
+                        check(output, example(r, dtype, count), dtype, root, count)
+                received = torch.empty(count).to(dtype)
+                dist.scatter(received, [example(r, dtype, count) for r in range(world)] if rank == root else None, root)
+                check(received, mine, dtype, root, count)
+
+
+@worlds
+def test_gather_and_scatter_are_inverse(world):
+    on_ranks(world, gather_and_scatter)
+
+
+def part(sender: int, receiver: int, rows: int) -> torch.Tensor:
+    return torch.arange(rows * 2.0).reshape(rows, 2) + 100 * sender + 10_000 * receiver
+
+
+def all_to_all(rank, world):
+    inputs = torch.cat([part(rank, r, 4) for r in range(world)])
+    output = torch.empty_like(inputs)
+    dist.all_to_all_single(output, inputs)
+    check(output, torch.cat([part(r, rank, 4) for r in range(world)]))
+
+    def rows(sender, receiver):
+        return (sender + 2 * receiver) % 4
+
+    sent = [rows(rank, r) for r in range(world)]
+    received = [rows(r, rank) for r in range(world)]
+    expected = [part(r, rank, rows(r, rank)) for r in range(world)]
+    output = torch.empty(sum(received), 2)
+    dist.all_to_all_single(output, torch.cat([part(rank, r, rows(rank, r)) for r in range(world)]), received, sent)
+    check(output, torch.cat(expected))
+    outputs = [torch.empty(count, 2) for count in received]
+    dist.all_to_all(outputs, [part(rank, r, rows(rank, r)) for r in range(world)])
+    for r in range(world):
+        check(outputs[r], expected[r])
+
+
+@worlds
+def test_all_to_all_transposes_even_and_uneven_parts(world):
+    on_ranks(world, all_to_all)
+
+
+def strided(rank, world):
+    backing = torch.zeros(6, 10)
+    view = backing[:, ::2]
+    view.fill_(rank + 1)
+    dist.all_reduce(view)
+    total = world * (world + 1) / 2
+    assert torch.equal(backing[:, ::2], torch.full((6, 5), total)) and torch.equal(backing[:, 1::2], torch.zeros(6, 5))
+
+    transposed = torch.full((4, 3), float(rank)).t()
+    dist.broadcast(transposed, world - 1)
+    assert torch.equal(transposed, torch.full((3, 4), float(world - 1)))
+
+    outputs = torch.zeros(world, 4)
+    dist.all_gather(list(outputs.t().reshape(4, world).t()), torch.ones(4))  # views of a copy: only must not fail
+    columns = torch.zeros(4, world)
+    dist.all_gather([columns[:, r] for r in range(world)], torch.arange(4.0) + rank)
+    assert torch.equal(columns, torch.arange(4.0)[:, None] + torch.arange(float(world)))
+
+    parameter = torch.nn.Parameter(torch.full((5, 2), float(rank)))
+    dist.broadcast(parameter.data.t(), 0)
+    assert torch.equal(parameter.data, torch.zeros(5, 2))
+
+
+def test_tensors_with_gaps_are_read_and_written_in_place():
+    on_ranks(2, strided)
+
+
+def objects(rank, world):
+    gathered = [None] * world
+    dist.all_gather_object(gathered, {"rank": rank, "text": "x" * rank})
+    assert gathered == [{"rank": r, "text": "x" * r} for r in range(world)]
+    box = [("from", rank)]
+    dist.broadcast_object_list(box, src=world - 1)
+    assert box == [("from", world - 1)]
+
+
+def test_python_objects_travel():
+    on_ranks(3, objects)
+
+
+def barrier(rank, world):
+    for _ in range(20):
+        dist.barrier()
+    dist.barrier(async_op=True).wait()
+
+
+@worlds
+def test_barrier_returns_on_all_ranks(world):
+    on_ranks(world, barrier)

@@ -1,0 +1,128 @@
+"""What goes wrong is said: on every rank, naming the ranks, and without a hang."""
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import on_ranks, run_ranks
+
+
+def errors(outcomes) -> list[str]:
+    assert all(each.error for each in outcomes), outcomes
+    return [each.error for each in outcomes]
+
+
+def different_sizes(rank, world):
+    dist.all_reduce(torch.ones(10 + (rank == 1)))
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_different_sizes_are_refused_on_every_rank_naming_two(world):
+    for error in errors(run_ranks(world, different_sizes)):
+        assert error.startswith("Dist") and "rank 1" in error and error.count("rank ") >= 2, error
+        assert "10" in error and "11" in error, error
+
+
+def different_types(rank, world):
+    dist.all_reduce(torch.ones(10, dtype=torch.float32 if rank else torch.int32))
+
+
+def test_different_types_are_refused():
+    for error in errors(run_ranks(2, different_types)):
+        assert "f32" in error and "i32" in error, error
+
+
+def different_operations(rank, world):
+    if rank:
+        dist.all_reduce(torch.ones(10))
+    else:
+        dist.all_gather_into_tensor(torch.ones(20), torch.ones(10))
+
+
+def test_different_operations_are_refused():
+    for error in errors(run_ranks(2, different_operations)):
+        assert "all_reduce" in error and "all_gather" in error, error
+
+
+def killed(rank, world, fatal):
+    dist.all_reduce(torch.ones(10))
+    if rank == 1:
+        os.kill(os.getpid(), fatal)
+    start = time.monotonic()
+    try:
+        dist.all_reduce(torch.ones(10))
+    except RuntimeError as error:
+        return f"{type(error).__name__}: {error}", time.monotonic() - start
+    return "no error", 0
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+@pytest.mark.parametrize("fatal", [signal.SIGKILL, signal.SIGSTOP], ids=lambda fatal: fatal.name)
+def test_a_rank_that_is_killed_or_stopped_is_named_by_all_others(transport, fatal):
+    outcomes = run_ranks(3, killed, fatal, environment={"RANVIER_TRANSPORT": transport}, lost={1})
+    for rank in (0, 2):
+        assert not outcomes[rank].error, outcomes[rank]
+        message, seconds = outcomes[rank].value
+        assert "rank 1" in message and message.startswith("Dist"), message
+        assert seconds < 15  # the promise is 1 s, or 3 s where it is stopped; this tells them from the group's 30 s
+
+
+def unfinished(rank, world):
+    if rank == 0:
+        return None
+    dist.all_reduce(torch.ones(10))
+
+
+def test_a_rank_that_leaves_early_fails_the_others_at_once():
+    first, second = run_ranks(2, unfinished)
+    assert not first.error and "rank 0" in second.error, second
+
+
+def late(rank, world):
+    if rank == 0:
+        time.sleep(3)
+        return
+    dist.all_reduce(torch.ones(10))
+
+
+def test_a_rank_that_never_comes_is_named_when_the_time_is_up():
+    outcome = run_ranks(2, late, group_timeout=1)[1]
+    assert outcome.error and "all_reduce" in outcome.error and "rank 0" in outcome.error, outcome
+
+
+def refused(rank, world):
+    cases = [
+        (ValueError, "dense", lambda: dist.all_reduce(torch.eye(3).to_sparse())),
+        (TypeError, "'and'", lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.BAND)),
+        (TypeError, "Float8", lambda: dist.all_reduce(torch.ones(3).to(torch.float8_e4m3fn))),
+        (ValueError, "PREMUL_SUM", lambda: dist.all_reduce(torch.ones(3), dist._make_nccl_premul_sum(2.0))),
+        (ValueError, "7 elements", lambda: dist.all_gather_into_tensor(torch.ones(7), torch.ones(3))),
+        (ValueError, "split", lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3))),
+        (ValueError, "3 elements", lambda: dist.gather(torch.ones(3), [torch.ones(2)] * world if rank == 0 else None)),
+    ]
+    for kind, word, call in cases:
+        if rank == 1 and "3 elements" == word:
+            continue
+        with pytest.raises(kind, match=word) as caught:
+            call()
+        assert "\n" not in str(caught.value), "one sentence"
+    dist.all_reduce(torch.ones(3))  # the group is as good as before
+
+
+def test_impossible_calls_are_refused_before_anything_is_sent():
+    on_ranks(2, refused)
+
+
+def after_the_end(rank, world):
+    group = dist.group.WORLD
+    dist.barrier()
+    group._get_backend(torch.device("cpu")).shutdown()
+    with pytest.raises(ValueError, match="was shut down"):
+        dist.all_reduce(torch.ones(3))
+
+
+def test_a_group_that_was_shut_down_says_so():
+    on_ranks(2, after_the_end)

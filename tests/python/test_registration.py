@@ -1,0 +1,124 @@
+"""Registering the backend, loading its library, its settings."""
+
+import os
+import subprocess
+import sys
+import warnings
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import run_ranks
+from ranvier import _build, _library, _register, settings
+
+
+def test_torch_knows_the_backend():
+    assert "ranvier" in dist.Backend.backend_list
+    assert dist.Backend.backend_capability["ranvier"] == ["cpu"]
+
+
+def test_registering_twice_does_no_harm():
+    _register.register()
+    _register.autoload()
+    assert dist.Backend.backend_list.count("ranvier") == 1
+
+
+def test_importing_ranvier_loads_no_library():
+    program = "import ranvier, sys; sys.exit('libranvier_torch' in open('/proc/self/maps').read())"
+    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0
+
+
+def test_another_minor_version_of_torch_is_refused_in_one_sentence():
+    built = ".".join(_build.TORCH_VERSION.split(".")[:2])
+    with pytest.raises(RuntimeError) as caught:
+        _library.require_torch("9.14.1+cpu")
+    assert str(caught.value) == (
+        f"ranvier was built for torch {built}, this is 9.14: reinstall with "
+        "pip install --no-build-isolation --force-reinstall ranvier"
+    )
+
+
+def test_another_patch_version_of_torch_is_accepted():
+    _library.require_torch(_build.TORCH_VERSION + ".post1+cu130")
+
+
+def test_another_torch_stops_the_group_before_the_library_is_loaded(tmp_path):
+    program = (
+        "import torch; torch.__version__ = '9.14.1'; import ranvier, torch.distributed as dist\n"
+        "try: dist.init_process_group('ranvier', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "except RuntimeError as error: print(error)\n"
+        "print('libranvier_torch' in open('/proc/self/maps').read())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert "ranvier was built for torch" in done.stdout and done.stdout.endswith("False\n"), done
+
+
+def test_an_autoload_that_fails_only_warns(monkeypatch):
+    monkeypatch.setattr(_register, "register", lambda: 1 / 0)
+    with pytest.warns(RuntimeWarning, match="not registered"):
+        _register.autoload()
+
+
+def test_a_store_written_in_python_serves():
+    class Dictionary(dist.Store):
+        def __init__(self):
+            super().__init__()
+            self.values = {}
+
+        def set(self, key, value):
+            self.values[key] = value
+
+        def get(self, key):
+            return self.values[key]
+
+        def wait(self, keys, timeout=None):
+            assert all(key in self.values for key in keys)
+
+        def add(self, key, delta):
+            self.values[key] = str(int(self.values.get(key, "0")) + delta)
+            return int(self.values[key])
+
+    backend = _library.connect(Dictionary(), 0, 1, timedelta(seconds=10))
+    assert (backend.name(), backend.rank(), backend.size()) == ("ranvier", 0, 1)
+    backend.shutdown()
+
+
+def test_the_environment_and_the_timeout_become_settings(monkeypatch):
+    monkeypatch.setenv("RANVIER_TRANSPORT", "tcp")
+    chosen = settings.for_group(timedelta(seconds=1.5))
+    assert chosen == {"RANVIER_TRANSPORT": "tcp", "timeout_ms": "1500", "join_timeout_ms": "1500"}
+    assert settings.for_group(timedelta(hours=1))["join_timeout_ms"] == "300000"
+
+
+def test_a_misspelt_setting_gets_a_warning_and_others_variables_do_not(monkeypatch):
+    monkeypatch.setenv("RANVIER_TRANPORT", "tcp")
+    with pytest.warns(UserWarning, match="RANVIER_TRANPORT is no setting of ranvier; did you mean RANVIER_TRANSPORT?"):
+        settings.warn_of_misspellings()
+    monkeypatch.delenv("RANVIER_TRANPORT")
+    monkeypatch.setenv("RANVIER_CHECKOUT", "/somewhere")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        settings.warn_of_misspellings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "word"),
+    [
+        ("RANVIER_TRANSPORT", "tpc", "tcp"),
+        ("RANVIER_ALGORITHM", "rign", "ring"),
+        ("RANVIER_LINK_RATE", "fast", "200Mbit"),
+        ("RANVIER_DEAD_AFTER_MS", "3s", "milliseconds"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_remedy(monkeypatch, variable, value, word):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises((dist.DistBackendError, ValueError)) as caught:
+        backend = _library.connect(dist.HashStore(), 0, 1, timedelta(seconds=10))
+        backend.allreduce([torch.ones(1)]).wait()
+    assert f"'{value}'" in str(caught.value) and word in str(caught.value).split("\n")[0]
+
+
+def test_ranks_that_do_not_come_are_named():
+    with pytest.raises(dist.DistBackendError, match="rank 1"):
+        _library.connect(dist.HashStore(), 0, 2, timedelta(seconds=1))

@@ -1,0 +1,67 @@
+"""Whole scripts, each rank an interpreter of its own: what they print, and how they end."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import torch, torch.distributed as dist
+import ranvier
+dist.init_process_group("ranvier")
+tensor = torch.ones(1000)
+dist.all_reduce(tensor)
+assert tensor[0] == dist.get_world_size()
+"""
+
+
+def run_script(folder: Path, text: str, world: int, **environment: str) -> list[tuple[int, str, str]]:
+    """Exit status, stdout and stderr of each rank."""
+    script = folder / "script.py"
+    script.write_text(text)
+    common = os.environ | {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, script],
+            env=common | {"OMP_NUM_THREADS": "1", "RANK": str(rank)} | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world)
+    ]
+    try:
+        return [(process.returncode, out, err) for process in ranks for out, err in [process.communicate(timeout=90)]]
+    finally:
+        for process in ranks:
+            process.kill()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.parametrize("end", ["dist.destroy_process_group()", "pass"], ids=["destroyed", "left to exit"])
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+def test_a_script_that_ends_well_prints_nothing(tmp_path, end, transport):
+    for result in run_script(tmp_path, f"{SCRIPT}\n{end}", 3, RANVIER_TRANSPORT=transport):
+        assert result == (0, "", "")
+
+
+def test_the_others_are_told_what_ended_a_rank(tmp_path):
+    end = "if dist.get_rank() == 1: raise ValueError('no such image')\ndist.all_reduce(tensor)"
+    waiting, failing = run_script(tmp_path, SCRIPT + end, 2)
+    assert failing[0] == 1 and "ValueError: no such image" in failing[2]
+    assert waiting[0] == 1 and "rank 1 ended with ValueError: no such image" in waiting[2], waiting[2]
+
+
+def test_a_rank_that_exits_early_is_named(tmp_path):
+    end = "if dist.get_rank() == 1: raise SystemExit(3)\ndist.all_reduce(tensor)"
+    waiting, leaving = run_script(tmp_path, SCRIPT + end, 2)
+    assert leaving == (3, "", "")
+    assert waiting[0] == 1 and "rank 1 left" in waiting[2], waiting[2]
