@@ -1,0 +1,305 @@
+// How tcp ranks find each other: late and missing ranks, strangers at the door, wrong tokens, addresses and limits.
+#include "transport/tcp_meeting.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <future>
+
+#include "ranvier/error.h"
+#include "transport/tcp_hello.h"
+#include "transport/tcp_world.h"
+
+namespace ranvier::transport {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace support;
+using Clock = std::chrono::steady_clock;
+using testing::AllOf;
+using testing::HasSubstr;
+
+ConstBytes bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+// The error that `action` ends with.
+template <class Action>
+Error error_of(Action&& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {ErrorKind::internal, ""};
+}
+
+void expect_connected(const std::vector<std::unique_ptr<Transport>>& world) {
+  for (const auto& from : world)
+    for (const auto& to : world) {
+      if (from == to) continue;
+      for (Lane lane = 0; lane < lane_count; ++lane) {
+        const std::string text = std::to_string(from->rank()) + ">" + std::to_string(to->rank());
+        ASSERT_EQ(from->try_send(to->rank(), lane, {}, bytes_of(text)), text.size());
+        ConstBytes view;
+        for (const auto deadline = Clock::now() + tcp_patience; view.size() < text.size() && Clock::now() < deadline;) {
+          view = to->try_recv(from->rank(), lane, {});
+          if (view.size() < text.size()) to->wait(10ms);
+        }
+        EXPECT_EQ(std::string(reinterpret_cast<const char*>(view.data()), view.size()), text);
+        to->release(from->rank(), lane, view.size());
+      }
+    }
+}
+
+// A connection to the listener of an endpoint, by somebody who is not a rank.
+Fd stranger(const std::string& address_text) {
+  const auto address = TcpAddress::parse(address_text);
+  Fd socket = start_connect(*parse_address("127.0.0.1", address->port), {});
+  pollfd ready{socket.get(), POLLOUT, 0};
+  poll(&ready, 1, 10'000);
+  return socket;
+}
+
+TEST(TcpMeeting, WorldsOfAnySizeMeet) {
+  for (const Rank world : {1, 2, 3, 8}) expect_connected(tcp_world(world));
+}
+
+TEST(TcpMeeting, RanksThatComeLateAreWaitedFor) {
+  const auto endpoints = tcp_endpoints(3);
+  const auto addresses = addresses_of(endpoints);
+  std::vector<std::unique_ptr<Transport>> world(3);
+  on_threads(3, [&](Rank rank) {
+    std::this_thread::sleep_for(rank * 700ms);  // longer than a first attempt may take
+    const auto index = static_cast<std::size_t>(rank);
+    world[index] = endpoints[index]->connect(addresses, Clock::now() + tcp_patience);
+  });
+  expect_connected(world);
+}
+
+TEST(TcpMeeting, ARankThatNeverComesIsNamedWithTheAddressesThatWereTried) {
+  auto endpoints = tcp_endpoints(3);
+  const auto addresses = addresses_of(endpoints);
+  const auto port = TcpAddress::parse(addresses[1])->port;
+  endpoints[1].reset();
+  std::vector<std::future<Error>> errors;
+  for (const std::size_t rank : {0U, 2U})
+    errors.push_back(std::async(std::launch::async, [&, rank] {
+      return error_of([&] { endpoints[rank]->connect(addresses, Clock::now() + 300ms); });
+    }));
+  for (auto& pending : errors) {
+    const Error error = pending.get();
+    EXPECT_EQ(error.kind(), ErrorKind::unreachable);
+    EXPECT_EQ(error.culprit(), 1);
+    const bool dialled = std::string_view(error.what()).starts_with("rank 2 ");
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 ("));
+    EXPECT_THAT(error.what(), HasSubstr(dialled ? "127.0.0.1:" + std::to_string(port) + ": Connection refused"
+                                                : std::string("it did not connect")));
+  }
+}
+
+TEST(TcpMeeting, AHundredMissingRanksDoNotMakeAHundredLines) {
+  const Rank count = 101;
+  const auto endpoint = tcp_endpoint({.rank = 0, .world = count});
+  const std::vector<std::string> addresses(count, endpoint->address());
+  const Error error = error_of([&] { endpoint->connect(addresses, Clock::now() + 50ms); });
+  EXPECT_EQ(error.culprit(), -1);
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 8 "), HasSubstr("92 more"), testing::Not(HasSubstr("rank 9 "))));
+}
+
+TEST(TcpMeeting, StrangersAtTheDoorHoldNobodyUp) {
+  const auto endpoints = tcp_endpoints(3);
+  std::vector<Fd> crowd;
+  for (const auto& address : addresses_of(endpoints))
+    for (int i = 0; i < 200; ++i) {
+      crowd.push_back(stranger(address));
+      const std::string garbage(static_cast<std::size_t>(i) * 5, 'G');  // some silent, some short, some long
+      send(crowd.back().get(), garbage.data(), garbage.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (i % 3 == 0) crowd.back().reset();
+    }
+  expect_connected(connect_all(endpoints));
+}
+
+TEST(TcpMeeting, WhoConnectsLaterFindsNobody) {
+  const auto endpoints = tcp_endpoints(2);
+  const auto addresses = addresses_of(endpoints);
+  const auto world = connect_all(endpoints);
+  const Fd late = stranger(addresses[0]);
+  EXPECT_EQ(connect_result(late), ECONNREFUSED);
+  expect_connected(world);
+}
+
+TEST(TcpMeeting, OnlyTheRightTokenEpochRanksAndPurposeAreLetIn) {
+  struct Impostor {
+    const char* lie;
+    void (*tell)(Hello&);
+  };
+  const Impostor impostors[] = {
+      {"came from another job", [](Hello& hello) { hello.token[0] ^= std::byte{1}; }},
+      {"was of epoch 4 and this is 3", [](Hello& hello) { hello.epoch = 4; }},
+      {"did not connect", [](Hello& hello) { hello.magic ^= 1; }},
+      {"did not connect", [](Hello& hello) { hello.version = 9; }},
+      {"did not connect", [](Hello& hello) { hello.from = 0; }},
+      {"did not connect", [](Hello& hello) { hello.from = -1; }},
+      {"did not connect", [](Hello& hello) { hello.from = 2; }},
+      {"did not connect", [](Hello& hello) { hello.channel = lane_count; }},
+      {"another job", [](Hello& hello) { hello.to = 1; }},
+      {"another job", [](Hello& hello) { hello.purpose = TcpPurpose::control; }},
+      {"another job", [](Hello& hello) { hello.step = HelloStep::confirm; }},
+  };
+  for (const Impostor& impostor : impostors) {
+    const auto endpoint = tcp_endpoint({.rank = 0, .world = 2, .epoch = 3});
+    Hello hello;
+    hello.epoch = 3;
+    hello.token = TcpAddress::parse(endpoint->address())->token;
+    hello.from = 1;
+    impostor.tell(hello);
+    const Fd socket = stranger(endpoint->address());
+    send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL);
+    const Error error = error_of([&] {
+      endpoint->connect({endpoint->address(), endpoint->address()}, Clock::now() + 100ms);
+    });
+    EXPECT_THAT(error.what(), HasSubstr(impostor.lie));
+    Hello welcome;
+    EXPECT_LE(recv(socket.get(), &welcome, sizeof welcome, MSG_DONTWAIT), 0) << "was welcomed";
+  }
+}
+
+TEST(TcpMeeting, AnAnswerFromSomethingElseIsNotTakenForTheRank) {
+  // Rank 0's published address leads to a listener that echoes: not even rank 1's own hello may satisfy it.
+  const Fd echo = listen_on("127.0.0.1", {});
+  TcpAddress address{.host = "", .token = random_token(), .port = local_address(echo).port(), .ips = {"127.0.0.1"}};
+  const auto endpoint = tcp_endpoint({.rank = 1, .world = 2});
+  std::atomic<bool> stop = false;
+  std::jthread echoing([&] {
+    std::vector<Fd> accepted;
+    while (!stop) {
+      if (Fd next = accept_next(echo)) accepted.push_back(std::move(next));
+      for (const Fd& socket : accepted) {
+        char memory[256];
+        const ssize_t got = recv(socket.get(), memory, sizeof memory, MSG_DONTWAIT);
+        if (got > 0) send(socket.get(), memory, static_cast<std::size_t>(got), MSG_NOSIGNAL);
+      }
+      std::this_thread::sleep_for(1ms);
+    }
+  });
+  const Error error = error_of([&] { endpoint->connect({address.text(), endpoint->address()}, Clock::now() + 300ms); });
+  stop = true;
+  EXPECT_EQ(error.kind(), ErrorKind::unreachable);
+  EXPECT_THAT(error.what(), HasSubstr("something else answered"));
+}
+
+TEST(TcpMeeting, ADeadAddressDoesNotHideALiveOne) {
+  const auto endpoints = tcp_endpoints(2);
+  auto addresses = addresses_of(endpoints);
+  auto first = *TcpAddress::parse(addresses[0]);
+  first.host.clear();
+  first.ips = {"127.0.0.77", "203.0.113.1", "127.0.0.1"};  // wrong host of ours, TEST-NET-3 (RFC 5737), the right one
+  const Fd decoy = listen_on("127.0.0.77", {});
+  addresses[0] = first.text();
+  std::vector<std::unique_ptr<Transport>> world(2);
+  on_threads(2, [&](Rank rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    world[index] = endpoints[index]->connect(addresses, Clock::now() + tcp_patience);
+  });
+  expect_connected(world);
+}
+
+TEST(TcpMeeting, AnInterfaceAddressIsTheOnlyOnePublished) {
+  std::vector<std::unique_ptr<Endpoint>> endpoints;
+  for (Rank rank = 0; rank < 2; ++rank)
+    endpoints.push_back(tcp_endpoint({.rank = rank, .world = 2}, {.interface_address = "127.0.0.1"}));
+  const auto address = TcpAddress::parse(endpoints[0]->address());
+  EXPECT_THAT(address->ips, testing::ElementsAre("127.0.0.1"));
+  EXPECT_EQ(address->host, "");
+  expect_connected(connect_all(endpoints));
+}
+
+TEST(TcpMeeting, AnInterfaceAddressThatIsNotOursIsAConfigurationError) {
+  for (const char* const ip : {"203.0.113.1", "eth0", "1.2.3"}) {
+    const Error error = error_of([&] { tcp_endpoint({.rank = 0, .world = 2}, {.interface_address = ip}); });
+    EXPECT_EQ(error.kind(), ErrorKind::config);
+    EXPECT_THAT(error.what(), HasSubstr(ip));
+  }
+}
+
+TEST(TcpAddress, TextAndBack) {
+  const TcpAddress address{.host = "boot/42", .token = random_token(), .port = 65535, .ips = {"10.0.0.1", "fd00::1"}};
+  const auto back = TcpAddress::parse(address.text());
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->host, address.host);
+  EXPECT_EQ(back->token, address.token);
+  EXPECT_EQ(back->port, address.port);
+  EXPECT_EQ(back->ips, address.ips);
+  EXPECT_NE(random_token(), random_token());
+}
+
+TEST(TcpAddress, LoopbackIsForTheSameHostOnly) {
+  const TcpAddress address{.host = "boot/42", .token = {}, .port = 1, .ips = {"10.0.0.1"}};
+  const auto texts = [&](const std::string& host) {
+    std::vector<std::string> result;
+    for (const SocketAddress& candidate : address.candidates(host)) result.push_back(candidate.text());
+    return result;
+  };
+  EXPECT_THAT(texts("boot/42"), testing::ElementsAre("127.0.0.1:1", "10.0.0.1:1"));
+  EXPECT_THAT(texts("boot/43"), testing::ElementsAre("10.0.0.1:1"));
+}
+
+TEST(TcpAddress, OtherTextIsNoAddress) {
+  const std::string good = TcpAddress{.host = "b", .token = {}, .port = 7, .ips = {"10.0.0.1"}}.text();
+  ASSERT_TRUE(TcpAddress::parse(good));
+  for (std::size_t length = 0; length < good.find("at="); ++length)
+    EXPECT_FALSE(TcpAddress::parse(good.substr(0, length))) << length;
+  for (const char* const bad : {"", "tcp/2 host=b", "tcp/1 host=b token=00 port=7 at=1.1.1.1",
+                                "tcp/1 host=b token=0000000000000000000000000000000g port=7 at=1.1.1.1",
+                                "tcp/1 host=b token=00000000000000000000000000000000 port=70000 at=1.1.1.1",
+                                "tcp/1 host=b token=00000000000000000000000000000000 port=7 at=1.1.1.1 more=x"})
+    EXPECT_FALSE(TcpAddress::parse(bad)) << bad;
+  const auto endpoint = tcp_endpoint({.rank = 0, .world = 2});
+  const Error error = error_of([&] { endpoint->connect({endpoint->address(), "shm nonsense"}, Clock::now() + 1s); });
+  EXPECT_EQ(error.kind(), ErrorKind::mismatch);
+  EXPECT_EQ(error.culprit(), 1);
+  EXPECT_EQ(error_of([&] { endpoint->connect({endpoint->address()}, Clock::now() + 1s); }).kind(), ErrorKind::usage);
+}
+
+// In a process of its own, whose limits are its own: 0 if `body` returns true.
+int exit_code_of(const std::function<bool()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    _exit(body() ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+bool connect_with_limit(rlim_t soft, rlim_t hard) {
+  const rlimit limit{.rlim_cur = soft, .rlim_max = hard};
+  setrlimit(RLIMIT_NOFILE, &limit);
+  const auto endpoints = tcp_endpoints(4);
+  const auto addresses = addresses_of(endpoints);
+  std::atomic<int> failed = 0;
+  on_threads(4, [&](Rank rank) {
+    try {
+      const auto transport =
+          endpoints[static_cast<std::size_t>(rank)]->connect(addresses, Clock::now() + std::chrono::seconds(1));
+    } catch (const Error& error) {
+      ++failed;
+      if (error.kind() == ErrorKind::config && std::string(error.what()).find("ulimit -n") == std::string::npos)
+        abort();
+    }
+  });
+  return failed == 0;
+}
+
+TEST(TcpMeeting, TheSoftLimitOnDescriptorsIsRaisedAndTheHardOneIsAnError) {
+  EXPECT_EQ(exit_code_of([] { return connect_with_limit(40, 4096); }), 0);
+  EXPECT_EQ(exit_code_of([] { return !connect_with_limit(40, 40); }), 0);
+}
+
+}  // namespace
+}  // namespace ranvier::transport

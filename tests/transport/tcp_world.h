@@ -1,0 +1,47 @@
+// Worlds over real sockets of this host, their ranks threads of this process.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ranvier/transport.h"
+
+namespace ranvier::support {
+
+constexpr auto tcp_patience = std::chrono::seconds(60);  // no test takes this long; a hang ends as a failure
+
+inline std::vector<std::unique_ptr<Endpoint>> tcp_endpoints(Rank world) {
+  std::vector<std::unique_ptr<Endpoint>> result;
+  for (Rank rank = 0; rank < world; ++rank) result.push_back(tcp_endpoint({.rank = rank, .world = world}));
+  return result;
+}
+
+inline std::vector<std::string> addresses_of(const std::vector<std::unique_ptr<Endpoint>>& world) {
+  std::vector<std::string> result;
+  for (const auto& endpoint : world) result.push_back(endpoint->address());
+  return result;
+}
+
+// Calls body(rank) on a thread each.
+inline void on_threads(Rank count, const std::function<void(Rank)>& body) {
+  std::vector<std::jthread> threads;
+  for (Rank rank = 0; rank < count; ++rank) threads.emplace_back([&body, rank] { body(rank); });
+}
+
+inline std::vector<std::unique_ptr<Transport>> connect_all(const std::vector<std::unique_ptr<Endpoint>>& endpoints) {
+  const auto addresses = addresses_of(endpoints);
+  std::vector<std::unique_ptr<Transport>> transports(endpoints.size());
+  on_threads(static_cast<Rank>(endpoints.size()), [&](Rank rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    transports[index] = endpoints[index]->connect(addresses, std::chrono::steady_clock::now() + tcp_patience);
+  });
+  return transports;
+}
+
+inline std::vector<std::unique_ptr<Transport>> tcp_world(Rank world) { return connect_all(tcp_endpoints(world)); }
+
+}  // namespace ranvier::support
