@@ -77,7 +77,7 @@ TEST_P(AnyStore, ReturnsWhatWasSetLast) {
 
 TEST_P(AnyStore, KeepsAnyBytesUnderAnyKey) {
   const std::string value("\0binary\n\xFF", 9);
-  const std::vector<std::string> keys{"plain", "a/b/../c", "a b", "dots..", "%41", "A", "ключ", "lock", "x.lock"};
+  const std::vector<std::string> keys{"plain", "a/b", "a%2Fb", "a/../b", "a b", "dots..", "ключ", "lock", "x.lock"};
   for (std::size_t i = 0; i < keys.size(); ++i) store_->set(keys[i], value + std::to_string(i));
   for (std::size_t i = 0; i < keys.size(); ++i)
     EXPECT_EQ(store_->get(keys[i], milliseconds(0)), value + std::to_string(i)) << keys[i];

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -30,47 +31,49 @@ std::vector<std::pair<ReduceOp, DType>> all_reductions() {
   return all;
 }
 
-// A value of moderate size, one with something special about it, or any bits at all.
+using Limits = std::numeric_limits<double>;
+constexpr double special_numbers[] = {0.0,
+                                      -0.0,
+                                      1.0,
+                                      -1.0,
+                                      Limits::infinity(),
+                                      -Limits::infinity(),
+                                      Limits::quiet_NaN(),
+                                      65504.0,
+                                      0x1p-14,
+                                      0x1p-24,
+                                      0x1.8p-24,
+                                      -0x1p-25,
+                                      3.4e38,
+                                      0x1p-126,
+                                      0x1p-140,
+                                      -0x1p-149,
+                                      0x1.01p0,
+                                      0x1.ff8p15,
+                                      5e-324,
+                                      1.7e308};
+
+std::uint64_t bits_of(DType type, double number) {
+  const auto single = static_cast<float>(number);
+  if (type == DType::f64) return std::bit_cast<std::uint64_t>(number);
+  if (type == DType::f32) return std::bit_cast<std::uint32_t>(single);
+  return narrow(single, type == DType::f16 ? f16_format : bf16_format);
+}
+
+// Something special, or a value of moderate size.
 double draw_number(Random& random) {
-  using Limits = std::numeric_limits<double>;
-  static constexpr double special[] = {0.0,
-                                       -0.0,
-                                       1.0,
-                                       -1.0,
-                                       Limits::infinity(),
-                                       -Limits::infinity(),
-                                       Limits::quiet_NaN(),
-                                       65504.0,
-                                       0x1p-14,
-                                       0x1p-24,
-                                       0x1.8p-24,
-                                       -0x1p-25,
-                                       3.4e38,
-                                       0x1p-126,
-                                       0x1p-140,
-                                       -0x1p-149,
-                                       0x1.01p0,
-                                       0x1.ff8p15,
-                                       5e-324,
-                                       1.7e308};
-  if (random() % 4 == 0) return special[random() % std::size(special)];
+  if (random() % 4 == 0) return special_numbers[random() % std::size(special_numbers)];
   return std::ldexp(static_cast<double>(static_cast<std::int64_t>(random())), -63 + static_cast<int>(random() % 6));
 }
 
+void write(DType type, std::uint64_t bits, std::byte* to) { std::memcpy(to, &bits, size_of(type)); }  // little-endian
+
 void draw(DType type, std::span<std::byte> to, Random& random) {
-  const auto width = size_of(type);
-  for (std::size_t at = 0; at < to.size(); at += width) {
+  for (std::size_t at = 0; at < to.size(); at += size_of(type)) {
     std::uint64_t bits = random();
     if (type == DType::boolean) bits %= 2;
-    if (is_floating(type) && bits % 4 != 0) {
-      const double number = draw_number(random);
-      const auto single = static_cast<float>(number);
-      if (type == DType::f64) std::memcpy(&bits, &number, sizeof number);
-      if (type == DType::f32) std::memcpy(&bits, &single, sizeof single);
-      if (type == DType::f16) bits = narrow(single, f16_format);
-      if (type == DType::bf16) bits = narrow(single, bf16_format);
-    }
-    std::memcpy(to.data() + at, &bits, width);  // little-endian: the low bytes
+    if (is_floating(type) && bits % 4 != 0) bits = bits_of(type, draw_number(random));
+    write(type, bits, &to[at]);
   }
 }
 
@@ -126,21 +129,24 @@ TEST_P(Reduction, EqualsTheScalarOneForEveryTypeOperationCountAndAlias) {
 
 class LargeReduction : public Reduction {
  protected:
-  LargeReduction() : Reduction(20'011 * 8) {}
+  LargeReduction() : Reduction(4'099 * 8) {}
 };
 
 TEST_P(LargeReduction, EqualsTheScalarOneForEveryTypeOperationAndAlias) {
   for (const auto& [op, type] : all_reductions())
-    for (const Alias alias : {Alias::none, Alias::left, Alias::right}) ASSERT_TRUE(check(op, type, 20'011, alias));
+    for (const Alias alias : {Alias::none, Alias::left, Alias::right}) ASSERT_TRUE(check(op, type, 4'099, alias));
 }
 
 TEST_P(Reduction, OfMinAndMaxHasTheSameBitsInEitherOrderOfOperands) {
-  constexpr std::size_t count = 200;
+  constexpr std::size_t numbers = std::size(special_numbers), count = numbers * numbers;
   for (const DType type : {DType::f32, DType::f64, DType::f16, DType::bf16})
     for (const ReduceOp op : {ReduceOp::min, ReduceOp::max}) {
-      std::vector<std::byte> a(count * size_of(type)), b(a.size()), ab(a.size()), ba(a.size());
-      draw(type, a, random_);
-      draw(type, b, random_);
+      const std::size_t width = size_of(type);
+      std::vector<std::byte> a(count * width), b(a.size()), ab(a.size()), ba(a.size());
+      for (std::size_t i = 0; i < count; ++i) {
+        write(type, bits_of(type, special_numbers[i / numbers]), &a[i * width]);
+        write(type, bits_of(type, special_numbers[i % numbers]), &b[i * width]);
+      }
       kernel::reduce(op, type, ab.data(), a.data(), b.data(), count, 0);
       kernel::reduce(op, type, ba.data(), b.data(), a.data(), count, 0);
       EXPECT_EQ(ab, ba) << name_of(op) << " of " << name_of(type);
