@@ -18,7 +18,7 @@ struct SimulationOptions {
   std::chrono::nanoseconds most_delay = std::chrono::microseconds(100);  // each message: uniform between the two
   double loss = 0;  // share of messages lost on their way; each costs one retransmit_after, then goes again
   std::chrono::nanoseconds retransmit_after = std::chrono::milliseconds(1);
-  std::size_t slice_bytes = 1 << 12;  // largest piece accepted at once
+  std::size_t slice_bytes = 1 << 12;  // largest piece of a body accepted at once
   std::size_t buffered_slices = 2;    // what a link holds unread before try_send accepts nothing
   double cut = 0;               // share of sends accepted, and of reads served, only in part, as a byte stream does
   bool deferred_reads = false;  // read the sender's memory only when a message arrives, as RDMA does: sent()

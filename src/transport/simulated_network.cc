@@ -29,16 +29,17 @@ Network::Network(Rank world, const SimulationOptions& options)
 std::size_t Network::try_send(Rank self, Rank to, Lane lane, ConstBytes head, ConstBytes body) {
   Link& link = links_[link_index(self, to, lane)];
   if (head.empty() && body.empty()) return 0;
-  if (link.under_way.size() + link.arrived.size() >= options_.buffered_slices) return 0;
-  const std::size_t room = std::max(options_.slice_bytes, head.size() + 1) - head.size();
-  std::size_t accepted = std::min(body.size(), room);
+  if (link.slices >= options_.buffered_slices) return 0;
+  Message message;
+  std::size_t accepted = std::min(body.size(), options_.slice_bytes);
   if (accepted > 0 && random_.happens(options_.cut)) {
     // A head may travel alone, but progress must be made.
     const std::size_t least = head.empty() ? 1 : 0;
-    accepted = least + random_.below(accepted - least + 1);
+    const std::size_t part = least + random_.below(accepted - least + 1);
+    message.slices = part == accepted ? 1 : 0;  // the parts of a slice take the room of one slice
+    accepted = part;
   }
-
-  Message message;
+  link.slices += message.slices;
   message.id = next_id_++;
   append(message.bytes, head);
   if (options_.deferred_reads)
@@ -64,11 +65,16 @@ ConstBytes Network::try_recv(Rank self, Rank from, Lane lane, Bytes into) {
   Link& link = links_[link_index(from, self, lane)];
   if (link.arrived.empty()) return {};
   Message& front = link.arrived.front();
-  // Whoever asks again without having used the view needs more than it held: show all there is, in one piece.
-  while (link.view_kept && link.arrived.size() > 1) {
-    const auto second = std::next(link.arrived.begin());
-    append(front.bytes, ConstBytes(second->bytes).subspan(second->used));
-    link.arrived.erase(second);
+  // Whoever asks again without having used the view needs more than it held, be it half a number: sets aside what there
+  // is, in one piece, so that the link has room for the rest.
+  if (link.view_kept && (front.slices > 0 || link.arrived.size() > 1)) {
+    while (link.arrived.size() > 1) {
+      const auto second = std::next(link.arrived.begin());
+      append(front.bytes, second->bytes);
+      front.slices += second->slices;
+      link.arrived.erase(second);
+    }
+    link.slices -= std::exchange(front.slices, 0);
     wake(from);
     ++moves_;
   }
@@ -92,6 +98,7 @@ void Network::release(Rank self, Rank from, Lane lane, std::size_t bytes) {
   front.used += bytes;
   link.view_kept = false;
   if (front.used == front.bytes.size()) {
+    link.slices -= front.slices;
     link.arrived.pop_front();
     wake(from);
   }
@@ -101,7 +108,7 @@ void Network::release(Rank self, Rank from, Lane lane, std::size_t bytes) {
 
 void Network::forget_callers_memory(Rank self) {
   for (std::size_t i = link_index(self, 0, 0); i < link_index(self, world_, 0); ++i)
-    std::erase_if(links_[i].under_way, [](const Message& message) { return !message.unread.empty(); });
+    drop(links_[i], [](const Message& message) { return !message.unread.empty(); });
 }
 
 std::optional<Time> Network::next_event() {
@@ -149,10 +156,30 @@ void Network::check_faults(Rank self) const {
 
 bool Network::take_wake(Rank self) { return std::exchange(ranks_[index(self)].woken, false); }
 
+std::string Network::unread() const {
+  std::string list;
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    std::size_t bytes = 0;
+    for (const Message& message : links_[i].arrived) bytes += message.bytes.size() - message.used;
+    if (bytes > 0)
+      list += fmt::format("{}{} B from rank {} to rank {} on lane {}", list.empty() ? "" : ", ", bytes, sender_of(i),
+                          receiver_of(i), i % lane_count);
+  }
+  return list;
+}
+
 void Network::note(std::uint64_t what, std::uint64_t who, std::uint64_t size) {
   // FNV-1a, a word at a time.
   for (const std::uint64_t word : {what, who, size, static_cast<std::uint64_t>(now_.count())})
     trace_ = (trace_ ^ word) * 0x100000001b3;
+}
+
+template <class Which>
+void Network::drop(Link& link, Which which) {
+  std::erase_if(link.under_way, [&](const Message& message) {
+    if (which(message)) link.slices -= message.slices;
+    return which(message);
+  });
 }
 
 Time Network::draw_delay() {
@@ -189,7 +216,8 @@ void Network::crash() {
   crashed_ = true;
   const Rank rank = options_.crash->rank;
   note(crashes, static_cast<std::uint64_t>(rank), 0);
-  for (std::size_t i = link_index(rank, 0, 0); i < link_index(rank, world_, 0); ++i) links_[i].under_way.clear();
+  for (std::size_t i = link_index(rank, 0, 0); i < link_index(rank, world_, 0); ++i)
+    drop(links_[i], [](const Message&) { return true; });
   wake(rank);
   ++moves_;
 }

@@ -7,6 +7,7 @@
 #include <list>
 #include <optional>
 #include <queue>
+#include <string>
 #include <vector>
 
 #include "ranvier/simulated.h"
@@ -53,6 +54,9 @@ class Network {
   std::uint64_t moves() const { return moves_; }
   std::uint64_t delivered() const { return delivered_; }
 
+  // "24 B from rank 1 to rank 0 on lane 2", of every link whose receiver does not read what it holds; for people.
+  std::string unread() const;
+
   // Mixes an event into the trace.
   void note(std::uint64_t what, std::uint64_t who, std::uint64_t size);
   std::uint64_t trace() const { return trace_; }
@@ -62,12 +66,14 @@ class Network {
     std::uint64_t id = 0;
     std::vector<std::byte> bytes;  // of those, [0, used) have been read
     std::size_t used = 0;
-    ConstBytes unread;  // what of the sender's memory is read on arrival
+    ConstBytes unread;       // what of the sender's memory is read on arrival
+    std::size_t slices = 1;  // how many of the link's it takes until it has been read
   };
   struct Link {
     std::list<Message> under_way;
     std::list<Message> arrived;
     Time last_arrival{};
+    std::size_t slices = 0;  // taken by all of these
     bool view_kept = false;  // a view was handed out and nothing of it released
   };
   struct Arrival {
@@ -91,6 +97,8 @@ class Network {
   Time draw_delay();
   void wake(Rank rank);
   void arrive(const Arrival&);
+  template <class Which>
+  void drop(Link&, Which);
   bool is_stale(const Arrival&) const;
   void crash();
   bool crash_ahead() const;

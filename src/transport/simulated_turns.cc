@@ -107,9 +107,11 @@ std::string Turns::who_waits() {
     std::string& list = at(rank).ended ? ended : waiting;
     list += fmt::format("{}{}", list.empty() ? "" : ", ", rank);
   }
-  return fmt::format("deadlock after {:.3f} ms of virtual time: nothing is under way, yet these ranks wait: {}{}",
+  const std::string unread = network_.unread();
+  return fmt::format("deadlock after {:.3f} ms of virtual time: nothing is under way, yet these ranks wait: {}{}{}",
                      std::chrono::duration<double, std::milli>(network_.now()).count(), waiting,
-                     ended.empty() ? "" : fmt::format("; and these have ended: {}", ended));
+                     ended.empty() ? "" : fmt::format("; and these have ended: {}", ended),
+                     unread.empty() ? "" : fmt::format("; and this is not read: {}", unread));
 }
 
 }  // namespace ranvier::simulated

@@ -74,7 +74,7 @@ CaseRun::CaseRun(const Case& c, Rank rank, Rank world) : case_(c), rank_(rank), 
   request_.root = c.root;
   request_.input_splits = input_splits_;
   request_.output_splits = output_splits_;
-  request_.algorithm = c.algorithm;
+  request_.algorithm = case_.algorithm;
 }
 
 CaseRun::Guarded CaseRun::make_memory(std::size_t size) const {

@@ -16,7 +16,8 @@ using namespace std::chrono_literals;
 
 using RankBody = std::function<void(Communicator&)>;
 
-void run(SimulatedWorld& world, const RankBody& body) {
+// What comes out of a body is a failure of the test, with the seed that replays it in its trace.
+void run(SimulatedWorld& world, const RankBody& body) try {
   world.run([&](std::unique_ptr<Transport> transport) {
     CommunicatorOptions options;
     options.background_progress = false;
@@ -24,6 +25,8 @@ void run(SimulatedWorld& world, const RankBody& body) {
     const auto comm = Communicator::over(std::move(transport), options);
     body(*comm);
   });
+} catch (const std::exception& error) {
+  ADD_FAILURE() << error.what();
 }
 
 // A network drawn from a seed: from fast and clean to slow, lossy and tight.
@@ -108,7 +111,7 @@ Rank world_of(std::uint64_t seed) { return static_cast<Rank>(1 + seed % 8); }
 
 TEST(SimulatedNetworks, never_change_a_result) {
   for (std::uint64_t seed = 1; seed <= 100 && !testing::Test::HasFailure(); ++seed) {
-    SCOPED_TRACE(seed);
+    SCOPED_TRACE("seed " + std::to_string(seed));
     SimulatedWorld world(world_of(seed), drawn_network(seed));
     run(world, [&](Communicator& comm) { DrawnProgram(seed, comm.world()).run(comm, 20); });
   }
@@ -116,20 +119,21 @@ TEST(SimulatedNetworks, never_change_a_result) {
 
 TEST(SimulatedNetworks, replay_exactly_from_a_seed) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
     std::array<std::uint64_t, 2> traces{};
     for (std::uint64_t& trace : traces) {
       SimulatedWorld world(world_of(seed), drawn_network(seed));
       run(world, [&](Communicator& comm) { DrawnProgram(seed, comm.world()).run(comm, 10); });
       trace = world.trace();
     }
-    EXPECT_EQ(traces[0], traces[1]) << "seed " << seed;
+    EXPECT_EQ(traces[0], traces[1]);
   }
 }
 
 TEST(SimulatedCrashes, end_every_survivor_with_an_error_that_names_the_lost_rank) {
   int crashes = 0;
   for (std::uint64_t seed = 1; seed <= 100 && !testing::Test::HasFailure(); ++seed) {
-    SCOPED_TRACE(seed);
+    SCOPED_TRACE("seed " + std::to_string(seed));
     const Rank size = 2 + world_of(seed) % 7;
     SimulationOptions options = drawn_network(seed);
     std::mt19937_64 generator(seed);
