@@ -72,7 +72,9 @@ inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) 
 class RingWriter {
  public:
   RingWriter() = default;
-  explicit RingWriter(const RingMemory& memory) : memory_(memory) {}
+  // `first`: what to count from, the same at both ends; the ring's memory says that so many slots were freed.
+  explicit RingWriter(const RingMemory& memory, std::uint32_t first = 0)
+      : memory_(memory), next_(first), end_(first + slots_per_ring) {}
 
   // How many bytes of `head` followed by `body` were taken; see Transport::try_send. What is cut off a body leaves a
   // multiple of 64 bytes in front, so that no element is torn in two.
@@ -113,7 +115,8 @@ class RingWriter {
 class RingReader {
  public:
   RingReader() = default;
-  explicit RingReader(const RingMemory& memory) : memory_(memory) {}
+  explicit RingReader(const RingMemory& memory, std::uint32_t first = 0)
+      : memory_(memory), next_(first), noted_(first) {}
 
   // What is left of the oldest unread message; empty if there is none. Throws Error{internal} if the writer broke the
   // ring: nothing that it wrote is used unchecked.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -27,7 +28,7 @@ class TokenBucket {
   // From the last has_tokens() until the next one that says yes; rounded up.
   std::chrono::nanoseconds until_tokens() const {
     if (tokens_ > 0) return {};
-    return std::chrono::nanoseconds(static_cast<std::int64_t>(-tokens_ / rate_ * 1e9) + 1);
+    return std::chrono::nanoseconds(static_cast<std::int64_t>(std::ceil(-tokens_ / rate_ * 1e9)) + 1);
   }
 
  private:
