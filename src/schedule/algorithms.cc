@@ -7,6 +7,7 @@
 #include "ranvier/error.h"
 #include "ranvier/schedule.h"
 #include "ranvier/text.h"
+#include "schedule/steps.h"
 
 namespace ranvier {
 
@@ -32,7 +33,10 @@ std::span<const Algorithm> algorithms() {
       Algorithm{"one_round",
                 "everybody's vector to everybody: the least latency, for tiny vectors",
                 {all_reduce},
-                [](Collective, Rank world, Rank) { return one_round(world); }}};
+                [](Collective collective, Rank world, Rank root) {
+                  steps::check("one_round", collective, {all_reduce}, world, root);
+                  return one_round(world);
+                }}};
   return table;
 }
 

@@ -77,9 +77,11 @@ class Compiler {
     const Region from = reads_memory(step.action) ? memory_.find(step, step.from, i) : Region{};
     const Region to = writes_memory(step.action) ? memory_.find(step, step.to, i) : Region{};
     if (reads_memory(step.action) && writes_memory(step.action) && from.bytes != to.bytes)
-      throw Error(ErrorKind::internal,
-                  fmt::format("the program of rank {} is wrong: in round {} it combines {} bytes with {} bytes", rank_,
-                              step.round, from.bytes, to.bytes));
+      throw Error(
+          ErrorKind::internal,
+          fmt::format("the program of rank {} is wrong: in round {} it combines chunk {} of {} bytes with chunk {} of "
+                      "{} bytes",
+                      rank_, step.round, step.from.chunk + i, from.bytes, step.to.chunk + i, to.bytes));
     return {from, to};
   }
 

@@ -1,0 +1,79 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "ranvier/error.h"
+#include "schedule/every_schedule.h"
+
+namespace ranvier {
+namespace {
+
+using testing::HasSubstr;
+
+template <class Call>
+std::string refusal(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(Algorithms, AreFoundByNameAndBuildWhatTheyList) {
+  for (const Algorithm& algorithm : algorithms()) {
+    EXPECT_FALSE(algorithm.summary.empty());
+    for (const Collective collective : algorithm.collectives) {
+      EXPECT_EQ(&find_algorithm(algorithm.name, collective), &algorithm);
+      const Schedule schedule = algorithm.build(collective, 6, 0);
+      EXPECT_EQ(schedule.algorithm, algorithm.name);
+      EXPECT_EQ(schedule.collective, collective);
+      EXPECT_EQ(schedule.world, 6);
+    }
+  }
+}
+
+TEST(Algorithms, RefuseWhatTheyDoNotList) {
+  for (const Algorithm& algorithm : algorithms())
+    for (const Collective collective : all_collectives) {
+      const auto& built = algorithm.collectives;
+      if (std::find(built.begin(), built.end(), collective) != built.end()) continue;
+      EXPECT_THAT(refusal([&] { algorithm.build(collective, 4, 0); }), HasSubstr(std::string(name_of(collective))));
+      EXPECT_THAT(refusal([&] { find_algorithm(algorithm.name, collective); }),
+                  HasSubstr(std::string(name_of(collective))));
+    }
+}
+
+TEST(Algorithms, SuggestTheNearestNameAndTheOnesThatFit) {
+  EXPECT_THAT(refusal([] { find_algorithm("rnig", Collective::all_reduce); }), HasSubstr("'ring'"));
+  EXPECT_THAT(refusal([] { find_algorithm("ring", Collective::broadcast); }), HasSubstr("binomial_tree, direct"));
+}
+
+TEST(Algorithms, RefuseImpossibleWorldsAndRoots) {
+  for (const Algorithm& algorithm : algorithms()) {
+    const Collective collective = algorithm.collectives.front();
+    EXPECT_THAT(refusal([&] { algorithm.build(collective, 0, 0); }), HasSubstr("world of 0"));
+  }
+  EXPECT_THAT(refusal([] { binomial_tree(Collective::broadcast, 4, 4); }), HasSubstr("root 4"));
+  EXPECT_THAT(refusal([] { direct(Collective::gather, 4, -1); }), HasSubstr("root -1"));
+}
+
+TEST(Draw, ShowsRoundsAsRowsAndRanksAsColumns) {
+  EXPECT_EQ(draw(ring(Collective::all_reduce, 3)),
+            "all_reduce by ring: 3 ranks, 3 chunks, 4 rounds\n"
+            "c>r: chunk c to rank r   c<r: from r   c+r: reduced with r's   !: complete   c=: copied   c+: reduced\n"
+            "round  rank 0    rank 1    rank 2\n"
+            "    0  0>1 2+2   1>2 0+0   2>0 1+1\n"
+            "    1  2>1 1+2!  0>2 2+0!  1>0 0+1!\n"
+            "    2  1>1 0<2   2>2 1<0   0>0 2<1\n"
+            "    3  0>1 2<2   1>2 0<0   2>0 1<1\n");
+}
+
+TEST(Draw, ShowsRunsOfChunks) {
+  EXPECT_THAT(draw(halving_doubling(Collective::all_reduce, 4)), HasSubstr("2-3>1 0-1+1"));
+}
+
+}  // namespace
+}  // namespace ranvier

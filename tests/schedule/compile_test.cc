@@ -1,0 +1,175 @@
+// What compilation promises to the executor, beyond what verify proves.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "ranvier/error.h"
+#include "schedule/every_schedule.h"
+
+namespace ranvier {
+namespace {
+
+Program compiled(const Schedule& schedule, Rank rank, std::size_t count, const CompileOptions& options) {
+  return compile(schedule, rank, even_layout(schedule, rank, count, options.element_bytes), options);
+}
+
+std::vector<Instruction> all_of(const Program& program) {
+  std::vector<Instruction> all = program.sends;
+  all.insert(all.end(), program.receives.begin(), program.receives.end());
+  return all;
+}
+
+long copies_in(const Program& program) {
+  return std::count_if(program.receives.begin(), program.receives.end(),
+                       [](const Instruction& step) { return step.action == Action::copy; });
+}
+
+TEST(EvenLayout, DiffersByAtMostOneElementAndLeavesNoneOut) {
+  for (const std::size_t count : {0, 1, 4, 5, 6, 41}) {
+    const Layout layout = even_layout(ring(Collective::all_reduce, 5), 3, count, 8);
+    ASSERT_EQ(layout.input.size(), 5u);
+    std::size_t end = 0;
+    for (const Extent& extent : layout.input) {
+      EXPECT_EQ(extent.offset, end);
+      EXPECT_GE(extent.bytes, count / 5 * 8);
+      EXPECT_LE(extent.bytes, (count + 4) / 5 * 8);
+      end += extent.bytes;
+    }
+    EXPECT_EQ(end, count * 8);
+  }
+}
+
+TEST(EvenLayout, GivesEachRankTheBuffersOfItsCollective) {
+  const Schedule gather = direct(Collective::gather, 4, 2);
+  EXPECT_EQ(even_layout(gather, 2, 10, 4).output.size(), 4u);
+  EXPECT_EQ(even_layout(gather, 2, 10, 4).output[3].offset, 120u);
+  EXPECT_EQ(even_layout(gather, 1, 10, 4).output.size(), 0u);
+  const Schedule scatter = direct(Collective::scatter, 4, 2);
+  EXPECT_EQ(even_layout(scatter, 2, 10, 4).input.size(), 4u);
+  EXPECT_EQ(even_layout(scatter, 1, 10, 4).input.size(), 0u);
+  EXPECT_EQ(even_layout(direct(Collective::broadcast, 4, 2), 1, 10, 4).input.size(), 0u);
+}
+
+TEST(Compile, CutsSlicesOnElementBordersAndNoLargerThanAsked) {
+  for (const std::size_t element : {1, 2, 4, 8})
+    for (const std::size_t slice : {1, 10, 16, 100})
+      for_each_schedule(5, 0, [&](const Schedule& schedule) {
+        for (const Instruction& step :
+             all_of(compiled(schedule, 2, 29, {.element_bytes = element, .slice_bytes = slice}))) {
+          EXPECT_LE(step.bytes, std::max(slice, element));
+          EXPECT_EQ(step.bytes % element, 0u);
+          EXPECT_EQ(step.from % element, 0u);
+          EXPECT_EQ(step.to % element, 0u);
+        }
+      });
+}
+
+TEST(Compile, CountsTheBytesOfEachLinkInRankOrder) {
+  const Program program = compiled(direct(Collective::all_to_all, 4), 2, 10, {.slice_bytes = 16});
+  const std::vector<std::pair<Rank, std::size_t>> expected{{0, 40}, {1, 40}, {3, 40}};
+  EXPECT_EQ(program.bytes_to, expected);
+  EXPECT_EQ(program.bytes_from, expected);
+}
+
+TEST(Compile, SendsOneEmptyMessageOnEachLinkOfAnEmptyVector) {
+  for_each_schedule(6, 0, [](const Schedule& schedule) {
+    for (Rank rank = 0; rank < 6; ++rank) {
+      const Program program = compiled(schedule, rank, 0, {});
+      EXPECT_EQ(program.sends.size(), program.bytes_to.size()) << name(schedule);
+      EXPECT_EQ(program.receives.size(), program.bytes_from.size()) << name(schedule);
+      for (const Instruction& step : all_of(program)) {
+        EXPECT_TRUE(step.first_on_link);
+        EXPECT_EQ(step.bytes, 0u);
+      }
+    }
+  });
+}
+
+TEST(Compile, MarksTheFirstTransferOfEachLink) {
+  for_each_schedule(7, 3, [](const Schedule& schedule) {
+    for (Rank rank = 0; rank < 7; ++rank) {
+      const Program program = compiled(schedule, rank, 50, {.slice_bytes = 16});
+      for (const auto* list : {&program.sends, &program.receives}) {
+        std::set<Rank> seen;
+        for (const Instruction& step : *list)
+          EXPECT_EQ(step.first_on_link, step.peer >= 0 && seen.insert(step.peer).second) << name(schedule);
+      }
+    }
+  });
+}
+
+TEST(Compile, CopiesNothingOntoItself) {
+  for_each_schedule(4, 1, [](const Schedule& schedule) {
+    if (schedule.collective == Collective::gather && schedule.algorithm == "binomial_tree")
+      return;  // inner ranks do copy
+    if (schedule.collective == Collective::scatter && schedule.algorithm == "binomial_tree") return;
+    for (Rank rank = 0; rank < 4; ++rank)
+      EXPECT_EQ(copies_in(compiled(schedule, rank, 40, {.in_place = true})), 0) << name(schedule);
+  });
+  for_each_schedule(1, 0, [](const Schedule& schedule) {
+    EXPECT_EQ(all_of(compiled(schedule, 0, 40, {.in_place = true})).size(), 0u) << name(schedule);
+    EXPECT_EQ(copies_in(compiled(schedule, 0, 40, {.in_place = false})), 1) << name(schedule);
+  });
+  EXPECT_EQ(copies_in(compiled(ring(Collective::all_gather, 4), 2, 40, {.in_place = false})), 1);
+}
+
+TEST(Compile, StreamsSlicesThroughTheRounds) {
+  const Program program = compiled(ring(Collective::all_reduce, 4), 0, 4 * 8 * 4, {.slice_bytes = 16});
+  constexpr std::uint32_t slices = 8;
+  ASSERT_EQ(program.sends.size(), 6 * slices);
+  const auto first_of_round_1 =
+      std::find_if(program.sends.begin(), program.sends.end(), [](const Instruction& send) { return send.round == 1; });
+  // Slice 0 goes on to round 1 as soon as it came in, while most of round 0 has still to leave.
+  EXPECT_EQ(first_of_round_1 - program.sends.begin(), 2);
+  EXPECT_EQ(first_of_round_1->after, 1u);
+  std::vector<std::uint32_t> slice_of_round(6);
+  std::uint32_t wave = 0;
+  for (const Instruction& send : program.sends) {
+    const std::uint32_t next = slice_of_round[send.round]++ + send.round;
+    EXPECT_GE(next, wave);
+    wave = next;
+  }
+}
+
+TEST(Compile, SendsConsecutiveChunksTogetherWhileTheyFit) {
+  const Schedule schedule = halving_doubling(Collective::all_reduce, 8);
+  EXPECT_EQ(compiled(schedule, 3, 80, {.slice_bytes = 1024}).sends.size(), 6u);
+  // A chunk has 40 bytes: two fit in a slice of 100.
+  EXPECT_EQ(compiled(schedule, 3, 80, {.slice_bytes = 100}).sends.size(), 2u * (2 + 1 + 1));
+  EXPECT_EQ(compiled(schedule, 3, 80, {.slice_bytes = 20}).sends.size(), 2u * 2 * (4 + 2 + 1));
+}
+
+TEST(Compile, NeedsNoMoreInstructionsThanSlices) {
+  const std::size_t count = (64u << 20) / 4;
+  const Program program = compiled(ring(Collective::all_reduce, 8), 5, count, {.slice_bytes = 128 << 10});
+  EXPECT_EQ(program.sends.size(), 14u * 64);
+  EXPECT_EQ(program.receives.size(), 14u * 64);
+}
+
+TEST(Compile, RefusesAnInPlaceCallWhoseChunksDoNotCoincide) {
+  const Schedule schedule = direct(Collective::all_to_all, 2);
+  const Layout layout{{{0, 4}, {4, 8}}, {{0, 4}, {4, 12}}};
+  EXPECT_NO_THROW(compile(schedule, 0, layout, {}));
+  try {
+    compile(schedule, 0, layout, {.in_place = true});
+    FAIL() << "compiled";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_THAT(error.what(), testing::HasSubstr("in-place all_to_all"));
+  }
+}
+
+TEST(InPlace, IsTheOwnPartOfTheLargerBuffer) {
+  const auto offset = [](const Schedule& schedule, Rank rank) {
+    return in_place_offset(schedule, rank, even_layout(schedule, rank, 10, 4));
+  };
+  EXPECT_EQ(offset(ring(Collective::all_gather, 4), 3).input_in_output, 120u);
+  EXPECT_EQ(offset(ring(Collective::reduce_scatter, 4), 3).output_in_input, 120u);
+  EXPECT_EQ(offset(ring(Collective::all_reduce, 4), 3).input_in_output, 0u);
+  EXPECT_EQ(offset(direct(Collective::gather, 4, 1), 3).input_in_output, 0u);
+}
+
+}  // namespace
+}  // namespace ranvier
