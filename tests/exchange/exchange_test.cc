@@ -1,0 +1,213 @@
+#include "ranvier/exchange.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "ranvier/error.h"
+#include "support/cluster.h"
+
+namespace ranvier {
+namespace {
+
+using support::run_ranks;
+using testing::HasSubstr;
+
+constexpr std::size_t odd_size = 1237;
+
+// Values that differ by rank and element, of both signs and several magnitudes.
+float value(Rank rank, std::size_t i) {
+  return std::sin(static_cast<float>(i + 1) * static_cast<float>(rank + 1)) * std::exp2(static_cast<float>(i % 9) - 4);
+}
+
+std::vector<float> gradients(Rank rank, std::size_t count) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = value(rank, i);
+  return values;
+}
+
+double exact_average(Rank world, std::size_t i) {
+  double sum = 0;
+  for (Rank rank = 0; rank < world; ++rank) sum += static_cast<double>(value(rank, i));
+  return sum / world;
+}
+
+// The largest magnitude that a rank contributes: what the rounding of a sum is relative to.
+double scale(Rank world, std::size_t i) {
+  double sum = 0;
+  for (Rank rank = 0; rank < world; ++rank) sum += std::abs(static_cast<double>(value(rank, i)));
+  return sum;
+}
+
+void expect_equal_everywhere(Communicator& comm, const std::vector<float>& mine) {
+  std::vector<float> all(mine.size() * static_cast<std::size_t>(comm.world()));
+  comm.all_gather(mine, all);
+  for (Rank rank = 0; rank < comm.world(); ++rank)
+    ASSERT_EQ(0, std::memcmp(all.data() + mine.size() * static_cast<std::size_t>(rank), mine.data(), mine.size() * 4))
+        << "rank " << rank << " has other bits than rank " << comm.rank();
+}
+
+// Integers on a grid of 1/1024: codes whose sum is exact, and which must not be divided while they are integers.
+class FixedPoint final : public Codec {
+ public:
+  std::string_view spec() const override { return "fixed"; }
+  std::size_t max_bytes(std::size_t count) const override { return count * 4; }
+  std::size_t encode(std::span<const float> values, Bytes out) const override {
+    auto* codes = reinterpret_cast<std::int32_t*>(out.data());
+    for (std::size_t i = 0; i < values.size(); ++i) codes[i] = static_cast<std::int32_t>(std::lround(values[i] * 1024));
+    return values.size() * 4;
+  }
+  void decode(ConstBytes code, std::span<float> out) const override {
+    const auto* codes = reinterpret_cast<const std::int32_t*>(code.data());
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(codes[i]) / 1024;
+  }
+  std::optional<DType> summable_as() const override { return DType::i32; }
+};
+
+class NotSummable final : public Codec {
+ public:
+  std::string_view spec() const override { return "huffman"; }
+  std::size_t max_bytes(std::size_t) const override { return 0; }
+  std::size_t encode(std::span<const float>, Bytes) const override { return 0; }
+  void decode(ConstBytes, std::span<float>) const override {}
+};
+
+TEST(Exchange, DenseGivesTheAverageOnEveryRank) {
+  for (const Rank world : {1, 2, 3, 4})
+    run_ranks(world, [&](Communicator& comm) {
+      auto bucket = gradients(comm.rank(), odd_size);
+      const auto exchange = make_exchange("none", comm);
+      exchange->start(bucket)->wait();
+      for (std::size_t i = 0; i < bucket.size(); ++i)
+        ASSERT_NEAR(bucket[i], exact_average(world, i), scale(world, i) * 1e-6) << "element " << i;
+      expect_equal_everywhere(comm, bucket);
+    });
+}
+
+TEST(Exchange, Bf16GivesTheAverageWithinItsRounding) {
+  for (const Rank world : {1, 2, 3, 4})
+    run_ranks(world, [&](Communicator& comm) {
+      auto bucket = gradients(comm.rank(), odd_size);
+      const auto exchange = make_exchange("bf16", comm);
+      exchange->start(bucket)->wait();
+      // Each of the world's values and of its world - 1 partial sums is rounded by at most 2^-8 of its size, which is
+      // the scale at most; the second order is in the 1.01.
+      for (std::size_t i = 0; i < bucket.size(); ++i)
+        ASSERT_NEAR(bucket[i], exact_average(world, i), scale(world, i) / 256 * 1.01) << "element " << i;
+      expect_equal_everywhere(comm, bucket);
+    });
+}
+
+TEST(Exchange, Bf16SendsHalfTheBytes) {
+  for (const Rank world : {2, 4})
+    run_ranks(world, [&](Communicator& comm) {
+      auto bucket = gradients(comm.rank(), 1 << 16);
+      const auto sent_by = [&](std::string_view spec) {
+        const auto exchange = make_exchange(spec, comm);
+        const auto before = comm.traffic().bytes_sent;
+        exchange->start(bucket)->wait();
+        return comm.traffic().bytes_sent - before;
+      };
+      const auto dense = sent_by("none");
+      ASSERT_GT(dense, 0U);
+      ASSERT_EQ(sent_by("bf16") * 2, dense);
+    });
+}
+
+TEST(Exchange, IntegerCodesAreDividedAsFloats) {
+  run_ranks(3, [](Communicator& comm) {
+    std::vector<float> bucket{static_cast<float>(comm.rank()) / 1024, 1.0F, -0.5F};  // (0 + 1 + 2) / 1024 / 3
+    summable_exchange(comm, std::make_unique<FixedPoint>())->start(bucket)->wait();
+    EXPECT_FLOAT_EQ(bucket[0], 1.0F / 1024);
+    EXPECT_FLOAT_EQ(bucket[1], 1.0F);
+    EXPECT_FLOAT_EQ(bucket[2], -0.5F);
+  });
+}
+
+TEST(Exchange, ManyBucketsAreUnderWayAtOnceAndAllHoldTheirOwnAverage) {
+  for (const std::string_view spec : {"none", "bf16"})
+    run_ranks(4, [&](Communicator& comm) {
+      const auto exchange = make_exchange(spec, comm);
+      for (int step = 0; step < 3; ++step) {
+        std::vector<std::vector<float>> buckets;
+        for (std::size_t i = 0; i < 9; ++i)
+          buckets.emplace_back(i * 100 + 1, static_cast<float>(comm.rank()) + static_cast<float>(i) * 4);
+        std::vector<std::shared_ptr<Averaging>> under_way;
+        for (auto& bucket : buckets) under_way.push_back(exchange->start(bucket));
+        for (auto& averaging : under_way) averaging->wait();
+        for (std::size_t i = 0; i < buckets.size(); ++i)
+          for (const float average : buckets[i]) ASSERT_EQ(average, 1.5F + static_cast<float>(i) * 4);
+      }
+    });
+}
+
+TEST(Exchange, AHandleMayBeDroppedWhileItsBucketIsUnderWay) {
+  for (const std::string_view spec : {"none", "bf16"})
+    run_ranks(2, [&](Communicator& comm) {
+      const auto exchange = make_exchange(spec, comm);
+      auto bucket = gradients(comm.rank(), odd_size);
+      exchange->start(bucket);
+      comm.barrier();
+      std::vector<float> second(odd_size, 1.0F);
+      exchange->start(second)->wait();
+      EXPECT_EQ(second[0], 1.0F);
+    });
+}
+
+TEST(Exchange, TheCallbackFindsTheAverageInTheBucket) {
+  for (const std::string_view spec : {"none", "bf16"})
+    run_ranks(2, [&](Communicator& comm) {
+      std::vector<float> bucket(odd_size, static_cast<float>(comm.rank() * 2));
+      std::atomic<float> seen = -1;
+      const auto exchange = make_exchange(spec, comm);
+      const auto averaging = exchange->start(bucket);
+      averaging->on_done([&] { seen = bucket.back(); });
+      while (seen < 0) std::this_thread::yield();
+      EXPECT_EQ(seen, 1.0F);
+      EXPECT_TRUE(averaging->done());
+      EXPECT_EQ(averaging->error(), nullptr);
+    });
+}
+
+TEST(Exchange, AFailureReachesTheOneWhoWaits) {
+  for (const std::string_view spec : {"none", "bf16"})
+    run_ranks(2, [&](Communicator& comm) {
+      auto bucket = gradients(comm.rank(), comm.rank() == 0 ? odd_size : odd_size + 1);
+      const auto exchange = make_exchange(spec, comm);
+      try {
+        exchange->start(bucket)->wait();
+        ADD_FAILURE() << "buckets of different sizes were averaged";
+      } catch (const Error& error) {
+        EXPECT_TRUE(error.kind() == ErrorKind::mismatch || error.kind() == ErrorKind::aborted) << error.what();
+      }
+    });
+}
+
+TEST(Exchange, AnUnknownSpecNamesTheNearestRightOne) {
+  const auto sentence = [](std::string_view spec) -> std::string {
+    try {
+      check_exchange(spec);
+      return "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      return error.what();
+    }
+  };
+  EXPECT_THAT(sentence("bf61"), HasSubstr("did you mean 'bf16'?"));
+  EXPECT_THAT(sentence("non"), HasSubstr("'none' (did you mean that?)"));
+  EXPECT_EQ(sentence("none"), "accepted");
+  EXPECT_EQ(sentence("bf16"), "accepted");
+}
+
+TEST(Exchange, ACodecThatCannotBeSummedIsRefused) {
+  run_ranks(1,
+            [](Communicator& comm) { EXPECT_THROW(summable_exchange(comm, std::make_unique<NotSummable>()), Error); });
+}
+
+}  // namespace
+}  // namespace ranvier
