@@ -9,64 +9,66 @@
 #include "engine/selection.h"
 
 namespace ranvier::engine {
+namespace {
+
+std::uint8_t index_of(const Algorithm& algorithm) {
+  return static_cast<std::uint8_t>(&algorithm - algorithms().data());
+}
+
+// A barrier is an all_reduce of one byte: it ends when every rank has contributed.
+Collective built_as(Collective collective) {
+  return collective == Collective::barrier ? Collective::all_reduce : collective;
+}
+
+}  // namespace
 
 Calls::Calls(CallSettings settings)
     : settings_(std::move(settings)), programs_(settings_.rank, settings_.world, settings_.slice_bytes) {}
 
-CollectiveCall Calls::prepare(const Request& request) {
-  const bool even = request.input_splits.empty() && request.output_splits.empty();
-  CollectiveCall call;
-  bool found = false;
-  if (even) {
-    const Key key = key_of(request);
-    Entry& entry = recent_[place_of(key)];
-    const std::lock_guard lock(lock_);
-    found = entry.key == key && entry.algorithm == request.algorithm;
-    if (found) call = entry.call;
-  }
-  if (!found) {
-    call = make(request);
-    if (even) {
-      const Key key = key_of(request);
-      Entry entry{key, std::string(request.algorithm), call};
-      const std::lock_guard lock(lock_);
-      std::swap(recent_[place_of(key)], entry);  // the old one is freed after the lock
-    }
-  }
-  // Programs only read from the input buffer.
-  call.base = {static_cast<std::byte*>(const_cast<void*>(request.input.data)),
-               static_cast<std::byte*>(request.output.data), nullptr};
-  return call;
-}
-
-Calls::Key Calls::key_of(const Request& request) {
+RequestKey::RequestKey(const Request& request)
+    : input_count_(request.input.count),
+      output_count_(request.output.count),
+      root_(request.root),
+      collective_(request.collective),
+      op_(request.op),
+      input_type_(request.input.dtype),
+      output_type_(request.output.dtype) {
   const auto from = reinterpret_cast<std::uintptr_t>(request.input.data);
   const auto to = reinterpret_cast<std::uintptr_t>(request.output.data);
-  const bool apart = from + request.input.bytes() <= to || to + request.output.bytes() <= from;
-  return {.input_count = request.input.count,
-          .output_count = request.output.count,
-          .distance = apart ? Key::apart : static_cast<std::ptrdiff_t>(from - to),
-          .root = request.root,
-          .collective = request.collective,
-          .op = request.op,
-          .input_type = request.input.dtype,
-          .output_type = request.output.dtype,
-          .known = true};
+  const bool separate = from + request.input.bytes() <= to || to + request.output.bytes() <= from;
+  distance_ = separate ? apart : static_cast<std::ptrdiff_t>(from - to);
+  if (request.algorithm == "auto")
+    algorithm_ = automatic;
+  else if (!request.algorithm.empty())
+    algorithm_ = index_of(find_algorithm(request.algorithm, built_as(request.collective)));
 }
 
-std::size_t Calls::place_of(const Key& key) {
-  const std::size_t mixed =
-      (key.input_count * 31 + key.output_count + static_cast<std::size_t>(key.collective)) * 0x9E3779B97F4A7C15u;
-  return mixed >> 58;
+std::size_t RequestKey::hash() const {
+  return (input_count_ * 31 + output_count_ + static_cast<std::size_t>(collective_)) * 0x9E3779B97F4A7C15u;
+}
+
+CollectiveCall Calls::prepare(const Request& request) {
+  if (!RequestKey::even(request)) return make(request);
+  const RequestKey key(request);
+  Entry& place = recent_[key.hash() >> 58];
+  {
+    const std::lock_guard lock(lock_);
+    if (place.key == key) return place.call;
+  }
+  Entry entry{key, make(request)};
+  CollectiveCall call = entry.call;
+  const std::lock_guard lock(lock_);
+  std::swap(place, entry);
+  return call;
 }
 
 CollectiveCall Calls::make(const Request& request) {
   Shape shape = shape_of(request, settings_.rank, settings_.world);
   const bool barrier = request.collective == Collective::barrier;
+  shape.collective = built_as(request.collective);
   const bool reducing = reduces(request.collective) && !barrier;
   const DType dtype =
       barrier ? DType::u8 : (request.output.data != nullptr ? request.output.dtype : request.input.dtype);
-  if (barrier) shape.collective = Collective::all_reduce;  // of one byte: it ends when every rank has contributed
 
   std::string_view name = request.algorithm.empty() ? std::string_view(settings_.algorithm) : request.algorithm;
   if (name == "auto")
@@ -75,8 +77,7 @@ CollectiveCall Calls::make(const Request& request) {
                              .bytes = shape.count * shape.element_bytes,
                              .uneven = !shape.input_splits.empty() || !shape.output_splits.empty(),
                              .shared_memory = settings_.shared_memory});
-  const Algorithm& algorithm = find_algorithm(name, shape.collective);
-  shape.algorithm = static_cast<std::uint8_t>(&algorithm - algorithms().data());
+  shape.algorithm = index_of(find_algorithm(name, shape.collective));
 
   CollectiveCall call;
   if (barrier) call.reduce = kernel::reduce_function(ReduceOp::max, dtype);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <string>
 
@@ -13,6 +14,35 @@
 #include "ranvier/communicator.h"
 
 namespace ranvier::engine {
+
+// All of a request that its call depends on, but for uneven splits.
+class RequestKey {
+ public:
+  RequestKey() = default;  // of no request
+  explicit RequestKey(const Request&);
+
+  // Whether the call made for this key serves `request`.
+  bool serves(const Request& request) const { return even(request) && *this == RequestKey(request); }
+  static bool even(const Request& request) { return request.input_splits.empty() && request.output_splits.empty(); }
+  // In the high bits.
+  std::size_t hash() const;
+
+  friend bool operator==(const RequestKey&, const RequestKey&) = default;
+
+ private:
+  static constexpr std::uint8_t unnamed = 255, automatic = 254;
+  static constexpr std::ptrdiff_t apart = std::numeric_limits<std::ptrdiff_t>::max();
+
+  std::size_t input_count_ = 0;
+  std::size_t output_count_ = 0;
+  std::ptrdiff_t distance_ = 0;  // from output to input where they overlap
+  Rank root_ = -1;
+  std::uint8_t algorithm_ = unnamed;  // index in algorithms()
+  Collective collective_ = Collective::barrier;
+  ReduceOp op_ = ReduceOp::sum;
+  DType input_type_ = DType::u8;
+  DType output_type_ = DType::u8;
+};
 
 struct CallSettings {
   Rank rank = 0;
@@ -27,32 +57,14 @@ class Calls {
  public:
   explicit Calls(CallSettings settings);
 
-  // The call of `request`, all but its number and lane. Thread-safe. Throws Error{usage}.
+  // The call of `request`, all but its memory, number and lane. Thread-safe. Throws Error{usage}.
   CollectiveCall prepare(const Request& request);
 
  private:
-  // All of a request that its call depends on.
-  struct Key {
-    std::size_t input_count = 0;
-    std::size_t output_count = 0;
-    std::ptrdiff_t distance = 0;  // from output to input where they overlap
-    Rank root = 0;
-    Collective collective = Collective::barrier;
-    ReduceOp op = ReduceOp::sum;
-    DType input_type = DType::u8;
-    DType output_type = DType::u8;
-    bool known = false;
-
-    static constexpr std::ptrdiff_t apart = std::numeric_limits<std::ptrdiff_t>::max();
-    friend bool operator==(const Key&, const Key&) = default;
-  };
   struct Entry {
-    Key key;
-    std::string algorithm;
+    RequestKey key;
     CollectiveCall call;
   };
-  static Key key_of(const Request&);
-  static std::size_t place_of(const Key&);
   CollectiveCall make(const Request&);
 
   const CallSettings settings_;

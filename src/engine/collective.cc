@@ -30,11 +30,30 @@ void CollectiveOperation::reset(CollectiveCall call) {
   call_ = std::move(call);
   bytes_to_send = call_.bytes_to_send;
   bytes_to_receive = call_.bytes_to_receive;
+  rewind();
+}
+
+void CollectiveOperation::restart(std::byte* input, std::byte* output, std::uint32_t sequence, Lane lane) {
+  call_.set_memory(input, output);
+  call_.header.sequence = sequence;
+  call_.lane = lane;
+  rewind();
+}
+
+void CollectiveOperation::rewind() {
   next_send_ = send_offset_ = sends_done_ = next_receive_ = receive_offset_ = 0;
   head_sent_ = head_received_ = false;
   finished_.store(false, std::memory_order_relaxed);
-  error_ = nullptr;
+  if (error_) error_ = nullptr;
   deadline = {};
+}
+
+FlightRecorder::Entry CollectiveOperation::entry() const {
+  return {.sequence = call_.header.sequence,
+          .collective = call_.header.collective,
+          .dtype = call_.header.dtype,
+          .op = call_.header.op,
+          .bytes = call_.count * call_.element_bytes};
 }
 
 Progress CollectiveOperation::advance(Transport& transport) {

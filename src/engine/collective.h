@@ -26,6 +26,8 @@ struct CollectiveCall {
   std::size_t bytes_to_send = 0;
   std::size_t bytes_to_receive = 0;
   Lane lane = 0;
+
+  void set_memory(std::byte* input, std::byte* output) { base = {input, output, nullptr}; }
 };
 
 class CollectiveOperation final : public Operation {
@@ -33,10 +35,13 @@ class CollectiveOperation final : public Operation {
   CollectiveOperation() = default;
   explicit CollectiveOperation(CollectiveCall call) { reset(std::move(call)); }
   void reset(CollectiveCall call);
+  // The same call once more, on other memory and under another number.
+  void restart(std::byte* input, std::byte* output, std::uint32_t sequence, Lane lane);
 
   Progress advance(Transport&) override;
   std::string describe() const override;
   Rank waits_for() const override;
+  FlightRecorder::Entry entry() const override;
 
   const CollectiveCall& call() const { return call_; }
   bool needs_scratch() const {
@@ -46,6 +51,7 @@ class CollectiveOperation final : public Operation {
   void set_scratch(std::byte* memory) { call_.base[static_cast<std::size_t>(Buffer::scratch)] = memory; }
 
  private:
+  void rewind();
   bool push(Transport&);
   bool pull(Transport&);
   bool receive(Transport&, const Instruction&);

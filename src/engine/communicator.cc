@@ -81,11 +81,12 @@ class Communicator::Impl {
   void agree_on_slices(std::chrono::nanoseconds timeout) {
     if (world_ == 1 || !control_) return;
     std::array<std::int64_t, 1> slice{static_cast<std::int64_t>(slice_bytes_)};
-    engine_.run(prepare({.input = slice, .output = slice, .op = ReduceOp::min}), timeout);
+    run({.input = slice, .output = slice, .op = ReduceOp::min}, timeout);
     set_slice_bytes(static_cast<std::size_t>(slice[0]));
   }
 
   void set_slice_bytes(std::size_t bytes) {
+    claimed_for_ = {};
     calls_.emplace(engine::CallSettings{.rank = rank_,
                                         .world = world_,
                                         .epoch = options_.epoch,
@@ -94,13 +95,43 @@ class Communicator::Impl {
                                         .slice_bytes = bytes});
   }
 
-  CollectiveCall prepare(const Request& request) {
+  void run(const Request& request, std::chrono::nanoseconds timeout) {
+    engine::CollectiveOperation* operation = engine_.try_claim();
+    if (operation == nullptr) return start(request, timeout).wait();
+    try {
+      if (!claimed_for_.serves(request)) {
+        claimed_for_ = {};
+        operation->reset(calls_->prepare(request));
+        if (engine::RequestKey::even(request)) claimed_for_ = engine::RequestKey(request);
+      }
+    } catch (...) {
+      engine_.drop_claim();
+      throw;
+    }
+    const std::uint32_t sequence = engine_.next_sequence();
+    const Lane lane = Engine::lane_of(sequence);
+    const auto [input, output] = memory(request, lane);
+    operation->restart(input, output, sequence, lane);
+    engine_.run_claimed(timeout);
+  }
+
+  Work start(const Request& request, std::chrono::nanoseconds timeout) {
+    engine_.check_alive();
     CollectiveCall call = calls_->prepare(request);
     call.header.sequence = engine_.next_sequence();
     call.lane = Engine::lane_of(call.header.sequence);
-    if (request.collective == Collective::barrier) call.base[0] = call.base[1] = &barrier_memory_[call.lane];
-    return call;
+    const auto [input, output] = memory(request, call.lane);
+    call.set_memory(input, output);
+    return Work(engine_.start(std::move(call), timeout));
   }
+
+  std::pair<std::byte*, std::byte*> memory(const Request& request, Lane lane) {
+    if (request.collective == Collective::barrier) return {&barrier_memory_[lane], &barrier_memory_[lane]};
+    // Programs only read from the input buffer.
+    return {static_cast<std::byte*>(const_cast<void*>(request.input.data)),
+            static_cast<std::byte*>(request.output.data)};
+  }
+
   std::chrono::nanoseconds timeout_of(const std::optional<std::chrono::milliseconds>& timeout) const {
     return timeout.value_or(options_.timeout);
   }
@@ -119,6 +150,7 @@ class Communicator::Impl {
   std::unique_ptr<engine::ControlPlane> control_;
   Engine engine_;
   std::optional<engine::Calls> calls_;
+  engine::RequestKey claimed_for_;  // what the engine's claimed operation is set up for; with the claim only
   std::array<std::byte, collective_lanes> barrier_memory_{};  // a barrier is an all_reduce of one byte, one a lane
 };
 
@@ -217,15 +249,9 @@ Traffic Communicator::traffic() const { return impl_->engine_.traffic(); }
 
 // ---- Collectives.
 
-void Communicator::run(const Request& request) {
-  impl_->engine_.check_alive();
-  impl_->engine_.run(impl_->prepare(request), impl_->timeout_of(request.timeout));
-}
+void Communicator::run(const Request& request) { impl_->run(request, impl_->timeout_of(request.timeout)); }
 
-Work Communicator::start(const Request& request) {
-  impl_->engine_.check_alive();
-  return Work(impl_->engine_.start(impl_->prepare(request), impl_->timeout_of(request.timeout)));
-}
+Work Communicator::start(const Request& request) { return impl_->start(request, impl_->timeout_of(request.timeout)); }
 
 namespace {
 

@@ -15,7 +15,7 @@ namespace ranvier::engine {
 struct ControlOptions {
   std::chrono::milliseconds suspect_after = std::chrono::seconds(1);
   std::chrono::milliseconds dead_after = std::chrono::seconds(3);
-  std::string interface_address;  // see TcpOptions
+  std::string interface_address = {};  // see TcpOptions
 };
 
 // Both are called on the control thread and must not block; neither is called after ~ControlPlane has returned.

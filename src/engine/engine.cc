@@ -59,102 +59,84 @@ void Engine::close() {
 
 // ---- Starting operations.
 
-void Engine::run(CollectiveCall call, std::chrono::nanoseconds timeout) {
-  if (!driver_.try_lock()) {
-    const auto operation = start(std::move(call), timeout);
-    wait(*operation, std::nullopt);
-    if (operation->error()) std::rethrow_exception(operation->error());
-    return;
-  }
-  const std::uint32_t sequence = call.header.sequence;
-  const Lane lane = call.lane;
-  if (failed_.load(std::memory_order_acquire) || turn_[lane] != sequence || inline_busy_.test_and_set()) {
-    driver_.unlock();
-    check_alive();
-    const auto operation = start(std::move(call), timeout);
-    wait(*operation, std::nullopt);
-    if (operation->error()) std::rethrow_exception(operation->error());
-    return;
-  }
+CollectiveOperation* Engine::try_claim() {
+  if (!driver_.try_lock()) return nullptr;
+  if (!inline_busy_.load(std::memory_order_acquire) && !failed_.load(std::memory_order_acquire)) return &inline_;
+  driver_.unlock();
+  return nullptr;
+}
 
-  inline_.reset(std::move(call));
+void Engine::drop_claim() {
+  driver_.unlock();
+  leave();
+}
+
+void Engine::run_claimed(std::chrono::nanoseconds timeout) {
   inline_.engine = this;
   inline_.timeout = timeout;
-  const CollectiveCall& mine = inline_.call();
-  inline_.record = recorder_.start({.sequence = sequence,
-                                    .collective = mine.header.collective,
-                                    .dtype = mine.header.dtype,
-                                    .op = mine.header.op,
-                                    .bytes = mine.count * mine.element_bytes});
-  if (mine.program->scratch_bytes > 0) inline_.set_scratch(scratch(lane, mine.program->scratch_bytes));
+  inline_.record = recorder_.start(inline_.entry());
+  const Active active{std::shared_ptr<Operation>(std::shared_ptr<void>(), &inline_), &inline_};
 
   // Most small operations end within a few polls, without a clock read or a list touched.
   bool done = false;
   std::optional<Error> problem;
-  try {
-    for (int polls = 0; !done && polls < traits_.polls_before_yield; ++polls) {
-      const Progress progress = inline_.advance(*transport_);
-      done = progress == Progress::done;
-      if (progress == Progress::blocked) pause();
-      if (progress == Progress::moved) polls = 0;
+  if (has_turn(active)) {
+    lend_scratch(inline_);
+    try {
+      for (int polls = 0; !done && polls < traits_.polls_before_yield; ++polls) {
+        const Progress progress = inline_.advance(*transport_);
+        done = progress == Progress::done;
+        if (progress == Progress::blocked) pause();
+        if (progress == Progress::moved) polls = 0;
+      }
+    } catch (const Error& error) {
+      problem = error;
     }
-  } catch (const Error& error) {
-    problem = error;
   }
-  const Active active{std::shared_ptr<Operation>(std::shared_ptr<void>(), &inline_), &inline_};
   if (done) {
     finish(active, nullptr);
-    const bool more = !active_.empty() || inbox_ready_.load(std::memory_order_relaxed);
     driver_.unlock();
-    if (more) leave();
-  } else {
-    active_.push_back(active);
-    if (problem) break_down(prefer_verdict(*problem), true);
-    wanted_.fetch_add(1);
-    drive([this] { return inline_.finished(); }, Pace::caller);
-    while (!inline_.finished()) wait(inline_, std::nullopt);
-    wanted_.fetch_sub(1);
+    if (sleepers_.load(std::memory_order_relaxed) > 0) leave();
+    return;
   }
+  inline_busy_.store(true, std::memory_order_relaxed);
+  active_.push_back(active);
+  if (problem) break_down(prefer_verdict(*problem), true);
+  wanted_.fetch_add(1);
+  drive([this] { return inline_.finished(); }, Pace::caller);
+  wait(inline_, std::nullopt);
+  wanted_.fetch_sub(1);
   const std::exception_ptr error = inline_.error();
-  inline_busy_.clear();
+  inline_busy_.store(false, std::memory_order_release);
   if (error) std::rethrow_exception(error);
 }
 
 std::shared_ptr<Operation> Engine::start(CollectiveCall call, std::chrono::nanoseconds timeout) {
-  FlightRecorder::Entry entry{.sequence = call.header.sequence,
-                              .collective = call.header.collective,
-                              .dtype = call.header.dtype,
-                              .op = call.header.op,
-                              .bytes = call.count * call.element_bytes};
   auto operation = std::make_shared<CollectiveOperation>(std::move(call));
   CollectiveOperation* collective = operation.get();
-  return enqueue({std::move(operation), collective}, entry, timeout);
+  return enqueue({std::move(operation), collective}, timeout);
 }
 
 std::shared_ptr<Operation> Engine::start_send(ConstTypedSpan data, Rank to, std::uint64_t tag,
                                               std::chrono::nanoseconds timeout) {
   auto send = std::make_shared<SendOperation>(data, to, tag, messages_);
   send->bytes_to_send = data.bytes();
-  return enqueue({std::move(send), nullptr},
-                 {.collective = Collective::send, .dtype = data.dtype, .peer = to, .bytes = data.bytes()}, timeout);
+  return enqueue({std::move(send), nullptr}, timeout);
 }
 
 std::shared_ptr<Operation> Engine::start_recv(TypedSpan data, Rank from, std::uint64_t tag,
                                               std::chrono::nanoseconds timeout) {
   auto receive = std::make_shared<RecvOperation>(data, from, tag, messages_);
   receive->bytes_to_receive = data.bytes();
-  return enqueue({std::move(receive), nullptr},
-                 {.collective = Collective::recv, .dtype = data.dtype, .peer = from, .bytes = data.bytes()}, timeout);
+  return enqueue({std::move(receive), nullptr}, timeout);
 }
 
-std::shared_ptr<Operation> Engine::enqueue(Active active, FlightRecorder::Entry entry,
-                                           std::chrono::nanoseconds timeout) {
+std::shared_ptr<Operation> Engine::enqueue(Active active, std::chrono::nanoseconds timeout) {
   check_alive();
   std::shared_ptr<Operation> operation = active.operation;
   operation->engine = this;
   operation->timeout = timeout;
   operation->deadline = steady_clock::now() + timeout;
-  operation->record = recorder_.start(entry);
   pending_.fetch_add(1);
   {
     const std::lock_guard lock(inbox_mutex_);
@@ -249,15 +231,17 @@ bool Engine::has_turn(const Active& active) const {
 bool Engine::advance_all() {
   const std::size_t before = active_.size();
   bool moved = admit();
-  for (std::size_t i = before; i < active_.size(); ++i) active_[i].operation->begin();
+  for (std::size_t i = before; i < active_.size(); ++i) {
+    Operation& operation = *active_[i].operation;
+    operation.record = recorder_.start(operation.entry());
+    operation.begin();
+  }
   for (std::size_t i = 0; i < active_.size();) {
     if (!has_turn(active_[i])) {
       ++i;
       continue;
     }
-    CollectiveOperation* collective = active_[i].collective;
-    if (collective != nullptr && collective->needs_scratch())
-      collective->set_scratch(scratch(collective->call().lane, collective->call().program->scratch_bytes));
+    if (active_[i].collective != nullptr) lend_scratch(*active_[i].collective);
     Progress progress = Progress::blocked;
     try {
       progress = active_[i].operation->advance(*transport_);
@@ -285,9 +269,13 @@ void Engine::finish(const Active& active, std::exception_ptr error) {
     turn_[call.lane] = call.header.sequence + collective_lanes;
   }
   if (error == nullptr) {
-    bytes_sent_.fetch_add(operation.bytes_to_send, std::memory_order_relaxed);
-    bytes_received_.fetch_add(operation.bytes_to_receive, std::memory_order_relaxed);
-    operations_.fetch_add(1, std::memory_order_relaxed);
+    // Only the driver writes them, so a plain addition does.
+    const auto add = [](std::atomic<std::uint64_t>& total, std::uint64_t more) {
+      total.store(total.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+    };
+    add(bytes_sent_, operation.bytes_to_send);
+    add(bytes_received_, operation.bytes_to_receive);
+    add(operations_, 1);
   }
   if (&operation == &inline_) {
     operation.error_ = std::move(error);
@@ -351,13 +339,16 @@ void Engine::background() {
   }
 }
 
-std::byte* Engine::scratch(Lane lane, std::size_t bytes) {
-  Scratch& scratch = scratch_[lane];
+// Operations of one lane share its scratch memory, since they run one after the other.
+void Engine::lend_scratch(CollectiveOperation& operation) {
+  if (!operation.needs_scratch()) return;
+  Scratch& scratch = scratch_[operation.call().lane];
+  const std::size_t bytes = operation.call().program->scratch_bytes;
   if (scratch.bytes < bytes) {
     scratch.memory.reset(static_cast<std::byte*>(::operator new(bytes, scratch_alignment)));
     scratch.bytes = bytes;
   }
-  return scratch.memory.get();
+  operation.set_scratch(scratch.memory.get());
 }
 
 // ---- Failing.

@@ -45,8 +45,13 @@ class Engine {
   std::uint32_t next_sequence() { return sequence_.fetch_add(1, std::memory_order_relaxed); }
   static Lane lane_of(std::uint32_t sequence) { return static_cast<Lane>(sequence % collective_lanes); }
 
-  // Runs to the end on the calling thread.
-  void run(CollectiveCall call, std::chrono::nanoseconds timeout);
+  // Runs to the end on the calling thread, with nothing allocated, queued or handed over. First claim: that takes the
+  // driver's seat and gives the operation to set up. Null when another thread has it, or after a failure: then start()
+  // is the way. A claim ends with run_claimed or drop_claim.
+  CollectiveOperation* try_claim();
+  void run_claimed(std::chrono::nanoseconds timeout);
+  void drop_claim();
+
   std::shared_ptr<Operation> start(CollectiveCall call, std::chrono::nanoseconds timeout);
   std::shared_ptr<Operation> start_send(ConstTypedSpan data, Rank to, std::uint64_t tag,
                                         std::chrono::nanoseconds timeout);
@@ -88,7 +93,7 @@ class Engine {
 
   enum class Pace { caller, background };
 
-  std::shared_ptr<Operation> enqueue(Active active, FlightRecorder::Entry entry, std::chrono::nanoseconds timeout);
+  std::shared_ptr<Operation> enqueue(Active active, std::chrono::nanoseconds timeout);
   void drive(const std::function<bool()>& until, Pace pace);  // enters with the driver lock, leaves without it
   bool advance_all();
   bool admit();
@@ -101,7 +106,7 @@ class Engine {
   void run_callbacks();
   void background();
   void leave();
-  std::byte* scratch(Lane lane, std::size_t bytes);
+  void lend_scratch(CollectiveOperation&);
   Error error_for(const Operation&) const;
 
   const std::unique_ptr<Transport> transport_;
@@ -127,8 +132,8 @@ class Engine {
   std::array<Scratch, collective_lanes> scratch_;
   Messages messages_;
   std::vector<std::function<void()>> callbacks_;  // of finished operations, to be called without the driver lock
-  CollectiveOperation inline_;                    // of run(), …
-  std::atomic_flag inline_busy_;                  // … unless another thread has it
+  CollectiveOperation inline_;                    // of run_claimed, …
+  std::atomic<bool> inline_busy_ = false;         // … still under way, though its caller has left the driver's seat
 
   // ---- Shared.
   std::mutex inbox_mutex_;

@@ -2,48 +2,67 @@
 
 #include <fmt/format.h>
 
-#include <mutex>
+#include <algorithm>
 
 namespace ranvier::engine {
+namespace {
 
-std::uint64_t FlightRecorder::start(const Entry& entry) {
-  const std::lock_guard guard(lock_);
-  Entry& place = entries_[next_ % capacity];
-  place = entry;
-  place.state = Entry::State::running;
-  place.started = ticks();
-  return next_++;
+constexpr auto relaxed = std::memory_order_relaxed;
+constexpr unsigned state_shift = 56;
+
+}  // namespace
+
+std::uint64_t FlightRecorder::pack(const Entry& entry) {
+  return entry.sequence | static_cast<std::uint64_t>(entry.collective) << 32 |
+         static_cast<std::uint64_t>(entry.dtype) << 40 | static_cast<std::uint64_t>(entry.op) << 48 |
+         static_cast<std::uint64_t>(entry.state) << state_shift;
 }
 
-void FlightRecorder::end(std::uint64_t place, bool failed) {
-  const std::lock_guard guard(lock_);
-  if (place + capacity < next_) return;  // overwritten meanwhile
-  Entry& entry = entries_[place % capacity];
-  entry.state = failed ? Entry::State::failed : Entry::State::done;
-  entry.ended = ticks();
+FlightRecorder::Entry FlightRecorder::unpack(std::uint64_t kind) {
+  return {.sequence = static_cast<std::uint32_t>(kind),
+          .collective = static_cast<Collective>(kind >> 32 & 0xFF),
+          .dtype = static_cast<DType>(kind >> 40 & 0xFF),
+          .op = static_cast<ReduceOp>(kind >> 48 & 0xFF),
+          .state = static_cast<State>(kind >> state_shift)};
+}
+
+std::uint64_t FlightRecorder::start(const Entry& entry) {
+  const std::uint64_t number = next_.load(relaxed);
+  Place& place = places_[number % capacity];
+  place.kind.store(pack(entry), relaxed);
+  place.bytes.store(entry.bytes, relaxed);
+  place.peer.store(entry.peer, relaxed);
+  place.started.store(ticks(), relaxed);
+  next_.store(number + 1, relaxed);
+  return number;
+}
+
+void FlightRecorder::end(std::uint64_t number, bool failed) {
+  if (number + capacity < next_.load(relaxed)) return;  // overwritten meanwhile
+  Place& place = places_[number % capacity];
+  const auto state = static_cast<std::uint64_t>(failed ? State::failed : State::done);
+  place.ended.store(ticks(), relaxed);
+  place.kind.store((place.kind.load(relaxed) & ((std::uint64_t{1} << state_shift) - 1)) | state << state_shift,
+                   relaxed);
 }
 
 std::string FlightRecorder::dump(std::size_t most) const {
-  std::array<Entry, capacity> entries;
-  std::uint64_t next = 0;
-  {
-    const std::lock_guard guard(lock_);
-    entries = entries_;
-    next = next_;
-  }
   std::string text;
+  const std::uint64_t next = next_.load(relaxed);
   const std::uint64_t kept = std::min(next, std::uint64_t{std::min(capacity, most)});
   for (std::uint64_t i = next - kept; i < next; ++i) {
-    const Entry& entry = entries[i % capacity];
-    const double started_ms = scale_.nanoseconds_at(entry.started) / 1e6;
-    const auto peer = entry.peer >= 0 ? fmt::format(" with rank {}", entry.peer) : std::string();
-    text += fmt::format("#{} {}{} {} {} {} B at {:.3f} ms: ", entry.sequence, name_of(entry.collective), peer,
-                        name_of(entry.dtype), name_of(entry.op), entry.bytes, started_ms);
-    if (entry.state == Entry::State::running)
+    const Place& place = places_[i % capacity];
+    const Entry entry = unpack(place.kind.load(relaxed));
+    const Rank peer = place.peer.load(relaxed);
+    const double started_ms = scale_.nanoseconds_at(place.started.load(relaxed)) / 1e6;
+    text += fmt::format("#{} {}{} {} {} {} B at {:.3f} ms: ", entry.sequence, name_of(entry.collective),
+                        peer >= 0 ? fmt::format(" with rank {}", peer) : "", name_of(entry.dtype), name_of(entry.op),
+                        place.bytes.load(relaxed), started_ms);
+    if (entry.state == State::running)
       text += "still running\n";
     else
-      text += fmt::format("{} after {:.3f} ms\n", entry.state == Entry::State::done ? "done" : "failed",
-                          scale_.nanoseconds_at(entry.ended) / 1e6 - started_ms);
+      text += fmt::format("{} after {:.3f} ms\n", entry.state == State::done ? "done" : "failed",
+                          scale_.nanoseconds_at(place.ended.load(relaxed)) / 1e6 - started_ms);
   }
   return text;
 }

@@ -2,28 +2,29 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <string>
 
-#include "base/spin_lock.h"
 #include "base/ticks.h"
 #include "ranvier/types.h"
 
 namespace ranvier::engine {
 
+// One thread at a time writes (whoever drives the engine), any thread reads. There is no lock: the words of an entry
+// are atomics, so a reader may at worst see a line that is half of one operation and half of a newer one.
 class FlightRecorder {
  public:
+  enum class State : std::uint8_t { unused, running, done, failed };
   struct Entry {
     std::uint32_t sequence = 0;
     Collective collective = Collective::barrier;
     DType dtype = DType::u8;
     ReduceOp op = ReduceOp::sum;
-    enum class State : std::uint8_t { unused, running, done, failed } state = State::unused;
+    State state = State::running;
     Rank peer = -1;  // of a message
     std::uint64_t bytes = 0;
-    std::uint64_t started = 0;  // ticks
-    std::uint64_t ended = 0;
   };
 
   // Notes the start of an operation; returns its place, for end(). A place is overwritten 256 operations later, and
@@ -37,9 +38,18 @@ class FlightRecorder {
   static constexpr std::size_t capacity = 256;
 
  private:
-  mutable SpinLock lock_;
-  std::array<Entry, capacity> entries_;
-  std::uint64_t next_ = 0;
+  struct Place {
+    std::atomic<std::uint64_t> kind;  // sequence, collective, dtype, op, state
+    std::atomic<std::uint64_t> bytes;
+    std::atomic<std::uint64_t> started;  // ticks
+    std::atomic<std::uint64_t> ended;
+    std::atomic<Rank> peer;
+  };
+  static std::uint64_t pack(const Entry&);
+  static Entry unpack(std::uint64_t kind);
+
+  std::array<Place, capacity> places_{};
+  std::atomic<std::uint64_t> next_ = 0;
   TickScale scale_;
 };
 

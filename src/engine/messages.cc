@@ -47,6 +47,14 @@ std::string SendOperation::describe() const {
 
 void RecvOperation::begin() { messages_.post(*this); }
 
+FlightRecorder::Entry SendOperation::entry() const {
+  return {.collective = Collective::send, .dtype = header_.dtype, .peer = to_, .bytes = header_.bytes};
+}
+
+FlightRecorder::Entry RecvOperation::entry() const {
+  return {.collective = Collective::recv, .dtype = data_.dtype, .peer = from_, .bytes = data_.bytes()};
+}
+
 Progress RecvOperation::advance(Transport& transport) {
   const bool moved = !complete_ && messages_.poll_for(transport, from_);
   if (complete_) return Progress::done;

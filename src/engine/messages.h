@@ -21,6 +21,7 @@ class SendOperation final : public Operation {
   Progress advance(Transport&) override;
   std::string describe() const override;
   Rank waits_for() const override { return to_; }
+  FlightRecorder::Entry entry() const override;
 
  private:
   ConstBytes data_;  // what has not been accepted yet
@@ -39,6 +40,7 @@ class RecvOperation final : public Operation {
   std::string describe() const override;
   Rank waits_for() const override { return from_; }
   Rank source() const override { return source_; }
+  FlightRecorder::Entry entry() const override;
 
  private:
   friend class Messages;
