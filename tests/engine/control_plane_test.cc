@@ -1,68 +1,40 @@
-// The control plane over real sockets: ranks as threads where they leave or abort, as processes where they die or stop.
+// The control plane over real sockets, its ranks threads of this process.
 #include "engine/control_plane.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <condition_variable>
-#include <mutex>
-#include <optional>
 #include <thread>
 
-#include "engine/control_news.h"
+#include "engine/control_diary.h"
 #include "engine/control_watch.h"
+#include "transport/tcp_meeting.h"
 
 namespace ranvier::engine {
 namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-
-constexpr auto patience = 30s;
-
-// What one rank was told.
-class Diary {
- public:
-  ControlEvents events() {
-    return {.on_fault =
-                [this](const Error& error) {
-                  const std::lock_guard lock(mutex_);
-                  faults_.push_back(error);
-                  changed_.notify_all();
-                },
-            .on_departure =
-                [this](Rank rank) {
-                  const std::lock_guard lock(mutex_);
-                  departures_.push_back(rank);
-                  changed_.notify_all();
-                }};
-  }
-
-  std::optional<Error> wait_for_fault() {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, patience, [&] { return !faults_.empty(); });
-    return faults_.empty() ? std::nullopt : std::optional(faults_.front());
-  }
-  std::vector<Rank> wait_for_departures(std::size_t count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, patience, [&] { return departures_.size() >= count; });
-    return departures_;
-  }
-  std::size_t faults() {
-    const std::lock_guard lock(mutex_);
-    return faults_.size();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Error> faults_;
-  std::vector<Rank> departures_;
-};
+using testing::HasSubstr;
 
 struct World {
   std::vector<Diary> diaries;
   std::vector<std::unique_ptr<ControlPlane>> planes;
+
+  // Every rank's but `origin`'s, which must not hear of what it said itself.
+  void expect_fault(Rank origin, const Error& expected) {
+    for (std::size_t rank = 0; rank < planes.size(); ++rank) {
+      if (rank == static_cast<std::size_t>(origin)) continue;
+      const auto fault = diaries[rank].wait_for_fault();
+      ASSERT_TRUE(fault) << "rank " << rank << " of " << planes.size();
+      EXPECT_EQ(fault->kind(), expected.kind());
+      EXPECT_EQ(fault->culprit(), expected.culprit());
+      EXPECT_STREQ(fault->what(), expected.what());
+    }
+    planes.clear();
+    for (std::size_t rank = 0; rank < diaries.size(); ++rank)
+      EXPECT_EQ(diaries[rank].faults(), rank == static_cast<std::size_t>(origin) ? 0U : 1U);
+  }
 };
 
 World connected_world(Rank world, const ControlOptions& options = {}) {
@@ -77,7 +49,7 @@ World connected_world(Rank world, const ControlOptions& options = {}) {
   std::vector<std::jthread> threads;
   for (std::size_t i = 0; i < endpoints.size(); ++i)
     threads.emplace_back([&, i] {
-      result.planes[i] = endpoints[i]->connect(addresses, Clock::now() + patience, result.diaries[i].events());
+      result.planes[i] = endpoints[i]->connect(addresses, Clock::now() + Diary::patience, result.diaries[i].events());
     });
   return result;
 }
@@ -85,34 +57,105 @@ World connected_world(Rank world, const ControlOptions& options = {}) {
 TEST(ControlPlane, AnAbortReachesEveryOtherRankOnceWordForWord) {
   for (const Rank count : {2, 3, 5, 8, 16}) {
     World world = connected_world(count);
-    const Rank origin = count / 2;
-    world.planes[static_cast<std::size_t>(origin)]->abort(Error(ErrorKind::mismatch, "rank 0 wants f32", 0));
-    for (Rank rank = 0; rank < count; ++rank) {
-      Diary& diary = world.diaries[static_cast<std::size_t>(rank)];
-      if (rank == origin) continue;
-      const auto fault = diary.wait_for_fault();
-      ASSERT_TRUE(fault) << "rank " << rank << " of " << count;
-      EXPECT_EQ(fault->kind(), ErrorKind::mismatch);
-      EXPECT_EQ(fault->culprit(), 0);
-      EXPECT_STREQ(fault->what(), "rank 0 wants f32");
-    }
-    world.planes.clear();
-    for (Rank rank = 0; rank < count; ++rank)
-      EXPECT_EQ(world.diaries[static_cast<std::size_t>(rank)].faults(), rank == origin ? 0U : 1U);
+    const Error why(ErrorKind::mismatch, "rank 0 wants f32", 0);
+    world.planes[static_cast<std::size_t>(count / 2)]->abort(why);
+    world.expect_fault(count / 2, why);
   }
+}
+
+TEST(ControlPlane, ALongReasonIsCutToWhatAFrameHolds) {
+  World world = connected_world(2);
+  world.planes[0]->abort(Error(ErrorKind::aborted, std::string(5000, 'x')));
+  world.expect_fault(0, Error(ErrorKind::aborted, std::string(most_news_text, 'x')));
+}
+
+TEST(ControlPlane, ARankThatAbortsAndLeavesAtOnceIsStillHeard) {
+  for (int i = 0; i < 20; ++i) {
+    World world = connected_world(4);
+    const Error why(ErrorKind::timeout, "rank 3 took too long", 3);
+    world.planes[1]->abort(why);
+    world.planes[1].reset();
+    world.expect_fault(1, why);
+  }
+}
+
+TEST(ControlPlane, OfManyAbortsEachRankHearsOne) {
+  World world = connected_world(8);
+  std::vector<std::jthread> threads;
+  for (const std::size_t rank : {0U, 3U, 6U})
+    threads.emplace_back(
+        [&, rank] { world.planes[rank]->abort(Error(ErrorKind::aborted, "enough", static_cast<Rank>(rank))); });
+  threads.clear();
+  for (const std::size_t rank : {1U, 2U, 4U, 5U, 7U})
+    EXPECT_THAT(world.diaries[rank].wait_for_fault()->culprit(), testing::AnyOf(0, 3, 6));
+  world.planes.clear();
+  for (Diary& diary : world.diaries) EXPECT_LE(diary.faults(), 1U);
 }
 
 TEST(ControlPlane, ADepartureIsToldToAllAndIsNoFault) {
   for (const Rank count : {2, 5, 16}) {
     World world = connected_world(count);
     world.planes[1].reset();
-    for (std::size_t rank = 0; rank < world.planes.size(); ++rank)
+    for (std::size_t rank = 0; rank < world.planes.size(); ++rank) {
       if (rank != 1) {
         EXPECT_THAT(world.diaries[rank].wait_for_departures(1), testing::ElementsAre(1));
       }
+    }
     world.planes.clear();
     for (Diary& diary : world.diaries) EXPECT_EQ(diary.faults(), 0U);
   }
+}
+
+TEST(ControlPlane, RanksThatAllLeaveAtOnceBlameNobody) {
+  for (int i = 0; i < 10; ++i) {
+    World world = connected_world(8);
+    std::vector<std::jthread> threads;
+    for (auto& plane : world.planes) threads.emplace_back([&plane] { plane.reset(); });
+    threads.clear();
+    for (Diary& diary : world.diaries) EXPECT_EQ(diary.faults(), 0U);
+  }
+}
+
+TEST(ControlPlane, AWorldOfOneHasNothingToDo) {
+  World world = connected_world(1);
+  world.planes[0]->abort(Error(ErrorKind::aborted, "nobody listens"));
+  world.planes.clear();
+  EXPECT_EQ(world.diaries[0].faults(), 0U);
+}
+
+TEST(ControlPlane, ANeighbourThatTalksNonsenseIsGivenUp) {
+  const auto endpoint = control_endpoint({.rank = 0, .world = 2}, {});
+  transport::TcpMeeting stranger({.rank = 1, .world = 2},
+                                 {.purpose = transport::TcpPurpose::control, .interface_address = {}, .buffers = {}});
+  const std::vector<std::string> addresses{endpoint->address(), stranger.address()};
+  std::vector<Fd> sockets;
+  std::jthread other([&] { sockets = stranger.connect(addresses, {{0, 0}}, Clock::now() + Diary::patience); });
+  Diary diary;
+  const auto plane = endpoint->connect(addresses, Clock::now() + Diary::patience, diary.events());
+  other.join();
+  const std::string nonsense(3000, '\xee');
+  send(sockets[0].get(), nonsense.data(), nonsense.size(), MSG_NOSIGNAL);
+  const auto fault = diary.wait_for_fault();
+  ASSERT_TRUE(fault);
+  EXPECT_EQ(fault->kind(), ErrorKind::peer_lost);
+  EXPECT_EQ(fault->culprit(), 1);
+  EXPECT_THAT(fault->what(), HasSubstr("rank 1 sent garbage"));
+}
+
+TEST(ControlPlane, ARankThatDoesNotComeIsNamed) {
+  const auto endpoint = control_endpoint({.rank = 0, .world = 3}, {});
+  try {
+    endpoint->connect(std::vector<std::string>(3, endpoint->address()), Clock::now() + 50ms, {});
+    FAIL() << "connected to nobody";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unreachable);
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("rank 1 ("), HasSubstr("rank 2 (")));
+  }
+}
+
+TEST(ControlPlane, ImpossibleLimitsAreRefused) {
+  EXPECT_THROW(control_endpoint({.rank = 0, .world = 2}, {.suspect_after = 0ms, .dead_after = 1s}), Error);
+  EXPECT_THROW(control_endpoint({.rank = 0, .world = 2}, {.suspect_after = 2s, .dead_after = 1s}), Error);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <random>
+#include <utility>
 
 #include "ranvier/error.h"
 #include "transport/tcp_interposed.h"
@@ -23,10 +24,11 @@ std::string text_of(ConstBytes bytes) { return {reinterpret_cast<const char*>(by
 
 // The next view that is at least `size` long.
 ConstBytes wait_for_view(Transport& transport, Rank from, Lane lane, std::size_t size) {
+  std::size_t seen = 0;
   for (const auto deadline = Clock::now() + tcp_patience; Clock::now() < deadline;) {
     const ConstBytes view = transport.try_recv(from, lane, {});
     if (view.size() >= size) return view;
-    transport.wait(10ms);
+    if (view.size() == std::exchange(seen, view.size())) transport.wait(10ms);
   }
   ADD_FAILURE() << "no view of " << size << " B in time";
   return {};
@@ -111,15 +113,14 @@ void exchange_on_all_lanes(Transport& transport, std::size_t bytes) {
 TEST(Tcp, EveryLaneDeliversEveryByteOnceAndInOrder) {
   for (const Rank world : {2, 4}) {
     const auto transports = tcp_world(world);
-    on_threads(world,
-               [&](Rank rank) { exchange_on_all_lanes(*transports[static_cast<std::size_t>(rank)], 1'000'000); });
+    on_threads(world, [&](Rank rank) { exchange_on_all_lanes(*transports[static_cast<std::size_t>(rank)], 400'000); });
   }
 }
 
 TEST(Tcp, EveryLaneDeliversEveryByteThoughTheKernelTakesAndGivesAFewAtATime) {
   const auto transports = tcp_world(3);
   const StingyKernel stingy;
-  on_threads(3, [&](Rank rank) { exchange_on_all_lanes(*transports[static_cast<std::size_t>(rank)], 20'000); });
+  on_threads(3, [&](Rank rank) { exchange_on_all_lanes(*transports[static_cast<std::size_t>(rank)], 10'000); });
 }
 
 TEST(Tcp, AHeadThatTheKernelTookInPartIsSentWithoutAnotherTrySend) {

@@ -1,0 +1,135 @@
+// Ranks that are processes, and die or stop as processes do.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/socket.h"
+#include "engine/control_diary.h"
+
+namespace ranvier::engine {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// A child process that is one rank: it connects, and writes a line when it has, and another of the fault it hears of.
+class RankProcess {
+ public:
+  RankProcess(ControlEndpoint& endpoint, const std::vector<std::string>& addresses) {
+    int ends[2];
+    if (pipe(ends) != 0) throw std::runtime_error("no pipe");
+    process_ = fork();
+    if (process_ == 0) {
+      output_ = Fd(ends[1]);
+      alarm(60);
+      run(endpoint, addresses);
+      _exit(0);
+    }
+    close(ends[1]);
+    output_ = Fd(ends[0]);
+  }
+  RankProcess(RankProcess&& other) noexcept
+      : process_(std::exchange(other.process_, -1)), output_(std::move(other.output_)) {}
+  ~RankProcess() {
+    if (process_ <= 0) return;
+    kill(process_, SIGKILL);
+    waitpid(process_, nullptr, 0);
+  }
+
+  void signal(int number) const { kill(process_, number); }
+
+  // The next line that it writes; empty at its end or after a while.
+  std::string line() {
+    std::string text;
+    const auto deadline = Clock::now() + Diary::patience;
+    for (char c = 0; c != '\n'; text += c) {
+      pollfd ready{output_.get(), POLLIN, 0};
+      const auto limit = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+      if (poll(&ready, 1, static_cast<int>(std::max(limit, 0ms).count())) != 1) break;
+      if (read(output_.get(), &c, 1) != 1) break;
+    }
+    return text;
+  }
+
+ private:
+  void run(ControlEndpoint& endpoint, const std::vector<std::string>& addresses) const {
+    Diary diary;
+    const auto plane = endpoint.connect(addresses, Clock::now() + Diary::patience, diary.events());
+    write_line("connected\n");
+    const auto fault = diary.wait_for_fault();
+    write_line(fault ? std::to_string(fault->culprit()) + " " + fault->what() + "\n" : "no fault\n");
+  }
+  void write_line(const std::string& text) const {
+    if (write(output_.get(), text.data(), text.size()) != std::ssize(text)) _exit(1);
+  }
+
+  pid_t process_ = -1;
+  Fd output_;
+};
+
+std::vector<RankProcess> running_world(Rank world, const ControlOptions& options = {}) {
+  std::vector<std::unique_ptr<ControlEndpoint>> endpoints;
+  std::vector<std::string> addresses;
+  for (Rank rank = 0; rank < world; ++rank) {
+    endpoints.push_back(control_endpoint({.rank = rank, .world = world}, options));
+    addresses.push_back(endpoints.back()->address());
+  }
+  std::vector<RankProcess> processes;
+  for (const auto& endpoint : endpoints) processes.emplace_back(*endpoint, addresses);
+  for (RankProcess& process : processes) EXPECT_EQ(process.line(), "connected\n");
+  return processes;
+}
+
+TEST(ControlDeath, AKilledRankIsNamedByEverySurvivor) {
+  for (const Rank count : {2, 4, 9}) {
+    auto world = running_world(count);
+    const auto victim = static_cast<std::size_t>(count / 2);
+    world[victim].signal(SIGKILL);
+    const std::string verdict = std::to_string(victim) + " rank " + std::to_string(victim) +
+                                " died: its control connection closed; see its output for why\n";
+    for (std::size_t rank = 0; rank < world.size(); ++rank) {
+      if (rank != victim) {
+        EXPECT_EQ(world[rank].line(), verdict) << "rank " << rank;
+      }
+    }
+  }
+}
+
+TEST(ControlDeath, WhenTwoDieAtOnceEverySurvivorNamesOneOfThem) {
+  for (const Rank count : {4, 8, 16}) {
+    auto world = running_world(count);
+    world[1].signal(SIGKILL);
+    world[2].signal(SIGKILL);
+    for (std::size_t rank = 0; rank < world.size(); ++rank) {
+      if (rank == 1 || rank == 2) continue;
+      EXPECT_THAT(world[rank].line(),
+                  testing::AnyOf(testing::StartsWith("1 rank 1 died"), testing::StartsWith("2 rank 2 died")));
+    }
+  }
+}
+
+TEST(ControlDeath, AStoppedRankIsGivenUpAndLearnsOfItWhenItGoesOn) {
+  auto world = running_world(4, {.suspect_after = 200ms, .dead_after = 600ms});
+  world[2].signal(SIGSTOP);
+  const std::string verdict =
+      "2 rank 2 has been silent for 0.6 s; see whether it is stopped or its host out of reach\n";
+  for (const std::size_t rank : {0U, 1U, 3U}) EXPECT_EQ(world[rank].line(), verdict) << "rank " << rank;
+  world[2].signal(SIGCONT);
+  EXPECT_EQ(world[2].line(), verdict);
+}
+
+TEST(ControlDeath, AJobThatIsStoppedAsAWholeGoesOnAsAWhole) {
+  auto world = running_world(3, {.suspect_after = 200ms, .dead_after = 600ms});
+  for (const RankProcess& process : world) process.signal(SIGSTOP);
+  std::this_thread::sleep_for(1200ms);
+  for (const RankProcess& process : world) process.signal(SIGCONT);
+  std::this_thread::sleep_for(300ms);
+  world[0].signal(SIGKILL);
+  for (const std::size_t rank : {1U, 2U}) EXPECT_THAT(world[rank].line(), testing::StartsWith("0 rank 0 died"));
+}
+
+}  // namespace
+}  // namespace ranvier::engine
