@@ -8,11 +8,11 @@
 //
 // Any other world: the same idea on a circulant graph, J. L. Träff: Optimal, non-pipelined reduce-scatter and allreduce
 // algorithms. arXiv:2410.14234 (2024). Each rank sends `skip` ranks ahead and hears from `skip` behind. The usual way,
-// to fold the ranks beyond the power of two into the others first, costs two more rounds and up to 2n more bytes.
+// to fold the ranks beyond the power of two into the others first, takes as many rounds but sends n bytes more.
 //
-// Cost for n bytes over p ranks: all_reduce 2 ceil(log2 p) rounds and 2(p-1)/p n bytes sent by each rank, both the
-// least there is; reduce_scatter and all_gather half of that. reduce_scatter holds up to n/2 of partial sums in
-// scratch.
+// Cost for n bytes over p ranks: reduce_scatter and all_gather ceil(log2 p) rounds and (p-1)/p n bytes sent by each
+// rank, both the least there is; all_reduce is one after the other. reduce_scatter holds half of the chunks, as partial
+// sums, in scratch.
 #include <bit>
 #include <iterator>
 

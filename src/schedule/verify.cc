@@ -67,6 +67,7 @@ class Definition {
 
   std::vector<Values::Contribution> everybody(std::uint32_t at) const {
     std::vector<Values::Contribution> all;
+    all.reserve(static_cast<std::size_t>(schedule_.world));
     for (Rank rank = 0; rank < schedule_.world; ++rank) all.emplace_back(rank, at);
     return all;
   }

@@ -45,7 +45,10 @@ class World {
   void run() {
     for (bool moved = true; moved;) {
       moved = false;
-      for (Rank rank = 0; rank < schedule_.world; ++rank) moved |= push(rank) | pull(rank);
+      for (Rank rank = 0; rank < schedule_.world; ++rank) {
+        if (push(rank)) moved = true;
+        if (pull(rank)) moved = true;
+      }
     }
     for (const Node& node : nodes_) {
       ASSERT_EQ(node.sends, node.program.sends.size()) << name(schedule_);
