@@ -16,7 +16,7 @@ std::size_t RingWriter::push_large(SlotLine& line, ConstBytes head, ConstBytes b
   body = body.first(std::min(body.size(), memory_.slice_bytes));
   std::byte* area = memory_.area(next_);
   if (!head.empty()) std::memcpy(area, head.data(), head.size());
-  if (!body.empty()) std::memcpy(area + head.size(), body.data(), body.size());
+  if (!body.empty()) copier_.copy(area + head.size(), body.data(), body.size());
   publish(line, head.size() + body.size());
   return head.size() + body.size();
 }

@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "ranvier/types.h"
+#include "transport/bulk_copy.h"
 
 namespace ranvier::transport {
 
@@ -110,6 +111,7 @@ class RingWriter {
   std::uint32_t next_ = 0;              // messages published; counts wrap around
   std::uint32_t end_ = slots_per_ring;  // where the slots that are known to be free end
   bool blocked_ = false;                // the last try_push found no slot
+  BulkCopier copier_;
 };
 
 class RingReader {
