@@ -160,19 +160,31 @@ Values CaseRun::expected() const {
 }
 
 void CaseRun::check() const {
-  EXPECT_EQ(input_.bytes, before_input_) << where() << " changed its input, or memory beside it";
+  check_unchanged(input_, before_input_, 0, 0, "changed its input, or memory beside it");
   if (has_output()) check_values(expected());
-  // All but the output itself is as it was.
-  auto after = output_.bytes;
-  const auto begin = output_.begin + output_offset_;
-  std::copy_n(before_output_.begin() + static_cast<std::ptrdiff_t>(begin), output_bytes_,
-              after.begin() + static_cast<std::ptrdiff_t>(begin));
-  EXPECT_EQ(after, before_output_) << where() << " wrote beside its output";
+  check_unchanged(output_, before_output_, output_offset_, output_bytes_, "wrote beside its output");
 }
 
-void CaseRun::check_untouched() const {
-  EXPECT_EQ(input_.bytes, before_input_) << where() << " changed its input";
-  EXPECT_EQ(output_.bytes, before_output_) << where() << " changed its output";
+void CaseRun::check_unused() const {
+  std::size_t own = 0;
+  std::size_t own_bytes = 0;
+  if (gathers(case_.collective) || case_.collective == Collective::all_to_all) {
+    const std::size_t width = size_of(case_.dtype);
+    const Rank to = gathers(case_.collective) ? 0 : rank_;
+    for (Rank from = 0; from < rank_; ++from) own += part(from, to) * width;
+    own_bytes = part(rank_, to) * width;
+  }
+  check_unchanged(input_, before_input_, 0, 0, "changed its input, or memory beside it");
+  check_unchanged(output_, before_output_, output_offset_ + own, own_bytes, "used data that it should have refused");
+}
+
+// All but [begin, begin + size) of the memory is as it was.
+void CaseRun::check_unchanged(const Guarded& now, const std::vector<std::byte>& before, std::size_t begin,
+                              std::size_t size, const char* problem) const {
+  begin += now.begin;
+  for (std::size_t i = 0; i < before.size(); ++i)
+    ASSERT_TRUE(now.bytes[i] == before[i] || (i >= begin && i < begin + size))
+        << where() << ' ' << problem << ": byte " << static_cast<std::ptrdiff_t>(i - now.begin) << " changed";
 }
 
 void CaseRun::check_values(const Values& want) const {

@@ -37,8 +37,8 @@ class CaseRun {
   // Adds a test failure unless the output is what it must be, the input is as it was, and nothing was written beside
   // them.
   void check() const;
-  // Adds a test failure unless no byte has changed.
-  void check_untouched() const;
+  // Adds a test failure if the output holds anything but what was there and what came from this very rank.
+  void check_unused() const;
 
  private:
   // Memory with a border of known bytes on both sides.
@@ -59,6 +59,8 @@ class CaseRun {
   bool has_output() const;
   Values expected() const;
   void check_values(const Values& want) const;
+  void check_unchanged(const Guarded& now, const std::vector<std::byte>& before, std::size_t begin, std::size_t size,
+                       const char* problem) const;
   std::string where() const;
 
   Case case_;

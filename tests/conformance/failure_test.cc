@@ -62,7 +62,6 @@ TEST_P(Failure, an_abort_ends_what_all_ranks_are_doing_and_quotes_its_reason) {
   if (!connected()) GTEST_SKIP() << "ranks without a control plane are told of nothing";
   run(4, [](Communicator& comm) {
     std::vector<float> data(10, 1);
-    comm.barrier();
     if (comm.rank() == 2) {
       comm.abort("the loss is not a number");
       EXPECT_THAT(error_of([&] { comm.barrier(); }), throws(ErrorKind::aborted, "the loss is not a number"));
@@ -114,7 +113,7 @@ TEST_P(Failure, impossible_calls_are_refused_and_harm_nothing) {
     refused([&] { comm.run({.collective = Collective::all_reduce, .input = three, .output = four}); }, "all_reduce");
     refused([&] { comm.run({.collective = Collective::all_reduce, .input = three, .output = integers}); },
             "all_reduce");
-    refused([&] { comm.all_reduce(three, {.op = ReduceOp::bit_and}); }, "bit_and");
+    refused([&] { comm.all_reduce(three, {.op = ReduceOp::bit_and}); }, "'and' is not defined");
     refused([&] { comm.all_reduce(three, {.algorithm = "rign"}); }, "ring");
     refused([&] { comm.all_gather(three, nine, {.algorithm = "binomial_tree"}); }, "binomial_tree");
     const std::vector<std::size_t> wrong_sum{1, 2, 3};

@@ -27,11 +27,13 @@ class Roll {
  public:
   explicit Roll(Rank world) : present_(static_cast<std::size_t>(world)), left_(world) {}
 
-  // Runs a rank from its communicator's making to its end.
-  void run(Rank rank, const std::function<std::unique_ptr<Communicator>()>& make, const RankBody& body) {
+  // Runs a rank from its communicator's making to its end. `together`: nobody's body begins before all stand, so that
+  // none learns of the failure of another while it still connects.
+  void run(Rank rank, const std::function<std::unique_ptr<Communicator>()>& make, const RankBody& body, bool together) {
     try {
       const std::unique_ptr<Communicator> comm = make();
       const Presence presence(*this, rank, comm.get());
+      if (together) wait_for_the_others();
       body(*comm);
     } catch (const Error& error) {
       const auto& record = error.flight_record();
@@ -69,6 +71,13 @@ class Roll {
   const std::optional<std::string>& first_failure() const { return first_failure_; }
 
  private:
+  void wait_for_the_others() {
+    std::unique_lock lock(mutex_);
+    ++standing_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return standing_ == static_cast<Rank>(present_.size()) || first_failure_; });
+  }
+
   class Presence {
    public:
     Presence(Roll& roll, Rank rank, Communicator* comm) : roll_(roll), rank_(rank) { set(comm); }
@@ -90,6 +99,7 @@ class Roll {
       const std::lock_guard lock(mutex_);
       if (first_failure_) return;
       first_failure_ = fmt::format("rank {}: {}", rank, what);
+      changed_.notify_all();
     }
     abort_all(fmt::format("rank {} of the test failed", rank));
   }
@@ -97,6 +107,7 @@ class Roll {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Communicator*> present_;
+  Rank standing_ = 0;
   Rank left_;
   std::optional<std::string> first_failure_;
 };
@@ -108,7 +119,7 @@ std::vector<std::jthread> start_threads(Rank world, Roll& roll, const MakeTransp
   for (Rank rank = 0; rank < world; ++rank)
     threads.emplace_back([&roll, &body, make, rank] {
       roll.run(
-          rank, [&] { return make(rank); }, body);
+          rank, [&] { return make(rank); }, body, true);
       roll.end();
     });
   return threads;
@@ -133,7 +144,7 @@ std::vector<std::jthread> start_world(Rank world, Roll& roll, const RankBody& bo
       simulated.run([&](std::unique_ptr<Transport> transport) {
         const Rank rank = transport->rank();
         roll.run(
-            rank, [&] { return Communicator::over(std::move(transport), communicator); }, body);
+            rank, [&] { return Communicator::over(std::move(transport), communicator); }, body, false);
         roll.end();
       });
     });
