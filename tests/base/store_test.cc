@@ -110,19 +110,20 @@ TEST_P(AnyStore, CountsFromZeroByAnyStep) {
 }
 
 TEST_P(AnyStore, LosesNoAdditionOfConcurrentThreads) {
-  constexpr int threads = 4, times = 25;
+  constexpr std::size_t threads = 4, times = 25;
   std::vector<std::vector<std::int64_t>> seen(threads);
   {
     std::vector<std::jthread> running;
-    for (int i = 0; i < threads; ++i)
-      running.emplace_back([this, &mine = seen[static_cast<std::size_t>(i)]] {
-        for (int time = 0; time < times; ++time) mine.push_back(store_->add("count", 1));
+    running.reserve(threads);
+    for (auto& mine : seen)
+      running.emplace_back([this, &mine] {
+        for (std::size_t time = 0; time < times; ++time) mine.push_back(store_->add("count", 1));
       });
   }
   std::set<std::int64_t> values;
   for (const auto& mine : seen) values.insert(mine.begin(), mine.end());
-  EXPECT_EQ(values.size(), std::size_t{threads * times});
-  EXPECT_EQ(*values.rbegin(), threads * times);
+  EXPECT_EQ(values.size(), threads * times);
+  EXPECT_EQ(*values.rbegin(), std::int64_t{threads * times});
 }
 
 TEST_P(AnyStore, SeenUnderAPrefixIsApartFromTheRest) {

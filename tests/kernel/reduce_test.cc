@@ -81,7 +81,7 @@ enum class Alias { none, left, right };
 
 class Reduction : public EachInstructionSet {
  protected:
-  explicit Reduction(std::size_t most_bytes = 300 * 8) : a_(most_bytes), b_(most_bytes), to_(most_bytes) {}
+  explicit Reduction(std::size_t most_bytes = 2400) : a_(most_bytes), b_(most_bytes), to_(most_bytes) {}
 
   // Reduces `count` random elements and compares each with the reference.
   ::testing::AssertionResult check(ReduceOp op, DType type, std::size_t count, Alias alias) {
@@ -106,7 +106,7 @@ class Reduction : public EachInstructionSet {
         return ::testing::AssertionFailure()
                << name_of(op) << " of " << name_of(type) << ", element " << i << " of " << count << ", divisor "
                << divisor << ": " << ::testing::PrintToString(a_before[at]) << "… gave "
-               << ::testing::PrintToString(std::vector(to.begin() + at, to.begin() + at + width)) << ", expected "
+               << ::testing::PrintToString(std::vector(&to[at], &to[at] + width)) << ", expected "
                << ::testing::PrintToString(std::vector(expected, expected + width));
     }
     const bool inputs_kept = (alias == Alias::left || std::ranges::equal(a, a_before)) &&
@@ -129,7 +129,7 @@ TEST_P(Reduction, EqualsTheScalarOneForEveryTypeOperationCountAndAlias) {
 
 class LargeReduction : public Reduction {
  protected:
-  LargeReduction() : Reduction(4'099 * 8) {}
+  LargeReduction() : Reduction(std::size_t{4'099} * 8) {}
 };
 
 TEST_P(LargeReduction, EqualsTheScalarOneForEveryTypeOperationAndAlias) {

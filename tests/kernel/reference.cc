@@ -43,7 +43,7 @@ T reduce_floats(ReduceOp op, T x, T y, Rank divisor) {
 
 template <class T>
 T reduce_integers(ReduceOp op, T x, T y, Rank divisor) {
-  const auto wide_x = static_cast<std::uint64_t>(x), wide_y = static_cast<std::uint64_t>(y);
+  const auto wide_x = static_cast<std::uint64_t>(std::int64_t{x}), wide_y = static_cast<std::uint64_t>(std::int64_t{y});
   const auto sum = static_cast<T>(wide_x + wide_y);
   switch (op) {
     case ReduceOp::sum:
