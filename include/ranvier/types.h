@@ -65,10 +65,10 @@ constexpr bool is_floating(DType type) {
   return type == DType::f32 || type == DType::f64 || type == DType::f16 || type == DType::bf16;
 }
 
-// Whether `op` has a meaning on `type`: the bitwise ones need integers or booleans.
+// Whether `op` has a meaning on `type`: the bitwise ones need integers or booleans, and booleans have no average.
 constexpr bool is_defined(ReduceOp op, DType type) {
   const bool bitwise = op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
-  return !bitwise || !is_floating(type);
+  return bitwise ? !is_floating(type) : op != ReduceOp::average || type != DType::boolean;
 }
 
 // Names as they stand in flags, files and messages ("bf16", "average", "all_reduce").
@@ -124,11 +124,14 @@ struct TypedSpan {
   TypedSpan() = default;
   TypedSpan(void* memory, std::size_t elements, DType type) : data(memory), count(elements), dtype(type) {}
   template <class Range>
-    requires requires(Range& range, void* memory) {
-      DTypeOf<typename std::remove_cvref_t<Range>::value_type>::value, range.size(), memory = range.data();
-    }
-  TypedSpan(Range&& range)  // NOLINT(google-explicit-constructor): spans and vectors are meant to convert
-      : data(range.data()), count(range.size()), dtype(DTypeOf<typename std::remove_cvref_t<Range>::value_type>::value) {}
+  requires requires(Range& range, void* memory) {
+    DTypeOf<typename std::remove_cvref_t<Range>::value_type>::value, range.size(), memory = range.data();
+  }
+  TypedSpan(Range&& range)  // NOLINT(google-explicit-constructor, bugprone-forwarding-reference-overload): spans and
+                            // vectors are meant to convert
+      : data(range.data()),
+        count(range.size()),
+        dtype(DTypeOf<typename std::remove_cvref_t<Range>::value_type>::value) {}
 
   std::size_t bytes() const { return count * size_of(dtype); }
 };
@@ -143,9 +146,9 @@ struct ConstTypedSpan {
   ConstTypedSpan(const TypedSpan& span)  // NOLINT(google-explicit-constructor)
       : data(span.data), count(span.count), dtype(span.dtype) {}
   template <class Range>
-    requires requires(const Range& range) {
-      DTypeOf<typename std::remove_cv_t<typename Range::value_type>>::value, range.data(), range.size();
-    }
+  requires requires(const Range& range) {
+    DTypeOf<typename std::remove_cv_t<typename Range::value_type>>::value, range.data(), range.size();
+  }
   ConstTypedSpan(const Range& range)  // NOLINT(google-explicit-constructor)
       : data(range.data()), count(range.size()), dtype(DTypeOf<std::remove_cv_t<typename Range::value_type>>::value) {}
 

@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
@@ -29,6 +30,7 @@ using std::chrono::steady_clock;
 
 // Keys become file names: anything but letters, digits, '-' and '_' is written as %XX, so that '/' stays one file.
 std::string file_name(const std::string& key) {
+  if (key.empty()) throw Error(ErrorKind::usage, "the empty text is no key of a store; give it a name");
   std::string name;
   for (const char c : key) {
     const auto byte = static_cast<unsigned char>(c);
@@ -71,7 +73,7 @@ class FileStore final : public Store {
   void set(const std::string& key, std::string_view value) override {
     // Written beside and renamed, so that a reader sees all of it or nothing.
     const fs::path path = directory_ / file_name(key);
-    const fs::path part = fmt::format("{}.part-{}", path.string(), getpid());
+    const fs::path part = fmt::format("{}.part-{}-{}", path.string(), getpid(), writes_.fetch_add(1));
     {
       std::ofstream file(part, std::ios::binary);
       file.write(value.data(), static_cast<std::streamsize>(value.size()));
@@ -107,6 +109,7 @@ class FileStore final : public Store {
 
  private:
   fs::path directory_;
+  std::atomic<unsigned> writes_ = 0;
 };
 
 class MemoryStore final : public Store {
