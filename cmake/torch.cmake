@@ -40,6 +40,7 @@ if(ranvier_torch_old_abi)
                       "which no library of this system has: install torch 2.7 or newer")
 endif()
 
+set(RANVIER_TORCH_VERSION ${RANVIER_TORCH_VERSION} CACHE INTERNAL "The version of torch that is built for")
 add_library(torch INTERFACE IMPORTED GLOBAL)
 target_include_directories(torch SYSTEM INTERFACE ${ranvier_torch_folder}/include
                                                   ${ranvier_torch_folder}/include/torch/csrc/api/include)

@@ -21,11 +21,12 @@ install(FILES ${package}/_build.py DESTINATION ranvier COMPONENT python)
 
 # The programs stand in folders that CMake reads after this one.
 function(ranvier_install_programs)
-  foreach(program ranvier ranvier-train)
+  foreach(program ranvier ranvier-train ranvier-bench-mpi)
     if(TARGET ${program})
       set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/../../torch/lib")
       install(TARGETS ${program} RUNTIME DESTINATION ranvier/bin COMPONENT python)
     endif()
   endforeach()
+  install(FILES ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/ranvier-bench-torch.py DESTINATION ranvier/bin COMPONENT python OPTIONAL)
 endfunction()
 cmake_language(DEFER DIRECTORY ${CMAKE_SOURCE_DIR} CALL ranvier_install_programs)

@@ -7,8 +7,9 @@ Importing this registers the backend, which torch also does by itself when the p
 loaded by the first process group. Settings come from the environment: see `ranvier.settings.SETTINGS`.
 """
 
+from ranvier._build import VERSION as __version__
 from ranvier._register import register
 
 register()
 
-__all__: list[str] = []
+__all__ = ["__version__"]
