@@ -1,5 +1,8 @@
 #include "engine/calls.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <mutex>
@@ -7,12 +10,21 @@
 
 #include "engine/request.h"
 #include "engine/selection.h"
+#include "ranvier/error.h"
 
 namespace ranvier::engine {
 namespace {
 
-std::uint8_t index_of(const Algorithm& algorithm) {
-  return static_cast<std::uint8_t>(&algorithm - algorithms().data());
+bool builds(const Algorithm& algorithm, Collective collective) {
+  return std::ranges::count(algorithm.collectives, collective) > 0;
+}
+
+// Where `name` stands in algorithms(). Throws Error{usage} for one that is unknown or cannot build `collective`.
+std::uint8_t index_of(std::string_view name, Collective collective) {
+  for (std::size_t i = 0; i < algorithms().size(); ++i)
+    if (algorithms()[i].name == name && builds(algorithms()[i], collective)) return static_cast<std::uint8_t>(i);
+  find_algorithm(name, collective);  // says what is wrong with it
+  throw Error(ErrorKind::internal, fmt::format("algorithm '{}' was not found where it is", name));
 }
 
 // A barrier is an all_reduce of one byte: it ends when every rank has contributed.
@@ -23,7 +35,12 @@ Collective built_as(Collective collective) {
 }  // namespace
 
 Calls::Calls(CallSettings settings)
-    : settings_(std::move(settings)), programs_(settings_.rank, settings_.world, settings_.slice_bytes) {}
+    : settings_(std::move(settings)), programs_(settings_.rank, settings_.world, settings_.slice_bytes) {
+  if (settings_.algorithm == "auto") return;
+  const auto found = std::ranges::find(algorithms(), std::string_view(settings_.algorithm), &Algorithm::name);
+  if (found == algorithms().end()) find_algorithm(settings_.algorithm, Collective::all_reduce);  // says so
+  own_ = &*found;
+}
 
 RequestKey::RequestKey(const Request& request)
     : input_count_(request.input.count),
@@ -40,7 +57,7 @@ RequestKey::RequestKey(const Request& request)
   if (request.algorithm == "auto")
     algorithm_ = automatic;
   else if (!request.algorithm.empty())
-    algorithm_ = index_of(find_algorithm(request.algorithm, built_as(request.collective)));
+    algorithm_ = index_of(request.algorithm, built_as(request.collective));
 }
 
 std::size_t RequestKey::hash() const {
@@ -70,14 +87,22 @@ CollectiveCall Calls::make(const Request& request) {
   const DType dtype =
       barrier ? DType::u8 : (request.output.data != nullptr ? request.output.dtype : request.input.dtype);
 
-  std::string_view name = request.algorithm.empty() ? std::string_view(settings_.algorithm) : request.algorithm;
+  const bool uneven = !shape.input_splits.empty() || !shape.output_splits.empty();
+  std::string_view name = request.algorithm;
+  // The communicator's own choice is for what it can build; a request's is an order.
+  if (name.empty()) name = own_ != nullptr && builds(*own_, shape.collective) ? own_->name : "auto";
   if (name == "auto")
     name = select_algorithm({.collective = shape.collective,
                              .world = settings_.world,
                              .bytes = shape.count * shape.element_bytes,
-                             .uneven = !shape.input_splits.empty() || !shape.output_splits.empty(),
+                             .uneven = uneven,
                              .shared_memory = settings_.shared_memory});
-  shape.algorithm = index_of(find_algorithm(name, shape.collective));
+  if (uneven && name == "binomial_tree")
+    throw Error(ErrorKind::usage,
+                fmt::format("{} with uneven splits cannot run as a binomial_tree, whose inner ranks do not know the "
+                            "sizes of others' parts; use direct",
+                            name_of(request.collective)));
+  shape.algorithm = index_of(name, shape.collective);
 
   CollectiveCall call;
   if (barrier) call.reduce = kernel::reduce_function(ReduceOp::max, dtype);

@@ -55,6 +55,7 @@ struct CallSettings {
 
 class Calls {
  public:
+  // Throws Error{usage} for an unknown algorithm.
   explicit Calls(CallSettings settings);
 
   // The call of `request`, all but its memory, number and lane. Thread-safe. Throws Error{usage}.
@@ -68,6 +69,7 @@ class Calls {
   CollectiveCall make(const Request&);
 
   const CallSettings settings_;
+  const Algorithm* own_ = nullptr;  // the algorithm that the settings name
   ProgramCache programs_;
   SpinLock lock_;
   std::array<Entry, 64> recent_;  // direct-mapped
