@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <utility>
 
 #include "ranvier/error.h"
 
@@ -22,6 +24,7 @@ constexpr std::size_t buffer_alignment = 4096;
 constexpr std::size_t direct_bytes =
     16 << 10;  // from here on a copy costs more than what follows in the same packet saves
 constexpr std::size_t largest_element = 8;
+constexpr std::size_t little = 4096;   // moved to the front of the buffer rather than left to shorten the next read
 constexpr std::size_t most_head = 64;  // see Transport::try_send
 
 struct Free {
@@ -31,6 +34,7 @@ struct Free {
 // One socket: a lane to one peer.
 struct Channel {
   Fd socket;
+  std::string remote;  // its address, for error messages
 
   // The end of a head of which the kernel took only the beginning.
   std::array<std::byte, most_head> rest{};
@@ -51,13 +55,14 @@ struct Channel {
   std::size_t unread() const { return end - begin; }
 };
 
-// epoll_pwait2 where the kernel has it (5.11): paced senders wait for less than a millisecond.
+// epoll_pwait2 where the kernel has it (5.11) and the container lets it through: paced senders wait for less than a
+// millisecond.
 int wait_for_events(int epoll, epoll_event* events, int most, std::chrono::nanoseconds limit) {
   limit = std::clamp<std::chrono::nanoseconds>(limit, std::chrono::nanoseconds(0), std::chrono::hours(1));
   const auto seconds = std::chrono::floor<std::chrono::seconds>(limit);
   const timespec time{.tv_sec = seconds.count(), .tv_nsec = (limit - seconds).count()};
   const int count = epoll_pwait2(epoll, events, most, &time, nullptr);
-  if (count >= 0 || errno != ENOSYS) return count;
+  if (count >= 0 || errno == EINTR) return count;
   return epoll_wait(epoll, events, most, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(limit).count()));
 }
 
@@ -69,6 +74,7 @@ class TcpTransport final : public Transport {
     for (std::size_t i = 0; i < sockets.size(); ++i) {
       if (!sockets[i]) continue;
       buffered_bytes_ = std::min(buffered_bytes_, ranvier::buffered_bytes(sockets[i]));
+      channels_[i].remote = remote_address(sockets[i]).text();
       channels_[i].socket = std::move(sockets[i]);
       watch(EPOLL_CTL_ADD, channels_[i].socket, EPOLLIN, i);
     }
@@ -133,6 +139,8 @@ class TcpTransport final : public Transport {
       channel.end = pull(channel, from, lane, {channel.buffer.get(), buffer_bytes});
     } else if (channel.seen || (into.empty() && channel.unread() < largest_element)) {
       grow(channel);
+    } else {
+      unsure_ = true;
     }
     channel.seen = true;
     return {channel.buffer.get() + channel.begin, channel.unread()};
@@ -149,7 +157,7 @@ class TcpTransport final : public Transport {
   }
 
   void wait(std::chrono::nanoseconds limit) override {
-    if (cancelled_) return;
+    if (cancelled_ || std::exchange(unsure_, false)) return;
     if (unflushed_ > 0) flush_all();
     for (const std::size_t index : blocked_) {
       Channel& channel = channels_[index];
@@ -193,7 +201,8 @@ class TcpTransport final : public Transport {
   }
 
   // Edge-triggered: bytes that wait for an operation that has not begun must not keep others from sleeping. No byte is
-  // missed, as callers poll whatever they wait for once more before they wait.
+  // missed, as callers poll whatever they wait for once more before they wait, and a poll that did not ask the kernel
+  // (see unsure_) ends the next wait at once.
   void watch(int operation, const Fd& socket, std::uint32_t events, std::size_t index) {
     epoll_event event{};
     event.events = events | EPOLLET;
@@ -258,7 +267,7 @@ class TcpTransport final : public Transport {
   // Puts what has arrived since behind what the caller has not used. At the end of the connection the view just stays:
   // it may be a whole message that nobody wants yet.
   void grow(Channel& channel) {
-    if (channel.end == buffer_bytes || channel.unread() < largest_element) {
+    if (channel.begin > 0 && (channel.end == buffer_bytes || channel.unread() < little)) {
       std::memmove(channel.buffer.get(), channel.buffer.get() + channel.begin, channel.unread());
       channel.end -= channel.begin;
       channel.begin = 0;
@@ -272,11 +281,11 @@ class TcpTransport final : public Transport {
   }
 
   [[noreturn]] void throw_lost(const Channel& channel, Rank peer, Lane lane, int problem) const {
-    throw Error(ErrorKind::peer_lost,
-                fmt::format("rank {} closed its tcp connection to rank {} (lane {}, {}{}); see what rank {} says", peer,
-                            rank_, lane, remote_address(channel.socket).text(),
-                            problem == 0 ? "" : fmt::format(": {}", std::strerror(problem)), peer),
-                peer);
+    throw Error(
+        ErrorKind::peer_lost,
+        fmt::format("rank {} closed its tcp connection to rank {} (lane {}, {}{}); see what rank {} says", peer, rank_,
+                    lane, channel.remote, problem == 0 ? "" : fmt::format(": {}", std::strerror(problem)), peer),
+        peer);
   }
 
   const Rank rank_;
@@ -285,6 +294,7 @@ class TcpTransport final : public Transport {
   std::vector<std::size_t> blocked_;  // channels to watch for writability when next we sleep
   std::size_t unflushed_ = 0;         // channels with the rest of a head
   std::size_t buffered_bytes_ = std::size_t{1} << 40;
+  bool unsure_ = false;  // a view was returned without a look at what has arrived since
   bool cancelled_ = false;
   Fd epoll_;
   Fd interrupt_ = event_descriptor();
