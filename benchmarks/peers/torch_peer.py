@@ -25,7 +25,7 @@ DTYPES = {
     "i32": torch.int32,
     "i64": torch.int64,
     "u8": torch.uint8,
-    "boolean": torch.bool,
+    "bool": torch.bool,
 }
 OPS = {
     "sum": dist.ReduceOp.SUM,
@@ -33,9 +33,9 @@ OPS = {
     "product": dist.ReduceOp.PRODUCT,
     "min": dist.ReduceOp.MIN,
     "max": dist.ReduceOp.MAX,
-    "bit_and": dist.ReduceOp.BAND,
-    "bit_or": dist.ReduceOp.BOR,
-    "bit_xor": dist.ReduceOp.BXOR,
+    "and": dist.ReduceOp.BAND,
+    "or": dist.ReduceOp.BOR,
+    "xor": dist.ReduceOp.BXOR,
 }
 REDUCING = {"all_reduce", "reduce", "reduce_scatter"}
 PERIOD = 8191
@@ -75,12 +75,12 @@ class Pattern:
         index = (torch.arange(min(count, PERIOD), dtype=torch.int64) + first) % PERIOD
         if self.job.fill != "varied":
             return torch.full_like(index, int(self.job.fill == "ones"))
-        random = ((index * 2654435761 + rank * 97787 + self.job.seed * 8623) & 0xFFFFFFFF) >> 16
+        random = ((index * 2654435761 + rank * 2246822519 + self.job.seed * 3266489917) & 0xFFFFFFFF) >> 16
 
         def gives(most: int) -> torch.Tensor:
             return (rank + index) % ((self.world + most - 1) // most) == 0
 
-        if self.job.dtype == "boolean":
+        if self.job.dtype == "bool":
             return random & 1
         if self.job.collective in REDUCING and self.job.op in ("sum", "average"):
             return torch.where(gives(32), random & 3, 0)
@@ -98,11 +98,11 @@ class Pattern:
         elif op in ("min", "max"):
             result = parts.amin(0) if op == "min" else parts.amax(0)
         else:
-            combine = {"bit_and": torch.bitwise_and, "bit_or": torch.bitwise_or, "bit_xor": torch.bitwise_xor}[op]
+            combine = {"and": torch.bitwise_and, "or": torch.bitwise_or, "xor": torch.bitwise_xor}[op]
             result = parts[0]
             for part in parts[1:]:
                 result = combine(result, part)
-        if self.job.dtype == "boolean":
+        if self.job.dtype == "bool":
             return (result != 0).long()
         if op != "average":
             return result

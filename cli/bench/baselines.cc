@@ -55,9 +55,13 @@ BaselineLaunch torch_launch(std::string_view name, const Options& options, bool 
               {}};
   }
 
-  cli::Launch launch{.count = *options.ranks, .command = {python->string(), peer->string(), std::string(backend)}};
+  cli::Launch launch{.count = *options.ranks,
+                     .command = {python->string(), "-W", "ignore", peer->string(), std::string(backend)}};
   if (pinned) launch.environment.emplace_back(pin_variable, "1");
-  if (backend == "ranvier") launch.environment.emplace_back("RANVIER_TRANSPORT", options.transport);
+  if (backend == "ranvier") {
+    launch.environment.emplace_back("RANVIER_TRANSPORT", options.transport);
+    launch.environment.emplace_back("RANVIER_DEAD_AFTER_MS", "30000");  // as for the ranks that are measured directly
+  }
   return {"", launch};
 }
 

@@ -72,9 +72,7 @@ std::size_t job_count(Collective collective, DType dtype, std::size_t bytes, Ran
 }
 
 Fill steady_fill(const Job& job) {
-  if (!job.in_place) return Fill::varied;
-  if (job.collective == Collective::all_to_all) return Fill::zeros;  // every second repetition would undo the first
-  if (!reduces(job.collective)) return Fill::varied;
+  if (!job.in_place || !reduces(job.collective)) return Fill::varied;
   switch (job.op) {
     case ReduceOp::sum:
     case ReduceOp::average:  // would be rounded again and again

@@ -28,11 +28,18 @@ Examples:
   mpirun -n 2 ranvier bench -e 1M
 )";
 
+// One of `values`, in any spelling that `parse` knows.
 template <class Value, std::size_t count>
-std::vector<std::string_view> names_of(const std::array<Value, count>& values) {
-  std::vector<std::string_view> names;
-  for (const auto value : values) names.push_back(name_of(value));
-  return names;
+void add_value(CLI::App& app, const std::string& flag, Value& value, const std::string& help,
+               std::optional<Value> (*parse)(std::string_view), const std::array<Value, count>& values) {
+  const auto take = [&value, flag, parse, values](const std::string& word) {
+    const auto parsed = parse(word);
+    std::vector<std::string_view> names;
+    for (const auto each : values) names.push_back(name_of(each));
+    if (!parsed) throw Error(ErrorKind::usage, unknown_name(std::string_view(flag).substr(2), word, names));
+    value = *parsed;
+  };
+  app.add_option_function<std::string>(flag, take, help)->default_str(std::string(name_of(value)))->type_name("NAME");
 }
 
 std::vector<std::string_view> algorithm_names() {
@@ -81,6 +88,8 @@ void refuse_contradictions(const Options& options) {
     refuse("--baseline needs --ranks N: a baseline's ranks are started beside ranvier's on this machine");
   if (!options.baselines.empty() && options.link_bytes_per_second > 0)
     refuse("--link-rate paces ranvier only, which makes no fair comparison; leave out --baseline or --link-rate");
+  if (options.in_place && (options.collective == Collective::send || options.collective == Collective::all_to_all))
+    refuse(fmt::format("{} needs two buffers; leave out --in-place", job_name(options.collective)));
   if (options.collective == Collective::send && options.ranks && *options.ranks < 2)
     refuse("sendrecv needs another rank; use --ranks 2 or more");
 }
@@ -104,10 +113,10 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
                  1000);
   cli::add_count(app, "--samples", options.sampling.samples, "samples of each size; the median is shown", 1, 100'000);
 
-  std::string collective = "all_reduce", dtype = "f32", op = "sum";
+  std::string collective = "all_reduce";
   cli::add_name(app, "--collective", collective, "what to time", {job_names().begin(), job_names().end()});
-  cli::add_name(app, "--dtype", dtype, "element type", names_of(all_dtypes));
-  cli::add_name(app, "--op", op, "reduction", names_of(all_reduce_ops));
+  add_value(app, "--dtype", options.dtype, "element type", parse_dtype, all_dtypes);
+  add_value(app, "--op", options.op, "reduction", parse_reduce_op, all_reduce_ops);
   bool in_place = false, out_of_place = false;
   auto* in = app.add_flag("--in-place", in_place, "input and output share memory (default for all_reduce, reduce)");
   app.add_flag("--out-of-place", out_of_place, "they do not (default for the others)")->excludes(in);
@@ -150,8 +159,6 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
     options.link_bytes_per_second = *bytes;
   }
   options.collective = collective_named(collective);
-  options.dtype = *parse_dtype(dtype);
-  options.op = *parse_reduce_op(op);
   if (ranks) options.ranks = static_cast<Rank>(*ranks);
   if (pin_flag->count() > 0) options.pin = pin;
   if (baseline_flag->count() > 0) take_baselines(baselines, options);
@@ -159,8 +166,6 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   const bool default_in_place = options.collective == Collective::all_reduce ||
                                 options.collective == Collective::reduce || options.collective == Collective::broadcast;
   options.in_place = out_of_place ? false : in_place || default_in_place;
-  if (options.in_place && options.collective == Collective::send)
-    throw Error(ErrorKind::usage, "sendrecv cannot run in place; leave out --in-place");
   refuse_contradictions(options);
   return options;
 }

@@ -115,8 +115,9 @@ Pattern::Pattern(const Job& job, Rank world)
 
 std::int64_t Pattern::value(Rank rank, std::size_t index) const {
   if (fill_ != Fill::varied) return fill_ == Fill::zeros ? 0 : 1;
-  const std::uint32_t mixed = (static_cast<std::uint32_t>(index % period) * 2654435761U +
-                               static_cast<std::uint32_t>(rank) * 97787U + static_cast<std::uint32_t>(seed_) * 8623U);
+  const std::uint32_t mixed =
+      (static_cast<std::uint32_t>(index % period) * 2654435761U + static_cast<std::uint32_t>(rank) * 2246822519U +
+       static_cast<std::uint32_t>(seed_) * 3266489917U);
   const auto random = static_cast<std::int64_t>(mixed >> 16);
   // Few enough ranks give something other than the neutral element that i8 and bf16 hold the result: at most 32 x 3
   // for a sum, 2^6 for a product.

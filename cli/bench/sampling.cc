@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace ranvier::bench {
 namespace {
 
-constexpr std::uint64_t most_iterations = 100'000;
+constexpr double most_iterations = 100'000;
 
 // One world with its own number of iterations: what fills a sample for one is endless for another.
 class Subject {
@@ -53,15 +54,16 @@ class Subject {
   }
 
   void calibrate(const Sampling& sampling) {
-    const double target = sampling.target.count();
     set_iterations(1, sampling);
-    for (int attempt = 0; attempt < 6 && !refused(); ++attempt) {
-      const double taken = std::max(run(job_), 1e-9) * static_cast<double>(job_.iterations);
-      if (taken >= target / 2) break;
+    double fastest = std::numeric_limits<double>::infinity();  // an operation; one slow moment must not decide
+    for (int attempt = 0; attempt < 7; ++attempt) {
+      fastest = std::min(fastest, std::max(run(job_), 1e-9));
+      if (refused()) return;
+      const auto now = static_cast<double>(job_.iterations);
       // No more than 30-fold at a time: the first operations are slower than those that follow.
-      const double factor = std::min(target / taken, 30.0);
-      const double wanted = std::ceil(static_cast<double>(job_.iterations) * factor);
-      set_iterations(std::min(static_cast<std::uint64_t>(wanted), most_iterations), sampling);
+      const double wanted = std::min({std::ceil(sampling.target.count() / fastest), 30 * now, most_iterations});
+      if (attempt > 0 && wanted < 2 * now) return;
+      set_iterations(static_cast<std::uint64_t>(wanted), sampling);
     }
   }
 

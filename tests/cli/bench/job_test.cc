@@ -1,0 +1,59 @@
+#include "bench/job.h"
+
+#include <gtest/gtest.h>
+
+#include "ranvier/error.h"
+
+namespace ranvier::bench {
+namespace {
+
+TEST(Job, IsTheSameAfterItsLineWasRead) {
+  for (const auto collective : {Collective::all_reduce, Collective::send, Collective::barrier})
+    for (const bool in_place : {false, true})
+      for (const auto fill : {Fill::varied, Fill::zeros, Fill::ones}) {
+        const Job job{collective, DType::bf16, ReduceOp::bit_xor, 12345678901, in_place, 3, 1000, fill, 42};
+        EXPECT_EQ(job_from_line(to_line(job)), job) << to_line(job);
+      }
+}
+
+TEST(Job, RefusesLinesThatAreNoJob) {
+  const std::string line = to_line(Job{.count = 8});
+  for (const auto& wrong : {std::string(), std::string("stop"), line + " 1", line.substr(0, line.size() - 2),
+                            "walk" + line.substr(3), line + "x"})
+    EXPECT_THROW(job_from_line(wrong), Error) << wrong;
+}
+
+TEST(Job, GivesEveryRankAnEqualPartAndAtLeastOneElement) {
+  EXPECT_EQ(job_count(Collective::all_reduce, DType::f32, 4, 3), 1);
+  EXPECT_EQ(job_count(Collective::all_reduce, DType::f64, 4, 3), 1);
+  EXPECT_EQ(job_count(Collective::all_gather, DType::f32, 4, 3), 3);
+  EXPECT_EQ(job_count(Collective::all_gather, DType::f32, 64, 3), 15);
+  EXPECT_EQ(job_count(Collective::barrier, DType::f32, 64, 3), 0);
+}
+
+// The table of nccl-tests' PERFORMANCE.md.
+TEST(Job, BusFactorsAreThoseOfNcclTests) {
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::all_reduce, 4), 1.5);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::reduce_scatter, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::all_gather, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::all_to_all, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::broadcast, 4), 1);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::reduce, 4), 1);
+  EXPECT_DOUBLE_EQ(bus_factor(Collective::send, 4), 1);
+}
+
+TEST(Job, InPlaceBuffersHoldInputAndOutput) {
+  for (const auto name : job_names()) {
+    if (name == "barrier") continue;
+    const auto collective = parse_collective(name).value_or(Collective::send);
+    const Job job{.collective = collective, .count = 12, .in_place = true};
+    for (Rank rank = 0; rank < 3; ++rank) {
+      const Shape shape = shape_of(job, rank, 3);
+      EXPECT_LE(shape.input_at + shape.input, shape.buffer) << name;
+      EXPECT_LE(shape.output_at + shape.output, shape.buffer) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ranvier::bench

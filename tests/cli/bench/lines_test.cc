@@ -1,0 +1,77 @@
+#include "bench/lines.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "bench/peer.h"
+#include "ranvier/error.h"
+
+namespace ranvier::bench {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Pair {
+  Lines here;
+  Lines there;
+};
+Pair connected() {
+  const Listener listener = listen_for_lines();
+  Lines there = connect_lines(listener.name);
+  auto here = accept_lines(listener, 1s);
+  return {std::move(*here), std::move(there)};
+}
+
+TEST(Lines, ArriveWholeAndInOrder) {
+  auto [here, there] = connected();
+  const std::string long_line(3000, 'x');
+  for (const auto& line : {std::string("one"), std::string(), long_line}) there.write(line);
+  EXPECT_EQ(here.read(), "one");
+  EXPECT_EQ(here.read(), "");
+  EXPECT_EQ(here.read(), long_line);
+}
+
+TEST(Lines, EndWithTheOtherSide) {
+  auto [here, there] = connected();
+  there.write("last");
+  { const Lines gone = std::move(there); }
+  EXPECT_EQ(here.read(), "last");
+  EXPECT_EQ(here.read(), std::nullopt);
+}
+
+TEST(Lines, WaitNoLongerThanTheirDeadline) {
+  auto [here, there] = connected();
+  try {
+    here.read(std::chrono::steady_clock::now() + 10ms);
+    FAIL() << "nobody wrote";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::timeout);
+  }
+}
+
+TEST(Lines, RefuseAnEndlessOne) {
+  auto [here, there] = connected();
+  std::string flood(8000, 'x');
+  there.write(flood);
+  EXPECT_THROW(here.read(std::chrono::steady_clock::now() + 1s), Error);
+}
+
+TEST(Lines, NamesOfSocketsVanishWithThem) {
+  std::string name;
+  { name = listen_for_lines().name; }
+  EXPECT_THROW(connect_lines(name), Error);
+}
+
+TEST(Reply, IsTheSameAfterItsLineWasRead) {
+  const Reply done = reply_from_line(to_line(Reply{.seconds = 1.25e-7, .wrong = 3}));
+  EXPECT_DOUBLE_EQ(done.seconds, 1.25e-7);
+  EXPECT_EQ(done.wrong, 3);
+  EXPECT_EQ(reply_from_line(to_line(Reply{.refusal = "has no\nbf16"})).refusal, "has no bf16");
+  EXPECT_THROW(reply_from_line(failure_line("the link broke")), Error);
+  EXPECT_THROW(reply_from_line("perhaps"), Error);
+  EXPECT_THROW(reply_from_line("done soon"), Error);
+}
+
+}  // namespace
+}  // namespace ranvier::bench

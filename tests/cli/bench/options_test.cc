@@ -1,0 +1,44 @@
+#include "bench/options.h"
+
+#include <gtest/gtest.h>
+
+namespace ranvier::bench {
+namespace {
+
+std::vector<std::size_t> sizes_of(const cli::Arguments& arguments) { return sizes(*parse_options(arguments)); }
+
+TEST(Options, SizesGoFromTheSmallestByTheFactorToTheLargest) {
+  EXPECT_EQ(sizes_of({"-b", "4", "-e", "64", "-f", "2"}), (std::vector<std::size_t>{4, 8, 16, 32, 64}));
+  EXPECT_EQ(sizes_of({"-b", "1K", "-e", "5K", "-f", "4"}), (std::vector<std::size_t>{1024, 4096}));
+  EXPECT_EQ(sizes_of({"-b", "8", "-e", "8"}), (std::vector<std::size_t>{8}));
+  EXPECT_EQ(sizes_of({"-b", "1", "-e", "4", "-f", "1.01"}), (std::vector<std::size_t>{1, 2, 3, 4}));
+  EXPECT_EQ(sizes_of({"--collective", "barrier"}), (std::vector<std::size_t>{0}));
+}
+
+TEST(Options, RunInPlaceWhatIsMostlyCalledSo) {
+  EXPECT_TRUE(parse_options({})->in_place);
+  EXPECT_TRUE(parse_options({"--collective", "broadcast"})->in_place);
+  EXPECT_FALSE(parse_options({"--collective", "all_gather"})->in_place);
+  EXPECT_TRUE(parse_options({"--collective", "all_gather", "--in-place"})->in_place);
+  EXPECT_FALSE(parse_options({"--out-of-place"})->in_place);
+}
+
+TEST(Options, NameEachBaselineOnceAndAllOnlyWhereTheyAre) {
+  const auto named = parse_options({"--ranks", "2", "--baseline", "gloo,mpi,gloo"});
+  EXPECT_EQ(named->baselines, (std::vector<std::string>{"gloo", "mpi"}));
+  EXPECT_FALSE(named->every_baseline);
+  EXPECT_TRUE(parse_options({"--ranks", "2", "--baseline", "all"})->every_baseline);
+}
+
+TEST(Options, TakeTheNamesOfOtherLibraries) {
+  const auto options = parse_options({"--dtype", "bfloat16", "--op", "avg"});
+  EXPECT_EQ(options->dtype, DType::bf16);
+  EXPECT_EQ(options->op, ReduceOp::average);
+}
+
+TEST(Options, TakeRatesInBitsPerSecond) {
+  EXPECT_DOUBLE_EQ(parse_options({"--link-rate", "200Mbit"})->link_bytes_per_second, 25e6);
+}
+
+}  // namespace
+}  // namespace ranvier::bench

@@ -1,0 +1,254 @@
+"""ranvier bench with real ranks: results, files, and what happens when something is missing or dies."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import stat
+import subprocess
+import time
+import unittest
+
+from program import BASELINES, RANVIER, ProgramTest, clean_environment, main, run, start, temporary_folder
+
+QUICK = ("-b", "4", "-e", "4K", "-f", "32", "--samples", "2", "--iters", "3")
+COLLECTIVES = "all_reduce reduce broadcast all_gather reduce_scatter all_to_all gather scatter barrier sendrecv".split()
+
+
+def rows_of(output: str) -> list[list[str]]:
+    return [line.split() for line in output.splitlines() if line and not line.startswith("#")]
+
+
+def processes_of_session(session: int) -> list[int]:
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it has just ended
+                continue
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def wait_until(condition, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+class Results(ProgramTest):
+    def test_every_collective_is_right_on_every_transport(self):
+        for ranks, transport in ((2, "shm"), (4, "tcp")):
+            for collective in COLLECTIVES:
+                with self.subTest(collective=collective, transport=transport):
+                    result = run(
+                        "bench", "--ranks", str(ranks), "--transport", transport, "--collective", collective, *QUICK
+                    )
+                    self.assertEqual(result.returncode, 0, result.stderr)
+                    rows = rows_of(result.stdout)
+                    self.assertEqual(len(rows), 1 if collective == "barrier" else 3)
+                    self.assertTrue(all(row[7] == "0" for row in rows), result.stdout)
+
+    def test_columns_are_those_of_nccl_tests(self):
+        result = run("bench", "--ranks", "2", "--dtype", "f64", "--op", "max", "--in-place", *QUICK)
+        titles = [line for line in result.stdout.splitlines() if line.startswith("#")][-2]
+        self.assertEqual(
+            titles.lstrip("#").split(), "size count type redop time algbw busbw #wrong".split(), result.stdout
+        )
+        self.assertEqual([row[:4] for row in rows_of(result.stdout)][:2], [["8", "1", "f64", "max"], ["128", "16", "f64", "max"]])
+
+    def test_every_type_is_checked(self):
+        for dtype in ("f16", "bf16", "i8", "i64", "bool"):
+            result = run("bench", "--ranks", "2", "--dtype", dtype, "--collective", "reduce_scatter", *QUICK)
+            self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_json_holds_what_is_promised(self):
+        with temporary_folder() as folder:
+            file = folder / "result.json"
+            result = run("bench", "--ranks", "4", "--transport", "tcp", "--algorithm", "ring", "--json", str(file), *QUICK)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            found = json.loads(file.read_text())
+            self.assertEqual([path.name for path in folder.iterdir()], ["result.json"])
+        self.assertEqual([row["bytes"] for row in found["rows"]], [4, 128, 4096])
+        for row in found["rows"]:
+            self.assertEqual(row["collective"], "all_reduce")
+            self.assertEqual((row["transport"], row["algorithm"]), ("tcp", "ring"))
+            self.assertEqual((row["dtype"], row["ranks"], row["wrong"]), ("f32", 4, 0))
+            self.assertEqual(row["baseline"], {})
+            self.assertLessEqual(row["time_us_min"], row["time_us_p25"])
+            self.assertLessEqual(row["time_us_p25"], row["time_us"])
+            self.assertLessEqual(row["time_us"], row["time_us_p75"])
+            self.assertAlmostEqual(row["algbw_gbps"], row["bytes"] / row["time_us"] / 1e3)
+            self.assertAlmostEqual(row["busbw_gbps"], row["algbw_gbps"] * 1.5)
+        for key in ("cpu", "cores", "system", "ranvier", "arguments", "time"):
+            self.assertIn(key, found["environment"])
+
+    def test_link_rate_paces_the_ranks(self):
+        # 1 MB at 16 MB/s takes 62 ms, and all_reduce sends it once.
+        with temporary_folder() as folder:
+            file = folder / "result.json"
+            words = ("-b", "1000000", "-e", "1000000", "--samples", "1", "--iters", "3", "--json", str(file))
+            result = run("bench", "--ranks", "2", "--link-rate", "128Mbit", *words)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertGreater(json.loads(file.read_text())["rows"][0]["time_us"], 40_000)
+
+
+class Launchers(ProgramTest):
+    """Without --ranks, a process is one rank of the world that started it."""
+
+    def ranks(self, environments: list[dict[str, str]]) -> list[subprocess.CompletedProcess]:
+        processes = [start("bench", *QUICK, env=clean_environment(**each)) for each in environments]
+        results = []
+        for process in processes:
+            out, err = process.communicate(timeout=60)
+            results.append(subprocess.CompletedProcess(process.args, process.returncode, out, err))
+        return results
+
+    def assert_rank_0_reports(self, results: list[subprocess.CompletedProcess]) -> None:
+        self.assertEqual([result.returncode for result in results], [0] * len(results), results)
+        self.assertEqual([len(rows_of(result.stdout)) for result in results], [3] + [0] * (len(results) - 1))
+
+    def test_reads_ranviers_own_variables(self):
+        with temporary_folder() as store:
+            self.assert_rank_0_reports(
+                self.ranks(
+                    [{"RANVIER_RANK": str(i), "RANVIER_WORLD": "3", "RANVIER_STORE": str(store)} for i in range(3)]
+                )
+            )
+
+    def test_reads_torchruns_variables(self):
+        with temporary_folder() as temporary:
+            common = {
+                "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29123",
+                "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0", "TMPDIR": str(temporary),
+            }  # fmt: skip
+            self.assert_rank_0_reports(self.ranks([{**common, "RANK": str(i), "LOCAL_RANK": str(i)} for i in range(2)]))
+            self.assertEqual(list(temporary.iterdir()), [])
+
+    @unittest.skipUnless(BASELINES and shutil.which("mpirun"), "needs Open MPI")
+    def test_runs_under_mpirun(self):
+        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", RANVIER, "bench", *QUICK]
+        result = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(len(rows_of(result.stdout)), 3, result.stdout)
+
+    def test_a_world_that_does_not_fill_up_names_who_is_missing(self):
+        with temporary_folder() as store:
+            environment = clean_environment(RANVIER_RANK="0", RANVIER_WORLD="2", RANVIER_STORE=str(store))
+            result = run("bench", *QUICK, "--join-timeout", "1", env=environment, limit=30)
+            self.assert_sentence(result, 1, "1")
+            self.assertEqual(result.stdout, "")
+
+    def test_half_an_environment_is_refused(self):
+        result = run("bench", env=clean_environment(RANVIER_RANK="0"), limit=10)
+        self.assert_sentence(result, 1, "RANVIER_WORLD is not set")
+
+
+class Baselines(ProgramTest):
+    @unittest.skipUnless(BASELINES and (RANVIER.parent / "ranvier-bench-mpi").exists(), "needs Open MPI")
+    def test_open_mpi_is_measured_beside_and_checked_too(self):
+        with temporary_folder() as folder:
+            file = folder / "result.json"
+            result = run("bench", "--ranks", "2", "--baseline", "mpi", "--json", str(file), *QUICK)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("Open MPI", result.stdout)
+            found = json.loads(file.read_text())
+        for row in found["rows"]:
+            mpi = row["baseline"]["mpi"]
+            self.assertGreater(mpi["time_us"], 0)
+            self.assertGreater(mpi["ratio"], 0)
+            self.assertEqual(mpi["wrong"], 0)
+        self.assertEqual([len(row) for row in rows_of(result.stdout)], [10] * 3)
+
+    @unittest.skipUnless(BASELINES and (RANVIER.parent / "ranvier-bench-mpi").exists(), "needs Open MPI")
+    def test_what_a_baseline_cannot_do_is_left_out_and_explained(self):
+        with temporary_folder() as folder:
+            file = folder / "result.json"
+            result = run("bench", "--ranks", "2", "--baseline", "mpi", "--dtype", "bf16", "--json", str(file), *QUICK)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            row = json.loads(file.read_text())["rows"][0]
+        self.assertEqual(row["baseline"]["mpi"], {"time_us": None, "unsupported": "MPI has no bf16"})
+        self.assertEqual(rows_of(result.stdout)[0][8:], ["-", "-"])
+
+    def test_one_that_is_not_there_is_refused_by_name_and_passed_over_in_all(self):
+        with temporary_folder() as folder:
+            python = folder / "python-without-torch"
+            python.write_text("#!/bin/sh\nexit 1\n")
+            python.chmod(python.stat().st_mode | stat.S_IXUSR)
+            words = ("--ranks", "2", "--python", str(python), *QUICK)
+            for name in ("gloo", "torch"):
+                result = run("bench", "--baseline", name, *words, limit=10)
+                self.assert_sentence(result, 1, f"no baseline {name}", "cannot import torch", "--python")
+            # "all" may well find Open MPI, which sanitizers dislike: an empty PATH hides it.
+            result = run("bench", "--baseline", "all", *words, env=clean_environment(PATH=""))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("# not beside it: gloo", result.stdout)
+
+    @unittest.skipUnless(BASELINES, "under a sanitizer the Python in use cannot load it")
+    def test_gloo_is_measured_where_there_is_torch(self):
+        python = os.environ.get("RANVIER_PYTHON", "python3")
+        if subprocess.run([python, "-c", "import torch"], capture_output=True).returncode != 0:
+            self.skipTest("needs torch in python3 or RANVIER_PYTHON")
+        with temporary_folder() as folder:
+            file = folder / "result.json"
+            words = ("--ranks", "2", "--baseline", "gloo", "--python", python, "--json", str(file))
+            result = run("bench", *words, *QUICK)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            for row in json.loads(file.read_text())["rows"]:
+                self.assertGreater(row["baseline"]["gloo"]["time_us"], 0)
+                self.assertEqual(row["baseline"]["gloo"]["wrong"], 0)
+
+
+class Failures(ProgramTest):
+    def start_long(self, temporary: pathlib.Path) -> subprocess.Popen:
+        """A benchmark that will not end by itself, once its ranks have been measured at least once."""
+        words = ("--ranks", "2", "-b", "4", "-e", "64M", "--samples", "100000", "--timeout", "20")
+        environment = clean_environment(TMPDIR=str(temporary))
+        process = start("bench", *words, env=environment, start_new_session=True)
+        while line := process.stdout.readline():
+            if "algbw" in line:
+                break
+        return process
+
+    def ranks_of(self, process: subprocess.Popen) -> list[int]:
+        """The processes that are ranks: ranvier's children's children."""
+
+        def children(pid: int) -> list[int]:
+            try:
+                return [int(i) for i in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+            except OSError:
+                return []
+
+        return [rank for keeper in children(process.pid) for rank in children(keeper)]
+
+    def test_a_rank_that_is_killed_ends_the_benchmark_with_a_sentence(self):
+        with temporary_folder() as temporary:
+            process = self.start_long(temporary)
+            os.kill(self.ranks_of(process)[1], signal.SIGKILL)
+            out, err = process.communicate(timeout=30)
+            self.assertEqual(process.returncode, 1, err)
+            self.assertRegex(err, r"(?m)^ranvier bench: ranvier rank [01] (left|failed)")
+            self.assertEqual(list(temporary.iterdir()), [])
+
+    def test_nothing_is_left_when_the_benchmark_itself_is_killed_or_interrupted(self):
+        for how in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):
+            with self.subTest(how=how), temporary_folder() as temporary:
+                before = set(os.listdir("/dev/shm"))
+                process = self.start_long(temporary)
+                self.assertEqual(len(self.ranks_of(process)), 2)
+                process.send_signal(how)
+                process.communicate(timeout=30)
+                self.assertNotEqual(process.returncode, 0)
+                self.assertTrue(wait_until(lambda: not processes_of_session(process.pid), 10), "processes are left")
+                self.assertEqual(set(os.listdir("/dev/shm")) - before, set())
+                self.assertTrue(wait_until(lambda: not list(temporary.iterdir()), 5), "files are left")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""ranvier doctor looks at the real machine."""
+
+import json
+import re
+import resource
+import stat
+
+from program import ProgramTest, clean_environment, main, run, temporary_folder
+
+
+def without_files() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (7, 7))
+
+
+class Doctor(ProgramTest):
+    def test_finds_nothing_broken_where_these_tests_run(self):
+        result = run("doctor")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertRegex(result.stdout, r"(?m)^ok +shm +two ranks joined")
+        self.assertRegex(result.stdout, r"(?m)^ok +tcp +two ranks joined")
+        for name in ("cores", "memory", "instruction set", "open files", "congestion control", "torch", "mpi"):
+            self.assertRegex(result.stdout, rf"(?m)^(ok|warn) +{name} ")
+
+    def test_gives_a_remedy_for_everything_that_is_not_ok(self):
+        lines = run("doctor").stdout.splitlines()
+        for line, following in zip(lines, lines[1:] + [""], strict=True):
+            if not line.startswith(" "):
+                self.assertEqual(following.lstrip().startswith("->"), not line.startswith("ok"), line)
+
+    def test_json_has_the_same(self):
+        result = run("doctor", "--json", "-")
+        found = json.loads(result.stdout)
+        self.assertEqual({check["health"] for check in found["checks"]} - {"ok", "warn"}, set())
+        self.assertIn("tcp", {check["name"] for check in found["checks"]})
+        self.assertTrue(all(check["remedy"] for check in found["checks"] if check["health"] != "ok"))
+        self.assertGreater(found["environment"]["cores"], 0)
+
+    def test_says_what_is_broken_and_fails(self):
+        result = run("doctor", preexec_fn=without_files)
+        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        self.assertRegex(result.stdout, r"(?m)^fail +tcp +\S")
+        self.assertRegex(result.stdout, r"(?m)^warn +open files +7 allowed")
+
+    def test_looks_at_the_python_that_it_is_told(self):
+        with temporary_folder() as folder:
+            python = folder / "python"
+            python.write_text("#!/bin/sh\necho 1.2.3+made.up\necho - no module\n")
+            python.chmod(python.stat().st_mode | stat.S_IXUSR)
+            for result in (
+                run("doctor", "--python", str(python)),
+                run("doctor", env=clean_environment(RANVIER_PYTHON=str(python))),
+            ):
+                # Wrong for a build with torch, unused by one without.
+                self.assertRegex(result.stdout, r"(?m)^(fail|warn) +torch +1\.2\.3\+made\.up for " + re.escape(str(python)))
+                self.assertRegex(result.stdout, r"(?m)^warn +python package ")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""The command line as a whole: help, version, and what wrong words get."""
+
+from program import ProgramTest, main, run
+
+
+class Help(ProgramTest):
+    def test_every_subcommand_explains_itself_with_examples(self):
+        for words in (["bench"], ["doctor"], []):
+            for flag in ("--help", "-h"):
+                result = run(*words, flag)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual(result.stderr, "")
+                self.assertIn("Examples:", result.stdout)
+                self.assertIn("ranvier bench" if words != ["doctor"] else "ranvier doctor", result.stdout)
+
+    def test_help_lists_every_subcommand(self):
+        for name in ("train", "bench", "doctor"):
+            self.assertRegex(run("--help").stdout, rf"(?m)^  {name} +\w")
+
+    def test_version_names_the_build(self):
+        result = run("--version")
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stdout, r"^ranvier \d+\.\d+\.\d+ \(\S+ [\d.]+, \w+.*\)\n$")
+
+    def test_nothing_at_all_is_wrong_usage(self):
+        result = run()
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("Usage:", result.stdout)
+
+
+class WrongWords(ProgramTest):
+    def test_each_gets_exit_code_2_and_one_sentence_with_the_remedy(self):
+        bench = ["bench", "--ranks", "2"]
+        for words, *parts in (
+            (["bnech"], "unknown subcommand 'bnech'", "did you mean 'bench'", "One of: train, bench, doctor"),
+            (["--versoin"], "did you mean '--version'"),
+            (["bench", "--colective", "all_reduce"], "unknown option '--colective'", "did you mean '--collective'"),
+            (["bench", "--rank=2"], "unknown option '--rank'", "did you mean '--ranks'"),
+            (["doctor", "--jsn"], "unknown option '--jsn'", "did you mean '--json'"),
+            (["bench", "all_reduce"], "'all_reduce' is one word too many", "ranvier bench --help"),
+            ([*bench, "--collective", "allreduce"], "unknown collective 'allreduce'", "did you mean 'all_reduce'"),
+            ([*bench, "--dtype", "f23"], "unknown dtype 'f23'", "did you mean 'f32'"),
+            ([*bench, "--op", "summ"], "unknown op 'summ'", "did you mean 'sum'"),
+            ([*bench, "--transport", "tpc"], "unknown transport 'tpc'", "did you mean 'tcp'"),
+            ([*bench, "--algorithm", "rign"], "unknown algorithm 'rign'", "did you mean 'ring'"),
+            ([*bench, "--algorithm", "one_round", "--collective", "broadcast"], "one_round", "broadcast"),
+            ([*bench, "--baseline", "open-mpi"], "unknown baseline 'open-mpi'", "mpi"),
+            ([*bench, "-b", "4Q"], "--minbytes '4Q' is not a size", "64K"),
+            ([*bench, "-b", "0"], "--minbytes '0' is not a size"),
+            ([*bench, "-e", "-5"], "--maxbytes '-5' is not a size"),
+            ([*bench, "-b", "1M", "-e", "1K"], "--minbytes 1048576 is more than --maxbytes 1024"),
+            ([*bench, "-f", "1"], "--stepfactor '1'", "above 1"),
+            ([*bench, "-f", "nan"], "--stepfactor 'nan'"),
+            ([*bench, "-n", "0"], "--iters '0' is not a whole number from 1"),
+            ([*bench, "-n", "3.5"], "--iters '3.5'"),
+            ([*bench, "--samples", "many"], "--samples 'many'"),
+            ([*bench, "--timeout", "soon"], "--timeout 'soon' is not a number of seconds"),
+            ([*bench, "--timeout"], "--timeout"),
+            ([*bench, "--link-rate", "fast"], "--link-rate 'fast'", "200Mbit"),
+            ([*bench, "--link-rate", "1Gbit", "--baseline", "mpi"], "no fair comparison"),
+            ([*bench, "--in-place", "--out-of-place"], "--out-of-place"),
+            ([*bench, "--in-place", "--collective", "sendrecv"], "sendrecv", "--in-place"),
+            ([*bench, "--in-place", "--collective", "all_to_all"], "all_to_all", "--in-place"),
+            ([*bench, "--op", "and"], "--op and has no meaning on --dtype f32"),
+            ([*bench, "--op", "average", "--dtype", "bool"], "--op average has no meaning on --dtype bool"),
+            (["bench", "--ranks", "0"], "--ranks '0'", "from 1"),
+            (["bench", "--ranks", "two"], "--ranks 'two'"),
+            (["bench", "--ranks", "1", "--collective", "sendrecv"], "--ranks 2 or more"),
+            (["bench"], "--ranks 2", "mpirun"),
+            (["bench", "--baseline", "mpi"], "--ranks N"),
+        ):
+            with self.subTest(words=words):
+                result = run(*words, limit=10)
+                self.assert_sentence(result, 2, *parts)
+                self.assertEqual(result.stdout, "")
+
+    def test_a_json_file_that_cannot_be_written_is_found_before_the_work(self):
+        for words in (["bench", "--ranks", "2"], ["doctor"]):
+            for path in ("/nonexistent/folder/x.json", "/tmp"):
+                result = run(*words, "--json", path, limit=10)
+                self.assert_sentence(result, 1, f"cannot write {path}", "--json")
+
+
+if __name__ == "__main__":
+    main()
