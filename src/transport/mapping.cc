@@ -40,14 +40,13 @@ Mapping::~Mapping() {
 
 void prefault(std::byte* begin, std::size_t bytes) {
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto first = reinterpret_cast<std::uintptr_t>(begin) / page * page;
-  const auto length = reinterpret_cast<std::uintptr_t>(begin) + bytes - first;
+  const std::size_t ahead = reinterpret_cast<std::uintptr_t>(begin) % page;  // madvise takes whole pages
 #ifdef MADV_POPULATE_WRITE
   constexpr int populate_write = MADV_POPULATE_WRITE;
 #else
   constexpr int populate_write = 23;  // Linux 5.14; older kernels refuse it, and the pages come at their first use
 #endif
-  madvise(reinterpret_cast<void*>(first), length, populate_write);
+  madvise(begin - ahead, bytes + ahead, populate_write);
 }
 
 }  // namespace ranvier::transport
