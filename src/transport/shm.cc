@@ -70,8 +70,10 @@ class ShmEndpoint final : public Endpoint {
   explicit ShmEndpoint(const WorldInfo& info)
       : info_(info), layout_(info.world), file_(make_inbox_file(layout_.bytes())) {
     memory_->inbox = Mapping::of_file(file_.get(), 0, layout_.bytes());
-    address_ = {
-        .host = transport::shm_host(), .process = getpid(), .file = file_.get(), .token = transport::new_segment_token()};
+    address_ = {.host = transport::shm_host(),
+                .process = getpid(),
+                .file = file_.get(),
+                .token = transport::new_segment_token()};
     transport::open_inbox(inbox(), info).token = address_.token;
     for (Rank peer = 0; peer < info.world; ++peer)
       if (peer != info.rank) transport::prefault(inbox() + layout_.section_offset(peer), layout_.first_lane_bytes());
