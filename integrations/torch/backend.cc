@@ -93,11 +93,13 @@ class RanvierBackend final : public c10d::Backend {
     Call call{c10d::OpType::BROADCAST, title, {tensor}, {memory}, {}};
     if (root != rank_) add_write_back(call.write_backs, tensor, memory);
     const TypedSpan span = elements(memory);
-    return launch(std::move(call), {.collective = Collective::broadcast,
-                                    .input = span,
-                                    .output = span,
-                                    .root = root,
-                                    .timeout = timeout_for(options.timeout)});
+    return launch(std::move(call),
+                  {.collective = Collective::broadcast,
+                   .input = span,
+                   .output = span,
+                   .root = root,
+                   .timeout = timeout_for(options.timeout)},
+                  options.asyncOp);
   }
 
   intrusive_ptr<c10d::Work> reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
@@ -109,17 +111,19 @@ class RanvierBackend final : public c10d::Backend {
     Call call{c10d::OpType::REDUCE, title, {tensor}, {memory}, {}};
     const TypedSpan span = reducible(memory, op);
     if (root == rank_) add_write_back(call.write_backs, tensor, memory);
-    return launch(std::move(call), {.collective = Collective::reduce,
-                                    .input = span,
-                                    .output = root == rank_ ? span : TypedSpan(nullptr, 0, span.dtype),
-                                    .op = op,
-                                    .root = root,
-                                    .timeout = timeout_for(options.timeout)});
+    return launch(std::move(call),
+                  {.collective = Collective::reduce,
+                   .input = span,
+                   .output = root == rank_ ? span : TypedSpan(nullptr, 0, span.dtype),
+                   .op = op,
+                   .root = root,
+                   .timeout = timeout_for(options.timeout)},
+                  options.asyncOp);
   }
 
   intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override {
     return launch({c10d::OpType::BARRIER, "ranvier:barrier", {}, {}, {}},
-                  {.collective = Collective::barrier, .timeout = timeout_for(options.timeout)});
+                  {.collective = Collective::barrier, .timeout = timeout_for(options.timeout)}, options.asyncOp);
   }
 
   // ---- A tensor and one of world times its size
@@ -182,11 +186,13 @@ class RanvierBackend final : public c10d::Backend {
     Call call{c10d::OpType::ALLGATHER, title, parts, {from, to}, {}};
     add_write_backs(call.write_backs, parts, to);
     const Splits splits = splits_of(parts);
-    return launch(std::move(call), {.collective = Collective::all_gather,
-                                    .input = elements(from),
-                                    .output = elements(to),
-                                    .output_splits = splits,
-                                    .timeout = timeout_for(options.timeout)});
+    return launch(std::move(call),
+                  {.collective = Collective::all_gather,
+                   .input = elements(from),
+                   .output = elements(to),
+                   .output_splits = splits,
+                   .timeout = timeout_for(options.timeout)},
+                  options.asyncOp);
   }
 
   intrusive_ptr<c10d::Work> reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -204,12 +210,14 @@ class RanvierBackend final : public c10d::Backend {
     Call call{c10d::OpType::REDUCE_SCATTER, title, {output}, {from, to}, {}};
     add_write_back(call.write_backs, output, to);
     const Splits splits = splits_of(parts);
-    return launch(std::move(call), {.collective = Collective::reduce_scatter,
-                                    .input = reducible(from, op),
-                                    .output = reducible(to, op),
-                                    .op = op,
-                                    .input_splits = splits,
-                                    .timeout = timeout_for(options.timeout)});
+    return launch(std::move(call),
+                  {.collective = Collective::reduce_scatter,
+                   .input = reducible(from, op),
+                   .output = reducible(to, op),
+                   .op = op,
+                   .input_splits = splits,
+                   .timeout = timeout_for(options.timeout)},
+                  options.asyncOp);
   }
 
   intrusive_ptr<c10d::Work> alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
@@ -249,7 +257,7 @@ class RanvierBackend final : public c10d::Backend {
     } else {
       TORCH_CHECK_VALUE(outputs.empty(), title, ": only the root, rank ", request.root, ", is given a list of outputs");
     }
-    return launch(std::move(call), request);
+    return launch(std::move(call), request, options.asyncOp);
   }
 
   intrusive_ptr<c10d::Work> scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -273,7 +281,7 @@ class RanvierBackend final : public c10d::Backend {
     } else {
       TORCH_CHECK_VALUE(inputs.empty(), title, ": only the root, rank ", request.root, ", is given a list of inputs");
     }
-    return launch(std::move(call), request);
+    return launch(std::move(call), request, options.asyncOp);
   }
 
   // ---- Messages
@@ -331,14 +339,20 @@ class RanvierBackend final : public c10d::Backend {
     return c10::make_intrusive<PendingWork>(rank_, std::move(call), sequence_++);
   }
 
-  intrusive_ptr<c10d::Work> launch(Call call, const Request& request) {
-    return launch(std::move(call), std::span(&request, 1));
+  intrusive_ptr<c10d::Work> launch(Call call, const Request& request, bool asynchronous) {
+    return launch(std::move(call), std::span(&request, 1), asynchronous);
   }
 
-  intrusive_ptr<c10d::Work> launch(Call call, std::span<const Request> requests) {
+  // A caller who will wait at once runs the operation here and now: that wakes no other thread.
+  intrusive_ptr<c10d::Work> launch(Call call, std::span<const Request> requests, bool asynchronous) {
     const auto communicator = require_communicator();
     auto work = pending(std::move(call));
-    for (const Request& request : requests) work->add([&] { return communicator->start(request); });
+    for (const Request& request : requests) {
+      if (asynchronous)
+        work->add([&] { return communicator->start(request); });
+      else
+        work->run([&] { communicator->run(request); });
+    }
     work->seal();
     return work;
   }
@@ -358,7 +372,7 @@ class RanvierBackend final : public c10d::Backend {
                           .op = op,
                           .timeout = timeout_for(options.timeout)});
     }
-    return launch(std::move(call), requests);
+    return launch(std::move(call), requests, options.asyncOp);
   }
 
   intrusive_ptr<c10d::Work> all_gather_each(c10d::OpType type, const char* title, const Tensors& outputs,
@@ -376,7 +390,7 @@ class RanvierBackend final : public c10d::Backend {
                           .output = elements(to),
                           .timeout = timeout_for(options.timeout)});
     }
-    return launch(std::move(call), requests);
+    return launch(std::move(call), requests, options.asyncOp);
   }
 
   intrusive_ptr<c10d::Work> reduce_scatter_each(c10d::OpType type, const char* title, const Tensors& outputs,
@@ -396,18 +410,20 @@ class RanvierBackend final : public c10d::Backend {
                           .op = op,
                           .timeout = timeout_for(options.timeout)});
     }
-    return launch(std::move(call), requests);
+    return launch(std::move(call), requests, options.asyncOp);
   }
 
   intrusive_ptr<c10d::Work> all_to_all(Call call, const at::Tensor& from, const at::Tensor& to,
                                        const Splits& input_splits, const Splits& output_splits,
                                        const c10d::AllToAllOptions& options) {
-    return launch(std::move(call), {.collective = Collective::all_to_all,
-                                    .input = elements(from),
-                                    .output = elements(to),
-                                    .input_splits = input_splits,
-                                    .output_splits = output_splits,
-                                    .timeout = timeout_for(options.timeout)});
+    return launch(std::move(call),
+                  {.collective = Collective::all_to_all,
+                   .input = elements(from),
+                   .output = elements(to),
+                   .input_splits = input_splits,
+                   .output_splits = output_splits,
+                   .timeout = timeout_for(options.timeout)},
+                  options.asyncOp);
   }
 
   intrusive_ptr<c10d::Work> receive(c10d::OpType type, const char* title, Tensors& tensors, Rank from, int tag) {

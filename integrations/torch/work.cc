@@ -33,6 +33,11 @@ void PendingWork::fail(std::exception_ptr error) {
   if (!first_error_) first_error_ = to_torch(std::move(error));
 }
 
+bool PendingWork::failed() const {
+  const std::lock_guard lock(mutex_);
+  return first_error_ != nullptr;
+}
+
 void PendingWork::seal() { part_ended(); }
 
 void PendingWork::part_ended() {

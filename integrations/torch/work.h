@@ -34,6 +34,16 @@ class PendingWork final : public c10d::Work {
       fail(std::current_exception());
     }
   }
+  // A part that runs to its end inside `body()`. Nothing more is run once a part has failed.
+  template <class Body>
+  void run(Body&& body) {
+    if (failed()) return;
+    try {
+      body();
+    } catch (...) {
+      fail(std::current_exception());
+    }
+  }
   // All parts are started. Once they have ended, on whatever thread, the Future completes.
   void seal();
 
@@ -50,6 +60,7 @@ class PendingWork final : public c10d::Work {
  private:
   void hold(ranvier::Work part);
   void fail(std::exception_ptr error);
+  bool failed() const;
   void part_ended();
   void complete();
 
