@@ -14,7 +14,7 @@ constexpr std::size_t inbox_budget = 64 << 20;
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 constexpr std::size_t section_bytes_with(std::size_t slice, std::size_t message_slice) {
-  return round_up(InboxLayout::page + collective_lanes * RingMemory::payload_bytes(slice) +
+  return round_up(InboxLayout::section_head + collective_lanes * RingMemory::payload_bytes(slice) +
                       RingMemory::payload_bytes(message_slice),
                   InboxLayout::page);
 }
@@ -35,7 +35,7 @@ RingMemory InboxLayout::ring(std::byte* section, Lane lane) const {
   auto& head = *reinterpret_cast<InboxSection*>(section);
   return {.control = &head.control[lane],
           .lines = head.lines[lane].data(),
-          .payload = section + page + lane * RingMemory::payload_bytes(slice_),
+          .payload = section + section_head + lane * RingMemory::payload_bytes(slice_),
           .slice_bytes = slice_bytes(lane)};
 }
 

@@ -16,7 +16,7 @@
 namespace ranvier::transport {
 
 inline constexpr std::uint64_t inbox_magic = 0x7265697672616e72;
-inline constexpr std::uint32_t inbox_version = 1;  // of everything in this file and in slot_ring.h
+inline constexpr std::uint32_t inbox_version = 2;  // of everything in this file and in slot_ring.h
 
 struct InboxHeader {
   std::uint64_t magic;
@@ -45,12 +45,14 @@ class InboxLayout {
   std::size_t slice_bytes(Lane lane) const { return lane == message_lane ? message_slice_ : slice_; }
   std::size_t section_offset(Rank sender) const { return page + static_cast<std::size_t>(sender) * section_bytes_; }
   std::size_t section_bytes() const { return section_bytes_; }
-  std::size_t first_lane_bytes() const { return page + RingMemory::payload_bytes(slice_); }  // of each section
+  // Of each section: what all lanes need for small messages, and the first one for large ones.
+  std::size_t first_lane_bytes() const { return section_head + RingMemory::payload_bytes(slice_); }
   std::size_t bytes() const { return bytes_; }
 
   RingMemory ring(std::byte* section, Lane lane) const;
 
   static constexpr std::size_t page = 4096;
+  static constexpr std::size_t section_head = (sizeof(InboxSection) + page - 1) / page * page;
 
  private:
   std::size_t slice_ = 0;
@@ -58,7 +60,7 @@ class InboxLayout {
   std::size_t section_bytes_ = 0;
   std::size_t bytes_ = 0;
 };
-static_assert(sizeof(InboxHeader) <= InboxLayout::page && sizeof(InboxSection) <= InboxLayout::page);
+static_assert(sizeof(InboxHeader) <= InboxLayout::page);
 
 // Writes the header of a zero-filled inbox; `token` stays to be set.
 InboxHeader& open_inbox(std::byte* memory, const WorldInfo& info);

@@ -1,8 +1,9 @@
 // One direction of one lane between two ranks: a ring of eight slots in memory that both can reach, one writer, one
 // reader, no lock.
 //
-// A slot is one cache line with a tag and up to 56 bytes of payload, and a payload area elsewhere for what is larger. A
-// small message thus costs the transfer of a single line: its tag and its bytes travel together. Both ends keep their
+// A slot is eight cache lines with a tag and up to 504 bytes of payload, and a payload area elsewhere for what is larger.
+// The smallest messages thus cost the transfer of a single line: their tag and their bytes travel together; the lines of
+// somewhat larger ones follow on the heels of the first. Both ends keep their
 // cursors to themselves; what they tell each other is the tag (written last), and how many slots were freed, which the
 // writer reads only once the slots it knows of are used up.
 #pragma once
@@ -19,14 +20,14 @@
 namespace ranvier::transport {
 
 inline constexpr std::uint32_t slots_per_ring = 8;
-inline constexpr std::size_t inline_bytes = 56;
+inline constexpr std::size_t inline_bytes = 8 * 64 - sizeof(std::uint64_t);
 inline constexpr std::size_t head_bytes = 64;  // a head this long and a whole slice fit one slot
 
 struct alignas(64) SlotLine {
   std::atomic<std::uint64_t> tag;  // sequence number of the message, from 1, below its length: published in one store
   std::array<std::byte, inline_bytes> payload;
 };
-static_assert(sizeof(SlotLine) == 64 && std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(sizeof(SlotLine) == 8 * 64 && std::atomic<std::uint64_t>::is_always_lock_free);
 
 struct RingControl {
   alignas(64) std::atomic<std::uint32_t> freed;    // slots, written by the reader
@@ -83,7 +84,7 @@ class RingWriter {
     const std::size_t bytes = head.size() + body.size();
     if (bytes == 0 || (next_ == end_ && !renew())) return 0;
     SlotLine& line = memory_.line(next_);
-    if (bytes > inline_bytes) return push_large(line, head, body);
+    if (bytes > inline_bytes || head.size() > head_bytes) return push_large(line, head, body);
     copy_small(line.payload.data(), head.data(), head.size());
     copy_small(line.payload.data() + head.size(), body.data(), body.size());
     publish(line, bytes);
