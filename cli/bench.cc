@@ -1,10 +1,7 @@
 // ranvier bench: times collectives as nccl-tests does, checks every result, and measures other libraries beside.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
 #include "bench/baselines.h"
 #include "bench/communicator_peer.h"
@@ -12,7 +9,7 @@
 #include "bench/options.h"
 #include "bench/peer.h"
 #include "bench/process_world.h"
-#include "bench/report.h"
+#include "bench/table.h"
 #include "commands.h"
 #include "launch.h"
 #include "machine.h"
@@ -40,51 +37,9 @@ CommunicatorOptions communicator_options(const Options& options) {
   return result;
 }
 
-// Progress belongs on a terminal, where the next line of it writes over the last one.
-void show_progress(std::string_view text) {
-  if (isatty(STDERR_FILENO) == 0) return;
-  fmt::print(stderr, "\r\033[K{}", text);
-  std::fflush(stderr);
-}
-
-int measure_all(const Options& options, bench::World& ours, const std::vector<bench::World*>& baselines,
-                const std::vector<std::string>& absent, JsonFile& file) {
-  const bench::Report report(options, ours, {baselines.begin(), baselines.end()}, absent);
-  report.print_header();
-  std::vector<bench::Row> rows;
-  std::uint64_t wrong = 0;
-  std::string untrue;  // the baselines whose results were wrong
-  for (const auto bytes : bench::sizes(options)) {
-    show_progress(fmt::format("measuring {} bytes …", bytes));
-    bench::Job job;
-    job.collective = options.collective;
-    job.dtype = options.dtype;
-    job.op = options.op;
-    job.in_place = options.in_place;
-    job.count = bench::job_count(options.collective, options.dtype, bytes, ours.size());
-    rows.push_back(bench::measure(ours, baselines, job, options.sampling));
-    show_progress("");
-    report.print(rows.back());
-    wrong += rows.back().ours.wrong;
-    for (std::size_t i = 0; i < baselines.size(); ++i)
-      if (rows.back().baselines[i].wrong > 0) untrue += fmt::format(" {} at {} bytes;", baselines[i]->name(), bytes);
-  }
-  file.write(report.json(rows));
-  if (!untrue.empty())
-    fmt::print(stderr,
-               "ranvier bench: a baseline computed wrong results, so its times mean nothing:{} see \"wrong\" in the "
-               "--json file\n",
-               untrue);
-  if (wrong == 0) return 0;
-  fmt::print(stderr,
-             "ranvier bench: {} elements are wrong; report this with the command and the output of 'ranvier doctor'\n",
-             wrong);
-  return 1;
-}
-
 // Coordinates worlds that it starts on this machine.
 int run_coordinator(const Options& options) {
-  JsonFile file(options.json_file);
+  const JsonFile file(options.json_file);
   const Rank ranks = *options.ranks;
   const bool pinned = options.pin.value_or(ranks <= usable_cores());
 
@@ -103,7 +58,6 @@ int run_coordinator(const Options& options) {
   own.command.insert(own.command.end(), options.arguments.begin(), options.arguments.end());
   if (pinned) own.environment.emplace_back(bench::pin_variable, "1");
 
-  show_progress("starting …");
   bench::ProcessWorld ours("ranvier", ranks, own, options.timeout);
   std::vector<std::unique_ptr<bench::ProcessWorld>> baselines;
   for (auto& [name, launch] : launches)
@@ -114,8 +68,7 @@ int run_coordinator(const Options& options) {
     baseline->meet(options.join_timeout);
     worlds.push_back(baseline.get());
   }
-  show_progress("");
-  return measure_all(options, ours, worlds, absent, file);
+  return bench::measure_all(options, ours, worlds, absent, file);
 }
 
 // One rank of a world that was started for it: by run_coordinator where there is a socket, else by a launcher.
@@ -131,9 +84,9 @@ int run_rank(const Options& options, const WorldPlace& place) {
     bench::serve_communicator(*communicator);
     return 0;
   }
-  JsonFile file(options.json_file);
+  const JsonFile file(options.json_file);
   const auto world = bench::communicator_world(*communicator);
-  return measure_all(options, *world, {}, {}, file);
+  return bench::measure_all(options, *world, {}, {}, file);
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ int run_doctor(const Arguments& arguments) {
       ->type_name("FILE");
   if (const auto code = parse(app, arguments)) return *code;
 
-  JsonFile file(json_path);
+  const JsonFile file(json_path);
   nlohmann::json findings = nlohmann::json::array();
   bool broken = false;
   for (const auto& checks : {doctor::check_machine(), doctor::check_transports(), doctor::check_software(python)})

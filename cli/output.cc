@@ -13,40 +13,37 @@
 namespace ranvier::cli {
 namespace {
 
-[[noreturn]] void throw_unwritable(const std::filesystem::path& path) {
-  throw Error(ErrorKind::config,
-              fmt::format("cannot write {} ({}); name another file with --json", path.string(), std::strerror(errno)));
+[[noreturn]] void throw_unwritable(const std::filesystem::path& path, int problem) {
+  throw Error(ErrorKind::config, fmt::format("cannot write {} ({}); name another file with --json", path.string(),
+                                             std::strerror(problem)));
 }
 
 }  // namespace
 
 JsonFile::JsonFile(std::filesystem::path path) : path_(std::move(path)) {
   if (path_.empty() || path_ == "-") return;
-  if (std::filesystem::is_directory(path_)) {
-    errno = EISDIR;
-    throw_unwritable(path_);
-  }
-  part_ = fmt::format("{}.part-{}", path_.string(), getpid());
-  if (!std::ofstream(part_)) throw_unwritable(path_);
+  if (std::filesystem::is_directory(path_)) throw_unwritable(path_, EISDIR);
+  const auto folder = path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".");
+  if (access(folder.c_str(), W_OK | X_OK) != 0) throw_unwritable(path_, errno);
 }
 
-JsonFile::~JsonFile() {
-  std::error_code ignored;
-  if (!part_.empty()) std::filesystem::remove(part_, ignored);
-}
-
-void JsonFile::write(const nlohmann::json& value) {
+void JsonFile::write(const nlohmann::json& value) const {
   const std::string text = value.dump(2) + '\n';
   if (path_.empty()) return;
   if (path_ == "-") {
     fmt::print("{}", text);
     return;
   }
-  std::ofstream file(part_);
+  const std::filesystem::path part = fmt::format("{}.part-{}", path_.string(), getpid());
+  std::ofstream file(part);
   file << text;
   file.close();
-  if (!file) throw_unwritable(path_);
-  std::filesystem::rename(part_, path_);
+  std::error_code problem;
+  if (file) std::filesystem::rename(part, path_, problem);
+  if (file && !problem) return;
+  const int why = problem ? problem.value() : errno;
+  std::filesystem::remove(part, problem);
+  throw_unwritable(path_, why);
 }
 
 }  // namespace ranvier::cli

@@ -1,0 +1,59 @@
+#include "bench/table.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "bench/report.h"
+
+namespace ranvier::bench {
+namespace {
+
+// Progress belongs on a terminal, where the next line of it writes over the last one.
+void show_progress(std::string_view text) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  fmt::print(stderr, "\r\033[K{}", text);
+  std::fflush(stderr);
+}
+
+}  // namespace
+
+int measure_all(const Options& options, World& ours, const std::vector<World*>& baselines,
+                const std::vector<std::string>& absent, const cli::JsonFile& file) {
+  const Report report(options, ours, {baselines.begin(), baselines.end()}, absent);
+  report.print_header();
+  std::vector<Row> rows;
+  std::uint64_t wrong = 0;
+  std::string untrue;  // the baselines whose results were wrong
+  for (const auto bytes : sizes(options)) {
+    show_progress(fmt::format("measuring {} bytes …", bytes));
+    Job job;
+    job.collective = options.collective;
+    job.dtype = options.dtype;
+    job.op = options.op;
+    job.in_place = options.in_place;
+    job.count = job_count(options.collective, options.dtype, bytes, ours.size());
+    rows.push_back(measure(ours, baselines, job, options.sampling));
+    show_progress("");
+    report.print(rows.back());
+    wrong += rows.back().ours.wrong;
+    for (std::size_t i = 0; i < baselines.size(); ++i)
+      if (rows.back().baselines[i].wrong > 0) untrue += fmt::format(" {} at {} bytes;", baselines[i]->name(), bytes);
+  }
+  file.write(report.json(rows));
+  if (!untrue.empty())
+    fmt::print(stderr,
+               "ranvier bench: a baseline computed wrong results, so its times mean nothing:{} see \"wrong\" in the "
+               "--json file\n",
+               untrue);
+  if (wrong == 0) return 0;
+  fmt::print(stderr,
+             "ranvier bench: {} elements are wrong; report this with the command and the output of 'ranvier doctor'\n",
+             wrong);
+  return 1;
+}
+
+}  // namespace ranvier::bench
