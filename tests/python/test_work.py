@@ -24,6 +24,40 @@ def test_many_operations_run_at_once_and_can_be_waited_for_in_any_order():
     on_ranks(3, asynchronous)
 
 
+def every_kind(rank, world):
+    mine = torch.full((6, 2), float(rank))
+    ranks = torch.arange(float(world))
+    reduced, sent = torch.full((7,), float(rank)), torch.full((9,), float(rank))
+    lists = [torch.empty(6, 2) for _ in range(world)]
+    gathered = [torch.empty(6, 2) for _ in range(world)] if rank == 0 else None
+    whole, swapped, part, scattered = torch.empty(6 * world, 2), torch.empty(world), torch.empty(4), torch.empty(3)
+    works = [
+        dist.reduce(reduced, 1, async_op=True),
+        dist.broadcast(sent, 1, async_op=True),
+        dist.all_gather(lists, mine, async_op=True),
+        dist.all_gather_into_tensor(whole, mine, async_op=True),
+        dist.gather(mine, gathered, 0, async_op=True),
+        dist.all_to_all_single(swapped, ranks + 10 * rank, async_op=True),
+        dist.reduce_scatter(part, [torch.full((4,), float(r)) for r in range(world)], async_op=True),
+        dist.scatter(scattered, [torch.full((3,), float(r)) for r in range(world)] if rank == 0 else None, 0, async_op=True),
+        dist.barrier(async_op=True),
+    ]
+    for work in works:
+        work.wait()
+    expected = torch.stack([torch.full((6, 2), float(r)) for r in range(world)])
+    assert rank != 1 or torch.equal(reduced, torch.full((7,), ranks.sum().item()))
+    assert torch.equal(sent, torch.ones(9))
+    assert torch.equal(torch.stack(lists), expected) and torch.equal(whole, expected.flatten(0, 1))
+    assert rank != 0 or torch.equal(torch.stack(gathered), expected)
+    assert torch.equal(swapped, 10 * ranks + rank)
+    assert torch.equal(part, torch.full((4,), float(rank * world)))
+    assert torch.equal(scattered, torch.full((3,), float(rank)))
+
+
+def test_collectives_of_every_kind_may_be_under_way_together():
+    on_ranks(3, every_kind)
+
+
 def polled(rank, world):
     work = dist.all_reduce(torch.ones(100_000), async_op=True)
     deadline = time.monotonic() + 30
