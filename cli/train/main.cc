@@ -1,0 +1,114 @@
+// The program `ranvier-train`, which `ranvier train` runs: starts the workers, or is one of them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "integrations/trainer/checkpoint.h"
+#include "integrations/trainer/rendezvous.h"
+#include "launch.h"
+#include "machine.h"
+#include "output.h"
+#include "ranvier/error.h"
+#include "ranvier/store.h"
+#include "train/options.h"
+#include "train/progress.h"
+#include "train/report.h"
+
+namespace ranvier::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::unique_ptr<Communicator> meet(const cli::WorldPlace& place, const CommunicatorOptions& options) {
+  if (place.launcher.empty()) return Communicator::connect(*memory_store(), 0, 1, options);
+  if (place.store.empty()) {
+    const auto store = trainer::tcp_store({.address = place.master_address,
+                                           .port = place.master_port,
+                                           .serve = place.rank == 0 && !place.master_runs_elsewhere,
+                                           .prefix = "ranvier/" + place.attempt},
+                                          options.join_timeout);
+    auto communicator = Communicator::connect(*store, place.rank, place.world, options);
+    communicator->barrier();  // the store may end with this scope: rank 0 serves it
+    return communicator;
+  }
+  const auto store = file_store(place.store);
+  auto communicator = Communicator::connect(*store, place.rank, place.world, options);
+  if (place.owns_store) {
+    communicator->barrier();
+    std::error_code ignored;
+    if (place.rank == 0) fs::remove_all(place.store, ignored);
+  }
+  return communicator;
+}
+
+// What can be found out before any work begins: every file that is to be read or written.
+void check_files(const Options& options) {
+  const cli::JsonFile writable(options.json_file);
+  if (!options.trainer.resume.empty()) trainer::load_checkpoint(options.trainer.resume);
+  if (options.trainer.save.empty()) return;
+  const auto folder = fs::absolute(options.trainer.save).parent_path();
+  if (!fs::is_directory(folder))
+    throw Error(ErrorKind::config, fmt::format("there is no folder {} for the checkpoint; create it or name another "
+                                               "place with --save",
+                                               folder.string()));
+}
+
+int work(const Options& options, const cli::WorldPlace& place) {
+  if (place.rank == 0) check_files(options);
+  const auto data = trainer::load_dataset(options.data);
+  auto settings = options.trainer;
+  settings.threads = std::max(1, cli::usable_cores() / place.local_world);
+  const auto communicator = meet(place, options.communicator);
+
+  Progress progress(settings.batch * static_cast<std::size_t>(place.world));
+  const auto result = trainer::train(
+      settings, data, *communicator,
+      {.on_step = [&](std::size_t step, std::size_t last, double loss) { progress.on_step(step, last, loss); },
+       .on_evaluation = [&](const trainer::Evaluation& evaluation) { progress.on_evaluation(evaluation); }});
+  if (place.rank != 0) return 0;
+  const Report report{options, *communicator, result};
+  cli::JsonFile(options.json_file).write(to_json(report));
+  if (options.json_file != "-") fmt::print("{}", to_table(report));
+  return 0;
+}
+
+int launch(const Options& options) {
+  // Found here, a mistake is reported once and not by every worker.
+  check_files(options);
+  trainer::load_dataset(options.data);
+  cli::Launch workers{.count = *options.workers, .command = {cli::this_program()}};
+  workers.command.insert(workers.command.end(), options.arguments.begin(), options.arguments.end());
+  return cli::run_workers(workers);
+}
+
+int run(const cli::Arguments& arguments, std::string& speaker) {
+  const auto options = parse_options(arguments);
+  if (!options) return 0;
+  const auto place = cli::world_from_environment();
+  if (!place) return options->workers.value_or(1) > 1 ? launch(*options) : work(*options, {});
+  if (options->workers && place->launcher != "ranvier")
+    throw Error(ErrorKind::usage, fmt::format("--workers starts processes, and {} has started this one already as rank "
+                                              "{} of {}; leave out --workers",
+                                              place->launcher, place->rank, place->world));
+  speaker = fmt::format("ranvier train, rank {}", place->rank);
+  return work(*options, *place);
+}
+
+}  // namespace
+}  // namespace ranvier::train
+
+int main(int argc, char** argv) {
+  std::string speaker = "ranvier train";
+  try {
+    return ranvier::train::run({argv + 1, argv + argc}, speaker);
+  } catch (const ranvier::Error& problem) {
+    // One write, so that the words of several workers do not mix.
+    fmt::print(stderr, "{}", fmt::format("{}: {}\n{}", speaker, problem.what(), problem.flight_record()));
+    return problem.kind() == ranvier::ErrorKind::usage ? 2 : 1;
+  } catch (const std::exception& problem) {
+    fmt::print(stderr, "{}: {}\n", speaker, problem.what());
+    return 1;
+  }
+}

@@ -1,0 +1,142 @@
+#include "train/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "integrations/trainer/checkpoint.h"
+#include "ranvier/error.h"
+#include "ranvier/exchange.h"
+#include "ranvier/schedule.h"
+#include "ranvier/text.h"
+#include "train/config.h"
+
+namespace ranvier::train {
+namespace {
+
+constexpr const char* examples = R"(
+Settings come from flags, then RANVIER_* variables (RANVIER_LINK_RATE for --link-rate), then the file of --config.
+Under torchrun, mpirun or srun leave out --workers: each process finds its place in its environment.
+
+Examples:
+  ranvier train --workers 4
+  ranvier train --workers 4 --link-rate 200Mbit --compress bf16 --json run.json
+  torchrun --no-python --nproc-per-node 4 ranvier train --model mlp
+  mpirun -n 4 ranvier train --save checkpoint.ranvier)";
+
+// A decimal number above 0 and up to `most`.
+void add_number(CLI::App& app, const std::string& flag, const std::string& help, double most,
+                const std::function<void(double)>& set) {
+  const auto take = [flag, most, set](const std::string& word) {
+    double number = 0;
+    const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (problem != std::errc{} || end != word.data() + word.size() || !(number > 0 && number <= most))
+      throw Error(ErrorKind::usage, fmt::format("{} '{}' is not a number above 0 and up to {}", flag, word, most));
+    set(number);
+  };
+  app.add_option_function<std::string>(flag, take, help)->type_name("X");
+}
+
+std::vector<std::string_view> algorithm_names() {
+  std::vector<std::string_view> names{"auto"};
+  for (const auto& algorithm : algorithms())
+    if (std::find(algorithm.collectives.begin(), algorithm.collectives.end(), Collective::all_reduce) !=
+        algorithm.collectives.end())
+      names.push_back(algorithm.name);
+  return names;
+}
+
+void take_rate(const std::string& word, Options& options) {
+  const auto rate = parse_rate(word);
+  if (!rate) throw Error(ErrorKind::usage, fmt::format("--link-rate '{}' is not a rate; write 200Mbit or 25MB", word));
+  options.link_rate = word;
+  options.communicator.link_bytes_per_second = *rate;
+}
+
+// --link-rate can also be set by RANVIER_LINK_RATE; --json and --config belong to one run only.
+void name_variables(CLI::App& app) {
+  for (auto* option : app.get_options()) {
+    std::string name = option->get_lnames().front();
+    if (name == "help" || name == "config" || name == "json") continue;
+    std::replace(name.begin(), name.end(), '-', '_');
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](char letter) { return CLI::detail::to_lower(std::string(1, letter))[0]; });
+    option->envname("RANVIER_" + name);
+  }
+}
+
+}  // namespace
+
+std::optional<Options> parse_options(const cli::Arguments& arguments) {
+  Options options;
+  options.arguments = arguments;
+  auto& run = options.trainer;
+  auto& comm = options.communicator;
+  comm.timeout = std::chrono::minutes(5);
+
+  CLI::App app("Train a model over several workers.", "ranvier train");
+  app.footer(examples);
+  std::optional<std::uint64_t> workers, steps;
+  std::uint64_t epochs = run.epochs, batch = run.batch, seed = run.seed, evaluate_every = run.evaluate_every;
+  std::chrono::milliseconds join_timeout = comm.join_timeout;
+
+  cli::add_count(app, "--workers", workers, "start so many processes here (default: train in this one)", 1, 1024);
+  const auto models = trainer::model_names();
+  cli::add_name(app, "--model", run.model, "what to train", {models.begin(), models.end()});
+  app.add_option("--data", options.data, "fashion-mnist, or a folder of IDX files")->capture_default_str();
+  cli::add_count(app, "--epochs", epochs, "how long the learning rate takes to fall to 0", 1, 1'000'000);
+  cli::add_count(app, "--steps", steps, "stop after so many, counted from the very start", 1);
+  add_number(app, "--target-accuracy", "stop when so much of the test data is right, such as 0.88", 1,
+             [&](double share) { run.target_accuracy = share; });
+  cli::add_count(app, "--evaluate-every", evaluate_every, "steps between evaluations, besides one an epoch", 0);
+  cli::add_count(app, "--batch", batch, "samples a worker and step", 1, 1'000'000);
+  add_number(app, "--lr",
+             fmt::format("learning rate of SGD with momentum {} (default: {})", run.momentum, run.learning_rate), 1000,
+             [&](double rate) { run.learning_rate = rate; });
+  cli::add_count(app, "--seed", seed, "of first weights and of the order of samples", 0, UINT64_MAX);
+  app.add_option("--save", run.save, "write a checkpoint there after every epoch and at the end")->type_name("PATH");
+  app.add_option("--resume", run.resume, "go on from this checkpoint")->type_name("PATH");
+
+  cli::add_name(app, "--transport", comm.transport, "how bytes travel", {"auto", "tcp", "shm"});
+  cli::add_name(app, "--algorithm", comm.algorithm, "schedule of all_reduce", algorithm_names());
+  app.add_option_function<std::string>(
+         "--compress",
+         [&](const std::string& spec) {
+           check_exchange(spec);
+           run.compress = spec;
+         },
+         "codec of gradients: none, bf16")
+      ->default_str(run.compress)
+      ->type_name("SPEC");
+  cli::add_bytes(app, "--bucket", run.bucket_bytes, "gradients are sent once so many bytes are ready")
+      ->default_str("256K");
+  app.add_option_function<std::string>(
+         "--link-rate", [&](const std::string& word) { take_rate(word, options); },
+         "hold each worker's sending to this rate, such as 200Mbit")
+      ->type_name("RATE");
+  app.add_option("--interface", comm.interface_address, "address to listen on (default: all of this host's)")
+      ->type_name("ADDRESS");
+  cli::add_seconds(app, "--timeout", comm.timeout, "for one operation");
+  cli::add_seconds(app, "--join-timeout", join_timeout, "for all workers to come; no more than --timeout");
+  app.add_option("--json", options.json_file, "write settings and results there; - is stdout")->type_name("FILE");
+  std::string config;
+  app.add_option("--config", config, "settings by their names: link-rate = \"200Mbit\"")->type_name("TOML");
+  name_variables(app);
+
+  if (cli::parse(app, arguments)) return std::nullopt;
+  if (!config.empty()) apply_config(app, config);
+
+  if (workers) options.workers = static_cast<Rank>(*workers);
+  if (steps) run.steps = *steps;
+  run.epochs = epochs;
+  run.batch = batch;
+  run.seed = seed;
+  run.evaluate_every = evaluate_every;
+  comm.join_timeout = std::min(join_timeout, comm.timeout);
+  if (!run.save.empty()) run.save = trainer::checkpoint_file(run.save);
+  if (!run.resume.empty()) run.resume = trainer::checkpoint_file(run.resume);
+  return options;
+}
+
+}  // namespace ranvier::train

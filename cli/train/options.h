@@ -1,0 +1,28 @@
+// What `ranvier train` was asked to do.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "flags.h"
+#include "integrations/trainer/trainer.h"
+#include "ranvier/communicator.h"
+
+namespace ranvier::train {
+
+struct Options {
+  cli::Arguments arguments;     // as they were given, for the workers
+  std::optional<Rank> workers;  // none: not asked for
+  std::string data = "fashion-mnist";
+  std::string link_rate;  // as it was written; empty: as fast as it goes
+  std::string json_file;
+  trainer::TrainSettings trainer;
+  CommunicatorOptions communicator;
+};
+
+// From flags, then RANVIER_* variables, then the file that --config names. None if there is nothing left to do (--help
+// was printed). Throws Error{usage}, or Error{config} for a file that cannot be read.
+std::optional<Options> parse_options(const cli::Arguments& arguments);
+
+}  // namespace ranvier::train

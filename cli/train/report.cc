@@ -1,0 +1,105 @@
+#include "train/report.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "machine.h"
+#include "ranvier/text.h"
+
+namespace ranvier::train {
+namespace {
+
+double samples_per_second(const Report& report) {
+  const auto samples =
+      report.result.steps_here * report.options.trainer.batch * static_cast<std::size_t>(report.communicator.world());
+  return report.result.seconds > 0 ? static_cast<double>(samples) / report.result.seconds : 0;
+}
+
+double epochs(const trainer::TrainResult& result) {
+  return static_cast<double>(result.steps) / static_cast<double>(result.steps_per_epoch);
+}
+
+// "102,130"
+std::string grouped(std::size_t number) {
+  std::string digits = std::to_string(number);
+  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<std::size_t>(at), ",");
+  return digits;
+}
+
+}  // namespace
+
+std::string to_table(const Report& report) {
+  const auto& [options, communicator, result] = report;
+  const auto& last = result.history.back();
+  const auto world = communicator.world();
+  const std::vector<std::pair<std::string, std::string>> rows{
+      {"model", fmt::format("{}, {} parameters", options.trainer.model, grouped(result.parameters))},
+      {"workers", fmt::format("{} over {}{}, gradients {}", world, communicator.transport_name(),
+                              options.link_rate.empty() ? "" : " at " + options.link_rate,
+                              options.trainer.compress == "none" ? "as f32" : "as " + options.trainer.compress)},
+      {"test accuracy", fmt::format("{:.2f} %", last.accuracy * 100)},
+      {"loss", fmt::format("{:.4f} in training, {:.4f} in test", last.loss, last.test_loss)},
+      {"time", fmt::format("{:.1f} s for {} steps ({:.2f} epochs in all)", result.seconds, grouped(result.steps_here),
+                           epochs(result))},
+      {"samples/s", fmt::format("{}", grouped(static_cast<std::size_t>(samples_per_second(report))))},
+      {"sent per worker", human_bytes(result.bytes_sent_per_worker)},
+      {"exposed communication",
+       fmt::format("{:.1f} % of the time of a step", result.exposed_communication_share * 100)}};
+  std::string table;
+  for (const auto& [name, value] : rows) table += fmt::format("{:<22} {}\n", name, value);
+  return table;
+}
+
+nlohmann::json to_json(const Report& report) {
+  const auto& [options, communicator, result] = report;
+  const auto& settings = options.trainer;
+  nlohmann::json history = nlohmann::json::array();
+  for (const auto& entry : result.history)
+    history.push_back({{"step", entry.step},
+                       {"seconds", entry.seconds},
+                       {"loss", entry.loss},
+                       {"test_loss", entry.test_loss},
+                       {"accuracy", entry.accuracy}});
+  const auto& last = result.history.back();
+  const auto all_steps = settings.epochs * result.steps_per_epoch;
+  return {{"accuracy", last.accuracy},
+          {"loss", last.loss},
+          {"test_loss", last.test_loss},
+          {"epochs", epochs(result)},
+          {"steps", result.steps},
+          {"seconds", result.seconds},
+          {"samples_per_second", samples_per_second(report)},
+          {"bytes_sent_per_worker", result.bytes_sent_per_worker},
+          {"exposed_communication_share", result.exposed_communication_share},
+          {"parameters", result.parameters},
+          {"parameter_hash", fmt::format("{:016x}", result.parameter_hash)},
+          {"history", std::move(history)},
+          {"settings",
+           {{"workers", communicator.world()},
+            {"model", settings.model},
+            {"data", options.data},
+            {"epochs", settings.epochs},
+            {"steps", std::min(settings.steps, all_steps)},
+            {"target_accuracy", settings.target_accuracy ? nlohmann::json(*settings.target_accuracy) : nullptr},
+            {"evaluate_every", settings.evaluate_every},
+            {"batch", settings.batch},
+            {"lr", settings.learning_rate},
+            {"momentum", settings.momentum},
+            {"seed", settings.seed},
+            {"save", settings.save.string()},
+            {"resume", settings.resume.string()},
+            {"transport", communicator.transport_name()},
+            {"algorithm", options.communicator.algorithm},
+            {"compress", settings.compress},
+            {"bucket_bytes", settings.bucket_bytes},
+            {"link_rate", options.link_rate},
+            {"link_bytes_per_second", options.communicator.link_bytes_per_second},
+            {"threads", settings.threads}}},
+          {"environment", cli::environment()}};
+}
+
+}  // namespace ranvier::train

@@ -1,0 +1,136 @@
+// The file: one line that names the format, one line of JSON (identity, step, seconds, number of parameters), the
+// parameters and the momentum as little-endian f32, and the CRC-32 of all that.
+#include "integrations/trainer/checkpoint.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "ranvier/error.h"
+
+namespace ranvier::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+static_assert(std::endian::native == std::endian::little, "checkpoints are written as they stand in memory");
+
+constexpr std::string_view first_line = "ranvier checkpoint 1\n";
+
+void append(std::string& text, const std::vector<float>& values) {
+  text.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+}
+
+std::uint32_t checksum(std::string_view text) {
+  return static_cast<std::uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), text.size()));
+}
+
+[[noreturn]] void refuse(const fs::path& path, std::string_view problem) {
+  throw Error(ErrorKind::config, fmt::format("cannot resume from {}: {}", path.string(), problem));
+}
+
+// Writes and waits until the disk has it: a rename may otherwise outrun the contents. True, or errno says why not.
+bool write_durably(const fs::path& path, std::string_view text) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file < 0) return false;
+  bool fine = true;
+  while (fine && !text.empty()) {
+    const ssize_t written = write(file, text.data(), text.size());
+    if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+    fine = written > 0 || (written < 0 && errno == EINTR);
+  }
+  fine = fine && fsync(file) == 0;
+  const int problem = errno;
+  close(file);
+  errno = problem;
+  return fine;
+}
+
+}  // namespace
+
+void save_checkpoint(const fs::path& path, const Checkpoint& checkpoint) {
+  const nlohmann::json header = {{"identity", checkpoint.identity},
+                                 {"step", checkpoint.step},
+                                 {"seconds", checkpoint.seconds},
+                                 {"parameters", checkpoint.parameters.size()}};
+  std::string text(first_line);
+  text += header.dump() + '\n';
+  append(text, checkpoint.parameters);
+  append(text, checkpoint.momentum);
+  const std::uint32_t sum = checksum(text);
+  text.append(reinterpret_cast<const char*>(&sum), sizeof sum);
+
+  fs::path part = path;
+  part += ".part";
+  if (write_durably(part, text) && std::rename(part.c_str(), path.c_str()) == 0) return;
+  const int problem = errno;
+  unlink(part.c_str());
+  throw Error(ErrorKind::config,
+              fmt::format("cannot write the checkpoint {} ({}); free some space there or name another "
+                          "place with --save",
+                          path.string(), std::strerror(problem)));
+}
+
+Checkpoint load_checkpoint(const fs::path& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file || fs::is_directory(path))
+    refuse(path, fmt::format("it cannot be opened ({}); name a file that --save has written",
+                             std::strerror(file ? EISDIR : errno)));
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+
+  if (!std::string_view(text).starts_with(first_line))
+    refuse(path, "it is not a checkpoint of ranvier; name a file that --save has written");
+  constexpr std::string_view damaged = "it is damaged; use an earlier checkpoint or begin anew without --resume";
+  std::uint32_t sum = 0;
+  if (text.size() < first_line.size() + sizeof sum) refuse(path, damaged);
+  const std::string_view whole = std::string_view(text).substr(0, text.size() - sizeof sum);
+  std::memcpy(&sum, text.data() + whole.size(), sizeof sum);
+  const std::size_t header_end = whole.find('\n', first_line.size());
+  if (sum != checksum(whole) || header_end == std::string_view::npos) refuse(path, damaged);
+
+  Checkpoint checkpoint;
+  std::size_t count = 0;
+  try {
+    const auto header = nlohmann::json::parse(whole.substr(first_line.size(), header_end - first_line.size()));
+    checkpoint.identity = header.at("identity").get<Identity>();
+    checkpoint.step = header.at("step").get<std::uint64_t>();
+    checkpoint.seconds = header.at("seconds").get<double>();
+    count = header.at("parameters").get<std::size_t>();
+  } catch (const nlohmann::json::exception&) {
+    refuse(path, damaged);
+  }
+  const std::string_view values = whole.substr(header_end + 1);
+  if (count > values.size() || values.size() != 2 * count * sizeof(float)) refuse(path, damaged);
+  checkpoint.parameters.resize(count);
+  checkpoint.momentum.resize(count);
+  std::memcpy(checkpoint.parameters.data(), values.data(), count * sizeof(float));
+  std::memcpy(checkpoint.momentum.data(), values.data() + count * sizeof(float), count * sizeof(float));
+  return checkpoint;
+}
+
+void check_identity(const fs::path& path, const Checkpoint& checkpoint, const Identity& identity) {
+  for (const auto& [name, value] : identity) {
+    const auto saved = checkpoint.identity.find(name);
+    const std::string before = saved == checkpoint.identity.end() ? "nothing" : saved->second;
+    if (before != value)
+      refuse(path, fmt::format("it was made with {} {} and this run has {}; give both the same settings", name, before,
+                               value));
+  }
+}
+
+fs::path checkpoint_file(const fs::path& file_or_folder) {
+  std::error_code ignored;
+  const bool is_folder = !file_or_folder.has_filename() || fs::is_directory(file_or_folder, ignored);
+  return is_folder ? file_or_folder / "checkpoint.ranvier" : file_or_folder;
+}
+
+}  // namespace ranvier::trainer

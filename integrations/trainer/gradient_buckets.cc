@@ -1,0 +1,86 @@
+#include "integrations/trainer/gradient_buckets.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+namespace ranvier::trainer {
+
+using std::chrono::steady_clock;
+
+// Called by autograd, on the thread that called backward(), when the gradient of a parameter is complete.
+class GradientBuckets::ReadyHook final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  ReadyHook(GradientBuckets& owner, std::size_t bucket) : owner_(owner), bucket_(bucket) {}
+  void operator()(const torch::autograd::Variable&) override { owner_.ready(bucket_); }
+
+ private:
+  GradientBuckets& owner_;
+  std::size_t bucket_;
+};
+
+GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, Exchange& exchange, std::size_t bucket_bytes)
+    : exchange_(exchange), tensors_(std::move(parameters)) {
+  std::reverse(tensors_.begin(), tensors_.end());
+  std::int64_t total = 0;
+  for (const auto& tensor : tensors_) total += tensor.numel();
+  parameters_ = at::empty({total});
+  gradients_ = at::zeros({total});
+
+  const at::NoGradGuard no_grad;
+  auto* const memory = gradients_.data_ptr<float>();
+  std::int64_t at = 0;
+  for (auto& tensor : tensors_) {
+    const std::int64_t size = tensor.numel();
+    const auto place = parameters_.narrow(0, at, size).view(tensor.sizes());
+    place.copy_(tensor);
+    tensor.set_data(place);
+    tensor.mutable_grad() = gradients_.narrow(0, at, size).view(tensor.sizes());
+
+    if (buckets_.empty() || buckets_.back().gradients.size_bytes() >= bucket_bytes)
+      buckets_.push_back({.gradients = {memory + at, 0}});
+    Bucket& bucket = buckets_.back();
+    bucket.gradients = {bucket.gradients.data(), bucket.gradients.size() + static_cast<std::size_t>(size)};
+    ++bucket.tensors;
+    torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::make_unique<ReadyHook>(*this, buckets_.size() - 1));
+    at += size;
+  }
+}
+
+GradientBuckets::~GradientBuckets() {
+  for (auto& tensor : tensors_) torch::autograd::impl::set_post_acc_grad_hooks(tensor, nullptr);
+}
+
+void GradientBuckets::clear() {
+  gradients_.zero_();
+  for (auto& bucket : buckets_) {
+    bucket.missing = bucket.tensors;
+    bucket.averaging.reset();
+  }
+  next_ = 0;
+}
+
+void GradientBuckets::ready(std::size_t bucket) {
+  --buckets_[bucket].missing;
+  start_in_order(false);
+}
+
+// Starts the buckets that may be: in order, and only complete ones unless backward is over. Those that it left
+// incomplete belong to parameters that this batch did not use, whose gradients are zero.
+void GradientBuckets::start_in_order(bool all) {
+  for (; next_ < buckets_.size() && (all || buckets_[next_].missing == 0); ++next_)
+    buckets_[next_].averaging = exchange_.start(buckets_[next_].gradients);
+}
+
+std::chrono::nanoseconds GradientBuckets::finish() {
+  const auto backward_ended = steady_clock::now();
+  start_in_order(true);
+  for (auto& bucket : buckets_) bucket.averaging->wait();
+  return steady_clock::now() - backward_ended;
+}
+
+}  // namespace ranvier::trainer

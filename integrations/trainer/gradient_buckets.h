@@ -1,0 +1,56 @@
+// The parameters of a model and their gradients, each in one run of memory, and the averaging of the gradients by
+// buckets that start on their way while backward still computes the rest.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ranvier/exchange.h"
+
+namespace ranvier::trainer {
+
+class GradientBuckets {
+ public:
+  // Moves `parameters` (f32, on the CPU, in the order in which forward uses them) into memory of its own and watches
+  // their gradients. `exchange` outlives it. A bucket is closed once it holds `bucket_bytes`.
+  GradientBuckets(std::vector<at::Tensor> parameters, Exchange& exchange, std::size_t bucket_bytes);
+  ~GradientBuckets();
+  GradientBuckets(const GradientBuckets&) = delete;
+  GradientBuckets& operator=(const GradientBuckets&) = delete;
+
+  // Before each backward.
+  void clear();
+  // After it: waits until the gradients are their average over all workers. Returns the time that took.
+  std::chrono::nanoseconds finish();
+
+  // All of them, flat, in the order in which gradients become ready: last layer first.
+  at::Tensor& parameters() { return parameters_; }
+  at::Tensor& gradients() { return gradients_; }
+  std::size_t count() const { return buckets_.size(); }
+
+ private:
+  struct Bucket {
+    std::span<float> gradients;
+    std::size_t tensors = 0;
+    std::size_t missing = 0;  // whose gradients backward has not yet computed
+    std::shared_ptr<Averaging> averaging = nullptr;
+  };
+  class ReadyHook;
+
+  void ready(std::size_t bucket);
+  void start_in_order(bool all);
+
+  Exchange& exchange_;
+  std::vector<at::Tensor> tensors_;  // last layer first
+  at::Tensor parameters_;
+  at::Tensor gradients_;
+  std::vector<Bucket> buckets_;
+  std::size_t next_ = 0;  // the bucket to be started next: all workers start them in the same order
+};
+
+}  // namespace ranvier::trainer

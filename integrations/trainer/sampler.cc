@@ -1,0 +1,41 @@
+#include "integrations/trainer/sampler.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <random>
+#include <utility>
+
+#include "ranvier/error.h"
+
+namespace ranvier::trainer {
+
+Sampler::Sampler(std::size_t samples, std::size_t batch, std::size_t world, std::uint64_t seed)
+    : batch_(batch), world_(world), seed_(seed), steps_per_epoch_(samples / (batch * world)), order_(samples) {
+  if (steps_per_epoch_ == 0)
+    throw Error(ErrorKind::config,
+                fmt::format("{} training samples are too few for one step of {} workers with a batch "
+                            "of {} each; lower --batch",
+                            samples, world, batch));
+  shuffle(0);
+}
+
+std::span<const std::int64_t> Sampler::batch(std::size_t step, std::size_t rank) {
+  const std::size_t epoch = step / steps_per_epoch_;
+  if (epoch != shuffled_for_) shuffle(epoch);
+  const std::size_t first = ((step % steps_per_epoch_) * world_ + rank) * batch_;
+  return std::span(order_).subspan(first, batch_);
+}
+
+// Fisher and Yates's shuffle. Written out, since the order that std::shuffle gives differs between standard libraries,
+// while mt19937_64 and seed_seq are specified to the bit.
+void Sampler::shuffle(std::size_t epoch) {
+  std::iota(order_.begin(), order_.end(), std::int64_t{0});
+  std::seed_seq words{static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32),
+                      static_cast<std::uint32_t>(epoch)};
+  std::mt19937_64 random(words);
+  for (std::size_t left = order_.size(); left > 1; --left) std::swap(order_[left - 1], order_[random() % left]);
+  shuffled_for_ = epoch;
+}
+
+}  // namespace ranvier::trainer

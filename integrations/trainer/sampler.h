@@ -1,0 +1,33 @@
+// Which samples each worker sees, and when: a pure function of seed, epoch and place, so that a run can be resumed in
+// the middle of an epoch from the number of its step alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace ranvier::trainer {
+
+class Sampler {
+ public:
+  // Of `samples`, every one of `world` workers takes `batch` a step; what does not fill a step is left out of the
+  // epoch, another rest each time. Throws Error{config} if not even one step is full.
+  Sampler(std::size_t samples, std::size_t batch, std::size_t world, std::uint64_t seed);
+
+  std::size_t steps_per_epoch() const { return steps_per_epoch_; }
+  // The samples of worker `rank` in `step`, counted from the start of training. Valid until the next call.
+  std::span<const std::int64_t> batch(std::size_t step, std::size_t rank);
+
+ private:
+  void shuffle(std::size_t epoch);
+
+  std::size_t batch_;
+  std::size_t world_;
+  std::uint64_t seed_;
+  std::size_t steps_per_epoch_;
+  std::size_t shuffled_for_ = 0;
+  std::vector<std::int64_t> order_;
+};
+
+}  // namespace ranvier::trainer

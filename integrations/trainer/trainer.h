@@ -1,0 +1,71 @@
+// Data-parallel training of an image classifier: every worker computes the gradients of its own batch, buckets of them
+// are averaged while backward still runs, and all take the same step of SGD.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "integrations/trainer/dataset.h"
+#include "ranvier/communicator.h"
+
+namespace ranvier::trainer {
+
+// What --model may say.
+std::span<const std::string_view> model_names();
+
+struct TrainSettings {
+  std::string model = "cnn";
+  std::size_t epochs = 4;  // the length of the learning rate's cosine, whatever `steps` says
+  std::size_t steps = std::numeric_limits<std::size_t>::max();  // stop after so many, counted from the very start
+  std::optional<double> target_accuracy;                        // of the test samples: stop when it is reached
+  std::size_t evaluate_every = 0;                               // steps; 0: once an epoch. The last step always
+  std::size_t batch = 32;                                       // samples a worker and step
+  double learning_rate = 0.1;                                   // at the start; SGD with momentum
+  double momentum = 0.9;
+  std::uint64_t seed = 0;
+  std::string compress = "none";         // spec of an Exchange
+  std::size_t bucket_bytes = 256 << 10;  // a bucket starts on its way once it holds so many
+  int threads = 1;                       // of this worker's arithmetic
+  std::filesystem::path save;            // empty: nowhere
+  std::filesystem::path resume;          // empty: from the beginning
+};
+
+struct Evaluation {
+  std::size_t step = 0;
+  double seconds = 0;  // of training so far, evaluations left out
+  double loss = 0;     // of training: mean over all workers and the steps since the evaluation before
+  double test_loss = 0;
+  double accuracy = 0;  // share of the test samples
+};
+
+struct TrainResult {
+  std::vector<Evaluation> history;
+  std::size_t steps = 0;  // completed since the very start
+  std::size_t steps_per_epoch = 0;
+  std::size_t steps_here = 0;  // by this run, which may have been resumed; the figures below are its own
+  double seconds = 0;
+  double bytes_sent_per_worker = 0;        // by the exchange of gradients; mean over the workers
+  double exposed_communication_share = 0;  // time from the end of backward until the averages are there, of the time of
+                                           // all steps; mean over the workers
+  std::uint64_t parameter_hash = 0;        // the same on all workers: that is checked
+  std::size_t parameters = 0;
+};
+
+// Called on rank 0 only.
+struct TrainEvents {
+  std::function<void(std::size_t step, std::size_t last_step, double loss)> on_step;
+  std::function<void(const Evaluation&)> on_evaluation;
+};
+
+// All ranks call with the same settings and data. Throws Error.
+TrainResult train(const TrainSettings&, const Dataset&, Communicator&, const TrainEvents&);
+
+}  // namespace ranvier::trainer
