@@ -74,7 +74,8 @@ TEST_P(CollectivesByWorld, uneven_parts_reach_their_ranks) {
     Variety variety;
     for (const Collective collective : {Collective::all_gather, Collective::reduce_scatter, Collective::all_to_all,
                                         Collective::gather, Collective::scatter})
-      for (const std::string& algorithm : algorithms_for(collective, comm.world()))
+      for (const std::string& algorithm : algorithms_for(collective, comm.world())) {
+        if (algorithm == "binomial_tree") continue;  // its inner ranks do not know the sizes of others' parts
         for (const std::size_t count : {1, 2, 17, 1023})
           for (const bool in_place : {false, true}) {
             if (in_place && !can_be_in_place(collective)) continue;
@@ -86,6 +87,7 @@ TEST_P(CollectivesByWorld, uneven_parts_reach_their_ranks) {
                                         comm.world()));
             if (testing::Test::HasFailure()) return;
           }
+      }
   });
 }
 

@@ -124,6 +124,16 @@ TEST_P(Failure, impossible_calls_are_refused_and_harm_nothing) {
             comm.run({.collective = Collective::all_gather, .input = three, .output = nine, .output_splits = splits});
           },
           "splits");
+    const std::vector<std::size_t> three_each{3, 3, 3};
+    refused(
+        [&] {
+          comm.run({.collective = Collective::gather,
+                    .input = three,
+                    .output = nine,
+                    .output_splits = three_each,
+                    .algorithm = "binomial_tree"});
+        },
+        "binomial_tree");
     refused(
         [&] {
           comm.run({.collective = Collective::all_reduce,
