@@ -102,7 +102,10 @@ void exchange_on_all_lanes(Transport& transport, std::size_t bytes) {
       streams.emplace_back(transport, peer, lane, bytes, random);
   for (const auto deadline = Clock::now() + tcp_patience;;) {
     bool moved = false;
-    for (Stream& stream : streams) moved = (stream.push() | stream.pull()) || moved;
+    for (Stream& stream : streams) {
+      moved = stream.push() || moved;
+      moved = stream.pull() || moved;
+    }
     if (std::ranges::all_of(streams, &Stream::done)) break;
     ASSERT_LT(Clock::now(), deadline);
     if (!moved) transport.wait(10ms);
