@@ -58,7 +58,7 @@ class CaseRun {
   Values reduced(std::size_t begin, std::size_t count) const;
   bool has_output() const;
   Values expected() const;
-  void check_values(const Values& want) const;
+  void check_values() const;
   void check_unchanged(const Guarded& now, const std::vector<std::byte>& before, std::size_t begin, std::size_t size,
                        const char* problem) const;
   std::string where() const;
@@ -73,6 +73,7 @@ class CaseRun {
   std::size_t input_offset_ = 0;   // in place: of the input in output_, in bytes
   std::size_t output_offset_ = 0;  // in place: of the output in output_, in bytes
   std::size_t output_bytes_ = 0;
+  Values expected_;
   std::vector<std::size_t> input_splits_;
   std::vector<std::size_t> output_splits_;
   Request request_;
