@@ -121,6 +121,10 @@ void ProcessWorld::meet(milliseconds limit) {
   }
 }
 
+void ProcessWorld::throw_left(Rank rank) const {
+  throw Error(ErrorKind::peer_lost, fmt::format("{} rank {} left in the middle of the benchmark", name_, rank), rank);
+}
+
 Reply ProcessWorld::answer_of(Rank rank, Lines::Deadline until) {
   std::optional<std::string> line;
   try {
@@ -132,8 +136,7 @@ Reply ProcessWorld::answer_of(Rank rank, Lines::Deadline until) {
                             name_, rank, timeout_.count() / 1000),
                 rank);
   }
-  if (!line)
-    throw Error(ErrorKind::peer_lost, fmt::format("{} rank {} left in the middle of the benchmark", name_, rank), rank);
+  if (!line) throw_left(rank);
   try {
     return reply_from_line(*line);
   } catch (const Error& failure) {
@@ -143,7 +146,13 @@ Reply ProcessWorld::answer_of(Rank rank, Lines::Deadline until) {
 
 Outcome ProcessWorld::run(const Job& job) {
   const std::string line = to_line(job);
-  for (auto& rank : ranks_) rank->write(line);
+  for (Rank rank = 0; rank < size_; ++rank) {
+    try {
+      ranks_[static_cast<std::size_t>(rank)]->write(line);
+    } catch (const Error&) {
+      throw_left(rank);
+    }
+  }
   const auto until = deadline();
   Outcome outcome;
   for (Rank rank = 0; rank < size_; ++rank) {

@@ -36,6 +36,7 @@ class ProcessWorld final : public World {
   Lines::Deadline deadline() const { return std::chrono::steady_clock::now() + timeout_; }
   void greet(Lines connection, Lines::Deadline until);
   bool has_ended();
+  [[noreturn]] void throw_left(Rank) const;
   Reply answer_of(Rank rank, Lines::Deadline until);
 
   std::string name_;
