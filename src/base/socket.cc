@@ -42,18 +42,22 @@ const sockaddr* generic(const SocketAddress& address) { return reinterpret_cast<
 sockaddr* generic(SocketAddress& address) { return reinterpret_cast<sockaddr*>(&address.storage); }
 
 // The soft limit on descriptors is often 1024 and may be raised up to the hard one by anybody.
-bool raise_descriptor_limit() {
+void raise_descriptor_limit() {
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
   limit.rlim_cur = limit.rlim_max;
-  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// A descriptor from `open`, which is tried again with a raised limit when descriptors have run out.
+// A descriptor from `open`, which is tried again with a raised limit when descriptors have run out; also where the
+// limit stands at its highest, for another thread may just have raised it.
 template <class Open>
 Fd open_descriptor(Open&& open) {
   int number = open();
-  if (number < 0 && errno == EMFILE && raise_descriptor_limit()) number = open();
+  if (number < 0 && errno == EMFILE) {
+    raise_descriptor_limit();
+    number = open();
+  }
   if (number < 0 && (errno == EMFILE || errno == ENFILE)) {
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
