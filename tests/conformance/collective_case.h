@@ -79,7 +79,7 @@ class CaseRun {
   Request request_;
 };
 
-// Runs a case on this rank and checks it.
+// Runs a case on this rank and checks it; throws after a test failure, so that the test ends on all ranks.
 void run_case(Communicator&, const Case&);
 
 // The algorithms that can build `collective` for a world of this size, by name.
