@@ -21,6 +21,17 @@ constexpr auto verdict_grace = 500ms;
 constexpr auto departure_grace = 1s;
 constexpr std::align_val_t scratch_alignment{64};
 
+// What is being thrown. A driver that let it pass would leave its seat taken for ever.
+Error current_error() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::exception& error) {
+    return {ErrorKind::internal, fmt::format("an operation failed unexpectedly: {}; please report this", error.what())};
+  }
+}
+
 inline void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -89,8 +100,8 @@ void Engine::run_claimed(std::chrono::nanoseconds timeout) {
         if (progress == Progress::blocked) pause();
         if (progress == Progress::moved) polls = 0;
       }
-    } catch (const Error& error) {
-      problem = error;
+    } catch (...) {
+      problem = current_error();
     }
   }
   if (done) {
@@ -245,8 +256,8 @@ bool Engine::advance_all() {
     Progress progress = Progress::blocked;
     try {
       progress = active_[i].operation->advance(*transport_);
-    } catch (const Error& error) {
-      break_down(prefer_verdict(Error(error.kind(), error.what(), error.culprit())), true);
+    } catch (...) {
+      break_down(prefer_verdict(current_error()), true);
       return true;
     }
     moved |= progress != Progress::blocked;
@@ -318,7 +329,11 @@ void Engine::run_callbacks() {
 void Engine::nap() {
   watch();
   napping_.store(true);
-  if (!inbox_ready_.load() && !failed_.load() && !stop_.load()) transport_->wait(longest_nap);
+  try {
+    if (!inbox_ready_.load() && !failed_.load() && !stop_.load()) transport_->wait(longest_nap);
+  } catch (...) {
+    break_down(prefer_verdict(current_error()), true);
+  }
   napping_.store(false);
 }
 
