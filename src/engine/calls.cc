@@ -87,7 +87,7 @@ CollectiveCall Calls::make(const Request& request) {
   const DType dtype =
       barrier ? DType::u8 : (request.output.data != nullptr ? request.output.dtype : request.input.dtype);
 
-  const bool uneven = !shape.input_splits.empty() || !shape.output_splits.empty();
+  const bool uneven = !RequestKey::even(request);
   std::string_view name = request.algorithm;
   // The communicator's own choice is for what it can build; a request's is an order.
   if (name.empty()) name = own_ != nullptr && builds(*own_, shape.collective) ? own_->name : "auto";

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "ranvier/error.h"
 
@@ -68,9 +69,22 @@ std::string RecvOperation::describe() const {
 
 bool Messages::poll_for(Transport& transport, Rank from_or_any) {
   if (from_or_any >= 0) return poll(transport, from_or_any);
+  // A rank that has left may leave the others to send; a rank that died is the control plane's business.
   bool moved = false;
-  for (Rank peer = 0; peer < transport.world(); ++peer)
-    if (peer != transport.rank()) moved |= poll(transport, peer);
+  std::optional<Error> lost;
+  std::size_t open = 0;
+  for (Rank peer = 0; peer < transport.world(); ++peer) {
+    if (peer == transport.rank() || link(peer).ended) continue;
+    try {
+      moved |= poll(transport, peer);
+      ++open;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::peer_lost) throw;
+      link(peer).ended = true;
+      lost = error;
+    }
+  }
+  if (open == 0 && lost) throw *lost;
   return moved;
 }
 

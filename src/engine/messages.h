@@ -82,6 +82,7 @@ class Messages {
   };
   struct Link {
     std::deque<SendOperation*> sends;
+    bool ended = false;  // nothing more comes
     bool head_known = false;
     TagHeader header;                  // of the message that is arriving, …
     std::size_t offset = 0;            // … how much of it has arrived, …
