@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 
 #include "integrations/trainer/checkpoint.h"
@@ -61,7 +62,7 @@ void name_variables(CLI::App& app) {
     if (name == "help" || name == "config" || name == "json") continue;
     std::replace(name.begin(), name.end(), '-', '_');
     std::transform(name.begin(), name.end(), name.begin(),
-                   [](char letter) { return CLI::detail::to_lower(std::string(1, letter))[0]; });
+                   [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
     option->envname("RANVIER_" + name);
   }
 }

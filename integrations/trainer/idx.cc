@@ -33,11 +33,14 @@ class Input {
     const int got = gzread(file_.get(), to, static_cast<unsigned>(count));
     int problem = Z_OK;
     const char* words = gzerror(file_.get(), &problem);
-    // Z_BUF_ERROR is an end of file in the middle of the compressed stream: truncated, which the caller says.
-    if (got < 0 && problem != Z_BUF_ERROR)
+    cut_off_ = problem == Z_BUF_ERROR;
+    if (got < 0 && !cut_off_)
       refuse(fmt::format("cannot be read ({})", problem == Z_ERRNO ? std::strerror(errno) : words));
     return got < 0 ? 0 : static_cast<std::size_t>(got);
   }
+
+  // Whether the last read came to the end of the file before the end of the compressed stream.
+  bool cut_off() const { return cut_off_; }
 
   [[noreturn]] void refuse(std::string_view problem) const {
     throw Error(ErrorKind::config,
@@ -51,6 +54,7 @@ class Input {
   };
   const std::filesystem::path& path_;
   std::unique_ptr<gzFile_s, Close> file_;
+  bool cut_off_ = false;
 };
 
 std::size_t big_endian(const std::uint8_t* bytes) {
@@ -88,6 +92,7 @@ IdxArray read_idx(const std::filesystem::path& path, std::size_t dimensions) {
   }
   std::uint8_t extra = 0;
   if (input.read(&extra, 1) != 0) input.refuse(fmt::format("has bytes behind the {} values that it announces", total));
+  if (input.cut_off()) input.refuse("is truncated: its compressed stream has no end");
   return array;
 }
 
