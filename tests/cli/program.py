@@ -24,9 +24,8 @@ def clean_environment(**added: str) -> dict[str, str]:
 
 def start(*words: str, **options) -> subprocess.Popen:
     options.setdefault("env", clean_environment())
-    return subprocess.Popen(
-        [RANVIER, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8", **options
-    )
+    options.setdefault("stderr", subprocess.PIPE)
+    return subprocess.Popen([RANVIER, *words], stdout=subprocess.PIPE, text=True, encoding="utf-8", **options)
 
 
 def run(*words: str, limit: float = 120, **options) -> subprocess.CompletedProcess:

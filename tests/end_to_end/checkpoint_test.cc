@@ -1,0 +1,131 @@
+#include "integrations/trainer/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <bit>
+#include <fstream>
+#include <limits>
+
+#include "ranvier/error.h"
+
+namespace ranvier::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class CheckpointTest : public testing::Test {
+ protected:
+  CheckpointTest() {
+    std::string name = (fs::temp_directory_path() / "checkpoint_test-XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+    file_ = folder_ / "checkpoint.ranvier";
+  }
+  ~CheckpointTest() override { fs::remove_all(folder_); }
+
+  static Checkpoint sample() {
+    return {.identity = {{"--model", "cnn"}, {"--seed", "3"}},
+            .step = 1234,
+            .seconds = 5.5,
+            .parameters = {1.5F, -0.0F, std::numeric_limits<float>::quiet_NaN(), 1e-42F},
+            .momentum = {0.25F, std::numeric_limits<float>::infinity(), -3.0F, 0.0F}};
+  }
+  std::string bytes() const {
+    std::ifstream file(file_, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+  void put(const std::string& bytes) const { std::ofstream(file_, std::ios::binary) << bytes; }
+  std::string problem() const {
+    try {
+      load_checkpoint(file_);
+      return "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::config);
+      return error.what();
+    }
+  }
+
+  fs::path folder_;
+  fs::path file_;
+};
+
+TEST_F(CheckpointTest, WhatIsLoadedIsWhatWasSavedBitForBit) {
+  save_checkpoint(file_, sample());
+  const Checkpoint loaded = load_checkpoint(file_);
+  EXPECT_EQ(loaded.identity, sample().identity);
+  EXPECT_EQ(loaded.step, 1234U);
+  EXPECT_EQ(loaded.seconds, 5.5);
+  const auto expect_bits = [](const std::vector<float>& found, const std::vector<float>& expected) {
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i)
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(found[i]), std::bit_cast<std::uint32_t>(expected[i]));
+  };
+  expect_bits(loaded.parameters, sample().parameters);
+  expect_bits(loaded.momentum, sample().momentum);
+}
+
+TEST_F(CheckpointTest, EveryChangedByteIsFound) {
+  save_checkpoint(file_, sample());
+  const std::string whole = bytes();
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    std::string changed = whole;
+    changed[i] = static_cast<char>(changed[i] ^ 0x10);
+    put(changed);
+    ASSERT_THAT(problem(), HasSubstr(file_.string())) << "byte " << i;
+  }
+}
+
+TEST_F(CheckpointTest, EveryMissingEndIsFound) {
+  save_checkpoint(file_, sample());
+  const std::string whole = bytes();
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    put(whole.substr(0, size));
+    ASSERT_NE(problem(), "accepted") << size << " bytes";
+  }
+  put(whole + "x");
+  EXPECT_THAT(problem(), HasSubstr("damaged"));
+}
+
+TEST_F(CheckpointTest, AForeignFileIsNotACheckpoint) {
+  put("PK\x03\x04 a zip file, as torch.save writes");
+  EXPECT_THAT(problem(), HasSubstr("not a checkpoint"));
+  fs::remove(file_);
+  EXPECT_THAT(problem(), HasSubstr("cannot be opened"));
+  fs::create_directory(file_);
+  EXPECT_THAT(problem(), HasSubstr("cannot be opened"));
+}
+
+TEST_F(CheckpointTest, ASaveThatFailsLeavesTheOldOneAndNothingElse) {
+  save_checkpoint(file_, sample());
+  const std::string before = bytes();
+  fs::create_directory(folder_ / "checkpoint.ranvier.part");  // where the new one would be written
+  EXPECT_THROW(save_checkpoint(file_, sample()), Error);
+  EXPECT_EQ(bytes(), before);
+  fs::remove(folder_ / "checkpoint.ranvier.part");
+  EXPECT_THROW(save_checkpoint(folder_ / "missing" / "file", sample()), Error);
+}
+
+TEST_F(CheckpointTest, OtherSettingsAreNamed) {
+  const auto problem_with = [&](const Identity& identity) -> std::string {
+    try {
+      check_identity(file_, sample(), identity);
+      return "accepted";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(problem_with(sample().identity), "accepted");
+  EXPECT_THAT(problem_with({{"--model", "cnn"}, {"--seed", "4"}}), HasSubstr("--seed 3 and this run has 4"));
+  EXPECT_THAT(problem_with({{"--model", "cnn"}, {"--seed", "3"}, {"--lr", "1"}}), HasSubstr("--lr"));
+}
+
+TEST_F(CheckpointTest, AFolderMayStandForTheFileInIt) {
+  EXPECT_EQ(checkpoint_file(folder_), file_);
+  EXPECT_EQ(checkpoint_file(folder_ / "new" / ""), folder_ / "new" / "checkpoint.ranvier");
+  EXPECT_EQ(checkpoint_file(folder_ / "name"), folder_ / "name");
+}
+
+}  // namespace
+}  // namespace ranvier::trainer

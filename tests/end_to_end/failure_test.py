@@ -1,0 +1,117 @@
+"""Workers that die, stop, never come or disagree: every other worker ends soon and says whose fault it was."""
+
+import os
+import signal
+import time
+
+from program import main
+from training import TrainingTest, wait_until, workers_of
+
+# Detection takes milliseconds for a death and 3 s for silence; the rest is for a machine that is busy with other things.
+DEATH_BOUND_S = 3
+SILENCE_BOUND_S = 3 + 5
+
+
+class Failure(TrainingTest):
+    def start_endless(self, workers: int, transport: str):
+        """A run that is in the middle of training, and its workers by rank."""
+        seen = open(self.folder / "stderr", "w+")
+        self.addCleanup(seen.close)
+        process = self.start_training(
+            "--workers", str(workers), "--transport", transport, "--epochs", "1000000", "--evaluate-every", "1",
+            "--save", str(self.folder / "checkpoint"), "--json", str(self.folder / "result.json"),
+            stderr=seen,
+        )  # fmt: skip
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        self.assertTrue(wait_until(lambda: "step      2" in self.said(seen)), self.said(seen))
+        found = workers_of(process.pid)
+        self.assertEqual(sorted(found), list(range(workers)))
+        return process, found, seen
+
+    @staticmethod
+    def said(file) -> str:
+        file.seek(0)
+        return file.read()
+
+    @staticmethod
+    def has_ended(pid: int) -> bool:
+        try:
+            return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "Z"
+        except OSError:
+            return True
+
+    def lose(self, transport: str, sign: signal.Signals, bound: float) -> None:
+        lost = 2
+        process, workers, seen = self.start_endless(4, transport)
+        others = [pid for rank, pid in workers.items() if rank != lost]
+        began = time.monotonic()
+        os.kill(workers[lost], sign)
+        self.assertTrue(wait_until(lambda: all(self.has_ended(pid) for pid in others), bound + 10))
+        took = time.monotonic() - began
+        self.assertLess(took, bound)
+        process.wait(timeout=30)
+        self.assertEqual(process.returncode, 1)
+        self.assertTrue(self.has_ended(workers[lost]))
+        lines = self.said(seen).splitlines()
+        for rank in workers:
+            if rank != lost:
+                mine = [line for line in lines if line.startswith(f"ranvier train, rank {rank}:")]
+                self.assertEqual(len(mine), 1, lines)
+                self.assertIn(f"rank {lost}", mine[0])
+        self.assertFalse((self.folder / "result.json").exists())
+        self.assertEqual({path.name for path in self.folder.iterdir()} - {"stderr", "tmp", "checkpoint"}, set())
+        self.assert_nothing_left()
+
+    def test_a_killed_worker_ends_the_others_who_name_it(self):
+        for transport in ("tcp", "shm"):
+            with self.subTest(transport=transport):
+                self.lose(transport, signal.SIGKILL, DEATH_BOUND_S)
+
+    def test_a_stopped_worker_ends_the_others_within_the_heartbeat_limit(self):
+        self.lose("tcp", signal.SIGSTOP, SILENCE_BOUND_S)
+
+    def test_a_killed_launcher_takes_its_workers_along(self):
+        process, workers, _ = self.start_endless(2, "shm")
+        process.kill()
+        self.assertTrue(wait_until(lambda: all(self.has_ended(pid) for pid in workers.values()), 10))
+
+    def test_an_interrupt_ends_all(self):
+        process, workers, _ = self.start_endless(2, "tcp")
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=30)
+        self.assertEqual(process.returncode, 128 + signal.SIGINT)
+        self.assertTrue(all(self.has_ended(pid) for pid in workers.values()))
+        self.assert_nothing_left()
+
+    def pair(self, *words_of_ranks: tuple[str, ...]):
+        """Ranks that are started one by one, as a scheduler would; what each returned."""
+        store = str(self.folder / "store")
+        processes = [
+            self.start_training(
+                *words,
+                variables={"RANVIER_RANK": str(rank), "RANVIER_WORLD": "2", "RANVIER_STORE": store},
+            )
+            for rank, words in enumerate(words_of_ranks)
+        ]
+        return [(*process.communicate(timeout=60), process.returncode) for process in processes]
+
+    def test_a_world_that_does_not_fill_up_names_who_is_missing(self):
+        ((_, err, code),) = self.pair(("--join-timeout", "0.5"))
+        self.assertEqual(code, 1)
+        self.assertIn("ranvier train, rank 0:", err)
+        self.assertIn("rank 1", err)
+
+    def test_workers_with_other_settings_are_found_out(self):
+        for _, err, code in self.pair(("--steps", "3"), ("--steps", "3", "--lr", "0.2")):
+            self.assertEqual(code, 1)
+            self.assertIn("rank 1 has other settings or data than rank 0", err)
+
+    def test_workers_with_other_models_are_found_out(self):
+        for _, err, code in self.pair(("--model", "cnn"), ("--model", "mlp")):
+            self.assertEqual(code, 1)
+            self.assertIn("rank 1 has other settings or data than rank 0", err)
+
+
+if __name__ == "__main__":
+    main()

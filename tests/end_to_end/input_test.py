@@ -1,0 +1,158 @@
+"""Wrong words, settings, environments and data: one sentence that names the thing and the remedy, and the right exit code."""
+
+import gzip
+import json
+import pathlib
+import shutil
+
+from program import main, run
+from training import TrainingTest, idx, write_data
+
+IMAGES = "train-images-idx3-ubyte"
+LABELS = "train-labels-idx1-ubyte"
+
+
+class Words(TrainingTest):
+    def test_an_unknown_option_gets_the_nearest_right_one(self):
+        self.assert_sentence(self.train("--worker", "2"), 2, "--worker", "did you mean '--workers'?")
+        self.assert_sentence(self.train("extra"), 2, "'extra'")
+
+    def test_an_unknown_value_gets_the_nearest_right_one(self):
+        for option, value, near in (
+            ("--model", "cn", "cnn"),
+            ("--transport", "tpc", "tcp"),
+            ("--algorithm", "rinq", "ring"),
+            ("--compress", "bf61", "bf16"),
+        ):
+            with self.subTest(option=option):
+                self.assert_sentence(self.train("--workers", "2", option, value), 2, f"'{value}'", f"did you mean '{near}'?")
+
+    def test_impossible_numbers_are_refused(self):
+        for option, value in (
+            ("--workers", "0"),
+            ("--batch", "-1"),
+            ("--epochs", "many"),
+            ("--lr", "0"),
+            ("--lr", "nan"),
+            ("--target-accuracy", "88"),
+            ("--timeout", "0"),
+            ("--link-rate", "fast"),
+            ("--bucket", "12X"),
+        ):
+            with self.subTest(option=option, value=value):
+                self.assert_sentence(self.train(option, value), 2, option, f"'{value}'")
+
+    def test_settings_come_from_flags_then_variables_then_a_file(self):
+        file = self.folder / "settings.toml"
+        file.write_text('batch = 4\nlr = 0.5\nmodel = "mlp"\nlink-rate = "100Gbit"\nsteps = 2\n')
+        result = self.folder / "result.json"
+        words = ["train", "--data", str(self.data), "--workers", "2", "--config", str(file), "--json", str(result)]
+        done = run(*words, "--lr", "0.25", env=self.environment(RANVIER_BATCH="8", RANVIER_LR="0.125"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        settings = json.loads(result.read_text())["settings"]
+        self.assertEqual(settings["lr"], 0.25)
+        self.assertEqual(settings["batch"], 8)
+        self.assertEqual(settings["model"], "mlp")
+        self.assertEqual(settings["link_bytes_per_second"], 12.5e9)
+
+    def test_a_file_with_an_unknown_key_is_refused(self):
+        file = self.folder / "settings.toml"
+        file.write_text("bacth = 4\n")
+        self.assert_sentence(self.train("--config", str(file)), 2, str(file), "'bacth'", "did you mean 'batch'?")
+        file.write_text('model = "cn"\n')
+        self.assert_sentence(self.train("--config", str(file)), 2, "did you mean 'cnn'?")
+        self.assert_sentence(self.train("--config", str(self.folder / "none")), 1, str(self.folder / "none"))
+
+    def test_a_variable_with_a_wrong_value_is_refused(self):
+        result = self.train(variables={"RANVIER_TRANSPORT": "tpc"})
+        self.assert_sentence(result, 2, "'tpc'", "did you mean 'tcp'?")
+
+    def test_a_half_set_environment_names_what_is_missing(self):
+        self.assert_sentence(self.train(variables={"RANVIER_RANK": "0"}), 1, "RANVIER_WORLD")
+        self.assert_sentence(self.train(variables={"RANK": "0", "WORLD_SIZE": "2"}), 1, "MASTER_ADDR")
+
+    def test_what_cannot_be_written_is_found_before_training(self):
+        nowhere = self.folder / "missing" / "file"
+        self.assert_sentence(self.train("--workers", "2", "--json", str(nowhere)), 1, str(nowhere))
+        self.assert_sentence(self.train("--workers", "2", "--save", str(nowhere)), 1, str(nowhere.parent))
+
+    def test_a_batch_that_is_more_than_the_data_is_refused(self):
+        result = self.train("--batch", "1000")
+        self.assert_sentence(result, 1, "640 training samples", "--batch")
+
+
+class Data(TrainingTest):
+    def setUp(self):
+        super().setUp()
+        self.copy = self.folder / "data"
+        write_data(self.copy, train=64, test=20, compressed=False)
+
+    def refused(self, file: pathlib.Path | str, *parts: str):
+        result = self.train("--workers", "4", "--steps", "1", "--data", str(self.copy))
+        self.assert_sentence(result, 1, str(file), *parts)
+        self.assert_nothing_left()
+
+    def replace(self, name: str, content: bytes) -> pathlib.Path:
+        (self.copy / name).write_bytes(content)
+        return self.copy / name
+
+    def test_plain_files_are_read_too(self):
+        result = self.train("--workers", "2", "--steps", "1", "--data", str(self.copy))
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_a_missing_folder(self):
+        self.copy = self.folder / "nowhere"
+        self.refused(self.copy, "no folder")
+
+    def test_a_missing_file(self):
+        (self.copy / LABELS).unlink()
+        self.refused(self.copy / LABELS, "missing")
+
+    def test_a_truncated_file(self):
+        content = (self.copy / IMAGES).read_bytes()
+        for size in (0, 3, 10, 17, len(content) - 1):
+            with self.subTest(size=size):
+                self.refused(self.replace(IMAGES, content[:size]))
+
+    def test_a_truncated_or_corrupt_gzip_file(self):
+        content = gzip.compress((self.copy / IMAGES).read_bytes())
+        (self.copy / IMAGES).unlink()
+        file = self.copy / f"{IMAGES}.gz"
+        for name, damaged in (
+            ("truncated", content[:-1000]),
+            ("without checksum", content[:-4]),
+            ("corrupt", content[:1000] + bytes(16) + content[1016:]),
+        ):
+            with self.subTest(name):
+                file.write_bytes(damaged)
+                self.refused(file)
+
+    def test_bytes_behind_the_end(self):
+        self.refused(self.replace(LABELS, (self.copy / LABELS).read_bytes() + b"\0"), "behind")
+
+    def test_another_format(self):
+        self.refused(self.replace(IMAGES, b"\x89PNG" + bytes(1000)), "not an IDX file")
+        self.refused(self.replace(IMAGES, b"\0\0\x0d\x03" + bytes(1000)), "unsigned bytes")
+        self.refused(self.replace(IMAGES, (self.copy / LABELS).read_bytes()), "dimensions")
+
+    def test_sizes_that_cannot_be(self):
+        self.refused(self.replace(IMAGES, idx(b"", 2**32 - 1, 2**32 - 1, 2**32 - 1)), "4 GiB")
+        self.refused(self.replace(IMAGES, idx(b"", 0, 28, 28)), "0")
+        self.refused(self.replace(IMAGES, idx(bytes(64), 64, 1, 1)), "1 x 1")
+
+    def test_files_that_do_not_belong_together(self):
+        self.refused(self.replace(LABELS, idx(bytes(63), 63)), "63 labels")
+        self.replace(LABELS, idx(bytes(i % 10 for i in range(64)), 64))
+        self.refused(self.replace("t10k-images-idx3-ubyte", idx(bytes(20 * 20 * 20), 20, 20, 20)), "20 x 20")
+
+    def test_a_label_out_of_range(self):
+        labels = bytearray(i % 10 for i in range(64))
+        labels[33] = 200
+        self.refused(self.replace(LABELS, idx(bytes(labels), 64)), "label 200 at item 33")
+        shutil.copy(self.data / f"{LABELS}.gz", self.copy)
+        self.replace(LABELS, idx(bytes(i % 10 for i in range(64)), 64))
+        self.refused(self.replace("t10k-labels-idx1-ubyte", idx(bytes([10] * 20), 20)), "label 10 at item 0")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+#include "launch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "ranvier/error.h"
+
+namespace ranvier::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+// A folder for what workers of a test leave, and for the temporary files of run_workers.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "launch_test-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+    fs::create_directory(path_ / "tmp");
+    setenv("TMPDIR", (path_ / "tmp").c_str(), 1);
+  }
+  ~Folder() {
+    unsetenv("TMPDIR");
+    fs::remove_all(path_);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  std::string text(const std::string& name) const {
+    std::ifstream file(path_ / name);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+  bool nothing_left_behind() const { return fs::is_empty(path_ / "tmp"); }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+// Workers that run `script`, with the folder in $FOLDER.
+Launch shell(int count, const std::string& script, const Folder& folder) {
+  return {.count = count,
+          .command = {"/bin/sh", "-c", script},
+          .environment = {{"FOLDER", folder.path().string()}},
+          .grace = 300ms};
+}
+
+TEST(Launch, EveryWorkerFindsItsPlaceAndTheCommonStore) {
+  const Folder folder;
+  const std::string script =
+      "test -d $RANVIER_STORE || exit 1; "
+      "echo $RANVIER_WORLD $RANVIER_LOCAL_RANK $RANVIER_LOCAL_WORLD $RANVIER_STORE > $FOLDER/$RANVIER_RANK";
+  EXPECT_EQ(run_workers(shell(3, script, folder)), 0);
+  std::set<std::string> stores;
+  for (int rank = 0; rank < 3; ++rank) {
+    std::istringstream words(folder.text(std::to_string(rank)));
+    int world = 0, local_rank = -1, local_world = 0;
+    std::string store;
+    words >> world >> local_rank >> local_world >> store;
+    EXPECT_EQ(world, 3);
+    EXPECT_EQ(local_rank, rank);
+    EXPECT_EQ(local_world, 3);
+    stores.insert(store);
+  }
+  EXPECT_EQ(stores.size(), 1U);
+  EXPECT_TRUE(folder.nothing_left_behind());
+}
+
+TEST(Launch, AWorkersEnvironmentReplacesWhatWasThere) {
+  const Folder folder;
+  setenv("RANVIER_RANK", "17", 1);
+  EXPECT_EQ(run_workers(shell(1, "env | grep -c '^RANVIER_RANK=' > $FOLDER/count; test $RANVIER_RANK = 0", folder)), 0);
+  unsetenv("RANVIER_RANK");
+  EXPECT_EQ(folder.text("count"), "1\n");
+}
+
+TEST(Launch, TheFirstFailureGivesTheExitCode) {
+  const Folder folder;
+  EXPECT_EQ(run_workers(shell(3, "test $RANVIER_RANK = 1 && exit 7; sleep 0.1; exit 9", folder)), 7);
+  EXPECT_TRUE(folder.nothing_left_behind());
+}
+
+TEST(Launch, AfterAFailureTheOthersAreEnded) {
+  const Folder folder;
+  EXPECT_EQ(run_workers(shell(3, "test $RANVIER_RANK = 1 && exit 2; exec sleep 1000", folder)), 2);
+}
+
+TEST(Launch, AWorkerThatIgnoresTheRequestOrIsStoppedIsKilled) {
+  const Folder folder;
+  const std::string script =
+      "case $RANVIER_RANK in 0) exit 3;; 1) trap '' TERM; while :; do sleep 0.05; done;; 2) kill -STOP $$;; esac";
+  EXPECT_EQ(run_workers(shell(3, script, folder)), 3);
+  EXPECT_TRUE(folder.nothing_left_behind());
+}
+
+TEST(Launch, AWorkerEndedByASignalIsAFailureThatIsReported) {
+  const Folder folder;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run_workers(shell(2, "test $RANVIER_RANK = 1 && kill -KILL $$; sleep 0.1", folder)), 1);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("worker 1"));
+}
+
+TEST(Launch, ASignalIsPassedOnAndEndsTheJob) {
+  const Folder folder;
+  // Each worker writes what it was told, so that a mere death would not do.
+  const std::string script =
+      "trap 'echo told > $FOLDER/$RANVIER_RANK; exit 0' TERM; echo > $FOLDER/ready-$RANVIER_RANK; "
+      "while :; do sleep 0.02; done";
+  // Blocked before the thread starts, so that it inherits that and the signal is left to run_workers.
+  sigset_t term, before;
+  sigemptyset(&term);
+  sigaddset(&term, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &term, &before);
+  std::thread killer([&] {
+    while (!fs::exists(folder.path() / "ready-0") || !fs::exists(folder.path() / "ready-1"))
+      std::this_thread::sleep_for(5ms);
+    kill(getpid(), SIGTERM);
+  });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const int code = run_workers(shell(2, script, folder));
+  killer.join();
+  EXPECT_EQ(code, 128 + SIGTERM);
+  EXPECT_EQ(folder.text("0"), "told\n");
+  EXPECT_EQ(folder.text("1"), "told\n");
+}
+
+TEST(Launch, AProgramThatIsNotThereIsNamed) {
+  try {
+    run_workers({.count = 1, .command = {"/nowhere/ranvier-train"}});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::config);
+    EXPECT_THAT(error.what(), HasSubstr("/nowhere/ranvier-train"));
+  }
+}
+
+// ---- The environment.
+
+using Variables = std::map<std::string, std::string>;
+
+std::optional<WorldPlace> place_in(const Variables& variables) {
+  return world_from_environment([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+std::string sentence_for(const Variables& variables) {
+  try {
+    place_in(variables);
+    return "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::config);
+    return error.what();
+  }
+}
+
+Variables without(Variables variables, const std::string& name) {
+  variables.erase(name);
+  return variables;
+}
+
+Variables with(Variables variables, const std::string& name, const std::string& value) {
+  variables[name] = value;
+  return variables;
+}
+
+const Variables ours{{"RANVIER_RANK", "1"}, {"RANVIER_WORLD", "4"}, {"RANVIER_STORE", "/shared/job"}};
+const Variables torchrun{{"RANK", "5"},
+                         {"WORLD_SIZE", "8"},
+                         {"LOCAL_RANK", "1"},
+                         {"LOCAL_WORLD_SIZE", "4"},
+                         {"MASTER_ADDR", "node0"},
+                         {"MASTER_PORT", "29400"},
+                         {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                         {"TORCHELASTIC_RUN_ID", "job"},
+                         {"TORCHELASTIC_RESTART_COUNT", "2"}};
+const Variables mpirun{{"OMPI_COMM_WORLD_RANK", "1"},       {"OMPI_COMM_WORLD_SIZE", "2"},
+                       {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                       {"OMPI_MCA_ess_base_jobid", "77"},   {"OMPI_MCA_orte_jobfam_session_dir", "/tmp/ompi/pid.1"}};
+const Variables srun{{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"},  {"SLURM_LOCALID", "3"},
+                     {"SLURM_NNODES", "1"}, {"SLURM_JOB_ID", "12"}, {"SLURM_STEP_ID", "0"}};
+
+TEST(WorldFromEnvironment, AProcessAloneHasNoPlace) { EXPECT_FALSE(place_in({{"PATH", "/bin"}}).has_value()); }
+
+TEST(WorldFromEnvironment, OurOwn) {
+  const auto place = place_in(ours);
+  EXPECT_EQ(place->rank, 1);
+  EXPECT_EQ(place->world, 4);
+  EXPECT_EQ(place->store, "/shared/job");
+  EXPECT_FALSE(place->owns_store);
+}
+
+TEST(WorldFromEnvironment, Torchrun) {
+  const auto place = place_in(torchrun);
+  EXPECT_EQ(place->launcher, "torchrun");
+  EXPECT_EQ(place->rank, 5);
+  EXPECT_EQ(place->world, 8);
+  EXPECT_EQ(place->local_rank, 1);
+  EXPECT_EQ(place->local_world, 4);
+  EXPECT_TRUE(place->store.empty());
+  EXPECT_EQ(place->master_address, "node0");
+  EXPECT_EQ(place->master_port, 29400);
+  EXPECT_TRUE(place->master_runs_elsewhere);
+  EXPECT_NE(place->attempt, place_in(with(torchrun, "TORCHELASTIC_RESTART_COUNT", "3"))->attempt);
+}
+
+TEST(WorldFromEnvironment, OpenMpiMeetsInTheJobsOwnDirectory) {
+  const auto place = place_in(mpirun);
+  EXPECT_EQ(place->launcher, "mpirun");
+  EXPECT_EQ(place->rank, 1);
+  EXPECT_EQ(place->world, 2);
+  EXPECT_EQ(place->store, "/tmp/ompi/pid.1/ranvier-77");
+}
+
+TEST(WorldFromEnvironment, OpenMpiOnSeveralHostsNeedsAMeetingPlace) {
+  const auto two_hosts = with(with(mpirun, "OMPI_COMM_WORLD_LOCAL_SIZE", "1"), "OMPI_COMM_WORLD_LOCAL_RANK", "0");
+  EXPECT_THAT(sentence_for(two_hosts), HasSubstr("RANVIER_STORE"));
+  EXPECT_EQ(place_in(with(two_hosts, "RANVIER_STORE", "/nfs"))->store, "/nfs");
+  EXPECT_EQ(place_in(with(with(two_hosts, "MASTER_ADDR", "node0"), "MASTER_PORT", "1"))->master_address, "node0");
+}
+
+TEST(WorldFromEnvironment, Slurm) {
+  const auto place = place_in(srun);
+  EXPECT_EQ(place->launcher, "srun");
+  EXPECT_EQ(place->rank, 3);
+  EXPECT_EQ(place->local_world, 4);
+  EXPECT_TRUE(place->owns_store);
+  EXPECT_NE(place->store, place_in(with(srun, "SLURM_STEP_ID", "1"))->store);
+}
+
+TEST(WorldFromEnvironment, ABatchScriptIsNoRankOfItsJob) {
+  EXPECT_FALSE(place_in(without(srun, "SLURM_STEP_ID")).has_value());
+}
+
+TEST(WorldFromEnvironment, OursComesBeforeTheOthers) {
+  auto both = mpirun;
+  both.insert(ours.begin(), ours.end());
+  EXPECT_EQ(place_in(both)->world, 4);
+}
+
+TEST(WorldFromEnvironment, AHalfSetEnvironmentNamesWhatIsMissing) {
+  EXPECT_THAT(sentence_for(without(ours, "RANVIER_RANK")), HasSubstr("RANVIER_RANK"));
+  EXPECT_THAT(sentence_for(without(ours, "RANVIER_WORLD")), HasSubstr("RANVIER_WORLD"));
+  EXPECT_THAT(sentence_for(without(ours, "RANVIER_STORE")), HasSubstr("RANVIER_STORE"));
+  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
+    EXPECT_THAT(sentence_for(without(torchrun, name)), HasSubstr(name));
+  EXPECT_THAT(sentence_for(without(mpirun, "OMPI_COMM_WORLD_SIZE")), HasSubstr("OMPI_COMM_WORLD_SIZE"));
+  EXPECT_THAT(sentence_for(without(srun, "SLURM_NTASKS")), HasSubstr("SLURM_NTASKS"));
+}
+
+TEST(WorldFromEnvironment, NumbersThatCannotBeAreRefused) {
+  EXPECT_THAT(sentence_for(with(ours, "RANVIER_RANK", "4")), HasSubstr("RANVIER_RANK='4'"));
+  EXPECT_THAT(sentence_for(with(ours, "RANVIER_RANK", "-1")), HasSubstr("RANVIER_RANK='-1'"));
+  EXPECT_THAT(sentence_for(with(ours, "RANVIER_WORLD", "0")), HasSubstr("RANVIER_WORLD='0'"));
+  EXPECT_THAT(sentence_for(with(ours, "RANVIER_WORLD", "four")), HasSubstr("RANVIER_WORLD='four'"));
+  EXPECT_THAT(sentence_for(with(torchrun, "MASTER_PORT", "99999")), HasSubstr("MASTER_PORT='99999'"));
+}
+
+}  // namespace
+}  // namespace ranvier::cli

@@ -1,0 +1,118 @@
+"""What the tests of training share: a small data set, runs of the real program, and what a run may leave behind (nothing)."""
+
+import gzip
+import json
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import tempfile
+import time
+
+from program import ProgramTest, clean_environment, run, start
+
+SIDE = 28
+CLASSES = 10
+
+
+def idx(values: bytes, *sizes: int) -> bytes:
+    return struct.pack(">BBBB", 0, 0, 8, len(sizes)) + struct.pack(f">{len(sizes)}I", *sizes) + values
+
+
+def write_data(folder: pathlib.Path, train: int = 640, test: int = 200, compressed: bool = True) -> pathlib.Path:
+    """Images that a network learns within a few steps: each class has its own bright rows, under noise."""
+    folder.mkdir(exist_ok=True)
+    random.seed(1)
+    for prefix, count in (("train", train), ("t10k", test)):
+        labels = bytes(i % CLASSES for i in range(count))
+        pixels = bytearray(random.randbytes(count * SIDE * SIDE))
+        for i, label in enumerate(labels):
+            first = i * SIDE * SIDE + (4 + 2 * label) * SIDE
+            pixels[first : first + 2 * SIDE] = b"\xff" * (2 * SIDE)
+        for name, content in (
+            ("images-idx3-ubyte", idx(bytes(pixels), count, SIDE, SIDE)),
+            ("labels-idx1-ubyte", idx(labels, count)),
+        ):
+            if compressed:
+                (folder / f"{prefix}-{name}.gz").write_bytes(gzip.compress(content, 1))
+            else:
+                (folder / f"{prefix}-{name}").write_bytes(content)
+    return folder
+
+
+def shared_memory() -> set[str]:
+    """Names in /dev/shm that ranvier may have left there."""
+    return {name for name in os.listdir("/dev/shm") if "ranvier" in name}
+
+
+class TrainingTest(ProgramTest):
+    """Each test has a folder of its own, which is also where programs keep their temporary files."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls._shared = tempfile.TemporaryDirectory()
+        cls.data = write_data(pathlib.Path(cls._shared.name) / "data")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls._shared.cleanup()
+
+    def setUp(self):
+        own = tempfile.TemporaryDirectory()
+        self.addCleanup(own.cleanup)
+        self.folder = pathlib.Path(own.name)
+        self.temporary = self.folder / "tmp"
+        self.temporary.mkdir()
+        self.shm_before = shared_memory()
+
+    def environment(self, **added: str) -> dict[str, str]:
+        return clean_environment(TMPDIR=str(self.temporary), **added)
+
+    def words(self, *words: str) -> list[str]:
+        """A quick training, but for what the test says itself."""
+        quick = {"--data": str(self.data), "--batch": "16", "--lr": "0.05"}
+        return ["train", *words, *(word for name in quick if name not in words for word in (name, quick[name]))]
+
+    def train(self, *words: str, variables: dict[str, str] | None = None, **options) -> subprocess.CompletedProcess:
+        return run(*self.words(*words), env=self.environment(**(variables or {})), **options)
+
+    def start_training(self, *words: str, variables: dict[str, str] | None = None, **options) -> subprocess.Popen:
+        return start(*self.words(*words), env=self.environment(**(variables or {})), **options)
+
+    def results(self, *words: str, **options) -> dict:
+        """Trains to the end; returns what --json wrote."""
+        file = self.folder / f"result-{len(list(self.folder.iterdir()))}.json"
+        result = self.train("--json", str(file), *words, **options)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(file.read_text())
+
+    def assert_nothing_left(self) -> None:
+        self.assertEqual(os.listdir(self.temporary), [])
+        self.assertEqual(shared_memory() - self.shm_before, set())
+
+
+def workers_of(launcher: int) -> dict[int, int]:
+    """Rank to process id of the workers that a process has started."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            variables = (entry / "environ").read_bytes().split(b"\0") if parent == launcher else []
+        except OSError:  # it has just ended
+            continue
+        for variable in variables:
+            if variable.startswith(b"RANVIER_RANK="):
+                found[int(variable.partition(b"=")[2])] = int(entry.name)
+    return found
+
+
+def wait_until(condition, seconds: float = 60) -> bool:
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True

@@ -1,0 +1,223 @@
+"""Training with real processes: every worker ends with the same parameters, whatever carried the bytes."""
+
+import json
+import math
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import unittest
+
+from program import RANVIER, main
+from training import TrainingTest, wait_until
+
+KEYS = {
+    "accuracy",
+    "loss",
+    "epochs",
+    "steps",
+    "seconds",
+    "samples_per_second",
+    "bytes_sent_per_worker",
+    "exposed_communication_share",
+    "history",
+    "settings",
+    "environment",
+}
+FASHION_MNIST = pathlib.Path("/usr/share/datasets/fashion-mnist")
+
+
+class Training(TrainingTest):
+    def test_the_loss_falls_and_workers_agree_on_every_transport(self):
+        for workers in (2, 4):
+            hashes = set()
+            for transport in ("tcp", "shm"):
+                with self.subTest(workers=workers, transport=transport):
+                    # One algorithm, so that both add in the same order. That the workers agree the program checks itself.
+                    run = self.results(
+                        "--workers", str(workers), "--transport", transport, "--algorithm", "ring", "--steps", "10",
+                        "--evaluate-every", "5",
+                    )  # fmt: skip
+                    self.assertEqual(run["settings"]["transport"], transport)
+                    self.assertEqual(run["settings"]["workers"], workers)
+                    self.assertEqual(run["steps"], 10)
+                    first, last = run["history"][0], run["history"][-1]
+                    self.assertLess(last["loss"], first["loss"])
+                    self.assertLess(last["test_loss"], math.log(10), "no better than guessing")
+                    hashes.add(run["parameter_hash"])
+            self.assertEqual(len(hashes), 1)
+        self.assert_nothing_left()
+
+    def test_one_worker_needs_no_others(self):
+        run = self.results("--steps", "4", "--model", "mlp")
+        self.assertEqual(run["bytes_sent_per_worker"], 0)
+        self.assert_nothing_left()
+
+    def test_json_holds_what_is_promised_and_nothing_else_is_written(self):
+        file = self.folder / "run.json"
+        result = self.train("--workers", "2", "--steps", "4", "--json", str(file))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        run = json.loads(file.read_text())
+        self.assertLessEqual(KEYS, run.keys())
+        self.assertEqual({path.name for path in self.folder.iterdir()}, {"run.json", "tmp"})
+        for entry in run["history"]:
+            self.assertLessEqual({"step", "seconds", "loss", "accuracy"}, entry.keys())
+        self.assertEqual(run["history"][-1]["accuracy"], run["accuracy"])
+        self.assertTrue(0 <= run["exposed_communication_share"] <= 1)
+        for word in ("test accuracy", "samples/s", "sent per worker", "exposed communication"):
+            self.assertIn(word, result.stdout)
+        self.assertNotIn("\r", result.stderr, "a progress bar where no terminal is")
+
+    def test_json_alone_may_go_to_stdout(self):
+        result = self.train("--workers", "2", "--steps", "2", "--json", "-")
+        self.assertEqual(json.loads(result.stdout)["steps"], 2)
+
+    def test_a_worker_sends_what_the_ring_says(self):
+        # 2 (n-1)/n of the gradients each step, give or take the headers and the uneven chunks.
+        run = self.results("--workers", "4", "--algorithm", "ring", "--steps", "6")
+        expected = 6 * run["parameters"] * 4 * 2 * 3 / 4
+        self.assertAlmostEqual(run["bytes_sent_per_worker"] / expected, 1, delta=0.001)
+
+    def test_bf16_sends_half_and_learns_as_well(self):
+        plain, coded = (
+            self.results("--workers", "2", "--steps", "20", "--compress", spec) for spec in ("none", "bf16")
+        )
+        self.assertEqual(coded["bytes_sent_per_worker"] * 2, plain["bytes_sent_per_worker"])
+        self.assertNotEqual(coded["parameter_hash"], plain["parameter_hash"])
+        self.assertAlmostEqual(coded["loss"], plain["loss"], delta=0.05)
+
+    def test_the_size_of_buckets_changes_no_bit(self):
+        # Of 2 workers each element is one sum of two, in any bucket.
+        hashes = {
+            self.results("--workers", "2", "--steps", "4", "--bucket", size)["parameter_hash"]
+            for size in ("4", "64K", "1G")
+        }
+        self.assertEqual(len(hashes), 1)
+
+    def test_workers_on_a_slow_link_wait_for_communication(self):
+        fast, slow = (
+            self.results("--workers", "2", "--transport", "tcp", "--steps", "6", *rate)
+            for rate in ((), ("--link-rate", "20Mbit"))
+        )
+        self.assertEqual(fast["parameter_hash"], slow["parameter_hash"])
+        # 6 steps of 408 KB at 2.5 MB/s cannot take less than this, less the burst that a token bucket allows.
+        self.assertGreater(slow["seconds"], 0.7 * 6 * slow["parameters"] * 4 / 2.5e6)
+        self.assertGreater(slow["exposed_communication_share"], 0.5)
+
+    def test_training_stops_at_the_target(self):
+        run = self.results("--workers", "2", "--evaluate-every", "5", "--target-accuracy", "0.3", "--epochs", "50")
+        self.assertGreaterEqual(run["accuracy"], 0.3)
+        self.assertTrue(all(entry["accuracy"] < 0.3 for entry in run["history"][:-1]))
+        self.assertLess(run["steps"], 50 * 20)
+
+    def test_seeds_differ_and_repeat(self):
+        runs = [self.results("--workers", "2", "--steps", "3", "--seed", seed) for seed in ("1", "1", "2")]
+        hashes = [run["parameter_hash"] for run in runs]
+        self.assertEqual(hashes[0], hashes[1])
+        self.assertNotEqual(hashes[0], hashes[2])
+
+    @unittest.skipUnless(FASHION_MNIST.is_dir(), "Debian's package dataset-fashion-mnist is not installed")
+    def test_fashion_mnist_is_learnt(self):
+        result = self.folder / "result.json"
+        done = self.train(
+            "--workers", "2", "--steps", "40", "--json", str(result), "--data", "fashion-mnist", "--batch", "32",
+            "--lr", "0.1",
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(json.loads(result.read_text())["accuracy"], 0.5)
+
+
+class Resuming(TrainingTest):
+    def test_a_resumed_run_ends_with_the_same_bits(self):
+        # 640 samples, 2 workers x 16: 20 steps an epoch. Stops inside an epoch, at its end, and in the next.
+        whole = self.results("--workers", "2", "--steps", "25", "--save", str(self.folder / "whole"))
+        for stop in ("7", "20", "24"):
+            with self.subTest(stop=stop):
+                part = self.folder / f"part-{stop}"
+                self.results("--workers", "2", "--steps", stop, "--save", str(part))
+                resumed = self.results("--workers", "2", "--steps", "25", "--resume", str(part))
+                self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
+                self.assertEqual(resumed["steps"], 25)
+        other = self.results("--workers", "2", "--steps", "24")
+        self.assertNotEqual(other["parameter_hash"], whole["parameter_hash"])
+
+    def test_a_killed_run_goes_on_from_its_last_epoch(self):
+        whole = self.results("--workers", "2", "--epochs", "3")
+        file = self.folder / "checkpoint"
+        # Slow enough that it is still running when the first checkpoint appears.
+        killed = self.start_training(
+            "--workers", "2", "--epochs", "3", "--save", str(file), "--transport", "tcp", "--link-rate", "10Mbit"
+        )
+        self.assertTrue(wait_until(file.exists))
+        killed.send_signal(signal.SIGTERM)
+        killed.communicate(timeout=30)
+        self.assertEqual(killed.returncode, 128 + signal.SIGTERM)
+        resumed = self.results("--workers", "2", "--epochs", "3", "--resume", str(file))
+        self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
+        self.assert_nothing_left()
+
+    def test_a_run_that_had_ended_has_nothing_left_to_do(self):
+        file = self.folder / "checkpoint"
+        whole = self.results("--workers", "2", "--steps", "5", "--save", str(file))
+        again = self.results("--workers", "2", "--steps", "5", "--resume", str(file))
+        self.assertEqual(again["parameter_hash"], whole["parameter_hash"])
+        self.assertEqual(again["accuracy"], whole["accuracy"])
+
+    def test_a_checkpoint_of_another_run_is_refused(self):
+        file = self.folder / "checkpoint"
+        self.results("--workers", "2", "--steps", "2", "--save", str(file))
+        for words, difference in (
+            (("--workers", "2", "--seed", "5"), "--seed 0 and this run has 5"),
+            (("--workers", "4"), "workers 2 and this run has 4"),
+            (("--workers", "2", "--model", "mlp"), "--model cnn and this run has mlp"),
+        ):
+            result = self.train("--steps", "3", "--resume", str(file), *words)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(difference, result.stderr)
+
+    def test_a_checkpoint_that_is_none_is_refused_once_for_all_workers(self):
+        file = self.folder / "checkpoint"
+        self.results("--workers", "2", "--steps", "2", "--save", str(file))
+        whole = file.read_bytes()
+        damaged = self.folder / "damaged"
+        damaged.write_bytes(whole[:-100] + b"x" + whole[-99:])
+        foreign = self.folder / "foreign"
+        foreign.write_bytes(b"PK\x03\x04")
+        for path, problem in ((damaged, "damaged"), (foreign, "not a checkpoint"), (self.folder / "no", "cannot be opened")):
+            result = self.train("--workers", "4", "--resume", str(path))
+            self.assert_sentence(result, 1, str(path), problem)
+
+
+class Launchers(TrainingTest):
+    def test_torchrun(self):
+        python = os.environ["RANVIER_TEST_TORCH_PYTHON"]
+        expected = self.results("--workers", "2", "--steps", "4")
+        file = self.folder / "torchrun.json"
+        command = [python, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node=2", "--standalone"]
+        command += [RANVIER, *self.words("--steps", "4", "--json", str(file))]
+        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(file.read_text())["parameter_hash"], expected["parameter_hash"])
+
+    @unittest.skipUnless(shutil.which("mpirun"), "Open MPI is not installed")
+    def test_mpirun(self):
+        expected = self.results("--workers", "2", "--steps", "4")
+        file = self.folder / "mpirun.json"
+        mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
+        words = self.words("--steps", "4", "--json", str(file))
+        done = subprocess.run(
+            [*mpirun, RANVIER, *words], env=self.environment(), capture_output=True, text=True, timeout=120
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(file.read_text())["parameter_hash"], expected["parameter_hash"])
+        done = subprocess.run(
+            [*mpirun, RANVIER, *words, "--workers", "2"],
+            env=self.environment(), capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("leave out --workers", done.stderr)
+
+
+if __name__ == "__main__":
+    main()
