@@ -43,6 +43,9 @@ class TcpControlPlane final : public ControlPlane {
     const std::vector<Rank> neighbours = control_neighbours(info.rank, info.world);
     for (std::size_t i = 0; i < sockets.size(); ++i)
       links_.emplace_back(neighbours[i], info.world, std::move(sockets[i]));
+    // The first heartbeat makes silence count; it must not depend on when the thread gets a core, since a rank that is
+    // stopped before that would never be missed.
+    for (Link& link : links_) post(link, {.type = NewsType::heartbeat, .origin = rank_});
     if (!links_.empty()) start_thread();
   }
 
