@@ -106,7 +106,16 @@ bool Messages::poll(Transport& transport, Rank peer) {
         return receive->from_ == peer || receive->from_ < 0;
       });
       if (!wanted) return moved;
-      const ConstBytes view = transport.try_recv(peer, message_lane, {});
+      ConstBytes view;
+      try {
+        view = transport.try_recv(peer, message_lane, {});
+      } catch (const Error& error) {
+        const bool named = std::any_of(posted_.begin(), posted_.end(),
+                                       [&](const RecvOperation* receive) { return receive->from_ == peer; });
+        if (error.kind() != ErrorKind::peer_lost || named || !moved) throw;
+        link.ended = true;  // what was waited for had come before
+        return moved;
+      }
       if (view.size() < sizeof(TagHeader)) return moved;
       std::memcpy(&link.header, view.data(), sizeof(TagHeader));
       transport.release(peer, message_lane, sizeof(TagHeader));
