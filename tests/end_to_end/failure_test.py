@@ -1,7 +1,9 @@
 """Workers that die, stop, never come or disagree: every other worker ends soon and says whose fault it was."""
 
 import os
+import pathlib
 import signal
+import threading
 import time
 
 from program import main
@@ -14,36 +16,32 @@ SILENCE_BOUND_S = 3 + 5
 
 class Failure(TrainingTest):
     def start_endless(self, workers: int, transport: str):
-        """A run that is in the middle of training, and its workers by rank."""
-        seen = open(self.folder / "stderr", "w+")
-        self.addCleanup(seen.close)
+        """A run in the middle of training, its workers by rank, and a reader of what they say on stderr."""
         process = self.start_training(
             "--workers", str(workers), "--transport", transport, "--epochs", "1000000", "--evaluate-every", "1",
             "--save", str(self.folder / "checkpoint"), "--json", str(self.folder / "result.json"),
-            stderr=seen,
         )  # fmt: skip
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
-        self.assertTrue(wait_until(lambda: "step      2" in self.said(seen)), self.said(seen))
+        self.assertTrue(any("step      2" in line for line in process.stderr), "training did not begin")
         found = workers_of(process.pid)
         self.assertEqual(sorted(found), list(range(workers)))
-        return process, found, seen
-
-    @staticmethod
-    def said(file) -> str:
-        file.seek(0)
-        return file.read()
+        # Read on, or the workers would wait for room in the pipe.
+        lines: list[str] = []
+        reader = threading.Thread(target=lines.extend, args=(process.stderr,))
+        reader.start()
+        return process, found, lambda: (reader.join(), lines)[1]
 
     @staticmethod
     def has_ended(pid: int) -> bool:
         try:
-            return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "Z"
+            return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
         except OSError:
             return True
 
     def lose(self, transport: str, sign: signal.Signals, bound: float) -> None:
         lost = 2
-        process, workers, seen = self.start_endless(4, transport)
+        process, workers, said = self.start_endless(4, transport)
         others = [pid for rank, pid in workers.items() if rank != lost]
         began = time.monotonic()
         os.kill(workers[lost], sign)
@@ -53,14 +51,14 @@ class Failure(TrainingTest):
         process.wait(timeout=30)
         self.assertEqual(process.returncode, 1)
         self.assertTrue(self.has_ended(workers[lost]))
-        lines = self.said(seen).splitlines()
+        lines = said()
         for rank in workers:
             if rank != lost:
                 mine = [line for line in lines if line.startswith(f"ranvier train, rank {rank}:")]
                 self.assertEqual(len(mine), 1, lines)
                 self.assertIn(f"rank {lost}", mine[0])
         self.assertFalse((self.folder / "result.json").exists())
-        self.assertEqual({path.name for path in self.folder.iterdir()} - {"stderr", "tmp", "checkpoint"}, set())
+        self.assertEqual({path.name for path in self.folder.iterdir()} - {"tmp", "checkpoint"}, set())
         self.assert_nothing_left()
 
     def test_a_killed_worker_ends_the_others_who_name_it(self):

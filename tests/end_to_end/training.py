@@ -77,8 +77,8 @@ class TrainingTest(ProgramTest):
     def train(self, *words: str, variables: dict[str, str] | None = None, **options) -> subprocess.CompletedProcess:
         return run(*self.words(*words), env=self.environment(**(variables or {})), **options)
 
-    def start_training(self, *words: str, variables: dict[str, str] | None = None, **options) -> subprocess.Popen:
-        return start(*self.words(*words), env=self.environment(**(variables or {})), **options)
+    def start_training(self, *words: str, variables: dict[str, str] | None = None) -> subprocess.Popen:
+        return start(*self.words(*words), env=self.environment(**(variables or {})))
 
     def results(self, *words: str, **options) -> dict:
         """Trains to the end; returns what --json wrote."""
