@@ -194,8 +194,8 @@ int run_workers(const Launch& launch) {
     throw Error(ErrorKind::config, fmt::format("cannot run {}: {}", launch.command.front(), std::strerror(errno)));
   std::fflush(nullptr);
 
+  const CaughtSignals signals;  // for longer than there is a directory: a late one must not end us before it is removed
   const TemporaryDirectory store;
-  const CaughtSignals signals;
   Workers workers;
   for (int rank = 0; rank < launch.count; ++rank) workers.start(launch, rank, store.path(), signals.before());
 

@@ -65,9 +65,9 @@ struct Schedule {
   Rank world = 1;
   Rank root = 0;
   std::uint32_t chunks = 1;
-  // In-place calls need links that hold this many slices before their receiver reads (TransportTraits); other calls,
-  // and all calls where this is 0, run even where every send is a rendezvous.
-  std::uint32_t buffered_in_place = 0;
+  // In-place calls need links that take a whole slice before its receiver reads (TransportTraits::buffered_bytes); other
+  // calls, and all calls where this is false, run even where every send is a rendezvous.
+  bool buffered_in_place = false;
   // The program of one rank, in order; made when asked for, so that a large world costs nothing until it runs.
   std::function<std::vector<Step>(Rank)> program;
 };
@@ -88,6 +88,7 @@ struct Algorithm {
   std::string_view name;
   std::string_view summary;             // one line, for --help and docs
   std::vector<Collective> collectives;  // which ones it can build
+  bool uneven;                          // whether parts may differ in size between ranks
   Schedule (*build)(Collective, Rank world, Rank root);
 };
 std::span<const Algorithm> algorithms();

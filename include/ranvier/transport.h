@@ -29,7 +29,7 @@ using Epoch = std::uint16_t;
 struct TransportTraits {
   std::string_view name;          // "tcp", "shm", …
   std::size_t slice_bytes;        // best size of one send; larger ones are accepted in parts
-  std::size_t buffered_slices;    // how many slices a link holds per lane before its receiver reads: eager credits
+  std::size_t buffered_bytes;     // a send of so many is taken before the receiver reads, on each lane: eager credit
   int polls_before_yield;         // how long a waiter may spin before it gives its core away, …
   int polls_before_wait;          // … and how long before it calls wait(); in polls
 };
@@ -45,8 +45,9 @@ class Transport {
   virtual TransportTraits traits() const = 0;
 
   // Offers `head` followed by `body` as the next bytes to `to`; returns how many of them (counted over both) were
-  // accepted, 0 … all. A head of at most 64 bytes is accepted whole or not at all. Two parts save the executor from
-  // copying a header in front of its payload; most calls have an empty head.
+  // accepted, 0 … all. A head of at most 64 bytes is accepted whole or not at all, and copied before this returns; the
+  // body must stay as it is until sent(). Two parts save the executor from copying a header in front of its payload;
+  // most calls have an empty head.
   virtual std::size_t try_send(Rank to, Lane lane, ConstBytes head, ConstBytes body) = 0;
 
   // Whether all bytes accepted so far for `to` on `lane` may be overwritten by the caller.
@@ -54,7 +55,8 @@ class Transport {
 
   // The next bytes from `from`: either a view of the transport's own memory (any length; valid until release), or a
   // prefix of `into`, filled (then view.data() == into.data(), at most into.size() bytes, and nothing to release).
-  // Empty when nothing has arrived. With an empty `into` always a view.
+  // Empty when nothing has arrived. With an empty `into` always a view; one that was not used up comes again, and is
+  // longer if more has arrived.
   virtual ConstBytes try_recv(Rank from, Lane lane, Bytes into) = 0;
 
   // The first `bytes` of the last view were used; the next view starts behind them.

@@ -35,7 +35,7 @@ Collective built_as(Collective collective) {
 }  // namespace
 
 Calls::Calls(CallSettings settings)
-    : settings_(std::move(settings)), programs_(settings_.rank, settings_.world, settings_.slice_bytes) {
+    : settings_(std::move(settings)), programs_(settings_.rank, settings_.world, settings_.slice_bytes, settings_.buffered_bytes) {
   if (settings_.algorithm == "auto") return;
   const auto found = std::ranges::find(algorithms(), std::string_view(settings_.algorithm), &Algorithm::name);
   if (found == algorithms().end()) find_algorithm(settings_.algorithm, Collective::all_reduce);  // says so
@@ -90,19 +90,19 @@ CollectiveCall Calls::make(const Request& request) {
   const bool uneven = !RequestKey::even(request);
   std::string_view name = request.algorithm;
   // The communicator's own choice is for what it can build; a request's is an order.
-  if (name.empty()) name = own_ != nullptr && builds(*own_, shape.collective) ? own_->name : "auto";
+  const bool own = own_ != nullptr && builds(*own_, shape.collective) && (own_->uneven || !uneven);
+  if (name.empty()) name = own ? own_->name : "auto";
   if (name == "auto")
     name = select_algorithm({.collective = shape.collective,
                              .world = settings_.world,
                              .bytes = shape.count * shape.element_bytes,
                              .uneven = uneven,
                              .shared_memory = settings_.shared_memory});
-  if (uneven && name == "binomial_tree")
-    throw Error(ErrorKind::usage,
-                fmt::format("{} with uneven splits cannot run as a binomial_tree, whose inner ranks do not know the "
-                            "sizes of others' parts; use direct",
-                            name_of(request.collective)));
   shape.algorithm = index_of(name, shape.collective);
+  if (uneven && !algorithms()[shape.algorithm].uneven)
+    throw Error(ErrorKind::usage, fmt::format("{} with uneven splits cannot run as a {}, whose inner ranks do not know "
+                                              "the sizes of others' parts; use direct",
+                                              name_of(request.collective), name));
 
   CollectiveCall call;
   if (barrier) call.reduce = kernel::reduce_function(ReduceOp::max, dtype);
@@ -120,7 +120,7 @@ CollectiveCall Calls::make(const Request& request) {
                  .dtype = dtype,
                  .op = reducing ? request.op : ReduceOp::sum,
                  .algorithm = shape.algorithm,
-                 .slice_log2 = static_cast<std::uint8_t>(std::bit_width(settings_.slice_bytes) - 1),
+                 .slice_log2 = static_cast<std::uint8_t>(std::bit_width(ready.slice_bytes) - 1),
                  .root = shape.root,
                  .size = shape.count};
   return call;

@@ -50,7 +50,8 @@ struct CallSettings {
   Epoch epoch = 0;
   std::string algorithm;  // for requests that name none; "auto" chooses by size
   bool shared_memory = false;
-  std::size_t slice_bytes = 0;  // a power of two, the same on all ranks
+  std::size_t slice_bytes = 0;     // a power of two, the same on all ranks; …
+  std::size_t buffered_bytes = 0;  // … so is the least that a link takes before its receiver reads
 };
 
 class Calls {

@@ -10,14 +10,6 @@
 namespace ranvier::engine {
 namespace {
 
-std::string describe(const MessageHeader& header) {
-  return fmt::format(
-      "{} #{} of {} {} with size {}, root {} by {} (slices of 2^{} bytes, epoch {})", name_of(header.collective),
-      header.sequence, name_of(header.dtype), name_of(header.op), header.size, header.root,
-      header.algorithm < algorithms().size() ? algorithms()[header.algorithm].name : "an unknown algorithm",
-      header.slice_log2, header.epoch);
-}
-
 std::size_t bytes_with(const std::vector<std::pair<Rank, std::size_t>>& links, Rank peer) {
   for (const auto& [rank, bytes] : links)
     if (rank == peer) return bytes;
@@ -174,11 +166,7 @@ MessageHeader CollectiveOperation::header_for(Rank peer, bool sending) const {
 void CollectiveOperation::check(const MessageHeader& theirs, Rank peer, Rank self) const {
   const MessageHeader ours = header_for(peer, false);
   if (theirs == ours) return;
-  throw Error(ErrorKind::mismatch,
-              fmt::format("the ranks disagree: rank {} runs {}, rank {} runs {}; every rank must call the same "
-                          "collectives in the same order with the same sizes and types",
-                          self, engine::describe(ours), peer, engine::describe(theirs)),
-              peer);
+  throw disagreement(self, ours, peer, theirs);
 }
 
 std::string CollectiveOperation::describe() const {

@@ -18,10 +18,17 @@ namespace {
 
 using engine::CollectiveCall;
 using engine::Engine;
+using engine::MessageHeader;
 using std::chrono::steady_clock;
 
-// Slices before the ranks have agreed on a size.
-constexpr std::size_t first_slice_bytes = 4096;
+// What all ranks must know alike to cut vectors at the same places.
+struct LinkSizes {
+  std::size_t slice_bytes = 0;
+  std::size_t buffered_bytes = 0;
+};
+
+// Before the ranks have agreed on sizes.
+constexpr LinkSizes first_sizes{.slice_bytes = 4096, .buffered_bytes = 4096};
 
 // Control news that may come before there is an engine to hear it.
 class NewsDesk {
@@ -60,39 +67,44 @@ class Communicator::Impl {
         rank_(links.transport->rank()),
         world_(links.transport->world()),
         transport_name_(links.transport->traits().name),
-        slice_bytes_(std::bit_floor(links.transport->traits().slice_bytes)),
+        sizes_{.slice_bytes = std::bit_floor(links.transport->traits().slice_bytes),
+               .buffered_bytes = links.transport->traits().buffered_bytes},
         news_(std::move(news)),
         control_(std::move(links.control)),
         engine_(std::move(links.transport),
                 {.epoch = options.epoch,
                  .background_progress = options.background_progress,
                  .tell_others = control_ ? [this](const Error& why) { control_->abort(why); }
-                                         : std::function<void(const Error&)>()}) {
+                                         : std::function<void(const Error&)>(),
+                 .tell_waiting = control_ ? [this](const MessageHeader& call) { control_->waits_in(call); }
+                                          : std::function<void(const MessageHeader&)>()}) {
     if (news_) news_->deliver_to(engine_);
-    set_slice_bytes(world_ > 1 && control_ ? first_slice_bytes : slice_bytes_);
+    set_sizes(world_ > 1 && control_ ? first_sizes : sizes_);
   }
   ~Impl() {
     engine_.close();
     control_.reset();  // its goodbye is the last that the others hear
   }
 
-  // Ranks whose transports prefer different slices (paced ones do) settle on the smallest. Doing so with a collective
+  // Ranks whose transports prefer different sizes (paced ones do) settle on the smallest. Doing so with a collective
   // also proves every link before the program relies on it.
-  void agree_on_slices(std::chrono::nanoseconds timeout) {
+  void agree_on_sizes(std::chrono::nanoseconds timeout) {
     if (world_ == 1 || !control_) return;
-    std::array<std::int64_t, 1> slice{static_cast<std::int64_t>(slice_bytes_)};
-    run({.input = slice, .output = slice, .op = ReduceOp::min}, timeout);
-    set_slice_bytes(static_cast<std::size_t>(slice[0]));
+    std::array<std::int64_t, 2> least{static_cast<std::int64_t>(sizes_.slice_bytes),
+                                      static_cast<std::int64_t>(sizes_.buffered_bytes)};
+    run({.input = least, .output = least, .op = ReduceOp::min}, timeout);
+    set_sizes({.slice_bytes = static_cast<std::size_t>(least[0]), .buffered_bytes = static_cast<std::size_t>(least[1])});
   }
 
-  void set_slice_bytes(std::size_t bytes) {
+  void set_sizes(const LinkSizes& sizes) {
     claimed_for_ = {};
     calls_.emplace(engine::CallSettings{.rank = rank_,
                                         .world = world_,
                                         .epoch = options_.epoch,
                                         .algorithm = options_.algorithm,
                                         .shared_memory = transport_name_ != "tcp",
-                                        .slice_bytes = bytes});
+                                        .slice_bytes = sizes.slice_bytes,
+                                        .buffered_bytes = sizes.buffered_bytes});
   }
 
   void run(const Request& request, std::chrono::nanoseconds timeout) {
@@ -145,7 +157,7 @@ class Communicator::Impl {
   const Rank rank_;
   const Rank world_;
   const std::string_view transport_name_;
-  const std::size_t slice_bytes_;
+  const LinkSizes sizes_;  // that this rank's own transport prefers
   std::unique_ptr<NewsDesk> news_;
   std::unique_ptr<engine::ControlPlane> control_;
   Engine engine_;
@@ -177,7 +189,7 @@ std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Ran
   auto links = engine::meet({.rank = rank, .world = world, .epoch = options.epoch}, options,
                             engine::exchange_through(store, rank, world, deadline), deadline, news->events());
   auto impl = std::make_unique<Impl>(options, std::move(links), std::move(news));
-  impl->agree_on_slices(deadline - steady_clock::now());
+  impl->agree_on_sizes(deadline - steady_clock::now());
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
 }
 
@@ -237,7 +249,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
                              .epoch = impl_->options_.epoch},
                             impl_->options_, exchange, deadline, news->events());
   auto impl = std::make_unique<Impl>(impl_->options_, std::move(links), std::move(news));
-  impl->agree_on_slices(deadline - steady_clock::now());
+  impl->agree_on_sizes(deadline - steady_clock::now());
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
 }
 

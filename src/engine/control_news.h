@@ -8,20 +8,23 @@
 #include <string>
 #include <vector>
 
+#include "engine/message_header.h"
 #include "ranvier/error.h"
 #include "ranvier/types.h"
 
 namespace ranvier::engine {
 
-enum class NewsType : std::uint8_t { heartbeat = 1, fault, departure };
+enum class NewsType : std::uint8_t { heartbeat = 1, fault, departure, waiting };
 
 struct News {
   NewsType type = NewsType::heartbeat;
-  Rank origin = 0;  // who left, or who noticed the fault
+  Rank origin = 0;  // who left, who waits, or who noticed the fault
   // Of a fault only:
   ErrorKind kind = ErrorKind::peer_lost;
   Rank culprit = -1;
   std::string text = {};
+  // Of waiting only: the collective that does not get on.
+  MessageHeader call = {};
 
   Error error() const { return {kind, text, culprit}; }
 };

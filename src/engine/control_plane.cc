@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "base/socket.h"
@@ -66,6 +67,13 @@ class TcpControlPlane final : public ControlPlane {
     signal_event(wake_);  // for what the kernel did not take
   }
 
+  void waits_in(const MessageHeader& call) override {
+    const std::lock_guard lock(mutex_);
+    if (waiting_ == call) return;
+    waiting_ = call;
+    signal_event(wake_);
+  }
+
  private:
   // Signals are the program's: its handlers must not run on a thread that it does not know.
   void start_thread() {
@@ -86,6 +94,7 @@ class TcpControlPlane final : public ControlPlane {
         receive_all(outcome);
         const auto now = Clock::now();
         watch_.tick(now, outcome);
+        if (waiting_) watch_.waits_in(*waiting_, outcome);
         pass_on(outcome);
         if (now >= next_beat) {
           for (Link& link : links_)
@@ -194,9 +203,10 @@ class TcpControlPlane final : public ControlPlane {
 
   const Rank rank_;
   const ControlEvents events_;
-  std::mutex mutex_;  // guards watch_, links_ and stopping_
+  std::mutex mutex_;  // guards watch_, links_, waiting_ and stopping_
   ControlWatch watch_;
   std::list<Link> links_;
+  std::optional<MessageHeader> waiting_;  // for the control thread to tell
   bool stopping_ = false;
   Fd wake_;
   std::vector<pollfd> polled_;  // control thread only

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/message_header.h"
 #include "ranvier/error.h"
 #include "ranvier/transport.h"
 
@@ -32,6 +33,9 @@ class ControlPlane {
   virtual ~ControlPlane() = default;  // says goodbye: the others see a departure, not a death
   // Tells every rank that the job cannot go on, and why. On return the news is with the kernel. Safe from any thread.
   virtual void abort(const Error& why) = 0;
+  // This rank has not got on in `call` for a while: neighbours that wait in something else under the same number find
+  // out. Safe from any thread.
+  virtual void waits_in(const MessageHeader& call) = 0;
 };
 
 class ControlEndpoint {

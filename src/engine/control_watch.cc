@@ -31,6 +31,10 @@ void ControlWatch::heard(Rank neighbour, const News& news, Time now, Outcome& ou
   teller.last_heard = now;
   teller.suspected = false;
   if (news.type == NewsType::fault) fault(news, outcome);
+  if (news.type == NewsType::waiting) {
+    teller.call = news.call;
+    compare(neighbour, teller, outcome);
+  }
   if (news.type != NewsType::departure || news.origin == rank_ || has_left(news.origin)) return;
   departed_[static_cast<std::size_t>(news.origin)] = true;
   outcome.departures.push_back(news.origin);
@@ -67,6 +71,22 @@ void ControlWatch::tick(Time now, Outcome& outcome) {
       outcome.log.push_back(fmt::format("rank {} silent for {:.1f} s", rank, seconds(silence)));
     }
   }
+}
+
+// Comparing with neighbours is enough: they join all ranks, so that where two ranks that wait disagree, two neighbours
+// do.
+void ControlWatch::waits_in(const MessageHeader& call, Outcome& outcome) {
+  if (call_ == call) return;
+  call_ = call;
+  outcome.pass_on.push_back({.type = NewsType::waiting, .origin = rank_, .call = call});
+  for (const auto& [rank, neighbour] : neighbours_) compare(rank, neighbour, outcome);
+}
+
+void ControlWatch::compare(Rank rank, const Neighbour& neighbour, Outcome& outcome) {
+  if (!call_ || !neighbour.call || call_->sequence != neighbour.call->sequence || *call_ == *neighbour.call) return;
+  const Error error = disagreement(rank_, *call_, rank, *neighbour.call);
+  fault({.type = NewsType::fault, .origin = rank_, .kind = error.kind(), .culprit = rank, .text = error.what()},
+        outcome);
 }
 
 void ControlWatch::give_up(const Error& why, Outcome& outcome) {

@@ -34,6 +34,9 @@ class ControlWatch {
   // Time passes. Call it at least every heartbeat_every(), after everything that has arrived was heard: when a call
   // comes later than suspect_after, this process was the one that slept, and everybody gets fresh time.
   void tick(Time now, Outcome& outcome);
+  // This rank does not get on in `call`. When a neighbour says the same of another call with that number, the ranks
+  // disagree, and each may wait for the other without a byte that could tell them so.
+  void waits_in(const MessageHeader& call, Outcome& outcome);
   // This rank itself gives up: the others are told, unless they know of a fault already.
   void give_up(const Error& why, Outcome& outcome);
 
@@ -45,8 +48,10 @@ class ControlWatch {
     std::optional<Time> last_heard;  // empty until its first sign: it may still be waiting for others to arrive
     bool suspected = false;
     bool ended = false;
+    std::optional<MessageHeader> call;  // what it last waited in
   };
 
+  void compare(Rank rank, const Neighbour& neighbour, Outcome& outcome);
   void fault(News news, Outcome& outcome);
   void lost(Rank culprit, std::string text, Outcome& outcome);
 
@@ -55,6 +60,7 @@ class ControlWatch {
   std::map<Rank, Neighbour> neighbours_;
   std::vector<bool> departed_;
   Time last_tick_;
+  std::optional<MessageHeader> call_;  // what this rank last waited in
   bool faulted_ = false;
 };
 

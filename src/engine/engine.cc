@@ -19,6 +19,13 @@ constexpr auto longest_nap = 10ms;
 constexpr auto verdict_grace = 500ms;
 // Bytes of a rank that left may still be on their way when its goodbye arrives.
 constexpr auto departure_grace = 1s;
+// An operation that takes longer than this without being done is reported to the neighbours, once.
+constexpr auto unremarkable_wait = 100ms;
+// A started operation that sends no more than this begins on the thread that starts it; larger ones would keep that
+// thread from its own work.
+constexpr std::size_t most_at_once = 64 << 10;
+// Whoever starts an operation often waits for it next, and then drives best itself; the background thread lets it.
+constexpr auto head_start = 50us;
 constexpr std::align_val_t scratch_alignment{64};
 
 // What is being thrown. A driver that let it pass would leave its seat taken for ever.
@@ -64,8 +71,7 @@ void Engine::close() {
   admit();
   // From here on nobody else is told anything, and late callers are refused.
   break_down(Error(ErrorKind::aborted, "the communicator has been closed"), false);
-  driver_.unlock();
-  run_callbacks();
+  unlock_and_call_back();
 }
 
 // ---- Starting operations.
@@ -116,7 +122,7 @@ void Engine::run_claimed(std::chrono::nanoseconds timeout) {
   wanted_.fetch_add(1);
   drive([this] { return inline_.finished(); }, Pace::caller);
   wait(inline_, std::nullopt);
-  wanted_.fetch_sub(1);
+  stop_wanting();
   const std::exception_ptr error = inline_.error();
   inline_busy_.store(false, std::memory_order_release);
   if (error) std::rethrow_exception(error);
@@ -156,10 +162,18 @@ std::shared_ptr<Operation> Engine::enqueue(Active active, std::chrono::nanosecon
   }
   if (options_.background_progress) {
     std::call_once(background_once_, [this] { background_ = std::thread([this] { background(); }); });
+    if (operation->bytes_to_send <= most_at_once) move_at_once();
     if (napping_.load()) transport_->interrupt();
-    leave();
+    if (!operation->finished()) leave();
   }
   return operation;
+}
+
+// Sends of a small operation what the transport takes, and with luck ends it, before another thread is woken for it.
+void Engine::move_at_once() {
+  if (!driver_.try_lock()) return;
+  if (!failed_.load(std::memory_order_acquire)) advance_all();
+  unlock_and_call_back();
 }
 
 // ---- Driving.
@@ -183,7 +197,7 @@ bool Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> 
       sleepers_.fetch_sub(1);
     }
   }
-  wanted_.fetch_sub(1);
+  stop_wanting();
   return operation.finished();
 }
 
@@ -195,8 +209,7 @@ void Engine::drive(const std::function<bool()>& until, Pace pace) {
     if (failed_.load(std::memory_order_acquire) && !broken_down_) break_down(*failure_, false);
     if (advance_all()) idle = 0;
     if (!callbacks_.empty()) {
-      driver_.unlock();
-      run_callbacks();
+      unlock_and_call_back();
       if (until()) break;
       if (!driver_.try_lock()) return;
     }
@@ -215,6 +228,11 @@ void Engine::drive(const std::function<bool()>& until, Pace pace) {
       nap();
   }
   leave();
+}
+
+// The last caller to leave hands what is still under way to the background thread.
+void Engine::stop_wanting() {
+  if (wanted_.fetch_sub(1) == 1 && pending_.load() > 0) leave();
 }
 
 // Wakes those who may want to drive now.
@@ -320,9 +338,10 @@ void Engine::on_done(Operation& operation, std::function<void()> then) {
   then();
 }
 
-void Engine::run_callbacks() {
+void Engine::unlock_and_call_back() {
   std::vector<std::function<void()>> callbacks;
   callbacks.swap(callbacks_);
+  driver_.unlock();
   for (const auto& callback : callbacks) callback();
 }
 
@@ -338,19 +357,17 @@ void Engine::nap() {
 }
 
 void Engine::background() {
+  const auto has_work = [this] { return stop_.load() || (pending_.load() > 0 && wanted_.load() == 0); };
   while (!stop_.load()) {
-    if (pending_.load() > 0 && wanted_.load() == 0 && driver_.try_lock()) {
-      drive([this] { return pending_.load() == 0 || wanted_.load() > 0 || stop_.load(); }, Pace::background);
-      continue;
+    {
+      std::unique_lock lock(waiters_mutex_);
+      sleepers_.fetch_add(1);
+      waiters_.wait(lock, has_work);
+      sleepers_.fetch_sub(1);
     }
-    std::unique_lock lock(waiters_mutex_);
-    sleepers_.fetch_add(1);
-    // While a caller drives there is nothing to do here but to see when it has left.
-    if (pending_.load() > 0)
-      waiters_.wait_for(lock, 1ms);
-    else
-      waiters_.wait(lock, [this] { return stop_.load() || pending_.load() > 0; });
-    sleepers_.fetch_sub(1);
+    std::this_thread::sleep_for(head_start);
+    if (has_work() && driver_.try_lock())
+      drive([this] { return pending_.load() == 0 || wanted_.load() > 0 || stop_.load(); }, Pace::background);
   }
 }
 
@@ -423,6 +440,22 @@ void Engine::watch() {
                true);
     return;
   }
+  if (options_.tell_waiting) report_wait(now);
+}
+
+void Engine::report_wait(steady_clock::time_point now) {
+  const Active* oldest = nullptr;
+  for (const Active& active : active_)
+    if (has_turn(active) && active.collective != nullptr &&
+        (oldest == nullptr ||
+         active.collective->call().header.sequence < oldest->collective->call().header.sequence))
+      oldest = &active;
+  if (oldest == nullptr) return;
+  const Operation& operation = *oldest->operation;
+  if (now - (operation.deadline - operation.timeout) < unremarkable_wait) return;
+  MessageHeader call = oldest->collective->call().header;
+  if (oldest->collective->call().size_by_link) call.size = 0;  // it may differ between ranks
+  options_.tell_waiting(call);
 }
 
 // A broken link shows before the news of who died: waits for that news, and falls back on what this rank saw itself.

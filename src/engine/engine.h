@@ -30,6 +30,8 @@ struct EngineOptions {
   bool background_progress = true;
   // Tells the other ranks why this one cannot go on. Empty: nobody to tell.
   std::function<void(const Error&)> tell_others;
+  // Tells them what this one does not get on in, for they may be in something else. Empty likewise.
+  std::function<void(const MessageHeader&)> tell_waiting;
 };
 
 class Engine {
@@ -100,11 +102,14 @@ class Engine {
   bool has_turn(const Active&) const;
   void finish(const Active&, std::exception_ptr error);
   void watch();
+  void report_wait(std::chrono::steady_clock::time_point now);
   void nap();
   void break_down(const Error& why, bool tell);
   Error prefer_verdict(const Error& own);
-  void run_callbacks();
+  void unlock_and_call_back();
+  void move_at_once();
   void background();
+  void stop_wanting();
   void leave();
   void lend_scratch(CollectiveOperation&);
   Error error_for(const Operation&) const;

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <type_traits>
 
+#include "ranvier/error.h"
 #include "ranvier/transport.h"
 #include "ranvier/types.h"
 
@@ -31,6 +33,9 @@ struct MessageHeader {
   }
 };
 static_assert(sizeof(MessageHeader) == 24 && std::has_unique_object_representations_v<MessageHeader>);
+
+// What `self` gets told when `peer` does something else than it does.
+Error disagreement(Rank self, const MessageHeader& ours, Rank peer, const MessageHeader& theirs);
 
 // In front of each send/recv message.
 struct TagHeader {

@@ -1,7 +1,13 @@
 #include "engine/programs.h"
 
+#include <algorithm>
+#include <bit>
+
 namespace ranvier::engine {
 namespace {
+
+// Every link takes this much; see TransportTraits::buffered_bytes.
+constexpr std::size_t least_buffered = 64;
 
 std::vector<Extent> extents(const std::vector<std::size_t>& elements, std::size_t element_bytes) {
   std::vector<Extent> result;
@@ -42,10 +48,13 @@ ReadyProgram ProgramCache::make(const Shape& shape) const {
   Layout layout = even_layout(schedule, rank_, shape.count, shape.element_bytes);
   if (!shape.input_splits.empty()) layout.input = extents(shape.input_splits, shape.element_bytes);
   if (!shape.output_splits.empty()) layout.output = extents(shape.output_splits, shape.element_bytes);
+  ReadyProgram ready;
+  ready.slice_bytes = slice_bytes_;
+  if (schedule.buffered_in_place && shape.in_place)
+    ready.slice_bytes = std::min(slice_bytes_, std::bit_floor(std::max(buffered_bytes_, least_buffered)));
   auto program = std::make_shared<Program>(
       compile(schedule, rank_, layout,
-              {.element_bytes = shape.element_bytes, .slice_bytes = slice_bytes_, .in_place = shape.in_place}));
-  ReadyProgram ready;
+              {.element_bytes = shape.element_bytes, .slice_bytes = ready.slice_bytes, .in_place = shape.in_place}));
   for (const auto& [peer, bytes] : program->bytes_to) ready.bytes_to_send += bytes;
   for (const auto& [peer, bytes] : program->bytes_from) ready.bytes_to_receive += bytes;
   ready.program = std::move(program);

@@ -30,16 +30,17 @@ struct ReadyProgram {
   std::shared_ptr<const Program> program;
   std::size_t bytes_to_send = 0;
   std::size_t bytes_to_receive = 0;
+  std::size_t slice_bytes = 0;  // a power of two
 };
 
 class ProgramCache {
  public:
-  ProgramCache(Rank rank, Rank world, std::size_t slice_bytes)
-      : rank_(rank), world_(world), slice_bytes_(slice_bytes) {}
+  // `buffered_bytes`: see TransportTraits.
+  ProgramCache(Rank rank, Rank world, std::size_t slice_bytes, std::size_t buffered_bytes)
+      : rank_(rank), world_(world), slice_bytes_(slice_bytes), buffered_bytes_(buffered_bytes) {}
 
   // Thread-safe. Throws Error{usage} when the algorithm cannot serve the world.
   ReadyProgram find(const Shape&);
-  std::size_t slice_bytes() const { return slice_bytes_; }
 
   // More shapes than this at a time, and the cache starts afresh.
   static constexpr std::size_t capacity = 1024;
@@ -53,6 +54,7 @@ class ProgramCache {
   const Rank rank_;
   const Rank world_;
   const std::size_t slice_bytes_;
+  const std::size_t buffered_bytes_;
   std::mutex mutex_;
   std::unordered_map<Shape, ReadyProgram, Hash> programs_;
 };

@@ -17,22 +17,27 @@ std::span<const Algorithm> algorithms() {
       Algorithm{"ring",
                 "neighbours only: the fewest bytes, for large vectors in any world",
                 {all_reduce, reduce_scatter, all_gather},
+                true,
                 [](Collective collective, Rank world, Rank) { return ring(collective, world); }},
       Algorithm{"halving_doubling",
                 "butterfly: the fewest bytes in the fewest rounds, any world size",
                 {all_reduce, reduce_scatter, all_gather},
+                true,
                 [](Collective collective, Rank world, Rank) { return halving_doubling(collective, world); }},
       Algorithm{"binomial_tree",
                 "log2 rounds from or to a root",
                 {all_reduce, reduce, broadcast, gather, scatter},
+                false,  // inner ranks do not know the sizes of others' parts
                 &binomial_tree},
       Algorithm{"direct",
                 "every pair at once: the fewest rounds, for small worlds and uneven parts",
                 {all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, scatter},
+                true,
                 &direct},
       Algorithm{"one_round",
                 "everybody's vector to everybody: the least latency, for tiny vectors",
                 {all_reduce},
+                true,
                 [](Collective collective, Rank world, Rank root) {
                   steps::check("one_round", collective, {all_reduce}, world, root);
                   return one_round(world);

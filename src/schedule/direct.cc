@@ -131,7 +131,7 @@ Schedule direct(Collective collective, Rank world, Rank root) {
           .root = root,
           .chunks = whole ? 1 : static_cast<std::uint32_t>(world),
           // In place, what a pair exchanges in all_to_all changes places: one of the two must be under way first.
-          .buffered_in_place = collective == Collective::all_to_all && world > 1 ? 1u : 0u,
+          .buffered_in_place = collective == Collective::all_to_all && world > 1,
           .program = [collective, world, root](Rank rank) {
             if (world == 1) return alone();
             return Direct{.world = world, .rank = rank, .root = root}.build(collective);

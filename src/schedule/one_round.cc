@@ -50,7 +50,7 @@ Schedule one_round(Rank world) {
           .world = world,
           .chunks = 1,
           // In place, ranks 0 and 1 reduce into what they have just sent to each other: it must be under way first.
-          .buffered_in_place = world > 1 ? 1u : 0u,
+          .buffered_in_place = world > 1,
           .program = [world](Rank rank) { return one_round_program(world, rank); }};
 }
 

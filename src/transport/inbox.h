@@ -45,8 +45,8 @@ class InboxLayout {
   std::size_t slice_bytes(Lane lane) const { return lane == message_lane ? message_slice_ : slice_; }
   std::size_t section_offset(Rank sender) const { return page + static_cast<std::size_t>(sender) * section_bytes_; }
   std::size_t section_bytes() const { return section_bytes_; }
-  // Of each section: what all lanes need for small messages, and the first one for large ones.
-  std::size_t first_lane_bytes() const { return section_head + RingMemory::payload_bytes(slice_); }
+  // Of each section: what collectives use, whose lanes take turns.
+  std::size_t collective_bytes() const { return section_head + collective_lanes * RingMemory::payload_bytes(slice_); }
   std::size_t bytes() const { return bytes_; }
 
   RingMemory ring(std::byte* section, Lane lane) const;

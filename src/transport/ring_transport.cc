@@ -44,7 +44,7 @@ class RingTransport final : public Transport {
   TransportTraits traits() const override {
     return {.name = world_.name,
             .slice_bytes = world_.layout.slice_bytes(0),
-            .buffered_slices = slots_per_ring,
+            .buffered_bytes = world_.layout.slice_bytes(0),
             .polls_before_yield = crowded_ ? 0 : 20,
             .polls_before_wait = crowded_ ? 200 : 1000};
   }

@@ -76,7 +76,7 @@ class ShmEndpoint final : public Endpoint {
                 .token = transport::new_segment_token()};
     transport::open_inbox(inbox(), info).token = address_.token;
     for (Rank peer = 0; peer < info.world; ++peer)
-      if (peer != info.rank) transport::prefault(inbox() + layout_.section_offset(peer), layout_.first_lane_bytes());
+      if (peer != info.rank) transport::prefault(inbox() + layout_.section_offset(peer), layout_.collective_bytes());
   }
 
   std::string address() const override { return address_.text(); }
@@ -118,7 +118,7 @@ class ShmEndpoint final : public Endpoint {
     memory_->outbox.push_back(
         Mapping::of_file(file.get(), layout_.section_offset(info_.rank), layout_.section_bytes()));
     std::byte* section = memory_->outbox.back().data();
-    transport::prefault(section, layout_.first_lane_bytes());
+    transport::prefault(section, layout_.collective_bytes());
     world.headers.push_back(&header);
     world.outbound.push_back(section);
     reinterpret_cast<InboxSection*>(section)->attached.store(1);

@@ -37,7 +37,7 @@ class SimulatedTransport final : public Transport {
   TransportTraits traits() const override {
     return {.name = "simulated",
             .slice_bytes = network_.options().slice_bytes,
-            .buffered_slices = network_.options().buffered_slices,
+            .buffered_bytes = network_.options().slice_bytes,
             .polls_before_yield = 0,
             .polls_before_wait = 0};
   }

@@ -100,7 +100,7 @@ class TcpTransport final : public Transport {
   TransportTraits traits() const override {
     return {.name = "tcp",
             .slice_bytes = slice,
-            .buffered_slices = buffered_bytes_ / slice,
+            .buffered_bytes = buffered_bytes_,
             .polls_before_yield = 10,
             .polls_before_wait = 150};
   }

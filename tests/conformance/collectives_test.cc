@@ -19,6 +19,8 @@ class Collectives : public Ways {};
 constexpr std::array memory_collectives{Collective::all_reduce, Collective::reduce,         Collective::broadcast,
                                         Collective::all_gather, Collective::reduce_scatter, Collective::all_to_all,
                                         Collective::gather,     Collective::scatter};
+constexpr std::array collectives_with_parts{Collective::all_gather, Collective::reduce_scatter, Collective::all_to_all,
+                                            Collective::gather, Collective::scatter};
 constexpr std::array rooted_collectives{Collective::reduce, Collective::broadcast, Collective::gather,
                                         Collective::scatter};
 constexpr std::array reducing_collectives{Collective::all_reduce, Collective::reduce, Collective::reduce_scatter};
@@ -71,8 +73,7 @@ TEST_P(CollectivesByWorld, every_algorithm_gives_the_exact_result_at_every_size)
 TEST_P(CollectivesByWorld, uneven_parts_reach_their_ranks) {
   run([](Communicator& comm) {
     Variety variety;
-    for (const Collective collective : {Collective::all_gather, Collective::reduce_scatter, Collective::all_to_all,
-                                        Collective::gather, Collective::scatter})
+    for (const Collective collective : collectives_with_parts)
       for (const std::string& algorithm : algorithms_for(collective, comm.world())) {
         if (algorithm == "binomial_tree") continue;  // its inner ranks do not know the sizes of others' parts
         for (const std::size_t count : {1, 2, 17, 1023})
@@ -87,6 +88,22 @@ TEST_P(CollectivesByWorld, uneven_parts_reach_their_ranks) {
           }
       }
   });
+}
+
+TEST_P(Collectives, a_communicators_own_algorithm_gives_way_where_it_cannot_serve) {
+  for (const char* const own : {"binomial_tree", "ring"}) {
+    auto cluster = options();
+    cluster.communicator.algorithm = own;
+    support::run_ranks(
+        5,
+        [](Communicator& comm) {
+          for (const Collective collective : memory_collectives)
+            run_case(comm, {.collective = collective, .algorithm = "", .count = 33});
+          for (const Collective collective : collectives_with_parts)
+            run_case(comm, {.collective = collective, .algorithm = "", .count = 33, .uneven = true});
+        },
+        cluster);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(, CollectivesByWorld,

@@ -124,7 +124,7 @@ TEST_P(Failure, impossible_calls_are_refused_and_harm_nothing) {
             comm.run({.collective = Collective::all_gather, .input = three, .output = nine, .output_splits = splits});
           },
           "splits");
-    const std::vector<std::size_t> three_each{3, 3, 3};
+    const std::vector<std::size_t> three_each{3, 3, 3};  // even, but said so
     refused(
         [&] {
           comm.run({.collective = Collective::gather,

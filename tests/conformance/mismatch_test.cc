@@ -85,6 +85,29 @@ TEST_P(Mismatch, of_roots_is_refused_at_the_latest_when_a_lane_is_used_again) {
   EXPECT_GE(told, connected() ? 2 : 1);
 }
 
+// Each waits for what the other has no reason to send; only their control planes can tell.
+TEST_P(Mismatch, of_ranks_that_wait_for_each_other_is_told) {
+  if (!connected()) GTEST_SKIP() << "without a control plane only the deadline ends this";
+  for (const Collective collective : {Collective::reduce, Collective::gather})
+    for (const Rank world : {2, 3, 6}) {
+      SCOPED_TRACE(world);
+      std::atomic<int> told = 0;
+      run(world, [&](Communicator& comm) {
+        const CaseRun run({.collective = collective, .count = 8, .root = comm.rank() == 1 ? 1 : 0}, comm.rank(), world);
+        Request request = run.request();
+        request.timeout = 60s;
+        const auto error = error_of([&] {
+          comm.run(request);
+          comm.barrier({.timeout = 60s});  // for those who only had to send
+        });
+        EXPECT_THAT(error, throws(ErrorKind::mismatch, "root 1"));
+        EXPECT_THAT(error, throws(ErrorKind::mismatch, name_of(collective)));
+        ++told;
+      });
+      EXPECT_EQ(told, world);
+    }
+}
+
 TEST_P(Mismatch, of_algorithms_is_refused) {
   expect_refused(3, {.algorithm = "ring", .count = 64}, {.algorithm = "direct", .count = 64});
 }

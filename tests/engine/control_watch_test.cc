@@ -93,6 +93,48 @@ class Gossip {
   std::mt19937 random_;
 };
 
+TEST(ControlWatch, RanksThatWaitInDifferentCallsUnderOneNumberDisagree) {
+  const MessageHeader reduce{.sequence = 7, .collective = Collective::reduce, .root = 0};
+  MessageHeader other = reduce;
+  other.root = 1;
+  const auto waiting = [](Rank origin, const MessageHeader& call) {
+    return News{.type = NewsType::waiting, .origin = origin, .call = call};
+  };
+  for (const bool neighbour_first : {false, true}) {
+    ControlWatch watch(0, 2, limits, start);
+    ControlWatch::Outcome outcome;
+    if (neighbour_first) watch.heard(1, waiting(1, other), start, outcome);
+    EXPECT_FALSE(outcome.fault);
+    watch.waits_in(reduce, outcome);
+    if (!neighbour_first) {
+      ASSERT_EQ(outcome.pass_on.size(), 1U);
+      EXPECT_EQ(outcome.pass_on[0].call, reduce);
+      EXPECT_FALSE(outcome.fault);
+      watch.heard(1, waiting(1, other), start, outcome);
+    }
+    ASSERT_TRUE(outcome.fault);
+    EXPECT_EQ(outcome.fault->kind(), ErrorKind::mismatch);
+    EXPECT_EQ(outcome.fault->culprit(), 1);
+    EXPECT_THAT(outcome.fault->what(), testing::HasSubstr("rank 1 runs reduce #7"));
+  }
+}
+
+TEST(ControlWatch, RanksThatWaitInTheSameCallOrAtDifferentPlacesAgree) {
+  const MessageHeader call{.sequence = 7, .collective = Collective::reduce};
+  MessageHeader later = call;
+  later.sequence = 8;
+  later.collective = Collective::barrier;
+  for (const MessageHeader& theirs : {call, later}) {
+    ControlWatch watch(0, 2, limits, start);
+    ControlWatch::Outcome outcome;
+    watch.waits_in(call, outcome);
+    watch.waits_in(call, outcome);
+    watch.heard(1, {.type = NewsType::waiting, .origin = 1, .call = theirs}, start, outcome);
+    EXPECT_FALSE(outcome.fault);
+    EXPECT_EQ(outcome.pass_on.size(), 1U) << "one call is told once, and not passed on";
+  }
+}
+
 TEST(ControlWatch, NeighboursAreMutualAndFewAndReachAll) {
   for (Rank world = 1; world <= 130; ++world) {
     const std::vector<Rank> own = control_neighbours(0, world);

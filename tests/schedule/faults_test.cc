@@ -187,7 +187,7 @@ struct Compiled {
 
   explicit Compiled(const Schedule& built, bool in_place) : schedule(built) {
     how.in_place = in_place;
-    how.buffered_slices = schedule.buffered_in_place;
+    how.buffered_slices = schedule.buffered_in_place ? 1 : 0;
     const std::size_t count = moves_whole_vector(schedule.collective) ? 41 : 9;
     for (Rank rank = 0; rank < schedule.world; ++rank) {
       layouts.push_back(even_layout(schedule, rank, count, verified_element_bytes));

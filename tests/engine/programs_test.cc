@@ -1,0 +1,44 @@
+#include "engine/programs.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace ranvier::engine {
+namespace {
+
+// An all_reduce of many slices.
+Shape shape_for(std::string_view algorithm) {
+  Shape shape;
+  shape.algorithm =
+      static_cast<std::uint8_t>(std::ranges::find(algorithms(), algorithm, &Algorithm::name) - algorithms().begin());
+  shape.count = 10'000;
+  return shape;
+}
+
+TEST(Programs, OfOneShapeAreCompiledOnce) {
+  ProgramCache programs(0, 4, 4096, 4096);
+  const Shape shape = shape_for("ring");
+  Shape other = shape;
+  ++other.count;
+  EXPECT_EQ(programs.find(shape).program, programs.find(shape).program);
+  EXPECT_NE(programs.find(shape).program, programs.find(other).program);
+}
+
+// Two ranks that reduce into what they send each other: a slice must fit the link, or both wait to be read first.
+TEST(Programs, InPlaceExchangesAreCutToWhatALinkTakesUnread) {
+  ProgramCache programs(0, 2, 4096, 1000);
+  Shape shape = shape_for("one_round");
+  shape.in_place = true;
+  const ReadyProgram in_place = programs.find(shape);
+  EXPECT_EQ(in_place.slice_bytes, 512U);
+  for (const Instruction& send : in_place.program->sends) EXPECT_LE(send.bytes, 512U);
+  shape.in_place = false;
+  EXPECT_EQ(programs.find(shape).slice_bytes, 4096U);
+  Shape ring = shape_for("ring");
+  ring.in_place = true;
+  EXPECT_EQ(programs.find(ring).slice_bytes, 4096U);
+}
+
+}  // namespace
+}  // namespace ranvier::engine
