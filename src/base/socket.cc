@@ -193,6 +193,8 @@ void tune_connection(const Fd& socket) {
   setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, reno, sizeof reno - 1);
 }
 
+void acknowledge_at_once(const Fd& socket) { set_option(socket, IPPROTO_TCP, TCP_QUICKACK, 1); }
+
 std::size_t buffered_bytes(const Fd& socket) {
   // The kernel counts its own bookkeeping against both and reports twice what it was asked for (socket(7)).
   return static_cast<std::size_t>(int_option(socket, SOL_SOCKET, SO_SNDBUF) / 2) +
