@@ -69,6 +69,8 @@ Fd accept_next(const Fd& listener);
 Fd start_connect(const SocketAddress&, const SocketBuffers&);
 int connect_result(const Fd&);
 
+// Whether both ends are on one host.
+bool is_local(const Fd&);
 // Sends small packets at once, and picks the congestion control where that was measured (see the .cc).
 void tune_connection(const Fd&);
 // Tells the peer now what has arrived, and for a while without delay (TCP_QUICKACK, tcp(7)).

@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/uio.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -75,8 +76,10 @@ class TcpTransport final : public Transport {
   TcpTransport(Rank rank, Rank world, std::vector<Fd> sockets)
       : rank_(rank), world_(world), channels_(sockets.size()), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     if (!epoll_) throw Error(ErrorKind::config, fmt::format("cannot create an epoll: {}", std::strerror(errno)));
+    std::size_t local_ranks = 1;
     for (std::size_t i = 0; i < sockets.size(); ++i) {
       if (!sockets[i]) continue;
+      local_ranks += i % lane_count == 0 && is_local(sockets[i]) ? 1 : 0;
       buffered_bytes_ = std::min(buffered_bytes_, ranvier::buffered_bytes(sockets[i]));
       channels_[i].remote = remote_address(sockets[i]).text();
       channels_[i].socket = std::move(sockets[i]);
@@ -84,6 +87,7 @@ class TcpTransport final : public Transport {
     }
     watch(EPOLL_CTL_ADD, interrupt_, EPOLLIN, channels_.size());
     blocked_.reserve(channels_.size());
+    crowded_ = static_cast<std::size_t>(sysconf(_SC_NPROCESSORS_ONLN)) < local_ranks;
   }
 
   // What was accepted is still delivered: the ends are closed one after the other, and what arrived meanwhile is read,
@@ -104,12 +108,13 @@ class TcpTransport final : public Transport {
   Rank rank() const override { return rank_; }
   Rank world() const override { return world_; }
 
-  // A waiter that spins without yielding starves the kernel's network thread, whose packets it waits for.
+  // A waiter that spins without yielding starves the kernel's network thread, whose packets it waits for; with more
+  // ranks than cores, every poll also keeps the one that is waited for from running.
   TransportTraits traits() const override {
     return {.name = "tcp",
             .slice_bytes = slice,
             .buffered_bytes = buffered_bytes_,
-            .polls_before_yield = 10,
+            .polls_before_yield = crowded_ ? 0 : 10,
             .polls_before_wait = 150};
   }
 
@@ -311,6 +316,7 @@ class TcpTransport final : public Transport {
   std::size_t buffered_bytes_ = std::size_t{1} << 40;
   bool unsure_ = false;  // a view was returned without a look at what has arrived since
   bool cancelled_ = false;
+  bool crowded_ = false;  // more ranks than cores on this host
   Fd epoll_;
   Fd interrupt_ = event_descriptor();
 };
