@@ -89,7 +89,8 @@ std::string difference(const std::vector<Values::Contribution>& found,
   return fmt::format("holds {} contributions instead of {}", found.size(), expected.size());
 }
 
-// What an element must hold, as the verifier compares it. Where ranks end with the same vector, worked out once for all.
+// What an element must hold, as the verifier compares it. Where ranks end with the same vector, worked out once for
+// all.
 class ExpectedMembers {
  public:
   explicit ExpectedMembers(const Definition& definition, Collective collective)
