@@ -65,8 +65,8 @@ struct Schedule {
   Rank world = 1;
   Rank root = 0;
   std::uint32_t chunks = 1;
-  // In-place calls need links that take a whole slice before its receiver reads (TransportTraits::buffered_bytes); other
-  // calls, and all calls where this is false, run even where every send is a rendezvous.
+  // In-place calls need links that take a whole slice before its receiver reads (TransportTraits::buffered_bytes);
+  // other calls, and all calls where this is false, run even where every send is a rendezvous.
   bool buffered_in_place = false;
   // The program of one rank, in order; made when asked for, so that a large world costs nothing until it runs.
   std::function<std::vector<Step>(Rank)> program;
@@ -82,12 +82,12 @@ Schedule halving_doubling(Collective, Rank world);  // all_reduce, reduce_scatte
 Schedule binomial_tree(Collective, Rank world, Rank root = 0);  // broadcast, reduce, gather, scatter, all_reduce
 Schedule direct(Collective, Rank world, Rank root = 0);  // all: every pair talks at once; all_reduce in two rounds
 Schedule one_round(Rank world);  // all_reduce of small vectors: everybody's whole vector to everybody
-Schedule bidirectional_ring(Collective, Rank world);  // all_reduce, reduce_scatter, all_gather
-Schedule recursive_doubling(Collective, Rank world);  // all_reduce of small vectors
-Schedule swing(Collective, Rank world);               // all_reduce, reduce_scatter, all_gather
-Schedule swing_latency(Collective, Rank world);       // all_reduce of small vectors
+Schedule bidirectional_ring(Collective, Rank world);                 // all_reduce, reduce_scatter, all_gather
+Schedule recursive_doubling(Collective, Rank world);                 // all_reduce of small vectors
+Schedule swing(Collective, Rank world);                              // all_reduce, reduce_scatter, all_gather
+Schedule swing_latency(Collective, Rank world);                      // all_reduce of small vectors
 Schedule double_binary_tree(Collective, Rank world, Rank root = 0);  // broadcast, reduce, all_reduce
-Schedule bine_tree(Collective, Rank world, Rank root = 0);  // broadcast, reduce, gather, scatter, all_reduce
+Schedule bine_tree(Collective, Rank world, Rank root = 0);           // broadcast, reduce, gather, scatter, all_reduce
 // On a grid of `dims`, none for the most balanced one: all_reduce, reduce_scatter, all_gather.
 Schedule multi_dimensional(Collective, Rank world, const std::vector<Rank>& dims = {});
 Schedule torus(Collective, Rank world, const std::vector<Rank>& dims = {});
@@ -97,6 +97,8 @@ Schedule mesh(Collective, Rank world, const std::vector<Rank>& dims = {});
 Schedule hierarchical(Collective, Rank world, Rank ranks_per_node = 0);
 Schedule round_robin(Collective, Rank world);                      // all_reduce, reduce_scatter, all_gather, all_to_all
 Schedule parameter_server(Collective, Rank world, Rank root = 0);  // all_reduce, reduce, broadcast, gather, scatter
+Schedule bruck(Collective, Rank world);                            // all_gather, all_to_all of small parts
+Schedule pat(Collective, Rank world);                              // all_gather, reduce_scatter of small parts
 
 // What to build: all that a schedule depends on.
 struct ScheduleRequest {

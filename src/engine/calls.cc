@@ -105,9 +105,9 @@ AlgorithmSpec Calls::choose(const Request& request, const Shape& shape) {
     const AlgorithmSpec& named = algorithms_[number];
     const Algorithm& algorithm = find_algorithm(named.algorithm().name, shape.collective);
     if (uneven && !algorithm.uneven)
-      throw Error(ErrorKind::usage, fmt::format("{} with uneven splits cannot run as a {}, whose inner ranks do not know "
-                                                "the sizes of others' parts; use direct",
-                                                name_of(request.collective), algorithm.name));
+      throw Error(ErrorKind::usage,
+                  fmt::format("{} with uneven splits cannot run as {}, which needs parts of one size; use direct",
+                              name_of(request.collective), algorithm.name));
     return named;
   }
   if (number == AlgorithmNumbers::unnamed && own_ && builds(own_->algorithm(), shape.collective) &&

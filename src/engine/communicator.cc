@@ -249,7 +249,8 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
                              .epoch = impl_->options_.epoch},
                             impl_->options_, exchange, deadline, news->events());
   CommunicatorOptions options = impl_->options_;
-  options.algorithm.resize(std::min(options.algorithm.find(':'), options.algorithm.size()));  // dims suit one world only
+  // Dims suit one world only.
+  options.algorithm.resize(std::min(options.algorithm.find(':'), options.algorithm.size()));
   auto impl = std::make_unique<Impl>(options, std::move(links), std::move(news));
   impl->agree_on_sizes(deadline - steady_clock::now());
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));

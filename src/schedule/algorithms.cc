@@ -36,7 +36,7 @@ Schedule on_grid(const ScheduleRequest& request) {
 std::vector<Rank> parse_dims(std::string_view text) {
   std::vector<Rank> dims;
   std::int64_t ranks = 1;
-  for (const char* at = text.data(), *const end = at + text.size();;) {
+  for (const char *at = text.data(), *const end = at + text.size();;) {
     Rank size = 0;
     const auto [rest, problem] = std::from_chars(at, end, size);
     if (problem != std::errc{} || size < 1) return {};
@@ -160,7 +160,19 @@ std::span<const Algorithm> algorithms() {
                 {all_reduce, reduce, broadcast, gather, scatter},
                 true,
                 Dims::none,
-                &with_root<parameter_server>}};
+                &with_root<parameter_server>},
+      Algorithm{"bruck",
+                "what goes the same way goes together: log2 messages, for small parts in large worlds",
+                {all_gather, all_to_all},
+                false,
+                Dims::none,
+                &without_root<bruck>},
+      Algorithm{"pat",
+                "a tree for each part, farthest ranks first: log2 messages, short ways, for small parts",
+                {all_gather, reduce_scatter},
+                false,
+                Dims::none,
+                &without_root<pat>}};
   return table;
 }
 
@@ -202,13 +214,16 @@ AlgorithmSpec parse_algorithm(std::string_view spec) {
   const std::string_view text = spec.substr(colon + 1);
   const Dims takes = parsed.algorithm().dims;
   if (takes == Dims::none)
-    throw Error(ErrorKind::usage, fmt::format("algorithm '{0}' takes nothing behind its name, but has ':{1}'; write {0}", name, text));
+    throw Error(ErrorKind::usage,
+                fmt::format("algorithm '{0}' takes nothing behind its name, but has ':{1}'; write {0}", name, text));
   parsed.dims = parse_dims(text);
   if (parsed.dims.empty() || (takes == Dims::node && parsed.dims.size() != 1))
-    throw Error(ErrorKind::usage,
-                takes == Dims::node
-                    ? fmt::format("algorithm '{0}' takes how many ranks make a node, not '{1}'; write {0}:4", name, text)
-                    : fmt::format("algorithm '{0}' takes the sizes of a grid's dimensions, not '{1}'; write {0}:2x4", name, text));
+    throw Error(
+        ErrorKind::usage,
+        takes == Dims::node
+            ? fmt::format("algorithm '{0}' takes how many ranks make a node, not '{1}'; write {0}:4", name, text)
+            : fmt::format("algorithm '{0}' takes the sizes of a grid's dimensions, not '{1}'; write {0}:2x4", name,
+                          text));
   return parsed;
 }
 

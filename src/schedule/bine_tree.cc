@@ -1,6 +1,6 @@
-// Bine (binomial negabinary) trees: as many rounds and messages as a binomial tree has, over shorter distances. The root
-// of a binomial tree stands at one end of its ranks and begins with a message over half of them; the root of a Bine tree
-// stands a third of the way in, and its messages go to both sides by turns.
+// Bine (binomial negabinary) trees: as many rounds and messages as a binomial tree has, over shorter distances. The
+// root of a binomial tree stands at one end of its ranks and begins with a message over half of them; the root of a
+// Bine tree stands a third of the way in, and its messages go to both sides by turns.
 //
 // D. De Sensi, S. Pasqualoni, L. Piarulli, T. Bonato, S. Ba, M. Turisini, J. Domke, T. Hoefler: Bine trees: Enhancing
 // collective operations by optimizing communication locality. SC 2025: the distance-halving tree, in which the ranks
@@ -11,8 +11,8 @@
 // root of its half does from an end. For powers of two these are the trees of the paper, which folds other worlds.
 //
 // Cost for n bytes (a rank's part, in gather and scatter) over p ranks, as for binomial_tree: ceil(log2 p) rounds;
-// broadcast and reduce at most ceil(log2 p) n bytes at the root; gather and scatter (p-1) n at the root and a subtree at
-// inner ranks, who also keep it in scratch; all_reduce a reduce and a broadcast.
+// broadcast and reduce at most ceil(log2 p) n bytes at the root; gather and scatter (p-1) n at the root and a subtree
+// at inner ranks, who also keep it in scratch; all_reduce a reduce and a broadcast.
 #include "schedule/steps.h"
 #include "schedule/tree.h"
 
@@ -26,8 +26,8 @@ Rank from_end(Rank ranks) {
   return kept - 1 - from_end(kept);
 }
 
-// Consecutive ranks whose root stands near their first one or, `mirrored`, near their last one; counted from the root of
-// the whole tree.
+// Consecutive ranks whose root stands near their first one or, `mirrored`, near their last one; counted from the root
+// of the whole tree.
 struct Stretch {
   Rank first;
   Rank ranks;

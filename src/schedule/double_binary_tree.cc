@@ -1,14 +1,15 @@
-// Two binary trees at once: each carries one half of the vector, and a rank that has children in one tree is a leaf of the
-// other. So every rank sends and receives about as much as any other, which one tree does not give.
+// Two binary trees at once: each carries one half of the vector, and a rank that has children in one tree is a leaf of
+// the other. So every rank sends and receives about as much as any other, which one tree does not give.
 //
 // P. Sanders, J. Speck, J. L. Träff: Two-tree algorithms for full bandwidth broadcast, reduction and scan. Parallel
 // Computing 35 (2009). The ranks other than the root are numbered 1 to m; in the first tree, number i hangs below a
-// number that its lowest bit divides, so that odd ones are leaves; the second tree is the first one mirrored (even m) or
-// shifted by one (odd m), so that even ones are. The root feeds the top of both. Large halves stream through as slices.
+// number that its lowest bit divides, so that odd ones are leaves; the second tree is the first one mirrored (even m)
+// or shifted by one (odd m), so that even ones are. The root feeds the top of both. Large halves stream through as
+// slices.
 //
 // Cost for n bytes over p ranks: broadcast and reduce ceil(log2 p) rounds; all_reduce twice that, in which a rank sends
-// n bytes up, half in each tree, and n down to the two children that it has in one of them. A slice follows the one before
-// it, so that for large n the time is that of these bytes. reduce makes its sums in n/2 of scratch.
+// n bytes up, half in each tree, and n down to the two children that it has in one of them. A slice follows the one
+// before it, so that for large n the time is that of these bytes. reduce makes its sums in n/2 of scratch.
 #include <bit>
 
 #include "schedule/steps.h"

@@ -48,7 +48,8 @@ class Program {
       const auto working = [scattering](std::uint32_t chunk) { return scattering ? scratch(chunk) : output(chunk); };
       stage.before = s == 0 ? PlaceOf(&input) : PlaceOf(working);
       stage.partial = working;
-      stage.result = scattering && stage.completes ? PlaceOf([](std::uint32_t) { return output(0); }) : PlaceOf(working);
+      stage.result =
+          scattering && stage.completes ? PlaceOf([](std::uint32_t) { return output(0); }) : PlaceOf(working);
     }
     if (collective_ != Collective::all_gather)
       for (std::size_t s = 0; s < order.size(); ++s) grid_.patterns[order[s]].reduce_scatter(stages[s], steps_);

@@ -40,7 +40,8 @@ struct Pattern {
 
 // Every pair of a line exchanges at once: one round, in which a rank sends members - 1 messages.
 extern const Pattern all_pairs;
-// Neighbours only, both ways around: members / 2 rounds. Partial sums of a share come towards its owner from both sides.
+// Neighbours only, both ways around: members / 2 rounds. Partial sums of a share come towards its owner from both
+// sides.
 extern const Pattern both_ways_around;
 // Neighbours only, no link between the last and the first: members - 1 rounds.
 extern const Pattern along_a_line;

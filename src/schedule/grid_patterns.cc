@@ -42,8 +42,8 @@ void exchange(const Stage& stage, std::vector<Step>& steps) {
 }
 
 // ---- Neighbours only. The sums of a share begin at both ends of a stretch around its owner and meet there; the
-// all-gather is the same film backwards. In round t they are `distance` = rounds - t from their owner, so that each link
-// carries one share a round and direction.
+// all-gather is the same film backwards. In round t they are `distance` = rounds - t from their owner, so that each
+// link carries one share a round and direction.
 
 struct Stretch {
   Rank members;
@@ -58,7 +58,8 @@ struct Stretch {
     if (around) return steps::around(place, members);
     return place < 0 || place >= members ? nobody : place;
   }
-  // Whose sums from below (above) pass from the member at `place` to the next one up (down), `distance` from their owner.
+  // Whose sums from below (above) pass from the member at `place` to the next one up (down), `distance` from their
+  // owner.
   Rank upwards(Rank place, Rank distance) const {
     if (at(place) == nobody) return nobody;
     const Rank owner = at(place + distance);
@@ -80,9 +81,11 @@ class Neighbours {
     round_ = stage_.round;
     for (Rank distance = stretch_.rounds(); distance >= 1; --distance, ++round_) {
       const Rank self = stage_.self;
-      pass_on(self + 1, stretch_.upwards(self, distance), [&](Rank owner) { return stretch_.below(owner) == distance; });
+      pass_on(self + 1, stretch_.upwards(self, distance),
+              [&](Rank owner) { return stretch_.below(owner) == distance; });
       take_in(self - 1, stretch_.upwards(self - 1, distance), false, stretch_.above(self) == 0);
-      pass_on(self - 1, stretch_.downwards(self, distance), [&](Rank owner) { return stretch_.above(owner) == distance; });
+      pass_on(self - 1, stretch_.downwards(self, distance),
+              [&](Rank owner) { return stretch_.above(owner) == distance; });
       take_in(self + 1, stretch_.downwards(self + 1, distance), stretch_.below(self) > 0, true);
     }
   }
@@ -105,8 +108,8 @@ class Neighbours {
   void pass_on(Rank to, Rank owner, Begins begins) {
     if (owner == Stretch::nobody) return;
     for (const Run run : share(stage_, owner))
-      steps_.push_back(send(rank_at(to), begins(owner) ? stage_.before(run.first) : stage_.partial(run.first), round_,
-                            run.chunks));
+      steps_.push_back(
+          send(rank_at(to), begins(owner) ? stage_.before(run.first) : stage_.partial(run.first), round_, run.chunks));
   }
 
   // Of this rank's own share: whether its sums from the other side have `met` it already, and whether these are the
@@ -140,8 +143,12 @@ class Neighbours {
 
 template <bool around>
 constexpr Pattern neighbours{
-    .rounds = [](Rank members) { return static_cast<std::uint32_t>(Stretch{members, around}.rounds()); },
-    .reduce_scatter = [](const Stage& stage, std::vector<Step>& steps) { Neighbours(stage, around, steps).reduce_scatter(); },
+    .rounds =
+        [](Rank members) {
+          return static_cast<std::uint32_t>(Stretch{members, around}.rounds());
+        },
+    .reduce_scatter = [](const Stage& stage,
+                         std::vector<Step>& steps) { Neighbours(stage, around, steps).reduce_scatter(); },
     .all_gather = [](const Stage& stage, std::vector<Step>& steps) { Neighbours(stage, around, steps).all_gather(); }};
 
 }  // namespace

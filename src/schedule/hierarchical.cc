@@ -1,17 +1,17 @@
-// By node: ranks of a node reduce-scatter among themselves, then each talks to those of the other nodes that hold the same
-// share, and the node gathers the results. So only n / (ranks per node) of each rank crosses between the nodes, and all
-// ranks of a node cross at once.
+// By node: ranks of a node reduce-scatter among themselves, then each talks to those of the other nodes that hold the
+// same share, and the node gathers the results. So only n / (ranks per node) of each rank crosses between the nodes,
+// and all ranks of a node cross at once.
 //
 // M. Cho, U. Finkler, M. Serrano, D. Kung, H. Hunter: BlueConnect: Decomposing all-reduce for deep learning on
 // heterogeneous network hierarchy. MLSys 2019, with two levels: all pairs at once inside a node, a ring in both
-// directions between nodes. Where the last node has fewer ranks than the others, shares do not match, and the first rank
-// of each node speaks for it: a binomial tree brings everything to these leaders, who go on as a ring, and takes the
-// result back.
+// directions between nodes. Where the last node has fewer ranks than the others, shares do not match, and the first
+// rank of each node speaks for it: a binomial tree brings everything to these leaders, who go on as a ring, and takes
+// the result back.
 //
-// Cost for n bytes over N nodes of m ranks, p = N m: all_reduce 2 + 2 floor(N/2) rounds and 2(p-1)/p n bytes sent by each
-// rank, 2(N-1)/p n of which leave the node; reduce_scatter and all_gather half of both. With leaders: all_reduce
+// Cost for n bytes over N nodes of m ranks, p = N m: all_reduce 2 + 2 floor(N/2) rounds and 2(p-1)/p n bytes sent by
+// each rank, 2(N-1)/p n of which leave the node; reduce_scatter and all_gather half of both. With leaders: all_reduce
 // 2 ceil(log2 m) + 2 floor(N/2) rounds, and a leader sends ceil(log2 m) n inside its node and 2(N-1)/N n between nodes.
-// reduce_scatter makes its sums in scratch: (N-1) chunks, or the whole vector with leaders.
+// reduce_scatter makes its sums in scratch: n/m, or the whole vector with leaders.
 #include <algorithm>
 
 #include "schedule/grid.h"
@@ -44,8 +44,8 @@ class Leaders {
     if (leads()) ring_.reduce_scatter(stage, steps_);
     stage.round += ring_.rounds(nodes_);
     if (leads()) ring_.all_gather(stage, steps_);
-    tree::add_broadcast(tree_, {.chunks = chunk_of(nodes_), .round = stage.round + ring_.rounds(nodes_)}, Buffer::output,
-                        steps_);
+    tree::add_broadcast(tree_, {.chunks = chunk_of(nodes_), .round = stage.round + ring_.rounds(nodes_)},
+                        Buffer::output, steps_);
     return std::move(steps_);
   }
 
@@ -76,8 +76,8 @@ class Leaders {
     grid::Stage stage = between_blocks(1);
     stage.result = &output_chunk;
     if (leads()) ring_.all_gather(stage, steps_);
-    tree::add_broadcast(tree_, {.chunks = chunk_of(world_), .round = stage.round + ring_.rounds(nodes_)}, Buffer::output,
-                        steps_);
+    tree::add_broadcast(tree_, {.chunks = chunk_of(world_), .round = stage.round + ring_.rounds(nodes_)},
+                        Buffer::output, steps_);
     return std::move(steps_);
   }
 
@@ -105,7 +105,8 @@ class Leaders {
   // The share of a node is its ranks' chunks.
   grid::Stage between_blocks(std::uint32_t round) const {
     grid::Stage stage = between(round);
-    for (Rank node = 0; node < nodes_; ++node) stage.shares.push_back({{chunk_of(first_of(node)), chunk_of(size_of(node))}});
+    for (Rank node = 0; node < nodes_; ++node)
+      stage.shares.push_back({{chunk_of(first_of(node)), chunk_of(size_of(node))}});
     return stage;
   }
 

@@ -3,9 +3,9 @@
 // M. Li et al.: Scaling distributed machine learning with the parameter server. OSDI 2014, reduced to one server and to
 // one collective: what a star of workers around a server does without a library.
 //
-// Cost for n bytes (a rank's part, in gather and scatter) over p ranks: p - 1 rounds each way, one message each. The root
-// sends or receives (p-1) n bytes, everybody else n; all_reduce does both. It is here for comparison, and for a root that
-// has more bandwidth than the others; nothing else needs as long.
+// Cost for n bytes (a rank's part, in gather and scatter) over p ranks: p - 1 rounds each way, one message each. The
+// root sends or receives (p-1) n bytes, everybody else n; all_reduce does both. It is here for comparison, and for a
+// root that has more bandwidth than the others; nothing else needs as long.
 #include "schedule/steps.h"
 
 namespace ranvier {

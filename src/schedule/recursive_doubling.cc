@@ -1,15 +1,15 @@
-// Recursive doubling: in each round every rank exchanges its whole sum with a partner, and then holds the sum of twice as
-// many ranks. The fewest rounds in which nobody talks to more than one other at a time, for small vectors.
+// Recursive doubling: in each round every rank exchanges its whole sum with a partner, and then holds the sum of twice
+// as many ranks. The fewest rounds in which nobody talks to more than one other at a time, for small vectors.
 //
 // R. Thakur, R. Rabenseifner, W. Gropp: Optimization of collective communication operations in MPICH. Int. J. High
 // Performance Computing Applications 19 (2005), section 4.5: the partners of round s are 2^s apart. `swing_latency`
-// takes those of D. De Sensi, T. Bonato, D. Saam, T. Hoefler: Swing: Short-cutting rings for higher bandwidth allreduce.
-// NSDI 2024: 1, 1, 3, 5, 11, 21, … apart, a third less on a ring of ranks. It takes them in the opposite order, since
-// only then all members of a group have made the same sums.
+// takes those of D. De Sensi, T. Bonato, D. Saam, T. Hoefler: Swing: Short-cutting rings for higher bandwidth
+// allreduce. NSDI 2024: 1, 1, 3, 5, 11, 21, … apart, a third less on a ring of ranks. It takes them in the opposite
+// order, since only then all members of a group have made the same sums.
 //
-// Cost for n bytes over p ranks: log2 p rounds, in each of which a rank sends n bytes. Where p is no power of two, x ranks
-// beyond the power of two below are folded: the first 2x ranks make pairs, of which one rank adds its vector to the
-// other's before and gets the result after, two rounds more. Sums are made in scratch, at most 2n.
+// Cost for n bytes over p ranks: log2 p rounds, in each of which a rank sends n bytes. Where p is no power of two, x
+// ranks beyond the power of two below are folded: the first 2x ranks make pairs, of which one rank adds its vector to
+// the other's before and gets the result after, two rounds more. Sums are made in scratch, at most 2n.
 //
 // All ranks end with the same bits: before a round both partners' groups hold one sum each, the same bits on all ranks
 // of a group, and a (+) b on one side is b (+) a on the other.
@@ -36,7 +36,8 @@ class RecursiveDoubling {
   std::vector<Step> build() && {
     const std::uint32_t first = folded_ > 0 ? 1 : 0;
     const bool in_pair = rank_ < 2 * folded_;
-    if (in_pair && rank_ % 2 == 0) return {send(rank_ + 1, input(0), 0), recv(rank_ + 1, output(0), first + exchanges_)};
+    if (in_pair && rank_ % 2 == 0)
+      return {send(rank_ + 1, input(0), 0), recv(rank_ + 1, output(0), first + exchanges_)};
     if (in_pair) add(rank_ - 1, 0, false);
     const Rank self = in_pair ? rank_ / 2 : rank_ - folded_;
     for (std::uint32_t s = 0; s < exchanges_; ++s) {

@@ -1,5 +1,5 @@
-// Round robin: in each round the ranks make pairs, as the players of a tournament do, until each has met each other once;
-// nobody ever has two partners at a time.
+// Round robin: in each round the ranks make pairs, as the players of a tournament do, until each has met each other
+// once; nobody ever has two partners at a time.
 //
 // The rounds are a 1-factorization of the complete graph by the circle method, T. P. Kirkman: On a problem in
 // combinations. Cambridge and Dublin Mathematical Journal 2 (1847): one player stays, the others move around. An odd
@@ -85,15 +85,14 @@ std::vector<Step> program(Collective collective, Rank world, Rank rank) {
 Schedule round_robin(Collective collective, Rank world) {
   check("round_robin", collective,
         {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::all_to_all}, world, 0);
-  return {.algorithm = "round_robin",
-          .collective = collective,
-          .world = world,
-          .chunks = chunk_of(world),
-          // In place, what a pair exchanges in all_to_all changes places: one of the two must be under way first.
-          .buffered_in_place = collective == Collective::all_to_all && world > 1,
-          .program = [collective, world](Rank rank) {
-            return world == 1 ? alone() : program(collective, world, rank);
-          }};
+  return {
+      .algorithm = "round_robin",
+      .collective = collective,
+      .world = world,
+      .chunks = chunk_of(world),
+      // In place, what a pair exchanges in all_to_all changes places: one of the two must be under way first.
+      .buffered_in_place = collective == Collective::all_to_all && world > 1,
+      .program = [collective, world](Rank rank) { return world == 1 ? alone() : program(collective, world, rank); }};
 }
 
 }  // namespace ranvier

@@ -1,9 +1,9 @@
 // Swing: halving and doubling whose partners swing from one side to the other, so that messages take shorter ways on
 // rings and tori.
 //
-// D. De Sensi, T. Bonato, D. Saam, T. Hoefler: Swing: Short-cutting rings for higher bandwidth allreduce. NSDI 2024, the
-// bandwidth-optimal form; the latency-optimal one stands in recursive_doubling.cc. Its butterfly is the Bine butterfly of
-// D. De Sensi et al.: Bine trees. SC 2025.
+// D. De Sensi, T. Bonato, D. Saam, T. Hoefler: Swing: Short-cutting rings for higher bandwidth allreduce. NSDI 2024,
+// the bandwidth-optimal form; the latency-optimal one stands in recursive_doubling.cc. Its butterfly is the Bine
+// butterfly of D. De Sensi et al.: Bine trees. SC 2025.
 //
 // The way of a chunk is a tree. Take the rounds backwards: its owner hands the chunk to its partner of the last round,
 // then both to theirs of the round before, and so on; who has it already gets it no more. This is the all-gather. The
@@ -136,8 +136,8 @@ class Swing {
   // One more contribution to this rank's own chunk.
   void add_to_own(Rank peer, std::uint32_t round, bool completes) {
     const bool touched = touched_[own()];
-    steps_.push_back(recv_reduce(peer, touched ? sum(own()) : input(own()), completes ? result() : sum(own()), round,
-                                 completes));
+    steps_.push_back(
+        recv_reduce(peer, touched ? sum(own()) : input(own()), completes ? result() : sum(own()), round, completes));
     touched_[own()] = true;
   }
 

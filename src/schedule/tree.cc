@@ -102,8 +102,7 @@ void add_reduce(const Node& node, const Load& load, Buffer buffer, bool complete
                                 load.chunks));
     sum = partial;
   }
-  if (node.parent >= 0)
-    steps.push_back(send(node.parent, sum, load.round + upwards(node, node.round), load.chunks));
+  if (node.parent >= 0) steps.push_back(send(node.parent, sum, load.round + upwards(node, node.round), load.chunks));
 }
 
 void add_broadcast(const Node& node, const Load& load, Buffer buffer, std::vector<Step>& steps) {

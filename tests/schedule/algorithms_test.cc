@@ -40,7 +40,8 @@ TEST(Algorithms, RefuseWhatTheyDoNotList) {
     for (const Collective collective : all_collectives) {
       const auto& built = algorithm.collectives;
       if (std::find(built.begin(), built.end(), collective) != built.end()) continue;
-      EXPECT_THAT(refusal([&] { algorithm.build({.collective = collective, .world = 4}); }), HasSubstr(std::string(name_of(collective))));
+      EXPECT_THAT(refusal([&] { algorithm.build({.collective = collective, .world = 4}); }),
+                  HasSubstr(std::string(name_of(collective))));
       EXPECT_THAT(refusal([&] { find_algorithm(algorithm.name, collective); }),
                   HasSubstr(std::string(name_of(collective))));
     }

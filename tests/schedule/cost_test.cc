@@ -168,7 +168,8 @@ TEST(Distance, OnRingsToriAndMeshesIsToNeighboursOnly) {
   for (const Rank rows : {2, 3, 5})
     for (const Rank columns : {2, 4, 5})
       for (const bool around : {false, true})
-        for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather}) {
+        for (const Collective collective :
+             {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather}) {
           const Rank world = rows * columns;
           const Schedule schedule =
               around ? torus(collective, world, {rows, columns}) : mesh(collective, world, {rows, columns});
@@ -278,6 +279,21 @@ TEST_P(Cost, OfAParameterServerIsARoundForEachWorker) {
   expect_cost(parameter_server(Collective::gather, world), p - 1, part, 1);
 }
 
+TEST_P(Cost, OfBruckIsTheFewestMessages) {
+  const Verdict gather = cost_of(bruck(Collective::all_gather, world));
+  EXPECT_EQ(gather.rounds, log_p);
+  EXPECT_EQ(gather.most_bytes_sent, (p - 1) * part);
+  EXPECT_LE(gather.most_messages, 2 * log_p);  // parts may go around the end of the vector
+  std::size_t moves = 0;                       // each part goes as often as its way has bits
+  for (std::size_t distance = 1; distance < p; ++distance) moves += static_cast<std::size_t>(std::popcount(distance));
+  expect_cost(bruck(Collective::all_to_all, world), log_p, moves * part, log_p);
+}
+
+TEST_P(Cost, OfAggregatedTreesIsTheFewestBytesAndMessages) {
+  expect_cost(pat(Collective::all_gather, world), log_p, (p - 1) * part, log_p);
+  expect_cost(pat(Collective::reduce_scatter, world), log_p, (p - 1) * part, log_p);
+}
+
 TEST_P(Cost, InScratchIsWhatTheDocumentsSay) {
   const auto most_scratch = [&](const Schedule& schedule) {
     std::size_t most = 0;
@@ -296,6 +312,10 @@ TEST_P(Cost, InScratchIsWhatTheDocumentsSay) {
   EXPECT_EQ(most_scratch(binomial_tree(Collective::all_reduce, world)), 0u);
   EXPECT_EQ(most_scratch(binomial_tree(Collective::reduce, world)), p <= 3 ? 0 : n);
   EXPECT_EQ(most_scratch(one_round(world)), p == 2 ? 0 : n);
+  EXPECT_EQ(most_scratch(bruck(Collective::all_gather, world)), 0u);
+  EXPECT_LE(most_scratch(bruck(Collective::all_to_all, world)), (1 + log_p) * (p / 2) * part);
+  EXPECT_EQ(most_scratch(pat(Collective::all_gather, world)), p <= 3 ? 0 : p / 2 * 2 * part);
+  EXPECT_LT(most_scratch(pat(Collective::reduce_scatter, world)), 2 * n);
   EXPECT_EQ(most_scratch(bidirectional_ring(Collective::all_reduce, world)), 0u);
   EXPECT_EQ(most_scratch(bidirectional_ring(Collective::reduce_scatter, world)), p <= 3 ? 0 : (p - 3) * part);
   EXPECT_LE(most_scratch(recursive_doubling(Collective::all_reduce, world)), 2 * n);
@@ -310,8 +330,18 @@ TEST_P(Cost, InScratchIsWhatTheDocumentsSay) {
   for (const auto& grid : {multi_dimensional(Collective::all_reduce, world), torus(Collective::all_reduce, world),
                            mesh(Collective::all_reduce, world), hierarchical(Collective::all_reduce, world)})
     EXPECT_EQ(most_scratch(grid), 0u) << name(grid);
-  for (const auto& without : {round_robin(Collective::reduce_scatter, world),
-                                   parameter_server(Collective::reduce, world)})
+  const auto smaller = [&] {
+    std::size_t divisor = 1;
+    for (std::size_t d = 1; d * d <= p; ++d)
+      if (p % d == 0) divisor = d;
+    return divisor;
+  }();
+  EXPECT_EQ(most_scratch(multi_dimensional(Collective::reduce_scatter, world)), smaller == 1 ? 0 : n / smaller);
+  EXPECT_EQ(most_scratch(hierarchical(Collective::reduce_scatter, world)), smaller == 1 ? 0 : n / (p / smaller));
+  EXPECT_LT(most_scratch(torus(Collective::reduce_scatter, world)), n);
+  EXPECT_LE(most_scratch(mesh(Collective::reduce_scatter, world)), n);
+  for (const auto& without :
+       {round_robin(Collective::reduce_scatter, world), parameter_server(Collective::reduce, world)})
     EXPECT_EQ(most_scratch(without), 0u) << name(without);
   for (const Collective collective : algorithms()[3].collectives) {
     ASSERT_EQ(algorithms()[3].name, "direct");

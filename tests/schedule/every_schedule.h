@@ -21,7 +21,8 @@ inline bool moves_whole_vector(Collective collective) {
 template <class Visit>
 void for_each_schedule(Rank world, Rank root, Visit visit) {
   for (const Algorithm& algorithm : algorithms())
-    for (const Collective collective : algorithm.collectives) visit(algorithm.build({.collective = collective, .world = world, .root = root}));
+    for (const Collective collective : algorithm.collectives)
+      visit(algorithm.build({.collective = collective, .world = world, .root = root}));
 }
 
 inline std::string name(const Schedule& schedule) {

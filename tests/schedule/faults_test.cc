@@ -34,7 +34,8 @@ bool holds_something_received(const std::vector<Step>& steps, std::size_t i) {
   const Place sent = steps[i].from;
   return std::any_of(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(i), [&](const Step& step) {
     return (step.action == Action::recv || step.action == Action::recv_reduce) && step.to.buffer == sent.buffer &&
-           step.to.chunk < sent.chunk + steps[i].chunks && sent.chunk < step.to.chunk + step.chunks;
+           step.to.slot == sent.slot && step.to.chunk < sent.chunk + steps[i].chunks &&
+           sent.chunk < step.to.chunk + step.chunks;
   });
 }
 

@@ -30,7 +30,10 @@ TEST_P(EveryWorld, IsServedByEverySchedule) {
   for_each_schedule(world, world / 3, [](const Schedule& schedule) {
     for (const bool in_place : {false, true})
       for (const std::size_t buffered : {0, 2}) {
-        if (in_place && buffered == 0 && schedule.buffered_in_place) continue;
+        const bool needs_buffers = in_place && schedule.buffered_in_place;
+        if (needs_buffers && buffered == 0) continue;
+        // What runs without buffers runs with them: see verify. Small worlds make sure of that.
+        if (schedule.world > 16 && !needs_buffers && buffered > 0) continue;
         expect_proven(schedule, {.slice_bytes = slice_bytes, .buffered_slices = buffered, .in_place = in_place});
       }
   });
@@ -50,8 +53,8 @@ TEST(Verify, ProvesLargeWorlds) {
 }
 
 TEST(Verify, ProvesEveryGrid) {
-  const std::vector<std::vector<Rank>> grids{{1, 1}, {5},       {1, 6},    {6, 1},       {2, 3},          {3, 2},
-                                             {4, 4}, {2, 2, 2}, {3, 1, 4}, {2, 3, 4},    {4, 3, 2},       {5, 3, 2},
+  const std::vector<std::vector<Rank>> grids{{1, 1}, {5},       {1, 6},    {6, 1},       {2, 3},         {3, 2},
+                                             {4, 4}, {2, 2, 2}, {3, 1, 4}, {2, 3, 4},    {4, 3, 2},      {5, 3, 2},
                                              {7, 3}, {2, 9},    {3, 3, 3}, {2, 2, 2, 2}, {3, 2, 2, 1, 2}};
   for (const auto& dims : grids) {
     const Rank world = std::accumulate(dims.begin(), dims.end(), Rank{1}, std::multiplies<>());
@@ -167,7 +170,8 @@ TEST_P(UnevenSplits, AreServedByNodesOfAnySize) {
 
 TEST_P(UnevenSplits, AreServedByAllButTrees) {
   for_each_schedule(world(), world() / 2, [&](const Schedule& schedule) {
-    if (moves_whole_vector(schedule.collective) || !find_algorithm(schedule.algorithm, schedule.collective).uneven) return;
+    if (moves_whole_vector(schedule.collective) || !find_algorithm(schedule.algorithm, schedule.collective).uneven)
+      return;
     expect_proven_unevenly(schedule, false);
     if (schedule.collective != Collective::all_to_all) expect_proven_unevenly(schedule, true);
   });
