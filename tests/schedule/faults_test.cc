@@ -139,7 +139,7 @@ class PlantedFault : public testing::TestWithParam<Rank> {};
 INSTANTIATE_TEST_SUITE_P(Worlds, PlantedFault, testing::Values(2, 3, 5, 8));
 
 TEST_P(PlantedFault, InAnyStepOfAnyBuilderIsCaught) {
-  for_each_schedule(GetParam(), GetParam() - 1, [](const Schedule& schedule) {
+  for_each_shape(GetParam(), GetParam() - 1, [](const Schedule& schedule) {
     ASSERT_TRUE(verify(schedule, options).ok);
     for (Rank rank = 0; rank < schedule.world; ++rank) {
       const std::vector<Step> steps = schedule.program(rank);

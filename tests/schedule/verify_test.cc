@@ -27,7 +27,7 @@ INSTANTIATE_TEST_SUITE_P(UpTo64, EveryWorld, testing::Range(1, 65));
 
 TEST_P(EveryWorld, IsServedByEverySchedule) {
   const Rank world = GetParam();
-  for_each_schedule(world, world / 3, [](const Schedule& schedule) {
+  for_each_shape(world, world / 3, [](const Schedule& schedule) {
     for (const bool in_place : {false, true})
       for (const std::size_t buffered : {0, 2}) {
         const bool needs_buffers = in_place && schedule.buffered_in_place;
