@@ -4,8 +4,8 @@
 // R. Thakur, R. Rabenseifner, W. Gropp: Optimization of collective communication operations in MPICH. Int. J. High
 // Performance Computing Applications 19 (2005), section 4.5: the partners of round s are 2^s apart. `swing_latency`
 // takes those of D. De Sensi, T. Bonato, D. Saam, T. Hoefler: Swing: Short-cutting rings for higher bandwidth
-// allreduce. NSDI 2024: 1, 1, 3, 5, 11, 21, … apart, a third less on a ring of ranks. It takes them in the opposite
-// order, since only then all members of a group have made the same sums.
+// allreduce. NSDI 2024: 1, 1, 3, 5, 11, 21, … apart, about a third less on a ring of ranks. It takes them in the
+// opposite order, since only then all members of a group have made the same sums.
 //
 // Cost for n bytes over p ranks: log2 p rounds, in each of which a rank sends n bytes. Where p is no power of two, x
 // ranks beyond the power of two below are folded: the first 2x ranks make pairs, of which one rank adds its vector to
