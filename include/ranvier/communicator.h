@@ -5,8 +5,8 @@
 //   auto comm = ranvier::Communicator::connect(*store, rank, world);
 //   comm->all_reduce(gradients, {.op = ReduceOp::average, .timeout = 30s});
 //
-// All ranks call the same collectives in the same order, with the same sizes; a rank that does not is named in the error
-// that every rank then gets. After an error the communicator is finished: each later call throws that same error.
+// All ranks call the same collectives in the same order, with the same sizes; a rank that does not is named in the
+// error that every rank then gets. After an error the communicator is finished: each later call throws that same error.
 // Threads: every member may be called from any thread, but the order of collectives must be the same on all ranks.
 #pragma once
 
@@ -32,10 +32,10 @@ struct CommunicatorOptions {
   std::chrono::milliseconds join_timeout = std::chrono::minutes(5);   // for all ranks to arrive
   std::chrono::milliseconds suspect_after = std::chrono::seconds(1);  // a silent peer is logged …
   std::chrono::milliseconds dead_after = std::chrono::seconds(3);     // … and then given up
-  std::string interface_address;      // see TcpOptions
-  double link_bytes_per_second = 0;   // > 0 paces this rank's sending
+  std::string interface_address;                                      // see TcpOptions
+  double link_bytes_per_second = 0;                                   // > 0 paces this rank's sending
   Epoch epoch = 0;
-  bool background_progress = true;    // a thread drives operations that nobody waits for
+  bool background_progress = true;  // a thread drives operations that nobody waits for
 };
 
 // One collective, as data. Named members of Communicator fill it in; bindings and tools do so directly.
@@ -87,7 +87,7 @@ struct CollectiveOptions {
 
 // Bytes and operations since the start, as this rank saw them.
 struct Traffic {
-  std::uint64_t bytes_sent = 0;      // payload handed to the transport
+  std::uint64_t bytes_sent = 0;  // payload handed to the transport
   std::uint64_t bytes_received = 0;
   std::uint64_t operations = 0;
 };

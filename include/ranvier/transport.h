@@ -1,5 +1,6 @@
 // A world of ranks that exchange bytes. A transport never blocks (but in wait), never calls back, and knows nothing of
-// collectives: the executor pushes and pulls at it. The shape was measured; see docs/decisions/0002-polled-transport.md.
+// collectives: the executor pushes and pulls at it. The shape was measured; see
+// docs/decisions/0002-polled-transport.md.
 #pragma once
 
 #include <chrono>
@@ -27,11 +28,11 @@ inline constexpr Lane lane_count = collective_lanes + 1;
 using Epoch = std::uint16_t;
 
 struct TransportTraits {
-  std::string_view name;          // "tcp", "shm", …
-  std::size_t slice_bytes;        // best size of one send; larger ones are accepted in parts
-  std::size_t buffered_bytes;     // a send of so many is taken before the receiver reads, on each lane: eager credit
-  int polls_before_yield;         // how long a waiter may spin before it gives its core away, …
-  int polls_before_wait;          // … and how long before it calls wait(); in polls
+  std::string_view name;       // "tcp", "shm", …
+  std::size_t slice_bytes;     // best size of one send; larger ones are accepted in parts
+  std::size_t buffered_bytes;  // a send of so many is taken before the receiver reads, on each lane: eager credit
+  int polls_before_yield;      // how long a waiter may spin before it gives its core away, …
+  int polls_before_wait;       // … and how long before it calls wait(); in polls
 };
 
 class Transport {

@@ -28,27 +28,32 @@ constexpr std::pair<DType, std::string_view> dtype_names[] = {
 
 // Other spellings that people type: torch's, NumPy's and nccl-tests'.
 constexpr std::pair<DType, std::string_view> dtype_synonyms[] = {
-    {DType::f32, "float"},    {DType::f32, "float32"},   {DType::f32, "fp32"}, {DType::f64, "double"},
-    {DType::f64, "float64"},  {DType::f64, "fp64"},      {DType::f16, "half"}, {DType::f16, "float16"},
-    {DType::f16, "fp16"},     {DType::bf16, "bfloat16"}, {DType::i8, "int8"},  {DType::i16, "int16"},
-    {DType::i32, "int32"},    {DType::i32, "int"},       {DType::i64, "int64"}, {DType::u8, "uint8"},
+    {DType::f32, "float"},      {DType::f32, "float32"},   {DType::f32, "fp32"},  {DType::f64, "double"},
+    {DType::f64, "float64"},    {DType::f64, "fp64"},      {DType::f16, "half"},  {DType::f16, "float16"},
+    {DType::f16, "fp16"},       {DType::bf16, "bfloat16"}, {DType::i8, "int8"},   {DType::i16, "int16"},
+    {DType::i32, "int32"},      {DType::i32, "int"},       {DType::i64, "int64"}, {DType::u8, "uint8"},
     {DType::boolean, "boolean"}};
 
 constexpr std::pair<ReduceOp, std::string_view> op_names[] = {
-    {ReduceOp::sum, "sum"},         {ReduceOp::average, "average"}, {ReduceOp::product, "product"},
-    {ReduceOp::min, "min"},         {ReduceOp::max, "max"},         {ReduceOp::bit_and, "and"},
-    {ReduceOp::bit_or, "or"},       {ReduceOp::bit_xor, "xor"}};
-constexpr std::pair<ReduceOp, std::string_view> op_synonyms[] = {
-    {ReduceOp::average, "avg"}, {ReduceOp::product, "prod"}, {ReduceOp::bit_and, "band"},
-    {ReduceOp::bit_or, "bor"},  {ReduceOp::bit_xor, "bxor"}};
+    {ReduceOp::sum, "sum"}, {ReduceOp::average, "average"}, {ReduceOp::product, "product"}, {ReduceOp::min, "min"},
+    {ReduceOp::max, "max"}, {ReduceOp::bit_and, "and"},     {ReduceOp::bit_or, "or"},       {ReduceOp::bit_xor, "xor"}};
+constexpr std::pair<ReduceOp, std::string_view> op_synonyms[] = {{ReduceOp::average, "avg"},
+                                                                 {ReduceOp::product, "prod"},
+                                                                 {ReduceOp::bit_and, "band"},
+                                                                 {ReduceOp::bit_or, "bor"},
+                                                                 {ReduceOp::bit_xor, "bxor"}};
 
-constexpr std::pair<Collective, std::string_view> collective_names[] = {
-    {Collective::all_reduce, "all_reduce"}, {Collective::reduce, "reduce"},
-    {Collective::broadcast, "broadcast"},   {Collective::all_gather, "all_gather"},
-    {Collective::reduce_scatter, "reduce_scatter"}, {Collective::all_to_all, "all_to_all"},
-    {Collective::gather, "gather"},         {Collective::scatter, "scatter"},
-    {Collective::barrier, "barrier"},       {Collective::send, "send"},
-    {Collective::recv, "recv"}};
+constexpr std::pair<Collective, std::string_view> collective_names[] = {{Collective::all_reduce, "all_reduce"},
+                                                                        {Collective::reduce, "reduce"},
+                                                                        {Collective::broadcast, "broadcast"},
+                                                                        {Collective::all_gather, "all_gather"},
+                                                                        {Collective::reduce_scatter, "reduce_scatter"},
+                                                                        {Collective::all_to_all, "all_to_all"},
+                                                                        {Collective::gather, "gather"},
+                                                                        {Collective::scatter, "scatter"},
+                                                                        {Collective::barrier, "barrier"},
+                                                                        {Collective::send, "send"},
+                                                                        {Collective::recv, "recv"}};
 
 constexpr std::pair<ErrorKind, std::string_view> kind_names[] = {
     {ErrorKind::usage, "usage"},         {ErrorKind::config, "config"},     {ErrorKind::unreachable, "unreachable"},

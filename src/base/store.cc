@@ -66,8 +66,8 @@ class FileStore final : public Store {
     std::error_code problem;
     fs::create_directories(directory_, problem);
     if (problem)
-      throw Error(ErrorKind::config, fmt::format("cannot create the store directory {}: {}", directory_.string(),
-                                                 problem.message()));
+      throw Error(ErrorKind::config,
+                  fmt::format("cannot create the store directory {}: {}", directory_.string(), problem.message()));
   }
 
   void set(const std::string& key, std::string_view value) override {

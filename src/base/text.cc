@@ -60,8 +60,10 @@ std::optional<std::size_t> parse_bytes(std::string_view text) {
   const auto parts = split_unit(text);
   if (!parts) return std::nullopt;
   auto [number, unit] = *parts;
-  if (unit.ends_with("iB")) unit.remove_suffix(2);
-  else if (unit.ends_with('B')) unit.remove_suffix(1);
+  if (unit.ends_with("iB"))
+    unit.remove_suffix(2);
+  else if (unit.ends_with('B'))
+    unit.remove_suffix(1);
   constexpr std::pair<std::string_view, double> scales[] = {
       {"", 1.0}, {"K", 0x1p10}, {"k", 0x1p10}, {"M", 0x1p20}, {"G", 0x1p30}};
   for (const auto& [name, scale] : scales) {
@@ -75,8 +77,8 @@ std::optional<double> parse_rate(std::string_view text) {
   const auto parts = split_unit(text);
   if (!parts || parts->first <= 0) return std::nullopt;
   constexpr std::pair<std::string_view, double> scales[] = {
-      {"bit", 0.125},   {"kbit", 125.0}, {"Kbit", 125.0}, {"Mbit", 125e3}, {"Gbit", 125e6},
-      {"B", 1.0},       {"kB", 1e3},     {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9}};
+      {"bit", 0.125}, {"kbit", 125.0}, {"Kbit", 125.0}, {"Mbit", 125e3}, {"Gbit", 125e6},
+      {"B", 1.0},     {"kB", 1e3},     {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9}};
   for (const auto& [name, scale] : scales)
     if (parts->second == name) return parts->first * scale;
   return std::nullopt;

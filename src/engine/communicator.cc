@@ -93,7 +93,8 @@ class Communicator::Impl {
     std::array<std::int64_t, 2> least{static_cast<std::int64_t>(sizes_.slice_bytes),
                                       static_cast<std::int64_t>(sizes_.buffered_bytes)};
     run({.input = least, .output = least, .op = ReduceOp::min}, timeout);
-    set_sizes({.slice_bytes = static_cast<std::size_t>(least[0]), .buffered_bytes = static_cast<std::size_t>(least[1])});
+    set_sizes(
+        {.slice_bytes = static_cast<std::size_t>(least[0]), .buffered_bytes = static_cast<std::size_t>(least[1])});
   }
 
   void set_sizes(const LinkSizes& sizes) {

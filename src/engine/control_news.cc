@@ -23,8 +23,8 @@ bool makes_sense(const FrameHeader& header, Rank world) {
                     : header.type == NewsType::waiting ? header.payload_bytes == sizeof(MessageHeader)
                                                        : header.payload_bytes == 0;
   return header.type >= NewsType::heartbeat && header.type <= NewsType::waiting &&  //
-         header.kind <= static_cast<std::uint8_t>(ErrorKind::internal) && fits &&
-         header.origin >= 0 && header.origin < world && header.culprit >= -1 && header.culprit < world;
+         header.kind <= static_cast<std::uint8_t>(ErrorKind::internal) && fits && header.origin >= 0 &&
+         header.origin < world && header.culprit >= -1 && header.culprit < world;
 }
 
 }  // namespace

@@ -447,8 +447,7 @@ void Engine::report_wait(steady_clock::time_point now) {
   const Active* oldest = nullptr;
   for (const Active& active : active_)
     if (has_turn(active) && active.collective != nullptr &&
-        (oldest == nullptr ||
-         active.collective->call().header.sequence < oldest->collective->call().header.sequence))
+        (oldest == nullptr || active.collective->call().header.sequence < oldest->collective->call().header.sequence))
       oldest = &active;
   if (oldest == nullptr) return;
   const Operation& operation = *oldest->operation;

@@ -1,11 +1,11 @@
 // One direction of one lane between two ranks: a ring of eight slots in memory that both can reach, one writer, one
 // reader, no lock.
 //
-// A slot is eight cache lines with a tag and up to 504 bytes of payload, and a payload area elsewhere for what is larger.
-// The smallest messages thus cost the transfer of a single line: their tag and their bytes travel together; the lines of
-// somewhat larger ones follow on the heels of the first. Both ends keep their
-// cursors to themselves; what they tell each other is the tag (written last), and how many slots were freed, which the
-// writer reads only once the slots it knows of are used up.
+// A slot is eight cache lines with a tag and up to 504 bytes of payload, and a payload area elsewhere for what is
+// larger. The smallest messages thus cost the transfer of a single line: their tag and their bytes travel together; the
+// lines of somewhat larger ones follow on the heels of the first. Both ends keep their cursors to themselves; what they
+// tell each other is the tag (written last), and how many slots were freed, which the writer reads only once the slots
+// it knows of are used up.
 #pragma once
 
 #include <array>

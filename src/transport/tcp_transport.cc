@@ -25,8 +25,9 @@ constexpr std::size_t buffer_alignment = 4096;
 constexpr std::size_t direct_bytes =
     16 << 10;  // from here on a copy costs more than what follows in the same packet saves
 constexpr std::size_t largest_element = 8;
-// After so many bytes the kernel is asked to acknowledge at once. Left to delay it, as it does between ranks that answer
-// each other, 1 MiB took 430 us in the first operations after a pause, and 230 so; small operations do not pay for it.
+// After so many bytes the kernel is asked to acknowledge at once. Left to delay it, as it does between ranks that
+// answer each other, 1 MiB took 430 us in the first operations after a pause, and 230 so; small operations do not pay
+// for it.
 constexpr std::size_t acknowledged_bytes = 128 << 10;
 constexpr std::size_t little = 4096;   // moved to the front of the buffer rather than left to shorten the next read
 constexpr std::size_t most_head = 64;  // see Transport::try_send
@@ -53,7 +54,7 @@ struct Channel {
   std::size_t begin = 0;
   std::size_t end = 0;
   std::size_t unacknowledged = 0;  // read since the kernel was last asked
-  bool seen = false;  // the caller has had a view of all of it, and used nothing
+  bool seen = false;               // the caller has had a view of all of it, and used nothing
   bool ended = false;
   int problem = 0;  // the errno that ended it; 0 for an orderly end
 

@@ -12,7 +12,8 @@ using testing::Not;
 
 TEST(FlightRecorderTest, TellsWhatRanAndHowItEnded) {
   FlightRecorder recorder;
-  const auto first = recorder.start({.sequence = 7, .collective = Collective::all_reduce, .dtype = DType::f32, .bytes = 64});
+  const auto first =
+      recorder.start({.sequence = 7, .collective = Collective::all_reduce, .dtype = DType::f32, .bytes = 64});
   recorder.end(first, false);
   const auto second = recorder.start({.sequence = 8, .collective = Collective::broadcast});
   recorder.end(second, true);

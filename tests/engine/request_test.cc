@@ -33,7 +33,8 @@ TEST(RequestTest, AnInputAtItsOwnPartOfTheOutputIsInPlace) {
   std::vector<float> data(12);
   const auto part = [&](std::size_t offset) { return std::span(data).subspan(offset, 3); };
   EXPECT_TRUE(shape_of({.collective = Collective::all_gather, .input = part(6), .output = data}, 2, 4).in_place);
-  EXPECT_THAT(complaint({.collective = Collective::all_gather, .input = part(5), .output = data}, 2), HasSubstr("overlap"));
+  EXPECT_THAT(complaint({.collective = Collective::all_gather, .input = part(5), .output = data}, 2),
+              HasSubstr("overlap"));
   EXPECT_TRUE(shape_of({.collective = Collective::reduce_scatter, .input = data, .output = part(9)}, 3, 4).in_place);
 }
 
@@ -41,7 +42,8 @@ TEST(RequestTest, SizesThatDoNotFitAreNamed) {
   std::vector<float> small(3), large(11);
   EXPECT_THAT(complaint({.collective = Collective::all_gather, .input = small, .output = large}),
               HasSubstr("4 x 3 = 12, and has 11"));
-  EXPECT_THAT(complaint({.collective = Collective::all_reduce, .input = small, .output = large}), HasSubstr("f32 x 11"));
+  EXPECT_THAT(complaint({.collective = Collective::all_reduce, .input = small, .output = large}),
+              HasSubstr("f32 x 11"));
   EXPECT_THAT(complaint({.collective = Collective::all_to_all, .input = large, .output = large}),
               HasSubstr("cannot share evenly"));
 }
@@ -61,13 +63,15 @@ TEST(RequestTest, ARootOutsideTheWorldIsRefused) {
 TEST(RequestTest, SplitsMustAddUp) {
   std::vector<float> part(2), whole(10);
   const std::vector<std::size_t> splits{2, 3, 4, 5}, few{2, 8};
-  EXPECT_THAT(complaint({.collective = Collective::all_gather, .input = part, .output = whole, .output_splits = splits}),
-              HasSubstr("add up to 14"));
+  EXPECT_THAT(
+      complaint({.collective = Collective::all_gather, .input = part, .output = whole, .output_splits = splits}),
+      HasSubstr("add up to 14"));
   EXPECT_THAT(complaint({.collective = Collective::all_gather, .input = part, .output = whole, .output_splits = few}),
               HasSubstr("a world of 4 needs 4"));
   const std::vector<std::size_t> others{1, 2, 3, 4};
-  EXPECT_THAT(complaint({.collective = Collective::all_gather, .input = part, .output = whole, .output_splits = others}),
-              HasSubstr("give rank 0 1 elements"));
+  EXPECT_THAT(
+      complaint({.collective = Collective::all_gather, .input = part, .output = whole, .output_splits = others}),
+      HasSubstr("give rank 0 1 elements"));
 }
 
 TEST(RequestTest, AllToAllNeverWorksInPlace) {

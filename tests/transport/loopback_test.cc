@@ -57,8 +57,7 @@ TEST(LoopbackTraits, ASliceWithAHeadTakesOneOfEightSlots) {
   const std::vector<std::byte> head(64);
   const std::vector<std::byte> slice(traits.slice_bytes);
   ASSERT_EQ(traits.buffered_bytes, traits.slice_bytes);
-  for (int i = 0; i < 8; ++i)
-    EXPECT_EQ(world[0]->try_send(1, 0, head, slice), head.size() + slice.size());
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(world[0]->try_send(1, 0, head, slice), head.size() + slice.size());
   EXPECT_EQ(world[0]->try_send(1, 0, head, slice), 0u);
 }
 
