@@ -15,7 +15,7 @@ if(RANVIER_SANITIZE)
   target_compile_options(ranvier_flags INTERFACE -fsanitize=${RANVIER_SANITIZE} -fno-sanitize-recover=all
                                                  -fno-sanitize=vptr)  # it needs a pipe, which tests without descriptors lack
   target_link_options(ranvier_flags INTERFACE -fsanitize=${RANVIER_SANITIZE})
-  target_compile_definitions(ranvier_flags INTERFACE RANVIER_SANITIZED)  # tests take fewer cases of the same kinds
+  target_compile_definitions(ranvier_flags INTERFACE RANVIER_SANITIZED)  # see tests/support/sanitized.h
 endif()
 
 # ranvier_library(name SOURCES a.cc … DEPENDS ranvier_base …): one static library a folder.

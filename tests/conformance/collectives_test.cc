@@ -8,6 +8,7 @@
 
 #include "conformance/collective_case.h"
 #include "conformance/worlds.h"
+#include "support/sanitized.h"
 #include "ranvier/kernel.h"
 #include "ranvier/schedule.h"
 
