@@ -5,7 +5,6 @@
 // two is not closed, since its one cable already joins both ends.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <limits>
 #include <memory>
 
