@@ -12,8 +12,10 @@ if(RANVIER_DEVELOPER)
   target_compile_options(ranvier_flags INTERFACE -Werror)
 endif()
 if(RANVIER_SANITIZE)
-  target_compile_options(ranvier_flags INTERFACE -fsanitize=${RANVIER_SANITIZE} -fno-sanitize-recover=all)
+  target_compile_options(ranvier_flags INTERFACE -fsanitize=${RANVIER_SANITIZE} -fno-sanitize-recover=all
+                                                 -fno-sanitize=vptr)  # it needs a pipe, which tests without descriptors lack
   target_link_options(ranvier_flags INTERFACE -fsanitize=${RANVIER_SANITIZE})
+  target_compile_definitions(ranvier_flags INTERFACE RANVIER_SANITIZED)  # tests take fewer cases of the same kinds
 endif()
 
 # ranvier_library(name SOURCES a.cc … DEPENDS ranvier_base …): one static library a folder.
@@ -32,6 +34,7 @@ function(ranvier_test name)
   endif()
   find_package(GTest REQUIRED)
   add_executable(${name} ${arg_SOURCES})
+  target_precompile_headers(${name} REUSE_FROM ranvier_test_headers)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${arg_DEPENDS} ranvier_flags fmt::fmt GTest::gtest GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name})

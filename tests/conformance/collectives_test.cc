@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(, CollectivesByWorld,
 
 // Sizes that no buffer of any transport holds, in several slices by every algorithm.
 TEST_P(Collectives, large_vectors_stream_through) {
-  const std::size_t count = simulated() ? 10'001 : 300'001;
+  const std::size_t count = simulated() ? 10'001 : support::sanitized ? 100'001 : 300'001;
   for (const Rank world : {2, 5})
     run(world, [count](Communicator& comm) {
       std::size_t salt = 0;

@@ -162,12 +162,15 @@ TEST_P(Operations, several_threads_of_a_rank_may_communicate_at_once) {
 TEST_P(Operations, closing_a_communicator_fails_what_is_still_under_way) {
   std::vector<float> never(1);  // outlives the communicator
   Work work;
+  std::atomic<bool> ended = false;
   run(2, [&](Communicator& comm) {
-    if (comm.rank() == 0) work = comm.start_recv(never, 1, 99);  // which nobody sends
+    if (comm.rank() == 0) {
+      work = comm.start_recv(never, 1, 99);  // which nobody sends
+      work.on_done([&] { ended = true; });
+    }
     comm.barrier();
     // Rank 1 stays until then: its going would be a reason of its own.
-    for (int i = 0; i < 30'000 && comm.rank() == 1 && !simulated() && !work.done(); ++i)
-      std::this_thread::sleep_for(1ms);
+    for (int i = 0; i < 30'000 && comm.rank() == 1 && !simulated() && !ended; ++i) std::this_thread::sleep_for(1ms);
   });
   ASSERT_TRUE(work.done());
   EXPECT_THAT(error_of([&] { std::rethrow_exception(work.error()); }), throws(ErrorKind::aborted, "closed"));

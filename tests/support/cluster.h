@@ -15,6 +15,12 @@
 
 namespace ranvier::support {
 
+#ifdef RANVIER_SANITIZED
+inline constexpr bool sanitized = true;
+#else
+inline constexpr bool sanitized = false;
+#endif
+
 // The ways to form a world. "loopback" and "simulated" stand over a transport that is already there; "shm" and "tcp"
 // meet through a store and have a control plane.
 inline constexpr std::array<std::string_view, 4> all_ways{"loopback", "simulated", "shm", "tcp"};
