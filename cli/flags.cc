@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "ranvier/error.h"
+#include "ranvier/schedule.h"
 #include "ranvier/text.h"
 
 namespace ranvier::cli {
@@ -72,6 +73,17 @@ CLI::Option* add_name(CLI::App& app, const std::string& flags, std::string& valu
     value = word;
   };
   return app.add_option_function<std::string>(flags, take, help)->default_str(value)->type_name("NAME");
+}
+
+CLI::Option* add_algorithm(CLI::App& app, std::string& value, const std::string& help,
+                           std::vector<std::string_view> names) {
+  const auto take = [&value, names = std::move(names)](const std::string& word) {
+    const std::string name = word.substr(0, word.find(':'));
+    if (std::find(names.begin(), names.end(), name) == names.end()) refuse(unknown_name("algorithm", name, names));
+    if (word != "auto") parse_algorithm(word);
+    value = word;
+  };
+  return app.add_option_function<std::string>("--algorithm", take, help)->default_str(value)->type_name("NAME[:DIMS]");
 }
 
 CLI::Option* add_bytes(CLI::App& app, const std::string& flags, std::size_t& bytes, const std::string& help) {

@@ -22,6 +22,8 @@ std::optional<int> parse(CLI::App& app, const Arguments& arguments);
 // One of `names`, exactly.
 CLI::Option* add_name(CLI::App&, const std::string& flags, std::string& value, const std::string& help,
                       std::vector<std::string_view> names);
+// One of `names`, with dims behind it where the algorithm takes them: "auto", "ring", "torus:2x4".
+CLI::Option* add_algorithm(CLI::App&, std::string& value, const std::string& help, std::vector<std::string_view> names);
 // "4", "64K", "16M".
 CLI::Option* add_bytes(CLI::App&, const std::string& flags, std::size_t& bytes, const std::string& help);
 // A whole number from `least` to `most`.

@@ -10,7 +10,8 @@ namespace {
 void compile_program(benchmark::State& state, const char* algorithm) {
   const auto world = static_cast<Rank>(state.range(0));
   const auto count = static_cast<std::size_t>(state.range(1)) / sizeof(float);
-  const Schedule schedule = find_algorithm(algorithm, Collective::all_reduce).build(Collective::all_reduce, world, 0);
+  const Schedule schedule =
+      find_algorithm(algorithm, Collective::all_reduce).build({.collective = Collective::all_reduce, .world = world});
   std::size_t instructions = 0;
   for (auto _ : state) {
     const Layout layout = even_layout(schedule, 1, count, sizeof(float));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "bench/job.h"
 #include "machine.h"
@@ -48,9 +49,12 @@ Verdict prove(const Schedule& schedule) {
   return verify(schedule, {.count = one_each});
 }
 
-Explained explain_one(const Algorithm& algorithm, const Options& options, const std::vector<Topology>& topologies) {
+// Without dims the algorithm chooses its own.
+Explained explain_one(const Algorithm& algorithm, std::vector<Rank> dims, const Options& options,
+                      const std::vector<Topology>& topologies) {
   Explained result;
-  result.schedule = algorithm.build(options.collective, *options.ranks, root);
+  result.schedule = algorithm.build(
+      {.collective = options.collective, .world = *options.ranks, .root = root, .dims = std::move(dims)});
   result.verdict = prove(result.schedule);
   for (const Topology& topology : topologies) result.contentions.push_back(contention(result.schedule, topology));
   return result;
@@ -165,13 +169,14 @@ int explain(const Options& options) {
 
   std::vector<Explained> all;
   if (options.algorithm != "auto") {
-    all.push_back(explain_one(find_algorithm(options.algorithm, options.collective), options, topologies));
+    const AlgorithmSpec spec = parse_algorithm(options.algorithm);
+    all.push_back(explain_one(spec.algorithm(), spec.dims, options, topologies));
     print_details(all.front(), topologies);
   } else {
     for (const Algorithm& algorithm : algorithms()) {
       const auto& built = algorithm.collectives;
       if (std::find(built.begin(), built.end(), options.collective) == built.end()) continue;
-      all.push_back(explain_one(algorithm, options, topologies));
+      all.push_back(explain_one(algorithm, {}, options, topologies));
     }
     print_table(all, options, topologies);
   }

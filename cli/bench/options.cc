@@ -97,7 +97,7 @@ void refuse_contradictions(const Options& options) {
     refuse(fmt::format("--op {} has no meaning on --dtype {}; choose sum or max", name_of(options.op),
                        name_of(options.dtype)));
   if (options.algorithm != "auto" && options.collective != Collective::barrier)
-    find_algorithm(options.algorithm, options.collective);
+    find_algorithm(parse_algorithm(options.algorithm).algorithm().name, options.collective);
   refuse_contradictions_of_explain(options);
   if (!options.baselines.empty() && !options.ranks)
     refuse("--baseline needs --ranks N: a baseline's ranks are started beside ranvier's on this machine");
@@ -138,7 +138,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
 
   cli::add_name(app, "--transport", options.transport, "how bytes travel", {"auto", "tcp", "shm"})
       ->envname("RANVIER_TRANSPORT");
-  cli::add_name(app, "--algorithm", options.algorithm, "schedule", algorithm_names())->envname("RANVIER_ALGORITHM");
+  cli::add_algorithm(app, options.algorithm, "schedule", algorithm_names())->envname("RANVIER_ALGORITHM");
   app.add_option("--interface", options.interface_address, "address to listen on (default: all of this host's)")
       ->envname("RANVIER_INTERFACE")
       ->type_name("ADDRESS");

@@ -100,7 +100,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.add_option("--resume", run.resume, "go on from this checkpoint")->type_name("PATH");
 
   cli::add_name(app, "--transport", comm.transport, "how bytes travel", {"auto", "tcp", "shm"});
-  cli::add_name(app, "--algorithm", comm.algorithm, "schedule of all_reduce", algorithm_names());
+  cli::add_algorithm(app, comm.algorithm, "schedule of all_reduce", algorithm_names());
   app.add_option_function<std::string>(
          "--compress",
          [&](const std::string& spec) {

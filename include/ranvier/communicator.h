@@ -27,7 +27,7 @@ namespace ranvier {
 
 struct CommunicatorOptions {
   std::string transport = "auto";  // shm where all ranks share one host, else tcp
-  std::string algorithm = "auto";  // for collectives that name none themselves
+  std::string algorithm = "auto";  // for collectives that name none themselves: "ring", "torus:2x4", …
   std::chrono::milliseconds timeout = std::chrono::minutes(30);       // of each operation
   std::chrono::milliseconds join_timeout = std::chrono::minutes(5);   // for all ranks to arrive
   std::chrono::milliseconds suspect_after = std::chrono::seconds(1);  // a silent peer is logged …

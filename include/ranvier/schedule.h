@@ -65,8 +65,8 @@ struct Schedule {
   Rank world = 1;
   Rank root = 0;
   std::uint32_t chunks = 1;
-  // In-place calls need links that take a whole slice before its receiver reads (TransportTraits::buffered_bytes); other
-  // calls, and all calls where this is false, run even where every send is a rendezvous.
+  // In-place calls need links that take a whole slice before its receiver reads (TransportTraits::buffered_bytes);
+  // other calls, and all calls where this is false, run even where every send is a rendezvous.
   bool buffered_in_place = false;
   // The program of one rank, in order; made when asked for, so that a large world costs nothing until it runs.
   std::function<std::vector<Step>(Rank)> program;
@@ -82,6 +82,38 @@ Schedule halving_doubling(Collective, Rank world);  // all_reduce, reduce_scatte
 Schedule binomial_tree(Collective, Rank world, Rank root = 0);  // broadcast, reduce, gather, scatter, all_reduce
 Schedule direct(Collective, Rank world, Rank root = 0);  // all: every pair talks at once; all_reduce in two rounds
 Schedule one_round(Rank world);  // all_reduce of small vectors: everybody's whole vector to everybody
+Schedule bidirectional_ring(Collective, Rank world);                 // all_reduce, reduce_scatter, all_gather
+Schedule recursive_doubling(Collective, Rank world);                 // all_reduce of small vectors
+Schedule swing(Collective, Rank world);                              // all_reduce, reduce_scatter, all_gather
+Schedule swing_latency(Collective, Rank world);                      // all_reduce of small vectors
+Schedule double_binary_tree(Collective, Rank world, Rank root = 0);  // broadcast, reduce, all_reduce
+Schedule bine_tree(Collective, Rank world, Rank root = 0);           // broadcast, reduce, gather, scatter, all_reduce
+// On a grid of `dims`, none for the most balanced one: all_reduce, reduce_scatter, all_gather.
+Schedule multi_dimensional(Collective, Rank world, const std::vector<Rank>& dims = {});
+Schedule torus(Collective, Rank world, const std::vector<Rank>& dims = {});
+Schedule mesh(Collective, Rank world, const std::vector<Rank>& dims = {});
+// Nodes of `ranks_per_node` consecutive ranks, 0 for about as many nodes as ranks in each; the last one may have fewer:
+// all_reduce, reduce_scatter, all_gather.
+Schedule hierarchical(Collective, Rank world, Rank ranks_per_node = 0);
+Schedule round_robin(Collective, Rank world);                      // all_reduce, reduce_scatter, all_gather, all_to_all
+Schedule parameter_server(Collective, Rank world, Rank root = 0);  // all_reduce, reduce, broadcast, gather, scatter
+Schedule bruck(Collective, Rank world);                            // all_gather, all_to_all of small parts
+Schedule pat(Collective, Rank world);                              // all_gather, reduce_scatter of small parts
+
+// What to build: all that a schedule depends on.
+struct ScheduleRequest {
+  Collective collective = Collective::all_reduce;
+  Rank world = 1;
+  Rank root = 0;
+  std::vector<Rank> dims = {};  // see Dims; empty: the algorithm's own choice
+};
+
+// What an algorithm takes behind its name and a colon.
+enum class Dims : std::uint8_t {
+  none,
+  grid,  // torus:2x4x8: the sizes of a grid's dimensions; ranks are numbered along the last one first
+  node   // hierarchical:4: so many consecutive ranks make a node
+};
 
 // The builders by name: one row an algorithm.
 struct Algorithm {
@@ -89,9 +121,20 @@ struct Algorithm {
   std::string_view summary;             // one line, for --help and docs
   std::vector<Collective> collectives;  // which ones it can build
   bool uneven;                          // whether parts may differ in size between ranks
-  Schedule (*build)(Collective, Rank world, Rank root);
+  Dims dims;
+  Schedule (*build)(const ScheduleRequest&);
 };
 std::span<const Algorithm> algorithms();
+
+// An algorithm as flags and settings name it: `name` or `name:DIMS`.
+struct AlgorithmSpec {
+  std::size_t index = 0;  // in algorithms()
+  std::vector<Rank> dims = {};
+  const Algorithm& algorithm() const { return algorithms()[index]; }
+};
+// Throws Error{usage} with the nearest right name for an unknown one, or for dims that it does not take. Whether dims
+// suit a world shows when a schedule is built.
+AlgorithmSpec parse_algorithm(std::string_view spec);
 // Throws Error{usage} with the nearest right name and the list for an unknown name, or the collectives it does build.
 const Algorithm& find_algorithm(std::string_view name, Collective);
 

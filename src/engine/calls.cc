@@ -19,12 +19,12 @@ bool builds(const Algorithm& algorithm, Collective collective) {
   return std::ranges::count(algorithm.collectives, collective) > 0;
 }
 
-// Where `name` stands in algorithms(). Throws Error{usage} for one that is unknown or cannot build `collective`.
-std::uint8_t index_of(std::string_view name, Collective collective) {
-  for (std::size_t i = 0; i < algorithms().size(); ++i)
-    if (algorithms()[i].name == name && builds(algorithms()[i], collective)) return static_cast<std::uint8_t>(i);
-  find_algorithm(name, collective);  // says what is wrong with it
-  throw Error(ErrorKind::internal, fmt::format("algorithm '{}' was not found where it is", name));
+// Ranks that were given different dims find out by this.
+std::uint8_t hash_of(const std::vector<Rank>& dims) {
+  if (dims.empty()) return 0;
+  std::uint32_t hash = 2166136261u;
+  for (const Rank size : dims) hash = (hash ^ static_cast<std::uint32_t>(size)) * 16777619u;
+  return static_cast<std::uint8_t>(1 + hash % 255);
 }
 
 // A barrier is an all_reduce of one byte: it ends when every rank has contributed.
@@ -34,18 +34,40 @@ Collective built_as(Collective collective) {
 
 }  // namespace
 
-Calls::Calls(CallSettings settings)
-    : settings_(std::move(settings)), programs_(settings_.rank, settings_.world, settings_.slice_bytes, settings_.buffered_bytes) {
-  if (settings_.algorithm == "auto") return;
-  const auto found = std::ranges::find(algorithms(), std::string_view(settings_.algorithm), &Algorithm::name);
-  if (found == algorithms().end()) find_algorithm(settings_.algorithm, Collective::all_reduce);  // says so
-  own_ = &*found;
+AlgorithmNumbers::Number AlgorithmNumbers::of(std::string_view name) {
+  if (name.empty()) return unnamed;
+  if (name == "auto") return automatic;
+  {
+    const std::lock_guard lock(lock_);
+    const auto found = std::ranges::find(named_, name, &Named::name);
+    if (found != named_.end()) return static_cast<Number>(first + (found - named_.begin()));
+  }
+  Named fresh{std::string(name), parse_algorithm(name)};
+  const Algorithm& algorithm = fresh.spec.algorithm();
+  algorithm.build({.collective = algorithm.collectives.front(), .world = world_, .dims = fresh.spec.dims});
+  const std::lock_guard lock(lock_);
+  named_.push_back(std::move(fresh));
+  return static_cast<Number>(first + named_.size() - 1);
 }
 
-RequestKey::RequestKey(const Request& request)
+const AlgorithmSpec& AlgorithmNumbers::operator[](Number number) {
+  const std::lock_guard lock(lock_);
+  return named_[static_cast<std::size_t>(number - first)].spec;
+}
+
+Calls::Calls(CallSettings settings)
+    : settings_(std::move(settings)),
+      algorithms_(settings_.world),
+      programs_(settings_.rank, settings_.world, settings_.slice_bytes, settings_.buffered_bytes) {
+  const auto own = algorithms_.of(settings_.algorithm);
+  if (own > AlgorithmNumbers::automatic) own_ = algorithms_[own];
+}
+
+RequestKey::RequestKey(const Request& request, AlgorithmNumbers::Number algorithm)
     : input_count_(request.input.count),
       output_count_(request.output.count),
       root_(request.root),
+      algorithm_(algorithm),
       collective_(request.collective),
       op_(request.op),
       input_type_(request.input.dtype),
@@ -54,10 +76,6 @@ RequestKey::RequestKey(const Request& request)
   const auto to = reinterpret_cast<std::uintptr_t>(request.output.data);
   const bool separate = from + request.input.bytes() <= to || to + request.output.bytes() <= from;
   distance_ = separate ? apart : static_cast<std::ptrdiff_t>(from - to);
-  if (request.algorithm == "auto")
-    algorithm_ = automatic;
-  else if (!request.algorithm.empty())
-    algorithm_ = index_of(request.algorithm, built_as(request.collective));
 }
 
 std::size_t RequestKey::hash() const {
@@ -66,7 +84,7 @@ std::size_t RequestKey::hash() const {
 
 CollectiveCall Calls::prepare(const Request& request) {
   if (!RequestKey::even(request)) return make(request);
-  const RequestKey key(request);
+  const RequestKey key = key_of(request);
   Entry& place = recent_[key.hash() >> 58];
   {
     const std::lock_guard lock(lock_);
@@ -79,6 +97,29 @@ CollectiveCall Calls::prepare(const Request& request) {
   return call;
 }
 
+// The communicator's own choice is for what it can build; a request's is an order.
+AlgorithmSpec Calls::choose(const Request& request, const Shape& shape) {
+  const bool uneven = !RequestKey::even(request);
+  const auto number = algorithms_.of(request.algorithm);
+  if (number > AlgorithmNumbers::automatic) {
+    const AlgorithmSpec& named = algorithms_[number];
+    const Algorithm& algorithm = find_algorithm(named.algorithm().name, shape.collective);
+    if (uneven && !algorithm.uneven)
+      throw Error(ErrorKind::usage,
+                  fmt::format("{} with uneven splits cannot run as {}, which needs parts of one size; use direct",
+                              name_of(request.collective), algorithm.name));
+    return named;
+  }
+  if (number == AlgorithmNumbers::unnamed && own_ && builds(own_->algorithm(), shape.collective) &&
+      (own_->algorithm().uneven || !uneven))
+    return *own_;
+  return parse_algorithm(select_algorithm({.collective = shape.collective,
+                                           .world = settings_.world,
+                                           .bytes = shape.count * shape.element_bytes,
+                                           .uneven = uneven,
+                                           .shared_memory = settings_.shared_memory}));
+}
+
 CollectiveCall Calls::make(const Request& request) {
   Shape shape = shape_of(request, settings_.rank, settings_.world);
   const bool barrier = request.collective == Collective::barrier;
@@ -87,22 +128,9 @@ CollectiveCall Calls::make(const Request& request) {
   const DType dtype =
       barrier ? DType::u8 : (request.output.data != nullptr ? request.output.dtype : request.input.dtype);
 
-  const bool uneven = !RequestKey::even(request);
-  std::string_view name = request.algorithm;
-  // The communicator's own choice is for what it can build; a request's is an order.
-  const bool own = own_ != nullptr && builds(*own_, shape.collective) && (own_->uneven || !uneven);
-  if (name.empty()) name = own ? own_->name : "auto";
-  if (name == "auto")
-    name = select_algorithm({.collective = shape.collective,
-                             .world = settings_.world,
-                             .bytes = shape.count * shape.element_bytes,
-                             .uneven = uneven,
-                             .shared_memory = settings_.shared_memory});
-  shape.algorithm = index_of(name, shape.collective);
-  if (uneven && !algorithms()[shape.algorithm].uneven)
-    throw Error(ErrorKind::usage, fmt::format("{} with uneven splits cannot run as a {}, whose inner ranks do not know "
-                                              "the sizes of others' parts; use direct",
-                                              name_of(request.collective), name));
+  AlgorithmSpec chosen = choose(request, shape);
+  shape.algorithm = static_cast<std::uint8_t>(chosen.index);
+  shape.dims = std::move(chosen.dims);
 
   CollectiveCall call;
   if (barrier) call.reduce = kernel::reduce_function(ReduceOp::max, dtype);
@@ -121,6 +149,7 @@ CollectiveCall Calls::make(const Request& request) {
                  .op = reducing ? request.op : ReduceOp::sum,
                  .algorithm = shape.algorithm,
                  .slice_log2 = static_cast<std::uint8_t>(std::bit_width(ready.slice_bytes) - 1),
+                 .dims = hash_of(shape.dims),
                  .root = shape.root,
                  .size = shape.count};
   return call;

@@ -5,8 +5,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/spin_lock.h"
 #include "engine/collective.h"
@@ -15,14 +18,37 @@
 
 namespace ranvier::engine {
 
+// Small numbers for the algorithms that requests name, so that a name is looked up but not parsed again.
+class AlgorithmNumbers {
+ public:
+  using Number = std::uint32_t;
+  static constexpr Number unnamed = 0, automatic = 1;
+
+  explicit AlgorithmNumbers(Rank world) : world_(world) {}
+
+  // Thread-safe. Throws Error{usage} for an unknown name, or dims that do not suit the world.
+  Number of(std::string_view name);
+  // Of a number beyond `automatic`. Thread-safe; the result stays.
+  const AlgorithmSpec& operator[](Number);
+
+ private:
+  struct Named {
+    std::string name;
+    AlgorithmSpec spec;
+  };
+  static constexpr Number first = automatic + 1;
+
+  const Rank world_;
+  SpinLock lock_;
+  std::deque<Named> named_;  // from number `first` on
+};
+
 // All of a request that its call depends on, but for uneven splits.
 class RequestKey {
  public:
   RequestKey() = default;  // of no request
-  explicit RequestKey(const Request&);
+  RequestKey(const Request&, AlgorithmNumbers::Number algorithm);
 
-  // Whether the call made for this key serves `request`.
-  bool serves(const Request& request) const { return even(request) && *this == RequestKey(request); }
   static bool even(const Request& request) { return request.input_splits.empty() && request.output_splits.empty(); }
   // In the high bits.
   std::size_t hash() const;
@@ -30,14 +56,13 @@ class RequestKey {
   friend bool operator==(const RequestKey&, const RequestKey&) = default;
 
  private:
-  static constexpr std::uint8_t unnamed = 255, automatic = 254;
   static constexpr std::ptrdiff_t apart = std::numeric_limits<std::ptrdiff_t>::max();
 
   std::size_t input_count_ = 0;
   std::size_t output_count_ = 0;
   std::ptrdiff_t distance_ = 0;  // from output to input where they overlap
   Rank root_ = -1;
-  std::uint8_t algorithm_ = unnamed;  // index in algorithms()
+  AlgorithmNumbers::Number algorithm_ = AlgorithmNumbers::unnamed;
   Collective collective_ = Collective::barrier;
   ReduceOp op_ = ReduceOp::sum;
   DType input_type_ = DType::u8;
@@ -48,7 +73,7 @@ struct CallSettings {
   Rank rank = 0;
   Rank world = 1;
   Epoch epoch = 0;
-  std::string algorithm;  // for requests that name none; "auto" chooses by size
+  std::string algorithm;  // for requests that name none, as AlgorithmSpec; "auto" chooses by size
   bool shared_memory = false;
   std::size_t slice_bytes = 0;     // a power of two, the same on all ranks; …
   std::size_t buffered_bytes = 0;  // … so is the least that a link takes before its receiver reads
@@ -56,9 +81,14 @@ struct CallSettings {
 
 class Calls {
  public:
-  // Throws Error{usage} for an unknown algorithm.
+  // Throws Error{usage} for an unknown algorithm, or dims that do not suit the world.
   explicit Calls(CallSettings settings);
 
+  RequestKey key_of(const Request& request) { return {request, algorithms_.of(request.algorithm)}; }
+  // Whether the call made for `key` serves `request`.
+  bool serves(const RequestKey& key, const Request& request) {
+    return RequestKey::even(request) && key == key_of(request);
+  }
   // The call of `request`, all but its memory, number and lane. Thread-safe. Throws Error{usage}.
   CollectiveCall prepare(const Request& request);
 
@@ -68,9 +98,11 @@ class Calls {
     CollectiveCall call;
   };
   CollectiveCall make(const Request&);
+  AlgorithmSpec choose(const Request&, const Shape&);
 
   const CallSettings settings_;
-  const Algorithm* own_ = nullptr;  // the algorithm that the settings name
+  AlgorithmNumbers algorithms_;
+  std::optional<AlgorithmSpec> own_;  // the algorithm that the settings name
   ProgramCache programs_;
   SpinLock lock_;
   std::array<Entry, 64> recent_;  // direct-mapped

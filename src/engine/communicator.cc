@@ -111,10 +111,10 @@ class Communicator::Impl {
     engine::CollectiveOperation* operation = engine_.try_claim();
     if (operation == nullptr) return start(request, timeout).wait();
     try {
-      if (!claimed_for_.serves(request)) {
+      if (!calls_->serves(claimed_for_, request)) {
         claimed_for_ = {};
         operation->reset(calls_->prepare(request));
-        if (engine::RequestKey::even(request)) claimed_for_ = engine::RequestKey(request);
+        if (engine::RequestKey::even(request)) claimed_for_ = calls_->key_of(request);
       }
     } catch (...) {
       engine_.drop_claim();
@@ -248,7 +248,10 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
                              .world = static_cast<Rank>(members.size()),
                              .epoch = impl_->options_.epoch},
                             impl_->options_, exchange, deadline, news->events());
-  auto impl = std::make_unique<Impl>(impl_->options_, std::move(links), std::move(news));
+  CommunicatorOptions options = impl_->options_;
+  // Dims suit one world only.
+  options.algorithm.resize(std::min(options.algorithm.find(':'), options.algorithm.size()));
+  auto impl = std::make_unique<Impl>(options, std::move(links), std::move(news));
   impl->agree_on_sizes(deadline - steady_clock::now());
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
 }

@@ -24,7 +24,7 @@ struct MessageHeader {
   ReduceOp op = ReduceOp::sum;
   std::uint8_t algorithm = 0;   // index in algorithms()
   std::uint8_t slice_log2 = 0;  // slices of different sizes would arrive in different orders
-  std::uint8_t reserved = 0;
+  std::uint8_t dims = 0;        // a hash of what the algorithm was given behind its name; 0: nothing
   Rank root = 0;
   std::uint64_t size = 0;  // all_reduce, reduce, broadcast: elements of the vector; else bytes on this link
 

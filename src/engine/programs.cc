@@ -27,6 +27,7 @@ std::size_t ProgramCache::Hash::operator()(const Shape& shape) const {
   mix(static_cast<std::size_t>(shape.collective) | std::size_t{shape.algorithm} << 8 |
       std::size_t{shape.in_place} << 16 | std::size_t{shape.element_bytes} << 24);
   mix(static_cast<std::size_t>(shape.root));
+  for (const Rank size : shape.dims) mix(static_cast<std::size_t>(size));
   for (const std::size_t count : shape.input_splits) mix(count);
   for (const std::size_t count : shape.output_splits) mix(count);
   return hash;
@@ -44,7 +45,8 @@ ReadyProgram ProgramCache::find(const Shape& shape) {
 }
 
 ReadyProgram ProgramCache::make(const Shape& shape) const {
-  const Schedule schedule = algorithms()[shape.algorithm].build(shape.collective, world_, shape.root);
+  const Schedule schedule = algorithms()[shape.algorithm].build(
+      {.collective = shape.collective, .world = world_, .root = shape.root, .dims = shape.dims});
   Layout layout = even_layout(schedule, rank_, shape.count, shape.element_bytes);
   if (!shape.input_splits.empty()) layout.input = extents(shape.input_splits, shape.element_bytes);
   if (!shape.output_splits.empty()) layout.output = extents(shape.output_splits, shape.element_bytes);

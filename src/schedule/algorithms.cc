@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cstdint>
+#include <limits>
 
 #include "ranvier/error.h"
 #include "ranvier/schedule.h"
@@ -10,6 +13,43 @@
 #include "schedule/steps.h"
 
 namespace ranvier {
+namespace {
+
+constexpr std::size_t most_dims = 16;
+
+template <Schedule (*build)(Collective, Rank, Rank)>
+Schedule with_root(const ScheduleRequest& request) {
+  return build(request.collective, request.world, request.root);
+}
+
+template <Schedule (*build)(Collective, Rank)>
+Schedule without_root(const ScheduleRequest& request) {
+  return build(request.collective, request.world);
+}
+
+template <Schedule (*build)(Collective, Rank, const std::vector<Rank>&)>
+Schedule on_grid(const ScheduleRequest& request) {
+  return build(request.collective, request.world, request.dims);
+}
+
+// "2x4x8" -> 2, 4, 8; empty for anything else.
+std::vector<Rank> parse_dims(std::string_view text) {
+  std::vector<Rank> dims;
+  std::int64_t ranks = 1;
+  for (const char *at = text.data(), *const end = at + text.size();;) {
+    Rank size = 0;
+    const auto [rest, problem] = std::from_chars(at, end, size);
+    if (problem != std::errc{} || size < 1) return {};
+    dims.push_back(size);
+    ranks *= size;
+    if (ranks > std::numeric_limits<Rank>::max() || dims.size() > most_dims) return {};
+    if (rest == end) return dims;
+    if (*rest != 'x') return {};
+    at = rest + 1;
+  }
+}
+
+}  // namespace
 
 std::span<const Algorithm> algorithms() {
   using enum Collective;
@@ -18,30 +58,121 @@ std::span<const Algorithm> algorithms() {
                 "neighbours only: the fewest bytes, for large vectors in any world",
                 {all_reduce, reduce_scatter, all_gather},
                 true,
-                [](Collective collective, Rank world, Rank) { return ring(collective, world); }},
+                Dims::none,
+                &without_root<ring>},
       Algorithm{"halving_doubling",
                 "butterfly: the fewest bytes in the fewest rounds, any world size",
                 {all_reduce, reduce_scatter, all_gather},
                 true,
-                [](Collective collective, Rank world, Rank) { return halving_doubling(collective, world); }},
+                Dims::none,
+                &without_root<halving_doubling>},
       Algorithm{"binomial_tree",
                 "log2 rounds from or to a root",
                 {all_reduce, reduce, broadcast, gather, scatter},
                 false,  // inner ranks do not know the sizes of others' parts
-                &binomial_tree},
+                Dims::none,
+                &with_root<binomial_tree>},
       Algorithm{"direct",
                 "every pair at once: the fewest rounds, for small worlds and uneven parts",
                 {all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather, scatter},
                 true,
-                &direct},
+                Dims::none,
+                &with_root<direct>},
       Algorithm{"one_round",
                 "everybody's vector to everybody: the least latency, for tiny vectors",
                 {all_reduce},
                 true,
-                [](Collective collective, Rank world, Rank root) {
-                  steps::check("one_round", collective, {all_reduce}, world, root);
-                  return one_round(world);
-                }}};
+                Dims::none,
+                [](const ScheduleRequest& request) {
+                  steps::check("one_round", request.collective, {all_reduce}, request.world, request.root);
+                  return one_round(request.world);
+                }},
+      Algorithm{"bidirectional_ring",
+                "neighbours only, both ways at once: half the rounds of a ring, for links that carry both",
+                {all_reduce, reduce_scatter, all_gather},
+                true,
+                Dims::none,
+                &without_root<bidirectional_ring>},
+      Algorithm{"recursive_doubling",
+                "whole vectors between pairs: log2 rounds, for tiny vectors in any world",
+                {all_reduce},
+                true,
+                Dims::none,
+                &without_root<recursive_doubling>},
+      Algorithm{"swing",
+                "a butterfly of short ways: the fewest bytes in log2 rounds, for rings and tori",
+                {all_reduce, reduce_scatter, all_gather},
+                true,
+                Dims::none,
+                &without_root<swing>},
+      Algorithm{"swing_latency",
+                "recursive doubling over short ways, for tiny vectors on rings and tori",
+                {all_reduce},
+                true,
+                Dims::none,
+                &without_root<swing_latency>},
+      Algorithm{"double_binary_tree",
+                "two trees, each with half of the vector: log2 rounds and streaming, for large worlds",
+                {all_reduce, reduce, broadcast},
+                true,
+                Dims::none,
+                &with_root<double_binary_tree>},
+      Algorithm{"bine_tree",
+                "log2 rounds from or to a root, over shorter ways than a binomial tree's",
+                {all_reduce, reduce, broadcast, gather, scatter},
+                false,
+                Dims::none,
+                &with_root<bine_tree>},
+      Algorithm{"multi_dimensional",
+                "a grid of switches, all dimensions at once: few rounds, the fewest bytes",
+                {all_reduce, reduce_scatter, all_gather},
+                true,
+                Dims::grid,
+                &on_grid<multi_dimensional>},
+      Algorithm{"torus",
+                "rings along each dimension of a grid, both ways: neighbours only",
+                {all_reduce, reduce_scatter, all_gather},
+                true,
+                Dims::grid,
+                &on_grid<torus>},
+      Algorithm{"mesh",
+                "lines along each dimension of a grid: a torus without its closing links",
+                {all_reduce, reduce_scatter, all_gather},
+                true,
+                Dims::grid,
+                &on_grid<mesh>},
+      Algorithm{"hierarchical",
+                "inside nodes first, so that the fewest bytes cross between them",
+                {all_reduce, reduce_scatter, all_gather},
+                true,
+                Dims::node,
+                [](const ScheduleRequest& request) {
+                  return hierarchical(request.collective, request.world, request.dims.empty() ? 0 : request.dims[0]);
+                }},
+      Algorithm{"round_robin",
+                "every pair in turn, nobody with two partners at once",
+                {all_reduce, reduce_scatter, all_gather, all_to_all},
+                true,
+                Dims::none,
+                &without_root<round_robin>},
+      Algorithm{"parameter_server",
+                "all to one in turn, and back: for comparison",
+                {all_reduce, reduce, broadcast, gather, scatter},
+                true,
+                Dims::none,
+                &with_root<parameter_server>},
+      Algorithm{"bruck",
+                "what goes the same way goes together: log2 messages, for small parts in large worlds",
+                {all_gather, all_to_all},
+                false,
+                Dims::none,
+                &without_root<bruck>},
+      Algorithm{"pat",
+                "a tree for each part, farthest ranks first: log2 messages, short ways, for small parts",
+                {all_gather, reduce_scatter},
+                false,
+                Dims::none,
+                &without_root<pat>}};
   return table;
 }
 
@@ -65,6 +196,35 @@ const Algorithm& find_algorithm(std::string_view name, Collective collective) {
                             fmt::join(fitting, ", ")));
   }
   return *found;
+}
+
+AlgorithmSpec parse_algorithm(std::string_view spec) {
+  const std::size_t colon = std::min(spec.find(':'), spec.size());
+  const std::string_view name = spec.substr(0, colon);
+  AlgorithmSpec parsed;
+  std::vector<std::string_view> names;
+  for (const Algorithm& algorithm : algorithms()) {
+    names.push_back(algorithm.name);
+    if (algorithm.name == name) break;
+    ++parsed.index;
+  }
+  if (parsed.index == algorithms().size()) throw Error(ErrorKind::usage, unknown_name("algorithm", name, names));
+  if (colon == spec.size()) return parsed;
+
+  const std::string_view text = spec.substr(colon + 1);
+  const Dims takes = parsed.algorithm().dims;
+  if (takes == Dims::none)
+    throw Error(ErrorKind::usage,
+                fmt::format("algorithm '{0}' takes nothing behind its name, but has ':{1}'; write {0}", name, text));
+  parsed.dims = parse_dims(text);
+  if (parsed.dims.empty() || (takes == Dims::node && parsed.dims.size() != 1))
+    throw Error(
+        ErrorKind::usage,
+        takes == Dims::node
+            ? fmt::format("algorithm '{0}' takes how many ranks make a node, not '{1}'; write {0}:4", name, text)
+            : fmt::format("algorithm '{0}' takes the sizes of a grid's dimensions, not '{1}'; write {0}:2x4", name,
+                          text));
+  return parsed;
 }
 
 }  // namespace ranvier

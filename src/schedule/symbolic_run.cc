@@ -116,7 +116,7 @@ bool SymbolicRun::advance_receives(Rank rank) {
   Link& in = link(instruction.peer, rank);
   if (in.buffered.empty()) return false;
   receive(rank, instruction, in.buffered.front());
-  in.buffered.pop_front();
+  in.buffered.erase(in.buffered.begin());
   ++at(rank).receives;
   wake(instruction.peer);
   return true;

@@ -52,7 +52,7 @@ class SymbolicRun {
   struct Link {
     bool sent = false;  // whether anything was
     bool received = false;
-    std::deque<Message> buffered;
+    std::vector<Message> buffered = {};  // few; there are many links, and an empty deque is half a kilobyte
   };
 
   enum class List : std::uint8_t { sends, receives };

@@ -89,9 +89,44 @@ std::string difference(const std::vector<Values::Contribution>& found,
   return fmt::format("holds {} contributions instead of {}", found.size(), expected.size());
 }
 
+// What an element must hold, as the verifier compares it. Where ranks end with the same vector, worked out once for
+// all.
+class ExpectedMembers {
+ public:
+  explicit ExpectedMembers(const Definition& definition, Collective collective)
+      : definition_(definition), common_(moves_whole_vector(collective)) {}
+
+  struct Sum {
+    std::uint64_t members = 0;
+    std::size_t count = 0;
+  };
+  // Of element `i` of output chunk `chunk` of `rank`, which is element `at` of its output.
+  Sum of(Rank rank, std::size_t chunk, std::size_t i, std::size_t at) {
+    if (!common_) return sum(rank, chunk, i);
+    if (at >= known_.size()) known_.resize(at + 1);
+    if (known_[at].count == 0) known_[at] = sum(rank, chunk, i);
+    return known_[at];
+  }
+
+ private:
+  Sum sum(Rank rank, std::size_t chunk, std::size_t i) const {
+    Sum sum;
+    for (const auto& contribution : definition_.expected(rank, chunk, i)) {
+      sum.members += Values::members_of(contribution);
+      ++sum.count;
+    }
+    return sum;
+  }
+
+  const Definition& definition_;
+  const bool common_;
+  std::vector<Sum> known_;
+};
+
 void check_outputs(const Schedule& schedule, std::span<const Layout> layouts, const SymbolicRun& run) {
   const Definition definition(schedule, layouts);
   const Values& values = run.values();
+  ExpectedMembers expected_members(definition, schedule.collective);
   for (Rank rank = 0; rank < schedule.world; ++rank) {
     const auto& output = layouts[static_cast<std::size_t>(rank)].output;
     for (std::size_t chunk = 0; chunk < output.size(); ++chunk)
@@ -103,12 +138,10 @@ void check_outputs(const Schedule& schedule, std::span<const Layout> layouts, co
         const std::size_t at = output[chunk].offset / element + i;
         const Values::Id id = run.output(rank, at);
         const Values::Value& value = values[id];
-        const auto expected = definition.expected(rank, chunk, i);
-        std::uint64_t members = 0;
-        for (const auto& contribution : expected) members += Values::members_of(contribution);
-        if (id == Values::nothing || value.count != expected.size() || value.members != members)
+        const auto expected = expected_members.of(rank, chunk, i, at);
+        if (id == Values::nothing || value.count != expected.count || value.members != expected.members)
           fault(difference(id == Values::nothing ? std::vector<Values::Contribution>{} : values.contributions(id),
-                           expected));
+                           definition.expected(rank, chunk, i)));
         if (value.complete != (reduces(schedule.collective) && schedule.world > 1))
           fault("was never completed: no step is marked as adding the last contribution");
         if (schedule.collective == Collective::all_reduce && value.bits != values[run.output(0, at)].bits)

@@ -25,6 +25,14 @@ class OneAlgorithm(ProgramTest):
         self.assertIn("on mesh:2x2: at most 1 transfer", result.stdout)
         self.assertIn("not neighbours only: in round 0 rank 1 sends to rank 2", result.stdout)
 
+    def test_with_dims_suits_the_network_that_it_is_made_for(self):
+        result = explain("--ranks", "8", "--algorithm", "torus:2x4", "--topology", "torus:2x4", "--topology", "ring")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        torus, ring = result.stdout[result.stdout.index("on torus:2x4:") :].split("on ring:")
+        self.assertIn("at most 1 transfer on one link", torus)
+        self.assertIn("  neighbours only", torus)
+        self.assertIn("  not neighbours only", ring)
+
     def test_stands_on_a_star_where_no_network_is_named(self):
         result = explain("--ranks", "8", "--algorithm", "direct", "--collective", "all_to_all")
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -112,6 +120,8 @@ class WrongUsage(ProgramTest):
             (("--ranks", "8", "--topology", "mesh"), "sizes of its dimensions"),
             (("--ranks", "8", "--algorithm", "ring", "--collective", "broadcast"), "binomial_tree"),
             (("--ranks", "8", "--algorithm", "rnig"), "did you mean 'ring'?"),
+            (("--ranks", "8", "--algorithm", "torus:4x4"), "multiply to 8"),
+            (("--ranks", "8", "--algorithm", "ring:2x4"), "write ring"),
             (("--ranks", "8", "--collective", "barrier"), "barrier has no schedule"),
             (("--ranks", "8", "--collective", "sendrecv"), "sendrecv has no schedule"),
             (("--ranks", "8", "--baseline", "mpi"), "leave out --baseline"),

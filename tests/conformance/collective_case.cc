@@ -208,7 +208,7 @@ std::vector<std::string> algorithms_for(Collective collective, Rank world) {
   for (const Algorithm& algorithm : algorithms()) {
     if (std::ranges::find(algorithm.collectives, collective) == algorithm.collectives.end()) continue;
     try {
-      algorithm.build(collective, world, 0);
+      algorithm.build({.collective = collective, .world = world});
       names.emplace_back(algorithm.name);
     } catch (const Error&) {
       // A world that it cannot serve.

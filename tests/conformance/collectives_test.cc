@@ -9,6 +9,7 @@
 #include "conformance/collective_case.h"
 #include "conformance/worlds.h"
 #include "ranvier/kernel.h"
+#include "ranvier/schedule.h"
 
 namespace ranvier::conformance {
 namespace {
@@ -75,7 +76,7 @@ TEST_P(CollectivesByWorld, uneven_parts_reach_their_ranks) {
     Variety variety;
     for (const Collective collective : collectives_with_parts)
       for (const std::string& algorithm : algorithms_for(collective, comm.world())) {
-        if (algorithm == "binomial_tree") continue;  // its inner ranks do not know the sizes of others' parts
+        if (!find_algorithm(algorithm, collective).uneven) continue;
         for (const std::size_t count : {1, 2, 17, 1023})
           for (const bool in_place : {false, true}) {
             if (in_place && !can_be_in_place(collective)) continue;
@@ -90,8 +91,25 @@ TEST_P(CollectivesByWorld, uneven_parts_reach_their_ranks) {
   });
 }
 
+TEST_P(Collectives, every_shape_of_grid_and_node_is_served) {
+  for (const Rank world : {6, 8})
+    run(world, [](Communicator& comm) {
+      std::size_t salt = 0;
+      const std::vector<std::string> dims = comm.world() == 6 ? std::vector<std::string>{"2x3", "3x2", "6"}
+                                                              : std::vector<std::string>{"2x2x2", "4x2", "1x8"};
+      std::vector<std::string> names;
+      for (const std::string& each : dims)
+        for (const char* const algorithm : {"torus:", "mesh:", "multi_dimensional:"}) names.push_back(algorithm + each);
+      for (const char* const nodes : {"hierarchical:1", "hierarchical:2", "hierarchical:4", "hierarchical:5"})
+        names.emplace_back(nodes);
+      for (const std::string& algorithm : names)
+        for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather})
+          run_case(comm, {.collective = collective, .algorithm = algorithm, .count = 1023, .salt = ++salt});
+    });
+}
+
 TEST_P(Collectives, a_communicators_own_algorithm_gives_way_where_it_cannot_serve) {
-  for (const char* const own : {"binomial_tree", "ring"}) {
+  for (const char* const own : {"binomial_tree", "ring", "torus:1x5", "hierarchical:3"}) {
     auto cluster = options();
     cluster.communicator.algorithm = own;
     support::run_ranks(

@@ -116,6 +116,8 @@ TEST_P(Failure, impossible_calls_are_refused_and_harm_nothing) {
     refused([&] { comm.all_reduce(three, {.op = ReduceOp::bit_and}); }, "'and' is not defined");
     refused([&] { comm.all_reduce(three, {.algorithm = "rign"}); }, "ring");
     refused([&] { comm.all_gather(three, nine, {.algorithm = "binomial_tree"}); }, "binomial_tree");
+    refused([&] { comm.all_reduce(three, {.algorithm = "torus:2x2"}); }, "2x2, which has 4 ranks, but the world has 3");
+    refused([&] { comm.all_reduce(three, {.algorithm = "ring:3"}); }, "write ring");
     const std::vector<std::size_t> wrong_sum{1, 2, 3};
     const std::vector<std::size_t> too_few{4, 5};
     for (const auto& splits : {wrong_sum, too_few})

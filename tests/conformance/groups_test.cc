@@ -57,6 +57,21 @@ TEST_P(Groups, can_be_split_again_and_outlive_what_they_were_made_from) {
   });
 }
 
+// Dims are of one world: a group of another size goes on with the algorithm's own choice.
+TEST_P(Groups, of_another_size_keep_the_algorithm_without_its_dims) {
+  auto cluster = options();
+  cluster.communicator.algorithm = "torus:2x3";
+  support::run_ranks(
+      6,
+      [](Communicator& comm) {
+        const auto group = comm.split(comm.rank() % 3 == 0 ? 0 : 1);
+        EXPECT_EQ(group->options().algorithm, "torus");
+        run_case(*group, {.algorithm = "", .count = 100});
+        run_case(comm, {.algorithm = "", .count = 100});
+      },
+      cluster);
+}
+
 INSTANTIATE_TEST_SUITE_P(, Groups, testing::ValuesIn(support::connected_ways), name_of_way);
 
 TEST(GroupsOverATransport, are_refused_with_the_way_to_get_them) {

@@ -112,6 +112,11 @@ TEST_P(Mismatch, of_algorithms_is_refused) {
   expect_refused(3, {.algorithm = "ring", .count = 64}, {.algorithm = "direct", .count = 64});
 }
 
+TEST_P(Mismatch, of_dims_is_refused) {
+  expect_refused(6, {.algorithm = "torus:2x3", .count = 64}, {.algorithm = "torus:3x2", .count = 64});
+  expect_refused(4, {.algorithm = "hierarchical:2", .count = 64}, {.algorithm = "hierarchical:4", .count = 64});
+}
+
 TEST_P(Mismatch, of_parts_is_refused) {
   expect_refused(2, {.collective = Collective::all_gather, .count = 64},
                  {.collective = Collective::all_gather, .count = 65});

@@ -16,7 +16,8 @@ TEST(SelectionTest, EveryChoiceIsAnAlgorithmThatBuildsForThatWorld) {
         for (const bool uneven : {false, true})
           for (const bool shared : {false, true}) {
             const auto name = select_algorithm({collective, world, bytes, uneven, shared});
-            const Schedule schedule = find_algorithm(name, collective).build(collective, world, 0);
+            const Schedule schedule =
+                find_algorithm(name, collective).build({.collective = collective, .world = world});
             EXPECT_EQ(schedule.world, world);
             EXPECT_EQ(schedule.collective, collective);
           }

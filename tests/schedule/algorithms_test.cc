@@ -27,7 +27,7 @@ TEST(Algorithms, AreFoundByNameAndBuildWhatTheyList) {
     EXPECT_FALSE(algorithm.summary.empty());
     for (const Collective collective : algorithm.collectives) {
       EXPECT_EQ(&find_algorithm(algorithm.name, collective), &algorithm);
-      const Schedule schedule = algorithm.build(collective, 6, 0);
+      const Schedule schedule = algorithm.build({.collective = collective, .world = 6});
       EXPECT_EQ(schedule.algorithm, algorithm.name);
       EXPECT_EQ(schedule.collective, collective);
       EXPECT_EQ(schedule.world, 6);
@@ -40,7 +40,8 @@ TEST(Algorithms, RefuseWhatTheyDoNotList) {
     for (const Collective collective : all_collectives) {
       const auto& built = algorithm.collectives;
       if (std::find(built.begin(), built.end(), collective) != built.end()) continue;
-      EXPECT_THAT(refusal([&] { algorithm.build(collective, 4, 0); }), HasSubstr(std::string(name_of(collective))));
+      EXPECT_THAT(refusal([&] { algorithm.build({.collective = collective, .world = 4}); }),
+                  HasSubstr(std::string(name_of(collective))));
       EXPECT_THAT(refusal([&] { find_algorithm(algorithm.name, collective); }),
                   HasSubstr(std::string(name_of(collective))));
     }
@@ -51,10 +52,34 @@ TEST(Algorithms, SuggestTheNearestNameAndTheOnesThatFit) {
   EXPECT_THAT(refusal([] { find_algorithm("ring", Collective::broadcast); }), HasSubstr("binomial_tree, direct"));
 }
 
+TEST(Algorithms, TakeDimsBehindTheirNames) {
+  EXPECT_EQ(parse_algorithm("ring").algorithm().name, "ring");
+  EXPECT_TRUE(parse_algorithm("torus").dims.empty());
+  const AlgorithmSpec torus = parse_algorithm("torus:2x4x8");
+  EXPECT_EQ(torus.algorithm().name, "torus");
+  EXPECT_EQ(torus.dims, (std::vector<Rank>{2, 4, 8}));
+  EXPECT_EQ(parse_algorithm("hierarchical:4").dims, (std::vector<Rank>{4}));
+}
+
+TEST(Algorithms, SayWhatIsWrongWithDims) {
+  EXPECT_THAT(refusal([] { parse_algorithm("trous:2x4"); }), HasSubstr("'torus'"));
+  EXPECT_THAT(refusal([] { parse_algorithm("ring:2x4"); }), HasSubstr("write ring"));
+  for (const char* const wrong : {"torus:", "torus:2x", "torus:x2", "torus:2x0", "torus:-2x4", "torus:2x4y",
+                                  "torus:2,4", "torus:65536x65536", "torus:99999999999"})
+    EXPECT_THAT(refusal([&] { parse_algorithm(wrong); }), HasSubstr("write torus:2x4")) << wrong;
+  EXPECT_THAT(refusal([] { parse_algorithm("hierarchical:2x4"); }), HasSubstr("write hierarchical:4"));
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.dims != Dims::grid) continue;
+    const std::string refused = refusal([&] { algorithm.build({.world = 6, .dims = {2, 4}}); });
+    EXPECT_THAT(refused, HasSubstr("2x4, which has 8 ranks"));
+    EXPECT_THAT(refused, HasSubstr("the world has 6"));
+  }
+}
+
 TEST(Algorithms, RefuseImpossibleWorldsAndRoots) {
   for (const Algorithm& algorithm : algorithms()) {
     const Collective collective = algorithm.collectives.front();
-    EXPECT_THAT(refusal([&] { algorithm.build(collective, 0, 0); }), HasSubstr("world of 0"));
+    EXPECT_THAT(refusal([&] { algorithm.build({.collective = collective, .world = 0}); }), HasSubstr("world of 0"));
   }
   EXPECT_THAT(refusal([] { binomial_tree(Collective::broadcast, 4, 4); }), HasSubstr("root 4"));
   EXPECT_THAT(refusal([] { direct(Collective::gather, 4, -1); }), HasSubstr("root -1"));

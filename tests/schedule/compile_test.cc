@@ -102,9 +102,9 @@ TEST(Compile, MarksTheFirstTransferOfEachLink) {
 
 TEST(Compile, CopiesNothingOntoItself) {
   for_each_schedule(4, 1, [](const Schedule& schedule) {
-    if (schedule.collective == Collective::gather && schedule.algorithm == "binomial_tree")
-      return;  // inner ranks do copy
-    if (schedule.collective == Collective::scatter && schedule.algorithm == "binomial_tree") return;
+    const bool by_rank = schedule.collective == Collective::gather || schedule.collective == Collective::scatter;
+    if (by_rank && !find_algorithm(schedule.algorithm, schedule.collective).uneven) return;  // inner ranks do copy
+    if (schedule.algorithm == "bruck" || schedule.algorithm == "pat") return;  // these pack what goes together
     for (Rank rank = 0; rank < 4; ++rank)
       EXPECT_EQ(copies_in(compiled(schedule, rank, 40, {.in_place = true})), 0) << name(schedule);
   });

@@ -3,6 +3,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include "schedule/every_schedule.h"
 
@@ -82,6 +87,213 @@ TEST_P(Cost, OfDirectExchangeIsOneRoundAndTwoForAllReduce) {
 
 TEST_P(Cost, OfOneRoundIsOneRoundOfEverything) { expect_cost(one_round(world), 1, (p - 1) * n, p - 1); }
 
+TEST_P(Cost, OfABidirectionalRingIsHalfTheRoundsOfARing) {
+  expect_cost(bidirectional_ring(Collective::all_reduce, world), 2 * (p / 2), 2 * (p - 1) * n / p, 2 * (p - 1));
+  expect_cost(bidirectional_ring(Collective::reduce_scatter, world), p / 2, (p - 1) * n / p, p - 1);
+  expect_cost(bidirectional_ring(Collective::all_gather, world), p / 2, (p - 1) * n / p, p - 1);
+}
+
+TEST_P(Cost, OfRecursiveDoublingIsAVectorARoundAndTwoRoundsToFold) {
+  const std::size_t exchanges = std::bit_width(p) - 1;  // log2 rounded down
+  const bool folds = !std::has_single_bit(p);
+  for (const Schedule& schedule :
+       {recursive_doubling(Collective::all_reduce, world), swing_latency(Collective::all_reduce, world)})
+    expect_cost(schedule, exchanges + (folds ? 2 : 0), (exchanges + (folds ? 1 : 0)) * n, exchanges + (folds ? 1 : 0));
+}
+
+TEST_P(Cost, OfSwingIsTheFewestBytesInTheFewestRounds) {
+  const std::size_t rounds = std::bit_width(p - p % 2 - 1);
+  for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather}) {
+    const std::size_t turns = collective == Collective::all_reduce ? 2 : 1;
+    const Verdict cost = cost_of(swing(collective, world));
+    EXPECT_EQ(cost.rounds, turns * rounds);
+    EXPECT_EQ(cost.most_bytes_sent, turns * (p - 1) * n / p);
+    if (std::has_single_bit(p) && collective == Collective::all_reduce)
+      EXPECT_EQ(cost.most_messages, turns * rounds);
+    else
+      EXPECT_LE(cost.most_messages, turns * (p - 1));
+  }
+}
+
+TEST_P(Cost, OfADoubleBinaryTreeIsSharedByAllRanks) {
+  expect_cost(double_binary_tree(Collective::broadcast, world), log_p, n, 2);
+  expect_cost(double_binary_tree(Collective::reduce, world), log_p, n, 2);
+  const std::size_t halves = std::min<std::size_t>(p, 4);
+  expect_cost(double_binary_tree(Collective::all_reduce, world), 2 * log_p, halves * n / 2, halves);
+}
+
+TEST_P(Cost, OfABineTreeIsThatOfABinomialTree) {
+  expect_cost(bine_tree(Collective::broadcast, world), log_p, log_p * n, log_p);
+  expect_cost(bine_tree(Collective::reduce, world), log_p, n, 1);
+  expect_cost(bine_tree(Collective::all_reduce, world), 2 * log_p, log_p * n, log_p);
+  // A subtree's ranks may go around the end of the vector: two messages.
+  const Verdict scatter = cost_of(bine_tree(Collective::scatter, world));
+  EXPECT_EQ(scatter.rounds, log_p);
+  EXPECT_EQ(scatter.most_bytes_sent, (p - 1) * part);
+  EXPECT_LE(scatter.most_messages, 2 * log_p);
+  const Verdict gather = cost_of(bine_tree(Collective::gather, world));
+  EXPECT_EQ(gather.rounds, log_p);
+  EXPECT_EQ(gather.most_bytes_sent, p / 2 * part);
+  EXPECT_LE(gather.most_messages, 2u);
+}
+
+// How far messages go in all, along a ring of the ranks.
+std::size_t distance_of(const Schedule& schedule) {
+  std::size_t distance = 0;
+  for (Rank rank = 0; rank < schedule.world; ++rank)
+    for (const Step& step : schedule.program(rank)) {
+      if (step.action != Action::send) continue;
+      const Rank apart = std::abs(step.peer - rank);
+      distance += step.chunks * static_cast<std::size_t>(std::min(apart, schedule.world - apart));
+    }
+  return distance;
+}
+
+TEST(Distance, OfSwingAndBineIsShorterThanOfWhatTheyReplace) {
+  for (const Rank world : {8, 16, 32, 64, 128}) {
+    EXPECT_LT(distance_of(swing(Collective::all_gather, world)),
+              distance_of(halving_doubling(Collective::all_gather, world)));
+    EXPECT_LT(distance_of(swing_latency(Collective::all_reduce, world)),
+              distance_of(recursive_doubling(Collective::all_reduce, world)));
+    EXPECT_LT(distance_of(bine_tree(Collective::broadcast, world)),
+              distance_of(binomial_tree(Collective::broadcast, world)));
+  }
+}
+
+TEST(Distance, OnRingsToriAndMeshesIsToNeighboursOnly) {
+  const auto apart = [](Rank a, Rank b, Rank size, bool around) {
+    const Rank direct = std::abs(a - b);
+    return around ? std::min(direct, size - direct) : direct;
+  };
+  for (const Rank rows : {2, 3, 5})
+    for (const Rank columns : {2, 4, 5})
+      for (const bool around : {false, true})
+        for (const Collective collective :
+             {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather}) {
+          const Rank world = rows * columns;
+          const Schedule schedule =
+              around ? torus(collective, world, {rows, columns}) : mesh(collective, world, {rows, columns});
+          for (Rank rank = 0; rank < world; ++rank)
+            for (const Step& step : schedule.program(rank)) {
+              if (step.peer < 0) continue;
+              EXPECT_EQ(apart(rank / columns, step.peer / columns, rows, around) +
+                            apart(rank % columns, step.peer % columns, columns, around),
+                        1)
+                  << name(schedule);
+            }
+        }
+  EXPECT_EQ(distance_of(bidirectional_ring(Collective::all_gather, 7)), 7u * 6);
+}
+
+struct GridCost {
+  std::size_t dims = 0;
+  std::size_t others = 0;  // how many other ranks there are in a rank's lines
+  std::size_t around = 0;  // how far the farthest ones are, with links that close the rings
+};
+
+void expect_grid_costs(Rank world, const std::vector<Rank>& dims, const GridCost& grid) {
+  const auto p = static_cast<std::size_t>(world);
+  const std::size_t bytes = (p - 1) * part;
+  expect_cost(multi_dimensional(Collective::all_reduce, world, dims), 2 * grid.dims, 2 * bytes,
+              2 * grid.dims * grid.others);
+  expect_cost(torus(Collective::all_reduce, world, dims), 2 * grid.around, 2 * bytes, 2 * grid.dims * grid.others);
+  for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather}) {
+    expect_cost(multi_dimensional(collective, world, dims), grid.dims, bytes, grid.others);
+    expect_cost(torus(collective, world, dims), grid.around, bytes, grid.others);
+  }
+  expect_cost(mesh(Collective::reduce_scatter, world, dims), grid.others, bytes, grid.others);
+  EXPECT_EQ(cost_of(mesh(Collective::all_gather, world, dims)).rounds, grid.others);
+  EXPECT_EQ(cost_of(mesh(Collective::all_reduce, world, dims)).rounds, 2 * grid.others);
+}
+
+TEST(GridCost, IsTheFewestBytesOnAnyGrid) {
+  expect_grid_costs(7, {}, {.dims = 1, .others = 6, .around = 3});
+  expect_grid_costs(12, {}, {.dims = 2, .others = 5, .around = 3});
+  expect_grid_costs(16, {}, {.dims = 2, .others = 6, .around = 4});
+  expect_grid_costs(6, {1, 6}, {.dims = 1, .others = 5, .around = 3});
+  expect_grid_costs(10, {2, 5}, {.dims = 2, .others = 5, .around = 3});
+  expect_grid_costs(8, {2, 2, 2}, {.dims = 3, .others = 3, .around = 3});
+  expect_grid_costs(24, {2, 4, 3}, {.dims = 3, .others = 6, .around = 4});
+}
+
+// Along a line of d, a rank in its middle passes d - 1 shares on to reduce, and d + 1 to gather.
+TEST(GridCost, OfAMeshIsTwoSharesMoreInTheMiddleOfALine) {
+  expect_cost(mesh(Collective::all_gather, 7), 6, 8 * part, 8);
+  expect_cost(mesh(Collective::all_reduce, 7), 12, (6 + 8) * part, 6 + 8);
+  // First 4 ranks of a line with a chunk each, then 3 with 4 chunks each.
+  expect_cost(mesh(Collective::all_gather, 12, {3, 4}), 2 + 3, (5 * 1 + 4 * 4) * part, 5 + 4);
+  // One half of the vector as above, the other along the other dimension first: 3 ranks with a chunk, 4 with 3 each.
+  expect_cost(mesh(Collective::all_reduce, 12, {3, 4}), 2 * (2 + 3),
+              (11 + 11 + 5 * 1 + 4 * 4 + 4 * 1 + 5 * 3) * part / 2, 2 * (2 + 3 + 5 + 4));
+  expect_cost(mesh(Collective::all_reduce, 4, {2, 2}), 4, 2 * 3 * part, 8);  // no middle: the fewest bytes
+}
+
+TEST(HierarchicalCost, CrossesBetweenNodesAsLittleAsCanBe) {
+  for (const auto& [nodes, per_node] : {std::pair{2u, 2u}, {3u, 4u}, {4u, 3u}, {5u, 2u}, {1u, 6u}, {6u, 1u}}) {
+    const std::size_t p = std::size_t{nodes} * per_node;
+    const auto world = static_cast<Rank>(p);
+    const std::size_t inside = per_node > 1 ? 1 : 0;
+    for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather}) {
+      const std::size_t turns = collective == Collective::all_reduce ? 2 : 1;
+      const Schedule schedule = hierarchical(collective, world, static_cast<Rank>(per_node));
+      const Verdict cost = cost_of(schedule);
+      EXPECT_EQ(cost.rounds, turns * (inside + nodes / 2)) << name(schedule);
+      EXPECT_EQ(cost.most_bytes_sent, turns * (p - 1) * part) << name(schedule);
+      std::size_t leaving = 0;
+      for (const Step& step : schedule.program(0))
+        if (step.action == Action::send && step.peer >= static_cast<Rank>(per_node)) leaving += step.chunks;
+      EXPECT_EQ(leaving, turns * (nodes - 1)) << name(schedule);
+    }
+  }
+  // Three nodes of 3, 3 and 1 ranks: a leader sends 2/3 of the vector twice between nodes and all of it twice inside.
+  const std::size_t n = 7 * part;
+  expect_cost(hierarchical(Collective::all_reduce, 7, 3), 2 * 2 + 2 * 1, 2 * 2 * n / 3 + 2 * n, 2 * 2 + 2);
+}
+
+TEST_P(Cost, OfRoundRobinIsARoundForEachPartner) {
+  const std::size_t rounds = p % 2 == 0 ? p - 1 : p;
+  expect_cost(round_robin(Collective::all_reduce, world), 2 * rounds, 2 * (p - 1) * n / p, 2 * (p - 1));
+  for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather, Collective::all_to_all}) {
+    const Schedule schedule = round_robin(collective, world);
+    expect_cost(schedule, rounds, (p - 1) * n / p, p - 1);
+    // Nobody has two partners in a round, and everybody meets everybody.
+    for (Rank rank = 0; rank < world; ++rank) {
+      std::map<std::uint32_t, std::set<Rank>> partners;
+      std::set<Rank> met;
+      for (const Step& step : schedule.program(rank)) {
+        if (step.peer < 0) continue;
+        partners[step.round].insert(step.peer);
+        met.insert(step.peer);
+      }
+      EXPECT_EQ(met.size(), p - 1);
+      for (const auto& [round, each] : partners) EXPECT_EQ(each.size(), 1u) << "round " << round;
+    }
+  }
+}
+
+TEST_P(Cost, OfAParameterServerIsARoundForEachWorker) {
+  expect_cost(parameter_server(Collective::all_reduce, world), 2 * (p - 1), (p - 1) * n, p - 1);
+  expect_cost(parameter_server(Collective::broadcast, world), p - 1, (p - 1) * n, p - 1);
+  expect_cost(parameter_server(Collective::reduce, world), p - 1, n, 1);
+  expect_cost(parameter_server(Collective::scatter, world), p - 1, (p - 1) * part, p - 1);
+  expect_cost(parameter_server(Collective::gather, world), p - 1, part, 1);
+}
+
+TEST_P(Cost, OfBruckIsTheFewestMessages) {
+  const Verdict gather = cost_of(bruck(Collective::all_gather, world));
+  EXPECT_EQ(gather.rounds, log_p);
+  EXPECT_EQ(gather.most_bytes_sent, (p - 1) * part);
+  EXPECT_LE(gather.most_messages, 2 * log_p);  // parts may go around the end of the vector
+  std::size_t moves = 0;                       // each part goes as often as its way has bits
+  for (std::size_t distance = 1; distance < p; ++distance) moves += static_cast<std::size_t>(std::popcount(distance));
+  expect_cost(bruck(Collective::all_to_all, world), log_p, moves * part, log_p);
+}
+
+TEST_P(Cost, OfAggregatedTreesIsTheFewestBytesAndMessages) {
+  expect_cost(pat(Collective::all_gather, world), log_p, (p - 1) * part, log_p);
+  expect_cost(pat(Collective::reduce_scatter, world), log_p, (p - 1) * part, log_p);
+}
+
 TEST_P(Cost, InScratchIsWhatTheDocumentsSay) {
   const auto most_scratch = [&](const Schedule& schedule) {
     std::size_t most = 0;
@@ -100,6 +312,37 @@ TEST_P(Cost, InScratchIsWhatTheDocumentsSay) {
   EXPECT_EQ(most_scratch(binomial_tree(Collective::all_reduce, world)), 0u);
   EXPECT_EQ(most_scratch(binomial_tree(Collective::reduce, world)), p <= 3 ? 0 : n);
   EXPECT_EQ(most_scratch(one_round(world)), p == 2 ? 0 : n);
+  EXPECT_EQ(most_scratch(bruck(Collective::all_gather, world)), 0u);
+  EXPECT_LE(most_scratch(bruck(Collective::all_to_all, world)), (1 + log_p) * (p / 2) * part);
+  EXPECT_EQ(most_scratch(pat(Collective::all_gather, world)), p <= 3 ? 0 : p / 2 * 2 * part);
+  EXPECT_LT(most_scratch(pat(Collective::reduce_scatter, world)), 2 * n);
+  EXPECT_EQ(most_scratch(bidirectional_ring(Collective::all_reduce, world)), 0u);
+  EXPECT_EQ(most_scratch(bidirectional_ring(Collective::reduce_scatter, world)), p <= 3 ? 0 : (p - 3) * part);
+  EXPECT_LE(most_scratch(recursive_doubling(Collective::all_reduce, world)), 2 * n);
+  EXPECT_EQ(most_scratch(swing(Collective::all_reduce, world)), 0u);
+  if (std::has_single_bit(p))
+    EXPECT_EQ(most_scratch(swing(Collective::reduce_scatter, world)), p == 2 ? 0 : n / 2);
+  else
+    EXPECT_LT(most_scratch(swing(Collective::reduce_scatter, world)), n);
+  EXPECT_EQ(most_scratch(double_binary_tree(Collective::all_reduce, world)), 0u);
+  EXPECT_EQ(most_scratch(double_binary_tree(Collective::reduce, world)), p == 2 ? 0 : n / 2);
+  EXPECT_EQ(most_scratch(bine_tree(Collective::reduce, world)), p <= 3 ? 0 : n);
+  for (const auto& grid : {multi_dimensional(Collective::all_reduce, world), torus(Collective::all_reduce, world),
+                           mesh(Collective::all_reduce, world), hierarchical(Collective::all_reduce, world)})
+    EXPECT_EQ(most_scratch(grid), 0u) << name(grid);
+  const auto smaller = [&] {
+    std::size_t divisor = 1;
+    for (std::size_t d = 1; d * d <= p; ++d)
+      if (p % d == 0) divisor = d;
+    return divisor;
+  }();
+  EXPECT_EQ(most_scratch(multi_dimensional(Collective::reduce_scatter, world)), smaller == 1 ? 0 : n / smaller);
+  EXPECT_EQ(most_scratch(hierarchical(Collective::reduce_scatter, world)), smaller == 1 ? 0 : n / (p / smaller));
+  EXPECT_LT(most_scratch(torus(Collective::reduce_scatter, world)), n);
+  EXPECT_LE(most_scratch(mesh(Collective::reduce_scatter, world)), n);
+  for (const auto& without :
+       {round_robin(Collective::reduce_scatter, world), parameter_server(Collective::reduce, world)})
+    EXPECT_EQ(most_scratch(without), 0u) << name(without);
   for (const Collective collective : algorithms()[3].collectives) {
     ASSERT_EQ(algorithms()[3].name, "direct");
     EXPECT_EQ(most_scratch(direct(collective, world)), 0u) << name_of(collective);

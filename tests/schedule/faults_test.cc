@@ -34,7 +34,8 @@ bool holds_something_received(const std::vector<Step>& steps, std::size_t i) {
   const Place sent = steps[i].from;
   return std::any_of(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(i), [&](const Step& step) {
     return (step.action == Action::recv || step.action == Action::recv_reduce) && step.to.buffer == sent.buffer &&
-           step.to.chunk < sent.chunk + steps[i].chunks && sent.chunk < step.to.chunk + step.chunks;
+           step.to.slot == sent.slot && step.to.chunk < sent.chunk + steps[i].chunks &&
+           sent.chunk < step.to.chunk + step.chunks;
   });
 }
 
@@ -138,7 +139,7 @@ class PlantedFault : public testing::TestWithParam<Rank> {};
 INSTANTIATE_TEST_SUITE_P(Worlds, PlantedFault, testing::Values(2, 3, 5, 8));
 
 TEST_P(PlantedFault, InAnyStepOfAnyBuilderIsCaught) {
-  for_each_schedule(GetParam(), GetParam() - 1, [](const Schedule& schedule) {
+  for_each_shape(GetParam(), GetParam() - 1, [](const Schedule& schedule) {
     ASSERT_TRUE(verify(schedule, options).ok);
     for (Rank rank = 0; rank < schedule.world; ++rank) {
       const std::vector<Step> steps = schedule.program(rank);

@@ -124,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, Numbers, testing::Values(1, 2, 3, 4, 5, 7, 8, 1
 constexpr std::size_t count = 37;
 
 TEST_P(Numbers, OfAnAllReduceAreTheAverageAndTheSameBitsEverywhere) {
-  for_each_schedule(GetParam(), 0, [](const Schedule& schedule) {
+  for_each_shape(GetParam(), 0, [](const Schedule& schedule) {
     if (schedule.collective != Collective::all_reduce) return;
     for (const bool in_place : {false, true}) {
       World world(schedule, count, in_place);
@@ -145,7 +145,7 @@ TEST_P(Numbers, OfAnAllReduceAreTheAverageAndTheSameBitsEverywhere) {
 
 TEST_P(Numbers, OfTheOtherCollectivesAreWhatTheyAreDefinedToBe) {
   const Rank root = GetParam() / 2;
-  for_each_schedule(GetParam(), root, [&](const Schedule& schedule) {
+  for_each_shape(GetParam(), root, [&](const Schedule& schedule) {
     if (schedule.collective == Collective::all_reduce) return;
     for (const bool in_place : {false, true}) {
       World world(schedule, count, in_place);

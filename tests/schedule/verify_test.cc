@@ -2,6 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <vector>
+
 #include "schedule/every_schedule.h"
 
 namespace ranvier {
@@ -22,13 +27,53 @@ INSTANTIATE_TEST_SUITE_P(UpTo64, EveryWorld, testing::Range(1, 65));
 
 TEST_P(EveryWorld, IsServedByEverySchedule) {
   const Rank world = GetParam();
-  for_each_schedule(world, world / 3, [](const Schedule& schedule) {
+  for_each_shape(world, world / 3, [](const Schedule& schedule) {
     for (const bool in_place : {false, true})
       for (const std::size_t buffered : {0, 2}) {
-        if (in_place && buffered == 0 && schedule.buffered_in_place) continue;
+        const bool needs_buffers = in_place && schedule.buffered_in_place;
+        if (needs_buffers && buffered == 0) continue;
+        // What runs without buffers runs with them: see verify. Small worlds make sure of that.
+        if (schedule.world > 16 && !needs_buffers && buffered > 0) continue;
         expect_proven(schedule, {.slice_bytes = slice_bytes, .buffered_slices = buffered, .in_place = in_place});
       }
   });
+}
+
+// Vectors have fewer elements than most of these schedules have chunks, which keeps this short.
+TEST(Verify, ProvesLargeWorlds) {
+  for (const Rank world : {96, 128, 192})
+    for_each_schedule(world, world / 3, [](const Schedule& schedule) {
+      const std::size_t count = moves_whole_vector(schedule.collective) ? std::min(3 * schedule.chunks, 300u) : 1;
+      expect_proven(schedule, {.count = count, .slice_bytes = slice_bytes, .in_place = !schedule.buffered_in_place});
+    });
+  for_each_schedule(1000, 333, [](const Schedule& schedule) {
+    if (!moves_whole_vector(schedule.collective)) return;
+    expect_proven(schedule, {.count = std::min(schedule.chunks, 20u), .slice_bytes = slice_bytes});
+  });
+}
+
+TEST(Verify, ProvesEveryGrid) {
+  const std::vector<std::vector<Rank>> grids{{1, 1}, {5},       {1, 6},    {6, 1},       {2, 3},         {3, 2},
+                                             {4, 4}, {2, 2, 2}, {3, 1, 4}, {2, 3, 4},    {4, 3, 2},      {5, 3, 2},
+                                             {7, 3}, {2, 9},    {3, 3, 3}, {2, 2, 2, 2}, {3, 2, 2, 1, 2}};
+  for (const auto& dims : grids) {
+    const Rank world = std::accumulate(dims.begin(), dims.end(), Rank{1}, std::multiplies<>());
+    for (const Algorithm& algorithm : algorithms()) {
+      if (algorithm.dims != Dims::grid) continue;
+      for (const Collective collective : algorithm.collectives)
+        for (const bool in_place : {false, true})
+          expect_proven(algorithm.build({.collective = collective, .world = world, .dims = dims}),
+                        {.slice_bytes = slice_bytes, .in_place = in_place});
+    }
+  }
+}
+
+TEST(Verify, ProvesEverySizeOfNodes) {
+  for (Rank world = 1; world <= 14; ++world)
+    for (Rank per_node = 1; per_node <= world + 1; ++per_node)
+      for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather})
+        for (const bool in_place : {false, true})
+          expect_proven(hierarchical(collective, world, per_node), {.slice_bytes = slice_bytes, .in_place = in_place});
 }
 
 TEST(Verify, ProvesEveryRoot) {
@@ -116,9 +161,17 @@ class UnevenSplits : public testing::TestWithParam<Rank> {
 
 INSTANTIATE_TEST_SUITE_P(SomeWorlds, UnevenSplits, testing::Values(1, 2, 3, 4, 5, 6, 8, 11, 16));
 
+TEST_P(UnevenSplits, AreServedByNodesOfAnySize) {
+  for (Rank per_node = 1; per_node <= world(); ++per_node)
+    for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather})
+      for (const bool in_place : {false, true})
+        expect_proven_unevenly(hierarchical(collective, world(), per_node), in_place);
+}
+
 TEST_P(UnevenSplits, AreServedByAllButTrees) {
   for_each_schedule(world(), world() / 2, [&](const Schedule& schedule) {
-    if (moves_whole_vector(schedule.collective) || schedule.algorithm == "binomial_tree") return;
+    if (moves_whole_vector(schedule.collective) || !find_algorithm(schedule.algorithm, schedule.collective).uneven)
+      return;
     expect_proven_unevenly(schedule, false);
     if (schedule.collective != Collective::all_to_all) expect_proven_unevenly(schedule, true);
   });

@@ -1,0 +1,59 @@
+#include "engine/calls.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "ranvier/error.h"
+
+namespace ranvier::engine {
+namespace {
+
+CallSettings settings(Rank world, std::string algorithm) {
+  return {.world = world, .algorithm = std::move(algorithm), .slice_bytes = 4096, .buffered_bytes = 4096};
+}
+
+TEST(Calls, KnowARequestAgainByItsAlgorithmAndDims) {
+  Calls calls(settings(8, "auto"));
+  std::array<float, 16> data{};
+  const auto request = [&](std::string_view algorithm) {
+    return Request{.input = data, .output = data, .algorithm = algorithm};
+  };
+  const RequestKey key = calls.key_of(request("torus:2x4"));
+  EXPECT_TRUE(calls.serves(key, request("torus:2x4")));
+  for (const char* const other : {"torus:4x2", "torus", "mesh:2x4", "ring", "auto", ""})
+    EXPECT_FALSE(calls.serves(key, request(other))) << other;
+  const CollectiveCall call = calls.prepare(request("torus:2x4"));
+  EXPECT_EQ(calls.prepare(request("torus:2x4")).program, call.program);
+  EXPECT_NE(calls.prepare(request("torus:4x2")).program, call.program);
+  EXPECT_NE(calls.prepare(request("torus:4x2")).header.dims, call.header.dims);
+  EXPECT_EQ(calls.prepare(request("torus")).header.dims, 0);
+}
+
+TEST(Calls, TakeTheirOwnAlgorithmWithItsDims) {
+  std::array<float, 16> data{};
+  const Request request{.input = data, .output = data};
+  Calls own(settings(8, "torus:2x4"));
+  Calls named(settings(8, "auto"));
+  Request by_name = request;
+  by_name.algorithm = "torus:2x4";
+  EXPECT_EQ(own.prepare(request).header, named.prepare(by_name).header);
+}
+
+TEST(Calls, RefuseDimsThatDoNotSuitTheWorld) {
+  try {
+    Calls(settings(6, "torus:2x4"));
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_STREQ(error.what(),
+                 "algorithm 'torus' was given a grid of 2x4, which has 8 ranks, but the world has 6; give dims that "
+                 "multiply to 6");
+  }
+}
+
+}  // namespace
+}  // namespace ranvier::engine
