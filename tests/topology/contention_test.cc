@@ -19,8 +19,8 @@ Schedule shift(Rank world, Rank distance) {
           .world = world,
           .chunks = static_cast<std::uint32_t>(world),
           .program = [=](Rank rank) {
-            return std::vector{
-                Step{.action = Action::send, .peer = (rank + distance) % world, .from = input(0), .to = {}, .round = 0}};
+            const Rank peer = (rank + distance) % world;
+            return std::vector{Step{.action = Action::send, .peer = peer, .from = input(0), .to = {}, .round = 0}};
           }};
 }
 
