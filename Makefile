@@ -8,8 +8,8 @@ TORCH_FLAGS := -DRANVIER_PYTHON=$(PYTHON)
 help:
 	@echo "make demo    train a CNN with 4 workers over a slow network, plain and with bf16 on the wire"
 	@echo "make build   the programs ranvier and ranvier-train, in build/release/bin"
-	@echo "make test    every test: unit, property, conformance, end to end, Python"
-	@echo "make test-sanitizers  the core's tests again under asan, ubsan and tsan"
+	@echo "make test    every test: unit, property, conformance, end to end, Python; the core's again under asan, ubsan, tsan"
+	@echo "             (test-core, test-python, test-asan, test-tsan: one of them alone)"
 	@echo "make bench   all_reduce against Open MPI and gloo, on shared memory and on tcp"
 	@echo "make tidy    clang-tidy over the core;  make format  clang-format over everything"
 
@@ -23,8 +23,8 @@ build: setup
 demo: build
 	$(PYTHON) scripts/demo.py build/release/bin/ranvier
 
-test: test-core test-python
-	@echo "make test: dev and Python passed"
+test: test-core test-python test-sanitizers
+	@echo "make test: dev, Python, asan with ubsan, and tsan passed"
 
 test-sanitizers: test-asan test-tsan
 
