@@ -6,6 +6,7 @@
 #include "bench/baselines.h"
 #include "bench/communicator_peer.h"
 #include "bench/communicator_world.h"
+#include "bench/explain.h"
 #include "bench/options.h"
 #include "bench/peer.h"
 #include "bench/process_world.h"
@@ -94,6 +95,7 @@ int run_rank(const Options& options, const WorldPlace& place) {
 int run_bench(const Arguments& arguments) {
   const auto options = bench::parse_options(arguments);
   if (!options) return 0;
+  if (options->explain) return bench::explain(*options);
   const bool is_started_rank = std::getenv(bench::socket_variable) != nullptr;
   if (options->ranks && !is_started_rank) return run_coordinator(*options);
   const auto place = world_from_environment();

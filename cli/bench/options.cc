@@ -26,6 +26,8 @@ Examples:
   ranvier bench --ranks 4 --transport tcp --collective all_gather -b 1K -e 1M -f 2
   ranvier bench --ranks 2 --transport shm --baseline mpi,gloo --json shm.json
   mpirun -n 2 ranvier bench -e 1M
+  ranvier bench --explain --ranks 8 --algorithm ring --topology mesh:2x4
+  ranvier bench --explain --ranks 16 --topology star --topology torus:4x4 --topology fat_tree:4
 )";
 
 // One of `values`, in any spelling that `parse` knows.
@@ -74,6 +76,18 @@ void take_baselines(const std::string& list, Options& options) {
   options.baselines = once;
 }
 
+// Without ranks there are no transports, sizes and baselines; a schedule has a collective, and a topology a schedule.
+void refuse_contradictions_of_explain(const Options& options) {
+  const auto refuse = [](const std::string& sentence) { throw Error(ErrorKind::usage, sentence); };
+  if (!options.explain && !options.topologies.empty())
+    refuse("--topology is the network that --explain puts a schedule on; add --explain or leave it out");
+  if (!options.explain) return;
+  if (!options.ranks) refuse("--explain needs --ranks N: the world of which the schedule is");
+  if (!options.baselines.empty()) refuse("--explain runs nothing beside which to measure; leave out --baseline");
+  if (options.collective == Collective::barrier || options.collective == Collective::send)
+    refuse(fmt::format("{} has no schedule to explain; choose another collective", job_name(options.collective)));
+}
+
 void refuse_contradictions(const Options& options) {
   const auto refuse = [](const std::string& sentence) { throw Error(ErrorKind::usage, sentence); };
   if (options.min_bytes > options.max_bytes)
@@ -84,6 +98,7 @@ void refuse_contradictions(const Options& options) {
                        name_of(options.dtype)));
   if (options.algorithm != "auto" && options.collective != Collective::barrier)
     find_algorithm(parse_algorithm(options.algorithm).algorithm().name, options.collective);
+  refuse_contradictions_of_explain(options);
   if (!options.baselines.empty() && !options.ranks)
     refuse("--baseline needs --ranks N: a baseline's ranks are started beside ranvier's on this machine");
   if (!options.baselines.empty() && options.link_bytes_per_second > 0)
@@ -145,6 +160,11 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.add_option("--python", options.python, "the Python that has torch, for gloo and torch")->type_name("PATH");
   cli::add_seconds(app, "--timeout", options.timeout, "for one sample");
   cli::add_seconds(app, "--join-timeout", options.join_timeout, "for all ranks to come");
+  app.add_flag("--explain", options.explain,
+               "time nothing: draw the --algorithm, or compare all there are, with proof, cost and contention");
+  app.add_option("--topology", options.topologies,
+                 "for --explain: star (default), ring, fully_connected, mesh:2x4, torus:4x4, fat_tree:4 or several")
+      ->type_name("SPEC");
   app.add_option("--json", options.json_file, "write the results there; - is stdout")->type_name("FILE");
 
   if (cli::parse(app, arguments)) return std::nullopt;
@@ -159,6 +179,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
     options.link_bytes_per_second = *bytes;
   }
   options.collective = collective_named(collective);
+  if (options.explain && options.topologies.empty()) options.topologies = {"star"};
   if (ranks) options.ranks = static_cast<Rank>(*ranks);
   if (pin_flag->count() > 0) options.pin = pin;
   if (baseline_flag->count() > 0) take_baselines(baselines, options);

@@ -38,6 +38,9 @@ struct Options {
   std::chrono::milliseconds join_timeout{60'000};
   std::string json_file;
 
+  bool explain = false;  // print the schedules instead of timing them
+  std::vector<std::string> topologies;
+
   cli::Arguments arguments;  // as given, for the ranks that are started
 };
 

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "codec/spec.h"
+#include "base/spec.h"
 #include "ranvier/codec.h"
 #include "ranvier/error.h"
 #include "ranvier/text.h"

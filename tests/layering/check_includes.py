@@ -9,7 +9,7 @@ import re
 import sys
 
 # From the bottom up; a file may include its own layer and what stands before it.
-LAYERS = ["base", "kernel", "schedule", "codec", "transport", "engine", "exchange", "integrations", "cli"]
+LAYERS = ["base", "kernel", "schedule", "topology", "codec", "transport", "engine", "exchange", "integrations", "cli"]
 
 # Which layer stands behind each public header.
 PUBLIC = {
@@ -19,6 +19,7 @@ PUBLIC = {
     "text.h": "base",
     "kernel.h": "kernel",
     "schedule.h": "schedule",
+    "topology.h": "topology",
     "codec.h": "codec",
     "transport.h": "transport",
     "simulated.h": "transport",

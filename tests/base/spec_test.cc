@@ -1,4 +1,4 @@
-#include "codec/spec.h"
+#include "base/spec.h"
 
 #include <gmock/gmock.h>
 
