@@ -15,7 +15,7 @@
 namespace ranvier::bench {
 namespace {
 
-constexpr Rank most_drawn_ranks = 64;     // wider drawings are more than anybody reads
+constexpr Rank most_drawn_ranks = 64;    // wider drawings are more than anybody reads
 constexpr Rank most_uneven_ranks = 128;  // the proof takes the cube of the world, and minutes beyond a thousand
 
 // A schedule, what was found out about it, and what it does to each topology that was named.
@@ -40,10 +40,9 @@ Verdict prove(const Schedule& schedule) {
   const std::size_t hard = schedule.world <= most_uneven_ranks ? 0 : one_each;  // 0 leaves the choice to verify
   for (const bool in_place : {true, false}) {
     const std::size_t buffered = in_place && schedule.buffered_in_place ? 1 : 0;
-    const Verdict verdict = verify(schedule, {.count = hard,
-                                              .slice_bytes = 2 * verified_element_bytes,
-                                              .buffered_slices = buffered,
-                                              .in_place = in_place});
+    const Verdict verdict = verify(
+        schedule,
+        {.count = hard, .slice_bytes = 2 * verified_element_bytes, .buffered_slices = buffered, .in_place = in_place});
     if (!verdict.ok || (!in_place && hard == one_each)) return verdict;
   }
   return verify(schedule, {.count = one_each});
@@ -99,8 +98,8 @@ void print_details(const Explained& explained, const std::vector<Topology>& topo
                link_name(topology, found.busiest_link), times_n(found.busiest_load), times_n(found.load_by_rounds),
                times_n(found.traffic));
     const std::string missing = missing_link(schedule, topology);
-    fmt::print("  {}\n", missing.empty() ? "neighbours only: no rank forwards for others"
-                                         : "not neighbours only: " + missing);
+    fmt::print("  {}\n",
+               missing.empty() ? "neighbours only: no rank forwards for others" : "not neighbours only: " + missing);
   }
 }
 
@@ -145,12 +144,10 @@ nlohmann::json json_of(const Explained& explained, const std::vector<Topology>& 
                            {"contention", nlohmann::json::array()}};
   for (std::size_t i = 0; i < topologies.size(); ++i) {
     const Contention& found = contentions[i];
-    nlohmann::json entry = {{"topology", topologies[i].name},
-                            {"most_transfers", found.most_transfers},
-                            {"busiest_load", found.busiest_load},
-                            {"load_by_rounds", found.load_by_rounds},
-                            {"traffic", found.traffic},
-                            {"missing_link", missing_link(schedule, topologies[i])}};
+    nlohmann::json entry = {
+        {"topology", topologies[i].name},     {"most_transfers", found.most_transfers},
+        {"busiest_load", found.busiest_load}, {"load_by_rounds", found.load_by_rounds},
+        {"traffic", found.traffic},           {"missing_link", missing_link(schedule, topologies[i])}};
     if (found.most_transfers > 0)
       entry.update({{"round", found.round},
                     {"link", link_json(topologies[i], found.link)},

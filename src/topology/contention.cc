@@ -38,9 +38,8 @@ std::vector<std::vector<Transfer>> transfers_of(const Schedule& schedule) {
       rounds[step.round].push_back({.from = rank, .to = step.peer, .chunks = step.chunks});
     }
   for (auto& transfers : rounds) {
-    std::sort(transfers.begin(), transfers.end(), [](const Transfer& a, const Transfer& b) {
-      return std::pair(a.from, a.to) < std::pair(b.from, b.to);
-    });
+    std::sort(transfers.begin(), transfers.end(),
+              [](const Transfer& a, const Transfer& b) { return std::pair(a.from, a.to) < std::pair(b.from, b.to); });
     std::vector<Transfer> merged;
     for (const Transfer& transfer : transfers) {
       if (!merged.empty() && merged.back().from == transfer.from && merged.back().to == transfer.to)
@@ -147,10 +146,11 @@ std::string missing_link(const Schedule& schedule, const Topology& topology) {
     for (const Transfer& transfer : rounds[round]) {
       const Path path = topology.path(transfer.from, transfer.to);
       if (!passes_a_rank(topology, path)) continue;
-      return fmt::format("in round {} rank {} sends to rank {}, and topology {} has no link between them, only a way "
-                         "of {} links through {}",
-                         round, transfer.from, transfer.to, topology.name, path.size(),
-                         vertex_name(topology, topology.links[path.front()].to));
+      return fmt::format(
+          "in round {} rank {} sends to rank {}, and topology {} has no link between them, only a way "
+          "of {} links through {}",
+          round, transfer.from, transfer.to, topology.name, path.size(),
+          vertex_name(topology, topology.links[path.front()].to));
     }
   return {};
 }

@@ -81,29 +81,24 @@ struct Maker {
   std::string_view name;
   Topology (*make)(const StageSpec&, Rank world);
 };
-constexpr std::array makers{Maker{"star",
-                                  [](const StageSpec& stage, Rank world) {
-                                    refuse_settings(stage, true);
-                                    return topology::star(world);
-                                  }},
-                            Maker{"ring",
-                                  [](const StageSpec& stage, Rank world) {
-                                    refuse_settings(stage, true);
-                                    return topology::ring(world);
-                                  }},
-                            Maker{"mesh",
-                                  [](const StageSpec& stage, Rank world) {
-                                    return topology::mesh(dims_of(stage, world));
-                                  }},
-                            Maker{"torus",
-                                  [](const StageSpec& stage, Rank world) {
-                                    return topology::torus(dims_of(stage, world));
-                                  }},
-                            Maker{"fat_tree", fat_tree_of},
-                            Maker{"fully_connected", [](const StageSpec& stage, Rank world) {
-                                    refuse_settings(stage, true);
-                                    return topology::fully_connected(world);
-                                  }}};
+constexpr std::array makers{
+    Maker{"star",
+          [](const StageSpec& stage, Rank world) {
+            refuse_settings(stage, true);
+            return topology::star(world);
+          }},
+    Maker{"ring",
+          [](const StageSpec& stage, Rank world) {
+            refuse_settings(stage, true);
+            return topology::ring(world);
+          }},
+    Maker{"mesh", [](const StageSpec& stage, Rank world) { return topology::mesh(dims_of(stage, world)); }},
+    Maker{"torus", [](const StageSpec& stage, Rank world) { return topology::torus(dims_of(stage, world)); }},
+    Maker{"fat_tree", fat_tree_of},
+    Maker{"fully_connected", [](const StageSpec& stage, Rank world) {
+            refuse_settings(stage, true);
+            return topology::fully_connected(world);
+          }}};
 
 }  // namespace
 

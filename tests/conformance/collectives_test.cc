@@ -8,9 +8,9 @@
 
 #include "conformance/collective_case.h"
 #include "conformance/worlds.h"
-#include "support/sanitized.h"
 #include "ranvier/kernel.h"
 #include "ranvier/schedule.h"
+#include "support/sanitized.h"
 
 namespace ranvier::conformance {
 namespace {

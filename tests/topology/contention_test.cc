@@ -191,8 +191,7 @@ TEST(Grids, AreServedByTheirOwnAlgorithmsWithoutContention) {
   for (const std::vector<Rank>& dims : std::vector<std::vector<Rank>>{{4, 4}, {2, 4}, {3, 5}, {2, 3, 4}, {6}}) {
     Rank world = 1;
     for (const Rank size : dims) world *= size;
-    for (const Collective collective :
-         {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather}) {
+    for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather}) {
       const Schedule on_torus = torus(collective, world, dims);
       const Schedule on_mesh = mesh(collective, world, dims);
       EXPECT_EQ(missing_link(on_torus, topology::torus(dims)), "");
@@ -244,8 +243,8 @@ TEST(MissingLink, NamesTheFirstTransferThatSomebodyForwards) {
 }
 
 TEST(Contention, OfAnotherWorldIsRefused) {
-  for (auto* call : {+[](const Schedule& s, const Topology& t) { contention(s, t); },
-                     +[](const Schedule& s, const Topology& t) { missing_link(s, t); }}) {
+  for (auto* call : {+[](const Schedule&s, const Topology&t) { contention(s, t); },
+                     +[](const Schedule&s, const Topology&t) { missing_link(s, t); }}) {
     try {
       call(ring(Collective::all_reduce, 4), topology::star(5));
       FAIL() << "nothing was thrown";

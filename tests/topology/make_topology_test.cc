@@ -32,8 +32,7 @@ TEST(MakeTopology, TakesEverySpecAndNamesTheResultByIt) {
 }
 
 TEST(MakeTopology, KnowsTheNamesThatItLists) {
-  for (const std::string_view name : topology_names())
-    EXPECT_THAT(refusal(name, 0), Not(HasSubstr("unknown"))) << name;
+  for (const std::string_view name : topology_names()) EXPECT_THAT(refusal(name, 0), Not(HasSubstr("unknown"))) << name;
 }
 
 TEST(MakeTopology, SuggestsTheNearestName) {
