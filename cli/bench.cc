@@ -11,6 +11,7 @@
 #include "bench/peer.h"
 #include "bench/process_world.h"
 #include "bench/table.h"
+#include "bench/tune.h"
 #include "commands.h"
 #include "launch.h"
 #include "machine.h"
@@ -28,6 +29,7 @@ CommunicatorOptions communicator_options(const Options& options) {
   CommunicatorOptions result;
   result.transport = options.transport;
   result.algorithm = options.algorithm;
+  result.tuning = options.tuning;
   result.timeout = options.timeout;
   result.join_timeout = options.join_timeout;
   result.interface_address = options.interface_address;
@@ -59,6 +61,12 @@ int run_coordinator(const Options& options) {
   own.command.insert(own.command.end(), options.arguments.begin(), options.arguments.end());
   if (pinned) own.environment.emplace_back(bench::pin_variable, "1");
 
+  if (!options.tune_file.empty()) {
+    const bench::TuningFile tuning(options.tune_file);
+    bench::ProcessWorld tuned("ranvier", ranks, own, options.timeout);
+    tuned.meet(options.join_timeout);
+    return bench::tune(options, tuned, tuning);
+  }
   bench::ProcessWorld ours("ranvier", ranks, own, options.timeout);
   std::vector<std::unique_ptr<bench::ProcessWorld>> baselines;
   for (auto& [name, launch] : launches)
@@ -85,8 +93,9 @@ int run_rank(const Options& options, const WorldPlace& place) {
     bench::serve_communicator(*communicator);
     return 0;
   }
-  const JsonFile file(options.json_file);
   const auto world = bench::communicator_world(*communicator);
+  if (!options.tune_file.empty()) return bench::tune(options, *world, bench::TuningFile(options.tune_file));
+  const JsonFile file(options.json_file);
   return bench::measure_all(options, *world, {}, {}, file);
 }
 

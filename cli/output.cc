@@ -11,24 +11,21 @@
 #include "ranvier/error.h"
 
 namespace ranvier::cli {
-namespace {
-
-[[noreturn]] void throw_unwritable(const std::filesystem::path& path, int problem) {
-  throw Error(ErrorKind::config, fmt::format("cannot write {} ({}); name another file with --json", path.string(),
-                                             std::strerror(problem)));
-}
-
-}  // namespace
-
-JsonFile::JsonFile(std::filesystem::path path) : path_(std::move(path)) {
+ResultFile::ResultFile(std::filesystem::path path, std::string flag) : path_(std::move(path)), flag_(std::move(flag)) {
   if (path_.empty() || path_ == "-") return;
-  if (std::filesystem::is_directory(path_)) throw_unwritable(path_, EISDIR);
+  if (std::filesystem::is_directory(path_)) throw_unwritable(EISDIR);
   const auto folder = path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".");
-  if (access(folder.c_str(), W_OK | X_OK) != 0) throw_unwritable(path_, errno);
+  if (access(folder.c_str(), W_OK | X_OK) != 0) throw_unwritable(errno);
 }
 
-void JsonFile::write(const nlohmann::json& value) const {
-  const std::string text = value.dump(2) + '\n';
+void ResultFile::throw_unwritable(int problem) const {
+  throw Error(ErrorKind::config, fmt::format("cannot write {} ({}); name another file with {}", path_.string(),
+                                             std::strerror(problem), flag_));
+}
+
+void JsonFile::write(const nlohmann::json& value) const { file_.write(value.dump(2) + '\n'); }
+
+void ResultFile::write(const std::string& text) const {
   if (path_.empty()) return;
   if (path_ == "-") {
     fmt::print("{}", text);
@@ -43,7 +40,7 @@ void JsonFile::write(const nlohmann::json& value) const {
   if (file && !problem) return;
   const int why = problem ? problem.value() : errno;
   std::filesystem::remove(part, problem);
-  throw_unwritable(path_, why);
+  throw_unwritable(why);
 }
 
 }  // namespace ranvier::cli

@@ -1,23 +1,36 @@
-// A file that holds all of a result or does not exist.
+// Files that hold all of a result or do not exist.
 #pragma once
 
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 
 namespace ranvier::cli {
 
 // Made before the work begins, so that a path that cannot be written is found in time. The file appears with write(),
 // whole, and replaces one that is there. "-" is stdout.
+class ResultFile {
+ public:
+  // Throws Error{config} when there is no writing to `path`, which `flag` named. An empty path: write() does nothing.
+  ResultFile(std::filesystem::path path, std::string flag);
+
+  void write(const std::string& text) const;
+
+ private:
+  [[noreturn]] void throw_unwritable(int problem) const;
+
+  std::filesystem::path path_;
+  std::string flag_;
+};
+
 class JsonFile {
  public:
-  // Throws Error{config} when there is no writing to `path`. An empty path: write() does nothing.
-  explicit JsonFile(std::filesystem::path path);
-
+  explicit JsonFile(std::filesystem::path path) : file_(std::move(path), "--json") {}
   void write(const nlohmann::json&) const;
 
  private:
-  std::filesystem::path path_;
+  ResultFile file_;
 };
 
 }  // namespace ranvier::cli

@@ -20,6 +20,8 @@ class CommunicatorPeer final : public Peer {
     request_.output = TypedSpan(output, shape.output, job.dtype);
     request_.op = job.op;
     request_.root = root;
+    algorithm_ = job.algorithm;
+    request_.algorithm = algorithm_;
     if (job.collective == Collective::barrier) request_.input = request_.output = TypedSpan();
   }
 
@@ -42,6 +44,7 @@ class CommunicatorPeer final : public Peer {
   }
 
   Communicator& communicator_;
+  std::string algorithm_;
   Request request_;
 };
 

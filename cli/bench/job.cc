@@ -121,14 +121,15 @@ double bus_factor(Collective collective, Rank world) {
 }
 
 std::string to_line(const Job& job) {
-  return fmt::format("run {} {} {} {} {} {} {} {} {}", job_name(job.collective), name_of(job.dtype), name_of(job.op),
-                     job.count, job.in_place ? "in_place" : "out_of_place", job.warmups, job.iterations,
-                     fill_names[static_cast<std::size_t>(job.fill)], job.seed);
+  return fmt::format("run {} {} {} {} {} {} {} {} {}{}{}", job_name(job.collective), name_of(job.dtype),
+                     name_of(job.op), job.count, job.in_place ? "in_place" : "out_of_place", job.warmups,
+                     job.iterations, fill_names[static_cast<std::size_t>(job.fill)], job.seed,
+                     job.algorithm.empty() ? "" : " ", job.algorithm);
 }
 
 Job job_from_line(std::string_view line) {
   const auto words = split_words(line);
-  if (words.size() != 10 || words[0] != "run") refuse(line);
+  if (words.size() < 10 || words.size() > 11 || words[0] != "run") refuse(line);
   const auto number = [&](std::string_view word) {
     std::uint64_t value = 0;
     const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), value);
@@ -150,6 +151,7 @@ Job job_from_line(std::string_view line) {
   job.iterations = number(words[7]);
   job.fill = static_cast<Fill>(fill - fill_names.begin());
   job.seed = number(words[9]);
+  if (words.size() > 10) job.algorithm = words[10];
   return job;
 }
 

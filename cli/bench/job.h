@@ -26,6 +26,7 @@ struct Job {
   std::uint64_t iterations = 1;
   Fill fill = Fill::varied;
   std::uint64_t seed = 0;
+  std::string algorithm = {};  // empty: what the world was started with
 
   friend bool operator==(const Job&, const Job&) = default;
 };

@@ -26,6 +26,7 @@ Examples:
   ranvier bench --ranks 4 --transport tcp --collective all_gather -b 1K -e 1M -f 2
   ranvier bench --ranks 2 --transport shm --baseline mpi,gloo --json shm.json
   mpirun -n 2 ranvier bench -e 1M
+  ranvier bench --ranks 4 --transport tcp --tune tuning.txt     (then: --tuning tuning.txt, or RANVIER_TUNING)
   ranvier bench --explain --ranks 8 --algorithm ring --topology mesh:2x4
   ranvier bench --explain --ranks 16 --topology star --topology torus:4x4 --topology fat_tree:4
 )";
@@ -88,6 +89,17 @@ void refuse_contradictions_of_explain(const Options& options) {
     refuse(fmt::format("{} has no schedule to explain; choose another collective", job_name(options.collective)));
 }
 
+void refuse_contradictions_of_tune(const Options& options) {
+  const auto refuse = [](const std::string& sentence) { throw Error(ErrorKind::usage, sentence); };
+  if (options.tune_file.empty()) return;
+  if (options.explain) refuse("--explain runs nothing that --tune could time; leave out one of them");
+  if (!options.baselines.empty()) refuse("--tune compares ranvier with itself; leave out --baseline");
+  if (options.algorithm != "auto") refuse("--tune times every algorithm; leave out --algorithm");
+  if (!options.json_file.empty()) refuse("--tune writes a table and no JSON; leave out --json");
+  if (options.collective == Collective::barrier || options.collective == Collective::send)
+    refuse(fmt::format("{} has one algorithm; name another collective to tune", job_name(options.collective)));
+}
+
 void refuse_contradictions(const Options& options) {
   const auto refuse = [](const std::string& sentence) { throw Error(ErrorKind::usage, sentence); };
   if (options.min_bytes > options.max_bytes)
@@ -99,6 +111,7 @@ void refuse_contradictions(const Options& options) {
   if (options.algorithm != "auto" && options.collective != Collective::barrier)
     find_algorithm(parse_algorithm(options.algorithm).algorithm().name, options.collective);
   refuse_contradictions_of_explain(options);
+  refuse_contradictions_of_tune(options);
   if (!options.baselines.empty() && !options.ranks)
     refuse("--baseline needs --ranks N: a baseline's ranks are started beside ranvier's on this machine");
   if (!options.baselines.empty() && options.link_bytes_per_second > 0)
@@ -139,6 +152,14 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   cli::add_name(app, "--transport", options.transport, "how bytes travel", {"auto", "tcp", "shm"})
       ->envname("RANVIER_TRANSPORT");
   cli::add_algorithm(app, options.algorithm, "schedule", algorithm_names())->envname("RANVIER_ALGORITHM");
+  app.add_option("--tuning", options.tuning, "what auto chooses, as --tune wrote it")
+      ->envname("RANVIER_TUNING")
+      ->type_name("FILE");
+  app.add_option(
+         "--tune", options.tune_file,
+         "time every algorithm, and write there which is the fastest at which size; rows for other collectives, "
+         "transports and worlds stay")
+      ->type_name("FILE");
   app.add_option("--interface", options.interface_address, "address to listen on (default: all of this host's)")
       ->envname("RANVIER_INTERFACE")
       ->type_name("ADDRESS");

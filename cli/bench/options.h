@@ -26,6 +26,7 @@ struct Options {
 
   std::string transport = "auto";
   std::string algorithm = "auto";
+  std::string tuning;  // the table that auto looks at
   std::string interface_address;
   double link_bytes_per_second = 0;  // 0: as fast as it goes
 
@@ -38,7 +39,8 @@ struct Options {
   std::chrono::milliseconds join_timeout{60'000};
   std::string json_file;
 
-  bool explain = false;  // print the schedules instead of timing them
+  std::string tune_file;  // measure all algorithms instead, and write the table of the fastest
+  bool explain = false;   // print the schedules instead of timing them
   std::vector<std::string> topologies;
 
   cli::Arguments arguments;  // as given, for the ranks that are started

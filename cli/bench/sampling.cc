@@ -120,4 +120,16 @@ Row measure(World& ours, std::span<World* const> baselines, const Job& job, cons
   return row;
 }
 
+std::vector<Measured> measure_in_turn(World& world, std::span<const Job> jobs, const Sampling& sampling) {
+  std::vector<Subject> subjects;
+  subjects.reserve(jobs.size());
+  for (const Job& job : jobs) subjects.emplace_back(world, job, sampling);
+  for (std::uint64_t sample = 0; sample < sampling.samples; ++sample)
+    for (Subject& subject : subjects)
+      if (!subject.refused()) subject.sample();
+  std::vector<Measured> results;
+  for (const Subject& subject : subjects) results.push_back(subject.result({}));
+  return results;
+}
+
 }  // namespace ranvier::bench

@@ -44,7 +44,9 @@ struct Row {
   std::vector<Measured> baselines;  // in the order given
 };
 
-// Of `job` the collective, type, op, count and in_place are used.
+// Of jobs the collective, type, op, count, in_place and algorithm are used.
 Row measure(World& ours, std::span<World* const> baselines, const Job& job, const Sampling&);
+// Several jobs of one world, in turn sample by sample; in the order given, without ratios.
+std::vector<Measured> measure_in_turn(World&, std::span<const Job> jobs, const Sampling&);
 
 }  // namespace ranvier::bench

@@ -101,6 +101,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
 
   cli::add_name(app, "--transport", comm.transport, "how bytes travel", {"auto", "tcp", "shm"});
   cli::add_algorithm(app, comm.algorithm, "schedule of all_reduce", algorithm_names());
+  app.add_option("--tuning", comm.tuning, "what auto chooses, as 'ranvier bench --tune' wrote it")->type_name("FILE");
   app.add_option_function<std::string>(
          "--compress",
          [&](const std::string& spec) {

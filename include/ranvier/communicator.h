@@ -28,11 +28,12 @@ namespace ranvier {
 struct CommunicatorOptions {
   std::string transport = "auto";  // shm where all ranks share one host, else tcp
   std::string algorithm = "auto";  // for collectives that name none themselves: "ring", "torus:2x4", …
+  std::string tuning = {};         // a file with what "auto" chooses (ranvier/tuning.h), the same on all ranks
   std::chrono::milliseconds timeout = std::chrono::minutes(30);       // of each operation
   std::chrono::milliseconds join_timeout = std::chrono::minutes(5);   // for all ranks to arrive
   std::chrono::milliseconds suspect_after = std::chrono::seconds(1);  // a silent peer is logged …
   std::chrono::milliseconds dead_after = std::chrono::seconds(3);     // … and then given up
-  std::string interface_address;                                      // see TcpOptions
+  std::string interface_address = {};                                 // see TcpOptions
   double link_bytes_per_second = 0;                                   // > 0 paces this rank's sending
   Epoch epoch = 0;
   bool background_progress = true;  // a thread drives operations that nobody waits for

@@ -35,6 +35,7 @@ CommunicatorOptions options_from(const std::vector<Setting>& settings) {
   const std::map<std::string_view, std::function<void(const Setting&)>> known{
       {"RANVIER_TRANSPORT", [&](const Setting& setting) { options.transport = setting.second; }},
       {"RANVIER_ALGORITHM", [&](const Setting& setting) { options.algorithm = setting.second; }},
+      {"RANVIER_TUNING", [&](const Setting& setting) { options.tuning = setting.second; }},
       {"RANVIER_INTERFACE", [&](const Setting& setting) { options.interface_address = setting.second; }},
       {"RANVIER_LINK_RATE", [&](const Setting& setting) { options.link_bytes_per_second = rate(setting); }},
       {"RANVIER_DEAD_AFTER_MS", [&](const Setting& setting) { options.dead_after = duration(setting); }},

@@ -114,11 +114,18 @@ AlgorithmSpec Calls::choose(const Request& request, const Shape& shape) {
   if (number == AlgorithmNumbers::unnamed && own_ && builds(own_->algorithm(), shape.collective) &&
       (own_->algorithm().uneven || !uneven))
     return *own_;
+  const std::size_t bytes = shape.count * shape.element_bytes;
+  if (!uneven) {
+    const std::size_t longest =
+        has_common_count(request.collective) ? bytes : bytes * static_cast<std::size_t>(settings_.world);
+    if (auto tuned = settings_.tuning.find(shape.collective, settings_.transport, settings_.world, longest))
+      return *tuned;
+  }
   return parse_algorithm(select_algorithm({.collective = shape.collective,
                                            .world = settings_.world,
-                                           .bytes = shape.count * shape.element_bytes,
+                                           .bytes = bytes,
                                            .uneven = uneven,
-                                           .shared_memory = settings_.shared_memory}));
+                                           .shared_memory = settings_.transport != "tcp"}));
 }
 
 CollectiveCall Calls::make(const Request& request) {

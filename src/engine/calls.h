@@ -15,6 +15,7 @@
 #include "engine/collective.h"
 #include "engine/programs.h"
 #include "ranvier/communicator.h"
+#include "ranvier/tuning.h"
 
 namespace ranvier::engine {
 
@@ -73,8 +74,9 @@ struct CallSettings {
   Rank rank = 0;
   Rank world = 1;
   Epoch epoch = 0;
-  std::string algorithm;  // for requests that name none, as AlgorithmSpec; "auto" chooses by size
-  bool shared_memory = false;
+  std::string algorithm;           // for requests that name none, as AlgorithmSpec; "auto" chooses by size
+  TuningTable tuning = {};         // what "auto" looks at first
+  std::string transport = {};      // "shm", "tcp", …
   std::size_t slice_bytes = 0;     // a power of two, the same on all ranks; …
   std::size_t buffered_bytes = 0;  // … so is the least that a link takes before its receiver reads
 };

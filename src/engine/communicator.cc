@@ -62,8 +62,9 @@ class NewsDesk {
 
 class Communicator::Impl {
  public:
-  Impl(const CommunicatorOptions& options, engine::Links links, std::unique_ptr<NewsDesk> news)
+  Impl(const CommunicatorOptions& options, TuningTable tuning, engine::Links links, std::unique_ptr<NewsDesk> news)
       : options_(options),
+        tuning_(std::move(tuning)),
         rank_(links.transport->rank()),
         world_(links.transport->world()),
         transport_name_(links.transport->traits().name),
@@ -103,7 +104,8 @@ class Communicator::Impl {
                                         .world = world_,
                                         .epoch = options_.epoch,
                                         .algorithm = options_.algorithm,
-                                        .shared_memory = transport_name_ != "tcp",
+                                        .tuning = tuning_,
+                                        .transport = std::string(transport_name_),
                                         .slice_bytes = sizes.slice_bytes,
                                         .buffered_bytes = sizes.buffered_bytes});
   }
@@ -155,6 +157,7 @@ class Communicator::Impl {
   }
 
   const CommunicatorOptions options_;
+  const TuningTable tuning_;
   const Rank rank_;
   const Rank world_;
   const std::string_view transport_name_;
@@ -180,24 +183,29 @@ void demand_world(Rank rank, Rank world) {
                 fmt::format("rank {} of a world of {} is impossible; ranks are 0 to world - 1", rank, world));
 }
 
+TuningTable tuning_of(const CommunicatorOptions& options) {
+  return options.tuning.empty() ? TuningTable() : TuningTable::read(options.tuning);
+}
+
 }  // namespace
 
 std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Rank world,
                                                     const CommunicatorOptions& options) {
   demand_world(rank, world);
   const auto deadline = steady_clock::now() + options.join_timeout;
+  TuningTable tuning = tuning_of(options);
   auto news = std::make_unique<NewsDesk>();
-  auto links = engine::meet({.rank = rank, .world = world, .epoch = options.epoch}, options,
+  auto links = engine::meet({.rank = rank, .world = world, .epoch = options.epoch}, options, tuning,
                             engine::exchange_through(store, rank, world, deadline), deadline, news->events());
-  auto impl = std::make_unique<Impl>(options, std::move(links), std::move(news));
+  auto impl = std::make_unique<Impl>(options, std::move(tuning), std::move(links), std::move(news));
   impl->agree_on_sizes(deadline - steady_clock::now());
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
 }
 
 std::unique_ptr<Communicator> Communicator::over(std::unique_ptr<Transport> transport,
                                                  const CommunicatorOptions& options) {
-  auto impl =
-      std::make_unique<Impl>(options, engine::Links{.control = nullptr, .transport = std::move(transport)}, nullptr);
+  auto impl = std::make_unique<Impl>(options, tuning_of(options),
+                                     engine::Links{.control = nullptr, .transport = std::move(transport)}, nullptr);
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
 }
 
@@ -248,11 +256,11 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   auto links = engine::meet({.rank = static_cast<Rank>(self - members.begin()),
                              .world = static_cast<Rank>(members.size()),
                              .epoch = impl_->options_.epoch},
-                            impl_->options_, exchange, deadline, news->events());
+                            impl_->options_, impl_->tuning_, exchange, deadline, news->events());
   CommunicatorOptions options = impl_->options_;
   // Dims suit one world only.
   options.algorithm.resize(std::min(options.algorithm.find(':'), options.algorithm.size()));
-  auto impl = std::make_unique<Impl>(options, std::move(links), std::move(news));
+  auto impl = std::make_unique<Impl>(options, impl_->tuning_, std::move(links), std::move(news));
   impl->agree_on_sizes(deadline - steady_clock::now());
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <functional>
 #include <span>
 
 #include "ranvier/error.h"
@@ -17,24 +18,26 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::string_view transports[] = {"auto", "shm", "tcp"};
-constexpr std::string_view greeting = "ranvier 1";  // of this format of card
+constexpr std::string_view greeting = "ranvier 2";  // of this format of card
 
 // What a rank tells the others about itself: fields with their lengths in front.
 struct Card {
   std::string transport;  // as asked for
   std::string epoch;
+  std::string tuning;             // a short sum of the table
   std::string control, tcp, shm;  // addresses; empty where there is none
 
   std::string text() const {
     std::string all;
-    for (const std::string_view field : {greeting, std::string_view(transport), std::string_view(epoch),
-                                         std::string_view(control), std::string_view(tcp), std::string_view(shm)})
+    for (const std::string_view field :
+         {greeting, std::string_view(transport), std::string_view(epoch), std::string_view(tuning),
+          std::string_view(control), std::string_view(tcp), std::string_view(shm)})
       all += fmt::format("{}:{}", field.size(), field);
     return all;
   }
 
   static Card parse(std::string_view text, Rank rank) {
-    std::array<std::string, 6> fields;
+    std::array<std::string, 7> fields;
     for (std::string& field : fields) {
       std::size_t length = 0;
       const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), length);
@@ -52,7 +55,7 @@ struct Card {
           fmt::format("rank {} runs another version of ranvier ('{}', this is '{}'); install the same everywhere", rank,
                       fields[0], greeting),
           rank);
-    return {fields[1], fields[2], fields[3], fields[4], fields[5]};
+    return {fields[1], fields[2], fields[3], fields[4], fields[5], fields[6]};
   }
 };
 
@@ -102,8 +105,8 @@ Exchange exchange_through(Store& store, Rank rank, Rank world, steady_clock::tim
   };
 }
 
-Links meet(const WorldInfo& info, const CommunicatorOptions& options, const Exchange& exchange,
-           steady_clock::time_point deadline, ControlEvents events) {
+Links meet(const WorldInfo& info, const CommunicatorOptions& options, const TuningTable& tuning,
+           const Exchange& exchange, steady_clock::time_point deadline, ControlEvents events) {
   if (std::find(std::begin(transports), std::end(transports), options.transport) == std::end(transports))
     throw Error(ErrorKind::usage, unknown_name("transport", options.transport, transports));
 
@@ -115,17 +118,20 @@ Links meet(const WorldInfo& info, const CommunicatorOptions& options, const Exch
   const auto shm = may_shm ? shm_endpoint(info) : nullptr;
   const auto tcp = may_tcp ? tcp_endpoint(info, {.interface_address = options.interface_address}) : nullptr;
 
-  const Card mine{.transport = options.transport,
-                  .epoch = std::to_string(info.epoch),
-                  .control = control->address(),
-                  .tcp = tcp ? tcp->address() : "",
-                  .shm = shm ? shm->address() : ""};
+  const Card mine{
+      .transport = options.transport,
+      .epoch = std::to_string(info.epoch),
+      .tuning = tuning.rows().empty() ? "none" : fmt::format("{:x}", std::hash<std::string>{}(tuning.text())),
+      .control = control->address(),
+      .tcp = tcp ? tcp->address() : "",
+      .shm = shm ? shm->address() : ""};
   const std::vector<std::string> texts = exchange(mine.text());
   std::vector<Card> cards;
   for (Rank peer = 0; peer < info.world; ++peer)
     cards.push_back(Card::parse(texts[static_cast<std::size_t>(peer)], peer));
   demand_same(cards, &Card::transport, "transport");
   demand_same(cards, &Card::epoch, "epoch");
+  demand_same(cards, &Card::tuning, "tuning table");
 
   Links links;
   links.control = control->connect(column(cards, &Card::control), deadline, std::move(events));

@@ -10,6 +10,7 @@
 #include "engine/control_plane.h"
 #include "ranvier/communicator.h"
 #include "ranvier/transport.h"
+#include "ranvier/tuning.h"
 
 namespace ranvier::engine {
 
@@ -25,7 +26,7 @@ struct Links {
 };
 
 // Opens endpoints, exchanges their addresses once, and connects. `auto` becomes shm where it reaches all ranks.
-Links meet(const WorldInfo&, const CommunicatorOptions&, const Exchange&,
+Links meet(const WorldInfo&, const CommunicatorOptions&, const TuningTable&, const Exchange&,
            std::chrono::steady_clock::time_point deadline, ControlEvents events);
 
 }  // namespace ranvier::engine

@@ -205,6 +205,44 @@ class Baselines(ProgramTest):
                 self.assertEqual(row["baseline"]["gloo"]["wrong"], 0)
 
 
+class Tuning(ProgramTest):
+    def test_a_table_is_written_completed_and_followed(self):
+        with temporary_folder() as folder:
+            table = folder / "tuning.txt"
+            size = ("-b", "4", "-e", "64K", "-f", "128", "--samples", "3", "--iters", "2")
+            for collective in ("all_reduce", "broadcast"):
+                result = run("bench", "--ranks", "2", "--collective", collective, "--tune", str(table), *size)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual([row[0] for row in rows_of(result.stdout)], ["4", "512", "65536"])
+            rows = rows_of(table.read_text())
+            self.assertEqual({row[0] for row in rows}, {"all_reduce", "broadcast"})
+            self.assertTrue(all(row[1:3] == ["shm", "2"] for row in rows), rows)
+            self.assertEqual([row[3] for row in rows].count("max"), 2)
+
+            for flags, variables in ((("--tuning", str(table)), {}), ((), {"RANVIER_TUNING": str(table)})):
+                result = run("bench", "--ranks", "2", *flags, *QUICK, env=clean_environment(**variables))
+                self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_a_corrupt_table_is_refused_before_anything_starts(self):
+        with temporary_folder() as folder:
+            table = folder / "tuning.txt"
+            table.write_text("all_reduce shm 2 max rign\n")
+            tuned = run("bench", "--ranks", "2", "--tune", str(table), *QUICK)
+            self.assert_sentence(tuned, 1, "line 1", "did you mean 'ring'")
+            self.assertEqual(table.read_text(), "all_reduce shm 2 max rign\n")
+            followed = run("bench", "--ranks", "2", "--tuning", str(table), *QUICK)
+            self.assertEqual(followed.returncode, 1)
+            self.assertIn("did you mean 'ring'", followed.stderr)
+            missing = run("bench", "--ranks", "2", "--tuning", str(folder / "none"), *QUICK)
+            self.assertEqual(missing.returncode, 1)
+            self.assertIn("cannot read the tuning table", missing.stderr)
+
+    def test_flags_that_make_no_sense_together_are_refused(self):
+        for words in (("--algorithm", "ring"), ("--baseline", "gloo"), ("--explain",), ("--json", "-")):
+            self.assert_sentence(run("bench", "--ranks", "2", "--tune", "t", *words), 2, "leave out")
+        self.assert_sentence(run("bench", "--ranks", "2", "--tune", "t", "--collective", "barrier"), 2, "another collective")
+
+
 class Failures(ProgramTest):
     def start_long(self, temporary: pathlib.Path) -> subprocess.Popen:
         """A benchmark that will not end by itself, once its ranks have been measured at least once."""

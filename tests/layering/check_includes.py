@@ -24,6 +24,7 @@ PUBLIC = {
     "transport.h": "transport",
     "simulated.h": "transport",
     "communicator.h": "engine",
+    "tuning.h": "engine",
     "exchange.h": "exchange",
 }
 

@@ -11,14 +11,17 @@ TEST(Job, IsTheSameAfterItsLineWasRead) {
   for (const auto collective : {Collective::all_reduce, Collective::send, Collective::barrier})
     for (const bool in_place : {false, true})
       for (const auto fill : {Fill::varied, Fill::zeros, Fill::ones}) {
-        const Job job{collective, DType::bf16, ReduceOp::bit_xor, 12345678901, in_place, 3, 1000, fill, 42};
-        EXPECT_EQ(job_from_line(to_line(job)), job) << to_line(job);
+        for (const char* const algorithm : {"", "torus:2x4"}) {
+          const Job job{collective, DType::bf16, ReduceOp::bit_xor, 12345678901, in_place, 3, 1000,
+                        fill,       42,          algorithm};
+          EXPECT_EQ(job_from_line(to_line(job)), job) << to_line(job);
+        }
       }
 }
 
 TEST(Job, RefusesLinesThatAreNoJob) {
   const std::string line = to_line(Job{.count = 8});
-  for (const auto& wrong : {std::string(), std::string("stop"), line + " 1", line.substr(0, line.size() - 2),
+  for (const auto& wrong : {std::string(), std::string("stop"), line + " ring 1", line.substr(0, line.size() - 2),
                             "walk" + line.substr(3), line + "x"})
     EXPECT_THROW(job_from_line(wrong), Error) << wrong;
 }

@@ -1,0 +1,55 @@
+// Which algorithm was the fastest where somebody measured: a table that `ranvier bench --tune` writes and that people
+// can read and edit. Without one, "auto" follows built-in rules (docs/algorithms.md).
+//
+//   # collective   transport  ranks  up to  algorithm
+//   all_reduce     tcp        4      32K    one_round
+//   all_reduce     tcp        4      max    ring
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ranvier/schedule.h"
+#include "ranvier/types.h"
+
+namespace ranvier {
+
+struct TuningRow {
+  static constexpr std::size_t max = std::numeric_limits<std::size_t>::max();
+
+  Collective collective = Collective::all_reduce;
+  std::string transport;  // "shm", "tcp"
+  Rank ranks = 1;
+  std::size_t up_to = max;  // bytes of the longest buffer of a rank, as `ranvier bench` counts sizes
+  std::string algorithm;    // as parse_algorithm takes it
+
+  friend bool operator==(const TuningRow&, const TuningRow&) = default;
+};
+
+class TuningTable {
+ public:
+  // Throws Error{config} naming `source` and the line for whatever makes no sense: an unknown name, an algorithm that
+  // does not build the collective or not for that world, sizes that do not rise.
+  static TuningTable parse(std::string_view text, std::string_view source);
+  // The same for a file; Error{config} also where it cannot be read.
+  static TuningTable read(const std::filesystem::path& file);
+  std::string text() const;
+
+  // Puts `rows` in the place of all that are for their collective, transport and number of ranks. Rows of one such kind
+  // stand together, sizes rising.
+  void replace(const std::vector<TuningRow>& rows);
+  const std::vector<TuningRow>& rows() const { return rows_; }
+
+  // What the table says; nothing where it has no row for this collective, transport and world.
+  std::optional<AlgorithmSpec> find(Collective, std::string_view transport, Rank world, std::size_t bytes) const;
+
+ private:
+  std::vector<TuningRow> rows_;
+};
+
+}  // namespace ranvier

@@ -1,0 +1,133 @@
+#include "ranvier/tuning.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "ranvier/error.h"
+#include "ranvier/text.h"
+
+namespace ranvier {
+namespace {
+
+constexpr std::array<std::string_view, 2> transports{"shm", "tcp"};
+constexpr Rank most_ranks = 1 << 20;
+
+bool same_kind(const TuningRow& a, const TuningRow& b) {
+  return a.collective == b.collective && a.transport == b.transport && a.ranks == b.ranks;
+}
+
+std::vector<std::string_view> words_of(std::string_view line) {
+  constexpr std::string_view blanks = " \t\r";
+  line = line.substr(0, line.find('#'));
+  std::vector<std::string_view> words;
+  for (auto begin = line.find_first_not_of(blanks); begin != line.npos; begin = line.find_first_not_of(blanks)) {
+    line.remove_prefix(begin);
+    words.push_back(line.substr(0, line.find_first_of(blanks)));
+    line.remove_prefix(words.back().size());
+  }
+  return words;
+}
+
+// Throws Error with one sentence on what is wrong, without the place.
+TuningRow row_of(const std::vector<std::string_view>& words) {
+  const auto refuse = [](const std::string& sentence) { throw Error(ErrorKind::config, sentence); };
+  if (words.size() != 5)
+    refuse(fmt::format("{} words where a row has 5: collective, transport, ranks, up to how many bytes, algorithm",
+                       words.size()));
+  TuningRow row;
+  const auto collective = parse_collective(words[0]);
+  if (!collective) {
+    std::vector<std::string_view> names;
+    for (const Collective each : all_collectives) names.push_back(name_of(each));
+    refuse(unknown_name("collective", words[0], names));
+  }
+  row.collective = *collective;
+  if (std::ranges::find(transports, words[1]) == transports.end())
+    refuse(unknown_name("transport", words[1], transports));
+  row.transport = words[1];
+  const auto [end, problem] = std::from_chars(words[2].data(), words[2].data() + words[2].size(), row.ranks);
+  if (problem != std::errc{} || end != words[2].data() + words[2].size() || row.ranks < 1 || row.ranks > most_ranks)
+    refuse(fmt::format("'{}' is no number of ranks", words[2]));
+  if (words[3] != "max") {
+    const auto bytes = parse_bytes(words[3]);
+    if (!bytes) refuse(fmt::format("'{}' is no size; write 4096, 64K, 16M or max", words[3]));
+    row.up_to = *bytes;
+  }
+  row.algorithm = words[4];
+  const AlgorithmSpec spec = parse_algorithm(row.algorithm);
+  find_algorithm(spec.algorithm().name, row.collective);
+  spec.algorithm().build({.collective = row.collective, .world = row.ranks, .dims = spec.dims});
+  return row;
+}
+
+std::string size_text(std::size_t bytes) {
+  if (bytes == TuningRow::max) return "max";
+  for (const auto& [unit, shift] : {std::pair{'G', 30}, std::pair{'M', 20}, std::pair{'K', 10}})
+    if (bytes > 0 && bytes % (std::size_t{1} << shift) == 0) return fmt::format("{}{}", bytes >> shift, unit);
+  return fmt::format("{}", bytes);
+}
+
+}  // namespace
+
+TuningTable TuningTable::parse(std::string_view text, std::string_view source) {
+  TuningTable table;
+  for (int line = 1; !text.empty(); ++line) {
+    const auto words = words_of(text.substr(0, text.find('\n')));
+    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+    if (words.empty()) continue;
+    try {
+      const TuningRow row = row_of(words);
+      for (const TuningRow& before : table.rows_)
+        if (same_kind(before, row) && before.up_to >= row.up_to)
+          throw Error(ErrorKind::config,
+                      fmt::format("the row above goes up to {} already; let sizes rise", size_text(before.up_to)));
+      table.rows_.push_back(row);
+    } catch (const Error& error) {
+      throw Error(ErrorKind::config, fmt::format("{}, line {}: {}", source, line, error.what()));
+    }
+  }
+  return table;
+}
+
+TuningTable TuningTable::read(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file)
+    throw Error(ErrorKind::config,
+                fmt::format("cannot read the tuning table {} ({}); 'ranvier bench --tune' writes one", path.string(),
+                            std::strerror(errno)));
+  return parse(text, path.string());
+}
+
+std::string TuningTable::text() const {
+  std::string all =
+      fmt::format("# {:<14} {:<9} {:<5} {:<8} {}\n", "collective", "transport", "ranks", "up to", "algorithm");
+  for (const TuningRow& row : rows_)
+    all += fmt::format("{:<16} {:<9} {:<5} {:<8} {}\n", name_of(row.collective), row.transport, row.ranks,
+                       size_text(row.up_to), row.algorithm);
+  return all;
+}
+
+void TuningTable::replace(const std::vector<TuningRow>& rows) {
+  std::erase_if(rows_, [&](const TuningRow& old) {
+    return std::ranges::any_of(rows, [&](const TuningRow& row) { return same_kind(row, old); });
+  });
+  rows_.insert(rows_.end(), rows.begin(), rows.end());
+}
+
+std::optional<AlgorithmSpec> TuningTable::find(Collective collective, std::string_view transport, Rank world,
+                                               std::size_t bytes) const {
+  for (const TuningRow& row : rows_)
+    if (row.collective == collective && row.transport == transport && row.ranks == world && bytes <= row.up_to)
+      return parse_algorithm(row.algorithm);
+  return std::nullopt;
+}
+
+}  // namespace ranvier
