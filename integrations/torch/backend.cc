@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "integrations/torch/arguments.h"
 #include "integrations/torch/errors.h"
 #include "integrations/torch/tensors.h"
 #include "integrations/torch/work.h"
@@ -18,38 +19,6 @@ namespace {
 
 using c10::intrusive_ptr;
 using std::chrono::milliseconds;
-using Tensors = std::vector<at::Tensor>;
-using Splits = std::vector<std::size_t>;
-
-// How many elements each tensor of a list is; nothing where all are alike, which every algorithm can do.
-Splits splits_of(const Tensors& tensors) {
-  Splits splits;
-  for (const at::Tensor& tensor : tensors) splits.push_back(elements(tensor).count);
-  if (std::ranges::all_of(splits, [&](std::size_t split) { return split == splits.front(); })) splits.clear();
-  return splits;
-}
-
-// The same for rows of one tensor, as all_to_all_single is given them.
-Splits splits_of(const at::Tensor& tensor, const std::vector<std::int64_t>& rows, Rank world, const char* operation) {
-  const std::int64_t height = tensor.dim() == 0 ? 1 : tensor.size(0);
-  if (rows.empty()) {
-    TORCH_CHECK_VALUE(height % world == 0, operation, ": ", height, " rows do not divide among ", world,
-                      " ranks: pass split sizes");
-    return {};
-  }
-  std::int64_t total = 0;
-  const std::size_t row = height == 0 ? 0 : elements(tensor).count / static_cast<std::size_t>(height);
-  Splits splits;
-  for (const std::int64_t count : rows) {
-    TORCH_CHECK_VALUE(count >= 0, operation, ": a split size is ", count);
-    splits.push_back(static_cast<std::size_t>(count) * row);
-    total += count;
-  }
-  TORCH_CHECK_VALUE(std::ssize(rows) == world && total == height, operation, ": ", rows.size(), " split sizes of ",
-                    total, " rows in all were given for ", world, " ranks and ", height, " rows");
-  return splits;
-}
-
 class RanvierBackend final : public c10d::Backend {
  public:
   explicit RanvierBackend(std::unique_ptr<Communicator> communicator)
@@ -177,7 +146,7 @@ class RanvierBackend final : public c10d::Backend {
                                       const c10d::AllgatherOptions& options) override {
     constexpr auto title = "ranvier:all_gather";
     const at::Tensor& input = single(inputs, title);
-    const Tensors& parts = one_list(outputs, title);
+    const Tensors& parts = one_list(outputs, size_, title);
     TORCH_CHECK_VALUE(parts[static_cast<std::size_t>(rank_)].numel() == input.numel(), title, ": rank ", rank_,
                       " gives ", input.numel(), " elements and expects ",
                       parts[static_cast<std::size_t>(rank_)].numel(), " of itself");
@@ -199,7 +168,7 @@ class RanvierBackend final : public c10d::Backend {
                                            const c10d::ReduceScatterOptions& options) override {
     constexpr auto title = "ranvier:reduce_scatter";
     const at::Tensor& output = single(outputs, title);
-    const Tensors& parts = one_list(inputs, title);
+    const Tensors& parts = one_list(inputs, size_, title);
     TORCH_CHECK_VALUE(parts[static_cast<std::size_t>(rank_)].numel() == output.numel(), title, ": rank ", rank_,
                       " has room for ", output.numel(), " elements, and its part of the input is ",
                       parts[static_cast<std::size_t>(rank_)].numel());
@@ -222,8 +191,8 @@ class RanvierBackend final : public c10d::Backend {
 
   intrusive_ptr<c10d::Work> alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
     constexpr auto title = "ranvier:all_to_all";
-    require_one_each(outputs, title);
-    require_one_each(inputs, title);
+    require_one_each(outputs, size_, title);
+    require_one_each(inputs, size_, title);
     same_type(outputs.front(), inputs.front(), title);
     const at::Tensor from = joined(inputs);
     const at::Tensor to = joined_room(outputs, inputs.front());
@@ -248,7 +217,7 @@ class RanvierBackend final : public c10d::Backend {
                     .root = static_cast<Rank>(options.rootRank),
                     .timeout = timeout_for(options.timeout)};
     if (request.root == rank_) {
-      call.results = one_list(outputs, title);
+      call.results = one_list(outputs, size_, title);
       for (const at::Tensor& part : call.results) same_size(part, input, title);
       const at::Tensor to = joined_room(call.results, input);
       call.staging.push_back(to);
@@ -273,7 +242,7 @@ class RanvierBackend final : public c10d::Backend {
                     .root = static_cast<Rank>(options.rootRank),
                     .timeout = timeout_for(options.timeout)};
     if (request.root == rank_) {
-      const Tensors& parts = one_list(inputs, title);
+      const Tensors& parts = one_list(inputs, size_, title);
       for (const at::Tensor& part : parts) same_size(part, output, title);
       const at::Tensor from = joined(parts);
       call.staging.push_back(from);
@@ -381,7 +350,7 @@ class RanvierBackend final : public c10d::Backend {
     Call call{type, title, outputs, {}, {}};
     std::vector<Request> requests;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      require_multiple(outputs[i], inputs[i], title);
+      require_multiple(outputs[i], inputs[i], size_, title);
       const at::Tensor from = call.staging.emplace_back(packed(inputs[i]));
       const at::Tensor to = call.staging.emplace_back(packed_room(outputs[i]));
       add_write_back(call.write_backs, outputs[i], to);
@@ -400,7 +369,7 @@ class RanvierBackend final : public c10d::Backend {
     Call call{type, title, outputs, {}, {}};
     std::vector<Request> requests;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      require_multiple(inputs[i], outputs[i], title);
+      require_multiple(inputs[i], outputs[i], size_, title);
       const at::Tensor from = call.staging.emplace_back(packed(inputs[i]));
       const at::Tensor to = call.staging.emplace_back(packed_room(outputs[i]));
       add_write_back(call.write_backs, outputs[i], to);
@@ -438,43 +407,6 @@ class RanvierBackend final : public c10d::Backend {
     });
     work->seal();
     return work;
-  }
-
-  // ---- What arguments must be
-
-  const Tensors& one_list(const std::vector<Tensors>& lists, const char* title) const {
-    TORCH_CHECK_VALUE(lists.size() == 1, title, " takes one list of tensors, and this call has ", lists.size());
-    require_one_each(lists.front(), title);
-    return lists.front();
-  }
-
-  void require_one_each(const Tensors& tensors, const char* title) const {
-    TORCH_CHECK_VALUE(std::ssize(tensors) == size_, title, ": the list has ", tensors.size(), " tensors for ", size_,
-                      " ranks");
-    for (const at::Tensor& tensor : tensors) require_dense_cpu(tensor, title);
-  }
-
-  static void require_pairs(const Tensors& outputs, const Tensors& inputs, const char* title) {
-    TORCH_CHECK_VALUE(outputs.size() == inputs.size(), title, ": ", inputs.size(), " inputs and ", outputs.size(),
-                      " outputs");
-    for (const at::Tensor& tensor : outputs) require_dense_cpu(tensor, title);
-    for (const at::Tensor& tensor : inputs) require_dense_cpu(tensor, title);
-  }
-
-  void require_multiple(const at::Tensor& whole, const at::Tensor& part, const char* title) const {
-    same_type(whole, part, title);
-    TORCH_CHECK_VALUE(whole.numel() == part.numel() * size_, title, ": the larger tensor has ", whole.numel(),
-                      " elements, and ", size_, " ranks times ", part.numel(), " elements are ", part.numel() * size_);
-  }
-
-  static void same_type(const at::Tensor& a, const at::Tensor& b, const char* title) {
-    TORCH_CHECK_TYPE(a.scalar_type() == b.scalar_type(), title, ": the output is ", a.scalar_type(), " and the input ",
-                     b.scalar_type(), "; they must have one type");
-  }
-
-  static void same_size(const at::Tensor& a, const at::Tensor& b, const char* title) {
-    TORCH_CHECK_VALUE(a.numel() == b.numel(), title, ": the tensors of one call must be of one size, and these have ",
-                      a.numel(), " and ", b.numel(), " elements");
   }
 
   const intrusive_ptr<Options> options_;

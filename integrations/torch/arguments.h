@@ -1,0 +1,32 @@
+// What c10d's callers may pass: checks that say what is wrong with a tensor or a list of them, naming the operation
+// (`title`), as ValueError or TypeError in Python.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "ranvier/types.h"
+
+namespace ranvier::pytorch {
+
+using Tensors = std::vector<at::Tensor>;
+using Splits = std::vector<std::size_t>;
+
+// How many elements each tensor of a list is; nothing where all are alike, which every algorithm can do.
+Splits splits_of(const Tensors&);
+// The same for rows of one tensor, as all_to_all_single is given them.
+Splits splits_of(const at::Tensor&, const std::vector<std::int64_t>& rows, Rank world, const char* title);
+
+// The one list in `lists`, with a dense CPU tensor for each rank.
+const Tensors& one_list(const std::vector<Tensors>& lists, Rank world, const char* title);
+void require_one_each(const Tensors&, Rank world, const char* title);
+void require_pairs(const Tensors& outputs, const Tensors& inputs, const char* title);
+// `whole` has world times the elements of `part`.
+void require_multiple(const at::Tensor& whole, const at::Tensor& part, Rank world, const char* title);
+void same_type(const at::Tensor& output, const at::Tensor& input, const char* title);
+void same_size(const at::Tensor&, const at::Tensor&, const char* title);
+
+}  // namespace ranvier::pytorch
