@@ -125,7 +125,8 @@ AlgorithmSpec Calls::choose(const Request& request, const Shape& shape) {
                                            .world = settings_.world,
                                            .bytes = bytes,
                                            .uneven = uneven,
-                                           .shared_memory = settings_.transport != "tcp"}));
+                                           .shared_memory = settings_.transport != "tcp",
+                                           .crowded = settings_.crowded}));
 }
 
 CollectiveCall Calls::make(const Request& request) {

@@ -77,6 +77,7 @@ struct CallSettings {
   std::string algorithm;           // for requests that name none, as AlgorithmSpec; "auto" chooses by size
   TuningTable tuning = {};         // what "auto" looks at first
   std::string transport = {};      // "shm", "tcp", …
+  bool crowded = false;            // some ranks share cores; the same on all ranks
   std::size_t slice_bytes = 0;     // a power of two, the same on all ranks; …
   std::size_t buffered_bytes = 0;  // … so is the least that a link takes before its receiver reads
 };

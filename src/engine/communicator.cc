@@ -21,14 +21,15 @@ using engine::Engine;
 using engine::MessageHeader;
 using std::chrono::steady_clock;
 
-// What all ranks must know alike to cut vectors at the same places.
-struct LinkSizes {
+// What all ranks must know alike to choose the same algorithm and to cut vectors at the same places.
+struct Terms {
   std::size_t slice_bytes = 0;
   std::size_t buffered_bytes = 0;
+  bool crowded = false;
 };
 
-// Before the ranks have agreed on sizes.
-constexpr LinkSizes first_sizes{.slice_bytes = 4096, .buffered_bytes = 4096};
+// Before the ranks have agreed.
+constexpr Terms first_terms{.slice_bytes = 4096, .buffered_bytes = 4096};
 
 // Control news that may come before there is an engine to hear it.
 class NewsDesk {
@@ -68,8 +69,9 @@ class Communicator::Impl {
         rank_(links.transport->rank()),
         world_(links.transport->world()),
         transport_name_(links.transport->traits().name),
-        sizes_{.slice_bytes = std::bit_floor(links.transport->traits().slice_bytes),
-               .buffered_bytes = links.transport->traits().buffered_bytes},
+        terms_{.slice_bytes = std::bit_floor(links.transport->traits().slice_bytes),
+               .buffered_bytes = links.transport->traits().buffered_bytes,
+               .crowded = links.transport->traits().crowded},
         news_(std::move(news)),
         control_(std::move(links.control)),
         engine_(std::move(links.transport),
@@ -80,25 +82,26 @@ class Communicator::Impl {
                  .tell_waiting = control_ ? [this](const MessageHeader& call) { control_->waits_in(call); }
                                           : std::function<void(const MessageHeader&)>()}) {
     if (news_) news_->deliver_to(engine_);
-    set_sizes(world_ > 1 && control_ ? first_sizes : sizes_);
+    set_terms(world_ > 1 && control_ ? first_terms : terms_);
   }
   ~Impl() {
     engine_.close();
     control_.reset();  // its goodbye is the last that the others hear
   }
 
-  // Ranks whose transports prefer different sizes (paced ones do) settle on the smallest. Doing so with a collective
-  // also proves every link before the program relies on it.
-  void agree_on_sizes(std::chrono::nanoseconds timeout) {
+  // Ranks whose transports prefer different sizes (paced ones do) settle on the smallest, and all are crowded if one
+  // is. Doing so with a collective also proves every link before the program relies on it.
+  void agree_on_terms(std::chrono::nanoseconds timeout) {
     if (world_ == 1 || !control_) return;
-    std::array<std::int64_t, 2> least{static_cast<std::int64_t>(sizes_.slice_bytes),
-                                      static_cast<std::int64_t>(sizes_.buffered_bytes)};
+    std::array<std::int64_t, 3> least{static_cast<std::int64_t>(terms_.slice_bytes),
+                                      static_cast<std::int64_t>(terms_.buffered_bytes), terms_.crowded ? 0 : 1};
     run({.input = least, .output = least, .op = ReduceOp::min}, timeout);
-    set_sizes(
-        {.slice_bytes = static_cast<std::size_t>(least[0]), .buffered_bytes = static_cast<std::size_t>(least[1])});
+    set_terms({.slice_bytes = static_cast<std::size_t>(least[0]),
+               .buffered_bytes = static_cast<std::size_t>(least[1]),
+               .crowded = least[2] == 0});
   }
 
-  void set_sizes(const LinkSizes& sizes) {
+  void set_terms(const Terms& terms) {
     claimed_for_ = {};
     calls_.emplace(engine::CallSettings{.rank = rank_,
                                         .world = world_,
@@ -106,8 +109,9 @@ class Communicator::Impl {
                                         .algorithm = options_.algorithm,
                                         .tuning = tuning_,
                                         .transport = std::string(transport_name_),
-                                        .slice_bytes = sizes.slice_bytes,
-                                        .buffered_bytes = sizes.buffered_bytes});
+                                        .crowded = terms.crowded,
+                                        .slice_bytes = terms.slice_bytes,
+                                        .buffered_bytes = terms.buffered_bytes});
   }
 
   void run(const Request& request, std::chrono::nanoseconds timeout) {
@@ -161,7 +165,7 @@ class Communicator::Impl {
   const Rank rank_;
   const Rank world_;
   const std::string_view transport_name_;
-  const LinkSizes sizes_;  // that this rank's own transport prefers
+  const Terms terms_;  // that this rank's own transport prefers
   std::unique_ptr<NewsDesk> news_;
   std::unique_ptr<engine::ControlPlane> control_;
   Engine engine_;
@@ -198,7 +202,7 @@ std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Ran
   auto links = engine::meet({.rank = rank, .world = world, .epoch = options.epoch}, options, tuning,
                             engine::exchange_through(store, rank, world, deadline), deadline, news->events());
   auto impl = std::make_unique<Impl>(options, std::move(tuning), std::move(links), std::move(news));
-  impl->agree_on_sizes(deadline - steady_clock::now());
+  impl->agree_on_terms(deadline - steady_clock::now());
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
 }
 
@@ -261,7 +265,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   // Dims suit one world only.
   options.algorithm.resize(std::min(options.algorithm.find(':'), options.algorithm.size()));
   auto impl = std::make_unique<Impl>(options, impl_->tuning_, std::move(links), std::move(news));
-  impl->agree_on_sizes(deadline - steady_clock::now());
+  impl->agree_on_terms(deadline - steady_clock::now());
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
 }
 

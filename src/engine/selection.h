@@ -14,6 +14,7 @@ struct Choice {
   std::size_t bytes = 0;       // of the vector (all_reduce, reduce, broadcast), else of one rank's part
   bool uneven = false;         // parts differ in size between ranks
   bool shared_memory = false;  // all ranks on one host
+  bool crowded = false;        // ranks share cores: see TransportTraits
 };
 
 // The name of a row of algorithms(). Every rank must ask the same to get the same.

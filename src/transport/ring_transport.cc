@@ -45,6 +45,7 @@ class RingTransport final : public Transport {
     return {.name = world_.name,
             .slice_bytes = world_.layout.slice_bytes(0),
             .buffered_bytes = world_.layout.slice_bytes(0),
+            .crowded = crowded_,
             .polls_before_yield = crowded_ ? 0 : 20,
             .polls_before_wait = crowded_ ? 200 : 1000};
   }

@@ -38,6 +38,7 @@ class SimulatedTransport final : public Transport {
     return {.name = "simulated",
             .slice_bytes = network_.options().slice_bytes,
             .buffered_bytes = network_.options().slice_bytes,
+            .crowded = false,
             .polls_before_yield = 0,
             .polls_before_wait = 0};
   }

@@ -115,6 +115,7 @@ class TcpTransport final : public Transport {
     return {.name = "tcp",
             .slice_bytes = slice,
             .buffered_bytes = buffered_bytes_,
+            .crowded = crowded_,
             .polls_before_yield = crowded_ ? 0 : 10,
             .polls_before_wait = 150};
   }

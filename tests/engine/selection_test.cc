@@ -14,8 +14,8 @@ TEST(SelectionTest, EveryChoiceIsAnAlgorithmThatBuildsForThatWorld) {
     for (Rank world = 1; world <= 64; ++world)
       for (std::size_t bytes = 1; bytes <= std::size_t{1} << 28; bytes *= 16)
         for (const bool uneven : {false, true})
-          for (const bool shared : {false, true}) {
-            const auto name = select_algorithm({collective, world, bytes, uneven, shared});
+          for (const auto& [shared, crowded] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
+            const auto name = select_algorithm({collective, world, bytes, uneven, shared, crowded});
             const Schedule schedule =
                 find_algorithm(name, collective).build({.collective = collective, .world = world});
             EXPECT_EQ(schedule.world, world);
