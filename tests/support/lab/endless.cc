@@ -15,7 +15,9 @@ int main() {
   try {
     const auto place = cli::world_from_environment();
     if (!place) throw Error(ErrorKind::usage, "this is a part of the laboratory; see tests/support/lab/ranks_test.py");
-    const auto communicator = cli::meet(*place, {.transport = "tcp"});
+    CommunicatorOptions options;
+    options.transport = "tcp";
+    const auto communicator = cli::meet(*place, options);
     std::vector<float> data(64 << 10);
     for (bool said = false;; said = true) {
       communicator->all_reduce(data);

@@ -30,9 +30,9 @@ OWNED = re.compile(r"ranvier-lab-(\d+)-(\d+)-\d+")
 NAME_VARIABLE = "LAB_NAME"  # in the environment of whatever runs in a lab, by which it is found again
 PARTS_PER_MILLION = 1_000_000
 
-# A bucket of two milliseconds of the line, so that a kernel timer that comes late still finds tokens (with half of one,
-# two cores that had other work carried 65 % of 1 Gbit/s), and a link that has rested does not seem fast. It holds a few
-# packets at any rate.
+# Two milliseconds of the line: enough for a timer that comes late to find tokens, too little for a link that has rested to
+# seem fast. At 1 Gbit/s half a millisecond is less than the 64 KiB that the kernel sends down as one packet; tbf then cuts
+# each up, and two hosts on two cores got 65 % of the line.
 BURST_S = 0.002
 LEAST_BURST = 32 << 10
 # What a port of the switch holds before it drops: some 50 ms, as cheap switches do at these rates.
