@@ -1,0 +1,32 @@
+// A rank that all_reduces over tcp until it fails, with the deadlines that users get: what the laboratory kills and
+// cuts. It says "running" after its first operation; then its error, after which it ends with code 1.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <vector>
+
+#include "launch.h"
+#include "meeting.h"
+#include "ranvier/communicator.h"
+#include "ranvier/error.h"
+
+int main() {
+  using namespace ranvier;
+  try {
+    const auto place = cli::world_from_environment();
+    if (!place) throw Error(ErrorKind::usage, "this is a part of the laboratory; see tests/support/lab/ranks_test.py");
+    CommunicatorOptions options;
+    options.transport = "tcp";
+    const auto communicator = cli::meet(*place, options);
+    std::vector<float> data(64 << 10);
+    for (bool said = false;; said = true) {
+      communicator->all_reduce(data);
+      if (said) continue;
+      fmt::print("running\n");
+      std::fflush(stdout);
+    }
+  } catch (const Error& error) {
+    fmt::print(stderr, "culprit {}: {}\n", error.culprit(), error.what());
+  }
+  return 1;
+}

@@ -1,0 +1,100 @@
+"""ranvier on hosts of the laboratory: right results over a real network stack, and who is to blame when one is lost.
+
+Called with the paths of ranvier and of endless.cc's program.
+"""
+
+import json
+import pathlib
+import signal
+import sys
+import time
+import unittest
+
+from lab import Lab, Result, Run, reason_to_skip
+
+SKIPPED = 77  # as CMake knows it
+RANVIER, ENDLESS = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
+
+# Heartbeats stop at once and are missed after 3 s; a closed connection is seen in milliseconds. The rest is for a
+# machine that is busy with other things.
+SILENCE_BOUND_S = 3 + 5
+DEATH_BOUND_S = 3
+# Leaks are looked for in the unit tests; processes that are killed on purpose would be reported here.
+CLEAN = {"ASAN_OPTIONS": "detect_leaks=0"}
+
+
+class Results(unittest.TestCase):
+    def bench(self, *words: str, **network) -> dict:
+        with Lab(**network) as lab:
+            file = lab.network.folder / "result.json"
+            quick = ["--transport", "tcp", "--no-pin", "--samples", "2", "--iters", "2", "--json", file]
+            for result in lab.run([RANVIER, "bench", *quick, *words], limit=100, environment=CLEAN):
+                self.assertEqual((result.code, result.err), (0, ""), result)
+            return json.loads(file.read_text())
+
+    def test_are_right_between_hosts(self):
+        for hosts, collective in ((2, "all_reduce"), (4, "all_reduce"), (3, "all_to_all")):
+            with self.subTest(hosts=hosts, collective=collective):
+                sizes = ("-b", "4", "-e", "4M", "-f", "64")
+                found = self.bench(*sizes, "--collective", collective, hosts=hosts, rate="1Gbit")
+                self.assertGreaterEqual(len(found["rows"]), 3)
+                for row in found["rows"]:
+                    self.assertEqual((row["ranks"], row["transport"], row["wrong"]), (hosts, "tcp", 0))
+
+    def test_are_right_where_packets_are_lost(self):
+        found = self.bench("-b", "64K", "-e", "1M", "-f", "16", hosts=3, rate="200Mbit", loss=0.01)
+        self.assertEqual([row["wrong"] for row in found["rows"]], [0, 0])
+
+    def test_the_bytes_go_through_the_shaped_links(self):
+        # Were any to go another way, 4 MB would not need their 160 ms of a link of 200 Mbit/s.
+        found = self.bench("-b", "4000000", "-e", "4000000", hosts=2, rate="200Mbit")
+        self.assertGreater(found["rows"][0]["time_us"], 140_000)
+
+
+class Losses(unittest.TestCase):
+    """Whoever is left ends soon and names the rank that was lost."""
+
+    def begin(self, lab: Lab) -> Run:
+        run = lab.start([ENDLESS], environment=CLEAN)
+        self.assertTrue(run.wait_for_words("running", 30), [run.said(host, "err") for host in range(lab.hosts)])
+        return run
+
+    def assert_blamed(self, results: list[Result], lost: int, began: float, bound: float) -> None:
+        for result in results:
+            self.assertFalse(result.timed_out, result)
+            if result.host == lost:
+                continue
+            self.assertEqual(result.code, 1, result)
+            self.assertLess(result.ended - began, bound, result)
+            self.assertIn(f"culprit {lost}: ", result.err)
+            self.assertIn(f"rank {lost}", result.err)
+
+    def test_of_a_process(self):
+        for hosts, lost in ((2, 0), (4, 2)):
+            with self.subTest(hosts=hosts), Lab(hosts=hosts, rate="1Gbit") as lab:
+                run = self.begin(lab)
+                began = time.monotonic()
+                run.kill(lost)
+                results = run.wait(limit=30)
+                self.assert_blamed(results, lost, began, DEATH_BOUND_S)
+                self.assertEqual(results[lost].code, -signal.SIGKILL)
+
+    def test_of_a_link(self):
+        for hosts, lost in ((2, 1), (4, 2)):
+            with self.subTest(hosts=hosts), Lab(hosts=hosts, rate="1Gbit") as lab:
+                run = self.begin(lab)
+                began = time.monotonic()
+                lab.cut(lost)
+                results = run.wait(limit=30)
+                self.assert_blamed(results, lost, began, SILENCE_BOUND_S)
+                # The one that is cut off cannot know that it is alone; it ends as soon, and blames another.
+                self.assertEqual(results[lost].code, 1)
+                self.assertLess(results[lost].ended - began, SILENCE_BOUND_S)
+                self.assertRegex(results[lost].err, rf"culprit (?!{lost})\d: ")
+
+
+if __name__ == "__main__":
+    if reason := reason_to_skip():
+        print(f"skipped: {reason}")
+        sys.exit(SKIPPED)
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
