@@ -146,6 +146,7 @@ class MpiPeer final : public Peer {
         MPI_Sendrecv(input_, all_, type_, (rank_ + 1) % world_, 0, output_, all_, type_, (rank_ + world_ - 1) % world_,
                      0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         break;
+      case Collective::neighbor_exchange:
       case Collective::recv:
         break;
     }

@@ -31,6 +31,8 @@ struct Explained {
   }
 };
 
+bool works_in_place(const Schedule& schedule) { return schedule.collective != Collective::neighbor_exchange; }
+
 // The hard way, in place and out of place: chunks of several slices, of different sizes. Then, or instead, chunks of
 // one element each, which make the cost exact.
 Verdict prove(const Schedule& schedule) {
@@ -39,6 +41,7 @@ Verdict prove(const Schedule& schedule) {
   const std::size_t one_each = whole ? schedule.chunks : 1;
   const std::size_t hard = schedule.world <= most_uneven_ranks ? 0 : one_each;  // 0 leaves the choice to verify
   for (const bool in_place : {true, false}) {
+    if (in_place && !works_in_place(schedule)) continue;
     const std::size_t buffered = in_place && schedule.buffered_in_place ? 1 : 0;
     const Verdict verdict = verify(
         schedule,
@@ -49,11 +52,14 @@ Verdict prove(const Schedule& schedule) {
 }
 
 // Without dims the algorithm chooses its own.
-Explained explain_one(const Algorithm& algorithm, std::vector<Rank> dims, const Options& options,
+Explained explain_one(const Algorithm& algorithm, const AlgorithmSpec& spec, const Options& options,
                       const std::vector<Topology>& topologies) {
   Explained result;
-  result.schedule = algorithm.build(
-      {.collective = options.collective, .world = *options.ranks, .root = root, .dims = std::move(dims)});
+  result.schedule = algorithm.build({.collective = options.collective,
+                                     .world = *options.ranks,
+                                     .root = root,
+                                     .dims = spec.dims,
+                                     .periodic = spec.periodic});
   result.verdict = prove(result.schedule);
   for (const Topology& topology : topologies) result.contentions.push_back(contention(result.schedule, topology));
   return result;
@@ -79,7 +85,8 @@ void print_details(const Explained& explained, const std::vector<Topology>& topo
     fmt::print("{} by {}: {} ranks, {}; more than {} ranks are not drawn\n\n", name_of(schedule.collective),
                schedule.algorithm, schedule.world, plural(schedule.chunks, "chunk"), most_drawn_ranks);
   if (verdict.ok)
-    fmt::print("proven: every output holds every contribution exactly once and nothing deadlocks, in place or not{}\n",
+    fmt::print("proven: every output holds every contribution exactly once and nothing deadlocks{}{}\n",
+               works_in_place(schedule) ? ", in place or not" : "",
                schedule.buffered_in_place ? "; in place it needs links that buffer a slice" : "");
   else
     fmt::print("not proven: {}\n", verdict.problem);
@@ -167,7 +174,7 @@ int explain(const Options& options) {
   std::vector<Explained> all;
   if (options.algorithm != "auto") {
     const AlgorithmSpec spec = parse_algorithm(options.algorithm);
-    all.push_back(explain_one(spec.algorithm(), spec.dims, options, topologies));
+    all.push_back(explain_one(spec.algorithm(), spec, options, topologies));
     print_details(all.front(), topologies);
   } else {
     for (const Algorithm& algorithm : algorithms()) {

@@ -112,6 +112,10 @@ void refuse_contradictions(const Options& options) {
     find_algorithm(parse_algorithm(options.algorithm).algorithm().name, options.collective);
   refuse_contradictions_of_explain(options);
   refuse_contradictions_of_tune(options);
+  if (options.collective == Collective::neighbor_exchange && !options.explain)
+    refuse(
+        "neighbor_exchange is not timed yet: its parts depend on a grid that no baseline is told; add --explain to "
+        "see its schedule, or time sendrecv, which is one direction of it");
   if (!options.baselines.empty() && !options.ranks)
     refuse("--baseline needs --ranks N: a baseline's ranks are started beside ranvier's on this machine");
   if (!options.baselines.empty() && options.link_bytes_per_second > 0)

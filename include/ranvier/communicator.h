@@ -47,7 +47,7 @@ struct Request {
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
   // Elements per rank where they differ (all_gather: of every rank's part; all_to_all: of every part sent and received;
-  // gather, scatter, reduce_scatter: of every rank's part). Empty: all alike.
+  // gather, scatter, reduce_scatter: of every rank's part), or per direction (neighbor_exchange). Empty: all alike.
   std::span<const std::size_t> input_splits = {};
   std::span<const std::size_t> output_splits = {};
   std::string_view algorithm = {};  // empty: CommunicatorOptions::algorithm
@@ -135,6 +135,16 @@ class Communicator {
   void gather(ConstTypedSpan input, TypedSpan output, Rank root, const CollectiveOptions& = {});
   // world*n elements on root -> n elements everywhere.
   void scatter(ConstTypedSpan input, TypedSpan output, Rank root, const CollectiveOptions& = {});
+  // With the neighbours of each rank in a grid, which `algorithm` names: "neighbor_exchange:8" is a line of 8 ranks,
+  // "neighbor_exchange:2x4,periods=1x0" a grid of 2 rows of 4 whose first and last row are neighbours too; ranks are
+  // numbered along the last dimension first. None named: CommunicatorOptions::algorithm if that is one, else a line.
+  // 2k*n elements in k dimensions -> 2k*n elements: n to, and n from, the neighbour one down in dimension 0, one up in
+  // dimension 0, one down in dimension 1, and so on, where down is the smaller coordinate. At an open border there is
+  // no neighbour: its part of the input is not sent, and its part of the output keeps what it held. Parts of different
+  // sizes: see Request. Input and output are separate memory. Throws Error{usage} for a grid that has not `world` ranks
+  // and for parts that do not fit it, and Error{mismatch} where neighbours disagree on the grid or a part's size.
+  // MPI_Neighbor_alltoallv on a Cartesian communicator.
+  void neighbor_exchange(ConstTypedSpan input, TypedSpan output, const CollectiveOptions& = {});
   // Returns when every rank has called it.
   void barrier(const CollectiveOptions& = {});
 

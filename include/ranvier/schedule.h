@@ -50,6 +50,18 @@ struct Step {
   std::uint32_t chunks = 1;  // how many consecutive chunks, the first of which `from` and `to` name, go together
 };
 
+// Ranks in a grid, numbered along its last dimension first: what neighbor_exchange works on.
+struct CartesianGrid {
+  std::vector<Rank> dims = {};
+  std::vector<bool> periodic = {};  // by dimension: whether its two ends are neighbours; empty: nowhere
+};
+constexpr Rank no_neighbor = -1;
+// Who stands beside `rank` in direction 2d, where coordinate d is one less ("down"), or 2d + 1, where it is one more
+// ("up"). The rank itself along a periodic dimension of one, the same rank both ways along one of two.
+Rank neighbor(const CartesianGrid&, Rank rank, std::uint32_t direction);
+// The other end of a direction: what a rank sends up comes to its neighbour from below.
+constexpr std::uint32_t opposite(std::uint32_t direction) { return direction ^ 1; }
+
 // What the buffers of a rank hold, by collective (w = world size, r = its rank, c = Schedule::chunks, freely chosen):
 //   all_reduce      input c chunks               output c chunks
 //   reduce          input c chunks               output c chunks on root, none elsewhere
@@ -59,6 +71,8 @@ struct Step {
 //   all_to_all      input w chunks, j to rank j  output w chunks, j from rank j            (c = w)
 //   gather          input 1 chunk                output w chunks on root                   (c = w)
 //   scatter         input w chunks on root       output 1 chunk                            (c = w)
+//   neighbor_exchange  input c chunks, j to the neighbour in direction j, output c chunks, j from it: its chunk
+//                      opposite(j). Where there is no neighbour neither is touched.        (c = 2 x dimensions)
 struct Schedule {
   std::string algorithm;  // "ring", "halving_doubling", …
   Collective collective = Collective::all_reduce;
@@ -68,6 +82,7 @@ struct Schedule {
   // In-place calls need links that take a whole slice before its receiver reads (TransportTraits::buffered_bytes);
   // other calls, and all calls where this is false, run even where every send is a rendezvous.
   bool buffered_in_place = false;
+  CartesianGrid grid = {};  // of neighbor_exchange
   // The program of one rank, in order; made when asked for, so that a large world costs nothing until it runs.
   std::function<std::vector<Step>(Rank)> program;
 };
@@ -99,20 +114,24 @@ Schedule round_robin(Collective, Rank world);                      // all_reduce
 Schedule parameter_server(Collective, Rank world, Rank root = 0);  // all_reduce, reduce, broadcast, gather, scatter
 Schedule bruck(Collective, Rank world);                            // all_gather, all_to_all of small parts
 Schedule pat(Collective, Rank world);                              // all_gather, reduce_scatter of small parts
+// Parts to and from the neighbours in a grid; no dims: a line of all ranks. Never in place.
+Schedule neighbor_exchange(Rank world, CartesianGrid grid = {});
 
 // What to build: all that a schedule depends on.
 struct ScheduleRequest {
   Collective collective = Collective::all_reduce;
   Rank world = 1;
   Rank root = 0;
-  std::vector<Rank> dims = {};  // see Dims; empty: the algorithm's own choice
+  std::vector<Rank> dims = {};      // see Dims; empty: the algorithm's own choice
+  std::vector<bool> periodic = {};  // of a periodic grid; empty: no dimension is
 };
 
 // What an algorithm takes behind its name and a colon.
 enum class Dims : std::uint8_t {
   none,
-  grid,  // torus:2x4x8: the sizes of a grid's dimensions; ranks are numbered along the last one first
-  node   // hierarchical:4: so many consecutive ranks make a node
+  grid,          // torus:2x4x8: the sizes of a grid's dimensions; ranks are numbered along the last one first
+  node,          // hierarchical:4: so many consecutive ranks make a node
+  periodic_grid  // neighbor_exchange:2x4,periods=1x0: a grid, and 1 for each dimension whose ends are neighbours
 };
 
 // The builders by name: one row an algorithm.
@@ -126,10 +145,11 @@ struct Algorithm {
 };
 std::span<const Algorithm> algorithms();
 
-// An algorithm as flags and settings name it: `name` or `name:DIMS`.
+// An algorithm as flags and settings name it: `name` or `name:DIMS`, see Dims.
 struct AlgorithmSpec {
   std::size_t index = 0;  // in algorithms()
   std::vector<Rank> dims = {};
+  std::vector<bool> periodic = {};
   const Algorithm& algorithm() const { return algorithms()[index]; }
 };
 // Throws Error{usage} with the nearest right name for an unknown one, or for dims that it does not take. Whether dims
@@ -146,7 +166,7 @@ struct Extent {
 };
 
 // Where chunks lie: one behind another within each buffer. For even splits see even_layout; uneven collectives (splits
-// that differ by rank) bring their own.
+// that differ by rank or direction) bring their own.
 struct Layout {
   std::vector<Extent> input;
   std::vector<Extent> output;
@@ -187,7 +207,8 @@ struct CompileOptions {
 // Wavefront order: slice k of a chunk runs round r at step k + r, so that a large vector streams through all rounds at
 // once and each slice is still in cache when the next round wants it. Consecutive chunks of one step go as one transfer
 // while they fit in a slice. A transfer of no bytes is dropped unless it is the first on its link: its header still
-// travels, so that ranks that disagree find out. Throws Error{usage} for an in-place call whose chunks do not coincide.
+// travels, so that ranks that disagree find out. Throws Error{usage} for an in-place call whose chunks do not coincide,
+// and for any of neighbor_exchange.
 Program compile(const Schedule&, Rank, const Layout&, const CompileOptions&);
 
 // For an in-place call: where the input buffer begins inside the output buffer, or the output inside the input

@@ -32,14 +32,15 @@ enum class Collective : std::uint8_t {
   all_to_all,
   gather,
   scatter,
+  neighbor_exchange,
   barrier,
   send,
   recv
 };
 inline constexpr std::array all_collectives{
-    Collective::all_reduce,     Collective::reduce,     Collective::broadcast, Collective::all_gather,
-    Collective::reduce_scatter, Collective::all_to_all, Collective::gather,    Collective::scatter,
-    Collective::barrier,        Collective::send,       Collective::recv};
+    Collective::all_reduce,        Collective::reduce,     Collective::broadcast, Collective::all_gather,
+    Collective::reduce_scatter,    Collective::all_to_all, Collective::gather,    Collective::scatter,
+    Collective::neighbor_exchange, Collective::barrier,    Collective::send,      Collective::recv};
 
 constexpr std::size_t size_of(DType type) {
   switch (type) {

@@ -43,17 +43,19 @@ constexpr std::pair<ReduceOp, std::string_view> op_synonyms[] = {{ReduceOp::aver
                                                                  {ReduceOp::bit_or, "bor"},
                                                                  {ReduceOp::bit_xor, "bxor"}};
 
-constexpr std::pair<Collective, std::string_view> collective_names[] = {{Collective::all_reduce, "all_reduce"},
-                                                                        {Collective::reduce, "reduce"},
-                                                                        {Collective::broadcast, "broadcast"},
-                                                                        {Collective::all_gather, "all_gather"},
-                                                                        {Collective::reduce_scatter, "reduce_scatter"},
-                                                                        {Collective::all_to_all, "all_to_all"},
-                                                                        {Collective::gather, "gather"},
-                                                                        {Collective::scatter, "scatter"},
-                                                                        {Collective::barrier, "barrier"},
-                                                                        {Collective::send, "send"},
-                                                                        {Collective::recv, "recv"}};
+constexpr std::pair<Collective, std::string_view> collective_names[] = {
+    {Collective::all_reduce, "all_reduce"},
+    {Collective::reduce, "reduce"},
+    {Collective::broadcast, "broadcast"},
+    {Collective::all_gather, "all_gather"},
+    {Collective::reduce_scatter, "reduce_scatter"},
+    {Collective::all_to_all, "all_to_all"},
+    {Collective::gather, "gather"},
+    {Collective::scatter, "scatter"},
+    {Collective::neighbor_exchange, "neighbor_exchange"},
+    {Collective::barrier, "barrier"},
+    {Collective::send, "send"},
+    {Collective::recv, "recv"}};
 
 constexpr std::pair<ErrorKind, std::string_view> kind_names[] = {
     {ErrorKind::usage, "usage"},         {ErrorKind::config, "config"},     {ErrorKind::unreachable, "unreachable"},

@@ -20,11 +20,12 @@ bool builds(const Algorithm& algorithm, Collective collective) {
 }
 
 // Ranks that were given different dims find out by this: always where one number below 256 differs, and nearly always
-// on grids (of all multipliers, this one tells most grids of up to 128 ranks apart).
-std::uint8_t hash_of(const std::vector<Rank>& dims) {
+// on grids (of all multipliers, this one tells most grids of up to 128 ranks apart). Of periods likewise.
+std::uint8_t hash_of(const std::vector<Rank>& dims, const std::vector<bool>& periodic) {
   if (dims.empty()) return 0;
   std::uint64_t hash = 0;
   for (const Rank size : dims) hash = (hash * 218 + static_cast<std::uint64_t>(size)) % 255;
+  for (const bool each : periodic) hash = (hash * 218 + (each ? 1 : 0)) % 255;
   return static_cast<std::uint8_t>(1 + hash);
 }
 
@@ -45,7 +46,10 @@ AlgorithmNumbers::Number AlgorithmNumbers::of(std::string_view name) {
   }
   Named fresh{std::string(name), parse_algorithm(name)};
   const Algorithm& algorithm = fresh.spec.algorithm();
-  algorithm.build({.collective = algorithm.collectives.front(), .world = world_, .dims = fresh.spec.dims});
+  algorithm.build({.collective = algorithm.collectives.front(),
+                   .world = world_,
+                   .dims = fresh.spec.dims,
+                   .periodic = fresh.spec.periodic});
   const std::lock_guard lock(lock_);
   named_.push_back(std::move(fresh));
   return static_cast<Number>(first + named_.size() - 1);
@@ -140,6 +144,8 @@ CollectiveCall Calls::make(const Request& request) {
   AlgorithmSpec chosen = choose(request, shape);
   shape.algorithm = static_cast<std::uint8_t>(chosen.index);
   shape.dims = std::move(chosen.dims);
+  shape.periodic = std::move(chosen.periodic);
+  if (shape.collective == Collective::neighbor_exchange) share_among_directions(shape, request, settings_.rank);
 
   CollectiveCall call;
   if (barrier) call.reduce = kernel::reduce_function(ReduceOp::max, dtype);
@@ -158,7 +164,7 @@ CollectiveCall Calls::make(const Request& request) {
                  .op = reducing ? request.op : ReduceOp::sum,
                  .algorithm = shape.algorithm,
                  .slice_log2 = static_cast<std::uint8_t>(std::bit_width(ready.slice_bytes) - 1),
-                 .dims = hash_of(shape.dims),
+                 .dims = hash_of(shape.dims, shape.periodic),
                  .root = shape.root,
                  .size = shape.count};
   return call;

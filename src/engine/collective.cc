@@ -16,6 +16,21 @@ std::size_t bytes_with(const std::vector<std::pair<Rank, std::size_t>>& links, R
   return 0;
 }
 
+// The bytes of a link. Along a periodic dimension of two it carries two parts, in two rounds, and the ranks must agree
+// about each: the later one counts for more, so that parts of up to 4 GiB in another order give another number.
+std::uint64_t size_on_link(const Program& program, Rank peer, bool sending, Collective collective) {
+  const std::uint64_t bytes = bytes_with(sending ? program.bytes_to : program.bytes_from, peer);
+  if (collective != Collective::neighbor_exchange) return bytes;
+  bool has_first = false;
+  std::uint64_t second = 0;
+  for (const Instruction& each : sending ? program.sends : program.receives) {
+    if (each.peer != peer) continue;
+    has_first = has_first || each.round == 0;
+    if (each.round > 0) second += each.bytes;
+  }
+  return has_first ? bytes + (second << 32) : bytes;
+}
+
 }  // namespace
 
 void CollectiveOperation::reset(CollectiveCall call) {
@@ -159,7 +174,7 @@ bool CollectiveOperation::receive(Transport& transport, const Instruction& step)
 
 MessageHeader CollectiveOperation::header_for(Rank peer, bool sending) const {
   MessageHeader header = call_.header;
-  if (call_.size_by_link) header.size = bytes_with(sending ? call_.program->bytes_to : call_.program->bytes_from, peer);
+  if (call_.size_by_link) header.size = size_on_link(*call_.program, peer, sending, header.collective);
   return header;
 }
 

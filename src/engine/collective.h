@@ -17,7 +17,7 @@ namespace ranvier::engine {
 struct CollectiveCall {
   std::shared_ptr<const Program> program;
   MessageHeader header;              // as far as it is the same on all links
-  bool size_by_link = false;         // header.size is the bytes of each link
+  bool size_by_link = false;         // header.size is the bytes of each link, see size_on_link
   std::array<std::byte*, 3> base{};  // of input, output, scratch: indexed by Buffer
   kernel::ReduceFunction reduce = nullptr;
   Rank divisor = 0;  // averages: world size; else 0

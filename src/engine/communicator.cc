@@ -322,6 +322,9 @@ void Communicator::scatter(ConstTypedSpan input, TypedSpan output, Rank root, co
   run(request(Collective::scatter, rank() == root ? input : ConstTypedSpan(nullptr, 0, output.dtype), output, options,
               root));
 }
+void Communicator::neighbor_exchange(ConstTypedSpan input, TypedSpan output, const CollectiveOptions& options) {
+  run(request(Collective::neighbor_exchange, input, output, options));
+}
 void Communicator::barrier(const CollectiveOptions& options) { run(request(Collective::barrier, {}, {}, options)); }
 
 // ---- Messages.

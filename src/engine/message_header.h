@@ -26,7 +26,7 @@ struct MessageHeader {
   std::uint8_t slice_log2 = 0;  // slices of different sizes would arrive in different orders
   std::uint8_t dims = 0;        // a hash of what the algorithm was given behind its name; 0: nothing
   Rank root = 0;
-  std::uint64_t size = 0;  // all_reduce, reduce, broadcast: elements of the vector; else bytes on this link
+  std::uint64_t size = 0;  // all_reduce, reduce, broadcast: elements of the vector; else of this link: size_on_link
 
   friend bool operator==(const MessageHeader& a, const MessageHeader& b) {
     return std::memcmp(&a, &b, sizeof(MessageHeader)) == 0;

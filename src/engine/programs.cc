@@ -28,6 +28,7 @@ std::size_t ProgramCache::Hash::operator()(const Shape& shape) const {
       std::size_t{shape.in_place} << 16 | std::size_t{shape.element_bytes} << 24);
   mix(static_cast<std::size_t>(shape.root));
   for (const Rank size : shape.dims) mix(static_cast<std::size_t>(size));
+  for (const bool periodic : shape.periodic) mix(periodic ? 1 : 0);
   for (const std::size_t count : shape.input_splits) mix(count);
   for (const std::size_t count : shape.output_splits) mix(count);
   return hash;
@@ -45,8 +46,11 @@ ReadyProgram ProgramCache::find(const Shape& shape) {
 }
 
 ReadyProgram ProgramCache::make(const Shape& shape) const {
-  const Schedule schedule = algorithms()[shape.algorithm].build(
-      {.collective = shape.collective, .world = world_, .root = shape.root, .dims = shape.dims});
+  const Schedule schedule = algorithms()[shape.algorithm].build({.collective = shape.collective,
+                                                                 .world = world_,
+                                                                 .root = shape.root,
+                                                                 .dims = shape.dims,
+                                                                 .periodic = shape.periodic});
   Layout layout = even_layout(schedule, rank_, shape.count, shape.element_bytes);
   if (!shape.input_splits.empty()) layout.input = extents(shape.input_splits, shape.element_bytes);
   if (!shape.output_splits.empty()) layout.output = extents(shape.output_splits, shape.element_bytes);

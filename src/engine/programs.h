@@ -20,6 +20,7 @@ struct Shape {
   bool in_place = false;
   Rank root = 0;
   std::vector<Rank> dims;  // see ScheduleRequest
+  std::vector<bool> periodic;
   std::uint32_t element_bytes = 4;
   std::size_t count = 0;                                 // as even_layout takes it
   std::vector<std::size_t> input_splits, output_splits;  // elements per chunk where uneven

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 
@@ -62,13 +63,50 @@ class Examiner {
         shape.count = shape.input_splits.empty() ? output.count : 0;
         break;
       case Collective::all_to_all:
-        exchanged(shape);
+        exchanged(shape, static_cast<std::size_t>(world_), "ranks");
         break;
+      case Collective::neighbor_exchange:
+        break;  // see share_among_directions
       default:
         demand(false, "is no collective; see start_send and start_recv");
     }
     shape.in_place = in_place(shape);
     return shape;
+  }
+
+  // A part for each of so many `takers` ("ranks") on both sides.
+  void exchanged(Shape& shape, std::size_t parts, std::string_view takers) const {
+    const auto side = [&](std::span<const std::size_t> splits, std::size_t count, std::string_view name) {
+      if (!splits.empty()) {
+        demand_splits(splits, count, name, parts, takers);
+        return std::vector(splits.begin(), splits.end());
+      }
+      demand(count % parts == 0, "{} has {} elements, which {} {} cannot share evenly; pass {}_splits", name, count,
+             parts, takers, name);
+      return std::vector(parts, count / parts);
+    };
+    demand(request_.input.dtype == request_.output.dtype, "input is {} and output is {}; both must be the same type",
+           name_of(request_.input.dtype), name_of(request_.output.dtype));
+    auto inputs = side(request_.input_splits, request_.input.count, "input");
+    auto outputs = side(request_.output_splits, request_.output.count, "output");
+    if (request_.input_splits.empty() && request_.output_splits.empty() &&
+        request_.input.count == request_.output.count) {
+      shape.count = request_.input.count / parts;
+      return;
+    }
+    shape.input_splits = std::move(inputs);
+    shape.output_splits = std::move(outputs);
+  }
+
+  // Along a periodic dimension of one a rank is its own neighbour.
+  void demand_own_parts(const Shape& shape, std::size_t dimension) const {
+    for (const std::size_t sent : {2 * dimension, 2 * dimension + 1}) {
+      const std::size_t received = sent ^ 1;
+      demand(shape.input_splits[sent] == shape.output_splits[received],
+             "part {} of the input has {} elements and part {} of the output {}; they are one part, since dimension {} "
+             "is periodic and has one rank",
+             sent, shape.input_splits[sent], received, shape.output_splits[received], dimension);
+    }
   }
 
  private:
@@ -85,9 +123,10 @@ class Examiner {
            request_.input.count, name_of(request_.output.dtype), request_.output.count);
   }
 
-  void demand_splits(std::span<const std::size_t> splits, std::size_t count, std::string_view whole) const {
-    demand(splits.size() == static_cast<std::size_t>(world_), "{}_splits has {} entries, a world of {} needs {}", whole,
-           splits.size(), world_, world_);
+  void demand_splits(std::span<const std::size_t> splits, std::size_t count, std::string_view whole, std::size_t parts,
+                     std::string_view takers) const {
+    demand(splits.size() == parts, "{}_splits has {} entries, and {} {} need {}", whole, splits.size(), parts, takers,
+           parts);
     const std::size_t sum = std::accumulate(splits.begin(), splits.end(), std::size_t{0});
     demand(sum == count, "{}_splits add up to {}, and {} has {} elements", whole, sum, whole, count);
   }
@@ -102,37 +141,13 @@ class Examiner {
              whole_name, world, part, part * world, whole);
       return;
     }
-    demand_splits(splits, whole, whole_name);
+    demand_splits(splits, whole, whole_name, world, "ranks");
     const std::size_t mine = splits[static_cast<std::size_t>(rank_)];
     demand(mine == part, "{}_splits give rank {} {} elements, and {} has {}", whole_name, rank_, mine, part_name, part);
     shape.count = 0;
     std::vector<std::size_t> wholes(splits.begin(), splits.end());
     shape.output_splits = output_is_whole ? std::move(wholes) : std::vector{part};
     shape.input_splits = output_is_whole ? std::vector{part} : std::vector(splits.begin(), splits.end());
-  }
-
-  void exchanged(Shape& shape) const {
-    const auto world = static_cast<std::size_t>(world_);
-    const auto side = [&](std::span<const std::size_t> splits, std::size_t count, std::string_view name) {
-      if (!splits.empty()) {
-        demand_splits(splits, count, name);
-        return std::vector(splits.begin(), splits.end());
-      }
-      demand(count % world == 0, "{} has {} elements, which {} ranks cannot share evenly; pass {}_splits", name, count,
-             world, name);
-      return std::vector(world, count / world);
-    };
-    demand(request_.input.dtype == request_.output.dtype, "input is {} and output is {}; both must be the same type",
-           name_of(request_.input.dtype), name_of(request_.output.dtype));
-    auto inputs = side(request_.input_splits, request_.input.count, "input");
-    auto outputs = side(request_.output_splits, request_.output.count, "output");
-    if (request_.input_splits.empty() && request_.output_splits.empty() &&
-        request_.input.count == request_.output.count) {
-      shape.count = request_.input.count / world;
-      return;
-    }
-    shape.input_splits = std::move(inputs);
-    shape.output_splits = std::move(outputs);
   }
 
   // Whether input and output are one memory as this collective allows it; any other overlap is refused.
@@ -157,7 +172,7 @@ class Examiner {
       fits = from == to + offset(shape.output_splits);
     if (collective == Collective::reduce_scatter || collective == Collective::scatter)
       fits = to == from + offset(shape.input_splits);
-    demand(fits && collective != Collective::all_to_all,
+    demand(fits && collective != Collective::all_to_all && collective != Collective::neighbor_exchange,
            "input and output overlap in a way that it cannot work with; use separate memory");
     return true;
   }
@@ -170,5 +185,13 @@ class Examiner {
 }  // namespace
 
 Shape shape_of(const Request& request, Rank rank, Rank world) { return Examiner(request, rank, world).shape(); }
+
+void share_among_directions(Shape& shape, const Request& request, Rank rank) {
+  const std::size_t dimensions = std::max<std::size_t>(shape.dims.size(), 1);
+  const Examiner examiner(request, rank, 0);
+  examiner.exchanged(shape, 2 * dimensions, "directions");
+  for (std::size_t d = 0; d < shape.periodic.size() && !shape.input_splits.empty(); ++d)
+    if (shape.periodic[d] && shape.dims[d] == 1) examiner.demand_own_parts(shape, d);
+}
 
 }  // namespace ranvier::engine

@@ -10,6 +10,10 @@ namespace ranvier::engine {
 // that is wrong and the value that would be right.
 Shape shape_of(const Request& request, Rank rank, Rank world);
 
+// What the shape of a neighbor_exchange still lacks until its algorithm is chosen, whose grid says how many directions
+// there are: the sizes of their parts. Throws as shape_of does.
+void share_among_directions(Shape& shape, const Request& request, Rank rank);
+
 constexpr bool reduces(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::reduce ||
          collective == Collective::reduce_scatter || collective == Collective::barrier;

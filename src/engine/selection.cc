@@ -39,6 +39,8 @@ std::string_view select_algorithm(const Choice& choice) {
     case Collective::broadcast:
     case Collective::reduce:
       return "binomial_tree";
+    case Collective::neighbor_exchange:
+      return "neighbor_exchange";
     default:
       return "direct";
   }

@@ -49,6 +49,29 @@ std::vector<Rank> parse_dims(std::string_view text) {
   }
 }
 
+// "1x0x1" -> true, false, true; empty for anything else.
+std::vector<bool> parse_periods(std::string_view text) {
+  std::vector<bool> periods;
+  for (; !text.empty(); text.remove_prefix(std::min<std::size_t>(2, text.size()))) {
+    const bool ends_well = text.size() == 1 || (text.size() > 2 && text[1] == 'x');
+    if ((text[0] != '0' && text[0] != '1') || !ends_well) return {};
+    periods.push_back(text[0] == '1');
+  }
+  return periods;
+}
+
+// "2x4,periods=1x0": the part from the comma on.
+void take_periods(AlgorithmSpec& spec, std::string_view name, std::string_view text) {
+  constexpr std::string_view key = ",periods=";
+  spec.periodic = text.starts_with(key) ? parse_periods(text.substr(key.size())) : std::vector<bool>{};
+  if (spec.periodic.size() != spec.dims.size())
+    throw Error(ErrorKind::usage,
+                fmt::format("algorithm '{}' takes a 1 behind its grid for each dimension whose ends are neighbours and "
+                            "a 0 for each other one, not '{}'; write {}:2x4,periods=1x0",
+                            name, text, name));
+  if (std::ranges::count(spec.periodic, true) == 0) spec.periodic.clear();  // one way to say that borders are open
+}
+
 }  // namespace
 
 std::span<const Algorithm> algorithms() {
@@ -172,7 +195,17 @@ std::span<const Algorithm> algorithms() {
                 {all_gather, reduce_scatter},
                 false,
                 Dims::none,
-                &without_root<pat>}};
+                &without_root<pat>},
+      Algorithm{
+          "neighbor_exchange",
+          "parts to and from the neighbours in a grid, open or periodic",
+          {neighbor_exchange},
+          true,
+          Dims::periodic_grid,
+          [](const ScheduleRequest& request) {
+            steps::check("neighbor_exchange", request.collective, {neighbor_exchange}, request.world, request.root);
+            return ranvier::neighbor_exchange(request.world, {.dims = request.dims, .periodic = request.periodic});
+          }}};
   return table;
 }
 
@@ -216,7 +249,8 @@ AlgorithmSpec parse_algorithm(std::string_view spec) {
   if (takes == Dims::none)
     throw Error(ErrorKind::usage,
                 fmt::format("algorithm '{0}' takes nothing behind its name, but has ':{1}'; write {0}", name, text));
-  parsed.dims = parse_dims(text);
+  const std::size_t dims_end = takes == Dims::periodic_grid ? std::min(text.find(','), text.size()) : text.size();
+  parsed.dims = parse_dims(text.substr(0, dims_end));
   if (parsed.dims.empty() || (takes == Dims::node && parsed.dims.size() != 1))
     throw Error(
         ErrorKind::usage,
@@ -224,6 +258,7 @@ AlgorithmSpec parse_algorithm(std::string_view spec) {
             ? fmt::format("algorithm '{0}' takes how many ranks make a node, not '{1}'; write {0}:4", name, text)
             : fmt::format("algorithm '{0}' takes the sizes of a grid's dimensions, not '{1}'; write {0}:2x4", name,
                           text));
+  if (dims_end < text.size()) take_periods(parsed, name, text.substr(dims_end));
   return parsed;
 }
 

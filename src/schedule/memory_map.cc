@@ -54,6 +54,9 @@ std::vector<Region> MemoryMap::map(const std::vector<Extent>& extents) {
 // Gives chunks of input and output that are the same memory the same cells.
 void MemoryMap::overlay(const Schedule& schedule, const Layout& layout) {
   if (input_.empty() || output_.empty()) return;
+  // What comes from a neighbour would need the place of what is still to go there.
+  if (schedule.collective == Collective::neighbor_exchange)
+    throw Error(ErrorKind::usage, "neighbor_exchange does not work in place; pass separate memory for the output");
   const auto own = static_cast<std::size_t>(rank_);
   const bool in_output = schedule.collective == Collective::all_gather || schedule.collective == Collective::gather;
   const bool in_input = schedule.collective == Collective::reduce_scatter || schedule.collective == Collective::scatter;

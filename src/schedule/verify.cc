@@ -35,7 +35,8 @@ class Definition {
  public:
   Definition(const Schedule& schedule, std::span<const Layout> layouts) : schedule_(schedule), layouts_(layouts) {}
 
-  // Whose contributions element `i` of output chunk `chunk` of `rank` holds at the end, in order.
+  // Whose contributions element `i` of output chunk `chunk` of `rank` holds at the end, in order; nobody's if it is to
+  // stay as it was.
   std::vector<Values::Contribution> expected(Rank rank, std::size_t chunk, std::size_t i) const {
     const Extent& place = layout(rank).output[chunk];
     const auto at = static_cast<std::uint32_t>(place.offset / element + i);
@@ -53,6 +54,12 @@ class Definition {
         return {{source, in_input_of(source, rank, i)}};
       case Collective::scatter:
         return {{schedule_.root, in_input_of(schedule_.root, rank, i)}};
+      case Collective::neighbor_exchange: {
+        const auto direction = static_cast<std::uint32_t>(chunk);
+        const Rank beside = neighbor(schedule_.grid, rank, direction);
+        if (beside == no_neighbor) return {};
+        return {{beside, in_input_of(beside, static_cast<Rank>(opposite(direction)), i)}};
+      }
       default:
         return {{schedule_.root, at}};
     }
@@ -139,7 +146,7 @@ void check_outputs(const Schedule& schedule, std::span<const Layout> layouts, co
         const Values::Id id = run.output(rank, at);
         const Values::Value& value = values[id];
         const auto expected = expected_members.of(rank, chunk, i, at);
-        if (id == Values::nothing || value.count != expected.count || value.members != expected.members)
+        if (value.count != expected.count || value.members != expected.members)
           fault(difference(id == Values::nothing ? std::vector<Values::Contribution>{} : values.contributions(id),
                            definition.expected(rank, chunk, i)));
         if (value.complete != (reduces(schedule.collective) && schedule.world > 1))

@@ -33,6 +33,16 @@ class OneAlgorithm(ProgramTest):
         self.assertIn("  neighbours only", torus)
         self.assertIn("  not neighbours only", ring)
 
+    def test_with_periods_joins_ends_that_a_mesh_leaves_open(self):
+        words = ("--ranks", "6", "--collective", "neighbor_exchange", "--topology", "mesh:2x3", "--topology", "torus:2x3")
+        result = explain(*words, "--algorithm", "neighbor_exchange:2x3,periods=0x1")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn("nothing deadlocks\ncost: 2 rounds; the busiest rank sends 0.75 n in 3 messages", result.stdout)
+        mesh, torus = result.stdout[result.stdout.index("on mesh:2x3:") :].split("on torus:2x3:")
+        self.assertIn("  not neighbours only", mesh)
+        self.assertIn("at most 1 transfer on one link", torus)
+        self.assertIn("  neighbours only", torus)
+
     def test_stands_on_a_star_where_no_network_is_named(self):
         result = explain("--ranks", "8", "--algorithm", "direct", "--collective", "all_to_all")
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -33,6 +33,25 @@ TEST(Calls, KnowARequestAgainByItsAlgorithmAndDims) {
   EXPECT_EQ(calls.prepare(request("torus")).header.dims, 0);
 }
 
+TEST(Calls, TellPeriodsApart) {
+  Calls calls(settings(8, "auto"));
+  std::array<float, 16> input{}, output{};
+  const auto dims_of = [&](std::string_view algorithm) {
+    return calls
+        .prepare(
+            {.collective = Collective::neighbor_exchange, .input = input, .output = output, .algorithm = algorithm})
+        .header.dims;
+  };
+  const std::array hashes{dims_of("neighbor_exchange:2x4"),
+                          dims_of("neighbor_exchange:2x4,periods=0x1"),
+                          dims_of("neighbor_exchange:2x4,periods=1x0"),
+                          dims_of("neighbor_exchange:2x4,periods=1x1"),
+                          dims_of("neighbor_exchange:8"),
+                          dims_of("")};
+  for (std::size_t i = 0; i < hashes.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j) EXPECT_NE(hashes[i], hashes[j]) << i << " and " << j;
+}
+
 TEST(Calls, TakeTheirOwnAlgorithmWithItsDims) {
   std::array<float, 16> data{};
   const Request request{.input = data, .output = data};

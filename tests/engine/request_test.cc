@@ -67,7 +67,7 @@ TEST(RequestTest, SplitsMustAddUp) {
       complaint({.collective = Collective::all_gather, .input = part, .output = whole, .output_splits = splits}),
       HasSubstr("add up to 14"));
   EXPECT_THAT(complaint({.collective = Collective::all_gather, .input = part, .output = whole, .output_splits = few}),
-              HasSubstr("a world of 4 needs 4"));
+              HasSubstr("2 entries, and 4 ranks need 4"));
   const std::vector<std::size_t> others{1, 2, 3, 4};
   EXPECT_THAT(
       complaint({.collective = Collective::all_gather, .input = part, .output = whole, .output_splits = others}),
@@ -77,6 +77,43 @@ TEST(RequestTest, SplitsMustAddUp) {
 TEST(RequestTest, AllToAllNeverWorksInPlace) {
   std::vector<float> data(8);
   EXPECT_THAT(complaint({.collective = Collective::all_to_all, .input = data, .output = data}), HasSubstr("overlap"));
+}
+
+// Its grid is known only after its algorithm: so are its parts.
+TEST(RequestTest, NeighborExchangeHasAPartForEachDirection) {
+  std::vector<float> eight(8), six(6);
+  const auto shape = [](const Request& request) {
+    Shape found = shape_of(request, 1, 4);
+    found.dims = {4, 1};
+    found.periodic = {false, true};
+    share_among_directions(found, request, 1);
+    return found;
+  };
+  const auto complaint_about = [&](const Request& request) -> std::string {
+    try {
+      shape(request);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      return error.what();
+    }
+    return "";
+  };
+  using enum Collective;
+  std::vector<float> other(8);
+  EXPECT_EQ(shape({.collective = neighbor_exchange, .input = eight, .output = other}).count, 2u);
+  const std::vector<std::size_t> splits{0, 2, 2, 2}, alike{2, 2, 2, 2}, few{3, 3}, other_own{1, 1, 1, 3};
+  const Shape uneven = shape({.collective = neighbor_exchange, .input = six, .output = eight, .input_splits = splits});
+  EXPECT_EQ(uneven.input_splits, splits);
+  EXPECT_EQ(uneven.output_splits, alike);
+  EXPECT_THAT(complaint_about({.collective = neighbor_exchange, .input = six, .output = eight}),
+              HasSubstr("neighbor_exchange on rank 1: input has 6 elements, which 4 directions cannot share evenly"));
+  EXPECT_THAT(complaint_about({.collective = neighbor_exchange, .input = six, .output = eight, .input_splits = few}),
+              HasSubstr("2 entries, and 4 directions need 4"));
+  EXPECT_THAT(
+      complaint_about({.collective = neighbor_exchange, .input = six, .output = eight, .input_splits = other_own}),
+      HasSubstr("part 2 of the input has 1 elements and part 3 of the output 2"));
+  EXPECT_THAT(complaint_about({.collective = neighbor_exchange, .input = eight, .output = eight}),
+              HasSubstr("overlap"));
 }
 
 }  // namespace

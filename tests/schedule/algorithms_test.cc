@@ -69,8 +69,10 @@ TEST(Algorithms, SayWhatIsWrongWithDims) {
     EXPECT_THAT(refusal([&] { parse_algorithm(wrong); }), HasSubstr("write torus:2x4")) << wrong;
   EXPECT_THAT(refusal([] { parse_algorithm("hierarchical:2x4"); }), HasSubstr("write hierarchical:4"));
   for (const Algorithm& algorithm : algorithms()) {
-    if (algorithm.dims != Dims::grid) continue;
-    const std::string refused = refusal([&] { algorithm.build({.world = 6, .dims = {2, 4}}); });
+    if (algorithm.dims != Dims::grid && algorithm.dims != Dims::periodic_grid) continue;
+    const std::string refused = refusal([&] {
+      algorithm.build({.collective = algorithm.collectives.front(), .world = 6, .dims = {2, 4}});
+    });
     EXPECT_THAT(refused, HasSubstr("2x4, which has 8 ranks"));
     EXPECT_THAT(refused, HasSubstr("the world has 6"));
   }

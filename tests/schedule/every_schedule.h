@@ -18,6 +18,12 @@ inline bool moves_whole_vector(Collective collective) {
          collective == Collective::broadcast;
 }
 
+inline bool works_in_place(const Schedule& schedule) { return schedule.collective != Collective::neighbor_exchange; }
+// Whether to call it in place: both, where both are allowed.
+inline std::vector<bool> places(const Schedule& schedule) {
+  return works_in_place(schedule) ? std::vector{false, true} : std::vector{false};
+}
+
 // Calls `visit` with each algorithm's schedule of each collective in a world of `world`.
 template <class Visit>
 void for_each_schedule(Rank world, Rank root, Visit visit) {
@@ -32,7 +38,7 @@ inline std::vector<Rank> unusual_dims(Dims dims, Rank world) {
   if (dims == Dims::node) {
     for (Rank per_node = 2; per_node < world; ++per_node)
       if (world % per_node != 0) return {per_node};
-  } else if (dims == Dims::grid) {
+  } else if (dims == Dims::grid || dims == Dims::periodic_grid) {
     std::vector<Rank> sizes;
     for (Rank prime = 2; prime <= world && sizes.size() < 2; world % prime == 0 ? world /= prime : ++prime)
       if (world % prime == 0) sizes.push_back(prime);
@@ -41,7 +47,7 @@ inline std::vector<Rank> unusual_dims(Dims dims, Rank world) {
   return {};
 }
 
-// The same, and each algorithm that takes dims once more with unusual ones.
+// The same, and each algorithm that takes dims once more with unusual ones, and periods with one.
 template <class Visit>
 void for_each_shape(Rank world, Rank root, Visit visit) {
   for_each_schedule(world, root, visit);
@@ -49,6 +55,7 @@ void for_each_shape(Rank world, Rank root, Visit visit) {
     if (const std::vector<Rank> dims = unusual_dims(algorithm.dims, world); !dims.empty())
       for (const Collective collective : algorithm.collectives)
         visit(algorithm.build({.collective = collective, .world = world, .root = root, .dims = dims}));
+  visit(neighbor_exchange(world, {.dims = {world}, .periodic = {true}}));
 }
 
 inline std::string name(const Schedule& schedule) {

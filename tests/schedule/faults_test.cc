@@ -222,7 +222,7 @@ template <class Visit>
 void for_each_compiled(Visit visit) {
   for (const Rank world : {2, 4, 5})
     for_each_schedule(world, 0, [&](const Schedule& schedule) {
-      for (const bool in_place : {false, true}) for_each_instruction(Compiled(schedule, in_place), visit);
+      for (const bool in_place : places(schedule)) for_each_instruction(Compiled(schedule, in_place), visit);
     });
 }
 

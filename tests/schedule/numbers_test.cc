@@ -30,12 +30,14 @@ class World {
       }
       node.output_bytes = end(layout.output);
       node.at[2] = std::max(node.at[0] + end(layout.input), node.at[1] + end(layout.output));
-      node.memory.resize((node.at[2] + program.scratch_bytes) / sizeof(float), -1e30f);
+      node.memory.resize((node.at[2] + program.scratch_bytes) / sizeof(float), unwritten);
       for (std::size_t i = 0; i < end(layout.input) / sizeof(float); ++i)
         node.memory[node.at[0] / sizeof(float) + i] = value(rank, i);
       nodes_.push_back(std::move(node));
     }
   }
+
+  static constexpr float unwritten = -0x1p100f;
 
   // Sums of these round differently in every order.
   static float value(Rank rank, std::size_t i) {
@@ -126,7 +128,7 @@ constexpr std::size_t count = 37;
 TEST_P(Numbers, OfAnAllReduceAreTheAverageAndTheSameBitsEverywhere) {
   for_each_shape(GetParam(), 0, [](const Schedule& schedule) {
     if (schedule.collective != Collective::all_reduce) return;
-    for (const bool in_place : {false, true}) {
+    for (const bool in_place : places(schedule)) {
       World world(schedule, count, in_place);
       world.run();
       for (Rank rank = 0; rank < schedule.world; ++rank) {
@@ -147,7 +149,7 @@ TEST_P(Numbers, OfTheOtherCollectivesAreWhatTheyAreDefinedToBe) {
   const Rank root = GetParam() / 2;
   for_each_shape(GetParam(), root, [&](const Schedule& schedule) {
     if (schedule.collective == Collective::all_reduce) return;
-    for (const bool in_place : {false, true}) {
+    for (const bool in_place : places(schedule)) {
       World world(schedule, count, in_place);
       world.run();
       for (Rank rank = 0; rank < schedule.world; ++rank) {
@@ -173,6 +175,14 @@ TEST_P(Numbers, OfTheOtherCollectivesAreWhatTheyAreDefinedToBe) {
             case Collective::all_to_all:
               expected = static_cast<double>(World::value(part, own));
               break;
+            case Collective::neighbor_exchange: {
+              const auto direction = static_cast<std::uint32_t>(part);
+              const Rank beside = neighbor(schedule.grid, rank, direction);
+              const std::size_t sent = opposite(direction) * count + i % count;
+              expected = beside == no_neighbor ? static_cast<double>(World::unwritten)
+                                               : static_cast<double>(World::value(beside, sent));
+              break;
+            }
             default:
               expected = static_cast<double>(World::value(part, i % count));
           }

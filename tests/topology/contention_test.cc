@@ -204,6 +204,31 @@ TEST(Grids, AreServedByTheirOwnAlgorithmsWithoutContention) {
   }
 }
 
+// Open borders on a mesh, joined ends on a torus, and any mixture on a torus as well.
+TEST(Grids, CarryAnExchangeWithNeighboursWithoutContention) {
+  for (const std::vector<Rank>& dims :
+       std::vector<std::vector<Rank>>{{2}, {6}, {2, 2}, {2, 4}, {3, 5}, {1, 4}, {2, 3, 4}, {4, 4, 4}}) {
+    Rank world = 1;
+    for (const Rank size : dims) world *= size;
+    const auto parts = static_cast<double>(2 * dims.size());
+    const Schedule open = neighbor_exchange(world, {.dims = dims});
+    EXPECT_EQ(missing_link(open, topology::mesh(dims)), "");
+    EXPECT_EQ(contention(open, topology::mesh(dims)).most_transfers, 1u);
+    EXPECT_DOUBLE_EQ(contention(open, topology::mesh(dims)).load_by_rounds, 2 / parts);
+    for (unsigned chosen = 1; chosen < 1u << dims.size(); ++chosen) {
+      CartesianGrid grid{.dims = dims};
+      for (std::size_t d = 0; d < dims.size(); ++d) grid.periodic.push_back((chosen >> d & 1) != 0);
+      const Schedule periodic = neighbor_exchange(world, grid);
+      EXPECT_EQ(missing_link(periodic, topology::torus(dims)), "");
+      const Contention found = contention(periodic, topology::torus(dims));
+      EXPECT_EQ(found.most_transfers, 1u);
+      EXPECT_DOUBLE_EQ(found.load_by_rounds, 2 / parts);
+    }
+  }
+  EXPECT_THAT(missing_link(neighbor_exchange(6, {.dims = {6}, .periodic = {true}}), topology::mesh({6})),
+              HasSubstr("no link"));
+}
+
 TEST(Grids, OfAnotherShapeLackLinksThatTheAlgorithmNeeds) {
   EXPECT_THAT(missing_link(torus(Collective::all_reduce, 16, {4, 4}), topology::torus({2, 8})), HasSubstr("no link"));
   EXPECT_THAT(missing_link(torus(Collective::all_reduce, 16, {4, 4}), topology::mesh({4, 4})), HasSubstr("no link"));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "ranvier/error.h"
+
 namespace ranvier::bench {
 namespace {
 
@@ -34,6 +36,11 @@ TEST(Options, TakeTheNamesOfOtherLibraries) {
   const auto options = parse_options({"--dtype", "bfloat16", "--op", "avg"});
   EXPECT_EQ(options->dtype, DType::bf16);
   EXPECT_EQ(options->op, ReduceOp::average);
+}
+
+TEST(Options, RefuseToTimeWhatTheyCanOnlyExplain) {
+  EXPECT_THROW(parse_options({"--collective", "neighbor_exchange", "--ranks", "4"}), Error);
+  EXPECT_NO_THROW(parse_options({"--collective", "neighbor_exchange", "--ranks", "4", "--explain"}));
 }
 
 TEST(Options, TakeRatesInBitsPerSecond) {
