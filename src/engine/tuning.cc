@@ -44,8 +44,8 @@ TuningRow row_of(const std::vector<std::string_view>& words) {
   TuningRow row;
   const auto collective = parse_collective(words[0]);
   if (!collective) {
-    std::vector<std::string_view> names;
-    for (const Collective each : all_collectives) names.push_back(name_of(each));
+    std::vector<std::string_view> names(all_collectives.size());
+    std::ranges::transform(all_collectives, names.begin(), [](Collective each) { return name_of(each); });
     refuse(unknown_name("collective", words[0], names));
   }
   row.collective = *collective;
