@@ -87,13 +87,14 @@ int run_rank(const Options& options, const WorldPlace& place) {
                                         : options.pin.value_or(place.local_world <= usable_cores());
   if (pinned) bench::pin_to_core(place.local_rank);
   const auto communicator = meet(place, communicator_options(options));
-  if (socket != nullptr) return bench::serve(*bench::communicator_peer(*communicator), bench::connect_lines(socket));
+  if (socket != nullptr)
+    return bench::serve(*bench::communicator_peer(*communicator, options.buffers), bench::connect_lines(socket));
 
   if (place.rank != bench::root) {
-    bench::serve_communicator(*communicator);
+    bench::serve_communicator(*communicator, options.buffers);
     return 0;
   }
-  const auto world = bench::communicator_world(*communicator);
+  const auto world = bench::communicator_world(*communicator, options.buffers);
   if (!options.tune_file.empty()) return bench::tune(options, *world, bench::TuningFile(options.tune_file));
   const JsonFile file(options.json_file);
   return bench::measure_all(options, *world, {}, {}, file);

@@ -5,11 +5,14 @@ namespace {
 
 class CommunicatorPeer final : public Peer {
  public:
-  explicit CommunicatorPeer(Communicator& communicator) : communicator_(communicator) {}
+  CommunicatorPeer(Communicator& communicator, Buffers buffers) : communicator_(communicator), buffers_(buffers) {}
 
   Rank rank() const override { return communicator_.rank(); }
   Rank world() const override { return communicator_.world(); }
   std::string description() const override { return std::string(communicator_.transport_name()); }
+  std::shared_ptr<std::byte[]> allocate(std::size_t bytes) override {
+    return buffers_ == Buffers::ranvier ? communicator_.allocate(bytes) : Peer::allocate(bytes);
+  }
   std::string refusal(const Job&) const override { return {}; }
 
   void prepare(const Job& job, const void* input, void* output) override {
@@ -44,14 +47,15 @@ class CommunicatorPeer final : public Peer {
   }
 
   Communicator& communicator_;
+  const Buffers buffers_;
   std::string algorithm_;
   Request request_;
 };
 
 }  // namespace
 
-std::unique_ptr<Peer> communicator_peer(Communicator& communicator) {
-  return std::make_unique<CommunicatorPeer>(communicator);
+std::unique_ptr<Peer> communicator_peer(Communicator& communicator, Buffers buffers) {
+  return std::make_unique<CommunicatorPeer>(communicator, buffers);
 }
 
 }  // namespace ranvier::bench

@@ -6,7 +6,6 @@
 #include <exception>
 #include <vector>
 
-#include "bench/communicator_peer.h"
 #include "bench/peer.h"
 #include "ranvier/error.h"
 
@@ -44,8 +43,8 @@ std::vector<double> gather_numbers(Communicator& communicator, const Reply& repl
 
 class CommunicatorWorld final : public World {
  public:
-  explicit CommunicatorWorld(Communicator& communicator)
-      : communicator_(communicator), peer_(communicator_peer(communicator)), measurer_(*peer_) {}
+  CommunicatorWorld(Communicator& communicator, Buffers buffers)
+      : communicator_(communicator), peer_(communicator_peer(communicator, buffers)), measurer_(*peer_) {}
   ~CommunicatorWorld() override {
     if (std::uncaught_exceptions() > 0) return;  // nobody would hear it
     try {
@@ -80,12 +79,12 @@ class CommunicatorWorld final : public World {
 
 }  // namespace
 
-std::unique_ptr<World> communicator_world(Communicator& communicator) {
-  return std::make_unique<CommunicatorWorld>(communicator);
+std::unique_ptr<World> communicator_world(Communicator& communicator, Buffers buffers) {
+  return std::make_unique<CommunicatorWorld>(communicator, buffers);
 }
 
-void serve_communicator(Communicator& communicator) {
-  const auto peer = communicator_peer(communicator);
+void serve_communicator(Communicator& communicator, Buffers buffers) {
+  const auto peer = communicator_peer(communicator, buffers);
   Measurer measurer(*peer);
   for (auto line = receive_line(communicator); !line.empty(); line = receive_line(communicator))
     gather_numbers(communicator, measurer.measure(job_from_line(line)));

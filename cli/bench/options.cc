@@ -153,6 +153,9 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   auto* in = app.add_flag("--in-place", in_place, "input and output share memory (default for all_reduce, reduce)");
   app.add_flag("--out-of-place", out_of_place, "they do not (default for the others)")->excludes(in);
 
+  std::string buffers = "malloc";
+  cli::add_name(app, "--buffers", buffers, "memory of ranvier's vectors: any, or what Communicator::allocate gives",
+                {"malloc", "ranvier"});
   cli::add_name(app, "--transport", options.transport, "how bytes travel", {"auto", "tcp", "shm"})
       ->envname("RANVIER_TRANSPORT");
   cli::add_algorithm(app, options.algorithm, "schedule", algorithm_names())->envname("RANVIER_ALGORITHM");
@@ -204,6 +207,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
     options.link_bytes_per_second = *bytes;
   }
   options.collective = collective_named(collective);
+  options.buffers = buffers == "ranvier" ? Buffers::ranvier : Buffers::malloc;
   if (options.explain && options.topologies.empty()) options.topologies = {"star"};
   if (ranks) options.ranks = static_cast<Rank>(*ranks);
   if (pin_flag->count() > 0) options.pin = pin;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/communicator_peer.h"
 #include "bench/sampling.h"
 #include "flags.h"
 #include "ranvier/types.h"
@@ -23,6 +24,7 @@ struct Options {
   DType dtype = DType::f32;
   ReduceOp op = ReduceOp::sum;
   bool in_place = true;
+  Buffers buffers = Buffers::malloc;  // of ranvier; its peers have theirs from malloc
 
   std::string transport = "auto";
   std::string algorithm = "auto";

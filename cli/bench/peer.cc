@@ -53,17 +53,19 @@ Reply reply_from_line(const std::string& line) {
   return reply;
 }
 
-void Memory::Free::operator()(std::byte* memory) const { std::free(memory); }
+std::shared_ptr<std::byte[]> Peer::allocate(std::size_t bytes) {
+  const std::size_t pages = (std::max<std::size_t>(bytes, 1) + page - 1) / page * page;
+  auto* memory = static_cast<std::byte*>(std::aligned_alloc(page, pages));
+  if (memory == nullptr)
+    throw Error(ErrorKind::config, fmt::format("no memory for a buffer of {} bytes; lower --maxbytes", pages));
+  return {memory, [](std::byte* each) { std::free(each); }};
+}
 
 std::byte* Memory::reserve(std::size_t bytes) {
-  const std::size_t pages = (std::max<std::size_t>(bytes, 1) + page - 1) / page * page;
-  if (pages > bytes_) {
+  if (memory_ == nullptr || bytes > bytes_) {
     memory_.reset();  // before the next one is made: two of the largest might not fit
-    bytes_ = 0;
-    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(page, pages)));
-    if (!memory_)
-      throw Error(ErrorKind::config, fmt::format("no memory for a buffer of {} bytes; lower --maxbytes", pages));
-    bytes_ = pages;
+    memory_ = peer_.allocate(bytes);
+    bytes_ = bytes;
   }
   return memory_.get();
 }

@@ -26,6 +26,8 @@ class Peer {
   // The job's collective, `times` in a row. Loops inside, so that no call of this interface is measured.
   virtual void run(std::uint64_t times) = 0;
   virtual void barrier() = 0;
+  // Memory for inputs and outputs, aligned to a page. Throws Error{config} where there is no more.
+  virtual std::shared_ptr<std::byte[]> allocate(std::size_t bytes);
 };
 
 // What a rank says of a job.
@@ -39,22 +41,21 @@ std::string to_line(const Reply&);
 Reply reply_from_line(const std::string&);
 std::string failure_line(const std::string& sentence);
 
-// Memory for the buffers of one job after another. Grows only; page-aligned.
+// The buffer of one job after another: grows only.
 class Memory {
  public:
+  explicit Memory(Peer& peer) : peer_(peer) {}
   std::byte* reserve(std::size_t bytes);
 
  private:
-  struct Free {
-    void operator()(std::byte*) const;
-  };
-  std::unique_ptr<std::byte, Free> memory_;
+  Peer& peer_;
+  std::shared_ptr<std::byte[]> memory_;
   std::size_t bytes_ = 0;
 };
 
 class Measurer {
  public:
-  explicit Measurer(Peer& peer) : peer_(peer) {}
+  explicit Measurer(Peer& peer) : peer_(peer), input_(peer), output_(peer) {}
   // Rewrites the memory, warms up, and times the iterations between two barriers. All ranks call it with one job.
   Reply measure(const Job&);
 

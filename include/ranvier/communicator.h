@@ -113,6 +113,13 @@ class Communicator {
   std::string_view transport_name() const;
   Traffic traffic() const;
 
+  // Zero-filled memory, aligned to a page, for vectors that collectives work on often: ranks on one host read each
+  // other's where it lies, which saves a copy of most bytes that they send. Few and large pieces are best: with shared
+  // memory a rank has at most 64 of them at a time. Its size is this rank's own business. It is given back with the
+  // last reference, which may outlive the communicator, but must not go while an operation works on it. Throws
+  // Error{config} where there is no more.
+  std::shared_ptr<std::byte[]> allocate(std::size_t bytes);
+
   // The ranks that pass the same `color` form a new communicator, ordered by (key, rank). Every rank must call; a
   // negative color takes part and gets null.
   std::unique_ptr<Communicator> split(int color, int key = 0);

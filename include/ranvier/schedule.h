@@ -187,6 +187,8 @@ struct Instruction {
   std::size_t from;     // byte offset in from_buffer
   std::size_t to;       // byte offset in to_buffer
   std::size_t bytes;
+  std::size_t link_end = 0;  // bytes to or from this peer in this operation, up to the end of this instruction
+  std::uint32_t link = 0;    // the peer's place in Program::bytes_to or bytes_from
 };
 
 // Two lists, each run in order, each waiting for the other only where data demands it (`after`): a blocked send never
@@ -197,6 +199,8 @@ struct Program {
   std::size_t scratch_bytes = 0;
   std::vector<std::pair<Rank, std::size_t>> bytes_to;    // per peer that is sent to, in rank order
   std::vector<std::pair<Rank, std::size_t>> bytes_from;  // per peer that is received from
+  // Whether it ends even where every send waits for its receiver: its sends may be lent (PeerMemory).
+  bool runs_unbuffered = true;
 };
 
 struct CompileOptions {

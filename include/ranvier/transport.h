@@ -36,6 +36,26 @@ struct TransportTraits {
   int polls_before_wait;       // … and how long before it calls wait(); in polls
 };
 
+// What a transport can do whose ranks read each other's memory: bodies in such memory are not copied to be sent.
+class PeerMemory {
+ public:
+  virtual ~PeerMemory() = default;
+
+  // What is lent costs two visits to the other core's cache where a copy costs one: not worth it for less.
+  static constexpr std::size_t least_lent = 4 << 10;
+
+  // Zero-filled, begins on a page, may outlive the transport. Any thread may call. Throws Error{config} where there is
+  // no more.
+  virtual std::shared_ptr<std::byte[]> allocate(std::size_t bytes) = 0;
+
+  // Transport::try_send, but a body of `least_lent` bytes or more within allocated memory is lent instead of copied,
+  // whole: the peer's views of it are that memory, which stays as it is until the peer has released it.
+  virtual std::size_t try_lend(Rank to, Lane lane, ConstBytes head, ConstBytes body) = 0;
+
+  // How many bytes were accepted for `to` on `lane` since, and with, the oldest body that is still lent; 0 if none is.
+  virtual std::size_t lent(Rank to, Lane lane) = 0;
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -69,6 +89,9 @@ class Transport {
 
   // Ends a present or the next wait(). The only call that is safe from any thread.
   virtual void interrupt() = 0;
+
+  // Null where ranks share no memory.
+  virtual PeerMemory* peer_memory() { return nullptr; }
 
   // Gives up every transfer: on return no memory of callers is or will be touched, and the calls above throw or do
   // nothing. Recovery makes a new transport with the next epoch.

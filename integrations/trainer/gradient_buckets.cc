@@ -2,7 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/from_blob.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -23,13 +23,17 @@ class GradientBuckets::ReadyHook final : public torch::autograd::PostAccumulateG
   std::size_t bucket_;
 };
 
-GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, Exchange& exchange, std::size_t bucket_bytes)
+GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, Communicator& comm, Exchange& exchange,
+                                 std::size_t bucket_bytes)
     : exchange_(exchange), tensors_(std::move(parameters)) {
   std::reverse(tensors_.begin(), tensors_.end());
   std::int64_t total = 0;
   for (const auto& tensor : tensors_) total += tensor.numel();
   parameters_ = at::empty({total});
-  gradients_ = at::zeros({total});
+  // Where the other workers of this host read them without a copy.
+  const auto shared = comm.allocate(static_cast<std::size_t>(total) * sizeof(float));
+  gradients_ = at::from_blob(
+      shared.get(), {total}, [shared](void*) {}, at::kFloat);
 
   const at::NoGradGuard no_grad;
   auto* const memory = gradients_.data_ptr<float>();

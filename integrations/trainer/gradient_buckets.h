@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "ranvier/communicator.h"
 #include "ranvier/exchange.h"
 
 namespace ranvier::trainer {
@@ -17,8 +18,8 @@ namespace ranvier::trainer {
 class GradientBuckets {
  public:
   // Moves `parameters` (f32, on the CPU, in the order in which forward uses them) into memory of its own and watches
-  // their gradients. `exchange` outlives it. A bucket is closed once it holds `bucket_bytes`.
-  GradientBuckets(std::vector<at::Tensor> parameters, Exchange& exchange, std::size_t bucket_bytes);
+  // their gradients. `exchange`, over `comm`, outlives it. A bucket is closed once it holds `bucket_bytes`.
+  GradientBuckets(std::vector<at::Tensor> parameters, Communicator& comm, Exchange& exchange, std::size_t bucket_bytes);
   ~GradientBuckets();
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;

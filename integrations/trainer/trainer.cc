@@ -109,7 +109,7 @@ class Run {
         sampler_(data.train.count(), settings.batch, static_cast<std::size_t>(comm.world()), settings.seed),
         exchange_(make_exchange(settings.compress, comm)),
         model_(make_seeded_model(settings, data)),
-        buckets_(model_->parameters(), *exchange_, settings.bucket_bytes),
+        buckets_(model_->parameters(), comm, *exchange_, settings.bucket_bytes),
         momentum_(at::zeros_like(buckets_.parameters())) {
     last_step_ = std::min(settings.steps, settings.epochs * sampler_.steps_per_epoch());
   }

@@ -154,6 +154,7 @@ CollectiveCall Calls::make(const Request& request) {
   call.program = ready.program;
   call.bytes_to_send = ready.bytes_to_send;
   call.bytes_to_receive = ready.bytes_to_receive;
+  if (ready.lends) call.lender = settings_.peer_memory;
   call.size_by_link = !has_common_count(request.collective);
   call.divisor = reducing && request.op == ReduceOp::average ? settings_.world : 0;
   call.element_bytes = shape.element_bytes;

@@ -80,6 +80,7 @@ struct CallSettings {
   bool crowded = false;            // some ranks share cores; the same on all ranks
   std::size_t slice_bytes = 0;     // a power of two, the same on all ranks; …
   std::size_t buffered_bytes = 0;  // … so is the least that a link takes before its receiver reads
+  PeerMemory* peer_memory = nullptr;
 };
 
 class Calls {

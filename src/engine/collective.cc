@@ -37,6 +37,7 @@ void CollectiveOperation::reset(CollectiveCall call) {
   call_ = std::move(call);
   bytes_to_send = call_.bytes_to_send;
   bytes_to_receive = call_.bytes_to_receive;
+  accepted_.resize(call_.lender != nullptr ? call_.program->bytes_to.size() : 0);
   rewind();
 }
 
@@ -50,6 +51,7 @@ void CollectiveOperation::restart(std::byte* input, std::byte* output, std::uint
 void CollectiveOperation::rewind() {
   next_send_ = send_offset_ = sends_done_ = next_receive_ = receive_offset_ = 0;
   head_sent_ = head_received_ = false;
+  std::ranges::fill(accepted_, 0);
   finished_.store(false, std::memory_order_relaxed);
   if (error_) error_ = nullptr;
   deadline = {};
@@ -89,7 +91,8 @@ bool CollectiveOperation::push(Transport& transport) {
       head = std::as_bytes(std::span(&header, 1));
     }
     const ConstBytes body{at(send.from_buffer, send.from) + send_offset_, send.bytes - send_offset_};
-    std::size_t accepted = transport.try_send(send.peer, call_.lane, head, body);
+    std::size_t accepted = call_.lender != nullptr ? call_.lender->try_lend(send.peer, call_.lane, head, body)
+                                                   : transport.try_send(send.peer, call_.lane, head, body);
     if (accepted > 0) {
       moved = true;
       if (!head.empty()) {
@@ -97,6 +100,7 @@ bool CollectiveOperation::push(Transport& transport) {
         accepted -= head.size();
       }
       send_offset_ += accepted;
+      if (call_.lender != nullptr) accepted_[send.link] += accepted;
       if (send_offset_ == send.bytes) {
         ++next_send_;
         send_offset_ = 0;
@@ -104,11 +108,17 @@ bool CollectiveOperation::push(Transport& transport) {
       }
     }
   }
-  while (sends_done_ < next_send_ && transport.sent(sends[sends_done_].peer, call_.lane)) {
+  while (sends_done_ < next_send_ && is_sent(transport, sends[sends_done_])) {
     ++sends_done_;
     moved = true;
   }
   return moved;
+}
+
+// A lender tells how much from the end of a link is lent, so that the slices of a long vector come back one by one.
+bool CollectiveOperation::is_sent(Transport& transport, const Instruction& send) const {
+  if (call_.lender == nullptr) return transport.sent(send.peer, call_.lane);
+  return accepted_[send.link] - send.link_end >= call_.lender->lent(send.peer, call_.lane);
 }
 
 bool CollectiveOperation::pull(Transport& transport) {

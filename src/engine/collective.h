@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/message_header.h"
 #include "engine/operation.h"
@@ -20,7 +21,8 @@ struct CollectiveCall {
   bool size_by_link = false;         // header.size is the bytes of each link, see size_on_link
   std::array<std::byte*, 3> base{};  // of input, output, scratch: indexed by Buffer
   kernel::ReduceFunction reduce = nullptr;
-  Rank divisor = 0;  // averages: world size; else 0
+  PeerMemory* lender = nullptr;  // sends go through it; null where they may not be lent
+  Rank divisor = 0;              // averages: world size; else 0
   std::size_t element_bytes = 1;
   std::size_t count = 0;  // for messages about it
   std::size_t bytes_to_send = 0;
@@ -55,6 +57,7 @@ class CollectiveOperation final : public Operation {
   bool push(Transport&);
   bool pull(Transport&);
   bool receive(Transport&, const Instruction&);
+  bool is_sent(Transport&, const Instruction& send) const;
   void check(const MessageHeader& theirs, Rank peer, Rank self) const;
   MessageHeader header_for(Rank peer, bool sending) const;
   std::byte* at(Buffer buffer, std::size_t offset) const {
@@ -62,10 +65,11 @@ class CollectiveOperation final : public Operation {
   }
 
   CollectiveCall call_;
-  std::size_t next_send_ = 0;    // the instruction that is being sent, …
-  std::size_t send_offset_ = 0;  // … and how far
-  std::size_t sends_done_ = 0;   // whose memory may be overwritten again
-  bool head_sent_ = false;       // of the current send
+  std::size_t next_send_ = 0;          // the instruction that is being sent, …
+  std::size_t send_offset_ = 0;        // … and how far
+  std::size_t sends_done_ = 0;         // whose memory may be overwritten again
+  bool head_sent_ = false;             // of the current send
+  std::vector<std::size_t> accepted_;  // bytes on each link; kept for a lender only
   std::size_t next_receive_ = 0;
   std::size_t receive_offset_ = 0;
   bool head_received_ = false;

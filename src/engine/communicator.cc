@@ -72,6 +72,7 @@ class Communicator::Impl {
         terms_{.slice_bytes = std::bit_floor(links.transport->traits().slice_bytes),
                .buffered_bytes = links.transport->traits().buffered_bytes,
                .crowded = links.transport->traits().crowded},
+        peer_memory_(links.transport->peer_memory()),
         news_(std::move(news)),
         control_(std::move(links.control)),
         engine_(std::move(links.transport),
@@ -111,7 +112,8 @@ class Communicator::Impl {
                                         .transport = std::string(transport_name_),
                                         .crowded = terms.crowded,
                                         .slice_bytes = terms.slice_bytes,
-                                        .buffered_bytes = terms.buffered_bytes});
+                                        .buffered_bytes = terms.buffered_bytes,
+                                        .peer_memory = peer_memory_});
   }
 
   void run(const Request& request, std::chrono::nanoseconds timeout) {
@@ -165,7 +167,8 @@ class Communicator::Impl {
   const Rank rank_;
   const Rank world_;
   const std::string_view transport_name_;
-  const Terms terms_;  // that this rank's own transport prefers
+  const Terms terms_;              // that this rank's own transport prefers
+  PeerMemory* const peer_memory_;  // the transport's, which the engine has; null where ranks share no memory
   std::unique_ptr<NewsDesk> news_;
   std::unique_ptr<engine::ControlPlane> control_;
   Engine engine_;
@@ -274,6 +277,14 @@ Rank Communicator::world() const { return impl_->world_; }
 const CommunicatorOptions& Communicator::options() const { return impl_->options_; }
 std::string_view Communicator::transport_name() const { return impl_->transport_name_; }
 Traffic Communicator::traffic() const { return impl_->engine_.traffic(); }
+
+std::shared_ptr<std::byte[]> Communicator::allocate(std::size_t bytes) {
+  if (impl_->peer_memory_ != nullptr) return impl_->peer_memory_->allocate(bytes);
+  constexpr std::align_val_t page{4096};
+  auto* memory = static_cast<std::byte*>(::operator new(std::max(bytes, std::size_t{1}), page));
+  std::memset(memory, 0, bytes);
+  return {memory, [](std::byte* each) { ::operator delete(each, page); }};
+}
 
 // ---- Collectives.
 

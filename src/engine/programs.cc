@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "ranvier/transport.h"
+
 namespace ranvier::engine {
 namespace {
 
@@ -63,6 +65,9 @@ ReadyProgram ProgramCache::make(const Shape& shape) const {
               {.element_bytes = shape.element_bytes, .slice_bytes = ready.slice_bytes, .in_place = shape.in_place}));
   for (const auto& [peer, bytes] : program->bytes_to) ready.bytes_to_send += bytes;
   for (const auto& [peer, bytes] : program->bytes_from) ready.bytes_to_receive += bytes;
+  ready.lends = program->runs_unbuffered && std::ranges::any_of(program->sends, [](const Instruction& send) {
+                  return send.bytes >= PeerMemory::least_lent;
+                });
   ready.program = std::move(program);
   return ready;
 }

@@ -34,14 +34,18 @@ class Compiler {
       : rank_(rank),
         steps_(schedule.program(rank)),
         slice_(std::max(options.slice_bytes / options.element_bytes, std::size_t{1}) * options.element_bytes),
-        memory_(schedule, rank, layout, steps_, slice_, options.in_place) {}
+        memory_(schedule, rank, layout, steps_, slice_, options.in_place),
+        runs_unbuffered_(!schedule.buffered_in_place || !options.in_place) {}
 
   Program compile() {
     pieces_.reserve(steps_.size());
     for (const Step& step : steps_) cut(step);
     Program program;
     program.scratch_bytes = memory_.scratch_bytes();
+    program.runs_unbuffered = runs_unbuffered_;
     emit(program);
+    number_links(program.sends, program.bytes_to);
+    number_links(program.receives, program.bytes_from);
     return program;
   }
 
@@ -124,9 +128,10 @@ class Compiler {
   void emit(Program& program) {
     std::map<Rank, std::size_t> bytes_to;
     std::map<Rank, std::size_t> bytes_from;
-    const auto count_on_link = [](std::map<Rank, std::size_t>& links, const Instruction& transfer) {
+    const auto count_on_link = [](std::map<Rank, std::size_t>& links, Instruction& transfer) {
       const auto [link, first] = links.try_emplace(transfer.peer, 0);
       link->second += transfer.bytes;
+      transfer.link_end = link->second;
       return first;
     };
     // For each cell, how many instructions of a list stand up to the last one that wrote or read it.
@@ -163,10 +168,19 @@ class Compiler {
     program.bytes_from.assign(bytes_from.begin(), bytes_from.end());
   }
 
+  static void number_links(std::vector<Instruction>& list, const std::vector<std::pair<Rank, std::size_t>>& links) {
+    for (Instruction& each : list) {
+      if (!is_transfer(each.action)) continue;
+      const auto link = std::ranges::lower_bound(links, each.peer, {}, &std::pair<Rank, std::size_t>::first);
+      each.link = static_cast<std::uint32_t>(link - links.begin());
+    }
+  }
+
   Rank rank_;
   std::vector<Step> steps_;
   std::size_t slice_;
   MemoryMap memory_;
+  bool runs_unbuffered_;
   std::vector<Piece> pieces_;
 };
 

@@ -11,12 +11,13 @@
 
 #include "ranvier/transport.h"
 #include "transport/doorbell.h"
+#include "transport/lent_memory.h"
 #include "transport/slot_ring.h"
 
 namespace ranvier::transport {
 
 inline constexpr std::uint64_t inbox_magic = 0x7265697672616e72;
-inline constexpr std::uint32_t inbox_version = 2;  // of everything in this file and in slot_ring.h
+inline constexpr std::uint32_t inbox_version = 3;  // of everything in this file and in slot_ring.h
 
 struct InboxHeader {
   std::uint64_t magic;
@@ -29,6 +30,7 @@ struct InboxHeader {
   cpu_set_t cpus;                      // on which the rank may run
   Doorbell bell;                       // of the owner
   alignas(64) std::atomic<std::uint32_t> attached;  // how many senders have mapped their section
+  RegionTable regions;                              // what the owner lends to others
 };
 
 struct InboxSection {

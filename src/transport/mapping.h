@@ -13,6 +13,8 @@ class Mapping {
   static Mapping of_zeroes(std::size_t bytes);
   // A part of an open file, shared with whoever else maps it; children made by fork() do not get it.
   static Mapping of_file(int file, std::size_t offset, std::size_t bytes);
+  // The first bytes of it, for reading only, every page found already.
+  static Mapping of_file_to_read(int file, std::size_t bytes);
 
   Mapping(Mapping&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
   Mapping& operator=(Mapping&& other) noexcept {

@@ -8,6 +8,7 @@
 
 #include "ranvier/error.h"
 #include "transport/doorbell.h"
+#include "transport/lent_memory.h"
 #include "transport/slot_ring.h"
 
 namespace ranvier::transport {
@@ -16,18 +17,23 @@ namespace {
 // A sleep without a barrier in the senders can miss one's last message; it then costs this much time.
 constexpr std::chrono::nanoseconds longest_unfenced_sleep = std::chrono::milliseconds(1);
 
-class RingTransport final : public Transport {
+class RingTransport final : public Transport, public PeerMemory {
  public:
   explicit RingTransport(RingWorld world)
-      : world_(std::move(world)), links_(world_.headers.size()), bell_(world_.headers[own()]->bell) {
+      : world_(std::move(world)),
+        links_(world_.headers.size()),
+        bell_(world_.headers[own()]->bell),
+        memory_(std::make_shared<OwnMemory>(world_.headers[own()]->regions, world_.memory)) {
     cpu_set_t cpus;
     CPU_ZERO(&cpus);
     for (std::size_t peer = 0; peer < links_.size(); ++peer) {
       InboxHeader& header = *world_.headers[peer];
       links_[peer].bell = &header.bell;
+      links_[peer].lender = std::make_unique<LenderMemory>(static_cast<Rank>(peer), header.regions);
       for (Lane lane = 0; lane < lane_count; ++lane) {
         links_[peer].out[lane] = RingWriter(world_.layout.ring(world_.outbound[peer], lane));
-        links_[peer].in[lane] = RingReader(world_.layout.ring(world_.inbound[peer], lane));
+        links_[peer].in[lane] =
+            RingReader(world_.layout.ring(world_.inbound[peer], lane), 0, links_[peer].lender.get());
       }
       fenced_ = fenced_ && header.takes_barriers != 0;
       CPU_OR(&cpus, &cpus, &header.cpus);
@@ -57,10 +63,22 @@ class RingTransport final : public Transport {
     return accepted;
   }
 
-  bool sent(Rank to, Lane lane) override {
-    link_to(to, lane);
-    return true;  // try_send copied them
+  bool sent(Rank to, Lane lane) override { return lent(to, lane) == 0; }  // try_send copies
+
+  PeerMemory* peer_memory() override { return this; }
+  std::shared_ptr<std::byte[]> allocate(std::size_t bytes) override { return memory_->allocate(bytes); }
+
+  std::size_t try_lend(Rank to, Lane lane, ConstBytes head, ConstBytes body) override {
+    if (body.size() < least_lent) return try_send(to, lane, head, body);
+    const auto lendable = memory_->find(body);
+    if (!lendable) return try_send(to, lane, head, body);
+    Link& link = link_to(to, lane);
+    const std::size_t accepted = link.out[lane].try_lend(head, *lendable);
+    if (accepted > 0) ring(*link.bell);
+    return accepted;
   }
+
+  std::size_t lent(Rank to, Lane lane) override { return link_to(to, lane).out[lane].lent(); }
 
   ConstBytes try_recv(Rank from, Lane lane, Bytes) override { return link_to(from, lane).in[lane].peek(); }
 
@@ -98,7 +116,8 @@ class RingTransport final : public Transport {
   struct Link {
     std::array<RingWriter, lane_count> out;
     std::array<RingReader, lane_count> in;
-    Doorbell* bell = nullptr;  // of the peer
+    Doorbell* bell = nullptr;              // of the peer
+    std::unique_ptr<LenderMemory> lender;  // the peer's, for `in`
   };
 
   std::size_t own() const { return static_cast<std::size_t>(world_.rank); }
@@ -133,6 +152,7 @@ class RingTransport final : public Transport {
   const RingWorld world_;
   std::vector<Link> links_;
   Doorbell& bell_;
+  const std::shared_ptr<OwnMemory> memory_;
   bool fenced_ = true;    // all ranks take barriers
   bool crowded_ = false;  // more ranks than cores
   bool cancelled_ = false;

@@ -1,9 +1,5 @@
-// Inboxes in memory files (memfd_create) that peers open through /proc/PID/fd. Such a file has no name: nothing is left
-// behind however a process ends.
-#include <fcntl.h>
+// Inboxes in memory files of which every rank maps its part of every other's.
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,6 +12,7 @@
 #include "transport/doorbell.h"
 #include "transport/inbox.h"
 #include "transport/mapping.h"
+#include "transport/memory_file.h"
 #include "transport/ring_transport.h"
 #include "transport/shm_address.h"
 
@@ -26,38 +23,9 @@ using transport::InboxHeader;
 using transport::InboxLayout;
 using transport::InboxSection;
 using transport::Mapping;
+using transport::MemoryFile;
 using transport::RingWorld;
 using transport::ShmAddress;
-
-class File {
- public:
-  explicit File(int descriptor) : descriptor_(descriptor) {}
-  File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  File& operator=(File&&) = delete;
-  ~File() { close(); }
-  void close() {
-    if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
-  }
-  int get() const { return descriptor_; }
-  bool valid() const { return descriptor_ >= 0; }
-
- private:
-  int descriptor_;
-};
-
-// Sealed at its size, so that no peer can shrink it and have the others die of SIGBUS.
-constexpr int size_seals = F_SEAL_SHRINK | F_SEAL_GROW;
-
-File make_inbox_file(std::size_t bytes) {
-  File file(memfd_create("ranvier-inbox", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file.valid() || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0 ||
-      fcntl(file.get(), F_ADD_SEALS, size_seals | F_SEAL_SEAL) != 0)
-    throw Error(ErrorKind::config,
-                fmt::format("cannot make a shared-memory file of {} bytes: {}; use the tcp transport, "
-                            "or allow the process more memory and files",
-                            bytes, std::strerror(errno)));
-  return file;
-}
 
 struct SharedMemory {
   Mapping inbox;                // of this rank
@@ -68,11 +36,11 @@ struct SharedMemory {
 class ShmEndpoint final : public Endpoint {
  public:
   explicit ShmEndpoint(const WorldInfo& info)
-      : info_(info), layout_(info.world), file_(make_inbox_file(layout_.bytes())) {
-    memory_->inbox = Mapping::of_file(file_.get(), 0, layout_.bytes());
+      : info_(info), layout_(info.world), file_(MemoryFile::make("ranvier-inbox", layout_.bytes())) {
+    memory_->inbox = Mapping::of_file(file_.number(), 0, layout_.bytes());
     address_ = {.host = transport::shm_host(),
                 .process = getpid(),
-                .file = file_.get(),
+                .file = file_.number(),
                 .token = transport::new_segment_token()};
     transport::open_inbox(inbox(), info).token = address_.token;
     for (Rank peer = 0; peer < info.world; ++peer)
@@ -111,12 +79,12 @@ class ShmEndpoint final : public Endpoint {
 
   void attach(Rank peer, const std::string& published, RingWorld& world) {
     const ShmAddress address = reachable(peer, published);
-    const File file = open_inbox_of(peer, address);
-    memory_->pages.push_back(Mapping::of_file(file.get(), 0, InboxLayout::page));
+    const MemoryFile file = open_inbox_of(peer, address);
+    memory_->pages.push_back(Mapping::of_file(file.number(), 0, InboxLayout::page));
     auto& header = *reinterpret_cast<InboxHeader*>(memory_->pages.back().data());
     check_header(peer, address, header);
     memory_->outbox.push_back(
-        Mapping::of_file(file.get(), layout_.section_offset(info_.rank), layout_.section_bytes()));
+        Mapping::of_file(file.number(), layout_.section_offset(info_.rank), layout_.section_bytes()));
     std::byte* section = memory_->outbox.back().data();
     transport::prefault(section, layout_.collective_bytes());
     world.headers.push_back(&header);
@@ -143,21 +111,15 @@ class ShmEndpoint final : public Endpoint {
     return *std::move(address);
   }
 
-  File open_inbox_of(Rank peer, const ShmAddress& address) const {
-    // Never block on, or take as terminal, what the number may mean by now.
-    File file(open(fmt::format("/proc/{}/fd/{}", address.process, address.file).c_str(),
-                   O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  MemoryFile open_inbox_of(Rank peer, const ShmAddress& address) const {
+    MemoryFile file = MemoryFile::open(address.process, address.file);
     if (!file.valid())
       throw Error(ErrorKind::unreachable,
                   fmt::format("the shared memory of rank {} (process {}) cannot be opened: {}; see "
                               "whether it still runs, or use the tcp transport",
                               peer, address.process, std::strerror(errno)),
                   peer);
-    struct stat facts {};
-    const int seals = fcntl(file.get(), F_GET_SEALS);
-    if (seals < 0 || (seals & size_seals) != size_seals || fstat(file.get(), &facts) != 0 ||
-        facts.st_size != static_cast<off_t>(layout_.bytes()))
-      throw_foreign(peer, address.process);
+    if (!file.is_sealed_at(layout_.bytes())) throw_foreign(peer, address.process);
     return file;
   }
 
@@ -207,7 +169,7 @@ class ShmEndpoint final : public Endpoint {
 
   const WorldInfo info_;
   const InboxLayout layout_;
-  File file_;
+  MemoryFile file_;
   ShmAddress address_;
   const std::shared_ptr<SharedMemory> memory_ = std::make_shared<SharedMemory>();
 };

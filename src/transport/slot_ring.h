@@ -2,10 +2,10 @@
 // reader, no lock.
 //
 // A slot is eight cache lines with a tag and up to 504 bytes of payload, and a payload area elsewhere for what is
-// larger. The smallest messages thus cost the transfer of a single line: their tag and their bytes travel together; the
-// lines of somewhat larger ones follow on the heels of the first. Both ends keep their cursors to themselves; what they
-// tell each other is the tag (written last), and how many slots were freed, which the writer reads only once the slots
-// it knows of are used up.
+// larger; or it says where in its writer's memory the payload lies (lent_memory.h). The smallest messages thus cost the
+// transfer of a single line: their tag and their bytes travel together; the lines of somewhat larger ones follow on the
+// heels of the first. Both ends keep their cursors to themselves; what they tell each other is the tag (written last),
+// and how many slots were freed, which the writer reads only once the slots it knows of are used up.
 #pragma once
 
 #include <array>
@@ -13,15 +13,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "ranvier/types.h"
 #include "transport/bulk_copy.h"
+#include "transport/lent_memory.h"
 
 namespace ranvier::transport {
 
 inline constexpr std::uint32_t slots_per_ring = 8;
 inline constexpr std::size_t inline_bytes = 8 * 64 - sizeof(std::uint64_t);
 inline constexpr std::size_t head_bytes = 64;  // a head this long and a whole slice fit one slot
+// In the place of a length: the slot holds a head, as long as the other bits say, and a LentBytes behind it.
+inline constexpr std::uint32_t lent_mark = std::uint32_t{1} << 31;
 
 struct alignas(64) SlotLine {
   std::atomic<std::uint64_t> tag;  // sequence number of the message, from 1, below its length: published in one store
@@ -87,39 +91,62 @@ class RingWriter {
     if (bytes > inline_bytes || head.size() > head_bytes) return push_large(line, head, body);
     copy_small(line.payload.data(), head.data(), head.size());
     copy_small(line.payload.data() + head.size(), body.data(), body.size());
-    publish(line, bytes);
+    publish(line, static_cast<std::uint32_t>(bytes), bytes);
     return bytes;
   }
 
-  // Whether slots came free since try_push last found none.
+  // The same for a body that stays where it is: all of it or nothing is taken.
+  std::size_t try_lend(ConstBytes head, const LentBytes& body);
+  // What was taken since, and with, the oldest body that the reader has not yet given back.
+  std::size_t lent() {
+    if (!lending_) return 0;
+    return count_lent();
+  }
+
+  // Whether slots came free since try_push last found none, or since lent() was last asked.
   bool has_news() const {
-    return blocked_ && memory_.control->freed.load(std::memory_order_acquire) + slots_per_ring != end_;
+    if (!blocked_ && !lending_) return false;
+    const std::uint32_t freed = memory_.control->freed.load(std::memory_order_acquire);
+    return (blocked_ && freed + slots_per_ring != end_) || (lending_ && freed != seen_freed_);
   }
   // To be said before a sleep and taken back after it.
   void announce_starved(bool starving) {
-    if (blocked_) memory_.control->starved.store(starving ? 1 : 0, std::memory_order_relaxed);
+    if (blocked_ || lending_) memory_.control->starved.store(starving ? 1 : 0, std::memory_order_relaxed);
   }
 
  private:
-  void publish(SlotLine& line, std::size_t bytes) {
+  struct Taken {
+    std::size_t bytes = 0;
+    bool lent = false;
+  };
+
+  // `mark` is what the reader finds beside the sequence number.
+  void publish(SlotLine& line, std::uint32_t mark, std::size_t bytes, bool lends = false) {
+    taken_[next_ % slots_per_ring] = {bytes, lends};
     ++next_;
-    line.tag.store(next_ | static_cast<std::uint64_t>(bytes) << 32, std::memory_order_release);
+    line.tag.store(next_ | static_cast<std::uint64_t>(mark) << 32, std::memory_order_release);
   }
   std::size_t push_large(SlotLine& line, ConstBytes head, ConstBytes body);
+  std::size_t count_lent();
+  std::uint32_t freed() const;
   bool renew();
 
   RingMemory memory_;
   std::uint32_t next_ = 0;              // messages published; counts wrap around
   std::uint32_t end_ = slots_per_ring;  // where the slots that are known to be free end
   bool blocked_ = false;                // the last try_push found no slot
+  bool lending_ = false;                // a body may still be lent
+  std::uint32_t seen_freed_ = 0;        // by count_lent
+  std::array<Taken, slots_per_ring> taken_{};
   BulkCopier copier_;
 };
 
 class RingReader {
  public:
   RingReader() = default;
-  explicit RingReader(const RingMemory& memory, std::uint32_t first = 0)
-      : memory_(memory), next_(first), noted_(first) {}
+  // `lender`: the writer's memory, as far as it lends it; outlives the reader. Null: it lends nothing.
+  explicit RingReader(const RingMemory& memory, std::uint32_t first = 0, LenderMemory* lender = nullptr)
+      : memory_(memory), lender_(lender), next_(first), noted_(first) {}
 
   // What is left of the oldest unread message; empty if there is none. Throws Error{internal} if the writer broke the
   // ring: nothing that it wrote is used unchecked.
@@ -128,7 +155,7 @@ class RingReader {
       const SlotLine& line = memory_.line(next_);
       const std::uint64_t tag = line.tag.load(std::memory_order_acquire);
       if (static_cast<std::uint32_t>(tag) != next_ + 1) return {};
-      open(line, static_cast<std::size_t>(tag >> 32));
+      open(line, static_cast<std::uint32_t>(tag >> 32));
     }
     return rest_;
   }
@@ -137,6 +164,10 @@ class RingReader {
     if (bytes > rest_.size()) throw_overrun(bytes);
     rest_ = rest_.subspan(bytes);
     if (!rest_.empty() || bytes == 0) return false;
+    if (!behind_.empty()) [[unlikely]] {
+      rest_ = std::exchange(behind_, {});
+      return false;
+    }
     ++next_;
     memory_.control->freed.store(next_, std::memory_order_release);
     return true;
@@ -147,19 +178,24 @@ class RingReader {
   bool has_news();
 
  private:
-  void open(const SlotLine& line, std::size_t bytes) {
-    if (bytes - 1 < inline_bytes) [[likely]]
-      rest_ = {line.payload.data(), bytes};
+  void open(const SlotLine& line, std::uint32_t mark) {
+    if (mark - 1 < inline_bytes) [[likely]]
+      rest_ = {line.payload.data(), mark};
+    else if ((mark & lent_mark) != 0)
+      open_lent(line, mark & ~lent_mark);
     else
-      open_large(bytes);
+      open_large(mark);
   }
   void open_large(std::size_t bytes);
+  void open_lent(const SlotLine& line, std::size_t head);
   [[noreturn]] void throw_overrun(std::size_t bytes) const;
 
   RingMemory memory_;
+  LenderMemory* lender_ = nullptr;
   std::uint32_t next_ = 0;   // messages read; counts wrap around
   std::uint32_t noted_ = 0;  // messages that has_news() knows of
   ConstBytes rest_;
+  ConstBytes behind_;  // a lent body, while rest_ is its head
 };
 
 }  // namespace ranvier::transport

@@ -27,27 +27,27 @@ bool scatters(Collective collective) {
 }  // namespace
 
 std::string describe(const Case& c) {
-  return fmt::format("{} by {}: {} x {}, {}, root {}{}{}, misaligned by {}, salt {}", name_of(c.collective),
+  return fmt::format("{} by {}: {} x {}, {}, root {}{}{}, misaligned by {}, salt {}{}", name_of(c.collective),
                      c.algorithm, c.count, name_of(c.dtype), name_of(c.op), c.root, c.in_place ? ", in place" : "",
-                     c.uneven ? ", uneven parts" : "", c.misalign, c.salt);
+                     c.uneven ? ", uneven parts" : "", c.misalign, c.salt, c.allocated ? ", in allocated memory" : "");
 }
 
-CaseRun::CaseRun(const Case& c, Rank rank, Rank world) : case_(c), rank_(rank), world_(world) {
+CaseRun::CaseRun(const Case& c, Communicator& comm) : case_(c), rank_(comm.rank()), world_(comm.world()) {
   const std::size_t width = size_of(c.dtype);
-  const Values values = input_of(rank);
+  const Values values = input_of(rank_);
   const std::size_t input_bytes = values.size() * width;
   if (has_output()) expected_ = expected();
   output_bytes_ = expected_.size() * width;
 
   if (c.in_place && has_output() && input_bytes > 0 && output_bytes_ > 0) {
-    if (gathers(c.collective)) input_offset_ = parts_before(rank, 0) * width;
-    if (scatters(c.collective)) output_offset_ = parts_before(rank, 0) * width;
-    output_ = make_memory(std::max(input_bytes, output_bytes_));
+    if (gathers(c.collective)) input_offset_ = parts_before(rank_, 0) * width;
+    if (scatters(c.collective)) output_offset_ = parts_before(rank_, 0) * width;
+    output_ = make_memory(comm, std::max(input_bytes, output_bytes_));
     std::ranges::copy(encode(c.dtype, values), output_.inside().begin() + static_cast<std::ptrdiff_t>(input_offset_));
     request_.input = {output_.inside().data() + input_offset_, values.size(), c.dtype};
   } else {
-    input_ = make_memory(input_bytes);
-    output_ = make_memory(output_bytes_);
+    input_ = make_memory(comm, input_bytes);
+    output_ = make_memory(comm, output_bytes_);
     std::ranges::copy(encode(c.dtype, values), input_.inside().begin());
     request_.input = {input_.inside().data(), values.size(), c.dtype};
   }
@@ -55,15 +55,15 @@ CaseRun::CaseRun(const Case& c, Rank rank, Rank world) : case_(c), rank_(rank), 
     request_.output = {output_.inside().data() + output_offset_, output_bytes_ / width, c.dtype};
   else
     request_.output = {nullptr, 0, c.dtype};
-  before_input_ = input_.bytes;
-  before_output_ = output_.bytes;
+  before_input_.assign(input_.all().begin(), input_.all().end());
+  before_output_.assign(output_.all().begin(), output_.all().end());
 
-  for (Rank peer = 0; c.uneven && peer < world; ++peer) {
+  for (Rank peer = 0; c.uneven && peer < world_; ++peer) {
     if (gathers(c.collective)) output_splits_.push_back(part(peer, 0));
     if (scatters(c.collective)) input_splits_.push_back(part(peer, 0));
     if (c.collective == Collective::all_to_all) {
-      input_splits_.push_back(part(rank, peer));
-      output_splits_.push_back(part(peer, rank));
+      input_splits_.push_back(part(rank_, peer));
+      output_splits_.push_back(part(peer, rank_));
     }
   }
   request_.collective = c.collective;
@@ -74,11 +74,13 @@ CaseRun::CaseRun(const Case& c, Rank rank, Rank world) : case_(c), rank_(rank), 
   request_.algorithm = case_.algorithm;
 }
 
-CaseRun::Guarded CaseRun::make_memory(std::size_t size) const {
+CaseRun::Guarded CaseRun::make_memory(Communicator& comm, std::size_t size) const {
   Guarded memory;
   memory.begin = border + case_.misalign;
   memory.size = size;
-  memory.bytes.assign(memory.begin + size + border, border_byte);
+  memory.total = memory.begin + size + border;
+  memory.bytes = case_.allocated ? comm.allocate(memory.total) : std::make_shared<std::byte[]>(memory.total);
+  std::fill_n(memory.bytes.get(), memory.total, border_byte);
   std::ranges::fill(memory.inside(), unwritten_byte);
   return memory;
 }
@@ -196,7 +198,7 @@ void CaseRun::check_values() const {
 std::string CaseRun::where() const { return fmt::format("rank {} of {}, {}", rank_, world_, describe(case_)); }
 
 void run_case(Communicator& comm, const Case& c) {
-  const CaseRun run(c, comm.rank(), comm.world());
+  const CaseRun run(c, comm);
   comm.run(run.request());
   run.check();
   // Leaving in silence would let the others wait for this rank until their deadlines.

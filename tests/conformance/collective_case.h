@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct Case {
   bool uneven = false;       // parts of different sizes, some empty
   std::size_t misalign = 0;  // bytes between the memory's alignment and its first element
   std::size_t salt = 0;      // other values for every case
+  bool allocated = false;    // in memory of Communicator::allocate
 };
 
 std::string describe(const Case&);
@@ -29,7 +31,7 @@ std::string describe(const Case&);
 // One rank's side of a case. Its memory lives as long as it does.
 class CaseRun {
  public:
-  CaseRun(const Case&, Rank rank, Rank world);
+  CaseRun(const Case&, Communicator&);
   CaseRun(const CaseRun&) = delete;  // the request points into it
   CaseRun& operator=(const CaseRun&) = delete;
 
@@ -43,14 +45,16 @@ class CaseRun {
  private:
   // Memory with a border of known bytes on both sides.
   struct Guarded {
-    std::vector<std::byte> bytes;
+    std::shared_ptr<std::byte[]> bytes = nullptr;
+    std::size_t total = 0;  // borders included
     std::size_t begin = 0;
     std::size_t size = 0;
-    Bytes inside() { return Bytes(bytes).subspan(begin, size); }
-    ConstBytes inside() const { return ConstBytes(bytes).subspan(begin, size); }
+    ConstBytes all() const { return {bytes.get(), total}; }
+    Bytes inside() { return {bytes.get() + begin, size}; }
+    ConstBytes inside() const { return {bytes.get() + begin, size}; }
   };
 
-  Guarded make_memory(std::size_t size) const;
+  Guarded make_memory(Communicator&, std::size_t size) const;
   std::size_t part(Rank from, Rank to) const;
   std::size_t parts_before(Rank end, Rank from) const;
   bool is_root() const { return rank_ == case_.root; }

@@ -92,6 +92,25 @@ TEST_P(CollectivesByWorld, uneven_parts_reach_their_ranks) {
   });
 }
 
+TEST_P(Collectives, memory_that_peers_read_where_it_lies_gives_the_same) {
+  // Long enough that parts of an eighth are lent, and for several slices and rounds of slots.
+  const auto counts = support::sanitized ? std::vector<std::size_t>{20'011} : std::vector<std::size_t>{20'011, 300'007};
+  for (const Rank world : {2, 3, 5})
+    run(world, [&](Communicator& comm) {
+      Variety variety;
+      for (const Collective collective : memory_collectives)
+        for (const std::string& algorithm : algorithms_for(collective, comm.world()))
+          for (const std::size_t count : counts)
+            for (const bool in_place : {false, true}) {
+              if (in_place && !can_be_in_place(collective)) continue;
+              Case c{.collective = collective, .algorithm = algorithm, .count = count, .in_place = in_place};
+              if (collective != Collective::all_reduce) c.count /= static_cast<std::size_t>(comm.world());
+              c.allocated = true;
+              run_case(comm, variety.next(c, comm.world()));
+            }
+    });
+}
+
 TEST_P(Collectives, every_shape_of_grid_and_node_is_served) {
   for (const Rank world : {6, 8})
     run(world, [](Communicator& comm) {

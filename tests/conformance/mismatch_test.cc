@@ -20,7 +20,7 @@ class Mismatch : public Ways {
     SCOPED_TRACE(describe(common) + " against " + describe(other));
     std::atomic<int> told = 0;
     run(world, [&](Communicator& comm) {
-      const CaseRun run(comm.rank() == world - 1 ? other : common, comm.rank(), world);
+      const CaseRun run(comm.rank() == world - 1 ? other : common, comm);
       Request request = run.request();
       // Without a control plane nobody tells the ranks that have not met the disagreement themselves.
       if (!connected()) request.timeout = 300ms;
@@ -93,7 +93,7 @@ TEST_P(Mismatch, of_ranks_that_wait_for_each_other_is_told) {
       SCOPED_TRACE(world);
       std::atomic<int> told = 0;
       run(world, [&](Communicator& comm) {
-        const CaseRun run({.collective = collective, .count = 8, .root = comm.rank() == 1 ? 1 : 0}, comm.rank(), world);
+        const CaseRun run({.collective = collective, .count = 8, .root = comm.rank() == 1 ? 1 : 0}, comm);
         Request request = run.request();
         request.timeout = 60s;
         const auto error = error_of([&] {
@@ -127,8 +127,8 @@ TEST_P(Mismatch, of_parts_is_refused) {
 TEST_P(Mismatch, of_order_is_refused) {
   std::atomic<int> told = 0;
   run(2, [&](Communicator& comm) {
-    const CaseRun reducing({.collective = Collective::all_reduce, .count = 64}, comm.rank(), 2);
-    const CaseRun gathering({.collective = Collective::all_gather, .count = 64}, comm.rank(), 2);
+    const CaseRun reducing({.collective = Collective::all_reduce, .count = 64}, comm);
+    const CaseRun gathering({.collective = Collective::all_gather, .count = 64}, comm);
     Request first = comm.rank() == 0 ? reducing.request() : gathering.request();
     Request second = comm.rank() == 0 ? gathering.request() : reducing.request();
     if (!connected()) first.timeout = second.timeout = 300ms;
