@@ -52,6 +52,9 @@ struct Request {
   std::span<const std::size_t> output_splits = {};
   std::string_view algorithm = {};  // empty: CommunicatorOptions::algorithm
   std::optional<std::chrono::milliseconds> timeout = {};
+  // Of operations under way together, those of higher priority move first, slice by slice; and those above 0 wait for
+  // none of the others to end. The same on all ranks.
+  int priority = 0;
 };
 
 namespace engine {
@@ -84,6 +87,7 @@ struct CollectiveOptions {
   ReduceOp op = ReduceOp::sum;
   std::optional<std::chrono::milliseconds> timeout = {};
   std::string_view algorithm = {};
+  int priority = 0;  // see Request
 };
 
 // Bytes and operations since the start, as this rank saw them.

@@ -155,6 +155,7 @@ CollectiveCall Calls::make(const Request& request) {
   call.bytes_to_send = ready.bytes_to_send;
   call.bytes_to_receive = ready.bytes_to_receive;
   if (ready.lends) call.lender = settings_.peer_memory;
+  call.priority = request.priority;
   call.size_by_link = !has_common_count(request.collective);
   call.divisor = reducing && request.op == ReduceOp::average ? settings_.world : 0;
   call.element_bytes = shape.element_bytes;
@@ -164,7 +165,8 @@ CollectiveCall Calls::make(const Request& request) {
                  .dtype = dtype,
                  .op = reducing ? request.op : ReduceOp::sum,
                  .algorithm = shape.algorithm,
-                 .slice_log2 = static_cast<std::uint8_t>(std::bit_width(ready.slice_bytes) - 1),
+                 .slice_log2 = static_cast<std::uint8_t>((std::bit_width(ready.slice_bytes) - 1) |
+                                                         (request.priority > 0 ? MessageHeader::urgent : 0)),
                  .dims = hash_of(shape.dims, shape.periodic),
                  .root = shape.root,
                  .size = shape.count};

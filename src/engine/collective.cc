@@ -37,14 +37,14 @@ void CollectiveOperation::reset(CollectiveCall call) {
   call_ = std::move(call);
   bytes_to_send = call_.bytes_to_send;
   bytes_to_receive = call_.bytes_to_receive;
+  priority = call_.priority;
   accepted_.resize(call_.lender != nullptr ? call_.program->bytes_to.size() : 0);
   rewind();
 }
 
-void CollectiveOperation::restart(std::byte* input, std::byte* output, std::uint32_t sequence, Lane lane) {
+void CollectiveOperation::restart(std::byte* input, std::byte* output, const Ticket& ticket) {
   call_.set_memory(input, output);
-  call_.header.sequence = sequence;
-  call_.lane = lane;
+  call_.set_ticket(ticket);
   rewind();
 }
 
@@ -65,7 +65,7 @@ FlightRecorder::Entry CollectiveOperation::entry() const {
           .bytes = call_.count * call_.element_bytes};
 }
 
-Progress CollectiveOperation::advance(Transport& transport) {
+Progress CollectiveOperation::advance(Transport& transport, bool briefly) {
   const Program& program = *call_.program;
   bool moved = false;
   for (;;) {
@@ -73,6 +73,7 @@ Progress CollectiveOperation::advance(Transport& transport) {
     const bool pulled = pull(transport);
     if (next_receive_ == program.receives.size() && sends_done_ == program.sends.size()) return Progress::done;
     if (!pushed && !pulled) return moved ? Progress::moved : Progress::blocked;
+    if (briefly) return Progress::moved;
     moved = true;
   }
 }
@@ -91,8 +92,8 @@ bool CollectiveOperation::push(Transport& transport) {
       head = std::as_bytes(std::span(&header, 1));
     }
     const ConstBytes body{at(send.from_buffer, send.from) + send_offset_, send.bytes - send_offset_};
-    std::size_t accepted = call_.lender != nullptr ? call_.lender->try_lend(send.peer, call_.lane, head, body)
-                                                   : transport.try_send(send.peer, call_.lane, head, body);
+    std::size_t accepted = call_.lender != nullptr ? call_.lender->try_lend(send.peer, call_.ticket.lane, head, body)
+                                                   : transport.try_send(send.peer, call_.ticket.lane, head, body);
     if (accepted > 0) {
       moved = true;
       if (!head.empty()) {
@@ -117,8 +118,8 @@ bool CollectiveOperation::push(Transport& transport) {
 
 // A lender tells how much from the end of a link is lent, so that the slices of a long vector come back one by one.
 bool CollectiveOperation::is_sent(Transport& transport, const Instruction& send) const {
-  if (call_.lender == nullptr) return transport.sent(send.peer, call_.lane);
-  return accepted_[send.link] - send.link_end >= call_.lender->lent(send.peer, call_.lane);
+  if (call_.lender == nullptr) return transport.sent(send.peer, call_.ticket.lane);
+  return accepted_[send.link] - send.link_end >= call_.lender->lent(send.peer, call_.ticket.lane);
 }
 
 bool CollectiveOperation::pull(Transport& transport) {
@@ -150,7 +151,7 @@ bool CollectiveOperation::receive(Transport& transport, const Instruction& step)
   const std::size_t wanted = step.bytes - receive_offset_;
   const bool head_due = step.first_on_link && !head_received_;
   const bool direct = step.action == Action::recv && !head_due;
-  ConstBytes view = transport.try_recv(step.peer, call_.lane, direct ? Bytes(to, wanted) : Bytes());
+  ConstBytes view = transport.try_recv(step.peer, call_.ticket.lane, direct ? Bytes(to, wanted) : Bytes());
   if (view.empty()) return false;
   if (direct && view.data() == to) {
     receive_offset_ += view.size();
@@ -178,7 +179,7 @@ bool CollectiveOperation::receive(Transport& transport, const Instruction& step)
   receive_offset_ += taken;
   used += taken;
   if (used == 0) return false;
-  transport.release(step.peer, call_.lane, used);
+  transport.release(step.peer, call_.ticket.lane, used);
   return true;
 }
 
@@ -202,7 +203,8 @@ std::string CollectiveOperation::describe() const {
 }
 
 Rank CollectiveOperation::waits_for() const {
-  const auto& [sends, receives, scratch, to, from] = *call_.program;
+  const auto& sends = call_.program->sends;
+  const auto& receives = call_.program->receives;
   if (next_receive_ < receives.size() && receives[next_receive_].after <= sends_done_)
     return receives[next_receive_].peer;
   if (sends_done_ < sends.size()) return sends[sends_done_].peer;

@@ -14,6 +14,14 @@
 
 namespace ranvier::engine {
 
+// The place of a collective among those of its communicator, the same on all ranks.
+struct Ticket {
+  std::uint32_t sequence = 0;  // how many came before it
+  Lane lane = 0;
+  std::uint32_t turn = 0;  // what lets it run on its lane, …
+  std::uint32_t next = 0;  // … and then the one behind it
+};
+
 // Everything that one run of a program needs; the memory outlives the operation.
 struct CollectiveCall {
   std::shared_ptr<const Program> program;
@@ -27,9 +35,14 @@ struct CollectiveCall {
   std::size_t count = 0;  // for messages about it
   std::size_t bytes_to_send = 0;
   std::size_t bytes_to_receive = 0;
-  Lane lane = 0;
+  Ticket ticket;
+  int priority = 0;
 
   void set_memory(std::byte* input, std::byte* output) { base = {input, output, nullptr}; }
+  void set_ticket(const Ticket& its) {
+    ticket = its;
+    header.sequence = its.sequence;
+  }
 };
 
 class CollectiveOperation final : public Operation {
@@ -38,9 +51,9 @@ class CollectiveOperation final : public Operation {
   explicit CollectiveOperation(CollectiveCall call) { reset(std::move(call)); }
   void reset(CollectiveCall call);
   // The same call once more, on other memory and under another number.
-  void restart(std::byte* input, std::byte* output, std::uint32_t sequence, Lane lane);
+  void restart(std::byte* input, std::byte* output, const Ticket&);
 
-  Progress advance(Transport&) override;
+  Progress advance(Transport&, bool briefly) override;
   std::string describe() const override;
   Rank waits_for() const override;
   FlightRecorder::Entry entry() const override;

@@ -129,19 +129,17 @@ class Communicator::Impl {
       engine_.drop_claim();
       throw;
     }
-    const std::uint32_t sequence = engine_.next_sequence();
-    const Lane lane = Engine::lane_of(sequence);
-    const auto [input, output] = memory(request, lane);
-    operation->restart(input, output, sequence, lane);
+    const engine::Ticket ticket = engine_.next_ticket(request.priority);
+    const auto [input, output] = memory(request, ticket.lane);
+    operation->restart(input, output, ticket);
     engine_.run_claimed(timeout);
   }
 
   Work start(const Request& request, std::chrono::nanoseconds timeout) {
     engine_.check_alive();
     CollectiveCall call = calls_->prepare(request);
-    call.header.sequence = engine_.next_sequence();
-    call.lane = Engine::lane_of(call.header.sequence);
-    const auto [input, output] = memory(request, call.lane);
+    call.set_ticket(engine_.next_ticket(request.priority));
+    const auto [input, output] = memory(request, call.ticket.lane);
     call.set_memory(input, output);
     return Work(engine_.start(std::move(call), timeout));
   }
@@ -302,7 +300,8 @@ Request request(Collective collective, ConstTypedSpan input, TypedSpan output, c
           .op = options.op,
           .root = root,
           .algorithm = options.algorithm,
-          .timeout = options.timeout};
+          .timeout = options.timeout,
+          .priority = options.priority};
 }
 
 }  // namespace

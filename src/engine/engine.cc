@@ -55,7 +55,7 @@ Engine::Engine(std::unique_ptr<Transport> transport, EngineOptions options)
       options_(std::move(options)),
       messages_(transport_->world(), options_.epoch),
       departures_(static_cast<std::size_t>(transport_->world())) {
-  for (Lane lane = 0; lane < collective_lanes; ++lane) turn_[lane] = lane;
+  for (Lane lane = 0; lane < ordinary_lanes; ++lane) turn_[lane] = lane;
 }
 
 Engine::~Engine() { close(); }
@@ -101,7 +101,7 @@ void Engine::run_claimed(std::chrono::nanoseconds timeout) {
     lend_scratch(inline_);
     try {
       for (int polls = 0; !done && polls < traits_.polls_before_yield; ++polls) {
-        const Progress progress = inline_.advance(*transport_);
+        const Progress progress = inline_.advance(*transport_, false);
         done = progress == Progress::done;
         if (progress == Progress::blocked) pause();
         if (progress == Progress::moved) polls = 0;
@@ -117,7 +117,7 @@ void Engine::run_claimed(std::chrono::nanoseconds timeout) {
     return;
   }
   inline_busy_.store(true, std::memory_order_relaxed);
-  active_.push_back(active);
+  insert(active);
   if (problem) break_down(prefer_verdict(*problem), true);
   wanted_.fetch_add(1);
   drive([this] { return inline_.finished(); }, Pace::caller);
@@ -245,26 +245,31 @@ void Engine::leave() {
 bool Engine::admit() {
   if (!inbox_ready_.load(std::memory_order_acquire)) return false;
   const std::lock_guard lock(inbox_mutex_);
-  for (Active& active : inbox_) active_.push_back(std::move(active));
+  for (Active& active : inbox_) {
+    Operation& operation = *active.operation;
+    operation.record = recorder_.start(operation.entry());
+    operation.begin();
+    insert(std::move(active));
+  }
   inbox_.clear();
   inbox_ready_.store(false);
   return true;
 }
 
+void Engine::insert(Active active) {
+  const auto behind = std::ranges::upper_bound(active_, active.operation->priority, std::greater(),
+                                               [](const Active& each) { return each.operation->priority; });
+  active_.insert(behind, std::move(active));
+}
+
 bool Engine::has_turn(const Active& active) const {
   if (active.collective == nullptr) return true;
   const CollectiveCall& call = active.collective->call();
-  return turn_[call.lane] == call.header.sequence;
+  return turn_[call.ticket.lane] == call.ticket.turn;
 }
 
 bool Engine::advance_all() {
-  const std::size_t before = active_.size();
   bool moved = admit();
-  for (std::size_t i = before; i < active_.size(); ++i) {
-    Operation& operation = *active_[i].operation;
-    operation.record = recorder_.start(operation.entry());
-    operation.begin();
-  }
   for (std::size_t i = 0; i < active_.size();) {
     if (!has_turn(active_[i])) {
       ++i;
@@ -273,7 +278,8 @@ bool Engine::advance_all() {
     if (active_[i].collective != nullptr) lend_scratch(*active_[i].collective);
     Progress progress = Progress::blocked;
     try {
-      progress = active_[i].operation->advance(*transport_);
+      const bool briefly = active_[i].operation->priority < active_.front().operation->priority;
+      progress = active_[i].operation->advance(*transport_, briefly);
     } catch (...) {
       break_down(prefer_verdict(current_error()), true);
       return true;
@@ -295,7 +301,7 @@ void Engine::finish(const Active& active, std::exception_ptr error) {
   recorder_.end(operation.record, error != nullptr);
   if (active.collective != nullptr) {
     const CollectiveCall& call = active.collective->call();
-    turn_[call.lane] = call.header.sequence + collective_lanes;
+    turn_[call.ticket.lane] = call.ticket.next;
   }
   if (error == nullptr) {
     // Only the driver writes them, so a plain addition does.
@@ -374,7 +380,7 @@ void Engine::background() {
 // Operations of one lane share its scratch memory, since they run one after the other.
 void Engine::lend_scratch(CollectiveOperation& operation) {
   if (!operation.needs_scratch()) return;
-  Scratch& scratch = scratch_[operation.call().lane];
+  Scratch& scratch = scratch_[operation.call().ticket.lane];
   const std::size_t bytes = operation.call().program->scratch_bytes;
   if (scratch.bytes < bytes) {
     scratch.memory.reset(static_cast<std::byte*>(::operator new(bytes, scratch_alignment)));

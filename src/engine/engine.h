@@ -43,9 +43,18 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // The number of the next collective, which also decides its lane. Every rank calls in the same order.
-  std::uint32_t next_sequence() { return sequence_.fetch_add(1, std::memory_order_relaxed); }
-  static Lane lane_of(std::uint32_t sequence) { return static_cast<Lane>(sequence % collective_lanes); }
+  // The next collective's. Every rank calls in the same order with the same priorities. Those above 0 have a lane of
+  // their own, so that no other one is in front of them there.
+  Ticket next_ticket(int priority) {
+    const std::uint32_t sequence = sequence_.fetch_add(1, std::memory_order_relaxed);
+    if (priority > 0) {
+      const std::uint32_t urgent = urgent_.fetch_add(1, std::memory_order_relaxed);
+      return {sequence, urgent_lane, urgent, urgent + 1};
+    }
+    // Of these every fourth is on one lane, also when the count wraps around.
+    const std::uint32_t ordinary = sequence - urgent_.load(std::memory_order_relaxed);
+    return {sequence, static_cast<Lane>(ordinary % ordinary_lanes), ordinary, ordinary + ordinary_lanes};
+  }
 
   // Runs to the end on the calling thread, with nothing allocated, queued or handed over. First claim: that takes the
   // driver's seat and gives the operation to set up. Null when another thread has it, or after a failure: then start()
@@ -99,6 +108,7 @@ class Engine {
   void drive(const std::function<bool()>& until, Pace pace);  // enters with the driver lock, leaves without it
   bool advance_all();
   bool admit();
+  void insert(Active);
   bool has_turn(const Active&) const;
   void finish(const Active&, std::exception_ptr error);
   void watch();
@@ -119,14 +129,15 @@ class Engine {
   const EngineOptions options_;
   FlightRecorder recorder_;
   std::atomic<std::uint32_t> sequence_ = 0;
+  std::atomic<std::uint32_t> urgent_ = 0;  // how many of them
   std::atomic<std::uint64_t> bytes_sent_ = 0;
   std::atomic<std::uint64_t> bytes_received_ = 0;
   std::atomic<std::uint64_t> operations_ = 0;
 
   DriverLock driver_;
   // ---- Of the driver.
-  std::vector<Active> active_;                          // in the order of their start
-  std::array<std::uint32_t, collective_lanes> turn_{};  // the sequence that may run on each lane
+  std::vector<Active> active_;                          // by priority, then in the order of their start
+  std::array<std::uint32_t, collective_lanes> turn_{};  // which may run on each lane: see Ticket
   struct AlignedDelete {
     void operator()(std::byte* memory) const;
   };

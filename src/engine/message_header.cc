@@ -9,10 +9,11 @@ namespace {
 
 std::string describe(const MessageHeader& header) {
   return fmt::format(
-      "{} #{} of {} {} with size {}, root {} by {}{} (slices of 2^{} bytes, epoch {})", name_of(header.collective),
+      "{} #{} of {} {} with size {}, root {} by {}{} (slices of 2^{} bytes, {}epoch {})", name_of(header.collective),
       header.sequence, name_of(header.dtype), name_of(header.op), header.size, header.root,
       header.algorithm < algorithms().size() ? algorithms()[header.algorithm].name : "an unknown algorithm",
-      header.dims == 0 ? "" : fmt::format(" with dims of hash {}", header.dims), header.slice_log2, header.epoch);
+      header.dims == 0 ? "" : fmt::format(" with dims of hash {}", header.dims), header.slice_log2 & ~MessageHeader::urgent,
+      (header.slice_log2 & MessageHeader::urgent) != 0 ? "urgent, " : "", header.epoch);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ SendOperation::SendOperation(ConstTypedSpan data, Rank to, std::uint64_t tag, Me
 
 void SendOperation::begin() { messages_.post(*this, to_); }
 
-Progress SendOperation::advance(Transport& transport) {
+Progress SendOperation::advance(Transport& transport, bool briefly) {
   bool moved = false;
   while (!head_sent_ || !data_.empty()) {
     if (!head_sent_ && !messages_.has_turn(*this, to_)) return Progress::blocked;
@@ -37,6 +37,7 @@ Progress SendOperation::advance(Transport& transport) {
     head_sent_ = true;
     data_ = data_.subspan(accepted);
     if (data_.empty()) messages_.end_turn(to_);
+    if (briefly) return Progress::moved;
   }
   if (transport.sent(to_, message_lane)) return Progress::done;
   return moved ? Progress::moved : Progress::blocked;
@@ -56,7 +57,7 @@ FlightRecorder::Entry RecvOperation::entry() const {
   return {.collective = Collective::recv, .dtype = data_.dtype, .peer = from_, .bytes = data_.bytes()};
 }
 
-Progress RecvOperation::advance(Transport& transport) {
+Progress RecvOperation::advance(Transport& transport, bool /*briefly*/) {
   const bool moved = !complete_ && messages_.poll_for(transport, from_);
   if (complete_) return Progress::done;
   return moved ? Progress::moved : Progress::blocked;

@@ -18,7 +18,7 @@ class SendOperation final : public Operation {
  public:
   SendOperation(ConstTypedSpan data, Rank to, std::uint64_t tag, Messages& messages);
   void begin() override;
-  Progress advance(Transport&) override;
+  Progress advance(Transport&, bool briefly) override;
   std::string describe() const override;
   Rank waits_for() const override { return to_; }
   FlightRecorder::Entry entry() const override;
@@ -36,7 +36,7 @@ class RecvOperation final : public Operation {
   RecvOperation(TypedSpan data, Rank from_or_any, std::uint64_t tag, Messages& messages)
       : data_(data), from_(from_or_any), tag_(tag), messages_(messages) {}
   void begin() override;
-  Progress advance(Transport&) override;
+  Progress advance(Transport&, bool briefly) override;
   std::string describe() const override;
   Rank waits_for() const override { return from_; }
   Rank source() const override { return source_; }

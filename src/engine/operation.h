@@ -24,9 +24,10 @@ class Operation {
 
   // Its place in the order of operations is fixed. Called once, before the first advance.
   virtual void begin() {}
-  // Moves what can be moved. Called by one thread at a time: whoever drives the engine. Throws Error{mismatch} when the
-  // other side turns out to do something else, and what the transport throws.
-  virtual Progress advance(Transport&) = 0;
+  // Moves what can be moved, or `briefly` at most one slice each way, so that a more urgent operation gets its turn.
+  // Called by one thread at a time: whoever drives the engine. Throws Error{mismatch} when the other side turns out to do
+  // something else, and what the transport throws.
+  virtual Progress advance(Transport&, bool briefly) = 0;
   // "all_reduce #17 (f32 x 1024, sum)".
   virtual std::string describe() const = 0;
   // The rank whose bytes or credit it waits for; -1 when none in particular.
@@ -40,6 +41,7 @@ class Operation {
 
   // What the engine keeps with each operation. Driver only, but for finished_.
   Engine* engine = nullptr;
+  int priority = 0;
   std::chrono::nanoseconds timeout{};
   std::chrono::steady_clock::time_point deadline{};  // the epoch, until the clock is first read for it
   std::uint64_t record = 0;                          // its place in the flight recorder

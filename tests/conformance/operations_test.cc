@@ -47,7 +47,7 @@ TEST_P(Operations, more_than_there_are_lanes_finish_in_whatever_order_they_are_w
         std::deque<CaseRun> runs;
         std::vector<Work> works;
         for (const Case& c : mixed_cases(in_flight, comm.world())) {
-          runs.emplace_back(c, comm.rank(), comm.world());
+          runs.emplace_back(c, comm);
           works.push_back(comm.start(runs.back().request()));
         }
         std::vector<std::size_t> order(in_flight);
@@ -69,7 +69,7 @@ TEST_P(Operations, blocking_ones_may_come_between_started_ones) {
     std::deque<CaseRun> runs;
     std::vector<Work> works;
     for (const Case& c : mixed_cases(30, comm.world())) {
-      runs.emplace_back(c, comm.rank(), comm.world());
+      runs.emplace_back(c, comm);
       if (c.salt % 4 == 3)
         comm.run(runs.back().request());
       else
@@ -84,7 +84,7 @@ TEST_P(Operations, dropping_the_handle_does_not_stop_one) {
   run(3, [](Communicator& comm) {
     std::deque<CaseRun> runs;
     for (const Case& c : mixed_cases(6, comm.world())) {
-      runs.emplace_back(c, comm.rank(), comm.world());
+      runs.emplace_back(c, comm);
       comm.start(runs.back().request());
     }
     // Later collectives of the same lanes end after them.
