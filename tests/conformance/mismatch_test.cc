@@ -68,6 +68,18 @@ TEST_P(Mismatch, of_collectives_is_refused) {
                  {.collective = Collective::reduce_scatter, .count = 64});
 }
 
+TEST_P(Mismatch, of_priorities_is_told) {
+  if (!connected()) GTEST_SKIP() << "without a control plane only the deadline ends this";
+  std::atomic<int> told = 0;
+  run(2, [&](Communicator& comm) {
+    std::vector<float> data(64, 1);
+    const auto error = error_of([&] { comm.all_reduce(data, {.timeout = 60s, .priority = comm.rank()}); });
+    EXPECT_THAT(error, throws(ErrorKind::mismatch, "urgent"));
+    ++told;
+  });
+  EXPECT_EQ(told, 2);
+}
+
 // Two roots of a broadcast both send and do not look: what they sent stands in the way of the next collective that has
 // the same lane.
 TEST_P(Mismatch, of_roots_is_refused_at_the_latest_when_a_lane_is_used_again) {

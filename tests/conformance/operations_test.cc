@@ -80,6 +80,48 @@ TEST_P(Operations, blocking_ones_may_come_between_started_ones) {
   });
 }
 
+TEST_P(Operations, an_urgent_one_waits_for_none_of_the_others) {
+  auto cluster = options();
+  cluster.communicator.background_progress = false;  // all begins when the urgent one is waited for
+  const auto body = [](Communicator& comm) {
+    for (const int priority : {0, 1, 7}) {
+      // Two on each lane, so that the next ordinary one has two to wait for.
+      std::vector<std::vector<float>> large(std::size_t{2} * ordinary_lanes, std::vector<float>(200'000, 1));
+      std::vector<Work> works;
+      for (auto& data : large)
+        works.push_back(comm.start({.collective = Collective::all_reduce, .input = data, .output = data}));
+      std::vector<float> small(9, 1);
+      comm.start({.collective = Collective::all_reduce, .input = small, .output = small, .priority = priority}).wait();
+      if (priority > 0)
+        EXPECT_TRUE(std::ranges::any_of(works, [](const Work& work) { return !work.done(); }));
+      else
+        EXPECT_TRUE(works[0].done() && works[ordinary_lanes].done());
+      for (Work& work : works) work.wait();
+      EXPECT_EQ(small, std::vector<float>(9, static_cast<float>(comm.world())));
+      for (const auto& data : large) EXPECT_EQ(data, std::vector<float>(200'000, static_cast<float>(comm.world())));
+    }
+  };
+  for (const Rank world : {2, 5}) support::run_ranks(world, body, cluster);
+}
+
+TEST_P(Operations, urgent_ones_keep_their_order_among_themselves) {
+  run(3, [](Communicator& comm) {
+    std::deque<CaseRun> runs;
+    std::vector<Work> works;
+    for (const Case& c : mixed_cases(30, comm.world())) {
+      runs.emplace_back(c, comm);
+      Request request = runs.back().request();
+      request.priority = static_cast<int>(c.salt % 4) - 1;
+      if (c.salt % 5 == 0)
+        comm.run(request);
+      else
+        works.push_back(comm.start(request));
+    }
+    for (Work& work : works) work.wait();
+    for (const CaseRun& run : runs) run.check();
+  });
+}
+
 TEST_P(Operations, dropping_the_handle_does_not_stop_one) {
   run(3, [](Communicator& comm) {
     std::deque<CaseRun> runs;
