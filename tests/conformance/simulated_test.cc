@@ -56,13 +56,15 @@ class DrawnProgram {
     std::deque<CaseRun> runs;
     std::deque<Work> works;
     for (int step = 0; step < steps; ++step) {
-      runs.emplace_back(draw(static_cast<std::size_t>(step)), comm.rank(), world_);
+      runs.emplace_back(draw(static_cast<std::size_t>(step)), comm);
       const bool started = generator_() % 2 == 0;
       const bool message = generator_() % 4 == 0;
+      Request request = runs.back().request();
+      request.priority = static_cast<int>(generator_() % 4) - 1;
       if (started)
-        works.push_back(comm.start(runs.back().request()));
+        works.push_back(comm.start(request));
       else
-        comm.run(runs.back().request());
+        comm.run(request);
       if (message) pass_round(comm, step);
       while (works.size() > 6) {
         works.front().wait();
