@@ -15,8 +15,6 @@
 
 #include "ranvier/error.h"
 
-extern char** environ;
-
 namespace ranvier::cli {
 namespace {
 

@@ -43,7 +43,7 @@ Verdict prove(const Schedule& schedule) {
   for (const bool in_place : {true, false}) {
     if (in_place && !works_in_place(schedule)) continue;
     const std::size_t buffered = in_place && schedule.buffered_in_place ? 1 : 0;
-    const Verdict verdict = verify(
+    Verdict verdict = verify(
         schedule,
         {.count = hard, .slice_bytes = 2 * verified_element_bytes, .buffered_slices = buffered, .in_place = in_place});
     if (!verdict.ok || (!in_place && hard == one_each)) return verdict;

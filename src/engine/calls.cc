@@ -72,6 +72,7 @@ RequestKey::RequestKey(const Request& request, AlgorithmNumbers::Number algorith
     : input_count_(request.input.count),
       output_count_(request.output.count),
       root_(request.root),
+      priority_(request.priority),
       algorithm_(algorithm),
       collective_(request.collective),
       op_(request.op),

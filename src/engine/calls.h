@@ -63,6 +63,7 @@ class RequestKey {
   std::size_t output_count_ = 0;
   std::ptrdiff_t distance_ = 0;  // from output to input where they overlap
   Rank root_ = -1;
+  int priority_ = 0;
   AlgorithmNumbers::Number algorithm_ = AlgorithmNumbers::unnamed;
   Collective collective_ = Collective::barrier;
   ReduceOp op_ = ReduceOp::sum;

@@ -93,21 +93,22 @@ TEST_P(CollectivesByWorld, uneven_parts_reach_their_ranks) {
 }
 
 TEST_P(Collectives, memory_that_peers_read_where_it_lies_gives_the_same) {
-  // Long enough that parts of an eighth are lent, and for several slices and rounds of slots.
-  const auto counts = support::sanitized ? std::vector<std::size_t>{20'011} : std::vector<std::size_t>{20'011, 300'007};
-  for (const Rank world : {2, 3, 5})
+  if (GetParam() != "loopback" && GetParam() != "shm") GTEST_SKIP() << "ranks share no memory";
+  for (const Rank world : {2, 5})
     run(world, [&](Communicator& comm) {
       Variety variety;
       for (const Collective collective : memory_collectives)
         for (const std::string& algorithm : algorithms_for(collective, comm.world()))
-          for (const std::size_t count : counts)
-            for (const bool in_place : {false, true}) {
-              if (in_place && !can_be_in_place(collective)) continue;
-              Case c{.collective = collective, .algorithm = algorithm, .count = count, .in_place = in_place};
-              if (collective != Collective::all_reduce) c.count /= static_cast<std::size_t>(comm.world());
-              c.allocated = true;
-              run_case(comm, variety.next(c, comm.world()));
-            }
+          for (const bool in_place : {false, true}) {
+            if (in_place && !can_be_in_place(collective)) continue;
+            Case c{.collective = collective, .algorithm = algorithm, .count = 5'003, .in_place = in_place};
+            c.allocated = true;
+            if (collective == Collective::all_reduce) c.count *= static_cast<std::size_t>(comm.world());
+            run_case(comm, variety.next(c, comm.world()));
+          }
+      // Several slices, and more of them than there are slots.
+      for (const bool in_place : {false, true})
+        run_case(comm, {.algorithm = "direct", .count = 1'000'003, .in_place = in_place, .allocated = true});
     });
 }
 
