@@ -58,11 +58,13 @@ class Variety {
 };
 
 TEST_P(CollectivesByWorld, every_algorithm_gives_the_exact_result_at_every_size) {
-  run([](Communicator& comm) {
+  const auto counts = support::sanitized ? std::vector<std::size_t>{0, 3, 1023}
+                                         : std::vector<std::size_t>{0, 1, 2, 3, 7, 17, 1023, 4099};
+  run([&](Communicator& comm) {
     Variety variety;
     for (const Collective collective : memory_collectives)
       for (const std::string& algorithm : algorithms_for(collective, comm.world()))
-        for (const std::size_t count : {0, 1, 2, 3, 7, 17, 1023, 4099})
+        for (const std::size_t count : counts)
           for (const bool in_place : {false, true}) {
             if (in_place && !can_be_in_place(collective)) continue;
             run_case(comm, variety.next(
