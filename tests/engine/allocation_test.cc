@@ -1,0 +1,96 @@
+// A shape that comes again allocates nothing: counted by operator new, on the thread that calls.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <new>
+#include <vector>
+
+#include "support/cluster.h"
+
+namespace {
+thread_local std::size_t allocations = 0;
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  ++allocations;
+  if (void* const memory = std::malloc(std::max<std::size_t>(bytes, 1))) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace ranvier {
+namespace {
+
+class Allocations : public testing::TestWithParam<std::string_view> {};
+
+// The fewest of several runs, for one that takes long on a busy machine tells its neighbours so, and that allocates.
+template <class Body>
+std::size_t fewest_in(const Body& body) {
+  std::size_t fewest = std::numeric_limits<std::size_t>::max();
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    const std::size_t before = allocations;
+    body();
+    fewest = std::min(fewest, allocations - before);
+  }
+  return fewest;
+}
+
+TEST(CountedAllocations, are_counted) {
+  const std::size_t before = allocations;
+  const std::vector<int> memory(100);
+  EXPECT_EQ(allocations, before + 1);
+}
+
+TEST_P(Allocations, of_blocking_calls_are_none_once_their_shape_is_known) {
+  const auto body = [](Communicator& comm) {
+    const auto world = static_cast<std::size_t>(comm.world());
+    for (const std::size_t count : {1, 1000, 300'000}) {
+      std::vector<float> all(count * world, 0);
+      std::vector<float> part(count, 0);
+      const auto shared = comm.allocate(count * sizeof(float));
+      const TypedSpan lent(shared.get(), count, DType::f32);
+      const auto each_once = [&] {
+        comm.all_reduce(part);
+        comm.all_reduce(lent);
+        comm.all_reduce(part, {.algorithm = "ring", .priority = 1});
+        comm.broadcast(part, 0);
+        comm.reduce(part, all, 0);
+        comm.all_gather(part, all);
+        comm.reduce_scatter(all, part);
+        comm.barrier();
+      };
+      each_once();
+      // Every lane once more, for each has scratch memory of its own.
+      for (int i = 0; i < collective_lanes; ++i) each_once();
+      EXPECT_EQ(fewest_in(each_once), 0u) << count << " elements";
+    }
+  };
+  for (const Rank world : {2, 3}) support::run_ranks(world, body, {.way = GetParam()});
+}
+
+TEST_P(Allocations, of_started_operations_do_not_grow_with_their_size) {
+  support::run_ranks(2,
+                     [](Communicator& comm) {
+                       std::vector<std::size_t> counted;
+                       for (const std::size_t count : {10, 1'000'000}) {
+                         std::vector<float> data(count, 0);
+                         const auto once = [&] {
+                           comm.start({.collective = Collective::all_reduce, .input = data, .output = data}).wait();
+                         };
+                         for (int i = 0; i < collective_lanes; ++i) once();
+                         counted.push_back(fewest_in(once));
+                       }
+                       EXPECT_EQ(counted[0], counted[1]);
+                       EXPECT_LE(counted[0], 3u);
+                     },
+                     {.way = GetParam()});
+}
+
+INSTANTIATE_TEST_SUITE_P(, Allocations, testing::Values("loopback", "shm", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace ranvier
