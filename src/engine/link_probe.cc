@@ -12,15 +12,17 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::size_t tiny_part = 8;  // bytes of each rank
-constexpr std::array<std::size_t, 3> part_sizes{16 << 10, 64 << 10,
-                                                256 << 10};  // bytes of all ranks together, as far as time allows
-constexpr double long_enough = 1e-3;                         // seconds that one operation of a probe may take
-constexpr double batch = 1e-3;                               // seconds of operations that are timed together
-constexpr int most_in_batch = 16;
-constexpr int batches = 3;
+constexpr std::size_t tiny = 4;  // bytes, or as many as there are ranks with a number each
+// Bytes of all ranks together, larger and larger while an operation takes less than `long_enough`.
+constexpr std::array<std::size_t, 3> many{16 << 10, 64 << 10, 256 << 10};
+constexpr double long_enough = 1e-3;  // seconds
+constexpr double batch = 1e-3;        // seconds of operations that are timed together, …
+constexpr int most_in_batch = 64;     // … unless they are as many
+constexpr int batches = 4;
 
-constexpr int most_classes = 12;  // 4096 times faster or slower than the nominal links
+// Classes, from the nominal number. No link is so much faster: what comes out lower has drowned in noise.
+constexpr std::int64_t least_class = -3;
+constexpr std::int64_t most_class = 24;
 
 class Prober {
  public:
@@ -28,15 +30,14 @@ class Prober {
       : nominal_(nominal), world_(world), run_(run) {}
 
   LinkModel measure() {
-    const auto ranks = static_cast<std::size_t>(world_.world);
     // Whole vectors between pairs, and parts between all pairs at once: the one has more rounds, the other more
     // messages.
-    const ProbeSample pairs = sample(Collective::all_reduce, "recursive_doubling", tiny_part);
-    const ProbeSample everybody = sample(Collective::all_gather, "direct", tiny_part * ranks);
+    const ProbeSample pairs = sample(Collective::all_reduce, "recursive_doubling", tiny);
+    const ProbeSample everybody = sample(Collective::all_gather, "direct", tiny);
     ProbeSample stored, added;
-    for (const std::size_t bytes : part_sizes) {
-      stored = sample(Collective::all_gather, "direct", std::max<std::size_t>(bytes, tiny_part * ranks));
-      added = sample(Collective::reduce_scatter, "direct", std::max<std::size_t>(bytes, tiny_part * ranks));
+    for (const std::size_t bytes : many) {
+      stored = sample(Collective::all_gather, "direct", bytes);
+      added = sample(Collective::reduce_scatter, "direct", bytes);
       if (added.seconds > long_enough) break;
     }
     LinkModel found = fit_links(nominal_, {.pairs = pairs, .everybody = everybody, .stored = stored, .added = added});
@@ -48,27 +49,20 @@ class Prober {
   ProbeSample sample(Collective collective, std::string_view algorithm, std::size_t bytes) {
     const ScheduleCost cost(
         find_algorithm(algorithm, collective).build({.collective = collective, .world = world_.world}));
-    const std::size_t part = bytes / static_cast<std::size_t>(world_.world) / sizeof(float);
-    const std::size_t all = part * static_cast<std::size_t>(world_.world);
+    // Whole vectors are `bytes` long on every rank; else each rank has a part.
+    const auto ranks = static_cast<std::size_t>(world_.world);
+    const std::size_t all = std::max(bytes / sizeof(float) / ranks, std::size_t{1}) * ranks;
+    const bool gathers = collective == Collective::all_gather, scatters = collective == Collective::reduce_scatter;
     input_.resize(std::max(input_.size(), all));
     output_.resize(std::max(output_.size(), all));
-    const bool gathers = collective == Collective::all_gather, whole = collective == Collective::all_reduce;
-    const std::size_t count = std::max(bytes / sizeof(float), std::size_t{1});
     const Request request{.collective = collective,
-                          .input = ConstTypedSpan(input_.data(),
-                                                  whole     ? count
-                                                  : gathers ? part
-                                                            : all,
-                                                  DType::f32),
-                          .output = TypedSpan(output_.data(),
-                                              whole     ? count
-                                              : gathers ? all
-                                                        : part,
-                                              DType::f32),
+                          .input = ConstTypedSpan(input_.data(), gathers ? all / ranks : all, DType::f32),
+                          .output = TypedSpan(output_.data(), scatters ? all / ranks : all, DType::f32),
                           .algorithm = algorithm};
+    const std::size_t sent = all * sizeof(float);
     return {.seconds = time(request),
             .rounds = cost.rounds(),
-            .work = nominal_.crowded ? cost.mean(bytes, world_.slice_bytes) : cost.busiest(bytes, world_.slice_bytes)};
+            .work = nominal_.crowded ? cost.mean(sent, world_.slice_bytes) : cost.busiest(sent, world_.slice_bytes)};
   }
 
   // Operations one after another, as collectives come, so that no rank's lead makes one look short; the least of a few
@@ -94,16 +88,15 @@ class Prober {
     return most[0];
   }
 
-  // As a power of two times the nominal number; a number that drowned in noise is the least there is. Whole numbers on
-  // the slowest rank, so that all ranks have the same model whatever their libraries make of a logarithm.
+  // As a power of two times the nominal number. Whole numbers, of the slowest rank, so that all ranks have the same
+  // model whatever their libraries make of a logarithm.
   LinkModel rounded(const LinkModel& found) {
     LinkModel result = nominal_;
     for (double LinkModel::*const number :
          {&LinkModel::round, &LinkModel::message, &LinkModel::byte, &LinkModel::reduce}) {
-      const double ratio = std::max(found.*number / (nominal_.*number), std::ldexp(1, -most_classes));
+      const double ratio = std::max(found.*number / (nominal_.*number), std::ldexp(1, least_class));
       const auto own = static_cast<std::int64_t>(std::lround(std::log2(ratio)));
-      result.*number =
-          std::ldexp(nominal_.*number, static_cast<int>(slowest(std::min<std::int64_t>(own, most_classes))));
+      result.*number = std::ldexp(nominal_.*number, static_cast<int>(slowest(std::min(own, most_class))));
     }
     return result;
   }

@@ -20,7 +20,7 @@ struct SelectionSettings {
   std::string transport;
   LinkModel links;
   std::size_t slice_bytes = 1;
-  std::shared_ptr<const Topology> topology;  // null: every rank reaches every other one
+  std::shared_ptr<const Topology> topology = {};  // null: every rank reaches every other one
 };
 
 class Selection {

@@ -26,7 +26,7 @@ ScheduleCost::ScheduleCost(const Schedule& schedule) : chunks_(std::max(schedule
     const auto rank = static_cast<Rank>(std::int64_t{i} * schedule.world / looked_at);
     OfRank& own = ranks_.emplace_back();
     for (const Step& step : schedule.program(rank)) {
-      rounds_ = std::max(rounds_, step.round + 1);
+      if (step.peer >= 0) rounds_ = std::max(rounds_, step.round + 1);
       if (step.action == Action::send) count(own.sends, step.chunks);
       if (step.action == Action::recv || step.action == Action::recv_reduce) count(own.receives, step.chunks);
       const bool adds = step.action == Action::recv_reduce || step.action == Action::reduce;
