@@ -30,6 +30,8 @@ CommunicatorOptions communicator_options(const Options& options) {
   result.transport = options.transport;
   result.algorithm = options.algorithm;
   result.tuning = options.tuning;
+  result.measure = options.measure;
+  if (!options.topologies.empty()) result.topology = options.topologies.front();
   result.timeout = options.timeout;
   result.join_timeout = options.join_timeout;
   result.interface_address = options.interface_address;
@@ -38,6 +40,15 @@ CommunicatorOptions communicator_options(const Options& options) {
   result.suspect_after = std::chrono::seconds(10);
   result.dead_after = std::chrono::seconds(30);
   return result;
+}
+
+// A table that --tuning takes, and above it the links that it was made for.
+void print_probe(const Communicator& communicator) {
+  const LinkModel& links = communicator.links();
+  fmt::print("# {}, {} ranks{}: a round {:.3g} us, a message {:.3g} us, a byte {:.3g} ns, adding it {:.3g} ns\n",
+             communicator.transport_name(), communicator.world(), links.crowded ? " that share cores" : "",
+             links.round * 1e6, links.message * 1e6, links.byte * 1e9, links.reduce * 1e9);
+  fmt::print("{}", communicator.tuning().text());
 }
 
 // Coordinates worlds that it starts on this machine.
@@ -61,6 +72,7 @@ int run_coordinator(const Options& options) {
   own.command.insert(own.command.end(), options.arguments.begin(), options.arguments.end());
   if (pinned) own.environment.emplace_back(bench::pin_variable, "1");
 
+  if (options.probe) return run_workers(own);
   if (!options.tune_file.empty()) {
     const bench::TuningFile tuning(options.tune_file);
     bench::ProcessWorld tuned("ranvier", ranks, own, options.timeout);
@@ -87,6 +99,10 @@ int run_rank(const Options& options, const WorldPlace& place) {
                                         : options.pin.value_or(place.local_world <= usable_cores());
   if (pinned) bench::pin_to_core(place.local_rank);
   const auto communicator = meet(place, communicator_options(options));
+  if (options.probe) {
+    if (place.rank == bench::root) print_probe(*communicator);
+    return 0;
+  }
   if (socket != nullptr)
     return bench::serve(*bench::communicator_peer(*communicator, options.buffers), bench::connect_lines(socket));
 
@@ -106,7 +122,8 @@ int run_bench(const Arguments& arguments) {
   const auto options = bench::parse_options(arguments);
   if (!options) return 0;
   if (options->explain) return bench::explain(*options);
-  const bool is_started_rank = std::getenv(bench::socket_variable) != nullptr;
+  // Ranks that only show their links have no coordinator to talk to.
+  const bool is_started_rank = std::getenv(options->probe ? "RANVIER_RANK" : bench::socket_variable) != nullptr;
   if (options->ranks && !is_started_rank) return run_coordinator(*options);
   const auto place = world_from_environment();
   if (!place)

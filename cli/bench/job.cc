@@ -63,12 +63,18 @@ bool reduces(Collective collective) {
          collective == Collective::reduce_scatter;
 }
 
-std::size_t job_count(Collective collective, DType dtype, std::size_t bytes, Rank world) {
-  if (collective == Collective::barrier) return 0;
-  const std::size_t count = std::max<std::size_t>(bytes / size_of(dtype), 1);
-  if (!is_split(collective)) return count;
-  const auto ranks = static_cast<std::size_t>(world);
-  return std::max<std::size_t>(count / ranks, 1) * ranks;
+CartesianGrid grid_of(const Job& job, Rank world) {
+  const AlgorithmSpec spec = parse_algorithm(job.algorithm.empty() ? "neighbor_exchange" : job.algorithm);
+  return neighbor_exchange(world, {.dims = spec.dims, .periodic = spec.periodic}).grid;
+}
+
+std::size_t job_count(const Job& job, std::size_t bytes, Rank world) {
+  if (job.collective == Collective::barrier) return 0;
+  const std::size_t count = std::max<std::size_t>(bytes / size_of(job.dtype), 1);
+  std::size_t parts = 1;
+  if (is_split(job.collective)) parts = static_cast<std::size_t>(world);
+  if (job.collective == Collective::neighbor_exchange) parts = 2 * grid_of(job, world).dims.size();
+  return std::max<std::size_t>(count / parts, 1) * parts;
 }
 
 Fill steady_fill(const Job& job) {
@@ -93,6 +99,7 @@ Shape shape_of(const Job& job, Rank rank, Rank world) {
   switch (job.collective) {
     case Collective::all_reduce:
     case Collective::all_to_all:
+    case Collective::neighbor_exchange:
     case Collective::send:
       return {all, all, 0, 0, all};
     case Collective::reduce:
@@ -107,7 +114,6 @@ Shape shape_of(const Job& job, Rank rank, Rank world) {
       return is_root ? Shape{part, all, mine, 0, all} : Shape{part, 0, 0, 0, part};
     case Collective::scatter:
       return is_root ? Shape{all, part, 0, mine, all} : Shape{0, part, 0, 0, part};
-    case Collective::neighbor_exchange:  // explained, not timed: see options.cc
     case Collective::barrier:
     case Collective::recv:
       break;

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "ranvier/schedule.h"
 #include "ranvier/types.h"
 
 namespace ranvier::bench {
@@ -26,7 +27,7 @@ struct Job {
   std::uint64_t iterations = 1;
   Fill fill = Fill::varied;
   std::uint64_t seed = 0;
-  std::string algorithm = {};  // empty: what the world was started with
+  std::string algorithm = {};  // empty: what the world was started with; of neighbor_exchange, with its grid
 
   friend bool operator==(const Job&, const Job&) = default;
 };
@@ -38,8 +39,12 @@ std::span<const std::string_view> job_names();
 std::string_view job_name(Collective);
 bool reduces(Collective);
 
-// As many elements as fit into `bytes`, and as every rank can have an equal part of; at least one each.
-std::size_t job_count(Collective, DType, std::size_t bytes, Rank world);
+// As many elements as fit into `bytes` and make equal parts, of every rank or of every neighbour; at least one each. Of
+// the job its collective, type and algorithm are used.
+std::size_t job_count(const Job&, std::size_t bytes, Rank world);
+// Of neighbor_exchange: the grid that the job's algorithm names, a line where it names none. Throws Error{usage} for
+// dimensions that do not multiply to the world.
+CartesianGrid grid_of(const Job&, Rank world);
 // `Fill::varied`, but for what would overflow when repeated.
 Fill steady_fill(const Job&);
 

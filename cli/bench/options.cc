@@ -11,6 +11,7 @@
 #include "ranvier/error.h"
 #include "ranvier/schedule.h"
 #include "ranvier/text.h"
+#include "ranvier/topology.h"
 
 namespace ranvier::bench {
 namespace {
@@ -26,6 +27,7 @@ Examples:
   ranvier bench --ranks 4 --transport tcp --collective all_gather -b 1K -e 1M -f 2
   ranvier bench --ranks 2 --transport shm --baseline mpi,gloo --json shm.json
   mpirun -n 2 ranvier bench -e 1M
+  ranvier bench --ranks 4 --transport tcp --probe
   ranvier bench --ranks 4 --transport tcp --tune tuning.txt     (then: --tuning tuning.txt, or RANVIER_TUNING)
   ranvier bench --explain --ranks 8 --algorithm ring --topology mesh:2x4
   ranvier bench --explain --ranks 16 --topology star --topology torus:4x4 --topology fat_tree:4
@@ -80,13 +82,22 @@ void take_baselines(const std::string& list, Options& options) {
 // Without ranks there are no transports, sizes and baselines; a schedule has a collective, and a topology a schedule.
 void refuse_contradictions_of_explain(const Options& options) {
   const auto refuse = [](const std::string& sentence) { throw Error(ErrorKind::usage, sentence); };
-  if (!options.explain && !options.topologies.empty())
-    refuse("--topology is the network that --explain puts a schedule on; add --explain or leave it out");
+  if (!options.explain && options.topologies.size() > 1)
+    refuse("data keeps to one network; name one --topology, or add --explain to compare several");
   if (!options.explain) return;
   if (!options.ranks) refuse("--explain needs --ranks N: the world of which the schedule is");
   if (!options.baselines.empty()) refuse("--explain runs nothing beside which to measure; leave out --baseline");
   if (options.collective == Collective::barrier || options.collective == Collective::send)
     refuse(fmt::format("{} has no schedule to explain; choose another collective", job_name(options.collective)));
+}
+
+void refuse_contradictions_of_probe(const Options& options) {
+  const auto refuse = [](const std::string& sentence) { throw Error(ErrorKind::usage, sentence); };
+  if (!options.probe) return;
+  if (options.explain) refuse("--explain starts no ranks whose links --probe could show; leave out one of them");
+  if (!options.baselines.empty()) refuse("--probe times nothing, and no baseline beside it; leave out --baseline");
+  if (!options.tune_file.empty()) refuse("--probe times nothing that --tune could write; leave out one of them");
+  if (!options.json_file.empty()) refuse("--probe prints a table and no JSON; leave out --json");
 }
 
 void refuse_contradictions_of_tune(const Options& options) {
@@ -95,9 +106,22 @@ void refuse_contradictions_of_tune(const Options& options) {
   if (options.explain) refuse("--explain runs nothing that --tune could time; leave out one of them");
   if (!options.baselines.empty()) refuse("--tune compares ranvier with itself; leave out --baseline");
   if (options.algorithm != "auto") refuse("--tune times every algorithm; leave out --algorithm");
-  if (!options.json_file.empty()) refuse("--tune writes a table and no JSON; leave out --json");
+  if (options.collective == Collective::neighbor_exchange)
+    refuse(
+        "neighbor_exchange has one algorithm, and its grid is no choice but what it means; name another collective "
+        "to tune");
   if (options.collective == Collective::barrier || options.collective == Collective::send)
     refuse(fmt::format("{} has one algorithm; name another collective to tune", job_name(options.collective)));
+}
+
+// Building it says whether its dims suit the world, before anything is started.
+void refuse_unfit_algorithm(const Options& options) {
+  if (options.algorithm == "auto" || options.collective == Collective::barrier) return;
+  const AlgorithmSpec spec = parse_algorithm(options.algorithm);
+  const Algorithm& algorithm = find_algorithm(spec.algorithm().name, options.collective);
+  if (options.ranks)
+    algorithm.build(
+        {.collective = options.collective, .world = *options.ranks, .dims = spec.dims, .periodic = spec.periodic});
 }
 
 void refuse_contradictions(const Options& options) {
@@ -108,19 +132,22 @@ void refuse_contradictions(const Options& options) {
       (!is_defined(options.op, options.dtype) || (options.op == ReduceOp::average && options.dtype == DType::boolean)))
     refuse(fmt::format("--op {} has no meaning on --dtype {}; choose sum or max", name_of(options.op),
                        name_of(options.dtype)));
-  if (options.algorithm != "auto" && options.collective != Collective::barrier)
-    find_algorithm(parse_algorithm(options.algorithm).algorithm().name, options.collective);
+  refuse_unfit_algorithm(options);
+  if (options.ranks)  // says whether its dims suit the world
+    for (const std::string& topology : options.topologies) make_topology(topology, *options.ranks);
   refuse_contradictions_of_explain(options);
+  refuse_contradictions_of_probe(options);
   refuse_contradictions_of_tune(options);
-  if (options.collective == Collective::neighbor_exchange && !options.explain)
+  if (options.collective == Collective::neighbor_exchange && !options.baselines.empty())
     refuse(
-        "neighbor_exchange is not timed yet: its parts depend on a grid that no baseline is told; add --explain to "
-        "see its schedule, or time sendrecv, which is one direction of it");
+        "neighbor_exchange has a grid that no baseline is told; leave out --baseline, or time sendrecv, which is one "
+        "direction of it");
   if (!options.baselines.empty() && !options.ranks)
     refuse("--baseline needs --ranks N: a baseline's ranks are started beside ranvier's on this machine");
   if (!options.baselines.empty() && options.link_bytes_per_second > 0)
     refuse("--link-rate paces ranvier only, which makes no fair comparison; leave out --baseline or --link-rate");
-  if (options.in_place && (options.collective == Collective::send || options.collective == Collective::all_to_all))
+  if (options.in_place && (options.collective == Collective::send || options.collective == Collective::all_to_all ||
+                           options.collective == Collective::neighbor_exchange))
     refuse(fmt::format("{} needs two buffers; leave out --in-place", job_name(options.collective)));
   if (options.collective == Collective::send && options.ranks && *options.ranks < 2)
     refuse("sendrecv needs another rank; use --ranks 2 or more");
@@ -188,10 +215,16 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.add_option("--python", options.python, "the Python that has torch, for gloo and torch")->type_name("PATH");
   cli::add_seconds(app, "--timeout", options.timeout, "for one sample");
   cli::add_seconds(app, "--join-timeout", options.join_timeout, "for all ranks to come");
+  app.add_flag("--measure,!--no-measure", options.measure,
+               "measure the links at start, for auto to choose by; else it goes by ordinary ones")
+      ->envname("RANVIER_MEASURE");
+  app.add_flag("--probe", options.probe,
+               "time nothing: print what the links can do, and the table that auto follows on them");
   app.add_flag("--explain", options.explain,
                "time nothing: draw the --algorithm, or compare all there are, with proof, cost and contention");
   app.add_option("--topology", options.topologies,
-                 "for --explain: star (default), ring, fully_connected, mesh:2x4, torus:4x4, fat_tree:4 or several")
+                 "the network that data has to keep to: ring, mesh:2x4, torus:4x4; for --explain also star (default), "
+                 "fully_connected, fat_tree:4, and several")
       ->type_name("SPEC");
   app.add_option("--json", options.json_file, "write the results there; - is stdout")->type_name("FILE");
 
@@ -218,6 +251,18 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   options.in_place = out_of_place ? false : in_place || default_in_place;
   refuse_contradictions(options);
   return options;
+}
+
+Job job_of(const Options& options, std::size_t bytes, Rank world) {
+  Job job;
+  job.collective = options.collective;
+  job.dtype = options.dtype;
+  job.op = options.op;
+  job.in_place = options.in_place;
+  if (options.collective == Collective::neighbor_exchange && options.algorithm != "auto")
+    job.algorithm = options.algorithm;
+  job.count = job_count(job, bytes, world);
+  return job;
 }
 
 std::vector<std::size_t> sizes(const Options& options) {

@@ -41,9 +41,11 @@ struct Options {
   std::chrono::milliseconds join_timeout{60'000};
   std::string json_file;
 
-  std::string tune_file;  // measure all algorithms instead, and write the table of the fastest
-  bool explain = false;   // print the schedules instead of timing them
-  std::vector<std::string> topologies;
+  std::string tune_file;                // measure all algorithms instead, and write the table of the fastest
+  bool measure = true;                  // the links, for auto: see CommunicatorOptions
+  bool probe = false;                   // print what they can do and what auto makes of it instead of timing anything
+  bool explain = false;                 // print the schedules instead of timing them
+  std::vector<std::string> topologies;  // to explain schedules on; else at most the one that data has to keep to
 
   cli::Arguments arguments;  // as given, for the ranks that are started
 };
@@ -51,6 +53,8 @@ struct Options {
 // Throws Error{usage}. None: --help was asked for and given.
 std::optional<Options> parse_options(const cli::Arguments&);
 
+// What is timed at one size.
+Job job_of(const Options&, std::size_t bytes, Rank world);
 // min, min * factor, … up to max; each at least one byte more than the last.
 std::vector<std::size_t> sizes(const Options&);
 

@@ -199,6 +199,29 @@ std::uint64_t Pattern::count_wrong_reduced(std::size_t first, std::size_t count,
   return wrong;
 }
 
+namespace {
+
+// From the neighbour in each direction its part for the opposite one. Beyond an open border nothing may have moved.
+std::uint64_t count_wrong_of_neighbors(const Pattern& pattern, const Job& job, Rank rank, Rank world,
+                                       const std::byte* output) {
+  const CartesianGrid grid = grid_of(job, world);
+  const auto directions = static_cast<std::uint32_t>(2 * grid.dims.size());
+  const std::size_t part = job.count / directions;
+  const std::size_t part_bytes = part * size_of(job.dtype);
+  std::uint64_t wrong = 0;
+  for (std::uint32_t direction = 0; direction < directions; ++direction, output += part_bytes) {
+    const Rank from = neighbor(grid, rank, direction);
+    if (from != no_neighbor)
+      wrong += pattern.count_wrong(from, part * opposite(direction), part, output);
+    else
+      wrong += static_cast<std::uint64_t>(
+          std::count_if(output, output + part_bytes, [](std::byte each) { return each != untouched; }));
+  }
+  return wrong;
+}
+
+}  // namespace
+
 void fill_input(const Job& job, Rank rank, Rank world, void* input) {
   Pattern(job, world).fill(rank, 0, shape_of(job, rank, world).input, input);
 }
@@ -219,6 +242,8 @@ std::uint64_t count_wrong_output(const Job& job, Rank rank, Rank world, const vo
       return pattern.count_wrong(root, 0, count, output);
     case Collective::scatter:
       return pattern.count_wrong(root, mine, count, output);
+    case Collective::neighbor_exchange:
+      return count_wrong_of_neighbors(pattern, job, rank, world, static_cast<const std::byte*>(output));
     case Collective::send:
       return pattern.count_wrong((rank + world - 1) % world, 0, count, output);
     default:

@@ -37,6 +37,9 @@ class Pattern {
   Rank world_;
 };
 
+// What outputs hold before a job: what an earlier one left must not pass for this one's result.
+inline constexpr std::byte untouched{0xA5};
+
 // Fills the input of `rank` for a job, and counts the wrong elements of its output.
 void fill_input(const Job&, Rank rank, Rank world, void* input);
 std::uint64_t count_wrong_output(const Job&, Rank rank, Rank world, const void* output);

@@ -80,8 +80,7 @@ Reply Measurer::measure(const Job& job) {
   const std::size_t output_bytes = (job.in_place ? shape.buffer : shape.output) * size;
   std::byte* output = output_.reserve(output_bytes);
   std::byte* input = job.in_place ? output + shape.input_at * size : input_.reserve(shape.input * size);
-  // What an earlier job left must not pass for this one's result.
-  std::memset(output, 0xA5, output_bytes);
+  std::memset(output, static_cast<int>(untouched), output_bytes);
   if (job.in_place) output += shape.output_at * size;
   fill_input(job, peer_.rank(), peer_.world(), input);
   peer_.prepare(job, input, output);

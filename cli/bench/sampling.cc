@@ -33,6 +33,7 @@ class Subject {
   Measured result(std::vector<double> ratios) const {
     Measured result = measured_;
     result.iterations = job_.iterations;
+    result.samples = seconds_;
     if (!seconds_.empty()) result.seconds = spread_of(seconds_);
     if (!ratios.empty()) result.ratio = spread_of(std::move(ratios));
     return result;

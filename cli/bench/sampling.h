@@ -34,7 +34,8 @@ struct Measured {
   std::string refusal;           // the rest then means nothing
   std::uint64_t iterations = 0;  // in each sample
   std::uint64_t wrong = 0;       // elements, in all checks and at the end of each sample
-  Spread seconds;                // one operation
+  std::vector<double> samples;   // seconds of one operation, in the order in which they ran
+  Spread seconds;                // of these
   Spread ratio;                  // of a baseline: its time / ours, pair by pair; above 1 we are faster
 };
 

@@ -30,13 +30,7 @@ int measure_all(const Options& options, World& ours, const std::vector<World*>& 
   std::string untrue;  // the baselines whose results were wrong
   for (const auto bytes : sizes(options)) {
     show_progress(fmt::format("measuring {} bytes …", bytes));
-    Job job;
-    job.collective = options.collective;
-    job.dtype = options.dtype;
-    job.op = options.op;
-    job.in_place = options.in_place;
-    job.count = job_count(options.collective, options.dtype, bytes, ours.size());
-    rows.push_back(measure(ours, baselines, job, options.sampling));
+    rows.push_back(measure(ours, baselines, job_of(options, bytes, ours.size()), options.sampling));
     show_progress("");
     report.print(rows.back());
     wrong += rows.back().ours.wrong;

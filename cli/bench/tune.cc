@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "bench/sampling.h"
+#include "machine.h"
 #include "ranvier/error.h"
 #include "ranvier/schedule.h"
 
@@ -17,28 +18,27 @@ namespace {
 // The winner of the size before stays unless another is clearly faster: a table of few rows is worth more than noise.
 constexpr double clearly = 0.97;
 
-std::vector<std::string> candidates(Collective collective, Rank world) {
-  std::vector<std::string> names;
-  for (const Algorithm& algorithm : algorithms()) {
-    if (std::ranges::count(algorithm.collectives, collective) == 0) continue;
-    try {
-      algorithm.build({.collective = collective, .world = world});
-      names.emplace_back(algorithm.name);
-    } catch (const Error&) {  // not for this world
-    }
-  }
-  return names;
+// Every sample in the order in which it ran: sample i of all algorithms at one size ran one after the other, so whoever
+// compares two algorithms compares those.
+nlohmann::json json_of(const Job& job, const Measured& measured, const TuningRow& kind) {
+  nlohmann::json samples = nlohmann::json::array();
+  for (const double seconds : measured.samples) samples.push_back(seconds * 1e6);
+  return {{"collective", job_name(job.collective)},
+          {"transport", kind.transport},
+          {"algorithm", job.algorithm},
+          {"dtype", name_of(job.dtype)},
+          {"ranks", kind.ranks},
+          {"bytes", job.count * size_of(job.dtype)},
+          {"time_us", measured.seconds.median * 1e6},
+          {"samples_us", samples},
+          {"wrong", measured.wrong}};
 }
 
-Job job_of(const Options& options, std::size_t bytes, Rank world, std::string algorithm) {
-  Job job;
-  job.collective = options.collective;
-  job.dtype = options.dtype;
-  job.op = options.op;
-  job.in_place = options.in_place;
-  job.count = job_count(options.collective, options.dtype, bytes, world);
-  job.algorithm = std::move(algorithm);
-  return job;
+nlohmann::json environment_of(const Options& options) {
+  nlohmann::json environment = cli::environment();
+  environment["arguments"] = options.arguments;
+  environment["samples"] = options.sampling.samples;
+  return environment;
 }
 
 }  // namespace
@@ -53,27 +53,15 @@ void TuningFile::replace(const std::vector<TuningRow>& rows) const {
   file_.write(table.text());
 }
 
-std::vector<TuningRow> rows_of(const std::vector<Fastest>& found, const TuningRow& kind) {
-  std::vector<TuningRow> rows;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const bool last = i + 1 == found.size();
-    if (!last && found[i + 1].algorithm == found[i].algorithm) continue;
-    TuningRow row = kind;
-    row.algorithm = found[i].algorithm;
-    if (!last)
-      row.up_to = static_cast<std::size_t>(
-          std::sqrt(static_cast<double>(found[i].bytes) * static_cast<double>(found[i + 1].bytes)));
-    rows.push_back(row);
-  }
-  return rows;
-}
-
 int tune(const Options& options, World& world, const TuningFile& file) {
-  const std::vector<std::string> names = candidates(options.collective, world.size());
+  const cli::JsonFile json_file(options.json_file);
+  nlohmann::json all = nlohmann::json::array();
+  std::vector<std::string> names{"auto"};
+  for (const AlgorithmSpec& spec : candidates(options.collective, world.size())) names.push_back(spec_text(spec));
   const TuningRow kind{
       .collective = options.collective, .transport = world.description(), .ranks = world.size(), .algorithm = {}};
   fmt::print("# ranvier bench --tune: {} of {}, {} ranks, {}, {} algorithms, median of {} samples\n#\n",
-             job_name(options.collective), name_of(options.dtype), world.size(), kind.transport, names.size(),
+             job_name(options.collective), name_of(options.dtype), world.size(), kind.transport, names.size() - 1,
              options.sampling.samples);
   fmt::print("# {:>10}  {:<20}{:>12}  {:<20}{:>12}{:>12}{:>8}\n", "size", "fastest", "time", "next", "time", "auto",
              "ratio");
@@ -81,8 +69,8 @@ int tune(const Options& options, World& world, const TuningFile& file) {
 
   std::vector<Fastest> found;
   for (const std::size_t bytes : sizes(options)) {
-    std::vector<Job> jobs{job_of(options, bytes, world.size(), "auto")};
-    for (const std::string& name : names) jobs.push_back(job_of(options, bytes, world.size(), name));
+    std::vector<Job> jobs(names.size(), job_of(options, bytes, world.size()));
+    for (std::size_t i = 0; i < names.size(); ++i) jobs[i].algorithm = names[i];
     const std::vector<Measured> measured = measure_in_turn(world, jobs, options.sampling);
     for (std::size_t i = 0; i < jobs.size(); ++i)
       if (measured[i].wrong > 0) {
@@ -109,7 +97,9 @@ int tune(const Options& options, World& world, const TuningFile& file) {
                median(order.front()) * 1e6, jobs[next].algorithm, median(next) * 1e6, median(0) * 1e6,
                median(0) / median(order.front()));
     std::fflush(stdout);
+    for (std::size_t i = 0; i < jobs.size(); ++i) all.push_back(json_of(jobs[i], measured[i], kind));
   }
+  json_file.write({{"rows", all}, {"environment", environment_of(options)}});
   file.replace(rows_of(found, kind));
   return 0;
 }

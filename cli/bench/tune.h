@@ -23,14 +23,6 @@ class TuningFile {
   cli::ResultFile file_;
 };
 
-// What was fastest at one size.
-struct Fastest {
-  std::size_t bytes = 0;
-  std::string algorithm;
-};
-// Neighbouring sizes of one algorithm become one row; where the algorithm changes, the border is the geometric mean.
-std::vector<TuningRow> rows_of(const std::vector<Fastest>& found, const TuningRow& kind);
-
 // Times every algorithm that builds the collective at every size, prints what it finds, and completes the file. Returns
 // the exit code: 1 if a result was wrong.
 int tune(const Options&, World&, const TuningFile&);

@@ -19,8 +19,10 @@
 #include <string>
 #include <vector>
 
+#include "ranvier/cost.h"
 #include "ranvier/store.h"
 #include "ranvier/transport.h"
+#include "ranvier/tuning.h"
 #include "ranvier/types.h"
 
 namespace ranvier {
@@ -29,6 +31,12 @@ struct CommunicatorOptions {
   std::string transport = "auto";  // shm where all ranks share one host, else tcp
   std::string algorithm = "auto";  // for collectives that name none themselves: "ring", "torus:2x4", …
   std::string tuning = {};         // a file with what "auto" chooses (ranvier/tuning.h), the same on all ranks
+  // How "auto" chooses where that file has no row: by a model of the links, measured when the ranks meet (some
+  // milliseconds); false: by one that is the same in every run, so that float sums are as well.
+  bool measure = true;
+  // A network that data has to keep to, as make_topology takes it: "torus:2x4". An algorithm that would have ranks
+  // forward for others is then refused, and not chosen where there is another. Empty: every rank reaches every other.
+  std::string topology = {};
   std::chrono::milliseconds timeout = std::chrono::minutes(30);       // of each operation
   std::chrono::milliseconds join_timeout = std::chrono::minutes(5);   // for all ranks to arrive
   std::chrono::milliseconds suspect_after = std::chrono::seconds(1);  // a silent peer is logged …
@@ -116,6 +124,13 @@ class Communicator {
   const CommunicatorOptions& options() const;
   std::string_view transport_name() const;
   Traffic traffic() const;
+  // The model of its links, measured or not, the same on all ranks.
+  const LinkModel& links() const;
+  // What "auto" follows: the rows it was given, and for all else those of the model of its links.
+  TuningTable tuning() const;
+  // From now on "auto" looks at `table` first. All ranks call this with the same table and nothing under way: to go on
+  // where an earlier run stopped, with its choices and so with its bits.
+  void follow(TuningTable table);
 
   // Zero-filled memory, aligned to a page, for vectors that collectives work on often: ranks on one host read each
   // other's where it lies, which saves a copy of most bytes that they send. Few and large pieces are best: with shared

@@ -1,5 +1,6 @@
-// Which algorithm was the fastest where somebody measured: a table that `ranvier bench --tune` writes and that people
-// can read and edit. Without one, "auto" follows built-in rules (docs/algorithms.md).
+// Which algorithm is the fastest where: a table that people can read and edit. `ranvier bench --tune` writes one from
+// what it timed; every Communicator fills one from a model of its links, and follows it where it was given no other
+// rows (docs/algorithms.md).
 //
 //   # collective   transport  ranks  up to  algorithm
 //   all_reduce     tcp        4      32K    one_round
@@ -31,10 +32,20 @@ struct TuningRow {
   friend bool operator==(const TuningRow&, const TuningRow&) = default;
 };
 
+// What is fastest at one size.
+struct Fastest {
+  std::size_t bytes = 0;
+  std::string algorithm;
+};
+// Rising sizes as rows like `kind`: neighbouring sizes of one algorithm become one row; where the algorithm changes,
+// the border is the geometric mean.
+std::vector<TuningRow> rows_of(const std::vector<Fastest>& found, const TuningRow& kind);
+
 class TuningTable {
  public:
   // Throws Error{config} naming `source` and the line for whatever makes no sense: an unknown name, an algorithm that
-  // does not build the collective or not for that world, sizes that do not rise.
+  // does not build the collective or not for that world, sizes that do not rise. neighbor_exchange has no rows: its
+  // grid is what a call means, and nothing to choose.
   static TuningTable parse(std::string_view text, std::string_view source);
   // The same for a file; Error{config} also where it cannot be read.
   static TuningTable read(const std::filesystem::path& file);

@@ -20,6 +20,13 @@ std::chrono::milliseconds duration(const Setting& setting) {
   return std::chrono::milliseconds(count);
 }
 
+bool yes_or_no(const Setting& setting) {
+  const auto& [name, text] = setting;
+  if (text != "0" && text != "1")
+    throw Error(ErrorKind::config, name + " is '" + text + "': write 1 for yes, 0 for no");
+  return text == "1";
+}
+
 double rate(const Setting& setting) {
   const auto& [name, text] = setting;
   const auto bytes_per_second = parse_rate(text);
@@ -36,6 +43,8 @@ CommunicatorOptions options_from(const std::vector<Setting>& settings) {
       {"RANVIER_TRANSPORT", [&](const Setting& setting) { options.transport = setting.second; }},
       {"RANVIER_ALGORITHM", [&](const Setting& setting) { options.algorithm = setting.second; }},
       {"RANVIER_TUNING", [&](const Setting& setting) { options.tuning = setting.second; }},
+      {"RANVIER_MEASURE", [&](const Setting& setting) { options.measure = yes_or_no(setting); }},
+      {"RANVIER_TOPOLOGY", [&](const Setting& setting) { options.topology = setting.second; }},
       {"RANVIER_INTERFACE", [&](const Setting& setting) { options.interface_address = setting.second; }},
       {"RANVIER_LINK_RATE", [&](const Setting& setting) { options.link_bytes_per_second = rate(setting); }},
       {"RANVIER_DEAD_AFTER_MS", [&](const Setting& setting) { options.dead_after = duration(setting); }},

@@ -60,6 +60,7 @@ void save_checkpoint(const fs::path& path, const Checkpoint& checkpoint) {
   const nlohmann::json header = {{"identity", checkpoint.identity},
                                  {"step", checkpoint.step},
                                  {"seconds", checkpoint.seconds},
+                                 {"tuning", checkpoint.tuning},
                                  {"parameters", checkpoint.parameters.size()}};
   std::string text(first_line);
   text += header.dump() + '\n';
@@ -104,6 +105,7 @@ Checkpoint load_checkpoint(const fs::path& path) {
     checkpoint.identity = header.at("identity").get<Identity>();
     checkpoint.step = header.at("step").get<std::uint64_t>();
     checkpoint.seconds = header.at("seconds").get<double>();
+    checkpoint.tuning = header.value("tuning", "");
     count = header.at("parameters").get<std::size_t>();
   } catch (const nlohmann::json::exception&) {
     refuse(path, damaged);

@@ -14,8 +14,9 @@ using Identity = std::map<std::string, std::string>;
 
 struct Checkpoint {
   Identity identity;
-  std::uint64_t step = 0;  // completed since the start of training
-  double seconds = 0;      // of training, up to here
+  std::uint64_t step = 0;   // completed since the start of training
+  double seconds = 0;       // of training, up to here
+  std::string tuning = {};  // what "auto" chose by, as TuningTable::text: other choices would add in another order
   std::vector<float> parameters;
   std::vector<float> momentum;
 };

@@ -147,7 +147,8 @@ class Run {
 
   // Rank 0's state becomes everybody's: its checkpoint's, or its first draw of the weights.
   void begin() {
-    std::array<double, 2> progress{};  // step and seconds
+    std::array<double, 3> progress{};  // step, seconds, and how long the text of the tuning table is
+    std::string tuning;
     if (!settings_.resume.empty() && comm_.rank() == 0) {
       const Checkpoint checkpoint = load_checkpoint(settings_.resume);
       check_identity(settings_.resume, checkpoint, identity_);
@@ -158,13 +159,23 @@ class Run {
                                            std::to_string(memory_of(buckets_.parameters()).size()));
       std::copy(checkpoint.parameters.begin(), checkpoint.parameters.end(), memory_of(buckets_.parameters()).begin());
       std::copy(checkpoint.momentum.begin(), checkpoint.momentum.end(), memory_of(momentum_).begin());
-      progress = {static_cast<double>(checkpoint.step), checkpoint.seconds};
+      tuning = checkpoint.tuning;
+      progress = {static_cast<double>(checkpoint.step), checkpoint.seconds, static_cast<double>(tuning.size())};
     }
     comm_.broadcast(progress, 0);
     comm_.broadcast(memory_of(buckets_.parameters()), 0);
     comm_.broadcast(memory_of(momentum_), 0);
     step_ = static_cast<std::size_t>(progress[0]);
     seconds_before_ = progress[1];
+    follow(std::move(tuning), static_cast<std::size_t>(progress[2]));
+  }
+
+  // What was measured then decides as it did then, unless this run was given a table of its own.
+  void follow(std::string tuning, std::size_t length) {
+    if (length == 0 || !comm_.options().tuning.empty()) return;
+    tuning.resize(length);
+    comm_.broadcast(TypedSpan(tuning.data(), length, DType::u8), 0);
+    comm_.follow(TuningTable::parse(tuning, "the tuning table of the checkpoint"));
   }
 
   double train_one_step() {
@@ -245,6 +256,7 @@ class Run {
     save_checkpoint(settings_.save, {.identity = identity_,
                                      .step = step_,
                                      .seconds = seconds_before_ + in_seconds(spent_),
+                                     .tuning = comm_.tuning().text(),
                                      .parameters = {parameters.begin(), parameters.end()},
                                      .momentum = {momentum.begin(), momentum.end()}});
   }

@@ -11,6 +11,8 @@ SETTINGS: dict[str, str] = {
     "RANVIER_TRANSPORT": "tcp, shm, or auto (the default): shm where all ranks share a host, else tcp",
     "RANVIER_ALGORITHM": "ring, or another name that `ranvier bench --help` lists, or auto (the default): by size",
     "RANVIER_TUNING": "a file that `ranvier bench --tune` wrote: what auto chooses; the same on all ranks",
+    "RANVIER_MEASURE": "0: auto does not measure the links first, and chooses the same in every run; 1, the default: it does",
+    "RANVIER_TOPOLOGY": "torus:2x4, mesh:2x4 or ring: the network that data has to keep to; unset: all ranks reach all",
     "RANVIER_INTERFACE": "IP address to listen on; unset: all addresses of this host",
     "RANVIER_LINK_RATE": "hold each rank's sending to this rate, such as 200Mbit; unset: as fast as it goes",
     "RANVIER_DEAD_AFTER_MS": "give up a silent rank after this many milliseconds; unset: 3000",

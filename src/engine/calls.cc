@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "engine/request.h"
-#include "engine/selection.h"
 #include "ranvier/error.h"
 
 namespace ranvier::engine {
@@ -63,7 +62,12 @@ const AlgorithmSpec& AlgorithmNumbers::operator[](Number number) {
 Calls::Calls(CallSettings settings)
     : settings_(std::move(settings)),
       algorithms_(settings_.world),
-      programs_(settings_.rank, settings_.world, settings_.slice_bytes, settings_.buffered_bytes) {
+      programs_(settings_.rank, settings_.world, settings_.slice_bytes, settings_.buffered_bytes),
+      selection_({.world = settings_.world,
+                  .transport = settings_.transport,
+                  .links = settings_.links,
+                  .slice_bytes = settings_.slice_bytes,
+                  .topology = settings_.topology}) {
   const auto own = algorithms_.of(settings_.algorithm);
   if (own > AlgorithmNumbers::automatic) own_ = algorithms_[own];
 }
@@ -114,24 +118,56 @@ AlgorithmSpec Calls::choose(const Request& request, const Shape& shape) {
       throw Error(ErrorKind::usage,
                   fmt::format("{} with uneven splits cannot run as {}, which needs parts of one size; use direct",
                               name_of(request.collective), algorithm.name));
+    demand_links(named, shape);
     return named;
   }
   if (number == AlgorithmNumbers::unnamed && own_ && builds(own_->algorithm(), shape.collective) &&
-      (own_->algorithm().uneven || !uneven))
+      (own_->algorithm().uneven || !uneven)) {
+    demand_links(*own_, shape);
     return *own_;
-  const std::size_t bytes = shape.count * shape.element_bytes;
-  if (!uneven) {
-    const std::size_t longest =
-        has_common_count(request.collective) ? bytes : bytes * static_cast<std::size_t>(settings_.world);
-    if (auto tuned = settings_.tuning.find(shape.collective, settings_.transport, settings_.world, longest))
-      return *tuned;
   }
-  return parse_algorithm(select_algorithm({.collective = shape.collective,
-                                           .world = settings_.world,
-                                           .bytes = bytes,
-                                           .uneven = uneven,
-                                           .shared_memory = settings_.transport != "tcp",
-                                           .crowded = settings_.crowded}));
+  if (shape.collective == Collective::neighbor_exchange) {  // in a line
+    demand_links(parse_algorithm("neighbor_exchange"), shape);
+    return parse_algorithm("neighbor_exchange");
+  }
+  if (uneven) return parse_algorithm(select_for_uneven(shape.collective, settings_.world));
+  const std::size_t parts = has_common_count(request.collective) ? 1 : static_cast<std::size_t>(settings_.world);
+  const std::size_t bytes = shape.count * shape.element_bytes * parts;
+  if (auto tuned = settings_.tuning.find(shape.collective, settings_.transport, settings_.world, bytes)) return *tuned;
+  const auto fits = [&](const TuningRow& row) { return bytes <= row.up_to; };
+  return parse_algorithm(std::ranges::find_if(selection_.rows(shape.collective), fits)->algorithm);
+}
+
+// Whoever names a topology wants no rank to forward for others. What "auto" takes keeps to it wherever that can be.
+void Calls::demand_links(const AlgorithmSpec& spec, const Shape& shape) {
+  if (!settings_.topology) return;
+  const std::string name = fmt::format("{} by {}", name_of(shape.collective), spec_text(spec));
+  const std::pair key(name, shape.root);
+  const std::lock_guard lock(links_mutex_);
+  if (on_links_.contains(key)) return;
+  const Schedule schedule = spec.algorithm().build({.collective = shape.collective,
+                                                    .world = settings_.world,
+                                                    .root = shape.root,
+                                                    .dims = spec.dims,
+                                                    .periodic = spec.periodic});
+  if (const std::string missing = missing_link(schedule, *settings_.topology); !missing.empty())
+    throw Error(ErrorKind::usage,
+                fmt::format("{} needs a link that is not there: {}; name an algorithm that keeps to neighbours, leave "
+                            "the choice to auto, or leave out the topology",
+                            name, missing));
+  on_links_.insert(key);
+}
+
+std::vector<TuningRow> Calls::rows(Collective collective) {
+  std::vector<TuningRow> given;
+  for (const TuningRow& row : settings_.tuning.rows())
+    if (row.collective == collective && row.transport == settings_.transport && row.ranks == settings_.world)
+      given.push_back(row);
+  if (!given.empty() && given.back().up_to == TuningRow::max) return given;
+  // A table that ends below the largest sizes leaves those to the model.
+  for (const TuningRow& row : selection_.rows(collective))
+    if (given.empty() || row.up_to > given.back().up_to) given.push_back(row);
+  return given;
 }
 
 CollectiveCall Calls::make(const Request& request) {

@@ -7,14 +7,22 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/spin_lock.h"
 #include "engine/collective.h"
 #include "engine/programs.h"
+#include "engine/selection.h"
 #include "ranvier/communicator.h"
+#include "ranvier/cost.h"
+#include "ranvier/topology.h"
 #include "ranvier/tuning.h"
 
 namespace ranvier::engine {
@@ -71,16 +79,18 @@ class RequestKey {
   DType output_type_ = DType::u8;
 };
 
+// The same on all ranks, but for `rank`.
 struct CallSettings {
   Rank rank = 0;
   Rank world = 1;
   Epoch epoch = 0;
-  std::string algorithm;           // for requests that name none, as AlgorithmSpec; "auto" chooses by size
-  TuningTable tuning = {};         // what "auto" looks at first
-  std::string transport = {};      // "shm", "tcp", …
-  bool crowded = false;            // some ranks share cores; the same on all ranks
-  std::size_t slice_bytes = 0;     // a power of two, the same on all ranks; …
-  std::size_t buffered_bytes = 0;  // … so is the least that a link takes before its receiver reads
+  std::string algorithm;       // for requests that name none, as AlgorithmSpec; "auto" chooses by size
+  TuningTable tuning = {};     // what "auto" looks at first
+  LinkModel links = {};        // what it goes by where the table has no row
+  std::string transport = {};  // "shm", "tcp", …
+  std::shared_ptr<const Topology> topology = {};  // data keeps to its links; null: every rank reaches every other one
+  std::size_t slice_bytes = 0;                    // a power of two
+  std::size_t buffered_bytes = 0;                 // the least that a link takes before its receiver reads
   PeerMemory* peer_memory = nullptr;
 };
 
@@ -96,6 +106,8 @@ class Calls {
   }
   // The call of `request`, all but its memory, number and lane. Thread-safe. Throws Error{usage}.
   CollectiveCall prepare(const Request& request);
+  // What "auto" follows for a collective: the rows given, else those of the model. Thread-safe.
+  std::vector<TuningRow> rows(Collective);
 
  private:
   struct Entry {
@@ -104,11 +116,15 @@ class Calls {
   };
   CollectiveCall make(const Request&);
   AlgorithmSpec choose(const Request&, const Shape&);
+  void demand_links(const AlgorithmSpec&, const Shape&);
 
   const CallSettings settings_;
   AlgorithmNumbers algorithms_;
   std::optional<AlgorithmSpec> own_;  // the algorithm that the settings name
   ProgramCache programs_;
+  Selection selection_;
+  std::mutex links_mutex_;
+  std::set<std::pair<std::string, Rank>> on_links_;  // schedules, by root, that keep to the links of the topology
   SpinLock lock_;
   std::array<Entry, 64> recent_;  // direct-mapped
 };

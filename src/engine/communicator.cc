@@ -11,6 +11,7 @@
 
 #include "engine/calls.h"
 #include "engine/engine.h"
+#include "engine/link_probe.h"
 #include "engine/rendezvous.h"
 
 namespace ranvier {
@@ -30,6 +31,12 @@ struct Terms {
 
 // Before the ranks have agreed.
 constexpr Terms first_terms{.slice_bytes = 4096, .buffered_bytes = 4096};
+
+// What the program said about choosing algorithms.
+struct Guidance {
+  TuningTable tuning = {};
+  std::shared_ptr<const Topology> topology = nullptr;
+};
 
 // Control news that may come before there is an engine to hear it.
 class NewsDesk {
@@ -63,15 +70,17 @@ class NewsDesk {
 
 class Communicator::Impl {
  public:
-  Impl(const CommunicatorOptions& options, TuningTable tuning, engine::Links links, std::unique_ptr<NewsDesk> news)
+  Impl(const CommunicatorOptions& options, Guidance guidance, engine::Links links, std::unique_ptr<NewsDesk> news)
       : options_(options),
-        tuning_(std::move(tuning)),
+        guidance_(std::move(guidance)),
         rank_(links.transport->rank()),
         world_(links.transport->world()),
         transport_name_(links.transport->traits().name),
-        terms_{.slice_bytes = std::bit_floor(links.transport->traits().slice_bytes),
-               .buffered_bytes = links.transport->traits().buffered_bytes,
-               .crowded = links.transport->traits().crowded},
+        own_terms_{.slice_bytes = std::bit_floor(links.transport->traits().slice_bytes),
+                   .buffered_bytes = links.transport->traits().buffered_bytes,
+                   .crowded = links.transport->traits().crowded},
+        terms_(own_terms_),
+        links_(engine::nominal_links(transport_name_, terms_.crowded)),
         peer_memory_(links.transport->peer_memory()),
         news_(std::move(news)),
         control_(std::move(links.control)),
@@ -83,7 +92,8 @@ class Communicator::Impl {
                  .tell_waiting = control_ ? [this](const MessageHeader& call) { control_->waits_in(call); }
                                           : std::function<void(const MessageHeader&)>()}) {
     if (news_) news_->deliver_to(engine_);
-    set_terms(world_ > 1 && control_ ? first_terms : terms_);
+    if (world_ > 1 && control_) terms_ = first_terms;
+    prepare_calls();
   }
   ~Impl() {
     engine_.close();
@@ -91,28 +101,42 @@ class Communicator::Impl {
   }
 
   // Ranks whose transports prefer different sizes (paced ones do) settle on the smallest, and all are crowded if one
-  // is. Doing so with a collective also proves every link before the program relies on it.
-  void agree_on_terms(std::chrono::nanoseconds timeout) {
+  // is. Doing so with a collective also proves every link before the program relies on it. Then they measure what
+  // their links can do, but for those that have been measured in a larger world.
+  void agree_on_terms(const LinkModel* measured, std::chrono::nanoseconds timeout) {
     if (world_ == 1 || !control_) return;
-    std::array<std::int64_t, 3> least{static_cast<std::int64_t>(terms_.slice_bytes),
-                                      static_cast<std::int64_t>(terms_.buffered_bytes), terms_.crowded ? 0 : 1};
+    std::array<std::int64_t, 3> least{static_cast<std::int64_t>(own_terms_.slice_bytes),
+                                      static_cast<std::int64_t>(own_terms_.buffered_bytes), own_terms_.crowded ? 0 : 1};
     run({.input = least, .output = least, .op = ReduceOp::min}, timeout);
-    set_terms({.slice_bytes = static_cast<std::size_t>(least[0]),
-               .buffered_bytes = static_cast<std::size_t>(least[1]),
-               .crowded = least[2] == 0});
+    terms_ = {.slice_bytes = static_cast<std::size_t>(least[0]),
+              .buffered_bytes = static_cast<std::size_t>(least[1]),
+              .crowded = least[2] == 0};
+    links_ = engine::nominal_links(transport_name_, terms_.crowded);
+    prepare_calls();
+    if (measured != nullptr)
+      links_ = *measured;
+    else if (options_.measure)
+      links_ = engine::measure_links(
+          links_,
+          {.world = world_,
+           .slice_bytes = terms_.slice_bytes,
+           .least_seconds_per_byte = options_.link_bytes_per_second > 0 ? 1 / options_.link_bytes_per_second : 0},
+          [&](const Request& request) { run(request, timeout); });
+    prepare_calls();
   }
 
-  void set_terms(const Terms& terms) {
+  void prepare_calls() {
     claimed_for_ = {};
     calls_.emplace(engine::CallSettings{.rank = rank_,
                                         .world = world_,
                                         .epoch = options_.epoch,
                                         .algorithm = options_.algorithm,
-                                        .tuning = tuning_,
+                                        .tuning = guidance_.tuning,
+                                        .links = links_,
                                         .transport = std::string(transport_name_),
-                                        .crowded = terms.crowded,
-                                        .slice_bytes = terms.slice_bytes,
-                                        .buffered_bytes = terms.buffered_bytes,
+                                        .topology = guidance_.topology,
+                                        .slice_bytes = terms_.slice_bytes,
+                                        .buffered_bytes = terms_.buffered_bytes,
                                         .peer_memory = peer_memory_});
   }
 
@@ -161,11 +185,13 @@ class Communicator::Impl {
   }
 
   const CommunicatorOptions options_;
-  const TuningTable tuning_;
+  Guidance guidance_;
   const Rank rank_;
   const Rank world_;
   const std::string_view transport_name_;
-  const Terms terms_;              // that this rank's own transport prefers
+  const Terms own_terms_;  // that this rank's own transport prefers
+  Terms terms_;            // that all have agreed on
+  LinkModel links_;
   PeerMemory* const peer_memory_;  // the transport's, which the engine has; null where ranks share no memory
   std::unique_ptr<NewsDesk> news_;
   std::unique_ptr<engine::ControlPlane> control_;
@@ -188,8 +214,12 @@ void demand_world(Rank rank, Rank world) {
                 fmt::format("rank {} of a world of {} is impossible; ranks are 0 to world - 1", rank, world));
 }
 
-TuningTable tuning_of(const CommunicatorOptions& options) {
-  return options.tuning.empty() ? TuningTable() : TuningTable::read(options.tuning);
+Guidance guidance_of(const CommunicatorOptions& options, Rank world) {
+  Guidance guidance;
+  if (!options.tuning.empty()) guidance.tuning = TuningTable::read(options.tuning);
+  if (!options.topology.empty())
+    guidance.topology = std::make_shared<const Topology>(make_topology(options.topology, world));
+  return guidance;
 }
 
 }  // namespace
@@ -198,18 +228,19 @@ std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Ran
                                                     const CommunicatorOptions& options) {
   demand_world(rank, world);
   const auto deadline = steady_clock::now() + options.join_timeout;
-  TuningTable tuning = tuning_of(options);
+  Guidance guidance = guidance_of(options, world);
   auto news = std::make_unique<NewsDesk>();
-  auto links = engine::meet({.rank = rank, .world = world, .epoch = options.epoch}, options, tuning,
+  auto links = engine::meet({.rank = rank, .world = world, .epoch = options.epoch}, options, guidance.tuning,
                             engine::exchange_through(store, rank, world, deadline), deadline, news->events());
-  auto impl = std::make_unique<Impl>(options, std::move(tuning), std::move(links), std::move(news));
-  impl->agree_on_terms(deadline - steady_clock::now());
+  auto impl = std::make_unique<Impl>(options, std::move(guidance), std::move(links), std::move(news));
+  impl->agree_on_terms(nullptr, deadline - steady_clock::now());
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
 }
 
 std::unique_ptr<Communicator> Communicator::over(std::unique_ptr<Transport> transport,
                                                  const CommunicatorOptions& options) {
-  auto impl = std::make_unique<Impl>(options, tuning_of(options),
+  Guidance guidance = guidance_of(options, transport->world());
+  auto impl = std::make_unique<Impl>(options, std::move(guidance),
                                      engine::Links{.control = nullptr, .transport = std::move(transport)}, nullptr);
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
 }
@@ -255,18 +286,22 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
     exchange({});
     return nullptr;
   }
+  CommunicatorOptions options = impl_->options_;
+  // Dims suit one world only, and so does a topology.
+  options.algorithm.resize(std::min(options.algorithm.find(':'), options.algorithm.size()));
+  options.topology.clear();
+  Guidance guidance{.tuning = impl_->guidance_.tuning, .topology = nullptr};
   const auto self = std::find(members.begin(), members.end(), rank());
   const auto deadline = steady_clock::now() + impl_->options_.join_timeout;
   auto news = std::make_unique<NewsDesk>();
   auto links = engine::meet({.rank = static_cast<Rank>(self - members.begin()),
                              .world = static_cast<Rank>(members.size()),
                              .epoch = impl_->options_.epoch},
-                            impl_->options_, impl_->tuning_, exchange, deadline, news->events());
-  CommunicatorOptions options = impl_->options_;
-  // Dims suit one world only.
-  options.algorithm.resize(std::min(options.algorithm.find(':'), options.algorithm.size()));
-  auto impl = std::make_unique<Impl>(options, impl_->tuning_, std::move(links), std::move(news));
-  impl->agree_on_terms(deadline - steady_clock::now());
+                            options, guidance.tuning, exchange, deadline, news->events());
+  auto impl = std::make_unique<Impl>(options, std::move(guidance), std::move(links), std::move(news));
+  // Of the same kind, its links are among those that were measured.
+  const bool same_links = impl->transport_name_ == impl_->transport_name_;
+  impl->agree_on_terms(same_links ? &impl_->links_ : nullptr, deadline - steady_clock::now());
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
 }
 
@@ -275,6 +310,18 @@ Rank Communicator::world() const { return impl_->world_; }
 const CommunicatorOptions& Communicator::options() const { return impl_->options_; }
 std::string_view Communicator::transport_name() const { return impl_->transport_name_; }
 Traffic Communicator::traffic() const { return impl_->engine_.traffic(); }
+const LinkModel& Communicator::links() const { return impl_->links_; }
+TuningTable Communicator::tuning() const {
+  TuningTable all;
+  for (const Collective collective : all_collectives)
+    if (!candidates(collective, world()).empty() && collective != Collective::neighbor_exchange)
+      all.replace(impl_->calls_->rows(collective));
+  return all;
+}
+void Communicator::follow(TuningTable table) {
+  impl_->guidance_.tuning = std::move(table);
+  impl_->prepare_calls();
+}
 
 std::shared_ptr<std::byte[]> Communicator::allocate(std::size_t bytes) {
   if (impl_->peer_memory_ != nullptr) return impl_->peer_memory_->allocate(bytes);

@@ -18,26 +18,28 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::string_view transports[] = {"auto", "shm", "tcp"};
-constexpr std::string_view greeting = "ranvier 2";  // of this format of card
+constexpr std::string_view greeting = "ranvier 3";  // of this format of card
 
 // What a rank tells the others about itself: fields with their lengths in front.
 struct Card {
   std::string transport;  // as asked for
   std::string epoch;
   std::string tuning;             // a short sum of the table
+  std::string measure, topology;  // as CommunicatorOptions has them
   std::string control, tcp, shm;  // addresses; empty where there is none
 
   std::string text() const {
     std::string all;
     for (const std::string_view field :
          {greeting, std::string_view(transport), std::string_view(epoch), std::string_view(tuning),
-          std::string_view(control), std::string_view(tcp), std::string_view(shm)})
+          std::string_view(measure), std::string_view(topology), std::string_view(control), std::string_view(tcp),
+          std::string_view(shm)})
       all += fmt::format("{}:{}", field.size(), field);
     return all;
   }
 
   static Card parse(std::string_view text, Rank rank) {
-    std::array<std::string, 7> fields;
+    std::array<std::string, 9> fields;
     for (std::string& field : fields) {
       std::size_t length = 0;
       const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), length);
@@ -55,7 +57,7 @@ struct Card {
           fmt::format("rank {} runs another version of ranvier ('{}', this is '{}'); install the same everywhere", rank,
                       fields[0], greeting),
           rank);
-    return {fields[1], fields[2], fields[3], fields[4], fields[5], fields[6]};
+    return {fields[1], fields[2], fields[3], fields[4], fields[5], fields[6], fields[7], fields[8]};
   }
 };
 
@@ -122,6 +124,8 @@ Links meet(const WorldInfo& info, const CommunicatorOptions& options, const Tuni
       .transport = options.transport,
       .epoch = std::to_string(info.epoch),
       .tuning = tuning.rows().empty() ? "none" : fmt::format("{:x}", std::hash<std::string>{}(tuning.text())),
+      .measure = options.measure ? "yes" : "no",
+      .topology = options.topology.empty() ? "none" : options.topology,
       .control = control->address(),
       .tcp = tcp ? tcp->address() : "",
       .shm = shm ? shm->address() : ""};
@@ -132,6 +136,8 @@ Links meet(const WorldInfo& info, const CommunicatorOptions& options, const Tuni
   demand_same(cards, &Card::transport, "transport");
   demand_same(cards, &Card::epoch, "epoch");
   demand_same(cards, &Card::tuning, "tuning table");
+  demand_same(cards, &Card::measure, "measure");
+  demand_same(cards, &Card::topology, "topology");
 
   Links links;
   links.control = control->connect(column(cards, &Card::control), deadline, std::move(events));

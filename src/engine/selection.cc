@@ -1,49 +1,65 @@
 #include "engine/selection.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace ranvier::engine {
 namespace {
 
-// Below this, everybody's whole vector to everybody wins: one round costs one latency, two cost two. Measured on 2 and
-// 4 ranks (docs/benchmarks.md); the volume grows with the world, so the limit shrinks with it.
-std::size_t one_round_limit(Rank world) { return (std::size_t{64} << 10) / static_cast<std::size_t>(world); }
+// The choice of the size before stays unless another is better by more than the model can know.
+constexpr double clearly = 0.97;
 
-// recursive_doubling sends whole vectors, log2 of the world of them.
-constexpr std::size_t crowded_limit = 32 << 10;
+constexpr std::size_t smallest = 4;
+constexpr std::size_t largest = std::size_t{1} << 30;
 
 // Up to this many ranks the links of all pairs are used at once; beyond, messages get too small and too many.
 constexpr Rank most_direct = 8;
 
-// Vectors whose chunks would be smaller than this are bound by latency, which grows with log2 of the world in
-// halving_doubling and with the world itself in a ring.
-constexpr std::size_t small_chunk = 32 << 10;
+struct Candidate {
+  std::string name;
+  ScheduleCost cost;
+};
+
+std::vector<Candidate> candidates_on(Collective collective, Rank world, const Topology* topology) {
+  std::vector<Candidate> fitting, others;
+  for (const AlgorithmSpec& spec : candidates(collective, world)) {
+    const Schedule schedule =
+        spec.algorithm().build({.collective = collective, .world = world, .root = 0, .dims = spec.dims});
+    const bool fits = topology == nullptr || missing_link(schedule, *topology).empty();
+    (fits ? fitting : others).push_back({.name = spec_text(spec), .cost = ScheduleCost(schedule)});
+  }
+  // Where no algorithm keeps to the links that there are, ranks have to forward for others.
+  return fitting.empty() ? others : fitting;
+}
 
 }  // namespace
 
-std::string_view select_algorithm(const Choice& choice) {
-  const std::size_t chunk = choice.bytes / static_cast<std::size_t>(std::max(choice.world, 1));
-  switch (choice.collective) {
-    case Collective::all_reduce:
-    case Collective::barrier:
-      // Where ranks share cores their work adds up, and the fewest messages win over the fewest rounds: 4 ranks over
-      // tcp on 2 cores took 28 us for 4 B instead of 40.
-      if (choice.crowded && !choice.shared_memory && choice.bytes <= crowded_limit) return "recursive_doubling";
-      if (choice.world <= most_direct && choice.bytes <= one_round_limit(choice.world)) return "one_round";
-      if (choice.world <= most_direct && choice.shared_memory) return "direct";
-      return chunk < small_chunk ? "halving_doubling" : "ring";
-    case Collective::reduce_scatter:
-    case Collective::all_gather:
-      if (choice.world <= most_direct) return "direct";
-      return choice.bytes < small_chunk && !choice.uneven ? "halving_doubling" : "ring";
-    case Collective::broadcast:
-    case Collective::reduce:
-      return "binomial_tree";
-    case Collective::neighbor_exchange:
-      return "neighbor_exchange";
-    default:
-      return "direct";
+const std::vector<TuningRow>& Selection::rows(Collective collective) {
+  const std::lock_guard lock(mutex_);
+  auto found = rows_.find(collective);
+  if (found == rows_.end()) found = rows_.emplace(collective, make(collective)).first;
+  return found->second;
+}
+
+std::vector<TuningRow> Selection::make(Collective collective) const {
+  const std::vector<Candidate> all = candidates_on(collective, settings_.world, settings_.topology.get());
+  std::vector<Fastest> found;
+  const Candidate* last = nullptr;
+  for (std::size_t bytes = smallest; bytes <= largest; bytes *= 2) {
+    const auto seconds = [&](const Candidate& each) {
+      return predict(settings_.links, each.cost, bytes, settings_.slice_bytes);
+    };
+    const auto best = std::ranges::min_element(all, {}, seconds);
+    if (last == nullptr || seconds(*best) < clearly * seconds(*last)) last = &*best;
+    found.push_back({.bytes = bytes, .algorithm = last->name});
   }
+  return rows_of(
+      found, {.collective = collective, .transport = settings_.transport, .ranks = settings_.world, .algorithm = {}});
+}
+
+std::string_view select_for_uneven(Collective collective, Rank world) {
+  const bool many_small = collective == Collective::all_gather || collective == Collective::reduce_scatter;
+  return many_small && world > most_direct ? "ring" : "direct";
 }
 
 }  // namespace ranvier::engine

@@ -1,23 +1,46 @@
-// Which algorithm serves a collective best when the caller names none.
+// Which algorithm "auto" runs: of all that could serve, the one of the lowest predicted cost.
 #pragma once
 
 #include <cstddef>
-#include <string_view>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
 
-#include "ranvier/types.h"
+#include "ranvier/cost.h"
+#include "ranvier/schedule.h"
+#include "ranvier/topology.h"
+#include "ranvier/tuning.h"
 
 namespace ranvier::engine {
 
-struct Choice {
-  Collective collective = Collective::all_reduce;
+struct SelectionSettings {
   Rank world = 1;
-  std::size_t bytes = 0;       // of the vector (all_reduce, reduce, broadcast), else of one rank's part
-  bool uneven = false;         // parts differ in size between ranks
-  bool shared_memory = false;  // all ranks on one host
-  bool crowded = false;        // ranks share cores: see TransportTraits
+  std::string transport;
+  LinkModel links;
+  std::size_t slice_bytes = 1;
+  std::shared_ptr<const Topology> topology = {};  // null: every rank reaches every other one
 };
 
-// The name of a row of algorithms(). Every rank must ask the same to get the same.
-std::string_view select_algorithm(const Choice&);
+class Selection {
+ public:
+  explicit Selection(SelectionSettings settings) : settings_(std::move(settings)) {}
+
+  // What a tuning table would say for this world. Made at the first call for each collective, which counts through the
+  // programs of all candidates. Thread-safe; the result stays.
+  const std::vector<TuningRow>& rows(Collective);
+
+ private:
+  std::vector<TuningRow> make(Collective) const;
+
+  const SelectionSettings settings_;
+  std::mutex mutex_;
+  std::map<Collective, std::vector<TuningRow>> rows_;
+};
+
+// For parts of different sizes, which only some algorithms serve and of which ranks know only those that they exchange:
+// their sizes do not count.
+std::string_view select_for_uneven(Collective, Rank world);
 
 }  // namespace ranvier::engine

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -49,6 +50,8 @@ TuningRow row_of(const std::vector<std::string_view>& words) {
     refuse(unknown_name("collective", words[0], names));
   }
   row.collective = *collective;
+  if (row.collective == Collective::neighbor_exchange)
+    refuse("neighbor_exchange has one algorithm, whose grid is what a call means; take this row out");
   if (std::ranges::find(transports, words[1]) == transports.end())
     refuse(unknown_name("transport", words[1], transports));
   row.transport = words[1];
@@ -75,6 +78,21 @@ std::string size_text(std::size_t bytes) {
 }
 
 }  // namespace
+
+std::vector<TuningRow> rows_of(const std::vector<Fastest>& found, const TuningRow& kind) {
+  std::vector<TuningRow> rows;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const bool last = i + 1 == found.size();
+    if (!last && found[i + 1].algorithm == found[i].algorithm) continue;
+    TuningRow row = kind;
+    row.algorithm = found[i].algorithm;
+    if (!last)
+      row.up_to = static_cast<std::size_t>(
+          std::sqrt(static_cast<double>(found[i].bytes) * static_cast<double>(found[i + 1].bytes)));
+    rows.push_back(row);
+  }
+  return rows;
+}
 
 TuningTable TuningTable::parse(std::string_view text, std::string_view source) {
   TuningTable table;

@@ -55,6 +55,19 @@ class Results(ProgramTest):
                     self.assertEqual(len(rows), 1 if collective == "barrier" else 3)
                     self.assertTrue(all(row[7] == "0" for row in rows), result.stdout)
 
+    def test_neighbours_in_any_grid_get_their_parts(self):
+        for ranks, grid in (("2", ()), ("4", ("--algorithm", "neighbor_exchange:2x2,periods=1x0"))):
+            with self.subTest(grid=grid):
+                result = run("bench", "--ranks", ranks, "--collective", "neighbor_exchange", *grid, *QUICK)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                rows = rows_of(result.stdout)
+                self.assertEqual([row[1] for row in rows], ["2", "32", "1024"] if not grid else ["4", "32", "1024"])
+                self.assertTrue(all(row[7] == "0" for row in rows), result.stdout)
+        words = ("bench", "--collective", "neighbor_exchange", "--ranks", "4")
+        self.assert_sentence(run(*words, "--algorithm", "neighbor_exchange:2x3"), 2, "6 ranks", "multiply to 4")
+        self.assert_sentence(run(*words, "--tune", "t"), 2, "another collective")
+        self.assert_sentence(run(*words, "--baseline", "mpi"), 2, "sendrecv")
+
     def test_columns_are_those_of_nccl_tests(self):
         result = run("bench", "--ranks", "2", "--dtype", "f64", "--op", "max", "--in-place", *QUICK)
         titles = [line for line in result.stdout.splitlines() if line.startswith("#")][-2]
@@ -209,11 +222,16 @@ class Tuning(ProgramTest):
     def test_a_table_is_written_completed_and_followed(self):
         with temporary_folder() as folder:
             table = folder / "tuning.txt"
+            times_file = folder / "times.json"
             size = ("-b", "4", "-e", "64K", "-f", "128", "--samples", "3", "--iters", "2")
             for collective in ("all_reduce", "broadcast"):
-                result = run("bench", "--ranks", "2", "--collective", collective, "--tune", str(table), *size)
+                words = ("--collective", collective, "--tune", str(table), "--json", str(times_file))
+                result = run("bench", "--ranks", "2", *words, *size)
                 self.assertEqual(result.returncode, 0, result.stderr)
                 self.assertEqual([row[0] for row in rows_of(result.stdout)], ["4", "512", "65536"])
+                times = json.loads(times_file.read_text())["rows"]
+                self.assertIn("auto", {row["algorithm"] for row in times})
+                self.assertTrue(all(len(row["samples_us"]) == 3 for row in times))
             rows = rows_of(table.read_text())
             self.assertEqual({row[0] for row in rows}, {"all_reduce", "broadcast"})
             self.assertTrue(all(row[1:3] == ["shm", "2"] for row in rows), rows)
@@ -238,7 +256,7 @@ class Tuning(ProgramTest):
             self.assertIn("cannot read the tuning table", missing.stderr)
 
     def test_flags_that_make_no_sense_together_are_refused(self):
-        for words in (("--algorithm", "ring"), ("--baseline", "gloo"), ("--explain",), ("--json", "-")):
+        for words in (("--algorithm", "ring"), ("--baseline", "gloo"), ("--explain",)):
             self.assert_sentence(run("bench", "--ranks", "2", "--tune", "t", *words), 2, "leave out")
         self.assert_sentence(run("bench", "--ranks", "2", "--tune", "t", "--collective", "barrier"), 2, "another collective")
 

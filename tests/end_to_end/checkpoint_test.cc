@@ -29,6 +29,7 @@ class CheckpointTest : public testing::Test {
     return {.identity = {{"--model", "cnn"}, {"--seed", "3"}},
             .step = 1234,
             .seconds = 5.5,
+            .tuning = "all_reduce shm 4 max ring\n",
             .parameters = {1.5F, -0.0F, std::numeric_limits<float>::quiet_NaN(), 1e-42F},
             .momentum = {0.25F, std::numeric_limits<float>::infinity(), -3.0F, 0.0F}};
   }
@@ -57,6 +58,7 @@ TEST_F(CheckpointTest, WhatIsLoadedIsWhatWasSavedBitForBit) {
   EXPECT_EQ(loaded.identity, sample().identity);
   EXPECT_EQ(loaded.step, 1234U);
   EXPECT_EQ(loaded.seconds, 5.5);
+  EXPECT_EQ(loaded.tuning, sample().tuning);
   const auto expect_bits = [](const std::vector<float>& found, const std::vector<float>& expected) {
     ASSERT_EQ(found.size(), expected.size());
     for (std::size_t i = 0; i < found.size(); ++i)

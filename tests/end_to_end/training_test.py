@@ -142,6 +142,19 @@ class Resuming(TrainingTest):
         other = self.results("--workers", "2", "--steps", "24")
         self.assertNotEqual(other["parameter_hash"], whole["parameter_hash"])
 
+    def test_a_resumed_run_chooses_as_the_one_that_was_saved(self):
+        # Four ranks: algorithms add in different orders. The table stands in for what another day's links would give.
+        table = self.folder / "tuning.txt"
+        table.write_text("all_reduce shm 4 max parameter_server\n")
+        words = ("--workers", "4", "--transport", "shm")
+        whole = self.results(*words, "--steps", "8", "--tuning", str(table))
+        part = self.folder / "part"
+        self.results(*words, "--steps", "4", "--tuning", str(table), "--save", str(part))
+        resumed = self.results(*words, "--steps", "8", "--resume", str(part))
+        self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
+        other = self.results(*words, "--steps", "8", "--tuning", str(table), "--algorithm", "ring")
+        self.assertNotEqual(other["parameter_hash"], whole["parameter_hash"])
+
     def test_a_killed_run_goes_on_from_its_last_epoch(self):
         whole = self.results("--workers", "2", "--epochs", "3")
         file = self.folder / "checkpoint"

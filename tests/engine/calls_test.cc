@@ -62,6 +62,33 @@ TEST(Calls, TakeTheirOwnAlgorithmWithItsDims) {
   EXPECT_EQ(own.prepare(request).header, named.prepare(by_name).header);
 }
 
+TEST(Calls, RefuseAnAlgorithmThatNeedsALinkThatIsNotThere) {
+  CallSettings on_mesh = settings(8, "auto");
+  on_mesh.transport = "tcp";
+  on_mesh.links = {.round = 1};
+  on_mesh.topology = std::make_shared<const Topology>(make_topology("mesh:2x4", 8));
+  Calls calls(on_mesh);
+  std::array<float, 16> data{};
+  const auto refusal = [&](std::string_view algorithm) -> std::string {
+    try {
+      calls.prepare({.input = data, .output = data, .algorithm = algorithm});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal("mesh:2x4"), "");
+  EXPECT_EQ(refusal("auto"), "");
+  EXPECT_EQ(refusal("ring"),
+            "all_reduce by ring needs a link that is not there: in round 0 rank 3 sends to rank 4, and topology "
+            "mesh:2x4 has no link between them, only a way of 4 links through rank 2; name an algorithm that keeps to "
+            "neighbours, leave the choice to auto, or leave out the topology");
+  EXPECT_NE(refusal("direct"), "");
+  EXPECT_NE(refusal("mesh:4x2"), "");
+  EXPECT_NE(refusal("ring"), "") << "and again";
+}
+
 TEST(Calls, RefuseDimsThatDoNotSuitTheWorld) {
   try {
     Calls(settings(6, "torus:2x4"));

@@ -2,25 +2,121 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <utility>
+
+#include "engine/link_probe.h"
 #include "ranvier/schedule.h"
 
 namespace ranvier::engine {
 namespace {
 
-TEST(SelectionTest, EveryChoiceIsAnAlgorithmThatBuildsForThatWorld) {
-  for (const Collective collective :
-       {Collective::all_reduce, Collective::reduce, Collective::broadcast, Collective::all_gather,
-        Collective::reduce_scatter, Collective::all_to_all, Collective::gather, Collective::scatter})
-    for (Rank world = 1; world <= 64; ++world)
-      for (std::size_t bytes = 1; bytes <= std::size_t{1} << 28; bytes *= 16)
-        for (const bool uneven : {false, true})
-          for (const auto& [shared, crowded] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
-            const auto name = select_algorithm({collective, world, bytes, uneven, shared, crowded});
-            const Schedule schedule =
-                find_algorithm(name, collective).build({.collective = collective, .world = world});
-            EXPECT_EQ(schedule.world, world);
-            EXPECT_EQ(schedule.collective, collective);
-          }
+constexpr std::array collectives{Collective::all_reduce, Collective::reduce,         Collective::broadcast,
+                                 Collective::all_gather, Collective::reduce_scatter, Collective::all_to_all,
+                                 Collective::gather,     Collective::scatter};
+constexpr std::size_t slice = 128 << 10;
+
+Schedule built(const TuningRow& row) {
+  const AlgorithmSpec spec = parse_algorithm(row.algorithm);
+  return spec.algorithm().build({.collective = row.collective, .world = row.ranks, .dims = spec.dims});
+}
+
+TEST(Selection, IsATableOfAllSizesForAnyWorld) {
+  for (const Rank world : {1, 2, 3, 4, 5, 8, 12, 17, 64, 1000})
+    for (const auto* const transport : {"shm", "tcp"})
+      for (const bool crowded : {false, true}) {
+        Selection selection(
+            {.world = world, .transport = transport, .links = nominal_links(transport, crowded), .slice_bytes = slice});
+        TuningTable table;
+        for (const Collective collective : collectives) {
+          const auto& rows = selection.rows(collective);
+          ASSERT_FALSE(rows.empty());
+          EXPECT_EQ(rows.back().up_to, TuningRow::max);
+          table.replace(rows);
+        }
+        EXPECT_EQ(TuningTable::parse(table.text(), "its text").rows(), table.rows());
+      }
+}
+
+TEST(Selection, TakesTheCheapestOfAllCandidates) {
+  for (const Rank world : {2, 4, 6, 16}) {
+    const LinkModel links = nominal_links("tcp", false);
+    Selection selection({.world = world, .transport = "tcp", .links = links, .slice_bytes = slice});
+    for (const Collective collective : collectives)
+      for (std::size_t bytes = 4; bytes <= std::size_t{1} << 28; bytes *= 16) {
+        const auto fits = [&](const TuningRow& row) { return bytes <= row.up_to; };
+        const TuningRow& row = *std::ranges::find_if(selection.rows(collective), fits);
+        const double chosen = predict(links, ScheduleCost(built(row)), bytes, slice);
+        for (const AlgorithmSpec& spec : candidates(collective, world)) {
+          const Schedule other = spec.algorithm().build({.collective = collective, .world = world, .dims = spec.dims});
+          EXPECT_LE(0.96 * chosen, predict(links, ScheduleCost(other), bytes, slice))
+              << spec_text(spec) << " beats " << row.algorithm << " at " << bytes << " bytes on " << world << " ranks";
+        }
+      }
+  }
+}
+
+TEST(Selection, FollowsWhatTheLinksCost) {
+  const auto cost_of = [](Rank world, const LinkModel& links) {
+    Selection selection({.world = world, .transport = "tcp", .links = links, .slice_bytes = slice});
+    const auto& rows = selection.rows(Collective::all_reduce);
+    return std::pair(ScheduleCost(built(rows.front())), ScheduleCost(built(rows.back())));
+  };
+  for (const Rank world : {4, 8, 24}) {
+    EXPECT_EQ(cost_of(world, {.round = 1}).first.rounds(), 1U) << "only rounds cost";
+    EXPECT_LE(cost_of(world, {.round = 1e-9, .byte = 1}).second.busiest(1 << 20, slice).bytes,
+              2.0 * (1 << 20) * (world - 1) / world * 1.05)
+        << "only bytes cost";
+  }
+  EXPECT_LE(cost_of(16, {.message = 1}).first.busiest(4, slice).messages, 4) << "only messages cost";
+}
+
+TEST(Selection, KeepsToTheLinksOfATopologyWhereItCan) {
+  for (const auto* const spec : {"ring", "torus:2x4", "mesh:2x4", "torus:2x2x2", "star"}) {
+    const auto topology = std::make_shared<const Topology>(make_topology(spec, 8));
+    Selection selection({.world = 8,
+                         .transport = "tcp",
+                         .links = nominal_links("tcp", false),
+                         .slice_bytes = slice,
+                         .topology = topology});
+    for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather})
+      for (const TuningRow& row : selection.rows(collective))
+        EXPECT_EQ(missing_link(built(row), *topology), "") << row.algorithm << " on " << spec;
+    EXPECT_FALSE(selection.rows(Collective::all_to_all).empty()) << "that no neighbours do alone";
+  }
+}
+
+TEST(LinkProbe, FindsTheModelByWhichSamplesTookTheirTime) {
+  for (const bool crowded : {false, true})
+    for (const Rank world : {3, 4, 7, 16}) {
+      const LinkModel truth{.round = 5e-6, .message = 2e-6, .byte = 0.3e-9, .reduce = 0.1e-9, .crowded = crowded};
+      const auto sample = [&](Collective collective, const char* name, std::size_t bytes) {
+        const ScheduleCost cost(find_algorithm(name, collective).build({.collective = collective, .world = world}));
+        return ProbeSample{.seconds = predict(truth, cost, bytes, slice),
+                           .rounds = cost.rounds(),
+                           .work = crowded ? cost.mean(bytes, slice) : cost.busiest(bytes, slice)};
+      };
+      const LinkModel found =
+          fit_links(nominal_links("tcp", crowded), {.pairs = sample(Collective::all_reduce, "recursive_doubling", 0),
+                                                    .everybody = sample(Collective::all_gather, "direct", 0),
+                                                    .stored = sample(Collective::all_gather, "direct", 1 << 18),
+                                                    .added = sample(Collective::reduce_scatter, "direct", 1 << 18)});
+      for (double LinkModel::*const number :
+           {&LinkModel::round, &LinkModel::message, &LinkModel::byte, &LinkModel::reduce})
+        EXPECT_NEAR(found.*number / truth.*number, 1, 1e-6) << world;
+      EXPECT_EQ(found.crowded, crowded);
+    }
+}
+
+TEST(LinkProbe, LeavesRoundsAndMessagesOfTwoRanksInTheirNominalProportion) {
+  const LinkModel nominal = nominal_links("shm", false);
+  const ProbeSample tiny{.seconds = 10 * (nominal.round + nominal.message), .rounds = 1, .work = {.messages = 1}};
+  const ProbeSample many{.seconds = 1, .rounds = 1, .work = {.messages = 1, .bytes = 1e9, .reduced = 1e9}};
+  const LinkModel found = fit_links(nominal, {.pairs = tiny, .everybody = tiny, .stored = many, .added = many});
+  EXPECT_NEAR(found.round / nominal.round, 10, 1e-6);
+  EXPECT_NEAR(found.message / nominal.message, 10, 1e-6);
 }
 
 }  // namespace

@@ -75,7 +75,28 @@ TEST(Tuning, SaysWhereATableIsWrongAndWhatWouldBeRight) {
   EXPECT_THAT(refusal_of("all_to_all tcp 4 32K ring"), HasSubstr("does not build all_to_all"));
   EXPECT_THAT(refusal_of("all_reduce tcp 4 32K torus:3x3"), HasSubstr("4"));
   EXPECT_THAT(refusal_of("all_reduce tcp 4 32K ring\nall_reduce tcp 4 16K direct"), HasSubstr("line 2"));
+  EXPECT_THAT(refusal_of("neighbor_exchange tcp 4 max neighbor_exchange:2x2,periods=1x0"),
+              HasSubstr("take this row out"));
   EXPECT_THAT(refusal_of(std::string("\0\0\x7f garbage", 11)), HasSubstr("line 1"));
+}
+
+TEST(Tuning, NeighbouringSizesOfOneAlgorithmAreOneRow) {
+  const TuningRow kind{.transport = "tcp", .ranks = 4, .algorithm = {}};
+  const auto rows =
+      rows_of({{4, "one_round"}, {64, "one_round"}, {1024, "direct"}, {16384, "ring"}, {1 << 20, "ring"}}, kind);
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[0].algorithm, "one_round");
+  EXPECT_EQ(rows[0].up_to, 256U) << "between 64 and 1024";
+  EXPECT_EQ(rows[1].up_to, 4096U);
+  EXPECT_EQ(rows[2].algorithm, "ring");
+  EXPECT_EQ(rows[2].up_to, TuningRow::max);
+  EXPECT_EQ(rows[2].transport, "tcp");
+}
+
+TEST(Tuning, OneSizeDecidesForAll) {
+  const auto rows = rows_of({{4096, "swing"}}, {.transport = "shm", .ranks = 2, .algorithm = {}});
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].up_to, TuningRow::max);
 }
 
 TEST(Tuning, IsWhatAutoFollows) {

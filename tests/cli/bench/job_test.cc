@@ -27,11 +27,21 @@ TEST(Job, RefusesLinesThatAreNoJob) {
 }
 
 TEST(Job, GivesEveryRankAnEqualPartAndAtLeastOneElement) {
-  EXPECT_EQ(job_count(Collective::all_reduce, DType::f32, 4, 3), 1);
-  EXPECT_EQ(job_count(Collective::all_reduce, DType::f64, 4, 3), 1);
-  EXPECT_EQ(job_count(Collective::all_gather, DType::f32, 4, 3), 3);
-  EXPECT_EQ(job_count(Collective::all_gather, DType::f32, 64, 3), 15);
-  EXPECT_EQ(job_count(Collective::barrier, DType::f32, 64, 3), 0);
+  EXPECT_EQ(job_count({.collective = Collective::all_reduce}, 4, 3), 1);
+  EXPECT_EQ(job_count({.collective = Collective::all_reduce, .dtype = DType::f64}, 4, 3), 1);
+  EXPECT_EQ(job_count({.collective = Collective::all_gather}, 4, 3), 3);
+  EXPECT_EQ(job_count({.collective = Collective::all_gather}, 64, 3), 15);
+  EXPECT_EQ(job_count({.collective = Collective::barrier}, 64, 3), 0);
+}
+
+TEST(Job, GivesEveryNeighbourAnEqualPart) {
+  const auto count = [](const char* algorithm, Rank world) {
+    return job_count({.collective = Collective::neighbor_exchange, .algorithm = algorithm}, 60, world);
+  };
+  EXPECT_EQ(count("", 8), 14) << "a line has two directions";
+  EXPECT_EQ(count("neighbor_exchange:2x4", 8), 12);
+  EXPECT_EQ(count("neighbor_exchange:2x2x2,periods=1x0x1", 8), 12);
+  EXPECT_THROW(count("neighbor_exchange:2x4", 6), Error);
 }
 
 // The table of nccl-tests' PERFORMANCE.md.

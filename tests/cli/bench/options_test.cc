@@ -38,9 +38,19 @@ TEST(Options, TakeTheNamesOfOtherLibraries) {
   EXPECT_EQ(options->op, ReduceOp::average);
 }
 
-TEST(Options, RefuseToTimeWhatTheyCanOnlyExplain) {
-  EXPECT_THROW(parse_options({"--collective", "neighbor_exchange", "--ranks", "4"}), Error);
-  EXPECT_NO_THROW(parse_options({"--collective", "neighbor_exchange", "--ranks", "4", "--explain"}));
+TEST(Options, TakeAGridForNeighboursAndRefuseWhatHasNone) {
+  const auto neighbors = [](std::initializer_list<const char*> more) {
+    cli::Arguments words{"--collective", "neighbor_exchange", "--ranks", "4"};
+    words.insert(words.end(), more.begin(), more.end());
+    return parse_options(words);
+  };
+  EXPECT_NO_THROW(neighbors({"--algorithm", "neighbor_exchange:2x2,periods=1x0"}));
+  EXPECT_NO_THROW(neighbors({"--explain"}));
+  EXPECT_THROW(neighbors({"--algorithm", "neighbor_exchange:2x3"}), Error);
+  EXPECT_THROW(neighbors({"--algorithm", "ring"}), Error);
+  EXPECT_THROW(neighbors({"--baseline", "mpi"}), Error);
+  EXPECT_THROW(neighbors({"--in-place"}), Error);
+  EXPECT_THROW(neighbors({"--tune", "t"}), Error);
 }
 
 TEST(Options, TakeRatesInBitsPerSecond) {

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <ostream>
+#include <utility>
 #include <vector>
 
 #include "ranvier/kernel.h"
@@ -34,7 +36,7 @@ std::vector<Case> all_cases() {
         if (!is_defined(op, dtype) || (dtype == DType::boolean && op == ReduceOp::average)) continue;
         for (const Rank world : {1, 2, 3, 40}) {
           Job job{.collective = collective, .dtype = dtype, .op = op, .seed = 5};
-          job.count = job_count(collective, dtype, 800 * size_of(dtype), world);
+          job.count = job_count(job, 800 * size_of(dtype), world);
           cases.push_back({job, world});
         }
       }
@@ -118,6 +120,27 @@ TEST(Pattern, RefusesAPartInTheWrongPlace) {
   Buffer output = output_of(c, 0);
   std::swap_ranges(output.begin(), output.begin() + 4096, output.begin() + 4096);
   EXPECT_GT(count_wrong_output(c.job, 0, c.world, output.data()), 2000);
+}
+
+// Row 1 of a grid of 2 rows that are neighbours both ways, 3 columns with open ends.
+TEST(Pattern, KnowsWhatNeighboursGiveAndWhereThereIsNone) {
+  Case c{{.collective = Collective::neighbor_exchange, .count = 400, .algorithm = "neighbor_exchange:2x3,periods=1x0"},
+         6};
+  const auto output_of_rank_3 = [&] {
+    Buffer output(400 * sizeof(float), untouched);
+    for (const auto& [direction, from] : {std::pair{0, 0}, {1, 0}, {3, 4}}) {
+      const Buffer part = part_of(input_of(c, from), direction ^ 1, 4);
+      std::ranges::copy(part, output.begin() + direction * static_cast<std::ptrdiff_t>(part.size()));
+    }
+    return output;
+  };
+  Buffer output = output_of_rank_3();
+  EXPECT_EQ(count_wrong_output(c.job, 3, c.world, output.data()), 0);
+  output[2 * 100 * sizeof(float) + 5] ^= std::byte{1};  // beyond the open border on the left
+  EXPECT_EQ(count_wrong_output(c.job, 3, c.world, output.data()), 1);
+  output = output_of_rank_3();
+  std::swap_ranges(output.begin(), output.begin() + 400, output.begin() + 400);  // both are of rank 0
+  EXPECT_GT(count_wrong_output(c.job, 3, c.world, output.data()), 150);
 }
 
 TEST(Pattern, AllowsAnAverageOneUnitInTheLastPlaceButNotTwo) {

@@ -1,0 +1,70 @@
+// What a collective costs, by the α-β-γ model: time = α rounds + o messages + β bytes + γ bytes added up. The counts
+// are taken from the schedule that runs, never from formulas of their own; the four numbers are measured (LinkModel).
+//
+// R. Hockney: The communication challenge for MPP: Intel Paragon and Meiko CS-2. Parallel Computing 20 (1994), with the
+// terms for adding and for each further message that Thakur et al. (docs/algorithms.md) and LogGP have: A. Alexandrov,
+// M. F. Ionescu, K. E. Schauser, C. Scheiman: LogGP: incorporating long messages into the LogP model. SPAA 1995.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "ranvier/schedule.h"
+#include "ranvier/types.h"
+
+namespace ranvier {
+
+// What a rank has to do.
+struct RankCost {
+  double messages = 0;  // what is longer than a slice goes as several
+  double bytes = 0;
+  double reduced = 0;  // bytes added up, or moved within the rank's own memory by way of scratch
+};
+
+// A schedule's counts for vectors of any size. Made once; asking is cheap.
+class ScheduleCost {
+ public:
+  // Looks at all programs of a world of up to 64 ranks, and at nine of a larger one, rank 0 among them.
+  explicit ScheduleCost(const Schedule&);
+
+  std::uint32_t rounds() const { return rounds_; }
+  // `bytes`: of the whole vector; all parts together where each rank has one.
+  // The most that any rank has of each, in the direction in which it has more: who sends and receives at once needs no
+  // longer than the longer of both.
+  RankCost busiest(std::size_t bytes, std::size_t slice_bytes) const;
+  // What ranks have on average, in one direction.
+  RankCost mean(std::size_t bytes, std::size_t slice_bytes) const;
+
+ private:
+  // Transfers of so many chunks each.
+  struct Transfers {
+    std::uint32_t chunks = 0;
+    std::uint32_t times = 0;
+  };
+  struct OfRank {
+    std::vector<Transfers> sends, receives;
+    std::uint64_t reduced_chunks = 0;
+  };
+  static RankCost transfers(const std::vector<Transfers>&, double chunk, double slice_bytes);
+
+  std::uint32_t rounds_ = 0;
+  std::uint32_t chunks_ = 1;
+  std::vector<OfRank> ranks_;
+};
+
+// The links as all ranks of a world have them together, in seconds.
+struct LinkModel {
+  double round = 0;      // α: from one rank's send to another's having it
+  double message = 0;    // o: each message that a rank has to do with
+  double byte = 0;       // β
+  double reduce = 0;     // γ: what adding a byte costs more than storing it
+  bool crowded = false;  // ranks share cores, so that the work of all counts, not that of the busiest
+
+  friend bool operator==(const LinkModel&, const LinkModel&) = default;
+};
+
+// Seconds.
+double predict(const LinkModel&, const ScheduleCost&, std::size_t bytes, std::size_t slice_bytes);
+
+}  // namespace ranvier

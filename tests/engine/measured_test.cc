@@ -1,0 +1,115 @@
+// What ranks make of their links when they meet.
+#include <gmock/gmock.h>
+
+#include <array>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/link_probe.h"
+#include "ranvier/communicator.h"
+#include "ranvier/error.h"
+#include "ranvier/store.h"
+
+namespace ranvier {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr Rank world = 4;
+
+// As the ranks of one world, over real links. Throws what rank 0 throws.
+void connected(const CommunicatorOptions& options, const std::function<void(Communicator&)>& body) {
+  const auto store = memory_store();
+  const auto join = [&](Rank rank) { body(*Communicator::connect(*store, rank, world, options)); };
+  std::vector<std::jthread> others;
+  for (Rank rank = 1; rank < world; ++rank)
+    others.emplace_back([&join, rank] {
+      try {
+        join(rank);
+      } catch (const Error&) {  // rank 0 has the same one
+      }
+    });
+  join(0);
+}
+
+class Measured : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Transports, Measured, testing::Values("shm", "tcp"));
+
+TEST_P(Measured, LinksAndTablesAreTheSameOnAllRanks) {
+  std::array<LinkModel, world> links;
+  std::array<std::string, world> tables;
+  connected({.transport = GetParam()}, [&](Communicator& comm) {
+    links[static_cast<std::size_t>(comm.rank())] = comm.links();
+    tables[static_cast<std::size_t>(comm.rank())] = comm.tuning().text();
+  });
+  for (std::size_t rank = 1; rank < world; ++rank) {
+    EXPECT_EQ(links[rank], links[0]);
+    EXPECT_EQ(tables[rank], tables[0]);
+  }
+  EXPECT_GT(links[0].round, 0);
+  EXPECT_GT(links[0].byte, 0);
+  EXPECT_EQ(TuningTable::parse(tables[0], "its text").text(), tables[0]);
+}
+
+TEST_P(Measured, ButNotWhereThatIsTurnedOff) {
+  connected({.transport = GetParam(), .measure = false}, [&](Communicator& comm) {
+    EXPECT_EQ(comm.links(), engine::nominal_links(GetParam(), comm.links().crowded));
+    EXPECT_EQ(comm.traffic().operations, 1U) << "to agree on how large slices are";
+  });
+}
+
+TEST_P(Measured, LinksOfAPartAreThoseOfTheWhole) {
+  connected({.transport = GetParam()}, [&](Communicator& comm) {
+    const auto half = comm.split(comm.rank() % 2);
+    EXPECT_EQ(half->links(), comm.links());
+    std::array<float, 1> one{1};
+    half->all_reduce(one);
+    EXPECT_EQ(one[0], 2);
+  });
+}
+
+TEST_P(Measured, PacedSendingIsKnownHoweverShortTheMeasurement) {
+  connected({.transport = GetParam(), .link_bytes_per_second = 1e6},
+            [&](Communicator& comm) { EXPECT_GE(comm.links().byte, 0.7e-6); });
+}
+
+TEST_P(Measured, ATableThatIsFollowedComesFirst) {
+  connected({.transport = GetParam()}, [&](Communicator& comm) {
+    comm.follow(TuningTable::parse(std::string("all_reduce ") + GetParam() + " 4 1K parameter_server", "table"));
+    EXPECT_EQ(comm.tuning().find(Collective::all_reduce, GetParam(), world, 1024)->algorithm().name,
+              "parameter_server");
+    EXPECT_TRUE(comm.tuning().find(Collective::all_reduce, GetParam(), world, 1 << 20)) << "the model has the rest";
+    const std::uint64_t before = comm.traffic().bytes_sent;
+    std::array<float, 256> data{};
+    comm.all_reduce(data);
+    EXPECT_EQ(comm.traffic().bytes_sent - before, (comm.rank() == 0 ? world - 1 : 1) * sizeof data)
+        << "that of a parameter server";
+  });
+}
+
+TEST(Topologies, ThatLackALinkRefuseTheAlgorithmOnEveryRankBeforeDataMoves) {
+  connected({.transport = "tcp", .topology = "mesh:2x2"}, [&](Communicator& comm) {
+    std::array<float, 4> data{1, 1, 1, 1};
+    try {
+      comm.all_reduce(data, {.algorithm = "direct"});
+      ADD_FAILURE() << "ran";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      EXPECT_THAT(error.what(), HasSubstr("sends to rank 3"));
+    }
+    EXPECT_EQ(data[0], 1);
+    comm.all_reduce(data);
+    EXPECT_EQ(data[0], world);
+    comm.barrier();
+  });
+}
+
+TEST(Topologies, ThatDoNotSuitTheWorldAreRefusedBeforeRanksMeet) {
+  EXPECT_THROW(connected({.topology = "mesh:2x3"}, [](Communicator&) {}), Error);
+  EXPECT_THROW(connected({.topology = "messh:2x2"}, [](Communicator&) {}), Error);
+}
+
+}  // namespace
+}  // namespace ranvier
