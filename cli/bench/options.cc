@@ -167,6 +167,9 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.add_option("--interface", options.interface_address, "address to listen on (default: all of this host's)")
       ->envname("RANVIER_INTERFACE")
       ->type_name("ADDRESS");
+  cli::add_count(app, "--sockets", options.sockets, "of tcp for each link, where one is held below the line's rate", 1,
+                 most_sockets)
+      ->envname("RANVIER_SOCKETS");
   std::string rate;
   app.add_option("--link-rate", rate, "hold each rank's sending to this rate, such as 200Mbit")
       ->envname("RANVIER_LINK_RATE")

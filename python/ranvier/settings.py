@@ -12,6 +12,7 @@ SETTINGS: dict[str, str] = {
     "RANVIER_ALGORITHM": "ring, or another name that `ranvier bench --help` lists, or auto (the default): by size",
     "RANVIER_TUNING": "a file that `ranvier bench --tune` wrote: what auto chooses; the same on all ranks",
     "RANVIER_INTERFACE": "IP address to listen on; unset: all addresses of this host",
+    "RANVIER_SOCKETS": "of tcp for each link, where one is held below the line's rate: 1 (the default) to 16",
     "RANVIER_LINK_RATE": "hold each rank's sending to this rate, such as 200Mbit; unset: as fast as it goes",
     "RANVIER_DEAD_AFTER_MS": "give up a silent rank after this many milliseconds; unset: 3000",
 }

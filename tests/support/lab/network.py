@@ -3,7 +3,7 @@
     host 0 eth0 ──▶ up ──▶ ┌────────┐ ──▶ down ──▶ eth0 host 1
            eth0 ◀── down ◀─│ switch │◀── up ◀───── eth0
                            └────────┘
-                    each arrow: a token bucket of the rate; in the switch: random loss
+         each arrow: a token bucket of the rate; in the switch: random loss, and a limit for each flow
 
 Nothing is ever made in the machine's own namespace, so its network stays as it is. Names begin with the process that
 made them, and a keeper (keeper.py) removes them when that process is gone, however it went.
@@ -35,6 +35,8 @@ PARTS_PER_MILLION = 1_000_000
 # each up, and two hosts on two cores got 65 % of the line.
 BURST_S = 0.002
 LEAST_BURST = 32 << 10
+# Of a flow's limit: some of the largest packets that the kernel sends down, for what exceeds it is dropped.
+FLOW_BURST = 256 << 10
 # What a port of the switch holds before it drops: some 50 ms, as cheap switches do at these rates.
 QUEUE_S = 0.050
 
@@ -167,13 +169,21 @@ def remove_abandoned() -> None:
 class Network:
     """`hosts` hosts with the addresses 10.77.0.1, 10.77.0.2, …; removed by close(), or when this process is gone."""
 
-    def __init__(self, hosts: int, rate: str | None = None, loss: float = 0.0, congestion_control: str | None = None):
+    def __init__(
+        self,
+        hosts: int,
+        rate: str | None = None,
+        loss: float = 0.0,
+        congestion_control: str | None = None,
+        flow_rate: str | None = None,
+    ):
         if not 1 <= hosts <= 200:
             raise LabError(f"a lab of {hosts} hosts is not possible; choose 1 to 200")
         if not 0 <= loss < 1:
             raise LabError(f"a loss of {loss} is not possible; it is the share of packets, from 0 to below 1")
         self.rate, self.loss = rate, loss
         bits = bits_per_second(rate) if rate else None
+        flow_bits = bits_per_second(flow_rate) if flow_rate else None
         remove_abandoned()
         self.name = new_name()
         self.addresses = [f"10.77.0.{host + 1}" for host in range(hosts)]
@@ -186,6 +196,8 @@ class Network:
                 self._shape(bits)
             if loss > 0:
                 self._lose()
+            if flow_bits:
+                self._police(flow_bits)
         except BaseException:
             self.close()
             raise
@@ -261,6 +273,23 @@ class Network:
             chain forward {{
                 type filter hook forward priority 0
                 ether type ip counter name seen numgen random mod {PARTS_PER_MILLION} < {share} counter name lost drop
+            }}
+        }}
+        """
+        command("ip", "netns", "exec", self.switch, "nft", "-f", "-", stdin=rules)
+
+    def _police(self, bits: float) -> None:
+        """Each direction of each TCP connection has a bucket of its own; what finds it empty is dropped."""
+        rules = f"""table bridge flows {{
+            set flows {{
+                type ipv4_addr . inet_service . ipv4_addr . inet_service
+                flags dynamic
+                size 65536
+            }}
+            chain forward {{
+                type filter hook forward priority 0
+                ip protocol tcp update @flows {{ ip saddr . tcp sport . ip daddr . tcp dport limit rate over \
+                {int(bits / 8)} bytes/second burst {FLOW_BURST} bytes }} drop
             }}
         }}
         """
