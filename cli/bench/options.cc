@@ -11,6 +11,7 @@
 #include "ranvier/error.h"
 #include "ranvier/schedule.h"
 #include "ranvier/text.h"
+#include "ranvier/transport.h"
 
 namespace ranvier::bench {
 namespace {

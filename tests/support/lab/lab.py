@@ -117,8 +117,8 @@ class Run:
 
 class Lab:
     """Hosts joined by a switch. `rate`: of each host's link, both ways. `loss`: share of packets lost in the switch.
-    `congestion_control`: TCP's on all hosts; else the machine's default. `flow_rate`: that the switch allows each TCP
-    connection each way, as clouds do; what exceeds it is dropped."""
+    `congestion_control`: TCP's on all hosts; else the machine's default. `flow_rate`: that each TCP
+    connection gets each way, as clouds have it."""
 
     def __init__(
         self,
