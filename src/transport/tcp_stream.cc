@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <new>
 #include <utility>
 
 #include "ranvier/error.h"
@@ -15,9 +14,8 @@
 namespace ranvier::transport {
 namespace {
 
-constexpr std::size_t buffer_alignment = 4096;
-constexpr std::size_t direct_bytes =
-    16 << 10;  // from here on a copy costs more than what follows in the same packet saves
+// From here on a copy costs more than what follows in the same packet saves.
+constexpr std::size_t direct_bytes = 16 << 10;
 constexpr std::size_t largest_element = 8;
 // After so many bytes the kernel is asked to acknowledge at once. Left to delay it, as it does between ranks that
 // answer each other, 1 MiB took 430 us in the first operations after a pause, and 230 so; small operations do not pay
@@ -26,17 +24,6 @@ constexpr std::size_t acknowledged_bytes = 128 << 10;
 constexpr std::size_t little = 4096;  // moved to the front of the buffer rather than left to shorten the next read
 
 }  // namespace
-
-ReceiveBuffers::Buffer ReceiveBuffers::take() {
-  if (!idle_.empty()) {
-    Buffer last = std::move(idle_.back());
-    idle_.pop_back();
-    return last;
-  }
-  Buffer fresh(static_cast<std::byte*>(std::aligned_alloc(buffer_alignment, bytes)));
-  if (!fresh) throw std::bad_alloc();
-  return fresh;
-}
 
 TcpStream::TcpStream(Rank self, Rank peer, Lane lane, std::vector<Fd> sockets, ReceiveBuffers& buffers)
     : self_(self),
@@ -124,8 +111,7 @@ bool TcpStream::flush() {
   try {
     rest_begin_ += write(ConstBytes(rest_).subspan(rest_begin_, rest_end_ - rest_begin_), {});
   } catch (const Error&) {
-    rest_begin_ =
-        rest_end_;  // a lost peer is the business of the next try_send or try_recv; here there is nobody to tell
+    rest_begin_ = rest_end_;  // the next try_send or try_recv tells of the lost peer; here there is nobody to tell
   }
   return flushed();
 }

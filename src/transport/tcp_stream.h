@@ -6,19 +6,18 @@
 // right trade for what several sockets are for: limits that are the same for each, such as the rate that a cloud
 // allows a flow, or a window that is smaller than rate times round trip. H. Sivakumar, S. Bailey, R. Grossman,
 // "PSockets: The Case for Application-level Network Striping for Data Intensive Applications using High Speed Wide Area
-// Networks", SC 2000, found the same layout to reach the line's rate without tuned windows.
+// Networks", SC 2000, striped data over sockets to reach without tuning what takes an administrator's windows
+// otherwise.
 #pragma once
 
 #include <array>
 #include <cstddef>
-#include <cstdlib>
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/socket.h"
 #include "ranvier/transport.h"
+#include "transport/receive_buffers.h"
 
 namespace ranvier::transport {
 
@@ -27,25 +26,6 @@ inline constexpr std::size_t most_head = 64;
 // What travels on one socket before the next one's turn: what the kernel sends down as one packet, and small enough for
 // a slice to keep many sockets busy.
 inline constexpr std::size_t stripe_bytes = 64 << 10;
-
-// Memory for what has arrived, lent to a stream until its caller has used all of it. The one that came back last is
-// lent first: it is still in the cache, whichever lane is next, and a world of many ranks needs few.
-class ReceiveBuffers {
- public:
-  static constexpr std::size_t bytes = 512 << 10;
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-  using Buffer = std::unique_ptr<std::byte[], Free>;
-
-  // `most`: that are ever lent at once.
-  explicit ReceiveBuffers(std::size_t most) { idle_.reserve(most); }
-  Buffer take();
-  void give(Buffer buffer) { idle_.push_back(std::move(buffer)); }
-
- private:
-  std::vector<Buffer> idle_;
-};
 
 class TcpStream {
  public:
