@@ -35,6 +35,7 @@ CommunicatorOptions communicator_options(const Options& options) {
   result.timeout = options.timeout;
   result.join_timeout = options.join_timeout;
   result.interface_address = options.interface_address;
+  result.tcp_sockets = static_cast<int>(options.sockets);
   result.link_bytes_per_second = options.link_bytes_per_second;
   // A benchmark crowds its machine, and ranks that sleep while another library is measured are not dead.
   result.suspect_after = std::chrono::seconds(10);

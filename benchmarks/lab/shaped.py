@@ -4,10 +4,12 @@
 
 busbw is the rate at which all_reduce uses a link when it sends no byte more than it must. Its limit is what the line
 carries both ways at once: measured before and after each size by one stream from every host to the next, all at a time.
-The share is the one divided by the other; 100 % is a line that never rests and carries nothing twice.
+The share is the one divided by the other; 100 % is a line that never rests and carries nothing twice. Where each flow
+has a limit of its own (--flow-rate), a stream is held by it, and several --sockets can carry more than 100 %.
 """
 
 import argparse
+import itertools
 import json
 import math
 import pathlib
@@ -34,7 +36,8 @@ def volume(hosts: int, size: int) -> float:
 class Comparison:
     def __init__(self, lab: Lab, arguments: argparse.Namespace):
         self.lab, self.arguments = lab, arguments
-        self.line = bits_per_second(arguments.rate) / 8
+        limits = filter(None, (arguments.rate, arguments.flow_rate))
+        self.line = min(map(bits_per_second, limits)) / 8
 
     def run(self, command: list) -> str:
         """What host 0 prints; every host has to succeed."""
@@ -53,12 +56,13 @@ class Comparison:
     def iterations(self, size: int) -> int:
         return max(1, math.ceil(LEAST_SAMPLE_S * self.line / volume(self.lab.hosts, size)))
 
-    def ranvier(self, algorithm: str, size: int) -> list[float]:
+    def ranvier(self, algorithm: str, sockets: int, size: int) -> list[float]:
         """The quartiles and the median of the time of one operation."""
         file = self.lab.network.folder / "bench.json"
         self.run(
             [
                 self.arguments.ranvier, "bench", "--transport", "tcp", "--no-pin", "--algorithm", algorithm,
+                "--sockets", sockets,
                 "-b", size, "-e", size, "-n", self.iterations(size), "-w", 1, "--samples", self.arguments.samples,
                 "--json", file,
             ]
@@ -75,7 +79,7 @@ class Comparison:
 
     def row(self, size: int) -> dict:
         before = self.streams()
-        times = {algorithm: self.ranvier(algorithm, size) for algorithm in self.arguments.algorithms}
+        times = {name: self.ranvier(*choice, size) for name, choice in columns(self.arguments).items()}
         if self.arguments.python:
             times["gloo"] = self.gloo(size)
         streams = statistics.mean((before, self.streams()))
@@ -88,6 +92,14 @@ class Comparison:
             "share": {name: volume(self.lab.hosts, size) / median / streams for name, (_, median, _) in times.items()},
             "share_p25": {name: volume(self.lab.hosts, size) / slow / streams for name, (_, _, slow) in times.items()},
         }
+
+
+def columns(arguments: argparse.Namespace) -> dict[str, tuple[str, int]]:
+    """Algorithm and sockets of each, by name."""
+    choices = itertools.product(arguments.algorithms, arguments.sockets)
+    if arguments.sockets == [1]:
+        return {algorithm: (algorithm, 1) for algorithm, _ in choices}
+    return {f"{algorithm}, {n} socket{'s' if n > 1 else ''}": (algorithm, n) for algorithm, n in choices}
 
 
 def print_row(row: dict) -> None:
@@ -104,6 +116,8 @@ def main() -> int:
     parser.add_argument("--mib", type=float, nargs="+", default=[1, 4, 16, 64], metavar="M", help="default: 1 4 16 64")
     parser.add_argument("--algorithms", nargs="+", default=["ring", "auto"], metavar="NAME", help="default: ring auto")
     parser.add_argument("--rate", default="1Gbit", help="of each link, both ways (default: 1Gbit)")
+    parser.add_argument("--flow-rate", metavar="RATE", help="most that each TCP connection gets (default: no limit)")
+    parser.add_argument("--sockets", type=int, nargs="+", default=[1], metavar="K", help="a link (default: 1)")
     parser.add_argument("--congestion-control", metavar="NAME", help="of TCP (default: the machine's)")
     parser.add_argument("--samples", type=int, default=5, metavar="N", help="of each size (default: 5)")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the results there")
@@ -112,12 +126,17 @@ def main() -> int:
     if reason := reason_to_skip():
         print(f"shaped.py: {reason}", file=sys.stderr)
         return 1
-    columns = ["hosts", "bytes", "streams, GB/s", *arguments.algorithms, *(["gloo"] if arguments.python else [])]
-    print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
+    heads = ["hosts", "bytes", "streams, GB/s", *columns(arguments), *(["gloo"] if arguments.python else [])]
+    print(f"| {' | '.join(heads)} |\n|{' --- |' * len(heads)}")
     rows = []
     try:
         for hosts in arguments.hosts:
-            with Lab(hosts, arguments.rate, congestion_control=arguments.congestion_control) as lab:
+            with Lab(
+                hosts,
+                arguments.rate,
+                congestion_control=arguments.congestion_control,
+                flow_rate=arguments.flow_rate,
+            ) as lab:
                 for size in arguments.mib:
                     rows.append(Comparison(lab, arguments).row(int(size * MIB)))
                     print_row(rows[-1])
@@ -125,7 +144,7 @@ def main() -> int:
         print(f"shaped.py: {problem}", file=sys.stderr)
         return 1
     if arguments.json:
-        arguments.json.write_text(json.dumps({"rate": arguments.rate, "rows": rows}, indent=2) + "\n")
+        arguments.json.write_text(json.dumps({"rate": arguments.rate, "flow_rate": arguments.flow_rate, "rows": rows}, indent=2) + "\n")
     return 0
 
 

@@ -12,6 +12,7 @@
 #include "ranvier/schedule.h"
 #include "ranvier/text.h"
 #include "ranvier/topology.h"
+#include "ranvier/transport.h"
 
 namespace ranvier::bench {
 namespace {
@@ -197,6 +198,9 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.add_option("--interface", options.interface_address, "address to listen on (default: all of this host's)")
       ->envname("RANVIER_INTERFACE")
       ->type_name("ADDRESS");
+  cli::add_count(app, "--sockets", options.sockets, "of tcp for each link, where one is held below the line's rate", 1,
+                 most_sockets)
+      ->envname("RANVIER_SOCKETS");
   std::string rate;
   app.add_option("--link-rate", rate, "hold each rank's sending to this rate, such as 200Mbit")
       ->envname("RANVIER_LINK_RATE")

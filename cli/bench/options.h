@@ -30,6 +30,7 @@ struct Options {
   std::string algorithm = "auto";
   std::string tuning;  // the table that auto looks at
   std::string interface_address;
+  std::uint64_t sockets = 1;         // of tcp, a link
   double link_bytes_per_second = 0;  // 0: as fast as it goes
 
   std::optional<Rank> ranks;  // none: this process is a rank of a world that stands

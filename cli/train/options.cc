@@ -79,6 +79,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   CLI::App app("Train a model over several workers.", "ranvier train");
   app.footer(examples);
   std::optional<std::uint64_t> workers, steps;
+  std::uint64_t sockets = static_cast<std::uint64_t>(comm.tcp_sockets);
   std::uint64_t epochs = run.epochs, batch = run.batch, seed = run.seed, evaluate_every = run.evaluate_every;
   std::chrono::milliseconds join_timeout = comm.join_timeout;
 
@@ -123,6 +124,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
       ->type_name("RATE");
   app.add_option("--interface", comm.interface_address, "address to listen on (default: all of this host's)")
       ->type_name("ADDRESS");
+  cli::add_count(app, "--sockets", sockets, "of tcp for each link, where one is held below the line's rate", 1,
+                 most_sockets);
   cli::add_seconds(app, "--timeout", comm.timeout, "for one operation");
   cli::add_seconds(app, "--join-timeout", join_timeout, "for all workers to come; no more than --timeout");
   app.add_option("--json", options.json_file, "write settings and results there; - is stdout")->type_name("FILE");
@@ -135,6 +138,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
 
   if (workers) options.workers = static_cast<Rank>(*workers);
   if (steps) run.steps = *steps;
+  comm.tcp_sockets = static_cast<int>(sockets);
   run.epochs = epochs;
   run.batch = batch;
   run.seed = seed;

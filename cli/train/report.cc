@@ -96,6 +96,7 @@ nlohmann::json to_json(const Report& report) {
             {"algorithm", options.communicator.algorithm},
             {"compress", settings.compress},
             {"bucket_bytes", settings.bucket_bytes},
+            {"sockets", options.communicator.tcp_sockets},
             {"link_rate", options.link_rate},
             {"link_bytes_per_second", options.communicator.link_bytes_per_second},
             {"threads", settings.threads}}},

@@ -42,6 +42,7 @@ struct CommunicatorOptions {
   std::chrono::milliseconds suspect_after = std::chrono::seconds(1);  // a silent peer is logged …
   std::chrono::milliseconds dead_after = std::chrono::seconds(3);     // … and then given up
   std::string interface_address = {};                                 // see TcpOptions
+  int tcp_sockets = 1;                                                // a link, see TcpOptions::sockets
   double link_bytes_per_second = 0;                                   // > 0 paces this rank's sending
   Epoch epoch = 0;
   bool background_progress = true;  // a thread drives operations that nobody waits for

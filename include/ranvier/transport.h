@@ -121,10 +121,14 @@ class Endpoint {
                                              std::chrono::steady_clock::time_point deadline) = 0;
 };
 
-// One socket per pair and lane, so that the kernel's flow control is the credit of each lane.
+// Sockets of its own for each pair and lane, so that the kernel's flow control is the credit of each lane.
 // `interface_address`: IPv4 or IPv6 address to listen on and publish; empty publishes all addresses of this host.
+// `sockets`: of each pair and lane, 1 to most_sockets, the same on all ranks. More than one helps where each of them is
+// held below what the line carries: by a cloud's limit for a flow, or by buffers smaller than rate times round trip.
+inline constexpr int most_sockets = 16;
 struct TcpOptions {
-  std::string interface_address;
+  std::string interface_address = {};
+  int sockets = 1;
 };
 std::unique_ptr<Endpoint> tcp_endpoint(const WorldInfo&, const TcpOptions& = {});
 

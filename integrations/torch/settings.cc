@@ -27,6 +27,16 @@ bool yes_or_no(const Setting& setting) {
   return text == "1";
 }
 
+int sockets(const Setting& setting) {
+  const auto& [name, text] = setting;
+  int count = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (problem != std::errc() || end != text.data() + text.size() || count < 1 || count > most_sockets)
+    throw Error(ErrorKind::config,
+                name + " is '" + text + "': it must be a whole number from 1 to " + std::to_string(most_sockets));
+  return count;
+}
+
 double rate(const Setting& setting) {
   const auto& [name, text] = setting;
   const auto bytes_per_second = parse_rate(text);
@@ -46,6 +56,7 @@ CommunicatorOptions options_from(const std::vector<Setting>& settings) {
       {"RANVIER_MEASURE", [&](const Setting& setting) { options.measure = yes_or_no(setting); }},
       {"RANVIER_TOPOLOGY", [&](const Setting& setting) { options.topology = setting.second; }},
       {"RANVIER_INTERFACE", [&](const Setting& setting) { options.interface_address = setting.second; }},
+      {"RANVIER_SOCKETS", [&](const Setting& setting) { options.tcp_sockets = sockets(setting); }},
       {"RANVIER_LINK_RATE", [&](const Setting& setting) { options.link_bytes_per_second = rate(setting); }},
       {"RANVIER_DEAD_AFTER_MS", [&](const Setting& setting) { options.dead_after = duration(setting); }},
       {"timeout_ms", [&](const Setting& setting) { options.timeout = duration(setting); }},

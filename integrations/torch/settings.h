@@ -12,8 +12,8 @@ namespace ranvier::pytorch {
 using Setting = std::pair<std::string, std::string>;
 
 // Environment variables under their own names: RANVIER_TRANSPORT, RANVIER_ALGORITHM, RANVIER_INTERFACE,
-// RANVIER_LINK_RATE ("200Mbit"), RANVIER_DEAD_AFTER_MS; and what init_process_group was given: timeout_ms,
-// join_timeout_ms. Throws Error{config} naming the setting whose name or value is wrong.
+// RANVIER_SOCKETS, RANVIER_LINK_RATE ("200Mbit"), RANVIER_DEAD_AFTER_MS; and what init_process_group was given:
+// timeout_ms, join_timeout_ms. Throws Error{config} naming the setting whose name or value is wrong.
 CommunicatorOptions options_from(const std::vector<Setting>& settings);
 
 }  // namespace ranvier::pytorch

@@ -14,6 +14,7 @@ SETTINGS: dict[str, str] = {
     "RANVIER_MEASURE": "0: auto does not measure the links first, and chooses the same in every run; 1, the default: it does",
     "RANVIER_TOPOLOGY": "torus:2x4, mesh:2x4 or ring: the network that data has to keep to; unset: all ranks reach all",
     "RANVIER_INTERFACE": "IP address to listen on; unset: all addresses of this host",
+    "RANVIER_SOCKETS": "of tcp for each link, where one is held below the line's rate: 1 (the default) to 16",
     "RANVIER_LINK_RATE": "hold each rank's sending to this rate, such as 200Mbit; unset: as fast as it goes",
     "RANVIER_DEAD_AFTER_MS": "give up a silent rank after this many milliseconds; unset: 3000",
 }

@@ -40,7 +40,7 @@ struct ProbedWorld {
 // All ranks call it; each gets the same. Takes some tens of operations of up to a MiB, fewer bytes where those would
 // take long. `run` runs a collective to its end, with the algorithm that it names, and throws what that fails with.
 // Each of the four numbers is the nominal one times a power of two: noise moves a choice only where a number lies
-// between two classes, and so float sums come out alike in nearly every run (docs/decisions/0005).
+// between two classes, and so float sums come out alike in nearly every run (docs/decisions/0007).
 LinkModel measure_links(const LinkModel& nominal, const ProbedWorld&, const std::function<void(const Request&)>& run);
 
 }  // namespace ranvier::engine

@@ -118,7 +118,9 @@ Links meet(const WorldInfo& info, const CommunicatorOptions& options, const Tuni
   const bool may_shm = options.transport != "tcp";
   const bool may_tcp = options.transport != "shm";
   const auto shm = may_shm ? shm_endpoint(info) : nullptr;
-  const auto tcp = may_tcp ? tcp_endpoint(info, {.interface_address = options.interface_address}) : nullptr;
+  const auto tcp =
+      may_tcp ? tcp_endpoint(info, {.interface_address = options.interface_address, .sockets = options.tcp_sockets})
+              : nullptr;
 
   const Card mine{
       .transport = options.transport,

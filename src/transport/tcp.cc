@@ -1,5 +1,9 @@
-// The tcp transport's endpoint: every pair of ranks gets one socket a lane.
+// The tcp transport's endpoint: every pair of ranks gets one socket a lane, or as many as were asked for.
 #include "ranvier/transport.h"
+
+#include <fmt/format.h>
+
+#include "ranvier/error.h"
 #include "transport/tcp_meeting.h"
 #include "transport/tcp_transport.h"
 
@@ -16,32 +20,42 @@ class TcpEndpoint final : public Endpoint {
  public:
   TcpEndpoint(const WorldInfo& info, const TcpOptions& options)
       : info_(info),
-        meeting_(info,
-                 {.purpose = TcpPurpose::data, .interface_address = options.interface_address, .buffers = buffers}) {}
+        sockets_(static_cast<std::size_t>(options.sockets)),
+        meeting_(info, {.purpose = TcpPurpose::data,
+                        .interface_address = options.interface_address,
+                        .buffers = buffers,
+                        .sockets = options.sockets}) {}
 
   std::string address() const override { return meeting_.address(); }
 
   std::unique_ptr<Transport> connect(const std::vector<std::string>& addresses,
                                      std::chrono::steady_clock::time_point deadline) override {
+    const std::size_t channels = lane_count * sockets_;  // of a peer
     std::vector<TcpLink> links;
     for (Rank peer = 0; peer < info_.world; ++peer)
-      for (Lane lane = 0; lane < lane_count && peer != info_.rank; ++lane) links.push_back({peer, lane});
+      for (std::size_t channel = 0; channel < channels && peer != info_.rank; ++channel)
+        links.push_back({peer, static_cast<std::uint8_t>(channel)});
     std::vector<Fd> connected = meeting_.connect(addresses, links, deadline);
 
-    std::vector<Fd> sockets(static_cast<std::size_t>(info_.world) * lane_count);
+    std::vector<Fd> sockets(static_cast<std::size_t>(info_.world) * channels);
     for (std::size_t i = 0; i < links.size(); ++i)
-      sockets[static_cast<std::size_t>(links[i].peer) * lane_count + links[i].channel] = std::move(connected[i]);
-    return tcp_transport(info_.rank, info_.world, std::move(sockets));
+      sockets[static_cast<std::size_t>(links[i].peer) * channels + links[i].channel] = std::move(connected[i]);
+    return tcp_transport(info_.rank, info_.world, sockets_, std::move(sockets));
   }
 
  private:
   const WorldInfo info_;
+  const std::size_t sockets_;
   TcpMeeting meeting_;
 };
 
 }  // namespace
 
 std::unique_ptr<Endpoint> tcp_endpoint(const WorldInfo& info, const TcpOptions& options) {
+  static_assert(most_sockets * lane_count <= 256, "a link's channel is a byte");
+  if (options.sockets < 1 || options.sockets > most_sockets)
+    throw Error(ErrorKind::usage,
+                fmt::format("{} sockets a link are not possible; choose 1 to {}", options.sockets, most_sockets));
   return std::make_unique<TcpEndpoint>(info, options);
 }
 

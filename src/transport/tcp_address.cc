@@ -8,10 +8,12 @@
 #include <cstring>
 #include <random>
 
+#include "ranvier/transport.h"
+
 namespace ranvier::transport {
 namespace {
 
-constexpr std::string_view prefix = "tcp/1";
+constexpr std::string_view prefix = "tcp/2";
 constexpr std::size_t most_text = 4096;
 constexpr std::size_t most_ips = 64;
 
@@ -60,25 +62,29 @@ Token random_token() {
 std::string TcpAddress::text() const {
   std::string digits;
   for (const std::byte byte : token) digits += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
-  return fmt::format("{} host={} token={} port={} at={}", prefix, host, digits, port, fmt::join(ips, ","));
+  return fmt::format("{} host={} token={} port={} sockets={} at={}", prefix, host, digits, port, sockets,
+                     fmt::join(ips, ","));
 }
 
 std::optional<TcpAddress> TcpAddress::parse(std::string_view text) {
   const auto words = split(text.substr(0, most_text), ' ');
-  if (words.size() != 5 || words[0] != prefix) return std::nullopt;
+  if (words.size() != 6 || words[0] != prefix) return std::nullopt;
   const auto value = [&](std::size_t index, std::string_view key) {
     return words[index].starts_with(key) ? std::optional(words[index].substr(key.size())) : std::nullopt;
   };
   const auto host = value(1, "host=");
   const auto digits = value(2, "token=");
   const auto port_text = value(3, "port=");
-  const auto at = value(4, "at=");
-  if (!host || !digits || !port_text || !at) return std::nullopt;
+  const auto sockets_text = value(4, "sockets=");
+  const auto at = value(5, "at=");
+  if (!host || !digits || !port_text || !sockets_text || !at) return std::nullopt;
   const auto token = parse_token(*digits);
   const auto port = parse_number<std::uint16_t>(*port_text);
+  const auto sockets = parse_number<int>(*sockets_text);
   const auto ips = split(*at, ',');
-  if (!token || !port || ips.size() > most_ips) return std::nullopt;
-  return TcpAddress{std::string(*host), *token, *port, {ips.begin(), ips.end()}};
+  if (!token || !port || !sockets || *sockets < 1 || *sockets > most_sockets || ips.size() > most_ips)
+    return std::nullopt;
+  return TcpAddress{std::string(*host), *token, *port, *sockets, {ips.begin(), ips.end()}};
 }
 
 std::vector<SocketAddress> TcpAddress::candidates(const std::string& own_host) const {

@@ -1,4 +1,5 @@
-// What a rank publishes of its listener, as one line of text: "tcp/1 host=… token=… port=… at=10.0.0.1,fd00::1".
+// What a rank publishes of its listener, as one line of text: "tcp/2 host=… token=… port=… sockets=1
+// at=10.0.0.1,fd00::1".
 #pragma once
 
 #include <array>
@@ -21,6 +22,7 @@ struct TcpAddress {
   std::string host;  // see host_identity(); empty: reach it at `ips` even from its own host
   Token token{};
   std::uint16_t port = 0;
+  int sockets = 1;  // that this rank wants with each other one, a lane
   std::vector<std::string> ips;
 
   std::string text() const;

@@ -316,6 +316,7 @@ TcpMeeting::TcpMeeting(const WorldInfo& info, MeetingOptions options)
     : info_(info), options_(std::move(options)), listener_(listen_on(options_.interface_address, options_.buffers)) {
   address_.token = random_token();
   address_.port = local_address(listener_).port();
+  address_.sockets = options_.sockets;
   if (options_.interface_address.empty()) {
     address_.host = host_identity();
     address_.ips = host_addresses();
@@ -341,6 +342,14 @@ std::vector<Fd> TcpMeeting::connect(const std::vector<std::string>& addresses, c
           static_cast<Rank>(rank));
     parsed.push_back(std::move(*address));
   }
+  const auto other = std::ranges::find_if(
+      parsed, [&](const TcpAddress& address) { return address.sockets != parsed.front().sockets; });
+  if (other != parsed.end())
+    throw Error(ErrorKind::mismatch,
+                fmt::format("rank 0 wants {} sockets a link and rank {} wants {}; give all ranks the same --sockets or "
+                            "RANVIER_SOCKETS",
+                            parsed.front().sockets, other - parsed.begin(), other->sockets),
+                static_cast<Rank>(other - parsed.begin()));
   auto sockets = Gathering(info_, options_, listener_, parsed, links).run(deadline);
   listener_.reset();
   return sockets;

@@ -26,6 +26,7 @@ struct MeetingOptions {
   TcpPurpose purpose = TcpPurpose::data;
   std::string interface_address;  // see TcpOptions
   SocketBuffers buffers;
+  int sockets = 1;  // a lane; connect() throws Error{mismatch} where other ranks want another number
 };
 
 class TcpMeeting {

@@ -1,6 +1,7 @@
 // The tcp transport over sockets that already stand.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -9,7 +10,8 @@
 
 namespace ranvier::transport {
 
-// `sockets`: one a peer and lane, non-blocking, at peer * lane_count + lane; those of `rank` itself are empty.
-std::unique_ptr<Transport> tcp_transport(Rank rank, Rank world, std::vector<Fd> sockets);
+// `sockets`: so many a peer and lane, non-blocking; number k of them is at (peer * lane_count + lane) *
+// sockets_per_link + k. Those of `rank` itself are empty.
+std::unique_ptr<Transport> tcp_transport(Rank rank, Rank world, std::size_t sockets_per_link, std::vector<Fd> sockets);
 
 }  // namespace ranvier::transport

@@ -102,6 +102,11 @@ class Results(ProgramTest):
         for key in ("cpu", "cores", "system", "ranvier", "arguments", "time"):
             self.assertIn(key, found["environment"])
 
+    def test_several_sockets_a_link_give_the_same_results(self):
+        result = run("bench", "--ranks", "3", "--transport", "tcp", "--sockets", "4", *QUICK)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(len(rows_of(result.stdout)), 3)
+
     def test_link_rate_paces_the_ranks(self):
         # 1 MB at 16 MB/s takes 62 ms, and all_reduce sends it once.
         with temporary_folder() as folder:

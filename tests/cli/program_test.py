@@ -56,6 +56,8 @@ class WrongWords(ProgramTest):
             ([*bench, "--samples", "many"], "--samples 'many'"),
             ([*bench, "--timeout", "soon"], "--timeout 'soon' is not a number of seconds"),
             ([*bench, "--timeout"], "--timeout"),
+            ([*bench, "--sockets", "0"], "--sockets '0' is not a whole number from 1 to 16"),
+            ([*bench, "--sockets", "17"], "--sockets '17' is not a whole number from 1 to 16"),
             ([*bench, "--link-rate", "fast"], "--link-rate 'fast'", "200Mbit"),
             ([*bench, "--link-rate", "1Gbit", "--baseline", "mpi"], "no fair comparison"),
             ([*bench, "--in-place", "--out-of-place"], "--out-of-place"),

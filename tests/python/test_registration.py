@@ -107,6 +107,7 @@ def test_a_misspelt_setting_gets_a_warning_and_others_variables_do_not(monkeypat
     [
         ("RANVIER_TRANSPORT", "tpc", "tcp"),
         ("RANVIER_ALGORITHM", "rign", "ring"),
+        ("RANVIER_SOCKETS", "0", "from 1 to 16"),
         ("RANVIER_LINK_RATE", "fast", "200Mbit"),
         ("RANVIER_DEAD_AFTER_MS", "3s", "milliseconds"),
     ],

@@ -16,6 +16,18 @@ namespace {
 std::atomic<bool> stingy = false;
 std::atomic<std::size_t> allocation_count = 0;
 
+constexpr std::size_t most_descriptors = 4096;
+struct Counters {
+  std::atomic<std::size_t> sends, sent_bytes, receives, received_bytes;
+};
+std::array<Counters, most_descriptors> counters;
+
+ssize_t count(std::atomic<std::size_t>& calls, std::atomic<std::size_t>& bytes, ssize_t result) {
+  ++calls;
+  if (result > 0) bytes += static_cast<std::size_t>(result);
+  return result;
+}
+
 std::size_t few() {
   static std::atomic<std::size_t> count = 0;
   return (count.fetch_add(1) * 31) % 97 + 1;
@@ -24,7 +36,8 @@ std::size_t few() {
 }  // namespace
 
 extern "C" ssize_t sendmsg(int socket, const msghdr* message, int flags) {
-  if (!stingy) return syscall(SYS_sendmsg, socket, message, flags);
+  Counters& own = counters.at(static_cast<std::size_t>(socket));
+  if (!stingy) return count(own.sends, own.sent_bytes, syscall(SYS_sendmsg, socket, message, flags));
   std::array<iovec, 2> parts{};
   msghdr cut = *message;
   cut.msg_iov = parts.data();
@@ -34,12 +47,13 @@ extern "C" ssize_t sendmsg(int socket, const msghdr* message, int flags) {
     parts.at(i).iov_len = std::min(left, parts.at(i).iov_len);
     left -= parts.at(i).iov_len;
   }
-  return syscall(SYS_sendmsg, socket, &cut, flags);
+  return count(own.sends, own.sent_bytes, syscall(SYS_sendmsg, socket, &cut, flags));
 }
 
 extern "C" ssize_t recv(int socket, void* memory, std::size_t size, int flags) {
   if (stingy) size = std::min(size, few());
-  return syscall(SYS_recvfrom, socket, memory, size, flags, nullptr, nullptr);
+  Counters& own = counters.at(static_cast<std::size_t>(socket));
+  return count(own.receives, own.received_bytes, syscall(SYS_recvfrom, socket, memory, size, flags, nullptr, nullptr));
 }
 
 void* operator new(std::size_t size) {
@@ -54,6 +68,20 @@ namespace ranvier::support {
 
 StingyKernel::StingyKernel() { stingy = true; }
 StingyKernel::~StingyKernel() { stingy = false; }
+std::map<int, SocketCalls> socket_calls() {
+  std::map<int, SocketCalls> used;
+  for (std::size_t i = 0; i < counters.size(); ++i) {
+    const SocketCalls calls{counters[i].sends, counters[i].sent_bytes, counters[i].receives,
+                            counters[i].received_bytes};
+    if (calls.sends + calls.receives > 0) used[static_cast<int>(i)] = calls;
+  }
+  return used;
+}
+
+void clear_socket_calls() {
+  for (Counters& each : counters) each.sends = each.sent_bytes = each.receives = each.received_bytes = 0;
+}
+
 std::size_t allocations() { return allocation_count; }
 
 }  // namespace ranvier::support

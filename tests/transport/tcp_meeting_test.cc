@@ -226,13 +226,31 @@ TEST(TcpMeeting, AnInterfaceAddressThatIsNotOursIsAConfigurationError) {
   }
 }
 
+TEST(TcpMeeting, RanksThatWantDifferentNumbersOfSocketsAreNamedAtOnce) {
+  const auto one = tcp_endpoint({.rank = 0, .world = 2});
+  const auto four = tcp_endpoint({.rank = 1, .world = 2}, {.sockets = 4});
+  const auto start = Clock::now();
+  for (const auto& endpoint : {&one, &four}) {
+    const Error error = error_of([&] {
+      (*endpoint)->connect({one->address(), four->address()}, start + tcp_patience);
+    });
+    EXPECT_EQ(error.kind(), ErrorKind::mismatch);
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("rank 0 wants 1"), HasSubstr("rank 1 wants 4")));
+  }
+  EXPECT_LT(Clock::now(), start + tcp_patience);
+  for (const int sockets : {0, -1, most_sockets + 1})
+    EXPECT_EQ(error_of([&] { tcp_endpoint({.rank = 0, .world = 2}, {.sockets = sockets}); }).kind(), ErrorKind::usage);
+}
+
 TEST(TcpAddress, TextAndBack) {
-  const TcpAddress address{.host = "boot/42", .token = random_token(), .port = 65535, .ips = {"10.0.0.1", "fd00::1"}};
+  const TcpAddress address{
+      .host = "boot/42", .token = random_token(), .port = 65535, .sockets = 3, .ips = {"10.0.0.1", "fd00::1"}};
   const auto back = TcpAddress::parse(address.text());
   ASSERT_TRUE(back);
   EXPECT_EQ(back->host, address.host);
   EXPECT_EQ(back->token, address.token);
   EXPECT_EQ(back->port, address.port);
+  EXPECT_EQ(back->sockets, address.sockets);
   EXPECT_EQ(back->ips, address.ips);
   EXPECT_NE(random_token(), random_token());
 }
@@ -253,10 +271,13 @@ TEST(TcpAddress, OtherTextIsNoAddress) {
   ASSERT_TRUE(TcpAddress::parse(good));
   for (std::size_t length = 0; length < good.find("at="); ++length)
     EXPECT_FALSE(TcpAddress::parse(good.substr(0, length))) << length;
-  for (const char* const bad : {"", "tcp/2 host=b", "tcp/1 host=b token=00 port=7 at=1.1.1.1",
-                                "tcp/1 host=b token=0000000000000000000000000000000g port=7 at=1.1.1.1",
-                                "tcp/1 host=b token=00000000000000000000000000000000 port=70000 at=1.1.1.1",
-                                "tcp/1 host=b token=00000000000000000000000000000000 port=7 at=1.1.1.1 more=x"})
+  for (const char* const bad : {"", "tcp/2 host=b", "tcp/2 host=b token=00 port=7 sockets=1 at=1.1.1.1",
+                                "tcp/1 host=b token=00000000000000000000000000000000 port=7 at=1.1.1.1",
+                                "tcp/2 host=b token=0000000000000000000000000000000g port=7 sockets=1 at=1.1.1.1",
+                                "tcp/2 host=b token=00000000000000000000000000000000 port=70000 sockets=1 at=1.1.1.1",
+                                "tcp/2 host=b token=00000000000000000000000000000000 port=7 sockets=0 at=1.1.1.1",
+                                "tcp/2 host=b token=00000000000000000000000000000000 port=7 sockets=17 at=1.1.1.1",
+                                "tcp/2 host=b token=00000000000000000000000000000000 port=7 sockets=1 at=1.1.1.1 x=y"})
     EXPECT_FALSE(TcpAddress::parse(bad)) << bad;
   const auto endpoint = tcp_endpoint({.rank = 0, .world = 2});
   const Error error = error_of([&] { endpoint->connect({endpoint->address(), "shm nonsense"}, Clock::now() + 1s); });

@@ -114,24 +114,29 @@ void exchange_on_all_lanes(Transport& transport, std::size_t bytes) {
 }
 
 TEST(Tcp, EveryLaneDeliversEveryByteOnceAndInOrder) {
-  for (const Rank world : {2, 4}) {
-    const auto transports = tcp_world(world);
+  for (const auto& [world, sockets] : {std::pair{2, 1}, std::pair{4, 1}, std::pair{2, 3}}) {
+    const auto transports = tcp_world(world, sockets);
     on_threads(world, [&](Rank rank) { exchange_on_all_lanes(*transports[static_cast<std::size_t>(rank)], 400'000); });
   }
 }
 
 TEST(Tcp, EveryLaneDeliversEveryByteThoughTheKernelTakesAndGivesAFewAtATime) {
-  const auto transports = tcp_world(3);
+  {
+    const auto transports = tcp_world(3);
+    const StingyKernel stingy;
+    on_threads(3, [&](Rank rank) { exchange_on_all_lanes(*transports[static_cast<std::size_t>(rank)], 10'000); });
+  }
+  const auto transports = tcp_world(2, 3);  // enough for every socket to have its turn
   const StingyKernel stingy;
-  on_threads(3, [&](Rank rank) { exchange_on_all_lanes(*transports[static_cast<std::size_t>(rank)], 10'000); });
+  on_threads(2, [&](Rank rank) { exchange_on_all_lanes(*transports[static_cast<std::size_t>(rank)], 140'000); });
 }
 
 TEST(Tcp, AHeadThatTheKernelTookInPartIsSentWithoutAnotherTrySend) {
-  const auto world = tcp_world(2);
+  const auto world = tcp_world(2, 3);
   const StingyKernel stingy;
   std::string sent;
-  for (int i = 0; i < 50; ++i) {
-    const std::string head(64, static_cast<char>('a' + i % 26));
+  for (int i = 0; i < 1500; ++i) {  // one of them lies across the border of two sockets
+    const std::string head(60, static_cast<char>('a' + i % 26));
     while (world[0]->try_send(1, 0, bytes_of(head), {}) == 0) world[0]->wait(1ms);
     sent += head;
   }
@@ -164,8 +169,8 @@ TEST(Tcp, AViewReturnedWithoutALookAtTheSocketDoesNotLetAWaiterOversleep) {
   EXPECT_LT(Clock::now(), start + tcp_patience);
 }
 
-TEST(Tcp, AFullLaneHoldsWhatItsTraitsPromiseAndDoesNotBlockTheOthers) {
-  const auto world = tcp_world(2);
+void fill_a_lane(int sockets) {
+  const auto world = tcp_world(2, sockets);
   const TransportTraits traits = world[0]->traits();
   const std::vector<std::byte> slice(traits.slice_bytes);
   std::size_t accepted = 0;
@@ -184,8 +189,80 @@ TEST(Tcp, AFullLaneHoldsWhatItsTraitsPromiseAndDoesNotBlockTheOthers) {
   }
 }
 
-TEST(Tcp, AFullLaneWakesItsSenderWhenThereIsRoom) {
-  const auto world = tcp_world(2);
+TEST(Tcp, AFullLaneHoldsWhatItsTraitsPromiseAndDoesNotBlockTheOthers) {
+  for (const int sockets : {1, 4}) fill_a_lane(sockets);
+}
+
+// One message from one to the other, on this thread.
+void move(Transport& from, Transport& to, Lane lane, ConstBytes head, ConstBytes body, Bytes into) {
+  const std::size_t offered = head.size() + body.size();
+  std::size_t sent = 0, received = 0;
+  for (const auto deadline = Clock::now() + tcp_patience; received < offered && Clock::now() < deadline;) {
+    if (sent < offered)
+      sent += from.try_send(to.rank(), lane, head.subspan(std::min(sent, head.size())),
+                            body.subspan(std::max(sent, head.size()) - head.size()));
+    const ConstBytes view = to.try_recv(from.rank(), lane, into.subspan(std::min(received, into.size())));
+    if (!view.empty() && view.data() != into.data() + received) to.release(from.rank(), lane, view.size());
+    received += view.size();
+    if (view.empty()) to.wait(1ms);
+  }
+  EXPECT_EQ(received, offered);
+}
+
+TEST(Tcp, SeveralSocketsShareALaneEvenly) {
+  for (const int sockets : {1, 4}) {
+    const auto world = tcp_world(2, sockets);
+    std::vector<std::byte> memory(4 << 20), result(memory.size());
+    clear_socket_calls();
+    move(*world[0], *world[1], 2, {}, memory, result);
+    std::vector<std::size_t> sent, received;
+    for (const auto& [descriptor, calls] : socket_calls()) {
+      if (calls.sent_bytes > 0) sent.push_back(calls.sent_bytes);
+      if (calls.received_bytes > 0) received.push_back(calls.received_bytes);
+    }
+    const auto parts = static_cast<std::size_t>(sockets);
+    EXPECT_THAT(sent, testing::Each(memory.size() / parts));
+    EXPECT_THAT(received, testing::Each(memory.size() / parts));
+    EXPECT_EQ(sent.size(), parts);
+    EXPECT_EQ(received.size(), parts);
+  }
+}
+
+TEST(Tcp, ASmallMessageIsOneSendAndOneReceiveOnAnyNumberOfSockets) {
+  for (const int sockets : {1, 4}) {
+    const auto world = tcp_world(2, sockets);
+    const std::vector<std::byte> message(1000);
+    clear_socket_calls();
+    for (int i = 0; i < 50; ++i) {
+      ASSERT_EQ(world[0]->try_send(1, 0, ConstBytes(message).first(24), message), 1024U);
+      world[1]->wait(tcp_patience);
+      ASSERT_EQ(world[1]->try_recv(0, 0, {}).size(), 1024U);
+      world[1]->release(0, 0, 1024);
+    }
+    SocketCalls all;
+    for (const auto& [descriptor, calls] : socket_calls()) {
+      all.sends += calls.sends;
+      all.receives += calls.receives;
+    }
+    EXPECT_EQ(all.sends, 50U);
+    EXPECT_EQ(all.receives, 50U);
+  }
+}
+
+TEST(Tcp, ASliceIsOneSendOrOneForEachStripe) {
+  for (const auto& [sockets, calls] : {std::pair{1, 1U}, std::pair{4, 8U}}) {
+    const auto world = tcp_world(2, sockets);
+    const std::vector<std::byte> slice(512 << 10);
+    clear_socket_calls();
+    if (world[0]->try_send(1, 0, {}, slice) < slice.size()) GTEST_SKIP() << "this user may not set socket buffers";
+    std::size_t sends = 0;
+    for (const auto& [descriptor, each] : socket_calls()) sends += each.sends;
+    EXPECT_EQ(sends, calls);
+  }
+}
+
+void fill_and_drain_a_lane(int sockets) {
+  const auto world = tcp_world(2, sockets);
   const std::vector<std::byte> slice(1 << 20);
   while (world[0]->try_send(1, 0, {}, slice) > 0 || (world[0]->wait(10ms), world[0]->try_send(1, 0, {}, slice) > 0)) {
   }
@@ -204,6 +281,10 @@ TEST(Tcp, AFullLaneWakesItsSenderWhenThereIsRoom) {
     if (accepted == 0) world[0]->wait(tcp_patience);  // a wake-up that is missed takes all the time there is
     ASSERT_LT(Clock::now(), deadline);
   }
+}
+
+TEST(Tcp, AFullLaneWakesItsSenderWhenThereIsRoom) {
+  for (const int sockets : {1, 4}) fill_and_drain_a_lane(sockets);
 }
 
 TEST(Tcp, UnreadBytesThatNobodyWantsYetDoNotKeepAWaiterAwake) {
@@ -301,8 +382,28 @@ TEST(Tcp, WhatIsNotThereIsRefused) {
   EXPECT_THROW(world[0]->release(1, 0, 1), Error);
 }
 
-TEST(Tcp, TheSteadyStateAllocatesNothing) {
-  const auto world = tcp_world(2);
+TEST(Tcp, LanesThatTakeTurnsShareOneReceiveBuffer) {
+  const auto world = tcp_world(3);
+  std::vector<const std::byte*> views;
+  for (Rank from = 1; from < 3; ++from)
+    for (Lane lane = 0; lane < lane_count; ++lane) {
+      world[static_cast<std::size_t>(from)]->try_send(0, lane, {}, bytes_of("hot"));
+      views.push_back(wait_for_view(*world[0], from, lane, 3).data());
+      world[0]->release(from, lane, 3);
+    }
+  EXPECT_THAT(views, testing::Each(views.front()));
+  // Those that are held at once do not.
+  for (Lane lane = 0; lane < lane_count; ++lane) {
+    const std::string text(2000, static_cast<char>('a' + lane));
+    world[1]->try_send(0, lane, {}, bytes_of(text));
+    wait_for_view(*world[0], 1, lane, text.size());
+  }
+  for (Lane lane = 0; lane < lane_count; ++lane)
+    EXPECT_EQ(read_text(*world[0], 1, lane, 2000), std::string(2000, static_cast<char>('a' + lane)));
+}
+
+void expect_no_allocations(int sockets) {
+  const auto world = tcp_world(2, sockets);
   std::vector<std::byte> memory(100'000);
   const auto round = [&] {
     for (Lane lane = 0; lane < lane_count; ++lane) {
@@ -319,6 +420,10 @@ TEST(Tcp, TheSteadyStateAllocatesNothing) {
   const std::size_t before = allocations();
   for (int i = 0; i < 100; ++i) round();
   EXPECT_EQ(allocations(), before);
+}
+
+TEST(Tcp, TheSteadyStateAllocatesNothing) {
+  for (const int sockets : {1, 4}) expect_no_allocations(sockets);
 }
 
 }  // namespace

@@ -117,11 +117,19 @@ class Run:
 
 class Lab:
     """Hosts joined by a switch. `rate`: of each host's link, both ways. `loss`: share of packets lost in the switch.
-    `congestion_control`: TCP's on all hosts; else the machine's default."""
+    `congestion_control`: TCP's on all hosts; else the machine's default. `flow_rate`: that each TCP
+    connection gets each way, as clouds have it."""
 
-    def __init__(self, hosts: int, rate: str | None = None, loss: float = 0.0, congestion_control: str | None = None):
+    def __init__(
+        self,
+        hosts: int,
+        rate: str | None = None,
+        loss: float = 0.0,
+        congestion_control: str | None = None,
+        flow_rate: str | None = None,
+    ):
         self.hosts = hosts
-        self.network = Network(hosts, rate, loss, congestion_control)
+        self.network = Network(hosts, rate, loss, congestion_control, flow_rate)
         self._runs: list[Run] = []
 
     def __enter__(self) -> "Lab":
@@ -199,6 +207,7 @@ def main() -> int:
     parser.add_argument("--rate", metavar="RATE", help="of each link, both ways: 1Gbit, 100Mbit (default: unshaped)")
     parser.add_argument("--loss", type=float, default=0.0, metavar="SHARE", help="of packets lost, such as 0.01")
     parser.add_argument("--congestion-control", metavar="NAME", help="of TCP, such as cubic (default: the machine's)")
+    parser.add_argument("--flow-rate", metavar="RATE", help="most that each TCP connection gets (default: no limit)")
     parser.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="for the command (default: 600)")
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="what to run on each host, after --")
     arguments = parser.parse_args()
@@ -209,7 +218,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     signal.signal(signal.SIGHUP, lambda *_: sys.exit(128 + signal.SIGHUP))
     try:
-        with Lab(arguments.hosts, arguments.rate, arguments.loss, arguments.congestion_control) as lab:
+        network = (arguments.rate, arguments.loss, arguments.congestion_control, arguments.flow_rate)
+        with Lab(arguments.hosts, *network) as lab:
             results = print_while(lab.start(arguments.command), arguments.hosts, arguments.limit)
     except LabError as problem:
         print(f"lab.py: {problem}", file=sys.stderr)

@@ -130,10 +130,10 @@ class Hosts(unittest.TestCase):
             self.assertEqual([result.code for result in results], [-signal.SIGTERM, -signal.SIGKILL])
             self.assertTrue(wait_until(lambda: not network.processes_of(lab.network.name), 5))
 
-    def test_a_link_carries_its_rate_both_ways_and_no_more(self):
-        for rate in ("50Mbit", "400Mbit"):
-            with self.subTest(rate=rate), Lab(hosts=3, rate=rate) as lab:
-                line = network.bits_per_second(rate) / 8
+    def test_a_link_and_a_flow_carry_their_rate_both_ways_and_no_more(self):
+        for rate, flow_rate in (("50Mbit", None), ("400Mbit", None), ("400Mbit", "50Mbit")):
+            with self.subTest(rate=rate, flow=flow_rate), Lab(hosts=3, rate=rate, flow_rate=flow_rate) as lab:
+                line = network.bits_per_second(flow_rate or rate) / 8
                 for said in self.succeed(lab.run([sys.executable, HERE / "streams.py", "1"], limit=30)):
                     share = json.loads(said)["bytes_per_second"] / line
                     # Headers take 4 %; a bucket that was full adds a little; a busy machine may carry less.

@@ -3,7 +3,7 @@
     host 0 eth0 ──▶ up ──▶ ┌────────┐ ──▶ down ──▶ eth0 host 1
            eth0 ◀── down ◀─│ switch │◀── up ◀───── eth0
                            └────────┘
-                    each arrow: a token bucket of the rate; in the switch: random loss
+         each arrow: a token bucket of the rate; on the way up, one for each flow too; in the switch: random loss
 
 Nothing is ever made in the machine's own namespace, so its network stays as it is. Names begin with the process that
 made them, and a keeper (keeper.py) removes them when that process is gone, however it went.
@@ -35,8 +35,16 @@ PARTS_PER_MILLION = 1_000_000
 # each up, and two hosts on two cores got 65 % of the line.
 BURST_S = 0.002
 LEAST_BURST = 32 << 10
+# A flow is known by the sum of its two ports, its bucket by the last eight bits of that. The kernel numbers the
+# connections to one listener almost one after the other, so that few meet in one. In classic BPF (bpf(4)): the ports'
+# sum, cut, as the number of a class of the queueing discipline 1:.
+FLOW_CLASSES = 256
+FLOW_CLASSIFIER = f"7,40 0 0 34,7 0 0 0,40 0 0 36,12 0 0 0,84 0 0 {FLOW_CLASSES - 1},4 0 0 {0x10001},22 0 0 0"
+FLOW_BURST = 64 << 10
 # What a port of the switch holds before it drops: some 50 ms, as cheap switches do at these rates.
 QUEUE_S = 0.050
+
+UNSHAPED = 100e9  # more than any machine moves
 
 _counter = itertools.count()
 
@@ -167,13 +175,21 @@ def remove_abandoned() -> None:
 class Network:
     """`hosts` hosts with the addresses 10.77.0.1, 10.77.0.2, …; removed by close(), or when this process is gone."""
 
-    def __init__(self, hosts: int, rate: str | None = None, loss: float = 0.0, congestion_control: str | None = None):
+    def __init__(
+        self,
+        hosts: int,
+        rate: str | None = None,
+        loss: float = 0.0,
+        congestion_control: str | None = None,
+        flow_rate: str | None = None,
+    ):
         if not 1 <= hosts <= 200:
             raise LabError(f"a lab of {hosts} hosts is not possible; choose 1 to 200")
         if not 0 <= loss < 1:
             raise LabError(f"a loss of {loss} is not possible; it is the share of packets, from 0 to below 1")
         self.rate, self.loss = rate, loss
         bits = bits_per_second(rate) if rate else None
+        flow_bits = bits_per_second(flow_rate) if flow_rate else None
         remove_abandoned()
         self.name = new_name()
         self.addresses = [f"10.77.0.{host + 1}" for host in range(hosts)]
@@ -184,6 +200,8 @@ class Network:
             self._make(congestion_control)
             if bits:
                 self._shape(bits)
+            if flow_bits:
+                self._shape_flows(flow_bits, bits or UNSHAPED)
             if loss > 0:
                 self._lose()
         except BaseException:
@@ -252,6 +270,18 @@ class Network:
         for host in range(len(self.addresses)):
             for namespace, device in ((self.namespace(host), "eth0"), (self.switch, f"port{host}")):
                 command("tc", "-n", namespace, *f"qdisc add dev {device} {bucket}".split())
+
+    def _shape_flows(self, bits: float, line: float) -> None:
+        """In place of the bucket on the way up; a class a flow, all of them within the line."""
+        burst = int(max(line / 8 * BURST_S, LEAST_BURST))
+        lines = ["qdisc replace dev eth0 root handle 1: htb",
+                 f"class add dev eth0 parent 1: classid 1:ffff htb rate {int(line)}bit burst {burst}"]  # fmt: skip
+        for flow in range(1, FLOW_CLASSES + 1):
+            bucket = f"rate {int(bits)}bit ceil {int(bits)}bit burst {FLOW_BURST} cburst {FLOW_BURST} quantum {FLOW_BURST}"
+            lines.append(f"class add dev eth0 parent 1:ffff classid 1:{flow:x} htb {bucket}")
+        lines.append(f'filter add dev eth0 parent 1: protocol ip bpf bytecode "{FLOW_CLASSIFIER}"')
+        for host in range(len(self.addresses)):
+            command("tc", "-n", self.namespace(host), "-batch", "-", stdin="\n".join(lines) + "\n")
 
     def _lose(self) -> None:
         share = round(self.loss * PARTS_PER_MILLION)

@@ -45,6 +45,15 @@ class Results(unittest.TestCase):
         found = self.bench("-b", "64K", "-e", "1M", "-f", "16", hosts=3, rate="200Mbit", loss=0.01)
         self.assertEqual([row["wrong"] for row in found["rows"]], [0, 0])
 
+    def test_several_sockets_get_past_a_limit_of_each_flow(self):
+        # 2 MB at 40 Mbit/s take 400 ms each way; four such flows are still far below the line.
+        size = ("-b", "2000000", "-e", "2000000")
+        network = {"hosts": 2, "rate": "1Gbit", "flow_rate": "40Mbit"}
+        one, four = (self.bench(*size, "--sockets", count, **network)["rows"][0] for count in ("1", "4"))
+        self.assertEqual((one["wrong"], four["wrong"]), (0, 0))
+        self.assertGreater(one["time_us"], 300_000)
+        self.assertLess(four["time_us"], one["time_us"] / 2)
+
     def test_the_bytes_go_through_the_shaped_links(self):
         # Were any to go another way, 4 MB would not need their 160 ms of a link of 200 Mbit/s.
         found = self.bench("-b", "4000000", "-e", "4000000", hosts=2, rate="200Mbit")
