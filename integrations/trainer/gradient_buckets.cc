@@ -45,7 +45,10 @@ GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, Exchange& e
       buckets_.push_back({.gradients = {memory + at, 0}});
     Bucket& bucket = buckets_.back();
     bucket.gradients = {bucket.gradients.data(), bucket.gradients.size() + static_cast<std::size_t>(size)};
-    ++bucket.tensors;
+    const auto rows = static_cast<std::size_t>(tensor.dim() > 0 ? tensor.size(0) : 1);
+    bucket.tensors.push_back({.id = static_cast<std::uint64_t>(&tensor - tensors_.data()),
+                              .rows = rows,
+                              .columns = static_cast<std::size_t>(size) / std::max<std::size_t>(rows, 1)});
     torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::make_unique<ReadyHook>(*this, buckets_.size() - 1));
     at += size;
   }
@@ -58,7 +61,7 @@ GradientBuckets::~GradientBuckets() {
 void GradientBuckets::clear() {
   gradients_.zero_();
   for (auto& bucket : buckets_) {
-    bucket.missing = bucket.tensors;
+    bucket.missing = bucket.tensors.size();
     bucket.averaging.reset();
   }
   next_ = 0;
@@ -73,7 +76,8 @@ void GradientBuckets::ready(std::size_t bucket) {
 // incomplete belong to parameters that this batch did not use, whose gradients are zero.
 void GradientBuckets::start_in_order(bool all) {
   for (; next_ < buckets_.size() && (all || buckets_[next_].missing == 0); ++next_)
-    buckets_[next_].averaging = exchange_.start(buckets_[next_].gradients);
+    buckets_[next_].averaging =
+        exchange_.start({.values = buckets_[next_].gradients, .tensors = buckets_[next_].tensors});
 }
 
 std::chrono::nanoseconds GradientBuckets::finish() {

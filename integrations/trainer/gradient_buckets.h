@@ -36,7 +36,7 @@ class GradientBuckets {
  private:
   struct Bucket {
     std::span<float> gradients;
-    std::size_t tensors = 0;
+    std::vector<Tensor> tensors = {};
     std::size_t missing = 0;  // whose gradients backward has not yet computed
     std::shared_ptr<Averaging> averaging = nullptr;
   };

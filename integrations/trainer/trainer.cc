@@ -182,7 +182,11 @@ class Run {
     exposed_ += buckets_.finish();
     {
       const at::NoGradGuard no_grad;
-      momentum_.mul_(settings_.momentum).add_(buckets_.gradients());
+      // A codec that corrects momentum has put it into the average.
+      if (exchange_->momentum() > 0)
+        momentum_.copy_(buckets_.gradients());
+      else
+        momentum_.mul_(settings_.momentum).add_(buckets_.gradients());
       buckets_.parameters().add_(momentum_, -learning_rate());
     }
 
@@ -258,6 +262,8 @@ class Run {
     comm_.all_reduce(means, {.op = ReduceOp::average});
     result_.bytes_sent_per_worker = means[0];
     result_.exposed_communication_share = means[1];
+    result_.plain_buckets = exchange_->plain_buckets();
+    result_.codec_state_bytes = exchange_->state_bytes();
     result_.steps = step_;
     result_.steps_per_epoch = sampler_.steps_per_epoch();
     result_.seconds = in_seconds(spent_);

@@ -41,8 +41,8 @@ void to_codebook_loop(const Codebook& book, const float* values, float factor, s
   }
 }
 
-void from_codebook_loop(const Codebook& book, const std::uint8_t* HWY_RESTRICT symbols, float factor,
-                        std::size_t count, float* HWY_RESTRICT values) {
+void from_codebook_loop(const Codebook& book, const std::uint8_t* HWY_RESTRICT symbols, float factor, std::size_t count,
+                        float* HWY_RESTRICT values) {
   if (book.half == 1) {
     const auto bits = std::bit_cast<std::uint32_t>(book.values[0] * factor);
     for (std::size_t i = 0; i < count; ++i)

@@ -21,9 +21,7 @@ HWY_INLINE std::uint16_t scale_of(float reach, int limit) {
   const float wanted = reach / static_cast<float>(limit);
   return static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(wanted) + 0xFFFFU) >> 16);
 }
-HWY_INLINE float widened(std::uint16_t scale) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(scale) << 16);
-}
+HWY_INLINE float widened(std::uint16_t scale) { return std::bit_cast<float>(static_cast<std::uint32_t>(scale) << 16); }
 HWY_INLINE std::uint16_t scale_at(const void* scales, std::size_t block) {
   std::uint16_t scale;
   std::memcpy(&scale, static_cast<const std::byte*>(scales) + 2 * block, 2);

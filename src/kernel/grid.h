@@ -24,7 +24,8 @@ void to_grid(const Grid&, const float* values, std::size_t count, const void* sc
 // The same with every block's largest magnitude as its reach: writes the scales as well.
 void to_largest_grid(const Grid&, const float* values, std::size_t count, void* scales, std::uint32_t seed,
                      std::uint8_t* symbols);
-// value = (symbol - limit) * scale, the same bits on every instruction set. Symbols beyond 2 * limit mean what they say.
+// value = (symbol - limit) * scale, the same bits on every instruction set. Symbols beyond 2 * limit mean what they
+// say.
 void from_grid(const Grid&, const std::uint8_t* symbols, std::size_t count, const void* scales, float* values);
 
 }  // namespace ranvier::kernel

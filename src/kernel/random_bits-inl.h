@@ -1,8 +1,8 @@
-// Random bits by position: the bits of element i depend on a seed and on i alone, so that a loop may take elements in any
-// order and number, and every instruction set gives the same ones. Included once per instruction set.
+// Random bits by position: the bits of element i depend on a seed and on i alone, so that a loop may take elements in
+// any order and number, and every instruction set gives the same ones. Included once per instruction set.
 //
-// The mixing is the 32-bit integer hash "lowbias32" of Wellons' search (nullprogram.com, 2018): two multiplications, each
-// input bit changes each output bit with a probability of 1/2 to within 0.2 %.
+// The mixing is the 32-bit integer hash "lowbias32" of Wellons' search (nullprogram.com, 2018): two multiplications,
+// each input bit changes each output bit with a probability of 1/2 to within 0.2 %.
 #include <cstdint>
 
 #include "hwy/highway.h"

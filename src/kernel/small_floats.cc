@@ -39,7 +39,8 @@ void to_powers_loop(const float* HWY_RESTRICT values, std::size_t count, unsigne
                     std::uint8_t* HWY_RESTRICT codes) {
   for (std::size_t i = 0; i < count; ++i) {
     const auto bits = std::bit_cast<std::uint32_t>(values[i]);
-    // The mantissa is the probability of the power above: adding as many random bits carries into the exponent so often.
+    // The mantissa is the probability of the power above: adding as many random bits carries into the exponent so
+    // often.
     const std::uint32_t random = random_bits(seed, static_cast<std::uint32_t>(i)) >> 9;
     const std::uint32_t exponent = ((bits & 0x7FFFFFFFU) + random) >> 23;
     const std::uint32_t below = top + 1 - exponent;

@@ -14,9 +14,9 @@ struct SmallFloat {
   int bits;          // of a code; the sign is the highest
 };
 // Micikevicius et al., "FP8 Formats for Deep Learning", arXiv:2209.05433; Rouhani et al., arXiv:2310.10537 (e2m1).
-inline constexpr SmallFloat e4m3{.mantissa_bits = 3, .bias = 7, .largest = 0x7E, .bits = 8};    // to 448
-inline constexpr SmallFloat e5m2{.mantissa_bits = 2, .bias = 15, .largest = 0x7B, .bits = 8};   // to 57344
-inline constexpr SmallFloat e2m1{.mantissa_bits = 1, .bias = 1, .largest = 0x7, .bits = 4};     // to 6
+inline constexpr SmallFloat e4m3{.mantissa_bits = 3, .bias = 7, .largest = 0x7E, .bits = 8};   // to 448
+inline constexpr SmallFloat e5m2{.mantissa_bits = 2, .bias = 15, .largest = 0x7B, .bits = 8};  // to 57344
+inline constexpr SmallFloat e2m1{.mantissa_bits = 1, .bias = 1, .largest = 0x7, .bits = 4};    // to 6
 
 // The code of each value * factor, round to nearest even, denormals kept. `factor` is a power of two.
 void to_small_float(const SmallFloat&, const float* values, float factor, std::size_t count, std::uint8_t* codes);
