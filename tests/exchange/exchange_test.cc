@@ -202,6 +202,19 @@ TEST(Exchange, AnUnknownSpecNamesTheNearestRightOne) {
   EXPECT_THAT(sentence("non"), HasSubstr("'none' (did you mean that?)"));
   EXPECT_EQ(sentence("none"), "accepted");
   EXPECT_EQ(sentence("bf16"), "accepted");
+  EXPECT_THAT(sentence("rans+int8"), HasSubstr("'int8' stands behind 'rans'"));
+}
+
+TEST(Exchange, ASpecThatAnotherRankDoesNotHaveIsRefusedNamingIt) {
+  run_ranks(3, [](Communicator& comm) {
+    try {
+      make_exchange(comm.rank() == 1 ? "int4" : "int8", comm);
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::mismatch);
+      EXPECT_EQ(error.culprit(), comm.rank() == 1 ? 0 : 1);
+    }
+  });
 }
 
 TEST(Exchange, ACodecThatCannotBeSummedIsRefused) {
