@@ -28,7 +28,8 @@ class Coder {
   // Writes the code of `symbols` to `out` and returns its length; bytes of `out` behind it may change too. Throws
   // Error{usage} when `out` is shorter than max_bytes.
   virtual std::size_t encode(std::span<const std::uint8_t> symbols, Bytes out) const = 0;
-  // Reads exactly the code of out.size() symbols; throws Error{mismatch} for anything else, when `out` may hold anything.
+  // Reads exactly the code of out.size() symbols; throws Error{mismatch} for anything else, when `out` may hold
+  // anything.
   virtual void decode(ConstBytes code, std::span<std::uint8_t> out) const = 0;
 };
 
@@ -52,6 +53,7 @@ std::unique_ptr<Coder> golomb_rice();
 // A coder by its name in a spec: "rans", "huffman", "range", "zstd", "elias_gamma", "elias_delta", "golomb_rice".
 // Throws Error{usage} naming the nearest.
 std::unique_ptr<Coder> make_coder(std::string_view name);
+std::span<const std::string_view> coder_names();
 
 // Sets of indices, as sparsifiers send them: strictly increasing numbers below `universe`. The first byte says how:
 // a bit for every number below universe, or the gaps between indices in one of the integer codes above.
