@@ -77,8 +77,21 @@ std::unique_ptr<Exchange> summable_exchange(Communicator& comm, std::unique_ptr<
 // the bucket. Two encodings lie between a gradient and the average, whatever W is.
 std::unique_ptr<Exchange> coded_exchange(Communicator& comm, std::unique_ptr<Codec> codec);
 
-// An exchange by its spec: "none" or a codec's. All ranks call, with the same spec: Error{mismatch} names a rank that
-// has another one. Throws Error{usage} naming the wrong part and the nearest right one.
+// PowerSGD: each matrix M of a bucket, with its residual, as P Q^T of a rank; P = M Q is averaged and made orthonormal,
+// Q = M^T P is averaged, and what P Q^T lacks of M is the residual. Q is where the next step begins. With `alternating`
+// (ACP-SGD) a step averages one of the factors only, in turn. Tensors of which factors would be more than half go as
+// they are. `factors` codes what is averaged. Vogels, Karimireddy and Jaggi, "PowerSGD", NeurIPS 2019
+// (arXiv:1905.13727); Zhang, Zhang, Shi, Chu and Li, "Evaluation and Optimization of Gradient Compression for
+// Distributed Deep Learning", ICDCS 2023 (arXiv:2306.08881).
+struct LowRankOptions {
+  std::size_t rank = 4;
+  bool alternating = false;
+};
+std::unique_ptr<Exchange> low_rank_exchange(Communicator& comm, std::string spec, const LowRankOptions& options,
+                                            std::unique_ptr<Codec> factors);
+
+// An exchange by its spec: "none", a codec's, or "powersgd:4". All ranks call, with the same spec: Error{mismatch}
+// names a rank that has another one. Throws Error{usage} naming the wrong part and the nearest right one.
 std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& comm);
 // Throws the Error{usage} that make_exchange would throw, before there is a communicator.
 void check_exchange(std::string_view spec);

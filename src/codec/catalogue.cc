@@ -14,8 +14,15 @@ constexpr auto sparsify = StageKind::sparsify;
 constexpr auto transform = StageKind::transform;
 constexpr auto quantize = StageKind::quantize;
 constexpr auto code = StageKind::code;
+constexpr auto exchange = StageKind::exchange;
 
 constexpr std::array all{
+    Stage{{"powersgd", exchange, "matrices as products of thin factors, which are averaged; small tensors as they are",
+           "value: rank (4); a quantizer behind it codes the factors", "biased", "Vogels et al. 2019"},
+          nullptr},
+    Stage{{"acpsgd", exchange, "the same, one factor a step in turn: half of the bytes and of the messages",
+           "value: rank (4); a quantizer behind it codes the factors", "biased", "Zhang et al. 2023"},
+          nullptr},
     Stage{{"topk", sparsify, "the values of the largest magnitude",
            "value: share of all values (0.01); select=exact|sampled", "biased", "Aji, Heafield 2017"},
           add_top_k},

@@ -7,8 +7,9 @@
 // taken in groups, as many as a byte holds, and the groups are coded.
 //
 // Code of a block: a byte, the number of kinds of symbols if they are grouped, else 0; in the first case another byte,
-// the least symbol; the table of lengths, zeros to a whole byte; the lengths of the first three streams, three bytes each (short blocks have one stream and no length); the
-// streams, words reversed, the first in the lowest bits, zeros to a whole byte.
+// the least symbol; the table of lengths, zeros to a whole byte; the lengths of the first three streams, three bytes
+// each (short blocks have one stream and no length); the streams, words reversed, the first in the lowest bits, zeros
+// to a whole byte.
 #include <algorithm>
 #include <array>
 #include <cstring>

@@ -63,6 +63,12 @@ std::unique_ptr<Codec> make_codec(std::string_view spec) {
   std::string_view last_quantizer = "fp32";
   for (StageSpec& parsed : parse_spec(spec)) {
     const Stage& stage = find_stage(parsed.name);
+    if (stage.add == nullptr)
+      throw Error(ErrorKind::usage,
+                  fmt::format("'{}' in the spec '{}' is a way to average whole tensors and no stage of a "
+                              "codec; it stands first, and where gradients are exchanged: train "
+                              "--compress {}:4",
+                              stage.info.name, spec, stage.info.name));
     check_order(spec, before, stage.info);
     before = &stage.info;
     if (const auto chosen = take_feedback(parsed)) feedback = chosen;

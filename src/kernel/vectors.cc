@@ -25,6 +25,10 @@ void multiply_loop(const float* a, float factor, float* to, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) to[i] = a[i] * factor;
 }
 
+void add_multiple_loop(const float* HWY_RESTRICT a, float factor, float* HWY_RESTRICT to, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) to[i] += a[i] * factor;
+}
+
 // Without its sign, a float is ordered as its bits are, and NaN comes last.
 float largest_loop(const float* values, std::size_t count) {
   std::uint32_t largest = 0;
@@ -72,6 +76,7 @@ namespace ranvier::kernel {
 HWY_EXPORT(add_loop);
 HWY_EXPORT(subtract_loop);
 HWY_EXPORT(multiply_loop);
+HWY_EXPORT(add_multiple_loop);
 HWY_EXPORT(largest_loop);
 HWY_EXPORT(magnitudes_loop);
 HWY_EXPORT(squares_loop);
@@ -85,6 +90,9 @@ void subtract(const float* a, const float* b, float* to, std::size_t count) {
 }
 void multiply(const float* a, float factor, float* to, std::size_t count) {
   HWY_DYNAMIC_DISPATCH(multiply_loop)(a, factor, to, count);
+}
+void add_multiple(const float* a, float factor, float* to, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(add_multiple_loop)(a, factor, to, count);
 }
 float largest_magnitude(const float* values, std::size_t count) {
   return HWY_DYNAMIC_DISPATCH(largest_loop)(values, count);

@@ -9,6 +9,8 @@ namespace ranvier::kernel {
 void add(const float* a, const float* b, float* to, std::size_t count);
 void subtract(const float* a, const float* b, float* to, std::size_t count);
 void multiply(const float* a, float factor, float* to, std::size_t count);
+// to += a * factor, which do not overlap.
+void add_multiple(const float* a, float factor, float* to, std::size_t count);
 
 // Infinity or NaN if one is among them; 0 of nothing.
 float largest_magnitude(const float* values, std::size_t count);
