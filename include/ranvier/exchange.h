@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ranvier/codec.h"
 #include "ranvier/communicator.h"
@@ -62,6 +63,11 @@ class Exchange {
   virtual std::uint64_t plain_buckets() const { return 0; }
   // Bytes kept from step to step.
   virtual std::size_t state_bytes() const { return 0; }
+  // What is kept of a bucket, for a checkpoint: bytes for this rank of this world. restore() takes it, before the
+  // bucket is first started, also on an exchange of another spec: a residual is what is owed, whatever the codec.
+  // Throws Error{config} for bytes that are not of this bucket. Empty where nothing is kept.
+  virtual std::vector<std::byte> save(const Bucket&) { return {}; }
+  virtual void restore(const Bucket&, ConstBytes) {}
   // Not 0: the average contains momentum by this factor, and the optimizer must add none.
   virtual double momentum() const { return 0; }
 };

@@ -7,6 +7,9 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <cstring>
+
+#include "ranvier/error.h"
 
 namespace ranvier::trainer {
 
@@ -85,6 +88,33 @@ std::chrono::nanoseconds GradientBuckets::finish() {
   start_in_order(true);
   for (auto& bucket : buckets_) bucket.averaging->wait();
   return steady_clock::now() - backward_ended;
+}
+
+// For each bucket its length, then its bytes.
+std::vector<std::byte> GradientBuckets::save_state() {
+  std::vector<std::byte> all;
+  for (const Bucket& bucket : buckets_) {
+    const auto kept = exchange_.save({.values = bucket.gradients, .tensors = bucket.tensors});
+    const std::uint64_t length = kept.size();
+    const auto head = std::as_bytes(std::span(&length, 1));
+    all.insert(all.end(), head.begin(), head.end());
+    all.insert(all.end(), kept.begin(), kept.end());
+  }
+  return all;
+}
+
+void GradientBuckets::restore_state(ConstBytes kept) {
+  for (const Bucket& bucket : buckets_) {
+    std::uint64_t length = 0;
+    if (kept.size() >= sizeof length) std::memcpy(&length, kept.data(), sizeof length);
+    if (kept.size() < sizeof length || kept.size() - sizeof length < length)
+      throw Error(ErrorKind::config,
+                  "what the checkpoint kept for the codec is of other buckets; resume with the "
+                  "--bucket that it was saved with");
+    kept = kept.subspan(sizeof length);
+    if (length > 0) exchange_.restore({.values = bucket.gradients, .tensors = bucket.tensors}, kept.first(length));
+    kept = kept.subspan(length);
+  }
 }
 
 }  // namespace ranvier::trainer

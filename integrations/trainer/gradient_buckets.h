@@ -28,6 +28,10 @@ class GradientBuckets {
   // After it: waits until the gradients are their average over all workers. Returns the time that took.
   std::chrono::nanoseconds finish();
 
+  // What the exchange keeps of all buckets, for checkpoints.
+  std::vector<std::byte> save_state();
+  void restore_state(ConstBytes kept);
+
   // All of them, flat, in the order in which gradients become ready: last layer first.
   at::Tensor& parameters() { return parameters_; }
   at::Tensor& gradients() { return gradients_; }

@@ -148,8 +148,9 @@ class Run {
   // Rank 0's state becomes everybody's: its checkpoint's, or its first draw of the weights.
   void begin() {
     std::array<double, 2> progress{};  // step and seconds
+    std::vector<std::vector<std::byte>> kept;
     if (!settings_.resume.empty() && comm_.rank() == 0) {
-      const Checkpoint checkpoint = load_checkpoint(settings_.resume);
+      Checkpoint checkpoint = load_checkpoint(settings_.resume);
       check_identity(settings_.resume, checkpoint, identity_);
       if (checkpoint.parameters.size() != memory_of(buckets_.parameters()).size())
         throw Error(ErrorKind::config, "cannot resume from " + settings_.resume.string() + ": it holds " +
@@ -159,12 +160,48 @@ class Run {
       std::copy(checkpoint.parameters.begin(), checkpoint.parameters.end(), memory_of(buckets_.parameters()).begin());
       std::copy(checkpoint.momentum.begin(), checkpoint.momentum.end(), memory_of(momentum_).begin());
       progress = {static_cast<double>(checkpoint.step), checkpoint.seconds};
+      kept = std::move(checkpoint.codec_state);
     }
     comm_.broadcast(progress, 0);
     comm_.broadcast(memory_of(buckets_.parameters()), 0);
     comm_.broadcast(memory_of(momentum_), 0);
     step_ = static_cast<std::size_t>(progress[0]);
     seconds_before_ = progress[1];
+    if (!settings_.resume.empty()) hand_out(std::move(kept));
+  }
+
+  // What the codec of each rank held back: rank 0 keeps the files.
+  void hand_out(std::vector<std::vector<std::byte>> kept) {
+    kept.resize(static_cast<std::size_t>(comm_.world()));
+    std::vector<std::int64_t> sizes;
+    for (const auto& state : kept) sizes.push_back(static_cast<std::int64_t>(state.size()));
+    comm_.broadcast(sizes, 0);
+    std::vector<std::byte>& own = kept[static_cast<std::size_t>(comm_.rank())];
+    own.resize(static_cast<std::size_t>(sizes[static_cast<std::size_t>(comm_.rank())]));
+    if (comm_.rank() != 0) comm_.recv({own.data(), own.size(), DType::u8}, 0);
+    for (Rank rank = 1; comm_.rank() == 0 && rank < comm_.world(); ++rank) {
+      const auto& state = kept[static_cast<std::size_t>(rank)];
+      comm_.send({state.data(), state.size(), DType::u8}, rank);
+    }
+    if (!own.empty()) buckets_.restore_state(own);
+  }
+
+  // Of all ranks, on rank 0; empty elsewhere, and where nothing is held back.
+  std::vector<std::vector<std::byte>> collect_codec_state() {
+    std::vector<std::byte> own = buckets_.save_state();
+    const std::array<std::int64_t, 1> size{static_cast<std::int64_t>(own.size())};
+    std::vector<std::int64_t> sizes(static_cast<std::size_t>(comm_.world()));
+    comm_.all_gather(size, sizes);
+    if (comm_.rank() != 0) {
+      comm_.send({own.data(), own.size(), DType::u8}, 0);
+      return {};
+    }
+    std::vector<std::vector<std::byte>> all{std::move(own)};
+    for (Rank rank = 1; rank < comm_.world(); ++rank) {
+      auto& state = all.emplace_back(static_cast<std::size_t>(sizes[static_cast<std::size_t>(rank)]));
+      comm_.recv({state.data(), state.size(), DType::u8}, rank);
+    }
+    return all;
   }
 
   double train_one_step() {
@@ -243,14 +280,17 @@ class Run {
   }
 
   void save() {
-    if (settings_.save.empty() || comm_.rank() != 0) return;
+    if (settings_.save.empty()) return;
+    auto codec_state = collect_codec_state();
+    if (comm_.rank() != 0) return;
     const auto parameters = memory_of(buckets_.parameters());
     const auto momentum = memory_of(momentum_);
     save_checkpoint(settings_.save, {.identity = identity_,
                                      .step = step_,
                                      .seconds = seconds_before_ + in_seconds(spent_),
                                      .parameters = {parameters.begin(), parameters.end()},
-                                     .momentum = {momentum.begin(), momentum.end()}});
+                                     .momentum = {momentum.begin(), momentum.end()},
+                                     .codec_state = std::move(codec_state)});
   }
 
   TrainResult conclude() {

@@ -77,6 +77,8 @@ class CodedExchange final : public Exchange {
   std::uint64_t plain_buckets() const override { return tools_->plain.load(); }
   std::size_t state_bytes() const override { return residuals_.bytes(); }
   double momentum() const override { return tools_->codec->momentum(); }
+  std::vector<std::byte> save(const Bucket& bucket) override { return residuals_.save(bucket, number_); }
+  void restore(const Bucket& bucket, ConstBytes kept) override { residuals_.restore(bucket, kept, number_); }
 
   std::shared_ptr<Averaging> start(const Bucket& bucket) override {
     auto state = residuals_.of(bucket);

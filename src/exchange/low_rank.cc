@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
+#include <cstring>
 #include <random>
 #include <unordered_map>
 
@@ -250,11 +251,32 @@ class LowRankExchange final : public Exchange {
     return bytes;
   }
 
+  std::vector<std::byte> save(const Bucket& bucket) override {
+    auto bytes = residuals_.save(bucket, number_);
+    for (const Matrix& matrix : factors_for(*residuals_.of(bucket))->matrices)
+      for (const auto* factor : {&matrix.left, &matrix.right}) {
+        const auto more = std::as_bytes(std::span(*factor));
+        bytes.insert(bytes.end(), more.begin(), more.end());
+      }
+    return bytes;
+  }
+  // Factors of another rank, and none, let this one begin with its own.
+  void restore(const Bucket& bucket, ConstBytes kept) override {
+    kept = residuals_.restore(bucket, kept, number_);
+    const auto factors = factors_for(*residuals_.of(bucket));
+    std::size_t bytes = 0;
+    for (const Matrix& matrix : factors->matrices) bytes += (matrix.left.size() + matrix.right.size()) * sizeof(float);
+    if (kept.size() != bytes) return;
+    for (Matrix& matrix : factors->matrices)
+      for (auto* factor : {&matrix.left, &matrix.right}) {
+        if (!factor->empty()) std::memcpy(factor->data(), kept.data(), factor->size() * sizeof(float));
+        kept = kept.subspan(factor->size() * sizeof(float));
+      }
+  }
+
   std::shared_ptr<Averaging> start(const Bucket& bucket) override {
     auto state = residuals_.of(bucket);
-    auto& factors = factors_[state->tensors.front().id];
-    if (!factors || factors->matrices.size() != state->tensors.size()) factors = factors_of(*state);
-    begin_where_new(*factors, *state);
+    const auto factors = factors_for(*state);
     auto averaging =
         std::make_shared<LowRankAveraging>(comm_, tools_, factors, std::move(state), bucket.values, 3 * number_++);
     averaging->start();
@@ -268,7 +290,14 @@ class LowRankExchange final : public Exchange {
     return tools;
   }
 
-  std::shared_ptr<Factors> factors_of(const Residuals::State& state) const {
+  std::shared_ptr<Factors> factors_for(const Residuals::State& state) {
+    auto& factors = factors_[state.tensors.front().id];
+    if (!factors || factors->matrices.size() != state.tensors.size()) factors = new_factors(state);
+    begin_where_new(*factors, state);
+    return factors;
+  }
+
+  std::shared_ptr<Factors> new_factors(const Residuals::State& state) const {
     auto factors = std::make_shared<Factors>();
     std::size_t begin = 0;
     for (const Tensor& tensor : state.tensors) {

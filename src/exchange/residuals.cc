@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <unordered_set>
 
 #include "ranvier/error.h"
@@ -52,6 +53,55 @@ std::shared_ptr<Residuals::State> Residuals::of(const Bucket& bucket) {
     begin += tensor.size();
   }
   return state;
+}
+
+namespace {
+
+// In front of the floats.
+struct Kept {
+  std::uint64_t number;
+  std::uint64_t step;
+  std::uint64_t residuals;  // how many
+  std::uint64_t velocities;
+};
+
+}  // namespace
+
+std::vector<std::byte> Residuals::save(const Bucket& bucket, std::uint64_t number) {
+  const auto state = of(bucket);
+  const Kept kept{number, state->step, state->residual.size(), state->velocity.size()};
+  std::vector<std::byte> bytes;
+  const auto append = [&](std::span<const std::byte> more) { bytes.insert(bytes.end(), more.begin(), more.end()); };
+  append(std::as_bytes(std::span(&kept, 1)));
+  append(std::as_bytes(std::span(state->residual)));
+  append(std::as_bytes(std::span(state->velocity)));
+  return bytes;
+}
+
+ConstBytes Residuals::restore(const Bucket& bucket, ConstBytes kept, std::uint64_t& number) {
+  const auto refuse = [&](std::string_view problem) {
+    throw Error(ErrorKind::config,
+                fmt::format("what a checkpoint kept of a bucket of {} values {}; resume with the model "
+                            "and the bucket sizes that it was saved with",
+                            bucket.values.size(), problem));
+  };
+  Kept head{};
+  if (kept.size() < sizeof head) refuse("is too short");
+  std::memcpy(&head, kept.data(), sizeof head);
+  kept = kept.subspan(sizeof head);
+  const std::uint64_t count = bucket.values.size();
+  if ((head.residuals != 0 && head.residuals != count) || (head.velocities != 0 && head.velocities != count))
+    refuse("is of another number of values");
+  if (kept.size() < (head.residuals + head.velocities) * sizeof(float)) refuse("is too short");
+  const auto state = of(bucket);
+  state->step = head.step;
+  number = head.number;
+  for (auto [floats, to] :
+       {std::pair(head.residuals, &state->residual), std::pair(head.velocities, &state->velocity)}) {
+    if (floats > 0 && !to->empty()) std::memcpy(to->data(), kept.data(), floats * sizeof(float));
+    kept = kept.subspan(floats * sizeof(float));
+  }
+  return kept;
 }
 
 std::size_t Residuals::bytes() const {

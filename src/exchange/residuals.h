@@ -33,6 +33,11 @@ class Residuals {
 
   std::size_t bytes() const;
 
+  // For checkpoints: `number` is the exchange's own, and may be followed by more. restore() returns what follows; a
+  // residual or velocity that this codec does not want is dropped, one that was not saved stays zero.
+  std::vector<std::byte> save(const Bucket&, std::uint64_t number);
+  ConstBytes restore(const Bucket&, ConstBytes kept, std::uint64_t& number);
+
  private:
   struct Place {
     std::shared_ptr<State> state;
