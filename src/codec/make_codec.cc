@@ -10,6 +10,7 @@
 #include "codec/dense_codec.h"
 #include "codec/lossless_codec.h"
 #include "codec/sparse_codec.h"
+#include "codec/transformed_codec.h"
 #include "ranvier/codec.h"
 #include "ranvier/error.h"
 #include "ranvier/text.h"
@@ -42,9 +43,8 @@ std::optional<bool> take_feedback(StageSpec& stage) {
 }
 
 void check_order(std::string_view spec, const StageInfo* before, const StageInfo& stage) {
-  if (before == nullptr || before->kind < stage.kind ||
-      (before->kind == stage.kind && stage.kind == StageKind::transform))
-    return;
+  if (before == nullptr || before->kind < stage.kind) return;
+  if (before->kind == StageKind::transform && stage.kind == StageKind::transform) return;
   if (before->kind == stage.kind)
     throw Error(ErrorKind::usage, fmt::format("the spec '{}' has '{}' and '{}', which both {}; keep one of them", spec,
                                               before->name, stage.name, name_of(stage.kind)));
@@ -69,12 +69,19 @@ std::unique_ptr<Codec> make_codec(std::string_view spec) {
                               "codec; it stands first, and where gradients are exchanged: train "
                               "--compress {}:4",
                               stage.info.name, spec, stage.info.name));
-    check_order(spec, before, stage.info);
+    // The one exception from the order: coefficients of a transform may be sparsified instead of values.
+    const bool of_coefficients =
+        stage.info.kind == StageKind::sparsify && !draft.sparsifier && !draft.quantizer && draft.transforms.size() == 1;
+    if (!of_coefficients) check_order(spec, before, stage.info);
     before = &stage.info;
     if (const auto chosen = take_feedback(parsed)) feedback = chosen;
     Parameters parameters(parsed);
     stage.add(parameters, draft);
     parameters.end();
+    if (of_coefficients) {
+      draft.outer = std::move(draft.transforms.front());
+      draft.transforms.clear();
+    }
     if (stage.info.kind == StageKind::quantize) last_quantizer = stage.info.name;
   }
 
@@ -100,7 +107,15 @@ std::unique_ptr<Codec> make_codec(std::string_view spec) {
   const bool wanted = feedback.value_or(draft.biased);
   DenseStages dense{std::move(draft.transforms), std::move(draft.quantizer), std::move(draft.coder)};
   if (!draft.sparsifier) return dense_codec(name, std::move(dense), wanted);
-  return sparse_codec(name, std::move(draft.sparsifier), dense_codec(name, std::move(dense), false), wanted);
+  auto values = dense_codec(name, std::move(dense), false);
+  if (!draft.outer) return sparse_codec(name, std::move(draft.sparsifier), std::move(values), wanted);
+  if (draft.sparsifier->momentum() > 0)
+    throw Error(ErrorKind::usage,
+                fmt::format("in the spec '{}' a transform stands before 'dgc', whose momentum belongs to "
+                            "values; write topk in its place, or leave the transform out",
+                            spec));
+  return transformed_codec(name, std::move(draft.outer),
+                           sparse_codec(name, std::move(draft.sparsifier), std::move(values), false), wanted);
 }
 
 }  // namespace ranvier

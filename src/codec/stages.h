@@ -71,6 +71,7 @@ class Quantizer {
 
 // What the stages of a spec add up to.
 struct Draft {
+  std::unique_ptr<Transform> outer;  // before the sparsifier
   std::unique_ptr<Sparsifier> sparsifier;
   std::vector<std::unique_ptr<Transform>> transforms;
   std::unique_ptr<Quantizer> quantizer;
@@ -86,6 +87,7 @@ void add_random_k(Parameters&, Draft&);
 void add_threshold(Parameters&, Draft&);
 void add_dgc(Parameters&, Draft&);
 void add_hadamard(Parameters&, Draft&);
+void add_dct(Parameters&, Draft&);
 void add_fp32(Parameters&, Draft&);
 void add_bf16(Parameters&, Draft&);
 void add_fp16(Parameters&, Draft&);

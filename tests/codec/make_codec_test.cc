@@ -29,7 +29,9 @@ TEST(MakeCodec, MakesTheCodecThatItsOwnSpecNames) {
 
 TEST(MakeCodec, EveryStageStandsAloneWithoutParameters) {
   for (const StageInfo& stage : codec_stages()) {
-    if (stage.kind == StageKind::code && stage.name != "lossless") {
+    if (stage.kind == StageKind::exchange) {
+      EXPECT_THAT(refusal(stage.name), HasSubstr("average whole tensors"));
+    } else if (stage.kind == StageKind::code && stage.name != "lossless") {
       EXPECT_THAT(refusal(stage.name), HasSubstr("quantize to 8 bits or fewer before it"));
       EXPECT_NO_THROW(make_codec(fmt::format("int4+{}", stage.name)));
     } else {
@@ -62,6 +64,10 @@ TEST(MakeCodec, RefusesParametersOutOfRange) {
 TEST(MakeCodec, RefusesAnImpossibleOrder) {
   EXPECT_THAT(refusal("rans+int8"), AllOf(HasSubstr("'int8' stands behind 'rans'"), HasSubstr("'int8' before it")));
   EXPECT_THAT(refusal("int8+topk"), HasSubstr("sparsify + transform + quantize + code"));
+  EXPECT_THAT(refusal("dct+dgc"), HasSubstr("write topk in its place"));
+  EXPECT_THAT(refusal("hadamard+dct+topk"), HasSubstr("the order is"));
+  EXPECT_THAT(refusal("topk+topk"), HasSubstr("keep one"));
+  EXPECT_THAT(refusal("powersgd:4"), HasSubstr("--compress powersgd:4"));
   EXPECT_THAT(refusal("int8+int4"), HasSubstr("which both quantize; keep one"));
   EXPECT_THAT(refusal("bf16+rans"), HasSubstr("write 'lossless'"));
   EXPECT_THAT(refusal("int4+lossless"), HasSubstr("'bf16+lossless'"));
