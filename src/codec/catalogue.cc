@@ -80,7 +80,7 @@ constexpr std::array all{
            "Seide et al. 2014; Karimireddy et al. 2019"},
           add_sign},
     Stage{{"eden", quantize, "Hadamard, normal codebook, unbiased scale (DRIVE at 1 bit)",
-           "value: bits, 1 to 4 (1); block=1024", "unbiased", "Vargaftik et al. 2021, 2022"},
+           "value: bits, 1 to 4 (1); block=1024", "unbiased in large blocks", "Vargaftik et al. 2021, 2022"},
           add_eden},
     Stage{{"rans", code, "asymmetric numeral systems", "", "exact", "Duda 2013"}, add_coder},
     Stage{{"huffman", code, "canonical Huffman codes", "", "exact", "Huffman 1952"}, add_coder},

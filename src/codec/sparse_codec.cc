@@ -106,6 +106,11 @@ class SparseCodec final : public Codec {
       at += length_bytes + bytes;
     }
     const std::size_t bytes = values_->encode(kept, {}, out.subspan(at), {.seed = seed ^ 1, .step = key.step});
+    if (bytes == 0 && !kept.empty()) {  // a residual has grown beyond what has a code
+      if (feedback && momentum() == 0)
+        kernel::subtract(state.residual.data(), values.data(), state.residual.data(), values.size());
+      return 0;
+    }
     if (feedback) {
       lost.resize(kept.size());
       values_->decode(out.subspan(at, bytes), lost, Combine::replace);
