@@ -308,7 +308,7 @@ class LowRankExchange final : public Exchange {
     return factors;
   }
 
-  // The first right factors are random, and the same on all ranks.
+  // The first factors are random, and the same on all ranks. A left one counts where steps alternate.
   static void begin_where_new(Factors& factors, const Residuals::State& state) {
     std::mt19937_64 random(state.step + 1);
     std::normal_distribution<float> normal;
@@ -316,7 +316,8 @@ class LowRankExchange final : public Exchange {
       if (matrix.shape.rank == 0 || !matrix.right.empty()) continue;
       matrix.left.resize(matrix.shape.rows * matrix.shape.rank);
       matrix.right.resize(matrix.shape.columns * matrix.shape.rank);
-      for (float& value : matrix.right) value = normal(random);
+      for (auto* factor : {&matrix.left, &matrix.right})
+        for (float& value : *factor) value = normal(random);
     }
   }
 

@@ -145,24 +145,25 @@ TEST(LowRank, SendsTheFactorsOnly) {
 }
 
 TEST(LowRank, WhatIsNotFiniteGoesPlainAndSpoilsNothing) {
-  run_ranks(3, [](Communicator& comm) {
-    const auto exchange = make_exchange("powersgd:1", comm);
-    for (unsigned step = 0; step < 4; ++step) {
-      auto bucket = gradients(comm.rank(), step);
-      if (step == 1 && comm.rank() == 2) bucket[100] = NAN;
-      if (step == 2 && comm.rank() == 0) bucket.back() = INFINITY;
-      exchange->start({.values = bucket, .tensors = tensors})->wait();
-      for (std::size_t i = 0; i < bucket.size(); ++i) {
-        if (step == 1 && i == 100)
-          EXPECT_TRUE(std::isnan(bucket[i]));
-        else if (step == 2 && i + 1 == bucket.size())
-          EXPECT_EQ(bucket[i], INFINITY);
-        else
-          ASSERT_TRUE(std::isfinite(bucket[i])) << i << " in step " << step;
+  for (const std::string_view spec : {"powersgd:1", "acpsgd:1"})
+    run_ranks(3, [&](Communicator& comm) {
+      const auto exchange = make_exchange(spec, comm);
+      for (unsigned step = 0; step < 5; ++step) {
+        auto bucket = gradients(comm.rank(), step);
+        if (step == 1 && comm.rank() == 2) bucket[100] = NAN;
+        if (step == 2 && comm.rank() == 0) bucket.back() = INFINITY;
+        exchange->start({.values = bucket, .tensors = tensors})->wait();
+        for (std::size_t i = 0; i < bucket.size(); ++i) {
+          if (step == 1 && i == 100)
+            EXPECT_TRUE(std::isnan(bucket[i]));
+          else if (step == 2 && i + 1 == bucket.size())
+            EXPECT_EQ(bucket[i], INFINITY);
+          else
+            ASSERT_TRUE(std::isfinite(bucket[i])) << i << " in step " << step;
+        }
       }
-    }
-    EXPECT_EQ(exchange->plain_buckets(), 2U);
-  });
+      EXPECT_EQ(exchange->plain_buckets(), 2U);
+    });
 }
 
 }  // namespace
