@@ -89,8 +89,7 @@ bool ungroup_symbols(std::span<const std::uint8_t> groups, Alphabet alphabet, st
   const std::size_t used = symbols.size() - (groups.size() - 1) * size;
   const Digits& last = digits[groups.back()];
   const auto is_filling = [&](std::uint8_t symbol) { return symbol == alphabet.least; };
-  if (!std::all_of(last.begin() + static_cast<std::ptrdiff_t>(used), last.end(), is_filling))
-    return false;
+  if (!std::all_of(last.begin() + static_cast<std::ptrdiff_t>(used), last.end(), is_filling)) return false;
   switch (size) {
     case 2:
       ungroup_by<2>(groups, digits, symbols);

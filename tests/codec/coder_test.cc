@@ -110,9 +110,7 @@ TEST_P(EachCoder, WritesNoMoreThanItSaysWhateverTheSymbols) {
     }
 }
 
-TEST_P(EachCoder, TakesTwoBytesForOneSymbolRepeated) {
-  EXPECT_EQ(encoded(*coder, Symbols(100000, 9)).size(), 2U);
-}
+TEST_P(EachCoder, TakesTwoBytesForOneSymbolRepeated) { EXPECT_EQ(encoded(*coder, Symbols(100000, 9)).size(), 2U); }
 
 TEST_P(EachCoder, RefusesTooLittleRoom) {
   const Symbols symbols(100, 1);
@@ -170,7 +168,8 @@ void mutate(Code& code, std::mt19937& random) {
       code.resize(1 + place());
       break;
     case 4:
-      code.insert(code.begin() + static_cast<std::ptrdiff_t>(place()), 1 + random() % 9, static_cast<std::byte>(random()));
+      code.insert(code.begin() + static_cast<std::ptrdiff_t>(place()), 1 + random() % 9,
+                  static_cast<std::byte>(random()));
       break;
     default:
       for (std::size_t i = place(); i < code.size(); ++i) code[i] = static_cast<std::byte>(random());
@@ -223,7 +222,7 @@ RANVIER_FOR_EACH_INSTRUCTION_SET(RansOn);
 TEST_P(RansOn, ReadsTheSameSymbols) {
   const auto coder = rans();
   for (const Source& source : sources)
-    for (const std::size_t count : {65536, 65537, 70000 + 31}) {
+    for (const std::size_t count : {65536, 300031}) {
       const Symbols symbols = drawn(source, count, 11);
       EXPECT_EQ(decoded(*coder, encoded(*coder, symbols), count), symbols) << source.name;
     }

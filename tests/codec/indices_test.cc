@@ -29,8 +29,7 @@ Indices drawn(std::uint32_t universe, double share, unsigned seed) {
 }
 
 Code encoded(const Indices& indices, std::uint32_t universe, std::optional<IndexCode> wanted = {}) {
-  const std::size_t room =
-      wanted ? index_bytes(indices, universe, *wanted) : max_index_bytes(indices.size(), universe);
+  const std::size_t room = wanted ? index_bytes(indices, universe, *wanted) : max_index_bytes(indices.size(), universe);
   testing::FencedMemory memory(room);
   const auto out = memory.take(room, 0);
   const std::size_t length = encode_indices(indices, universe, out, wanted);
@@ -97,7 +96,8 @@ TEST(Indices, TakeTheShortestCodeAndNeverMoreThanTheMaximum) {
 TEST(Indices, AtOnePercentTakeLessThanEightAndAHalfBits) {
   constexpr std::uint32_t universe = 1 << 20;
   const Indices indices = drawn(universe, 0.01, 1);
-  const double bits = 8.0 * static_cast<double>(encoded(indices, universe).size()) / static_cast<double>(indices.size());
+  const double bits =
+      8.0 * static_cast<double>(encoded(indices, universe).size()) / static_cast<double>(indices.size());
   EXPECT_LT(bits, 8.5);
   EXPECT_GT(bits, -std::log2(0.01));
 }

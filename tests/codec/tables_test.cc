@@ -162,7 +162,8 @@ TEST(CodeLengths, AreHuffmansWhereTheLimitDoesNotBindAndFillTheSpaceWhereItDoes)
       }
       ASSERT_EQ(space, 1);
       ASSERT_GE(bits_under(histogram, lengths), textbook_bits(histogram));
-      if (*std::ranges::max_element(lengths) < most) ASSERT_EQ(bits_under(histogram, lengths), textbook_bits(histogram));
+      if (*std::ranges::max_element(lengths) < most)
+        ASSERT_EQ(bits_under(histogram, lengths), textbook_bits(histogram));
     }
   }
 }
