@@ -8,6 +8,7 @@
 
 #include "codec/gradients.h"
 #include "kernel/fenced_memory.h"
+#include "kernel/instruction_sets.h"
 #include "ranvier/coding.h"
 #include "ranvier/error.h"
 #include "ranvier/kernel.h"
@@ -83,8 +84,20 @@ TEST(Lossless, ReturnsEveryBitAtEveryLength) {
       };
       for (std::size_t count = 0; count <= 70; ++count) expect_returned(count);
       for (std::size_t count = 71; count <= 4097; count += step) expect_returned(count);
-      for (const std::size_t count : {65535, 65536, 65537, 200000}) expect_returned(count);
+      for (const std::size_t count : {131071, 131072, 131073, 200000}) expect_returned(count);
     }
+}
+
+class LosslessOn : public testing::EachInstructionSet {};
+RANVIER_FOR_EACH_INSTRUCTION_SET(LosslessOn);
+
+TEST_P(LosslessOn, ReturnsEveryBit) {
+  for (const DType type : types)
+    for (const Kind kind : kinds)
+      for (const std::size_t count : {1, 15, 63, 64, 1001, 140000}) {
+        const Raw values = drawn(kind, count, type, 5);
+        EXPECT_EQ(decoded(encoded(values, type), count, type), values) << name_of(type) << ' ' << count;
+      }
 }
 
 TEST(Lossless, KeepsTheBitsOfNanInfinityMinusZeroAndDenormals) {
