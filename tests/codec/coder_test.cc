@@ -184,7 +184,7 @@ TEST_P(EachCoder, SurvivesDamage) {
       const Code whole = encoded(*coder, drawn(source, count, 8));
       for (int round = 0; round < rounds / (count > 5000 ? 10 : 1); ++round) {
         Code code = whole;
-        for (unsigned times = 1 + random() % 3; times > 0; --times) mutate(code, random);
+        for (auto times = 1 + random() % 3; times > 0; --times) mutate(code, random);
         accepts(*coder, code, count);
       }
     }

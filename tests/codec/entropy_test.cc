@@ -17,7 +17,7 @@ void expect_within(const Coder& coder, double share) {
     for (const Quantized& quantized : quantized(gradient)) {
       const double over = over_entropy(coder, quantized.symbols);
       EXPECT_LE(over, share) << quantized.name << ": " << entropy_bytes(quantized.symbols) << " bytes of entropy";
-      RecordProperty(std::string(coder.name()) + " " + quantized.name, std::to_string(100 * over));
+      ::testing::Test::RecordProperty(std::string(coder.name()) + " " + quantized.name, std::to_string(100 * over));
     }
   }
 }
