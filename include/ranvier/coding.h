@@ -2,8 +2,8 @@
 //
 // No code carries how many symbols it holds: the reader knows, from the shape of its bucket. A decoder accepts only
 // codes of exactly that many symbols; anything else, from truncated to hostile, is an Error{mismatch}, found without
-// reading or writing out of bounds. Everything here is a pure function of its input, may be called from several threads
-// at once, and is the same bytes on every machine. docs/codecs.md has the formats.
+// reading or writing out of bounds. Everything here may be called from several threads at once, and a code means the
+// same symbols on every machine. docs/codecs.md has the formats.
 #pragma once
 
 #include <cstddef>
@@ -33,17 +33,18 @@ class Coder {
   virtual void decode(ConstBytes code, std::span<std::uint8_t> out) const = 0;
 };
 
-// Ranged asymmetric numeral systems, 32 interleaved states decoded in vectors: within 1 % of the entropy, and the
-// fastest to decode. Duda, arXiv:1311.2540; Giesen, arXiv:1402.3392.
+// Range asymmetric numeral systems, up to 64 interleaved states in vectors: within 1 % of the entropy, and the fastest.
+// Duda, arXiv:1311.2540; Giesen, arXiv:1402.3392.
 std::unique_ptr<Coder> rans();
 // Canonical Huffman codes of at most 12 bits in four streams; small alphabets are coded in groups of symbols, so that
-// less than a bit a symbol is possible. Within 3 % of the entropy. Huffman, Proc. IRE 1952.
+// less than a bit a symbol is possible. Within 3 % of the entropy where that is above some 1.5 bits. Huffman, 1952.
 std::unique_ptr<Coder> huffman();
 // Arithmetic coding with a model that adapts as it goes, and so without any table: best for short buffers, and the
 // slowest. Moffat, Neal and Witten, ACM TOIS 1998.
 std::unique_ptr<Coder> range_coder();
 // Zstandard (RFC 8878) at level 1, to compare with: it also looks for repeats, which quantized gradients hardly have.
 std::unique_ptr<Coder> zstd();
+std::string_view zstd_version();  // "1.5.4"
 // Fixed codes for numbers of which small ones are the most frequent: no table, no statistics. Elias 1975.
 std::unique_ptr<Coder> elias_gamma();
 std::unique_ptr<Coder> elias_delta();

@@ -67,7 +67,8 @@ std::size_t BlockCoder::encode_one(std::span<const std::uint8_t> symbols, Bytes 
     out[1] = static_cast<std::byte>(symbols[0]);
     return 2;
   }
-  if (const std::size_t length = encode_block(symbols, out.subspan(1, symbols.size() - 1))) {
+  const Bytes body = out.subspan(1, symbols.size() - 1);
+  if (const std::size_t length = symbols.size() < fewest_coded ? 0 : encode_block(symbols, body)) {
     out[0] = static_cast<std::byte>(Mode::coded);
     return 1 + length;
   }
@@ -89,7 +90,7 @@ bool BlockCoder::decode_one(ConstBytes code, std::span<std::uint8_t> out) const 
       std::memset(out.data(), static_cast<int>(body[0]), out.size());
       return true;
     case Mode::coded:
-      return !body.empty() && body.size() < out.size() && decode_block(body, out);
+      return out.size() >= fewest_coded && !body.empty() && body.size() < out.size() && decode_block(body, out);
   }
   return false;
 }

@@ -13,6 +13,7 @@ namespace ranvier {
 class BlockCoder : public Coder {
  public:
   static constexpr std::size_t block_symbols = std::size_t{1} << 20;
+  static constexpr std::size_t fewest_coded = 8;  // shorter blocks go as they are
 
   explicit BlockCoder(std::string_view name) : name_(name) {}
   std::string_view name() const final { return name_; }
@@ -21,8 +22,8 @@ class BlockCoder : public Coder {
   void decode(ConstBytes code, std::span<std::uint8_t> out) const final;
 
  protected:
-  // Writes the code of one block (at least two symbols, not all equal) and returns its length; 0 if `out`, which is
-  // shorter than the symbols, is too small for it.
+  // Writes the code of one block (at least fewest_coded symbols, not all equal) and returns its length; 0 if `out`,
+  // which is a byte shorter than the symbols, is too small for it.
   virtual std::size_t encode_block(std::span<const std::uint8_t> symbols, Bytes out) const = 0;
   // False for what encode_block cannot have written for out.size() symbols.
   virtual bool decode_block(ConstBytes code, std::span<std::uint8_t> out) const = 0;

@@ -4,7 +4,7 @@
 // it does not know where a word begins before it knows the one before (as Collet's Huff0 does).
 //
 // A word has at least one bit, too many for a symbol that comes most of the time: symbols of alphabets up to 16 are
-// taken in groups, as many as a byte holds, and the groups are coded.
+// taken in groups, as many as a byte holds, and the groups are coded, where that is shorter.
 //
 // Code of a block: a byte, the number of kinds of symbols if they are grouped, else 0; in the first case another byte,
 // the least symbol; the table of lengths, zeros to a whole byte; the lengths of the first three streams, three bytes
@@ -25,7 +25,7 @@ namespace {
 constexpr int most_word_bits = 12;
 constexpr std::size_t words_at_once = 4;  // 48 bits, which fit 64 beside up to 7 that wait
 constexpr std::size_t stream_length_bytes = 3;
-constexpr std::size_t fewest_grouped = 8192;  // below, the larger table would cost more than the groups save
+constexpr std::size_t surely_grouped = 65536;  // from here on, the larger table costs next to nothing
 
 constexpr std::size_t streams_for(std::size_t symbols) { return symbols < 1024 ? 1 : 4; }
 
@@ -61,6 +61,19 @@ bool assign_words(const NumberTable& lengths, std::array<Word, 256>& words) {
 }
 
 // ---- Encoding
+
+NumberTable lengths_for(std::span<const std::uint8_t> bytes) {
+  Histogram histogram = histogram_of(bytes);
+  // Groups may be all the same where symbols are not; a code wants two words.
+  if (histogram[bytes[0]] == bytes.size()) histogram[bytes[0] ^ 1] = 1;
+  return code_lengths(histogram, most_word_bits);
+}
+
+std::size_t code_bits(const NumberTable& lengths, std::span<const std::uint8_t> bytes) {
+  std::size_t bits = table_bits(lengths);
+  for (const std::uint8_t byte : bytes) bits += lengths[byte];
+  return bits;
+}
 
 // The bytes of one stream, or 0 if `out` is too small.
 std::size_t put_stream(const std::array<Word, 256>& words, std::span<const std::uint8_t> symbols, Bytes out) {
@@ -210,13 +223,13 @@ class Huffman final : public BlockCoder {
  protected:
   std::size_t encode_block(std::span<const std::uint8_t> symbols, Bytes out) const override {
     const Alphabet alphabet = alphabet_of(symbols);
-    if (symbols.size() < fewest_grouped || alphabet.size > most_grouped_symbols) {
-      out[0] = std::byte{0};
-      return and_header(1, encode_bytes(symbols, out.subspan(1)));
-    }
+    if (alphabet.size > most_grouped_symbols) return encode_plain(symbols, out);
     const std::size_t size = group_size(alphabet.size);
     std::vector<std::uint8_t> groups((symbols.size() + size - 1) / size);
     group_symbols(symbols, alphabet, groups);
+    if (symbols.size() < surely_grouped &&
+        code_bits(lengths_for(symbols), symbols) < code_bits(lengths_for(groups), groups))
+      return encode_plain(symbols, out);
     out[0] = static_cast<std::byte>(alphabet.size);
     out[1] = static_cast<std::byte>(alphabet.least);
     return and_header(2, encode_bytes(groups, out.subspan(2)));
@@ -236,11 +249,13 @@ class Huffman final : public BlockCoder {
  private:
   static std::size_t and_header(std::size_t header, std::size_t length) { return length == 0 ? 0 : header + length; }
 
+  static std::size_t encode_plain(std::span<const std::uint8_t> symbols, Bytes out) {
+    out[0] = std::byte{0};
+    return and_header(1, encode_bytes(symbols, out.subspan(1)));
+  }
+
   static std::size_t encode_bytes(std::span<const std::uint8_t> bytes, Bytes out) {
-    Histogram histogram = histogram_of(bytes);
-    // Groups may be all the same where symbols are not; a code wants two words.
-    if (histogram[bytes[0]] == bytes.size()) histogram[bytes[0] ^ 1] = 1;
-    const NumberTable lengths = code_lengths(histogram, most_word_bits);
+    const NumberTable lengths = lengths_for(bytes);
     std::array<Word, 256> words{};
     assign_words(lengths, words);
     BitWriter header(out);

@@ -3,94 +3,100 @@
 // numeral systems", arXiv:1311.2540. Symbol i belongs to state i mod lanes, and all states share one stream of 16-bit
 // words (Giesen, "Interleaved entropy coders", arXiv:1402.3392), so neither side waits for the state before.
 //
-// Code of a block: 2 bits for the frequencies' sum, their table, zeros to a whole byte, the words in the order of
-// writing, the final states. The encoder goes from the last symbol to the first, inside a group of `lanes` symbols from
-// the first lane to the last. Its states begin at the floor, where the decoder must end, with no word left over: which
-// a damaged code hardly ever does.
+// Code of a block: 2 bits for the frequencies' sum, 2 for the number of states, the frequencies' table, zeros to a
+// whole byte, the words in the order of writing, the final states. The encoder goes from the last symbol to the first,
+// inside a group of `lanes` symbols from the first lane to the last. Its states begin at the floor, where the decoder
+// must end, with no word left over: which a damaged code hardly ever does.
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "codec/block_coder.h"
 #include "codec/frequencies.h"
-#include "kernel/rans_decode.h"
+#include "kernel/rans.h"
 
 namespace ranvier {
 namespace {
 
 using kernel::rans_floor;
+using kernel::RansSteps;
 using kernel::RansTable;
 
-// A state costs about two bytes beyond the symbols' own, so short blocks have fewer.
-constexpr std::size_t lanes_for(std::size_t symbols) {
-  return symbols < 4096 ? 1 : symbols < 65536 ? 8 : kernel::rans_lanes;
+// How many states a block has: 1, 8, 32 or 64. Each costs about two bytes beyond the symbols' own, so short codes have
+// fewer: at most half a percent, or one where the code is below 3200 bytes.
+constexpr unsigned interleaving_for(double code_bytes) {
+  return code_bytes < 1600 ? 0 : code_bytes < 12800 ? 1 : code_bytes < 25600 ? 2 : 3;
+}
+
+// Calls function.operator()<lanes>() for the number of states behind `interleaving`.
+template <class Function>
+auto with_lanes(unsigned interleaving, Function function) {
+  switch (interleaving) {
+    case 0:
+      return function.template operator()<1>();
+    case 1:
+      return function.template operator()<8>();
+    case 2:
+      return function.template operator()<kernel::fewer_lanes>();
+    default:
+      return function.template operator()<kernel::most_lanes>();
+  }
 }
 
 constexpr std::size_t word_bytes = 2;
 constexpr int choice_bits = 2;
 
-// A small sum has a short table, a large one serves rare symbols better: the encoder takes what is shortest in all.
-constexpr std::array sums{10, 12, RansTable::most_bits};
+// A small sum has a short table, a large one serves rare symbols better: the encoder takes what is shortest in all, but
+// the largest, which decodes at half the speed, only where it saves more than 0.4 %.
+constexpr std::array sums{10, RansTable::most_packed_bits, RansTable::most_bits};
+constexpr double worth_two_steps = 0.996;
 
 // ---- Encoding
 
-// What a symbol does to a state, without a division: the quotient is the upper half of a product, exact for x < 2^32.
-// A frequency of 1 would want the reciprocal 2^64; with one less the quotient is x - 1, which `offset` makes good.
-struct Step {
-  std::uint64_t reciprocal;
-  std::uint32_t most;  // a state of this size or more gives a word first
-  std::uint16_t offset;
-  std::uint16_t complement;
-};
-
-std::array<Step, 256> steps_of(const Frequencies& frequencies) {
-  std::array<Step, 256> steps{};
+RansSteps steps_of(const Frequencies& frequencies) {
+  RansSteps steps;
+  steps.bits = frequencies.bits;
   std::uint32_t start = 0;
-  const std::uint32_t sum = 1U << frequencies.bits;
-  for (std::size_t symbol = 0; symbol < steps.size(); ++symbol) {
+  for (std::size_t symbol = 0; symbol < frequencies.of.size(); ++symbol) {
     const std::uint32_t f = frequencies.of[symbol];
-    if (f == 0) continue;
-    steps[symbol] = {.reciprocal = f == 1 ? ~std::uint64_t{0} : ~std::uint64_t{0} / f + 1,
-                     .most = f << (32 - frequencies.bits),
-                     .offset = static_cast<std::uint16_t>(f == 1 ? start + sum - 1 : start),
-                     .complement = static_cast<std::uint16_t>(sum - f)};
+    steps.share[symbol] = f << 16 | start;
+    steps.reciprocal[symbol] = f > 1 ? static_cast<std::uint32_t>((std::uint64_t{1} << 32) / f) : 0xFFFFFFFF;
     start += f;
   }
   return steps;
 }
 
-std::uint32_t upper_half(std::uint64_t a, std::uint64_t b) {
-  __extension__ using Wide = unsigned __int128;
-  return static_cast<std::uint32_t>((static_cast<Wide>(a) * b) >> 64);
-}
-
-// The word is always written, and kept by moving on: whether a state gives one is too random to be predicted.
-std::byte* put(const Step& step, std::uint32_t& state, std::byte* words) {
-  const std::uint32_t full = state >= step.most;
+// The word is always written, and kept by moving on: whether a state gives one is too random to be predicted. The
+// quotient is exact or one less (see kernel/rans_encode.cc).
+std::byte* put(const RansSteps& steps, std::uint8_t symbol, std::uint32_t& state, std::byte* words) {
+  const std::uint32_t f = steps.share[symbol] >> 16, start = steps.share[symbol] & 0xFFFF;
+  const std::uint32_t full = state >= f << (32 - steps.bits);
   std::memcpy(words, &state, word_bytes);
-  words += word_bytes * full;
   const std::uint32_t x = state >> 16 * full;
-  state = x + step.offset + upper_half(x, step.reciprocal) * step.complement;
-  return words;
+  const auto quotient = static_cast<std::uint32_t>(std::uint64_t{x} * steps.reciprocal[symbol] >> 32);
+  const std::uint32_t rest = x - quotient * f;
+  state = (quotient << steps.bits) + start + rest + (rest >= f ? (1U << steps.bits) - f : 0);
+  return words + word_bytes * full;
 }
 
 // Writes words and states; the bytes taken, or 0 if they do not fit.
 template <std::size_t lanes>
-std::size_t put_symbols(const std::array<Step, 256>& steps, std::span<const std::uint8_t> symbols, Bytes out) {
+std::size_t put_symbols(const RansSteps& steps, std::span<const std::uint8_t> symbols, Bytes out) {
   std::array<std::uint32_t, lanes> states;
   states.fill(rans_floor);
   std::byte* words = out.data();
   const std::byte* const end = out.data() + out.size();
-  std::size_t left = symbols.size();
-  while (left > 0) {
+  const std::size_t rest = symbols.size() % lanes;
+  std::size_t groups = symbols.size() / lanes;
+  if (out.size() < lanes * word_bytes) return 0;
+  for (std::size_t lane = 0; lane < rest; ++lane)
+    words = put(steps, symbols[groups * lanes + lane], states[lane], words);
+  if constexpr (lanes >= kernel::fewer_lanes)
+    groups = kernel::rans_encode_groups(lanes, steps, symbols.data(), groups, states.data(), words, end);
+  while (groups > 0) {
     if (end - words < static_cast<std::ptrdiff_t>(lanes * word_bytes)) return 0;
-    const std::size_t taken = left % lanes ? left % lanes : lanes;
-    left -= taken;
-    const std::uint8_t* group = symbols.data() + left;
-    if (taken == lanes)
-      for (std::size_t lane = 0; lane < lanes; ++lane) words = put(steps[group[lane]], states[lane], words);
-    else
-      for (std::size_t lane = 0; lane < taken; ++lane) words = put(steps[group[lane]], states[lane], words);
+    const std::uint8_t* group = symbols.data() + --groups * lanes;
+    for (std::size_t lane = 0; lane < lanes; ++lane) words = put(steps, group[lane], states[lane], words);
   }
   if (end - words < static_cast<std::ptrdiff_t>(sizeof states)) return 0;
   std::memcpy(words, states.data(), sizeof states);
@@ -108,9 +114,21 @@ Choice cheapest(const Histogram& histogram) {
   for (std::size_t index = 0; index < sums.size(); ++index) {
     Choice next{.index = index, .frequencies = fit(histogram, sums[index])};
     next.bits = cost_bits(histogram, next.frequencies) + static_cast<double>(table_bits(next.frequencies.of));
-    if (index == 0 || next.bits < best.bits) best = next;
+    const double handicap = sums[index] > RansTable::most_packed_bits ? worth_two_steps : 1;
+    if (index == 0 || next.bits < handicap * best.bits) best = next;
   }
   return best;
+}
+
+// Whether a sample says that coding saves less than 1 %, as for mantissas: then the block is spared further looks. The
+// entropy of a sample is less than that of the block, by about 255 / (2 ln 2 * 4096) = 0.045 bits here.
+bool looks_uniform(std::span<const std::uint8_t> symbols) {
+  constexpr std::size_t pieces = 16, piece = 256;
+  if (symbols.size() < 2 * pieces * piece) return false;
+  std::array<std::uint8_t, pieces * piece> sample;
+  for (std::size_t i = 0; i < pieces; ++i)
+    std::ranges::copy(symbols.subspan(symbols.size() / pieces * i, piece), sample.begin() + i * piece);
+  return entropy_bits(histogram_of(sample)) > 7.9 * sample.size();
 }
 
 // ---- Decoding
@@ -146,8 +164,10 @@ std::uint8_t take(const RansTable& table, std::uint32_t& state) {
   return symbol;
 }
 
-// Gives a state below the floor its next word; false if there is none.
-bool refill(std::uint32_t& state, const std::byte* begin, const std::byte*& words) {
+// One symbol; false if its state wants a word and there is none.
+bool take_last(const RansTable& table, std::uint32_t& state, const std::byte* begin, const std::byte*& words,
+               std::uint8_t& symbol) {
+  symbol = take(table, state);
   if (state >= rans_floor) return true;
   if (words == begin) return false;
   words -= word_bytes;
@@ -155,6 +175,17 @@ bool refill(std::uint32_t& state, const std::byte* begin, const std::byte*& word
   std::memcpy(&word, words, word_bytes);
   state = state << 16 | word;
   return true;
+}
+
+// The same where a word is sure to be there, without a branch that cannot be predicted.
+std::uint8_t take_one(const RansTable& table, std::uint32_t& state, const std::byte*& words) {
+  const std::uint8_t symbol = take(table, state);
+  const std::uint32_t low = state < rans_floor;
+  words -= word_bytes * low;
+  std::uint16_t word = 0;
+  std::memcpy(&word, words, word_bytes);
+  state = state << 16 * low | (word & -low);
+  return symbol;
 }
 
 // Words end where the states, which the code ends with, begin.
@@ -168,14 +199,15 @@ bool take_symbols(const RansTable& table, ConstBytes code, std::span<std::uint8_
   if (!std::ranges::all_of(states, [](std::uint32_t state) { return state >= rans_floor; })) return false;
 
   std::size_t done = 0;
-  if constexpr (lanes == kernel::rans_lanes)
-    done = lanes * kernel::rans_decode_groups(table, begin, words, states.data(), out.data(), out.size() / lanes);
+  if constexpr (lanes >= kernel::fewer_lanes)
+    done =
+        lanes * kernel::rans_decode_groups(lanes, table, begin, words, states.data(), out.data(), out.size() / lanes);
+  for (; out.size() - done >= lanes && words - begin >= static_cast<std::ptrdiff_t>(lanes * word_bytes); done += lanes)
+    for (std::size_t lane = lanes; lane-- > 0;) out[done + lane] = take_one(table, states[lane], words);
   while (done < out.size()) {
     const std::size_t taken = std::min(lanes, out.size() - done);
-    for (std::size_t lane = taken; lane-- > 0;) {
-      out[done + lane] = take(table, states[lane]);
-      if (!refill(states[lane], begin, words)) return false;
-    }
+    for (std::size_t lane = taken; lane-- > 0;)
+      if (!take_last(table, states[lane], begin, words, out[done + lane])) return false;
     done += taken;
   }
   return words == begin && std::ranges::all_of(states, [](std::uint32_t state) { return state == rans_floor; });
@@ -187,32 +219,27 @@ class Rans final : public BlockCoder {
 
  protected:
   std::size_t encode_block(std::span<const std::uint8_t> symbols, Bytes out) const override {
+    if (looks_uniform(symbols)) return 0;
     const Choice choice = cheapest(histogram_of(symbols));
     if (choice.bits / 8 >= static_cast<double>(out.size())) return 0;
+    const unsigned interleaving = interleaving_for(choice.bits / 8);
     BitWriter header(out);
     header.put(choice.index, choice_bits);
+    header.put(interleaving, choice_bits);
     put_table(header, choice.frequencies.of);
     const std::size_t used = header.finish();
     if (!header.fits()) return 0;
-    const auto steps = steps_of(choice.frequencies);
+    const RansSteps steps = steps_of(choice.frequencies);
     const Bytes rest = out.subspan(used);
-    std::size_t written = 0;
-    switch (lanes_for(symbols.size())) {
-      case 1:
-        written = put_symbols<1>(steps, symbols, rest);
-        break;
-      case 8:
-        written = put_symbols<8>(steps, symbols, rest);
-        break;
-      default:
-        written = put_symbols<kernel::rans_lanes>(steps, symbols, rest);
-    }
+    const std::size_t written =
+        with_lanes(interleaving, [&]<std::size_t lanes>() { return put_symbols<lanes>(steps, symbols, rest); });
     return written == 0 ? 0 : used + written;
   }
 
   bool decode_block(ConstBytes code, std::span<std::uint8_t> out) const override {
     BitReader header(code);
     const auto choice = static_cast<std::size_t>(header.take(choice_bits));
+    const auto interleaving = static_cast<unsigned>(header.take(choice_bits));
     if (choice >= sums.size()) return false;
     RansTable table;
     table.bits = sums[choice];
@@ -220,14 +247,8 @@ class Rans final : public BlockCoder {
     if (!take_table(header, (1U << table.bits) - 1, frequencies) || !header.align() || header.overrun() ||
         !fill_table(frequencies, table))
       return false;
-    switch (lanes_for(out.size())) {
-      case 1:
-        return take_symbols<1>(table, header.rest(), out);
-      case 8:
-        return take_symbols<8>(table, header.rest(), out);
-      default:
-        return take_symbols<kernel::rans_lanes>(table, header.rest(), out);
-    }
+    return with_lanes(interleaving,
+                      [&]<std::size_t lanes>() { return take_symbols<lanes>(table, header.rest(), out); });
   }
 };
 

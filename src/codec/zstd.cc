@@ -26,6 +26,8 @@ class Zstd final : public BlockCoder {
 
 }  // namespace
 
+std::string_view zstd_version() { return ZSTD_versionString(); }
+
 std::unique_ptr<Coder> zstd() { return std::make_unique<Zstd>(); }
 
 }  // namespace ranvier

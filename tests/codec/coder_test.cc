@@ -184,7 +184,7 @@ TEST_P(EachCoder, SurvivesDamage) {
       const Code whole = encoded(*coder, drawn(source, count, 8));
       for (int round = 0; round < rounds / (count > 5000 ? 10 : 1); ++round) {
         Code code = whole;
-        for (unsigned times = 1 + random() % 3; times > 0; --times) mutate(code, random);
+        for (auto times = 1 + random() % 3; times > 0; --times) mutate(code, random);
         accepts(*coder, code, count);
       }
     }
@@ -222,7 +222,7 @@ RANVIER_FOR_EACH_INSTRUCTION_SET(RansOn);
 TEST_P(RansOn, ReadsTheSameSymbols) {
   const auto coder = rans();
   for (const Source& source : sources)
-    for (const std::size_t count : {65536, 65537, 70000 + 31}) {
+    for (const std::size_t count : {65536, 300031}) {
       const Symbols symbols = drawn(source, count, 11);
       EXPECT_EQ(decoded(*coder, encoded(*coder, symbols), count), symbols) << source.name;
     }

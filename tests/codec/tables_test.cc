@@ -87,10 +87,11 @@ TEST(IntegerCode, HasThePublishedLengths) {
 Histogram drawn_histogram(unsigned seed) {
   std::mt19937 random(seed);
   Histogram histogram{};
-  const unsigned symbols = 2 + random() % 255;
+  const auto symbols = static_cast<unsigned>(2 + random() % 255);
+  std::uniform_real_distribution<double> share(0.01, 1);
   const double steepness = std::uniform_real_distribution<double>(0, 0.5)(random);
   for (unsigned symbol = 0; symbol < symbols; ++symbol)
-    histogram[symbol] = static_cast<std::uint32_t>(1e6 * std::exp(-steepness * symbol) * (1 + random() % 100) / 100);
+    histogram[symbol] = static_cast<std::uint32_t>(1e6 * std::exp(-steepness * symbol) * share(random));
   histogram[0] += 1;
   histogram[symbols - 1] += 1;
   return histogram;
@@ -162,8 +163,9 @@ TEST(CodeLengths, AreHuffmansWhereTheLimitDoesNotBindAndFillTheSpaceWhereItDoes)
       }
       ASSERT_EQ(space, 1);
       ASSERT_GE(bits_under(histogram, lengths), textbook_bits(histogram));
-      if (*std::ranges::max_element(lengths) < most)
+      if (*std::ranges::max_element(lengths) < most) {
         ASSERT_EQ(bits_under(histogram, lengths), textbook_bits(histogram));
+      }
     }
   }
 }
