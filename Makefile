@@ -58,7 +58,7 @@ test-python: setup
 
 # Long campaigns; the corpora stay in build/fuzz and are gone on with. The seeded mutations in tests/codec always run.
 FUZZ_SECONDS ?= 60
-FUZZERS := coding_fuzz
+FUZZERS := codec_fuzz coding_fuzz
 fuzz: setup
 	cmake --preset fuzz
 	cmake --build --preset fuzz -j $(JOBS) --target $(FUZZERS)
