@@ -164,8 +164,8 @@ TEST_P(EveryCodec, RefusesTooLittleMemory) {
   EXPECT_THROW(codec->encode(values, {}, out, {}), Error);
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, EveryCodec, ::testing::ValuesIn(cases), [](const ::testing::TestParamInfo<Case>& info) {
-  std::string name = info.param.spec;
+INSTANTIATE_TEST_SUITE_P(Of, EveryCodec, ::testing::ValuesIn(cases), [](const ::testing::TestParamInfo<Case>& each) {
+  std::string name = each.param.spec;
   for (char& letter : name)
     if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
   return name;

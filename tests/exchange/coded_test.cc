@@ -137,8 +137,10 @@ TEST(Coded, WhatIsNotFiniteReachesEverybodyAsItIsAndIsCounted) {
           EXPECT_TRUE(std::isnan(bucket[place]));
           EXPECT_EQ(bucket[place / 2 + 1], INFINITY);
           const auto exact = exact_sum(world, count);
-          for (std::size_t i = 0; i < count; ++i)
-            if (i != place && i != place / 2 + 1) ASSERT_NEAR(bucket[i], exact[i] / world, 1e-5) << i;
+          for (std::size_t i = 0; i < count; ++i) {
+            if (i == place || i == place / 2 + 1) continue;
+            ASSERT_NEAR(bucket[i], exact[i] / world, 1e-5) << i;
+          }
           expect_equal_everywhere(comm, bucket);
         }
         EXPECT_EQ(exchange->plain_buckets(), 2U);
