@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 #include <functional>
 
 #undef HWY_TARGET_INCLUDE
@@ -30,28 +29,33 @@ std::size_t count_loop(const float* values, std::size_t count, float threshold) 
   return found;
 }
 
-// Few are chosen: runs of 64 whose largest magnitude is too small are skipped, the others looked at one by one, without
-// branches.
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Indices of whole vectors at once, of which those chosen are stored side by side.
 std::size_t collect_loop(const float* values, std::size_t count, float threshold, std::uint32_t* indices,
                          std::size_t most) {
-  constexpr std::size_t run = 64;
-  const std::uint32_t least = magnitude_bits(threshold);
-  std::size_t found = 0;
-  for (std::size_t begin = 0; begin < count && found < most; begin += run) {
-    const std::size_t end = std::min(begin + run, count);
-    std::uint32_t largest = 0;
-    for (std::size_t i = begin; i < end; ++i) largest = std::max(largest, magnitude_bits(values[i]));
-    if (largest < least) continue;
-    std::array<std::uint32_t, run + 1> here;
-    std::size_t taken = 0;
-    for (std::size_t i = begin; i < end; ++i) {
-      here[taken] = static_cast<std::uint32_t>(i);
-      taken += magnitude_bits(values[i]) >= least ? 1U : 0U;
+  const hn::ScalableTag<std::int32_t> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto below = hn::Set(d, static_cast<std::int32_t>(magnitude_bits(threshold)) - 1);
+  const auto no_sign = hn::Set(d, 0x7FFFFFFF);
+  auto* const out = reinterpret_cast<std::int32_t*>(indices);
+  std::size_t found = 0, i = 0;
+  for (; i + lanes <= count && found < most; i += lanes) {
+    const auto bits = hn::BitCast(d, hn::LoadU(hn::ScalableTag<float>(), values + i));
+    const auto chosen = hn::Gt(hn::And(bits, no_sign), below);
+    if (hn::AllFalse(d, chosen)) continue;
+    const auto index = hn::Iota(d, static_cast<std::int32_t>(i));
+    if (most - found >= lanes) {  // a store may write whole vectors
+      found += hn::CompressStore(index, chosen, d, out + found);
+      continue;
     }
-    taken = std::min(taken, most - found);
-    std::memcpy(indices + found, here.data(), taken * sizeof(std::uint32_t));
+    HWY_ALIGN std::int32_t last[HWY_LANES(std::int32_t)];
+    const std::size_t taken = std::min(hn::CompressStore(index, chosen, d, last), most - found);
+    std::copy_n(last, taken, out + found);
     found += taken;
   }
+  for (; i < count && found < most; ++i)
+    if (magnitude_bits(values[i]) >= magnitude_bits(threshold)) indices[found++] = static_cast<std::uint32_t>(i);
   return found;
 }
 
