@@ -4,13 +4,14 @@ PYTHON := $(abspath $(VENV))/bin/python
 JOBS ?= $(shell nproc)
 TORCH_FLAGS := -DRANVIER_PYTHON=$(PYTHON)
 
-.PHONY: help setup build demo test test-core test-asan test-tsan test-sanitizers test-threads test-python bench tidy format clean
+.PHONY: help setup build demo test test-core test-asan test-tsan test-sanitizers test-threads test-python fuzz bench tidy format clean
 help:
 	@echo "make demo    train a CNN with 4 workers over a slow network, plain and with bf16 on the wire"
 	@echo "make build   the programs ranvier and ranvier-train, in build/release/bin"
 	@echo "make test    every test: unit, property, conformance, end to end, Python; threads again under tsan"
 	@echo "             (test-core, test-python, test-threads: one part alone)"
 	@echo "make test-sanitizers  everything but Python and torch under asan with ubsan, and under tsan"
+	@echo "make fuzz    decoders on hostile bytes, FUZZ_SECONDS (60) each; needs clang-14 and libclang-rt-14-dev"
 	@echo "make bench   all_reduce against Open MPI and gloo, on shared memory and on tcp"
 	@echo "make tidy    clang-tidy over the core;  make format  clang-format over everything"
 
@@ -54,6 +55,16 @@ test-threads: setup
 test-python: setup
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps .
 	$(PYTHON) -m pytest -q tests/python
+
+# Long campaigns; the corpora stay in build/fuzz and are gone on with. The seeded mutations in tests/codec always run.
+FUZZ_SECONDS ?= 60
+FUZZERS := codec_fuzz coding_fuzz
+fuzz: setup
+	cmake --preset fuzz
+	cmake --build --preset fuzz -j $(JOBS) --target $(FUZZERS)
+	set -e; for fuzzer in $(FUZZERS); do mkdir -p build/fuzz/corpus/$$fuzzer; \
+	  build/fuzz/bin/$$fuzzer -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -rss_limit_mb=1024 \
+	    -print_final_stats=1 build/fuzz/corpus/$$fuzzer; done
 
 bench: build
 	benchmarks/collectives/all.sh build/release/bin/ranvier $(PYTHON)

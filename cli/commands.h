@@ -7,6 +7,7 @@
 namespace ranvier::cli {
 
 int run_bench(const Arguments&);
+int run_codec(const Arguments&);
 int run_doctor(const Arguments&);
 
 }  // namespace ranvier::cli

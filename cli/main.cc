@@ -42,6 +42,7 @@ int run_train(const Arguments& arguments) {
 constexpr std::array commands{
     Command{"train", "train a model over several workers", run_train},
     Command{"bench", "time collectives (nccl-tests flags and columns)", run_bench},
+    Command{"codec", "compress a file of floats: ratio, error, speed of each codec", run_codec},
     Command{"doctor", "what this machine and build can do, and what is wrong", run_doctor},
 };
 
@@ -52,7 +53,8 @@ void print_help() {
   fmt::print(
       "\n'ranvier SUBCOMMAND --help' explains each; 'ranvier --version' says which build this is.\n"
       "Exit code: 0 done, 1 failed, 2 wrong usage.\n\n"
-      "Examples:\n  ranvier doctor\n  ranvier bench --ranks 2\n  ranvier train --workers 4\n");
+      "Examples:\n  ranvier doctor\n  ranvier bench --ranks 2\n  ranvier train --workers 4\n"
+      "  ranvier codec list\n");
 }
 
 const Command& find_command(const std::string& name) {

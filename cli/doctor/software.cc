@@ -5,6 +5,7 @@
 #include "build_info.h"
 #include "doctor/check.h"
 #include "programs.h"
+#include "ranvier/coding.h"
 
 namespace ranvier::doctor {
 namespace {
@@ -87,6 +88,7 @@ std::vector<Check> check_software(const std::string& python_name) {
   }
   checks.push_back(check_trainer());
   checks.push_back(check_mpi());
+  checks.push_back({"zstd", Health::ok, fmt::format("{}, to compare the codecs with", zstd_version()), ""});
   return checks;
 }
 

@@ -113,7 +113,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
            check_exchange(spec);
            run.compress = spec;
          },
-         "codec of gradients: none, bf16")
+         "codec of gradients, such as bf16, hadamard:32+int4 or none; 'ranvier codec list' has them")
       ->default_str(run.compress)
       ->type_name("SPEC");
   cli::add_bytes(app, "--bucket", run.bucket_bytes, "gradients are sent once so many bytes are ready")

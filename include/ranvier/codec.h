@@ -1,36 +1,78 @@
-// A codec turns float values into fewer bytes and back. Pipelines of stages are written as a spec: "bf16".
+// A codec turns float values into fewer bytes and back. It is a pipeline of stages, written as a spec:
+//
+//   sparsify + transform + quantize + code      "bf16", "hadamard:32+int4+huffman", "topk:0.01+int8+rans"
+//
+// each stage optional. docs/codecs.md has every stage's rule and error bound; `ranvier codec list` the short of it.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
-#include <vector>
 
 #include "ranvier/types.h"
 
 namespace ranvier {
 
+// What an encoder keeps for a tensor from step to step, a float for each of its values and each part; zero at first.
+struct CodecState {
+  std::span<float> residual = {};  // error feedback: what codes have lost so far
+  std::span<float> velocity = {};  // momentum, where the codec corrects it (dgc)
+};
+
+// What is random in a code follows from this alone, so that a step that is run again gives the same bytes.
+struct CodecKey {
+  std::uint64_t seed = 0;  // another one for each tensor, step and rank
+  std::uint64_t step = 0;  // how often this tensor has been encoded before: for stages that warm up
+};
+
+enum class Combine : std::uint8_t { replace, add };
+
+// Several threads may use one codec at once.
 class Codec {
  public:
   virtual ~Codec() = default;
   virtual std::string_view spec() const = 0;
   // The most bytes that `count` values may need.
   virtual std::size_t max_bytes(std::size_t count) const = 0;
-  // Writes the code of `values` to `out` (at least max_bytes); returns its length in bytes.
-  virtual std::size_t encode(std::span<const float> values, Bytes out) const = 0;
+  // How many parts of CodecState it wants: 0 none, 1 the residual, 2 the velocity as well. A codec whose expectation is
+  // not the value itself wants error feedback, unless its spec refuses it (ef=0).
+  virtual std::size_t state_parts() const { return 0; }
+  // Writes the code of `values`, or with error feedback of values + residual, to `out` (at least max_bytes); returns
+  // its length in bytes. The residual becomes what the code has lost: values + residual - decoded. Fused: `values` and
+  // residual are read, and the residual written, once. Whoever brings less state than state_parts does without it.
+  // Returns 0 where a value is NaN, infinite or beyond 2^50: those have no code, and the state stays as it was (up to
+  // the rounding of its sums).
+  virtual std::size_t encode(std::span<const float> values, const CodecState& state, Bytes out,
+                             const CodecKey& key) const = 0;
   // Reads a code made by encode for out.size() values. Throws Error{mismatch} for bytes that are not one.
-  virtual void decode(ConstBytes code, std::span<float> out) const = 0;
+  virtual void decode(ConstBytes code, std::span<float> out, Combine combine = Combine::replace) const = 0;
   // The element type whose sum, done on codes, is the code of the sum (up to its rounding); none if codes cannot be
   // added. Such a codec reduces in transit: all_reduce runs on the codes themselves.
   virtual std::optional<DType> summable_as() const { return std::nullopt; }
+  // The codec for sums of what this one decodes, where it is another one; null: this one.
+  virtual std::unique_ptr<Codec> for_sums() const { return nullptr; }
+  // Its velocity takes the place of the optimizer's momentum, which then has to be 0.
+  virtual double momentum() const { return 0; }
 };
 
-// bfloat16, round to nearest even: 2 bytes a value, relative error at most 2^-8. Kalamkar et al., arXiv:1905.12322.
-std::unique_ptr<Codec> bf16_codec();
-
-// A codec by its spec. Throws Error{usage} naming the wrong stage and the nearest right one.
+// A codec by its spec. Throws Error{usage} naming the wrong stage and what to write instead.
 std::unique_ptr<Codec> make_codec(std::string_view spec);
+
+// What may stand in a spec, for people to choose from.
+enum class StageKind : std::uint8_t { sparsify, transform, quantize, code, exchange };
+std::string_view name_of(StageKind);
+struct StageInfo {
+  std::string_view name;
+  StageKind kind;
+  std::string_view rule;        // in a line
+  std::string_view parameters;  // "value: …; key=default: …"
+  std::string_view bias;        // "unbiased", or why not; then error feedback is on unless ef=0
+  std::string_view source;
+};
+std::span<const StageInfo> codec_stages();
 
 }  // namespace ranvier

@@ -87,6 +87,8 @@ class Work {
   void on_done(std::function<void()> then);
   // Of a received message: who sent it. -1 otherwise.
   Rank source() const;
+  // Of a received message: how long it was. 0 otherwise.
+  std::size_t received_bytes() const;
 
  private:
   std::shared_ptr<engine::Operation> operation_;
@@ -187,6 +189,9 @@ class Communicator {
                   std::optional<std::chrono::milliseconds> timeout = {});
   Work start_recv(TypedSpan data, Rank from_or_any, std::uint64_t tag = 0,
                   std::optional<std::chrono::milliseconds> timeout = {});
+  // Takes a message of at most data's size, for what has a length that only its sender knows: Work::received_bytes.
+  Work start_recv_at_most(TypedSpan data, Rank from_or_any, std::uint64_t tag = 0,
+                          std::optional<std::chrono::milliseconds> timeout = {});
 
   // Fails every operation of every rank with `reason`. For a program that cannot go on.
   void abort(const std::string& reason);

@@ -1,22 +1,38 @@
 // How a bucket of gradients becomes its average over all ranks, the same bit for bit on every one of them.
 //
-//   auto exchange = ranvier::make_exchange("bf16", comm);
-//   auto averaging = exchange->start(bucket);   // returns at once
+//   auto exchange = ranvier::make_exchange("int4", comm);
+//   auto averaging = exchange->start({.values = gradients, .tensors = shapes});   // returns at once
 //   …
-//   averaging->wait();                          // bucket holds the average
+//   averaging->wait();                                                            // gradients hold the average
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ranvier/codec.h"
 #include "ranvier/communicator.h"
 
 namespace ranvier {
+
+// What a bucket is made of. What an exchange remembers belongs to tensors, by their ids, and follows them into other
+// buckets.
+struct Tensor {
+  std::uint64_t id = 0;
+  std::size_t rows = 1;  // the first dimension
+  std::size_t columns = 1;
+  std::size_t size() const { return rows * columns; }
+};
+
+struct Bucket {
+  std::span<float> values = {};
+  std::span<const Tensor> tensors = {};  // in the order of their values; none: one tensor, known by its address
+};
 
 // A bucket under way. Dropping it does not stop the exchange.
 class Averaging {
@@ -38,8 +54,22 @@ class Exchange {
   virtual ~Exchange() = default;
   virtual std::string_view spec() const = 0;
   // All ranks start the same buckets in the same order. The memory of `bucket` lives, and nobody else touches it, until
-  // the exchange is done.
-  virtual std::shared_ptr<Averaging> start(std::span<float> bucket) = 0;
+  // the exchange is done. A bucket is done before it is started again.
+  virtual std::shared_ptr<Averaging> start(const Bucket& bucket) = 0;
+  std::shared_ptr<Averaging> start(std::span<float> values) { return start(Bucket{.values = values}); }
+
+  // How many buckets went plain because a value was NaN, infinite or beyond 2^50: such values reach everybody as they
+  // are, and what was held back stays held back.
+  virtual std::uint64_t plain_buckets() const { return 0; }
+  // Bytes kept from step to step.
+  virtual std::size_t state_bytes() const { return 0; }
+  // What is kept of a bucket, for a checkpoint: bytes for this rank of this world. restore() takes it, before the
+  // bucket is first started, also on an exchange of another spec: a residual is what is owed, whatever the codec.
+  // Throws Error{config} for bytes that are not of this bucket. Empty where nothing is kept.
+  virtual std::vector<std::byte> save(const Bucket&) { return {}; }
+  virtual void restore(const Bucket&, ConstBytes) {}
+  // Not 0: the average contains momentum by this factor, and the optimizer must add none.
+  virtual double momentum() const { return 0; }
 };
 
 // `comm` outlives what these return.
@@ -48,10 +78,28 @@ class Exchange {
 std::unique_ptr<Exchange> dense_exchange(Communicator& comm);
 // Codes that can be added: encoded once, all-reduced as codes, decoded once. Throws Error{usage} for other codecs.
 std::unique_ptr<Exchange> summable_exchange(Communicator& comm, std::unique_ptr<Codec> codec);
+// Any codec: scatter, reduce, gather. Each rank owns a part of the bucket; it decodes and sums in f32 what all send it,
+// and encodes the sum once. A rank sends each part but its own, and its own sum to everybody: 2 (W - 1) / W codes of
+// the bucket. Two encodings lie between a gradient and the average, whatever W is.
+std::unique_ptr<Exchange> coded_exchange(Communicator& comm, std::unique_ptr<Codec> codec);
 
-// An exchange by its spec: "none" or a codec's. Throws Error{usage} naming the wrong part and the nearest right one.
+// PowerSGD: each matrix M of a bucket, with its residual, as P Q^T of a rank; P = M Q is averaged and made orthonormal,
+// Q = M^T P is averaged, and what P Q^T lacks of M is the residual. Q is where the next step begins. With `alternating`
+// (ACP-SGD) a step averages one of the factors only, in turn. Tensors of which factors would be more than half go as
+// they are. `factors` codes what is averaged. Vogels, Karimireddy and Jaggi, "PowerSGD", NeurIPS 2019
+// (arXiv:1905.13727); Zhang, Zhang, Shi, Chu and Li, "Evaluation and Optimization of Gradient Compression for
+// Distributed Deep Learning", ICDCS 2023 (arXiv:2306.08881).
+struct LowRankOptions {
+  std::size_t rank = 4;
+  bool alternating = false;
+};
+std::unique_ptr<Exchange> low_rank_exchange(Communicator& comm, std::string spec, const LowRankOptions& options,
+                                            std::unique_ptr<Codec> factors);
+
+// An exchange by its spec: "none", a codec's, or "powersgd:4". All ranks call, with the same spec: Error{mismatch}
+// names a rank that has another one. Throws Error{usage} naming the wrong part and the nearest right one.
 std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& comm);
-// Throws what make_exchange would throw, before there is a communicator.
+// Throws the Error{usage} that make_exchange would throw, before there is a communicator.
 void check_exchange(std::string_view spec);
 
 }  // namespace ranvier

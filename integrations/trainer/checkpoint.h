@@ -1,6 +1,7 @@
 // The state of a training run in one file: enough to go on as if it had never stopped, bit for bit.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -19,6 +20,7 @@ struct Checkpoint {
   std::string tuning = {};  // what "auto" chose by, as TuningTable::text: other choices would add in another order
   std::vector<float> parameters;
   std::vector<float> momentum;
+  std::vector<std::vector<std::byte>> codec_state = {};  // by rank: what its codec holds back
 };
 
 // Replaces `path` whole or leaves it as it was. Throws Error{config} when it cannot be written.

@@ -7,6 +7,9 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <cstring>
+
+#include "ranvier/error.h"
 
 namespace ranvier::trainer {
 
@@ -49,7 +52,10 @@ GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, Communicato
       buckets_.push_back({.gradients = {memory + at, 0}});
     Bucket& bucket = buckets_.back();
     bucket.gradients = {bucket.gradients.data(), bucket.gradients.size() + static_cast<std::size_t>(size)};
-    ++bucket.tensors;
+    const auto rows = static_cast<std::size_t>(tensor.dim() > 0 ? tensor.size(0) : 1);
+    bucket.tensors.push_back({.id = static_cast<std::uint64_t>(&tensor - tensors_.data()),
+                              .rows = rows,
+                              .columns = static_cast<std::size_t>(size) / std::max<std::size_t>(rows, 1)});
     torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::make_unique<ReadyHook>(*this, buckets_.size() - 1));
     at += size;
   }
@@ -62,7 +68,7 @@ GradientBuckets::~GradientBuckets() {
 void GradientBuckets::clear() {
   gradients_.zero_();
   for (auto& bucket : buckets_) {
-    bucket.missing = bucket.tensors;
+    bucket.missing = bucket.tensors.size();
     bucket.averaging.reset();
   }
   next_ = 0;
@@ -77,7 +83,8 @@ void GradientBuckets::ready(std::size_t bucket) {
 // incomplete belong to parameters that this batch did not use, whose gradients are zero.
 void GradientBuckets::start_in_order(bool all) {
   for (; next_ < buckets_.size() && (all || buckets_[next_].missing == 0); ++next_)
-    buckets_[next_].averaging = exchange_.start(buckets_[next_].gradients);
+    buckets_[next_].averaging =
+        exchange_.start({.values = buckets_[next_].gradients, .tensors = buckets_[next_].tensors});
 }
 
 std::chrono::nanoseconds GradientBuckets::finish() {
@@ -85,6 +92,33 @@ std::chrono::nanoseconds GradientBuckets::finish() {
   start_in_order(true);
   for (auto& bucket : buckets_) bucket.averaging->wait();
   return steady_clock::now() - backward_ended;
+}
+
+// For each bucket its length, then its bytes.
+std::vector<std::byte> GradientBuckets::save_state() {
+  std::vector<std::byte> all;
+  for (const Bucket& bucket : buckets_) {
+    const auto kept = exchange_.save({.values = bucket.gradients, .tensors = bucket.tensors});
+    const std::uint64_t length = kept.size();
+    const auto head = std::as_bytes(std::span(&length, 1));
+    all.insert(all.end(), head.begin(), head.end());
+    all.insert(all.end(), kept.begin(), kept.end());
+  }
+  return all;
+}
+
+void GradientBuckets::restore_state(ConstBytes kept) {
+  for (const Bucket& bucket : buckets_) {
+    std::uint64_t length = 0;
+    if (kept.size() >= sizeof length) std::memcpy(&length, kept.data(), sizeof length);
+    if (kept.size() < sizeof length || kept.size() - sizeof length < length)
+      throw Error(ErrorKind::config,
+                  "what the checkpoint kept for the codec is of other buckets; resume with the "
+                  "--bucket that it was saved with");
+    kept = kept.subspan(sizeof length);
+    if (length > 0) exchange_.restore({.values = bucket.gradients, .tensors = bucket.tensors}, kept.first(length));
+    kept = kept.subspan(length);
+  }
 }
 
 }  // namespace ranvier::trainer

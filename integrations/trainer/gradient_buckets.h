@@ -29,6 +29,10 @@ class GradientBuckets {
   // After it: waits until the gradients are their average over all workers. Returns the time that took.
   std::chrono::nanoseconds finish();
 
+  // What the exchange keeps of all buckets, for checkpoints.
+  std::vector<std::byte> save_state();
+  void restore_state(ConstBytes kept);
+
   // All of them, flat, in the order in which gradients become ready: last layer first.
   at::Tensor& parameters() { return parameters_; }
   at::Tensor& gradients() { return gradients_; }
@@ -37,7 +41,7 @@ class GradientBuckets {
  private:
   struct Bucket {
     std::span<float> gradients;
-    std::size_t tensors = 0;
+    std::vector<Tensor> tensors = {};
     std::size_t missing = 0;  // whose gradients backward has not yet computed
     std::shared_ptr<Averaging> averaging = nullptr;
   };

@@ -149,8 +149,9 @@ class Run {
   void begin() {
     std::array<double, 3> progress{};  // step, seconds, and how long the text of the tuning table is
     std::string tuning;
+    std::vector<std::vector<std::byte>> kept;
     if (!settings_.resume.empty() && comm_.rank() == 0) {
-      const Checkpoint checkpoint = load_checkpoint(settings_.resume);
+      Checkpoint checkpoint = load_checkpoint(settings_.resume);
       check_identity(settings_.resume, checkpoint, identity_);
       if (checkpoint.parameters.size() != memory_of(buckets_.parameters()).size())
         throw Error(ErrorKind::config, "cannot resume from " + settings_.resume.string() + ": it holds " +
@@ -161,6 +162,7 @@ class Run {
       std::copy(checkpoint.momentum.begin(), checkpoint.momentum.end(), memory_of(momentum_).begin());
       tuning = checkpoint.tuning;
       progress = {static_cast<double>(checkpoint.step), checkpoint.seconds, static_cast<double>(tuning.size())};
+      kept = std::move(checkpoint.codec_state);
     }
     comm_.broadcast(progress, 0);
     comm_.broadcast(memory_of(buckets_.parameters()), 0);
@@ -168,6 +170,7 @@ class Run {
     step_ = static_cast<std::size_t>(progress[0]);
     seconds_before_ = progress[1];
     follow(std::move(tuning), static_cast<std::size_t>(progress[2]));
+    if (!settings_.resume.empty()) hand_out(std::move(kept));
   }
 
   // What was measured then decides as it did then, unless this run was given a table of its own.
@@ -176,6 +179,40 @@ class Run {
     tuning.resize(length);
     comm_.broadcast(TypedSpan(tuning.data(), length, DType::u8), 0);
     comm_.follow(TuningTable::parse(tuning, "the tuning table of the checkpoint"));
+  }
+
+  // What the codec of each rank held back: rank 0 keeps the files.
+  void hand_out(std::vector<std::vector<std::byte>> kept) {
+    kept.resize(static_cast<std::size_t>(comm_.world()));
+    std::vector<std::int64_t> sizes;
+    for (const auto& state : kept) sizes.push_back(static_cast<std::int64_t>(state.size()));
+    comm_.broadcast(sizes, 0);
+    std::vector<std::byte>& own = kept[static_cast<std::size_t>(comm_.rank())];
+    own.resize(static_cast<std::size_t>(sizes[static_cast<std::size_t>(comm_.rank())]));
+    if (comm_.rank() != 0) comm_.recv({own.data(), own.size(), DType::u8}, 0);
+    for (Rank rank = 1; comm_.rank() == 0 && rank < comm_.world(); ++rank) {
+      const auto& state = kept[static_cast<std::size_t>(rank)];
+      comm_.send({state.data(), state.size(), DType::u8}, rank);
+    }
+    if (!own.empty()) buckets_.restore_state(own);
+  }
+
+  // Of all ranks, on rank 0; empty elsewhere, and where nothing is held back.
+  std::vector<std::vector<std::byte>> collect_codec_state() {
+    std::vector<std::byte> own = buckets_.save_state();
+    const std::array<std::int64_t, 1> size{static_cast<std::int64_t>(own.size())};
+    std::vector<std::int64_t> sizes(static_cast<std::size_t>(comm_.world()));
+    comm_.all_gather(size, sizes);
+    if (comm_.rank() != 0) {
+      comm_.send({own.data(), own.size(), DType::u8}, 0);
+      return {};
+    }
+    std::vector<std::vector<std::byte>> all{std::move(own)};
+    for (Rank rank = 1; rank < comm_.world(); ++rank) {
+      auto& state = all.emplace_back(static_cast<std::size_t>(sizes[static_cast<std::size_t>(rank)]));
+      comm_.recv({state.data(), state.size(), DType::u8}, rank);
+    }
+    return all;
   }
 
   double train_one_step() {
@@ -193,7 +230,11 @@ class Run {
     exposed_ += buckets_.finish();
     {
       const at::NoGradGuard no_grad;
-      momentum_.mul_(settings_.momentum).add_(buckets_.gradients());
+      // A codec that corrects momentum has put it into the average.
+      if (exchange_->momentum() > 0)
+        momentum_.copy_(buckets_.gradients());
+      else
+        momentum_.mul_(settings_.momentum).add_(buckets_.gradients());
       buckets_.parameters().add_(momentum_, -learning_rate());
     }
 
@@ -250,7 +291,9 @@ class Run {
   }
 
   void save() {
-    if (settings_.save.empty() || comm_.rank() != 0) return;
+    if (settings_.save.empty()) return;
+    auto codec_state = collect_codec_state();
+    if (comm_.rank() != 0) return;
     const auto parameters = memory_of(buckets_.parameters());
     const auto momentum = memory_of(momentum_);
     save_checkpoint(settings_.save, {.identity = identity_,
@@ -258,7 +301,8 @@ class Run {
                                      .seconds = seconds_before_ + in_seconds(spent_),
                                      .tuning = comm_.tuning().text(),
                                      .parameters = {parameters.begin(), parameters.end()},
-                                     .momentum = {momentum.begin(), momentum.end()}});
+                                     .momentum = {momentum.begin(), momentum.end()},
+                                     .codec_state = std::move(codec_state)});
   }
 
   TrainResult conclude() {
@@ -270,6 +314,8 @@ class Run {
     comm_.all_reduce(means, {.op = ReduceOp::average});
     result_.bytes_sent_per_worker = means[0];
     result_.exposed_communication_share = means[1];
+    result_.plain_buckets = exchange_->plain_buckets();
+    result_.codec_state_bytes = exchange_->state_bytes();
     result_.steps = step_;
     result_.steps_per_epoch = sampler_.steps_per_epoch();
     result_.seconds = in_seconds(spent_);

@@ -3,6 +3,8 @@
     import torch.distributed as dist
     dist.init_process_group("ranvier")        # under torchrun; or "cpu:ranvier"
 
+    ddp.register_comm_hook(*ranvier.hook("hadamard:32+int4"))   # compressed gradients, over any process group
+
 Importing this registers the backend, which torch also does by itself when the package is installed. The C++ library is
 loaded by the first process group. Settings come from the environment: see `ranvier.settings.SETTINGS`.
 """
@@ -12,4 +14,14 @@ from ranvier._register import register
 
 register()
 
-__all__ = ["__version__"]
+
+def __getattr__(name: str) -> object:
+    # Not imported before somebody wants it: `import torch` imports this package.
+    if name == "hook":
+        from ranvier.hooks import hook
+
+        return hook
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = ["__version__", "hook"]

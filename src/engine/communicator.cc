@@ -394,7 +394,12 @@ Work Communicator::start_send(ConstTypedSpan data, Rank to, std::uint64_t tag,
 Work Communicator::start_recv(TypedSpan data, Rank from_or_any, std::uint64_t tag,
                               std::optional<std::chrono::milliseconds> timeout) {
   if (from_or_any != any_rank) impl_->demand_peer(from_or_any, "recv");
-  return Work(impl_->engine_.start_recv(data, from_or_any, tag, impl_->timeout_of(timeout)));
+  return Work(impl_->engine_.start_recv(data, from_or_any, tag, false, impl_->timeout_of(timeout)));
+}
+Work Communicator::start_recv_at_most(TypedSpan data, Rank from_or_any, std::uint64_t tag,
+                                      std::optional<std::chrono::milliseconds> timeout) {
+  if (from_or_any != any_rank) impl_->demand_peer(from_or_any, "recv");
+  return Work(impl_->engine_.start_recv(data, from_or_any, tag, true, impl_->timeout_of(timeout)));
 }
 void Communicator::send(ConstTypedSpan data, Rank to, std::uint64_t tag) { start_send(data, to, tag).wait(); }
 void Communicator::recv(TypedSpan data, Rank from, std::uint64_t tag) { start_recv(data, from, tag).wait(); }
@@ -426,6 +431,7 @@ void Work::on_done(std::function<void()> then) {
   else
     operation_->engine->on_done(*operation_, std::move(then));
 }
+std::size_t Work::received_bytes() const { return operation_->finished() ? operation_->received_bytes() : 0; }
 Rank Work::source() const { return operation_->finished() ? operation_->source() : -1; }
 
 }  // namespace ranvier

@@ -148,9 +148,9 @@ std::shared_ptr<Operation> Engine::start_send(ConstTypedSpan data, Rank to, std:
   return enqueue({std::move(send), nullptr}, timeout);
 }
 
-std::shared_ptr<Operation> Engine::start_recv(TypedSpan data, Rank from, std::uint64_t tag,
+std::shared_ptr<Operation> Engine::start_recv(TypedSpan data, Rank from, std::uint64_t tag, bool may_be_shorter,
                                               std::chrono::nanoseconds timeout) {
-  auto receive = std::make_shared<RecvOperation>(data, from, tag, messages_);
+  auto receive = std::make_shared<RecvOperation>(data, from, tag, may_be_shorter, messages_);
   receive->bytes_to_receive = data.bytes();
   return enqueue({std::move(receive), nullptr}, timeout);
 }

@@ -66,7 +66,8 @@ class Engine {
   std::shared_ptr<Operation> start(CollectiveCall call, std::chrono::nanoseconds timeout);
   std::shared_ptr<Operation> start_send(ConstTypedSpan data, Rank to, std::uint64_t tag,
                                         std::chrono::nanoseconds timeout);
-  std::shared_ptr<Operation> start_recv(TypedSpan data, Rank from, std::uint64_t tag, std::chrono::nanoseconds timeout);
+  std::shared_ptr<Operation> start_recv(TypedSpan data, Rank from, std::uint64_t tag, bool may_be_shorter,
+                                        std::chrono::nanoseconds timeout);
 
   // Waits until `operation` is finished, or `limit` passes; whether it is.
   bool wait(Operation& operation, std::optional<std::chrono::nanoseconds> limit);

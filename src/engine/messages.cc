@@ -152,7 +152,7 @@ bool Messages::poll(Transport& transport, Rank peer) {
     link.head_known = false;
     // A receive for what was just put aside may have been posted meanwhile; it comes before the next message.
     if (link.receive == nullptr) return true;
-    complete(*link.receive, peer);
+    complete(*link.receive, peer, link.header.bytes);
     link.receive = nullptr;
   }
 }
@@ -170,10 +170,11 @@ bool Messages::take_aside(Transport& transport, RecvOperation& receive) {
     if (found == end) continue;
     check(transport, receive, peer, found->header);
     if (!found->data.empty()) std::memcpy(receive.data_.data, found->data.data(), found->data.size());
-    link.bytes_aside -= found->data.size();
+    const std::size_t bytes = found->data.size();
+    link.bytes_aside -= bytes;
     link.aside.erase(found);
     std::erase(posted_, &receive);
-    complete(receive, peer);
+    complete(receive, peer, bytes);
     return true;
   }
   return false;
@@ -192,18 +193,20 @@ RecvOperation* Messages::claim(Transport& transport, Rank peer, const TagHeader&
 
 void Messages::check(Transport& transport, const RecvOperation& receive, Rank peer, const TagHeader& header) const {
   if (header.epoch == epoch_ && header.collective == Collective::send && header.dtype == receive.data_.dtype &&
-      header.bytes == receive.data_.bytes())
+      (header.bytes == receive.data_.bytes() || (receive.may_be_shorter_ && header.bytes < receive.data_.bytes())))
     return;
   throw Error(ErrorKind::mismatch,
-              fmt::format("rank {} expects {} B of {} from rank {} with tag {}, and rank {} sent {} B of {}; make both "
-                          "sides agree",
-                          transport.rank(), receive.data_.bytes(), name_of(receive.data_.dtype), peer, receive.tag_,
-                          peer, header.bytes, name_of(header.dtype)),
+              fmt::format("rank {} expects {}{} B of {} from rank {} with tag {}, and rank {} sent {} B of {}; make "
+                          "both sides agree",
+                          transport.rank(), receive.may_be_shorter_ ? "at most " : "", receive.data_.bytes(),
+                          name_of(receive.data_.dtype), peer, receive.tag_, peer, header.bytes, name_of(header.dtype)),
               peer);
 }
 
-void Messages::complete(RecvOperation& receive, Rank source) {
+void Messages::complete(RecvOperation& receive, Rank source, std::size_t bytes) {
   receive.source_ = source;
+  receive.received_bytes_ = bytes;
+  receive.bytes_to_receive = bytes;
   receive.complete_ = true;
 }
 

@@ -33,13 +33,15 @@ class SendOperation final : public Operation {
 
 class RecvOperation final : public Operation {
  public:
-  RecvOperation(TypedSpan data, Rank from_or_any, std::uint64_t tag, Messages& messages)
-      : data_(data), from_(from_or_any), tag_(tag), messages_(messages) {}
+  // `may_be_shorter`: `data` is the most that comes, else exactly what comes.
+  RecvOperation(TypedSpan data, Rank from_or_any, std::uint64_t tag, bool may_be_shorter, Messages& messages)
+      : data_(data), from_(from_or_any), tag_(tag), may_be_shorter_(may_be_shorter), messages_(messages) {}
   void begin() override;
   Progress advance(Transport&, bool briefly) override;
   std::string describe() const override;
   Rank waits_for() const override { return from_; }
   Rank source() const override { return source_; }
+  std::size_t received_bytes() const override { return received_bytes_; }
   FlightRecorder::Entry entry() const override;
 
  private:
@@ -47,8 +49,10 @@ class RecvOperation final : public Operation {
   TypedSpan data_;
   Rank from_;  // -1: any
   std::uint64_t tag_;
+  bool may_be_shorter_;
   Messages& messages_;
   Rank source_ = -1;
+  std::size_t received_bytes_ = 0;
   bool complete_ = false;
 };
 
@@ -95,7 +99,7 @@ class Messages {
   bool take_aside(Transport&, RecvOperation&);
   RecvOperation* claim(Transport&, Rank peer, const TagHeader&);
   void check(Transport&, const RecvOperation&, Rank peer, const TagHeader&) const;
-  void complete(RecvOperation&, Rank source);
+  void complete(RecvOperation&, Rank source, std::size_t bytes);
 
   Epoch epoch_;
   std::vector<Link> links_;

@@ -33,6 +33,7 @@ class Operation {
   // The rank whose bytes or credit it waits for; -1 when none in particular.
   virtual Rank waits_for() const = 0;
   virtual Rank source() const { return -1; }
+  virtual std::size_t received_bytes() const { return 0; }
   virtual FlightRecorder::Entry entry() const = 0;
 
   bool finished() const { return finished_.load(std::memory_order_acquire); }

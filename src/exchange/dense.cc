@@ -20,8 +20,9 @@ class DenseExchange final : public Exchange {
  public:
   explicit DenseExchange(Communicator& comm) : comm_(comm) {}
   std::string_view spec() const override { return "none"; }
-  std::shared_ptr<Averaging> start(std::span<float> bucket) override {
-    return std::make_shared<DenseAveraging>(comm_.start({.input = bucket, .output = bucket, .op = ReduceOp::average}));
+  std::shared_ptr<Averaging> start(const Bucket& bucket) override {
+    return std::make_shared<DenseAveraging>(
+        comm_.start({.input = bucket.values, .output = bucket.values, .op = ReduceOp::average}));
   }
 
  private:

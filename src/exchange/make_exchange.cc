@@ -1,7 +1,11 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <optional>
+#include <vector>
 
+#include "base/spec.h"
+#include "codec/parameters.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
 #include "ranvier/text.h"
@@ -11,11 +15,28 @@ namespace {
 
 constexpr std::string_view plain = "none";
 
-// Null: no codec.
-std::unique_ptr<Codec> codec_of(std::string_view spec) {
-  if (spec == plain) return nullptr;
+// What a spec asks for, before there is a communicator.
+struct Plan {
+  std::unique_ptr<Codec> codec;  // null: none
+  std::optional<LowRankOptions> low_rank;
+};
+
+// A quantizer behind the rank codes the factors, without memory: what they lose is in the residual of the matrix.
+Plan plan_low_rank(std::string_view spec) {
+  const auto stages = parse_spec(spec);
+  Parameters parameters(stages.front());
+  const LowRankOptions options{.rank = parameters.count("", 4, 1, 64), .alternating = stages.front().name == "acpsgd"};
+  parameters.end();
+  const auto rest = spec.find('+');
+  return {.codec = make_codec(rest == std::string_view::npos ? "fp32" : spec.substr(rest + 1)), .low_rank = options};
+}
+
+Plan plan_of(std::string_view spec) {
+  if (spec == plain) return {};
   try {
-    return make_codec(spec);
+    const auto first = spec.substr(0, spec.find_first_of(":+"));
+    if (first == "powersgd" || first == "acpsgd") return plan_low_rank(spec);
+    return {.codec = make_codec(spec), .low_rank = {}};
   } catch (const Error& unknown) {
     const bool meant_plain = !nearest(spec, std::array{plain}).empty();
     throw Error(ErrorKind::usage, fmt::format("{}; '{}'{} sends values as they are", unknown.what(), plain,
@@ -23,13 +44,34 @@ std::unique_ptr<Codec> codec_of(std::string_view spec) {
   }
 }
 
+// FNV-1a: codes made by one codec and read by another would be refused at best.
+void demand_same_spec(std::string_view spec, Communicator& comm) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char letter : spec) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
+  const std::array<std::int64_t, 1> own{static_cast<std::int64_t>(hash)};
+  std::vector<std::int64_t> all(static_cast<std::size_t>(comm.world()));
+  comm.all_gather(own, all);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank] != own[0])
+      throw Error(
+          ErrorKind::mismatch,
+          fmt::format("rank {} compresses with another codec than rank {}, which has '{}'; give the same spec to "
+                      "every rank",
+                      rank, comm.rank(), spec),
+          static_cast<Rank>(rank));
+}
+
 }  // namespace
 
 std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& comm) {
-  auto codec = codec_of(spec);
-  return codec ? summable_exchange(comm, std::move(codec)) : dense_exchange(comm);
+  Plan plan = plan_of(spec);
+  demand_same_spec(spec, comm);
+  if (!plan.codec) return dense_exchange(comm);
+  if (plan.low_rank) return low_rank_exchange(comm, std::string(spec), *plan.low_rank, std::move(plan.codec));
+  return plan.codec->summable_as() ? summable_exchange(comm, std::move(plan.codec))
+                                   : coded_exchange(comm, std::move(plan.codec));
 }
 
-void check_exchange(std::string_view spec) { codec_of(spec); }
+void check_exchange(std::string_view spec) { plan_of(spec); }
 
 }  // namespace ranvier

@@ -6,34 +6,12 @@
 #include <mutex>
 #include <vector>
 
+#include "exchange/pool.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
 
 namespace ranvier {
 namespace {
-
-// Memory for codes, kept from step to step: the same buckets come round again.
-class CodePool {
- public:
-  std::vector<std::byte> take(std::size_t bytes) {
-    const std::lock_guard lock(mutex_);
-    std::vector<std::byte> codes;
-    if (!free_.empty()) {
-      codes = std::move(free_.back());
-      free_.pop_back();
-    }
-    codes.resize(bytes);
-    return codes;
-  }
-  void give_back(std::vector<std::byte> codes) {
-    const std::lock_guard lock(mutex_);
-    free_.push_back(std::move(codes));
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::vector<std::byte>> free_;
-};
 
 class SummableAveraging final : public Averaging, public std::enable_shared_from_this<SummableAveraging> {
  public:
@@ -43,7 +21,7 @@ class SummableAveraging final : public Averaging, public std::enable_shared_from
   void start(Communicator& comm) {
     const DType type = *codec_->summable_as();
     codes_ = pool_->take(codec_->max_bytes(bucket_.size()));
-    const std::size_t bytes = codec_->encode(bucket_, codes_);
+    const std::size_t bytes = codec_->encode(bucket_, {}, codes_, {});
     // Floating codes are averaged where the last of them is added, in f32 and rounded once; integers would be rounded
     // towards zero there, so the division is left to the floats.
     divisor_ = is_floating(type) ? 1 : comm.world();
@@ -106,8 +84,8 @@ class SummableExchange final : public Exchange {
                                                 codec_->spec()));
   }
   std::string_view spec() const override { return codec_->spec(); }
-  std::shared_ptr<Averaging> start(std::span<float> bucket) override {
-    auto averaging = std::make_shared<SummableAveraging>(codec_, pool_, bucket);
+  std::shared_ptr<Averaging> start(const Bucket& bucket) override {
+    auto averaging = std::make_shared<SummableAveraging>(codec_, pool_, bucket.values);
     averaging->start(comm_);
     return averaging;
   }

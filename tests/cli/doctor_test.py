@@ -18,7 +18,7 @@ class Doctor(ProgramTest):
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertRegex(result.stdout, r"(?m)^ok +shm +two ranks joined")
         self.assertRegex(result.stdout, r"(?m)^ok +tcp +two ranks joined")
-        for name in ("cores", "memory", "instruction set", "open files", "congestion control", "torch", "mpi"):
+        for name in ("cores", "memory", "instruction set", "open files", "congestion control", "torch", "mpi", "zstd"):
             self.assertRegex(result.stdout, rf"(?m)^(ok|warn) +{name} ")
 
     def test_gives_a_remedy_for_everything_that_is_not_ok(self):

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <string>
@@ -22,21 +23,63 @@ std::string refusal(std::string_view spec) {
 }
 
 TEST(MakeCodec, MakesTheCodecThatItsOwnSpecNames) {
-  for (const std::string_view spec : {"bf16"}) EXPECT_EQ(make_codec(spec)->spec(), spec);
+  for (const std::string_view spec : {"bf16", "hadamard:32+int4+huffman", "topk:0.01,select=sampled+int8+rans"})
+    EXPECT_EQ(make_codec(spec)->spec(), spec);
+}
+
+TEST(MakeCodec, EveryStageStandsAloneWithoutParameters) {
+  for (const StageInfo& stage : codec_stages()) {
+    if (stage.kind == StageKind::exchange) {
+      EXPECT_THAT(refusal(stage.name), HasSubstr("average whole tensors"));
+    } else if (stage.kind == StageKind::code && stage.name != "lossless") {
+      EXPECT_THAT(refusal(stage.name), HasSubstr("quantize to 8 bits or fewer before it"));
+      EXPECT_NO_THROW(make_codec(fmt::format("int4+{}", stage.name)));
+    } else {
+      EXPECT_NO_THROW(make_codec(stage.name)) << stage.name;
+    }
+    EXPECT_FALSE(stage.rule.empty() || stage.bias.empty()) << stage.name;
+  }
 }
 
 TEST(MakeCodec, AnswersAWrongNameWithTheNearestAndTheList) {
   EXPECT_THAT(refusal("bf61"), AllOf(HasSubstr("'bf61'"), HasSubstr("did you mean 'bf16'?")));
-  EXPECT_THAT(refusal("bf16+hufman"), HasSubstr("'hufman'"));
+  EXPECT_THAT(refusal("int8+hufman"), AllOf(HasSubstr("'hufman'"), HasSubstr("did you mean 'huffman'?")));
 }
 
 TEST(MakeCodec, RefusesAValueOrSettingWhereNoneIsTaken) {
-  EXPECT_THAT(refusal("bf16:8"), HasSubstr("'bf16'"));
-  EXPECT_THAT(refusal("bf16:round=up"), HasSubstr("'bf16'"));
+  EXPECT_THAT(refusal("bf16:8"), HasSubstr("'bf16' takes no value"));
+  EXPECT_THAT(refusal("bf16:round=up"), AllOf(HasSubstr("'bf16'"), HasSubstr("'round'")));
+  EXPECT_THAT(refusal("int8:blok=32"), AllOf(HasSubstr("'blok'"), HasSubstr("did you mean 'block'?")));
 }
 
-TEST(MakeCodec, RefusesAStageBehindACodecWhoseCodesAreFinal) {
-  EXPECT_THAT(refusal("bf16+bf16"), HasSubstr("'bf16+bf16'"));
+TEST(MakeCodec, RefusesParametersOutOfRange) {
+  EXPECT_THAT(refusal("topk:2"), AllOf(HasSubstr("'topk'"), HasSubstr("to 1")));
+  EXPECT_THAT(refusal("topk:many"), HasSubstr("'many'; give a number"));
+  EXPECT_THAT(refusal("int8:block=100"), HasSubstr("power of two"));
+  EXPECT_THAT(refusal("eden:5"), HasSubstr("from 1 to 4"));
+  EXPECT_THAT(refusal("eden:1.5"), HasSubstr("whole number"));
+  EXPECT_THAT(refusal("fp8:e3m4"), HasSubstr("e4m3"));
+}
+
+TEST(MakeCodec, RefusesAnImpossibleOrder) {
+  EXPECT_THAT(refusal("rans+int8"), AllOf(HasSubstr("'int8' stands behind 'rans'"), HasSubstr("'int8' before it")));
+  EXPECT_THAT(refusal("int8+topk"), HasSubstr("sparsify + transform + quantize + code"));
+  EXPECT_THAT(refusal("dct+dgc"), HasSubstr("write topk in its place"));
+  EXPECT_THAT(refusal("hadamard+dct+topk"), HasSubstr("the order is"));
+  EXPECT_THAT(refusal("topk+topk"), HasSubstr("keep one"));
+  EXPECT_THAT(refusal("powersgd:4"), HasSubstr("--compress powersgd:4"));
+  EXPECT_THAT(refusal("int8+int4"), HasSubstr("which both quantize; keep one"));
+  EXPECT_THAT(refusal("bf16+rans"), HasSubstr("write 'lossless'"));
+  EXPECT_THAT(refusal("int4+lossless"), HasSubstr("'bf16+lossless'"));
+}
+
+TEST(MakeCodec, FeedsErrorsBackWhereThereIsBiasUnlessToldOtherwise) {
+  EXPECT_EQ(make_codec("int8")->state_parts(), 1U);
+  EXPECT_EQ(make_codec("int8:ef=0")->state_parts(), 0U);
+  EXPECT_EQ(make_codec("qsgd")->state_parts(), 0U);
+  EXPECT_EQ(make_codec("qsgd:7,ef=1+rans")->state_parts(), 1U);
+  EXPECT_EQ(make_codec("topk:0.1+qsgd")->state_parts(), 1U);
+  EXPECT_THAT(refusal("int8:ef=yes"), HasSubstr("ef=0"));
 }
 
 TEST(MakeCodec, RefusesAnEmptySpec) { EXPECT_NE(refusal(""), "accepted"); }

@@ -44,6 +44,28 @@ TEST_P(Messages, all_pairs_talk_at_once_in_all_sizes) {
     });
 }
 
+TEST_P(Messages, a_receive_of_at_most_so_much_says_how_much_came) {
+  run(2, [](Communicator& comm) {
+    constexpr std::array<std::size_t, 4> counts{0, 5, 999, 1000};
+    if (comm.rank() == 0) {
+      for (const std::size_t count : counts) comm.send(text(0, 1, 3, count), 1, 3);
+      comm.send(text(0, 1, 4, 1001), 1, 4);
+      return;
+    }
+    for (const std::size_t count : counts) {
+      std::vector<std::int32_t> got(1000);
+      Work work = comm.start_recv_at_most(got, 0, 3);
+      work.wait();
+      ASSERT_EQ(work.received_bytes(), count * sizeof(std::int32_t));
+      got.resize(count);
+      EXPECT_EQ(got, text(0, 1, 3, count));
+    }
+    std::vector<std::int32_t> too_short(1000);
+    Work work = comm.start_recv_at_most(too_short, 0, 4);
+    EXPECT_THROW(work.wait(), Error);
+  });
+}
+
 TEST_P(Messages, tags_are_received_in_any_order_and_one_tag_in_the_order_of_its_sends) {
   run(2, [](Communicator& comm) {
     constexpr std::uint64_t tags = 5;

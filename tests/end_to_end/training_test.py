@@ -73,6 +73,20 @@ class Training(TrainingTest):
         result = self.train("--workers", "2", "--steps", "2", "--json", "-")
         self.assertEqual(json.loads(result.stdout)["steps"], 2)
 
+    def test_codecs_train_and_send_the_bits_that_they_promise(self):
+        # Bits with scales and the odd part that is not a whole block; 2 % for lengths of messages.
+        for spec, bits in (("int8", 8.25), ("hadamard:32+int4", 4.25), ("eden:1", 1.05), ("sign", 1.05)):
+            with self.subTest(codec=spec):
+                run = self.results("--workers", "3", "--steps", "20", "--compress", spec)
+                self.assertAlmostEqual(run["bits_per_parameter"] / bits, 1, delta=0.08)
+                self.assertLess(run["loss"], math.log(10) * 0.9)
+                self.assertEqual(run["plain_buckets"], 0)
+        for spec in ("topk:0.01+int8+rans", "powersgd:2", "dgc:0.01"):
+            with self.subTest(codec=spec):
+                run = self.results("--workers", "3", "--steps", "20", "--compress", spec)
+                self.assertLess(run["bits_per_parameter"], 4)
+                self.assertGreater(run["codec_state_bytes"], 0)
+
     def test_a_worker_sends_what_the_ring_says(self):
         # 2 (n-1)/n of the gradients each step, give or take the headers and the uneven chunks.
         run = self.results("--workers", "4", "--algorithm", "ring", "--steps", "6")
@@ -154,6 +168,16 @@ class Resuming(TrainingTest):
         self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
         other = self.results(*words, "--steps", "8", "--tuning", str(table), "--algorithm", "ring")
         self.assertNotEqual(other["parameter_hash"], whole["parameter_hash"])
+
+    def test_what_a_codec_holds_back_is_resumed_too(self):
+        for spec in ("topk:0.01+int4", "dgc:0.01", "powersgd:2", "hadamard:32+int4:rounding=stochastic"):
+            with self.subTest(codec=spec):
+                words = ("--workers", "2", "--compress", spec)
+                part = self.folder / f"part-{spec[:4]}"
+                whole = self.results(*words, "--steps", "12")
+                self.results(*words, "--steps", "7", "--save", str(part))
+                resumed = self.results(*words, "--steps", "12", "--resume", str(part))
+                self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
 
     def test_a_killed_run_goes_on_from_its_last_epoch(self):
         whole = self.results("--workers", "2", "--epochs", "3")

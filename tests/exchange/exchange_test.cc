@@ -57,12 +57,12 @@ class FixedPoint final : public Codec {
  public:
   std::string_view spec() const override { return "fixed"; }
   std::size_t max_bytes(std::size_t count) const override { return count * 4; }
-  std::size_t encode(std::span<const float> values, Bytes out) const override {
+  std::size_t encode(std::span<const float> values, const CodecState&, Bytes out, const CodecKey&) const override {
     auto* codes = reinterpret_cast<std::int32_t*>(out.data());
     for (std::size_t i = 0; i < values.size(); ++i) codes[i] = static_cast<std::int32_t>(std::lround(values[i] * 1024));
     return values.size() * 4;
   }
-  void decode(ConstBytes code, std::span<float> out) const override {
+  void decode(ConstBytes code, std::span<float> out, Combine) const override {
     const auto* codes = reinterpret_cast<const std::int32_t*>(code.data());
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(codes[i]) / 1024;
   }
@@ -73,8 +73,8 @@ class NotSummable final : public Codec {
  public:
   std::string_view spec() const override { return "huffman"; }
   std::size_t max_bytes(std::size_t) const override { return 0; }
-  std::size_t encode(std::span<const float>, Bytes) const override { return 0; }
-  void decode(ConstBytes, std::span<float>) const override {}
+  std::size_t encode(std::span<const float>, const CodecState&, Bytes, const CodecKey&) const override { return 0; }
+  void decode(ConstBytes, std::span<float>, Combine) const override {}
 };
 
 TEST(Exchange, DenseGivesTheAverageOnEveryRank) {
@@ -202,6 +202,19 @@ TEST(Exchange, AnUnknownSpecNamesTheNearestRightOne) {
   EXPECT_THAT(sentence("non"), HasSubstr("'none' (did you mean that?)"));
   EXPECT_EQ(sentence("none"), "accepted");
   EXPECT_EQ(sentence("bf16"), "accepted");
+  EXPECT_THAT(sentence("rans+int8"), HasSubstr("'int8' stands behind 'rans'"));
+}
+
+TEST(Exchange, ASpecThatAnotherRankDoesNotHaveIsRefusedNamingIt) {
+  run_ranks(3, [](Communicator& comm) {
+    try {
+      make_exchange(comm.rank() == 1 ? "int4" : "int8", comm);
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::mismatch);
+      EXPECT_EQ(error.culprit(), comm.rank() == 1 ? 0 : 1);
+    }
+  });
 }
 
 TEST(Exchange, ACodecThatCannotBeSummedIsRefused) {

@@ -21,6 +21,7 @@ PUBLIC = {
     "schedule.h": "schedule",
     "topology.h": "topology",
     "codec.h": "codec",
+    "coding.h": "codec",
     "transport.h": "transport",
     "simulated.h": "transport",
     "communicator.h": "engine",

@@ -1,0 +1,75 @@
+// Codecs for Python: a class that torch carries, as register.cc's operators are carried.
+#include <torch/custom_class.h>
+#include <torch/library.h>
+
+#include <string>
+
+#include "integrations/torch/errors.h"
+#include "integrations/torch/tensors.h"
+#include "ranvier/codec.h"
+
+namespace ranvier::pytorch {
+namespace {
+
+std::span<float> floats_of(const at::Tensor& tensor, const char* what) {
+  require_dense_cpu(tensor, what);
+  TORCH_CHECK_VALUE(tensor.scalar_type() == at::kFloat && tensor.is_contiguous(), what,
+                    ": the tensor has to be contiguous and of float32");
+  return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
+}
+
+ConstBytes bytes_of(const at::Tensor& tensor, const char* what) {
+  require_dense_cpu(tensor, what);
+  TORCH_CHECK_VALUE(tensor.scalar_type() == at::kByte && tensor.is_contiguous(), what,
+                    ": the tensor has to be contiguous and of uint8");
+  return {static_cast<const std::byte*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.numel())};
+}
+
+struct CodecHandle : torch::CustomClassHolder {
+  explicit CodecHandle(std::unique_ptr<Codec> made) : codec(std::move(made)) {}
+  explicit CodecHandle(const std::string& spec) : CodecHandle(translating_errors([&] { return make_codec(spec); })) {}
+
+  // Empty where the values have no code. `residual` and `velocity` are changed; empty tensors do without them.
+  at::Tensor encode(const at::Tensor& values, const at::Tensor& residual, const at::Tensor& velocity, std::int64_t seed,
+                    std::int64_t step) const {
+    const auto input = floats_of(values, "encode");
+    const CodecState state{.residual = floats_of(residual, "encode"), .velocity = floats_of(velocity, "encode")};
+    TORCH_CHECK_VALUE((state.residual.empty() || state.residual.size() == input.size()) &&
+                          (state.velocity.empty() || state.velocity.size() == input.size()),
+                      "encode: residual and velocity have to be as long as the values, or empty");
+    at::Tensor code = at::empty({static_cast<std::int64_t>(codec->max_bytes(input.size()))}, at::kByte);
+    const Bytes memory(static_cast<std::byte*>(code.data_ptr()), static_cast<std::size_t>(code.numel()));
+    const std::size_t bytes = translating_errors([&] {
+      return codec->encode(input, state, memory,
+                           {.seed = static_cast<std::uint64_t>(seed), .step = static_cast<std::uint64_t>(step)});
+    });
+    return code.narrow(0, 0, static_cast<std::int64_t>(bytes));
+  }
+
+  void decode(const at::Tensor& code, const at::Tensor& out, bool add) const {
+    const auto values = floats_of(out, "decode");
+    translating_errors([&] { codec->decode(bytes_of(code, "decode"), values, add ? Combine::add : Combine::replace); });
+  }
+
+  const std::shared_ptr<const Codec> codec;
+};
+
+using Handle = c10::intrusive_ptr<CodecHandle>;
+
+}  // namespace
+}  // namespace ranvier::pytorch
+
+TORCH_LIBRARY_FRAGMENT(ranvier, library) {
+  using ranvier::pytorch::CodecHandle;
+  using ranvier::pytorch::Handle;
+  library.class_<CodecHandle>("Codec")
+      .def(torch::init<std::string>())
+      .def("encode", &CodecHandle::encode)
+      .def("decode", &CodecHandle::decode)
+      .def("state_parts", [](const Handle& self) { return static_cast<std::int64_t>(self->codec->state_parts()); })
+      .def("momentum", [](const Handle& self) { return self->codec->momentum(); })
+      .def("for_sums", [](const Handle& self) {
+        auto sums = self->codec->for_sums();
+        return sums ? c10::make_intrusive<CodecHandle>(std::move(sums)) : self;
+      });
+}

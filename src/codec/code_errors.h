@@ -1,0 +1,15 @@
+// The two sentences that every coder refuses with.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace ranvier {
+
+// Throws Error{usage} when `room` bytes are fewer than `needed`.
+void require_room(std::string_view coder, std::size_t count, std::string_view things, std::size_t needed,
+                  std::size_t room);
+// Throws Error{mismatch}.
+[[noreturn]] void not_a_code(std::string_view coder, std::size_t bytes, std::size_t count, std::string_view things);
+
+}  // namespace ranvier

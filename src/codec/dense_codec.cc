@@ -1,0 +1,210 @@
+// The layout of a code: [seed, 4 bytes, where a transform is random] [scales] [symbols, packed or coded].
+//
+// A chunk of 4096 values goes through all stages while it is in the first level cache: residual added, transformed,
+// quantized, and with error feedback dequantized and transformed back at once, to leave the new residual. So memory
+// sees the values and the residual once, whatever the stages are.
+#include "codec/dense_codec.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "kernel/pack.h"
+#include "kernel/vectors.h"
+#include "ranvier/error.h"
+
+namespace ranvier {
+namespace {
+
+constexpr std::size_t seed_bytes = 4;
+
+using Floats = std::array<float, chunk_values>;
+
+// Symbols of a vector that a coder takes or gives as a whole; kept from call to call.
+std::vector<std::uint8_t>& symbol_memory(std::size_t count) {
+  thread_local std::vector<std::uint8_t> symbols;
+  if (symbols.size() < count) symbols.resize(count);
+  return symbols;
+}
+
+class DenseCodec final : public Codec {
+ public:
+  DenseCodec(std::string spec, DenseStages stages, bool feedback)
+      : spec_(std::move(spec)),
+        stages_(std::move(stages)),
+        feedback_(feedback),
+        header_bytes_(std::ranges::any_of(stages_.transforms, [](const auto& t) { return t->is_random(); }) ? seed_bytes
+                                                                                                            : 0) {
+    // Coders of integers give the shortest codes to the smallest: 0 first, then the steps to either side of it.
+    const unsigned levels = stages_.quantizer->levels(), zero = stages_.quantizer->zero();
+    for (unsigned symbol = 0; symbol < order_.size(); ++symbol) order_[symbol] = static_cast<std::uint8_t>(symbol);
+    std::stable_sort(order_.begin(), order_.begin() + levels, [&](std::uint8_t a, std::uint8_t b) {
+      return std::abs(int{a} - static_cast<int>(zero)) < std::abs(int{b} - static_cast<int>(zero));
+    });
+    for (unsigned place = 0; place < order_.size(); ++place) place_[order_[place]] = static_cast<std::uint8_t>(place);
+  }
+
+  std::string_view spec() const override { return spec_; }
+  std::size_t state_parts() const override { return feedback_ ? 1 : 0; }
+  std::optional<DType> summable_as() const override {
+    return stages_.transforms.empty() && !stages_.coder && !feedback_ ? stages_.quantizer->summable_as() : std::nullopt;
+  }
+
+  std::size_t max_bytes(std::size_t count) const override {
+    if (count == 0) return 0;
+    return symbols_at(count) + (stages_.coder ? stages_.coder->max_bytes(count) : packed_bytes(count));
+  }
+
+  std::size_t encode(std::span<const float> values, const CodecState& state, Bytes out,
+                     const CodecKey& key) const override {
+    if (out.size() < max_bytes(values.size()))
+      throw Error(ErrorKind::usage,
+                  fmt::format("{} bytes are too few for the code of {} values by '{}'; give encode {}", out.size(),
+                              values.size(), spec_, max_bytes(values.size())));
+    if (values.empty()) return 0;
+    const auto seed = static_cast<std::uint32_t>(mix(key.seed));
+    std::memcpy(out.data(), &seed, header_bytes_);
+    std::vector<std::uint8_t>* const whole = stages_.coder ? &symbol_memory(values.size()) : nullptr;
+    const bool feedback = feedback_ && !state.residual.empty();
+
+    Floats sums, work;
+    std::array<std::uint8_t, chunk_values> few;
+    for (std::size_t begin = 0; begin < values.size(); begin += chunk_values) {
+      const std::size_t size = std::min(chunk_values, values.size() - begin);
+      const float* const part = values.data() + begin;
+      float* const residual = feedback ? state.residual.data() + begin : nullptr;
+      const float* input = part;
+      if (feedback) {
+        kernel::add(part, residual, sums.data(), size);
+        input = sums.data();
+      }
+      if (!(kernel::largest_magnitude(input, size) <= largest_codable)) {
+        if (feedback) take_back(values, state.residual, begin, out, whole);
+        return 0;
+      }
+      const auto chunk_seed = seed_of_chunk(seed, begin);
+      const float* transformed = input;
+      if (!stages_.transforms.empty()) {
+        std::memcpy(work.data(), input, size * sizeof(float));
+        for (const auto& transform : stages_.transforms) transform->forward({work.data(), size}, chunk_seed);
+        transformed = work.data();
+      }
+      // Symbols of one byte go through memory of their own to be packed; wider ones are as they are sent.
+      std::byte* const packed = out.data() + symbols_at(values.size()) + packed_bytes(begin);
+      std::uint8_t* const symbols = whole != nullptr                   ? whole->data() + begin
+                                    : stages_.quantizer->levels() == 0 ? reinterpret_cast<std::uint8_t*>(packed)
+                                                                       : few.data();
+      std::byte* const side = out.data() + header_bytes_ + stages_.quantizer->side_bytes(begin);
+      // Rounding takes bits of its own: not those that chose the transform's signs.
+      stages_.quantizer->quantize({transformed, size}, ~chunk_seed * 0x9E3779B1U, symbols, side);
+      if (feedback) {
+        restore(symbols, side, chunk_seed, {work.data(), size});
+        kernel::subtract(sums.data(), work.data(), residual, size);
+      }
+      if (whole == nullptr && stages_.quantizer->levels() != 0)
+        kernel::pack(stages_.quantizer->levels(), symbols, size, packed);
+      if (whole != nullptr)
+        for (std::size_t i = 0; i < size; ++i) symbols[i] = place_[symbols[i]];
+    }
+    const std::size_t at = symbols_at(values.size());
+    if (whole == nullptr) return at + packed_bytes(values.size());
+    return at + stages_.coder->encode({whole->data(), values.size()}, out.subspan(at));
+  }
+
+  void decode(ConstBytes code, std::span<float> out, Combine combine) const override {
+    const std::size_t at = symbols_at(out.size());
+    const bool right = out.empty()     ? code.empty()
+                       : stages_.coder ? code.size() >= at
+                                       : code.size() == at + packed_bytes(out.size());
+    if (!right)
+      throw Error(
+          ErrorKind::mismatch,
+          fmt::format("the code of {} values by '{}' has {} bytes{}, but {} came; give the same codec and bucket "
+                      "sizes to every rank",
+                      out.size(), spec_, max_bytes(out.size()), stages_.coder ? " at most" : "", code.size()));
+    if (out.empty()) return;
+    std::uint32_t seed = 0;
+    std::memcpy(&seed, code.data(), header_bytes_);
+    std::vector<std::uint8_t>* const whole = stages_.coder ? &symbol_memory(out.size()) : nullptr;
+    if (whole != nullptr) stages_.coder->decode(code.subspan(at), {whole->data(), out.size()});
+
+    Floats work;
+    std::array<std::uint8_t, chunk_values> few;
+    for (std::size_t begin = 0; begin < out.size(); begin += chunk_values) {
+      const std::size_t size = std::min(chunk_values, out.size() - begin);
+      const std::uint8_t* symbols = few.data();
+      if (whole != nullptr) {
+        for (std::size_t i = 0; i < size; ++i) few[i] = order_[(*whole)[begin + i]];
+      } else if (stages_.quantizer->levels() == 0) {
+        symbols = reinterpret_cast<const std::uint8_t*>(code.data()) + at + packed_bytes(begin);
+      } else {
+        kernel::unpack(stages_.quantizer->levels(), code.data() + at + packed_bytes(begin), size, few.data());
+      }
+      const std::byte* const side = code.data() + header_bytes_ + stages_.quantizer->side_bytes(begin);
+      float* const place = out.data() + begin;
+      const bool replaces = combine == Combine::replace;
+      restore(symbols, side, seed_of_chunk(seed, begin), {replaces ? place : work.data(), size});
+      if (!replaces) kernel::add(place, work.data(), place, size);
+    }
+  }
+
+ private:
+  static std::uint32_t seed_of_chunk(std::uint32_t seed, std::size_t begin) {
+    return static_cast<std::uint32_t>(mix(seed + (std::uint64_t{begin} << 32)));
+  }
+  std::size_t packed_bytes(std::size_t count) const {
+    const unsigned levels = stages_.quantizer->levels();
+    if (levels == 0) return count * stages_.quantizer->symbol_bytes();
+    // Chunks are packed apart: of ternary symbols, each has a byte that is not full.
+    return count / chunk_values * kernel::packed_bytes(levels, chunk_values) +
+           kernel::packed_bytes(levels, count % chunk_values);
+  }
+  std::size_t symbols_at(std::size_t count) const { return header_bytes_ + stages_.quantizer->side_bytes(count); }
+
+  void restore(const std::uint8_t* symbols, const std::byte* side, std::uint32_t chunk_seed,
+               std::span<float> out) const {
+    stages_.quantizer->dequantize(symbols, side, out);
+    for (auto transform = stages_.transforms.rbegin(); transform != stages_.transforms.rend(); ++transform)
+      (*transform)->backward(out, chunk_seed);
+  }
+
+  // There is no code after all: residuals become again what they were before the values [0, end) were coded.
+  void take_back(std::span<const float> values, std::span<float> residual, std::size_t end, ConstBytes out,
+                 const std::vector<std::uint8_t>* whole) const {
+    std::uint32_t seed = 0;
+    std::memcpy(&seed, out.data(), header_bytes_);
+    Floats work;
+    std::array<std::uint8_t, chunk_values> few;
+    for (std::size_t begin = 0; begin < end; begin += chunk_values) {
+      const std::byte* const packed = out.data() + symbols_at(values.size()) + packed_bytes(begin);
+      const std::uint8_t* symbols = few.data();
+      if (whole != nullptr)
+        for (std::size_t i = 0; i < chunk_values; ++i) few[i] = order_[(*whole)[begin + i]];
+      else if (stages_.quantizer->levels() == 0)
+        symbols = reinterpret_cast<const std::uint8_t*>(packed);
+      else
+        kernel::unpack(stages_.quantizer->levels(), packed, chunk_values, few.data());
+      restore(symbols, out.data() + header_bytes_ + stages_.quantizer->side_bytes(begin), seed_of_chunk(seed, begin),
+              work);
+      kernel::add(residual.data() + begin, work.data(), residual.data() + begin, chunk_values);
+      kernel::subtract(residual.data() + begin, values.data() + begin, residual.data() + begin, chunk_values);
+    }
+  }
+
+  const std::string spec_;
+  const DenseStages stages_;
+  const bool feedback_;
+  const std::size_t header_bytes_;
+  std::array<std::uint8_t, 256> order_{};  // by place: the symbol there
+  std::array<std::uint8_t, 256> place_{};  // by symbol: its place in that order
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> dense_codec(std::string spec, DenseStages stages, bool feedback) {
+  return std::make_unique<DenseCodec>(std::move(spec), std::move(stages), feedback);
+}
+
+}  // namespace ranvier

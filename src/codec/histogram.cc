@@ -1,0 +1,35 @@
+#include "codec/histogram.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace ranvier {
+
+Histogram histogram_of(std::span<const std::uint8_t> symbols) {
+  // Neighbours count in tables of their own: equal ones would otherwise wait for each other's store.
+  std::array<Histogram, 8> part{};
+  std::size_t i = 0;
+  for (; i + 8 <= symbols.size(); i += 8) {
+    std::uint64_t eight = 0;
+    std::memcpy(&eight, symbols.data() + i, 8);
+    for (std::size_t byte = 0; byte < 8; ++byte) ++part[byte][(eight >> (8 * byte)) & 0xFF];
+  }
+  for (; i < symbols.size(); ++i) ++part[0][symbols[i]];
+
+  Histogram sum{};
+  for (const Histogram& each : part)
+    for (std::size_t symbol = 0; symbol < sum.size(); ++symbol) sum[symbol] += each[symbol];
+  return sum;
+}
+
+double entropy_bits(const Histogram& histogram) {
+  double total = 0, weighted = 0;
+  for (const std::uint32_t count : histogram)
+    if (count > 0) {
+      total += count;
+      weighted += count * std::log2(static_cast<double>(count));
+    }
+  return total > 0 ? total * std::log2(total) - weighted : 0;
+}
+
+}  // namespace ranvier

@@ -1,0 +1,108 @@
+// The stages that pipelines are made of: three small interfaces, and a factory for each stage. A stage is a constant;
+// what is random in it follows from a seed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "codec/parameters.h"
+#include "ranvier/coding.h"
+#include "ranvier/types.h"
+
+namespace ranvier {
+
+// Pipelines work on so many values at a time, which with all that is made of them fit in the first level cache. The
+// blocks of transforms and quantizers are powers of two up to this, so that no block lies across a border.
+inline constexpr std::size_t chunk_values = 4096;
+
+// A step of splitmix64 (Steele, Lea and Flood, OOPSLA 2014): seeds that are near give bits that are not.
+constexpr std::uint64_t mix(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+class Sparsifier {
+ public:
+  virtual ~Sparsifier() = default;
+  // The most indices that choose() gives.
+  virtual std::size_t most(std::size_t count) const = 0;
+  // Which values are sent: ascending indices. `step` as in CodecKey.
+  virtual void choose(std::span<const float> values, std::uint64_t seed, std::uint64_t step,
+                      std::vector<std::uint32_t>& chosen) const = 0;
+  // Whether the indices follow from count and seed, so that nobody has to send them.
+  virtual bool indices_follow_from_seed() const { return false; }
+  // DGC: see there. 0: no velocity.
+  virtual double momentum() const { return 0; }
+  // For sums of what this one has chosen; null: itself.
+  virtual std::unique_ptr<Sparsifier> for_sums() const { return nullptr; }
+};
+
+class Transform {
+ public:
+  virtual ~Transform() = default;
+  virtual void forward(std::span<float> values, std::uint32_t seed) const = 0;
+  // The same bits on every machine.
+  virtual void backward(std::span<float> values, std::uint32_t seed) const = 0;
+  virtual bool is_random() const { return false; }
+};
+
+class Quantizer {
+ public:
+  virtual ~Quantizer() = default;
+  // Symbols are 0 … levels - 1, a byte each; 0: symbols of several bytes, which are not packed.
+  virtual unsigned levels() const = 0;
+  virtual std::size_t symbol_bytes() const { return 1; }
+  // The symbol that stands for 0, for coders that give small numbers short codes.
+  virtual unsigned zero() const { return 0; }
+  // Scales and the like for `count` values: a prefix of whole chunks needs a prefix of them.
+  virtual std::size_t side_bytes(std::size_t count) const = 0;
+  virtual void quantize(std::span<const float> values, std::uint32_t seed, std::uint8_t* symbols,
+                        std::byte* side) const = 0;
+  // The same bits on every machine. Any symbols give values; throws Error{mismatch} for scales that no encoder writes.
+  virtual void dequantize(const std::uint8_t* symbols, const std::byte* side, std::span<float> out) const = 0;
+  virtual std::optional<DType> summable_as() const { return std::nullopt; }
+};
+
+// What the stages of a spec add up to.
+struct Draft {
+  std::unique_ptr<Transform> outer;  // before the sparsifier
+  std::unique_ptr<Sparsifier> sparsifier;
+  std::vector<std::unique_ptr<Transform>> transforms;
+  std::unique_ptr<Quantizer> quantizer;
+  std::unique_ptr<Coder> coder;
+  bool lossless = false;  // the last stage codes floats, not symbols
+  bool biased = false;    // error feedback is wanted
+};
+
+// One factory a stage, each in the file of its name.
+void add_top_k(Parameters&, Draft&);
+void add_sidco(Parameters&, Draft&);
+void add_random_k(Parameters&, Draft&);
+void add_threshold(Parameters&, Draft&);
+void add_dgc(Parameters&, Draft&);
+void add_hadamard(Parameters&, Draft&);
+void add_dct(Parameters&, Draft&);
+void add_fp32(Parameters&, Draft&);
+void add_bf16(Parameters&, Draft&);
+void add_fp16(Parameters&, Draft&);
+void add_fp8(Parameters&, Draft&);
+void add_mx(Parameters&, Draft&);
+void add_natural(Parameters&, Draft&);
+void add_int8(Parameters&, Draft&);
+void add_int4(Parameters&, Draft&);
+void add_int2(Parameters&, Draft&);
+void add_qsgd(Parameters&, Draft&);
+void add_terngrad(Parameters&, Draft&);
+void add_sign(Parameters&, Draft&);
+void add_eden(Parameters&, Draft&);
+
+// The Hadamard transform in blocks of so many values, for quantizers that rest on one.
+std::unique_ptr<Transform> hadamard_transform(std::size_t block);
+
+}  // namespace ranvier

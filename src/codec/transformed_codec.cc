@@ -1,0 +1,102 @@
+// The layout of a code: [seed, 4 bytes] [code of the coefficients].
+#include "codec/transformed_codec.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "codec/dense_codec.h"
+#include "kernel/vectors.h"
+#include "ranvier/error.h"
+
+namespace ranvier {
+namespace {
+
+constexpr std::size_t seed_bytes = 4;
+
+// Memory kept from call to call.
+std::vector<float>& coefficient_memory(std::size_t count) {
+  thread_local std::vector<float> memory;
+  memory.resize(count);
+  return memory;
+}
+
+class TransformedCodec final : public Codec {
+ public:
+  TransformedCodec(std::string spec, std::unique_ptr<Transform> transform, std::unique_ptr<Codec> coefficients,
+                   bool feedback)
+      : spec_(std::move(spec)),
+        transform_(std::move(transform)),
+        coefficients_(std::move(coefficients)),
+        feedback_(feedback) {}
+
+  std::string_view spec() const override { return spec_; }
+  std::size_t state_parts() const override { return feedback_ ? 1 : 0; }
+  std::size_t max_bytes(std::size_t count) const override {
+    return count == 0 ? 0 : seed_bytes + coefficients_->max_bytes(count);
+  }
+
+  std::size_t encode(std::span<const float> values, const CodecState& state, Bytes out,
+                     const CodecKey& key) const override {
+    if (out.size() < max_bytes(values.size()))
+      throw Error(ErrorKind::usage,
+                  fmt::format("{} bytes are too few for the code of {} values by '{}'; give encode {}", out.size(),
+                              values.size(), spec_, max_bytes(values.size())));
+    if (values.empty() || !(kernel::largest_magnitude(values.data(), values.size()) <= largest_codable)) return 0;
+    const bool feedback = feedback_ && !state.residual.empty();
+    if (feedback) kernel::add(state.residual.data(), values.data(), state.residual.data(), values.size());
+    std::vector<float>& work = coefficient_memory(values.size());
+    std::ranges::copy(feedback ? std::span<const float>(state.residual) : values, work.begin());
+    const auto seed = static_cast<std::uint32_t>(mix(key.seed));
+    std::memcpy(out.data(), &seed, seed_bytes);
+    each_chunk(work, seed,
+               [&](std::span<float> chunk, std::uint32_t chunk_seed) { transform_->forward(chunk, chunk_seed); });
+    const std::size_t bytes =
+        coefficients_->encode(work, {}, out.subspan(seed_bytes), {.seed = key.seed ^ 1, .step = key.step});
+    if (feedback) {
+      decode(out.first(seed_bytes + bytes), work, Combine::replace);
+      kernel::subtract(state.residual.data(), work.data(), state.residual.data(), values.size());
+    }
+    return seed_bytes + bytes;
+  }
+
+  void decode(ConstBytes code, std::span<float> out, Combine combine) const override {
+    if (out.empty() && code.empty()) return;
+    if (out.empty() || code.size() < seed_bytes)
+      throw Error(ErrorKind::mismatch, fmt::format("a code of {} values by '{}' has {} bytes; give the same codec and "
+                                                   "bucket sizes to every rank",
+                                                   out.size(), spec_, code.size()));
+    std::uint32_t seed = 0;
+    std::memcpy(&seed, code.data(), seed_bytes);
+    std::vector<float> sum;
+    if (combine == Combine::add) sum.assign(out.begin(), out.end());
+    coefficients_->decode(code.subspan(seed_bytes), out, Combine::replace);
+    each_chunk(out, seed,
+               [&](std::span<float> chunk, std::uint32_t chunk_seed) { transform_->backward(chunk, chunk_seed); });
+    if (combine == Combine::add) kernel::add(sum.data(), out.data(), out.data(), out.size());
+  }
+
+ private:
+  template <class Body>
+  static void each_chunk(std::span<float> values, std::uint32_t seed, const Body& body) {
+    for (std::size_t begin = 0; begin < values.size(); begin += chunk_values) {
+      const auto chunk = values.subspan(begin, std::min(chunk_values, values.size() - begin));
+      body(chunk, static_cast<std::uint32_t>(mix(seed + (std::uint64_t{begin} << 32))));
+    }
+  }
+
+  const std::string spec_;
+  const std::unique_ptr<Transform> transform_;
+  const std::unique_ptr<Codec> coefficients_;
+  const bool feedback_;
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> transformed_codec(std::string spec, std::unique_ptr<Transform> transform,
+                                         std::unique_ptr<Codec> coefficients, bool feedback) {
+  return std::make_unique<TransformedCodec>(std::move(spec), std::move(transform), std::move(coefficients), feedback);
+}
+
+}  // namespace ranvier

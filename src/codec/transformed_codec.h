@@ -1,0 +1,16 @@
+// transform + sparsify + …: the largest coefficients of a transform, as DeMo sends them, instead of the largest values.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "codec/stages.h"
+#include "ranvier/codec.h"
+
+namespace ranvier {
+
+// `coefficients` codes what the transform makes of the values, without memory; error feedback is of the values.
+std::unique_ptr<Codec> transformed_codec(std::string spec, std::unique_ptr<Transform> transform,
+                                         std::unique_ptr<Codec> coefficients, bool feedback);
+
+}  // namespace ranvier

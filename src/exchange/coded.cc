@@ -1,0 +1,114 @@
+// Scatter, reduce, gather of codes: a gradient is encoded once on its way to the owner of its part, and the sum once on
+// its way back. A ring would encode W - 1 times, each time with an error. Slices of a bucket go one behind the other,
+// so that one is encoded while the one before travels.
+//
+// The owner has error feedback of its own for the sum, as in Tang et al., "1-bit Adam", ICML 2021 (arXiv:2102.02888);
+// the way itself is that of Wang et al., "ZeRO++", ICLR 2024 (arXiv:2306.10209), and CGX (Markov et al., Middleware
+// 2022).
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+#include "exchange/coded_slice.h"
+#include "exchange/residuals.h"
+#include "ranvier/error.h"
+#include "ranvier/exchange.h"
+
+namespace ranvier {
+namespace {
+
+// 4 MiB of floats: long enough that a message costs little, short enough that many are under way.
+constexpr std::size_t slice_values = std::size_t{1} << 20;
+
+class CodedAveraging final : public Averaging, public std::enable_shared_from_this<CodedAveraging> {
+ public:
+  CodedAveraging(std::shared_ptr<Residuals::State> state, std::vector<std::shared_ptr<CodedSlice>> slices)
+      : state_(std::move(state)), slices_(std::move(slices)), left_(slices_.size()) {}
+
+  void start() {
+    for (const auto& slice : slices_) slice->start([self = shared_from_this()] { self->one_less(); });
+  }
+  void wait() override {
+    for (const auto& slice : slices_) slice->wait();
+  }
+  bool done() const override {
+    return std::ranges::all_of(slices_, [](const auto& slice) { return slice->done(); });
+  }
+  std::exception_ptr error() const override {
+    for (const auto& slice : slices_)
+      if (slice->done() && slice->error()) return slice->error();
+    return nullptr;
+  }
+  void on_done(std::function<void()> then) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (left_ > 0) return callbacks_.push_back(std::move(then));
+    }
+    then();
+  }
+
+ private:
+  void one_less() {
+    std::vector<std::function<void()>> callbacks;
+    {
+      const std::lock_guard lock(mutex_);
+      if (--left_ > 0) return;
+      callbacks.swap(callbacks_);
+    }
+    for (const auto& callback : callbacks) callback();
+  }
+
+  const std::shared_ptr<Residuals::State> state_;  // lives as long as the slices that view it
+  const std::vector<std::shared_ptr<CodedSlice>> slices_;
+  std::mutex mutex_;
+  std::size_t left_;
+  std::vector<std::function<void()>> callbacks_;
+};
+
+class CodedExchange final : public Exchange {
+ public:
+  CodedExchange(Communicator& comm, std::unique_ptr<Codec> codec)
+      : comm_(comm), tools_(std::make_shared<CodedTools>()), residuals_(codec->state_parts()) {
+    auto sums = codec->for_sums();
+    tools_->codec = std::move(codec);
+    tools_->sums = sums ? std::shared_ptr<const Codec>(std::move(sums)) : tools_->codec;
+  }
+  std::string_view spec() const override { return tools_->codec->spec(); }
+  std::uint64_t plain_buckets() const override { return tools_->plain.load(); }
+  std::size_t state_bytes() const override { return residuals_.bytes(); }
+  double momentum() const override { return tools_->codec->momentum(); }
+  std::vector<std::byte> save(const Bucket& bucket) override { return residuals_.save(bucket, number_); }
+  void restore(const Bucket& bucket, ConstBytes kept) override { residuals_.restore(bucket, kept, number_); }
+
+  std::shared_ptr<Averaging> start(const Bucket& bucket) override {
+    auto state = residuals_.of(bucket);
+    std::vector<std::shared_ptr<CodedSlice>> slices;
+    for (std::size_t begin = 0; begin < bucket.values.size(); begin += slice_values) {
+      const std::size_t size = std::min(slice_values, bucket.values.size() - begin);
+      const auto of_slice = [&](std::vector<float>& whole) {
+        return whole.empty() ? std::span<float>() : std::span(whole).subspan(begin, size);
+      };
+      const CodecState views{.residual = of_slice(state->residual), .velocity = of_slice(state->velocity)};
+      slices.push_back(std::make_shared<CodedSlice>(comm_, tools_, bucket.values.subspan(begin, size), views, number_++,
+                                                    state->step));
+    }
+    ++state->step;
+    auto averaging = std::make_shared<CodedAveraging>(std::move(state), std::move(slices));
+    averaging->start();
+    return averaging;
+  }
+
+ private:
+  Communicator& comm_;
+  const std::shared_ptr<CodedTools> tools_;
+  Residuals residuals_;
+  std::uint64_t number_ = 0;  // of the next slice; the same on all ranks
+};
+
+}  // namespace
+
+std::unique_ptr<Exchange> coded_exchange(Communicator& comm, std::unique_ptr<Codec> codec) {
+  return std::make_unique<CodedExchange>(comm, std::move(codec));
+}
+
+}  // namespace ranvier

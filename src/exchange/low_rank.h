@@ -1,0 +1,27 @@
+// Low-rank averages: the arithmetic on one matrix, apart from how factors travel.
+//
+// A matrix M of rows x columns is approximated by P Q^T with P of rows x rank and Q of columns x rank. Both are kept by
+// column, each a contiguous vector: column k of P begins at P + k * rows.
+#pragma once
+
+#include <cstddef>
+
+namespace ranvier {
+
+struct MatrixShape {
+  std::size_t rows = 0;
+  std::size_t columns = 0;
+  std::size_t rank = 0;
+};
+
+// P = M Q.
+void multiply_by_right(const MatrixShape&, const float* matrix, const float* right, float* left);
+// Q = M^T P.
+void multiply_by_left(const MatrixShape&, const float* matrix, const float* left, float* right);
+// M = P Q^T.
+void multiply_factors(const MatrixShape&, const float* left, const float* right, float* matrix);
+// Makes `rank` vectors of `length` orthonormal, one after the other (modified Gram-Schmidt). A vector that the ones
+// before it span becomes 0: nothing is made of rounding errors. The same bits for the same input.
+void orthonormalize(float* vectors, std::size_t length, std::size_t rank);
+
+}  // namespace ranvier

@@ -1,0 +1,116 @@
+#include "exchange/residuals.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_set>
+
+#include "ranvier/error.h"
+
+namespace ranvier {
+namespace {
+
+bool are_same(std::span<const Tensor> a, std::span<const Tensor> b) {
+  return std::ranges::equal(
+      a, b, [](const Tensor& left, const Tensor& right) { return left.id == right.id && left.size() == right.size(); });
+}
+
+}  // namespace
+
+std::shared_ptr<Residuals::State> Residuals::of(const Bucket& bucket) {
+  const Tensor whole{.id = reinterpret_cast<std::uintptr_t>(bucket.values.data()), .columns = bucket.values.size()};
+  const auto tensors = bucket.tensors.empty() ? std::span(&whole, 1) : bucket.tensors;
+  std::size_t total = 0;
+  for (const Tensor& tensor : tensors) total += tensor.size();
+  if (total != bucket.values.size())
+    throw Error(ErrorKind::usage, fmt::format("a bucket has {} values and its tensors have {}; list all of its tensors",
+                                              bucket.values.size(), total));
+  if (const auto first = places_.find(tensors.front().id);
+      first != places_.end() && are_same(first->second.state->tensors, tensors))
+    return first->second.state;
+
+  auto state = std::make_shared<State>();
+  state->tensors.assign(tensors.begin(), tensors.end());
+  if (parts_ > 0) state->residual.resize(total);
+  if (parts_ > 1) state->velocity.resize(total);
+  std::size_t begin = 0;
+  for (const Tensor& tensor : tensors) {
+    Place& place = places_[tensor.id];
+    if (place.state) {
+      if (place.size != tensor.size())
+        throw Error(ErrorKind::usage, fmt::format("tensor {} has {} values and had {}: its residual belongs to that "
+                                                  "shape; make a new exchange for the new model",
+                                                  tensor.id, tensor.size(), place.size));
+      const State& old = *place.state;
+      for (auto [from, to] : {std::pair(&old.residual, &state->residual), std::pair(&old.velocity, &state->velocity)})
+        if (!to->empty())
+          std::copy_n(from->begin() + static_cast<std::ptrdiff_t>(place.begin), place.size,
+                      to->begin() + static_cast<std::ptrdiff_t>(begin));
+      state->step = std::max(state->step, old.step);
+    }
+    place = {.state = state, .begin = begin, .size = tensor.size()};
+    begin += tensor.size();
+  }
+  return state;
+}
+
+namespace {
+
+// In front of the floats.
+struct Kept {
+  std::uint64_t number;
+  std::uint64_t step;
+  std::uint64_t residuals;  // how many
+  std::uint64_t velocities;
+};
+
+}  // namespace
+
+std::vector<std::byte> Residuals::save(const Bucket& bucket, std::uint64_t number) {
+  const auto state = of(bucket);
+  const Kept kept{number, state->step, state->residual.size(), state->velocity.size()};
+  std::vector<std::byte> bytes;
+  const auto append = [&](std::span<const std::byte> more) { bytes.insert(bytes.end(), more.begin(), more.end()); };
+  append(std::as_bytes(std::span(&kept, 1)));
+  append(std::as_bytes(std::span(state->residual)));
+  append(std::as_bytes(std::span(state->velocity)));
+  return bytes;
+}
+
+ConstBytes Residuals::restore(const Bucket& bucket, ConstBytes kept, std::uint64_t& number) {
+  const auto refuse = [&](std::string_view problem) {
+    throw Error(ErrorKind::config,
+                fmt::format("what a checkpoint kept of a bucket of {} values {}; resume with the model "
+                            "and the bucket sizes that it was saved with",
+                            bucket.values.size(), problem));
+  };
+  Kept head{};
+  if (kept.size() < sizeof head) refuse("is too short");
+  std::memcpy(&head, kept.data(), sizeof head);
+  kept = kept.subspan(sizeof head);
+  const std::uint64_t count = bucket.values.size();
+  if ((head.residuals != 0 && head.residuals != count) || (head.velocities != 0 && head.velocities != count))
+    refuse("is of another number of values");
+  if (kept.size() < (head.residuals + head.velocities) * sizeof(float)) refuse("is too short");
+  const auto state = of(bucket);
+  state->step = head.step;
+  number = head.number;
+  for (auto [floats, to] :
+       {std::pair(head.residuals, &state->residual), std::pair(head.velocities, &state->velocity)}) {
+    if (floats > 0 && !to->empty()) std::memcpy(to->data(), kept.data(), floats * sizeof(float));
+    kept = kept.subspan(floats * sizeof(float));
+  }
+  return kept;
+}
+
+std::size_t Residuals::bytes() const {
+  std::unordered_set<const State*> seen;
+  std::size_t total = 0;
+  for (const auto& [id, place] : places_)
+    if (seen.insert(place.state.get()).second)
+      total += (place.state->residual.size() + place.state->velocity.size()) * sizeof(float);
+  return total;
+}
+
+}  // namespace ranvier

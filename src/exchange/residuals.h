@@ -1,0 +1,52 @@
+// What encoders keep of each tensor from step to step: see CodecState.
+//
+// A residual is what this rank still owes the sum of all ranks' gradients, be it of its own gradients or, in the part
+// of a bucket that it owns, of the sum that it has encoded. So the sum over all steps of what was applied, plus all
+// ranks' residuals, is the sum of all gradients: nothing is lost when buckets are formed anew, or when other ranks own
+// other parts after a change of membership.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "ranvier/exchange.h"
+
+namespace ranvier {
+
+class Residuals {
+ public:
+  // `parts`: Codec::state_parts().
+  explicit Residuals(std::size_t parts) : parts_(parts) {}
+
+  struct State {
+    std::vector<Tensor> tensors;
+    std::vector<float> residual;  // empty where the codec wants none
+    std::vector<float> velocity;
+    std::uint64_t step = 0;  // how often the bucket was started
+  };
+  // The state of a bucket, zero when its tensors are new; where they stood in other buckets before, what was kept
+  // there. Throws Error{usage} for a tensor that has another size than before. Valid for as long as the caller holds
+  // it.
+  std::shared_ptr<State> of(const Bucket& bucket);
+
+  std::size_t bytes() const;
+
+  // For checkpoints: `number` is the exchange's own, and may be followed by more. restore() returns what follows; a
+  // residual or velocity that this codec does not want is dropped, one that was not saved stays zero.
+  std::vector<std::byte> save(const Bucket&, std::uint64_t number);
+  ConstBytes restore(const Bucket&, ConstBytes kept, std::uint64_t& number);
+
+ private:
+  struct Place {
+    std::shared_ptr<State> state;
+    std::size_t begin = 0;
+    std::size_t size = 0;
+  };
+
+  const std::size_t parts_;
+  std::unordered_map<std::uint64_t, Place> places_;  // by tensor id
+};
+
+}  // namespace ranvier

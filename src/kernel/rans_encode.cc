@@ -1,0 +1,102 @@
+// rANS encoding in vectors, the mirror image of rans_decode.cc: lanes that would grow too large give a word first, and
+// the words go out in the order of the lanes. The division by the frequency f is a product with floor(2^32 / f), whose
+// upper half is the quotient or one less, which the remainder tells.
+#include "kernel/rans.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernel/rans_encode.cc"
+#include "hwy/foreach_target.h"
+
+#include "hwy/highway.h"
+#include "kernel/gather-inl.h"
+#include "kernel/memory-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ranvier::kernel::HWY_NAMESPACE {
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+
+constexpr std::size_t vector_lanes = HWY_LANES(std::uint32_t);
+using Tag = GatherTag;
+using Vector = Gathered;
+
+// The upper halves of the 64-bit products of the lanes.
+HWY_INLINE Vector upper_half(Vector a, Vector b) {
+  const Tag d;
+  const hn::Repartition<std::uint64_t, Tag> d64;
+  const auto odd_a = hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(d64, a)));
+  const auto odd_b = hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(d64, b)));
+  const auto even = hn::ShiftRight<32>(hn::MulEven(a, b));
+  return hn::OddEven(hn::BitCast(d, hn::MulEven(odd_a, odd_b)), hn::BitCast(d, even));
+}
+
+template <std::size_t v, std::size_t vectors>
+HWY_INLINE void step(const std::uint32_t* share, const std::uint32_t* reciprocal, int bits, const std::uint8_t* symbols,
+                     Vector (&states)[vectors], std::byte*& words) {
+  const Tag d;
+  const hn::Rebind<std::uint8_t, Tag> d8;
+  const hn::Rebind<std::uint16_t, Tag> d16;
+  const auto symbol = hn::PromoteTo(d, load(d8, reinterpret_cast<const std::byte*>(symbols + v * vector_lanes)));
+  const auto shares = gather<4>(share, symbol);
+  const auto f = hn::ShiftRight<16>(shares);
+  const auto start = hn::And(shares, hn::Set(d, 0xFFFFU));
+
+  const auto full = hn::Not(hn::Lt(states[v], hn::ShiftLeftSame(f, 32 - bits)));
+  store(hn::TruncateTo(d16, hn::Compress(states[v], full)), d16, words);
+  words += 2 * hn::CountTrue(d, full);
+  const auto x = hn::IfThenElse(full, hn::ShiftRight<16>(states[v]), states[v]);
+
+  const auto quotient = upper_half(x, gather<4>(reciprocal, symbol));
+  const auto rest = hn::Sub(x, hn::Mul(quotient, f));
+  const auto one_less = hn::Not(hn::Lt(rest, f));
+  const auto made_good = hn::IfThenElseZero(one_less, hn::Sub(hn::Set(d, 1U << bits), f));
+  states[v] = hn::Add(hn::Add(hn::ShiftLeftSame(quotient, bits), start), hn::Add(rest, made_good));
+  if constexpr (v + 1 < vectors) step<v + 1, vectors>(share, reciprocal, bits, symbols, states, words);
+}
+
+template <std::size_t lanes>
+std::size_t encode_lanes(const RansSteps& steps, const std::uint8_t* symbols, std::size_t groups, std::uint32_t* saved,
+                         std::byte*& words, const std::byte* end) {
+  const Tag d;
+  const int bits = steps.bits;
+  std::byte* word = words;
+  constexpr std::size_t vectors = lanes / vector_lanes;
+  Vector states[vectors];
+  for (std::size_t v = 0; v < vectors; ++v) states[v] = hn::LoadU(d, saved + v * vector_lanes);
+  for (; groups > 0 && end - word >= std::ptrdiff_t{2 * lanes}; --groups)
+    step<0, vectors>(steps.share.data(), steps.reciprocal.data(), bits, symbols + (groups - 1) * lanes, states, word);
+  for (std::size_t v = 0; v < vectors; ++v) hn::StoreU(states[v], d, saved + v * vector_lanes);
+  words = word;
+  return groups;
+}
+
+std::size_t encode_groups(std::size_t lanes, const RansSteps& steps, const std::uint8_t* symbols, std::size_t groups,
+                          std::uint32_t* states, std::byte*& words, const std::byte* end) {
+  return lanes == most_lanes ? encode_lanes<most_lanes>(steps, symbols, groups, states, words, end)
+                             : encode_lanes<fewer_lanes>(steps, symbols, groups, states, words, end);
+}
+
+#else
+
+std::size_t encode_groups(std::size_t, const RansSteps&, const std::uint8_t*, std::size_t groups, std::uint32_t*,
+                          std::byte*&, const std::byte*) {
+  return groups;
+}
+
+#endif
+
+}  // namespace ranvier::kernel::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ranvier::kernel {
+
+HWY_EXPORT(encode_groups);
+
+std::size_t rans_encode_groups(std::size_t lanes, const RansSteps& steps, const std::uint8_t* symbols,
+                               std::size_t groups, std::uint32_t* states, std::byte*& words, const std::byte* end) {
+  return HWY_DYNAMIC_DISPATCH(encode_groups)(lanes, steps, symbols, groups, states, words, end);
+}
+
+}  // namespace ranvier::kernel
+#endif

@@ -1,0 +1,109 @@
+// Plain loops, which the compiler turns into vectors of each instruction set in turn.
+#include "kernel/vectors.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernel/vectors.cc"
+#include "hwy/foreach_target.h"
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ranvier::kernel::HWY_NAMESPACE {
+
+void add_loop(const float* a, const float* b, float* to, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = a[i] + b[i];
+}
+void subtract_loop(const float* a, const float* b, float* to, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = a[i] - b[i];
+}
+void multiply_loop(const float* a, float factor, float* to, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = a[i] * factor;
+}
+
+void add_multiple_loop(const float* HWY_RESTRICT a, float factor, float* HWY_RESTRICT to, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) to[i] += a[i] * factor;
+}
+
+// Without its sign, a float is ordered as its bits are, and NaN comes last.
+float largest_loop(const float* values, std::size_t count) {
+  std::uint32_t largest = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    largest = std::max(largest, std::bit_cast<std::uint32_t>(values[i]) & 0x7FFFFFFFU);
+  return std::bit_cast<float>(largest);
+}
+
+// Sums in so many lanes: adding floats in another order is not the compiler's to decide. Runs of 4096 are short enough
+// for f32, and their sums are added as f64.
+constexpr std::size_t sum_lanes = 16;
+constexpr std::size_t run = 4096;
+
+template <class Term>
+HWY_INLINE double sum_of(std::size_t count, const Term& term) {
+  double total = 0;
+  for (std::size_t begin = 0; begin < count; begin += run) {
+    const std::size_t end = std::min(begin + run, count);
+    float sums[sum_lanes] = {};
+    std::size_t i = begin;
+    for (; i + sum_lanes <= end; i += sum_lanes)
+      for (std::size_t lane = 0; lane < sum_lanes; ++lane) sums[lane] += term(i + lane);
+    for (std::size_t lane = 0; i < end; ++i, ++lane) sums[lane] += term(i);
+    for (const float sum : sums) total += static_cast<double>(sum);
+  }
+  return total;
+}
+
+double magnitudes_loop(const float* values, std::size_t count) {
+  return sum_of(count, [values](std::size_t i) HWY_ATTR { return std::fabs(values[i]); });
+}
+double squares_loop(const float* values, std::size_t count) {
+  return sum_of(count, [values](std::size_t i) HWY_ATTR { return values[i] * values[i]; });
+}
+double dot_loop(const float* a, const float* b, std::size_t count) {
+  return sum_of(count, [a, b](std::size_t i) HWY_ATTR { return a[i] * b[i]; });
+}
+
+}  // namespace ranvier::kernel::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ranvier::kernel {
+
+HWY_EXPORT(add_loop);
+HWY_EXPORT(subtract_loop);
+HWY_EXPORT(multiply_loop);
+HWY_EXPORT(add_multiple_loop);
+HWY_EXPORT(largest_loop);
+HWY_EXPORT(magnitudes_loop);
+HWY_EXPORT(squares_loop);
+HWY_EXPORT(dot_loop);
+
+void add(const float* a, const float* b, float* to, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(add_loop)(a, b, to, count);
+}
+void subtract(const float* a, const float* b, float* to, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(subtract_loop)(a, b, to, count);
+}
+void multiply(const float* a, float factor, float* to, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(multiply_loop)(a, factor, to, count);
+}
+void add_multiple(const float* a, float factor, float* to, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(add_multiple_loop)(a, factor, to, count);
+}
+float largest_magnitude(const float* values, std::size_t count) {
+  return HWY_DYNAMIC_DISPATCH(largest_loop)(values, count);
+}
+double sum_of_magnitudes(const float* values, std::size_t count) {
+  return HWY_DYNAMIC_DISPATCH(magnitudes_loop)(values, count);
+}
+double sum_of_squares(const float* values, std::size_t count) {
+  return HWY_DYNAMIC_DISPATCH(squares_loop)(values, count);
+}
+double dot(const float* a, const float* b, std::size_t count) { return HWY_DYNAMIC_DISPATCH(dot_loop)(a, b, count); }
+
+}  // namespace ranvier::kernel
+#endif

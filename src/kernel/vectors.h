@@ -1,0 +1,21 @@
+// Sums and sizes of f32 vectors, as codecs need them.
+#pragma once
+
+#include <cstddef>
+
+namespace ranvier::kernel {
+
+// to = a + b; to = a - b. `to` may be a or b exactly.
+void add(const float* a, const float* b, float* to, std::size_t count);
+void subtract(const float* a, const float* b, float* to, std::size_t count);
+void multiply(const float* a, float factor, float* to, std::size_t count);
+// to += a * factor, which do not overlap.
+void add_multiple(const float* a, float factor, float* to, std::size_t count);
+
+// Infinity or NaN if one is among them; 0 of nothing.
+float largest_magnitude(const float* values, std::size_t count);
+double sum_of_magnitudes(const float* values, std::size_t count);
+double sum_of_squares(const float* values, std::size_t count);
+double dot(const float* a, const float* b, std::size_t count);
+
+}  // namespace ranvier::kernel

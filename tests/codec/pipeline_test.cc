@@ -1,0 +1,223 @@
+// What every codec promises, tried on every stage and on combinations of them.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "codec/codes.h"
+#include "ranvier/codec.h"
+#include "ranvier/error.h"
+
+namespace ranvier::testing {
+namespace {
+
+constexpr std::size_t lengths[] = {0, 1, 2, 3, 5, 7, 8, 31, 64, 65, 127, 1000, 1025, 4095, 4096, 4097, 12289};
+
+// The spec, and the most that ||values - decoded|| may be of ||values||: over values of any kind, and over normal ones.
+struct Case {
+  std::string spec;
+  double any_error;
+  double normal_error;
+};
+// Most bounds follow from the rules in docs/codecs.md. An unbiased code of one or two bits may err by more than the
+// value.
+constexpr double unbounded = 1e9;
+const Case cases[] = {
+    {"fp32", 0, 0},
+    {"bf16", 0x1p-8, 0x1p-8},
+    {"fp16", 1, 0x1p-11},
+    {"fp8", 1, 0x1p-3},
+    {"fp8:e4m3", 1, 0.1},
+    {"mx", 0.07, 0.04},
+    {"mx:e5m2", 0.13, 0.08},
+    {"mx:e2m1", 0.26, 0.15},
+    {"natural", 1, 0.37},
+    {"int8", 0.036, 0.01},
+    {"int8:rounding=stochastic,block=32", 0.06, 0.02},
+    {"int4", 0.6, 0.15},
+    {"int4:norm=l2", 1, 0.5},
+    {"int2", 1, 0.9},
+    {"hadamard:32+int4", 0.6, 0.15},
+    {"hadamard+hadamard:8+int8", 0.1, 0.02},
+    {"qsgd", unbounded, 0.35},
+    {"qsgd:127,norm=l2", unbounded, 0.2},
+    {"terngrad", unbounded, 2},
+    {"terngrad:clip=0", unbounded, 3},
+    {"sign", 1, 0.65},
+    {"eden", unbounded, 1.2},
+    {"eden:2", unbounded, 0.6},
+    {"eden:3", unbounded, 0.3},
+    {"eden:4,block=256", unbounded, 0.15},
+    {"topk:0.1", 0.96, 0.8},
+    {"topk:0.1,select=sampled", 0.96, 0.8},
+    {"topk:0.05+int8", 1, 0.9},
+    {"topk:1", 0, 0},
+    {"sidco:0.1", 1, 0.85},
+    {"randk:0.5", 1, 0.8},
+    {"threshold:0.005", unbounded, 0.5},
+    {"dgc:0.1", 1, 0.85},
+    {"dct+topk:0.1", 1, 0.8},
+    {"hadamard:1024+topk:0.2+hadamard:8+int8", 1, 0.7},
+    {"topk:0.5+dct:16+int8", 0.75, 0.3},
+    {"int4+rans", 0.6, 0.15},
+    {"hadamard:32+int4+huffman", 0.6, 0.15},
+    {"qsgd:7+rans", unbounded, 0.35},
+    {"qsgd:3+elias_gamma", unbounded, 0.8},
+    {"int2+golomb_rice", 1, 0.9},
+    {"int8+range", 0.036, 0.01},
+    {"topk:0.05+int4+zstd", 1, 0.95},
+    {"lossless", 0, 0},
+    {"bf16+lossless", 0x1p-8, 0x1p-8},
+};
+
+class EveryCodec : public ::testing::TestWithParam<Case> {
+ protected:
+  const std::unique_ptr<Codec> codec = make_codec(GetParam().spec);
+};
+
+TEST_P(EveryCodec, ComesBackWithinItsBoundForEveryLengthAndKindOfValues) {
+  for (const std::size_t count : lengths)
+    for (const Kind kind : all_kinds) {
+      const Values values = values_of(kind, count);
+      const Code code = encoded(*codec, values);
+      ASSERT_LE(code.size(), codec->max_bytes(count));
+      ASSERT_EQ(code.empty(), count == 0);
+      const Values back = decoded(*codec, code, count);
+      for (const float value : back) ASSERT_TRUE(std::isfinite(value));
+      if (kind == Kind::zero) {
+        ASSERT_EQ(norm(back), 0) << count;
+      }
+      // What is nearly denormal may become 0.
+      if (kind == Kind::denormal || count == 0) continue;
+      const double bound = kind == Kind::normal && count >= 1000 ? GetParam().normal_error : GetParam().any_error;
+      ASSERT_LE(norm(difference(values, back)), norm(values) * (bound + 1e-6)) << count << " of kind " << int(kind);
+    }
+}
+
+TEST_P(EveryCodec, GivesTheSameBytesForTheSameKey) {
+  const Values values = values_of(Kind::skewed, 5000);
+  EXPECT_EQ(encoded(*codec, values, 3), encoded(*codec, values, 3));
+}
+
+TEST_P(EveryCodec, AddsWhatItWouldHaveReplaced) {
+  const Values values = values_of(Kind::normal, 5000);
+  const Code code = encoded(*codec, values);
+  Values sum(values.size(), 2);
+  codec->decode(code, sum, Combine::add);
+  const Values back = decoded(*codec, code, values.size());
+  for (std::size_t i = 0; i < sum.size(); ++i) ASSERT_EQ(sum[i], 2 + back[i]);
+}
+
+TEST_P(EveryCodec, LeavesBehindExactlyWhatItLost) {
+  if (codec->state_parts() != 1) GTEST_SKIP() << "no error feedback by itself";
+  for (const std::size_t count : {1, 100, 4097}) {
+    const Values values = values_of(Kind::normal, count);
+    const Values before = values_of(Kind::normal, count, 2);
+    Values residual = before;
+    const Code code = encoded(*codec, values, 7, {.residual = residual});
+    const Values back = decoded(*codec, code, count);
+    for (std::size_t i = 0; i < count; ++i)
+      ASSERT_NEAR(back[i] + residual[i], values[i] + before[i], 1e-6 + std::fabs(back[i]) * 1e-6) << i;
+  }
+}
+
+TEST_P(EveryCodec, HasNoCodeForWhatIsNotFiniteAndKeepsItsStateThen) {
+  if (GetParam().spec.find("lossless") != std::string::npos) GTEST_SKIP() << "it has codes for all values";
+  for (const float bad : {NAN, INFINITY, -INFINITY, 0x1p51F})
+    for (const std::size_t place : {0, 4095, 4096, 8999}) {
+      Values values = values_of(Kind::normal, 9000);
+      values[place] = bad;
+      const Values before = values_of(Kind::normal, 9000, 2);
+      Values residual = before;
+      EXPECT_TRUE(encoded(*codec, values, 7, {.residual = residual}).empty()) << bad << " at " << place;
+      for (std::size_t i = 0; i < residual.size(); ++i) ASSERT_NEAR(residual[i], before[i], 1e-7);
+    }
+}
+
+TEST_P(EveryCodec, ReadsHostileBytesAsValuesOrRefusesThem) {
+  std::mt19937 random(11);
+  for (const std::size_t count : {1, 50, 4500}) {
+    const Code right = encoded(*codec, values_of(Kind::skewed, count));
+    for (int round = 0; round < 60; ++round) {
+      Code wrong = right;
+      if (round % 3 == 0) wrong.resize(random() % (right.size() + 9));
+      for (unsigned flips = 1 + random() % 8; flips > 0 && !wrong.empty(); --flips)
+        wrong[random() % wrong.size()] = static_cast<std::byte>(random());
+      Values out(count);
+      try {
+        codec->decode(wrong, out);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::mismatch) << error.what();
+      }
+    }
+    if (GetParam().spec != "threshold:0.005") {
+      EXPECT_THROW(decoded(*codec, {}, count), Error);
+    }
+  }
+}
+
+TEST_P(EveryCodec, RefusesTooLittleMemory) {
+  const Values values = values_of(Kind::normal, 100);
+  Code out(codec->max_bytes(values.size()) - 1);
+  EXPECT_THROW(codec->encode(values, {}, out, {}), Error);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, EveryCodec, ::testing::ValuesIn(cases), [](const ::testing::TestParamInfo<Case>& each) {
+  std::string name = each.param.spec;
+  for (char& letter : name)
+    if (!std::isalnum(static_cast<unsigned char>(letter))) letter = '_';
+  return name;
+});
+
+// The mean over so many keys has to be the value: each coordinate's distance from it in deviations of the mean is
+// compared with 6, which a normal variable exceeds with a probability of 2e-9; for all coordinates and specs together
+// 1e-5.
+TEST(UnbiasedCodecs, HaveTheValueAsTheirExpectation) {
+  // A Hadamard transform is nearly a random rotation only of many values: eden is given a whole block of them.
+  constexpr std::size_t count = 1024;
+  constexpr int keys = 400;
+  for (const std::string spec :
+       {"natural", "qsgd:7", "qsgd:2,norm=l2", "terngrad:clip=0", "int8:rounding=stochastic",
+        "int4:rounding=stochastic", "hadamard:32+int4:rounding=stochastic", "eden", "eden:2", "eden:4"}) {
+    const auto codec = make_codec(spec);
+    EXPECT_EQ(codec->state_parts(), 0U) << spec;
+    const Values values = values_of(spec.starts_with("eden") ? Kind::normal : Kind::skewed, count);
+    std::vector<double> sum(count), squares(count);
+    for (int key = 0; key < keys; ++key) {
+      const Values back = decoded(*codec, encoded(*codec, values, static_cast<std::uint64_t>(key)), count);
+      for (std::size_t i = 0; i < count; ++i) {
+        const double error = static_cast<double>(back[i]) - static_cast<double>(values[i]);
+        sum[i] += error;
+        squares[i] += error * error;
+      }
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      const double mean = sum[i] / keys;
+      const double deviation = std::sqrt(squares[i] / keys / keys);
+      EXPECT_LE(std::fabs(mean), 6 * deviation + 1e-6) << spec << ", value " << values[i];
+    }
+  }
+}
+
+// The conservation that makes error feedback converge: what arrived so far, and what is held back, is all there was.
+TEST(ErrorFeedback, LosesNothingOverManySteps) {
+  for (const std::string spec : {"sign", "topk:0.02+int4", "int2", "hadamard:32+int4", "fp8", "terngrad:ef=1"}) {
+    const auto codec = make_codec(spec);
+    ASSERT_EQ(codec->state_parts(), 1U) << spec;
+    Values residual(3000), arrived(3000), given(3000);
+    for (unsigned step = 0; step < 20; ++step) {
+      const Values values = values_of(Kind::normal, 3000, step);
+      const Values back = decoded(*codec, encoded(*codec, values, step, {.residual = residual}), 3000);
+      for (std::size_t i = 0; i < back.size(); ++i) {
+        arrived[i] += back[i];
+        given[i] += values[i];
+      }
+    }
+    for (std::size_t i = 0; i < given.size(); ++i) ASSERT_NEAR(arrived[i] + residual[i], given[i], 1e-4) << spec;
+  }
+}
+
+}  // namespace
+}  // namespace ranvier::testing

@@ -1,0 +1,133 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "codec/codes.h"
+#include "ranvier/codec.h"
+
+namespace ranvier::testing {
+namespace {
+
+std::vector<std::size_t> sent_by(const std::string& spec, const Values& values, std::uint64_t seed = 7) {
+  const auto codec = make_codec(spec);
+  const Values back = decoded(*codec, encoded(*codec, values, seed), values.size());
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < back.size(); ++i)
+    if (back[i] != 0) {
+      EXPECT_EQ(back[i], values[i]);
+      places.push_back(i);
+    }
+  return places;
+}
+
+TEST(TopK, SendsExactlyTheLargest) {
+  const Values values = values_of(Kind::normal, 3000);
+  std::vector<std::size_t> order(values.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return std::fabs(values[a]) > std::fabs(values[b]); });
+  for (const std::size_t k : {1, 3, 30, 1500, 3000}) {
+    std::vector<std::size_t> largest(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k));
+    std::ranges::sort(largest);
+    EXPECT_EQ(sent_by("topk:" + std::to_string(static_cast<double>(k) / 3000), values), largest);
+  }
+}
+
+TEST(TopK, SendsTheFirstOfEqualOnes) {
+  EXPECT_EQ(sent_by("topk:0.5", {2, -2, 2, 2, 2, 5}), (std::vector<std::size_t>{0, 1, 5}));
+}
+
+TEST(TopK, SendsOneValueAtLeast) { EXPECT_EQ(sent_by("topk:0.000001", {1, 3, 2}), (std::vector<std::size_t>{1})); }
+
+TEST(TopK, AThresholdFromASampleFindsAboutAsMany) {
+  for (const Kind kind : {Kind::normal, Kind::skewed}) {
+    const Values values = values_of(kind, 100'000);
+    for (const double ratio : {0.01, 0.05}) {
+      const auto found =
+          static_cast<double>(sent_by("topk:" + std::to_string(ratio) + ",select=sampled", values).size());
+      EXPECT_GE(found, 0.79 * ratio * 100'000);
+      EXPECT_LE(found, 1.26 * ratio * 100'000);
+    }
+  }
+}
+
+TEST(Sidco, FindsAboutAsManyWithoutSorting) {
+  for (const Kind kind : {Kind::normal, Kind::skewed}) {
+    const Values values = values_of(kind, 100'000);
+    for (const double ratio : {0.1, 0.01, 0.001}) {
+      const auto found = static_cast<double>(sent_by("sidco:" + std::to_string(ratio), values).size());
+      EXPECT_GE(found, 0.5 * ratio * 100'000) << ratio;
+      EXPECT_LE(found, 2 * ratio * 100'000 + 1) << ratio;
+    }
+  }
+  EXPECT_EQ(sent_by("sidco:0.1", values_of(Kind::equal, 1000)).size(), 100U);
+}
+
+TEST(Threshold, SendsWhatReachesIt) {
+  EXPECT_EQ(sent_by("threshold:0.5", {0.4F, -0.5F, 0.6F, 0}), (std::vector<std::size_t>{1, 2}));
+  EXPECT_TRUE(sent_by("threshold:10", {1, 2}).empty());
+}
+
+TEST(RandomK, ChoosesOthersEachTimeAndSendsNoIndex) {
+  const Values values = values_of(Kind::equal, 1000);
+  EXPECT_EQ(sent_by("randk:0.05", values, 1).size(), 50U);
+  EXPECT_NE(sent_by("randk:0.05", values, 1), sent_by("randk:0.05", values, 2));
+  EXPECT_EQ(encoded(*make_codec("randk:0.05"), values).size(), 12U + 50 * 4);
+}
+
+TEST(SparseCodes, TakeAboutNineBitsAnIndexAtOnePercent) {
+  // The entropy of a set of 1 % is 8.1 bits an index, and Golomb-Rice needs 8.4.
+  const Values values = values_of(Kind::normal, 100'000);
+  const double bits = 8 * static_cast<double>(encoded(*make_codec("topk:0.01+int8"), values).size()) / 1000;
+  EXPECT_NEAR(bits, 8.4 + 8.25, 0.5);
+}
+
+// Lin et al.: with momentum m a value that is sent after n steps of gradient 1 carries the sum of the corrected
+// momentum.
+TEST(Dgc, AccumulatesCorrectedMomentumAndForgetsItWhereItWasSent) {
+  const auto codec = make_codec("dgc:0.5,momentum=0.5");
+  ASSERT_EQ(codec->state_parts(), 2U);
+  EXPECT_EQ(codec->momentum(), 0.5);
+  Values residual(2), velocity(2);
+  const auto step = [&](const Values& gradient) {
+    return decoded(*codec, encoded(*codec, gradient, 1, {.residual = residual, .velocity = velocity}), 2);
+  };
+  EXPECT_EQ(step({10, 1}), (Values{10, 0}));
+  EXPECT_EQ(velocity, (Values{0, 1}));
+  EXPECT_EQ(residual, (Values{0, 1}));
+  EXPECT_EQ(step({5, 1}), (Values{5, 0}));
+  EXPECT_EQ(velocity, (Values{0, 1.5}));
+  EXPECT_EQ(residual, (Values{0, 2.5}));
+  EXPECT_EQ(step({1, 1}), (Values{0, 4.25}));  // 2.5 + (0.5 * 1.5 + 1)
+  EXPECT_EQ(velocity, (Values{1, 0}));
+  EXPECT_EQ(residual, (Values{1, 0}));
+}
+
+TEST(Dgc, WarmsUp) {
+  const auto codec = make_codec("dgc:0.001,warmup=8");
+  const Values values = values_of(Kind::normal, 100'000);
+  std::vector<std::size_t> shares;
+  for (const std::uint64_t step : {0, 2, 4, 6, 8}) {
+    Code code(codec->max_bytes(values.size()));
+    code.resize(codec->encode(values, {}, code, {.seed = 1, .step = step}));
+    const Values back = decoded(*codec, code, values.size());
+    shares.push_back(static_cast<std::size_t>(std::ranges::count_if(back, [](float value) { return value != 0; })));
+  }
+  const double expected[] = {25000, 6250, 1562, 391, 100};
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    EXPECT_GE(static_cast<double>(shares[i]), 0.75 * expected[i]);
+    EXPECT_LE(static_cast<double>(shares[i]), 1.3 * expected[i]);
+  }
+}
+
+TEST(Dgc, SumsAreSparsifiedWithoutMomentum) {
+  const auto sums = make_codec("dgc:0.001")->for_sums();
+  ASSERT_NE(sums, nullptr);
+  EXPECT_EQ(sums->state_parts(), 1U);
+  EXPECT_EQ(sums->momentum(), 0);
+  EXPECT_EQ(make_codec("topk:0.1")->for_sums(), nullptr);
+}
+
+}  // namespace
+}  // namespace ranvier::testing

@@ -1,0 +1,263 @@
+// Averages by codes: scatter, reduce, gather.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "exchange/residuals.h"
+#include "ranvier/error.h"
+#include "ranvier/exchange.h"
+#include "support/cluster.h"
+
+namespace ranvier {
+namespace {
+
+using support::run_ranks;
+
+std::vector<float> gradients(Rank rank, std::size_t count, unsigned step = 0) {
+  std::mt19937 random(static_cast<unsigned>(rank) * 1000 + step);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+std::vector<double> exact_sum(Rank world, std::size_t count, unsigned step = 0) {
+  std::vector<double> sum(count);
+  for (Rank rank = 0; rank < world; ++rank) {
+    const auto values = gradients(rank, count, step);
+    for (std::size_t i = 0; i < count; ++i) sum[i] += static_cast<double>(values[i]);
+  }
+  return sum;
+}
+
+// Bit for bit, NaN included.
+void expect_equal_everywhere(Communicator& comm, const std::vector<float>& mine) {
+  std::vector<float> all(mine.size() * static_cast<std::size_t>(comm.world()));
+  comm.all_gather(mine, all);
+  for (Rank rank = 0; rank < comm.world(); ++rank)
+    ASSERT_EQ(0, std::memcmp(all.data() + mine.size() * static_cast<std::size_t>(rank), mine.data(), mine.size() * 4))
+        << "rank " << rank << " has other bits than rank " << comm.rank();
+}
+
+TEST(Coded, GivesTheAverageWithinTwoRoundingsForEveryWorldAndSize) {
+  for (const Rank world : {1, 2, 3, 4, 7})
+    run_ranks(world, [&](Communicator& comm) {
+      const auto exchange = make_exchange("int8:block=32", comm);
+      for (const std::size_t count : {1, 2, 5, 1000, 70'000}) {
+        auto bucket = gradients(comm.rank(), count);
+        exchange->start(bucket)->wait();
+        const auto exact = exact_sum(world, count);
+        // Values are below 6: half a step of 6 / 127 from each other rank, and of the sum's from its owner.
+        for (std::size_t i = 0; i < count; ++i)
+          ASSERT_NEAR(bucket[i], exact[i] / world, world == 1 ? 0 : 2.1 * 6.0 / 254) << i << " of " << count;
+        expect_equal_everywhere(comm, bucket);
+      }
+    });
+}
+
+TEST(Coded, AllRanksHaveTheSameBitsWhateverTheCodec) {
+  for (const std::string_view spec :
+       {"int4", "hadamard:32+int4+rans", "eden", "sign", "topk:0.01+int8", "dgc:0.01", "qsgd:7+huffman", "lossless",
+        "natural", "randk:0.1", "threshold:2", "mx:e2m1", "terngrad"})
+    run_ranks(4, [&](Communicator& comm) {
+      const auto exchange = make_exchange(spec, comm);
+      std::vector<float> first = gradients(comm.rank(), 9001), second = gradients(comm.rank(), 33, 1);
+      for (int step = 0; step < 3; ++step) {
+        const auto one = exchange->start(first), other = exchange->start(second);
+        other->wait();
+        one->wait();
+        expect_equal_everywhere(comm, first);
+        expect_equal_everywhere(comm, second);
+      }
+      EXPECT_EQ(exchange->plain_buckets(), 0U);
+    });
+}
+
+TEST(Coded, LosslessIsExactlyTheSumInTheOrderOfRanks) {
+  run_ranks(3, [](Communicator& comm) {
+    auto bucket = gradients(comm.rank(), 20'000);
+    make_exchange("lossless", comm)->start(bucket)->wait();
+    const auto a = gradients(0, 20'000), b = gradients(1, 20'000), c = gradients(2, 20'000);
+    for (std::size_t i = 0; i < bucket.size(); ++i) ASSERT_EQ(bucket[i], (a[i] + b[i] + c[i]) * (1.0F / 3));
+  });
+}
+
+// Nothing is lost: what was applied, times the world, and what all ranks hold back, is the sum of all gradients.
+TEST(Coded, AppliedAndHeldBackAddUpToAllGradients) {
+  constexpr std::size_t count = 5000;
+  constexpr Rank world = 4;
+  constexpr unsigned steps = 12;
+  for (const std::string_view spec : {"int2", "sign", "topk:0.02+int4", "hadamard:32+int4+rans"})
+    run_ranks(world, [&](Communicator& comm) {
+      const auto exchange = make_exchange(spec, comm);
+      std::vector<double> applied(count), given(count);
+      std::vector<float> bucket(count);
+      for (unsigned step = 0; step < steps; ++step) {
+        bucket = gradients(comm.rank(), count, step);
+        exchange->start(bucket)->wait();
+        const auto exact = exact_sum(world, count, step);
+        for (std::size_t i = 0; i < count; ++i) {
+          applied[i] += static_cast<double>(bucket[i]) * world;
+          given[i] += exact[i];
+        }
+      }
+      EXPECT_EQ(exchange->state_bytes(), count * sizeof(float));
+      // What is held back shows in the difference; with gradients of zero it has to come out. A few steps of zeros
+      // bring the dense codecs within a small share of what was missing.
+      double before = 0, after = 0;
+      for (std::size_t i = 0; i < count; ++i) before += std::pow(given[i] - applied[i], 2);
+      for (unsigned step = 0; step < 200; ++step) {
+        std::fill(bucket.begin(), bucket.end(), 0.0F);
+        exchange->start(bucket)->wait();
+        for (std::size_t i = 0; i < count; ++i) applied[i] += static_cast<double>(bucket[i]) * world;
+      }
+      for (std::size_t i = 0; i < count; ++i) after += std::pow(given[i] - applied[i], 2);
+      EXPECT_GT(before, 0) << spec;
+      EXPECT_LT(after, 1e-3 * before) << spec;
+    });
+}
+
+TEST(Coded, WhatIsNotFiniteReachesEverybodyAsItIsAndIsCounted) {
+  for (const std::string_view spec : {"int4", "topk:0.01+int8", "dgc:0.01", "hadamard:32+int4+rans"})
+    for (const Rank world : {2, 4})
+      run_ranks(world, [&](Communicator& comm) {
+        const auto exchange = make_exchange(spec, comm);
+        constexpr std::size_t count = 9000;
+        for (const std::size_t place : {std::size_t{0}, count - 1}) {
+          auto bucket = gradients(comm.rank(), count);
+          if (comm.rank() == 1) bucket[place] = NAN;
+          if (comm.rank() == 0) bucket[place / 2 + 1] = INFINITY;
+          exchange->start(bucket)->wait();
+          EXPECT_TRUE(std::isnan(bucket[place]));
+          EXPECT_EQ(bucket[place / 2 + 1], INFINITY);
+          const auto exact = exact_sum(world, count);
+          for (std::size_t i = 0; i < count; ++i) {
+            if (i == place || i == place / 2 + 1) continue;
+            ASSERT_NEAR(bucket[i], exact[i] / world, 1e-5) << i;
+          }
+          expect_equal_everywhere(comm, bucket);
+        }
+        EXPECT_EQ(exchange->plain_buckets(), 2U);
+        // And afterwards all is as before: no residual has been spoilt.
+        auto bucket = gradients(comm.rank(), count);
+        exchange->start(bucket)->wait();
+        for (const float value : bucket) ASSERT_TRUE(std::isfinite(value));
+        EXPECT_EQ(exchange->plain_buckets(), 2U);
+      });
+}
+
+TEST(Coded, APlainBucketLeavesTheResidualAsItWas) {
+  run_ranks(3, [](Communicator& comm) {
+    const auto twin = make_exchange("sign", comm), exchange = make_exchange("sign", comm);
+    constexpr std::size_t count = 3000;
+    std::vector<float> a, b;
+    for (unsigned step = 0; step < 3; ++step) {
+      a = gradients(comm.rank(), count, step);
+      twin->start({.values = a, .tensors = std::vector<Tensor>{{.id = 1, .columns = count}}})->wait();
+      b = gradients(comm.rank(), count, step);
+      exchange->start({.values = b, .tensors = std::vector<Tensor>{{.id = 1, .columns = count}}})->wait();
+      if (step == 1) {
+        std::vector<float> bad = gradients(comm.rank(), count, 99);
+        if (comm.rank() == 2) bad[1500] = NAN;
+        exchange->start({.values = bad, .tensors = std::vector<Tensor>{{.id = 1, .columns = count}}})->wait();
+      }
+    }
+    for (std::size_t i = 0; i < count; ++i) ASSERT_NEAR(a[i], b[i], 1e-3);
+  });
+}
+
+TEST(Coded, SendsTwoCodesOfTheBucketWhateverTheWorld) {
+  for (const Rank world : {2, 4})
+    run_ranks(world, [&](Communicator& comm) {
+      constexpr std::size_t count = 1 << 18;
+      auto bucket = gradients(comm.rank(), count);
+      const auto exchange = make_exchange("int8:block=64", comm);
+      const auto before = comm.traffic().bytes_sent;
+      exchange->start(bucket)->wait();
+      const auto expected = 2.0 * (world - 1) / world * count * 8.25 / 8;
+      EXPECT_NEAR(static_cast<double>(comm.traffic().bytes_sent - before), expected, expected * 1e-3);
+    });
+}
+
+TEST(Coded, SlicesOfALargeBucketAreOneAverage) {
+  run_ranks(2, [](Communicator& comm) {
+    constexpr std::size_t count = (1 << 21) + 77;  // three slices
+    auto bucket = gradients(comm.rank(), count);
+    const auto exchange = make_exchange("bf16+lossless", comm);
+    exchange->start(bucket)->wait();
+    const auto a = gradients(0, count), b = gradients(1, count);
+    for (std::size_t i = 0; i < count; ++i)
+      ASSERT_NEAR(bucket[i], (a[i] + b[i]) / 2, 0x1p-7 * (std::fabs(a[i]) + std::fabs(b[i])));
+  });
+}
+
+TEST(Coded, AHandleMayBeDroppedAndCallbacksFindTheAverage) {
+  run_ranks(3, [](Communicator& comm) {
+    const auto exchange = make_exchange("int8", comm);
+    std::vector<float> dropped(777, 3), bucket(777, static_cast<float>(comm.rank()));
+    exchange->start(dropped);
+    std::atomic<float> seen = -1;
+    const auto averaging = exchange->start(bucket);
+    averaging->on_done([&] { seen = bucket.back(); });
+    while (seen < 0) std::this_thread::yield();
+    EXPECT_NEAR(seen, 1, 0.02);
+    comm.barrier();
+    averaging->wait();
+    EXPECT_TRUE(averaging->done());
+    EXPECT_EQ(averaging->error(), nullptr);
+  });
+}
+
+TEST(Coded, AFailureReachesTheOneWhoWaits) {
+  run_ranks(2, [&](Communicator& comm) {
+    std::vector<float> bucket(comm.rank() == 0 ? 1000 : 5000);
+    const auto exchange = make_exchange("int8", comm);
+    try {
+      exchange->start(bucket)->wait();
+      ADD_FAILURE() << "buckets of different sizes were averaged";
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.kind() == ErrorKind::mismatch || error.kind() == ErrorKind::aborted) << error.what();
+    }
+  });
+}
+
+TEST(Residuals, FollowTheirTensorsIntoOtherBuckets) {
+  Residuals residuals(1);
+  std::vector<float> memory(30);
+  const Tensor a{.id = 1, .columns = 10}, b{.id = 2, .rows = 2, .columns = 10};
+  const std::vector<Tensor> both{a, b}, first{a}, second{b}, swapped{b, a};
+  {
+    const auto state = residuals.of({.values = memory, .tensors = both});
+    for (std::size_t i = 0; i < 30; ++i) state->residual[i] = static_cast<float>(i);
+    EXPECT_EQ(residuals.of({.values = memory, .tensors = both}), state);
+  }
+  EXPECT_EQ(residuals.of({.values = std::span(memory).first(20), .tensors = second})->residual[3], 13);
+  EXPECT_EQ(residuals.of({.values = std::span(memory).first(10), .tensors = first})->residual[3], 3);
+  const auto state = residuals.of({.values = memory, .tensors = swapped});
+  EXPECT_EQ(state->residual[0], 10);
+  EXPECT_EQ(state->residual[20], 0);
+  EXPECT_EQ(residuals.bytes(), 30 * sizeof(float));
+}
+
+TEST(Residuals, RefuseATensorOfAnotherSizeAndBucketsThatDoNotAddUp) {
+  Residuals residuals(1);
+  std::vector<float> memory(30);
+  const std::vector<Tensor> before{{.id = 7, .columns = 30}}, after{{.id = 7, .columns = 20}};
+  residuals.of({.values = memory, .tensors = before});
+  try {
+    residuals.of({.values = std::span(memory).first(20), .tensors = after});
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("tensor 7 has 20 values and had 30"));
+  }
+  EXPECT_THROW(residuals.of({.values = std::span(memory).first(20), .tensors = before}), Error);
+}
+
+}  // namespace
+}  // namespace ranvier

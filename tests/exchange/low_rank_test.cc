@@ -1,0 +1,170 @@
+// PowerSGD and ACP-SGD.
+#include "exchange/low_rank.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "kernel/vectors.h"
+#include "ranvier/exchange.h"
+#include "support/cluster.h"
+
+namespace ranvier {
+namespace {
+
+using support::run_ranks;
+
+std::vector<float> normal_values(std::size_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+// A matrix of rank 2, the same directions on every rank with other weights; then 10 values of a bias.
+constexpr std::size_t rows = 40, columns = 60, bias = 10;
+std::vector<float> gradients(Rank rank, unsigned step) {
+  const auto left = normal_values(2 * rows, 1), right = normal_values(2 * columns, 2);
+  const auto weights = normal_values(2, 100 * step + static_cast<unsigned>(rank));
+  std::vector<float> values = normal_values(rows * columns + bias, 5);
+  for (std::size_t row = 0; row < rows; ++row)
+    for (std::size_t column = 0; column < columns; ++column)
+      values[row * columns + column] =
+          weights[0] * left[row] * right[column] + weights[1] * left[rows + row] * right[columns + column];
+  return values;
+}
+const std::vector<Tensor> tensors{{.id = 1, .rows = rows, .columns = columns}, {.id = 2, .rows = bias, .columns = 1}};
+
+double distance(const std::vector<float>& a, const std::vector<double>& b) {
+  double squares = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) squares += std::pow(static_cast<double>(a[i]) - b[i], 2);
+  return std::sqrt(squares);
+}
+
+TEST(LowRank, OrthonormalVectorsAreThat) {
+  constexpr std::size_t length = 37, rank = 5;
+  auto vectors = normal_values(length * rank, 3);
+  for (std::size_t i = 0; i < length; ++i) vectors[3 * length + i] = 2 * vectors[i] - vectors[length + i];
+  orthonormalize(vectors.data(), length, rank);
+  for (std::size_t a = 0; a < rank; ++a)
+    for (std::size_t b = 0; b < rank; ++b) {
+      const double expected = a == b && a != 3 ? 1 : 0;  // the fourth was spanned by others
+      EXPECT_NEAR(kernel::dot(vectors.data() + a * length, vectors.data() + b * length, length), expected, 1e-5);
+    }
+}
+
+TEST(LowRank, ProductsAreThoseOfTheDefinition) {
+  const MatrixShape shape{.rows = 5, .columns = 7, .rank = 2};
+  const auto matrix = normal_values(35, 1), right = normal_values(14, 2), left = normal_values(10, 3);
+  std::vector<float> p(10), q(14), product(35);
+  multiply_by_right(shape, matrix.data(), right.data(), p.data());
+  multiply_by_left(shape, matrix.data(), left.data(), q.data());
+  multiply_factors(shape, left.data(), right.data(), product.data());
+  for (std::size_t k = 0; k < 2; ++k) {
+    for (std::size_t i = 0; i < 5; ++i) {
+      double sum = 0;
+      for (std::size_t j = 0; j < 7; ++j) sum += static_cast<double>(matrix[i * 7 + j]) * right[k * 7 + j];
+      EXPECT_NEAR(p[k * 5 + i], sum, 1e-5);
+    }
+    for (std::size_t j = 0; j < 7; ++j) {
+      double sum = 0;
+      for (std::size_t i = 0; i < 5; ++i) sum += static_cast<double>(matrix[i * 7 + j]) * left[k * 5 + i];
+      EXPECT_NEAR(q[k * 7 + j], sum, 1e-5);
+    }
+  }
+  for (std::size_t i = 0; i < 5; ++i)
+    for (std::size_t j = 0; j < 7; ++j)
+      EXPECT_NEAR(product[i * 7 + j], left[i] * right[j] + left[5 + i] * right[7 + j], 1e-5);
+}
+
+TEST(LowRank, FindsTheAverageOfMatricesOfItsRank) {
+  for (const Rank world : {2, 3})
+    run_ranks(world, [&](Communicator& comm) {
+      const auto exchange = make_exchange("powersgd:2", comm);
+      for (unsigned step = 0; step < 4; ++step) {
+        auto bucket = gradients(comm.rank(), step);
+        std::vector<double> exact(bucket.size());
+        for (Rank rank = 0; rank < world; ++rank) {
+          const auto values = gradients(rank, step);
+          for (std::size_t i = 0; i < values.size(); ++i) exact[i] += static_cast<double>(values[i]) / world;
+        }
+        exchange->start({.values = bucket, .tensors = tensors})->wait();
+        EXPECT_LT(distance(bucket, exact), 1e-3) << step;
+        for (std::size_t i = rows * columns; i < bucket.size(); ++i) EXPECT_NEAR(bucket[i], exact[i], 1e-6);
+      }
+    });
+}
+
+// What is applied and what is held back add up: with gradients of zero, what is held back comes out.
+TEST(LowRank, HoldsBackWhatItsRankLacks) {
+  for (const std::string_view spec : {"powersgd:1", "acpsgd:1", "powersgd:1+bf16", "acpsgd:2+int8"})
+    run_ranks(3, [&](Communicator& comm) {
+      const auto exchange = make_exchange(spec, comm);
+      std::vector<double> missing(rows * columns + bias);
+      std::vector<float> bucket;
+      const auto step = [&](bool zero, unsigned number) {
+        bucket = gradients(comm.rank(), number);
+        if (zero) std::fill(bucket.begin(), bucket.end(), 0.0F);
+        for (Rank rank = 0; rank < 3 && !zero; ++rank) {
+          const auto values = gradients(rank, number);
+          for (std::size_t i = 0; i < values.size(); ++i) missing[i] += static_cast<double>(values[i]) / 3;
+        }
+        exchange->start({.values = bucket, .tensors = tensors})->wait();
+        for (std::size_t i = 0; i < bucket.size(); ++i) missing[i] -= static_cast<double>(bucket[i]);
+        double squares = 0;
+        for (const double value : missing) squares += value * value;
+        return std::sqrt(squares);
+      };
+      double before = 0, after = 0;
+      for (unsigned number = 0; number < 6; ++number) before = step(false, number);
+      for (unsigned number = 0; number < 60; ++number) after = step(true, 0);
+      EXPECT_GT(before, 0.1) << spec;
+      EXPECT_LT(after, 0.02 * before) << spec;
+      std::vector<float> all(3 * bucket.size());
+      comm.all_gather(bucket, all);
+      for (std::size_t rank = 0; rank < 3; ++rank)
+        EXPECT_EQ(0, std::memcmp(all.data() + rank * bucket.size(), bucket.data(), bucket.size() * sizeof(float)));
+    });
+}
+
+TEST(LowRank, SendsTheFactorsOnly) {
+  run_ranks(2, [](Communicator& comm) {
+    for (const auto& [spec, floats] :
+         {std::pair("powersgd:2", 2 * (rows + columns) + bias), {"acpsgd:2", 2 * rows + bias}}) {
+      const auto exchange = make_exchange(spec, comm);
+      auto bucket = gradients(comm.rank(), 0);
+      const auto before = comm.traffic().bytes_sent;
+      exchange->start({.values = bucket, .tensors = tensors})->wait();
+      EXPECT_EQ(comm.traffic().bytes_sent - before, floats * sizeof(float)) << spec;
+    }
+  });
+}
+
+TEST(LowRank, WhatIsNotFiniteGoesPlainAndSpoilsNothing) {
+  for (const std::string_view spec : {"powersgd:1", "acpsgd:1"})
+    run_ranks(3, [&](Communicator& comm) {
+      const auto exchange = make_exchange(spec, comm);
+      for (unsigned step = 0; step < 5; ++step) {
+        auto bucket = gradients(comm.rank(), step);
+        if (step == 1 && comm.rank() == 2) bucket[100] = NAN;
+        if (step == 2 && comm.rank() == 0) bucket.back() = INFINITY;
+        exchange->start({.values = bucket, .tensors = tensors})->wait();
+        for (std::size_t i = 0; i < bucket.size(); ++i) {
+          if (step == 1 && i == 100)
+            EXPECT_TRUE(std::isnan(bucket[i]));
+          else if (step == 2 && i + 1 == bucket.size())
+            EXPECT_EQ(bucket[i], INFINITY);
+          else
+            ASSERT_TRUE(std::isfinite(bucket[i])) << i << " in step " << step;
+        }
+      }
+      EXPECT_EQ(exchange->plain_buckets(), 2U);
+    });
+}
+
+}  // namespace
+}  // namespace ranvier

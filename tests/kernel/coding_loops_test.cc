@@ -1,0 +1,175 @@
+// The loops of codecs, with every instruction set: against the same thing done slowly, and all with the same bits.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "kernel/codebook.h"
+#include "kernel/grid.h"
+#include "kernel/hadamard.h"
+#include "kernel/instruction_sets.h"
+#include "kernel/pack.h"
+#include "kernel/select.h"
+#include "kernel/small_floats.h"
+#include "kernel/vectors.h"
+
+namespace ranvier::testing {
+namespace {
+
+constexpr std::size_t lengths[] = {0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 100, 1000, 4095, 4096};
+
+std::vector<float> normal_values(std::size_t count, unsigned seed = 1) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+class CodingLoops : public EachInstructionSet {};
+
+TEST_P(CodingLoops, SumsAndLargestAreThoseOfASlowLoop) {
+  for (const std::size_t count : lengths) {
+    const auto values = normal_values(count), other = normal_values(count, 2);
+    double squares = 0, magnitudes = 0, product = 0, largest = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto value = static_cast<double>(values[i]);
+      squares += value * value;
+      magnitudes += std::fabs(value);
+      product += value * static_cast<double>(other[i]);
+      largest = std::max(largest, std::fabs(value));
+    }
+    EXPECT_NEAR(kernel::sum_of_squares(values.data(), count), squares, 1e-5 * squares);
+    EXPECT_NEAR(kernel::sum_of_magnitudes(values.data(), count), magnitudes, 1e-5 * magnitudes);
+    EXPECT_NEAR(kernel::dot(values.data(), other.data(), count), product, 1e-5 * squares + 1e-12);
+    EXPECT_EQ(kernel::largest_magnitude(values.data(), count), static_cast<float>(largest));
+  }
+}
+
+TEST_P(CodingLoops, TheLargestMagnitudeShowsWhatIsNotFinite) {
+  for (const std::size_t place : {0, 15, 16, 99}) {
+    auto values = normal_values(100);
+    values[place] = -INFINITY;
+    EXPECT_EQ(kernel::largest_magnitude(values.data(), 100), INFINITY);
+    values[50] = NAN;
+    EXPECT_TRUE(std::isnan(kernel::largest_magnitude(values.data(), 100)));
+  }
+}
+
+TEST_P(CodingLoops, HadamardIsTheMatrixOfItsDefinition) {
+  // Entry (i, j) is -1 to the number of bits that i and j share, over the square root of the size.
+  for (const std::size_t size : {1, 2, 8, 16, 32, 64, 256}) {
+    const auto values = normal_values(size);
+    auto with_signs = values, transformed = values;
+    kernel::hadamard(transformed.data(), size, size, 5);
+    // A transform of one value is its sign; of the values one by one, all the signs.
+    for (std::size_t i = 0; i < size; ++i) {
+      std::vector<float> unit(size);
+      unit[i] = 1;
+      kernel::hadamard(unit.data(), size, size, 5);
+      with_signs[i] = unit[0] > 0 ? values[i] : -values[i];
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      double sum = 0;
+      for (std::size_t j = 0; j < size; ++j)
+        sum += (__builtin_popcountll(i & j) % 2 == 0 ? 1 : -1) * static_cast<double>(with_signs[j]);
+      ASSERT_NEAR(transformed[i], sum / std::sqrt(static_cast<double>(size)), 1e-5) << i << " of " << size;
+    }
+  }
+}
+
+TEST_P(CodingLoops, HadamardKeepsTheNormAndComesBack) {
+  for (const std::size_t count : lengths)
+    for (const std::size_t block : {8, 32, 1024}) {
+      const auto values = normal_values(count);
+      auto transformed = values;
+      kernel::hadamard(transformed.data(), count, block, 9);
+      EXPECT_NEAR(kernel::sum_of_squares(transformed.data(), count), kernel::sum_of_squares(values.data(), count),
+                  1e-4 * static_cast<double>(count));
+      kernel::inverse_hadamard(transformed.data(), count, block, 9);
+      for (std::size_t i = 0; i < count; ++i) ASSERT_NEAR(transformed[i], values[i], 1e-5);
+    }
+}
+
+TEST_P(CodingLoops, PackedSymbolsComeBackAndTakeWhatTheyShould) {
+  std::mt19937 random(3);
+  for (const unsigned levels : {2, 3, 4, 5, 8, 9, 15, 16, 17, 256})
+    for (const std::size_t count : lengths) {
+      std::vector<std::uint8_t> symbols(count), back(count);
+      for (auto& symbol : symbols) symbol = static_cast<std::uint8_t>(random() % levels);
+      std::vector<std::uint8_t> packed(kernel::packed_bytes(levels, count) + 1, 0xA5);
+      kernel::pack(levels, symbols.data(), count, packed.data());
+      EXPECT_EQ(packed.back(), 0xA5) << "written behind the end";
+      kernel::unpack(levels, packed.data(), count, back.data());
+      ASSERT_EQ(back, symbols) << levels << " levels, " << count;
+    }
+  EXPECT_EQ(kernel::packed_bytes(2, 9), 2U);
+  EXPECT_EQ(kernel::packed_bytes(3, 11), 3U);
+  EXPECT_EQ(kernel::packed_bytes(8, 8), 3U);
+}
+
+TEST_P(CodingLoops, SelectionAgreesWithSorting) {
+  for (const std::size_t count : {1, 64, 65, 1000, 4096}) {
+    auto values = normal_values(count);
+    if (count > 100) std::fill_n(values.begin(), 50, -0.5F);  // ties
+    std::vector<float> sorted;
+    for (const float value : values) sorted.push_back(std::fabs(value));
+    std::ranges::sort(sorted, std::greater<>());
+    for (const std::size_t k : {std::size_t{1}, (count + 1) / 2, count})
+      EXPECT_EQ(kernel::kth_magnitude(values.data(), count, k), sorted[k - 1]);
+    for (const float threshold : {0.0F, 0.5F, 1.0F, 100.0F}) {
+      std::vector<std::uint32_t> expected;
+      for (std::size_t i = 0; i < count; ++i)
+        if (std::fabs(values[i]) >= threshold) expected.push_back(static_cast<std::uint32_t>(i));
+      EXPECT_EQ(kernel::count_at_least(values.data(), count, threshold), expected.size());
+      for (const std::size_t most : {expected.size(), expected.size() / 2}) {
+        std::vector<std::uint32_t> found(most);
+        EXPECT_EQ(kernel::collect_at_least(values.data(), count, threshold, found.data(), most), most);
+        EXPECT_TRUE(std::equal(found.begin(), found.end(), expected.begin()));
+      }
+    }
+  }
+}
+
+RANVIER_FOR_EACH_INSTRUCTION_SET(CodingLoops);
+
+// What one machine encodes, another one decodes: the bits must not depend on what it can do.
+TEST(CodingLoopsTogether, GiveTheSameBitsOnEveryInstructionSet) {
+  constexpr std::size_t count = 1333;
+  const auto values = normal_values(count);
+  std::vector<float> first;
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    std::vector<float> all;
+    std::vector<std::uint8_t> symbols(count);
+    std::vector<std::uint16_t> scales(count);
+    std::vector<float> back(count);
+    const auto keep = [&] { all.insert(all.end(), back.begin(), back.end()); };
+    for (const bool stochastic : {false, true}) {
+      const kernel::Grid grid{.block = 64, .limit = 7, .stochastic = stochastic};
+      kernel::to_largest_grid(grid, values.data(), count, scales.data(), 3, symbols.data());
+      kernel::from_grid(grid, symbols.data(), count, scales.data(), back.data());
+      keep();
+    }
+    back = values;
+    kernel::hadamard(back.data(), count, 256, 1);
+    keep();
+    kernel::to_powers(values.data(), count, 140, 4, symbols.data());
+    kernel::from_powers(symbols.data(), count, 140, back.data());
+    keep();
+    const kernel::Codebook book{.values = {0.25F, 0.75F, 1.34F, 2.15F}, .half = 4};
+    kernel::to_codebook(book, values.data(), 1.1F, count, symbols.data());
+    kernel::from_codebook(book, symbols.data(), 0.3F, count, back.data());
+    keep();
+    if (first.empty()) first = all;
+    ASSERT_EQ(0, std::memcmp(all.data(), first.data(), all.size() * sizeof(float))) << hwy::TargetName(target);
+  }
+  hwy::SetSupportedTargetsForTest(0);
+}
+
+}  // namespace
+}  // namespace ranvier::testing

@@ -1,0 +1,97 @@
+"""Compressed gradients under DistributedDataParallel, over gloo and over ranvier."""
+
+import pytest
+import ranvier
+import torch
+from ranks import on_ranks
+from test_ddp import BATCH, model, train
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+def train_with(rank, world, spec, options):
+    net = DistributedDataParallel(model(), **options)
+    state, hook = ranvier.hook(spec)
+    net.register_comm_hook(state, hook)
+    parameters = train(net, slice(rank * BATCH // world, (rank + 1) * BATCH // world))
+    return parameters, state.bytes_sent, state.plain_buckets
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+@pytest.mark.parametrize(("spec", "near"), [("bf16", 0.01), ("hadamard:32+int4+rans", 0.1), ("topk:0.1+int8", 0.3)])
+def test_ranks_agree_in_every_bit_and_train_nearly_as_without(backend, spec, near):
+    for options in ({}, {"bucket_cap_mb": 0.01}):
+        runs = on_ranks(2, train_with, spec, options, backend=backend)
+        alone = train(model(), slice(None))
+        start = torch.cat([p.detach().flatten() for p in model().parameters()])
+        assert torch.equal(runs[0][0], runs[1][0])
+        assert (runs[0][0] - alone).norm() < near * (alone - start).norm()
+        assert runs[0][2] == 0
+
+
+def test_codes_are_as_short_as_they_say():
+    bf16, int4 = (on_ranks(2, train_with, spec, {}, backend="gloo")[0][1] for spec in ("bf16", "int4:ef=0"))
+    assert bf16 / int4 == pytest.approx(16 / 4.25, rel=0.02)
+
+
+def spoiled(rank, world):
+    net = DistributedDataParallel(nn.Linear(64, 8))
+    state, hook = ranvier.hook("int4")
+    net.register_comm_hook(state, hook)
+    net(torch.full((2, 64), float("nan") if rank == 1 else 1.0)).sum().backward()
+    assert net.module.weight.grad.isnan().all()
+    assert net.module.bias.grad.isfinite().all()
+    net.zero_grad()
+    net(torch.ones(2, 64)).sum().backward()
+    return net.module.weight.grad, state.plain_buckets
+
+
+def test_what_is_not_finite_goes_plain_and_spoils_nothing():
+    for gradient, plain in on_ranks(2, spoiled, backend="gloo"):
+        assert plain == 1
+        torch.testing.assert_close(gradient, torch.full((8, 64), 2.0), rtol=0.02, atol=0.02)
+
+
+def halves(rank, world):
+    net = DistributedDataParallel(nn.Linear(64, 8).bfloat16())
+    state, hook = ranvier.hook("int8")
+    net.register_comm_hook(state, hook)
+    net(torch.ones(2, 64, dtype=torch.bfloat16)).sum().backward()
+    return net.module.weight.grad
+
+
+def test_gradients_of_16_bits_are_encoded_as_they_are():
+    for gradient in on_ranks(2, halves, backend="gloo"):
+        assert gradient.dtype == torch.bfloat16
+        torch.testing.assert_close(gradient.float(), torch.full((8, 64), 2.0), rtol=0.02, atol=0.02)
+
+
+def kept(rank, world):
+    net = DistributedDataParallel(nn.Linear(50, 4))
+    state, hook = ranvier.hook("topk:0.1")
+    net.register_comm_hook(state, hook)
+    net(torch.randn(3, 50)).square().sum().backward()
+    saved = state.state_dict(net.module)
+    assert saved["weight"]["residual"].count_nonzero() > 0
+    again, _ = ranvier.hook("topk:0.1")
+    again.load_state_dict(net.module, saved)
+    assert torch.equal(again.state_dict(net.module)["weight"]["residual"], saved["weight"]["residual"])
+    with pytest.raises(ValueError, match="another model"):
+        again.load_state_dict(nn.Linear(5, 4), saved)
+    return True
+
+
+def test_what_is_held_back_can_be_saved():
+    assert all(on_ranks(2, kept, backend="gloo"))
+
+
+def refused(rank, world):
+    with pytest.raises(ValueError, match="did you mean 'int8'"):
+        ranvier.hook("int9")
+    with pytest.raises(ValueError, match="the same spec on every rank"):
+        ranvier.hook("int4" if rank == 0 else "int8")
+    return True
+
+
+def test_wrong_specs_are_refused_before_training():
+    assert all(on_ranks(2, refused, backend="gloo"))
