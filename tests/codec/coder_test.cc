@@ -221,6 +221,19 @@ TEST(Rans, NoticesNearlyEverySingleFlippedBit) {
   EXPECT_GT(refused, tried * 95 / 100);
 }
 
+// One of these places is where the words begin: then all symbols are right, and a word is left.
+TEST(Rans, RefusesAWordTooMany) {
+  const auto coder = rans();
+  for (const std::size_t count : {3000, 20000}) {
+    const Code whole = encoded(*coder, drawn(sources[3], count, 14));
+    for (std::ptrdiff_t place = 2; place < 300; ++place) {
+      Code code = whole;
+      code.insert(code.begin() + place, 2, std::byte{0x55});
+      EXPECT_FALSE(accepts(*coder, code, count)) << place;
+    }
+  }
+}
+
 class RansOn : public testing::EachInstructionSet {};
 RANVIER_FOR_EACH_INSTRUCTION_SET(RansOn);
 
