@@ -46,12 +46,16 @@ void PendingWork::part_ended() {
 
 void PendingWork::complete() {
   try {
-    if (!first_error_) write_back(call_.write_backs);
+    if (!first_error_) {
+      write_back(call_.write_backs);
+      if (call_.finish) call_.finish();
+    }
   } catch (...) {
     fail(std::current_exception());
   }
   call_.staging.clear();
   call_.write_backs.clear();
+  call_.finish = {};
   if (recordFunctionEndCallback_) recordFunctionEndCallback_();
   if (first_error_)
     future_->setError(first_error_);

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
@@ -18,7 +19,8 @@ struct Call {
   const char* title;                   // as profilers show it: "ranvier:all_reduce"
   std::vector<at::Tensor> results;     // the Future's value
   std::vector<at::Tensor> staging;     // inputs and copies of them
-  std::vector<WriteBack> write_backs;  // done before the Future completes
+  std::vector<WriteBack> write_backs;  // done before the Future completes, …
+  std::function<void()> finish = {};   // … and then this
 };
 
 class PendingWork final : public c10d::Work {
