@@ -24,8 +24,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::all_gather_each(c10d::OpType type, con
   std::vector<Request> requests;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     require_multiple(outputs[i], inputs[i], size_, title);
-    const at::Tensor from = call.staging.emplace_back(packed(inputs[i]));
-    const at::Tensor to = call.staging.emplace_back(packed_room(outputs[i]));
+    const at::Tensor from = call.inputs.emplace_back(packed(inputs[i]));
+    const at::Tensor to = packed_room(outputs[i]);
     add_write_back(call.write_backs, outputs[i], to);
     requests.push_back({.collective = Collective::all_gather,
                         .input = elements(from),
@@ -58,8 +58,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::reduce_scatter_each(c10d::OpType type,
   std::vector<Request> requests;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     require_multiple(inputs[i], outputs[i], size_, title);
-    const at::Tensor from = call.staging.emplace_back(packed(inputs[i]));
-    const at::Tensor to = call.staging.emplace_back(packed_room(outputs[i]));
+    const at::Tensor from = call.inputs.emplace_back(packed(inputs[i]));
+    const at::Tensor to = packed_room(outputs[i]);
     add_write_back(call.write_backs, outputs[i], to);
     requests.push_back({.collective = Collective::reduce_scatter,
                         .input = reducible(from, op),
@@ -83,7 +83,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::all_reduce_each(c10d::OpType type, con
   Call call{type, title, tensors, {}, {}};
   std::vector<Request> requests;
   for (const at::Tensor& tensor : tensors) {
-    const at::Tensor& memory = call.staging.emplace_back(packed(tensor));
+    const at::Tensor& memory = call.inputs.emplace_back(packed(tensor));
     add_write_back(call.write_backs, tensor, memory);
     const TypedSpan span = reducible(memory, op);
     requests.push_back({.collective = Collective::all_reduce,
@@ -107,7 +107,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::alltoall_base(at::Tensor& output, at::
   const Splits output_splits = splits_of(output, output_rows, size_, title);
   const at::Tensor from = packed(input);
   const at::Tensor to = packed_room(output);
-  Call call{c10d::OpType::ALLTOALL_BASE, title, {output}, {from, to}, {}};
+  Call call{c10d::OpType::ALLTOALL_BASE, title, {output}, {from}, {}};
   add_write_back(call.write_backs, output, to);
   return all_to_all(std::move(call), from, to, input_splits, output_splits, options);
 }

@@ -15,7 +15,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::allgather(std::vector<Tensors>& output
                     " of itself");
   const at::Tensor from = packed(input);
   const at::Tensor to = joined_room(parts, input);
-  Call call{c10d::OpType::ALLGATHER, title, parts, {from, to}, {}};
+  Call call{c10d::OpType::ALLGATHER, title, parts, {from}, {}};
   add_write_backs(call.write_backs, parts, to);
   const Splits splits = splits_of(parts);
   return launch(std::move(call),
@@ -44,8 +44,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::allgather_coalesced(std::vector<Tensor
     require_one_each(parts, size_, title);
     for (const at::Tensor& part : parts) same_size(part, inputs[i], title);
     require_dense_cpu(inputs[i], title);
-    const at::Tensor from = call.staging.emplace_back(packed(inputs[i]));
-    const at::Tensor to = call.staging.emplace_back(joined_room(parts, inputs[i]));
+    const at::Tensor from = call.inputs.emplace_back(packed(inputs[i]));
+    const at::Tensor to = joined_room(parts, inputs[i]);
     add_write_backs(call.write_backs, parts, to);
     call.results.insert(call.results.end(), parts.begin(), parts.end());
     requests.push_back({.collective = Collective::all_gather,
@@ -68,7 +68,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::reduce_scatter(Tensors& outputs, std::
   const ReduceOp op = translate(options.reduceOp);
   const at::Tensor from = joined(parts);
   const at::Tensor to = packed_room(output);
-  Call call{c10d::OpType::REDUCE_SCATTER, title, {output}, {from, to}, {}};
+  Call call{c10d::OpType::REDUCE_SCATTER, title, {output}, {from}, {}};
   add_write_back(call.write_backs, output, to);
   const Splits splits = splits_of(parts);
   return launch(std::move(call),
@@ -89,7 +89,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::alltoall(Tensors& outputs, Tensors& in
   same_type(outputs.front(), inputs.front(), title);
   const at::Tensor from = joined(inputs);
   const at::Tensor to = joined_room(outputs, inputs.front());
-  Call call{c10d::OpType::ALLTOALL, title, outputs, {from, to}, {}};
+  Call call{c10d::OpType::ALLTOALL, title, outputs, {from}, {}};
   add_write_backs(call.write_backs, outputs, to);
   Splits input_splits;
   Splits output_splits;
@@ -113,7 +113,6 @@ intrusive_ptr<c10d::Work> RanvierBackend::gather(std::vector<Tensors>& outputs, 
     call.results = one_list(outputs, size_, title);
     for (const at::Tensor& part : call.results) same_size(part, input, title);
     const at::Tensor to = joined_room(call.results, input);
-    call.staging.push_back(to);
     add_write_backs(call.write_backs, call.results, to);
     request.output = elements(to);
   } else {
@@ -127,7 +126,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::scatter(Tensors& outputs, std::vector<
   constexpr auto title = "ranvier:scatter";
   const at::Tensor& output = single(outputs, title);
   const at::Tensor to = packed_room(output);
-  Call call{c10d::OpType::SCATTER, title, {output}, {to}, {}};
+  Call call{c10d::OpType::SCATTER, title, {output}, {}, {}};
   add_write_back(call.write_backs, output, to);
   Request request{.collective = Collective::scatter,
                   .input = TypedSpan(nullptr, 0, elements(to).dtype),
@@ -138,7 +137,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::scatter(Tensors& outputs, std::vector<
     const Tensors& parts = one_list(inputs, size_, title);
     for (const at::Tensor& part : parts) same_size(part, output, title);
     const at::Tensor from = joined(parts);
-    call.staging.push_back(from);
+    call.inputs.push_back(from);
     request.input = elements(from);
   } else {
     TORCH_CHECK_VALUE(inputs.empty(), title, ": only the root, rank ", request.root, ", is given a list of inputs");

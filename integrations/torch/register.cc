@@ -2,7 +2,6 @@
 // See docs/decisions/0003-no-python-headers.md.
 #include <torch/library.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 
 #include "integrations/torch/backend.h"
 #include "integrations/torch/errors.h"
@@ -23,10 +22,7 @@ void attach(const Group& group, const c10::Dict<std::string, std::string>& setti
 }
 
 void abort_group(const Group& group, const std::string& reason) {
-  auto backend = group->getBackend(c10::DeviceType::CPU);
-  // What TORCH_DISTRIBUTED_DEBUG=DETAIL puts around each backend.
-  if (const auto* wrapper = dynamic_cast<c10d::ProcessGroupWrapper*>(backend.get())) backend = wrapper->getWrappedPg();
-  abort(*backend, reason);
+  abort(*group->getBackend(c10::DeviceType::CPU), reason);
 }
 
 }  // namespace

@@ -106,7 +106,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::all_reduce_sparse(const at::Tensor& te
     value_splits.push_back(static_cast<std::size_t>(shape.non_zeros()) * a_value);
   }
 
-  Call call{c10d::OpType::_ALLREDUCE_SPARSE, title, {tensor}, {indices, values, all_indices, all_values}, {}};
+  Call call{c10d::OpType::_ALLREDUCE_SPARSE, title, {tensor}, {indices, values}, {}};
   call.finish = [=] {
     const at::AutoDispatchBelowADInplaceOrView plain_copies;
     tensor.copy_(sum(shapes, all_indices, all_values, tensor.sizes()));

@@ -51,7 +51,7 @@ def _set_pg_timeout(
     for device in chosen._device_types:
         backend: Backend = chosen._get_backend(device)
         if backend.name() == "ranvier":
-            backend._set_default_timeout(timeout)
+            backend.set_timeout(timeout)
         else:
             others += 1
     if others:

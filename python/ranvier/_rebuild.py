@@ -23,7 +23,8 @@ def main() -> int:
         print(f"ranvier rebuild needs {' and '.join(missing)}: apt install cmake g++", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as build:
-        configure = ["cmake", "-S", native, "-B", build, f"-DRANVIER_PYTHON={sys.executable}", f"-DRANVIER_CORE={PACKAGE / CORE}"]
+        configure = ["cmake", "-S", str(native), "-B", build]
+        configure += [f"-DRANVIER_PYTHON={sys.executable}", f"-DRANVIER_CORE={PACKAGE / CORE}"]
         for command in (configure, ["cmake", "--build", build, "--parallel"]):
             if code := subprocess.run(command).returncode:
                 print(f"ranvier rebuild: {command[0]} failed with {code}, see above", file=sys.stderr)

@@ -136,8 +136,9 @@ def test_a_rank_that_never_comes_is_named_when_the_time_is_up():
 
 
 def refused(rank, world):
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     cases = [
-        (ValueError, "dense", lambda: dist.broadcast(torch.eye(3).to_sparse(), 0)),
+        (ValueError, "dense", lambda: backend.broadcast(torch.eye(3).to_sparse(), 0)),
         (TypeError, "'and'", lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.BAND)),
         (TypeError, "Float8", lambda: dist.all_reduce(torch.ones(3).to(torch.float8_e4m3fn))),
         (ValueError, "PREMUL_SUM", lambda: dist.all_reduce(torch.ones(3), dist._make_nccl_premul_sum(2.0))),

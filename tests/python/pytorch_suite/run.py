@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def quick_tests() -> list[str]:
-    return [line for line in (HERE / "quick.txt").read_text().split() if not line.startswith("#")]
+    return [line for line in (HERE / "quick.txt").read_text().splitlines() if line and not line.startswith("#")]
 
 
 def exceptions() -> dict[str, str]:
