@@ -6,11 +6,13 @@
     ddp.register_comm_hook(*ranvier.hook("hadamard:32+int4"))   # compressed gradients, over any process group
 
 Importing this registers the backend, which torch also does by itself when the package is installed. The C++ library is
-loaded by the first process group. Settings come from the environment: see `ranvier.settings.SETTINGS`.
+loaded by the first process group. Settings come from the environment (see `ranvier.settings.SETTINGS`), or for one
+group from `pg_options=ranvier.Options(…)`.
 """
 
 from ranvier._build import VERSION as __version__
 from ranvier._register import register
+from ranvier.settings import Options
 
 register()
 
@@ -24,4 +26,4 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["__version__", "hook"]
+__all__ = ["Options", "__version__", "hook"]
