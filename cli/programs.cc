@@ -15,8 +15,6 @@
 #include "build_info.h"
 #include "launch.h"
 
-extern char** environ;
-
 namespace ranvier::cli {
 namespace {
 

@@ -22,7 +22,7 @@
 namespace ranvier::transport {
 
 inline constexpr std::uint32_t slots_per_ring = 8;
-inline constexpr std::size_t inline_bytes = 8 * 64 - sizeof(std::uint64_t);
+inline constexpr std::size_t inline_bytes = std::size_t{8} * 64 - sizeof(std::uint64_t);
 inline constexpr std::size_t head_bytes = 64;  // a head this long and a whole slice fit one slot
 // In the place of a length: the slot holds a head, as long as the other bits say, and a LentBytes behind it.
 inline constexpr std::uint32_t lent_mark = std::uint32_t{1} << 31;
@@ -31,7 +31,7 @@ struct alignas(64) SlotLine {
   std::atomic<std::uint64_t> tag;  // sequence number of the message, from 1, below its length: published in one store
   std::array<std::byte, inline_bytes> payload;
 };
-static_assert(sizeof(SlotLine) == 8 * 64 && std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(sizeof(SlotLine) == std::size_t{8} * 64 && std::atomic<std::uint64_t>::is_always_lock_free);
 
 struct RingControl {
   alignas(64) std::atomic<std::uint32_t> freed;    // slots, written by the reader
