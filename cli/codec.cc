@@ -3,6 +3,7 @@
 
 #include <array>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,7 +55,7 @@ void print(const CodecRow& row) {
 
 int list_stages(const JsonFile& file, bool prints) {
   nlohmann::json list = nlohmann::json::array();
-  StageKind kind = StageKind::exchange;
+  std::optional<StageKind> kind;
   for (const StageInfo& stage : codec_stages()) {
     list.push_back({{"name", stage.name},
                     {"kind", name_of(stage.kind)},
@@ -63,7 +64,7 @@ int list_stages(const JsonFile& file, bool prints) {
                     {"bias", stage.bias},
                     {"source", stage.source}});
     if (!prints) continue;
-    if (kind != stage.kind) fmt::print("{}{}\n", list.size() > 1 ? "\n" : "", name_of(stage.kind));
+    if (kind != stage.kind) fmt::print("{}{}\n", kind ? "\n" : "", name_of(stage.kind));
     kind = stage.kind;
     fmt::print("  {:<12} {}{}{}\n", stage.name, stage.rule, stage.source.empty() ? "" : ". ", stage.source);
     if (!stage.parameters.empty()) fmt::print("  {:<12} {}\n", "", stage.parameters);

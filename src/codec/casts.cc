@@ -3,6 +3,7 @@
 // shapes (Micikevicius et al., "FP8 Formats for Deep Learning", arXiv:2209.05433).
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "codec/stages.h"
@@ -17,6 +18,7 @@ class Fp32 final : public Quantizer {
  public:
   unsigned levels() const override { return 0; }
   std::size_t symbol_bytes() const override { return sizeof(float); }
+  bool takes_all_floats() const override { return true; }
   std::size_t side_bytes(std::size_t) const override { return 0; }
   void quantize(std::span<const float> values, std::uint32_t, std::uint8_t* symbols, std::byte*) const override {
     std::memcpy(symbols, values.data(), values.size_bytes());
@@ -26,7 +28,7 @@ class Fp32 final : public Quantizer {
   }
 };
 
-// What lies beyond the range of f16 becomes its largest value: an infinity would turn up in everybody's sum.
+// What is finite and beyond the range of f16 becomes its largest value: an infinity would turn up in everybody's sum.
 constexpr float largest_f16 = 65504;
 
 class Half final : public Quantizer {
@@ -34,13 +36,15 @@ class Half final : public Quantizer {
   explicit Half(DType type) : type_(type) {}
   unsigned levels() const override { return 0; }
   std::size_t symbol_bytes() const override { return 2; }
+  bool takes_all_floats() const override { return true; }
   std::size_t side_bytes(std::size_t) const override { return 0; }
   void quantize(std::span<const float> values, std::uint32_t, std::uint8_t* symbols, std::byte*) const override {
     if (type_ == DType::bf16) return kernel::to_bf16(values.data(), symbols, values.size());
     if (kernel::largest_magnitude(values.data(), values.size()) <= largest_f16)
       return kernel::to_f16(values.data(), symbols, values.size());
     std::array<float, chunk_values> clipped;
-    for (std::size_t i = 0; i < values.size(); ++i) clipped[i] = std::clamp(values[i], -largest_f16, largest_f16);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      clipped[i] = std::isfinite(values[i]) ? std::clamp(values[i], -largest_f16, largest_f16) : values[i];
     kernel::to_f16(clipped.data(), symbols, values.size());
   }
   void dequantize(const std::uint8_t* symbols, const std::byte*, std::span<float> out) const override {

@@ -68,6 +68,7 @@ class DenseCodec final : public Codec {
     std::memcpy(out.data(), &seed, header_bytes_);
     std::vector<std::uint8_t>* const whole = stages_.coder ? &symbol_memory(values.size()) : nullptr;
     const bool feedback = feedback_ && !state.residual.empty();
+    const bool takes_all = stages_.quantizer->takes_all_floats() && stages_.transforms.empty() && !feedback;
 
     Floats sums, work;
     std::array<std::uint8_t, chunk_values> few;
@@ -80,7 +81,7 @@ class DenseCodec final : public Codec {
         kernel::add(part, residual, sums.data(), size);
         input = sums.data();
       }
-      if (!(kernel::largest_magnitude(input, size) <= largest_codable)) {
+      if (!takes_all && !(kernel::largest_magnitude(input, size) <= largest_codable)) {
         if (feedback) take_back(values, state.residual, begin, out, whole);
         return 0;
       }
@@ -134,14 +135,8 @@ class DenseCodec final : public Codec {
     std::array<std::uint8_t, chunk_values> few;
     for (std::size_t begin = 0; begin < out.size(); begin += chunk_values) {
       const std::size_t size = std::min(chunk_values, out.size() - begin);
-      const std::uint8_t* symbols = few.data();
-      if (whole != nullptr) {
-        for (std::size_t i = 0; i < size; ++i) few[i] = order_[(*whole)[begin + i]];
-      } else if (stages_.quantizer->levels() == 0) {
-        symbols = reinterpret_cast<const std::uint8_t*>(code.data()) + at + packed_bytes(begin);
-      } else {
-        kernel::unpack(stages_.quantizer->levels(), code.data() + at + packed_bytes(begin), size, few.data());
-      }
+      const std::uint8_t* const symbols =
+          symbols_of(whole, code.data() + at + packed_bytes(begin), begin, size, few.data());
       const std::byte* const side = code.data() + header_bytes_ + stages_.quantizer->side_bytes(begin);
       float* const place = out.data() + begin;
       const bool replaces = combine == Combine::replace;
@@ -163,6 +158,18 @@ class DenseCodec final : public Codec {
   }
   std::size_t symbols_at(std::size_t count) const { return header_bytes_ + stages_.quantizer->side_bytes(count); }
 
+  // The symbols of a chunk: those of `whole`, which a coder gives and takes in its own order, or from `packed`; in
+  // `few` where they do not stand there as they are.
+  const std::uint8_t* symbols_of(const std::vector<std::uint8_t>* whole, const std::byte* packed, std::size_t begin,
+                                 std::size_t size, std::uint8_t* few) const {
+    if (whole == nullptr && stages_.quantizer->levels() == 0) return reinterpret_cast<const std::uint8_t*>(packed);
+    if (whole == nullptr)
+      kernel::unpack(stages_.quantizer->levels(), packed, size, few);
+    else
+      for (std::size_t i = 0; i < size; ++i) few[i] = order_[(*whole)[begin + i]];
+    return few;
+  }
+
   void restore(const std::uint8_t* symbols, const std::byte* side, std::uint32_t chunk_seed,
                std::span<float> out) const {
     stages_.quantizer->dequantize(symbols, side, out);
@@ -179,13 +186,7 @@ class DenseCodec final : public Codec {
     std::array<std::uint8_t, chunk_values> few;
     for (std::size_t begin = 0; begin < end; begin += chunk_values) {
       const std::byte* const packed = out.data() + symbols_at(values.size()) + packed_bytes(begin);
-      const std::uint8_t* symbols = few.data();
-      if (whole != nullptr)
-        for (std::size_t i = 0; i < chunk_values; ++i) few[i] = order_[(*whole)[begin + i]];
-      else if (stages_.quantizer->levels() == 0)
-        symbols = reinterpret_cast<const std::uint8_t*>(packed);
-      else
-        kernel::unpack(stages_.quantizer->levels(), packed, chunk_values, few.data());
+      const std::uint8_t* const symbols = symbols_of(whole, packed, begin, chunk_values, few.data());
       restore(symbols, out.data() + header_bytes_ + stages_.quantizer->side_bytes(begin), seed_of_chunk(seed, begin),
               work);
       kernel::add(residual.data() + begin, work.data(), residual.data() + begin, chunk_values);

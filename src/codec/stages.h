@@ -67,6 +67,8 @@ class Quantizer {
   // The same bits on every machine. Any symbols give values; throws Error{mismatch} for scales that no encoder writes.
   virtual void dequantize(const std::uint8_t* symbols, const std::byte* side, std::span<float> out) const = 0;
   virtual std::optional<DType> summable_as() const { return std::nullopt; }
+  // Whether NaN, infinity and the largest floats come back as they are.
+  virtual bool takes_all_floats() const { return false; }
 };
 
 // What the stages of a spec add up to.

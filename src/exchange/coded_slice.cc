@@ -59,7 +59,11 @@ void CodedSlice::start(std::function<void()> then) {
   {
     const std::lock_guard lock(mutex_);
     then_ = std::move(then);
-    if (world_ == 1) {
+    if (world_ == 1) {  // nothing to send; momentum is still this exchange's
+      if (!state_.velocity.empty()) {
+        accumulate(state_.velocity, values_);
+        std::ranges::copy(state_.velocity, values_.begin());
+      }
       phase_ = Phase::end;
     } else {
       lay_out();
@@ -120,6 +124,12 @@ void CodedSlice::scatter() {
   });
 }
 
+// velocity <- momentum * velocity + gradients: what does not travel needs no other correction of momentum.
+void CodedSlice::accumulate(std::span<float> velocity, std::span<const float> gradients) const {
+  kernel::multiply(velocity.data(), static_cast<float>(tools_->codec->momentum()), velocity.data(), velocity.size());
+  kernel::add(velocity.data(), gradients.data(), velocity.data(), velocity.size());
+}
+
 // The gradients of this rank's own part are added as they are: they need not travel. In the order of ranks, so that the
 // sum does not depend on who came first.
 void CodedSlice::sum_gradients() {
@@ -132,8 +142,7 @@ void CodedSlice::sum_gradients() {
     }
     const float* addend = own.data();
     if (const auto velocity = state_of(rank_).velocity; !velocity.empty()) {
-      kernel::multiply(velocity.data(), static_cast<float>(tools_->codec->momentum()), velocity.data(), own.size());
-      kernel::add(velocity.data(), own.data(), velocity.data(), own.size());
+      accumulate(velocity, own);
       addend = velocity.data();
     }
     if (combine == Combine::replace)

@@ -71,6 +71,7 @@ class CodedSlice : public std::enable_shared_from_this<CodedSlice> {
   void finish();
   void restore_residuals();
   void sum_gradients();
+  void accumulate(std::span<float> velocity, std::span<const float> gradients) const;
 
   void send(ConstBytes bytes, Rank to, Phase phase);
   Work receive(Bytes room, Rank from, Phase phase);

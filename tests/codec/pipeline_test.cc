@@ -124,7 +124,13 @@ TEST_P(EveryCodec, LeavesBehindExactlyWhatItLost) {
 }
 
 TEST_P(EveryCodec, HasNoCodeForWhatIsNotFiniteAndKeepsItsStateThen) {
-  if (GetParam().spec.find("lossless") != std::string::npos) GTEST_SKIP() << "it has codes for all values";
+  const Values all{NAN, INFINITY, 1};
+  if (!encoded(*codec, all).empty()) {  // casts and what is lossless take them as they are
+    const Values back = decoded(*codec, encoded(*codec, all), 3);
+    EXPECT_TRUE(std::isnan(back[0]));
+    EXPECT_EQ(back[1], INFINITY);
+    return;
+  }
   for (const float bad : {NAN, INFINITY, -INFINITY, 0x1p51F})
     for (const std::size_t place : {0, 4095, 4096, 8999}) {
       Values values = values_of(Kind::normal, 9000);

@@ -185,6 +185,34 @@ TEST(Coded, SendsTwoCodesOfTheBucketWhateverTheWorld) {
     });
 }
 
+TEST(Coded, DgcOfOneRankIsMomentum) {
+  run_ranks(1, [](Communicator& comm) {
+    const auto exchange = make_exchange("dgc:0.01,momentum=0.5", comm);
+    EXPECT_EQ(exchange->momentum(), 0.5);
+    std::vector<float> bucket(10);
+    for (const float expected : {1.0F, 1.5F, 1.75F}) {
+      std::fill(bucket.begin(), bucket.end(), 1.0F);
+      exchange->start(bucket)->wait();
+      EXPECT_EQ(bucket[3], expected);
+    }
+  });
+}
+
+// Sent completely, DGC is momentum too: what all ranks apply is the sum of corrected momentum and nothing is held back.
+TEST(Coded, DgcThatSendsEverythingDeliversAllMomentum) {
+  run_ranks(2, [](Communicator& comm) {
+    const auto exchange = make_exchange("dgc:1,momentum=0.5", comm);
+    std::vector<float> bucket(10);
+    for (int step = 0; step < 3; ++step) {
+      std::fill(bucket.begin(), bucket.end(), static_cast<float>(comm.rank() + 1));
+      exchange->start(bucket)->wait();
+    }
+    // Part 0 belongs to rank 0, whose own momentum of 1.75 goes whole; rank 1's is masked where it was sent.
+    EXPECT_EQ(bucket[0], (1.75F + 2) / 2);
+    EXPECT_EQ(bucket[9], (1 + 3.5F) / 2);
+  });
+}
+
 TEST(Coded, SlicesOfALargeBucketAreOneAverage) {
   run_ranks(2, [](Communicator& comm) {
     constexpr std::size_t count = (1 << 21) + 77;  // three slices

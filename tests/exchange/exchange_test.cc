@@ -103,6 +103,18 @@ TEST(Exchange, Bf16GivesTheAverageWithinItsRounding) {
     });
 }
 
+TEST(Exchange, Bf16CarriesWhatIsNotFinite) {
+  run_ranks(3, [](Communicator& comm) {
+    std::vector<float> bucket(odd_size, 1.0F);
+    if (comm.rank() == 1) bucket[7] = NAN;
+    if (comm.rank() == 2) bucket[odd_size - 1] = -INFINITY;
+    make_exchange("bf16", comm)->start(bucket)->wait();
+    EXPECT_TRUE(std::isnan(bucket[7]));
+    EXPECT_EQ(bucket[odd_size - 1], -INFINITY);
+    EXPECT_EQ(bucket[8], 1.0F);
+  });
+}
+
 TEST(Exchange, Bf16SendsHalfTheBytes) {
   for (const Rank world : {2, 4})
     run_ranks(world, [&](Communicator& comm) {
