@@ -17,9 +17,9 @@ namespace {
 // From here on a copy costs more than what follows in the same packet saves.
 constexpr std::size_t direct_bytes = 16 << 10;
 constexpr std::size_t largest_element = 8;
-// After so many bytes the kernel is asked to acknowledge at once. Left to delay it, as it does between ranks that
-// answer each other, 1 MiB took 430 us in the first operations after a pause, and 230 so; small operations do not pay
-// for it.
+// After so many bytes that nothing was sent in between to carry their acknowledgement, the kernel is asked to make one.
+// Left to delay it, as it does between ranks that answer each other, 1 MiB took 430 us in the first operations after a
+// pause, and 230 so. Where an answer follows anyway, asking was 5 % of what an all_reduce of 64 KiB did.
 constexpr std::size_t acknowledged_bytes = 128 << 10;
 constexpr std::size_t little = 4096;  // moved to the front of the buffer rather than left to shorten the next read
 
@@ -84,6 +84,7 @@ std::size_t TcpStream::write(ConstBytes head, ConstBytes body) {
     if (result < 0 && errno != EAGAIN && errno != EINTR && errno != ENOBUFS && errno != ENOMEM) throw_lost(errno);
     const auto taken = static_cast<std::size_t>(std::max<ssize_t>(result, 0));
     accepted += taken;
+    if (taken > 0) unacknowledged_[sending_.socket] = 0;
     advance(sending_, taken);
     if (taken < now_head.size() + now_body.size()) {
       blocked_ = true;
