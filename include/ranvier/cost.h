@@ -1,5 +1,5 @@
-// What a collective costs, by the α-β-γ model: time = α rounds + o messages + β bytes + γ bytes added up. The counts
-// are taken from the schedule that runs, never from formulas of their own; the four numbers are measured (LinkModel).
+// What a collective costs, by the α-β-γ model: time = α depth + o messages + β bytes + γ bytes added up. The counts are
+// taken from the schedule that runs, never from formulas of their own; the links' numbers are measured (LinkModel).
 //
 // R. Hockney: The communication challenge for MPP: Intel Paragon and Meiko CS-2. Parallel Computing 20 (1994), with the
 // terms for adding and for each further message that Thakur et al. (docs/algorithms.md) and LogGP have: A. Alexandrov,
@@ -28,13 +28,17 @@ class ScheduleCost {
   // Looks at all programs of a world of up to 64 ranks, and at nine of a larger one, rank 0 among them.
   explicit ScheduleCost(const Schedule&);
 
-  std::uint32_t rounds() const { return rounds_; }
+  // How many messages follow one another, each with what the one before it brought. At most the number of rounds, which
+  // is what a world of more than 64 ranks gets; fewer where a rank only takes turns in serving others.
+  std::uint32_t depth() const { return depth_; }
+  // What they carry, each no more than a slice, for behind its first slice a message goes on while the next one starts.
+  double path_bytes(std::size_t bytes, std::size_t slice_bytes) const;
   // `bytes`: of the whole vector; all parts together where each rank has one.
   // The most that any rank has of each, in the direction in which it has more: who sends and receives at once needs no
   // longer than the longer of both.
   RankCost busiest(std::size_t bytes, std::size_t slice_bytes) const;
-  // What ranks have on average, in one direction.
-  RankCost mean(std::size_t bytes, std::size_t slice_bytes) const;
+  // What ranks have on average, in one direction, or half of what the busiest one has if that is more.
+  RankCost shared(std::size_t bytes, std::size_t slice_bytes) const;
 
  private:
   // Transfers of so many chunks each.
@@ -48,14 +52,15 @@ class ScheduleCost {
   };
   static RankCost transfers(const std::vector<Transfers>&, double chunk, double slice_bytes);
 
-  std::uint32_t rounds_ = 0;
+  std::uint32_t depth_ = 0;
+  std::uint32_t path_chunks_ = 0;
   std::uint32_t chunks_ = 1;
   std::vector<OfRank> ranks_;
 };
 
 // The links as all ranks of a world have them together, in seconds.
 struct LinkModel {
-  double round = 0;      // α: from one rank's send to another's having it
+  double latency = 0;    // α: from one rank's send to another's having it
   double message = 0;    // o: each message that a rank has to do with
   double byte = 0;       // β
   double reduce = 0;     // γ: what adding a byte costs more than storing it
@@ -64,6 +69,10 @@ struct LinkModel {
   friend bool operator==(const LinkModel&, const LinkModel&) = default;
 };
 
+// The part of a schedule's counts that decides how long it takes on these links: of the busiest rank, of all together
+// where they share cores, or of the longest chain of messages. Shared, a core does the work of two ranks or more, so
+// that of a single one counts half.
+RankCost decisive(const LinkModel&, const ScheduleCost&, std::size_t bytes, std::size_t slice_bytes);
 // Seconds.
 double predict(const LinkModel&, const ScheduleCost&, std::size_t bytes, std::size_t slice_bytes);
 

@@ -5,7 +5,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
+
+#include "ranvier/kernel.h"
 
 namespace ranvier::engine {
 namespace {
@@ -30,17 +33,13 @@ class Prober {
       : nominal_(nominal), world_(world), run_(run) {}
 
   LinkModel measure() {
-    // Whole vectors between pairs, and parts between all pairs at once: the one has more rounds, the other more
-    // messages.
-    const ProbeSample pairs = sample(Collective::all_reduce, "recursive_doubling", tiny);
-    const ProbeSample everybody = sample(Collective::all_gather, "direct", tiny);
-    ProbeSample stored, added;
+    const ProbeSample least = sample(Collective::all_reduce, "recursive_doubling", tiny);
+    ProbeSample most;
     for (const std::size_t bytes : many) {
-      stored = sample(Collective::all_gather, "direct", bytes);
-      added = sample(Collective::reduce_scatter, "direct", bytes);
-      if (added.seconds > long_enough) break;
+      most = sample(Collective::all_gather, "direct", bytes);
+      if (most.seconds > long_enough) break;
     }
-    LinkModel found = fit_links(nominal_, {.pairs = pairs, .everybody = everybody, .stored = stored, .added = added});
+    LinkModel found = fit_links(nominal_, least, most, seconds_to_add());
     found.byte = std::max(found.byte, world_.least_seconds_per_byte);
     return rounded(found);
   }
@@ -52,17 +51,16 @@ class Prober {
     // Whole vectors are `bytes` long on every rank; else each rank has a part.
     const auto ranks = static_cast<std::size_t>(world_.world);
     const std::size_t all = std::max(bytes / sizeof(float) / ranks, std::size_t{1}) * ranks;
-    const bool gathers = collective == Collective::all_gather, scatters = collective == Collective::reduce_scatter;
+    const bool gathers = collective == Collective::all_gather;
     input_.resize(std::max(input_.size(), all));
     output_.resize(std::max(output_.size(), all));
     const Request request{.collective = collective,
                           .input = ConstTypedSpan(input_.data(), gathers ? all / ranks : all, DType::f32),
-                          .output = TypedSpan(output_.data(), scatters ? all / ranks : all, DType::f32),
+                          .output = TypedSpan(output_.data(), all, DType::f32),
                           .algorithm = algorithm};
-    const std::size_t sent = all * sizeof(float);
     return {.seconds = time(request),
-            .rounds = cost.rounds(),
-            .work = nominal_.crowded ? cost.mean(sent, world_.slice_bytes) : cost.busiest(sent, world_.slice_bytes)};
+            .depth = cost.depth(),
+            .work = decisive(nominal_, cost, all * sizeof(float), world_.slice_bytes)};
   }
 
   // Operations one after another, as collectives come, so that no rank's lead makes one look short; the least of a few
@@ -81,6 +79,25 @@ class Prober {
     return slowest(least);
   }
 
+  // A byte, more than copying it takes, in a cache's reach: where slices of a vector are when they are added up.
+  static double seconds_to_add() {
+    constexpr std::size_t count = 16 << 10;
+    std::vector<float> to(count), from(count);
+    const auto least = [](const auto& loop) {
+      double seconds = 1;
+      for (int i = 0; i < 16; ++i) {
+        const auto start = steady_clock::now();
+        loop();
+        seconds = std::min(seconds, std::chrono::duration<double>(steady_clock::now() - start).count());
+      }
+      return seconds;
+    };
+    const auto add = kernel::reduce_function(ReduceOp::sum, DType::f32);
+    const double adding = least([&] { add(to.data(), to.data(), from.data(), count, 0); });
+    const double copying = least([&] { std::memcpy(to.data(), from.data(), count * sizeof(float)); });
+    return (adding - copying) / (count * sizeof(float));
+  }
+
   template <class T>
   T slowest(T own) {
     std::array<T, 1> most{own};
@@ -93,7 +110,7 @@ class Prober {
   LinkModel rounded(const LinkModel& found) {
     LinkModel result = nominal_;
     for (double LinkModel::*const number :
-         {&LinkModel::round, &LinkModel::message, &LinkModel::byte, &LinkModel::reduce}) {
+         {&LinkModel::latency, &LinkModel::message, &LinkModel::byte, &LinkModel::reduce}) {
       const double ratio = std::max(found.*number / (nominal_.*number), std::ldexp(1, least_class));
       const auto own = static_cast<std::int64_t>(std::lround(std::log2(ratio)));
       result.*number = std::ldexp(nominal_.*number, static_cast<int>(slowest(std::min(own, most_class))));
@@ -107,41 +124,33 @@ class Prober {
   std::vector<float> input_, output_;
 };
 
-// α and o, from r α + m o = t of both samples. Where one round is one message, as with two ranks, they cannot be told
-// apart, nor need they be: every algorithm has as many of the one as of the other.
-void fit_latency(LinkModel& found, const ProbeSample& pairs, const ProbeSample& everybody) {
-  const double determinant = pairs.rounds * everybody.work.messages - everybody.rounds * pairs.work.messages;
-  if (std::abs(determinant) > 0.5) {
-    found.round = (pairs.seconds * everybody.work.messages - everybody.seconds * pairs.work.messages) / determinant;
-    found.message = (everybody.seconds * pairs.rounds - pairs.seconds * everybody.rounds) / determinant;
-  } else {
-    const double scale = pairs.seconds / (pairs.rounds * found.round + pairs.work.messages * found.message);
-    found.round *= scale;
-    found.message *= scale;
-  }
-}
-
-// What is left of a sample's time when all that is known already has been taken away.
-double rest(const LinkModel& known, const ProbeSample& sample) {
-  return sample.seconds - known.round * sample.rounds - known.message * sample.work.messages -
-         known.byte * sample.work.bytes;
-}
-
 }  // namespace
 
-LinkModel fit_links(const LinkModel& nominal, const ProbeSamples& samples) {
+LinkModel fit_links(const LinkModel& nominal, const ProbeSample& tiny, const ProbeSample& large,
+                    double reduce_seconds_per_byte) {
+  const auto of_messages = [](const LinkModel& links, const ProbeSample& sample) {
+    return links.latency * sample.depth + links.message * sample.work.messages;
+  };
   LinkModel found = nominal;
-  fit_latency(found, samples.pairs, samples.everybody);
-  found.byte = 0;
-  found.byte = rest(found, samples.stored) / samples.stored.work.bytes;
-  found.reduce = rest(found, samples.added) / samples.added.work.reduced;
+  const double scale = tiny.seconds / of_messages(nominal, tiny);
+  found.latency *= scale;
+  found.message *= scale;
+  found.byte = (large.seconds - of_messages(found, large)) / large.work.bytes;
+  found.reduce = reduce_seconds_per_byte;
   return found;
 }
 
 LinkModel nominal_links(std::string_view transport, bool crowded) {
   const bool shared_memory = transport == "shm" || transport == "loopback";
-  LinkModel model = shared_memory ? LinkModel{.round = 100e-9, .message = 30e-9, .byte = 0.04e-9, .reduce = 0.03e-9}
-                                  : LinkModel{.round = 6e-6, .message = 1e-6, .byte = 0.2e-9, .reduce = 0.05e-9};
+  LinkModel model;
+  // Where ranks share cores, a message costs those who handle it more than the time that it takes to arrive: somebody
+  // has to be put aside for that.
+  if (shared_memory)
+    model = crowded ? LinkModel{.latency = 3e-6, .message = 0.5e-6, .byte = 0.12e-9, .reduce = 0.01e-9}
+                    : LinkModel{.latency = 90e-9, .message = 30e-9, .byte = 0.03e-9, .reduce = 0.01e-9};
+  else
+    model = crowded ? LinkModel{.latency = 1e-6, .message = 13e-6, .byte = 0.6e-9, .reduce = 0.02e-9}
+                    : LinkModel{.latency = 4.5e-6, .message = 1.5e-6, .byte = 0.2e-9, .reduce = 0.02e-9};
   model.crowded = crowded;
   return model;
 }

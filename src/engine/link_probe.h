@@ -19,18 +19,14 @@ LinkModel nominal_links(std::string_view transport, bool crowded);
 // One operation: how long it took, and what it did.
 struct ProbeSample {
   double seconds = 0;  // on the slowest rank
-  std::uint32_t rounds = 0;
+  std::uint32_t depth = 0;
   RankCost work = {};
 };
-struct ProbeSamples {
-  ProbeSample pairs;      // a tiny vector exchanged between pairs, in several rounds
-  ProbeSample everybody;  // the same between all pairs at once, in one
-  ProbeSample stored;     // many bytes, …
-  ProbeSample added;      // … and as many that were added up
-};
-// The model by which these samples take as long as they took, though its numbers may come out negative where noise is
-// larger than they are. Pure.
-LinkModel fit_links(const LinkModel& nominal, const ProbeSamples&);
+// The model by which these took as long as they did: `tiny` for the price of messages, `large` for that of bytes, which
+// neither adds up. α and o keep their nominal proportion: taken apart by two measurements they are mostly noise, and it
+// belongs to the kind of transport. γ is not measured on links at all. Pure.
+LinkModel fit_links(const LinkModel& nominal, const ProbeSample& tiny, const ProbeSample& large,
+                    double reduce_seconds_per_byte);
 
 struct ProbedWorld {
   Rank world = 1;
@@ -39,7 +35,7 @@ struct ProbedWorld {
 };
 // All ranks call it; each gets the same. Takes some tens of operations of up to a MiB, fewer bytes where those would
 // take long. `run` runs a collective to its end, with the algorithm that it names, and throws what that fails with.
-// Each of the four numbers is the nominal one times a power of two: noise moves a choice only where a number lies
+// Each number is the nominal one times a power of two: noise moves a choice only where a number lies
 // between two classes, and so float sums come out alike in nearly every run (docs/decisions/0007).
 LinkModel measure_links(const LinkModel& nominal, const ProbedWorld&, const std::function<void(const Request&)>& run);
 

@@ -2,12 +2,80 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <map>
+#include <utility>
 
 namespace ranvier {
 namespace {
 
 constexpr Rank most_ranks = 64;
 constexpr Rank ranks_of_large_worlds = 9;
+
+// Follows the chunks of all ranks through the rounds: the longest chain of messages, in which a message counts as one
+// or as its chunks.
+class Chain {
+ public:
+  Chain(const Schedule& schedule, bool in_chunks)
+      : chunks_(schedule.chunks), in_chunks_(in_chunks), places_(static_cast<std::size_t>(schedule.world)) {
+    std::uint32_t rounds = 0;
+    for (Rank rank = 0; rank < schedule.world; ++rank) {
+      programs_.push_back(schedule.program(rank));
+      for (const Step& step : programs_.back()) rounds = std::max(rounds, step.round + 1);
+    }
+    std::vector<std::size_t> next(programs_.size());
+    for (std::uint32_t round = 0; round < rounds; ++round) {
+      const std::vector<std::size_t> first = next;
+      for (std::size_t rank = 0; rank < programs_.size(); ++rank)
+        for (; next[rank] < programs_[rank].size() && programs_[rank][next[rank]].round <= round; ++next[rank])
+          give(rank, programs_[rank][next[rank]]);
+      for (std::size_t rank = 0; rank < programs_.size(); ++rank)
+        for (std::size_t i = first[rank]; i < next[rank]; ++i) take(rank, programs_[rank][i]);
+    }
+  }
+  std::uint32_t longest() const { return longest_; }
+
+ private:
+  using Depths = std::vector<std::uint32_t>;
+
+  // Of what stands in a place of a rank: how long the chain is that brought it there.
+  std::uint32_t& at(std::size_t rank, const Place& place, std::uint32_t chunk) {
+    Depths& all = places_[rank];
+    const std::size_t buffer = std::size_t{place.slot} * 3 + static_cast<std::size_t>(place.buffer);
+    const std::size_t index = buffer * chunks_ + place.chunk + chunk;
+    if (index >= all.size()) all.resize(index + 1);
+    return all[index];
+  }
+
+  void give(std::size_t rank, const Step& step) {
+    if (step.action == Action::copy)
+      for (std::uint32_t i = 0; i < step.chunks; ++i) at(rank, step.to, i) = at(rank, step.from, i);
+    if (step.action != Action::send) return;
+    auto& link = under_way_[{static_cast<Rank>(rank), step.peer}];
+    for (std::uint32_t i = 0; i < step.chunks; ++i)
+      link.push_back(at(rank, step.from, i) + (in_chunks_ ? step.chunks : 1));
+  }
+
+  void take(std::size_t rank, const Step& step) {
+    if (step.action == Action::reduce)
+      for (std::uint32_t i = 0; i < step.chunks; ++i)
+        at(rank, step.to, i) = std::max(at(rank, step.to, i), at(rank, step.from, i));
+    if (step.action != Action::recv && step.action != Action::recv_reduce) return;
+    auto& link = under_way_[{step.peer, static_cast<Rank>(rank)}];
+    for (std::uint32_t i = 0; i < step.chunks; ++i) {
+      const std::uint32_t own = step.action == Action::recv_reduce ? at(rank, step.from, i) : 0;
+      longest_ = std::max(longest_, at(rank, step.to, i) = std::max(own, link.front()));
+      link.pop_front();
+    }
+  }
+
+  const std::size_t chunks_;
+  const bool in_chunks_;
+  std::vector<std::vector<Step>> programs_;
+  std::vector<Depths> places_;
+  std::map<std::pair<Rank, Rank>, std::deque<std::uint32_t>> under_way_;  // chunk by chunk
+  std::uint32_t longest_ = 0;
+};
 
 bool uses_scratch(const Step& step) { return step.from.buffer == Buffer::scratch || step.to.buffer == Buffer::scratch; }
 
@@ -26,13 +94,16 @@ ScheduleCost::ScheduleCost(const Schedule& schedule) : chunks_(std::max(schedule
     const auto rank = static_cast<Rank>(std::int64_t{i} * schedule.world / looked_at);
     OfRank& own = ranks_.emplace_back();
     for (const Step& step : schedule.program(rank)) {
-      if (step.peer >= 0) rounds_ = std::max(rounds_, step.round + 1);
+      if (step.peer >= 0) depth_ = std::max(depth_, step.round + 1);
       if (step.action == Action::send) count(own.sends, step.chunks);
       if (step.action == Action::recv || step.action == Action::recv_reduce) count(own.receives, step.chunks);
       const bool adds = step.action == Action::recv_reduce || step.action == Action::reduce;
       if (adds || (step.action == Action::copy && uses_scratch(step))) own.reduced_chunks += step.chunks;
     }
   }
+  if (schedule.world > most_ranks) return;
+  depth_ = Chain(schedule, false).longest();
+  path_chunks_ = Chain(schedule, true).longest();
 }
 
 RankCost ScheduleCost::transfers(const std::vector<Transfers>& all, double chunk, double slice_bytes) {
@@ -45,6 +116,11 @@ RankCost ScheduleCost::transfers(const std::vector<Transfers>& all, double chunk
     sum.bytes += times * chunks * chunk;
   }
   return sum;
+}
+
+double ScheduleCost::path_bytes(std::size_t bytes, std::size_t slice_bytes) const {
+  const double all = static_cast<double>(bytes) / chunks_ * path_chunks_;
+  return std::min(all, static_cast<double>(depth_) * static_cast<double>(slice_bytes));
 }
 
 RankCost ScheduleCost::busiest(std::size_t bytes, std::size_t slice_bytes) const {
@@ -60,7 +136,7 @@ RankCost ScheduleCost::busiest(std::size_t bytes, std::size_t slice_bytes) const
   return most;
 }
 
-RankCost ScheduleCost::mean(std::size_t bytes, std::size_t slice_bytes) const {
+RankCost ScheduleCost::shared(std::size_t bytes, std::size_t slice_bytes) const {
   const double chunk = static_cast<double>(bytes) / chunks_;
   RankCost sum;  // of both directions
   for (const OfRank& rank : ranks_) {
@@ -72,12 +148,22 @@ RankCost ScheduleCost::mean(std::size_t bytes, std::size_t slice_bytes) const {
     sum.reduced += static_cast<double>(rank.reduced_chunks) * chunk;
   }
   const auto ranks = static_cast<double>(ranks_.size());
-  return {.messages = sum.messages / 2 / ranks, .bytes = sum.bytes / 2 / ranks, .reduced = sum.reduced / ranks};
+  const RankCost most = busiest(bytes, slice_bytes);
+  return {.messages = std::max(sum.messages / ranks, most.messages) / 2,
+          .bytes = std::max(sum.bytes / ranks, most.bytes) / 2,
+          .reduced = std::max(sum.reduced / ranks, most.reduced / 2)};
+}
+
+RankCost decisive(const LinkModel& model, const ScheduleCost& cost, std::size_t bytes, std::size_t slice_bytes) {
+  RankCost work = model.crowded ? cost.shared(bytes, slice_bytes) : cost.busiest(bytes, slice_bytes);
+  const double path = cost.path_bytes(bytes, slice_bytes);
+  work.bytes = std::max(work.bytes, model.crowded ? path / 2 : path);
+  return work;
 }
 
 double predict(const LinkModel& model, const ScheduleCost& cost, std::size_t bytes, std::size_t slice_bytes) {
-  const RankCost work = model.crowded ? cost.mean(bytes, slice_bytes) : cost.busiest(bytes, slice_bytes);
-  return model.round * cost.rounds() + model.message * work.messages + model.byte * work.bytes +
+  const RankCost work = decisive(model, cost, bytes, slice_bytes);
+  return model.latency * cost.depth() + model.message * work.messages + model.byte * work.bytes +
          model.reduce * work.reduced;
 }
 

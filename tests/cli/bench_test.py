@@ -246,6 +246,34 @@ class Tuning(ProgramTest):
                 result = run("bench", "--ranks", "2", *flags, *QUICK, env=clean_environment(**variables))
                 self.assertEqual(result.returncode, 0, result.stderr)
 
+    def test_what_the_links_can_do_is_a_table_that_can_be_followed(self):
+        with temporary_folder() as folder:
+            table = folder / "tuning.txt"
+            for words in ((), ("--no-measure",)):
+                probed = run("bench", "--ranks", "4", "--transport", "tcp", "--probe", *words)
+                self.assertEqual(probed.returncode, 0, probed.stderr)
+                self.assertRegex(probed.stdout, r"^# tcp, 4 ranks.*: a message's way [0-9.e+-]+ us, its work")
+                rows = rows_of(probed.stdout)
+                self.assertEqual([row[3] for row in rows].count("max"), 8, "one last row for each collective")
+            self.assertEqual(run("bench", "--ranks", "4", "--transport", "tcp", "--probe", *words).stdout, probed.stdout)
+            table.write_text(probed.stdout)
+            result = run("bench", "--ranks", "4", "--transport", "tcp", "--tuning", str(table), *QUICK)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            again = run("bench", "--ranks", "4", "--transport", "tcp", "--tuning", str(table), "--probe")
+            self.assertEqual(rows_of(again.stdout), rows)
+        for words in (("--explain",), ("--baseline", "mpi"), ("--tune", "t"), ("--json", "-")):
+            self.assert_sentence(run("bench", "--ranks", "2", "--probe", *words), 2, "leave out")
+
+    def test_data_keeps_to_the_links_of_a_topology(self):
+        words = ("bench", "--ranks", "4", "--topology")
+        result = run(*words, "mesh:2x2", *QUICK)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        named = run(*words, "mesh:2x2", "--algorithm", "direct", *QUICK)
+        self.assertEqual(named.returncode, 1)
+        self.assertIn("all_reduce by direct needs a link that is not there: in round 0 rank 0 sends to rank 3", named.stderr)
+        self.assert_sentence(run(*words, "mesh:2x3", *QUICK), 2, "6 ranks")
+        self.assert_sentence(run(*words, "ring", "--topology", "star", *QUICK), 2, "name one --topology")
+
     def test_a_corrupt_table_is_refused_before_anything_starts(self):
         with temporary_folder() as folder:
             table = folder / "tuning.txt"

@@ -65,7 +65,7 @@ TEST(Calls, TakeTheirOwnAlgorithmWithItsDims) {
 TEST(Calls, RefuseAnAlgorithmThatNeedsALinkThatIsNotThere) {
   CallSettings on_mesh = settings(8, "auto");
   on_mesh.transport = "tcp";
-  on_mesh.links = {.round = 1};
+  on_mesh.links = {.latency = 1};
   on_mesh.topology = std::make_shared<const Topology>(make_topology("mesh:2x4", 8));
   Calls calls(on_mesh);
   std::array<float, 16> data{};

@@ -65,8 +65,8 @@ TEST(Selection, FollowsWhatTheLinksCost) {
     return std::pair(ScheduleCost(built(rows.front())), ScheduleCost(built(rows.back())));
   };
   for (const Rank world : {4, 8, 24}) {
-    EXPECT_EQ(cost_of(world, {.round = 1}).first.rounds(), 1U) << "only rounds cost";
-    EXPECT_LE(cost_of(world, {.round = 1e-9, .byte = 1}).second.busiest(1 << 20, slice).bytes,
+    EXPECT_EQ(cost_of(world, {.latency = 1}).first.depth(), 1U) << "only time on the way costs";
+    EXPECT_LE(cost_of(world, {.latency = 1e-9, .byte = 1}).second.busiest(1 << 20, slice).bytes,
               2.0 * (1 << 20) * (world - 1) / world * 1.05)
         << "only bytes cost";
   }
@@ -90,33 +90,26 @@ TEST(Selection, KeepsToTheLinksOfATopologyWhereItCan) {
 
 TEST(LinkProbe, FindsTheModelByWhichSamplesTookTheirTime) {
   for (const bool crowded : {false, true})
-    for (const Rank world : {3, 4, 7, 16}) {
-      const LinkModel truth{.round = 5e-6, .message = 2e-6, .byte = 0.3e-9, .reduce = 0.1e-9, .crowded = crowded};
-      const auto sample = [&](Collective collective, const char* name, std::size_t bytes) {
-        const ScheduleCost cost(find_algorithm(name, collective).build({.collective = collective, .world = world}));
+    for (const Rank world : {2, 3, 4, 7, 16}) {
+      const LinkModel nominal = nominal_links("tcp", crowded);
+      LinkModel truth = nominal;
+      truth.latency *= 5;
+      truth.message *= 5;
+      truth.byte *= 0.1;
+      truth.reduce = 1e-10;
+      const auto sample = [&](const Schedule& schedule, std::size_t bytes) {
+        const ScheduleCost cost(schedule);
         return ProbeSample{.seconds = predict(truth, cost, bytes, slice),
-                           .rounds = cost.rounds(),
-                           .work = crowded ? cost.mean(bytes, slice) : cost.busiest(bytes, slice)};
+                           .depth = cost.depth(),
+                           .work = decisive(truth, cost, bytes, slice)};
       };
-      const LinkModel found =
-          fit_links(nominal_links("tcp", crowded), {.pairs = sample(Collective::all_reduce, "recursive_doubling", 0),
-                                                    .everybody = sample(Collective::all_gather, "direct", 0),
-                                                    .stored = sample(Collective::all_gather, "direct", 1 << 18),
-                                                    .added = sample(Collective::reduce_scatter, "direct", 1 << 18)});
+      const LinkModel found = fit_links(nominal, sample(recursive_doubling(Collective::all_reduce, world), 0),
+                                        sample(direct(Collective::all_gather, world), 1 << 18), truth.reduce);
       for (double LinkModel::*const number :
-           {&LinkModel::round, &LinkModel::message, &LinkModel::byte, &LinkModel::reduce})
+           {&LinkModel::latency, &LinkModel::message, &LinkModel::byte, &LinkModel::reduce})
         EXPECT_NEAR(found.*number / truth.*number, 1, 1e-6) << world;
       EXPECT_EQ(found.crowded, crowded);
     }
-}
-
-TEST(LinkProbe, LeavesRoundsAndMessagesOfTwoRanksInTheirNominalProportion) {
-  const LinkModel nominal = nominal_links("shm", false);
-  const ProbeSample tiny{.seconds = 10 * (nominal.round + nominal.message), .rounds = 1, .work = {.messages = 1}};
-  const ProbeSample many{.seconds = 1, .rounds = 1, .work = {.messages = 1, .bytes = 1e9, .reduced = 1e9}};
-  const LinkModel found = fit_links(nominal, {.pairs = tiny, .everybody = tiny, .stored = many, .added = many});
-  EXPECT_NEAR(found.round / nominal.round, 10, 1e-6);
-  EXPECT_NEAR(found.message / nominal.message, 10, 1e-6);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ PUBLIC = {
     "text.h": "base",
     "kernel.h": "kernel",
     "schedule.h": "schedule",
+    "cost.h": "schedule",
     "topology.h": "topology",
     "codec.h": "codec",
     "coding.h": "codec",
