@@ -1,5 +1,5 @@
 """Two functions of torch.distributed ask for gloo by name before they call what every backend could have. Here they ask
-for ranvier too. See docs/decisions/0005-two-functions-of-torch.md."""
+for ranvier too. See docs/decisions/0008-two-functions-of-torch.md."""
 
 from __future__ import annotations
 
