@@ -18,8 +18,9 @@ void* operator new(std::size_t bytes) {
   if (void* const memory = std::malloc(std::max<std::size_t>(bytes, 1))) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+// Not inlined: a free() of what operator new gave looks like a mistake to the compiler.
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace ranvier {
 namespace {
@@ -90,7 +91,7 @@ TEST_P(Allocations, of_started_operations_do_not_grow_with_their_size) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, Allocations, testing::Values("loopback", "shm", "tcp"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& way) { return std::string(way.param); });
 
 }  // namespace
 }  // namespace ranvier
