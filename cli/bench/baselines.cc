@@ -60,6 +60,7 @@ BaselineLaunch torch_launch(std::string_view name, const Options& options, bool 
   if (pinned) launch.environment.emplace_back(pin_variable, "1");
   if (backend == "ranvier") {
     launch.environment.emplace_back("RANVIER_TRANSPORT", options.transport);
+    launch.environment.emplace_back("RANVIER_SOCKETS", std::to_string(options.sockets));
     launch.environment.emplace_back("RANVIER_DEAD_AFTER_MS", "30000");  // as for the ranks that are measured directly
   }
   return {"", launch};

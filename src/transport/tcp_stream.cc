@@ -19,8 +19,9 @@ constexpr std::size_t direct_bytes = 16 << 10;
 constexpr std::size_t largest_element = 8;
 // After so many bytes that nothing was sent in between to carry their acknowledgement, the kernel is asked to make one.
 // Left to delay it, as it does between ranks that answer each other, 1 MiB took 430 us in the first operations after a
-// pause, and 230 so. Where an answer follows anyway, asking was 5 % of what an all_reduce of 64 KiB did.
-constexpr std::size_t acknowledged_bytes = 128 << 10;
+// pause, and 230 with one every 128 KiB. Where an answer follows anyway, asking was 5 % of what an all_reduce of 64 KiB
+// did; hence a little more than the chunks of 256 KiB between two ranks.
+constexpr std::size_t acknowledged_bytes = 160 << 10;
 constexpr std::size_t little = 4096;  // moved to the front of the buffer rather than left to shorten the next read
 
 }  // namespace

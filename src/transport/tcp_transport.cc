@@ -101,10 +101,11 @@ class TcpTransport final : public Transport {
     std::array<epoll_event, 64> events;
     const int count = wait_for_events(epoll_.get(), events.data(), events.size(), limit);
     for (int i = 0; i < count; ++i) {
-      const auto& [flags, data] = events[static_cast<std::size_t>(i)];
-      if (data.u64 == watched_.size() || (flags & EPOLLOUT) == 0) continue;
-      watch(EPOLL_CTL_MOD, socket(data.u64), EPOLLIN, data.u64);
-      watched_[data.u64] = false;
+      const epoll_event& event = events[static_cast<std::size_t>(i)];
+      const std::size_t number = event.data.u64;
+      if (number == watched_.size() || (event.events & EPOLLOUT) == 0) continue;
+      watch(EPOLL_CTL_MOD, socket(number), EPOLLIN, number);
+      watched_[number] = false;
     }
     if (unflushed_ > 0) flush_all();
   }
