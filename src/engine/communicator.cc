@@ -91,12 +91,12 @@ class Communicator::Impl {
                  .tell_waiting = control_ ? [this](const MessageHeader& call) { control_->waits_in(call); }
                                           : std::function<void(const MessageHeader&)>()}) {
     if (news_) news_->deliver_to(engine_);
-    if (world_ > 1 && control_) {
+    const bool will_agree = world_ > 1 && control_ != nullptr;
+    if (will_agree) {
       terms_ = first_terms;
       links_ = engine::nominal_links(transport_name_, terms_.crowded);
-      return prepare_calls(nullptr);
     }
-    prepare_calls(guidance_.topology);
+    prepare_calls(will_agree ? nullptr : guidance_.topology);
   }
   ~Impl() {
     engine_.close();
