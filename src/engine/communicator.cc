@@ -92,8 +92,12 @@ class Communicator::Impl {
                  .tell_waiting = control_ ? [this](const MessageHeader& call) { control_->waits_in(call); }
                                           : std::function<void(const MessageHeader&)>()}) {
     if (news_) news_->deliver_to(engine_);
-    if (world_ > 1 && control_) terms_ = first_terms;
-    prepare_calls();
+    const bool will_agree = world_ > 1 && control_ != nullptr;
+    if (will_agree) {
+      terms_ = first_terms;
+      links_ = engine::nominal_links(transport_name_, terms_.crowded);
+    }
+    prepare_calls(will_agree ? nullptr : guidance_.topology);
   }
   ~Impl() {
     engine_.close();
@@ -112,7 +116,7 @@ class Communicator::Impl {
               .buffered_bytes = static_cast<std::size_t>(least[1]),
               .crowded = least[2] == 0};
     links_ = engine::nominal_links(transport_name_, terms_.crowded);
-    prepare_calls();
+    prepare_calls(nullptr);
     if (measured != nullptr)
       links_ = *measured;
     else if (options_.measure)
@@ -122,10 +126,11 @@ class Communicator::Impl {
            .slice_bytes = terms_.slice_bytes,
            .least_seconds_per_byte = options_.link_bytes_per_second > 0 ? 1 / options_.link_bytes_per_second : 0},
           [&](const Request& request) { run(request, timeout); });
-    prepare_calls();
+    prepare_calls(guidance_.topology);
   }
 
-  void prepare_calls() {
+  // While ranks meet, every link may be used.
+  void prepare_calls(const std::shared_ptr<const Topology>& topology) {
     claimed_for_ = {};
     calls_.emplace(engine::CallSettings{.rank = rank_,
                                         .world = world_,
@@ -134,7 +139,7 @@ class Communicator::Impl {
                                         .tuning = guidance_.tuning,
                                         .links = links_,
                                         .transport = std::string(transport_name_),
-                                        .topology = guidance_.topology,
+                                        .topology = topology,
                                         .slice_bytes = terms_.slice_bytes,
                                         .buffered_bytes = terms_.buffered_bytes,
                                         .peer_memory = peer_memory_});
@@ -320,7 +325,7 @@ TuningTable Communicator::tuning() const {
 }
 void Communicator::follow(TuningTable table) {
   impl_->guidance_.tuning = std::move(table);
-  impl_->prepare_calls();
+  impl_->prepare_calls(impl_->guidance_.topology);
 }
 
 std::shared_ptr<std::byte[]> Communicator::allocate(std::size_t bytes) {
