@@ -21,9 +21,10 @@ class BitWriter {
     waiting_ |= bits << waiting_bits_;
     waiting_bits_ += count;
     const std::size_t whole = static_cast<std::size_t>(waiting_bits_) / 8;
-    if (used_ + 8 <= out_.size())
+    const std::size_t room = used_ < out_.size() ? out_.size() - used_ : 0;
+    if (room >= 8)
       std::memcpy(out_.data() + used_, &waiting_, 8);
-    else if (used_ + whole <= out_.size())
+    else if (room >= whole)
       std::memcpy(out_.data() + used_, &waiting_, whole);
     used_ += whole;
     waiting_ = whole < 8 ? waiting_ >> (8 * whole) : 0;

@@ -153,7 +153,7 @@ struct Stream {
   }
 };
 
-// The symbols from `done` on, bounded by the stream's own end.
+// The symbols behind the first `bits_done` bits, which may have passed the end; so may these: both are noticed there.
 bool take_rest(const Table& table, ConstBytes code, std::size_t bits_done, std::span<std::uint8_t> out) {
   BitReader reader(code);
   reader.skip(bits_done);
@@ -210,8 +210,7 @@ bool take_streams(const Table& table, ConstBytes code, std::span<std::uint8_t> o
   for (std::size_t i = 0; i < 4; ++i) {
     const auto bits_done =
         static_cast<std::size_t>(streams[i].at - codes[i].data()) * 8 - static_cast<std::size_t>(streams[i].count);
-    if (bits_done > 8 * codes[i].size() || !take_rest(table, codes[i], bits_done, part_of(out, i, 4).subspan(done)))
-      return false;
+    if (!take_rest(table, codes[i], bits_done, part_of(out, i, 4).subspan(done))) return false;
   }
   return true;
 }

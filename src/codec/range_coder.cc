@@ -3,11 +3,13 @@
 // and gives off 32 at a time, so that its division by 2^16 loses nothing worth naming; a carry runs into what was
 // written.
 //
-// Both sides learn the probabilities as they go, so there is no table: counts begin equal and are turned into
-// probabilities after 16, 32, … and then every 2048 symbols (the quasi-static model of Schindler, "A fast
-// renormalisation for arithmetic coding", DCC 1998), and halve as they grow, so that they follow slow changes.
+// Both sides learn the probabilities as they go, so there is no table: counts begin equal, grow with the symbols, and
+// are turned into probabilities whenever they have grown by a thirty-second, at least every 256 symbols (the
+// quasi-static model of Schindler, "A fast renormalisation for arithmetic coding", DCC 1998); they halve when large, to
+// follow slow changes.
 //
-// Code of a block: a byte, the largest symbol; the number, most significant byte first, without the zeros at its end.
+// Code of a block: two bytes, the least and the largest symbol; the number, most significant byte first, without the
+// zeros at its end.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -47,7 +49,7 @@ class Model {
 
  private:
   static constexpr std::uint32_t slots_each = 16;
-  static constexpr std::uint32_t longest_interval = 2048;
+  static constexpr std::uint32_t shortest_interval = 16, longest_interval = 256;
   static constexpr std::uint32_t most_counted = 1U << 18;
 
   void update() {
@@ -74,12 +76,11 @@ class Model {
       start = end;
     }
     starts_[symbols_] = one;
-    until_update_ = interval_;
-    interval_ = std::min(2 * interval_, longest_interval);
+    // Whenever a thirty-second more was seen; each symbol counts twice.
+    until_update_ = std::clamp(total / 64, shortest_interval, longest_interval);
   }
 
   unsigned symbols_;
-  std::uint32_t interval_ = 16;
   std::uint32_t until_update_ = 0;
   std::array<std::uint32_t, 256> counts_{};
   std::array<std::uint32_t, 257> starts_{};
@@ -197,32 +198,39 @@ class RangeCoder final : public BlockCoder {
 
  protected:
   std::size_t encode_block(std::span<const std::uint8_t> symbols, Bytes out) const override {
-    const std::uint8_t largest = *std::ranges::max_element(symbols);
-    out[0] = static_cast<std::byte>(largest);
-    Model model(1U + largest);
-    Encoder encoder(out.subspan(1));
-    for (const std::uint8_t symbol : symbols) {
+    const auto [least, largest] = std::ranges::minmax(symbols);
+    out[0] = static_cast<std::byte>(least);
+    out[1] = static_cast<std::byte>(largest);
+    Model model(1U + largest - least);
+    Encoder encoder(out.subspan(header_bytes));
+    for (const std::uint8_t value : symbols) {
+      const unsigned symbol = value - least;
       encoder.put(model.start(symbol), model.share(symbol));
       model.learn(symbol);
       if (encoder.full()) return 0;
     }
     const std::size_t used = encoder.finish();
-    return encoder.full() ? 0 : 1 + used;
+    return encoder.full() ? 0 : header_bytes + used;
   }
 
   bool decode_block(ConstBytes code, std::span<std::uint8_t> out) const override {
-    Model model(1U + static_cast<unsigned>(code[0]));
-    Decoder decoder(code.subspan(1));
+    if (code.size() < header_bytes || code[1] < code[0]) return false;
+    const auto least = static_cast<unsigned>(code[0]), largest = static_cast<unsigned>(code[1]);
+    Model model(1 + largest - least);
+    Decoder decoder(code.subspan(header_bytes));
     for (std::uint8_t& symbol : out) {
       const std::uint64_t slot = decoder.slot();
       if (slot >= one) return false;
       const unsigned found = model.find(static_cast<std::uint32_t>(slot));
       decoder.take(model.start(found), model.share(found));
       model.learn(found);
-      symbol = static_cast<std::uint8_t>(found);
+      symbol = static_cast<std::uint8_t>(least + found);
     }
     return decoder.at_end();
   }
+
+ private:
+  static constexpr std::size_t header_bytes = 2;
 };
 
 }  // namespace

@@ -37,11 +37,12 @@ TEST(BitStream, GivesBackBitsOfAllWidths) {
 }
 
 TEST(BitStream, CountsWhatDoesNotFit) {
-  std::vector<std::byte> memory(3);
-  BitWriter writer(memory);
+  std::vector<std::byte> memory(16, std::byte{0xA5});
+  BitWriter writer(Bytes(memory).first(3));
   for (int i = 0; i < 4; ++i) writer.put(0x7F, 7);
   EXPECT_EQ(writer.finish(), 4U);
   EXPECT_FALSE(writer.fits());
+  EXPECT_EQ(memory[3], std::byte{0xA5});
 }
 
 template <class Code>

@@ -17,6 +17,7 @@ using Input = std::span<const std::uint8_t>;
 using Code = std::vector<std::byte>;
 
 constexpr std::size_t most_symbols = 1 << 18;
+constexpr std::size_t marks_bytes = 8;  // at the front of inputs of the second kind: the damage
 
 void require(bool held) {
   if (!held) std::abort();
@@ -38,14 +39,6 @@ Code damaged(Code code, Input marks) {
   return code;
 }
 
-struct Parts {
-  Input marks, body;
-};
-Parts split(Input input) {
-  const std::size_t marks = std::min<std::size_t>(input.size(), 8);
-  return {input.first(marks), input.subspan(marks)};
-}
-
 // Long enough for every format, by repeating what the fuzzer gave.
 std::vector<std::uint8_t> repeated(Input body, std::size_t times) {
   std::vector<std::uint8_t> all;
@@ -60,7 +53,7 @@ void try_coder(const Coder& coder, bool whole, std::size_t count, Input input) {
     expect_result_or_mismatch([&] { coder.decode(std::as_bytes(input), out); });
     return;
   }
-  const auto [marks, body] = split(input);
+  const Input marks = input.first(std::min(input.size(), marks_bytes)), body = input.subspan(marks.size());
   const auto symbols = repeated(body, 1 + count % 512);
   Code code(coder.max_bytes(symbols.size()));
   code.resize(coder.encode(symbols, code));
@@ -77,7 +70,7 @@ void try_indices(bool whole, std::size_t count, Input input) {
     expect_result_or_mismatch([&] { decode_indices(std::as_bytes(input), universe, out); });
     return;
   }
-  const auto [marks, body] = split(input);
+  const Input marks = input.first(std::min(input.size(), marks_bytes)), body = input.subspan(marks.size());
   std::vector<std::uint32_t> indices;
   std::uint32_t next = 0;
   for (const std::uint8_t gap : body) {
@@ -99,7 +92,7 @@ void try_lossless(DType type, bool whole, std::size_t count, Input input) {
     expect_result_or_mismatch([&] { decode_lossless(std::as_bytes(input), {out.data(), count, type}); });
     return;
   }
-  const auto [marks, body] = split(input);
+  const Input marks = input.first(std::min(input.size(), marks_bytes)), body = input.subspan(marks.size());
   auto values = repeated(body, 1 + count % 64);
   count = values.size() / size_of(type);
   values.resize(count * size_of(type));
