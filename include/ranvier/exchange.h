@@ -31,7 +31,8 @@ struct Tensor {
 
 struct Bucket {
   std::span<float> values = {};
-  std::span<const Tensor> tensors = {};  // in the order of their values; none: one tensor, known by its address
+  // In the order of their values. None: one tensor that is known by its address and size, so its memory has to stay.
+  std::span<const Tensor> tensors = {};
 };
 
 // A bucket under way. Dropping it does not stop the exchange.

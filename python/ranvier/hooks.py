@@ -204,7 +204,7 @@ class CompressionState:
         lengths = torch.empty(self._world, dtype=length.dtype, device=self._device)
         dist.all_gather_into_tensor(lengths, length, group=self._group)
         sizes = lengths.tolist()
-        longest = max(sizes)
+        longest = max(1, *sizes)
         padded = torch.zeros(longest, dtype=torch.uint8, device=self._device)
         padded[: code.numel()] = code.to(self._device)
         everything = torch.empty(self._world * longest, dtype=torch.uint8, device=self._device)

@@ -30,6 +30,8 @@ std::shared_ptr<Residuals::State> Residuals::of(const Bucket& bucket) {
       first != places_.end() && are_same(first->second.state->tensors, tensors))
     return first->second.state;
 
+  // An address that has been given to other memory since says nothing.
+  if (bucket.tensors.empty()) places_.erase(whole.id);
   auto state = std::make_shared<State>();
   state->tensors.assign(tensors.begin(), tensors.end());
   if (parts_ > 0) state->residual.resize(total);

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -177,32 +178,39 @@ INSTANTIATE_TEST_SUITE_P(Of, EveryCodec, ::testing::ValuesIn(cases), [](const ::
   return name;
 });
 
-// The mean over so many keys has to be the value: each coordinate's distance from it in deviations of the mean is
-// compared with 6, which a normal variable exceeds with a probability of 2e-9; for all coordinates and specs together
-// 1e-5.
+// Errors are summed up with the values, their signs and ones as weights, once for each key: what is biased, towards
+// zero or to one side, is biased there too. The mean of such a sum over many keys is nearly normal, and is compared
+// with 6 of its deviations, which chance exceeds with a probability of 2e-9; for all specs and weights together, 1e-7.
 TEST(UnbiasedCodecs, HaveTheValueAsTheirExpectation) {
   // A Hadamard transform is nearly a random rotation only of many values: eden is given a whole block of them.
   constexpr std::size_t count = 1024;
-  constexpr int keys = 400;
+  constexpr int keys = 2000;
   for (const std::string spec :
        {"natural", "qsgd:7", "qsgd:2,norm=l2", "terngrad:clip=0", "int8:rounding=stochastic",
         "int4:rounding=stochastic", "hadamard:32+int4:rounding=stochastic", "eden", "eden:2", "eden:4"}) {
     const auto codec = make_codec(spec);
     EXPECT_EQ(codec->state_parts(), 0U) << spec;
     const Values values = values_of(spec.starts_with("eden") ? Kind::normal : Kind::skewed, count);
-    std::vector<double> sum(count), squares(count);
+    std::array<double, 3> sums{}, squares{};
     for (int key = 0; key < keys; ++key) {
       const Values back = decoded(*codec, encoded(*codec, values, static_cast<std::uint64_t>(key)), count);
+      std::array<double, 3> weighted{};
       for (std::size_t i = 0; i < count; ++i) {
-        const double error = static_cast<double>(back[i]) - static_cast<double>(values[i]);
-        sum[i] += error;
-        squares[i] += error * error;
+        const auto value = static_cast<double>(values[i]);
+        const double error = static_cast<double>(back[i]) - value;
+        weighted[0] += error * value;
+        weighted[1] += value < 0 ? -error : error;
+        weighted[2] += error;
+      }
+      for (std::size_t i = 0; i < weighted.size(); ++i) {
+        sums[i] += weighted[i];
+        squares[i] += weighted[i] * weighted[i];
       }
     }
-    for (std::size_t i = 0; i < count; ++i) {
-      const double mean = sum[i] / keys;
-      const double deviation = std::sqrt(squares[i] / keys / keys);
-      EXPECT_LE(std::fabs(mean), 6 * deviation + 1e-6) << spec << ", value " << values[i];
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      const double mean = sums[i] / keys;
+      const double deviation = std::sqrt((squares[i] / keys - mean * mean) / keys);
+      EXPECT_LE(std::fabs(mean), 6 * deviation + 1e-6 * norm(values)) << spec << ", weight " << i;
     }
   }
 }

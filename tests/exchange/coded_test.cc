@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -99,7 +101,7 @@ TEST(Coded, AppliedAndHeldBackAddUpToAllGradients) {
       std::vector<double> applied(count), given(count);
       std::vector<float> bucket(count);
       for (unsigned step = 0; step < steps; ++step) {
-        bucket = gradients(comm.rank(), count, step);
+        std::ranges::copy(gradients(comm.rank(), count, step), bucket.begin());
         exchange->start(bucket)->wait();
         const auto exact = exact_sum(world, count, step);
         for (std::size_t i = 0; i < count; ++i) {
@@ -271,6 +273,15 @@ TEST(Residuals, FollowTheirTensorsIntoOtherBuckets) {
   EXPECT_EQ(state->residual[0], 10);
   EXPECT_EQ(state->residual[20], 0);
   EXPECT_EQ(residuals.bytes(), 30 * sizeof(float));
+}
+
+TEST(Residuals, WithoutATensorsNameBelongToMemoryOfTheSameAddressAndSize) {
+  Residuals residuals(1);
+  std::vector<float> memory(30);
+  residuals.of({.values = memory})->residual[3] = 5;
+  EXPECT_EQ(residuals.of({.values = memory})->residual[3], 5);
+  EXPECT_EQ(residuals.of({.values = std::span(memory).first(20)})->residual[3], 0);
+  EXPECT_EQ(residuals.bytes(), 20 * sizeof(float));
 }
 
 TEST(Residuals, RefuseATensorOfAnotherSizeAndBucketsThatDoNotAddUp) {
