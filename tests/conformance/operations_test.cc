@@ -187,12 +187,12 @@ TEST_P(Operations, several_threads_of_a_rank_may_communicate_at_once) {
     const Rank previous = (comm.rank() + comm.world() - 1) % comm.world();
     const auto talk = [&](std::uint64_t tag) {
       for (std::int64_t i = 0; i < 100; ++i) {
-        std::vector<std::int64_t> mine(50, comm.rank() * 1000 + i);
+        std::vector<std::int64_t> mine(50, std::int64_t{1000} * comm.rank() + i);
         std::vector<std::int64_t> theirs(50);
         Work sending = comm.start_send(mine, next, tag);
         comm.recv(theirs, previous, tag);
         sending.wait();
-        EXPECT_EQ(theirs, std::vector<std::int64_t>(50, previous * 1000 + i));
+        EXPECT_EQ(theirs, std::vector<std::int64_t>(50, std::int64_t{1000} * previous + i));
       }
     };
     const std::jthread one([&] { talk(1); });

@@ -119,7 +119,9 @@ double combine(ReduceOp op, DType type, double a, double b) {
 }
 
 double average_of(DType type, double sum, Rank world) {
-  return is_floating(type) ? sum / world : static_cast<double>(static_cast<std::int64_t>(sum) / world);
+  if (is_floating(type)) return sum / world;
+  const std::int64_t truncated = static_cast<std::int64_t>(sum) / world;
+  return static_cast<double>(truncated);
 }
 
 std::vector<std::byte> encode(DType type, std::span<const double> values) {

@@ -91,7 +91,7 @@ TEST(Calls, RefuseAnAlgorithmThatNeedsALinkThatIsNotThere) {
 
 TEST(Calls, RefuseDimsThatDoNotSuitTheWorld) {
   try {
-    Calls(settings(6, "torus:2x4"));
+    const Calls calls(settings(6, "torus:2x4"));
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
