@@ -7,7 +7,7 @@ made on the CPU, and copied). Each rank owns a part of a bucket, adds what the o
 sum once for everybody. All ranks end with the same bits. docs/codecs.md explains codecs and their error feedback.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: DDP looks at the annotations of a hook and wants types, not their names.
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,10 +20,12 @@ from torch import Tensor, nn
 
 from ranvier import _library
 
+# torch 2.13 has given it another name.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 Hook = Callable[["CompressionState", dist.GradBucket], torch.futures.Future[Tensor]]
 
 
-def hook(spec: str, group: dist.ProcessGroup | None = None) -> tuple[CompressionState, Hook]:
+def hook(spec: str, group: dist.ProcessGroup | None = None) -> "tuple[CompressionState, Hook]":
     """What DDP.register_comm_hook takes. `group` is the one that DDP was given; none: the default group.
 
     Raises ValueError for a spec that is wrong, or that another rank does not have. A codec that corrects momentum (dgc)
@@ -32,7 +34,7 @@ def hook(spec: str, group: dist.ProcessGroup | None = None) -> tuple[Compression
     return CompressionState(spec, group), compress
 
 
-def compress(state: CompressionState, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def compress(state: "CompressionState", bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     """The hook: returns at once, and averages while backward goes on."""
     return state.start(bucket)
 
@@ -202,13 +204,13 @@ class CompressionState:
         """Every rank's code. all_gather wants one length: the longest."""
         length = torch.tensor([code.numel()], device=self._device)
         lengths = torch.empty(self._world, dtype=length.dtype, device=self._device)
-        dist.all_gather_into_tensor(lengths, length, group=self._group)
+        _all_gather(lengths, length, group=self._group)
         sizes = lengths.tolist()
         longest = max(1, *sizes)
         padded = torch.zeros(longest, dtype=torch.uint8, device=self._device)
         padded[: code.numel()] = code.to(self._device)
         everything = torch.empty(self._world * longest, dtype=torch.uint8, device=self._device)
-        dist.all_gather_into_tensor(everything, padded, group=self._group)
+        _all_gather(everything, padded, group=self._group)
         self.bytes_sent += (self._world - 1) * longest
         rows = everything.cpu().view(self._world, longest)
         return [rows[rank, :size].contiguous() for rank, size in enumerate(sizes)]

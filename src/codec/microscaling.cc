@@ -2,7 +2,7 @@
 // for Deep Learning", arXiv:2310.10537, and the OCP MX specification 1.0.
 //
 // scale = 2^(floor(log2 max) - emax), a byte a block (E8M0); elements are e4m3, e5m2 or e2m1 of value / scale, rounded
-// to nearest even; what rounds beyond the largest element becomes the largest.
+// to nearest even; what rounds beyond the largest element becomes the largest, which may be 1/8 too small (e2m1: 1/4).
 #include <algorithm>
 #include <array>
 #include <bit>

