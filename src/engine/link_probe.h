@@ -24,7 +24,7 @@ struct ProbeSample {
 };
 // The model by which these took as long as they did: `tiny` for the price of messages, `large` for that of bytes, which
 // neither adds up. α and o keep their nominal proportion: taken apart by two measurements they are mostly noise, and it
-// belongs to the kind of transport. γ is not measured on links at all. Pure.
+// belongs to the kind of transport. γ is what adding takes by itself, and no less than its nominal share of β. Pure.
 LinkModel fit_links(const LinkModel& nominal, const ProbeSample& tiny, const ProbeSample& large,
                     double reduce_seconds_per_byte);
 
