@@ -33,10 +33,10 @@ struct ProbedWorld {
   std::size_t slice_bytes = 0;
   double least_seconds_per_byte = 0;  // where sending is paced, which a short measurement would not notice
 };
-// All ranks call it; each gets the same. Takes some tens of operations of up to a MiB, fewer bytes where those would
+// All ranks call it; each gets the same. Takes some tens of operations of up to 256 KiB, fewer bytes where those would
 // take long. `run` runs a collective to its end, with the algorithm that it names, and throws what that fails with.
-// Each number is the nominal one times a power of two: noise moves a choice only where a number lies
-// between two classes, and so float sums come out alike in nearly every run (docs/decisions/0005).
+// Each number is the nominal one times a power of two: noise moves a choice only where a number lies between two
+// classes, so that float sums come out alike in most runs (docs/decisions/0006).
 LinkModel measure_links(const LinkModel& nominal, const ProbedWorld&, const std::function<void(const Request&)>& run);
 
 }  // namespace ranvier::engine
