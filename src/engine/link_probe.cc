@@ -136,7 +136,8 @@ LinkModel fit_links(const LinkModel& nominal, const ProbeSample& tiny, const Pro
   found.latency *= scale;
   found.message *= scale;
   found.byte = (large.seconds - of_messages(found, large)) / large.work.bytes;
-  found.reduce = reduce_seconds_per_byte;
+  // Memory that is slow to move bytes through is slow to add them from.
+  found.reduce = std::max(reduce_seconds_per_byte, found.byte * nominal.reduce / nominal.byte);
   return found;
 }
 
@@ -146,11 +147,11 @@ LinkModel nominal_links(std::string_view transport, bool crowded) {
   // Where ranks share cores, a message costs those who handle it more than the time that it takes to arrive: somebody
   // has to be put aside for that.
   if (shared_memory)
-    model = crowded ? LinkModel{.latency = 3e-6, .message = 0.5e-6, .byte = 0.12e-9, .reduce = 0.01e-9}
-                    : LinkModel{.latency = 90e-9, .message = 30e-9, .byte = 0.03e-9, .reduce = 0.01e-9};
+    model = crowded ? LinkModel{.latency = 3e-6, .message = 0.5e-6, .byte = 0.12e-9, .reduce = 0.03e-9}
+                    : LinkModel{.latency = 90e-9, .message = 30e-9, .byte = 0.03e-9, .reduce = 0.0075e-9};
   else
-    model = crowded ? LinkModel{.latency = 1e-6, .message = 13e-6, .byte = 0.6e-9, .reduce = 0.02e-9}
-                    : LinkModel{.latency = 4.5e-6, .message = 1.5e-6, .byte = 0.2e-9, .reduce = 0.02e-9};
+    model = crowded ? LinkModel{.latency = 1e-6, .message = 13e-6, .byte = 0.6e-9, .reduce = 0.15e-9}
+                    : LinkModel{.latency = 4.5e-6, .message = 1.5e-6, .byte = 0.2e-9, .reduce = 0.05e-9};
   model.crowded = crowded;
   return model;
 }

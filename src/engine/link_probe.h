@@ -24,7 +24,7 @@ struct ProbeSample {
 };
 // The model by which these took as long as they did: `tiny` for the price of messages, `large` for that of bytes, which
 // neither adds up. α and o keep their nominal proportion: taken apart by two measurements they are mostly noise, and it
-// belongs to the kind of transport. γ is not measured on links at all. Pure.
+// belongs to the kind of transport. γ is what adding takes by itself, and no less than its nominal share of β. Pure.
 LinkModel fit_links(const LinkModel& nominal, const ProbeSample& tiny, const ProbeSample& large,
                     double reduce_seconds_per_byte);
 
@@ -33,10 +33,10 @@ struct ProbedWorld {
   std::size_t slice_bytes = 0;
   double least_seconds_per_byte = 0;  // where sending is paced, which a short measurement would not notice
 };
-// All ranks call it; each gets the same. Takes some tens of operations of up to a MiB, fewer bytes where those would
+// All ranks call it; each gets the same. Takes some tens of operations of up to 256 KiB, fewer bytes where those would
 // take long. `run` runs a collective to its end, with the algorithm that it names, and throws what that fails with.
-// Each number is the nominal one times a power of two: noise moves a choice only where a number lies
-// between two classes, and so float sums come out alike in nearly every run (docs/decisions/0007).
+// Each number is the nominal one times a power of two: noise moves a choice only where a number lies between two
+// classes, so that float sums come out alike in most runs (docs/decisions/0007).
 LinkModel measure_links(const LinkModel& nominal, const ProbedWorld&, const std::function<void(const Request&)>& run);
 
 }  // namespace ranvier::engine

@@ -20,8 +20,9 @@ class Chain {
       : chunks_(schedule.chunks), in_chunks_(in_chunks), places_(static_cast<std::size_t>(schedule.world)) {
     std::uint32_t rounds = 0;
     for (Rank rank = 0; rank < schedule.world; ++rank) {
-      programs_.push_back(schedule.program(rank));
-      for (const Step& step : programs_.back()) rounds = std::max(rounds, step.round + 1);
+      auto& steps = programs_.emplace_back(schedule.program(rank));
+      std::ranges::stable_sort(steps, {}, &Step::round);  // two trees may stand one behind the other
+      if (!steps.empty()) rounds = std::max(rounds, steps.back().round + 1);
     }
     std::vector<std::size_t> next(programs_.size());
     for (std::uint32_t round = 0; round < rounds; ++round) {

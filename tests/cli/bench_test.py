@@ -271,7 +271,7 @@ class Tuning(ProgramTest):
         named = run(*words, "mesh:2x2", "--algorithm", "direct", *QUICK)
         self.assertEqual(named.returncode, 1)
         self.assertIn("all_reduce by direct needs a link that is not there: in round 0 rank 0 sends to rank 3", named.stderr)
-        self.assert_sentence(run(*words, "mesh:2x3", *QUICK), 2, "6 ranks")
+        self.assert_sentence(run(*words, "mesh:2x3", *QUICK), 2, "multiply to the 4 ranks")
         self.assert_sentence(run(*words, "ring", "--topology", "star", *QUICK), 2, "name one --topology")
 
     def test_a_corrupt_table_is_refused_before_anything_starts(self):

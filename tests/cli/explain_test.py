@@ -143,8 +143,9 @@ class WrongUsage(ProgramTest):
                 self.assert_sentence(result, 2, part)
                 self.assertEqual(result.stdout, "")
 
-    def test_a_topology_without_a_schedule_to_put_on_it_is_refused(self):
-        self.assert_sentence(run("bench", "--ranks", "2", "--topology", "ring", limit=10), 2, "add --explain")
+    def test_several_topologies_are_for_comparing_schedules_only(self):
+        words = ("--ranks", "2", "--topology", "ring", "--topology", "star")
+        self.assert_sentence(run("bench", *words, limit=10), 2, "add --explain")
 
     def test_a_file_that_cannot_be_written_is_found_before_the_work(self):
         result = explain("--ranks", "4", "--json", "/nowhere/explained.json")

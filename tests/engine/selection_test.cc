@@ -109,6 +109,9 @@ TEST(LinkProbe, FindsTheModelByWhichSamplesTookTheirTime) {
            {&LinkModel::latency, &LinkModel::message, &LinkModel::byte, &LinkModel::reduce})
         EXPECT_NEAR(found.*number / truth.*number, 1, 1e-6) << world;
       EXPECT_EQ(found.crowded, crowded);
+      const LinkModel unmeasured = fit_links(nominal, {.seconds = 1, .depth = 1, .work = {.messages = 1}},
+                                             {.seconds = 3, .depth = 1, .work = {.messages = 1, .bytes = 100}}, 0);
+      EXPECT_NEAR(unmeasured.reduce / unmeasured.byte, nominal.reduce / nominal.byte, 1e-9);
     }
 }
 
