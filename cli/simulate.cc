@@ -21,12 +21,6 @@ using simulation::Options;
 // Beyond it more ranks are mostly there to wait for each other.
 constexpr double worthwhile_efficiency = 0.8;
 
-Topology topology_of(const Options& options, Rank world) {
-  Topology topology = make_topology(options.topology, world);
-  for (Link& link : topology.links) link.speed = options.speed;
-  return topology;
-}
-
 struct Prediction {
   Rank world;
   StepPrediction step = {};
@@ -35,7 +29,7 @@ struct Prediction {
 };
 
 Prediction predict(const Options& options, Rank world) {
-  const Topology topology = topology_of(options, world);
+  const Topology topology = options.network.topology(world);
   StepSimulation how = options.step;
   how.options.trace = !options.trace_file.empty();
   if (options.straggler) {
@@ -93,8 +87,8 @@ int run_simulate(const Arguments& arguments) {
   if (prints)
     fmt::print("# {} on {}, {}, {}/s links\n{:>8} {:>12} {:>12} {:>12} {:>12} {:>11} {:>10}\n",
                options->bytes > 0 ? human_bytes(static_cast<double>(options->bytes)) : options->workload,
-               options->topology, options->step.algorithm, human_bytes(options->speed.bytes_per_second), "ranks",
-               "step ms", "compute ms", "comm ms", "exposed ms", "efficiency", "busiest");
+               options->network.spec(), options->step.algorithm, human_bytes(options->network.bytes_per_second()),
+               "ranks", "step ms", "compute ms", "comm ms", "exposed ms", "efficiency", "busiest");
   json worlds = json::array();
   std::optional<Rank> knee;
   for (const Rank world : options->worlds) {

@@ -59,8 +59,7 @@ std::pair<Rank, double> straggler_of(const std::string& text) {
 
 std::optional<Options> parse_options(const cli::Arguments& arguments) {
   Options options;
-  std::string world, rate, bytes, straggler;
-  double latency_us = 1;
+  std::string world, straggler;
   std::size_t bucket = 0;
   bool unfolded = false;
   CLI::App app("Predict a training step, or one all_reduce, on a network that need not be there.", "ranvier simulate");
@@ -70,15 +69,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
                  fmt::format("what is trained, by data parallelism: {}", fmt::join(workload_names(), ", ")))
       ->type_name("NAME");
   cli::add_bytes(app, "--bytes", options.bytes, "instead of a workload: one all_reduce of so many");
-  app.add_option("--topology", options.topology, "star, ring, torus:4x4, mesh:4x4, fat_tree:4, fully_connected")
-      ->type_name("SPEC");
-  app.add_option("--link-rate", rate, "of every link, each way; default 100Gbit")->type_name("RATE");
-  app.add_option("--latency-us", latency_us, "of every link; default 1")->type_name("US");
-  std::vector<std::string_view> names;
-  for (const auto& algorithm : algorithms())
-    for (const Collective each : algorithm.collectives)
-      if (each == Collective::all_reduce) names.push_back(algorithm.name);
-  cli::add_algorithm(app, options.step.algorithm, "how gradients are averaged", names);
+  options.network.add_to(app);
+  cli::add_algorithm(app, options.step.algorithm, "how gradients are averaged", all_reduce_algorithms());
   cli::add_bytes(app, "--bucket", bucket, "gradients go together up to this size; default 25 MB");
   app.add_option("--straggler", straggler, "a rank, and how many times slower it and its links are")
       ->type_name("RANK:FACTOR");
@@ -92,14 +84,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   options.worlds = worlds_of(world);
   if (options.workload.empty() == (options.bytes == 0))
     refuse("simulate needs either --workload or --bytes: what is to be sent");
-  if (!rate.empty()) {
-    const auto parsed = parse_rate(rate);
-    if (!parsed) refuse(fmt::format("--link-rate '{}' is not a rate; write 200Mbit or 25MB", rate));
-    options.speed.bytes_per_second = *parsed;
-  }
-  if (!(latency_us >= 0 && latency_us <= 1e6))
-    refuse(fmt::format("--latency-us {} is not from 0 to 1000000", latency_us));
-  options.speed.latency = std::chrono::nanoseconds(std::llround(latency_us * 1000));
+  options.network.check();
   if (bucket > 0) options.step.bucket_bytes = static_cast<double>(bucket);
   if (!straggler.empty()) options.straggler = straggler_of(straggler);
   options.step.options.fold = !unfolded;

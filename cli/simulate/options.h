@@ -7,13 +7,13 @@
 
 #include "flags.h"
 #include "ranvier/simulate.h"
+#include "simulate/network.h"
 
 namespace ranvier::simulation {
 
 struct Options {
   std::vector<Rank> worlds;
-  std::string topology = "star";
-  LinkSpeed speed;
+  NetworkOptions network;
   std::string workload;
   std::size_t bytes = 0;  // of one all_reduce, instead of a workload
   StepSimulation step;

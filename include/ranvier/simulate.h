@@ -74,6 +74,7 @@ struct StepSimulation {
   std::string algorithm = "ring";  // as parse_algorithm takes it
   double bucket_bytes = 25e6;      // gradients go together up to this size, in the order they become ready
   double gradient_scale = 1;       // bytes on the wire per byte of gradient
+  double codec_ns_per_byte = 0;    // to encode and decode a byte of the wire, while the link waits
   SimulateOptions options = {};
 };
 

@@ -29,7 +29,9 @@ PUBLIC = {
     "design.h": "plan",
     "design_files.h": "plan",
     "design_search.h": "plan",
+    "measured_network.h": "plan",
     "network.h": "plan",
+    "plan.h": "plan",
     "simulate.h": "plan",
     "workload.h": "plan",
 }

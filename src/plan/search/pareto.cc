@@ -64,10 +64,10 @@ std::string pareto_svg(const std::vector<ParetoPoint>& front, const std::string&
   const auto by_cost = [](const ParetoPoint& a, const ParetoPoint& b) { return a.cost_usd < b.cost_usd; };
   const auto by_time = [](const ParetoPoint& a, const ParetoPoint& b) { return a.time_ns < b.time_ns; };
   std::string svg = fmt::format(
-      R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" viewBox="0 0 {0} {1}" font-family="sans-serif" font-size="12">
+      R"svg(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" viewBox="0 0 {0} {1}" font-family="sans-serif" font-size="12">
 <rect width="100%" height="100%" fill="white"/>
 <text x="{2}" y="24" font-size="15">{3}</text>
-)",
+)svg",
       left + width + 40, top + height + 60, left, title);
   if (!front.empty()) {
     const Axis x{std::ranges::min_element(front, by_cost)->cost_usd, std::ranges::max_element(front, by_cost)->cost_usd,
@@ -77,10 +77,10 @@ std::string pareto_svg(const std::vector<ParetoPoint>& front, const std::string&
     for (const double part : {0.0, 0.25, 0.5, 0.75, 1.0}) {
       const double across = left + part * width;
       const double up = top + height - part * height;
-      svg += fmt::format(R"(<path d="M{:.1f} {}V{}M{} {:.1f}H{}" stroke="#ddd"/>
+      svg += fmt::format(R"svg(<path d="M{:.1f} {}V{}M{} {:.1f}H{}" stroke="#ddd"/>
 <text x="{:.1f}" y="{}" text-anchor="middle">{}</text>
 <text x="{}" y="{:.1f}" text-anchor="end">{}</text>
-)",
+)svg",
                          across, top, top + height, left, up, left + width, across, top + height + 18,
                          dollars(x.value(part)), left - 8, up + 4, milliseconds(y.value(part)));
     }
@@ -90,18 +90,18 @@ std::string pareto_svg(const std::vector<ParetoPoint>& front, const std::string&
       const double up = top + height - y.at(point.time_ns);
       line += fmt::format("{}{:.1f} {:.1f}", line.empty() ? "M" : "L", across, up);
       svg += fmt::format(
-          R"(<circle cx="{:.1f}" cy="{:.1f}" r="3" fill="#1f6fb2"><title>{}, {}: {:.4g} GB/s</title></circle>
-)",
+          R"svg(<circle cx="{:.1f}" cy="{:.1f}" r="3" fill="#1f6fb2"><title>{}, {}: {:.4g} GB/s</title></circle>
+)svg",
           across, up, dollars(point.cost_usd), milliseconds(point.time_ns), fmt::join(point.bandwidth_gbps, ", "));
     }
-    svg += fmt::format(R"(<path d="{}" fill="none" stroke="#1f6fb2" stroke-width="1.5"/>
-)",
+    svg += fmt::format(R"svg(<path d="{}" fill="none" stroke="#1f6fb2" stroke-width="1.5"/>
+)svg",
                        line);
   }
-  svg += fmt::format(R"(<text x="{}" y="{}" text-anchor="middle">cost of the network</text>
+  svg += fmt::format(R"svg(<text x="{}" y="{}" text-anchor="middle">cost of the network</text>
 <text x="16" y="{}" transform="rotate(-90 16 {})" text-anchor="middle">time of a step</text>
 </svg>
-)",
+)svg",
                      left + width / 2, top + height + 42, top + height / 2, top + height / 2);
   return svg;
 }

@@ -77,8 +77,9 @@ StepPrediction simulate_step(const Workload& workload, const Topology& topology,
       found = known.emplace(bucket.bytes, all_reduce(schedule, topology, bucket.bytes, how.options)).first;
     const SimulatedRun& run = found->second;
     const double begin = std::max(free, bucket.ready_ns);
-    free = begin + run.ns;
-    result.communication_ns += run.ns;
+    const double takes = run.ns + bucket.bytes * how.codec_ns_per_byte;
+    free = begin + takes;
+    result.communication_ns += takes;
     result.timeline.push_back({bucket.name, false, begin, free});
     if (result.links.empty()) {
       result.links = run.links;
