@@ -9,6 +9,7 @@
 #include "output.h"
 #include "ranvier/error.h"
 #include "ranvier/simulate.h"
+#include "ranvier/text.h"
 #include "simulate/options.h"
 #include "simulate/trace.h"
 

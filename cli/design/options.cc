@@ -12,22 +12,22 @@
 namespace ranvier::design {
 namespace {
 
-constexpr auto examples = R"(
+constexpr auto examples = R"help(
 A network is written dimension by dimension, the innermost first: RI(4)_FC(8)_SW(32) is rings of 4 NPUs inside fully
 connected groups of 8 inside switches of 32. Bandwidths b0, b1, … are in GB/s (10^9 bytes) per NPU. A workload is a
 ready-made one with its settings (tp, dp, pp, ep, batch, sequence, layers, microbatches) or a file of ASTRA-sim 1.0.
 The result comes with a lower bound that it is proven not to miss by more than a millionth.
 
-Ready-made workloads: )";
+Ready-made workloads: )help";
 
-constexpr auto more_examples = R"(
+constexpr auto more_examples = R"help(
 
 Examples:
   ranvier design --workload gpt3 --network "RI(4)_FC(8)_RI(4)_SW(32)" --budget 1000GB/s
   ranvier design --workload gpt3 --network "RI(4)_FC(8)_RI(4)_SW(32)" --budget 500GB/s --objective time-cost
   ranvier design --workload llama3-70b:tp=8,pp=4 --network "FC(8)_SW(64)" --budget 600GB/s --constraint "b1<=50"
   ranvier design --traffic traffic.json --network "RI(16)_FC(8)_SW(32)" --budget 500GB/s --unit-cost 4,4,57.4
-)";
+)help";
 
 [[noreturn]] void refuse(const std::string& sentence) {
   throw Error(ErrorKind::usage, sentence);

@@ -20,7 +20,7 @@ struct Row {
   std::string network;
   Design design;
   double nic_usd = 0;
-  std::vector<double> busy;
+  std::vector<double> busy = {};
   double even_ns = 0;  // with the same bandwidth in every dimension
 };
 

@@ -124,7 +124,10 @@ Topology measured_topology(const MeasuredNetwork& network) {
     return static_cast<std::size_t>(from) * world + static_cast<std::size_t>(to);
   };
   constexpr double bytes_of_gbit = 1e9 / 8;
-  Topology topology{.name = "measured", .world = network.world, .switches = 2 * network.world};
+  Topology topology;
+  topology.name = "measured";
+  topology.world = network.world;
+  topology.switches = 2 * network.world;
   std::vector<double> out(world, 0);
   std::vector<double> in(world, 0);
   for (const MeasuredLink& link : network.links) {
