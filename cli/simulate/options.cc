@@ -72,6 +72,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   options.network.add_to(app);
   cli::add_algorithm(app, options.step.algorithm, "how gradients are averaged", all_reduce_algorithms());
   cli::add_bytes(app, "--bucket", bucket, "gradients go together up to this size; default 25 MB");
+  cli::add_bytes(app, "--slice", options.step.options.slice_bytes, "the largest transfer; default 128K");
   app.add_option("--straggler", straggler, "a rank, and how many times slower it and its links are")
       ->type_name("RANK:FACTOR");
   app.add_flag("--no-fold", unfolded, "simulate each rank, even where all do the same");

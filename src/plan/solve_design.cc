@@ -102,6 +102,8 @@ Design solve(const DesignProblem& problem) {
     throw Error(ErrorKind::internal, fmt::format("an objective of {} was proven to no more than {}; report it with its "
                                                  "input",
                                                  design.objective, design.lower_bound));
+  // Bandwidths meet equations up to rounding, and may be better than the best by as much.
+  design.lower_bound = std::min(design.lower_bound, design.objective);
   design.marginal_ns_per_gbps = marginal(form, found, design.bandwidth_gbps);
   design.certificate = plan::certificate(form, found);
   return design;

@@ -29,7 +29,7 @@ class Prediction(ProgramTest):
         self.assertLess(len(folded["links"]), len(whole["links"]))
 
     def test_of_many_worlds_finds_the_knee(self):
-        result = simulate("--workload", "resnet50", "--world", "8..65536", "--link-rate", "100Gbit")
+        result = simulate("--workload", "resnet50", "--world", "8..65536", "--link-rate", "400Gbit")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertIn("\n   65536 ", result.stdout)
         self.assertIn("\nknee: up to ", result.stdout)

@@ -49,8 +49,8 @@ TEST_F(MeasuredFile, BecomesNicsThatPairsShare) {
   const auto run = [&](const char* algorithm, std::size_t count) {
     return simulate(find_algorithm(algorithm, Collective::all_reduce).build({.world = 3}), topology, count, 4).ns;
   };
-  // A ring's round waits for the slow links: a third of 12,000 bytes at half a byte a ns, and 1000 ns of latency.
-  EXPECT_NEAR(run("ring", 3000), 4 * (8000 + 1000), 1e-6);
+  // Rank 2 sends two parts of 4,000 bytes at half a byte a ns together, twice.
+  EXPECT_NEAR(run("direct", 3000), 2 * (16'000 + 1000), 1e-6);
 }
 
 TEST_F(MeasuredFile, ThatIsWrongNamesThePlace) {

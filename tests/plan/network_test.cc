@@ -115,7 +115,8 @@ TEST(ChunkOrders, MakeEqualBandwidthAsGoodAsTheBest) {
   const StepTime mixed = step_time(workload, placement, shape, {.order = ChunkOrder::mixed});
   const std::vector<double> equal{100, 100, 100, 100};
   EXPECT_NEAR(step_ns(mixed, equal), best.time_ns, 1e-8 * best.time_ns);
-  EXPECT_GT(step_ns(fixed.step, equal), 1.05 * best.time_ns);
+  const double computing = fixed.step.cases[0].constant_ns;
+  EXPECT_GT(step_ns(fixed.step, equal) - computing, 2.5 * (best.time_ns - computing));
 }
 
 }  // namespace

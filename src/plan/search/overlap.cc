@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "plan/collective_loads.h"
 #include "ranvier/design_search.h"
@@ -128,7 +129,7 @@ Design solve_overlapped(DesignProblem& problem, const StepGraph& graph) {
     // The bound holds for the graph, which is at least as slow as any of its paths.
     const double objective = step_ns(alone, design.bandwidth_gbps) *
                              (problem.objective == Objective::time ? 1 : design.cost_usd / time_cost_scale);
-    if (objective - design.lower_bound <= 1e-6 * objective) {
+    if (std::isfinite(objective) && objective - design.lower_bound <= 1e-6 * objective) {
       problem.step.cases.push_back(std::move(longest));
       Design proven = design;
       proven.time_ns = step_ns(problem.step, design.bandwidth_gbps);

@@ -54,7 +54,7 @@ class Folder {
   Folder(const Job& job, const Group& group) : job_(job), group_(group) {}
 
   std::optional<Instance> fold() {
-    if (!same_speeds()) return std::nullopt;
+    if (!is_invariant()) return std::nullopt;
     const Program first = program_of(job_, 0);
     const auto first_keys = keys_of(first, 0);
     std::map<Rank, std::vector<LinkKind>> routes;
@@ -70,14 +70,20 @@ class Folder {
   }
 
  private:
-  bool same_speeds() {
+  // Whether shifts carry links to links as fast. Shifting moves every rank, so that a kind of link that is there for
+  // one rank must be there once for each.
+  bool is_invariant() {
+    std::map<LinkKind, Rank> count;
     for (LinkNumber number = 0; number < job_.topology.links.size(); ++number) {
-      const auto [found, added] = kinds_.try_emplace(kind_of(group_, job_.topology, number), number);
+      const LinkKind kind = kind_of(group_, job_.topology, number);
+      ++count[kind];
+      const auto [found, added] = kinds_.try_emplace(kind, number);
       const LinkSpeed& one = job_.topology.links[found->second].speed;
       const LinkSpeed& other = job_.topology.links[number].speed;
       if (one.bytes_per_second != other.bytes_per_second || one.latency != other.latency) return false;
     }
-    return true;
+    return std::all_of(count.begin(), count.end(),
+                       [&](const auto& kind) { return kind.second == job_.schedule.world; });
   }
 
   std::vector<Rank> sample() const {

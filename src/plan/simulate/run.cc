@@ -240,7 +240,7 @@ SimulatedRun simulate(const Schedule& schedule, const Topology& topology, std::s
     throw Error(
         ErrorKind::usage,
         fmt::format("{} on {} does not look the same from each of its {} ranks, so that each has to be simulated, "
-                    "which is done up to {}; try algorithm ring, or topology star",
+                    "which is done up to {}; try algorithm ring, topology star, or slices as large as the vector",
                     schedule.algorithm, topology.name, schedule.world, most_whole_ranks));
   return plan::run(plan::whole(job), options);
 }

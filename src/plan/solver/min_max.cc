@@ -7,6 +7,9 @@
 // for the cases, which get one auxiliary unknown each. A step takes time linear in the terms and cubic only in
 // variables + cases + equations; some 100 steps give ten digits.
 //
+// Equations are kept by moving within their null space only, so that they hold to the last digit however steep the
+// barrier. Their prices follow at the end from what is left over.
+//
 // The derivatives of the barrier at a point near the central path are the weights and prices of the certificate, which
 // is then evaluated for itself: the bound holds however well or badly the iteration went.
 #include "plan/solver/min_max.h"
@@ -27,7 +30,7 @@ using Eigen::MatrixXd;
 using Eigen::VectorXd;
 
 constexpr double wanted_gap = 1e-10;
-constexpr double acceptable_gap = 1e-7;
+constexpr double acceptable_gap = 5e-7;
 constexpr double sharpen = 12;  // how much the barrier weakens from one centre to the next
 constexpr int most_steps_to_a_centre = 100;
 
@@ -48,6 +51,14 @@ struct Point {
 class Barrier {
  public:
   Barrier(const MinMaxProgram& program, const VectorXd& start) : program_(program), at_{.x = start, .t = {}, .z = 0} {
+    const Index equations = program.equal.rows();
+    null_space_ = MatrixXd::Identity(start.size(), start.size());
+    if (equations > 0) {
+      const Eigen::HouseholderQR<MatrixXd> decomposition(program.equal.transpose());
+      null_space_ = MatrixXd(decomposition.householderQ()).rightCols(start.size() - equations);
+      // The start keeps the equations as well as a linear program does.
+      at_.x += program.equal.completeOrthogonalDecomposition().solve(program.equal_to - program.equal * start);
+    }
     at_.t.resize(index(program.terms.size()));
     for (std::size_t k = 0; k < program.terms.size(); ++k) at_.t(index(k)) = 1.5 * slowest(k, start);
     const VectorXd cases = program.constant + program.weights * at_.t;
@@ -114,12 +125,11 @@ class Barrier {
     return result;
   }
 
-  // Newton's direction, which keeps equal·x = equal_to (and mends what rounding did to it).
-  Point direction(const Point& gradient) {
+  // Newton's direction.
+  Point direction(const Point& gradient) const {
     const Index n = at_.x.size();
     const Index terms = at_.t.size();
     const Index cases = program_.constant.size();
-    const Index equations = program_.equal.rows();
     MatrixXd xx = at_.x.cwiseInverse().cwiseAbs2().asDiagonal();
     const VectorXd limits = limit_slack(at_).cwiseInverse();
     xx += program_.at_most.transpose() * limits.cwiseAbs2().asDiagonal() * program_.at_most;
@@ -139,35 +149,30 @@ class Barrier {
     const MatrixXd xt_tt = xt * tt_inverse.asDiagonal();
     const MatrixXd w_tt = program_.weights * tt_inverse.asDiagonal();
 
-    // Unknowns: dx, dz, one u for each case (its slack's change over slack squared), prices of the equations.
-    const Index z_at = n;
-    const Index u_at = n + 1;
-    const Index price_at = u_at + cases;
-    MatrixXd matrix = MatrixXd::Zero(price_at + equations, price_at + equations);
-    VectorXd right = VectorXd::Zero(price_at + equations);
-    matrix.block(0, 0, n, n) = xx - xt_tt * xt.transpose();
-    matrix.block(0, u_at, n, cases) = -xt_tt * program_.weights.transpose();
-    matrix.block(0, price_at, n, equations) = program_.equal.transpose();
-    right.head(n) = -gradient.x + xt_tt * gradient.t;
+    // Unknowns: dx in the null space, dz, and one u for each case (its slack's change over slack squared).
+    const Index z_at = null_space_.cols();
+    const Index u_at = z_at + 1;
+    MatrixXd matrix = MatrixXd::Zero(u_at + cases, u_at + cases);
+    VectorXd right = VectorXd::Zero(u_at + cases);
+    matrix.block(0, 0, z_at, z_at) = null_space_.transpose() * (xx - xt_tt * xt.transpose()) * null_space_;
+    matrix.block(0, u_at, z_at, cases) = -null_space_.transpose() * xt_tt * program_.weights.transpose();
+    right.head(z_at) = null_space_.transpose() * (xt_tt * gradient.t - gradient.x);
     matrix.block(z_at, u_at, 1, cases).setConstant(-1);
     right(z_at) = -gradient.z;
-    matrix.block(u_at, 0, cases, n) = w_tt * xt.transpose();
+    matrix.block(u_at, 0, cases, z_at) = w_tt * xt.transpose() * null_space_;
     matrix.block(u_at, z_at, cases, 1).setConstant(1);
     matrix.block(u_at, u_at, cases, cases) = w_tt * program_.weights.transpose();
     matrix.block(u_at, u_at, cases, cases).diagonal() += case_slack(at_).cwiseAbs2();
-    right.segment(u_at, cases) = -w_tt * gradient.t;
-    matrix.block(price_at, 0, equations, n) = program_.equal;
-    right.tail(equations) = program_.equal_to - program_.equal * at_.x;
+    right.tail(cases) = -w_tt * gradient.t;
 
     // Rows and columns differ by many powers of ten near the end; scaled alike they lose fewer digits.
     VectorXd scale = matrix.cwiseAbs().rowwise().maxCoeff().cwiseMax(1e-300).cwiseSqrt().cwiseInverse();
     const MatrixXd scaled = scale.asDiagonal() * matrix * scale.asDiagonal();
     const VectorXd solved = scale.asDiagonal() * scaled.partialPivLu().solve(scale.asDiagonal() * right).eval();
 
-    Point result{.x = solved.head(n), .t = {}, .z = solved(z_at)};
+    Point result{.x = null_space_ * solved.head(z_at), .t = {}, .z = solved(z_at)};
     result.t = -(tt_inverse.asDiagonal() *
-                 (gradient.t + xt.transpose() * result.x + program_.weights.transpose() * solved.segment(u_at, cases)));
-    equal_prices_ = solved.tail(equations);
+                 (gradient.t + xt.transpose() * result.x + program_.weights.transpose() * solved.tail(cases)));
     return result;
   }
 
@@ -218,7 +223,9 @@ class Barrier {
       found.load_weights.push_back(std::move(weights));
     }
     found.limit_prices = limit_slack(at_).cwiseInverse() / sharpness;
-    found.equal_prices = equal_prices_ / sharpness;
+    // At a centre the gradient is perpendicular to the null space: a combination of the equations.
+    found.equal_prices =
+        program_.equal.transpose().completeOrthogonalDecomposition().solve(-gradient(at_, sharpness).x / sharpness);
     found.value = value(program_, found.x);
     found.lower_bound = lower_bound(program_, found);
     return found;
@@ -226,7 +233,7 @@ class Barrier {
 
   const MinMaxProgram& program_;
   Point at_;
-  VectorXd equal_prices_;
+  MatrixXd null_space_;    // of the equations, as columns
   double complexity_ = 1;  // of the barrier: the gap at a centre is about complexity / sharpness
 };
 

@@ -40,7 +40,7 @@ double value(const MinMaxProgram&, const Eigen::VectorXd& x);
 double lower_bound(const MinMaxProgram&, const MinMaxSolution&);
 
 // A barrier method. `start` is strictly inside: positive, no inequality tight. Best where numbers are near 1. Throws
-// Error{internal} when the proven gap does not come below 1e-7.
+// Error{internal} when the proven gap does not come below 5e-7.
 MinMaxSolution solve(const MinMaxProgram&, const Eigen::VectorXd& start);
 
 }  // namespace ranvier::solver

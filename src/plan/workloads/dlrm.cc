@@ -22,7 +22,7 @@ Workload dlrm(const Degrees& degrees, const WorkloadSizes& sizes) {
   const double batch = sizes.batch > 0 ? sizes.batch : default_batch;
   const double rows_bytes = batch * tables * row * bytes_per_value;
   Layer embedding{.name = "Embedding"};
-  embedding.forward = {.compute_ns = std::floor(rows_bytes / memory_bytes_per_ns),
+  embedding.forward = {.compute_ns = std::round(rows_bytes / memory_bytes_per_ns),
                        .communications = {{Collective::all_to_all, rows_bytes, Role::data}}};
   embedding.input_gradient.communications = {{Collective::all_to_all, rows_bytes, Role::data}};
   workload.layers.push_back(std::move(embedding));
@@ -30,7 +30,7 @@ Workload dlrm(const Degrees& degrees, const WorkloadSizes& sizes) {
   const auto network = [&](const std::string& name, const std::vector<double>& widths) {
     for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
       const double weights = widths[i] * widths[i + 1];
-      const double time = std::floor(batch * weights / npu_multiply_adds_per_ns);
+      const double time = std::round(batch * weights / npu_multiply_adds_per_ns);
       Layer layer{.name = name + std::to_string(i)};
       layer.forward.compute_ns = layer.input_gradient.compute_ns = layer.weight_gradient.compute_ns = time;
       layer.weight_gradient.communications = {{Collective::all_reduce, weights * bytes_per_value, Role::data}};

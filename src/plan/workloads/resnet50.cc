@@ -13,7 +13,7 @@ constexpr int default_batch = 32;
 void convolution(Workload& workload, const std::string& name, double batch, double side, double kernel, double in,
                  double out) {
   const double weights = kernel * kernel * in * out;
-  const double time = std::floor(batch * side * side * weights / npu_multiply_adds_per_ns);
+  const double time = std::round(batch * side * side * weights / npu_multiply_adds_per_ns);
   Layer layer{.name = name};
   layer.forward.compute_ns = layer.input_gradient.compute_ns = layer.weight_gradient.compute_ns = time;
   layer.weight_gradient.communications = {{Collective::all_reduce, weights * bytes_per_value, Role::data}};

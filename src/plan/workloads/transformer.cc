@@ -80,7 +80,7 @@ class Builder {
     return {&layer.forward, &layer.input_gradient, &layer.weight_gradient};
   }
   // Whole ones, as trace files have them.
-  static double nanoseconds(double multiply_adds) { return std::floor(multiply_adds / npu_multiply_adds_per_ns); }
+  static double nanoseconds(double multiply_adds) { return std::round(multiply_adds / npu_multiply_adds_per_ns); }
 
   Layer compute(const std::string& name, double multiply_adds) const {
     Layer layer{.name = name};
