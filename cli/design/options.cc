@@ -29,9 +29,7 @@ Examples:
   ranvier design --traffic traffic.json --network "RI(16)_FC(8)_SW(32)" --budget 500GB/s --unit-cost 4,4,57.4
 )help";
 
-[[noreturn]] void refuse(const std::string& sentence) {
-  throw Error(ErrorKind::usage, sentence);
-}
+[[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::usage, sentence); }
 
 std::optional<double> parse_number(std::string_view text) {
   double number = 0;

@@ -89,6 +89,7 @@ nlohmann::json to_json(const Options& options, const DesignProblem& problem, con
     orders.push_back({{"collective", name_of(collective)}, {"group", group}, {"orders", each}});
   }
   std::vector<nlohmann::json> constraints;
+  constraints.reserve(options.constraints.size());
   for (const Constraint& constraint : options.constraints) constraints.emplace_back(constraint.text);
   return {{"bandwidth_gbps", design.bandwidth_gbps},
           {"time_ns", design.time_ns},

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "ranvier/error.h"
 
@@ -147,6 +148,7 @@ class Builder {
           std::any_of(step.cases.begin(), step.cases.end(), [&](const StepCase& one) { return one.weights[k] > 0; });
       if (most == 0 || !used) continue;
       std::vector<std::pair<Index, double>> proportions;
+      proportions.reserve(by_variable.size());
       for (const auto& [variable, bytes] : by_variable) proportions.emplace_back(variable, bytes / most);
       const auto [found, added] = known.try_emplace(proportions, form_.terms.size());
       if (added) {
@@ -246,8 +248,8 @@ class Builder {
       rows.numbers.push_back(r);
     }
     const auto all = [](const Rows& rows) {
-      std::vector<Index> result;
-      for (std::size_t r = 0; r < rows.numbers.size(); ++r) result.push_back(index(r));
+      std::vector<Index> result(rows.numbers.size());
+      std::iota(result.begin(), result.end(), Index{0});
       return result;
     };
     const auto fill = [&](const Rows& rows, const std::vector<Index>& chosen, Eigen::MatrixXd& matrix, VectorXd& limits,

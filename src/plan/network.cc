@@ -74,6 +74,7 @@ NetworkShape parse_network(std::string_view text) {
 
 std::string to_string(const NetworkShape& shape) {
   std::vector<std::string> words;
+  words.reserve(shape.dimensions.size());
   for (const auto& dimension : shape.dimensions)
     words.push_back(fmt::format("{}({})", name_of(dimension.block), dimension.size));
   return fmt::format("{}", fmt::join(words, "_"));

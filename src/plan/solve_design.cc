@@ -18,8 +18,8 @@ using Status = solver::LinearSolution::Status;
 constexpr double certified_gap = 1e-6;
 
 std::vector<double> to_gbps(const ConvexForm& form, const VectorXd& x) {
-  std::vector<double> result;
-  for (Index i = 0; i < form.dimensions; ++i) result.push_back(std::max(0.0, x(i) * form.scale));
+  std::vector<double> result(static_cast<std::size_t>(form.dimensions));
+  for (std::size_t i = 0; i < result.size(); ++i) result[i] = std::max(0.0, x(static_cast<Index>(i)) * form.scale);
   return result;
 }
 

@@ -30,6 +30,7 @@ double time_of(const StepCase& one, std::span<const double> term_times) {
 
 std::vector<double> term_times(const StepTime& step, std::span<const double> bandwidth) {
   std::vector<double> times;
+  times.reserve(step.terms.size());
   for (const TrafficTerm& term : step.terms) times.push_back(time_of(term, bandwidth));
   return times;
 }

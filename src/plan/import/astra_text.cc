@@ -53,6 +53,7 @@ class Reader {
     if (lines.size() >= 2 && lines[0].size() < columns && lines[1].size() == 1 && number(lines[1][0]) >= 0)
       lines.erase(lines.begin(), lines.begin() + 2);
     std::vector<Layer> layers;
+    layers.reserve(lines.size());
     for (const auto& line : lines) layers.push_back(layer(line));
     return layers;
   }

@@ -107,6 +107,7 @@ class Folder {
   // By instruction: which shift takes the rank to its receiver, or its sender to it.
   std::vector<Rank> keys_of(const Program& program, Rank rank) const {
     std::vector<Rank> keys;
+    keys.reserve(program.sends.size() + program.receives.size());
     for (const Instruction& each : program.sends) keys.push_back(group_.difference(rank, each.peer));
     for (const Instruction& each : program.receives)
       keys.push_back(each.peer < 0 ? -1 : group_.difference(each.peer, rank));
@@ -154,6 +155,8 @@ class Folder {
     };
     std::vector<std::uint32_t> sends;
     std::vector<std::uint32_t> receives;
+    sends.reserve(program.sends.size());
+    receives.reserve(program.receives.size());
     for (const Instruction& each : program.sends) sends.push_back(channel(group_.difference(0, each.peer), each.peer));
     for (const Instruction& each : program.receives)
       receives.push_back(each.peer < 0 ? 0 : channels.at(group_.difference(each.peer, 0)));

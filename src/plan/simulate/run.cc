@@ -82,11 +82,13 @@ class Simulation {
 
   static std::vector<double> capacities(const Instance& instance) {
     std::vector<double> result;
+    result.reserve(instance.links.size());
     for (const auto& link : instance.links) result.push_back(link.bytes_per_ns);
     return result;
   }
   static std::vector<std::vector<Crossing>> routes(const Instance& instance) {
     std::vector<std::vector<Crossing>> result;
+    result.reserve(instance.channels.size());
     for (const auto& channel : instance.channels) result.push_back(channel.route);
     return result;
   }

@@ -42,6 +42,8 @@ Instance whole(const Job& job) {
     Program program = program_of(job, rank);
     std::vector<std::uint32_t> sends;
     std::vector<std::uint32_t> receives;
+    sends.reserve(program.sends.size());
+    receives.reserve(program.receives.size());
     for (const Instruction& each : program.sends) sends.push_back(channel(rank, each.peer));
     for (const Instruction& each : program.receives) receives.push_back(each.peer < 0 ? 0 : channel(each.peer, rank));
     instance.programs.push_back(std::move(program));
