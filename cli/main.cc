@@ -42,6 +42,11 @@ int run_train(const Arguments& arguments) {
 constexpr std::array commands{
     Command{"train", "train a model over several workers", run_train},
     Command{"bench", "time collectives (nccl-tests flags and columns)", run_bench},
+    Command{"probe", "measure latency and bandwidth between every two ranks", run_probe},
+    Command{"plan", "choose how to communicate: algorithm, bucket and codec for a workload on a network", run_plan},
+    Command{"simulate", "predict a training step on a network that need not be there, for any world size",
+            run_simulate},
+    Command{"design", "split bandwidth over a network's dimensions, for time or for time x cost", run_design},
     Command{"codec", "compress a file of floats: ratio, error, speed of each codec", run_codec},
     Command{"doctor", "what this machine and build can do, and what is wrong", run_doctor},
 };

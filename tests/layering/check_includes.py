@@ -9,7 +9,7 @@ import re
 import sys
 
 # From the bottom up; a file may include its own layer and what stands before it.
-LAYERS = ["base", "kernel", "schedule", "topology", "codec", "transport", "engine", "exchange", "integrations", "cli"]
+LAYERS = ["base", "kernel", "schedule", "topology", "codec", "transport", "engine", "exchange", "plan", "integrations", "cli"]
 
 # Which layer stands behind each public header.
 PUBLIC = {
@@ -28,6 +28,14 @@ PUBLIC = {
     "communicator.h": "engine",
     "tuning.h": "engine",
     "exchange.h": "exchange",
+    "design.h": "plan",
+    "design_files.h": "plan",
+    "design_search.h": "plan",
+    "measured_network.h": "plan",
+    "network.h": "plan",
+    "plan.h": "plan",
+    "simulate.h": "plan",
+    "workload.h": "plan",
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)

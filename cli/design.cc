@@ -1,0 +1,29 @@
+// ranvier design: how much bandwidth each dimension of a network should have.
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+#include "design/enumerate.h"
+#include "design/options.h"
+#include "design/problem.h"
+#include "design/report.h"
+#include "design/study.h"
+#include "output.h"
+
+namespace ranvier::cli {
+
+int run_design(const Arguments& arguments) {
+  const auto options = design::parse_options(arguments);
+  if (!options) return 0;
+  const JsonFile file(options->json_file);
+  if (options->study) return design::study(*options, file);
+  if (options->enumeration) return design::enumerate(*options, file);
+  const ResultFile drawing(options->pareto_file, "--pareto");
+  DesignProblem problem = design::problem_of(*options);
+  const Design result = design::solve(*options, problem);
+  if (options->json_file != "-") design::print(*options, problem, result);
+  file.write(design::to_json(*options, problem, result));
+  if (!options->pareto_file.empty()) drawing.write(pareto_svg(pareto_front(problem, 40), to_string(options->network)));
+  return 0;
+}
+
+}  // namespace ranvier::cli

@@ -1,0 +1,71 @@
+#include "design/enumerate.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "design/problem.h"
+#include "machine.h"
+#include "ranvier/error.h"
+
+namespace ranvier::design {
+namespace {
+
+constexpr std::size_t shown = 10;
+
+struct Candidate {
+  std::string network;
+  Design design;
+};
+
+}  // namespace
+
+int enumerate(const Options& options, const cli::JsonFile& file) {
+  const auto all = shapes(*options.enumeration);
+  std::vector<Candidate> candidates;
+  std::string last_refusal;
+  for (const NetworkShape& shape : all) {
+    Options one = options;
+    one.network = shape;
+    one.constraints = {budget_constraint(options.budget, shape.dimensions.size())};
+    one.unit_costs = unit_costs(shape, options.costs);
+    try {
+      DesignProblem problem = problem_of(one);
+      candidates.push_back({to_string(shape), solve(one, problem)});
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::usage) throw;
+      last_refusal = error.what();  // the workload does not fit this shape
+    }
+  }
+  if (candidates.empty())
+    throw Error(ErrorKind::usage,
+                all.empty() ? fmt::format("{} NPUs cannot be split into {} to {} dimensions", options.enumeration->npus,
+                                          options.enumeration->fewest_dimensions, options.enumeration->most_dimensions)
+                            : fmt::format("no shape suits the workload; the last one: {}", last_refusal));
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.design.objective < b.design.objective; });
+  if (!options.json_file.empty()) {
+    nlohmann::json designs = nlohmann::json::array();
+    for (const auto& [network, design] : candidates)
+      designs.push_back({{"network", network},
+                         {"bandwidth_gbps", design.bandwidth_gbps},
+                         {"time_ns", design.time_ns},
+                         {"cost_usd", design.cost_usd},
+                         {"objective", design.objective},
+                         {"lower_bound", design.lower_bound}});
+    file.write({{"shapes", all.size()}, {"designs", designs}, {"environment", cli::environment()}});
+    if (options.json_file == "-") return 0;
+  }
+  fmt::print("# {} shapes of {} NPUs, {} of which suit the workload; the best\n{:<28} {:>12} {:>12}  GB/s\n",
+             all.size(), options.enumeration->npus, candidates.size(), "network", "step ms", "cost $ M");
+  for (std::size_t i = 0; i < std::min(shown, candidates.size()); ++i) {
+    const auto& [network, design] = candidates[i];
+    fmt::print("{:<28} {:>12.4f} {:>12.4f}  {:.2f}\n", network, design.time_ns / 1e6, design.cost_usd / 1e6,
+               fmt::join(design.bandwidth_gbps, ", "));
+  }
+  return 0;
+}
+
+}  // namespace ranvier::design

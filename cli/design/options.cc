@@ -1,0 +1,220 @@
+#include "design/options.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "ranvier/error.h"
+#include "ranvier/text.h"
+
+namespace ranvier::design {
+namespace {
+
+constexpr auto examples = R"help(
+A network is written dimension by dimension, the innermost first: RI(4)_FC(8)_SW(32) is rings of 4 NPUs inside fully
+connected groups of 8 inside switches of 32. Bandwidths b0, b1, … are in GB/s (10^9 bytes) per NPU. A workload is a
+ready-made one with its settings (tp, dp, pp, ep, batch, sequence, layers, microbatches) or a file of ASTRA-sim 1.0.
+The result comes with a lower bound that it is proven not to miss by more than a millionth.
+
+Ready-made workloads: )help";
+
+constexpr auto more_examples = R"help(
+
+Examples:
+  ranvier design --workload gpt3 --network "RI(4)_FC(8)_RI(4)_SW(32)" --budget 1000GB/s
+  ranvier design --workload gpt3 --network "RI(4)_FC(8)_RI(4)_SW(32)" --budget 500GB/s --objective time-cost
+  ranvier design --workload llama3-70b:tp=8,pp=4 --network "FC(8)_SW(64)" --budget 600GB/s --constraint "b1<=50"
+  ranvier design --traffic traffic.json --network "RI(16)_FC(8)_SW(32)" --budget 500GB/s --unit-cost 4,4,57.4
+)help";
+
+[[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::usage, sentence); }
+
+std::optional<double> parse_number(std::string_view text) {
+  double number = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (problem != std::errc{} || end != text.data() + text.size() || !std::isfinite(number)) return std::nullopt;
+  return number;
+}
+
+// "1,2.5,4": numbers from 0, as many as there are things.
+std::vector<double> numbers(const std::string& flag, const std::string& list, std::size_t count,
+                            std::string_view things) {
+  std::vector<double> result;
+  std::string_view left = list;
+  for (;;) {
+    const auto end = std::min(left.find(','), left.size());
+    const auto number = parse_number(left.substr(0, end));
+    if (!number || *number < 0)
+      refuse(fmt::format("{} '{}', column {}: '{}' is not a number that is at least 0", flag, list,
+                         list.size() - left.size() + 1, left.substr(0, end)));
+    result.push_back(*number);
+    if (end == left.size()) break;
+    left.remove_prefix(end + 1);
+  }
+  if (result.size() != count)
+    refuse(fmt::format("{} '{}' has {} numbers for {} {}", flag, list, result.size(), count, things));
+  return result;
+}
+
+bool is_yaml(const std::string& name) { return name.ends_with(".yml") || name.ends_with(".yaml"); }
+
+// "2..4" -> what to enumerate.
+ShapeSearch enumeration_of(const std::string& range, const std::string& blocks,
+                           const std::optional<std::uint64_t>& npus) {
+  if (!npus) refuse("--enumerate needs --npus: how many the shapes multiply to");
+  ShapeSearch search{.npus = static_cast<std::int64_t>(*npus)};
+  const auto dots = range.find("..");
+  const auto first = parse_number(std::string_view(range).substr(0, dots));
+  const auto last = dots == std::string::npos ? first : parse_number(std::string_view(range).substr(dots + 2));
+  if (!first || !last || *first < 1 || *last < *first || *last > 8)
+    refuse(fmt::format("--enumerate '{}' is not a range of dimensions from 1 to 8; write 2..4", range));
+  search.fewest_dimensions = static_cast<int>(*first);
+  search.most_dimensions = static_cast<int>(*last);
+  if (blocks.empty()) return search;
+  search.blocks.clear();
+  for (std::string_view left = blocks; !left.empty();) {
+    const auto end = std::min(left.find(','), left.size());
+    search.blocks.push_back(parse_network(fmt::format("{}(2)", left.substr(0, end))).dimensions.front().block);
+    left.remove_prefix(std::min(end + 1, left.size()));
+  }
+  return search;
+}
+
+}  // namespace
+
+Constraint budget_constraint(const std::string& word, std::size_t dimensions) {
+  std::string_view text = word;
+  double scale = 1;
+  for (const auto& [unit, gbps] : {std::pair{"GB/s", 1.0}, {"TB/s", 1e3}, {"MB/s", 1e-3}})
+    if (text.ends_with(unit)) {
+      text.remove_suffix(4);
+      scale = gbps;
+      break;
+    }
+  const auto number = parse_number(text);
+  if (!number || *number < 0) refuse(fmt::format("--budget '{}' is not a bandwidth; write 1000GB/s", word));
+  if (*number == 0) refuse("a budget of 0 leaves no bandwidth to split; write --budget 1000GB/s");
+  return {.text = "--budget " + word,
+          .coefficients = std::vector<double>(dimensions, 1),
+          .relation = Relation::equal,
+          .limit = *number * scale};
+}
+
+std::optional<Options> parse_options(const cli::Arguments& arguments) {
+  Options options;
+  std::string network, budget, objective = "time", unit_cost, cost_file, weights, order = "fixed", oversubscription,
+                               latency, reduction, links, enumerate, blocks;
+  std::optional<std::uint64_t> nics;
+  std::vector<std::string> constraints;
+  std::optional<std::uint64_t> npus;
+  CLI::App app("Split bandwidth over the dimensions of a network, for time or for time x cost.", "ranvier design");
+  app.footer(fmt::format("{}{}{}", examples, fmt::join(workload_names(), ", "), more_examples));
+  app.add_option("--network", network, "the network, or a file of LIBRA's that describes it")->type_name("SHAPE|FILE");
+  app.add_option("--workload", options.workloads, "what trains on it; several may be given")
+      ->type_name("NAME|FILE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--weight", weights, "how much each workload counts; default: all the same")->type_name("W,W,…");
+  app.add_option("--traffic", options.traffic_file, "instead of a workload: times and bytes per dimension, as JSON")
+      ->type_name("FILE");
+  app.add_option("--communicator", options.communicator_file, "which dimensions each pass of a workload file spans")
+      ->type_name("FILE");
+  app.add_option("--budget", budget, "the bandwidth of one NPU, all dimensions together")->type_name("RATE");
+  app.add_option("--constraint", constraints, "a linear (in)equality such as b0>=b1; may be repeated")
+      ->type_name("EXPR")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  cli::add_name(app, "--objective", objective, "what is to be least", {"time", "time-cost"});
+  app.add_option("--unit-cost", unit_cost, "dollars per GB/s of one NPU, by dimension")->type_name("$,$,…");
+  app.add_option("--cost", cost_file, "a cost model of LIBRA's, in place of its published one")->type_name("FILE");
+  cli::add_count(app, "--npus", npus, "refuse a network that has not so many", 1);
+  cli::add_name(app, "--chunk-order", order, "in which order chunks take the dimensions", {"fixed", "mixed"});
+  app.add_flag("--partial-groups", options.step.effects.partial_groups,
+               "a group inside a fully connected dimension has only its own links");
+  app.add_option("--oversubscription", oversubscription, "by dimension: how many times less its core carries")
+      ->type_name("X,X,…");
+  app.add_option("--in-network-reduction", reduction, "by dimension: 1 where switches reduce, else 0")
+      ->type_name("0|1,…");
+  app.add_option("--latency-ns", latency, "by dimension: from one NPU to the next")->type_name("NS,NS,…");
+  app.add_flag("--overlap", options.overlap, "gradients travel while the rest of the backward pass computes");
+  cli::add_count(app, "--survive-failure", nics, "the best worst case if any cable or one of N NICs is missing", 1,
+                 1024);
+  app.add_option("--link-gbps", links, "by dimension: bandwidth comes in whole links of so many GB/s; 0: any")
+      ->type_name("GB,GB,…");
+  app.add_option("--enumerate", enumerate, "try every shape with so many dimensions, and list the best")
+      ->type_name("A..B");
+  app.add_option("--blocks", blocks, "of --enumerate: which kinds of dimensions")->type_name("RI,FC,SW");
+  app.add_flag("--study", options.study,
+               "the same workloads on networks of two, three and four dimensions, as Markdown");
+  app.add_option("--pareto", options.pareto_file, "draw time against cost there")->type_name("FILE.svg");
+  app.add_option("--json", options.json_file,
+                 "write the design with its proof there; - is stdout, in place of the text")
+      ->type_name("FILE");
+  if (const auto code = cli::parse(app, arguments)) return std::nullopt;
+
+  if (options.study) {
+    if (!network.empty() || !options.workloads.empty() || !options.traffic_file.empty() || !constraints.empty())
+      refuse("--study brings its own networks and workloads; give --budget alone, and --cost if wanted");
+    options.budget = budget.empty() ? "500GB/s" : budget;
+    budget_constraint(options.budget, 1);
+    if (!cost_file.empty()) options.costs = read_libra_costs(cost_file);
+    return options;
+  }
+  if (!enumerate.empty()) {
+    if (!network.empty()) refuse("--enumerate tries every network, and --network names one; leave out one of them");
+    if (!constraints.empty() || !unit_cost.empty() || !links.empty() || !oversubscription.empty() || !latency.empty() ||
+        !reduction.empty() || !options.pareto_file.empty() || !options.traffic_file.empty())
+      refuse("with --enumerate dimensions differ from shape to shape: give --budget, and nothing by dimension");
+    options.enumeration = enumeration_of(enumerate, blocks, npus);
+    if (options.workloads.empty()) refuse("--enumerate needs --workload: what is to be sent");
+    if (budget.empty()) refuse("--enumerate needs --budget 1000GB/s");
+    // The first shape stands in for the checks below.
+    options.network = parse_network(fmt::format("SW({})", *npus));
+  } else if (network.empty()) {
+    refuse("design needs --network, such as \"RI(4)_FC(8)_SW(32)\"");
+  } else {
+    options.network = is_yaml(network) ? read_libra_network(network) : parse_network(network);
+  }
+  options.budget = budget;
+  const std::size_t dimensions = options.network.dimensions.size();
+  if (npus && static_cast<std::int64_t>(*npus) != options.network.npus())
+    refuse(fmt::format("the dimensions of {} multiply to {} NPUs, not to the {} of --npus", to_string(options.network),
+                       options.network.npus(), *npus));
+  if (options.workloads.empty() == options.traffic_file.empty())
+    refuse("design needs either --workload or --traffic: what is to be sent");
+  options.weights.assign(options.workloads.size(), 1);
+  if (!weights.empty()) options.weights = numbers("--weight", weights, options.workloads.size(), "workloads");
+
+  if (budget.empty() && constraints.empty())
+    refuse("design needs a limit on bandwidth: --budget 1000GB/s, or --constraint \"b0 + b1 <= 1000\"");
+  if (!budget.empty()) options.constraints.push_back(budget_constraint(budget, dimensions));
+  // Whole links seldom add up to it exactly.
+  if (!budget.empty() && !links.empty()) options.constraints.back().relation = Relation::at_most;
+  for (const auto& text : constraints)
+    for (auto& constraint : parse_constraints(text, dimensions)) options.constraints.push_back(std::move(constraint));
+  options.objective = objective == "time" ? Objective::time : Objective::time_cost;
+  if (!unit_cost.empty() && !cost_file.empty())
+    refuse("--unit-cost and --cost both say what bandwidth costs; give one");
+  if (!cost_file.empty()) options.costs = read_libra_costs(cost_file);
+  options.unit_costs = unit_cost.empty() ? unit_costs(options.network, options.costs)
+                                         : numbers("--unit-cost", unit_cost, dimensions, "dimensions");
+  options.step.order = order == "fixed" ? ChunkOrder::fixed : ChunkOrder::mixed;
+  auto& effects = options.step.effects;
+  if (!oversubscription.empty())
+    effects.oversubscription = numbers("--oversubscription", oversubscription, dimensions, "dimensions");
+  for (const double factor : effects.oversubscription)
+    if (factor < 1) refuse(fmt::format("--oversubscription '{}': a factor is at least 1", oversubscription));
+  if (!latency.empty()) effects.latency_ns = numbers("--latency-ns", latency, dimensions, "dimensions");
+  if (!reduction.empty())
+    for (const double each : numbers("--in-network-reduction", reduction, dimensions, "dimensions"))
+      effects.in_network_reduction.push_back(each != 0);
+  if (nics) options.nics = static_cast<int>(*nics);
+  if (!links.empty()) options.link_gbps = numbers("--link-gbps", links, dimensions, "dimensions");
+  if (options.overlap && (options.workloads.size() != 1 || options.nics || !options.link_gbps.empty()))
+    refuse("--overlap is of one workload, without --survive-failure and --link-gbps");
+  return options;
+}
+
+}  // namespace ranvier::design

@@ -1,0 +1,215 @@
+// ranvier probe: latency and bandwidth between every two ranks, each way.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+#include "launch.h"
+#include "machine.h"
+#include "meeting.h"
+#include "output.h"
+#include "probe/pairs.h"
+#include "ranvier/error.h"
+#include "ranvier/measured_network.h"
+#include "ranvier/text.h"
+
+namespace ranvier::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto examples = R"(
+Ranks measure in rounds of disjoint pairs: as many rounds as there are ranks. Latency is half of a round trip of four
+bytes; bandwidth that of a few long messages; each is the median of its samples, with half of the distance between the
+quartiles as its spread. Loss is not seen: a transport that repeats what was lost is merely slower.
+
+Examples:
+  ranvier probe --ranks 2 --transport tcp --output topology.toml
+  mpirun -n 4 ranvier probe --output topology.toml
+  ranvier simulate --bytes 100M --world 4 --topology topology.toml
+)";
+
+struct Settings {
+  std::optional<std::uint64_t> ranks;
+  std::string transport = "auto";
+  std::string rate;
+  std::size_t bytes = 4 << 20;
+  std::uint64_t samples = 9;
+  std::string output;
+  std::string json_path;
+};
+
+struct Spread {
+  double median = 0;
+  double half = 0;  // of the distance between the quartiles
+};
+
+Spread spread_of(std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  const auto at = [&](double part) {
+    return samples[static_cast<std::size_t>(part * static_cast<double>(samples.size() - 1))];
+  };
+  return {at(0.5), (at(0.75) - at(0.25)) / 2};
+}
+
+// Both ends of a pair take turns in being the one that measures what it sends.
+class Pair {
+ public:
+  Pair(Communicator& communicator, Rank peer, const Settings& settings)
+      : communicator_(communicator), peer_(peer), settings_(settings), data_(settings.bytes / sizeof(float)) {}
+
+  // {latency us, its spread, Gbit/s, its spread}
+  std::array<double, 4> measure() {
+    constexpr int round_trips = 20;
+    for (int i = 0; i < round_trips / 4; ++i) round_trip(small_);  // warms up caches and windows
+    round_trip(data_);
+    std::vector<double> latencies;
+    std::vector<double> rates;
+    for (std::uint64_t i = 0; i < settings_.samples; ++i) {
+      const double microseconds = std::chrono::duration<double, std::micro>(time([&] {
+                                    for (int trip = 0; trip < round_trips; ++trip) round_trip(small_);
+                                  })).count();
+      latencies.push_back(microseconds / round_trips / 2);
+    }
+    const Spread latency = spread_of(latencies);
+    for (std::uint64_t i = 0; i < settings_.samples; ++i) {
+      // The answer of four bytes takes one latency, the message itself another.
+      const double seconds = std::chrono::duration<double>(time([&] { round_trip(data_); })).count();
+      const double on_the_way = std::max(seconds - 2e-6 * latency.median, seconds / 2);
+      rates.push_back(static_cast<double>(settings_.bytes) * 8e-9 / on_the_way);
+    }
+    const Spread rate = spread_of(rates);
+    return {latency.median, latency.half, rate.median, rate.half};
+  }
+
+  void answer() {
+    constexpr int round_trips = 20;
+    for (int i = 0; i < round_trips / 4; ++i) answer_one(small_);
+    answer_one(data_);
+    for (std::uint64_t i = 0; i < settings_.samples * round_trips; ++i) answer_one(small_);
+    for (std::uint64_t i = 0; i < settings_.samples; ++i) answer_one(data_);
+  }
+
+ private:
+  template <class Call>
+  static Clock::duration time(Call call) {
+    const auto begin = Clock::now();
+    call();
+    return Clock::now() - begin;
+  }
+
+  void round_trip(std::vector<float>& data) {
+    communicator_.send(data, peer_);
+    communicator_.recv(small_, peer_);
+  }
+  void answer_one(std::vector<float>& data) {
+    communicator_.recv(data, peer_);
+    communicator_.send(small_, peer_);
+  }
+
+  Communicator& communicator_;
+  Rank peer_;
+  const Settings& settings_;
+  std::vector<float> small_ = {0.0F};
+  std::vector<float> data_;
+};
+
+MeasuredNetwork measure(Communicator& communicator, const Settings& settings) {
+  const Rank world = communicator.world();
+  std::vector<double> mine(static_cast<std::size_t>(world) * 4, 0);
+  for (const Rank peer : probe::partners(communicator.rank(), world)) {
+    communicator.barrier();
+    if (peer < 0) continue;
+    Pair pair(communicator, peer, settings);
+    // Two turns: the lower rank measures first.
+    for (const bool lower_measures : {true, false}) {
+      if ((communicator.rank() < peer) != lower_measures) {
+        pair.answer();
+        continue;
+      }
+      const auto found = pair.measure();
+      std::copy(found.begin(), found.end(), mine.begin() + static_cast<std::ptrdiff_t>(peer) * 4);
+    }
+  }
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(world));
+  communicator.all_gather(mine, all);
+  MeasuredNetwork network{.world = world, .transport = std::string(communicator.transport_name())};
+  for (Rank from = 0; from < world; ++from)
+    for (Rank to = 0; to < world; ++to) {
+      if (from == to) continue;
+      const double* values =
+          &all[(static_cast<std::size_t>(from) * static_cast<std::size_t>(world) + static_cast<std::size_t>(to)) * 4];
+      network.links.push_back({from, to, values[0], values[1], values[2], values[3]});
+    }
+  return network;
+}
+
+void print(const MeasuredNetwork& network) {
+  fmt::print("# {} ranks over {}\n{:>5} {:>5} {:>12} {:>10} {:>12} {:>10}\n", network.world, network.transport, "from",
+             "to", "latency us", "+-", "Gbit/s", "+-");
+  for (const auto& link : network.links)
+    fmt::print("{:>5} {:>5} {:>12.2f} {:>10.2f} {:>12.4f} {:>10.4f}\n", link.from, link.to, link.latency_us,
+               link.latency_spread_us, link.gbit_per_second, link.gbit_spread);
+}
+
+nlohmann::json to_json(const MeasuredNetwork& network) {
+  nlohmann::json links = nlohmann::json::array();
+  for (const auto& link : network.links)
+    links.push_back({{"from", link.from},
+                     {"to", link.to},
+                     {"latency_us", link.latency_us},
+                     {"latency_spread_us", link.latency_spread_us},
+                     {"gbit_per_second", link.gbit_per_second},
+                     {"gbit_spread", link.gbit_spread}});
+  return {{"world", network.world}, {"transport", network.transport}, {"links", links}, {"environment", environment()}};
+}
+
+int run_rank(const Settings& settings, const WorldPlace& place) {
+  CommunicatorOptions options{.transport = settings.transport};
+  if (!settings.rate.empty()) options.link_bytes_per_second = *parse_rate(settings.rate);
+  const auto communicator = meet(place, options);
+  if (communicator->world() < 2) throw Error(ErrorKind::usage, "one rank has no link to measure; start two or more");
+  const bool reports = communicator->rank() == 0;
+  const ResultFile output(reports ? settings.output : "", "--output");
+  const JsonFile json(reports ? settings.json_path : "");
+  const MeasuredNetwork network = measure(*communicator, settings);
+  if (!reports) return 0;
+  if (settings.json_path != "-" && settings.output != "-") print(network);
+  output.write(to_toml(network));
+  json.write(to_json(network));
+  return 0;
+}
+
+}  // namespace
+
+int run_probe(const Arguments& arguments) {
+  CLI::App app("Measure latency and bandwidth between every two ranks, each way.", "ranvier probe");
+  app.footer(examples);
+  Settings settings;
+  add_count(app, "--ranks", settings.ranks, "how many to start on this machine; else a launcher starts them", 2, 1024);
+  add_name(app, "--transport", settings.transport, "what carries the bytes", {"auto", "tcp", "shm"});
+  app.add_option("--link-rate", settings.rate, "pace each rank's sending, to try a slow network")->type_name("RATE");
+  add_bytes(app, "--bytes", settings.bytes, "of a long message; default 4M");
+  add_count(app, "--samples", settings.samples, "of each number", 1, 10'000);
+  app.add_option("--output", settings.output, "write the network there, for simulate and plan; - is stdout")
+      ->type_name("FILE");
+  app.add_option("--json", settings.json_path, "the same as JSON")->type_name("FILE");
+  if (const auto code = parse(app, arguments)) return *code;
+  if (!settings.rate.empty() && !parse_rate(settings.rate))
+    throw Error(ErrorKind::usage, fmt::format("--link-rate '{}' is not a rate; write 200Mbit or 25MB", settings.rate));
+  if (settings.bytes % sizeof(float) != 0 || settings.bytes < 1024)
+    throw Error(ErrorKind::usage, "--bytes is a multiple of 4 from 1024");
+  const auto place = world_from_environment();
+  if (place) return run_rank(settings, *place);
+  if (!settings.ranks)
+    throw Error(ErrorKind::usage,
+                "nothing says how many ranks to measure; add --ranks 2, or start it with mpirun, torchrun or srun");
+  Launch launch{.count = static_cast<int>(*settings.ranks), .command = {this_program(), "probe"}};
+  launch.command.insert(launch.command.end(), arguments.begin(), arguments.end());
+  return run_workers(launch);
+}
+
+}  // namespace ranvier::cli

@@ -1,0 +1,97 @@
+#include "simulate/options.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "ranvier/error.h"
+#include "ranvier/text.h"
+
+namespace ranvier::simulation {
+namespace {
+
+constexpr auto examples = R"(
+The schedule that would run is compiled for every rank, and its messages share the links of the topology fairly. Ranks
+that do the same are simulated once, so that large worlds take no longer than small ones.
+
+Examples:
+  ranvier simulate --workload resnet50 --world 16 --link-rate 10Gbit
+  ranvier simulate --workload llama3-8b --world 8..65536 --link-rate 100Gbit --algorithm ring
+  ranvier simulate --bytes 100M --world 64 --topology torus:8x8 --algorithm torus:8x8 --trace ring.json
+)";
+
+[[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::usage, sentence); }
+
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number number{};
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (problem != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+// "16", or "8..65536": doubled from the first to the last.
+std::vector<Rank> worlds_of(const std::string& text) {
+  const auto dots = text.find("..");
+  const auto first = parse_number<Rank>(std::string_view(text).substr(0, dots));
+  const auto last = dots == std::string::npos ? first : parse_number<Rank>(std::string_view(text).substr(dots + 2));
+  if (!first || !last || *first < 1 || *last < *first || *last > 1 << 20)
+    refuse(
+        fmt::format("--world '{}' is neither a number of ranks from 1 to 1048576 nor a range such as 8..65536", text));
+  std::vector<Rank> worlds;
+  for (std::int64_t world = *first; world <= *last; world *= 2) worlds.push_back(static_cast<Rank>(world));
+  return worlds;
+}
+
+// "3:2.5"
+std::pair<Rank, double> straggler_of(const std::string& text) {
+  const auto colon = text.find(':');
+  const auto rank = parse_number<Rank>(std::string_view(text).substr(0, colon));
+  const auto factor =
+      colon == std::string::npos ? std::nullopt : parse_number<double>(std::string_view(text).substr(colon + 1));
+  if (!rank || *rank < 0 || !factor || !(*factor >= 1) || !std::isfinite(*factor))
+    refuse(fmt::format("--straggler '{}' is not a rank and how many times slower it is; write 3:2.5", text));
+  return {*rank, *factor};
+}
+
+}  // namespace
+
+std::optional<Options> parse_options(const cli::Arguments& arguments) {
+  Options options;
+  std::string world, straggler;
+  std::size_t bucket = 0;
+  bool unfolded = false;
+  CLI::App app("Predict a training step, or one all_reduce, on a network that need not be there.", "ranvier simulate");
+  app.footer(examples);
+  app.add_option("--world", world, "how many ranks; a range is doubled through")->type_name("N|A..B");
+  app.add_option("--workload", options.workload,
+                 fmt::format("what is trained, by data parallelism: {}", fmt::join(workload_names(), ", ")))
+      ->type_name("NAME");
+  cli::add_bytes(app, "--bytes", options.bytes, "instead of a workload: one all_reduce of so many");
+  options.network.add_to(app);
+  cli::add_algorithm(app, options.step.algorithm, "how gradients are averaged", all_reduce_algorithms());
+  cli::add_bytes(app, "--bucket", bucket, "gradients go together up to this size; default 25 MB");
+  cli::add_bytes(app, "--slice", options.step.options.slice_bytes, "the largest transfer; default 128K");
+  app.add_option("--straggler", straggler, "a rank, and how many times slower it and its links are")
+      ->type_name("RANK:FACTOR");
+  app.add_flag("--no-fold", unfolded, "simulate each rank, even where all do the same");
+  app.add_option("--trace", options.trace_file, "write a timeline for ui.perfetto.dev there")->type_name("FILE");
+  app.add_option("--json", options.json_file, "write the prediction there; - is stdout, in place of the table")
+      ->type_name("FILE");
+  if (cli::parse(app, arguments)) return std::nullopt;
+
+  if (world.empty()) refuse("simulate needs --world, such as --world 16 or --world 8..65536");
+  options.worlds = worlds_of(world);
+  if (options.workload.empty() == (options.bytes == 0))
+    refuse("simulate needs either --workload or --bytes: what is to be sent");
+  options.network.check();
+  if (bucket > 0) options.step.bucket_bytes = static_cast<double>(bucket);
+  if (!straggler.empty()) options.straggler = straggler_of(straggler);
+  options.step.options.fold = !unfolded;
+  if (!options.trace_file.empty() && options.worlds.size() > 1)
+    refuse("--trace is of one world; name one, such as --world 16");
+  return options;
+}
+
+}  // namespace ranvier::simulation

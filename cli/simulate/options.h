@@ -1,0 +1,28 @@
+// What `ranvier simulate` was asked for.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "flags.h"
+#include "ranvier/simulate.h"
+#include "simulate/network.h"
+
+namespace ranvier::simulation {
+
+struct Options {
+  std::vector<Rank> worlds;
+  NetworkOptions network;
+  std::string workload;
+  std::size_t bytes = 0;  // of one all_reduce, instead of a workload
+  StepSimulation step;
+  std::optional<std::pair<Rank, double>> straggler;
+  std::string trace_file;
+  std::string json_file;
+};
+
+// None if there is nothing left to do. Throws Error{usage}.
+std::optional<Options> parse_options(const cli::Arguments&);
+
+}  // namespace ranvier::simulation

@@ -1,0 +1,31 @@
+// Files about designs: traffic as numbers, and the formats of ASTRA-sim and LIBRA. All throw Error{config} that names
+// file, line and column.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ranvier/design.h"
+#include "ranvier/network.h"
+#include "ranvier/workload.h"
+
+namespace ranvier {
+
+// {"compute_ns": K, "terms": [{"weight": w, "bytes": [per dimension]}]}
+StepTime read_traffic(const std::filesystem::path&, std::size_t dimensions);
+
+// The twelve columns of ASTRA-sim 1.0, a line a layer: name, a reserved number, then compute time in ns, collective and
+// its bytes for the forward pass, the input gradient and the weight gradient, and the update time, which is not used
+// (as in LIBRA). Its two header lines may be there. Collectives of the first two passes are of tensor groups, of the
+// third of data groups; with `by_pass` of the groups of their pass (see read_communicator).
+Workload read_astra_workload(const std::filesystem::path&, const Degrees&, bool by_pass);
+
+// LIBRA's network: {Topology: [Ring, FullyConnected, Switch], NpusCount: [16, 8, 32], CostDimension: [InterNode, …]}.
+NetworkShape read_libra_network(const std::filesystem::path&);
+// LIBRA's cost model: {InterPod: {Link: 7.8, Switch: 18, Nic: 31.6}, …}; tiers that it does not name keep their cost.
+CostTable read_libra_costs(const std::filesystem::path&);
+// LIBRA's communicator: {Forward: [4, 4, -1, -1], InputGrad: […], WeightGrad: […]}, -1 for dimensions not spanned.
+Placement read_libra_communicator(const std::filesystem::path&, const NetworkShape&);
+
+}  // namespace ranvier

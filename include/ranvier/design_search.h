@@ -1,0 +1,92 @@
+// Designs beyond one convex problem: steps that overlap, links that come in whole numbers, networks that survive a
+// failure, every shape of a size, and time against cost.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ranvier/design.h"
+#include "ranvier/network.h"
+#include "ranvier/workload.h"
+
+namespace ranvier {
+
+// ---- Overlap: a step as a graph of what waits for what.
+
+struct StepGraph {
+  struct Node {
+    double constant_ns = 0;
+    std::optional<std::size_t> term = {};  // of `terms`: a collective, which takes as long as its slowest load
+    std::vector<std::size_t> after = {};   // nodes before this one
+  };
+  std::size_t dimensions = 0;
+  std::vector<TrafficTerm> terms = {};
+  std::vector<Node> nodes = {};
+};
+
+// Computing is one chain, and so are the collectives of weight gradients, each of which waits for its layer; what
+// tensor and expert groups exchange, computing waits for.
+StepGraph step_graph(const Workload&, const Placement&, const NetworkShape&, const StepOptions& = {});
+
+// The longest way through the graph, as a case of its terms.
+StepCase longest_path(const StepGraph&, std::span<const double> bandwidth_gbps);
+
+// `problem.step` is replaced by the graph: solved for a few paths, then for those and the longest path of that optimum,
+// until no path is longer than proven (J. E. Kelley: The cutting-plane method for solving convex programs. 1960).
+// The paths that were needed are left in problem.step.
+Design solve_overlapped(DesignProblem& problem, const StepGraph&);
+
+// ---- Orders of dimensions.
+
+// What share of a collective's chunks takes the dimensions in which order.
+struct OrderShare {
+  std::vector<std::size_t> dimensions = {};
+  double share;
+};
+// The mix with which a collective ends first on these bandwidths, by linear programming over all orders of the (at most
+// 6) dimensions that the group spans; orders without a share are left out. Of an all_gather the orders are those of its
+// mirror image, a reduce_scatter.
+std::vector<OrderShare> best_orders(const Communication&, const GroupSizes&, std::span<const double> bandwidth_gbps);
+
+// ---- Failures.
+
+// The same step if any one cable or NIC of any one dimension may be missing: the worst of that. Of a ring's two ways
+// one is left; between fully connected NPUs the bytes of the missing link go over all others, over one in between; of
+// the `nics` of an NPU on a switch one is missing. Throws Error{usage} where nothing is left: pairs, and a single NIC.
+StepTime with_any_failure(const StepTime&, const NetworkShape&, int nics);
+
+// ---- Whole links.
+
+// Bandwidths that are whole multiples of `unit_gbps`, by dimension (0: any number). Branch and bound (A. H. Land,
+// A. G. Doig: An automatic method of solving discrete programming problems. Econometrica 28 (1960)) over the convex
+// problem, to a relative gap of 1e-6. Constraints hold as they stand: an equality may have no solution.
+Design solve_discrete(const DesignProblem&, const std::vector<double>& unit_gbps);
+
+// ---- Shapes.
+
+struct ShapeSearch {
+  std::int64_t npus = 0;
+  int fewest_dimensions = 1;
+  int most_dimensions = 4;
+  std::vector<Block> blocks = {Block::ring, Block::fully_connected, Block::switched};
+  std::size_t most_shapes = 100'000;
+};
+// Every ordered split of the NPUs into dimensions of at least 2, with every choice of blocks. Throws Error{usage} for
+// more than most_shapes.
+std::vector<NetworkShape> shapes(const ShapeSearch&);
+
+// ---- Time against cost.
+
+struct ParetoPoint {
+  double cost_usd;
+  double time_ns;
+  std::vector<double> bandwidth_gbps = {};
+};
+// The least times for `points` costs between a thirtieth of what the fastest design costs and that. Equalities over all
+// dimensions (a budget that is to be spent) become limits. Costs that the constraints rule out are left out.
+std::vector<ParetoPoint> pareto_front(const DesignProblem&, std::size_t points);
+// As a drawing, both axes logarithmic.
+std::string pareto_svg(const std::vector<ParetoPoint>&, const std::string& title);
+
+}  // namespace ranvier

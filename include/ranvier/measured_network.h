@@ -1,0 +1,36 @@
+// A network as it was measured, pair by pair, and its file: what `ranvier probe` writes and `simulate` and `plan` read.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ranvier/topology.h"
+
+namespace ranvier {
+
+// One direction between two ranks, with half of the distance between the quartiles of its samples.
+struct MeasuredLink {
+  Rank from = 0;
+  Rank to = 0;
+  double latency_us = 0;  // half of a round trip
+  double latency_spread_us = 0;
+  double gbit_per_second = 0;
+  double gbit_spread = 0;
+};
+
+struct MeasuredNetwork {
+  Rank world = 1;
+  std::string transport = {};
+  std::vector<MeasuredLink> links = {};  // every ordered pair once
+};
+
+std::string to_toml(const MeasuredNetwork&);
+// Throws Error{config} that names line and column, or the pair that is missing.
+MeasuredNetwork read_measured_network(const std::filesystem::path&);
+
+// Each rank has as much to send and to receive as its fastest peer gets from it and gives it, which all of its messages
+// share; each pair has its own link between them, with the latency and rate that were measured.
+Topology measured_topology(const MeasuredNetwork&);
+
+}  // namespace ranvier

@@ -1,0 +1,98 @@
+// What training asks of a network in one step: layers, what each computes, and what it sends in which group.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ranvier/design.h"
+#include "ranvier/network.h"
+#include "ranvier/types.h"
+
+namespace ranvier {
+
+// In which groups NPUs talk: the ways to divide a model and its data.
+enum class Role : std::uint8_t {
+  tensor,       // each layer divided
+  data,         // replicas of the whole model
+  expert,       // the experts divided: a part of a data group
+  expert_data,  // replicas of one expert: the rest of the data group
+  pipeline,     // the sequence of layers divided
+  forward,      // groups that a file gives by pass, not by role
+  input_gradient,
+  weight_gradient
+};
+inline constexpr int role_count = 8;
+
+struct Communication {
+  Collective collective = Collective::all_reduce;
+  double bytes = 0;  // as bytes_by_dimension takes them
+  Role role = Role::data;
+};
+
+struct Phase {
+  double compute_ns = 0;
+  std::vector<Communication> communications = {};
+};
+
+// The three passes over a layer.
+struct Layer {
+  std::string name = {};
+  Phase forward = {};
+  Phase input_gradient = {};
+  Phase weight_gradient = {};
+};
+
+// How many NPUs divide each layer (tensor), the data, the layers (pipeline) and the experts. 0 for data: as many as
+// there are.
+struct Degrees {
+  int tensor = 1;
+  int expert = 1;
+  int data = 0;
+  int pipeline = 1;
+};
+
+struct Workload {
+  std::string name = {};
+  Degrees degrees = {};
+  std::vector<Layer> layers = {};
+  double idle_ns = 0;  // a pipeline that fills and drains
+};
+
+// ---- Ready-made ones, derived from the published hyper-parameters of each model.
+
+// "gpt3", "llama3-70b:tp=8,pp=4,batch=2": a name and, where wanted, degrees of parallelism (tp, dp, pp, ep), sequences
+// per replica (batch) and their length (sequence), transformer blocks (layers). Throws Error{usage} with the nearest
+// right name.
+Workload make_workload(std::string_view spec);
+std::span<const std::string_view> workload_names();
+
+// ---- A workload on a network.
+
+// How much of each dimension the groups of each role span; none for a role that nobody uses.
+struct Placement {
+  GroupSizes groups[role_count];
+  GroupSizes& of(Role role) { return groups[static_cast<int>(role)]; }
+  const GroupSizes& of(Role role) const { return groups[static_cast<int>(role)]; }
+};
+// The innermost dimensions go to tensor parallelism, the next to data (of those the first to experts), the outermost to
+// the pipeline. Throws Error{usage} where degrees do not fit: their product must be the NPUs of the network, and each
+// group must span whole dimensions but for the outermost of its own, which it may share.
+Placement place(const Degrees&, const NetworkShape&);
+
+// In which order chunks of a collective take the dimensions.
+enum class ChunkOrder : std::uint8_t {
+  fixed,  // all from the innermost to the outermost
+  mixed   // each chunk in an order of its own, in the best mix there is
+};
+
+struct StepOptions {
+  NetworkEffects effects = {};
+  ChunkOrder order = ChunkOrder::fixed;
+};
+// Without overlap: each collective waits for all that comes before, and computing waits for it. One case.
+StepTime step_time(const Workload&, const Placement&, const NetworkShape&, const StepOptions& = {});
+
+}  // namespace ranvier

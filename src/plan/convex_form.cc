@@ -1,0 +1,292 @@
+#include "plan/convex_form.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "ranvier/error.h"
+
+namespace ranvier::plan {
+namespace {
+
+using Eigen::Index;
+using Eigen::VectorXd;
+using Status = solver::LinearSolution::Status;
+
+Index index(std::size_t i) { return static_cast<Index>(i); }
+std::size_t at(Index i) { return static_cast<std::size_t>(i); }
+
+[[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::usage, sentence); }
+
+class Builder {
+ public:
+  explicit Builder(const DesignProblem& problem)
+      : problem_(problem),
+        form_{.problem = problem,
+              .priced = problem.objective == Objective::time_cost,
+              .dimensions = index(problem.step.dimensions)} {}
+
+  ConvexForm build() {
+    check();
+    name_sums();
+    lay_rows();
+    refuse_conflicts();
+    find_scales();
+    build_terms();
+    if (form_.terms.empty()) return std::move(form_);
+    if (form_.priced && minimise(form_.allowed, form_.costs()).value <= 1e-9 * form_.costs().sum())
+      refuse(
+          "time x cost keeps falling as all bandwidths shrink together: no constraint keeps any of them up; add a "
+          "budget that is to be spent");
+    form_.region = with_implied_equations(form_.priced ? homogeneous() : form_.allowed);
+    form_.pinned = pinned_to_zero(form_.region);
+    refuse_starved_dimensions();
+    const auto inside = point_inside(form_.region, form_.pinned);
+    if (!inside) throw Error(ErrorKind::internal, "a region of bandwidths has no inside; report it with its input");
+    form_.start = kept(*inside);
+    build_program();
+    return std::move(form_);
+  }
+
+ private:
+  void check() const {
+    const auto n = problem_.step.dimensions;
+    if (n == 0 || n > 16) refuse(fmt::format("a design has 1 to 16 dimensions, not {}", n));
+    if (problem_.dollars_per_gbps.size() != n)
+      refuse(fmt::format("{} unit costs were given for {} dimensions", problem_.dollars_per_gbps.size(), n));
+    if (problem_.step.cases.empty()) refuse("a step needs at least one case");
+  }
+
+  void name_sums() {
+    for (const auto& term : problem_.step.terms)
+      for (const Load& load : term.loads) {
+        const bool single = (load.dimensions & (load.dimensions - 1)) == 0;
+        if (load.bytes > 0 && !single)
+          form_.sums.try_emplace(load.dimensions, form_.dimensions + index(form_.sums.size()));
+      }
+    form_.bandwidths = form_.dimensions + index(form_.sums.size());
+  }
+
+  Index variable_of(std::uint32_t dimensions) const {
+    if (const auto sum = form_.sums.find(dimensions); sum != form_.sums.end()) return sum->second;
+    Index i = 0;
+    while ((dimensions >> i & 1) == 0) ++i;
+    return i;
+  }
+
+  void lay_rows() {
+    form_.allowed.variables = form_.bandwidths;
+    for (const Constraint& constraint : problem_.constraints) {
+      Row row{.coefficients = VectorXd::Zero(form_.bandwidths),
+              .equal = constraint.relation == Relation::equal,
+              .limit = constraint.limit,
+              .text = constraint.text};
+      for (Index i = 0; i < form_.dimensions; ++i) row.coefficients(i) = constraint.coefficients[at(i)];
+      if (constraint.relation == Relation::at_least) {
+        row.coefficients *= -1;
+        row.limit *= -1;
+      }
+      form_.allowed.rows.push_back(std::move(row));
+    }
+    for (const auto& [dimensions, variable] : form_.sums) {
+      Row row{
+          .coefficients = VectorXd::Zero(form_.bandwidths), .equal = true, .limit = 0, .text = "a sum of bandwidths"};
+      row.coefficients(variable) = 1;
+      for (Index i = 0; i < form_.dimensions; ++i)
+        if ((dimensions >> i & 1) != 0) row.coefficients(i) = -1;
+      form_.allowed.rows.push_back(std::move(row));
+    }
+  }
+
+  void refuse_conflicts() const {
+    const auto rows = conflict(form_.allowed);
+    if (rows.empty()) return;
+    std::vector<std::string> texts;
+    for (const std::size_t row : rows)
+      if (std::find(texts.begin(), texts.end(), form_.allowed.rows[row].text) == texts.end())
+        texts.push_back(form_.allowed.rows[row].text);
+    if (texts.size() == 1) refuse(fmt::format("'{}' cannot be met by bandwidths that are at least 0", texts.front()));
+    refuse(fmt::format("'{}' contradict one another; leave one of them out or change it", fmt::join(texts, "', '")));
+  }
+
+  void find_scales() {
+    double most = 0;
+    for (Index i = 0; i < form_.dimensions; ++i) {
+      const auto found = minimise(form_.allowed, -VectorXd::Unit(form_.bandwidths, i));
+      if (found.status == Status::unbounded)
+        refuse(fmt::format("nothing limits the bandwidth of dimension {}; add a budget, or a constraint on b{}", i, i));
+      most = std::max(most, found.x(i));
+    }
+    if (most > 0) form_.scale = most;
+    for (Row& row : form_.allowed.rows) row.limit /= form_.scale;
+
+    double dollars = 0;
+    for (const double each : problem_.dollars_per_gbps) dollars += each;
+    if (dollars > 0) form_.cost_scale = dollars / static_cast<double>(form_.dimensions);
+
+    // The time of an even split tells which times are near 1.
+    const std::vector<double> even(problem_.step.dimensions, form_.scale / static_cast<double>(form_.dimensions));
+    if (const double time = step_ns(problem_.step, even); time > 0) form_.time_scale = time;
+  }
+
+  // Terms of the same proportions take proportional times, so that one stands for all.
+  void build_terms() {
+    const auto& step = problem_.step;
+    std::map<std::vector<std::pair<Index, double>>, std::size_t> known;
+    for (std::size_t k = 0; k < step.terms.size(); ++k) {
+      std::map<Index, double> by_variable;
+      double most = 0;
+      for (const Load& load : step.terms[k].loads) {
+        if (!(load.bytes > 0)) continue;
+        double& bytes = by_variable[variable_of(load.dimensions)];
+        bytes = std::max(bytes, load.bytes);
+        most = std::max(most, load.bytes);
+      }
+      const bool used =
+          std::any_of(step.cases.begin(), step.cases.end(), [&](const StepCase& one) { return one.weights[k] > 0; });
+      if (most == 0 || !used) continue;
+      std::vector<std::pair<Index, double>> proportions;
+      proportions.reserve(by_variable.size());
+      for (const auto& [variable, bytes] : by_variable) proportions.emplace_back(variable, bytes / most);
+      const auto [found, added] = known.try_emplace(proportions, form_.terms.size());
+      if (added) {
+        form_.terms.push_back({.loads = {}, .weights = VectorXd::Zero(index(step.cases.size()))});
+        for (const auto& [variable, bytes] : proportions) form_.terms.back().loads.push_back({variable, bytes});
+      }
+      for (std::size_t s = 0; s < step.cases.size(); ++s)
+        form_.terms[found->second].weights(index(s)) +=
+            step.cases[s].weights[k] * most / (form_.scale * form_.time_scale);
+    }
+  }
+
+  Region homogeneous() const {
+    const Index reciprocal = form_.bandwidths;
+    Region result{.rows = {}, .variables = form_.bandwidths + 1};
+    for (const Row& row : form_.allowed.rows) {
+      Row turned = row;
+      turned.coefficients.conservativeResize(result.variables);
+      turned.coefficients(reciprocal) = -row.limit;
+      turned.limit = 0;
+      result.rows.push_back(std::move(turned));
+    }
+    Row one{.coefficients = VectorXd::Zero(result.variables), .equal = true, .limit = 1, .text = "cost"};
+    one.coefficients.head(form_.bandwidths) = form_.costs();
+    result.rows.push_back(std::move(one));
+    return result;
+  }
+
+  void refuse_starved_dimensions() const {
+    for (const auto& term : form_.terms)
+      for (const auto& load : term.loads)
+        if (form_.pinned[at(load.variable)])
+          refuse(fmt::format("the constraints leave {} no bandwidth, and the workload sends over it",
+                             load.variable < form_.dimensions
+                                 ? fmt::format("dimension {} (b{})", load.variable, load.variable)
+                                 : "several dimensions"));
+  }
+
+  VectorXd kept(const VectorXd& all) const {
+    VectorXd result(all.size());
+    Index count = 0;
+    for (Index i = 0; i < all.size(); ++i)
+      if (!form_.pinned[at(i)]) result(count++) = all(i);
+    result.conservativeResize(count);
+    return result;
+  }
+
+  void build_program() {
+    const Index cases = index(problem_.step.cases.size());
+    std::vector<Index> number(form_.pinned.size(), -1);
+    Index count = 0;
+    for (std::size_t i = 0; i < number.size(); ++i)
+      if (!form_.pinned[i]) number[i] = count++;
+
+    auto& program = form_.program;
+    std::vector<VectorXd> weights;
+    program.constant = VectorXd::Zero(cases);
+    for (const auto& term : form_.terms) {
+      program.terms.emplace_back();
+      for (const auto& load : term.loads) program.terms.back().push_back({number[at(load.variable)], load.amount});
+      weights.push_back(term.weights);
+    }
+    for (Index s = 0; s < cases; ++s) {
+      const double constant = problem_.step.cases[at(s)].constant_ns / form_.time_scale;
+      if (!form_.priced) {
+        program.constant(s) = constant;
+      } else if (constant > 0) {
+        program.terms.push_back({{number[at(form_.bandwidths)], 1.0}});
+        weights.emplace_back(constant * VectorXd::Unit(cases, s));
+      }
+    }
+    program.weights.resize(cases, index(weights.size()));
+    for (std::size_t k = 0; k < weights.size(); ++k) program.weights.col(index(k)) = weights[k];
+    build_rows(count);
+  }
+
+  void build_rows(Index columns) {
+    struct Rows {
+      std::vector<VectorXd> coefficients;
+      std::vector<double> limits;
+      std::vector<std::size_t> numbers;
+      Eigen::MatrixXd matrix(const std::vector<Index>& chosen, Index width) const {
+        Eigen::MatrixXd result(index(chosen.size()), width);
+        for (std::size_t r = 0; r < chosen.size(); ++r) result.row(index(r)) = coefficients[at(chosen[r])];
+        return result;
+      }
+    };
+    Rows equations;
+    Rows inequalities;
+    for (std::size_t r = 0; r < form_.region.rows.size(); ++r) {
+      const Row& row = form_.region.rows[r];
+      VectorXd coefficients = kept(row.coefficients);
+      if (coefficients.size() == 0 || coefficients.cwiseAbs().maxCoeff() == 0) continue;
+      Rows& rows = row.equal ? equations : inequalities;
+      rows.coefficients.push_back(std::move(coefficients));
+      rows.limits.push_back(row.limit);
+      rows.numbers.push_back(r);
+    }
+    const auto all = [](const Rows& rows) {
+      std::vector<Index> result(rows.numbers.size());
+      std::iota(result.begin(), result.end(), Index{0});
+      return result;
+    };
+    const auto fill = [&](const Rows& rows, const std::vector<Index>& chosen, Eigen::MatrixXd& matrix, VectorXd& limits,
+                          std::vector<std::size_t>& numbers) {
+      matrix = rows.matrix(chosen, columns);
+      limits.resize(index(chosen.size()));
+      for (std::size_t r = 0; r < chosen.size(); ++r) {
+        limits(index(r)) = rows.limits[at(chosen[r])];
+        numbers.push_back(rows.numbers[at(chosen[r])]);
+      }
+    };
+    auto& program = form_.program;
+    fill(inequalities, all(inequalities), program.at_most, program.limit, form_.inequality_rows);
+    fill(equations, independent_rows(equations.matrix(all(equations), columns)), program.equal, program.equal_to,
+         form_.equation_rows);
+  }
+
+  const DesignProblem& problem_;
+  ConvexForm form_;
+};
+
+}  // namespace
+
+VectorXd ConvexForm::costs() const {
+  VectorXd result = VectorXd::Zero(bandwidths);
+  for (Index i = 0; i < dimensions; ++i) result(i) = problem.dollars_per_gbps[at(i)] / cost_scale;
+  return result;
+}
+
+VectorXd ConvexForm::with_pinned(const VectorXd& kept) const {
+  VectorXd result = VectorXd::Zero(region.variables);
+  Index next = 0;
+  for (Index i = 0; i < region.variables; ++i)
+    if (!pinned[at(i)]) result(i) = kept(next++);
+  return result;
+}
+
+ConvexForm convex_form(const DesignProblem& problem) { return Builder(problem).build(); }
+
+}  // namespace ranvier::plan

@@ -1,0 +1,128 @@
+// The text workloads of ASTRA-sim 1.0. S. Rashidi, S. Sridharan, S. Srinivasan, T. Krishna: ASTRA-SIM: Enabling SW/HW
+// co-design exploration for distributed DL training platforms. ISPASS 2020.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <optional>
+#include <vector>
+
+#include "plan/import/text_file.h"
+#include "ranvier/design_files.h"
+#include "ranvier/error.h"
+#include "ranvier/text.h"
+
+namespace ranvier {
+namespace {
+
+struct Word {
+  std::string_view text;
+  std::size_t offset;  // in the file
+};
+
+std::vector<Word> words_of(std::string_view text, std::size_t begin, std::size_t end) {
+  const auto is_blank = [&](std::size_t i) { return std::isspace(static_cast<unsigned char>(text[i])) != 0; };
+  std::vector<Word> words;
+  for (std::size_t i = begin; i < end;) {
+    if (is_blank(i)) {
+      ++i;
+      continue;
+    }
+    const std::size_t start = i;
+    while (i < end && !is_blank(i)) ++i;
+    words.push_back({text.substr(start, i - start), start});
+  }
+  return words;
+}
+
+class Reader {
+ public:
+  Reader(std::string file, std::string_view text, bool by_pass)
+      : file_(std::move(file)), text_(text), by_pass_(by_pass) {}
+
+  std::vector<Layer> read() {
+    std::vector<std::vector<Word>> lines;
+    for (std::size_t begin = 0; begin < text_.size();) {
+      const std::size_t end = std::min(text_.find('\n', begin), text_.size());
+      if (auto words = words_of(text_, begin, end); !words.empty()) lines.push_back(std::move(words));
+      begin = end + 1;
+    }
+    // A kind of parallelism, then how many layers follow.
+    if (lines.size() >= 2 && lines[0].size() < columns && lines[1].size() == 1 && number(lines[1][0]) >= 0)
+      lines.erase(lines.begin(), lines.begin() + 2);
+    std::vector<Layer> layers;
+    layers.reserve(lines.size());
+    for (const auto& line : lines) layers.push_back(layer(line));
+    return layers;
+  }
+
+ private:
+  static constexpr std::size_t columns = 12;
+
+  [[noreturn]] void refuse(std::size_t offset, const std::string& what) const {
+    const auto [line, column] = plan::place_of(text_, offset);
+    throw Error(ErrorKind::config, fmt::format("{}, line {}, column {}: {}", file_, line, column, what));
+  }
+
+  double number(const Word& word) const {
+    double value = 0;
+    const auto [end, problem] = std::from_chars(word.text.data(), word.text.data() + word.text.size(), value);
+    if (problem != std::errc{} || end != word.text.data() + word.text.size() || !(value >= 0))
+      refuse(word.offset, fmt::format("'{}' is not a number that is at least 0", word.text));
+    return value;
+  }
+
+  std::optional<Collective> collective(const Word& word) const {
+    std::string name(word.text);
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+    constexpr std::pair<std::string_view, std::optional<Collective>> names[] = {
+        {"NONE", std::nullopt},
+        {"ALLREDUCE", Collective::all_reduce},
+        {"ALLGATHER", Collective::all_gather},
+        {"REDUCESCATTER", Collective::reduce_scatter},
+        {"ALLTOALL", Collective::all_to_all}};
+    std::vector<std::string_view> known;
+    for (const auto& [known_name, value] : names) {
+      if (known_name == name) return value;
+      known.push_back(known_name);
+    }
+    refuse(word.offset, unknown_name("collective", word.text, known));
+  }
+
+  Phase phase(const std::vector<Word>& line, std::size_t first, Role role) const {
+    Phase result{.compute_ns = number(line[first])};
+    const auto kind = collective(line[first + 1]);
+    const double bytes = number(line[first + 2]);
+    if (kind && bytes > 0) result.communications.push_back({*kind, bytes, role});
+    return result;
+  }
+
+  Layer layer(const std::vector<Word>& line) const {
+    if (line.size() != columns)
+      refuse(line.size() > columns ? line[columns].offset : line.back().offset,
+             fmt::format("a layer has {} columns, and here are {}", columns, line.size()));
+    return {.name = std::string(line[0].text),
+            .forward = phase(line, 2, by_pass_ ? Role::forward : Role::tensor),
+            .input_gradient = phase(line, 5, by_pass_ ? Role::input_gradient : Role::tensor),
+            .weight_gradient = phase(line, 8, by_pass_ ? Role::weight_gradient : Role::data)};
+  }
+
+  std::string file_;
+  std::string_view text_;
+  bool by_pass_;
+};
+
+}  // namespace
+
+Workload read_astra_workload(const std::filesystem::path& path, const Degrees& degrees, bool by_pass) {
+  const std::string text = plan::read_text(path);
+  Workload workload{.name = path.stem().string(), .degrees = degrees, .layers = {}};
+  workload.layers = Reader(path.string(), text, by_pass).read();
+  if (workload.layers.empty())
+    throw Error(ErrorKind::config, fmt::format("{}, line 1, column 1: there is no layer in it", path.string()));
+  return workload;
+}
+
+}  // namespace ranvier

@@ -1,0 +1,21 @@
+// Small text files, and where in them something stands.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace ranvier::plan {
+
+// Throws Error{config} where the file cannot be read or is larger than 64 MiB.
+std::string read_text(const std::filesystem::path&);
+
+struct TextPlace {
+  std::size_t line;
+  std::size_t column;
+};
+// Both from 1.
+TextPlace place_of(std::string_view text, std::size_t offset);
+
+}  // namespace ranvier::plan

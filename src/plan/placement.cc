@@ -1,0 +1,72 @@
+// Which dimensions the groups of each kind of parallelism span.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "ranvier/error.h"
+#include "ranvier/workload.h"
+
+namespace ranvier {
+namespace {
+
+// What is left of each dimension, from the innermost on.
+class Dimensions {
+ public:
+  explicit Dimensions(const NetworkShape& shape) : shape_(shape) {
+    for (const auto& dimension : shape.dimensions) left_.push_back(dimension.size);
+  }
+
+  GroupSizes take(std::int64_t degree, std::string_view what) {
+    GroupSizes group(left_.size(), 1);
+    std::int64_t wanted = degree;
+    for (std::size_t i = 0; i < left_.size() && wanted > 1; ++i) {
+      if (left_[i] == 1) continue;
+      const auto part = static_cast<int>(std::gcd<std::int64_t>(wanted, left_[i]));
+      // A group may end inside a dimension, but not leave a hole in one and go on in the next.
+      if (part != left_[i] && part != wanted)
+        throw Error(ErrorKind::usage,
+                    fmt::format("{} parallelism of {} does not fit dimension {} of {}: it is to span a divisor or a "
+                                "multiple of the {} NPUs left there",
+                                what, degree, i, to_string(shape_), left_[i]));
+      group[i] = part;
+      left_[i] /= part;
+      wanted /= part;
+    }
+    if (wanted > 1)
+      throw Error(ErrorKind::usage,
+                  fmt::format("{} parallelism of {} is more than what {} has left", what, degree, to_string(shape_)));
+    return group;
+  }
+
+ private:
+  const NetworkShape& shape_;
+  std::vector<int> left_;
+};
+
+}  // namespace
+
+Placement place(const Degrees& degrees, const NetworkShape& shape) {
+  const std::int64_t npus = shape.npus();
+  const std::int64_t model = std::int64_t{degrees.tensor} * degrees.pipeline;
+  const std::int64_t data = degrees.data > 0 ? degrees.data : npus / model;
+  if (model * data != npus)
+    throw Error(ErrorKind::usage,
+                fmt::format("tensor x data x pipeline parallelism is {} x {} x {} = {}, but {} has {} NPUs",
+                            degrees.tensor, data, degrees.pipeline, model * data, to_string(shape), npus));
+  if (data % degrees.expert != 0)
+    throw Error(ErrorKind::usage,
+                fmt::format("expert parallelism of {} does not divide data parallelism of {}", degrees.expert, data));
+  Dimensions dimensions(shape);
+  Placement placement;
+  placement.of(Role::tensor) = dimensions.take(degrees.tensor, "tensor");
+  placement.of(Role::expert) = dimensions.take(degrees.expert, "expert");
+  placement.of(Role::expert_data) = dimensions.take(data / degrees.expert, "data");
+  placement.of(Role::data) = placement.of(Role::expert_data);
+  for (std::size_t i = 0; i < placement.of(Role::data).size(); ++i)
+    placement.of(Role::data)[i] *= placement.of(Role::expert)[i];
+  placement.of(Role::pipeline) = dimensions.take(degrees.pipeline, "pipeline");
+  return placement;
+}
+
+}  // namespace ranvier

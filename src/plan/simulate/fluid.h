@@ -1,0 +1,48 @@
+// Links that messages share, as fluids: at any moment each message flows at its max-min fair rate, what is left when
+// nobody can get more without somebody who has no more getting less (D. Bertsekas, R. Gallager: Data Networks (1992),
+// section 6.5). TCP on one bottleneck is near it; per-flow queues in switches are it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace ranvier::plan {
+
+// How often a flow crosses a link. More than once in a folded world, where one link stands for many.
+struct Crossing {
+  std::uint32_t link;
+  double times;
+};
+
+class FluidNetwork {
+ public:
+  // By link, in bytes per ns. `routes` by channel; one message at a time flows on a channel.
+  FluidNetwork(std::vector<double> capacities, std::vector<std::vector<Crossing>> routes);
+
+  void start(std::uint32_t channel, double bytes);
+  bool flows() const { return !active_.empty(); }
+  // Until the first message has left entirely, if nothing else starts before.
+  double until_next();
+  // Lets time pass, at most until_next(); the channels whose messages have left are appended to `done`.
+  void advance(double ns, std::vector<std::uint32_t>& done);
+  // By link: all that it has carried.
+  const std::vector<double>& carried() const { return carried_; }
+
+ private:
+  void share();
+
+  std::vector<double> capacities_;
+  std::vector<std::vector<Crossing>> routes_;
+  std::vector<double> carried_;
+  std::vector<std::uint32_t> active_;
+  std::vector<double> left_;  // by channel
+  std::vector<double> rate_;
+  bool shared_ = true;
+  // Of share(), kept to spare their making.
+  std::vector<double> room_;
+  std::vector<double> demand_;
+  std::vector<std::uint32_t> used_;
+};
+
+}  // namespace ranvier::plan

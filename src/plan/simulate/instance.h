@@ -1,0 +1,52 @@
+// What is simulated: programs whose messages go over channels, and channels over links. A folded world and a whole one
+// differ only in how this is made.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/simulate/fluid.h"
+#include "ranvier/simulate.h"
+
+namespace ranvier::plan {
+
+struct Instance {
+  struct Channel {
+    std::vector<Crossing> route = {};
+    double latency_ns = 0;
+    Rank from = 0;  // for people
+    Rank to = 0;
+  };
+  struct LinkInfo {
+    double bytes_per_ns;
+    std::string from = {};
+    std::string to = {};
+  };
+  // By simulated rank: its program, and the channel of each of its instructions (none of copies).
+  std::vector<Program> programs = {};
+  std::vector<std::vector<std::uint32_t>> send_channels = {};
+  std::vector<std::vector<std::uint32_t>> receive_channels = {};
+  std::vector<double> slowdown = {};  // by simulated rank
+  std::vector<Channel> channels = {};
+  std::vector<LinkInfo> links = {};
+  bool folded = false;
+};
+
+struct Job {
+  const Schedule& schedule;
+  const Topology& topology;
+  std::size_t count;
+  std::size_t element_bytes;
+  const SimulateOptions& options;
+};
+Program program_of(const Job&, Rank);
+
+Instance whole(const Job&);
+// One rank that stands for all, if all do the same.
+std::optional<Instance> folded(const Job&);
+
+SimulatedRun run(const Instance&, const SimulateOptions&);
+
+}  // namespace ranvier::plan

@@ -1,0 +1,250 @@
+// The discrete events: messages leave and arrive, ranks reduce. What a rank does next is the executor's rule
+// (src/engine/collective.cc): two lists, each in order, each waiting for the other where data demands it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <queue>
+
+#include "plan/simulate/instance.h"
+#include "ranvier/error.h"
+
+namespace ranvier::plan {
+namespace {
+
+class Simulation {
+ public:
+  Simulation(const Instance& instance, const SimulateOptions& options)
+      : instance_(instance),
+        options_(options),
+        ranks_(instance.programs.size()),
+        channels_(instance.channels.size()),
+        network_(capacities(instance), routes(instance)) {
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      ranks_[rank].sent.resize(instance.programs[rank].sends.size());
+      for (std::size_t i = 0; i < instance.programs[rank].sends.size(); ++i)
+        channels_[instance.send_channels[rank][i]].sender = rank;
+      for (std::size_t i = 0; i < instance.programs[rank].receives.size(); ++i)
+        if (instance.programs[rank].receives[i].peer >= 0)
+          channels_[instance.receive_channels[rank][i]].receiver = rank;
+    }
+  }
+
+  SimulatedRun run() {
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) proceed(rank);
+    std::vector<std::uint32_t> left;
+    while (network_.flows() || !events_.empty()) {
+      const double event = events_.empty() ? std::numeric_limits<double>::infinity() : events_.top().at - now_;
+      const double flow = network_.flows() ? network_.until_next() : std::numeric_limits<double>::infinity();
+      const double passes = std::max(0.0, std::min(event, flow));
+      left.clear();
+      network_.advance(passes, left);
+      now_ += passes;
+      for (const auto channel : left) leave(channel);
+      // Everything of this moment before anybody goes on: shares are then found once.
+      while (!events_.empty() && events_.top().at <= now_ * (1 + 1e-12)) {
+        const Event each = events_.top();
+        events_.pop();
+        happen(each);
+      }
+      for (const auto rank : woken_) proceed(rank);
+      woken_.clear();
+    }
+    check_finished();
+    return result();
+  }
+
+ private:
+  struct RankState {
+    std::size_t next_send = 0;
+    std::size_t sends_done = 0;  // in order
+    std::size_t next_receive = 0;
+    bool reduces = false;
+    std::vector<bool> sent;
+  };
+  struct Channel {
+    std::size_t sender = 0;
+    std::size_t receiver = 0;
+    std::deque<std::size_t> queue;  // sends of its rank, the first of which flows
+    std::size_t arrived = 0;        // messages that wait for their receive
+    double begun = 0;
+  };
+  enum class What : std::uint8_t { arrival, reduced };
+  struct Event {
+    double at;
+    std::uint64_t order;  // of equal times the first made comes first
+    What what;
+    std::size_t who;  // channel or rank
+    bool operator>(const Event& other) const { return at != other.at ? at > other.at : order > other.order; }
+  };
+
+  static std::vector<double> capacities(const Instance& instance) {
+    std::vector<double> result;
+    result.reserve(instance.links.size());
+    for (const auto& link : instance.links) result.push_back(link.bytes_per_ns);
+    return result;
+  }
+  static std::vector<std::vector<Crossing>> routes(const Instance& instance) {
+    std::vector<std::vector<Crossing>> result;
+    result.reserve(instance.channels.size());
+    for (const auto& channel : instance.channels) result.push_back(channel.route);
+    return result;
+  }
+
+  const Instruction& send_of(const Channel& channel) const {
+    return instance_.programs[channel.sender].sends[channel.queue.front()];
+  }
+
+  void at(double ns, What what, std::size_t who) { events_.push({now_ + ns, order_++, what, who}); }
+
+  // All that a rank can do now.
+  void proceed(std::size_t rank) {
+    const Program& program = instance_.programs[rank];
+    RankState& state = ranks_[rank];
+    for (bool moved = true; moved;) {
+      moved = false;
+      while (state.next_send < program.sends.size() && program.sends[state.next_send].after <= state.next_receive) {
+        const auto channel = instance_.send_channels[rank][state.next_send];
+        if (channels_[channel].queue.size() >= options_.buffered_slices) break;
+        channels_[channel].queue.push_back(state.next_send++);
+        if (channels_[channel].queue.size() == 1) begin(channel);
+        moved = true;
+      }
+      while (!state.reduces && state.next_receive < program.receives.size() &&
+             program.receives[state.next_receive].after <= state.sends_done) {
+        const Instruction& receive = program.receives[state.next_receive];
+        if (receive.peer >= 0) {
+          Channel& channel = channels_[instance_.receive_channels[rank][state.next_receive]];
+          if (channel.arrived == 0) break;
+          --channel.arrived;
+        }
+        const bool combines = receive.action == Action::recv_reduce || receive.action == Action::reduce;
+        if (combines && options_.reduce_bytes_per_ns > 0 && receive.bytes > 0) {
+          state.reduces = true;
+          at(static_cast<double>(receive.bytes) / options_.reduce_bytes_per_ns * instance_.slowdown[rank],
+             What::reduced, rank);
+          break;
+        }
+        ++state.next_receive;
+        moved = true;
+      }
+    }
+  }
+
+  void begin(std::uint32_t number) {
+    Channel& channel = channels_[number];
+    channel.begun = now_;
+    network_.start(number, static_cast<double>(send_of(channel).bytes));
+  }
+
+  // The last byte has left: the memory may be reused, and after the way's latency the message is there.
+  void leave(std::uint32_t number) {
+    Channel& channel = channels_[number];
+    RankState& state = ranks_[channel.sender];
+    const double arrives = instance_.channels[number].latency_ns + options_.message_ns;
+    if (options_.trace && (!instance_.folded || channel.sender == 0)) {
+      const Instruction& send = send_of(channel);
+      trace_.push_back({.from = instance_.channels[number].from,
+                        .to = instance_.channels[number].to,
+                        .round = send.round,
+                        .begin_ns = channel.begun,
+                        .end_ns = now_ + arrives,
+                        .bytes = send.bytes});
+    }
+    state.sent[channel.queue.front()] = true;
+    while (state.sends_done < state.sent.size() && state.sent[state.sends_done]) ++state.sends_done;
+    channel.queue.pop_front();
+    ++messages_;
+    at(arrives, What::arrival, number);
+    woken_.push_back(channel.sender);
+    if (!channel.queue.empty()) begin(number);
+  }
+
+  void happen(const Event& event) {
+    if (event.what == What::arrival) {
+      ++channels_[event.who].arrived;
+      woken_.push_back(channels_[event.who].receiver);
+      return;
+    }
+    ranks_[event.who].reduces = false;
+    ++ranks_[event.who].next_receive;
+    woken_.push_back(event.who);
+  }
+
+  void check_finished() const {
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+      if (ranks_[rank].sends_done < instance_.programs[rank].sends.size() ||
+          ranks_[rank].next_receive < instance_.programs[rank].receives.size())
+        throw Error(
+            ErrorKind::internal,
+            fmt::format("the simulated rank {} waits for ever, at send {} of {} and receive {} of {}; report the "
+                        "schedule",
+                        rank, ranks_[rank].sends_done, instance_.programs[rank].sends.size(), ranks_[rank].next_receive,
+                        instance_.programs[rank].receives.size()));
+  }
+
+  SimulatedRun result() {
+    SimulatedRun run{.ns = now_, .folded = instance_.folded, .messages = messages_};
+    for (std::size_t link = 0; link < instance_.links.size(); ++link)
+      run.links.push_back(
+          {.from = instance_.links[link].from,
+           .to = instance_.links[link].to,
+           .utilisation = now_ > 0 ? network_.carried()[link] / (now_ * instance_.links[link].bytes_per_ns) : 0});
+    run.trace = std::move(trace_);
+    return run;
+  }
+
+  const Instance& instance_;
+  const SimulateOptions& options_;
+  std::vector<RankState> ranks_;
+  std::vector<Channel> channels_;
+  FluidNetwork network_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<std::size_t> woken_;
+  std::vector<SimulatedMessage> trace_;
+  double now_ = 0;
+  std::uint64_t order_ = 0;
+  std::size_t messages_ = 0;
+};
+
+}  // namespace
+
+SimulatedRun run(const Instance& instance, const SimulateOptions& options) {
+  return Simulation(instance, options).run();
+}
+
+}  // namespace ranvier::plan
+
+namespace ranvier {
+namespace {
+
+constexpr Rank most_folded_ranks = 1 << 20;
+constexpr Rank most_whole_ranks = 1024;
+
+}  // namespace
+
+SimulatedRun simulate(const Schedule& schedule, const Topology& topology, std::size_t count, std::size_t element_bytes,
+                      const SimulateOptions& options) {
+  if (schedule.world != topology.world)
+    throw Error(ErrorKind::usage,
+                fmt::format("a schedule of {} ranks was put on topology {} of {} ranks; build both for "
+                            "one world",
+                            schedule.world, topology.name, topology.world));
+  if (schedule.world > most_folded_ranks)
+    throw Error(ErrorKind::usage,
+                fmt::format("{} ranks are more than the {} that are simulated", schedule.world, most_folded_ranks));
+  const plan::Job job{schedule, topology, count, element_bytes, options};
+  if (options.fold)
+    if (const auto instance = plan::folded(job)) return plan::run(*instance, options);
+  if (schedule.world > most_whole_ranks)
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("{} on {} does not look the same from each of its {} ranks, so that each has to be simulated, "
+                    "which is done up to {}; try algorithm ring, topology star, or slices as large as the vector",
+                    schedule.algorithm, topology.name, schedule.world, most_whole_ranks));
+  return plan::run(plan::whole(job), options);
+}
+
+}  // namespace ranvier

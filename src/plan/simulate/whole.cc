@@ -1,0 +1,57 @@
+// Every rank and every link as they are.
+#include <map>
+#include <utility>
+
+#include "plan/simulate/instance.h"
+
+namespace ranvier::plan {
+
+Program program_of(const Job& job, Rank rank) {
+  return compile(job.schedule, rank, even_layout(job.schedule, rank, job.count, job.element_bytes),
+                 {.element_bytes = job.element_bytes, .slice_bytes = job.options.slice_bytes});
+}
+
+Instance whole(const Job& job) {
+  Instance instance;
+  const auto slowdown = [&](Rank rank) {
+    const auto& all = job.options.slowdown;
+    return static_cast<std::size_t>(rank) < all.size() ? all[static_cast<std::size_t>(rank)] : 1.0;
+  };
+  for (LinkNumber link = 0; link < job.topology.links.size(); ++link) {
+    const Link& each = job.topology.links[link];
+    double slower = 1;
+    for (const Vertex end : {each.from, each.to})
+      if (end < job.topology.world) slower = std::max(slower, slowdown(end));
+    instance.links.push_back({.bytes_per_ns = each.speed.bytes_per_second / 1e9 / slower,
+                              .from = vertex_name(job.topology, each.from),
+                              .to = vertex_name(job.topology, each.to)});
+  }
+  std::map<std::pair<Rank, Rank>, std::uint32_t> numbers;
+  const auto channel = [&](Rank from, Rank to) {
+    const auto [found, added] = numbers.try_emplace({from, to}, static_cast<std::uint32_t>(numbers.size()));
+    if (!added) return found->second;
+    Instance::Channel made{.route = {}, .from = from, .to = to};
+    for (const LinkNumber link : job.topology.path(from, to)) {
+      made.route.push_back({link, 1});
+      made.latency_ns += static_cast<double>(job.topology.links[link].speed.latency.count());
+    }
+    instance.channels.push_back(std::move(made));
+    return found->second;
+  };
+  for (Rank rank = 0; rank < job.schedule.world; ++rank) {
+    Program program = program_of(job, rank);
+    std::vector<std::uint32_t> sends;
+    std::vector<std::uint32_t> receives;
+    sends.reserve(program.sends.size());
+    receives.reserve(program.receives.size());
+    for (const Instruction& each : program.sends) sends.push_back(channel(rank, each.peer));
+    for (const Instruction& each : program.receives) receives.push_back(each.peer < 0 ? 0 : channel(each.peer, rank));
+    instance.programs.push_back(std::move(program));
+    instance.send_channels.push_back(std::move(sends));
+    instance.receive_channels.push_back(std::move(receives));
+    instance.slowdown.push_back(slowdown(rank));
+  }
+  return instance;
+}
+
+}  // namespace ranvier::plan

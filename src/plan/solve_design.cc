@@ -1,0 +1,112 @@
+// The best bandwidths: the convex form solved, its optimum made the cheapest of its kind, and its bound carried back.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "plan/convex_form.h"
+#include "ranvier/error.h"
+
+namespace ranvier {
+namespace {
+
+using Eigen::Index;
+using Eigen::VectorXd;
+using plan::ConvexForm;
+using Status = solver::LinearSolution::Status;
+
+constexpr double certified_gap = 1e-6;
+
+std::vector<double> to_gbps(const ConvexForm& form, const VectorXd& x) {
+  std::vector<double> result(static_cast<std::size_t>(form.dimensions));
+  for (std::size_t i = 0; i < result.size(); ++i) result[i] = std::max(0.0, x(static_cast<Index>(i)) * form.scale);
+  return result;
+}
+
+// Fills in what follows from bandwidths.
+void evaluate(const DesignProblem& problem, std::vector<double> bandwidth_gbps, Design& design) {
+  design.bandwidth_gbps = std::move(bandwidth_gbps);
+  design.time_ns = step_ns(problem.step, design.bandwidth_gbps);
+  design.cost_usd = 0;
+  for (std::size_t i = 0; i < design.bandwidth_gbps.size(); ++i)
+    design.cost_usd += design.bandwidth_gbps[i] * problem.dollars_per_gbps[i];
+  design.objective =
+      problem.objective == Objective::time ? design.time_ns : design.time_ns * design.cost_usd / time_cost_scale;
+}
+
+// Whatever the constraints leave is as fast as any: the cheapest.
+Design without_traffic(const ConvexForm& form) {
+  Design design;
+  evaluate(form.problem, to_gbps(form, plan::minimise(form.allowed, form.costs()).x), design);
+  design.lower_bound = design.objective;
+  design.marginal_ns_per_gbps.assign(design.bandwidth_gbps.size(), 0);
+  return design;
+}
+
+// Several optima differ only in bandwidth that no term waits for: the time of each term is the same in all of them,
+// since v / b is strictly convex. So a linear program that keeps those times finds the cheapest.
+VectorXd cheapest(const ConvexForm& form, const VectorXd& x) {
+  plan::Region region = form.allowed;
+  for (const auto& term : form.terms) {
+    double slowest = 0;
+    for (const auto& load : term.loads) slowest = std::max(slowest, load.amount / x(load.variable));
+    for (const auto& load : term.loads)
+      region.rows.push_back({.coefficients = -VectorXd::Unit(form.bandwidths, load.variable),
+                             .equal = false,
+                             .limit = -load.amount / slowest,
+                             .text = {}});
+  }
+  const auto found = plan::minimise(region, form.costs());
+  return found.status == Status::optimal ? found.x : x;
+}
+
+// -dT/db_i with the weights of the optimum; the derivative of the least time, where time is the objective, by the
+// envelope theorem.
+std::vector<double> marginal(const ConvexForm& form, const solver::MinMaxSolution& found,
+                             const std::vector<double>& gbps) {
+  std::vector<double> result(gbps.size(), 0);
+  for (std::size_t k = 0; k < form.terms.size(); ++k)
+    for (std::size_t l = 0; l < form.terms[k].loads.size(); ++l) {
+      const auto& load = form.terms[k].loads[l];
+      std::uint32_t dimensions = load.variable < form.dimensions ? std::uint32_t{1} << load.variable : 0;
+      for (const auto& [sum, variable] : form.sums)
+        if (variable == load.variable) dimensions = sum;
+      double bandwidth = 0;
+      for (std::size_t i = 0; i < gbps.size(); ++i)
+        if ((dimensions >> i & 1) != 0) bandwidth += gbps[i];
+      const double bytes = found.load_weights[k][l] * load.amount * form.scale * form.time_scale;
+      for (std::size_t i = 0; i < gbps.size(); ++i)
+        if ((dimensions >> i & 1) != 0) result[i] += bytes / (bandwidth * bandwidth);
+    }
+  return result;
+}
+
+}  // namespace
+
+Design solve(const DesignProblem& problem) {
+  const ConvexForm form = plan::convex_form(problem);
+  if (form.terms.empty()) return without_traffic(form);
+  const auto found = solver::solve(form.program, form.start);
+
+  VectorXd x = form.with_pinned(found.x);
+  if (form.priced) x = (x.head(form.bandwidths) / x(form.bandwidths)).eval();
+  Design design;
+  evaluate(problem, to_gbps(form, x), design);
+  Design cheap;
+  evaluate(problem, to_gbps(form, cheapest(form, x)), cheap);
+  if (cheap.cost_usd < design.cost_usd * (1 - 1e-7) && cheap.time_ns <= design.time_ns * (1 + 1e-8)) design = cheap;
+
+  design.lower_bound =
+      found.lower_bound * form.time_scale * (form.priced ? form.scale * form.cost_scale / time_cost_scale : 1);
+  if (!(design.objective - design.lower_bound <= certified_gap * std::abs(design.objective)))
+    throw Error(ErrorKind::internal, fmt::format("an objective of {} was proven to no more than {}; report it with its "
+                                                 "input",
+                                                 design.objective, design.lower_bound));
+  // Bandwidths meet equations up to rounding, and may be better than the best by as much.
+  design.lower_bound = std::min(design.lower_bound, design.objective);
+  design.marginal_ns_per_gbps = marginal(form, found, design.bandwidth_gbps);
+  design.certificate = plan::certificate(form, found);
+  return design;
+}
+
+}  // namespace ranvier

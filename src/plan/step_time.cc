@@ -1,0 +1,75 @@
+// How long a step takes on given bandwidths.
+#include <algorithm>
+#include <limits>
+
+#include "ranvier/design.h"
+
+namespace ranvier {
+namespace {
+
+double bandwidth_of(const Load& load, std::span<const double> bandwidth) {
+  double sum = 0;
+  for (std::size_t i = 0; i < bandwidth.size(); ++i)
+    if ((load.dimensions >> i & 1) != 0) sum += bandwidth[i];
+  return sum;
+}
+
+double time_of(const TrafficTerm& term, std::span<const double> bandwidth) {
+  double slowest = 0;
+  for (const Load& load : term.loads)
+    if (load.bytes > 0) slowest = std::max(slowest, load.bytes / bandwidth_of(load, bandwidth));
+  return slowest;
+}
+
+double time_of(const StepCase& one, std::span<const double> term_times) {
+  double time = one.constant_ns;
+  for (std::size_t k = 0; k < term_times.size(); ++k)
+    if (one.weights[k] > 0) time += one.weights[k] * term_times[k];
+  return time;
+}
+
+std::vector<double> term_times(const StepTime& step, std::span<const double> bandwidth) {
+  std::vector<double> times;
+  times.reserve(step.terms.size());
+  for (const TrafficTerm& term : step.terms) times.push_back(time_of(term, bandwidth));
+  return times;
+}
+
+}  // namespace
+
+double step_ns(const StepTime& step, std::span<const double> bandwidth_gbps) {
+  const auto times = term_times(step, bandwidth_gbps);
+  double worst = 0;
+  for (const StepCase& one : step.cases) worst = std::max(worst, time_of(one, times));
+  return worst;
+}
+
+std::vector<double> utilisation(const StepTime& step, std::span<const double> bandwidth_gbps) {
+  std::vector<double> result(step.dimensions, 0);
+  const auto times = term_times(step, bandwidth_gbps);
+  const auto worst = std::max_element(step.cases.begin(), step.cases.end(), [&](const StepCase& a, const StepCase& b) {
+    return time_of(a, times) < time_of(b, times);
+  });
+  if (worst == step.cases.end()) return result;
+  const double total = time_of(*worst, times);
+  if (!(total > 0) || total == std::numeric_limits<double>::infinity()) return result;
+  for (std::size_t k = 0; k < step.terms.size(); ++k)
+    for (const Load& load : step.terms[k].loads)
+      for (std::size_t i = 0; i < step.dimensions; ++i)
+        if (load.dimensions == std::uint32_t{1} << i && load.bytes > 0)
+          result[i] += worst->weights[k] * load.bytes / bandwidth_gbps[i] / total;
+  return result;
+}
+
+StepTime weighted_sum(std::span<const StepTime> steps, std::span<const double> weights) {
+  StepTime sum{.dimensions = steps.front().dimensions, .terms = {}, .cases = {{}}};
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const StepCase& one = steps[i].cases.front();
+    sum.cases[0].constant_ns += weights[i] * one.constant_ns;
+    sum.terms.insert(sum.terms.end(), steps[i].terms.begin(), steps[i].terms.end());
+    for (const double weight : one.weights) sum.cases[0].weights.push_back(weights[i] * weight);
+  }
+  return sum;
+}
+
+}  // namespace ranvier

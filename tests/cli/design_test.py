@@ -1,0 +1,217 @@
+"""ranvier design: bandwidth split over dimensions, from the command line to the proof in its JSON."""
+
+import json
+import math
+from xml.etree import ElementTree
+
+from program import ProgramTest, main, run, temporary_folder
+
+NETWORK = "RI(4)_FC(8)_RI(4)_SW(32)"
+# GPT-3 of the published tool: time, weight and bytes by dimension.
+TRAFFIC = {
+    "compute_ns": 684448242,
+    "terms": [
+        {"weight": 8, "bytes": [1207959552, 301989888, 0, 0]},
+        {"weight": 1, "bytes": [0, 452984832, 339738624, 109707264]},
+        {"weight": 2, "bytes": [603979776, 150994944, 0, 0]},
+    ],
+}
+LIBRA_COSTS = "2.00001,4.00002,4.00003,57.40012"
+
+
+def design(*words: str):
+    return run("design", *words, limit=30)
+
+
+def as_json(*words: str) -> dict:
+    result = design(*words, "--json", "-")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def proven_bound(certificate: dict) -> float:
+    """The bound that weights and prices prove, for whoever trusts no solver."""
+    bound = sum(case["weight"] * case["constant"] for case in certificate["cases"])
+    carried = [0.0] * certificate["variables"]
+    price = [0.0] * certificate["variables"]
+    for k, term in enumerate(certificate["terms"]):
+        allowed = sum(case["weight"] * case["term_weights"][k] for case in certificate["cases"])
+        assert sum(load["weight"] for load in term) <= allowed * (1 + 1e-12)
+        for load in term:
+            carried[load["variable"]] += load["weight"] * load["amount"]
+    for row in certificate["constraints"]:
+        assert row["relation"] == "=" or (row["relation"] == "<=" and row["price"] >= 0)
+        bound -= row["price"] * row["limit"]
+        price = [old + row["price"] * each for old, each in zip(price, row["coefficients"])]
+    return certificate["scale"] * (bound + sum(2 * math.sqrt(q * a) for q, a in zip(carried, price)))
+
+
+class PublishedCases(ProgramTest):
+    def test_are_reached_and_proven(self):
+        cases = (
+            (("--budget", "500GB/s"), "time", 7.2241177e08),
+            (("--budget", "1000GB/s"), "time-cost", 720116.28),
+            (("--budget", "1TB/s", *(w for c in ("b0=500", "b0>=b1>=b2", "b2+b3=200") for w in ("--constraint", c))),
+             "time", 7.0843874e08),
+        )
+        with temporary_folder() as folder:
+            traffic = folder / "traffic.json"
+            traffic.write_text(json.dumps(TRAFFIC))
+            for words, objective, value in cases:
+                with self.subTest(words=words):
+                    found = as_json("--traffic", str(traffic), "--network", NETWORK, "--unit-cost", LIBRA_COSTS,
+                                    "--objective", objective, *words)
+                    self.assertAlmostEqual(found["objective"] / value, 1, delta=1e-7)
+                    self.assertAlmostEqual(proven_bound(found["certificate"]) / found["objective"], 1, delta=1e-6)
+                    self.assertAlmostEqual(found["lower_bound"] / found["objective"], 1, delta=1e-6)
+                    times = [
+                        term["weight"] * max(v / b for v, b in zip(term["bytes"], found["bandwidth_gbps"]))
+                        for term in TRAFFIC["terms"]
+                    ]
+                    self.assertAlmostEqual(TRAFFIC["compute_ns"] + sum(times), found["time_ns"], delta=1)
+
+    def test_are_reached_from_the_model_alone(self):
+        found = as_json("--workload", "gpt3", "--network", NETWORK, "--budget", "500GB/s", "--npus", "4096")
+        self.assertAlmostEqual(found["objective"] / 7.2241177e08, 1, delta=1e-7)
+        self.assertEqual(found["npus"], 4096)
+        cost = 4096 * sum(u * b for u, b in zip((2, 4, 4, 57.4), found["bandwidth_gbps"]))
+        self.assertAlmostEqual(found["cost_usd"] / cost, 1, delta=1e-9)
+
+
+class Output(ProgramTest):
+    def test_is_a_table_that_people_read(self):
+        result = design("--workload", "gpt3", "--network", NETWORK, "--budget", "1000GB/s")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        lines = result.stdout.splitlines()
+        self.assertIn(NETWORK + ": 4096 NPUs, the least time", lines[0])
+        self.assertEqual(lines[2].split()[:3], ["b0", "RI(4)", "676.8994"])
+        self.assertIn("step  703.4300 ms", result.stdout)
+        self.assertIn("proof nothing is better than", result.stdout)
+
+    def test_of_every_ready_made_workload_has_a_proof(self):
+        for name in "resnet50 dlrm turing-nlg gpt3 msft-1t llama3-8b llama3-70b llama3-405b mixtral-8x7b".split():
+            for objective in ("time", "time-cost"):
+                with self.subTest(name=name, objective=objective):
+                    found = as_json("--workload", name, "--network", NETWORK, "--budget", "800GB/s", "--objective", objective)
+                    self.assertAlmostEqual(proven_bound(found["certificate"]) / found["objective"], 1, delta=1e-6)
+                    self.assertTrue(all(each >= 0 for each in found["marginal_ns_per_gbps"]))
+
+    def test_of_several_workloads_lies_between_theirs(self):
+        both = as_json("--workload", "resnet50", "--workload", "gpt3", "--weight", "3,1", "--network", NETWORK,
+                       "--budget", "500GB/s")
+        alone = [as_json("--workload", name, "--network", NETWORK, "--budget", "500GB/s")["time_ns"]
+                 for name in ("resnet50", "gpt3")]
+        self.assertGreater(both["time_ns"], 3 * alone[0] + alone[1])
+
+
+class Beyond(ProgramTest):
+    """What the published model leaves out, each against the plain design."""
+
+    WORDS = ("--workload", "gpt3", "--network", NETWORK, "--budget", "500GB/s")
+
+    def test_effects_move_the_time_the_right_way(self):
+        plain = as_json(*self.WORDS)["time_ns"]
+        for words, slower in (
+            (("--overlap",), False),
+            (("--in-network-reduction", "0,0,0,1"), False),
+            (("--partial-groups",), True),
+            (("--oversubscription", "1,1,1,4"), True),
+            (("--latency-ns", "100,100,100,1000"), True),
+            (("--survive-failure", "4"), True),
+            (("--link-gbps", "10,10,10,5"), True),
+        ):
+            with self.subTest(words=words):
+                time = as_json(*self.WORDS, *words)["time_ns"]
+                self.assertTrue(time > plain if slower else time < plain, f"{time} after {plain}")
+
+    def test_whole_links_are_whole(self):
+        found = as_json(*self.WORDS, "--link-gbps", "25,25,12.5,12.5")
+        for bandwidth, unit in zip(found["bandwidth_gbps"], (25, 25, 12.5, 12.5)):
+            self.assertAlmostEqual(bandwidth / unit, round(bandwidth / unit), delta=1e-6)
+        self.assertLessEqual(sum(found["bandwidth_gbps"]), 500 + 1e-6)
+
+    def test_mixed_orders_are_named_and_not_slower(self):
+        plain = as_json(*self.WORDS)["time_ns"]
+        self.assertLess(as_json(*self.WORDS, "--chunk-order", "mixed")["time_ns"], plain * (1 + 1e-6))
+        found = as_json("--workload", "resnet50", "--network", NETWORK, "--budget", "500GB/s", "--chunk-order", "mixed")
+        orders = found["chunk_orders"][0]
+        self.assertEqual(orders["collective"], "all_reduce")
+        self.assertAlmostEqual(sum(each["share"] for each in orders["orders"]), 1, delta=1e-6)
+
+    def test_shapes_are_enumerated_and_sorted(self):
+        result = design("--workload", "resnet50", "--enumerate", "2..3", "--npus", "64", "--budget", "100GB/s")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("# 315 shapes of 64 NPUs", result.stdout)
+        found = as_json("--workload", "resnet50", "--enumerate", "2..3", "--npus", "64", "--budget", "100GB/s")
+        objectives = [each["objective"] for each in found["designs"]]
+        self.assertEqual((len(objectives), objectives), (315, sorted(objectives)))
+
+    def test_a_pareto_front_is_drawn(self):
+        with temporary_folder() as folder:
+            file = folder / "front.svg"
+            self.assertEqual(design(*self.WORDS, "--pareto", str(file)).returncode, 0)
+            root = ElementTree.parse(file).getroot()
+        self.assertEqual(len(root.findall("{http://www.w3.org/2000/svg}circle")), 40)
+
+    def test_the_study_is_one_command(self):
+        result = design("--study")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(sum(line.startswith("| gpt3 |") for line in result.stdout.splitlines()), 6)
+
+
+class WrongUsage(ProgramTest):
+    def test_is_one_sentence_with_its_remedy(self):
+        network = ("--network", NETWORK)
+        gpt3 = ("--workload", "gpt3", *network)
+        for words, part in (
+            ((), "design needs --network"),
+            ((*network, "--budget", "5"), "either --workload or --traffic"),
+            (gpt3, "design needs a limit on bandwidth"),
+            ((*gpt3, "--budget", "0"), "a budget of 0"),
+            ((*gpt3, "--budget", "0GB/s"), "a budget of 0"),
+            ((*gpt3, "--budget", "-3GB/s"), "--budget '-3GB/s' is not a bandwidth"),
+            ((*gpt3, "--budget", "lots"), "--budget 'lots' is not a bandwidth"),
+            (("--workload", "gpt3", "--network", "RI(4)_XX(8)", "--budget", "5"), "column 7"),
+            ((*gpt3, "--budget", "5", "--npus", "4000"), "multiply to 4096 NPUs, not to the 4000"),
+            (("--workload", "gtp3", *network, "--budget", "5"), "did you mean 'gpt3'?"),
+            (("--workload", "gpt3:tp=0", *network, "--budget", "5"), "tp=0 of a workload"),
+            (("--workload", "gpt3:ttp=4", *network, "--budget", "5"), "unknown setting of a workload 'ttp'"),
+            (("--workload", "gpt3:tp=16,dp=3", *network, "--budget", "5"), "16 x 3 x 1 = 48, but"),
+            ((*gpt3, "--budget", "500", "--constraint", "b0>=400", "--constraint", "b1>=200"),
+             "'--budget 500', 'b0>=400', 'b1>=200' contradict one another"),
+            ((*gpt3, "--budget", "500", "--constraint", "b0>=b9"), "column 5: there is no b9"),
+            ((*gpt3, "--budget", "500", "--unit-cost", "1,2"), "has 2 numbers for 4 dimensions"),
+            ((*gpt3, "--budget", "500", "--unit-cost", "1,x,2,3"), "column 3: 'x' is not a number"),
+            ((*gpt3, "--budget", "500", "--objective", "tmie"), "did you mean 'time'?"),
+            ((*gpt3, "--bugdet", "500"), "did you mean '--budget'?"),
+        ):
+            with self.subTest(words=words):
+                result = design(*words)
+                self.assert_sentence(result, 2, part)
+                self.assertEqual(result.stdout, "")
+
+    def test_of_files_names_line_and_column(self):
+        with temporary_folder() as folder:
+            traffic = folder / "traffic.json"
+            traffic.write_text('{"compute_ns": 1,\n "terms": [}')
+            result = design("--traffic", str(traffic), "--network", NETWORK, "--budget", "5")
+            self.assert_sentence(result, 1, "traffic.json, line 2, column 12")
+            workload = folder / "workload.txt"
+            workload.write_text("layer -1 5 NONE\n")
+            groups = folder / "groups.yml"
+            groups.write_text("Forward: [4, 4, -1, -1]\nInputGrad: [4, 4, -1, -1]\nWeightGrad: [-1, 2, 4, 32]\n")
+            words = ("--workload", str(workload), "--network", NETWORK, "--budget", "5")
+            self.assert_sentence(design(*words), 2, "add --communicator")
+            self.assert_sentence(design(*words, "--communicator", str(groups)), 1, "workload.txt, line 1, column 12")
+
+    def test_a_workload_without_communication_takes_its_compute_time(self):
+        with temporary_folder() as folder:
+            traffic = folder / "traffic.json"
+            traffic.write_text('{"compute_ns": 5, "terms": []}')
+            found = as_json("--traffic", str(traffic), "--network", "RI(4)_SW(2)", "--budget", "5")
+        self.assertEqual((found["time_ns"], found["lower_bound"]), (5, 5))
+        self.assertEqual(found["bandwidth_gbps"], [5, 0])  # the cheapest
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""ranvier probe: every link measured, and its file read by simulate."""
+
+import json
+
+from program import ProgramTest, main, run, temporary_folder
+
+
+class Probe(ProgramTest):
+    def test_measures_every_link_of_each_world(self):
+        for ranks in (2, 3):
+            with self.subTest(ranks=ranks), temporary_folder() as folder:
+                toml, found = folder / "topology.toml", folder / "topology.json"
+                result = run("probe", "--ranks", str(ranks), "--transport", "tcp", "--samples", "3", "--bytes", "256K",
+                             "--output", str(toml), "--json", str(found), limit=60)
+                self.assertEqual((result.returncode, result.stderr), (0, ""))
+                links = json.loads(found.read_text())["links"]
+                pairs = [(link["from"], link["to"]) for link in links]
+                self.assertEqual(pairs, [(a, b) for a in range(ranks) for b in range(ranks) if a != b])
+                self.assertTrue(all(link["latency_us"] > 0 and link["gbit_per_second"] > 0 for link in links))
+                again = run("simulate", "--bytes", "1M", "--world", str(ranks), "--topology", str(toml), "--json", "-")
+                self.assertEqual(again.returncode, 0, again.stderr)
+                self.assertGreater(json.loads(again.stdout)["step_ns"], 0)
+
+    def test_sees_how_fast_a_paced_link_is(self):
+        with temporary_folder() as folder:
+            found = folder / "topology.json"
+            result = run("probe", "--ranks", "2", "--transport", "tcp", "--link-rate", "400Mbit", "--samples", "3",
+                         "--bytes", "4M", "--json", str(found), limit=60)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            for link in json.loads(found.read_text())["links"]:
+                self.assertLess(link["gbit_per_second"], 0.5)
+
+    def test_wrong_usage_is_one_sentence(self):
+        for words, part in (
+            ((), "nothing says how many ranks"),
+            (("--ranks", "1"), "--ranks '1'"),
+            (("--ranks", "2", "--bytes", "6"), "--bytes is a multiple of 4"),
+            (("--ranks", "2", "--link-rate", "quick"), "--link-rate 'quick'"),
+        ):
+            with self.subTest(words=words):
+                self.assert_sentence(run("probe", *words, limit=20), 2, part)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""ranvier simulate: predictions from the command line."""
+
+import json
+
+from program import ProgramTest, main, run, temporary_folder
+
+
+def simulate(*words: str):
+    return run("simulate", *words, limit=60)
+
+
+def as_json(*words: str) -> dict:
+    result = simulate(*words, "--json", "-")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+class Prediction(ProgramTest):
+    def test_of_one_all_reduce_is_that_of_its_rounds(self):
+        found = as_json("--bytes", "8000", "--world", "8", "--link-rate", "1GB", "--latency-us", "0.5")
+        self.assertAlmostEqual(found["step_ns"], 14 * (1000 + 2 * 500), delta=1e-3)
+        self.assertEqual((found["compute_ns"], found["exposed_communication_ns"]), (0, found["step_ns"]))
+        self.assertTrue(all(0 < link["utilisation"] <= 1 for link in found["links"]))
+
+    def test_is_the_same_folded_or_not(self):
+        words = ("--workload", "resnet50", "--world", "8", "--link-rate", "1Gbit", "--topology", "ring")
+        folded, whole = as_json(*words), as_json(*words, "--no-fold")
+        self.assertAlmostEqual(folded["step_ns"] / whole["step_ns"], 1, delta=1e-9)
+        self.assertLess(len(folded["links"]), len(whole["links"]))
+
+    def test_of_many_worlds_finds_the_knee(self):
+        result = simulate("--workload", "resnet50", "--world", "8..65536", "--link-rate", "400Gbit")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn("\n   65536 ", result.stdout)
+        self.assertIn("\nknee: up to ", result.stdout)
+        found = as_json("--workload", "resnet50", "--world", "8..32", "--link-rate", "100Gbit")
+        self.assertEqual([each["world"] for each in found["worlds"]], [8, 16, 32])
+        steps = [each["step_ns"] for each in found["worlds"]]
+        self.assertEqual(steps, sorted(steps))
+
+    def test_writes_a_trace_for_perfetto(self):
+        with temporary_folder() as folder:
+            file = folder / "trace.json"
+            result = simulate("--workload", "resnet50", "--world", "4", "--trace", str(file))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            names = [event["name"] for event in json.loads(file.read_text())["traceEvents"]]
+            self.assertIn("forward", names)
+            self.assertIn("bucket 0", names)
+            result = simulate("--bytes", "4000", "--world", "4", "--no-fold", "--trace", str(file))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            messages = [event for event in json.loads(file.read_text())["traceEvents"] if event["ph"] == "X"]
+            self.assertEqual(len(messages), 4 * 6)
+
+    def test_knows_stragglers(self):
+        words = ("--workload", "resnet50", "--world", "8", "--link-rate", "10Gbit")
+        self.assertGreater(as_json(*words, "--straggler", "3:2")["step_ns"], 1.9 * as_json(*words)["step_ns"])
+
+
+class WrongUsage(ProgramTest):
+    def test_is_one_sentence_with_its_remedy(self):
+        for words, part in (
+            ((), "simulate needs --world"),
+            (("--world", "8"), "either --workload or --bytes"),
+            (("--world", "0", "--bytes", "4"), "--world '0'"),
+            (("--world", "8..4", "--bytes", "4"), "--world '8..4'"),
+            (("--world", "8", "--workload", "gpt3"), "write tp=1,pp=1,ep=1 behind its name"),
+            (("--world", "8", "--workload", "resnet51"), "did you mean 'resnet50'?"),
+            (("--world", "8", "--bytes", "4", "--topology", "torus:2x2"), "write torus:2x4"),
+            (("--world", "8", "--bytes", "4", "--algorithm", "rnig"), "did you mean 'ring'?"),
+            (("--world", "8", "--bytes", "4", "--link-rate", "fast"), "--link-rate 'fast'"),
+            (("--world", "8", "--bytes", "4", "--straggler", "9:2"), "rank 9 of 8 ranks"),
+            (("--world", "8", "--bytes", "4", "--straggler", "1:0.5"), "write 3:2.5"),
+            (("--world", "4096", "--bytes", "4", "--algorithm", "binomial_tree"), "up to 1024"),
+        ):
+            with self.subTest(words=words):
+                self.assert_sentence(simulate(*words), 2, part)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+// Whether a design's lower bound is one, by nothing but the weights and prices that come with it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+
+#include "ranvier/design.h"
+
+namespace ranvier {
+
+// For any b >= 0 that meets the constraints: each case is at most the worst one, each load at most its term's slowest,
+// q/b + a b >= 2 sqrt(q a), and prices only add what is not positive.
+inline double proven_bound(const Certificate& proof) {
+  double bound = 0, all_cases = 0;
+  std::vector<double> q(proof.step.dimensions), a(proof.step.dimensions);
+  for (std::size_t s = 0; s < proof.step.cases.size(); ++s) {
+    bound += proof.case_weights[s] * proof.step.cases[s].constant_ns;
+    all_cases += proof.case_weights[s];
+  }
+  EXPECT_NEAR(all_cases, 1, 1e-12);
+  for (std::size_t k = 0; k < proof.step.terms.size(); ++k) {
+    double allowed = 0, used = 0;
+    for (std::size_t s = 0; s < proof.step.cases.size(); ++s)
+      allowed += proof.case_weights[s] * proof.step.cases[s].weights[k];
+    for (std::size_t l = 0; l < proof.load_weights[k].size(); ++l) {
+      const Load& load = proof.step.terms[k].loads[l];
+      EXPECT_GE(proof.load_weights[k][l], 0);
+      EXPECT_TRUE(std::has_single_bit(load.dimensions));
+      used += proof.load_weights[k][l];
+      q[std::countr_zero(load.dimensions)] += proof.load_weights[k][l] * load.bytes;
+    }
+    EXPECT_LE(used, allowed * (1 + 1e-12));
+  }
+  for (std::size_t j = 0; j < proof.constraints.size(); ++j) {
+    EXPECT_NE(proof.constraints[j].relation, Relation::at_least);
+    EXPECT_TRUE(proof.constraints[j].relation == Relation::equal || proof.prices[j] >= 0);
+    bound -= proof.prices[j] * proof.constraints[j].limit;
+    for (std::size_t i = 0; i < a.size(); ++i) a[i] += proof.prices[j] * proof.constraints[j].coefficients[i];
+  }
+  for (std::size_t i = 0; i < a.size(); ++i) bound += 2 * std::sqrt(q[i] * a[i]);  // not a number where a < 0
+  return bound * proof.scale;
+}
+
+// The bandwidths meet the constraints, time and cost are theirs, and the bound is proven and within a millionth.
+inline void expect_certified(const DesignProblem& problem, const Design& design) {
+  double cost = 0, most = 0;
+  for (std::size_t i = 0; i < design.bandwidth_gbps.size(); ++i) {
+    EXPECT_GE(design.bandwidth_gbps[i], 0);
+    cost += design.bandwidth_gbps[i] * problem.dollars_per_gbps[i];
+    most = std::max(most, design.bandwidth_gbps[i]);
+  }
+  for (const Constraint& constraint : problem.constraints) {
+    double left = -constraint.limit;
+    for (std::size_t i = 0; i < design.bandwidth_gbps.size(); ++i)
+      left += constraint.coefficients[i] * design.bandwidth_gbps[i];
+    EXPECT_TRUE(constraint.relation == Relation::at_least || left <= 1e-7 * most) << constraint.text;
+    EXPECT_TRUE(constraint.relation == Relation::at_most || left >= -1e-7 * most) << constraint.text;
+  }
+  EXPECT_DOUBLE_EQ(design.time_ns, step_ns(problem.step, design.bandwidth_gbps));
+  EXPECT_NEAR(design.cost_usd, cost, 1e-9 * cost);
+  const double objective =
+      problem.objective == Objective::time ? design.time_ns : design.time_ns * cost / time_cost_scale;
+  EXPECT_NEAR(design.objective, objective, 1e-9 * objective);
+  EXPECT_LE(design.lower_bound, objective * (1 + 1e-12));
+  EXPECT_LE(objective - design.lower_bound, 1e-6 * objective);
+  EXPECT_NEAR(proven_bound(design.certificate), design.lower_bound, 1e-9 * objective);
+}
+
+}  // namespace ranvier

@@ -1,0 +1,64 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ranvier/design.h"
+#include "ranvier/error.h"
+
+namespace ranvier {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(Constraints, AreBroughtToOneSide) {
+  const auto found = parse_constraints("2*b0 - b1 + 30 <= 3 b2 + 100GB/s", 3);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_THAT(found[0].coefficients, ElementsAre(2, -1, -3));
+  EXPECT_EQ(found[0].relation, Relation::at_most);
+  EXPECT_EQ(found[0].limit, 70);
+}
+
+TEST(Constraints, MayBeChains) {
+  const auto found = parse_constraints("b0>=b1>=b2", 3);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_THAT(found[0].coefficients, ElementsAre(1, -1, 0));
+  EXPECT_THAT(found[1].coefficients, ElementsAre(0, 1, -1));
+  EXPECT_EQ(found[1].relation, Relation::at_least);
+  EXPECT_EQ(found[1].limit, 0);
+}
+
+TEST(Constraints, TakeEverySpellingOfARelationAndUnits) {
+  for (const char* text : {"b0=5", "b0 == 5000MB/s", "b0 = 0.005TB/s", "5=b0"}) {
+    const auto found = parse_constraints(text, 1);
+    ASSERT_EQ(found.size(), 1u) << text;
+    EXPECT_EQ(found[0].relation, Relation::equal);
+    EXPECT_NEAR(found[0].limit / found[0].coefficients[0], 5, 1e-12) << text;
+  }
+  EXPECT_EQ(parse_constraints("b0<5", 1)[0].relation, Relation::at_most);
+  EXPECT_EQ(parse_constraints("-b0 >= -5", 1)[0].limit, -5);
+}
+
+TEST(Constraints, ThatDoNotParseNameTheColumn) {
+  for (const auto& [text, part] : std::vector<std::pair<std::string, std::string>>{
+           {"", "column 1: a number or a bandwidth is expected"},
+           {"b0", "column 3: '<=', '>=' or '=' is missing"},
+           {"b0 <= ", "column 7: a number or a bandwidth is expected"},
+           {"b0 <= b7", "column 7: there is no b7: the network has 2 dimensions"},
+           {"b0 <= bandwidth", "column 7: a bandwidth is b and the number"},
+           {"b0 <= 5 apples", "column 9: '<=', '>=' or '=' is expected"},
+           {"2 ** b0 <= 5", "column 4: a number or a bandwidth is expected"},
+           {"b0 <= 2 * 5", "column 11: a number or a bandwidth is expected"},
+           {"3 <= 5", "it is about no bandwidth"},
+           {"b0 <= b0", "it is about no bandwidth"},
+           {"b0 <= 1e999", "column 7: this is no number"}})
+    try {
+      parse_constraints(text, 2);
+      ADD_FAILURE() << text << " was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      EXPECT_THAT(error.what(), HasSubstr(part));
+    }
+}
+
+}  // namespace
+}  // namespace ranvier

@@ -1,0 +1,140 @@
+// Files in others' formats, right and wrong.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "plan/libra_cases.h"
+#include "ranvier/design_files.h"
+#include "ranvier/error.h"
+
+namespace ranvier {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class Import : public testing::Test {
+ protected:
+  ~Import() override { std::filesystem::remove_all(folder_); }
+
+  std::filesystem::path file(const std::string& name, const std::string& text) {
+    std::filesystem::create_directories(folder_);
+    std::ofstream(folder_ / name) << text;
+    return folder_ / name;
+  }
+
+  template <class Call>
+  static std::string refusal(Call call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::config);
+      return error.what();
+    }
+    return "nothing was refused";
+  }
+
+  std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / ("ranvier-import-" + std::to_string(getpid()));
+};
+
+// Two blocks of GPT-3 as LIBRA bundles them, shortened to the lines that send something and the rest of the time.
+constexpr auto gpt3_text = R"(Q1 -1 9375000 NONE 0 9375000 ALLREDUCE 805306368 9375000 ALLREDUCE 452984832 10
+concat1 -1 9375000 ALLREDUCE 805306368 9375000 ALLGATHER 50331648 9375000 NONE 0 10
+X1W1b1 -1 37500000 NONE 0 37500000 ALLREDUCE 805306368 37500000 NONE 0 10
+X1W2b2 -1 37500000 ALLREDUCE 805306368 37500000 NONE 0 37500000 NONE 0 10
+Q2 -1 9375000 NONE 0 9375000 allreduce 805306368 9375000 NONE 0 10
+
+concat2 -1 9375000 ALLREDUCE 805306368 9375000 ALLGATHER 50331648 9375000 NONE 0 10
+X2W1b1 -1 37500000 NONE 0 37500000 ALLREDUCE 805306368 37500000 NONE 0 10
+X2W2b2 -1 37500000 ALLREDUCE 805306368 37500000 NONE 0 37500000 NONE 0 10
+rest -1 40649414 NONE 0 40649414 NONE 0 40649414 NONE 0 10
+)";
+constexpr auto network_text = R"(# 4D
+Topology: [ Ring, FullyConnected, Ring, Switch ]
+NpusCount: [ 4, 8, 4, 32 ]
+CostDimension: [ InterChiplet, InterPackage, InterNode, InterPod ]
+)";
+constexpr auto communicator_text = R"(Forward: [ 4, 4, -1, -1 ]
+InputGrad: [ 4, 4, -1, -1 ]
+WeightGrad: [ -1, 2, 4, 32 ]
+)";
+
+TEST_F(Import, LibrasFilesGiveItsProblem) {
+  const NetworkShape shape = read_libra_network(file("network.yml", network_text));
+  EXPECT_EQ(to_string(shape), "RI(4)_FC(8)_RI(4)_SW(32)");
+  const Workload workload = read_astra_workload(file("GPT_3.txt", gpt3_text), {}, true);
+  EXPECT_EQ(workload.name, "GPT_3");
+  const StepTime step =
+      step_time(workload, read_libra_communicator(file("groups.yml", communicator_text), shape), shape);
+  const StepTime known = gpt3_4d().step;
+  EXPECT_EQ(step.cases[0].constant_ns, known.cases[0].constant_ns);
+  const std::vector<double> split{300, 100, 60, 40};
+  EXPECT_NEAR(step_ns(step, split), step_ns(known, split), 1e-3);
+}
+
+TEST_F(Import, HeaderLinesOfAstraSimAreSkipped) {
+  const Workload workload = read_astra_workload(
+      file("w.txt", "HYBRID_TRANSFORMER model_parallel_NPU_group: 4\n1\na -1 1 NONE 0 2 NONE 0 3 ALLREDUCE 8 10\n"), {},
+      false);
+  ASSERT_EQ(workload.layers.size(), 1u);
+  EXPECT_EQ(workload.layers[0].weight_gradient.communications.at(0).role, Role::data);
+}
+
+TEST_F(Import, CostsOfATierAreReplaced) {
+  const CostTable table =
+      read_libra_costs(file("cost.yml", "InterPod:\n  Link: 7.80004\n  Switch: 18.00004\n  Nic: 31.60004\n"));
+  EXPECT_THAT(unit_costs(parse_network("RI(4)_SW(8)"), table), ElementsAre(4, testing::DoubleNear(57.40012, 1e-9)));
+}
+
+TEST_F(Import, WrongFilesNameLineAndColumn) {
+  const NetworkShape shape = parse_network("RI(4)_SW(8)");
+  const auto astra = [&](const char* text) {
+    return refusal([&] { read_astra_workload(file("w.txt", text), {}, false); });
+  };
+  EXPECT_THAT(astra("a -1 1 NONE 0 2 NONE 0 3 NONE 0\n"),
+              HasSubstr("w.txt, line 1, column 31: a layer has 12 columns, and here are 11"));
+  EXPECT_THAT(astra("a -1 1 NONE 0 2 NONE 0 3 NONE 0 10\nb -1 1 NONE 0 2 ALREDUCE 0 3 NONE 0 10\n"),
+              HasSubstr("line 2, column 17: unknown collective 'ALREDUCE'; did you mean 'ALLREDUCE'?"));
+  EXPECT_THAT(astra("a -1 -5 NONE 0 2 NONE 0 3 NONE 0 10\n"), HasSubstr("line 1, column 6: '-5' is not a number"));
+  EXPECT_THAT(astra(""), HasSubstr("there is no layer in it"));
+
+  const auto network = [&](const char* text) { return refusal([&] { read_libra_network(file("n.yml", text)); }); };
+  EXPECT_THAT(network("Topology: [ Ring ]\nNpusCount: [ 4, 5 ]\nCostDimension: [ InterPod ]\n"),
+              HasSubstr("n.yml, line 2, column 12: this list has 2 entries, and Topology has 1"));
+  EXPECT_THAT(network("Topology: [ Rign ]\nNpusCount: [ 4 ]\nCostDimension: [ InterPod ]\n"),
+              HasSubstr("line 1, column 13: unknown topology 'Rign'; did you mean 'Ring'?"));
+  EXPECT_THAT(network("Topology: [ Ring ]\nNpusCount: [ x ]\nCostDimension: [ InterPod ]\n"),
+              HasSubstr("line 2, column 14: a whole number is expected here"));
+  EXPECT_THAT(network("Topology: [ Ring\n"), HasSubstr("n.yml, line 2, column 1"));
+  EXPECT_THAT(network("Topology: [ Ring ]\n"), HasSubstr("the key NpusCount is missing"));
+  EXPECT_THAT(network("just words"), HasSubstr("a map of keys to values is expected"));
+  EXPECT_THAT(refusal([&] { read_libra_costs(file("c.yml", "InterPod:\n  Link: -3\n")); }),
+              HasSubstr("line 2, column 9: a cost is at least 0"));
+  EXPECT_THAT(refusal([&] {
+                read_libra_communicator(file("g.yml", "Forward: [4, 9]\nInputGrad: [-1, -1]\nWeightGrad: [4, 8]\n"),
+                                        shape);
+              }),
+              HasSubstr("line 1, column 14: 9 is neither -1 nor from 1 to the 8 NPUs"));
+  EXPECT_THAT(refusal([&] { read_libra_network(folder_ / "absent.yml"); }), HasSubstr("absent.yml (No such file"));
+}
+
+TEST_F(Import, TrafficIsReadAndWrongTrafficNamed) {
+  const StepTime step = read_traffic(
+      file("t.json", R"({"compute_ns": 10, "terms": [{"weight": 3, "bytes": [8, 0]}, {"bytes": [0, 4]}]})"), 2);
+  EXPECT_DOUBLE_EQ(step_ns(step, std::vector<double>{2, 4}), 10 + 3 * 4 + 1);
+  const auto traffic = [&](const char* text) { return refusal([&] { read_traffic(file("t.json", text), 2); }); };
+  EXPECT_THAT(traffic("{\n  \"terms\": [}\n"), HasSubstr("t.json, line 2, column 13: this is no JSON"));
+  EXPECT_THAT(traffic("[]"), HasSubstr("the file is not an object"));
+  EXPECT_THAT(traffic(R"({"terms": [{"bytes": [1]}]})"), HasSubstr("terms[0].bytes is not a list of 2 numbers"));
+  EXPECT_THAT(traffic(R"({"terms": [{"bytes": [1, -1]}]})"), HasSubstr("terms[0].bytes[1] is not a number of bytes"));
+  EXPECT_THAT(traffic(R"({"terms": [{"bytes": [1, 1], "wieght": 2}]})"),
+              HasSubstr("terms[0].wieght is not weight or bytes"));
+  EXPECT_THAT(traffic(R"({"compute_ns": "much"})"), HasSubstr("compute_ns is not a number"));
+}
+
+}  // namespace
+}  // namespace ranvier

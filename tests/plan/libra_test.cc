@@ -1,0 +1,91 @@
+// The published tool's optima, and its traffic from the models' hyper-parameters.
+#include <gtest/gtest.h>
+
+#include "plan/certificate.h"
+#include "plan/libra_cases.h"
+#include "ranvier/workload.h"
+
+namespace ranvier {
+namespace {
+
+struct Optimum {
+  bool gpt3;
+  std::vector<std::string> constraints;
+  Objective objective;
+  std::vector<double> bandwidth;
+  double time_ns;
+  double cost_usd;
+  double value;
+};
+
+std::vector<Optimum> published() {
+  const std::vector<std::string> multi{"b0+b1+b2+b3=1000", "b0=500", "b0>=b1>=b2", "b2+b3=200"};
+  const std::vector<std::string> b4_500{"b0+b1+b2+b3=500"}, b4_1000{"b0+b1+b2+b3=1000"};
+  const std::vector<std::string> b3_500{"b0+b1+b2=500"}, b3_1000{"b0+b1+b2=1000"};
+  using enum Objective;
+  return {
+      {true, multi, time, {500, 300, 151.1811, 48.8189}, 708438743.4, 22966069.4, 7.0843874e+08},
+      {true, multi, time_cost, {500, 300, 197.0457, 2.9543}, 743326911.4, 12934243.3, 961437.11},
+      {true, b4_500, time, {338.4105, 84.6026, 58.1948, 18.7921}, 722411771.0, 9530100.7, 7.2241177e+08},
+      {true, b4_500, time_cost, {448.8325, 44.5587, 4.9956, 1.6132}, 813451676.1, 4868030.2, 395990.73},
+      {true, b4_1000, time, {676.9585, 169.2396, 116.2597, 37.5422}, 703430000.8, 19049899.2, 7.0343e+08},
+      {true, b4_1000, time_cost, {927.6383, 63.0155, 7.0649, 2.2814}, 775667445.1, 9283827.6, 720116.28},
+      {false, b3_500, time, {468.8645, 27.3504, 3.7851}, 1299287.5, 9019925.0, 1299287.5},
+      {false, b3_500, time_cost, {468.8645, 27.3504, 3.7851}, 1299287.5, 9019925.0, 1171.9476},
+      {false, b3_1000, time, {937.7289, 54.7009, 7.5702}, 1197300.7, 18039849.9, 1197300.7},
+      {false, b3_1000, time_cost, {934.0339, 58.6999, 7.2662}, 1201568.3, 17973345.5, 2159.6202},
+  };
+}
+
+// The table rounds to eight digits. The optima are flat, so that bandwidths are theirs to three.
+TEST(Libra, PublishedOptimaAreReached) {
+  for (const Optimum& each : published()) {
+    DesignProblem problem = each.gpt3 ? gpt3_4d() : resnet50_3d();
+    problem.constraints = constraints(each.constraints, problem.step.dimensions);
+    problem.objective = each.objective;
+    const Design design = solve(problem);
+    SCOPED_TRACE(each.value);
+    EXPECT_NEAR(design.objective, each.value, 1e-7 * each.value);
+    EXPECT_NEAR(design.time_ns, each.time_ns, (each.objective == Objective::time ? 1e-7 : 1e-3) * each.time_ns);
+    for (std::size_t i = 0; i < each.bandwidth.size(); ++i)
+      EXPECT_NEAR(design.bandwidth_gbps[i], each.bandwidth[i], 1e-3 * each.bandwidth[i]) << i;
+    expect_certified(problem, design);
+  }
+}
+
+TEST(Libra, BundledWorkloadsFollowFromHyperParameters) {
+  const NetworkShape network = parse_network("RI(4)_FC(8)_RI(4)_SW(32)");
+  const Workload gpt3 = make_workload("gpt3");
+  const Placement placement = place(gpt3.degrees, network);
+  EXPECT_EQ(placement.of(Role::tensor), (GroupSizes{4, 4, 1, 1}));
+  EXPECT_EQ(placement.of(Role::data), (GroupSizes{1, 2, 4, 32}));
+  const StepTime derived = step_time(gpt3, placement, network);
+  const StepTime bundled = gpt3_4d().step;
+  EXPECT_EQ(derived.cases[0].constant_ns, bundled.cases[0].constant_ns);
+  for (const std::vector<double>& split : {std::vector<double>{400, 50, 30, 20}, {10, 70, 40, 5}, {20, 80, 1, 300}})
+    EXPECT_NEAR(step_ns(derived, split), step_ns(bundled, split), 1e-9 * step_ns(bundled, split));
+}
+
+// The other bundled files: compute time and bytes of every collective, added up.
+TEST(Libra, TotalsOfTheOtherBundledWorkloadsAreReached) {
+  const auto sum = [](const Workload& workload, Collective which) {
+    double bytes = 0;
+    for (const Layer& layer : workload.layers)
+      for (const Phase* phase : {&layer.forward, &layer.input_gradient, &layer.weight_gradient})
+        for (const Communication& each : phase->communications)
+          if (each.collective == which) bytes += each.bytes;
+    return bytes;
+  };
+  EXPECT_EQ(sum(make_workload("resnet50"), Collective::all_reduce), 51'005'824);
+  EXPECT_EQ(sum(make_workload("dlrm"), Collective::all_reduce), 114'823'168);
+  EXPECT_EQ(sum(make_workload("dlrm"), Collective::all_to_all), 2 * 4'194'304);
+  EXPECT_EQ(sum(make_workload("msft-1t"), Collective::all_reduce), 8 * 805'306'368.0 + 226'492'416);
+  EXPECT_EQ(sum(make_workload("msft-1t"), Collective::all_gather), 2 * 6'291'456);
+  EXPECT_EQ(sum(make_workload("turing-nlg"), Collective::all_reduce), 8 * 69'730'304.0 + 869'449'728);
+  double computing = 0;
+  for (const Layer& layer : make_workload("turing-nlg").layers) computing += layer.forward.compute_ns;
+  EXPECT_EQ(computing, 2 * (4 * 4'498'545 + 2 * 270'589 + 2 * 17'994'181 + 1057));
+}
+
+}  // namespace
+}  // namespace ranvier

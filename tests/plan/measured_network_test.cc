@@ -1,0 +1,78 @@
+// The file of a measured network, right and wrong, and what is simulated on it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "ranvier/error.h"
+#include "ranvier/measured_network.h"
+#include "ranvier/simulate.h"
+
+namespace ranvier {
+namespace {
+
+class MeasuredFile : public testing::Test {
+ protected:
+  ~MeasuredFile() override { std::filesystem::remove(path_); }
+
+  std::filesystem::path holding(const std::string& text) {
+    std::ofstream(path_) << text;
+    return path_;
+  }
+
+  std::filesystem::path path_ =
+      std::filesystem::temp_directory_path() / ("ranvier-measured-" + std::to_string(getpid()) + ".toml");
+};
+
+MeasuredNetwork three_ranks() {
+  MeasuredNetwork network{.world = 3, .transport = "tcp"};
+  for (Rank from = 0; from < 3; ++from)
+    for (Rank to = 0; to < 3; ++to)
+      if (from != to) network.links.push_back({from, to, 1, 0.25, from == 2 || to == 2 ? 4.0 : 8.0, 0.5});
+  return network;
+}
+
+TEST_F(MeasuredFile, IsReadAsItWasWritten) {
+  const MeasuredNetwork read = read_measured_network(holding(to_toml(three_ranks())));
+  ASSERT_EQ(read.links.size(), 6u);
+  EXPECT_EQ(read.world, 3);
+  EXPECT_EQ(read.transport, "tcp");
+  EXPECT_EQ(to_toml(read), to_toml(three_ranks()));
+}
+
+// 8 Gbit/s are a byte a ns. Rank 0 sends to 1 and 2 at once: over one NIC of its own, and to rank 2 half as fast at
+// best.
+TEST_F(MeasuredFile, BecomesNicsThatPairsShare) {
+  const Topology topology = measured_topology(three_ranks());
+  const auto run = [&](const char* algorithm, std::size_t count) {
+    return simulate(find_algorithm(algorithm, Collective::all_reduce).build({.world = 3}), topology, count, 4).ns;
+  };
+  // Rank 2 sends two parts of 4,000 bytes at half a byte a ns together, twice.
+  EXPECT_NEAR(run("direct", 3000), 2 * (16'000 + 1000), 1e-6);
+}
+
+TEST_F(MeasuredFile, ThatIsWrongNamesThePlace) {
+  for (const auto& [text, part] : std::vector<std::pair<std::string, std::string>>{
+           {"world = 2\n[[link]\n", "line 2, column"},
+           {"", "the key world"},
+           {"world = 0\n", "line 1, column 9: a whole number from 1"},
+           {"world = 2\n", "the link from rank 0 to rank 1 is there 0 times"},
+           {"world = 2\n[[link]]\nfrom = 0\nto = 2\n", "line 4, column 6: a whole number from 0 to 1"},
+           {"world = 2\n[[link]]\nfrom = 0\nto = 1\nlatency_us = 1\n", "the key gbit_per_second is missing"},
+           {"world = 2\n[[link]]\nfrom = 0\nto = 1\nlatency_us = -1\n",
+            "line 5, column 14: a number that is at least 0"},
+           {"world = 2\n[[link]]\nfrom = 1\nto = 1\nlatency_us = 1\ngbit_per_second = 1\n",
+            "rank 1 has a link to itself"}})
+    try {
+      read_measured_network(holding(text));
+      ADD_FAILURE() << text << " was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::config);
+      EXPECT_THAT(error.what(), testing::HasSubstr(part));
+    }
+}
+
+}  // namespace
+}  // namespace ranvier

@@ -1,0 +1,123 @@
+// Shapes, costs, what collectives send in each dimension, and which dimensions groups span.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ranvier/error.h"
+#include "ranvier/network.h"
+#include "ranvier/workload.h"
+
+namespace ranvier {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+template <class Call>
+std::string refusal(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(Network, IsReadAndWritten) {
+  const NetworkShape shape = parse_network("RI(4)_FC(8)_RI(4)_SW(32)");
+  EXPECT_EQ(shape.npus(), 4096);
+  EXPECT_EQ(to_string(shape), "RI(4)_FC(8)_RI(4)_SW(32)");
+  EXPECT_EQ(shape.dimensions[1].block, Block::fully_connected);
+  EXPECT_EQ(shape.dimensions[0].tier, Tier::chiplet);
+  EXPECT_EQ(shape.dimensions[3].tier, Tier::pod);
+}
+
+TEST(Network, CostsWhatItsTiersCost) {
+  EXPECT_THAT(unit_costs(parse_network("RI(4)_FC(8)_RI(4)_SW(32)")), ElementsAre(2, 4, 4, 57.4));
+  EXPECT_THAT(unit_costs(parse_network("RI(16)_FC(8)_SW(32)")), ElementsAre(4, 4, 57.4));
+  EXPECT_THAT(unit_costs(parse_network("SW(16)_SW(32)")), ElementsAre(17, 57.4));
+}
+
+TEST(Network, ThatDoesNotParseNamesTheColumn) {
+  for (const auto& [text, part] :
+       std::vector<std::pair<std::string, std::string>>{{"", "column 1: a dimension is missing"},
+                                                        {"RI(4)_XX(8)", "column 7: 'XX' is no kind"},
+                                                        {"RI4", "column 3: '('"},
+                                                        {"RI(x)", "column 4: a size"},
+                                                        {"RI(1)", "column 4: a size"},
+                                                        {"RI(-4)", "column 4: a size"},
+                                                        {"RI(4", "column 5: ')' is missing"},
+                                                        {"RI(4)FC(8)", "column 6: '_' is missing"},
+                                                        {"RI(4)_", "column 7: a dimension is missing"},
+                                                        {"RI(2000000000)_RI(2000000000)", "more than 2147483648 NPUs"},
+                                                        {"RI(99999999999999999999)", "column 4: a size"}})
+    EXPECT_THAT(refusal([&] { parse_network(text); }), HasSubstr(part)) << text;
+}
+
+TEST(Traffic, OfEachCollective) {
+  const GroupSizes group{4, 1, 2};
+  EXPECT_THAT(bytes_by_dimension(Collective::all_reduce, 800, group), ElementsAre(1200, 0, 200));
+  EXPECT_THAT(bytes_by_dimension(Collective::reduce_scatter, 800, group), ElementsAre(600, 0, 100));
+  EXPECT_THAT(bytes_by_dimension(Collective::all_gather, 100, group), ElementsAre(600, 0, 100));
+  EXPECT_THAT(bytes_by_dimension(Collective::all_to_all, 800, group), ElementsAre(600, 0, 400));
+  EXPECT_THAT(bytes_by_dimension(Collective::send, 800, group), ElementsAre(800, 0, 0));
+}
+
+TEST(Placement, GivesTheInnermostDimensionsToTensorGroups) {
+  const NetworkShape shape = parse_network("RI(4)_FC(8)_SW(32)");
+  const Placement placement = place({.tensor = 8, .expert = 4, .pipeline = 8}, shape);
+  EXPECT_THAT(placement.of(Role::tensor), ElementsAre(4, 2, 1));
+  EXPECT_THAT(placement.of(Role::expert), ElementsAre(1, 4, 1));
+  EXPECT_THAT(placement.of(Role::expert_data), ElementsAre(1, 1, 4));
+  EXPECT_THAT(placement.of(Role::data), ElementsAre(1, 4, 4));
+  EXPECT_THAT(placement.of(Role::pipeline), ElementsAre(1, 1, 8));
+}
+
+TEST(Placement, RefusesWhatDoesNotFit) {
+  const NetworkShape shape = parse_network("RI(4)_FC(8)_SW(32)");
+  EXPECT_THAT(refusal([&] { place({.tensor = 3}, shape); }), HasSubstr("3 x 341 x 1 = 1023, but"));
+  EXPECT_THAT(refusal([&] { place({.tensor = 8, .data = 64}, shape); }), HasSubstr("8 x 64 x 1 = 512, but"));
+  EXPECT_THAT(refusal([&] { place({.expert = 3}, shape); }), HasSubstr("does not divide data parallelism of 1024"));
+  const NetworkShape odd = parse_network("RI(6)_SW(4)");
+  EXPECT_THAT(refusal([&] { place({.tensor = 4}, odd); }), HasSubstr("dimension 0 of RI(6)_SW(4)"));
+}
+
+// What is left out of the published model, on numbers that can be done by hand.
+TEST(Effects, ChangeWhatTheyShould) {
+  const NetworkShape shape = parse_network("FC(8)_SW(4)");
+  Workload workload{.name = "one", .degrees = {}, .layers = {{.name = "layer"}}};
+  workload.layers[0].weight_gradient = {.compute_ns = 5, .communications = {{Collective::all_reduce, 800, Role::data}}};
+  Placement placement;
+  placement.of(Role::data) = {4, 4};
+  const auto with = [&](StepOptions options) { return step_time(workload, placement, shape, options); };
+  const std::vector<double> ample{1e6, 1}, narrow{1, 1e6};
+  EXPECT_NEAR(step_ns(with({}), narrow), 5 + 1200, 1e-9);
+  EXPECT_NEAR(step_ns(with({}), ample), 5 + 300, 1e-9);
+  // 4 of 8 have 3 of 7 links.
+  EXPECT_NEAR(step_ns(with({.effects = {.partial_groups = true}}), narrow), 5 + 1200 * 7.0 / 3, 1e-9);
+  EXPECT_NEAR(step_ns(with({.effects = {.oversubscription = {1, 3}}}), ample), 5 + 900, 1e-9);
+  // The outermost switch takes the 200 bytes once.
+  EXPECT_NEAR(step_ns(with({.effects = {.in_network_reduction = {false, true}}}), ample), 5 + 200, 1e-9);
+  // Two messages in the group of direct links, 2 log2(4) through the switch.
+  EXPECT_NEAR(step_ns(with({.effects = {.latency_ns = {10, 100}}}), ample), 5 + 300 + 2 * 10 + 4 * 100, 1e-9);
+}
+
+// Equal bandwidth with the best mix of orders is as fast as the best bandwidths with one order, for one all_reduce of
+// everybody; and no bandwidths are faster with the mix than all bytes over all bandwidth.
+TEST(ChunkOrders, MakeEqualBandwidthAsGoodAsTheBest) {
+  const NetworkShape shape = parse_network("RI(4)_FC(8)_RI(4)_SW(32)");
+  const Workload workload = make_workload("resnet50");
+  const Placement placement = place(workload.degrees, shape);
+  DesignProblem fixed{.step = step_time(workload, placement, shape),
+                      .dollars_per_gbps = {1, 1, 1, 1},
+                      .constraints = parse_constraints("b0+b1+b2+b3=400", 4)};
+  const Design best = solve(fixed);
+  const StepTime mixed = step_time(workload, placement, shape, {.order = ChunkOrder::mixed});
+  const std::vector<double> equal{100, 100, 100, 100};
+  EXPECT_NEAR(step_ns(mixed, equal), best.time_ns, 1e-8 * best.time_ns);
+  const double computing = fixed.step.cases[0].constant_ns;
+  EXPECT_GT(step_ns(fixed.step, equal) - computing, 2.5 * (best.time_ns - computing));
+}
+
+}  // namespace
+}  // namespace ranvier

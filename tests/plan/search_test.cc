@@ -1,0 +1,191 @@
+// Designs beyond one convex problem, against brute force and by hand.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/certificate.h"
+#include "plan/libra_cases.h"
+#include "ranvier/design_search.h"
+#include "ranvier/error.h"
+
+namespace ranvier {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+DesignProblem with_budget(StepTime step, const std::vector<double>& costs, const std::vector<std::string>& texts) {
+  const std::size_t n = step.dimensions;
+  return {.step = std::move(step), .dollars_per_gbps = costs, .constraints = constraints(texts, n)};
+}
+
+// ---- Overlap.
+
+Workload two_blocks(double compute) {
+  Workload workload{.name = "two", .degrees = {}, .layers = {{.name = "a"}, {.name = "b"}}};
+  for (Layer& layer : workload.layers) {
+    layer.forward = {.compute_ns = compute, .communications = {{Collective::all_reduce, 4000, Role::tensor}}};
+    layer.input_gradient = layer.forward;
+    layer.weight_gradient = {.compute_ns = compute, .communications = {{Collective::all_reduce, 9000, Role::data}}};
+  }
+  return workload;
+}
+
+Placement tensor_inside() {
+  Placement placement;
+  placement.of(Role::tensor) = {4, 1};
+  placement.of(Role::data) = {1, 8};
+  return placement;
+}
+
+TEST(Overlap, IsNeverSlowerThanWaitingAndNeverFasterThanComputing) {
+  const NetworkShape shape = parse_network("FC(4)_SW(8)");
+  for (const double compute : {0.0, 100.0, 1000.0, 1e6}) {
+    const Workload workload = two_blocks(compute);
+    const StepGraph graph = step_graph(workload, tensor_inside(), shape);
+    DesignProblem overlapped = with_budget({.dimensions = 2}, {1, 10}, {"b0+b1=60"});
+    const Design best = solve_overlapped(overlapped, graph);
+    expect_certified(overlapped, best);
+    const Design waiting = solve(with_budget(step_time(workload, tensor_inside(), shape), {1, 10}, {"b0+b1=60"}));
+    EXPECT_LE(best.time_ns, waiting.time_ns * (1 + 1e-9));
+    EXPECT_GE(best.time_ns, 6 * compute);
+    // No other split is faster, by the graph itself.
+    for (double b0 = 1; b0 < 60; b0 += 0.5) {
+      const std::vector<double> split{b0, 60 - b0};
+      const StepTime path{.dimensions = 2, .terms = graph.terms, .cases = {longest_path(graph, split)}};
+      EXPECT_GE(step_ns(path, split), best.time_ns * (1 - 1e-6)) << b0;
+    }
+  }
+}
+
+TEST(Overlap, HidesGradientsBehindComputing) {
+  const NetworkShape shape = parse_network("FC(4)_SW(8)");
+  const Workload workload = two_blocks(1e6);
+  const StepGraph graph = step_graph(workload, tensor_inside(), shape);
+  const std::vector<double> split{30, 30};
+  const StepTime path{.dimensions = 2, .terms = graph.terms, .cases = {longest_path(graph, split)}};
+  // Of the gradients only those of the first layer show, beside the tensor collectives: they wait for its weight
+  // gradient, and its input gradient is computed meanwhile.
+  EXPECT_NEAR(step_ns(path, split), 6e6 + 4 * 6000.0 / 30, 1e-6);
+}
+
+// ---- Orders.
+
+TEST(Orders, ReachWhatTheLoadsOfSetsPromise) {
+  const NetworkShape shape = parse_network("RI(4)_FC(8)_SW(2)");
+  Workload workload{.name = "one", .degrees = {}, .layers = {{.name = "layer"}}};
+  workload.layers[0].weight_gradient.communications = {{Collective::all_reduce, 1e6, Role::data}};
+  const Communication& communication = workload.layers[0].weight_gradient.communications[0];
+  Placement placement;
+  placement.of(Role::data) = {4, 8, 2};
+  const StepTime mixed = step_time(workload, placement, shape, {.order = ChunkOrder::mixed});
+  for (const std::vector<double>& split : {std::vector<double>{20, 20, 20}, {50, 5, 5}, {1, 30, 29}, {10, 3, 47}}) {
+    const auto orders = best_orders(communication, placement.of(Role::data), split);
+    std::vector<double> sent(3, 0);
+    double shares = 0;
+    for (const auto& [order, share] : orders) {
+      double left = 2 * 1e6 * share;
+      for (const std::size_t i : order) {
+        sent[i] += left * (placement.of(Role::data)[i] - 1) / placement.of(Role::data)[i];
+        left /= placement.of(Role::data)[i];
+      }
+      shares += share;
+    }
+    EXPECT_NEAR(shares, 1, 1e-9);
+    double slowest = 0;
+    for (std::size_t i = 0; i < 3; ++i) slowest = std::max(slowest, sent[i] / split[i]);
+    EXPECT_NEAR(slowest, step_ns(mixed, split), 1e-6 * slowest);
+  }
+}
+
+// ---- Failures.
+
+TEST(Failures, AreTheWorstOfAny) {
+  const NetworkShape shape = parse_network("RI(4)_FC(5)_SW(8)");
+  const StepTime step{.dimensions = 3, .terms = {term({60, 30, 10})}, .cases = {{.constant_ns = 7, .weights = {2}}}};
+  const StepTime worst = with_any_failure(step, shape, 4);
+  EXPECT_NEAR(step_ns(worst, std::vector<double>{1, 1e9, 1e9}), 7 + 2 * 60 * 2, 1e-6);
+  EXPECT_NEAR(step_ns(worst, std::vector<double>{1e9, 1, 1e9}), 7 + 2 * 30 * 4.0 / 3, 1e-6);
+  EXPECT_NEAR(step_ns(worst, std::vector<double>{1e9, 1e9, 1}), 7 + 2 * 10 * 4.0 / 3, 1e-6);
+  const DesignProblem problem = with_budget(worst, {1, 1, 1}, {"b0+b1+b2=100"});
+  const Design robust = solve(problem);
+  expect_certified(problem, robust);
+  const Design fair = solve(with_budget(step, {1, 1, 1}, {"b0+b1+b2=100"}));
+  EXPECT_LT(robust.time_ns, step_ns(worst, fair.bandwidth_gbps));  // it was made for that
+  EXPECT_GT(step_ns(step, robust.bandwidth_gbps), fair.time_ns);   // and pays for it
+}
+
+TEST(Failures, ThatNothingSurvivesAreRefused) {
+  const StepTime step{.dimensions = 2, .terms = {term({1, 1})}, .cases = {{.weights = {1}}}};
+  EXPECT_THROW(with_any_failure(step, parse_network("FC(2)_SW(4)"), 2), Error);
+  EXPECT_THROW(with_any_failure(step, parse_network("FC(4)_SW(4)"), 1), Error);
+}
+
+// ---- Whole links.
+
+TEST(Discrete, IsTheBestOfAllWholeNumbers) {
+  for (const Objective objective : {Objective::time, Objective::time_cost}) {
+    DesignProblem problem = with_budget({.dimensions = 3,
+                                         .terms = {term({600, 70, 9}), term({0, 90, 40})},
+                                         .cases = {{.constant_ns = 20, .weights = {2, 3}}}},
+                                        {1, 4, 9}, {"b0+b1+b2<=100"});
+    problem.objective = objective;
+    const std::vector<double> units{6, 7, 8};
+    double least = INFINITY;
+    for (int i = 1; i < 17; ++i)
+      for (int j = 1; j < 15; ++j)
+        for (int k = 1; k < 13; ++k) {
+          const std::vector<double> b{i * 6.0, j * 7.0, k * 8.0};
+          if (b[0] + b[1] + b[2] > 100) continue;
+          const double time = step_ns(problem.step, b);
+          const double cost = b[0] + 4 * b[1] + 9 * b[2];
+          least = std::min(least, objective == Objective::time ? time : time * cost / time_cost_scale);
+        }
+    const Design design = solve_discrete(problem, units);
+    EXPECT_NEAR(design.objective, least, 2e-6 * least);
+    EXPECT_LE(design.lower_bound, least * (1 + 1e-9));
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(std::remainder(design.bandwidth_gbps[i], units[i]), 0, 1e-5) << i;
+  }
+}
+
+TEST(Discrete, WithoutAnyWholeSolutionSaysSo) {
+  const DesignProblem problem =
+      with_budget({.dimensions = 2, .terms = {term({5, 5})}, .cases = {{.weights = {1}}}}, {1, 1}, {"b0+b1=101"});
+  try {
+    solve_discrete(problem, {10, 10});
+    ADD_FAILURE() << "101 was made of tens";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no whole numbers of links meet the constraints"));
+  }
+}
+
+// ---- Shapes.
+
+TEST(Shapes, AreAllOrderedSplits) {
+  std::vector<std::string> found;
+  for (const auto& shape : shapes({.npus = 8, .fewest_dimensions = 1, .most_dimensions = 3, .blocks = {Block::ring}}))
+    found.push_back(to_string(shape));
+  EXPECT_THAT(found, testing::UnorderedElementsAre("RI(8)", "RI(2)_RI(4)", "RI(4)_RI(2)", "RI(2)_RI(2)_RI(2)"));
+  EXPECT_EQ(shapes({.npus = 8, .fewest_dimensions = 2, .most_dimensions = 2}).size(), 2 * 9u);
+  EXPECT_THAT(shapes({.npus = 7, .fewest_dimensions = 2}), testing::IsEmpty());
+  EXPECT_THROW(shapes({.npus = 1 << 12, .most_shapes = 1000}), Error);
+}
+
+// ---- Pareto.
+
+TEST(Pareto, GetsFasterTheMoreItCosts) {
+  DesignProblem problem = gpt3_4d();
+  problem.constraints = constraints({"b0+b1+b2+b3=500"}, 4);
+  const auto front = pareto_front(problem, 12);
+  ASSERT_EQ(front.size(), 12u);
+  for (std::size_t i = 1; i < front.size(); ++i) {
+    EXPECT_GT(front[i].cost_usd, front[i - 1].cost_usd);
+    EXPECT_LT(front[i].time_ns, front[i - 1].time_ns * (1 + 1e-9));
+  }
+  EXPECT_NEAR(front.back().time_ns, solve(problem).time_ns, 1e-6 * front.back().time_ns);
+  const std::string svg = pareto_svg(front, "GPT-3");
+  EXPECT_THAT(svg, HasSubstr("<svg"));
+  EXPECT_EQ(std::count(svg.begin(), svg.end(), '<'), std::count(svg.begin(), svg.end(), '>'));
+}
+
+}  // namespace
+}  // namespace ranvier

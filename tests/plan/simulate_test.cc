@@ -1,0 +1,192 @@
+// The simulator on schedules whose times are known, and folded against whole worlds.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include "plan/simulate/fluid.h"
+#include "ranvier/error.h"
+#include "ranvier/simulate.h"
+
+namespace ranvier {
+namespace {
+
+constexpr LinkSpeed one_gigabyte{.bytes_per_second = 1e9, .latency = std::chrono::nanoseconds(500)};  // 1 byte a ns
+
+Schedule all_reduce(std::string_view algorithm, Rank world, std::vector<Rank> dims = {}) {
+  return find_algorithm(algorithm, Collective::all_reduce)
+      .build({.collective = Collective::all_reduce, .world = world, .dims = std::move(dims)});
+}
+
+TEST(Fluid, SharesByMaxMin) {
+  // Flows 0 and 1 share link 0; 1 and 2 share link 1, which is three times as wide. 0 and 1 get a half each, 2 the
+  // rest.
+  plan::FluidNetwork network({1, 3}, {{{0, 1}}, {{0, 1}, {1, 1}}, {{1, 1}}});
+  for (std::uint32_t flow : {0, 1, 2}) network.start(flow, 10);
+  EXPECT_DOUBLE_EQ(network.until_next(), 4);  // flow 2, at 2.5
+  std::vector<std::uint32_t> done;
+  network.advance(4, done);
+  EXPECT_THAT(done, testing::ElementsAre(2));
+  EXPECT_DOUBLE_EQ(network.until_next(), 16);  // 8 left at a half
+  network.advance(16, done);
+  EXPECT_THAT(done, testing::UnorderedElementsAre(0, 1, 2));
+  EXPECT_DOUBLE_EQ(network.carried()[0], 20);
+  EXPECT_DOUBLE_EQ(network.carried()[1], 20);
+  EXPECT_FALSE(network.flows());
+}
+
+// 2 (p-1) rounds, each a chunk's time and the latency of two links.
+TEST(Simulate, ARingTakesItsRounds) {
+  for (const Rank world : {2, 3, 8, 13}) {
+    const auto run = simulate(all_reduce("ring", world), topology::star(world, one_gigabyte), 250 * world, 4);
+    EXPECT_NEAR(run.ns, 2 * (world - 1) * (1000 + 2 * 500), 1e-6) << world;
+    EXPECT_TRUE(run.folded);
+  }
+}
+
+// Everybody sends world - 1 chunks at once over one link, twice.
+TEST(Simulate, DirectSharesTheLinkOfEachRank) {
+  const auto run = simulate(all_reduce("direct", 5), topology::star(5, one_gigabyte), 250 * 5, 4);
+  EXPECT_NEAR(run.ns, 2 * (4 * 1000 + 2 * 500), 1e-6);
+  for (const auto& link : run.links) EXPECT_NEAR(link.utilisation, 8000.0 / run.ns, 1e-9) << link.from;
+}
+
+// A link that two messages cross takes twice as long: neighbours two apart on a ring.
+TEST(Simulate, RoundsThatShareLinksTakeLonger) {
+  const LinkSpeed no_latency{.bytes_per_second = 1e9, .latency = std::chrono::nanoseconds(0)};
+  const auto near = simulate(all_reduce("halving_doubling", 8), topology::star(8, no_latency), 8000, 4);
+  const auto far = simulate(all_reduce("halving_doubling", 8), topology::ring(8, no_latency), 8000, 4);
+  EXPECT_GT(far.ns, 1.3 * near.ns);
+}
+
+TEST(Simulate, SlicesOfALargeVectorStreamThroughTheRounds) {
+  // A tree waits for whole vectors without slices; with them all its levels work at once.
+  const Schedule tree = all_reduce("binomial_tree", 8);
+  const Topology star = topology::star(8, one_gigabyte);
+  const auto streamed = simulate(tree, star, 1 << 20, 4, {.slice_bytes = 1 << 16});
+  const auto whole = simulate(tree, star, 1 << 20, 4, {.slice_bytes = 1 << 23});
+  EXPECT_LT(streamed.ns, 0.7 * whole.ns);
+}
+
+TEST(Simulate, ASlowRankSlowsAll) {
+  const Schedule ring = all_reduce("ring", 8);
+  const Topology star = topology::star(8, one_gigabyte);
+  SimulateOptions options{.reduce_bytes_per_ns = 4};
+  const auto even = simulate(ring, star, 8000, 4, options);
+  options.slowdown.assign(8, 1);
+  options.slowdown[5] = 3;
+  const auto uneven = simulate(ring, star, 8000, 4, options);
+  EXPECT_FALSE(uneven.folded);
+  EXPECT_GT(uneven.ns, 1.8 * even.ns);
+  EXPECT_LT(uneven.ns, 3 * even.ns + 1);
+}
+
+// Never faster than the busiest link can carry.
+TEST(Simulate, NoScheduleBeatsTheWire) {
+  constexpr Rank world = 12;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (std::ranges::count(algorithm.collectives, Collective::all_reduce) == 0) continue;
+    const Schedule schedule = all_reduce(algorithm.name, world);
+    for (const char* spec : {"star", "ring", "torus:3x4", "mesh:2x6", "fat_tree:4,oversubscription=2"}) {
+      Topology topology = make_topology(spec, world);
+      for (Link& link : topology.links) link.speed = one_gigabyte;
+      constexpr std::size_t count = 12 * 11 * 10 * 9;
+      const auto run = simulate(schedule, topology, count, 4);
+      const double least = contention(schedule, topology).busiest_load * count * 4;
+      EXPECT_GE(run.ns, least * (1 - 1e-9)) << algorithm.name << " on " << spec;
+      for (const auto& link : run.links) EXPECT_LE(link.utilisation, 1 + 1e-9);
+    }
+  }
+}
+
+// Every algorithm on every topology: where a world folds, its time and the use of its links are those of the whole.
+TEST(Folding, ChangesNothing) {
+  int folded = 0;
+  for (const Rank world : {2, 4, 6, 8, 9, 16})
+    for (const Algorithm& algorithm : algorithms()) {
+      if (std::ranges::count(algorithm.collectives, Collective::all_reduce) == 0) continue;
+      const Schedule schedule = all_reduce(algorithm.name, world);
+      std::vector<std::string> topologies{"star", "ring", "fully_connected"};
+      if (world == 16) topologies.emplace_back("torus:4x4");
+      if (world == 9) topologies.emplace_back("torus:3x3");
+      for (const auto& spec : topologies) {
+        SCOPED_TRACE(fmt::format("{} of {} on {}", algorithm.name, world, spec));
+        Topology topology = make_topology(spec, world);
+        for (Link& link : topology.links) link.speed = one_gigabyte;
+        const std::size_t count = 300 * schedule.chunks;
+        SimulateOptions options{.slice_bytes = 400, .message_ns = 30, .reduce_bytes_per_ns = 3};
+        const auto one = simulate(schedule, topology, count, 4, options);
+        options.fold = false;
+        const auto all = simulate(schedule, topology, count, 4, options);
+        EXPECT_FALSE(all.folded);
+        EXPECT_NEAR(one.ns, all.ns, 1e-9 * all.ns);
+        if (!one.folded) continue;
+        ++folded;
+        EXPECT_EQ(one.messages * static_cast<std::size_t>(world), all.messages);
+        double most_one = 0, most_all = 0;
+        for (const auto& link : one.links) most_one = std::max(most_one, link.utilisation);
+        for (const auto& link : all.links) most_all = std::max(most_all, link.utilisation);
+        EXPECT_NEAR(most_one, most_all, 1e-9);
+      }
+    }
+  EXPECT_GE(folded, 60);
+}
+
+// Halving and doubling folds while its runs of chunks fit in a slice: ranks that wait for the first or the last of
+// several slices are not alike.
+TEST(Folding, MakesLargeWorldsCheap) {
+  for (const char* algorithm : {"ring", "halving_doubling"}) {
+    constexpr Rank world = 65536;
+    const Schedule schedule = all_reduce(algorithm, world);
+    const auto run = simulate(schedule, topology::star(world, one_gigabyte), schedule.chunks, 4);
+    EXPECT_TRUE(run.folded) << algorithm;
+    EXPECT_GT(run.ns, 2.0 * (world - 1) * 4) << algorithm;
+    EXPECT_LT(run.messages, 2 * std::size_t{world}) << algorithm;
+  }
+}
+
+TEST(Folding, IsNotDoneWhereRanksDiffer) {
+  EXPECT_FALSE(simulate(all_reduce("ring", 6), topology::mesh({6}, one_gigabyte), 600, 4).folded);
+  EXPECT_FALSE(simulate(all_reduce("binomial_tree", 8), topology::star(8, one_gigabyte), 800, 4).folded);
+  EXPECT_FALSE(simulate(all_reduce("ring", 6), topology::star(6, one_gigabyte), 601, 4).folded);  // uneven chunks
+  try {
+    simulate(all_reduce("binomial_tree", 2048), topology::star(2048), 2048, 4);
+    ADD_FAILURE() << "2048 different ranks were simulated";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("does not look the same from each of its 2048 ranks"));
+  }
+}
+
+Workload two_layers(double compute, double bytes) {
+  Workload workload{.name = "two", .degrees = {}, .layers = {{.name = "first"}, {.name = "second"}}};
+  for (Layer& layer : workload.layers) {
+    layer.forward.compute_ns = layer.input_gradient.compute_ns = layer.weight_gradient.compute_ns = compute;
+    layer.weight_gradient.communications = {{Collective::all_reduce, bytes, Role::data}};
+  }
+  return workload;
+}
+
+// A ring of 2 on links of 1 byte a ns: 2 rounds of half of the bytes. The second layer's gradients travel while the
+// first one's are computed; the first one's cannot hide.
+TEST(Step, HidesWhatItCanBehindTheBackwardPass) {
+  const Topology star = topology::star(2, {.bytes_per_second = 1e9, .latency = std::chrono::nanoseconds(0)});
+  const auto quick = simulate_step(two_layers(1000, 400), star, {.bucket_bytes = 1});
+  EXPECT_NEAR(quick.compute_ns, 6000, 1e-9);
+  EXPECT_NEAR(quick.exposed_communication_ns, 400, 1e-6);
+  EXPECT_NEAR(quick.communication_ns, 800, 1e-6);
+  const auto slow = simulate_step(two_layers(1000, 5000), star, {.bucket_bytes = 1});
+  EXPECT_NEAR(slow.step_ns, 4000 + 10'000, 1e-6);  // the first bucket is ready after 4000
+  const auto together = simulate_step(two_layers(1000, 5000), star, {.bucket_bytes = 1e9});
+  EXPECT_NEAR(together.step_ns, 6000 + 10'000, 1e-6);
+}
+
+TEST(Step, OfAWorkloadThatSendsNothingIsItsComputing) {
+  const auto step = simulate_step(two_layers(5, 0), topology::star(4), {});
+  EXPECT_EQ(step.step_ns, 30);
+  EXPECT_EQ(step.exposed_communication_ns, 0);
+}
+
+TEST(Step, RefusesDividedModels) { EXPECT_THROW(simulate_step(make_workload("gpt3"), topology::star(16)), Error); }
+
+}  // namespace
+}  // namespace ranvier

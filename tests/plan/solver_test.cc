@@ -1,0 +1,194 @@
+// The solver against NLopt's sequential quadratic programming (D. Kraft, 1988) on problems drawn at random.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "plan/certificate.h"
+#include "plan/libra_cases.h"
+#include "plan/nlopt_peer.h"
+#include "ranvier/error.h"
+
+namespace ranvier {
+namespace {
+
+struct Random {
+  std::mt19937_64 bits;
+  double between(double least, double most) { return std::uniform_real_distribution<double>(least, most)(bits); }
+  int one_of(int count) { return std::uniform_int_distribution<int>(0, count - 1)(bits); }
+};
+
+// Dimensions, terms, cases and sometimes constraints beside the budget; bytes over several orders of magnitude.
+DesignProblem draw(Random& random, Objective objective) {
+  DesignProblem problem{.step = {}, .objective = objective};
+  const std::size_t n = 1 + random.one_of(5);
+  const double budget = std::exp(random.between(0, 8));
+  problem.step.dimensions = n;
+  const int terms = 1 + random.one_of(6);
+  for (int k = 0; k < terms; ++k) {
+    std::vector<double> bytes(n);
+    for (double& each : bytes) each = random.one_of(4) == 0 ? 0 : std::exp(random.between(2, 12));
+    bytes[random.one_of(static_cast<int>(n))] = std::exp(random.between(6, 12));
+    problem.step.terms.push_back(term(bytes));
+  }
+  const int cases = 1 + random.one_of(3);
+  for (int s = 0; s < cases; ++s) {
+    problem.step.cases.push_back({.constant_ns = random.between(0, 1000), .weights = {}});
+    for (int k = 0; k < terms; ++k) problem.step.cases.back().weights.push_back(random.one_of(4));
+  }
+  for (std::size_t i = 0; i < n; ++i) problem.dollars_per_gbps.push_back(random.between(1, 60));
+  problem.constraints.push_back(
+      {.text = "budget", .coefficients = std::vector<double>(n, 1), .relation = Relation::equal, .limit = budget});
+  if (n > 1 && random.one_of(2) == 0) {
+    Constraint some{.text = "some", .coefficients = std::vector<double>(n), .relation = Relation::at_most};
+    for (double& each : some.coefficients) each = random.between(0, 1);
+    some.coefficients.front() = 0;  // somewhere bandwidth is free
+    some.limit = budget * random.between(0.4, 1);
+    problem.constraints.push_back(some);
+  }
+  return problem;
+}
+
+class AgainstNlopt : public testing::TestWithParam<Objective> {};
+
+// NLopt may stop early, never below the proven bound; and it agrees to six digits in most cases.
+TEST_P(AgainstNlopt, NothingIsBetter) {
+  Random random{std::mt19937_64(7)};
+  int agreed = 0;
+  constexpr int problems = 60;
+  for (int i = 0; i < problems; ++i) {
+    SCOPED_TRACE(i);
+    const DesignProblem problem = draw(random, GetParam());
+    const Design design = solve(problem);
+    expect_certified(problem, design);
+    // From a neighbour of the optimum: NLopt's task is to find something better.
+    std::vector<double> start = design.bandwidth_gbps;
+    const double part = problem.constraints[0].limit / static_cast<double>(start.size());
+    for (double& each : start) each = 0.9 * each + 0.1 * part;
+    const double theirs = nlopt_objective(problem, start);
+    EXPECT_GE(theirs, design.objective * (1 - 2e-6));
+    agreed += theirs <= design.objective * (1 + 1e-6) ? 1 : 0;
+  }
+  EXPECT_GE(agreed, problems / 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(, AgainstNlopt, testing::Values(Objective::time, Objective::time_cost),
+                         [](const auto& each) { return each.param == Objective::time ? "Time" : "TimeCost"; });
+
+// One all_reduce over dimensions that all wait for each other: T = (sum v) / B, each b proportional to its v.
+TEST(Solver, OneTermIsSharedInProportion) {
+  DesignProblem problem{.step = {.dimensions = 3, .terms = {term({60, 30, 10})}, .cases = {{.weights = {1}}}},
+                        .dollars_per_gbps = {1, 2, 3},
+                        .constraints = constraints({"b0+b1+b2=50"}, 3)};
+  const Design design = solve(problem);
+  EXPECT_NEAR(design.time_ns, 2, 1e-8);
+  EXPECT_NEAR(design.bandwidth_gbps[0], 30, 1e-6);
+  EXPECT_NEAR(design.bandwidth_gbps[1], 15, 1e-6);
+  EXPECT_NEAR(design.marginal_ns_per_gbps[2], 2.0 / 50, 1e-6);  // dT/dB = -(sum v) / B^2, wherever it is added
+}
+
+// Separate terms: b proportional to the square root of what each carries.
+TEST(Solver, SeparateTermsAreSharedBySquareRoots) {
+  DesignProblem problem{
+      .step = {.dimensions = 2, .terms = {term({90, 0}), term({0, 10})}, .cases = {{.weights = {1, 1}}}},
+      .dollars_per_gbps = {1, 1},
+      .constraints = constraints({"b0+b1=40"}, 2)};
+  const Design design = solve(problem);
+  EXPECT_NEAR(design.bandwidth_gbps[0], 30, 1e-4);
+  EXPECT_NEAR(design.time_ns, 4, 1e-8);
+}
+
+TEST(Solver, MarginalValueIsTheDerivativeOfTheOptimum) {
+  DesignProblem problem = gpt3_4d();
+  problem.constraints = constraints({"b0+b1+b2+b3=500", "b1<=80"}, 4);
+  const Design design = solve(problem);
+  for (std::size_t i = 0; i < 4; ++i) {
+    // A little bandwidth for nothing in dimension i is a little budget more and, if i is capped, a little more there.
+    DesignProblem more = problem;
+    for (auto& constraint : more.constraints) constraint.limit += 1e-2 * constraint.coefficients[i];
+    const double saved = (design.time_ns - solve(more).time_ns) / 1e-2;
+    EXPECT_GT(saved, 1000) << i;
+    EXPECT_NEAR(saved, design.marginal_ns_per_gbps[i], 2e-3 * saved) << i;
+  }
+  EXPECT_GT(design.marginal_ns_per_gbps[1], 1.1 * design.marginal_ns_per_gbps[0]);
+}
+
+TEST(Solver, TiesGoToTheCheapest) {
+  // Dimension 0 is to have 10 at least, far more than it needs; nothing is left for the others to be faster with, and
+  // bandwidth that is not needed may be anywhere.
+  DesignProblem problem{.step = {.dimensions = 3, .terms = {term({1, 100, 0})}, .cases = {{.weights = {1}}}},
+                        .dollars_per_gbps = {5, 1, 3},
+                        .constraints = constraints({"b0+b1+b2=60", "b1<=20"}, 3)};
+  const Design design = solve(problem);
+  EXPECT_NEAR(design.time_ns, 5, 1e-7);
+  EXPECT_NEAR(design.bandwidth_gbps[0], 0.2, 1e-5);
+  EXPECT_NEAR(design.bandwidth_gbps[1], 20, 1e-5);
+  EXPECT_NEAR(design.bandwidth_gbps[2], 39.8, 1e-5);
+  expect_certified(problem, design);
+}
+
+TEST(Solver, InequalitiesThatAreEquationsAreServed) {
+  DesignProblem problem = gpt3_4d();
+  problem.constraints =
+      constraints({"b0+b1+b2+b3<=500", "b0+b1+b2+b3>=500", "b2>=b3", "b3>=b2", "2*b0+2*b1+2*b2+2*b3=1000"}, 4);
+  const Design design = solve(problem);
+  EXPECT_NEAR(design.bandwidth_gbps[2], design.bandwidth_gbps[3], 1e-5);
+  expect_certified(problem, design);
+}
+
+TEST(Solver, ADimensionWithoutTrafficMayHaveNothing) {
+  DesignProblem problem{.step = {.dimensions = 2, .terms = {term({10, 0})}, .cases = {{.weights = {1}}}},
+                        .dollars_per_gbps = {1, 1},
+                        .constraints = constraints({"b0+b1=10", "b1<=0"}, 2)};
+  for (const Objective objective : {Objective::time, Objective::time_cost}) {
+    problem.objective = objective;
+    const Design design = solve(problem);
+    EXPECT_EQ(design.bandwidth_gbps[1], 0);
+    EXPECT_NEAR(design.time_ns, 1, 1e-8);
+    expect_certified(problem, design);
+  }
+}
+
+TEST(Solver, AStepThatSendsNothingTakesItsComputeTime) {
+  DesignProblem problem{.step = {.dimensions = 2, .terms = {}, .cases = {{.constant_ns = 7}}},
+                        .dollars_per_gbps = {4, 2},
+                        .constraints = constraints({"b0+b1=10"}, 2)};
+  const Design design = solve(problem);
+  EXPECT_EQ(design.time_ns, 7);
+  EXPECT_EQ(design.lower_bound, 7);
+  EXPECT_EQ(design.bandwidth_gbps, (std::vector<double>{0, 10}));  // the cheapest way to spend it
+}
+
+std::string refusal(const DesignProblem& problem) {
+  try {
+    solve(problem);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(Solver, SaysWhichConstraintsContradictEachOther) {
+  DesignProblem problem = gpt3_4d();
+  problem.constraints = constraints({"b0+b1+b2+b3=500", "b3<=100", "b0>=300", "b1>=b0", "b2<=7"}, 4);
+  EXPECT_EQ(refusal(problem),
+            "'b0+b1+b2+b3=500', 'b0>=300', 'b1>=b0' contradict one another; leave one of them out or change it");
+  problem.constraints = constraints({"b0+b1<=-5"}, 4);
+  EXPECT_EQ(refusal(problem), "'b0+b1<=-5' cannot be met by bandwidths that are at least 0");
+}
+
+TEST(Solver, RefusesWhatHasNoOptimum) {
+  DesignProblem problem = gpt3_4d();
+  problem.constraints = constraints({"b0+b1+b2<=500"}, 4);
+  EXPECT_THAT(refusal(problem), testing::HasSubstr("nothing limits the bandwidth of dimension 3"));
+  problem.constraints = constraints({"b0+b1+b2+b3=500", "b2<=0"}, 4);
+  EXPECT_THAT(refusal(problem), testing::HasSubstr("leave dimension 2 (b2) no bandwidth"));
+  problem.constraints = constraints({"b0+b1+b2+b3<=500"}, 4);
+  problem.objective = Objective::time_cost;
+  EXPECT_THAT(refusal(problem), testing::HasSubstr("keeps falling as all bandwidths shrink"));
+}
+
+}  // namespace
+}  // namespace ranvier
