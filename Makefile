@@ -60,8 +60,10 @@ test-torch: setup
 	$(PYTHON) tests/python/pytorch_suite/run.py
 	RANVIER_TEST_LONG=1 $(PYTHON) -m pytest -q tests/python/test_frameworks.py tests/python/test_rebuild.py
 
+# What pip does for users, in the folder of test-core, so that nothing is compiled twice.
 test-python: setup
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps .
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps . \
+	  -Cbuild-dir=build/dev -Ccmake.build-type=RelWithDebInfo -Ccmake.define.RANVIER_DEVELOPER=ON
 	$(PYTHON) -m pytest -q tests/python
 
 # Long campaigns; the corpora stay in build/fuzz and are gone on with. The seeded mutations in tests/codec always run.

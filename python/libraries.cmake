@@ -1,7 +1,8 @@
 # Read by pip's builds before anything else: names all missing libraries at once, where CMake would stop at the first.
 set(missing "")
 foreach(requirement fmt/core.h=libfmt-dev hwy/highway.h=libhwy-dev CLI/CLI.hpp=libcli11-dev
-                    nlohmann/json.hpp=nlohmann-json3-dev zlib.h=zlib1g-dev)
+                    nlohmann/json.hpp=nlohmann-json3-dev zlib.h=zlib1g-dev zstd.h=libzstd-dev
+                    eigen3/Eigen/Core=libeigen3-dev toml++/toml.h=libtomlplusplus-dev yaml-cpp/yaml.h=libyaml-cpp-dev)
   string(REPLACE "=" ";" requirement ${requirement})
   list(GET requirement 0 header)
   list(GET requirement 1 package)
