@@ -32,7 +32,7 @@ Examples:
   ranvier plan --workload llama3-8b --world 64 --topology torus:8x8 --link-rate 100Gbit --tuning tuning.txt
 )";
 
-constexpr std::array<std::string_view, 1> codec_specs{"bf16"};
+constexpr std::array<std::string_view, 3> codec_specs{"bf16", "int8", "hadamard:32+int4"};
 
 // How long the codec takes on values like gradients, the best of a few samples: other programs only ever slow it down.
 CodecSpeed measure(std::string_view spec) {
