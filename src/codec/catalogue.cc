@@ -18,10 +18,10 @@ constexpr auto exchange = StageKind::exchange;
 
 constexpr std::array all{
     Stage{{"powersgd", exchange, "matrices as products of thin factors, which are averaged; small tensors as they are",
-           "value: rank (4); a quantizer behind it codes the factors", "biased", "Vogels et al. 2019"},
+           "value: rank (4); bf16 or fp16 behind it codes the factors", "biased", "Vogels et al. 2019"},
           nullptr},
     Stage{{"acpsgd", exchange, "the same, one factor a step in turn: half of the bytes and of the messages",
-           "value: rank (4); a quantizer behind it codes the factors", "biased", "Zhang et al. 2023"},
+           "value: rank (4); bf16 or fp16 behind it codes the factors", "biased", "Zhang et al. 2023"},
           nullptr},
     Stage{{"topk", sparsify, "the values of the largest magnitude",
            "value: share of all values (0.01); select=exact|sampled", "biased", "Aji, Heafield 2017"},

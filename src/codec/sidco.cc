@@ -41,14 +41,12 @@ class Sidco final : public Sparsifier {
     const double all = static_cast<double>(values.size());
     const double mean = kernel::sum_of_magnitudes(values.data(), values.size()) / all;
     double threshold = -mean * std::log(std::max(first_share, ratio_));
-    std::vector<std::uint32_t> survivors;
     for (int stage = 0; stage < 8; ++stage) {
-      choose_above(values, static_cast<float>(threshold), values.size(), survivors);
-      const double share = ratio_ * all / std::max<double>(static_cast<double>(survivors.size()), 1);
+      const auto tail = kernel::tail_of(values.data(), values.size(), static_cast<float>(threshold));
+      const auto survivors = static_cast<double>(tail.count);
+      const double share = ratio_ * all / std::max(survivors, 1.0);
       if (share > 0.8 && share < 1.25) break;
-      double sum = 0;
-      for (const std::uint32_t index : survivors) sum += std::fabs(static_cast<double>(values[index]));
-      const double above = survivors.empty() ? mean : sum / static_cast<double>(survivors.size()) - threshold;
+      const double above = tail.count == 0 ? mean : tail.sum / survivors - threshold;
       // Above 1 the threshold was too high: the logarithm changes its sign and it comes down.
       threshold = std::max(threshold - above * std::log(std::clamp(share, first_share, 4.0)), 0.0);
     }

@@ -18,6 +18,8 @@ namespace ranvier {
 
 void choose_above(std::span<const float> values, float threshold, std::size_t most,
                   std::vector<std::uint32_t>& chosen) {
+  // Making room for all would cost more than counting them.
+  if (most > values.size() / 8) most = std::min(most, kernel::count_at_least(values.data(), values.size(), threshold));
   chosen.resize(most);
   chosen.resize(kernel::collect_at_least(values.data(), values.size(), threshold, chosen.data(), most));
 }

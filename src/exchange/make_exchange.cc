@@ -21,14 +21,22 @@ struct Plan {
   std::optional<LowRankOptions> low_rank;
 };
 
-// A quantizer behind the rank codes the factors, without memory: what they lose is in the residual of the matrix.
+// A cast behind the rank codes the factors, whose rounding ends in the residual of the matrix; small tensors, which
+// have none, stand it too. What rounds more than a cast would need error feedback for them.
 Plan plan_low_rank(std::string_view spec) {
   const auto stages = parse_spec(spec);
   Parameters parameters(stages.front());
   const LowRankOptions options{.rank = parameters.count("", 4, 1, 64), .alternating = stages.front().name == "acpsgd"};
   parameters.end();
   const auto rest = spec.find('+');
-  return {.codec = make_codec(rest == std::string_view::npos ? "fp32" : spec.substr(rest + 1)), .low_rank = options};
+  if (rest == std::string_view::npos) return {.codec = make_codec("fp32"), .low_rank = options};
+  auto factors = make_codec(spec.substr(rest + 1));
+  if (!factors->summable_as())
+    throw Error(ErrorKind::usage,
+                fmt::format("in the spec '{}' '{}' would code factors and small tensors without error "
+                            "feedback; write bf16 or fp16 behind '{}', or nothing",
+                            spec, factors->spec(), stages.front().name));
+  return {.codec = std::move(factors), .low_rank = options};
 }
 
 Plan plan_of(std::string_view spec) {

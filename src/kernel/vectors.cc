@@ -67,6 +67,21 @@ double dot_loop(const float* a, const float* b, std::size_t count) {
   return sum_of(count, [a, b](std::size_t i) HWY_ATTR { return a[i] * b[i]; });
 }
 
+Tail tail_loop(const float* values, std::size_t count, float threshold) {
+  Tail tail;
+  tail.sum = sum_of(count, [values, threshold](std::size_t i) HWY_ATTR {
+    const float magnitude = std::fabs(values[i]);
+    return magnitude >= threshold ? magnitude : 0.0F;
+  });
+  for (std::size_t begin = 0; begin < count; begin += run) {
+    const std::size_t end = std::min(begin + run, count);
+    std::uint32_t here = 0;
+    for (std::size_t i = begin; i < end; ++i) here += std::fabs(values[i]) >= threshold ? 1U : 0U;
+    tail.count += here;
+  }
+  return tail;
+}
+
 }  // namespace ranvier::kernel::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -81,6 +96,7 @@ HWY_EXPORT(largest_loop);
 HWY_EXPORT(magnitudes_loop);
 HWY_EXPORT(squares_loop);
 HWY_EXPORT(dot_loop);
+HWY_EXPORT(tail_loop);
 
 void add(const float* a, const float* b, float* to, std::size_t count) {
   HWY_DYNAMIC_DISPATCH(add_loop)(a, b, to, count);
@@ -102,6 +118,9 @@ double sum_of_magnitudes(const float* values, std::size_t count) {
 }
 double sum_of_squares(const float* values, std::size_t count) {
   return HWY_DYNAMIC_DISPATCH(squares_loop)(values, count);
+}
+Tail tail_of(const float* values, std::size_t count, float threshold) {
+  return HWY_DYNAMIC_DISPATCH(tail_loop)(values, count, threshold);
 }
 double dot(const float* a, const float* b, std::size_t count) { return HWY_DYNAMIC_DISPATCH(dot_loop)(a, b, count); }
 

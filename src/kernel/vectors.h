@@ -18,4 +18,11 @@ double sum_of_magnitudes(const float* values, std::size_t count);
 double sum_of_squares(const float* values, std::size_t count);
 double dot(const float* a, const float* b, std::size_t count);
 
+// The magnitudes that reach `threshold`.
+struct Tail {
+  std::size_t count = 0;
+  double sum = 0;
+};
+Tail tail_of(const float* values, std::size_t count, float threshold);
+
 }  // namespace ranvier::kernel

@@ -75,13 +75,13 @@ class Training(TrainingTest):
 
     def test_codecs_train_and_send_the_bits_that_they_promise(self):
         # Bits with scales and the odd part that is not a whole block; 2 % for lengths of messages.
-        for spec, bits in (("int8", 8.25), ("hadamard:32+int4", 4.25), ("eden:1", 1.05), ("sign", 1.05)):
+        for spec, bits in (("hadamard:32+int4", 4.25), ("eden:1", 1.05)):
             with self.subTest(codec=spec):
                 run = self.results("--workers", "3", "--steps", "20", "--compress", spec)
                 self.assertAlmostEqual(run["bits_per_parameter"] / bits, 1, delta=0.08)
                 self.assertLess(run["loss"], math.log(10) * 0.9)
                 self.assertEqual(run["plain_buckets"], 0)
-        for spec in ("topk:0.01+int8+rans", "powersgd:2", "dgc:0.01"):
+        for spec in ("topk:0.01+int8+rans", "powersgd:2"):
             with self.subTest(codec=spec):
                 run = self.results("--workers", "3", "--steps", "20", "--compress", spec)
                 self.assertLess(run["bits_per_parameter"], 4)
@@ -170,7 +170,7 @@ class Resuming(TrainingTest):
         self.assertNotEqual(other["parameter_hash"], whole["parameter_hash"])
 
     def test_what_a_codec_holds_back_is_resumed_too(self):
-        for spec in ("topk:0.01+int4", "dgc:0.01", "powersgd:2", "hadamard:32+int4:rounding=stochastic"):
+        for spec in ("dgc:0.01+int4:rounding=stochastic", "powersgd:2"):
             with self.subTest(codec=spec):
                 words = ("--workers", "2", "--compress", spec)
                 part = self.folder / f"part-{spec[:4]}"

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "exchange/coded_slice.h"
 #include "exchange/residuals.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
@@ -254,6 +255,21 @@ TEST(Coded, AFailureReachesTheOneWhoWaits) {
     } catch (const Error& error) {
       EXPECT_TRUE(error.kind() == ErrorKind::mismatch || error.kind() == ErrorKind::aborted) << error.what();
     }
+  });
+}
+
+// PowerSGD hands out its second slice while whoever finished the first one is about to start it.
+TEST(Coded, ASliceMayBeWaitedForBeforeItIsStarted) {
+  run_ranks(3, [](Communicator& comm) {
+    const auto tools = std::make_shared<CodedTools>();
+    tools->codec = tools->sums = make_codec("fp32");
+    std::vector<float> values(100, static_cast<float>(comm.rank()));
+    const auto slice = std::make_shared<CodedSlice>(comm, tools, values, CodecState{}, 0, 0);
+    std::thread waiter([&] { slice->wait(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    slice->start([] {});
+    waiter.join();
+    EXPECT_EQ(values, std::vector<float>(100, 1));
   });
 }
 

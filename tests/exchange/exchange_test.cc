@@ -214,6 +214,9 @@ TEST(Exchange, AnUnknownSpecNamesTheNearestRightOne) {
   EXPECT_THAT(sentence("non"), HasSubstr("'none' (did you mean that?)"));
   EXPECT_EQ(sentence("none"), "accepted");
   EXPECT_EQ(sentence("bf16"), "accepted");
+  EXPECT_EQ(sentence("powersgd:4+bf16"), "accepted");
+  EXPECT_THAT(sentence("powersgd:4+int8"), HasSubstr("write bf16 or fp16 behind 'powersgd'"));
+  EXPECT_THAT(sentence("acpsgd:0"), HasSubstr("from 1 to 64"));
   EXPECT_THAT(sentence("rans+int8"), HasSubstr("'int8' stands behind 'rans'"));
 }
 

@@ -47,6 +47,12 @@ TEST_P(CodingLoops, SumsAndLargestAreThoseOfASlowLoop) {
     EXPECT_NEAR(kernel::sum_of_magnitudes(values.data(), count), magnitudes, 1e-5 * magnitudes);
     EXPECT_NEAR(kernel::dot(values.data(), other.data(), count), product, 1e-5 * squares + 1e-12);
     EXPECT_EQ(kernel::largest_magnitude(values.data(), count), static_cast<float>(largest));
+    const auto tail = kernel::tail_of(values.data(), count, 0.7F);
+    double above = 0;
+    for (const float value : values) above += std::fabs(value) >= 0.7F ? static_cast<double>(std::fabs(value)) : 0;
+    EXPECT_NEAR(tail.sum, above, 1e-5 * squares);
+    EXPECT_EQ(tail.count, static_cast<std::size_t>(
+                              std::ranges::count_if(values, [](float value) { return std::fabs(value) >= 0.7F; })));
   }
 }
 
