@@ -123,6 +123,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
       ->type_name("FILE");
   app.add_option("--budget", budget, "the bandwidth of one NPU, all dimensions together")->type_name("RATE");
   app.add_option("--constraint", constraints, "a linear (in)equality such as b0>=b1; may be repeated")
+      ->type_name("EXPR");
+  may be repeated ")
       ->type_name("EXPR")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
