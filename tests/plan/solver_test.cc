@@ -185,6 +185,10 @@ TEST(Solver, RefusesWhatHasNoOptimum) {
   EXPECT_THAT(refusal(problem), testing::HasSubstr("nothing limits the bandwidth of dimension 3"));
   problem.constraints = constraints({"b0+b1+b2+b3=500", "b2<=0"}, 4);
   EXPECT_THAT(refusal(problem), testing::HasSubstr("leave dimension 2 (b2) no bandwidth"));
+  problem.objective = Objective::time_cost;
+  problem.dollars_per_gbps = {0, 0, 0, 0};
+  EXPECT_THAT(refusal(problem), testing::HasSubstr("a network that costs nothing"));
+  problem = gpt3_4d();
   problem.constraints = constraints({"b0+b1+b2+b3<=500"}, 4);
   problem.objective = Objective::time_cost;
   EXPECT_THAT(refusal(problem), testing::HasSubstr("keeps falling as all bandwidths shrink"));
