@@ -123,9 +123,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
       ->type_name("FILE");
   app.add_option("--budget", budget, "the bandwidth of one NPU, all dimensions together")->type_name("RATE");
   app.add_option("--constraint", constraints, "a linear (in)equality such as b0>=b1; may be repeated")
-      ->type_name("EXPR")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->type_name("EXPR");
   cli::add_name(app, "--objective", objective, "what is to be least", {"time", "time-cost"});
   app.add_option("--unit-cost", unit_cost, "dollars per GB/s of one NPU, by dimension")->type_name("$,$,…");
   app.add_option("--cost", cost_file, "a cost model of LIBRA's, in place of its published one")->type_name("FILE");

@@ -57,6 +57,9 @@ class Builder {
     if (problem_.dollars_per_gbps.size() != n)
       refuse(fmt::format("{} unit costs were given for {} dimensions", problem_.dollars_per_gbps.size(), n));
     if (problem_.step.cases.empty()) refuse("a step needs at least one case");
+    const bool costs = std::ranges::any_of(problem_.dollars_per_gbps, [](double dollars) { return dollars > 0; });
+    if (form_.priced && !costs)
+      refuse("time x cost of a network that costs nothing is nothing; say what bandwidth costs");
   }
 
   void name_sums() {

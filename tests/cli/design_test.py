@@ -70,6 +70,13 @@ class PublishedCases(ProgramTest):
                     ]
                     self.assertAlmostEqual(TRAFFIC["compute_ns"] + sum(times), found["time_ns"], delta=1)
 
+    def test_take_constraints_one_by_one_or_together(self):
+        words = ("--workload", "gpt3", "--network", NETWORK, "--budget", "1000GB/s")
+        apart = as_json(*words, "--constraint", "b0=500", "--constraint", "b2+b3=200")
+        together = as_json(*words, "--constraint", "b0=500", "b2+b3=200")
+        self.assertEqual(apart["bandwidth_gbps"], together["bandwidth_gbps"])
+        self.assertAlmostEqual(apart["bandwidth_gbps"][0], 500, delta=1e-6)
+
     def test_are_reached_from_the_model_alone(self):
         found = as_json("--workload", "gpt3", "--network", NETWORK, "--budget", "500GB/s", "--npus", "4096")
         self.assertAlmostEqual(found["objective"] / 7.2241177e08, 1, delta=1e-7)

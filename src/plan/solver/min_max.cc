@@ -224,8 +224,9 @@ class Barrier {
     }
     found.limit_prices = limit_slack(at_).cwiseInverse() / sharpness;
     // At a centre the gradient is perpendicular to the null space: a combination of the equations.
-    found.equal_prices =
-        program_.equal.transpose().completeOrthogonalDecomposition().solve(-gradient(at_, sharpness).x / sharpness);
+    if (program_.equal.rows() > 0)
+      found.equal_prices =
+          program_.equal.transpose().completeOrthogonalDecomposition().solve(-gradient(at_, sharpness).x / sharpness);
     found.value = value(program_, found.x);
     found.lower_bound = lower_bound(program_, found);
     return found;
