@@ -4,13 +4,14 @@ PYTHON := $(abspath $(VENV))/bin/python
 JOBS ?= $(shell nproc)
 TORCH_FLAGS := -DRANVIER_PYTHON=$(PYTHON)
 
-.PHONY: help setup build demo test test-core test-asan test-tsan test-sanitizers test-threads test-python bench tidy format clean
+.PHONY: help setup build demo test test-core test-asan test-tsan test-sanitizers test-threads test-python test-torch bench tidy format clean
 help:
 	@echo "make demo    train a CNN with 4 workers over a slow network, plain and with bf16 on the wire"
 	@echo "make build   the programs ranvier and ranvier-train, in build/release/bin"
 	@echo "make test    every test: unit, property, conformance, end to end, Python; threads again under tsan"
 	@echo "             (test-core, test-python, test-threads: one part alone)"
 	@echo "make test-sanitizers  everything but Python and torch under asan with ubsan, and under tsan"
+	@echo "make test-torch  all of PyTorch's own tests of torch.distributed over ranvier, and the frameworks"
 	@echo "make bench   all_reduce against Open MPI and gloo, on shared memory and on tcp"
 	@echo "make tidy    clang-tidy over the core;  make format  clang-format over everything"
 
@@ -50,6 +51,13 @@ test-threads: setup
 	cmake --preset tsan
 	cmake --build --preset tsan -j $(JOBS) --target $(THREADED:%=%_test)
 	ctest --preset tsan -R "^($$(echo $(THREADED) | tr ' ' '|'))_test$$"
+
+# All of PyTorch's own suite over ranvier, at 2, 3 and 4 ranks, and the frameworks of docs/frameworks.md.
+test-torch: setup
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps .
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r requirements-frameworks.txt
+	$(PYTHON) tests/python/pytorch_suite/run.py
+	$(PYTHON) -m pytest -q tests/python/test_frameworks.py
 
 test-python: setup
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps .

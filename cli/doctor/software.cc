@@ -11,13 +11,20 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What torch and ranvier call themselves, a line each; "-" for what cannot be imported.
+// What torch and ranvier call themselves, a line each, and the part of ranvier that serves this torch; "-" for what
+// cannot be imported.
 constexpr auto versions_script = R"(
 for name in ("torch", "ranvier"):
     try:
         print(getattr(__import__(name), "__version__", "unknown"))
     except ImportError as problem:
         print("-", " ".join(str(problem).split()))
+try:
+    import torch
+    from ranvier._parts import library_for
+    print(library_for(torch.__version__))
+except (ImportError, RuntimeError) as problem:
+    print("-", " ".join(str(problem).split()))
 )";
 
 std::string line(const std::string& text, int number) {
@@ -55,6 +62,15 @@ Check check_package(const std::string& python, const std::string& found) {
       fmt::format("only for dist.init_process_group(\"ranvier\"): {} -m pip install . in ranvier's sources", python));
 }
 
+// The package is a core that knows no torch, and a part compiled for one minor version of it.
+Check check_torch_part(const std::string& python, const std::string& found) {
+  const bool active = !found.empty() && !found.starts_with("-");
+  return check("torch part",
+               active ? found : fmt::format("none serves this torch{}", found.empty() ? "" : ": " + found.substr(2)),
+               active, Health::warn,
+               fmt::format("{} -m ranvier rebuild compiles it for the torch that is installed", python));
+}
+
 Check check_trainer() {
   const auto trainer = cli::beside_this_program("ranvier-train");
   return check("trainer", trainer ? trainer->string() : "this build has no 'ranvier train'", trainer.has_value(),
@@ -81,7 +97,10 @@ std::vector<Check> check_software(const std::string& python_name) {
     const auto answer = cli::ask({python->string(), "-c", versions_script}, 60s);
     const std::string versions = answer ? answer->output : "";
     checks.push_back(check_torch(python->string(), line(versions, 0)));
-    checks.push_back(check_package(python->string(), line(versions, 1)));
+    const std::string package = line(versions, 1);
+    checks.push_back(check_package(python->string(), package));
+    if (!package.empty() && !package.starts_with("-"))
+      checks.push_back(check_torch_part(python->string(), line(versions, 2)));
   } else {
     checks.push_back({"torch", Health::warn, "no Python was found", "name one that has torch in RANVIER_PYTHON"});
   }

@@ -16,14 +16,14 @@ class TorchStore final : public Store {
 
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
     // get() alone would wait for as long as the store was made to, 5 minutes by default. Zero would mean for ever.
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
     try {
       store_->wait({key}, std::max(timeout, std::chrono::milliseconds(1)));
-    } catch (const c10::DistStoreError& error) {
-      throw Error(ErrorKind::timeout, "'" + key + "' did not appear in torch's store within " +
-                                          std::to_string(timeout.count()) + " ms; is every rank running? (" +
-                                          error.what_without_backtrace() + ")");
     } catch (const std::exception& error) {
-      throw lost(key, error);
+      // Each kind of store has an exception of its own for this.
+      if (std::chrono::steady_clock::now() < deadline) throw lost(key, error);
+      throw Error(ErrorKind::timeout, "'" + key + "' did not appear in torch's store within " +
+                                          std::to_string(timeout.count()) + " ms; is every rank running?");
     }
     return calling(key, [&] {
       const std::vector<std::uint8_t> value = store_->get(key);

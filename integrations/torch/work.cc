@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 PendingWork::PendingWork(Rank rank, Call call, std::uint64_t sequence)
-    : c10d::Work(rank, call.type, call.title, call.staging),
+    : c10d::Work(rank, call.type, call.title, call.inputs),
       call_(std::move(call)),
       sequence_(sequence),
       future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
@@ -46,12 +46,16 @@ void PendingWork::part_ended() {
 
 void PendingWork::complete() {
   try {
-    if (!first_error_) write_back(call_.write_backs);
+    if (!first_error_) {
+      write_back(call_.write_backs);
+      if (call_.finish) call_.finish();
+    }
   } catch (...) {
     fail(std::current_exception());
   }
-  call_.staging.clear();
+  call_.inputs.clear();
   call_.write_backs.clear();
+  call_.finish = {};
   if (recordFunctionEndCallback_) recordFunctionEndCallback_();
   if (first_error_)
     future_->setError(first_error_);

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
@@ -12,13 +13,14 @@
 
 namespace ranvier::pytorch {
 
-// One call of c10d. The engine uses the memory of `results`, of `staging` and of the sources of `write_backs`.
+// One call of c10d. The engine uses the memory of `results`, of `inputs` and of the sources of `write_backs`.
 struct Call {
   c10d::OpType type;
   const char* title;                   // as profilers show it: "ranvier:all_reduce"
   std::vector<at::Tensor> results;     // the Future's value
-  std::vector<at::Tensor> staging;     // inputs and copies of them
-  std::vector<WriteBack> write_backs;  // done before the Future completes
+  std::vector<at::Tensor> inputs;      // or packed copies of them; profilers show their shapes
+  std::vector<WriteBack> write_backs;  // done before the Future completes, …
+  std::function<void()> finish = {};   // … and then this
 };
 
 class PendingWork final : public c10d::Work {

@@ -1,14 +1,20 @@
-"""Runs the `ranvier` program that this package carries: `python -m ranvier`, and the command `ranvier`."""
+"""Runs the `ranvier` program that this package carries: `python -m ranvier`, and the command `ranvier`.
+
+One subcommand is Python's own: `ranvier rebuild` compiles the part of the package that belongs to one version of torch.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 
-def main() -> NoReturn:
+def main() -> int:
+    if sys.argv[1:] == ["rebuild"]:
+        from ranvier._rebuild import main as rebuild
+
+        return rebuild()
     program = Path(__file__).with_name("bin") / "ranvier"
     if not program.exists():
         sys.exit(f"{program} is missing: this copy of ranvier was built without its command-line program")
@@ -16,4 +22,4 @@ def main() -> NoReturn:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,25 +5,26 @@ from __future__ import annotations
 import sys
 from datetime import timedelta
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from ranvier import settings
-from ranvier._build import LIBRARY, TORCH_VERSION
+from ranvier._parts import library_for
 
 if TYPE_CHECKING:
     from torch.distributed import Backend, ProcessGroup, Store
 
 
-def connect(store: Store, rank: int, world: int, timeout: timedelta) -> Backend:
+def connect(
+    store: Store, rank: int, world: int, timeout: timedelta, options: settings.Options | None = None
+) -> Backend:
     """Meets the other ranks through `store`. Raises DistBackendError naming the ranks that did not come."""
     operators = load()
     # A ProcessGroup is what torch can box, and it brings the store along, whatever store that is.
     carrier = dist.ProcessGroup(store, rank, world)
-    operators.attach(carrier.boxed(), settings.for_group(timeout))
+    operators.attach(carrier.boxed(), settings.for_group(timeout, options))
     return carrier._get_backend(torch.device("cpu"))
 
 
@@ -43,22 +44,8 @@ def leave() -> None:
 @cache
 def load() -> Any:
     """The operators of the library, `torch.ops.ranvier`. Raises RuntimeError where it was built for another torch."""
-    require_torch(torch.__version__)
-    torch.ops.load_library(str(Path(__file__).with_name(LIBRARY)))
+    torch.ops.load_library(str(library_for(torch.__version__)))
     return torch.ops.ranvier
-
-
-def require_torch(version: str) -> None:
-    """c10d's C++ classes change with minor versions: under another one calls would end in the wrong functions."""
-    if _minor(version) != _minor(TORCH_VERSION):
-        raise RuntimeError(
-            f"ranvier was built for torch {_minor(TORCH_VERSION)}, this is {_minor(version)}: reinstall with "
-            "pip install --no-build-isolation --force-reinstall ranvier"
-        )
-
-
-def _minor(version: str) -> str:
-    return ".".join(version.split(".")[:2])
 
 
 def _is_ours(group: ProcessGroup) -> bool:

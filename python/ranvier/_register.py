@@ -6,6 +6,9 @@ import atexit
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from ranvier._functions import extend
+from ranvier.settings import Options
+
 if TYPE_CHECKING:
     import torch
 
@@ -21,12 +24,16 @@ def autoload() -> None:
 
 
 def register() -> None:
-    """Makes "ranvier" known to `torch.distributed.init_process_group`. More than once does no harm."""
+    """Makes "ranvier" known to `torch.distributed.init_process_group`. More than once does no harm.
+
+    Also the entry point of group "torch.distributed.backends", which torch 2.14 and later call when the name is used.
+    """
     import torch.distributed as dist
 
     if not dist.is_available() or "RANVIER" in dist.Backend._plugins:
         return
     dist.Backend.register_backend("ranvier", _create, extended_api=True, devices=["cpu"])
+    extend(dist)
     atexit.register(_leave_groups)
 
 
@@ -34,9 +41,18 @@ def _create(options: Any, backend_options: Any) -> torch.distributed.Backend:
     """Called by torch.distributed for every process group; `options` is its _DistributedBackendOptions."""
     from ranvier._library import connect
 
-    if backend_options is not None:
-        raise ValueError("ranvier takes no pg_options: its settings are environment variables, see ranvier.settings")
-    return connect(options.store, options.group_rank, options.group_size, options.timeout)
+    if backend_options is not None and not isinstance(backend_options, Options):
+        if not _is_anothers(backend_options):
+            raise TypeError(f"pg_options of ranvier are a ranvier.Options, and not a {type(backend_options).__name__}")
+        backend_options = None
+    return connect(options.store, options.group_rank, options.group_size, options.timeout, backend_options)
+
+
+def _is_anothers(options: object) -> bool:
+    """In "cpu:ranvier,cuda:nccl" both backends are given the same options, which are NCCL's."""
+    import torch.distributed as dist
+
+    return isinstance(options, dist._Backend.Options)
 
 
 def _leave_groups() -> None:

@@ -1,10 +1,11 @@
-"""Settings of the backend: environment variables, read when a process group is made."""
+"""Settings of the backend: environment variables for the whole job, `Options` for one process group."""
 
 from __future__ import annotations
 
 import difflib
 import os
 import warnings
+from dataclasses import dataclass
 from datetime import timedelta
 
 SETTINGS: dict[str, str] = {
@@ -18,11 +19,43 @@ SETTINGS: dict[str, str] = {
 """Variable: what it does. All ranks of a job must have the same ones."""
 
 
-def for_group(timeout: timedelta) -> dict[str, str]:
-    """What a new process group is given: the environment's settings, and the timeout that torch was called with."""
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Settings of one process group; what is not given here comes from the environment.
+
+        dist.init_process_group("ranvier", pg_options=ranvier.Options(transport="tcp"))
+        dist.new_group([0, 1], pg_options=ranvier.Options(algorithm="ring"))
+
+    All ranks of the group pass the same ones. Each means what its variable in `SETTINGS` does.
+    """
+
+    transport: str | None = None
+    algorithm: str | None = None
+    tuning: str | os.PathLike[str] | None = None
+    interface: str | None = None
+    link_rate: str | None = None
+    dead_after: timedelta | None = None
+
+    def settings(self) -> dict[str, str]:
+        """Those that were given, under the names of their variables."""
+        given = {
+            "RANVIER_TRANSPORT": self.transport,
+            "RANVIER_ALGORITHM": self.algorithm,
+            "RANVIER_TUNING": None if self.tuning is None else os.fspath(self.tuning),
+            "RANVIER_INTERFACE": self.interface,
+            "RANVIER_LINK_RATE": self.link_rate,
+            "RANVIER_DEAD_AFTER_MS": None if self.dead_after is None else str(_milliseconds(self.dead_after)),
+        }
+        return {variable: value for variable, value in given.items() if value is not None}
+
+
+def for_group(timeout: timedelta, options: Options | None = None) -> dict[str, str]:
+    """What a new process group is given: its options, the environment's settings, the timeout torch was called with."""
     warn_of_misspellings()
     chosen = {variable: os.environ[variable] for variable in SETTINGS if os.environ.get(variable)}
-    milliseconds = max(1, round(timeout.total_seconds() * 1000))
+    if options is not None:
+        chosen |= options.settings()
+    milliseconds = max(1, _milliseconds(timeout))
     join = min(milliseconds, 5 * 60 * 1000)
     return chosen | {"timeout_ms": str(milliseconds), "join_timeout_ms": str(join)}
 
@@ -33,3 +66,7 @@ def warn_of_misspellings() -> None:
         if variable.startswith("RANVIER_") and variable not in SETTINGS:
             if near := difflib.get_close_matches(variable, SETTINGS, n=1, cutoff=0.85):
                 warnings.warn(f"{variable} is no setting of ranvier; did you mean {near[0]}?", stacklevel=2)
+
+
+def _milliseconds(duration: timedelta) -> int:
+    return round(duration.total_seconds() * 1000)

@@ -45,6 +45,7 @@ def run_ranks(
     *args: Any,
     lost: Collection[int] = (),
     limit: float = 90,
+    daemon: bool = True,
     environment: dict[str, str] | None = None,
     **setup: Any,
 ) -> list[Outcome]:
@@ -57,7 +58,7 @@ def run_ranks(
         processes, rank_of = [], {}
         for rank in range(world):
             reader, writer = _context.Pipe(duplex=False)
-            processes.append(_context.Process(target=_rank, args=(writer, rank, what, body, args), daemon=True))
+            processes.append(_context.Process(target=_rank, args=(writer, rank, what, body, args), daemon=daemon))
             processes[rank].start()
             writer.close()
             rank_of[reader] = rank

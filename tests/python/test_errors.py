@@ -26,6 +26,48 @@ def test_different_sizes_are_refused_on_every_rank_naming_two(world):
         assert "10" in error and "11" in error, error
 
 
+def tenth(rank, world):
+    for _ in range(9):
+        dist.all_reduce(torch.ones(10))
+    dist.all_reduce(torch.ones(10 + rank))
+
+
+def test_the_operation_and_its_number_are_named():
+    for error in errors(run_ranks(2, tenth)):
+        first = error.split("\n")[0]
+        assert "all_reduce #" in first and "rank 0" in first and "rank 1" in first, first
+
+
+def different_order(rank, world):
+    if rank:
+        dist.all_reduce(torch.ones(10))
+        dist.broadcast(torch.ones(10), 0)
+    else:
+        dist.broadcast(torch.ones(10), 0)
+        dist.all_reduce(torch.ones(10))
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_another_order_of_calls_is_refused_on_every_rank(world):
+    for error in errors(run_ranks(world, different_order)):
+        assert "all_reduce" in error and "broadcast" in error and error.count("rank ") >= 2, error
+
+
+def going_on(rank, world):
+    messages = []
+    for _ in range(2):
+        try:
+            dist.all_reduce(torch.ones(10 + rank))
+        except RuntimeError as error:
+            messages.append(str(error))
+    return messages
+
+
+def test_a_group_that_has_failed_says_so_at_each_later_call():
+    for first, second in (outcome.value for outcome in run_ranks(2, going_on)):
+        assert "has failed" in second and "10" in second and "11" in second, (first, second)
+
+
 def different_types(rank, world):
     dist.all_reduce(torch.ones(10, dtype=torch.float32 if rank else torch.int32))
 
@@ -94,8 +136,9 @@ def test_a_rank_that_never_comes_is_named_when_the_time_is_up():
 
 
 def refused(rank, world):
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     cases = [
-        (ValueError, "dense", lambda: dist.all_reduce(torch.eye(3).to_sparse())),
+        (ValueError, "dense", lambda: backend.broadcast(torch.eye(3).to_sparse(), 0)),
         (TypeError, "'and'", lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.BAND)),
         (TypeError, "Float8", lambda: dist.all_reduce(torch.ones(3).to(torch.float8_e4m3fn))),
         (ValueError, "PREMUL_SUM", lambda: dist.all_reduce(torch.ones(3), dist._make_nccl_premul_sum(2.0))),

@@ -1,12 +1,14 @@
 """Subgroups, mixed backends, stores of every kind."""
 
 import threading
+import time
 from datetime import timedelta
 
 import pytest
+import ranvier
 import torch
 import torch.distributed as dist
-from ranks import on_ranks
+from ranks import on_ranks, run_ranks
 from ranvier import _library
 
 
@@ -48,6 +50,77 @@ def named(rank, world):
 @pytest.mark.parametrize("backend", ["ranvier", "cpu:ranvier"])
 def test_the_backend_goes_by_its_name_or_by_device(backend):
     assert on_ranks(2, named, backend=backend) == ["ranvier", "ranvier"]
+
+
+def parts(rank, world):
+    whole = dist.group.WORLD
+    mine = whole.split_group([0, 2], timeout=timedelta(seconds=20))
+    if rank == 1:
+        assert mine is None
+    else:
+        total = torch.full((100,), float(rank))
+        mine.allreduce([total]).wait()
+        assert torch.equal(total, torch.full((100,), 2.0))
+    # Groups that overlap, each rank in two of them.
+    pairs = [pair for pair in ([0, 1], [1, 2], [0, 2]) if rank in pair]
+    for pair in pairs:
+        group = whole.split_group(pair, group_name=f"pair{pair}")
+        total = torch.full((5,), float(rank))
+        group.allreduce([total]).wait()
+        assert torch.equal(total, torch.full((5,), float(sum(pair))))
+    dist.barrier()
+
+
+def test_a_group_splits():
+    on_ranks(3, parts)
+
+
+def subgroups_of_two(rank, world):
+    mine, _ = dist.new_subgroups(2)
+    assert dist.get_world_size(mine) == 2
+    total = torch.full((3,), float(rank))
+    dist.all_reduce(total, group=mine)
+    assert torch.equal(total, torch.full((3,), float(rank // 2 * 4 + 1)))
+    chosen, _ = dist.new_subgroups_by_enumeration([[0, 3], [1, 2]])
+    dist.all_reduce(total.fill_(rank), group=chosen)
+    assert torch.equal(total, torch.full((3,), 3.0))
+
+
+def test_subgroups_of_one_size():
+    on_ranks(4, subgroups_of_two)
+
+
+def optioned(rank, world):
+    ring = dist.new_group([0, 1], pg_options=ranvier.Options(algorithm="ring", transport="tcp"))
+    total = torch.full((1000,), float(rank))
+    dist.all_reduce(total, group=ring)
+    assert torch.equal(total, torch.full((1000,), 1.0))
+    with pytest.raises((dist.DistBackendError, ValueError), match="'tpc'.*tcp"):
+        dist.new_group([0, 1], pg_options=ranvier.Options(transport="tpc"))
+    with pytest.raises(TypeError, match="ranvier.Options, and not a dict"):
+        dist.new_group([0, 1], pg_options={"transport": "tcp"})
+
+
+def test_groups_have_options_of_their_own():
+    on_ranks(2, optioned)
+
+
+def impatient(rank, world, how):
+    group = dist.new_group([0, 1])
+    if how == "method":
+        group.set_timeout(timedelta(seconds=0.5))
+    else:
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=0.5), group)
+    if rank == 0:
+        dist.all_reduce(torch.ones(3), group=group)
+    else:
+        time.sleep(2)
+
+
+@pytest.mark.parametrize("how", ["method", "function"])
+def test_the_timeout_of_a_group_can_be_changed(how):
+    error = run_ranks(2, impatient, how)[0].error
+    assert error and "waited 0.5 s" in error, error
 
 
 def test_ranks_that_are_threads_meet_through_a_store_in_memory():

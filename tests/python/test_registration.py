@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import run_ranks
-from ranvier import _build, _library, _register, settings
+from ranvier import _build, _library, _parts, _register, settings
 
 
 def test_torch_knows_the_backend():
@@ -32,15 +32,30 @@ def test_importing_ranvier_loads_no_library():
 def test_another_minor_version_of_torch_is_refused_in_one_sentence():
     built = ".".join(_build.TORCH_VERSION.split(".")[:2])
     with pytest.raises(RuntimeError) as caught:
-        _library.require_torch("9.14.1+cpu")
+        _parts.library_for("9.14.1+cpu")
     assert str(caught.value) == (
-        f"ranvier was built for torch {built}, this is 9.14: reinstall with "
-        "pip install --no-build-isolation --force-reinstall ranvier"
+        f"ranvier was built for torch {built}, this is 9.14: run 'python -m ranvier rebuild', "
+        "which compiles the part that differs"
     )
 
 
 def test_another_patch_version_of_torch_is_accepted():
-    _library.require_torch(_build.TORCH_VERSION + ".post1+cu130")
+    assert _parts.library_for(_build.TORCH_VERSION + ".post1+cu130").parent == _parts.PACKAGE
+
+
+def test_a_rebuilt_part_serves_its_own_version(monkeypatch, tmp_path):
+    monkeypatch.setattr(_parts, "PACKAGE", tmp_path)
+    library = tmp_path / "native" / "torch-9.14" / _parts.LIBRARY
+    library.parent.mkdir(parents=True)
+    library.touch()
+    assert _parts.library_for("9.14.1+cpu") == library
+    with pytest.raises(RuntimeError, match="this is 9.15"):
+        _parts.library_for("9.15.0")
+
+
+def test_the_core_knows_no_torch():
+    needed = subprocess.run(["readelf", "--dynamic", _parts.PACKAGE / _parts.CORE], capture_output=True, text=True).stdout
+    assert "NEEDED" in needed and "torch" not in needed and "libc10" not in needed, needed
 
 
 def test_another_torch_stops_the_group_before_the_library_is_loaded(tmp_path):
@@ -91,6 +106,35 @@ def test_the_environment_and_the_timeout_become_settings(monkeypatch):
     assert settings.for_group(timedelta(hours=1))["join_timeout_ms"] == "300000"
 
 
+def test_options_go_before_the_environment(monkeypatch):
+    monkeypatch.setenv("RANVIER_TRANSPORT", "tcp")
+    monkeypatch.setenv("RANVIER_ALGORITHM", "ring")
+    options = settings.Options(transport="shm", dead_after=timedelta(seconds=1.5))
+    chosen = settings.for_group(timedelta(seconds=1), options)
+    assert chosen["RANVIER_TRANSPORT"] == "shm" and chosen["RANVIER_DEAD_AFTER_MS"] == "1500"
+    assert chosen["RANVIER_ALGORITHM"] == "ring"
+
+
+def test_options_of_another_devices_backend_are_its_own():
+    assert _register._is_anothers(dist._Backend.Options("nccl"))
+    assert not _register._is_anothers({"transport": "tcp"})
+
+
+@pytest.mark.parametrize("group", ["torch.backends", "torch.distributed.backends"])
+def test_entry_points_import_nothing_but_this_package(group):
+    program = (
+        "import os, sys; os.environ['TORCH_DEVICE_BACKEND_AUTOLOAD'] = '0'\n"
+        "import torch, torch.distributed, importlib.metadata as metadata\n"
+        f"point, = metadata.entry_points(group={group!r}, name='ranvier')\n"
+        "before = set(sys.modules)\n"
+        "point.load()()\n"
+        "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
+        "print(sorted(new - sys.stdlib_module_names), 'ranvier' in torch.distributed.Backend.backend_list)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "['ranvier'] True\n", done
+
+
 def test_a_misspelt_setting_gets_a_warning_and_others_variables_do_not(monkeypatch):
     monkeypatch.setenv("RANVIER_TRANPORT", "tcp")
     with pytest.warns(UserWarning, match="RANVIER_TRANPORT is no setting of ranvier; did you mean RANVIER_TRANSPORT?"):
@@ -119,6 +163,12 @@ def test_a_wrong_value_is_named_with_its_remedy(monkeypatch, variable, value, wo
     assert f"'{value}'" in str(caught.value) and word in str(caught.value).split("\n")[0]
 
 
-def test_ranks_that_do_not_come_are_named():
+@pytest.mark.parametrize("kind", ["hash", "file", "tcp"])
+def test_ranks_that_do_not_come_are_named(kind, tmp_path):
+    store = {
+        "hash": dist.HashStore,
+        "file": lambda: dist.FileStore(str(tmp_path / "store"), 2),
+        "tcp": lambda: dist.TCPStore("127.0.0.1", 0, is_master=True),
+    }[kind]()
     with pytest.raises(dist.DistBackendError, match="rank 1"):
-        _library.connect(dist.HashStore(), 0, 2, timedelta(seconds=1))
+        _library.connect(store, 0, 2, timedelta(seconds=0.5))

@@ -1,0 +1,39 @@
+"""Compiles the part of the package that belongs to one minor version of torch for the torch that is installed now."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+from ranvier._parts import CORE, LIBRARY, folder_for, minor
+
+PACKAGE = Path(__file__).parent
+
+
+def main() -> int:
+    """`python -m ranvier rebuild`: some minutes of compiling; the core stays as it is. 1 if something is missing."""
+    torch = version("torch")  # not imported: that takes seconds, and loads nothing that compiling needs
+    native = PACKAGE / "native"
+    missing = [tool for tool in ("cmake", "c++") if not shutil.which(tool)]
+    if missing:
+        print(f"ranvier rebuild needs {' and '.join(missing)}: apt install cmake g++", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory() as build:
+        configure = ["cmake", "-S", str(native), "-B", build]
+        configure += [f"-DRANVIER_PYTHON={sys.executable}", f"-DRANVIER_CORE={PACKAGE / CORE}"]
+        for command in (configure, ["cmake", "--build", build, "--parallel"]):
+            if code := subprocess.run(command).returncode:
+                print(f"ranvier rebuild: {command[0]} failed with {code}, see above", file=sys.stderr)
+                return 1
+        folder = folder_for(torch)
+        folder.mkdir(exist_ok=True)
+        # Not over a library that a process may have mapped: a new file under the old name.
+        fresh = folder / f".{LIBRARY}.new"
+        shutil.copy(Path(build) / LIBRARY, fresh)
+        fresh.replace(folder / LIBRARY)
+    print(f"ranvier: {folder / LIBRARY} is built for torch {minor(torch)}")
+    return 0

@@ -1,0 +1,80 @@
+"""What torch's debugging and profiling see of the operations."""
+
+import torch
+import torch.distributed as dist
+from ranks import on_ranks
+
+
+def detail(rank, world):
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    group = dist.new_group(list(range(world)))  # in torch's wrapper, which compares the calls of all ranks
+    assert isinstance(group._get_backend(torch.device("cpu")), dist.distributed_c10d._ProcessGroupWrapper)
+    if rank == 0:  # messages are not the same on all ranks, and must not count
+        dist.send(torch.ones(3), 1, group=group)
+    if rank == 1:
+        dist.recv(torch.ones(3), 0, group=group)
+    total = torch.full((5,), float(rank))
+    dist.all_reduce(total, group=group)
+    assert torch.equal(total, torch.full((5,), float(sum(range(world)))))
+    lists = [torch.empty(5) for _ in range(world)]
+    dist.all_gather(lists, total, group=group)
+    objects = [None] * world
+    dist.all_gather_object(objects, rank, group=group)
+    assert objects == list(range(world))
+    dist.monitored_barrier(group)
+    dist.destroy_process_group(group)
+
+    mismatched = dist.new_group(list(range(world)))
+    try:
+        if rank == 0:
+            dist.all_reduce(total, group=mismatched)
+        else:
+            dist.broadcast(total, 1, group=mismatched)
+    except RuntimeError as error:
+        return str(error)
+    return "no error"
+
+
+def test_debug_level_detail_compares_calls():
+    for text in on_ranks(3, detail):
+        assert "mismatch between collectives on ranks" in text, text
+
+
+def counted(rank, world):
+    # Not through the group, which c10d lets count for its own backends only.
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    first = backend._get_sequence_number_for_group()
+    if rank == 0:
+        dist.send(torch.ones(3), 1)
+    elif rank == 1:
+        dist.recv(torch.ones(3), 0)
+    dist.barrier()
+    dist.all_reduce(torch.ones(3))
+    return backend._get_sequence_number_for_group() - first
+
+
+def test_sequence_numbers_count_collectives():
+    assert set(on_ranks(3, counted)) == {2}
+
+
+def profiled(rank, world):
+    other = 1 - rank
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
+        tensor = torch.ones(3, 4)
+        dist.all_reduce(tensor)
+        dist.broadcast(tensor, 0)
+        dist.all_gather([torch.ones(3, 4), torch.ones(3, 4)], tensor)
+        dist.all_to_all_single(torch.empty(2, 3), torch.ones(2, 3))
+        sending = dist.isend(tensor, other)
+        dist.recv(torch.empty(3, 4), other)
+        sending.wait()
+        dist.barrier()
+    return {event.key: event.input_shapes for event in profile.key_averages(group_by_input_shape=True)}
+
+
+def test_profilers_see_titles_and_shapes():
+    for seen in on_ranks(2, profiled):
+        for title in ("all_reduce", "broadcast", "all_gather", "send", "recv"):
+            assert seen[f"ranvier:{title}"] == [[3, 4]], (title, seen.get(f"ranvier:{title}"))
+        assert seen["ranvier:all_to_all"] == [[2, 3]]
+        assert "ranvier:barrier" in seen

@@ -1,0 +1,76 @@
+"""A process forked after the group was made: the group stays with the parent, and says so."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from ranks import on_ranks
+
+
+def in_a_fork(body) -> tuple[int, str]:
+    """Exit status of a forked process that runs `body`, and what that returned or raised."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            text = str(body())
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(writer, text.encode())
+        dist.destroy_process_group()
+        os._exit(7)
+    os.close(writer)
+    with os.fdopen(reader) as text:
+        got = text.read()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), got
+
+
+def forking(rank, world):
+    dist.all_reduce(torch.ones(3))
+    work = dist.all_reduce(torch.ones(1000), async_op=True)  # starts the thread that a fork does not have
+    work.wait()
+    for call in (lambda: dist.all_reduce(torch.ones(3)), lambda: dist.send(torch.ones(3), 1 - rank), dist.monitored_barrier):
+        status, text = in_a_fork(call)
+        assert status == 7 and text.startswith("ValueError: this process was forked off after rank"), (status, text)
+    # The parent's group is as it was.
+    total = torch.ones(3)
+    dist.all_reduce(total)
+    assert torch.equal(total, torch.full((3,), float(world)))
+
+
+def test_the_group_says_that_it_stayed_with_the_parent():
+    on_ranks(2, forking)
+
+
+def with_a_group_of_its_own(rank, world, folder):
+    def body():
+        dist.destroy_process_group()
+        dist.init_process_group("ranvier", init_method=f"file://{folder}/second", rank=rank, world_size=world)
+        total = torch.full((3,), float(rank))
+        dist.all_reduce(total)
+        return total.tolist()
+
+    dist.barrier()
+    assert in_a_fork(body) == (7, "[1.0, 1.0, 1.0]")
+    dist.barrier()
+
+
+def test_a_forked_process_may_have_a_group_of_its_own(tmp_path):
+    on_ranks(2, with_a_group_of_its_own, tmp_path)
+
+
+def loading(rank, world):
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    data = torch.utils.data.TensorDataset(torch.randn(16, 4))
+    loader = torch.utils.data.DataLoader(data, batch_size=4, num_workers=2, multiprocessing_context="fork")
+    batches = 0
+    for _ in range(2):
+        for (inputs,) in loader:
+            model(inputs).sum().backward()
+            batches += 1
+    return batches
+
+
+def test_workers_of_data_loaders_disturb_nobody():
+    # Daemonic processes may have no children, and the ranks of other tests are daemons.
+    assert on_ranks(2, loading, daemon=False) == [8, 8]

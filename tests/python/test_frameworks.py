@@ -1,0 +1,53 @@
+"""The programs of docs/frameworks.md, each as it stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TEXT = (Path(__file__).parents[2] / "docs" / "frameworks.md").read_text()
+PROGRAMS = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", TEXT, re.DOTALL))
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+
+def run(folder: Path, name: str, *launcher: str) -> str:
+    program = folder / name
+    program.write_text(PROGRAMS[name])
+    done = subprocess.run(
+        [sys.executable, *launcher, program],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_program_of_the_page_is_run():
+    assert set(PROGRAMS) == {"elastic.py", "lightning_ddp.py", "accelerate_ddp.py", "ray_train.py"}
+
+
+def test_torchrun_restarts_after_a_fault(tmp_path):
+    assert "attempt 1: 10 steps, sum 10" in run(tmp_path, "elastic.py", *TORCHRUN, "--max-restarts=2")
+
+
+def test_lightning(tmp_path):
+    pytest.importorskip("lightning")
+    assert "ranvier: 8 steps" in run(tmp_path, "lightning_ddp.py")
+
+
+def test_accelerate(tmp_path):
+    pytest.importorskip("accelerate")
+    assert "ranvier: 4 steps on each of 2 processes" in run(tmp_path, "accelerate_ddp.py", *TORCHRUN)
+
+
+def test_ray_train(tmp_path):
+    pytest.importorskip("ray.train.torch")
+    assert "ranvier: 1, sum 3" in run(tmp_path, "ray_train.py")

@@ -1,0 +1,99 @@
+"""The examples beyond data-parallel training: each gives what one rank alone gives."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import multiprocessing
+import os
+import re
+import runpy
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from ranks import on_ranks
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run_example(name: str, world: int, *arguments: str) -> list[str]:
+    """What each rank printed. The ranks are what torchrun would start, forked from a server that has imported torch."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "torch.distributed", "torch._dynamo", "torch.nn.parallel", "ranvier"])
+    port, ranks = free_port(), []
+    for rank in range(world):
+        reader, writer = context.Pipe(duplex=False)
+        process = context.Process(target=_example, args=(writer, name, rank, world, port, arguments), daemon=True)
+        process.start()
+        writer.close()
+        ranks.append((process, reader))
+    printed = []
+    for rank, (process, reader) in enumerate(ranks):
+        assert reader.poll(100), f"rank {rank} of {name} gave no result"
+        printed.append(reader.recv())
+        process.join(20)
+        assert process.exitcode == 0, (name, rank, process.exitcode)
+    return printed
+
+
+def _example(writer, name, rank, world, port, arguments) -> None:
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    sys.argv = [name, *arguments]
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    writer.send(printed.getvalue())
+
+
+def loss(text: str) -> float:
+    return float(re.search(r"loss ([\d.]+)", text).group(1))
+
+
+@pytest.mark.parametrize(("name", "share"), [("fsdp2.py", "holds 833 of 1633"), ("tensor_parallel.py", "holds 32 of 64")])
+def test_sharded_models_learn_as_one_process_does(name, share):
+    alone, together = run_example(name, 1)[0], run_example(name, 2)[0]
+    assert abs(loss(alone) - loss(together)) < 1e-4, (alone, together)
+    assert share in together, together
+
+
+def test_a_pipeline_learns_as_one_process_does():
+    alone, together = run_example("pipeline.py", 1)[0], run_example("pipeline.py", 2)[1]
+    assert abs(loss(alone) - loss(together)) < 1e-4, (alone, together)
+    assert "2 of 4 layers" in together
+
+
+def test_a_checkpoint_is_read_by_another_number_of_ranks(tmp_path):
+    saved = run_example("checkpoint.py", 2, "--save", str(tmp_path / "state"))[0]
+    loaded = run_example("checkpoint.py", 3, "--load", str(tmp_path / "state"))[0]
+    assert saved == loaded and "mean output" in saved
+
+
+def test_uneven_inputs_end_with_one_model():
+    lines = run_example("uneven_inputs.py", 2)
+    norms = {re.search(r"norm ([\d.]+)", line).group(1) for line in lines}
+    assert len(norms) == 1 and "5 steps" in lines[0] and "8 steps" in lines[1], lines
+
+
+def compiled(rank, world):
+    from torch.distributed import _functional_collectives as functional
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def step(tensor):
+        total = functional.all_reduce(tensor * 2, "sum", list(range(world)))
+        return functional.all_gather_tensor(total, 0, list(range(world))) + 1
+
+    expected = torch.full((4 * world,), 2.0 * world + 1)
+    assert torch.equal(step(torch.ones(4)), expected)
+
+
+def test_functional_collectives_run_under_compile():
+    on_ranks(2, compiled)
