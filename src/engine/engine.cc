@@ -419,8 +419,8 @@ void Engine::watch() {
       const double seconds = std::chrono::duration<double>(operation.timeout).count();
       const auto whom = peer >= 0 ? fmt::format("rank {}", peer) : std::string("the other ranks");
       break_down(Error(ErrorKind::timeout,
-                       fmt::format("rank {} waited {:.3g} s for {} in {}; is that rank slow or stuck? allow more time "
-                                   "with timeout",
+                       fmt::format("rank {} waited {:.3g} s for {} in {}; is that rank slow or stuck? a longer "
+                                   "timeout gives it more time",
                                    transport_->rank(), seconds, whom, operation.describe()),
                        peer),
                  true);
