@@ -44,7 +44,7 @@ def load() -> types.ModuleType:
     module = types.ModuleType("pytorch_suite_text")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # its classes are pickled by this name
-    exec(compile(text, str(path), "exec"), module.__dict__)
+    exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)
     return module
 
 
