@@ -24,7 +24,7 @@ def run(folder: Path, name: str, *launcher: str) -> str:
         text=True,
         timeout=150,
         cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
