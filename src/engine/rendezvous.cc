@@ -1,7 +1,6 @@
 #include "engine/rendezvous.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -59,11 +58,6 @@ struct Card {
   }
 };
 
-std::chrono::milliseconds until(steady_clock::time_point deadline) {
-  return std::max(std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now()),
-                  std::chrono::milliseconds(0));
-}
-
 std::vector<std::string> column(const std::vector<Card>& cards, std::string Card::*field) {
   std::vector<std::string> values;
   for (const Card& card : cards) values.push_back(card.*field);
@@ -81,29 +75,6 @@ void demand_same(const std::vector<Card>& cards, std::string Card::*field, std::
 }
 
 }  // namespace
-
-Exchange exchange_through(Store& store, Rank rank, Rank world, steady_clock::time_point deadline) {
-  return [&store, rank, world, deadline](const std::string& mine) {
-    store.set(fmt::format("rank/{}", rank), mine);
-    std::vector<std::string> all;
-    std::vector<Rank> missing;
-    for (Rank peer = 0; peer < world; ++peer) {
-      try {
-        all.push_back(store.get(fmt::format("rank/{}", peer), until(deadline)));
-      } catch (const Error& error) {
-        if (error.kind() != ErrorKind::timeout) throw;
-        missing.push_back(peer);
-      }
-    }
-    if (!missing.empty())
-      throw Error(ErrorKind::timeout,
-                  fmt::format("rank{} {} of a world of {} did not come in time; start all of them, or allow more time "
-                              "with join_timeout",
-                              missing.size() > 1 ? "s" : "", fmt::join(missing, ", "), world),
-                  missing.front());
-    return all;
-  };
-}
 
 Links meet(const WorldInfo& info, const CommunicatorOptions& options, const TuningTable& tuning,
            const Exchange& exchange, steady_clock::time_point deadline, ControlEvents events) {

@@ -1,0 +1,86 @@
+// Every rank's text to every rank through a store that never forgets. A launcher that restarts a job, as torchrun does,
+// hands the new ranks the store of the old ones, with the old ranks' texts in it; whoever reads those connects to
+// nobody. So each rank puts a mark on its text that no earlier one had, and then says in the store what it saw of all.
+// It has finished when all ranks say that they saw what it saw: its own mark is in that, and so nobody's word is an old
+// one. Costs two writes and 2 world reads a rank, and again as many for each time it finds that somebody saw an older
+// text.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <random>
+#include <thread>
+
+#include "engine/rendezvous.h"
+#include "ranvier/error.h"
+
+namespace ranvier::engine {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr std::size_t mark_length = 16;
+
+std::string new_mark() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+// FNV-1a, the same on every host.
+std::string sum_of(const std::vector<std::string>& texts) {
+  std::uint64_t sum = 0xCBF29CE484222325u;
+  for (const std::string& text : texts)
+    for (const char each : text + '\0') sum = (sum ^ static_cast<unsigned char>(each)) * 0x100000001B3u;
+  return fmt::format("{:016x}", sum);
+}
+
+[[noreturn]] void throw_missing(const std::vector<Rank>& ranks, Rank world) {
+  throw Error(ErrorKind::timeout,
+              fmt::format("rank{} {} of a world of {} did not come in time; start all of them, or allow more time with "
+                          "join_timeout",
+                          ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "), world),
+              ranks.front());
+}
+
+// What all ranks have set under `name`, waiting for it.
+std::vector<std::string> read_all(Store& store, std::string_view name, Rank world, steady_clock::time_point deadline) {
+  std::vector<std::string> all;
+  std::vector<Rank> missing;
+  for (Rank peer = 0; peer < world; ++peer) {
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
+    try {
+      all.push_back(store.get(fmt::format("{}/{}", name, peer), std::max(left, milliseconds(0))));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::timeout) throw;
+      missing.push_back(peer);
+    }
+  }
+  if (!missing.empty()) throw_missing(missing, world);
+  return all;
+}
+
+}  // namespace
+
+Exchange exchange_through(Store& store, Rank rank, Rank world, steady_clock::time_point deadline) {
+  return [&store, rank, world, deadline](const std::string& mine) {
+    store.set(fmt::format("rank/{}", rank), new_mark() + mine);
+    for (milliseconds nap(1);; nap = std::min(2 * nap, milliseconds(50))) {
+      std::vector<std::string> all = read_all(store, "rank", world, deadline);
+      const std::string sum = sum_of(all);
+      store.set(fmt::format("seen/{}", rank), sum);
+      const std::vector<std::string> seen = read_all(store, "seen", world, deadline);
+      std::vector<Rank> behind;
+      for (Rank peer = 0; peer < world; ++peer)
+        if (seen[static_cast<std::size_t>(peer)] != sum) behind.push_back(peer);
+      if (behind.empty()) {
+        for (std::string& text : all) text.erase(0, mark_length);
+        return all;
+      }
+      if (steady_clock::now() >= deadline) throw_missing(behind, world);
+      std::this_thread::sleep_for(nap);
+    }
+  };
+}
+
+}  // namespace ranvier::engine

@@ -1,0 +1,79 @@
+// Ranks that meet through a store in which earlier ranks have left their traces.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/rendezvous.h"
+#include "ranvier/error.h"
+
+namespace ranvier::engine {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+// What each rank receives when rank r gives `word` + r and comes after a random while of up to `late`.
+std::vector<std::vector<std::string>> meet_all(Store& store, Rank world, const std::string& word, unsigned seed,
+                                               std::chrono::milliseconds late) {
+  std::vector<std::vector<std::string>> received(static_cast<std::size_t>(world));
+  std::mt19937 random(seed);
+  std::vector<std::thread> ranks;
+  for (Rank rank = 0; rank < world; ++rank) {
+    const auto delay = std::chrono::microseconds(random() % (1000 * static_cast<unsigned>(late.count()) + 1));
+    ranks.emplace_back([&, rank, delay] {
+      std::this_thread::sleep_for(delay);
+      received[static_cast<std::size_t>(rank)] =
+          exchange_through(store, rank, world, steady_clock::now() + 30s)(word + std::to_string(rank));
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  return received;
+}
+
+TEST(StoreExchange, EveryAttemptReceivesItsOwnTexts) {
+  const auto store = memory_store();
+  for (unsigned attempt = 0; attempt < 12; ++attempt) {
+    const Rank world = 1 + static_cast<Rank>((attempt * 7) % 5);  // ranks may be lost and gained between attempts
+    const std::string word = "attempt " + std::to_string(attempt) + " rank ";
+    std::vector<std::string> expected;
+    for (Rank rank = 0; rank < world; ++rank) expected.push_back(word + std::to_string(rank));
+    for (const auto& received : meet_all(*store, world, word, attempt, 20ms)) EXPECT_EQ(received, expected);
+  }
+}
+
+// The same text twice: only the marks tell the attempts apart.
+TEST(StoreExchange, NobodyFinishesBeforeAllOfItsAttemptHaveCome) {
+  const auto store = memory_store();
+  meet_all(*store, 2, "the same ", 0, 0ms);
+  std::atomic<bool> second_came = false;
+  bool first_finished_early = false;
+  std::thread first([&] {
+    exchange_through(*store, 0, 2, steady_clock::now() + 30s)("the same 0");
+    first_finished_early = !second_came;
+  });
+  std::this_thread::sleep_for(100ms);
+  second_came = true;
+  exchange_through(*store, 1, 2, steady_clock::now() + 30s)("the same 1");
+  first.join();
+  EXPECT_FALSE(first_finished_early);
+}
+
+TEST(StoreExchange, NamesThoseWhoCameOnlyToAnEarlierAttempt) {
+  const auto store = memory_store();
+  meet_all(*store, 3, "text ", 0, 0ms);
+  try {
+    exchange_through(*store, 0, 3, steady_clock::now() + 200ms)("text 0");
+    FAIL() << "two ranks have not come";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::timeout);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("ranks 1, 2 of a world of 3 did not come in time"));
+  }
+}
+
+}  // namespace
+}  // namespace ranvier::engine
