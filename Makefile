@@ -57,7 +57,7 @@ test-torch: setup
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps .
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r requirements-frameworks.txt
 	$(PYTHON) tests/python/pytorch_suite/run.py
-	RANVIER_TEST_REBUILD=1 $(PYTHON) -m pytest -q tests/python/test_frameworks.py tests/python/test_rebuild.py
+	RANVIER_TEST_LONG=1 $(PYTHON) -m pytest -q tests/python/test_frameworks.py tests/python/test_rebuild.py
 
 test-python: setup
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps .

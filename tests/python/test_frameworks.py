@@ -34,6 +34,7 @@ def test_every_program_of_the_page_is_run():
     assert set(PROGRAMS) == {"elastic.py", "lightning_ddp.py", "accelerate_ddp.py", "ray_train.py"}
 
 
+@pytest.mark.skipif("RANVIER_TEST_LONG" not in os.environ, reason="takes half a minute; make test-torch runs it")
 def test_torchrun_restarts_after_a_fault(tmp_path):
     assert "attempt 1: 10 steps, sum 10" in run(tmp_path, "elastic.py", *TORCHRUN, "--max-restarts=2")
 

@@ -1,5 +1,5 @@
-"""`python -m ranvier rebuild`: the part that belongs to one version of torch, compiled alone. Takes minutes, so that it
-runs with `make test-torch` only, which sets RANVIER_TEST_REBUILD."""
+"""`python -m ranvier rebuild`: the part that belongs to one version of torch, compiled alone. Takes minutes, so that
+it runs with `make test-torch` only, which sets RANVIER_TEST_LONG."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.skipif("RANVIER_TEST_REBUILD" not in os.environ, reason="takes minutes; make test-torch runs it")
+@pytest.mark.skipif("RANVIER_TEST_LONG" not in os.environ, reason="takes minutes; make test-torch runs it")
 def test_the_rebuilt_part_is_used():
     folder = _parts.folder_for(torch.__version__)
     try:
