@@ -1,5 +1,6 @@
-"""The three parts of the package: the core, which knows no torch; the library compiled for one minor version of torch; and
-this Python code, which chooses that library. Another torch needs only the second part anew: `python -m ranvier rebuild`."""
+"""The three parts of the package: the core, which knows no torch; the library compiled for one minor version of torch;
+and this Python code, which chooses that library. Another torch needs only the second part anew:
+`python -m ranvier rebuild`."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ def forking(rank, world):
     dist.all_reduce(torch.ones(3))
     work = dist.all_reduce(torch.ones(1000), async_op=True)  # starts the thread that a fork does not have
     work.wait()
-    for call in (lambda: dist.all_reduce(torch.ones(3)), lambda: dist.send(torch.ones(3), 1 - rank), dist.monitored_barrier):
+    calls = [lambda: dist.all_reduce(torch.ones(3)), lambda: dist.send(torch.ones(3), 1 - rank), dist.monitored_barrier]
+    for call in calls:
         status, text = in_a_fork(call)
         assert status == 7 and text.startswith("ValueError: this process was forked off after rank"), (status, text)
     # The parent's group is as it was.

@@ -58,7 +58,9 @@ def loss(text: str) -> float:
     return float(re.search(r"loss ([\d.]+)", text).group(1))
 
 
-@pytest.mark.parametrize(("name", "share"), [("fsdp2.py", "holds 833 of 1633"), ("tensor_parallel.py", "holds 32 of 64")])
+@pytest.mark.parametrize(
+    ("name", "share"), [("fsdp2.py", "holds 833 of 1633"), ("tensor_parallel.py", "holds 32 of 64")]
+)
 def test_sharded_models_learn_as_one_process_does(name, share):
     alone, together = run_example(name, 1)[0], run_example(name, 2)[0]
     assert abs(loss(alone) - loss(together)) < 1e-4, (alone, together)

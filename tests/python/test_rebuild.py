@@ -27,7 +27,8 @@ dist.destroy_process_group()
 def test_the_rebuilt_part_is_used():
     folder = _parts.folder_for(torch.__version__)
     try:
-        rebuilt = subprocess.run([sys.executable, "-m", "ranvier", "rebuild"], capture_output=True, text=True, timeout=900)
+        command = [sys.executable, "-m", "ranvier", "rebuild"]
+        rebuilt = subprocess.run(command, capture_output=True, text=True, timeout=900)
         assert rebuilt.returncode == 0, rebuilt.stdout + rebuilt.stderr
         used = subprocess.run([sys.executable, "-c", USE], capture_output=True, text=True, timeout=60)
         assert used.stdout.strip() == str((folder / _parts.LIBRARY).resolve()), used
