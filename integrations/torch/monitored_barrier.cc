@@ -80,8 +80,9 @@ void RanvierBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool 
 void RanvierBackend::await_reports(Communicator& communicator, milliseconds timeout, bool wait_all_ranks) {
   const auto deadline = steady_clock::now() + timeout;
   const milliseconds never = timeout + std::chrono::hours(24);  // the deadline is kept here, and not by the engine
-  if (timeout <= milliseconds::zero())
-    give_up(communicator, "Rank 0 timed out in monitoredBarrier after " + std::to_string(timeout.count()) + " ms.");
+  if (timeout <= milliseconds::zero())                          // for everybody: nobody waits, and nobody need be told
+    throw c10::DistBackendError("Rank 0 timed out in monitoredBarrier after " + std::to_string(timeout.count()) +
+                                " ms.");
   const auto messages = std::make_shared<std::vector<Message>>(2 * static_cast<std::size_t>(size_));
   const std::span<Message> reports(messages->data(), messages->size() / 2);
   const std::span<Message> answers(messages->data() + reports.size(), reports.size());
