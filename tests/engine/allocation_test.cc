@@ -51,6 +51,7 @@ TEST_P(Allocations, of_blocking_calls_are_none_once_their_shape_is_known) {
     for (const std::size_t count : {1, 1000, 300'000}) {
       std::vector<float> all(count * world, 0);
       std::vector<float> part(count, 0);
+      std::vector<float> result(count, 0);
       const auto shared = comm.allocate(count * sizeof(float));
       const TypedSpan lent(shared.get(), count, DType::f32);
       const auto each_once = [&] {
@@ -58,7 +59,7 @@ TEST_P(Allocations, of_blocking_calls_are_none_once_their_shape_is_known) {
         comm.all_reduce(lent);
         comm.all_reduce(part, {.algorithm = "ring", .priority = 1});
         comm.broadcast(part, 0);
-        comm.reduce(part, all, 0);
+        comm.reduce(part, result, 0);
         comm.all_gather(part, all);
         comm.reduce_scatter(all, part);
         comm.barrier();
@@ -84,8 +85,8 @@ TEST_P(Allocations, of_started_operations_do_not_grow_with_their_size) {
                          for (int i = 0; i < collective_lanes; ++i) once();
                          counted.push_back(fewest_in(once));
                        }
-                       EXPECT_EQ(counted[0], counted[1]);
-                       EXPECT_LE(counted[0], 3u);
+                       // The operation, and what it counts by link where memory may be lent.
+                       for (const std::size_t each : counted) EXPECT_LE(each, 2u);
                      },
                      {.way = GetParam()});
 }

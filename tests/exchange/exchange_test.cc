@@ -116,19 +116,21 @@ TEST(Exchange, Bf16CarriesWhatIsNotFinite) {
 }
 
 TEST(Exchange, Bf16SendsHalfTheBytes) {
-  for (const Rank world : {2, 4})
-    run_ranks(world, [&](Communicator& comm) {
-      auto bucket = gradients(comm.rank(), 1 << 16);
-      const auto sent_by = [&](std::string_view spec) {
-        const auto exchange = make_exchange(spec, comm);
-        const auto before = comm.traffic().bytes_sent;
-        exchange->start(bucket)->wait();
-        return comm.traffic().bytes_sent - before;
-      };
-      const auto dense = sent_by("none");
-      ASSERT_GT(dense, 0U);
-      ASSERT_EQ(sent_by("bf16") * 2, dense);
-    });
+  support::ClusterOptions options;
+  options.communicator.algorithm = "ring";  // auto may take another algorithm for vectors of half the size
+  const auto body = [](Communicator& comm) {
+    auto bucket = gradients(comm.rank(), 1 << 16);
+    const auto sent_by = [&](std::string_view spec) {
+      const auto exchange = make_exchange(spec, comm);
+      const auto before = comm.traffic().bytes_sent;
+      exchange->start(bucket)->wait();
+      return comm.traffic().bytes_sent - before;
+    };
+    const auto dense = sent_by("none");
+    ASSERT_GT(dense, 0U);
+    ASSERT_EQ(sent_by("bf16") * 2, dense);
+  };
+  for (const Rank world : {2, 4}) support::run_ranks(world, body, options);
 }
 
 TEST(Exchange, IntegerCodesAreDividedAsFloats) {
