@@ -89,21 +89,31 @@ RequestKey::RequestKey(const Request& request, AlgorithmNumbers::Number algorith
 }
 
 std::size_t RequestKey::hash() const {
-  return (input_count_ * 31 + output_count_ + static_cast<std::size_t>(collective_)) * 0x9E3779B97F4A7C15u;
+  std::size_t hash = input_count_ * 31 + output_count_;
+  for (const std::size_t each :
+       {static_cast<std::size_t>(collective_), static_cast<std::size_t>(algorithm_), static_cast<std::size_t>(op_),
+        static_cast<std::size_t>(output_type_), static_cast<std::size_t>(root_), static_cast<std::size_t>(priority_),
+        static_cast<std::size_t>(distance_)})
+    hash = (hash ^ each) * 0x9E3779B97F4A7C15u;
+  return hash;
 }
 
 CollectiveCall Calls::prepare(const Request& request) {
   if (!RequestKey::even(request)) return make(request);
   const RequestKey key = key_of(request);
-  Entry& place = recent_[key.hash() >> 58];
+  const std::size_t place = key.hash() >> 58;
+  Entry& first = recent_[place];
+  Entry& second = recent_[place ^ 1];
   {
     const std::lock_guard lock(lock_);
-    if (place.key == key) return place.call;
+    if (first.key == key) return first.call;
+    if (second.key == key) return second.call;
   }
   Entry entry{key, make(request)};
   CollectiveCall call = entry.call;
   const std::lock_guard lock(lock_);
-  std::swap(place, entry);
+  std::swap(first, second);
+  std::swap(first, entry);
   return call;
 }
 

@@ -18,7 +18,7 @@ class Plan(ProgramTest):
         choices = json.loads(result.stdout)["choices"]
         steps = [choice["step_ns"] for choice in choices]
         self.assertEqual(steps, sorted(steps))
-        self.assertEqual({choice["codec"] for choice in choices}, {"", "bf16"})
+        self.assertEqual({choice["codec"] for choice in choices}, {"", "bf16", "int8", "hadamard:32+int4"})
 
     def test_writes_a_table_that_bench_follows(self):
         with temporary_folder() as folder:
