@@ -101,19 +101,17 @@ std::size_t RequestKey::hash() const {
 CollectiveCall Calls::prepare(const Request& request) {
   if (!RequestKey::even(request)) return make(request);
   const RequestKey key = key_of(request);
-  const std::size_t place = key.hash() >> 58;
-  Entry& first = recent_[place];
-  Entry& second = recent_[place ^ 1];
+  auto& places = recent_[key.hash() >> 60];
   {
     const std::lock_guard lock(lock_);
-    if (first.key == key) return first.call;
-    if (second.key == key) return second.call;
+    for (const Entry& each : places)
+      if (each.key == key) return each.call;
   }
   Entry entry{key, make(request)};
   CollectiveCall call = entry.call;
   const std::lock_guard lock(lock_);
-  std::swap(first, second);
-  std::swap(first, entry);
+  std::ranges::rotate(places, places.end() - 1);
+  std::swap(places.front(), entry);
   return call;
 }
 

@@ -126,7 +126,7 @@ class Calls {
   std::mutex links_mutex_;
   std::set<std::pair<std::string, Rank>> on_links_;  // schedules, by root, that keep to the links of the topology
   SpinLock lock_;
-  std::array<Entry, 64> recent_;  // each key has two places
+  std::array<std::array<Entry, 8>, 16> recent_;  // by hash, the newest first
 };
 
 }  // namespace ranvier::engine

@@ -277,6 +277,8 @@ bool Engine::has_turn(const Active& active) const {
 
 bool Engine::advance_all() {
   bool moved = admit();
+  // Of the whole pass, though its operation may end in it: whoever waits for that one shall not wait for the rest.
+  const int most_urgent = active_.empty() ? 0 : active_.front().operation->priority;
   for (std::size_t i = 0; i < active_.size();) {
     if (!has_turn(active_[i])) {
       ++i;
@@ -285,7 +287,7 @@ bool Engine::advance_all() {
     if (active_[i].collective != nullptr) lend_scratch(*active_[i].collective);
     Progress progress = Progress::blocked;
     try {
-      const bool briefly = active_[i].operation->priority < active_.front().operation->priority;
+      const bool briefly = active_[i].operation->priority < most_urgent;
       progress = active_[i].operation->advance(*transport_, briefly);
     } catch (...) {
       break_down(prefer_verdict(current_error()), true);

@@ -84,7 +84,7 @@ TEST_P(Operations, an_urgent_one_waits_for_none_of_the_others) {
   auto cluster = options();
   cluster.communicator.background_progress = false;  // all begins when the urgent one is waited for
   cluster.communicator.algorithm = "direct";
-  const std::size_t count = simulated() ? 200'000 : 1'000'000;  // dozens of slices, where the urgent one needs two
+  const std::size_t count = simulated() ? 200'000 : 1'000'000;  // dozens of slices, where the urgent one needs one
   const auto body = [count](Communicator& comm) {
     for (const int priority : {0, 1, 7}) {
       // Two on each lane, so that the next ordinary one has two to wait for.
@@ -93,7 +93,12 @@ TEST_P(Operations, an_urgent_one_waits_for_none_of_the_others) {
       for (auto& data : large)
         works.push_back(comm.start({.collective = Collective::all_reduce, .input = data, .output = data}));
       std::vector<float> small(9, 1);
-      comm.start({.collective = Collective::all_reduce, .input = small, .output = small, .priority = priority}).wait();
+      comm.start({.collective = Collective::all_reduce,
+                  .input = small,
+                  .output = small,
+                  .algorithm = "one_round",
+                  .priority = priority})
+          .wait();
       if (priority > 0)
         EXPECT_TRUE(std::ranges::any_of(works, [](const Work& work) { return !work.done(); }));
       else

@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
 
   torch::manual_seed(rank);  // each rank starts elsewhere, …
   nn::Sequential model(nn::Linear(16, 32), nn::Tanh(), nn::Linear(32, 1));
-  ranvier::trainer::GradientBuckets buckets(model->parameters(), *exchange, 1 << 20);
+  ranvier::trainer::GradientBuckets buckets(model->parameters(), *comm, *exchange, 1 << 20);
   torch::Tensor& parameters = buckets.parameters();
   comm->broadcast({parameters.data_ptr(), static_cast<std::size_t>(parameters.numel()), ranvier::DType::f32}, 0);
   torch::optim::Adam optimizer(model->parameters(), 1e-2);  // … and goes on from rank 0's parameters
