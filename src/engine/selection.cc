@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace ranvier::engine {
 namespace {
@@ -15,9 +16,14 @@ constexpr std::size_t largest = std::size_t{1} << 30;
 // Up to this many ranks the links of all pairs are used at once; beyond, messages get too small and too many.
 constexpr Rank most_direct = 8;
 
+// From here on vectors in memory that ranks of a host share are better lent than copied (PeerMemory), which algorithms
+// that rest on the link's buffering cannot do in place; in other memory these are no faster at such sizes.
+constexpr std::size_t worth_lending = 64 << 10;
+
 struct Candidate {
   std::string name;
   ScheduleCost cost;
+  bool lends;  // also in place
 };
 
 std::vector<Candidate> candidates_on(Collective collective, Rank world, const Topology* topology) {
@@ -26,7 +32,8 @@ std::vector<Candidate> candidates_on(Collective collective, Rank world, const To
     const Schedule schedule =
         spec.algorithm().build({.collective = collective, .world = world, .root = 0, .dims = spec.dims});
     const bool fits = topology == nullptr || missing_link(schedule, *topology).empty();
-    (fits ? fitting : others).push_back({.name = spec_text(spec), .cost = ScheduleCost(schedule)});
+    (fits ? fitting : others)
+        .push_back({.name = spec_text(spec), .cost = ScheduleCost(schedule), .lends = !schedule.buffered_in_place});
   }
   // Where no algorithm keeps to the links that there are, ranks have to forward for others.
   return fitting.empty() ? others : fitting;
@@ -45,12 +52,18 @@ std::vector<TuningRow> Selection::make(Collective collective) const {
   const std::vector<Candidate> all = candidates_on(collective, settings_.world, settings_.topology.get());
   std::vector<Fastest> found;
   const Candidate* last = nullptr;
+  const bool shared_memory = settings_.transport == "shm" || settings_.transport == "loopback";
   for (std::size_t bytes = smallest; bytes <= largest; bytes *= 2) {
     const auto seconds = [&](const Candidate& each) {
       return predict(settings_.links, each.cost, bytes, settings_.slice_bytes);
     };
-    const auto best = std::ranges::min_element(all, {}, seconds);
-    if (last == nullptr || seconds(*best) < clearly * seconds(*last)) last = &*best;
+    const bool lending = shared_memory && bytes >= worth_lending;
+    const auto rank_of = [&](const Candidate& each) { return std::pair(lending && !each.lends, seconds(each)); };
+    const Candidate* best = &*std::ranges::min_element(all, {}, rank_of);
+    // Of equals, the one that sends each part straight to whom it is for.
+    for (const Candidate& each : all)
+      if (each.name == "direct" && rank_of(each) == rank_of(*best)) best = &each;
+    if (last == nullptr || (lending && !last->lends) || seconds(*best) < clearly * seconds(*last)) last = best;
     found.push_back({.bytes = bytes, .algorithm = last->name});
   }
   return rows_of(
