@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <unordered_set>
 
@@ -72,11 +73,11 @@ struct Kept {
 std::vector<std::byte> Residuals::save(const Bucket& bucket, std::uint64_t number) {
   const auto state = of(bucket);
   const Kept kept{number, state->step, state->residual.size(), state->velocity.size()};
-  std::vector<std::byte> bytes;
-  const auto append = [&](std::span<const std::byte> more) { bytes.insert(bytes.end(), more.begin(), more.end()); };
-  append(std::as_bytes(std::span(&kept, 1)));
-  append(std::as_bytes(std::span(state->residual)));
-  append(std::as_bytes(std::span(state->velocity)));
+  const std::array<ConstBytes, 3> parts{std::as_bytes(std::span(&kept, 1)), std::as_bytes(std::span(state->residual)),
+                                        std::as_bytes(std::span(state->velocity))};
+  std::vector<std::byte> bytes(parts[0].size() + parts[1].size() + parts[2].size());
+  auto at = bytes.begin();
+  for (const ConstBytes part : parts) at = std::ranges::copy(part, at).out;
   return bytes;
 }
 
