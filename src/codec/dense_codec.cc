@@ -4,6 +4,7 @@
 // quantized, and with error feedback dequantized and transformed back at once, to leave the new residual. So memory
 // sees the values and the residual once, whatever the stages are.
 #include "codec/dense_codec.h"
+#include "codec/code_errors.h"
 
 #include <fmt/format.h>
 
@@ -59,10 +60,7 @@ class DenseCodec final : public Codec {
 
   std::size_t encode(std::span<const float> values, const CodecState& state, Bytes out,
                      const CodecKey& key) const override {
-    if (out.size() < max_bytes(values.size()))
-      throw Error(ErrorKind::usage,
-                  fmt::format("{} bytes are too few for the code of {} values by '{}'; give encode {}", out.size(),
-                              values.size(), spec_, max_bytes(values.size())));
+    require_code_room(spec_, values.size(), max_bytes(values.size()), out.size());
     if (values.empty()) return 0;
     const auto seed = static_cast<std::uint32_t>(mix(key.seed));
     std::memcpy(out.data(), &seed, header_bytes_);

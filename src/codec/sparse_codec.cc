@@ -5,6 +5,7 @@
 // With momentum, this is DGC's accumulation: velocity u <- m u + g, residual v <- v + u, the largest of v are sent, and
 // both are zeroed there, so that stale momentum does not push a value on twice (Lin et al., see dgc.cc).
 #include "codec/sparse_codec.h"
+#include "codec/code_errors.h"
 
 #include <fmt/format.h>
 
@@ -68,10 +69,7 @@ class SparseCodec final : public Codec {
 
   std::size_t encode(std::span<const float> values, const CodecState& state, Bytes out,
                      const CodecKey& key) const override {
-    if (out.size() < max_bytes(values.size()))
-      throw Error(ErrorKind::usage,
-                  fmt::format("{} bytes are too few for the code of {} values by '{}'; give encode {}", out.size(),
-                              values.size(), spec_, max_bytes(values.size())));
+    require_code_room(spec_, values.size(), max_bytes(values.size()), out.size());
     if (values.empty()) return 0;
     auto& [sums, kept, lost, chosen] = scratch();
     const bool feedback = feedback_ && !state.residual.empty();

@@ -1,5 +1,6 @@
 // The layout of a code: [seed, 4 bytes] [code of the coefficients].
 #include "codec/transformed_codec.h"
+#include "codec/code_errors.h"
 
 #include <fmt/format.h>
 
@@ -39,10 +40,7 @@ class TransformedCodec final : public Codec {
 
   std::size_t encode(std::span<const float> values, const CodecState& state, Bytes out,
                      const CodecKey& key) const override {
-    if (out.size() < max_bytes(values.size()))
-      throw Error(ErrorKind::usage,
-                  fmt::format("{} bytes are too few for the code of {} values by '{}'; give encode {}", out.size(),
-                              values.size(), spec_, max_bytes(values.size())));
+    require_code_room(spec_, values.size(), max_bytes(values.size()), out.size());
     if (values.empty() || !(kernel::largest_magnitude(values.data(), values.size()) <= largest_codable)) return 0;
     const bool feedback = feedback_ && !state.residual.empty();
     if (feedback) kernel::add(state.residual.data(), values.data(), state.residual.data(), values.size());
