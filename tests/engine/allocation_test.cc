@@ -13,12 +13,12 @@ namespace {
 thread_local std::size_t allocations = 0;
 }  // namespace
 
-void* operator new(std::size_t bytes) {
+// Neither is inlined: malloc() met by operator delete, or the other way round, looks like a mistake to the compiler.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
   if (void* const memory = std::malloc(std::max<std::size_t>(bytes, 1))) return memory;
   throw std::bad_alloc();
 }
-// Not inlined: a free() of what operator new gave looks like a mistake to the compiler.
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 

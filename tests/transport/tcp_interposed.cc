@@ -63,12 +63,12 @@ extern "C" int setsockopt(int socket, int level, int name, const void* value, so
   return static_cast<int>(syscall(SYS_setsockopt, socket, level, name, value, size));
 }
 
-void* operator new(std::size_t size) {
+// Neither is inlined: malloc() met by operator delete, or the other way round, looks like a mistake to the compiler.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   ++allocation_count;
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
-// Not inlined: a free() of what operator new gave looks like a mistake to the compiler.
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
