@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "exchange/coded_slice.h"
+#include "exchange/gathered_slice.h"
 #include "exchange/residuals.h"
+#include "exchange/shared_grid.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
 #include "support/cluster.h"
@@ -65,9 +67,27 @@ TEST(Coded, GivesTheAverageWithinTwoRoundingsForEveryWorldAndSize) {
 }
 
 TEST(Coded, AllRanksHaveTheSameBitsWhateverTheCodec) {
-  for (const std::string_view spec :
-       {"int4", "hadamard:32+int4+rans", "eden", "sign", "topk:0.01+int8", "dgc:0.01", "qsgd:7+huffman", "lossless",
-        "natural", "randk:0.1", "threshold:2", "mx:e2m1", "terngrad"})
+  for (const std::string_view spec : {"int4",
+                                      "hadamard:32+int4+rans",
+                                      "eden",
+                                      "sign",
+                                      "topk:0.01+int8",
+                                      "dgc:0.01",
+                                      "qsgd:7+huffman",
+                                      "lossless",
+                                      "natural",
+                                      "randk:0.1",
+                                      "threshold:2",
+                                      "mx:e2m1",
+                                      "terngrad",
+                                      "topk:0.01,by=reduce_scatter",
+                                      "topk:0.01,by=all_gather+int8",
+                                      "eden:by=all_gather",
+                                      "delta+topk:0.01",
+                                      "randk:0.1+bf16",
+                                      "randk:0.1+int8",
+                                      "thc",
+                                      "thc:4"})
     run_ranks(4, [&](Communicator& comm) {
       const auto exchange = make_exchange(spec, comm);
       std::vector<float> first = gradients(comm.rank(), 9001), second = gradients(comm.rank(), 33, 1);
@@ -96,7 +116,9 @@ TEST(Coded, AppliedAndHeldBackAddUpToAllGradients) {
   constexpr std::size_t count = 5000;
   constexpr Rank world = 4;
   constexpr unsigned steps = 12;
-  for (const std::string_view spec : {"int2", "sign", "topk:0.02+int4", "hadamard:32+int4+rans"})
+  for (const std::string_view spec :
+       {"int2", "sign", "topk:0.02,by=reduce_scatter+int4", "topk:0.02,by=all_gather+int4", "hadamard:32+int4+rans",
+        "int2:by=all_gather", "randk:0.1", "randk:0.1+int8", "thc:8", "thc:4"})
     run_ranks(world, [&](Communicator& comm) {
       const auto exchange = make_exchange(spec, comm);
       std::vector<double> applied(count), given(count);
@@ -110,7 +132,8 @@ TEST(Coded, AppliedAndHeldBackAddUpToAllGradients) {
           given[i] += exact[i];
         }
       }
-      EXPECT_EQ(exchange->state_bytes(), count * sizeof(float));
+      EXPECT_GE(exchange->state_bytes(), count * sizeof(float));
+      EXPECT_LE(exchange->state_bytes(), count * sizeof(float) * 1.02);
       // What is held back shows in the difference; with gradients of zero it has to come out. A few steps of zeros
       // bring the dense codecs within a small share of what was missing.
       double before = 0, after = 0;
@@ -127,7 +150,8 @@ TEST(Coded, AppliedAndHeldBackAddUpToAllGradients) {
 }
 
 TEST(Coded, WhatIsNotFiniteReachesEverybodyAsItIsAndIsCounted) {
-  for (const std::string_view spec : {"int4", "topk:0.01+int8", "dgc:0.01", "hadamard:32+int4+rans"})
+  for (const std::string_view spec : {"int4", "topk:0.01,by=reduce_scatter+int8", "topk:0.01,by=all_gather+int8",
+                                      "dgc:0.01", "hadamard:32+int4+rans", "delta+topk:0.01+int8", "randk:0.1+bf16"})
     for (const Rank world : {2, 4})
       run_ranks(world, [&](Communicator& comm) {
         const auto exchange = make_exchange(spec, comm);
@@ -156,23 +180,24 @@ TEST(Coded, WhatIsNotFiniteReachesEverybodyAsItIsAndIsCounted) {
 }
 
 TEST(Coded, APlainBucketLeavesTheResidualAsItWas) {
-  run_ranks(3, [](Communicator& comm) {
-    const auto twin = make_exchange("sign", comm), exchange = make_exchange("sign", comm);
-    constexpr std::size_t count = 3000;
-    std::vector<float> a, b;
-    for (unsigned step = 0; step < 3; ++step) {
-      a = gradients(comm.rank(), count, step);
-      twin->start({.values = a, .tensors = std::vector<Tensor>{{.id = 1, .columns = count}}})->wait();
-      b = gradients(comm.rank(), count, step);
-      exchange->start({.values = b, .tensors = std::vector<Tensor>{{.id = 1, .columns = count}}})->wait();
-      if (step == 1) {
-        std::vector<float> bad = gradients(comm.rank(), count, 99);
-        if (comm.rank() == 2) bad[1500] = NAN;
-        exchange->start({.values = bad, .tensors = std::vector<Tensor>{{.id = 1, .columns = count}}})->wait();
+  for (const std::string_view spec : {"sign", "sign:by=all_gather", "delta+sign"})
+    run_ranks(3, [&](Communicator& comm) {
+      const auto twin = make_exchange(spec, comm), exchange = make_exchange(spec, comm);
+      constexpr std::size_t count = 3000;
+      std::vector<float> a, b;
+      for (unsigned step = 0; step < 3; ++step) {
+        a = gradients(comm.rank(), count, step);
+        twin->start({.values = a, .tensors = std::vector<Tensor>{{.id = 1, .columns = count}}})->wait();
+        b = gradients(comm.rank(), count, step);
+        exchange->start({.values = b, .tensors = std::vector<Tensor>{{.id = 1, .columns = count}}})->wait();
+        if (step == 1) {
+          std::vector<float> bad = gradients(comm.rank(), count, 99);
+          if (comm.rank() == 2) bad[1500] = NAN;
+          exchange->start({.values = bad, .tensors = std::vector<Tensor>{{.id = 1, .columns = count}}})->wait();
+        }
       }
-    }
-    for (std::size_t i = 0; i < count; ++i) ASSERT_NEAR(a[i], b[i], 1e-3);
-  });
+      for (std::size_t i = 0; i < count; ++i) ASSERT_NEAR(a[i], b[i], 1e-3);
+    });
 }
 
 TEST(Coded, SendsTwoCodesOfTheBucketWhateverTheWorld) {
@@ -204,7 +229,7 @@ TEST(Coded, DgcOfOneRankIsMomentum) {
 // Sent completely, DGC is momentum too: what all ranks apply is the sum of corrected momentum and nothing is held back.
 TEST(Coded, DgcThatSendsEverythingDeliversAllMomentum) {
   run_ranks(2, [](Communicator& comm) {
-    const auto exchange = make_exchange("dgc:1,momentum=0.5", comm);
+    const auto exchange = make_exchange("dgc:1,momentum=0.5,by=reduce_scatter", comm);
     std::vector<float> bucket(10);
     for (int step = 0; step < 3; ++step) {
       std::fill(bucket.begin(), bucket.end(), static_cast<float>(comm.rank() + 1));
@@ -216,16 +241,171 @@ TEST(Coded, DgcThatSendsEverythingDeliversAllMomentum) {
   });
 }
 
-TEST(Coded, SlicesOfALargeBucketAreOneAverage) {
-  run_ranks(2, [](Communicator& comm) {
-    constexpr std::size_t count = (1 << 21) + 77;  // three slices
+// One encoding and one round: at all_gather the sum itself is not encoded again.
+TEST(Coded, AnAllGatherSendsTheWholeCodeToEverybodyAndLosesOnce) {
+  run_ranks(3, [](Communicator& comm) {
+    constexpr std::size_t count = 1 << 14;
     auto bucket = gradients(comm.rank(), count);
-    const auto exchange = make_exchange("bf16+lossless", comm);
+    const auto exchange = make_exchange("int8:block=64,by=all_gather", comm);
+    const auto before = comm.traffic();
     exchange->start(bucket)->wait();
-    const auto a = gradients(0, count), b = gradients(1, count);
-    for (std::size_t i = 0; i < count; ++i)
-      ASSERT_NEAR(bucket[i], (a[i] + b[i]) / 2, 0x1p-7 * (std::fabs(a[i]) + std::fabs(b[i])));
+    EXPECT_EQ(comm.traffic().bytes_sent - before.bytes_sent, 2 * count * 33 / 32);
+    EXPECT_EQ(comm.traffic().operations - before.operations, 4U);  // two sent, two received
+    const auto exact = exact_sum(3, count);
+    for (std::size_t i = 0; i < count; ++i) ASSERT_NEAR(bucket[i], exact[i] / 3, 1.02 * 6.0 / 254);
   });
+}
+
+TEST(Coded, TheCheaperWayIsTheOneThatTheModelOfTheLinksSays) {
+  const LinkModel links{.latency = 50e-6, .message = 1e-6, .byte = 1e-9, .reduce = 0, .crowded = false};
+  EXPECT_FALSE(all_gather_is_cheaper(links, 1, 100));
+  EXPECT_TRUE(all_gather_is_cheaper(links, 2, 1e9));  // as many bytes in half as many rounds
+  // With four ranks 1.5 codes more, for a round and three messages less: 53 us, or 35 kB.
+  EXPECT_TRUE(all_gather_is_cheaper(links, 4, 35'000));
+  EXPECT_FALSE(all_gather_is_cheaper(links, 4, 36'000));
+  EXPECT_FALSE(all_gather_is_cheaper(links, 64, 5000));
+}
+
+TEST(Coded, RandomPlacesAreTheSameForAllAndTheirSumIsExact) {
+  run_ranks(3, [](Communicator& comm) {
+    constexpr std::size_t count = 1000;
+    const auto exchange = make_exchange("randk:0.1", comm);
+    auto bucket = gradients(comm.rank(), count);
+    const auto before = comm.traffic().bytes_sent;
+    exchange->start(bucket)->wait();
+    EXPECT_LE(comm.traffic().bytes_sent - before, 100 * sizeof(float) * 2);  // no index, and reduced in transit
+    const auto exact = exact_sum(3, count);
+    std::size_t sent = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (bucket[i] == 0) continue;
+      ++sent;
+      ASSERT_NEAR(bucket[i], exact[i] / 3, 1e-6);
+    }
+    EXPECT_EQ(sent, 100U);
+    const auto first = bucket;
+    exchange->start(bucket)->wait();
+    std::size_t same = 0;
+    for (std::size_t i = 0; i < count; ++i) same += first[i] != 0 && bucket[i] != 0;
+    EXPECT_LT(same, 50U);  // other places at the next step
+  });
+}
+
+// Constant gradients: EF21's estimates arrive, so what is applied in one step becomes the gradient itself, and not its
+// average over many steps.
+TEST(Coded, ChangesOfConstantGradientsEndInTheExactAverage) {
+  for (const std::string_view spec : {"delta+topk:0.1+int8", "int2:ef=21", "delta+sign"})
+    run_ranks(3, [&](Communicator& comm) {
+      constexpr std::size_t count = 2000;
+      const auto exchange = make_exchange(spec, comm);
+      const auto exact = exact_sum(3, count);
+      std::vector<float> bucket(count);
+      for (int step = 0; step < 80; ++step) {
+        std::ranges::copy(gradients(comm.rank(), count), bucket.begin());
+        exchange->start(bucket)->wait();
+        expect_equal_everywhere(comm, bucket);
+      }
+      double error = 0, norm = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        error += std::pow(static_cast<double>(bucket[i]) - exact[i] / 3, 2);
+        norm += std::pow(exact[i] / 3, 2);
+      }
+      EXPECT_LT(error, 1e-3 * norm) << spec;
+      EXPECT_EQ(exchange->state_bytes(), 3 * count * sizeof(float));
+    });
+}
+
+TEST(Coded, ACheckpointOfChangesGoesOnAsIfNothingHadHappened) {
+  run_ranks(2, [](Communicator& comm) {
+    constexpr std::size_t count = 3000;
+    const std::vector<Tensor> tensors{{.id = 5, .columns = count}};
+    const auto one = make_exchange("delta+topk:0.05", comm);
+    std::vector<float> a, b;
+    for (unsigned step = 0; step < 4; ++step) {
+      a = gradients(comm.rank(), count, step);
+      one->start({.values = a, .tensors = tensors})->wait();
+    }
+    const auto kept = one->save({.values = a, .tensors = tensors});
+    const auto other = make_exchange("delta+topk:0.05", comm), values = make_exchange("topk:0.05", comm);
+    other->restore({.values = a, .tensors = tensors}, kept);
+    values->restore({.values = a, .tensors = tensors}, kept);  // its residual is owed there too
+    EXPECT_EQ(values->save({.values = a, .tensors = tensors}).size() + 2 * count * sizeof(float) + 32, kept.size());
+    a = b = gradients(comm.rank(), count, 4);
+    one->start({.values = a, .tensors = tensors})->wait();
+    other->start({.values = b, .tensors = tensors})->wait();
+    EXPECT_EQ(a, b);
+  });
+}
+
+// 8 bits for three ranks are 86 levels; the first step, before norms are known, goes as f32.
+TEST(SharedGrid, IsExactFirstAndThenWithinItsError) {
+  run_ranks(3, [](Communicator& comm) {
+    constexpr std::size_t count = 5000;
+    const auto exchange = make_exchange("thc:8", comm);
+    for (unsigned step = 0; step < 4; ++step) {
+      auto bucket = gradients(comm.rank(), count, step);
+      const auto before = comm.traffic().bytes_sent;
+      exchange->start(bucket)->wait();
+      const auto sent = static_cast<double>(comm.traffic().bytes_sent - before);
+      const auto exact = exact_sum(3, count, step);
+      double error = 0, norm = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        error += std::pow(static_cast<double>(bucket[i]) - exact[i] / 3, 2);
+        norm += std::pow(exact[i] / 3, 2);
+      }
+      if (step == 0) {
+        EXPECT_LT(error, 1e-10 * norm);
+      } else {
+        EXPECT_LT(error, 0.01 * norm) << step;
+        EXPECT_GT(error, 0);
+        EXPECT_LT(sent, 2.2 * count);  // a byte a value there and back, and the norms
+      }
+      expect_equal_everywhere(comm, bucket);
+    }
+  });
+}
+
+TEST(SharedGrid, SumsOfTheLargestCodesFitTheirFields) {
+  for (const unsigned bits : {4U, 8U})
+    for (Rank world = 1; world <= 256; ++world) {
+      const std::uint32_t levels = SharedGrid::levels_for(bits, world);
+      EXPECT_LT(static_cast<std::uint32_t>(world) * (levels - 1), 1U << bits);
+    }
+  EXPECT_NEAR(SharedGrid::half_range(4), 1.494, 1e-3);
+  EXPECT_GT(SharedGrid::half_range(6), 1.494);
+  EXPECT_LT(SharedGrid::half_range(6), 2.051);
+}
+
+TEST(SharedGrid, WhatIsNotFiniteGoesPlainAndTheRestIsAsBefore) {
+  run_ranks(3, [](Communicator& comm) {
+    constexpr std::size_t count = 3000;
+    const auto exchange = make_exchange("thc:8", comm);
+    for (unsigned step = 0; step < 5; ++step) {
+      auto bucket = gradients(comm.rank(), count, step);
+      if (step == 2 && comm.rank() == 1) bucket[17] = NAN;
+      exchange->start(bucket)->wait();
+      const auto exact = exact_sum(3, count, step);
+      for (std::size_t i = 0; i < count; ++i) {
+        if (step == 2 && i == 17)
+          EXPECT_TRUE(std::isnan(bucket[i]));
+        else
+          ASSERT_NEAR(bucket[i], exact[i] / 3, step == 2 ? 1e-5 : 0.5) << i << " in step " << step;
+      }
+    }
+    EXPECT_EQ(exchange->plain_buckets(), 1U);
+  });
+}
+
+TEST(Coded, SlicesOfALargeBucketAreOneAverage) {
+  for (const std::string_view spec : {"bf16+lossless", "bf16+lossless:by=all_gather"})
+    run_ranks(2, [&](Communicator& comm) {
+      constexpr std::size_t count = (1 << 21) + 77;  // three slices
+      auto bucket = gradients(comm.rank(), count);
+      const auto exchange = make_exchange(spec, comm);
+      exchange->start(bucket)->wait();
+      const auto a = gradients(0, count), b = gradients(1, count);
+      for (std::size_t i = 0; i < count; ++i)
+        ASSERT_NEAR(bucket[i], (a[i] + b[i]) / 2, 0x1p-7 * (std::fabs(a[i]) + std::fabs(b[i])));
+    });
 }
 
 TEST(Coded, AHandleMayBeDroppedAndCallbacksFindTheAverage) {
