@@ -33,6 +33,7 @@ void Phased::watch() {
 void Phased::step() {
   std::exception_ptr problem;
   std::shared_ptr<Phased> rest;
+  bool ends = false;  // here: another thread may end it as soon as the lock is free
   {
     const std::lock_guard lock(mutex_);
     if (ended_ || !started_) return;
@@ -45,11 +46,11 @@ void Phased::step() {
       problem = std::current_exception();
       comm_.abort(failure.what());  // the others would wait for what does not come
     }
-    ended_ = problem || over_;
-    if (ended_) end();
+    ended_ = ends = problem || over_;
+    if (ends) end();
     if (!problem) rest = rest_;
   }
-  if (!ended_) return watch();
+  if (!ends) return watch();
   if (!rest) return finish(problem);
   rest->start([self = shared_from_this(), raw = rest.get()] { self->finish(raw->error()); });
 }

@@ -71,7 +71,7 @@ class Phased : public std::enable_shared_from_this<Phased> {
   std::mutex mutex_;      // one thread at a time takes a step
   bool started_ = false;  // somebody may wait before that
   bool over_ = false;     // there is no other phase
-  std::atomic<bool> ended_ = false;
+  bool ended_ = false;    // and end() was called
   std::vector<Work> sends_;
   std::shared_ptr<Phased> rest_;
   std::exception_ptr problem_;

@@ -40,10 +40,10 @@ std::uint32_t SharedGrid::levels_for(unsigned bits, Rank world) {
 }
 
 // The step of the uniform quantizer with the least squared error of a normal variable: J. Max, "Quantizing for Minimum
-// Distortion", IRE Trans. Information Theory 1960, table II; half of the range that L of them take. Between powers of
-// two, in proportion to log L.
+// Distortion", IRE Trans. Information Theory 1960, table II, continued to 256 levels by the same minimization; half of
+// the range that L of them take. Between powers of two, in proportion to log L.
 float SharedGrid::half_range(std::uint32_t levels) {
-  constexpr std::array<float, 8> by_bits{0.798F, 1.494F, 2.051F, 2.513F, 2.914F, 3.279F, 3.61F, 3.93F};
+  constexpr std::array<float, 8> by_bits{0.798F, 1.494F, 2.051F, 2.514F, 2.916F, 3.278F, 3.611F, 3.922F};
   const float at = std::log2(static_cast<float>(levels)) - 1;
   const auto below = std::min(static_cast<std::size_t>(at), by_bits.size() - 2);
   return std::lerp(by_bits[below], by_bits[below + 1], at - static_cast<float>(below));
@@ -192,13 +192,7 @@ class GridAveraging final : public CollectiveAveraging {
 class GridExchange final : public Exchange {
  public:
   GridExchange(Communicator& comm, std::string spec, unsigned bits)
-      : comm_(comm), spec_(std::move(spec)), tools_(std::make_shared<GridTools>(SharedGrid(bits, comm.world()))) {
-    if (SharedGrid::levels_for(bits, comm.world()) < 2)
-      throw Error(ErrorKind::usage,
-                  fmt::format("'{}' adds codes in fields of {} bits, which hold no sum of {} ranks; {}", spec_, bits,
-                              comm.world(),
-                              bits == 4 && comm.world() < 256 ? "write thc:8" : "use a codec such as int4 instead"));
-  }
+      : comm_(comm), spec_(std::move(spec)), tools_(std::make_shared<GridTools>(SharedGrid(bits, comm.world()))) {}
   std::string_view spec() const override { return spec_; }
   std::uint64_t plain_buckets() const override { return tools_->plain.load(); }
   std::size_t state_bytes() const override {
@@ -232,6 +226,11 @@ class GridExchange final : public Exchange {
 }  // namespace
 
 std::unique_ptr<Exchange> shared_grid_exchange(Communicator& comm, std::string spec, unsigned bits) {
+  if (SharedGrid::levels_for(bits, comm.world()) < 2)
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("'{}' adds codes in fields of {} bits, which hold no sum of {} ranks; {}", spec, bits, comm.world(),
+                    bits == 4 && comm.world() < 256 ? "write thc:8" : "use a codec such as int4 instead"));
   return std::make_unique<GridExchange>(comm, std::move(spec), bits);
 }
 

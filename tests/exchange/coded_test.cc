@@ -5,16 +5,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstring>
-#include <limits>
-#include <random>
 #include <thread>
 #include <vector>
 
 #include "exchange/coded_slice.h"
-#include "exchange/gathered_slice.h"
+#include "exchange/normal_gradients.h"
 #include "exchange/residuals.h"
-#include "exchange/shared_grid.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
 #include "support/cluster.h"
@@ -23,32 +19,6 @@ namespace ranvier {
 namespace {
 
 using support::run_ranks;
-
-std::vector<float> gradients(Rank rank, std::size_t count, unsigned step = 0) {
-  std::mt19937 random(static_cast<unsigned>(rank) * 1000 + step);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
-std::vector<double> exact_sum(Rank world, std::size_t count, unsigned step = 0) {
-  std::vector<double> sum(count);
-  for (Rank rank = 0; rank < world; ++rank) {
-    const auto values = gradients(rank, count, step);
-    for (std::size_t i = 0; i < count; ++i) sum[i] += static_cast<double>(values[i]);
-  }
-  return sum;
-}
-
-// Bit for bit, NaN included.
-void expect_equal_everywhere(Communicator& comm, const std::vector<float>& mine) {
-  std::vector<float> all(mine.size() * static_cast<std::size_t>(comm.world()));
-  comm.all_gather(mine, all);
-  for (Rank rank = 0; rank < comm.world(); ++rank)
-    ASSERT_EQ(0, std::memcmp(all.data() + mine.size() * static_cast<std::size_t>(rank), mine.data(), mine.size() * 4))
-        << "rank " << rank << " has other bits than rank " << comm.rank();
-}
 
 TEST(Coded, GivesTheAverageWithinTwoRoundingsForEveryWorldAndSize) {
   for (const Rank world : {1, 2, 3, 4, 7})
@@ -238,160 +208,6 @@ TEST(Coded, DgcThatSendsEverythingDeliversAllMomentum) {
     // Part 0 belongs to rank 0, whose own momentum of 1.75 goes whole; rank 1's is masked where it was sent.
     EXPECT_EQ(bucket[0], (1.75F + 2) / 2);
     EXPECT_EQ(bucket[9], (1 + 3.5F) / 2);
-  });
-}
-
-// One encoding and one round: at all_gather the sum itself is not encoded again.
-TEST(Coded, AnAllGatherSendsTheWholeCodeToEverybodyAndLosesOnce) {
-  run_ranks(3, [](Communicator& comm) {
-    constexpr std::size_t count = 1 << 14;
-    auto bucket = gradients(comm.rank(), count);
-    const auto exchange = make_exchange("int8:block=64,by=all_gather", comm);
-    const auto before = comm.traffic();
-    exchange->start(bucket)->wait();
-    EXPECT_EQ(comm.traffic().bytes_sent - before.bytes_sent, 2 * count * 33 / 32);
-    EXPECT_EQ(comm.traffic().operations - before.operations, 4U);  // two sent, two received
-    const auto exact = exact_sum(3, count);
-    for (std::size_t i = 0; i < count; ++i) ASSERT_NEAR(bucket[i], exact[i] / 3, 1.02 * 6.0 / 254);
-  });
-}
-
-TEST(Coded, TheCheaperWayIsTheOneThatTheModelOfTheLinksSays) {
-  const LinkModel links{.latency = 50e-6, .message = 1e-6, .byte = 1e-9, .reduce = 0, .crowded = false};
-  EXPECT_FALSE(all_gather_is_cheaper(links, 1, 100));
-  EXPECT_TRUE(all_gather_is_cheaper(links, 2, 1e9));  // as many bytes in half as many rounds
-  // With four ranks 1.5 codes more, for a round and three messages less: 53 us, or 35 kB.
-  EXPECT_TRUE(all_gather_is_cheaper(links, 4, 35'000));
-  EXPECT_FALSE(all_gather_is_cheaper(links, 4, 36'000));
-  EXPECT_FALSE(all_gather_is_cheaper(links, 64, 5000));
-}
-
-TEST(Coded, RandomPlacesAreTheSameForAllAndTheirSumIsExact) {
-  run_ranks(3, [](Communicator& comm) {
-    constexpr std::size_t count = 1000;
-    const auto exchange = make_exchange("randk:0.1", comm);
-    auto bucket = gradients(comm.rank(), count);
-    const auto before = comm.traffic().bytes_sent;
-    exchange->start(bucket)->wait();
-    EXPECT_LE(comm.traffic().bytes_sent - before, 100 * sizeof(float) * 2);  // no index, and reduced in transit
-    const auto exact = exact_sum(3, count);
-    std::size_t sent = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      if (bucket[i] == 0) continue;
-      ++sent;
-      ASSERT_NEAR(bucket[i], exact[i] / 3, 1e-6);
-    }
-    EXPECT_EQ(sent, 100U);
-    const auto first = bucket;
-    exchange->start(bucket)->wait();
-    std::size_t same = 0;
-    for (std::size_t i = 0; i < count; ++i) same += first[i] != 0 && bucket[i] != 0;
-    EXPECT_LT(same, 50U);  // other places at the next step
-  });
-}
-
-// Constant gradients: EF21's estimates arrive, so what is applied in one step becomes the gradient itself, and not its
-// average over many steps.
-TEST(Coded, ChangesOfConstantGradientsEndInTheExactAverage) {
-  for (const std::string_view spec : {"delta+topk:0.1+int8", "int2:ef=21", "delta+sign"})
-    run_ranks(3, [&](Communicator& comm) {
-      constexpr std::size_t count = 2000;
-      const auto exchange = make_exchange(spec, comm);
-      const auto exact = exact_sum(3, count);
-      std::vector<float> bucket(count);
-      for (int step = 0; step < 80; ++step) {
-        std::ranges::copy(gradients(comm.rank(), count), bucket.begin());
-        exchange->start(bucket)->wait();
-        expect_equal_everywhere(comm, bucket);
-      }
-      double error = 0, norm = 0;
-      for (std::size_t i = 0; i < count; ++i) {
-        error += std::pow(static_cast<double>(bucket[i]) - exact[i] / 3, 2);
-        norm += std::pow(exact[i] / 3, 2);
-      }
-      EXPECT_LT(error, 1e-3 * norm) << spec;
-      EXPECT_EQ(exchange->state_bytes(), 3 * count * sizeof(float));
-    });
-}
-
-TEST(Coded, ACheckpointOfChangesGoesOnAsIfNothingHadHappened) {
-  run_ranks(2, [](Communicator& comm) {
-    constexpr std::size_t count = 3000;
-    const std::vector<Tensor> tensors{{.id = 5, .columns = count}};
-    const auto one = make_exchange("delta+topk:0.05", comm);
-    std::vector<float> a, b;
-    for (unsigned step = 0; step < 4; ++step) {
-      a = gradients(comm.rank(), count, step);
-      one->start({.values = a, .tensors = tensors})->wait();
-    }
-    const auto kept = one->save({.values = a, .tensors = tensors});
-    const auto other = make_exchange("delta+topk:0.05", comm), values = make_exchange("topk:0.05", comm);
-    other->restore({.values = a, .tensors = tensors}, kept);
-    values->restore({.values = a, .tensors = tensors}, kept);  // its residual is owed there too
-    EXPECT_EQ(values->save({.values = a, .tensors = tensors}).size() + 2 * count * sizeof(float) + 32, kept.size());
-    a = b = gradients(comm.rank(), count, 4);
-    one->start({.values = a, .tensors = tensors})->wait();
-    other->start({.values = b, .tensors = tensors})->wait();
-    EXPECT_EQ(a, b);
-  });
-}
-
-// 8 bits for three ranks are 86 levels; the first step, before norms are known, goes as f32.
-TEST(SharedGrid, IsExactFirstAndThenWithinItsError) {
-  run_ranks(3, [](Communicator& comm) {
-    constexpr std::size_t count = 5000;
-    const auto exchange = make_exchange("thc:8", comm);
-    for (unsigned step = 0; step < 4; ++step) {
-      auto bucket = gradients(comm.rank(), count, step);
-      const auto before = comm.traffic().bytes_sent;
-      exchange->start(bucket)->wait();
-      const auto sent = static_cast<double>(comm.traffic().bytes_sent - before);
-      const auto exact = exact_sum(3, count, step);
-      double error = 0, norm = 0;
-      for (std::size_t i = 0; i < count; ++i) {
-        error += std::pow(static_cast<double>(bucket[i]) - exact[i] / 3, 2);
-        norm += std::pow(exact[i] / 3, 2);
-      }
-      if (step == 0) {
-        EXPECT_LT(error, 1e-10 * norm);
-      } else {
-        EXPECT_LT(error, 0.01 * norm) << step;
-        EXPECT_GT(error, 0);
-        EXPECT_LT(sent, 2.2 * count);  // a byte a value there and back, and the norms
-      }
-      expect_equal_everywhere(comm, bucket);
-    }
-  });
-}
-
-TEST(SharedGrid, SumsOfTheLargestCodesFitTheirFields) {
-  for (const unsigned bits : {4U, 8U})
-    for (Rank world = 1; world <= 256; ++world) {
-      const std::uint32_t levels = SharedGrid::levels_for(bits, world);
-      EXPECT_LT(static_cast<std::uint32_t>(world) * (levels - 1), 1U << bits);
-    }
-  EXPECT_NEAR(SharedGrid::half_range(4), 1.494, 1e-3);
-  EXPECT_GT(SharedGrid::half_range(6), 1.494);
-  EXPECT_LT(SharedGrid::half_range(6), 2.051);
-}
-
-TEST(SharedGrid, WhatIsNotFiniteGoesPlainAndTheRestIsAsBefore) {
-  run_ranks(3, [](Communicator& comm) {
-    constexpr std::size_t count = 3000;
-    const auto exchange = make_exchange("thc:8", comm);
-    for (unsigned step = 0; step < 5; ++step) {
-      auto bucket = gradients(comm.rank(), count, step);
-      if (step == 2 && comm.rank() == 1) bucket[17] = NAN;
-      exchange->start(bucket)->wait();
-      const auto exact = exact_sum(3, count, step);
-      for (std::size_t i = 0; i < count; ++i) {
-        if (step == 2 && i == 17)
-          EXPECT_TRUE(std::isnan(bucket[i]));
-        else
-          ASSERT_NEAR(bucket[i], exact[i] / 3, step == 2 ? 1e-5 : 0.5) << i << " in step " << step;
-      }
-    }
-    EXPECT_EQ(exchange->plain_buckets(), 1U);
   });
 }
 
