@@ -16,7 +16,7 @@ bool all_gather_is_cheaper(const LinkModel& links, Rank world, double bytes) {
   const double peers = world - 1;
   const double of_gather = links.latency + peers * (links.message + bytes * links.byte);
   const double of_scatter = 2 * links.latency + 2 * peers * (links.message + bytes / world * links.byte);
-  return of_gather < of_scatter;
+  return world > 1 && of_gather < of_scatter;
 }
 
 GatheredSlice::GatheredSlice(Communicator& comm, std::shared_ptr<CodedTools> tools, std::span<float> values,

@@ -120,7 +120,8 @@ class SummableExchange final : public Exchange {
     if (tools_->codec->state_parts() > 0) residuals_.restore(bucket, kept, number_);
   }
   std::shared_ptr<Averaging> start(const Bucket& bucket) override {
-    auto averaging = std::make_shared<SummableAveraging>(tools_, residuals_.of(bucket), bucket.values);
+    auto state = tools_->codec->state_parts() > 0 ? residuals_.of(bucket) : std::make_shared<Residuals::State>();
+    auto averaging = std::make_shared<SummableAveraging>(tools_, std::move(state), bucket.values);
     averaging->start(comm_, number_++);
     return averaging;
   }
