@@ -31,9 +31,9 @@ Examples:
 )";
 
 // What docs/codecs.md recommends, from the most careful to the boldest.
-constexpr std::array<std::string_view, 12> recommended{
-    "lossless", "bf16",   "fp16",   "int8", "hadamard:32+int4", "qsgd:7+rans",
-    "natural",  "eden:2", "eden:1", "sign", "topk:0.01+int8",   "dgc:0.001+int8"};
+constexpr std::array<std::string_view, 14> recommended{"lossless",         "bf16",        "fp16",   "int8",   "natural",
+                                                       "hadamard:32+int4", "qsgd:7+rans", "eden:2", "eden:1", "sign",
+                                                       "topk:0.01+int8",   "safe",        "strong", "extreme"};
 
 void print_stages(const CodecRow& row) {
   double encode_before = 0, decode_before = 0;  // seconds for a gigabyte
@@ -70,8 +70,19 @@ int list_stages(const JsonFile& file, bool prints) {
     if (!stage.parameters.empty()) fmt::print("  {:<12} {}\n", "", stage.parameters);
     fmt::print("  {:<12} {}\n", "", stage.bias);
   }
-  if (prints) fmt::print("\nBiased: error feedback is on; ef=0 on any stage of the spec refuses it.\n");
-  file.write({{"stages", std::move(list)}});
+  if (prints) {
+    fmt::print("\npresets\n");
+    for (const Preset& preset : presets()) fmt::print("  {:<12} {}. {}\n", preset.name, preset.spec, preset.meant_for);
+    fmt::print(
+        "\nOn any stage: ef=0 refuses error feedback, which is on where a codec is biased, ef=1 demands it, and ef=21 "
+        "codes\nchanges (delta). by=reduce_scatter or all_gather says how codes become an average; sparse ones take "
+        "the "
+        "cheaper way.\n");
+  }
+  nlohmann::json named = nlohmann::json::array();
+  for (const Preset& preset : presets())
+    named.push_back({{"name", preset.name}, {"spec", preset.spec}, {"meant_for", preset.meant_for}});
+  file.write({{"stages", std::move(list)}, {"presets", std::move(named)}});
   return 0;
 }
 

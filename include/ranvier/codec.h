@@ -31,6 +31,9 @@ struct CodecKey {
 
 enum class Combine : std::uint8_t { replace, add };
 
+// How the codes of all ranks become one average (exchange.h). `cheaper`: whichever of the others takes less time.
+enum class Way : std::uint8_t { cheaper, reduce_scatter, all_gather };
+
 // Several threads may use one codec at once.
 class Codec {
  public:
@@ -53,14 +56,31 @@ class Codec {
   // The element type whose sum, done on codes, is the code of the sum (up to its rounding); none if codes cannot be
   // added. Such a codec reduces in transit: all_reduce runs on the codes themselves.
   virtual std::optional<DType> summable_as() const { return std::nullopt; }
+  // Where in a code those elements begin. What stands before them follows from the key, which all ranks then share.
+  virtual std::size_t summable_at() const { return 0; }
   // The codec for sums of what this one decodes, where it is another one; null: this one.
   virtual std::unique_ptr<Codec> for_sums() const { return nullptr; }
   // Its velocity takes the place of the optimizer's momentum, which then has to be 0.
   virtual double momentum() const { return 0; }
+  virtual Way way() const { return Way::reduce_scatter; }
+  // EF21: what it is given has to be the change of the values since the step before, and what comes back is the change
+  // of their average. Its residual makes up for what codes of changes have lost.
+  virtual bool of_differences() const { return false; }
 };
 
-// A codec by its spec. Throws Error{usage} naming the wrong stage and what to write instead.
+// A codec by its spec, or by the name of a preset. Throws Error{usage} naming the wrong stage and what to write
+// instead.
 std::unique_ptr<Codec> make_codec(std::string_view spec);
+
+// Specs with names: what to take if you do not want to choose. docs/benchmarks.md has how they were chosen and tested.
+struct Preset {
+  std::string_view name;
+  std::string_view spec;
+  std::string_view meant_for;
+};
+std::span<const Preset> presets();
+// The spec that a preset's name stands for; anything else as it is.
+std::string_view spec_of(std::string_view preset_or_spec);
 
 // What may stand in a spec, for people to choose from.
 enum class StageKind : std::uint8_t { sparsify, transform, quantize, code, exchange };

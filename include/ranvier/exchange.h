@@ -81,15 +81,16 @@ std::unique_ptr<Exchange> dense_exchange(Communicator& comm);
 std::unique_ptr<Exchange> summable_exchange(Communicator& comm, std::unique_ptr<Codec> codec);
 // Any codec: scatter, reduce, gather. Each rank owns a part of the bucket; it decodes and sums in f32 what all send it,
 // and encodes the sum once. A rank sends each part but its own, and its own sum to everybody: 2 (W - 1) / W codes of
-// the bucket. Two encodings lie between a gradient and the average, whatever W is.
+// the bucket. Two encodings lie between a gradient and the average, whatever W is. Or by all_gather, where the codec's
+// way() says so: W - 1 codes of the bucket in one round, and one encoding.
 std::unique_ptr<Exchange> coded_exchange(Communicator& comm, std::unique_ptr<Codec> codec);
 
 // PowerSGD: each matrix M of a bucket, with its residual, as P Q^T of a rank; P = M Q is averaged and made orthonormal,
 // Q = M^T P is averaged, and what P Q^T lacks of M is the residual. Q is where the next step begins. With `alternating`
-// (ACP-SGD) a step averages one of the factors only, in turn. Tensors of which factors would be more than half go as
-// they are. `factors` codes what is averaged. Vogels, Karimireddy and Jaggi, "PowerSGD", NeurIPS 2019
-// (arXiv:1905.13727); Zhang, Zhang, Shi, Chu and Li, "Evaluation and Optimization of Gradient Compression for
-// Distributed Deep Learning", ICDCS 2023 (arXiv:2306.08881).
+// (ACP-SGD) a step averages one of the factors only, in turn. Tensors of which factors would be more than a third take
+// a lower rank, and where even one column is too much they go as they are. `factors` codes what is averaged. Vogels,
+// Karimireddy and Jaggi, "PowerSGD", NeurIPS 2019 (arXiv:1905.13727); Zhang, Zhang, Shi, Chu and Li, "Evaluation and
+// Optimization of Gradient Compression for Distributed Deep Learning", ICDCS 2023 (arXiv:2306.08881).
 struct LowRankOptions {
   std::size_t rank = 4;
   bool alternating = false;
@@ -97,8 +98,9 @@ struct LowRankOptions {
 std::unique_ptr<Exchange> low_rank_exchange(Communicator& comm, std::string spec, const LowRankOptions& options,
                                             std::unique_ptr<Codec> factors);
 
-// An exchange by its spec: "none", a codec's, or "powersgd:4". All ranks call, with the same spec: Error{mismatch}
-// names a rank that has another one. Throws Error{usage} naming the wrong part and the nearest right one.
+// An exchange by its spec: "none", a codec's, "powersgd:4" or "thc:8". All ranks call, with the same spec:
+// Error{mismatch} names a rank that has another one. Throws Error{usage} naming the wrong part and the nearest right
+// one.
 std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& comm);
 // Throws the Error{usage} that make_exchange would throw, before there is a communicator.
 void check_exchange(std::string_view spec);

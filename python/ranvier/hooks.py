@@ -4,7 +4,8 @@
 
 Codes travel as byte tensors through that group's all_to_all and all_gather: gloo, ranvier, or NCCL (untested: codes are
 made on the CPU, and copied). Each rank owns a part of a bucket, adds what the others send it in float32, and encodes the
-sum once for everybody. All ranks end with the same bits. docs/codecs.md explains codecs and their error feedback.
+sum once for everybody; with by=all_gather in the spec, each rank sends its whole code to all, who add up. All ranks end
+with the same bits. docs/codecs.md explains codecs, presets ("safe", "strong", "extreme") and error feedback.
 """
 
 # No `from __future__ import annotations`: DDP looks at the annotations of a hook and wants types, not their names.
@@ -26,10 +27,11 @@ Hook = Callable[["CompressionState", dist.GradBucket], torch.futures.Future[Tens
 
 
 def hook(spec: str, group: dist.ProcessGroup | None = None) -> "tuple[CompressionState, Hook]":
-    """What DDP.register_comm_hook takes. `group` is the one that DDP was given; none: the default group.
+    """What DDP.register_comm_hook takes. `spec` is a codec's or a preset's name, `group` the one that DDP was given;
+    none: the default group.
 
-    Raises ValueError for a spec that is wrong, or that another rank does not have. A codec that corrects momentum (dgc)
-    takes the place of the optimizer's, which then has to be 0.
+    Raises ValueError for a spec that is wrong, or that another rank does not have. A codec that corrects momentum (dgc,
+    and with it "strong" and "extreme") takes the place of the optimizer's, which then has to be 0.
     """
     return CompressionState(spec, group), compress
 
@@ -39,6 +41,9 @@ def compress(state: "CompressionState", bucket: dist.GradBucket) -> torch.future
     return state.start(bucket)
 
 
+_KINDS = ("residual", "velocity", "last", "average")
+
+
 @dataclass
 class _Memory:
     """What is kept of a bucket's parameters, flat; empty tensors where the codec keeps nothing."""
@@ -46,14 +51,19 @@ class _Memory:
     parameters: list[Tensor]
     residual: Tensor
     velocity: Tensor
+    last: Tensor  # this rank's gradient of the step before, where changes are coded
+    average: Tensor  # and all ranks'
     step: int = 0
 
-    def of(self, parameter: Tensor) -> tuple[Tensor, Tensor]:
+    def sizes(self) -> tuple[int, int, int, int]:
+        return self.residual.numel(), self.velocity.numel(), self.last.numel(), self.average.numel()
+
+    def of(self, parameter: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         begin = 0
         for candidate in self.parameters:
             if candidate is parameter:
-                end = begin + parameter.numel()
-                return self.residual[begin:end], self.velocity[begin:end]
+                place = slice(begin, begin + parameter.numel())
+                return self.residual[place], self.velocity[place], self.last[place], self.average[place]
             begin += candidate.numel()
         raise KeyError("the parameter is not in this bucket")
 
@@ -85,10 +95,10 @@ class CompressionState:
     def state_dict(self, module: nn.Module) -> dict[str, dict[str, Tensor]]:
         """What this rank holds back, by the names of parameters; every rank saves its own."""
         return {
-            name: {"residual": residual.clone(), "velocity": velocity.clone()}
+            name: {kind: tensor.clone() for kind, tensor in zip(_KINDS, kept, strict=True)}
             for name, parameter in module.named_parameters()
             if id(parameter) in self._memories
-            for residual, velocity in [self._memories[id(parameter)].of(parameter)]
+            for kept in [self._memories[id(parameter)].of(parameter)]
         }
 
     def load_state_dict(self, module: nn.Module, state: dict[str, dict[str, Tensor]]) -> None:
@@ -102,7 +112,9 @@ class CompressionState:
                     f"{name} has {parameter.numel()} values and its residual {kept['residual'].numel()}: it was saved "
                     "with another model; start without it"
                 )
-            self._memories[id(parameter)] = _Memory([parameter], kept["residual"].clone(), kept["velocity"].clone())
+            # Of a codec that keeps less, or of an older version: what is missing begins at zero.
+            parts = [kept.get(kind, torch.zeros(0)).clone() for kind in _KINDS]
+            self._memories[id(parameter)] = _Memory([parameter], *parts)
 
     def start(self, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         buffer, parameters = bucket.buffer(), bucket.parameters()
@@ -124,14 +136,41 @@ class CompressionState:
         # float16 and bfloat16 are encoded as they are: float32 holds each of their values.
         values = buffer.detach().to(device="cpu", dtype=torch.float32, copy=True)
         memory = self._memory(parameters, values.numel())
-        if not self._average_codes(values, memory, number):
+        differs = bool(self._codec.of_differences())
+        gradient = values.clone() if differs else values
+        if differs:
+            values -= memory.last
+        gather = self._gather_codes if self._codec.by_all_gather() else self._average_codes
+        if not gather(values, memory, number):
             self.plain_buckets += 1
-            values = buffer.detach().to(device=self._device, dtype=torch.float32, copy=True)
-            dist.all_reduce(values, group=self._group)
-            values.mul_(1 / self._world)
+            plain = values.to(device=self._device)
+            dist.all_reduce(plain, group=self._group)
+            values.copy_(plain).mul_(1 / self._world)
+        if differs:
+            values += memory.average
+            if bool(values.isfinite().all()):  # the same bits on all ranks: all remember this step or none
+                memory.last.copy_(gradient)
+                memory.average.copy_(values)
         memory.step += 1
         buffer.copy_(values)
         return buffer
+
+    def _gather_codes(self, values: Tensor, memory: _Memory, number: int) -> bool:
+        """As _average_codes, by one all_gather of whole codes."""
+        code = self._codec.encode(
+            values, memory.residual, memory.velocity, number * self._world + self._rank, memory.step
+        )
+        codes = self._gather(code)
+        if any(each.numel() == 0 for each in codes):
+            if code.numel() > 0 and memory.residual.numel() > 0:
+                decoded = torch.empty_like(values)
+                self._codec.decode(code, decoded, False)
+                memory.residual += decoded - values
+            return False
+        for rank, each in enumerate(codes):
+            self._codec.decode(each, values, rank > 0)
+        values.mul_(1 / self._world)
+        return True
 
     def _average_codes(self, values: Tensor, memory: _Memory, number: int) -> bool:
         """In place. False where a value had no code: values and memory are as they were."""
@@ -217,18 +256,23 @@ class CompressionState:
 
     def _memory(self, parameters: list[Tensor], count: int) -> _Memory:
         """Of this bucket. DDP forms buckets anew after the first step: what is held back follows the parameters."""
-        known = self._memories.get(id(parameters[0]))
-        if known is not None and [id(p) for p in known.parameters] == [id(p) for p in parameters]:
-            return known
         wanted = self._codec.state_parts()
-        memory = _Memory(
-            parameters, torch.zeros(count if wanted > 0 else 0), torch.zeros(count if wanted > 1 else 0)
-        )
+        differences = count if self._codec.of_differences() else 0
+        sizes = (count if wanted > 0 else 0, count if wanted > 1 else 0, differences, differences)
+        known = self._memories.get(id(parameters[0]))
+        if (
+            known is not None
+            and [id(p) for p in known.parameters] == [id(p) for p in parameters]
+            and known.sizes() == sizes
+        ):
+            return known
+        memory = _Memory(parameters, *(torch.zeros(size) for size in sizes))
         for parameter in parameters:
             old = self._memories.get(id(parameter))
             if old is not None:
                 for new, before in zip(memory.of(parameter), old.of(parameter), strict=True):
-                    new[: before.numel()].copy_(before)
+                    if new.numel() == before.numel():  # else another codec kept it, or did not
+                        new.copy_(before)
                 memory.step = max(memory.step, old.step)
         for parameter in parameters:
             self._memories[id(parameter)] = memory

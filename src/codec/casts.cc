@@ -18,6 +18,7 @@ class Fp32 final : public Quantizer {
  public:
   unsigned levels() const override { return 0; }
   std::size_t symbol_bytes() const override { return sizeof(float); }
+  std::optional<DType> summable_as() const override { return DType::f32; }
   bool takes_all_floats() const override { return true; }
   std::size_t side_bytes(std::size_t) const override { return 0; }
   void quantize(std::span<const float> values, std::uint32_t, std::uint8_t* symbols, std::byte*) const override {

@@ -9,6 +9,7 @@ namespace {
 
 void add_coder(Parameters& parameters, Draft& draft) { draft.coder = make_coder(parameters.stage()); }
 void add_lossless(Parameters&, Draft& draft) { draft.lossless = true; }
+void add_delta(Parameters&, Draft& draft) { draft.differences = draft.biased = true; }
 
 constexpr auto sparsify = StageKind::sparsify;
 constexpr auto transform = StageKind::transform;
@@ -22,6 +23,9 @@ constexpr std::array all{
           nullptr},
     Stage{{"acpsgd", exchange, "the same, one factor a step in turn: half of the bytes and of the messages",
            "value: rank (4); bf16 or fp16 behind it codes the factors", "biased", "Zhang et al. 2023"},
+          nullptr},
+    Stage{{"thc", exchange, "integers on a grid that all ranks share, added up in transit by an all_reduce",
+           "value: bits of a sum, 4 or 8 (8)", "biased", "Li et al. 2024"},
           nullptr},
     Stage{{"topk", sparsify, "the values of the largest magnitude",
            "value: share of all values (0.01); select=exact|sampled", "biased", "Aji, Heafield 2017"},
@@ -38,6 +42,9 @@ constexpr std::array all{
     Stage{{"threshold", sparsify, "values of at least a magnitude", "value: that magnitude (0.001)", "biased",
            "Strom 2015"},
           add_threshold},
+    Stage{{"delta", transform, "changes since the last step instead of values; stands first: delta+topk:0.01 is EF21",
+           "", "biased", "Richtarik et al. 2021"},
+          add_delta},
     Stage{{"hadamard", transform, "random signs and a Hadamard transform: outliers are spread over a block",
            "value: values in a block (64)", "exact", "Suresh et al. 2017"},
           add_hadamard},

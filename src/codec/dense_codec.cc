@@ -30,12 +30,11 @@ std::vector<std::uint8_t>& symbol_memory(std::size_t count) {
   return symbols;
 }
 
-class DenseCodec final : public Codec {
+class DenseCodec final : public Pipeline {
  public:
-  DenseCodec(std::string spec, DenseStages stages, bool feedback)
-      : spec_(std::move(spec)),
+  DenseCodec(PipelineSettings settings, DenseStages stages)
+      : Pipeline(std::move(settings)),
         stages_(std::move(stages)),
-        feedback_(feedback),
         header_bytes_(std::ranges::any_of(stages_.transforms, [](const auto& t) { return t->is_random(); }) ? seed_bytes
                                                                                                             : 0) {
     // Coders of integers give the shortest codes to the smallest: 0 first, then the steps to either side of it.
@@ -47,10 +46,9 @@ class DenseCodec final : public Codec {
     for (unsigned place = 0; place < order_.size(); ++place) place_[order_[place]] = static_cast<std::uint8_t>(place);
   }
 
-  std::string_view spec() const override { return spec_; }
-  std::size_t state_parts() const override { return feedback_ ? 1 : 0; }
   std::optional<DType> summable_as() const override {
-    return stages_.transforms.empty() && !stages_.coder && !feedback_ ? stages_.quantizer->summable_as() : std::nullopt;
+    return stages_.transforms.empty() && !stages_.coder && !settings().feedback ? stages_.quantizer->summable_as()
+                                                                                : std::nullopt;
   }
 
   std::size_t max_bytes(std::size_t count) const override {
@@ -60,29 +58,31 @@ class DenseCodec final : public Codec {
 
   std::size_t encode(std::span<const float> values, const CodecState& state, Bytes out,
                      const CodecKey& key) const override {
-    require_code_room(spec_, values.size(), max_bytes(values.size()), out.size());
+    require_code_room(spec(), values.size(), max_bytes(values.size()), out.size());
     if (values.empty()) return 0;
     const auto seed = static_cast<std::uint32_t>(mix(key.seed));
     std::memcpy(out.data(), &seed, header_bytes_);
     std::vector<std::uint8_t>* const whole = stages_.coder ? &symbol_memory(values.size()) : nullptr;
-    const bool feedback = feedback_ && !state.residual.empty();
+    const bool feedback = feeds_back(state);
     const bool takes_all = stages_.quantizer->takes_all_floats() && stages_.transforms.empty() && !feedback;
 
-    Floats sums, work;
+    Floats work;
     std::array<std::uint8_t, chunk_values> few;
     for (std::size_t begin = 0; begin < values.size(); begin += chunk_values) {
       const std::size_t size = std::min(chunk_values, values.size() - begin);
       const float* const part = values.data() + begin;
       float* const residual = feedback ? state.residual.data() + begin : nullptr;
-      const float* input = part;
-      if (feedback) {
-        kernel::add(part, residual, sums.data(), size);
-        input = sums.data();
+      // With error feedback, residuals hold the sum of both while the chunk is coded: less to keep in the cache.
+      bool has_code = takes_all || kernel::largest_magnitude(part, size) <= largest_codable;
+      if (has_code && feedback && !(kernel::add_and_measure(part, residual, size) <= largest_codable)) {
+        kernel::subtract(residual, part, residual, size);
+        has_code = false;
       }
-      if (!takes_all && !(kernel::largest_magnitude(input, size) <= largest_codable)) {
+      if (!has_code) {
         if (feedback) take_back(values, state.residual, begin, out, whole);
         return 0;
       }
+      const float* const input = feedback ? residual : part;
       const auto chunk_seed = seed_of_chunk(seed, begin);
       const float* transformed = input;
       if (!stages_.transforms.empty()) {
@@ -100,7 +100,7 @@ class DenseCodec final : public Codec {
       stages_.quantizer->quantize({transformed, size}, ~chunk_seed * 0x9E3779B1U, symbols, side);
       if (feedback) {
         restore(symbols, side, chunk_seed, {work.data(), size});
-        kernel::subtract(sums.data(), work.data(), residual, size);
+        kernel::subtract(residual, work.data(), residual, size);
       }
       if (whole == nullptr && stages_.quantizer->levels() != 0)
         kernel::pack(stages_.quantizer->levels(), symbols, size, packed);
@@ -122,7 +122,7 @@ class DenseCodec final : public Codec {
           ErrorKind::mismatch,
           fmt::format("the code of {} values by '{}' has {} bytes{}, but {} came; give the same codec and bucket "
                       "sizes to every rank",
-                      out.size(), spec_, max_bytes(out.size()), stages_.coder ? " at most" : "", code.size()));
+                      out.size(), spec(), max_bytes(out.size()), stages_.coder ? " at most" : "", code.size()));
     if (out.empty()) return;
     std::uint32_t seed = 0;
     std::memcpy(&seed, code.data(), header_bytes_);
@@ -192,9 +192,7 @@ class DenseCodec final : public Codec {
     }
   }
 
-  const std::string spec_;
   const DenseStages stages_;
-  const bool feedback_;
   const std::size_t header_bytes_;
   std::array<std::uint8_t, 256> order_{};  // by place: the symbol there
   std::array<std::uint8_t, 256> place_{};  // by symbol: its place in that order
@@ -202,8 +200,8 @@ class DenseCodec final : public Codec {
 
 }  // namespace
 
-std::unique_ptr<Codec> dense_codec(std::string spec, DenseStages stages, bool feedback) {
-  return std::make_unique<DenseCodec>(std::move(spec), std::move(stages), feedback);
+std::unique_ptr<Codec> dense_codec(PipelineSettings settings, DenseStages stages) {
+  return std::make_unique<DenseCodec>(std::move(settings), std::move(stages));
 }
 
 }  // namespace ranvier

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
+#include "codec/pipeline.h"
 #include "codec/stages.h"
 #include "ranvier/codec.h"
 
@@ -17,6 +17,6 @@ struct DenseStages {
   std::unique_ptr<Quantizer> quantizer;
   std::unique_ptr<Coder> coder;  // null: symbols are packed
 };
-std::unique_ptr<Codec> dense_codec(std::string spec, DenseStages stages, bool feedback);
+std::unique_ptr<Codec> dense_codec(PipelineSettings settings, DenseStages stages);
 
 }  // namespace ranvier

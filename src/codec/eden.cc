@@ -36,7 +36,6 @@ class Eden final : public Quantizer {
     return 4 * (count / block_ + static_cast<std::size_t>(std::popcount(count % block_)));
   }
   void quantize(std::span<const float> values, std::uint32_t, std::uint8_t* symbols, std::byte* side) const override {
-    std::array<float, chunk_values> coded;
     for_each_block(values.size(), [&](std::size_t begin, std::size_t size) {
       const float* const block = values.data() + begin;
       const double squares = kernel::sum_of_squares(block, size);
@@ -44,8 +43,7 @@ class Eden final : public Quantizer {
       // A norm whose square leaves the range of f32 counts as 0: error feedback, where it is on, keeps the values.
       const bool zero = !(squares >= 0x1p-100 && squares <= 0x1p126);
       kernel::to_codebook(codebook_, block, zero ? 0 : static_cast<float>(factor), size, symbols + begin);
-      kernel::from_codebook(codebook_, symbols + begin, 1, size, coded.data());
-      const auto scale = zero ? 0.0F : static_cast<float>(squares / kernel::dot(block, coded.data(), size));
+      const auto scale = zero ? 0.0F : static_cast<float>(squares / along_codes(block, symbols + begin, size));
       std::memcpy(side, &scale, 4);
       side += 4;
     });
@@ -58,6 +56,14 @@ class Eden final : public Quantizer {
   }
 
  private:
+  // <codebook values, x>; of signs, without looking each of them up.
+  double along_codes(const float* block, const std::uint8_t* symbols, std::size_t size) const {
+    if (bits_ == 1) return static_cast<double>(codebook_.values[0]) * kernel::sum_of_magnitudes(block, size);
+    std::array<float, chunk_values> coded;
+    kernel::from_codebook(codebook_, symbols, 1, size, coded.data());
+    return kernel::dot(block, coded.data(), size);
+  }
+
   template <class Body>
   void for_each_block(std::size_t count, const Body& body) const {
     std::size_t size = block_;

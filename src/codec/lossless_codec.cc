@@ -10,10 +10,9 @@
 namespace ranvier {
 namespace {
 
-class LosslessCodec final : public Codec {
+class LosslessCodec final : public Pipeline {
  public:
-  LosslessCodec(std::string spec, DType type) : spec_(std::move(spec)), type_(type) {}
-  std::string_view spec() const override { return spec_; }
+  LosslessCodec(PipelineSettings settings, DType type) : Pipeline(std::move(settings)), type_(type) {}
   std::size_t max_bytes(std::size_t count) const override { return max_lossless_bytes(count, type_); }
   std::size_t encode(std::span<const float> values, const CodecState&, Bytes out, const CodecKey&) const override {
     if (type_ == DType::f32) return encode_lossless({values.data(), values.size(), DType::f32}, out);
@@ -43,14 +42,13 @@ class LosslessCodec final : public Codec {
     return halves;
   }
 
-  const std::string spec_;
   const DType type_;
 };
 
 }  // namespace
 
-std::unique_ptr<Codec> lossless_codec(std::string spec, DType type) {
-  return std::make_unique<LosslessCodec>(std::move(spec), type);
+std::unique_ptr<Codec> lossless_codec(PipelineSettings settings, DType type) {
+  return std::make_unique<LosslessCodec>(std::move(settings), type);
 }
 
 }  // namespace ranvier

@@ -1,13 +1,12 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
-#include "ranvier/codec.h"
+#include "codec/pipeline.h"
 
 namespace ranvier {
 
 // `type`: f32, or bf16 after rounding to it.
-std::unique_ptr<Codec> lossless_codec(std::string spec, DType type);
+std::unique_ptr<Codec> lossless_codec(PipelineSettings settings, DType type);
 
 }  // namespace ranvier

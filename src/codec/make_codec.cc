@@ -24,22 +24,36 @@ const Stage& find_stage(std::string_view name) {
     if (stage.info.name == name) return stage;
     names.push_back(stage.info.name);
   }
+  for (const Preset& preset : presets()) names.push_back(preset.name);
   throw Error(ErrorKind::usage, unknown_name("codec stage", name, names));
 }
 
-// Any stage may carry ef=0 or ef=1; it speaks for the whole pipeline.
-std::optional<bool> take_feedback(StageSpec& stage) {
+// What any stage may say for the whole pipeline.
+struct Wishes {
   std::optional<bool> feedback;
+  bool differences = false;
+  std::optional<Way> way;
+};
+
+void take_wishes(StageSpec& stage, Wishes& wishes) {
   std::erase_if(stage.settings, [&](const auto& setting) {
-    if (setting.first != "ef") return false;
-    if (setting.second != "0" && setting.second != "1")
-      throw Error(ErrorKind::usage,
-                  fmt::format("'ef={}' of the stage '{}' is neither ef=0 (no error feedback) nor ef=1", setting.second,
-                              stage.name));
-    feedback = setting.second == "1";
-    return true;
+    const auto& [key, word] = setting;
+    if (key == "ef") {
+      if (word != "0" && word != "1" && word != "21")
+        throw Error(ErrorKind::usage, fmt::format("'ef={}' of the stage '{}' is none of ef=0 (no error feedback), ef=1 "
+                                                  "and ef=21 (codes of changes)",
+                                                  word, stage.name));
+      wishes.feedback = word != "0";
+      wishes.differences = word == "21";
+    } else if (key == "by") {
+      if (word != "auto" && word != "reduce_scatter" && word != "all_gather")
+        throw Error(ErrorKind::usage, fmt::format("'by={}' of the stage '{}' is none of by=auto, by=reduce_scatter and "
+                                                  "by=all_gather",
+                                                  word, stage.name));
+      wishes.way = word == "auto" ? Way::cheaper : word == "all_gather" ? Way::all_gather : Way::reduce_scatter;
+    }
+    return key == "ef" || key == "by";
   });
-  return feedback;
 }
 
 void check_order(std::string_view spec, const StageInfo* before, const StageInfo& stage) {
@@ -56,28 +70,36 @@ void check_order(std::string_view spec, const StageInfo* before, const StageInfo
 
 }  // namespace
 
-std::unique_ptr<Codec> make_codec(std::string_view spec) {
+std::unique_ptr<Codec> make_codec(std::string_view preset_or_spec) {
+  const std::string_view spec = spec_of(preset_or_spec);
   Draft draft;
-  std::optional<bool> feedback;
+  Wishes wishes;
   const StageInfo* before = nullptr;
   std::string_view last_quantizer = "fp32";
   for (StageSpec& parsed : parse_spec(spec)) {
     const Stage& stage = find_stage(parsed.name);
     if (stage.add == nullptr)
       throw Error(ErrorKind::usage,
-                  fmt::format("'{}' in the spec '{}' is a way to average whole tensors and no stage of a "
+                  fmt::format("'{}' in the spec '{}' is a way to average whole buckets and no stage of a "
                               "codec; it stands first, and where gradients are exchanged: train "
                               "--compress {}:4",
                               stage.info.name, spec, stage.info.name));
+    const bool is_delta = stage.info.name == "delta";
+    if (is_delta && (before != nullptr || draft.differences))
+      throw Error(ErrorKind::usage,
+                  fmt::format("in the spec '{}' 'delta' does not stand first; all of it codes changes, so "
+                              "write 'delta+' once in front of it",
+                              spec));
     // The one exception from the order: coefficients of a transform may be sparsified instead of values.
     const bool of_coefficients =
         stage.info.kind == StageKind::sparsify && !draft.sparsifier && !draft.quantizer && draft.transforms.size() == 1;
     if (!of_coefficients) check_order(spec, before, stage.info);
-    before = &stage.info;
-    if (const auto chosen = take_feedback(parsed)) feedback = chosen;
+    take_wishes(parsed, wishes);
     Parameters parameters(parsed);
     stage.add(parameters, draft);
     parameters.end();
+    // What stands behind delta codes changes as it would code values, in the same order.
+    if (!is_delta) before = &stage.info;
     if (of_coefficients) {
       draft.outer = std::move(draft.transforms.front());
       draft.transforms.clear();
@@ -85,7 +107,22 @@ std::unique_ptr<Codec> make_codec(std::string_view spec) {
     if (stage.info.kind == StageKind::quantize) last_quantizer = stage.info.name;
   }
 
-  const std::string name(spec);
+  const bool differences = wishes.differences || draft.differences;
+  if (differences && wishes.feedback == false)
+    throw Error(ErrorKind::usage,
+                fmt::format("in the spec '{}' ef=0 refuses the error feedback without which what codes of "
+                            "changes lose would add up; leave it out",
+                            spec));
+  if (differences && draft.sparsifier && draft.sparsifier->momentum() > 0)
+    throw Error(ErrorKind::usage,
+                fmt::format("in the spec '{}' changes of gradients would be coded, and 'dgc' codes sums of "
+                            "their momentum; leave delta and ef=21 out, or write topk in place of dgc",
+                            spec));
+  PipelineSettings settings{.spec = std::string(spec),
+                            .feedback = wishes.feedback.value_or(draft.biased),
+                            .differences = differences,
+                            .way = wishes.way.value_or(draft.sparsifier ? Way::cheaper : Way::reduce_scatter)};
+  PipelineSettings inner{.spec = settings.spec};
   if (draft.lossless) {
     if (draft.sparsifier || !draft.transforms.empty() || (last_quantizer != "fp32" && last_quantizer != "bf16"))
       throw Error(ErrorKind::usage,
@@ -93,7 +130,8 @@ std::unique_ptr<Codec> make_codec(std::string_view spec) {
                               "takes floats as they are: write 'lossless' or 'bf16+lossless', or "
                               "another coder",
                               spec));
-    return lossless_codec(name, last_quantizer == "bf16" ? DType::bf16 : DType::f32);
+    settings.feedback = settings.differences = false;
+    return lossless_codec(std::move(settings), last_quantizer == "bf16" ? DType::bf16 : DType::f32);
   }
   if (!draft.quantizer) {
     StageSpec plain{.name = "fp32", .value = {}, .settings = {}};
@@ -104,18 +142,17 @@ std::unique_ptr<Codec> make_codec(std::string_view spec) {
     throw Error(ErrorKind::usage, fmt::format("in the spec '{}' the stage '{}' takes symbols of a byte, and '{}' makes "
                                               "larger ones; quantize to 8 bits or fewer before it, or write 'lossless'",
                                               spec, draft.coder->name(), last_quantizer));
-  const bool wanted = feedback.value_or(draft.biased);
   DenseStages dense{std::move(draft.transforms), std::move(draft.quantizer), std::move(draft.coder)};
-  if (!draft.sparsifier) return dense_codec(name, std::move(dense), wanted);
-  auto values = dense_codec(name, std::move(dense), false);
-  if (!draft.outer) return sparse_codec(name, std::move(draft.sparsifier), std::move(values), wanted);
+  if (!draft.sparsifier) return dense_codec(std::move(settings), std::move(dense));
+  auto values = dense_codec(inner, std::move(dense));
+  if (!draft.outer) return sparse_codec(std::move(settings), std::move(draft.sparsifier), std::move(values));
   if (draft.sparsifier->momentum() > 0)
     throw Error(ErrorKind::usage,
                 fmt::format("in the spec '{}' a transform stands before 'dgc', whose momentum belongs to "
                             "values; write topk in its place, or leave the transform out",
                             spec));
-  return transformed_codec(name, std::move(draft.outer),
-                           sparse_codec(name, std::move(draft.sparsifier), std::move(values), false), wanted);
+  return transformed_codec(std::move(settings), std::move(draft.outer),
+                           sparse_codec(std::move(inner), std::move(draft.sparsifier), std::move(values)));
 }
 
 }  // namespace ranvier

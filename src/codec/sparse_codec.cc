@@ -44,18 +44,22 @@ Scratch& scratch() {
   return memory;
 }
 
-class SparseCodec final : public Codec {
+class SparseCodec final : public Pipeline {
  public:
-  SparseCodec(std::string spec, std::shared_ptr<const Sparsifier> sparsifier, std::shared_ptr<const Codec> values,
-              bool feedback)
-      : spec_(std::move(spec)), sparsifier_(std::move(sparsifier)), values_(std::move(values)), feedback_(feedback) {}
+  SparseCodec(PipelineSettings settings, std::shared_ptr<const Sparsifier> sparsifier,
+              std::shared_ptr<const Codec> values)
+      : Pipeline(std::move(settings)), sparsifier_(std::move(sparsifier)), values_(std::move(values)) {}
 
-  std::string_view spec() const override { return spec_; }
-  std::size_t state_parts() const override { return momentum() > 0 ? 2 : feedback_ ? 1 : 0; }
+  std::size_t state_parts() const override { return momentum() > 0 ? 2 : Pipeline::state_parts(); }
+  // Values at places that all ranks know can be added where they stand.
+  std::optional<DType> summable_as() const override {
+    return sparsifier_->indices_follow_from_seed() ? values_->summable_as() : std::nullopt;
+  }
+  std::size_t summable_at() const override { return summable_as() ? count_bytes + seed_bytes : 0; }
   double momentum() const override { return sparsifier_->momentum(); }
   std::unique_ptr<Codec> for_sums() const override {
     auto other = sparsifier_->for_sums();
-    return other ? sparse_codec(spec_, std::move(other), values_, feedback_) : nullptr;
+    return other ? sparse_codec(settings(), std::move(other), values_) : nullptr;
   }
 
   std::size_t max_bytes(std::size_t count) const override {
@@ -69,10 +73,10 @@ class SparseCodec final : public Codec {
 
   std::size_t encode(std::span<const float> values, const CodecState& state, Bytes out,
                      const CodecKey& key) const override {
-    require_code_room(spec_, values.size(), max_bytes(values.size()), out.size());
+    require_code_room(spec(), values.size(), max_bytes(values.size()), out.size());
     if (values.empty()) return 0;
     auto& [sums, kept, lost, chosen] = scratch();
-    const bool feedback = feedback_ && !state.residual.empty();
+    const bool feedback = feeds_back(state);
     std::span<const float> candidates = values;
     if (!(kernel::largest_magnitude(values.data(), values.size()) <= largest_codable)) return 0;
     if (feedback) {
@@ -148,20 +152,18 @@ class SparseCodec final : public Codec {
     throw Error(ErrorKind::mismatch,
                 fmt::format("a code of {} values by '{}' {}; give the same codec and bucket sizes to "
                             "every rank",
-                            count, spec_, problem));
+                            count, spec(), problem));
   }
 
-  const std::string spec_;
   const std::shared_ptr<const Sparsifier> sparsifier_;
   const std::shared_ptr<const Codec> values_;
-  const bool feedback_;
 };
 
 }  // namespace
 
-std::unique_ptr<Codec> sparse_codec(std::string spec, std::shared_ptr<const Sparsifier> sparsifier,
-                                    std::shared_ptr<const Codec> values, bool feedback) {
-  return std::make_unique<SparseCodec>(std::move(spec), std::move(sparsifier), std::move(values), feedback);
+std::unique_ptr<Codec> sparse_codec(PipelineSettings settings, std::shared_ptr<const Sparsifier> sparsifier,
+                                    std::shared_ptr<const Codec> values) {
+  return std::make_unique<SparseCodec>(std::move(settings), std::move(sparsifier), std::move(values));
 }
 
 }  // namespace ranvier

@@ -2,15 +2,15 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
+#include "codec/pipeline.h"
 #include "codec/stages.h"
 #include "ranvier/codec.h"
 
 namespace ranvier {
 
 // `values` codes the chosen ones.
-std::unique_ptr<Codec> sparse_codec(std::string spec, std::shared_ptr<const Sparsifier> sparsifier,
-                                    std::shared_ptr<const Codec> values, bool feedback);
+std::unique_ptr<Codec> sparse_codec(PipelineSettings settings, std::shared_ptr<const Sparsifier> sparsifier,
+                                    std::shared_ptr<const Codec> values);
 
 }  // namespace ranvier

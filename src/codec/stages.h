@@ -78,8 +78,9 @@ struct Draft {
   std::vector<std::unique_ptr<Transform>> transforms;
   std::unique_ptr<Quantizer> quantizer;
   std::unique_ptr<Coder> coder;
-  bool lossless = false;  // the last stage codes floats, not symbols
-  bool biased = false;    // error feedback is wanted
+  bool lossless = false;     // the last stage codes floats, not symbols
+  bool biased = false;       // error feedback is wanted
+  bool differences = false;  // values are changes since the last step
 };
 
 // One factory a stage, each in the file of its name.

@@ -23,26 +23,20 @@ std::vector<float>& coefficient_memory(std::size_t count) {
   return memory;
 }
 
-class TransformedCodec final : public Codec {
+class TransformedCodec final : public Pipeline {
  public:
-  TransformedCodec(std::string spec, std::unique_ptr<Transform> transform, std::unique_ptr<Codec> coefficients,
-                   bool feedback)
-      : spec_(std::move(spec)),
-        transform_(std::move(transform)),
-        coefficients_(std::move(coefficients)),
-        feedback_(feedback) {}
+  TransformedCodec(PipelineSettings settings, std::unique_ptr<Transform> transform, std::unique_ptr<Codec> coefficients)
+      : Pipeline(std::move(settings)), transform_(std::move(transform)), coefficients_(std::move(coefficients)) {}
 
-  std::string_view spec() const override { return spec_; }
-  std::size_t state_parts() const override { return feedback_ ? 1 : 0; }
   std::size_t max_bytes(std::size_t count) const override {
     return count == 0 ? 0 : seed_bytes + coefficients_->max_bytes(count);
   }
 
   std::size_t encode(std::span<const float> values, const CodecState& state, Bytes out,
                      const CodecKey& key) const override {
-    require_code_room(spec_, values.size(), max_bytes(values.size()), out.size());
+    require_code_room(spec(), values.size(), max_bytes(values.size()), out.size());
     if (values.empty() || !(kernel::largest_magnitude(values.data(), values.size()) <= largest_codable)) return 0;
-    const bool feedback = feedback_ && !state.residual.empty();
+    const bool feedback = feeds_back(state);
     if (feedback) kernel::add(state.residual.data(), values.data(), state.residual.data(), values.size());
     std::vector<float>& work = coefficient_memory(values.size());
     std::ranges::copy(feedback ? std::span<const float>(state.residual) : values, work.begin());
@@ -64,7 +58,7 @@ class TransformedCodec final : public Codec {
     if (out.empty() || code.size() < seed_bytes)
       throw Error(ErrorKind::mismatch, fmt::format("a code of {} values by '{}' has {} bytes; give the same codec and "
                                                    "bucket sizes to every rank",
-                                                   out.size(), spec_, code.size()));
+                                                   out.size(), spec(), code.size()));
     std::uint32_t seed = 0;
     std::memcpy(&seed, code.data(), seed_bytes);
     std::vector<float> sum;
@@ -84,17 +78,15 @@ class TransformedCodec final : public Codec {
     }
   }
 
-  const std::string spec_;
   const std::unique_ptr<Transform> transform_;
   const std::unique_ptr<Codec> coefficients_;
-  const bool feedback_;
 };
 
 }  // namespace
 
-std::unique_ptr<Codec> transformed_codec(std::string spec, std::unique_ptr<Transform> transform,
-                                         std::unique_ptr<Codec> coefficients, bool feedback) {
-  return std::make_unique<TransformedCodec>(std::move(spec), std::move(transform), std::move(coefficients), feedback);
+std::unique_ptr<Codec> transformed_codec(PipelineSettings settings, std::unique_ptr<Transform> transform,
+                                         std::unique_ptr<Codec> coefficients) {
+  return std::make_unique<TransformedCodec>(std::move(settings), std::move(transform), std::move(coefficients));
 }
 
 }  // namespace ranvier

@@ -2,15 +2,15 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
+#include "codec/pipeline.h"
 #include "codec/stages.h"
 #include "ranvier/codec.h"
 
 namespace ranvier {
 
 // `coefficients` codes what the transform makes of the values, without memory; error feedback is of the values.
-std::unique_ptr<Codec> transformed_codec(std::string spec, std::unique_ptr<Transform> transform,
-                                         std::unique_ptr<Codec> coefficients, bool feedback);
+std::unique_ptr<Codec> transformed_codec(PipelineSettings settings, std::unique_ptr<Transform> transform,
+                                         std::unique_ptr<Codec> coefficients);
 
 }  // namespace ranvier

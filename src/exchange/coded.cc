@@ -4,12 +4,16 @@
 //
 // The owner has error feedback of its own for the sum, as in Tang et al., "1-bit Adam", ICML 2021 (arXiv:2102.02888);
 // the way itself is that of Wang et al., "ZeRO++", ICLR 2024 (arXiv:2306.10209), and CGX (Markov et al., Middleware
-// 2022).
+// 2022). With a sparsifier, owners choose anew among the sums, as in Li and Hoefler, "Near-Optimal Sparse Allreduce",
+// PPoPP 2022 (arXiv:2201.07598), whose regions need balancing, while here each part chooses its own share.
+//
+// Where codes are so short that latency decides, a slice goes by all_gather instead: see gathered_slice.h.
 #include <algorithm>
 #include <atomic>
 #include <vector>
 
 #include "exchange/coded_slice.h"
+#include "exchange/gathered_slice.h"
 #include "exchange/residuals.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
@@ -22,7 +26,7 @@ constexpr std::size_t slice_values = std::size_t{1} << 20;
 
 class CodedAveraging final : public Averaging, public std::enable_shared_from_this<CodedAveraging> {
  public:
-  CodedAveraging(std::shared_ptr<Residuals::State> state, std::vector<std::shared_ptr<CodedSlice>> slices)
+  CodedAveraging(std::shared_ptr<Residuals::State> state, std::vector<std::shared_ptr<Phased>> slices)
       : state_(std::move(state)), slices_(std::move(slices)), left_(slices_.size()) {}
 
   void start() {
@@ -59,7 +63,7 @@ class CodedAveraging final : public Averaging, public std::enable_shared_from_th
   }
 
   const std::shared_ptr<Residuals::State> state_;  // lives as long as the slices that view it
-  const std::vector<std::shared_ptr<CodedSlice>> slices_;
+  const std::vector<std::shared_ptr<Phased>> slices_;
   std::mutex mutex_;
   std::size_t left_;
   std::vector<std::function<void()>> callbacks_;
@@ -82,15 +86,18 @@ class CodedExchange final : public Exchange {
 
   std::shared_ptr<Averaging> start(const Bucket& bucket) override {
     auto state = residuals_.of(bucket);
-    std::vector<std::shared_ptr<CodedSlice>> slices;
+    std::vector<std::shared_ptr<Phased>> slices;
     for (std::size_t begin = 0; begin < bucket.values.size(); begin += slice_values) {
       const std::size_t size = std::min(slice_values, bucket.values.size() - begin);
       const auto of_slice = [&](std::vector<float>& whole) {
         return whole.empty() ? std::span<float>() : std::span(whole).subspan(begin, size);
       };
       const CodecState views{.residual = of_slice(state->residual), .velocity = of_slice(state->velocity)};
-      slices.push_back(std::make_shared<CodedSlice>(comm_, tools_, bucket.values.subspan(begin, size), views, number_++,
-                                                    state->step));
+      const auto values = bucket.values.subspan(begin, size);
+      if (goes_by_all_gather(size))
+        slices.push_back(std::make_shared<GatheredSlice>(comm_, tools_, values, views, number_++, state->step));
+      else
+        slices.push_back(std::make_shared<CodedSlice>(comm_, tools_, values, views, number_++, state->step));
     }
     ++state->step;
     auto averaging = std::make_shared<CodedAveraging>(std::move(state), std::move(slices));
@@ -99,6 +106,13 @@ class CodedExchange final : public Exchange {
   }
 
  private:
+  bool goes_by_all_gather(std::size_t count) const {
+    const Way way = tools_->codec->way();
+    if (comm_.world() == 1 || way == Way::reduce_scatter) return false;
+    return way == Way::all_gather ||
+           all_gather_is_cheaper(comm_.links(), comm_.world(), static_cast<double>(tools_->codec->max_bytes(count)));
+  }
+
   Communicator& comm_;
   const std::shared_ptr<CodedTools> tools_;
   Residuals residuals_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "kernel/vectors.h"
@@ -28,16 +27,13 @@ std::uint64_t mixed(std::uint64_t x) {  // splitmix64
 
 }  // namespace
 
+std::uint64_t seed_of(std::uint64_t number, Rank rank, Rank world) {
+  return mixed(number * static_cast<std::uint64_t>(world) + static_cast<std::uint64_t>(rank));
+}
+
 CodedSlice::CodedSlice(Communicator& comm, std::shared_ptr<CodedTools> tools, std::span<float> values, CodecState state,
                        std::uint64_t number, std::uint64_t step)
-    : comm_(comm),
-      tools_(std::move(tools)),
-      values_(values),
-      state_(state),
-      number_(number),
-      step_(step),
-      rank_(comm.rank()),
-      world_(comm.world()) {}
+    : Phased(comm), tools_(std::move(tools)), values_(values), state_(state), number_(number), step_(step) {}
 
 CodecState CodedSlice::state_of(Rank rank) {
   const auto own = [&](std::span<float> whole) {
@@ -46,34 +42,18 @@ CodecState CodedSlice::state_of(Rank rank) {
   return {.residual = own(state_.residual), .velocity = own(state_.velocity)};
 }
 
-// Messages of programs have small tags: those of exchanges have the highest bit set.
-std::uint64_t CodedSlice::tag(Phase phase) const {
-  return std::uint64_t{1} << 63 | number_ << 2 | static_cast<std::uint64_t>(phase);
-}
-
-template <class Body>
-void CodedSlice::each_peer(const Body& body) {
-  for (Rank distance = 1; distance < world_; ++distance) body((rank_ + distance) % world_);
-}
-
-void CodedSlice::start(std::function<void()> then) {
-  {
-    const std::lock_guard lock(mutex_);
-    then_ = std::move(then);
-    started_ = true;
-    if (world_ == 1) {  // nothing to send; momentum is still this exchange's
-      if (!state_.velocity.empty()) {
-        accumulate(state_.velocity, values_);
-        std::ranges::copy(state_.velocity, values_.begin());
-      }
-      phase_ = Phase::end;
-    } else {
-      lay_out();
-      post_receives();
-      scatter();
+bool CodedSlice::begin() {
+  if (world_ == 1) {  // nothing to send; momentum is still this exchange's
+    if (!state_.velocity.empty()) {
+      accumulate(state_.velocity, values_);
+      std::ranges::copy(state_.velocity, values_.begin());
     }
+    return false;
   }
-  watch();
+  lay_out();
+  post_receives();
+  scatter();
+  return true;
 }
 
 void CodedSlice::lay_out() {
@@ -118,9 +98,7 @@ void CodedSlice::scatter() {
   each_peer([&](Rank peer) {
     if (part(peer).size == 0) return;
     Code& code = sent_[static_cast<std::size_t>(peer)];
-    const CodecKey key{.seed = mixed(number_ * static_cast<std::uint64_t>(world_) + static_cast<std::uint64_t>(rank_)) +
-                               static_cast<std::uint64_t>(peer),
-                       .step = step_};
+    const CodecKey key{.seed = seed_of(number_, rank_, world_) + static_cast<std::uint64_t>(peer), .step = step_};
     code.bytes = tools_->codec->encode(values_of(peer), state_of(peer), code.room, key);
     send(code.view(), peer, Phase::scatter);
   });
@@ -203,7 +181,6 @@ void CodedSlice::restore_residuals() {
 // same order on all ranks.
 void CodedSlice::plain_scatter() {
   restore_residuals();
-  plain_ = true;
   tools_->plain.fetch_add(1);
   const std::size_t own = part(rank_).size * sizeof(float);
   memory_.resize(std::max(memory_.size(), static_cast<std::size_t>(world_) * own + values_.size_bytes()));
@@ -245,55 +222,13 @@ void CodedSlice::plain_gather() {
 }
 
 void CodedSlice::send(ConstBytes bytes, Rank to, Phase phase) {
-  sends_.push_back(comm_.start_send({bytes.data(), bytes.size(), DType::u8}, to, tag(phase)));
+  Phased::send(bytes, to, tag(number_, static_cast<std::uint64_t>(phase)));
 }
 Work CodedSlice::receive(Bytes room, Rank from, Phase phase) {
-  return comm_.start_recv_at_most({room.data(), room.size(), DType::u8}, from, tag(phase));
+  return Phased::receive(room, from, tag(number_, static_cast<std::uint64_t>(phase)));
 }
 
-// ---- Who advances: whichever thread finishes the last message of a phase, or the one that waits.
-
-void CodedSlice::watch() {
-  std::vector<Work> works;
-  std::shared_ptr<std::atomic<std::size_t>> left;
-  {
-    const std::lock_guard lock(mutex_);
-    works = works_;
-    left = std::make_shared<std::atomic<std::size_t>>(works.size() + 1);
-  }
-  const auto one_less = [self = shared_from_this(), left] {
-    if (left->fetch_sub(1) == 1) self->step();
-  };
-  for (Work& work : works) work.on_done(one_less);
-  one_less();
-}
-
-void CodedSlice::step() {
-  std::function<void()> then;
-  {
-    const std::lock_guard lock(mutex_);
-    if (done() || !started_) return;
-    if (!std::ranges::all_of(works_, [](const Work& work) { return work.done(); })) return;
-    for (const Work& work : works_)
-      if (auto error = work.error(); error && !problem_) problem_ = error;
-    try {
-      if (!problem_) advance();
-    } catch (const std::exception& problem) {
-      problem_ = std::current_exception();
-      comm_.abort(problem.what());  // the others would wait for what does not come
-    }
-    if (problem_ || phase_ == Phase::end) {
-      tools_->codes.give_back(std::move(memory_));
-      tools_->floats.give_back(std::move(sum_));
-      then = std::exchange(then_, nullptr);
-      done_.store(true, std::memory_order_release);
-    }
-  }
-  if (!done()) return watch();
-  if (then) then();
-}
-
-void CodedSlice::advance() {
+bool CodedSlice::advance() {
   // Peers in the order of each_peer, as the receives were posted.
   std::size_t next = 0;
   const auto take_sizes = [&](std::vector<Code>& codes, const auto& comes) {
@@ -303,8 +238,7 @@ void CodedSlice::advance() {
   };
   const auto wait_for_the_rest = [&] {
     works_ = std::exchange(later_, {});
-    works_.insert(works_.end(), sends_.begin(), sends_.end());
-    sends_.clear();
+    wait_for_sends();
   };
   switch (phase_) {
     case Phase::scatter:
@@ -312,7 +246,7 @@ void CodedSlice::advance() {
       reduce();
       wait_for_the_rest();
       phase_ = Phase::gather;
-      return;
+      return true;
     case Phase::gather: {
       take_sizes(sums_, [&](Rank peer) { return part(peer).size > 0; });
       bool coded = true;
@@ -321,49 +255,37 @@ void CodedSlice::advance() {
       works_.clear();
       if (coded) {
         finish();
-        phase_ = Phase::end;
-      } else {
-        plain_scatter();
-        phase_ = Phase::plain_scatter;
+        return false;
       }
-      return;
+      plain_scatter();
+      phase_ = Phase::plain_scatter;
+      return true;
     }
     case Phase::plain_scatter:
       plain_gather();
       wait_for_the_rest();
       phase_ = Phase::plain_gather;
-      return;
+      return true;
     case Phase::plain_gather:
       each_peer([&](Rank peer) {
         const auto& room = sums_[static_cast<std::size_t>(peer)].room;
         if (!room.empty()) std::memcpy(values_of(peer).data(), room.data(), room.size());
       });
       std::copy(sum_.begin(), sum_.end(), values_of(rank_).begin());
-      phase_ = Phase::end;
-      return;
-    case Phase::end:
-      return;
+      return false;
   }
+  return false;
 }
 
-void CodedSlice::wait() {
-  while (!done()) {
-    std::vector<Work> works;
-    {
-      const std::lock_guard lock(mutex_);
-      works = works_;
-    }
-    for (Work& work : works) {
-      try {
-        work.wait();
-      } catch (...) {  // step() finds it
-        break;
-      }
-    }
-    step();
-    if (works.empty()) std::this_thread::yield();  // another thread starts it or takes its step
-  }
-  if (problem_) std::rethrow_exception(problem_);
+void CodedSlice::end() {
+  tools_->codes.give_back(std::move(memory_));
+  tools_->floats.give_back(std::move(sum_));
+}
+
+std::shared_ptr<Phased> plain_slice(Communicator& comm, std::span<float> values, std::uint64_t number) {
+  auto tools = std::make_shared<CodedTools>();
+  tools->codec = tools->sums = make_codec("fp32");
+  return std::make_shared<CodedSlice>(comm, std::move(tools), values, CodecState{}, number, 0);
 }
 
 }  // namespace ranvier

@@ -4,13 +4,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <exception>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
+#include "exchange/phased.h"
 #include "exchange/pool.h"
 #include "ranvier/codec.h"
 #include "ranvier/communicator.h"
@@ -26,24 +24,18 @@ struct CodedTools {
   std::atomic<std::uint64_t> plain = 0;
 };
 
-class CodedSlice : public std::enable_shared_from_this<CodedSlice> {
+// A seed for the code that `rank` makes of slice `number`; those of other slices, ranks and purposes are unlike it.
+std::uint64_t seed_of(std::uint64_t number, Rank rank, Rank world);
+
+class CodedSlice final : public Phased {
  public:
   // `number` is the same for this slice on all ranks and another one for each slice; what `state` views lives as long
   // as values do.
   CodedSlice(Communicator& comm, std::shared_ptr<CodedTools> tools, std::span<float> values, CodecState state,
              std::uint64_t number, std::uint64_t step);
 
-  // Calls `then` once, when values hold the average or the exchange has failed.
-  void start(std::function<void()> then);
-  // May be called before start(), by another thread.
-  void wait();
-  bool done() const { return done_.load(std::memory_order_acquire); }
-  // Once done.
-  std::exception_ptr error() const { return problem_; }
-  bool went_plain() const { return plain_; }
-
  private:
-  enum class Phase : std::uint64_t { scatter, gather, plain_scatter, plain_gather, end };
+  enum class Phase : std::uint64_t { scatter, gather, plain_scatter, plain_gather };
   struct Part {  // of the slice, owned by one rank
     std::size_t begin = 0;
     std::size_t size = 0;
@@ -58,10 +50,10 @@ class CodedSlice : public std::enable_shared_from_this<CodedSlice> {
   Part& part(Rank rank) { return parts_[static_cast<std::size_t>(rank)]; }
   std::span<float> values_of(Rank rank) { return values_.subspan(part(rank).begin, part(rank).size); }
   CodecState state_of(Rank rank);
-  std::uint64_t tag(Phase phase) const;
-  template <class Body>
-  void each_peer(const Body& body);  // body(peer) for those after this rank first
 
+  bool begin() override;
+  bool advance() override;
+  void end() override;
   void lay_out();
   void post_receives();
   void scatter();
@@ -76,32 +68,22 @@ class CodedSlice : public std::enable_shared_from_this<CodedSlice> {
 
   void send(ConstBytes bytes, Rank to, Phase phase);
   Work receive(Bytes room, Rank from, Phase phase);
-  void watch();    // calls step() once all of works_ are done
-  void step();     // advances as far as finished works allow
-  void advance();  // to the next phase
   bool all_arrived() const;
 
-  Communicator& comm_;
   const std::shared_ptr<CodedTools> tools_;
   const std::span<float> values_;
   const CodecState state_;
   const std::uint64_t number_, step_;
-  const Rank rank_, world_;
   std::vector<Part> parts_;  // by rank
 
-  std::mutex mutex_;  // one thread at a time takes a step
   Phase phase_ = Phase::scatter;
-  bool started_ = false;  // somebody may wait before that
-  bool plain_ = false;
   std::vector<std::byte> memory_;
   std::vector<float> sum_;
   std::vector<Code> sent_, received_, sums_;  // by rank: to it, from it, of its part
-  std::vector<Work> works_;                   // that this phase waits for: one a rank, empty for this one
   std::vector<Work> later_;                   // receives of the next phase
-  std::vector<Work> sends_;
-  std::exception_ptr problem_;
-  std::function<void()> then_;
-  std::atomic<bool> done_ = false;
 };
+
+// The same way without a codec: for what has no code.
+std::shared_ptr<Phased> plain_slice(Communicator& comm, std::span<float> values, std::uint64_t number);
 
 }  // namespace ranvier

@@ -26,10 +26,11 @@ struct Matrix {
   std::size_t size() const { return shape.rows * shape.columns; }
 };
 
+// A small matrix takes the largest rank with which factors are a third of it or less.
 MatrixShape shape_of(const Tensor& tensor, std::size_t rank) {
-  rank = std::min({rank, tensor.rows, tensor.columns});
-  const bool pays = 2 * rank * (tensor.rows + tensor.columns) <= tensor.size();
-  return {.rows = tensor.rows, .columns = tensor.columns, .rank = pays ? rank : 0};
+  constexpr std::size_t least_saving = 3;
+  const std::size_t paying = tensor.size() / (least_saving * std::max<std::size_t>(tensor.rows + tensor.columns, 1));
+  return {.rows = tensor.rows, .columns = tensor.columns, .rank = std::min(rank, paying)};
 }
 
 // What is kept of a bucket; its residual is in Residuals.

@@ -6,6 +6,8 @@
 
 #include "base/spec.h"
 #include "codec/parameters.h"
+#include "exchange/difference.h"
+#include "exchange/shared_grid.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
 #include "ranvier/text.h"
@@ -17,8 +19,9 @@ constexpr std::string_view plain = "none";
 
 // What a spec asks for, before there is a communicator.
 struct Plan {
-  std::unique_ptr<Codec> codec;  // null: none
-  std::optional<LowRankOptions> low_rank;
+  std::unique_ptr<Codec> codec = nullptr;  // null: none
+  std::optional<LowRankOptions> low_rank = {};
+  unsigned grid_bits = 0;  // 0: no shared grid
 };
 
 // A cast behind the rank codes the factors, whose rounding ends in the residual of the matrix; small tensors, which
@@ -39,12 +42,28 @@ Plan plan_low_rank(std::string_view spec) {
   return {.codec = std::move(factors), .low_rank = options};
 }
 
-Plan plan_of(std::string_view spec) {
+Plan plan_shared_grid(std::string_view spec) {
+  const auto stages = parse_spec(spec);
+  Parameters parameters(stages.front());
+  const std::size_t bits = parameters.count("", 8, 4, 8);
+  parameters.end();
+  if (bits != 4 && bits != 8)
+    throw Error(ErrorKind::usage, fmt::format("'{}' asks for fields of {} bits; write thc:4 or thc:8", spec, bits));
+  if (stages.size() > 1)
+    throw Error(ErrorKind::usage, fmt::format("in the spec '{}' '{}' stands behind 'thc', whose codes travel as they "
+                                              "are, to be added; leave it out",
+                                              spec, stages[1].name));
+  return {.grid_bits = static_cast<unsigned>(bits)};
+}
+
+Plan plan_of(std::string_view preset_or_spec) {
+  const std::string_view spec = spec_of(preset_or_spec);
   if (spec == plain) return {};
   try {
     const auto first = spec.substr(0, spec.find_first_of(":+"));
     if (first == "powersgd" || first == "acpsgd") return plan_low_rank(spec);
-    return {.codec = make_codec(spec), .low_rank = {}};
+    if (first == "thc") return plan_shared_grid(spec);
+    return {.codec = make_codec(spec)};
   } catch (const Error& unknown) {
     const bool meant_plain = !nearest(spec, std::array{plain}).empty();
     throw Error(ErrorKind::usage, fmt::format("{}; '{}'{} sends values as they are", unknown.what(), plain,
@@ -74,10 +93,13 @@ void demand_same_spec(std::string_view spec, Communicator& comm) {
 std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& comm) {
   Plan plan = plan_of(spec);
   demand_same_spec(spec, comm);
+  if (plan.grid_bits > 0) return shared_grid_exchange(comm, std::string(spec), plan.grid_bits);
   if (!plan.codec) return dense_exchange(comm);
   if (plan.low_rank) return low_rank_exchange(comm, std::string(spec), *plan.low_rank, std::move(plan.codec));
-  return plan.codec->summable_as() ? summable_exchange(comm, std::move(plan.codec))
-                                   : coded_exchange(comm, std::move(plan.codec));
+  const bool of_differences = plan.codec->of_differences();
+  auto exchange = plan.codec->summable_as() ? summable_exchange(comm, std::move(plan.codec))
+                                            : coded_exchange(comm, std::move(plan.codec));
+  return of_differences ? difference_exchange(std::move(exchange)) : std::move(exchange);
 }
 
 void check_exchange(std::string_view spec) { plan_of(spec); }

@@ -107,6 +107,12 @@ ConstBytes Residuals::restore(const Bucket& bucket, ConstBytes kept, std::uint64
   return kept;
 }
 
+std::size_t Residuals::saved_bytes(ConstBytes kept) {
+  Kept head{};
+  std::memcpy(&head, kept.data(), sizeof head);
+  return sizeof head + (head.residuals + head.velocities) * sizeof(float);
+}
+
 std::size_t Residuals::bytes() const {
   std::unordered_set<const State*> seen;
   std::size_t total = 0;

@@ -37,6 +37,8 @@ class Residuals {
   // residual or velocity that this codec does not want is dropped, one that was not saved stays zero.
   std::vector<std::byte> save(const Bucket&, std::uint64_t number);
   ConstBytes restore(const Bucket&, ConstBytes kept, std::uint64_t& number);
+  // Of what save() wrote, without what may follow it: `kept` was restored, and so is whole.
+  static std::size_t saved_bytes(ConstBytes kept);
 
  private:
   struct Place {

@@ -1,99 +1,136 @@
 // Reducing in transit: codes that can be added are all-reduced as they are, so that a bucket is encoded once and
-// decoded once, however many ranks there are.
+// decoded once, however many ranks there are. Where they follow from a seed (randk), all ranks take the same one.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
-#include <mutex>
+#include <cmath>
 #include <vector>
 
+#include "exchange/coded_slice.h"
+#include "exchange/collective_averaging.h"
 #include "exchange/pool.h"
+#include "exchange/residuals.h"
+#include "kernel/vectors.h"
 #include "ranvier/error.h"
-#include "ranvier/exchange.h"
 
 namespace ranvier {
 namespace {
 
-class SummableAveraging final : public Averaging, public std::enable_shared_from_this<SummableAveraging> {
- public:
-  SummableAveraging(std::shared_ptr<const Codec> codec, std::shared_ptr<CodePool> pool, std::span<float> bucket)
-      : codec_(std::move(codec)), pool_(std::move(pool)), bucket_(bucket) {}
+struct SummableTools {
+  std::shared_ptr<const Codec> codec;
+  CodePool codes = {};
+  std::atomic<std::uint64_t> plain = 0;
+};
 
-  void start(Communicator& comm) {
-    const DType type = *codec_->summable_as();
-    codes_ = pool_->take(codec_->max_bytes(bucket_.size()));
-    const std::size_t bytes = codec_->encode(bucket_, {}, codes_, {});
+class SummableAveraging final : public CollectiveAveraging {
+ public:
+  SummableAveraging(std::shared_ptr<SummableTools> tools, std::shared_ptr<Residuals::State> state,
+                    std::span<float> bucket)
+      : tools_(std::move(tools)), state_(std::move(state)), bucket_(bucket) {}
+
+  void start(Communicator& comm, std::uint64_t number) {
+    comm_ = &comm;
+    number_ = number;
+    const Codec& codec = *tools_->codec;
+    const DType type = *codec.summable_as();
+    const CodecKey key{.seed = seed_of(number, 0, 1), .step = state_->step++};
+    codes_ = tools_->codes.take(codec.max_bytes(bucket_.size()));
+    bytes_ = codec.encode(bucket_, {.residual = state_->residual}, codes_, key);
+    // Whoever has no code gives NaN in its place, which reaches everybody: the code of nothing is as long, and as
+    // random.
+    coded_ = bytes_ > 0 || bucket_.empty();
+    if (!coded_) {
+      bytes_ = codec.encode(std::vector<float>(bucket_.size()), {}, codes_, key);
+      std::fill_n(codes_.begin() + static_cast<std::ptrdiff_t>(codec.summable_at()), bytes_ - codec.summable_at(),
+                  std::byte{0xFF});
+    }
+    // What has a residual may need its own code again.
+    if (!state_->residual.empty()) own_ = codes_;
     // Floating codes are averaged where the last of them is added, in f32 and rounded once; integers would be rounded
     // towards zero there, so the division is left to the floats.
     divisor_ = is_floating(type) ? 1 : comm.world();
-    const TypedSpan sum(codes_.data(), bytes / size_of(type), type);
-    work_ = comm.start({.input = sum, .output = sum, .op = is_floating(type) ? ReduceOp::average : ReduceOp::sum});
-    // Decodes on the thread that finishes the all_reduce, mostly while backward still runs; and keeps the codes alive
-    // until then, whatever becomes of the handle.
-    work_.on_done([self = shared_from_this()] { self->decode(); });
-  }
-
-  void wait() override {
-    work_.wait();
-    decode();
-    if (problem_) std::rethrow_exception(problem_);
-  }
-  bool done() const override { return decoded_.load(std::memory_order_acquire); }
-  std::exception_ptr error() const override { return done() ? problem_ : nullptr; }
-  void on_done(std::function<void()> then) override {
-    work_.on_done([self = shared_from_this(), then = std::move(then)] {
-      self->decode();
-      then();
-    });
+    const std::size_t head = std::min(codec.summable_at(), bytes_);
+    const TypedSpan sum(codes_.data() + head, (bytes_ - head) / size_of(type), type);
+    watch({comm.start({.input = sum, .output = sum, .op = is_floating(type) ? ReduceOp::average : ReduceOp::sum})});
   }
 
  private:
-  // Once, by whoever comes first; others wait for it.
-  void decode() {
-    const std::lock_guard lock(mutex_);
-    if (decoded_.load(std::memory_order_relaxed)) return;
-    problem_ = work_.error();
-    try {
-      if (!problem_) codec_->decode(codes_, bucket_);
-    } catch (...) {
-      problem_ = std::current_exception();
+  // Decodes on the thread that finishes the all_reduce, mostly while backward still runs.
+  std::shared_ptr<Phased> take() override {
+    const Codec& codec = *tools_->codec;
+    const ConstBytes code = std::span(codes_).first(bytes_);
+    std::shared_ptr<Phased> rest;
+    if (codec.summable_at() == 0) {  // casts, which carry NaN as it is
+      codec.decode(code, bucket_, Combine::replace);
+    } else {
+      std::vector<float> average(bucket_.size());
+      codec.decode(code, average, Combine::replace);
+      if (std::isfinite(kernel::largest_magnitude(average.data(), average.size())))
+        std::ranges::copy(average, bucket_.begin());
+      else
+        rest = go_plain();
     }
     if (divisor_ != 1)
       for (float& value : bucket_) value /= static_cast<float>(divisor_);
-    pool_->give_back(std::move(codes_));
-    decoded_.store(true, std::memory_order_release);
+    tools_->codes.give_back(std::move(codes_));
+    return rest;
   }
 
-  const std::shared_ptr<const Codec> codec_;
-  const std::shared_ptr<CodePool> pool_;
+  // The same bits everywhere, so all ranks turn off here or none. What was held back stays held back.
+  std::shared_ptr<Phased> go_plain() {
+    tools_->plain.fetch_add(1);
+    if (auto& residual = state_->residual; coded_ && !residual.empty()) {
+      std::vector<float> decoded(residual.size());
+      tools_->codec->decode(std::span(own_).first(bytes_), decoded, Combine::replace);
+      kernel::add(residual.data(), decoded.data(), residual.data(), residual.size());
+      kernel::subtract(residual.data(), bucket_.data(), residual.data(), residual.size());
+    }
+    return plain_slice(*comm_, bucket_, number_);
+  }
+
+  const std::shared_ptr<SummableTools> tools_;
+  const std::shared_ptr<Residuals::State> state_;
   const std::span<float> bucket_;
-  std::vector<std::byte> codes_;
+  Communicator* comm_ = nullptr;
+  std::uint64_t number_ = 0;
+  std::vector<std::byte> codes_, own_;
+  std::size_t bytes_ = 0;
+  bool coded_ = true;
   Rank divisor_ = 1;
-  Work work_;
-  std::mutex mutex_;
-  std::exception_ptr problem_;
-  std::atomic<bool> decoded_ = false;
 };
 
 class SummableExchange final : public Exchange {
  public:
   SummableExchange(Communicator& comm, std::unique_ptr<Codec> codec)
-      : comm_(comm), codec_(std::move(codec)), pool_(std::make_shared<CodePool>()) {
-    if (!codec_->summable_as())
+      : comm_(comm), tools_(std::make_shared<SummableTools>()), residuals_(codec->state_parts()) {
+    if (!codec->summable_as())
       throw Error(ErrorKind::usage, fmt::format("codes of '{}' cannot be added, so they cannot be reduced in transit; "
                                                 "use a codec whose codes can, such as bf16",
-                                                codec_->spec()));
+                                                codec->spec()));
+    tools_->codec = std::move(codec);
   }
-  std::string_view spec() const override { return codec_->spec(); }
+  std::string_view spec() const override { return tools_->codec->spec(); }
+  std::uint64_t plain_buckets() const override { return tools_->plain.load(); }
+  std::size_t state_bytes() const override { return residuals_.bytes(); }
+  std::vector<std::byte> save(const Bucket& bucket) override {
+    return tools_->codec->state_parts() > 0 ? residuals_.save(bucket, number_) : std::vector<std::byte>{};
+  }
+  void restore(const Bucket& bucket, ConstBytes kept) override {
+    if (tools_->codec->state_parts() > 0) residuals_.restore(bucket, kept, number_);
+  }
   std::shared_ptr<Averaging> start(const Bucket& bucket) override {
-    auto averaging = std::make_shared<SummableAveraging>(codec_, pool_, bucket.values);
-    averaging->start(comm_);
+    auto state = tools_->codec->state_parts() > 0 ? residuals_.of(bucket) : std::make_shared<Residuals::State>();
+    auto averaging = std::make_shared<SummableAveraging>(tools_, std::move(state), bucket.values);
+    averaging->start(comm_, number_++);
     return averaging;
   }
 
  private:
   Communicator& comm_;
-  const std::shared_ptr<const Codec> codec_;
-  const std::shared_ptr<CodePool> pool_;
+  const std::shared_ptr<SummableTools> tools_;
+  Residuals residuals_;
+  std::uint64_t number_ = 0;
 };
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "kernel/hadamard.h"
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -10,12 +9,12 @@
 #include "hwy/foreach_target.h"
 
 #include "hwy/highway.h"
-#include "kernel/random_bits-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ranvier::kernel::HWY_NAMESPACE {
 
 // The compiler's own vectors: 16 floats are one, two or four registers, and shuffles are written once for all targets.
+// A block of 1024 is walked three times for its ten levels: six, two and two; signs are part of the first or last walk.
 constexpr std::size_t row = 16;
 using Row = float __attribute__((vector_size(row * sizeof(float))));
 
@@ -31,69 +30,126 @@ using Row = float __attribute__((vector_size(row * sizeof(float))));
     (x) = (x)*sign + other;                                                                                            \
   } while (false)
 
-HWY_INLINE void transform_rows(float* values, std::size_t block) {
-  for (std::size_t i = 0; i < block; i += row) {
-    Row x;
-    std::memcpy(&x, values + i, sizeof x);
-    RANVIER_BUTTERFLY(x, 1);
-    RANVIER_BUTTERFLY(x, 2);
-    RANVIER_BUTTERFLY(x, 4);
-    RANVIER_BUTTERFLY(x, 8);
-    std::memcpy(values + i, &x, sizeof x);
+HWY_INLINE void load_row(const float* from, Row& x) { std::memcpy(&x, from, sizeof x); }
+HWY_INLINE void store_row(const Row& x, float* to) { std::memcpy(to, &x, sizeof x); }
+
+// The diagonal D: random signs, with the factor that makes the matrix orthonormal.
+struct Diagonal {
+  std::uint32_t seed;
+  std::uint32_t begin;  // of the block, so that blocks have signs of their own
+  float factor;
+};
+
+// random_bits() of 16 places at once.
+HWY_INLINE void scale_row(const Diagonal& diagonal, std::size_t at, Row& x) {
+  using Words = std::uint32_t __attribute__((vector_size(row * sizeof(float))));
+  Words bits = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  bits += diagonal.begin + static_cast<std::uint32_t>(at) + diagonal.seed;
+  bits ^= bits >> 16;
+  bits *= 0x7feb352dU;
+  bits ^= bits >> 15;
+  bits *= 0x846ca68bU;
+  bits ^= bits >> 16;
+  bits = (bits & 0x80000000U) | std::bit_cast<std::uint32_t>(diagonal.factor);
+  x *= std::bit_cast<Row>(bits);
+}
+
+// The four levels within rows, and of 2 or 4 rows the one or two levels between them, in one walk over the block.
+template <std::size_t rows, bool scale_before, bool scale_after>
+HWY_INLINE void transform_rows(float* values, std::size_t block, const Diagonal& diagonal) {
+  for (std::size_t i = 0; i < block; i += rows * row) {
+    Row x[rows];
+    for (std::size_t k = 0; k < rows; ++k) {
+      load_row(values + i + k * row, x[k]);
+      if (scale_before) scale_row(diagonal, i + k * row, x[k]);
+      RANVIER_BUTTERFLY(x[k], 1);
+      RANVIER_BUTTERFLY(x[k], 2);
+      RANVIER_BUTTERFLY(x[k], 4);
+      RANVIER_BUTTERFLY(x[k], 8);
+    }
+    for (std::size_t h = 1; h < rows; h *= 2)
+      for (std::size_t k = 0; k < rows; ++k) {
+        if ((k & h) != 0) continue;
+        const Row sum = x[k] + x[k + h], difference = x[k] - x[k + h];
+        x[k] = sum;
+        x[k + h] = difference;
+      }
+    for (std::size_t k = 0; k < rows; ++k) {
+      if (scale_after) scale_row(diagonal, i + k * row, x[k]);
+      store_row(x[k], values + i + k * row);
+    }
   }
 }
 
-// Two levels at once, strides h and 2h: half of the loads and stores.
-HWY_INLINE void two_levels(float* values, std::size_t block, std::size_t h) {
+// Two levels at once, strides h and 2h, of whole rows: half of the loads and stores.
+template <bool scale_after>
+HWY_INLINE void two_levels(float* values, std::size_t block, std::size_t h, const Diagonal& diagonal) {
   for (std::size_t begin = 0; begin < block; begin += 4 * h)
-    for (std::size_t i = begin; i < begin + h; ++i) {
-      const float a = values[i] + values[i + h], b = values[i] - values[i + h];
-      const float c = values[i + 2 * h] + values[i + 3 * h], d = values[i + 2 * h] - values[i + 3 * h];
-      values[i] = a + c;
-      values[i + h] = b + d;
-      values[i + 2 * h] = a - c;
-      values[i + 3 * h] = b - d;
+    for (std::size_t i = begin; i < begin + h; i += row) {
+      Row x[4];
+      for (std::size_t k = 0; k < 4; ++k) load_row(values + i + k * h, x[k]);
+      const Row a = x[0] + x[1], b = x[0] - x[1], c = x[2] + x[3], d = x[2] - x[3];
+      x[0] = a + c;
+      x[1] = b + d;
+      x[2] = a - c;
+      x[3] = b - d;
+      for (std::size_t k = 0; k < 4; ++k) {
+        if (scale_after) scale_row(diagonal, i + k * h, x[k]);
+        store_row(x[k], values + i + k * h);
+      }
     }
 }
-HWY_INLINE void one_level(float* values, std::size_t block, std::size_t h) {
+template <bool scale_after>
+HWY_INLINE void one_level(float* values, std::size_t block, std::size_t h, const Diagonal& diagonal) {
   for (std::size_t begin = 0; begin < block; begin += 2 * h)
-    for (std::size_t i = begin; i < begin + h; ++i) {
-      const float a = values[i], b = values[i + h];
-      values[i] = a + b;
-      values[i + h] = a - b;
+    for (std::size_t i = begin; i < begin + h; i += row) {
+      Row a, b;
+      load_row(values + i, a);
+      load_row(values + i + h, b);
+      Row sum = a + b, difference = a - b;
+      if (scale_after) scale_row(diagonal, i, sum);
+      if (scale_after) scale_row(diagonal, i + h, difference);
+      store_row(sum, values + i);
+      store_row(difference, values + i + h);
     }
 }
 
-void transform_block(float* values, std::size_t block) {
-  std::size_t h = 1;
-  if (block >= row) {
-    transform_rows(values, block);
-    h = row;
-  }
-  for (; 4 * h <= block; h *= 4) two_levels(values, block, h);
-  if (h < block) one_level(values, block, h);
+// Fewer values than a row has.
+template <bool inverse>
+HWY_INLINE void transform_few(float* values, std::size_t block, const Diagonal& diagonal) {
+  Row x = {};
+  std::memcpy(&x, values, block * sizeof(float));
+  if (!inverse) scale_row(diagonal, 0, x);
+  // The levels of a smaller block do not reach beyond it.
+  if (block > 1) RANVIER_BUTTERFLY(x, 1);
+  if (block > 2) RANVIER_BUTTERFLY(x, 2);
+  if (block > 4) RANVIER_BUTTERFLY(x, 4);
+  if (inverse) scale_row(diagonal, 0, x);
+  std::memcpy(values, &x, block * sizeof(float));
 }
 
-// values <- D values * factor.
-HWY_INLINE void scale_with_signs(float* values, std::size_t count, std::uint32_t seed, std::uint32_t position,
-                                 float factor) {
-  const auto bits = std::bit_cast<std::uint32_t>(factor);
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::uint32_t sign = random_bits(seed, position + static_cast<std::uint32_t>(i)) & 0x80000000U;
-    values[i] *= std::bit_cast<float>(bits ^ sign);
-  }
+template <bool inverse>
+HWY_INLINE void transform_block(float* values, std::size_t block, const Diagonal& diagonal) {
+  if (block < row) return transform_few<inverse>(values, block, diagonal);
+  if (block == row) return transform_rows<1, !inverse, inverse>(values, block, diagonal);
+  if (block == 2 * row) return transform_rows<2, !inverse, inverse>(values, block, diagonal);
+  std::size_t h = 4 * row;
+  if (block == h) return transform_rows<4, !inverse, inverse>(values, block, diagonal);
+  transform_rows<4, !inverse, false>(values, block, diagonal);
+  for (; 4 * h < block; h *= 4) two_levels<false>(values, block, h, diagonal);
+  if (4 * h == block)
+    two_levels<inverse>(values, block, h, diagonal);
+  else
+    one_level<inverse>(values, block, h, diagonal);
 }
 
 template <bool inverse>
 HWY_INLINE void transform(float* values, std::size_t count, std::size_t block, std::uint32_t seed) {
-  for (std::size_t begin = 0; begin < count;) {
+  for (std::size_t begin = 0; begin < count; begin += block) {
     while (block > count - begin) block /= 2;
-    const float factor = 1 / std::sqrt(static_cast<float>(block));
-    float* const here = values + begin;
-    if (!inverse) scale_with_signs(here, block, seed, static_cast<std::uint32_t>(begin), factor);
-    transform_block(here, block);
-    if (inverse) scale_with_signs(here, block, seed, static_cast<std::uint32_t>(begin), factor);
-    begin += block;
+    transform_block<inverse>(
+        values + begin, block,
+        {.seed = seed, .begin = static_cast<std::uint32_t>(begin), .factor = 1 / std::sqrt(static_cast<float>(block))});
   }
 }
 

@@ -23,6 +23,9 @@ HWY_INLINE std::uint64_t load_word(const void* from) {
 
 template <unsigned bits>
 HWY_INLINE std::uint64_t gather_bits(std::uint64_t word) {
+  // Single bits: byte i, 8 i places up, meets the factor's bit 56 - 7 i in place 56 + i; no two others meet, so nothing
+  // is carried.
+  if (bits == 1) return word * 0x0102040810204080 >> 56;
   constexpr std::uint64_t byte_pairs = 0x00FF00FF00FF00FF, quads = 0x0000FFFF0000FFFF, octet = 0x00000000FFFFFFFF;
   word = (word | word >> (8 - bits)) & (byte_pairs & (((1ULL << (2 * bits)) - 1) * 0x0001000100010001));
   word = (word | word >> (16 - 2 * bits)) & (quads & (((1ULL << (4 * bits)) - 1) * 0x0000000100000001));

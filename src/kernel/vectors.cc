@@ -37,6 +37,16 @@ float largest_loop(const float* values, std::size_t count) {
   return std::bit_cast<float>(largest);
 }
 
+float add_and_measure_loop(const float* HWY_RESTRICT a, float* HWY_RESTRICT to, std::size_t count) {
+  std::uint32_t largest = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const float sum = a[i] + to[i];
+    largest = std::max(largest, std::bit_cast<std::uint32_t>(sum) & 0x7FFFFFFFU);
+    to[i] = sum;
+  }
+  return std::bit_cast<float>(largest);
+}
+
 // Sums in so many lanes: adding floats in another order is not the compiler's to decide. Runs of 4096 are short enough
 // for f32, and their sums are added as f64.
 constexpr std::size_t sum_lanes = 16;
@@ -93,6 +103,7 @@ HWY_EXPORT(subtract_loop);
 HWY_EXPORT(multiply_loop);
 HWY_EXPORT(add_multiple_loop);
 HWY_EXPORT(largest_loop);
+HWY_EXPORT(add_and_measure_loop);
 HWY_EXPORT(magnitudes_loop);
 HWY_EXPORT(squares_loop);
 HWY_EXPORT(dot_loop);
@@ -112,6 +123,9 @@ void add_multiple(const float* a, float factor, float* to, std::size_t count) {
 }
 float largest_magnitude(const float* values, std::size_t count) {
   return HWY_DYNAMIC_DISPATCH(largest_loop)(values, count);
+}
+float add_and_measure(const float* a, float* to, std::size_t count) {
+  return HWY_DYNAMIC_DISPATCH(add_and_measure_loop)(a, to, count);
 }
 double sum_of_magnitudes(const float* values, std::size_t count) {
   return HWY_DYNAMIC_DISPATCH(magnitudes_loop)(values, count);

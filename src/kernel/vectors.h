@@ -14,6 +14,8 @@ void add_multiple(const float* a, float factor, float* to, std::size_t count);
 
 // Infinity or NaN if one is among them; 0 of nothing.
 float largest_magnitude(const float* values, std::size_t count);
+// to += a; the largest magnitude of the sums.
+float add_and_measure(const float* a, float* to, std::size_t count);
 double sum_of_magnitudes(const float* values, std::size_t count);
 double sum_of_squares(const float* values, std::size_t count);
 double dot(const float* a, const float* b, std::size_t count);

@@ -24,7 +24,9 @@ class Codec(ProgramTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         for words in ("sparsify", "hadamard", "rounding=nearest|stochastic", "Alistarh", "powersgd", "ef=0"):
             self.assertIn(words, result.stdout)
-        stages = json.loads(run("codec", "list", "--json", "-").stdout)["stages"]
+        listed = json.loads(run("codec", "list", "--json", "-").stdout)
+        self.assertEqual([preset["name"] for preset in listed["presets"]], ["safe", "strong", "extreme"])
+        stages = listed["stages"]
         self.assertIn("rans", {stage["name"] for stage in stages})
         self.assertTrue(all(stage["rule"] and stage["bias"] for stage in stages))
 

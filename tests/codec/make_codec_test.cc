@@ -30,7 +30,7 @@ TEST(MakeCodec, MakesTheCodecThatItsOwnSpecNames) {
 TEST(MakeCodec, EveryStageStandsAloneWithoutParameters) {
   for (const StageInfo& stage : codec_stages()) {
     if (stage.kind == StageKind::exchange) {
-      EXPECT_THAT(refusal(stage.name), HasSubstr("average whole tensors"));
+      EXPECT_THAT(refusal(stage.name), HasSubstr("average whole buckets"));
     } else if (stage.kind == StageKind::code && stage.name != "lossless") {
       EXPECT_THAT(refusal(stage.name), HasSubstr("quantize to 8 bits or fewer before it"));
       EXPECT_NO_THROW(make_codec(fmt::format("int4+{}", stage.name)));
@@ -80,6 +80,35 @@ TEST(MakeCodec, FeedsErrorsBackWhereThereIsBiasUnlessToldOtherwise) {
   EXPECT_EQ(make_codec("qsgd:7,ef=1+rans")->state_parts(), 1U);
   EXPECT_EQ(make_codec("topk:0.1+qsgd")->state_parts(), 1U);
   EXPECT_THAT(refusal("int8:ef=yes"), HasSubstr("ef=0"));
+}
+
+TEST(MakeCodec, CodesChangesWhereItIsToldTo) {
+  for (const std::string_view spec : {"delta+topk:0.1+int8", "topk:0.1,ef=21+int8", "delta+qsgd:7"}) {
+    EXPECT_TRUE(make_codec(spec)->of_differences()) << spec;
+    EXPECT_EQ(make_codec(spec)->state_parts(), 1U) << spec;
+  }
+  EXPECT_FALSE(make_codec("topk:0.1,ef=1")->of_differences());
+  EXPECT_THAT(refusal("topk:0.1+delta"), HasSubstr("'delta+' once in front"));
+  EXPECT_THAT(refusal("delta+delta+int8"), HasSubstr("'delta+' once in front"));
+  EXPECT_THAT(refusal("delta+int8:ef=0"), HasSubstr("ef=0 refuses"));
+  EXPECT_THAT(refusal("dgc:0.01,ef=21"), HasSubstr("topk in place of dgc"));
+}
+
+TEST(MakeCodec, SparseOnesGoTheCheaperWayAndAllGoAsTold) {
+  EXPECT_EQ(make_codec("topk:0.1+int8")->way(), Way::cheaper);
+  EXPECT_EQ(make_codec("int8")->way(), Way::reduce_scatter);
+  EXPECT_EQ(make_codec("topk:0.1,by=reduce_scatter")->way(), Way::reduce_scatter);
+  EXPECT_EQ(make_codec("int8:by=all_gather")->way(), Way::all_gather);
+  EXPECT_THAT(refusal("int8:by=mail"), HasSubstr("by=all_gather"));
+}
+
+TEST(MakeCodec, APresetIsTheSpecThatItNames) {
+  for (const Preset& preset : presets()) {
+    EXPECT_EQ(make_codec(preset.name)->spec(), preset.spec);
+    EXPECT_EQ(spec_of(preset.name), preset.spec);
+  }
+  EXPECT_EQ(spec_of("int8"), "int8");
+  EXPECT_THAT(refusal("saef"), HasSubstr("did you mean 'safe'?"));
 }
 
 TEST(MakeCodec, RefusesAnEmptySpec) { EXPECT_NE(refusal(""), "accepted"); }

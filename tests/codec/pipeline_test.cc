@@ -71,6 +71,7 @@ const Case cases[] = {
     {"topk:0.05+int4+zstd", 1, 0.95},
     {"lossless", 0, 0},
     {"bf16+lossless", 0x1p-8, 0x1p-8},
+    {"delta+topk:0.1+int8", 1, 0.8},
 };
 
 class EveryCodec : public ::testing::TestWithParam<Case> {

@@ -5,13 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstring>
-#include <limits>
-#include <random>
 #include <thread>
 #include <vector>
 
 #include "exchange/coded_slice.h"
+#include "exchange/normal_gradients.h"
 #include "exchange/residuals.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
@@ -21,32 +19,6 @@ namespace ranvier {
 namespace {
 
 using support::run_ranks;
-
-std::vector<float> gradients(Rank rank, std::size_t count, unsigned step = 0) {
-  std::mt19937 random(static_cast<unsigned>(rank) * 1000 + step);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
-std::vector<double> exact_sum(Rank world, std::size_t count, unsigned step = 0) {
-  std::vector<double> sum(count);
-  for (Rank rank = 0; rank < world; ++rank) {
-    const auto values = gradients(rank, count, step);
-    for (std::size_t i = 0; i < count; ++i) sum[i] += static_cast<double>(values[i]);
-  }
-  return sum;
-}
-
-// Bit for bit, NaN included.
-void expect_equal_everywhere(Communicator& comm, const std::vector<float>& mine) {
-  std::vector<float> all(mine.size() * static_cast<std::size_t>(comm.world()));
-  comm.all_gather(mine, all);
-  for (Rank rank = 0; rank < comm.world(); ++rank)
-    ASSERT_EQ(0, std::memcmp(all.data() + mine.size() * static_cast<std::size_t>(rank), mine.data(), mine.size() * 4))
-        << "rank " << rank << " has other bits than rank " << comm.rank();
-}
 
 TEST(Coded, GivesTheAverageWithinTwoRoundingsForEveryWorldAndSize) {
   for (const Rank world : {1, 2, 3, 4, 7})
@@ -65,9 +37,27 @@ TEST(Coded, GivesTheAverageWithinTwoRoundingsForEveryWorldAndSize) {
 }
 
 TEST(Coded, AllRanksHaveTheSameBitsWhateverTheCodec) {
-  for (const std::string_view spec :
-       {"int4", "hadamard:32+int4+rans", "eden", "sign", "topk:0.01+int8", "dgc:0.01", "qsgd:7+huffman", "lossless",
-        "natural", "randk:0.1", "threshold:2", "mx:e2m1", "terngrad"})
+  for (const std::string_view spec : {"int4",
+                                      "hadamard:32+int4+rans",
+                                      "eden",
+                                      "sign",
+                                      "topk:0.01+int8",
+                                      "dgc:0.01",
+                                      "qsgd:7+huffman",
+                                      "lossless",
+                                      "natural",
+                                      "randk:0.1",
+                                      "threshold:2",
+                                      "mx:e2m1",
+                                      "terngrad",
+                                      "topk:0.01,by=reduce_scatter",
+                                      "topk:0.01,by=all_gather+int8",
+                                      "eden:by=all_gather",
+                                      "delta+topk:0.01",
+                                      "randk:0.1+bf16",
+                                      "randk:0.1+int8",
+                                      "thc",
+                                      "thc:4"})
     run_ranks(4, [&](Communicator& comm) {
       const auto exchange = make_exchange(spec, comm);
       std::vector<float> first = gradients(comm.rank(), 9001), second = gradients(comm.rank(), 33, 1);
@@ -96,7 +86,9 @@ TEST(Coded, AppliedAndHeldBackAddUpToAllGradients) {
   constexpr std::size_t count = 5000;
   constexpr Rank world = 4;
   constexpr unsigned steps = 12;
-  for (const std::string_view spec : {"int2", "sign", "topk:0.02+int4", "hadamard:32+int4+rans"})
+  for (const std::string_view spec :
+       {"int2", "sign", "topk:0.02,by=reduce_scatter+int4", "topk:0.02,by=all_gather+int4", "hadamard:32+int4+rans",
+        "int2:by=all_gather", "randk:0.1", "randk:0.1+int8", "thc:8", "thc:4"})
     run_ranks(world, [&](Communicator& comm) {
       const auto exchange = make_exchange(spec, comm);
       std::vector<double> applied(count), given(count);
@@ -110,7 +102,8 @@ TEST(Coded, AppliedAndHeldBackAddUpToAllGradients) {
           given[i] += exact[i];
         }
       }
-      EXPECT_EQ(exchange->state_bytes(), count * sizeof(float));
+      EXPECT_GE(exchange->state_bytes(), count * sizeof(float));
+      EXPECT_LE(exchange->state_bytes(), count * sizeof(float) * 1.02);
       // What is held back shows in the difference; with gradients of zero it has to come out. A few steps of zeros
       // bring the dense codecs within a small share of what was missing.
       double before = 0, after = 0;
@@ -127,7 +120,8 @@ TEST(Coded, AppliedAndHeldBackAddUpToAllGradients) {
 }
 
 TEST(Coded, WhatIsNotFiniteReachesEverybodyAsItIsAndIsCounted) {
-  for (const std::string_view spec : {"int4", "topk:0.01+int8", "dgc:0.01", "hadamard:32+int4+rans"})
+  for (const std::string_view spec : {"int4", "topk:0.01,by=reduce_scatter+int8", "topk:0.01,by=all_gather+int8",
+                                      "dgc:0.01", "hadamard:32+int4+rans", "delta+topk:0.01+int8", "randk:0.1+bf16"})
     for (const Rank world : {2, 4})
       run_ranks(world, [&](Communicator& comm) {
         const auto exchange = make_exchange(spec, comm);
@@ -156,23 +150,24 @@ TEST(Coded, WhatIsNotFiniteReachesEverybodyAsItIsAndIsCounted) {
 }
 
 TEST(Coded, APlainBucketLeavesTheResidualAsItWas) {
-  run_ranks(3, [](Communicator& comm) {
-    const auto twin = make_exchange("sign", comm), exchange = make_exchange("sign", comm);
-    constexpr std::size_t count = 3000;
-    std::vector<float> a, b;
-    for (unsigned step = 0; step < 3; ++step) {
-      a = gradients(comm.rank(), count, step);
-      twin->start({.values = a, .tensors = std::vector<Tensor>{{.id = 1, .columns = count}}})->wait();
-      b = gradients(comm.rank(), count, step);
-      exchange->start({.values = b, .tensors = std::vector<Tensor>{{.id = 1, .columns = count}}})->wait();
-      if (step == 1) {
-        std::vector<float> bad = gradients(comm.rank(), count, 99);
-        if (comm.rank() == 2) bad[1500] = NAN;
-        exchange->start({.values = bad, .tensors = std::vector<Tensor>{{.id = 1, .columns = count}}})->wait();
+  for (const std::string_view spec : {"sign", "sign:by=all_gather", "delta+sign"})
+    run_ranks(3, [&](Communicator& comm) {
+      const auto twin = make_exchange(spec, comm), exchange = make_exchange(spec, comm);
+      constexpr std::size_t count = 3000;
+      std::vector<float> a, b;
+      for (unsigned step = 0; step < 3; ++step) {
+        a = gradients(comm.rank(), count, step);
+        twin->start({.values = a, .tensors = std::vector<Tensor>{{.id = 1, .columns = count}}})->wait();
+        b = gradients(comm.rank(), count, step);
+        exchange->start({.values = b, .tensors = std::vector<Tensor>{{.id = 1, .columns = count}}})->wait();
+        if (step == 1) {
+          std::vector<float> bad = gradients(comm.rank(), count, 99);
+          if (comm.rank() == 2) bad[1500] = NAN;
+          exchange->start({.values = bad, .tensors = std::vector<Tensor>{{.id = 1, .columns = count}}})->wait();
+        }
       }
-    }
-    for (std::size_t i = 0; i < count; ++i) ASSERT_NEAR(a[i], b[i], 1e-3);
-  });
+      for (std::size_t i = 0; i < count; ++i) ASSERT_NEAR(a[i], b[i], 1e-3);
+    });
 }
 
 TEST(Coded, SendsTwoCodesOfTheBucketWhateverTheWorld) {
@@ -204,7 +199,7 @@ TEST(Coded, DgcOfOneRankIsMomentum) {
 // Sent completely, DGC is momentum too: what all ranks apply is the sum of corrected momentum and nothing is held back.
 TEST(Coded, DgcThatSendsEverythingDeliversAllMomentum) {
   run_ranks(2, [](Communicator& comm) {
-    const auto exchange = make_exchange("dgc:1,momentum=0.5", comm);
+    const auto exchange = make_exchange("dgc:1,momentum=0.5,by=reduce_scatter", comm);
     std::vector<float> bucket(10);
     for (int step = 0; step < 3; ++step) {
       std::fill(bucket.begin(), bucket.end(), static_cast<float>(comm.rank() + 1));
@@ -217,15 +212,16 @@ TEST(Coded, DgcThatSendsEverythingDeliversAllMomentum) {
 }
 
 TEST(Coded, SlicesOfALargeBucketAreOneAverage) {
-  run_ranks(2, [](Communicator& comm) {
-    constexpr std::size_t count = (1 << 21) + 77;  // three slices
-    auto bucket = gradients(comm.rank(), count);
-    const auto exchange = make_exchange("bf16+lossless", comm);
-    exchange->start(bucket)->wait();
-    const auto a = gradients(0, count), b = gradients(1, count);
-    for (std::size_t i = 0; i < count; ++i)
-      ASSERT_NEAR(bucket[i], (a[i] + b[i]) / 2, 0x1p-7 * (std::fabs(a[i]) + std::fabs(b[i])));
-  });
+  for (const std::string_view spec : {"bf16+lossless", "bf16+lossless:by=all_gather"})
+    run_ranks(2, [&](Communicator& comm) {
+      constexpr std::size_t count = (1 << 21) + 77;  // three slices
+      auto bucket = gradients(comm.rank(), count);
+      const auto exchange = make_exchange(spec, comm);
+      exchange->start(bucket)->wait();
+      const auto a = gradients(0, count), b = gradients(1, count);
+      for (std::size_t i = 0; i < count; ++i)
+        ASSERT_NEAR(bucket[i], (a[i] + b[i]) / 2, 0x1p-7 * (std::fabs(a[i]) + std::fabs(b[i])));
+    });
 }
 
 TEST(Coded, AHandleMayBeDroppedAndCallbacksFindTheAverage) {

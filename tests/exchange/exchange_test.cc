@@ -217,6 +217,10 @@ TEST(Exchange, AnUnknownSpecNamesTheNearestRightOne) {
   EXPECT_EQ(sentence("none"), "accepted");
   EXPECT_EQ(sentence("bf16"), "accepted");
   EXPECT_EQ(sentence("powersgd:4+bf16"), "accepted");
+  EXPECT_EQ(sentence("thc:4"), "accepted");
+  EXPECT_EQ(sentence("extreme"), "accepted");
+  EXPECT_THAT(sentence("thc:5"), HasSubstr("write thc:4 or thc:8"));
+  EXPECT_THAT(sentence("thc:8+rans"), HasSubstr("'rans' stands behind 'thc'"));
   EXPECT_THAT(sentence("powersgd:4+int8"), HasSubstr("write bf16 or fp16 behind 'powersgd'"));
   EXPECT_THAT(sentence("acpsgd:0"), HasSubstr("from 1 to 64"));
   EXPECT_THAT(sentence("rans+int8"), HasSubstr("'int8' stands behind 'rans'"));

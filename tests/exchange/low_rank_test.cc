@@ -144,6 +144,18 @@ TEST(LowRank, SendsTheFactorsOnly) {
   });
 }
 
+// 10 x 12 at rank 4 would be 88 factors of 120 values, more than a third: one column is what pays. 4 x 4 goes plain.
+TEST(LowRank, SmallMatricesTakeALowerRank) {
+  run_ranks(2, [](Communicator& comm) {
+    const auto exchange = make_exchange("powersgd:4", comm);
+    std::vector<float> bucket = normal_values(136, 1);
+    const std::vector<Tensor> small{{.id = 1, .rows = 10, .columns = 12}, {.id = 2, .rows = 4, .columns = 4}};
+    const auto before = comm.traffic().bytes_sent;
+    exchange->start({.values = bucket, .tensors = small})->wait();
+    EXPECT_EQ(comm.traffic().bytes_sent - before, (10 + 12 + 16) * sizeof(float));
+  });
+}
+
 TEST(LowRank, WhatIsNotFiniteGoesPlainAndSpoilsNothing) {
   for (const std::string_view spec : {"powersgd:1", "acpsgd:1"})
     run_ranks(3, [&](Communicator& comm) {

@@ -66,6 +66,19 @@ TEST_P(CodingLoops, TheLargestMagnitudeShowsWhatIsNotFinite) {
   }
 }
 
+TEST_P(CodingLoops, AddsAndMeasuresAtOnce) {
+  for (const std::size_t count : lengths) {
+    const auto values = normal_values(count);
+    auto sums = normal_values(count), expected = sums;
+    std::ranges::reverse(sums);
+    std::ranges::reverse(expected);
+    kernel::add(values.data(), expected.data(), expected.data(), count);
+    EXPECT_EQ(kernel::add_and_measure(values.data(), sums.data(), count),
+              kernel::largest_magnitude(expected.data(), count));
+    EXPECT_EQ(sums, expected);
+  }
+}
+
 TEST_P(CodingLoops, HadamardIsTheMatrixOfItsDefinition) {
   // Entry (i, j) is -1 to the number of bits that i and j share, over the square root of the size.
   for (const std::size_t size : {1, 2, 8, 16, 32, 64, 256}) {

@@ -1,0 +1,27 @@
+// What each reaches is in the table of docs/benchmarks.md: chosen on a part of the training images that was held out,
+// then tried once on the test images.
+#include <algorithm>
+#include <array>
+
+#include "ranvier/codec.h"
+
+namespace ranvier {
+namespace {
+
+constexpr std::array all{
+    Preset{"safe", "qsgd:5,block=256+rans", "most training: no memory, no error feedback, the optimizer as it is"},
+    Preset{"strong", "dgc:0.02,by=reduce_scatter+int4", "slow networks; takes the place of the optimizer's momentum"},
+    Preset{"extreme", "dgc:0.005,by=reduce_scatter+int4",
+           "very slow networks; takes the place of the optimizer's momentum"},
+};
+
+}  // namespace
+
+std::span<const Preset> presets() { return all; }
+
+std::string_view spec_of(std::string_view preset_or_spec) {
+  const auto* const preset = std::ranges::find(all, preset_or_spec, &Preset::name);
+  return preset == all.end() ? preset_or_spec : preset->spec;
+}
+
+}  // namespace ranvier

@@ -1,0 +1,114 @@
+// EF21: codes of what has changed since the last step. Every rank has an estimate h of its gradient that all others
+// know by its codes; it sends a code c of g - h, and h becomes h + c. What everybody applies is the mean of the
+// estimates. Where gradients settle, changes become small, and so does what a contractive code of them loses.
+// Richtarik, Sokolov and Fatkhullin, "EF21: A New, Simpler, Theoretically Better, and Practically Faster Error
+// Feedback", NeurIPS 2021 (arXiv:2106.05203).
+//
+// Nothing but error feedback is needed for it: its residual after a step is g - h, so of the difference to the last
+// gradient, g' - g, it codes g' - g + residual = g' - h. So this hands differences to an exchange that feeds back, and
+// adds up what comes out. Whatever that exchange does (an owner's own residual, plain buckets) stays right.
+#include "exchange/difference.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <mutex>
+#include <vector>
+
+#include "exchange/residuals.h"
+#include "kernel/vectors.h"
+
+namespace ranvier {
+namespace {
+
+// In a Residuals::State: `residual` the last gradients of this rank, `velocity` the last average.
+class DifferenceAveraging final : public Averaging, public std::enable_shared_from_this<DifferenceAveraging> {
+ public:
+  DifferenceAveraging(std::shared_ptr<Residuals::State> state, std::span<float> bucket)
+      : state_(std::move(state)), bucket_(bucket), differences_(bucket.size()) {}
+
+  void start(Exchange& exchange, std::span<const Tensor> tensors) {
+    kernel::subtract(bucket_.data(), state_->residual.data(), differences_.data(), bucket_.size());
+    inner_ = exchange.start({.values = differences_, .tensors = tensors});
+    inner_->on_done([self = shared_from_this()] { self->add_up(); });
+  }
+  void wait() override {
+    inner_->wait();
+    add_up();
+  }
+  bool done() const override { return added_.load(std::memory_order_acquire); }
+  std::exception_ptr error() const override { return done() ? inner_->error() : nullptr; }
+  void on_done(std::function<void()> then) override {
+    inner_->on_done([self = shared_from_this(), then = std::move(then)] {
+      self->add_up();
+      then();
+    });
+  }
+
+ private:
+  // Once, by whoever comes first; others wait for it.
+  void add_up() {
+    const std::lock_guard lock(mutex_);
+    if (done()) return;
+    if (!inner_->error()) {
+      const std::size_t count = bucket_.size();
+      kernel::add(differences_.data(), state_->velocity.data(), differences_.data(), count);
+      // The same bits on all ranks, so all remember this step or none. What is not finite reached everybody plain and
+      // is not to be subtracted from the next gradient.
+      if (std::isfinite(kernel::largest_magnitude(differences_.data(), count))) {
+        std::ranges::copy(bucket_, state_->residual.begin());
+        std::ranges::copy(differences_, state_->velocity.begin());
+      }
+      std::ranges::copy(differences_, bucket_.begin());
+    }
+    added_.store(true, std::memory_order_release);
+  }
+
+  const std::shared_ptr<Residuals::State> state_;
+  const std::span<float> bucket_;
+  std::vector<float> differences_;
+  std::shared_ptr<Averaging> inner_;
+  std::mutex mutex_;
+  std::atomic<bool> added_ = false;
+};
+
+class DifferenceExchange final : public Exchange {
+ public:
+  explicit DifferenceExchange(std::unique_ptr<Exchange> inner) : inner_(std::move(inner)) {}
+  std::string_view spec() const override { return inner_->spec(); }
+  std::uint64_t plain_buckets() const override { return inner_->plain_buckets(); }
+  std::size_t state_bytes() const override { return inner_->state_bytes() + last_.bytes(); }
+  std::shared_ptr<Averaging> start(const Bucket& bucket) override {
+    const auto state = last_.of(bucket);
+    // By what the bucket's tensors are known: the differences lie elsewhere at every step.
+    auto averaging = std::make_shared<DifferenceAveraging>(state, bucket.values);
+    averaging->start(*inner_, state->tensors);
+    return averaging;
+  }
+  // The residual comes first: to a codec of values it is what it says, something that is owed.
+  std::vector<std::byte> save(const Bucket& bucket) override {
+    auto bytes = last_.save(bucket, 0);
+    const auto owed = inner_->save(bucket);
+    bytes.insert(bytes.begin(), owed.begin(), owed.end());
+    return bytes;
+  }
+  // From a codec of values comes no last gradient: it stays 0, and the first difference is the gradient itself.
+  void restore(const Bucket& bucket, ConstBytes kept) override {
+    inner_->restore(bucket, kept);
+    const ConstBytes more = kept.subspan(Residuals::saved_bytes(kept));
+    std::uint64_t ignored = 0;
+    if (more.size() == last_.save(bucket, 0).size()) last_.restore(bucket, more, ignored);
+  }
+
+ private:
+  const std::unique_ptr<Exchange> inner_;
+  Residuals last_{2};
+};
+
+}  // namespace
+
+std::unique_ptr<Exchange> difference_exchange(std::unique_ptr<Exchange> inner) {
+  return std::make_unique<DifferenceExchange>(std::move(inner));
+}
+
+}  // namespace ranvier

@@ -1,0 +1,99 @@
+#include "exchange/phased.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+namespace ranvier {
+
+void Phased::start(std::function<void()> then) {
+  {
+    const std::lock_guard lock(mutex_);
+    then_ = std::move(then);
+    started_ = true;
+    over_ = !begin();
+  }
+  watch();
+}
+
+void Phased::watch() {
+  std::vector<Work> works;
+  {
+    const std::lock_guard lock(mutex_);
+    works = works_;
+  }
+  const auto left = std::make_shared<std::atomic<std::size_t>>(works.size() + 1);
+  const auto one_less = [self = shared_from_this(), left] {
+    if (left->fetch_sub(1) == 1) self->step();
+  };
+  for (Work& work : works) work.on_done(one_less);
+  one_less();
+}
+
+void Phased::step() {
+  std::exception_ptr problem;
+  std::shared_ptr<Phased> rest;
+  bool ends = false;  // here: another thread may end it as soon as the lock is free
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_ || !started_) return;
+    if (!std::ranges::all_of(works_, [](const Work& work) { return work.done(); })) return;
+    for (const Work& work : works_)
+      if (auto error = work.error(); error && !problem) problem = error;
+    try {
+      if (!problem && !over_) over_ = !advance();
+    } catch (const std::exception& failure) {
+      problem = std::current_exception();
+      comm_.abort(failure.what());  // the others would wait for what does not come
+    }
+    ended_ = ends = problem || over_;
+    if (ends) end();
+    if (!problem) rest = rest_;
+  }
+  if (!ends) return watch();
+  if (!rest) return finish(problem);
+  rest->start([self = shared_from_this(), raw = rest.get()] { self->finish(raw->error()); });
+}
+
+void Phased::finish(std::exception_ptr problem) {
+  std::function<void()> then;
+  {
+    const std::lock_guard lock(mutex_);
+    problem_ = problem;
+    then = std::exchange(then_, nullptr);
+    done_.store(true, std::memory_order_release);
+  }
+  if (then) then();
+}
+
+void Phased::wait() {
+  while (!done()) {
+    std::vector<Work> works;
+    std::shared_ptr<Phased> rest;
+    {
+      const std::lock_guard lock(mutex_);
+      works = works_;
+      rest = rest_;
+    }
+    if (rest) {
+      try {
+        rest->wait();
+      } catch (...) {  // finish() gets it
+        std::this_thread::yield();
+      }
+      continue;
+    }
+    for (Work& work : works) {
+      try {
+        work.wait();
+      } catch (...) {  // step() finds it
+        break;
+      }
+    }
+    step();
+    if (works.empty()) std::this_thread::yield();  // another thread starts it or takes its step
+  }
+  if (problem_) std::rethrow_exception(problem_);
+}
+
+}  // namespace ranvier

@@ -1,0 +1,237 @@
+// Integers on a grid that all ranks share: their sum is the code of the sum, so an all_reduce of bytes adds them up
+// wherever it goes, in a switch as well. Blocks of 1024 values are spread by a randomized Hadamard transform (the same
+// signs on all ranks), which makes them nearly normal, and rounded to L levels within +-t norms of the block, the best
+// uniform grid for normal values; what lies beyond counts as the end. What is lost is kept and sent later. Li, Ben
+// Basat, Vargaftik, Lao, Xu, Mitzenmacher and Yu, "THC: Accelerating Distributed Deep Learning Using Tensor
+// Homomorphic Compression", NSDI 2024 (arXiv:2302.08545), here with its uniform table.
+//
+// A field of b bits holds the sum of W codes if W (L - 1) < 2^b, which is what L follows from: 8 bits for 4 ranks are
+// 64 levels, 4 bits are 4. The norms have to be common too: the largest of all ranks, by an all_reduce that THC does
+// first and waits for. Here it goes along with the codes, for the next step; the first step goes as f32. Norms change
+// slowly, and what a grid of the last step is too small for, error feedback brings later.
+#include "exchange/shared_grid.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <unordered_map>
+#include <vector>
+
+#include "exchange/coded_slice.h"
+#include "exchange/collective_averaging.h"
+#include "exchange/residuals.h"
+#include "kernel/hadamard.h"
+#include "kernel/vectors.h"
+#include "ranvier/error.h"
+
+namespace ranvier {
+namespace {
+
+constexpr std::size_t block = 1024;
+
+}  // namespace
+
+std::uint32_t SharedGrid::levels_for(unsigned bits, Rank world) {
+  return ((1U << bits) - 1) / static_cast<std::uint32_t>(world) + 1;
+}
+
+// The step of the uniform quantizer with the least squared error of a normal variable: J. Max, "Quantizing for Minimum
+// Distortion", IRE Trans. Information Theory 1960, table II, continued to 256 levels by the same minimization; half of
+// the range that L of them take. Between powers of two, in proportion to log L.
+float SharedGrid::half_range(std::uint32_t levels) {
+  constexpr std::array<float, 8> by_bits{0.798F, 1.494F, 2.051F, 2.514F, 2.916F, 3.278F, 3.611F, 3.922F};
+  const float at = std::log2(static_cast<float>(levels)) - 1;
+  const auto below = std::min(static_cast<std::size_t>(at), by_bits.size() - 2);
+  return std::lerp(by_bits[below], by_bits[below + 1], at - static_cast<float>(below));
+}
+
+SharedGrid::SharedGrid(unsigned bits, Rank world)
+    : bits_(bits), levels_(levels_for(bits, world)), half_range_(half_range(levels_)) {}
+
+std::size_t SharedGrid::bytes(std::size_t count) const { return bits_ == 8 ? count : (count + 1) / 2; }
+
+void SharedGrid::encode(std::span<const float> values, std::span<const float> norms,
+                        std::span<std::uint8_t> codes) const {
+  const auto top = static_cast<float>(levels_ - 1);
+  std::ranges::fill(codes, std::uint8_t{0});
+  for (std::size_t begin = 0; begin < values.size(); begin += block) {
+    const std::size_t end = std::min(begin + block, values.size());
+    const float reach = reach_of(norms[begin / block], end - begin);
+    const float scale = reach > 0 ? top / 2 / reach : 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      const float place = std::clamp(values[i] * scale + top / 2, 0.0F, top);
+      const auto code = static_cast<std::uint8_t>(place + 0.5F);
+      if (bits_ == 8)
+        codes[i] = code;
+      else
+        codes[i / 2] = static_cast<std::uint8_t>(codes[i / 2] | code << (i % 2 * 4));
+    }
+  }
+}
+
+void SharedGrid::decode(std::span<const std::uint8_t> codes, std::span<const float> norms, Rank summed,
+                        std::span<float> values) const {
+  const auto top = static_cast<float>(levels_ - 1);
+  for (std::size_t begin = 0; begin < values.size(); begin += block) {
+    const std::size_t end = std::min(begin + block, values.size());
+    const float step = 2 * reach_of(norms[begin / block], end - begin) / top;
+    const float middle = static_cast<float>(summed) * top / 2;
+    for (std::size_t i = begin; i < end; ++i) {
+      const unsigned code = bits_ == 8 ? codes[i] : codes[i / 2] >> (i % 2 * 4) & 15U;
+      values[i] = (static_cast<float>(code) - middle) * step;
+    }
+  }
+}
+
+float SharedGrid::reach_of(float norm, std::size_t count) const {
+  return half_range_ * norm / std::sqrt(static_cast<float>(count));
+}
+
+namespace {
+
+// What is kept of a bucket beside its residual: the norms that all ranks have agreed on, none at first.
+struct Norms {
+  std::vector<float> shared, next;
+};
+
+struct GridTools {
+  SharedGrid grid;
+  std::atomic<std::uint64_t> plain = 0;
+};
+
+class GridAveraging final : public CollectiveAveraging {
+ public:
+  GridAveraging(Communicator& comm, std::shared_ptr<GridTools> tools, std::shared_ptr<Residuals::State> state,
+                std::shared_ptr<Norms> norms, std::span<float> bucket, std::uint64_t number)
+      : comm_(comm),
+        tools_(std::move(tools)),
+        state_(std::move(state)),
+        norms_(std::move(norms)),
+        bucket_(bucket),
+        number_(number),
+        seed_(static_cast<std::uint32_t>(seed_of(number, 0, 1))) {}
+
+  void start() {
+    ++state_->step;
+    coded_ = !norms_->shared.empty();
+    work_.resize(bucket_.size());
+    kernel::add(bucket_.data(), state_->residual.data(), work_.data(), work_.size());
+    const float largest = kernel::largest_magnitude(work_.data(), work_.size());
+    has_code_ = largest <= 0x1p50F;
+    norms_->next.resize((work_.size() + block - 1) / block);
+    if (has_code_) {
+      kernel::hadamard(work_.data(), work_.size(), block, seed_);
+      for (std::size_t i = 0; i < norms_->next.size(); ++i) {
+        const std::size_t size = std::min(block, work_.size() - i * block);
+        norms_->next[i] = static_cast<float>(std::sqrt(kernel::sum_of_squares(work_.data() + i * block, size)));
+      }
+    } else {  // an infinite norm is the largest there is
+      std::ranges::fill(norms_->next, std::numeric_limits<float>::infinity());
+    }
+    std::vector<Work> works;
+    works.push_back(comm_.start({.input = norms_->next, .output = norms_->next, .op = ReduceOp::max}));
+    works.push_back(coded_ ? start_codes() : start_floats());
+    watch(std::move(works));
+  }
+
+ private:
+  Work start_codes() {
+    own_.resize(tools_->grid.bytes(bucket_.size()));
+    sum_.resize(own_.size());
+    if (has_code_) tools_->grid.encode(work_, norms_->shared, own_);
+    const auto size = own_.size();
+    return comm_.start({.input = ConstTypedSpan(own_.data(), size, DType::u8),
+                        .output = TypedSpan(sum_.data(), size, DType::u8),
+                        .op = ReduceOp::sum});
+  }
+  Work start_floats() { return comm_.start({.input = bucket_, .output = bucket_, .op = ReduceOp::average}); }
+
+  std::shared_ptr<Phased> take() override {
+    const bool all_have_codes = std::ranges::all_of(norms_->next, [](float norm) { return std::isfinite(norm); });
+    std::shared_ptr<Phased> rest;
+    if (coded_ && all_have_codes) {
+      add_up();
+    } else if (coded_) {
+      tools_->plain.fetch_add(1);
+      rest = plain_slice(comm_, bucket_, number_);
+    }
+    if (all_have_codes) norms_->shared.swap(norms_->next);
+    return rest;
+  }
+
+  // Decoded own codes and the decoded sum go back through the transform; residual = values + residual - own.
+  void add_up() {
+    const std::size_t count = bucket_.size();
+    float* const residual = state_->residual.data();
+    kernel::add(residual, bucket_.data(), residual, count);
+    tools_->grid.decode(own_, norms_->shared, 1, work_);
+    kernel::inverse_hadamard(work_.data(), count, block, seed_);
+    kernel::subtract(residual, work_.data(), residual, count);
+    tools_->grid.decode(sum_, norms_->shared, comm_.world(), bucket_);
+    kernel::inverse_hadamard(bucket_.data(), count, block, seed_);
+    kernel::multiply(bucket_.data(), 1 / static_cast<float>(comm_.world()), bucket_.data(), count);
+  }
+
+  Communicator& comm_;
+  const std::shared_ptr<GridTools> tools_;
+  const std::shared_ptr<Residuals::State> state_;
+  const std::shared_ptr<Norms> norms_;
+  const std::span<float> bucket_;
+  const std::uint64_t number_;
+  const std::uint32_t seed_;
+  bool coded_ = false;
+  bool has_code_ = true;
+  std::vector<float> work_;
+  std::vector<std::uint8_t> own_, sum_;
+};
+
+class GridExchange final : public Exchange {
+ public:
+  GridExchange(Communicator& comm, std::string spec, unsigned bits)
+      : comm_(comm), spec_(std::move(spec)), tools_(std::make_shared<GridTools>(SharedGrid(bits, comm.world()))) {}
+  std::string_view spec() const override { return spec_; }
+  std::uint64_t plain_buckets() const override { return tools_->plain.load(); }
+  std::size_t state_bytes() const override {
+    std::size_t bytes = residuals_.bytes();
+    for (const auto& [id, norms] : norms_) bytes += 2 * norms->shared.size() * sizeof(float);
+    return bytes;
+  }
+  // The norms are found again by a step that goes as f32.
+  std::vector<std::byte> save(const Bucket& bucket) override { return residuals_.save(bucket, number_); }
+  void restore(const Bucket& bucket, ConstBytes kept) override { residuals_.restore(bucket, kept, number_); }
+
+  std::shared_ptr<Averaging> start(const Bucket& bucket) override {
+    auto state = residuals_.of(bucket);
+    auto& norms = norms_[state->tensors.front().id];
+    // A bucket that is another one now has other blocks.
+    if (!norms || norms->shared.size() != (bucket.values.size() + block - 1) / block) norms = std::make_shared<Norms>();
+    auto averaging = std::make_shared<GridAveraging>(comm_, tools_, std::move(state), norms, bucket.values, number_++);
+    averaging->start();
+    return averaging;
+  }
+
+ private:
+  Communicator& comm_;
+  const std::string spec_;
+  const std::shared_ptr<GridTools> tools_;
+  Residuals residuals_{1};
+  std::unordered_map<std::uint64_t, std::shared_ptr<Norms>> norms_;  // by the first tensor of their bucket
+  std::uint64_t number_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Exchange> shared_grid_exchange(Communicator& comm, std::string spec, unsigned bits) {
+  if (SharedGrid::levels_for(bits, comm.world()) < 2)
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("'{}' adds codes in fields of {} bits, which hold no sum of {} ranks; {}", spec, bits, comm.world(),
+                    bits == 4 && comm.world() < 256 ? "write thc:8" : "use a codec such as int4 instead"));
+  return std::make_unique<GridExchange>(comm, std::move(spec), bits);
+}
+
+}  // namespace ranvier
