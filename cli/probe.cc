@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "commands.h"
 #include "launch.h"
@@ -24,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto examples = R"(
 Ranks measure in rounds of disjoint pairs: as many rounds as there are ranks. Latency is half of a round trip of four
 bytes; bandwidth that of a few long messages; each is the median of its samples, with half of the distance between the
-quartiles as its spread. Loss is not seen: a transport that repeats what was lost is merely slower.
+quartiles as its spread. A message after a rest shows whether links save up (token buckets do) and how much. Loss is not seen: a transport that repeats what was lost is merely slower.
 
 Examples:
   ranvier probe --ranks 2 --transport tcp --output topology.toml
@@ -55,15 +56,17 @@ Spread spread_of(std::vector<double> samples) {
   return {at(0.5), (at(0.75) - at(0.25)) / 2};
 }
 
+constexpr std::size_t numbers = 5;  // of a link
+constexpr int round_trips = 20;     // of a sample of latency
+
 // Both ends of a pair take turns in being the one that measures what it sends.
 class Pair {
  public:
   Pair(Communicator& communicator, Rank peer, const Settings& settings)
       : communicator_(communicator), peer_(peer), settings_(settings), data_(settings.bytes / sizeof(float)) {}
 
-  // {latency us, its spread, Gbit/s, its spread}
-  std::array<double, 4> measure() {
-    constexpr int round_trips = 20;
+  // {latency us, its spread, Gbit/s, its spread, bytes at once after a rest}
+  std::array<double, numbers> measure() {
     for (int i = 0; i < round_trips / 4; ++i) round_trip(small_);  // warms up caches and windows
     round_trip(data_);
     std::vector<double> latencies;
@@ -76,24 +79,43 @@ class Pair {
     }
     const Spread latency = spread_of(latencies);
     for (std::uint64_t i = 0; i < settings_.samples; ++i) {
-      // The answer of four bytes takes one latency, the message itself another.
-      const double seconds = std::chrono::duration<double>(time([&] { round_trip(data_); })).count();
-      const double on_the_way = std::max(seconds - 2e-6 * latency.median, seconds / 2);
-      rates.push_back(static_cast<double>(settings_.bytes) * 8e-9 / on_the_way);
+      rates.push_back(static_cast<double>(settings_.bytes) * 8e-9 / seconds_on_the_way(latency));
     }
     const Spread rate = spread_of(rates);
-    return {latency.median, latency.half, rate.median, rate.half};
+    return {latency.median, latency.half, rate.median, rate.half, burst(latency, rate)};
   }
 
   void answer() {
-    constexpr int round_trips = 20;
     for (int i = 0; i < round_trips / 4; ++i) answer_one(small_);
     answer_one(data_);
     for (std::uint64_t i = 0; i < settings_.samples * round_trips; ++i) answer_one(small_);
-    for (std::uint64_t i = 0; i < settings_.samples; ++i) answer_one(data_);
+    for (std::uint64_t i = 0; i < 2 * settings_.samples; ++i) answer_one(data_);
   }
 
  private:
+  // Of a long message: its answer of four bytes takes one latency, and it itself another.
+  double seconds_on_the_way(const Spread& latency) {
+    const double seconds = std::chrono::duration<double>(time([&] { round_trip(data_); })).count();
+    return std::max(seconds - 2e-6 * latency.median, seconds / 2);
+  }
+
+  // Links that a token bucket shapes pass what they saved during a rest at once: so much sooner is a message there.
+  // Less than what messages differ by anyway is none.
+  double burst(const Spread& latency, const Spread& rate) {
+    constexpr auto rest = std::chrono::milliseconds(30);
+    std::vector<double> seconds;
+    for (std::uint64_t i = 0; i < settings_.samples; ++i) {
+      std::this_thread::sleep_for(rest);
+      seconds.push_back(seconds_on_the_way(latency));
+    }
+    const Spread rested = spread_of(seconds);
+    const double bytes_per_second = rate.median * 1e9 / 8;
+    const double saved = static_cast<double>(settings_.bytes) - rested.median * bytes_per_second;
+    const double noise =
+        rested.half * bytes_per_second + static_cast<double>(settings_.bytes) * rate.half / rate.median;
+    return saved > 2 * noise ? saved : 0;
+  }
+
   template <class Call>
   static Clock::duration time(Call call) {
     const auto begin = Clock::now();
@@ -119,7 +141,7 @@ class Pair {
 
 MeasuredNetwork measure(Communicator& communicator, const Settings& settings) {
   const Rank world = communicator.world();
-  std::vector<double> mine(static_cast<std::size_t>(world) * 4, 0);
+  std::vector<double> mine(static_cast<std::size_t>(world) * numbers, 0);
   for (const Rank peer : probe::partners(communicator.rank(), world)) {
     communicator.barrier();
     if (peer < 0) continue;
@@ -131,7 +153,8 @@ MeasuredNetwork measure(Communicator& communicator, const Settings& settings) {
         continue;
       }
       const auto found = pair.measure();
-      std::copy(found.begin(), found.end(), mine.begin() + static_cast<std::ptrdiff_t>(peer) * 4);
+      std::copy(found.begin(), found.end(),
+                mine.begin() + static_cast<std::ptrdiff_t>(peer) * static_cast<std::ptrdiff_t>(numbers));
     }
   }
   std::vector<double> all(mine.size() * static_cast<std::size_t>(world));
@@ -141,8 +164,9 @@ MeasuredNetwork measure(Communicator& communicator, const Settings& settings) {
     for (Rank to = 0; to < world; ++to) {
       if (from == to) continue;
       const double* values =
-          &all[(static_cast<std::size_t>(from) * static_cast<std::size_t>(world) + static_cast<std::size_t>(to)) * 4];
-      network.links.push_back({from, to, values[0], values[1], values[2], values[3]});
+          &all[(static_cast<std::size_t>(from) * static_cast<std::size_t>(world) + static_cast<std::size_t>(to)) *
+               numbers];
+      network.links.push_back({from, to, values[0], values[1], values[2], values[3], values[4]});
     }
   return network;
 }
@@ -163,7 +187,8 @@ nlohmann::json to_json(const MeasuredNetwork& network) {
                      {"latency_us", link.latency_us},
                      {"latency_spread_us", link.latency_spread_us},
                      {"gbit_per_second", link.gbit_per_second},
-                     {"gbit_spread", link.gbit_spread}});
+                     {"gbit_spread", link.gbit_spread},
+                     {"burst_bytes", link.burst_bytes}});
   return {{"world", network.world}, {"transport", network.transport}, {"links", links}, {"environment", environment()}};
 }
 

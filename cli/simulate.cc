@@ -7,11 +7,14 @@
 #include "commands.h"
 #include "machine.h"
 #include "output.h"
+#include "plan/codec_speed.h"
 #include "ranvier/error.h"
+#include "ranvier/plan.h"
 #include "ranvier/simulate.h"
 #include "ranvier/text.h"
 #include "simulate/options.h"
 #include "simulate/trace.h"
+#include "simulate/workload.h"
 
 namespace ranvier::cli {
 namespace {
@@ -29,7 +32,20 @@ struct Prediction {
   std::vector<SimulatedMessage> messages = {};
 };
 
-Prediction predict(const Options& options, Rank world) {
+// What one run knows of its workload: read and measured once, whatever the number of worlds.
+struct Training {
+  Workload workload = {};
+  CodecSpeed codec = {};
+};
+
+Training training_of(const Options& options) {
+  if (options.bytes > 0) return {};
+  Training training{.workload = simulation::load_workload(options.workload)};
+  if (!options.compress.empty()) training.codec = planning::measure_codec(options.compress);
+  return training;
+}
+
+Prediction predict(const Options& options, const Training& training, Rank world) {
   const Topology topology = options.network.topology(world);
   StepSimulation how = options.step;
   how.options.trace = !options.trace_file.empty();
@@ -41,7 +57,7 @@ Prediction predict(const Options& options, Rank world) {
     how.options.slowdown[static_cast<std::size_t>(options.straggler->first)] = options.straggler->second;
   }
   if (options.bytes == 0)
-    return {.world = world, .step = simulate_step(make_workload(options.workload), topology, how)};
+    return {.world = world, .step = simulate_step(training.workload, topology, with_codec(how, training.codec, world))};
 
   const AlgorithmSpec spec = parse_algorithm(how.algorithm);
   const Schedule schedule =
@@ -69,12 +85,45 @@ json to_json(const Prediction& prediction) {
   json links = json::array();
   for (const auto& link : prediction.step.links)
     links.push_back({{"from", link.from}, {"to", link.to}, {"utilisation", link.utilisation}});
+  json roles = json::array();
+  for (const auto& role : prediction.step.roles)
+    roles.push_back(
+        {{"role", role.role}, {"communication_ns", role.communication_ns}, {"exposed_ns", role.exposed_ns}});
+  json path = json::array();
+  for (const std::size_t number : prediction.step.critical_path) {
+    const auto& interval = prediction.step.timeline[number];
+    path.push_back({{"name", interval.name}, {"begin_ns", interval.begin_ns}, {"end_ns", interval.end_ns}});
+  }
   return {{"world", prediction.world},
           {"step_ns", prediction.step.step_ns},
           {"compute_ns", prediction.step.compute_ns},
           {"communication_ns", prediction.step.communication_ns},
           {"exposed_communication_ns", prediction.step.exposed_communication_ns},
+          {"roles", roles},
+          {"critical_path", path},
           {"links", links}};
+}
+
+void print_failures(const StepWithFailures& lasting) {
+  fmt::print("{:>8} with failures {:.4f} ms for a step that counts, {:.2f} % of the time lost{}\n", "",
+             lasting.step_ns / 1e6, lasting.lost_share * 100,
+             lasting.checkpoint_interval_s > 0
+                 ? fmt::format("; a checkpoint every {:.0f} s is best", lasting.checkpoint_interval_s)
+                 : "");
+}
+
+// The groups that communicate, and what the end of the step waits for.
+void print_details(const StepPrediction& step) {
+  for (const auto& role : step.roles)
+    fmt::print("{} groups communicate for {:.4f} ms, {:.4f} of them exposed\n", role.role, role.communication_ns / 1e6,
+               role.exposed_ns / 1e6);
+  if (step.critical_path.empty()) return;
+  double waits = 0;
+  for (const std::size_t number : step.critical_path)
+    if (const auto& each = step.timeline[number]; !each.computes) waits += each.end_ns - each.begin_ns;
+  const auto& last = step.timeline[step.critical_path.back()];
+  fmt::print("critical path: {} intervals, {:.1f} % of the step communication; it ends with {}\n",
+             step.critical_path.size(), waits / step.step_ns * 100, last.name);
 }
 
 }  // namespace
@@ -90,10 +139,11 @@ int run_simulate(const Arguments& arguments) {
                options->bytes > 0 ? human_bytes(static_cast<double>(options->bytes)) : options->workload,
                options->network.spec(), options->step.algorithm, human_bytes(options->network.bytes_per_second()),
                "ranks", "step ms", "compute ms", "comm ms", "exposed ms", "efficiency", "busiest");
+  const Training training = training_of(*options);
   json worlds = json::array();
   std::optional<Rank> knee;
   for (const Rank world : options->worlds) {
-    const Prediction prediction = predict(*options, world);
+    const Prediction prediction = predict(*options, training, world);
     const StepPrediction& step = prediction.step;
     if (options->bytes == 0 && efficiency(step) >= worthwhile_efficiency) knee = world;
     if (prints)
@@ -101,8 +151,16 @@ int run_simulate(const Arguments& arguments) {
                  step.compute_ns / 1e6, step.communication_ns / 1e6, step.exposed_communication_ns / 1e6,
                  efficiency(step) * 100, busiest(step) * 100);
     std::fflush(stdout);
+    const StepWithFailures lasting = with_failures(step.step_ns, world, options->failures);
+    if (prints && options->failures.mtbf_hours > 0) print_failures(lasting);
     worlds.push_back(to_json(prediction));
-    if (options->worlds.size() == 1) trace.write(simulation::trace_json(step, prediction.messages).dump() + '\n');
+    if (options->failures.mtbf_hours > 0)
+      worlds.back().update({{"step_with_failures_ns", lasting.step_ns},
+                            {"lost_share", lasting.lost_share},
+                            {"checkpoint_interval_s", lasting.checkpoint_interval_s}});
+    if (options->worlds.size() > 1) continue;
+    if (prints) print_details(step);
+    trace.write(simulation::trace_json(step, prediction.messages).dump() + '\n');
   }
   if (prints && options->bytes == 0 && options->worlds.size() > 1) {
     if (!knee)

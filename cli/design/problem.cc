@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "ranvier/error.h"
+#include "ranvier/workload_file.h"
 
 namespace ranvier::design {
 namespace {
@@ -21,8 +22,9 @@ struct Placed {
 };
 
 Placed placed(const Options& options, const std::string& name) {
-  if (!is_file(name)) {
-    Workload workload = make_workload(name);
+  const bool is_workload_file = name.ends_with(".toml");
+  if (is_workload_file || !is_file(name)) {
+    Workload workload = is_workload_file ? read_workload(name) : make_workload(name);
     Placement placement = place(workload.degrees, options.network);
     return {std::move(workload), std::move(placement)};
   }

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "ranvier/error.h"
-#include "ranvier/measured_network.h"
 #include "ranvier/text.h"
 
 namespace ranvier::simulation {
@@ -19,10 +18,14 @@ void NetworkOptions::add_to(CLI::App& app) {
   app.add_option("--latency-us", latency_us_, "of every link; default 1")->type_name("US");
 }
 
-bool NetworkOptions::is_measured() const { return topology_.ends_with(".toml"); }
+std::optional<std::uint64_t> NetworkOptions::measured_ranks() const {
+  if (!measured_) return std::nullopt;
+  return static_cast<std::uint64_t>(measured_->world);
+}
 
 void NetworkOptions::check() {
-  if (is_measured() && !rate_.empty())
+  const bool is_measured = topology_.ends_with(".toml");
+  if (is_measured && !rate_.empty())
     throw Error(ErrorKind::usage, fmt::format("{} says how fast its links are; leave out --link-rate", topology_));
   if (!rate_.empty()) {
     const auto parsed = parse_rate(rate_);
@@ -33,11 +36,23 @@ void NetworkOptions::check() {
   if (!(latency_us_ >= 0 && latency_us_ <= 1e6))
     throw Error(ErrorKind::usage, fmt::format("--latency-us {} is not from 0 to 1000000", latency_us_));
   speed_.latency = std::chrono::nanoseconds(std::llround(latency_us_ * 1000));
+  if (!is_measured) return;
+  measured_ = read_measured_network(topology_);
+  std::vector<double> rates;
+  for (const auto& link : measured_->links) rates.push_back(link.gbit_per_second * 1e9 / 8);
+  std::sort(rates.begin(), rates.end());
+  if (!rates.empty()) speed_.bytes_per_second = rates[rates.size() / 2];
+}
+
+SimulateOptions NetworkOptions::transfers() const {
+  // src/transport/tcp_transport.cc and tcp.cc: slices of 512 KiB, of which 4 MiB wait in the sender's socket.
+  if (measured_transport() == "tcp") return {.slice_bytes = 512 << 10, .buffered_slices = 8};
+  return {};
 }
 
 Topology NetworkOptions::topology(Rank world) const {
-  if (is_measured()) {
-    Topology measured = measured_topology(read_measured_network(topology_));
+  if (measured_) {
+    Topology measured = measured_topology(*measured_);
     if (measured.world != world)
       throw Error(ErrorKind::usage,
                   fmt::format("{} is a network of {} ranks, not of {}", topology_, measured.world, world));

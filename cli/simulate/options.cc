@@ -6,6 +6,7 @@
 
 #include "ranvier/error.h"
 #include "ranvier/text.h"
+#include "simulate/workload.h"
 
 namespace ranvier::simulation {
 namespace {
@@ -16,6 +17,8 @@ that do the same are simulated once, so that large worlds take no longer than sm
 
 Examples:
   ranvier simulate --workload resnet50 --world 16 --link-rate 10Gbit
+  ranvier simulate --workload recorded/workload.toml --topology topology.toml --world 4 --compress bf16
+  ranvier simulate --workload llama3-70b:tp=8,pp=4 --world 256 --link-rate 400Gbit
   ranvier simulate --workload llama3-8b --world 8..65536 --link-rate 100Gbit --algorithm ring
   ranvier simulate --bytes 100M --world 64 --topology torus:8x8 --algorithm torus:8x8 --trace ring.json
 )";
@@ -52,34 +55,56 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   Options options;
   std::string world, straggler;
   std::size_t bucket = 0;
+  std::size_t slice = 0;
+  std::uint64_t in_a_row = 1;
   bool unfolded = false;
   CLI::App app("Predict a training step, or one all_reduce, on a network that need not be there.", "ranvier simulate");
   app.footer(examples);
   app.add_option("--world", world, "how many ranks; a range is doubled through")->type_name("N|A..B");
-  app.add_option("--workload", options.workload,
-                 fmt::format("what is trained, by data parallelism: {}", fmt::join(workload_names(), ", ")))
-      ->type_name("NAME");
+  app.add_option("--workload", options.workload, workload_help())->type_name("NAME|FILE");
   cli::add_bytes(app, "--bytes", options.bytes, "instead of a workload: one all_reduce of so many");
   options.network.add_to(app);
   cli::add_algorithm(app, options.step.algorithm, "how gradients are averaged", all_reduce_algorithms());
+  app.add_option("--compress", options.compress, "codec of gradients, at the speed that it has on this machine")
+      ->type_name("SPEC");
   cli::add_bytes(app, "--bucket", bucket, "gradients go together up to this size; default 25 MB");
-  cli::add_bytes(app, "--slice", options.step.options.slice_bytes, "the largest transfer; default 128K");
+  cli::add_bytes(app, "--slice", slice, "the largest transfer; default 128K, and 512K where tcp was measured");
+  cli::add_count(app, "--in-a-row", in_a_row,
+                 "of --bytes: so many one behind the other, as bench does; the time of one", 1, 100);
   app.add_option("--straggler", straggler, "a rank, and how many times slower it and its links are")
       ->type_name("RANK:FACTOR");
+  const auto add_amount = [&](const std::string& flag, double& amount, const std::string& help) {
+    app.add_option(flag, amount, help)->type_name("X");
+  };
+  add_amount("--mtbf-hours", options.failures.mtbf_hours,
+             "mean time between failures of one rank; default: none fails");
+  add_amount("--recovery-s", options.failures.recovery_s, "from a failure until training goes on; default 3");
+  add_amount("--checkpoint-s", options.failures.checkpoint_s,
+             "to write a checkpoint; default 0: survivors go on without one");
   app.add_flag("--no-fold", unfolded, "simulate each rank, even where all do the same");
   app.add_option("--trace", options.trace_file, "write a timeline for ui.perfetto.dev there")->type_name("FILE");
   app.add_option("--json", options.json_file, "write the prediction there; - is stdout, in place of the table")
       ->type_name("FILE");
   if (cli::parse(app, arguments)) return std::nullopt;
 
-  if (world.empty()) refuse("simulate needs --world, such as --world 16 or --world 8..65536");
-  options.worlds = worlds_of(world);
   if (options.workload.empty() == (options.bytes == 0))
     refuse("simulate needs either --workload or --bytes: what is to be sent");
+  if (!options.compress.empty() && options.workload.empty()) refuse("--compress is of gradients; give --workload");
   options.network.check();
+  if (const auto ranks = options.network.measured_ranks(); ranks && world.empty()) world = std::to_string(*ranks);
+  if (world.empty()) refuse("simulate needs --world, such as --world 16 or --world 8..65536");
+  options.worlds = worlds_of(world);
   if (bucket > 0) options.step.bucket_bytes = static_cast<double>(bucket);
   if (!straggler.empty()) options.straggler = straggler_of(straggler);
+  for (const auto& [flag, amount] :
+       {std::pair("--mtbf-hours", options.failures.mtbf_hours), std::pair("--recovery-s", options.failures.recovery_s),
+        std::pair("--checkpoint-s", options.failures.checkpoint_s)})
+    if (!(amount >= 0 && amount < 1e9)) refuse(fmt::format("{} {} is not a number that is at least 0", flag, amount));
+  options.step.options = options.network.transfers();
+  if (slice > 0) options.step.options.slice_bytes = slice;
   options.step.options.fold = !unfolded;
+  if (in_a_row > 1 && options.bytes == 0) refuse("--in-a-row is of --bytes; a step has an order of its own");
+  options.step.options.in_a_row = in_a_row;
   if (!options.trace_file.empty() && options.worlds.size() > 1)
     refuse("--trace is of one world; name one, such as --world 16");
   return options;

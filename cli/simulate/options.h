@@ -15,9 +15,11 @@ struct Options {
   std::vector<Rank> worlds;
   NetworkOptions network;
   std::string workload;
+  std::string compress;   // empty: nothing
   std::size_t bytes = 0;  // of one all_reduce, instead of a workload
   StepSimulation step;
   std::optional<std::pair<Rank, double>> straggler;
+  FailureModel failures;
   std::string trace_file;
   std::string json_file;
 };

@@ -31,8 +31,13 @@ json trace_json(const StepPrediction& step, const std::vector<SimulatedMessage>&
     events.push_back(name("process_name", step_track, 0, "step"));
     events.push_back(name("thread_name", step_track, 0, "compute"));
     events.push_back(name("thread_name", step_track, 1, "network"));
+    events.push_back(name("thread_name", step_track, 2, "critical path"));
     for (const auto& each : step.timeline)
       events.push_back(event(each.name, step_track, each.computes ? 0 : 1, each.begin_ns, each.end_ns));
+  }
+  for (const std::size_t number : step.critical_path) {
+    const auto& each = step.timeline[number];
+    events.push_back(event(each.name, step_track, 2, each.begin_ns, each.end_ns));
   }
   if (!messages.empty()) events.push_back(name("process_name", message_track, 0, "messages by sender"));
   for (const auto& each : messages)

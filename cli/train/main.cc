@@ -13,7 +13,9 @@
 #include "ranvier/error.h"
 #include "ranvier/store.h"
 #include "train/options.h"
+#include "train/plan.h"
 #include "train/progress.h"
+#include "train/record.h"
 #include "train/report.h"
 
 namespace ranvier::train {
@@ -46,6 +48,11 @@ std::unique_ptr<Communicator> meet(const cli::WorldPlace& place, const Communica
 // What can be found out before any work begins: every file that is to be read or written.
 void check_files(const Options& options) {
   const cli::JsonFile writable(options.json_file);
+  if (!options.record_folder.empty()) {
+    std::error_code problem;
+    fs::create_directories(options.record_folder, problem);
+    const cli::ResultFile recorded(workload_file(options.record_folder), "--record");
+  }
   if (!options.trainer.resume.empty()) trainer::load_checkpoint(options.trainer.resume);
   if (options.trainer.save.empty()) return;
   const auto folder = fs::absolute(options.trainer.save).parent_path();
@@ -56,6 +63,7 @@ void check_files(const Options& options) {
 }
 
 int work(const Options& options, const cli::WorldPlace& place) {
+  check_plan(options, place.world);
   if (place.rank == 0) check_files(options);
   const auto data = trainer::load_dataset(options.data);
   auto settings = options.trainer;
@@ -69,6 +77,7 @@ int work(const Options& options, const cli::WorldPlace& place) {
        .on_evaluation = [&](const trainer::Evaluation& evaluation) { progress.on_evaluation(evaluation); }});
   if (place.rank != 0) return 0;
   const Report report{options, *communicator, result};
+  if (result.recorded) write_workload(report);
   cli::JsonFile(options.json_file).write(to_json(report));
   if (options.json_file != "-") fmt::print("{}", to_table(report));
   return 0;
@@ -76,6 +85,7 @@ int work(const Options& options, const cli::WorldPlace& place) {
 
 int launch(const Options& options) {
   // Found here, a mistake is reported once and not by every worker.
+  check_plan(options, *options.workers);
   check_files(options);
   trainer::load_dataset(options.data);
   cli::Launch workers{.count = *options.workers, .command = {cli::this_program()}};

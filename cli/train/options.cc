@@ -11,6 +11,7 @@
 #include "ranvier/schedule.h"
 #include "ranvier/text.h"
 #include "train/config.h"
+#include "train/plan.h"
 
 namespace ranvier::train {
 namespace {
@@ -22,6 +23,8 @@ Under torchrun, mpirun or srun leave out --workers: each process finds its place
 Examples:
   ranvier train --workers 4
   ranvier train --workers 4 --link-rate 200Mbit --compress bf16 --json run.json
+  ranvier train --workers 4 --record recorded --steps 60     then: ranvier plan --workload recorded/workload.toml …
+  ranvier train --workers 4 --plan plan.toml
   torchrun --no-python --nproc-per-node 4 ranvier train --model mlp
   mpirun -n 4 ranvier train --save checkpoint.ranvier)";
 
@@ -53,11 +56,11 @@ void take_rate(const std::string& word, Options& options) {
   options.communicator.link_bytes_per_second = *rate;
 }
 
-// --link-rate can also be set by RANVIER_LINK_RATE; --json and --config belong to one run only.
+// --link-rate can also be set by RANVIER_LINK_RATE; --json, --config and --record belong to one run only.
 void name_variables(CLI::App& app) {
   for (auto* option : app.get_options()) {
     std::string name = option->get_lnames().front();
-    if (name == "help" || name == "config" || name == "json") continue;
+    if (name == "help" || name == "config" || name == "json" || name == "record") continue;
     std::replace(name.begin(), name.end(), '-', '_');
     std::transform(name.begin(), name.end(), name.begin(),
                    [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
@@ -127,11 +130,19 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   cli::add_seconds(app, "--timeout", comm.timeout, "for one operation");
   cli::add_seconds(app, "--join-timeout", join_timeout, "for all workers to come; no more than --timeout");
   app.add_option("--json", options.json_file, "write settings and results there; - is stdout")->type_name("FILE");
-  std::string config;
+  std::string config, plan;
+  app.add_option("--plan", plan, "do as a file of ranvier plan says where no flag says otherwise, and compare")
+      ->type_name("FILE");
+  app.add_option("--record", options.record_folder,
+                 "write what the first 50 steps consist of to DIR/workload.toml; those overlap nothing")
+      ->type_name("DIR");
   app.add_option("--config", config, "settings by their names: link-rate = \"200Mbit\"")->type_name("TOML");
   name_variables(app);
 
   if (cli::parse(app, arguments)) return std::nullopt;
+  if (!plan.empty() && !options.record_folder.empty())
+    throw Error(ErrorKind::usage, "--record holds averaging back and would spoil --plan; give one of them");
+  if (!plan.empty()) apply_plan(app, read_plan(plan), options);
   if (!config.empty()) apply_config(app, config);
 
   if (workers) options.workers = static_cast<Rank>(*workers);
@@ -141,6 +152,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   run.batch = batch;
   run.seed = seed;
   run.evaluate_every = evaluate_every;
+  run.record = !options.record_folder.empty();
   comm.join_timeout = std::min(join_timeout, comm.timeout);
   if (!run.save.empty()) run.save = trainer::checkpoint_file(run.save);
   if (!run.resume.empty()) run.resume = trainer::checkpoint_file(run.resume);

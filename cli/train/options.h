@@ -8,6 +8,7 @@
 #include "flags.h"
 #include "integrations/trainer/trainer.h"
 #include "ranvier/communicator.h"
+#include "ranvier/plan_file.h"
 
 namespace ranvier::train {
 
@@ -17,6 +18,8 @@ struct Options {
   std::string data = "fashion-mnist";
   std::string link_rate;  // as it was written; empty: as fast as it goes
   std::string json_file;
+  std::string record_folder;  // empty: nothing is recorded
+  std::optional<Plan> plan;
   trainer::TrainSettings trainer;
   CommunicatorOptions communicator;
 };

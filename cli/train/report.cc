@@ -8,6 +8,7 @@
 
 #include "machine.h"
 #include "ranvier/text.h"
+#include "train/plan.h"
 
 namespace ranvier::train {
 namespace {
@@ -42,13 +43,38 @@ std::string grouped(std::size_t number) {
   return fmt::format("{},{:03}", grouped(number / 1000), number % 1000);
 }
 
+using Rows = std::vector<std::pair<std::string, std::string>>;
+
+Rows plan_rows(const Report& report) {
+  if (!report.options.plan) return {};
+  const PlanComparison found = compare(*report.options.plan, report.result);
+  Rows rows{{"step, as planned", fmt::format("{:.2f} ms predicted, {:.2f} measured ({:+.0f} %)",
+                                             found.predicted_ns / 1e6, found.measured_ns / 1e6, found.error * 100)}};
+  if (report.result.dropped_tuning_at)
+    rows.emplace_back("algorithms",
+                      fmt::format("chosen anew, by measured links, from step {} on", *report.result.dropped_tuning_at));
+  if (!found.advice.empty()) rows.emplace_back("the plan is wrong", found.advice);
+  return rows;
+}
+
+nlohmann::json plan_json(const Report& report) {
+  if (!report.options.plan) return nullptr;
+  const PlanComparison found = compare(*report.options.plan, report.result);
+  const auto& dropped = report.result.dropped_tuning_at;
+  return {{"predicted_step_ns", found.predicted_ns},
+          {"measured_step_ns", found.measured_ns},
+          {"error", found.error},
+          {"advice", found.advice},
+          {"chosen_anew_at_step", dropped ? nlohmann::json(*dropped) : nlohmann::json()}};
+}
+
 }  // namespace
 
 std::string to_table(const Report& report) {
   const auto& [options, communicator, result] = report;
   const auto& last = result.history.back();
   const auto world = communicator.world();
-  const std::vector<std::pair<std::string, std::string>> rows{
+  Rows rows{
       {"model", fmt::format("{}, {} parameters", options.trainer.model, grouped(result.parameters))},
       {"workers", fmt::format("{} over {}{}, gradients {}", world, communicator.transport_name(),
                               options.link_rate.empty() ? "" : " at " + options.link_rate,
@@ -62,6 +88,8 @@ std::string to_table(const Report& report) {
       {"exposed communication",
        fmt::format("{:.1f} % of the time of a step", result.exposed_communication_share * 100)}};
   std::string table;
+  const auto planned = plan_rows(report);
+  rows.insert(rows.end(), planned.begin(), planned.end());
   for (const auto& [name, value] : rows) table += fmt::format("{:<22} {}\n", name, value);
   return table;
 }
@@ -92,6 +120,8 @@ nlohmann::json to_json(const Report& report) {
           {"codec_state_bytes", result.codec_state_bytes},
           {"parameters", result.parameters},
           {"parameter_hash", fmt::format("{:016x}", result.parameter_hash)},
+          {"step_ns", result.median_step_seconds * 1e9},
+          {"plan", plan_json(report)},
           {"history", std::move(history)},
           {"settings",
            {{"workers", communicator.world()},

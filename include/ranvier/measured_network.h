@@ -17,6 +17,7 @@ struct MeasuredLink {
   double latency_spread_us = 0;
   double gbit_per_second = 0;
   double gbit_spread = 0;
+  double burst_bytes = 0;  // see LinkSpeed
 };
 
 struct MeasuredNetwork {
@@ -30,7 +31,8 @@ std::string to_toml(const MeasuredNetwork&);
 MeasuredNetwork read_measured_network(const std::filesystem::path&);
 
 // Each rank has as much to send and to receive as its fastest peer gets from it and gives it, which all of its messages
-// share; each pair has its own link between them, with the latency and rate that were measured.
+// share; each pair has its own link between them, with the latency and rate that were measured. Of a
+// shaped network each of the three has a bucket of the median depth.
 Topology measured_topology(const MeasuredNetwork&);
 
 }  // namespace ranvier

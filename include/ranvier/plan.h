@@ -14,20 +14,30 @@ namespace ranvier {
 
 // What a codec makes of a gradient, as measured on this machine.
 struct CodecSpeed {
-  std::string spec = {};   // empty: no codec
-  double wire_bytes = 1;   // per byte of gradient
-  double ns_per_byte = 0;  // to encode and decode, per byte of gradient
+  std::string spec = {};          // empty: no codec
+  double wire_bytes = 1;          // per byte of gradient
+  double encode_ns_per_byte = 0;  // of gradient
+  double decode_ns_per_byte = 0;
+  bool summable = true;  // codes are all-reduced as they are; else each rank owns a part, which all send it and get
+                         // back (coded_exchange): the pattern of the algorithm `direct`
 };
+
+// The same step with compressed gradients; its buckets are of so many bytes of gradient.
+StepSimulation with_codec(StepSimulation how, const CodecSpeed&, Rank world);
 
 struct PlanSearch {
   std::vector<std::string> algorithms = {};  // as parse_algorithm takes them
+  // The fastest of them by size (fastest_algorithms), as a further choice.
+  std::vector<FastestAlgorithm> by_size = {};
   std::vector<double> bucket_bytes = {1e6, 5e6, 25e6, 100e6, 1e18};
   std::vector<CodecSpeed> codecs = {{}};
   SimulateOptions options = {};
 };
 
+inline constexpr std::string_view by_size = "by_size";
+
 struct PlanChoice {
-  std::string algorithm;
+  std::string algorithm;  // by_size: that of PlanSearch::by_size
   double bucket_bytes = 0;
   std::string codec;
   StepPrediction step;
@@ -40,11 +50,6 @@ std::vector<PlanChoice> rank_plans(const Workload&, const Topology&, const PlanS
 
 // For sizes that double from 4 bytes to `most_bytes`: the fastest algorithm up to each size at which it changes; the
 // last one is for all beyond.
-struct FastestAlgorithm {
-  std::size_t up_to;
-  std::string algorithm;
-  double ns;  // of the largest size that was simulated
-};
 std::vector<FastestAlgorithm> fastest_algorithms(const Topology&, const std::vector<std::string>& algorithms,
                                                  std::size_t most_bytes, const SimulateOptions& = {});
 

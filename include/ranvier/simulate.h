@@ -19,7 +19,12 @@ struct SimulateOptions {
   double reduce_bytes_per_ns = 0;     // how fast a rank reduces what arrives; 0: as fast as it arrives
   std::vector<double> slowdown = {};  // by rank: how many times slower it reduces and its links are; empty: 1
   bool fold = true;                   // ranks that do the same are simulated once
+  std::vector<Rank> grid = {};  // how the world is divided into groups, the last dimension counted fastest: shifts
+                                // along it may leave everything as it is, beside those that the topology has
   bool trace = false;
+  // As benchmarks time them: each rank starts the next operation when it has ended the one before, so that one overlaps
+  // the tail of another and links have no rest. The time is of one of them; the first is left out.
+  std::size_t in_a_row = 1;
 };
 
 // A message on its way, from its first byte into the network to its arrival.
@@ -53,12 +58,19 @@ struct SimulatedRun {
 SimulatedRun simulate(const Schedule&, const Topology&, std::size_t count, std::size_t element_bytes,
                       const SimulateOptions& = {});
 
-// ---- A step of data-parallel training.
+// ---- A step of training.
+
+// The fastest algorithm up to a size; the last row of a table is for all beyond.
+struct FastestAlgorithm {
+  std::size_t up_to = 0;  // bytes
+  std::string algorithm = {};
+  double ns = 0;  // of the largest size that was simulated
+};
 
 struct StepPrediction {
   double step_ns = 0;
   double compute_ns = 0;
-  double communication_ns = 0;            // of all buckets, one after another
+  double communication_ns = 0;            // of all collectives, one after another
   double exposed_communication_ns = 0;    // what of it computing does not hide
   std::vector<SimulatedLink> links = {};  // over the whole step
   struct Interval {
@@ -68,18 +80,45 @@ struct StepPrediction {
     double end_ns = 0;
   };
   std::vector<Interval> timeline = {};
+  std::vector<std::size_t> critical_path = {};  // of the timeline: each began when the one before it had ended, or as
+                                                // soon as something inside it was ready
+  struct RoleShare {
+    std::string role = {};
+    double communication_ns = 0;
+    double exposed_ns = 0;
+  };
+  std::vector<RoleShare> roles = {};  // by the groups that communicate
 };
 
 struct StepSimulation {
-  std::string algorithm = "ring";  // as parse_algorithm takes it
-  double bucket_bytes = 25e6;      // gradients go together up to this size, in the order they become ready
-  double gradient_scale = 1;       // bytes on the wire per byte of gradient
-  double codec_ns_per_byte = 0;    // to encode and decode a byte of the wire, while the link waits
+  std::string algorithm = "ring";              // of gradients, as parse_algorithm takes it
+  std::vector<FastestAlgorithm> by_size = {};  // instead of it, where it has a row
+  double bucket_bytes = 25e6;                  // gradients go together up to this size, in the order they become ready
+  double gradient_scale = 1;                   // bytes on the wire per byte of gradient
+  double codec_ns_per_byte = 0;                // to encode and decode a byte of the wire, while the link waits
   SimulateOptions options = {};
 };
 
 // Gradients are averaged bucket by bucket while the backward pass goes on, one bucket at a time, as PyTorch's
-// DistributedDataParallel does. Throws Error{usage} for a workload that divides more than its data.
+// DistributedDataParallel does; what tensor, expert and pipeline groups say to each other has to arrive before
+// computing goes on. Ranks are numbered along tensor groups first, then experts, data and the pipeline, and all groups
+// of a role communicate at the same time over the links that they share. Throws Error{usage} where the degrees do not
+// multiply to the world.
 StepPrediction simulate_step(const Workload&, const Topology&, const StepSimulation& = {});
+
+// ---- Failures, in the long run.
+
+struct FailureModel {
+  double mtbf_hours = 0;    // mean time between failures of one rank; 0: none fails
+  double recovery_s = 3;    // from a failure until training goes on: noticing it, meeting again, reading a checkpoint
+  double checkpoint_s = 0;  // to write one, while training waits; 0: survivors go on and run only the last step again
+};
+
+struct StepWithFailures {
+  double step_ns = 0;  // mean time for each step that counts; infinite where failures come faster than progress
+  double lost_share = 0;
+  double checkpoint_interval_s = 0;  // the best one; 0 without checkpoints
+};
+StepWithFailures with_failures(double step_ns, Rank world, const FailureModel&);
 
 }  // namespace ranvier

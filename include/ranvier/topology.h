@@ -21,6 +21,9 @@ using Vertex = std::int32_t;
 struct LinkSpeed {
   double bytes_per_second = 12.5e9;        // 100 Gbit/s
   std::chrono::nanoseconds latency{1000};  // from the first byte sent to the first received
+  // What it passes at once after a rest, a token bucket's depth: saved up at the link's own rate while less than that
+  // is sent.
+  double burst_bytes = 0;
 };
 
 // One direction of a cable: a full-duplex cable is two links.

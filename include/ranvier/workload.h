@@ -58,7 +58,7 @@ struct Workload {
   std::string name = {};
   Degrees degrees = {};
   std::vector<Layer> layers = {};
-  double idle_ns = 0;  // a pipeline that fills and drains
+  double idle_ns = 0;  // a pipeline that fills and drains; loading data and the optimizer, where they were measured
 };
 
 // ---- Ready-made ones, derived from the published hyper-parameters of each model.

@@ -63,9 +63,9 @@ void save_checkpoint(const fs::path& path, const Checkpoint& checkpoint) {
   const nlohmann::json header = {{"identity", checkpoint.identity},
                                  {"step", checkpoint.step},
                                  {"seconds", checkpoint.seconds},
-                                  {"tuning", checkpoint.tuning},
-                                  {"parameters", checkpoint.parameters.size()},
-                                  {"codec_state", sizes}};
+                                 {"tuning", checkpoint.tuning},
+                                 {"parameters", checkpoint.parameters.size()},
+                                 {"codec_state", sizes}};
   std::string text(first_line);
   text += header.dump() + '\n';
   append(text, checkpoint.parameters);

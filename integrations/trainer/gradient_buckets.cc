@@ -18,12 +18,14 @@ using std::chrono::steady_clock;
 // Called by autograd, on the thread that called backward(), when the gradient of a parameter is complete.
 class GradientBuckets::ReadyHook final : public torch::autograd::PostAccumulateGradHook {
  public:
-  ReadyHook(GradientBuckets& owner, std::size_t bucket) : owner_(owner), bucket_(bucket) {}
-  void operator()(const torch::autograd::Variable&) override { owner_.ready(bucket_); }
+  ReadyHook(GradientBuckets& owner, std::size_t bucket, std::size_t tensor)
+      : owner_(owner), bucket_(bucket), tensor_(tensor) {}
+  void operator()(const torch::autograd::Variable&) override { owner_.ready(bucket_, tensor_); }
 
  private:
   GradientBuckets& owner_;
   std::size_t bucket_;
+  std::size_t tensor_;
 };
 
 GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, Communicator& comm, Exchange& exchange,
@@ -53,10 +55,11 @@ GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, Communicato
     Bucket& bucket = buckets_.back();
     bucket.gradients = {bucket.gradients.data(), bucket.gradients.size() + static_cast<std::size_t>(size)};
     const auto rows = static_cast<std::size_t>(tensor.dim() > 0 ? tensor.size(0) : 1);
-    bucket.tensors.push_back({.id = static_cast<std::uint64_t>(&tensor - tensors_.data()),
-                              .rows = rows,
-                              .columns = static_cast<std::size_t>(size) / std::max<std::size_t>(rows, 1)});
-    torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::make_unique<ReadyHook>(*this, buckets_.size() - 1));
+    const auto number = static_cast<std::size_t>(&tensor - tensors_.data());
+    bucket.tensors.push_back(
+        {.id = number, .rows = rows, .columns = static_cast<std::size_t>(size) / std::max<std::size_t>(rows, 1)});
+    torch::autograd::impl::set_post_acc_grad_hooks(tensor,
+                                                   std::make_unique<ReadyHook>(*this, buckets_.size() - 1, number));
     at += size;
   }
 }
@@ -74,9 +77,25 @@ void GradientBuckets::clear() {
   next_ = 0;
 }
 
-void GradientBuckets::ready(std::size_t bucket) {
+void GradientBuckets::ready(std::size_t bucket, std::size_t tensor) {
   --buckets_[bucket].missing;
-  start_in_order(false);
+  if (recorder_ != nullptr)
+    recorder_->ready(tensor);
+  else
+    start_in_order(false);
+}
+
+std::vector<RecordedTensor> GradientBuckets::tensors() const {
+  std::vector<RecordedTensor> result;
+  for (const auto& tensor : tensors_) {
+    std::string shape;
+    for (const auto size : tensor.sizes()) shape += (shape.empty() ? "" : "x") + std::to_string(size);
+    // Counted as the forward pass uses them.
+    const std::size_t number = tensors_.size() - 1 - result.size();
+    result.push_back({.name = "parameter " + std::to_string(number) + ", " + shape,
+                      .bytes = static_cast<double>(tensor.numel()) * sizeof(float)});
+  }
+  return result;
 }
 
 // Starts the buckets that may be: in order, and only complete ones unless backward is over. Those that it left

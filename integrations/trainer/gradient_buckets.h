@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "integrations/trainer/step_recorder.h"
 #include "ranvier/communicator.h"
 #include "ranvier/exchange.h"
 
@@ -29,6 +30,12 @@ class GradientBuckets {
   // After it: waits until the gradients are their average over all workers. Returns the time that took.
   std::chrono::nanoseconds finish();
 
+  // Tells `recorder`, which lives until it is taken away again (null), of each gradient, and starts no bucket before
+  // finish(). Not between clear() and finish().
+  void record(StepRecorder* recorder) { recorder_ = recorder; }
+  // Names and sizes, in the order of parameters().
+  std::vector<RecordedTensor> tensors() const;
+
   // What the exchange keeps of all buckets, for checkpoints.
   std::vector<std::byte> save_state();
   void restore_state(ConstBytes kept);
@@ -47,7 +54,7 @@ class GradientBuckets {
   };
   class ReadyHook;
 
-  void ready(std::size_t bucket);
+  void ready(std::size_t bucket, std::size_t tensor);
   void start_in_order(bool all);
 
   Exchange& exchange_;
@@ -55,6 +62,7 @@ class GradientBuckets {
   at::Tensor parameters_;
   at::Tensor gradients_;
   std::vector<Bucket> buckets_;
+  StepRecorder* recorder_ = nullptr;
   std::size_t next_ = 0;  // the bucket to be started next: all workers start them in the same order
 };
 

@@ -112,6 +112,9 @@ class Run {
         buckets_(model_->parameters(), comm, *exchange_, settings.bucket_bytes),
         momentum_(at::zeros_like(buckets_.parameters())) {
     last_step_ = std::min(settings.steps, settings.epochs * sampler_.steps_per_epoch());
+    if (!settings.record) return;
+    recorder_.emplace(buckets_.tensors().size());
+    buckets_.record(&*recorder_);
   }
 
   TrainResult run(const TrainEvents& events) {
@@ -124,6 +127,7 @@ class Run {
     const bool speaks = comm_.rank() == 0;
     while (step_ < last_step_ && !reached_target()) {
       const double loss = train_one_step();
+      if (!settings_.tuning.rows().empty() && result_.steps_here == StepRecorder::warm_up + judged_steps) judge_plan();
       if (speaks && events.on_step) events.on_step(step_, last_step_, loss);
       if (!is_evaluation_due()) continue;
       evaluate();
@@ -175,6 +179,7 @@ class Run {
 
   // What was measured then decides as it did then, unless this run was given a table of its own.
   void follow(std::string tuning, std::size_t length) {
+    if (!settings_.tuning.rows().empty()) return comm_.follow(settings_.tuning);
     if (length == 0 || !comm_.options().tuning.empty()) return;
     tuning.resize(length);
     comm_.broadcast(TypedSpan(tuning.data(), length, DType::u8), 0);
@@ -225,9 +230,12 @@ class Run {
     const auto images = normalize_(train_.images.index_select(0, index));
     const auto labels = train_.labels.index_select(0, index).to(at::kLong);
     buckets_.clear();
+    if (recorder_) recorder_->begin_forward();
     const auto loss = at::cross_entropy_loss(model_->forward(images), labels);
+    if (recorder_) recorder_->begin_backward();
     loss.backward();
-    exposed_ += buckets_.finish();
+    const auto waited = buckets_.finish();
+    exposed_ += waited;
     {
       const at::NoGradGuard no_grad;
       // A codec that corrects momentum has put it into the average.
@@ -241,11 +249,48 @@ class Run {
     ++step_;
     ++result_.steps_here;
     bytes_sent_ += comm_.traffic().bytes_sent - sent_before;
-    spent_ += steady_clock::now() - started;
+    const auto took = steady_clock::now() - started;
+    spent_ += took;
+    if (recorder_)
+      record(took, waited);
+    else
+      step_seconds_.emplace_back(in_seconds(took), in_seconds(waited));
     const double value = loss.item<double>();
     loss_sum_ += value;
     ++loss_count_;
     return value;
+  }
+
+  void record(nanoseconds took, nanoseconds waited) {
+    recorder_->end_step(took, waited);
+    if (recorder_->is_done() || step_ == last_step_) stop_recording();
+  }
+  void stop_recording() {
+    buckets_.record(nullptr);
+    result_.recorded = recorder_->finish(comm_, buckets_.tensors());
+    recorder_.reset();
+  }
+
+  // The median step and what of it is waiting, the mean over the workers.
+  std::array<double, 2> median_step() {
+    std::array<double, 2> result{};
+    // The first ones warm up, where there are others.
+    const std::size_t first = step_seconds_.size() > 2 * StepRecorder::warm_up ? StepRecorder::warm_up : 0;
+    if (first < step_seconds_.size()) {
+      std::vector<std::pair<double, double>> sorted(step_seconds_.begin() + static_cast<std::ptrdiff_t>(first),
+                                                    step_seconds_.end());
+      std::sort(sorted.begin(), sorted.end());
+      result = {sorted[sorted.size() / 2].first, sorted[sorted.size() / 2].second};
+    }
+    comm_.all_reduce(result, {.op = ReduceOp::average});
+    return result;
+  }
+
+  // All ranks hear the same mean and decide alike. Nothing is under way between two steps.
+  void judge_plan() {
+    if (median_step()[0] <= (1 + tolerated_error) * settings_.planned_step_seconds) return;
+    comm_.follow({});
+    result_.dropped_tuning_at = step_;
   }
 
   // Half a cosine from the first rate to 0 over all epochs (Loshchilov and Hutter, arXiv:1608.03983, without restarts).
@@ -316,6 +361,10 @@ class Run {
     result_.exposed_communication_share = means[1];
     result_.plain_buckets = exchange_->plain_buckets();
     result_.codec_state_bytes = exchange_->state_bytes();
+    if (recorder_) stop_recording();  // it ended early
+    const auto [step_seconds, waiting_seconds] = median_step();
+    result_.median_step_seconds = step_seconds;
+    result_.median_waiting_seconds = waiting_seconds;
     result_.steps = step_;
     result_.steps_per_epoch = sampler_.steps_per_epoch();
     result_.seconds = in_seconds(spent_);
@@ -334,6 +383,7 @@ class Run {
   const std::unique_ptr<Model> model_;
   GradientBuckets buckets_;
   at::Tensor momentum_;
+  std::optional<StepRecorder> recorder_;
 
   std::size_t last_step_ = 0;
   std::size_t step_ = 0;  // completed
@@ -341,6 +391,7 @@ class Run {
   nanoseconds spent_{};
   nanoseconds exposed_{};
   std::uint64_t bytes_sent_ = 0;
+  std::vector<std::pair<double, double>> step_seconds_;  // of each step: all, and waiting for averages
   double loss_sum_ = 0;
   std::size_t loss_count_ = 0;
   TrainResult result_;

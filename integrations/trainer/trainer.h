@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "integrations/trainer/dataset.h"
+#include "integrations/trainer/step_recorder.h"
 #include "ranvier/communicator.h"
 
 namespace ranvier::trainer {
@@ -34,9 +35,16 @@ struct TrainSettings {
   std::string compress = "none";         // spec of an Exchange
   std::size_t bucket_bytes = 256 << 10;  // a bucket starts on its way once it holds so many
   int threads = 1;                       // of this worker's arithmetic
+  bool record = false;                   // what the first steps consist of, see TrainResult::recorded
+  TuningTable tuning = {};               // what the communicator's "auto" follows, of a plan
+  double planned_step_seconds = 0;       // > 0: where a step takes much longer, that table was wrong and is dropped
   std::filesystem::path save;            // empty: nowhere
   std::filesystem::path resume;          // empty: from the beginning
 };
+
+// How far a step may be from its plan before the plan is called wrong, and of how many steps that is judged.
+inline constexpr double tolerated_error = 0.25;
+inline constexpr std::size_t judged_steps = 20;
 
 struct Evaluation {
   std::size_t step = 0;
@@ -59,6 +67,10 @@ struct TrainResult {
   std::size_t codec_state_bytes = 0;       // kept by this worker from step to step
   std::uint64_t parameter_hash = 0;        // the same on all workers: that is checked
   std::size_t parameters = 0;
+  double median_step_seconds = 0;                // mean over the workers, without the steps that were recorded
+  double median_waiting_seconds = 0;             // of it, from the end of backward until the averages are there
+  std::optional<RecordedStep> recorded;          // where that was asked for
+  std::optional<std::size_t> dropped_tuning_at;  // the step after which the plan's table was no longer followed
 };
 
 // Called on rank 0 only.

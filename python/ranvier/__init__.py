@@ -4,6 +4,7 @@
     dist.init_process_group("ranvier")        # under torchrun; or "cpu:ranvier"
 
     ddp.register_comm_hook(*ranvier.hook("hadamard:32+int4"))   # compressed gradients, over any process group
+    with ranvier.record(model, "workload.toml"): ...            # what its steps consist of, for ranvier plan
 
 Importing this registers the backend, which torch also does by itself when the package is installed. The C++ library is
 loaded by the first process group. Settings come from the environment (see `ranvier.settings.SETTINGS`), or for one
@@ -23,7 +24,11 @@ def __getattr__(name: str) -> object:
         from ranvier.hooks import hook
 
         return hook
+    if name == "record":
+        from ranvier.recording import record
+
+        return record
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["Options", "__version__", "hook"]
+__all__ = ["Options", "__version__", "hook", "record"]

@@ -65,6 +65,9 @@ Placement place(const Degrees& degrees, const NetworkShape& shape) {
   placement.of(Role::data) = placement.of(Role::expert_data);
   for (std::size_t i = 0; i < placement.of(Role::data).size(); ++i)
     placement.of(Role::data)[i] *= placement.of(Role::expert)[i];
+  // Files that give groups by pass and no communicator mean all replicas.
+  for (const Role role : {Role::forward, Role::input_gradient, Role::weight_gradient})
+    placement.of(role) = placement.of(Role::data);
   placement.of(Role::pipeline) = dimensions.take(degrees.pipeline, "pipeline");
   return placement;
 }

@@ -51,6 +51,33 @@ class Prediction(ProgramTest):
             messages = [event for event in json.loads(file.read_text())["traceEvents"] if event["ph"] == "X"]
             self.assertEqual(len(messages), 4 * 6)
 
+    def test_of_a_divided_model_is_split_by_role(self):
+        words = ("--workload", "llama3-8b:tp=4,pp=2", "--world", "64", "--link-rate", "400Gbit")
+        found = as_json(*words)
+        self.assertEqual({role["role"] for role in found["roles"]}, {"tensor", "data", "pipeline"})
+        exposed = sum(role["exposed_ns"] for role in found["roles"])
+        self.assertAlmostEqual(exposed / found["exposed_communication_ns"], 1, delta=1e-6)
+        path = found["critical_path"]
+        self.assertEqual((path[0]["begin_ns"], path[-1]["end_ns"]), (0, found["step_ns"]))
+        for before, after in zip(path, path[1:]):
+            self.assertLessEqual(before["begin_ns"], after["begin_ns"])
+            self.assertLessEqual(after["begin_ns"], before["end_ns"] * (1 + 1e-9))
+        said = simulate(*words).stdout
+        self.assertIn("\ntensor groups communicate for ", said)
+        self.assertIn("\ncritical path: ", said)
+
+    def test_counts_codecs_and_failures(self):
+        words = ("--workload", "resnet50", "--world", "8", "--link-rate", "1Gbit")
+        plain, coded = as_json(*words), as_json(*words, "--compress", "bf16")
+        self.assertLess(coded["step_ns"], 0.7 * plain["step_ns"])
+        failing = as_json(*words, "--mtbf-hours", "100", "--recovery-s", "60")
+        self.assertEqual(failing["step_ns"], plain["step_ns"])
+        self.assertGreater(failing["step_with_failures_ns"], plain["step_ns"])
+
+    def test_in_a_row_leaves_out_the_first(self):
+        words = ("--bytes", "8000", "--world", "8", "--algorithm", "binomial_tree")
+        self.assertLess(as_json(*words, "--in-a-row", "4")["step_ns"], as_json(*words)["step_ns"])
+
     def test_knows_stragglers(self):
         words = ("--workload", "resnet50", "--world", "8", "--link-rate", "10Gbit")
         self.assertGreater(as_json(*words, "--straggler", "3:2")["step_ns"], 1.9 * as_json(*words)["step_ns"])
@@ -63,17 +90,26 @@ class WrongUsage(ProgramTest):
             (("--world", "8"), "either --workload or --bytes"),
             (("--world", "0", "--bytes", "4"), "--world '0'"),
             (("--world", "8..4", "--bytes", "4"), "--world '8..4'"),
-            (("--world", "8", "--workload", "gpt3"), "write tp=1,pp=1,ep=1 behind its name"),
+            (("--world", "8", "--workload", "gpt3"), "which does not make 8 ranks"),
             (("--world", "8", "--workload", "resnet51"), "did you mean 'resnet50'?"),
             (("--world", "8", "--bytes", "4", "--topology", "torus:2x2"), "write torus:2x4"),
             (("--world", "8", "--bytes", "4", "--algorithm", "rnig"), "did you mean 'ring'?"),
             (("--world", "8", "--bytes", "4", "--link-rate", "fast"), "--link-rate 'fast'"),
             (("--world", "8", "--bytes", "4", "--straggler", "9:2"), "rank 9 of 8 ranks"),
             (("--world", "8", "--bytes", "4", "--straggler", "1:0.5"), "write 3:2.5"),
+            (("--world", "8", "--bytes", "4", "--compress", "bf16"), "give --workload"),
+            (("--world", "8", "--workload", "resnet50", "--in-a-row", "3"), "--in-a-row is of --bytes"),
+            (("--world", "8", "--workload", "resnet50", "--mtbf-hours", "-1"), "--mtbf-hours -1"),
             (("--world", "4096", "--bytes", "4", "--algorithm", "binomial_tree"), "up to 1024"),
         ):
             with self.subTest(words=words):
                 self.assert_sentence(simulate(*words), 2, part)
+
+    def test_a_file_that_is_no_workload_is_named(self):
+        with temporary_folder() as folder:
+            for name, content in (("w.toml", "[[laier]]\n"), ("w.et", "x"), ("w.txt", "a b\n")):
+                (folder / name).write_text(content)
+                self.assert_sentence(simulate("--world", "2", "--workload", str(folder / name)), 1, str(folder / name))
 
 
 if __name__ == "__main__":

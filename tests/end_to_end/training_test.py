@@ -7,9 +7,10 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import tomllib
 import unittest
 
-from program import RANVIER, main
+from program import RANVIER, main, run
 from training import TrainingTest, wait_until
 
 KEYS = {
@@ -140,6 +141,80 @@ class Training(TrainingTest):
         )  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertGreater(json.loads(result.read_text())["accuracy"], 0.5)
+
+
+class Planning(TrainingTest):
+    """train --record, probe, plan, simulate, train --plan: each reads what the one before wrote."""
+
+    def ranvier(self, *words: str) -> str:
+        done = run(*words, env=self.environment(), limit=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_goes_from_a_recording_to_a_training_that_obeys(self):
+        folder, topology, plan = self.folder / "recorded", self.folder / "topology.toml", self.folder / "plan.toml"
+        recorded = self.results("--workers", "2", "--model", "mlp", "--steps", "8", "--record", str(folder))
+        workload = tomllib.loads((folder / "workload.toml").read_text())
+        sends = [each["communications"][0] for each in workload["layer"] if "communications" in each]
+        self.assertEqual(sum(each["bytes"] for each in sends), 4 * recorded["parameters"])
+        self.assertEqual({each["role"] for each in sends}, {"data"})
+        self.assertGreater(workload["layer"][0]["forward_ns"], 0)
+        self.assertGreater(sum(each.get("weight_gradient_ns", 0) for each in workload["layer"]), 0)
+
+        self.ranvier("probe", "--ranks", "2", "--transport", "tcp", "--bytes", "64K", "--samples", "3", "--output", str(topology))
+        files = ("--workload", str(folder / "workload.toml"), "--topology", str(topology))
+        said = self.ranvier("plan", *files, "--output", str(plan))
+        self.assertIn("\nchosen  ", said)
+        chosen = tomllib.loads(plan.read_text())
+        self.assertEqual((chosen["ranks"], chosen["transport"]), (2, "tcp"))
+        step = json.loads(self.ranvier("simulate", *files, "--json", "-"))
+        compute_ns = sum(value for each in workload["layer"] for key, value in each.items() if key.endswith("_ns"))
+        self.assertAlmostEqual(step["compute_ns"], compute_ns + workload["other_ns"], delta=1)
+
+        obeyed = self.results("--workers", "2", "--model", "mlp", "--steps", "4", "--plan", str(plan))
+        for key in ("transport", "compress", "bucket_bytes"):
+            self.assertEqual(obeyed["settings"][key], chosen[key])
+        self.assertEqual(obeyed["plan"]["predicted_step_ns"], chosen["prediction"]["step_ns"])
+        self.assertEqual(obeyed["plan"]["measured_step_ns"], obeyed["step_ns"])
+        self.assertAlmostEqual(obeyed["plan"]["error"], obeyed["step_ns"] / chosen["prediction"]["step_ns"] - 1)
+
+    def plan(self, **changes) -> str:
+        values = {"ranks": 2, "transport": "tcp", "bucket_bytes": 4096, "compress": "bf16", "algorithm": "ring",
+                  "step_ns": 1e12, "compute_ns": 1e12} | changes  # fmt: skip
+        file = self.folder / "plan.toml"
+        file.write_text(
+            "ranks = {ranks}\ntransport = '{transport}'\nbucket_bytes = {bucket_bytes}\ncompress = '{compress}'\n"
+            "[prediction]\nstep_ns = {step_ns:.0f}\ncompute_ns = {compute_ns:.0f}\n"
+            "[[all_reduce]]\nalgorithm = '{algorithm}'\n".format(**values)
+        )
+        return str(file)
+
+    def test_flags_come_before_the_plan(self):
+        run = self.results("--workers", "2", "--steps", "2", "--plan", self.plan(), "--compress", "none")
+        settings = run["settings"]
+        self.assertEqual((settings["transport"], settings["compress"], settings["bucket_bytes"]), ("tcp", "none", 4096))
+
+    def test_a_plan_far_too_hopeful_is_dropped_and_says_what_to_run(self):
+        done = self.train("--workers", "2", "--model", "mlp", "--steps", "25", "--plan", self.plan(step_ns=1000, compute_ns=900))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"step, as planned +0\.00 ms predicted, [\d.]+ measured \(\+\d+ %\)")
+        self.assertRegex(done.stdout, r"algorithms +chosen anew, by measured links, from step 23 on")
+        self.assertRegex(done.stdout, r"the plan is wrong +.* ms of a step and not 0\.00: .*again \(ranvier train --record DIR\)|ranvier probe")
+        kept = self.results("--workers", "2", "--model", "mlp", "--steps", "25", "--plan", self.plan())
+        self.assertIsNone(kept["plan"]["chosen_anew_at_step"])
+        self.assertLess(kept["plan"]["error"], -0.99)
+        self.assertIn("again", kept["plan"]["advice"])
+
+    def test_wrong_plans_and_recordings_are_refused(self):
+        for words, code, part in (
+            (("--plan", self.plan(ranks=3)), 2, "make another one with ranvier plan --world 2"),
+            (("--plan", self.plan(ranks=2), "--record", str(self.folder / "x")), 2, "give one of them"),
+            (("--record", "/dev/null/x"), 1, "/dev/null/x"),
+            (("--plan", str(self.folder / "none.toml")), 1, "none.toml"),
+        ):
+            with self.subTest(words=words):
+                self.assert_sentence(self.train("--workers", "2", *words), code, part)
+        self.assert_sentence(self.train("--workers", "2", "--plan", self.plan(compress="bf61")), 2, "did you mean 'bf16'?")
 
 
 class Resuming(TrainingTest):

@@ -28,14 +28,17 @@ PUBLIC = {
     "communicator.h": "engine",
     "tuning.h": "engine",
     "exchange.h": "exchange",
+    "chakra.h": "plan",
     "design.h": "plan",
     "design_files.h": "plan",
     "design_search.h": "plan",
     "measured_network.h": "plan",
     "network.h": "plan",
     "plan.h": "plan",
+    "plan_file.h": "plan",
     "simulate.h": "plan",
     "workload.h": "plan",
+    "workload_file.h": "plan",
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)

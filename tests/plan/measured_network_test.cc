@@ -1,11 +1,8 @@
 // The file of a measured network, right and wrong, and what is simulated on it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-
+#include "plan/temporary_file.h"
 #include "ranvier/error.h"
 #include "ranvier/measured_network.h"
 #include "ranvier/simulate.h"
@@ -13,18 +10,7 @@
 namespace ranvier {
 namespace {
 
-class MeasuredFile : public testing::Test {
- protected:
-  ~MeasuredFile() override { std::filesystem::remove(path_); }
-
-  std::filesystem::path holding(const std::string& text) {
-    std::ofstream(path_) << text;
-    return path_;
-  }
-
-  std::filesystem::path path_ =
-      std::filesystem::temp_directory_path() / ("ranvier-measured-" + std::to_string(getpid()) + ".toml");
-};
+class MeasuredFile : public FileTest {};
 
 MeasuredNetwork three_ranks() {
   MeasuredNetwork network{.world = 3, .transport = "tcp"};

@@ -21,7 +21,7 @@ Schedule all_reduce(std::string_view algorithm, Rank world, std::vector<Rank> di
 TEST(Fluid, SharesByMaxMin) {
   // Flows 0 and 1 share link 0; 1 and 2 share link 1, which is three times as wide. 0 and 1 get a half each, 2 the
   // rest.
-  plan::FluidNetwork network({1, 3}, {{{0, 1}}, {{0, 1}, {1, 1}}, {{1, 1}}});
+  plan::FluidNetwork network({{1}, {3}}, {{{0, 1}}, {{0, 1}, {1, 1}}, {{1, 1}}});
   for (std::uint32_t flow : {0, 1, 2}) network.start(flow, 10);
   EXPECT_DOUBLE_EQ(network.until_next(), 4);  // flow 2, at 2.5
   std::vector<std::uint32_t> done;
@@ -33,6 +33,40 @@ TEST(Fluid, SharesByMaxMin) {
   EXPECT_DOUBLE_EQ(network.carried()[0], 20);
   EXPECT_DOUBLE_EQ(network.carried()[1], 20);
   EXPECT_FALSE(network.flows());
+}
+
+// 100 bytes at once, and the rest at one byte a ns; a rest of 60 ns saves 60 up again.
+TEST(Fluid, ALinkThatHasRestedPassesItsBucketAtOnce) {
+  plan::FluidNetwork network({{1, 100}}, {{{0, 1}}});
+  const auto passes = [&](double bytes) {
+    network.start(0, bytes);
+    double ns = 0;
+    std::vector<std::uint32_t> done;
+    while (network.flows()) {
+      const double next = network.until_next();
+      network.advance(next, done);
+      ns += next;
+    }
+    return ns;
+  };
+  EXPECT_NEAR(passes(400), 300, 3);
+  std::vector<std::uint32_t> done;
+  network.advance(60, done);
+  EXPECT_NEAR(passes(200), 140, 3);
+  EXPECT_NEAR(passes(50), 50, 1e-6);
+  EXPECT_NEAR(network.carried()[0], 650, 1e-6);
+}
+
+TEST(Simulate, OperationsInARowOverlapAndGetNoRest) {
+  const Topology shaped =
+      topology::star(2, {.bytes_per_second = 1e9, .latency = std::chrono::nanoseconds(0), .burst_bytes = 500});
+  const Schedule ring = all_reduce("ring", 2);
+  EXPECT_LT(simulate(ring, shaped, 500, 4).ns, 1600);  // 2000 bytes, of which 500 at once
+  EXPECT_NEAR(simulate(ring, shaped, 500, 4, {.in_a_row = 5}).ns, 2000, 1);
+  // Leaves of a tree hand in their next part while the answer is still on its way to others.
+  const Topology star = topology::star(8, one_gigabyte);
+  const Schedule tree = all_reduce("binomial_tree", 8);
+  EXPECT_LT(simulate(tree, star, 1000, 4, {.in_a_row = 5}).ns, simulate(tree, star, 1000, 4).ns);
 }
 
 // 2 (p-1) rounds, each a chunk's time and the latency of two links.
@@ -186,7 +220,9 @@ TEST(Step, OfAWorkloadThatSendsNothingIsItsComputing) {
   EXPECT_EQ(step.exposed_communication_ns, 0);
 }
 
-TEST(Step, RefusesDividedModels) { EXPECT_THROW(simulate_step(make_workload("gpt3"), topology::star(16)), Error); }
+TEST(Step, RefusesDegreesThatDoNotMakeTheWorld) {
+  EXPECT_THROW(simulate_step(make_workload("gpt3"), topology::star(24)), Error);
+}
 
 }  // namespace
 }  // namespace ranvier

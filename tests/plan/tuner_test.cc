@@ -21,9 +21,33 @@ TEST(Plan, PutsTheShortestStepFirst) {
 }
 
 TEST(Plan, CompressesOnlyWhereThatPays) {
-  PlanSearch search{.algorithms = {"ring"}, .codecs = {{}, {.spec = "half", .wire_bytes = 0.5, .ns_per_byte = 1}}};
+  PlanSearch search{
+      .algorithms = {"ring"},
+      .codecs = {{}, {.spec = "half", .wire_bytes = 0.5, .encode_ns_per_byte = 0.5, .decode_ns_per_byte = 0.5}}};
   EXPECT_EQ(rank_plans(make_workload("resnet50"), star(8, 1e8), search).front().codec, "half");  // 10 ns a byte
   EXPECT_EQ(rank_plans(make_workload("resnet50"), star(8, 100e9), search).front().codec, "");    // 0.01 ns a byte
+}
+
+// Each of 4 ranks codes its bucket and a quarter of the sum, and decodes three quarters twice.
+TEST(Plan, CodesThatCannotBeAddedGoToTheOwnersOfParts) {
+  const CodecSpeed codec{
+      .spec = "c", .wire_bytes = 0.5, .encode_ns_per_byte = 4, .decode_ns_per_byte = 2, .summable = false};
+  const StepSimulation how = with_codec({.algorithm = "ring", .bucket_bytes = 1000}, codec, 4);
+  EXPECT_EQ(how.algorithm, "direct");
+  EXPECT_EQ(how.bucket_bytes, 500);
+  EXPECT_DOUBLE_EQ(how.codec_ns_per_byte * how.gradient_scale, 4 * 1.25 + 2 * 2 * 0.75);
+}
+
+TEST(Plan, TheTableBySizeIsAChoiceOfItsOwn) {
+  PlanSearch search{.algorithms = {"ring", "one_round"}, .bucket_bytes = {64e3}};
+  const Topology star = topology::star(8, {.bytes_per_second = 1e9, .latency = std::chrono::microseconds(100)});
+  search.by_size = fastest_algorithms(star, search.algorithms, 1 << 20);
+  const auto ranked = rank_plans(make_workload("resnet50"), star, search);
+  const auto of = [&](std::string_view algorithm) {
+    return std::ranges::find(ranked, algorithm, &PlanChoice::algorithm)->step.step_ns;
+  };
+  EXPECT_LE(of(by_size), of("ring"));
+  EXPECT_LE(of(by_size), of("one_round"));
 }
 
 TEST(Plan, FewMessagesForSmallVectorsFewBytesForLargeOnes) {

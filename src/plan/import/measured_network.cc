@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <toml++/toml.h>
 #include <algorithm>
 #include <cmath>
 
-#include "plan/import/text_file.h"
+#include "plan/import/toml_file.h"
 #include "ranvier/error.h"
 
 namespace ranvier {
@@ -16,68 +15,40 @@ constexpr std::int64_t most_ranks = 4096;
 
 class Reader {
  public:
-  explicit Reader(const std::filesystem::path& path) : file_(path.string()) {
-    const std::string text = plan::read_text(path);
-    try {
-      root_ = toml::parse(text);
-    } catch (const toml::parse_error& problem) {
-      refuse(problem.source(), std::string(problem.description()));
-    }
-  }
+  explicit Reader(const std::filesystem::path& path) : name_(path.string()), file_(path) {}
 
   MeasuredNetwork read() const {
+    const auto& root = file_.root();
+    file_.allow_keys(root, "a network", {"world", "transport", "link"});
     MeasuredNetwork network;
-    const auto* world = root_.get("world");
-    if (world == nullptr) refuse(root_.source(), "the key world, the number of ranks, is missing");
-    network.world = whole(*world, 1, most_ranks);
-    network.transport = root_["transport"].value_or(std::string());
-    if (const auto* links = root_["link"].as_array())
-      for (const auto& each : *links) network.links.push_back(link(each, network.world));
+    network.world = static_cast<Rank>(file_.whole(file_.need(root, "world", "a network"), 1, most_ranks));
+    network.transport = file_.text(root, "transport", "");
+    for (const auto& each : file_.list(root, "link"))
+      network.links.push_back(link(file_.table(each, "a link"), network.world));
     check_all_pairs(network);
     return network;
   }
 
  private:
-  [[noreturn]] void refuse(const toml::source_region& where, const std::string& what) const {
-    throw Error(ErrorKind::config, fmt::format("{}, line {}, column {}: {}", file_, std::max(1U, where.begin.line),
-                                               std::max(1U, where.begin.column), what));
-  }
-
-  Rank whole(const toml::node& node, std::int64_t least, std::int64_t most) const {
-    const auto number = node.value_exact<std::int64_t>();
-    if (!number || *number < least || *number > most)
-      refuse(node.source(), fmt::format("a whole number from {} to {} is expected here", least, most));
-    return static_cast<Rank>(*number);
-  }
-
-  const toml::node& need(const toml::table& table, const char* key) const {
-    const auto* node = table.get(key);
-    if (node == nullptr) refuse(table.source(), fmt::format("the key {} is missing in this link", key));
-    return *node;
-  }
-
-  double amount(const toml::node& node, bool positive) const {
-    const auto number = node.value<double>();
-    if (!number || !std::isfinite(*number) || *number < 0 || (positive && *number == 0))
-      refuse(node.source(),
-             positive ? "a number above 0 is expected here" : "a number that is at least 0 is expected here");
-    return *number;
-  }
-
-  MeasuredLink link(const toml::node& node, Rank world) const {
-    const auto* table = node.as_table();
-    if (table == nullptr) refuse(node.source(), "a link is a table with from, to, latency_us and gbit_per_second");
-    const auto optional = [&](const char* key) {
-      const auto* found = table->get(key);
-      return found == nullptr ? 0 : amount(*found, false);
+  MeasuredLink link(const toml::table& table, Rank world) const {
+    constexpr std::string_view what = "a link";
+    file_.allow_keys(
+        table, what,
+        {"from", "to", "latency_us", "latency_spread_us", "gbit_per_second", "gbit_spread", "burst_bytes"});
+    const auto rank = [&](std::string_view key) {
+      return static_cast<Rank>(file_.whole(file_.need(table, key, what), 0, world - 1));
     };
-    MeasuredLink result{.from = whole(need(*table, "from"), 0, world - 1),
-                        .to = whole(need(*table, "to"), 0, world - 1),
-                        .latency_us = amount(need(*table, "latency_us"), false),
-                        .latency_spread_us = optional("latency_spread_us"),
-                        .gbit_per_second = amount(need(*table, "gbit_per_second"), true),
-                        .gbit_spread = optional("gbit_spread")};
-    if (result.from == result.to) refuse(node.source(), fmt::format("rank {} has a link to itself", result.from));
+    MeasuredLink result{.from = rank("from"),
+                        .to = rank("to"),
+                        .latency_us = file_.amount(file_.need(table, "latency_us", what)),
+                        .latency_spread_us = file_.amount(table, "latency_spread_us", 0),
+                        .gbit_spread = file_.amount(table, "gbit_spread", 0),
+                        .burst_bytes = file_.amount(table, "burst_bytes", 0)};
+    const toml::node& rate = file_.need(table, "gbit_per_second", what);
+    result.gbit_per_second = file_.amount(rate);
+    if (result.gbit_per_second == 0) file_.refuse(rate.source(), "a number above 0 is expected here");
+    if (result.from == result.to)
+      file_.refuse(table.source(), fmt::format("rank {} has a link to itself", result.from));
     return result;
   }
 
@@ -92,13 +63,13 @@ class Reader {
                                static_cast<std::size_t>(to)];
         if (from != to && times != 1)
           throw Error(ErrorKind::config,
-                      fmt::format("{}: the link from rank {} to rank {} is there {} times instead of once", file_, from,
+                      fmt::format("{}: the link from rank {} to rank {} is there {} times instead of once", name_, from,
                                   to, times));
       }
   }
 
-  std::string file_;
-  toml::table root_;
+  std::string name_;
+  plan::TomlFile file_;
 };
 
 }  // namespace
@@ -111,8 +82,9 @@ std::string to_toml(const MeasuredNetwork& network) {
   for (const MeasuredLink& link : network.links)
     text += fmt::format(
         "\n[[link]]\nfrom = {}\nto = {}\nlatency_us = {:.3f}\nlatency_spread_us = {:.3f}\ngbit_per_second = {:.6f}\n"
-        "gbit_spread = {:.6f}\n",
-        link.from, link.to, link.latency_us, link.latency_spread_us, link.gbit_per_second, link.gbit_spread);
+        "gbit_spread = {:.6f}\nburst_bytes = {:.0f}\n",
+        link.from, link.to, link.latency_us, link.latency_spread_us, link.gbit_per_second, link.gbit_spread,
+        link.burst_bytes);
   return text;
 }
 
@@ -130,24 +102,28 @@ Topology measured_topology(const MeasuredNetwork& network) {
   topology.switches = 2 * network.world;
   std::vector<double> out(world, 0);
   std::vector<double> in(world, 0);
+  std::vector<double> bursts;
   for (const MeasuredLink& link : network.links) {
     const double rate = link.gbit_per_second * bytes_of_gbit;
+    bursts.push_back(link.burst_bytes);
     out[static_cast<std::size_t>(link.from)] = std::max(out[static_cast<std::size_t>(link.from)], rate);
     in[static_cast<std::size_t>(link.to)] = std::max(in[static_cast<std::size_t>(link.to)], rate);
   }
+  std::sort(bursts.begin(), bursts.end());
+  const double burst = bursts.empty() ? 0 : bursts[bursts.size() / 2];
   // Rank r sends over link r to vertex world + r, and receives over link world + r from vertex 2 world + r.
   const std::chrono::nanoseconds none{0};
   for (Rank rank = 0; rank < network.world; ++rank)
-    topology.links.push_back({rank, network.world + rank, {out[static_cast<std::size_t>(rank)], none}});
+    topology.links.push_back({rank, network.world + rank, {out[static_cast<std::size_t>(rank)], none, burst}});
   for (Rank rank = 0; rank < network.world; ++rank)
-    topology.links.push_back({2 * network.world + rank, rank, {in[static_cast<std::size_t>(rank)], none}});
+    topology.links.push_back({2 * network.world + rank, rank, {in[static_cast<std::size_t>(rank)], none, burst}});
   std::vector<LinkNumber> between(world * world, 0);
   for (const MeasuredLink& link : network.links) {
     between[pair(link.from, link.to)] = static_cast<LinkNumber>(topology.links.size());
-    topology.links.push_back(
-        {network.world + link.from,
-         2 * network.world + link.to,
-         {link.gbit_per_second * bytes_of_gbit, std::chrono::nanoseconds(std::llround(link.latency_us * 1000))}});
+    topology.links.push_back({network.world + link.from,
+                              2 * network.world + link.to,
+                              {link.gbit_per_second * bytes_of_gbit,
+                               std::chrono::nanoseconds(std::llround(link.latency_us * 1000)), burst}});
   }
   topology.path = [between = std::move(between), pair, ranks = network.world](Rank from, Rank to) -> Path {
     if (from == to) return {};

@@ -8,17 +8,30 @@ namespace ranvier::plan {
 namespace {
 
 constexpr double tiny = 1e-9;  // relative: what is this near is the same
+// How many times faster than its rate a link passes what it has saved: at once, next to all else.
+constexpr double at_once = 64;
+// The part of a bucket that has to be there before it is used again: less would be many events of no length.
+constexpr double least_part = 1.0 / 16;
 
 }  // namespace
 
-FluidNetwork::FluidNetwork(std::vector<double> capacities, std::vector<std::vector<Crossing>> routes)
-    : capacities_(std::move(capacities)),
+FluidNetwork::FluidNetwork(std::vector<FluidLink> links, std::vector<std::vector<Crossing>> routes)
+    : links_(std::move(links)),
+      capacity_(links_.size()),
+      flow_(links_.size()),
       routes_(std::move(routes)),
-      carried_(capacities_.size()),
+      carried_(links_.size()),
       left_(routes_.size()),
       rate_(routes_.size()),
-      room_(capacities_.size()),
-      demand_(capacities_.size()) {}
+      room_(links_.size()),
+      demand_(links_.size()) {
+  for (std::uint32_t link = 0; link < links_.size(); ++link) {
+    capacity_[link] = links_[link].bytes_per_ns;
+    if (links_[link].burst_bytes <= 0) continue;
+    buckets_.push_back({.link = link, .bytes = links_[link].burst_bytes, .open = true});
+    capacity_[link] *= at_once;
+  }
+}
 
 void FluidNetwork::start(std::uint32_t channel, double bytes) {
   left_[channel] = bytes;
@@ -30,11 +43,30 @@ double FluidNetwork::until_next() {
   share();
   double least = std::numeric_limits<double>::infinity();
   for (const auto channel : active_) least = std::min(least, left_[channel] / rate_[channel]);
+  for (const Bucket& bucket : buckets_) {
+    const double beyond = flow_[bucket.link] - links_[bucket.link].bytes_per_ns;
+    if (bucket.open && beyond > tiny * flow_[bucket.link]) least = std::min(least, bucket.bytes / beyond);
+  }
   return least;
+}
+
+// What flows beyond a link's rate comes out of its bucket, what flows below goes into it.
+void FluidNetwork::fill(double ns) {
+  for (Bucket& bucket : buckets_) {
+    const FluidLink& link = links_[bucket.link];
+    const double change = (link.bytes_per_ns - flow_[bucket.link]) * ns;
+    bucket.bytes = std::clamp(bucket.bytes + change, 0.0, link.burst_bytes);
+    const bool open = bucket.bytes > (bucket.open ? tiny : least_part) * link.burst_bytes;
+    if (open == bucket.open) continue;
+    bucket.open = open;
+    capacity_[bucket.link] = link.bytes_per_ns * (open ? at_once : 1);
+    shared_ = false;
+  }
 }
 
 void FluidNetwork::advance(double ns, std::vector<std::uint32_t>& done) {
   share();
+  fill(ns);
   const std::size_t before = done.size();
   for (const auto channel : active_) {
     // What would leave within a millionth of this time leaves now: sums of many rounded times differ by less.
@@ -58,7 +90,7 @@ void FluidNetwork::share() {
     for (const Crossing& crossing : routes_[channel]) {
       if (demand_[crossing.link] == 0) {
         used_.push_back(crossing.link);
-        room_[crossing.link] = capacities_[crossing.link];
+        room_[crossing.link] = capacity_[crossing.link];
       }
       demand_[crossing.link] += crossing.times;
     }
@@ -87,6 +119,10 @@ void FluidNetwork::share() {
     }
   }
   for (const auto link : used_) demand_[link] = 0;
+  if (buckets_.empty()) return;
+  std::fill(flow_.begin(), flow_.end(), 0);
+  for (const auto channel : active_)
+    for (const Crossing& crossing : routes_[channel]) flow_[crossing.link] += rate_[channel] * crossing.times;
 }
 
 }  // namespace ranvier::plan

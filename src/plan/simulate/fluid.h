@@ -15,24 +15,42 @@ struct Crossing {
   double times;
 };
 
+// A link, and how much it passes at once after a rest (LinkSpeed::burst_bytes), as token buckets shape: tc-tbf(8).
+struct FluidLink {
+  double bytes_per_ns = 0;
+  double burst_bytes = 0;
+};
+
 class FluidNetwork {
  public:
-  // By link, in bytes per ns. `routes` by channel; one message at a time flows on a channel.
-  FluidNetwork(std::vector<double> capacities, std::vector<std::vector<Crossing>> routes);
+  // `routes` by channel; one message at a time flows on a channel. All links have rested.
+  FluidNetwork(std::vector<FluidLink> links, std::vector<std::vector<Crossing>> routes);
 
   void start(std::uint32_t channel, double bytes);
   bool flows() const { return !active_.empty(); }
-  // Until the first message has left entirely, if nothing else starts before.
+  // Until the first message has left entirely, or a link has used up what it had saved, if nothing else starts before.
   double until_next();
-  // Lets time pass, at most until_next(); the channels whose messages have left are appended to `done`.
+  // Lets time pass, at most until_next() while anything flows; the channels whose messages have left are appended to
+  // `done`.
   void advance(double ns, std::vector<std::uint32_t>& done);
   // By link: all that it has carried.
   const std::vector<double>& carried() const { return carried_; }
 
  private:
-  void share();
+  // What a link has saved up.
+  struct Bucket {
+    std::uint32_t link;
+    double bytes;
+    bool open;  // there is enough to matter, or it is being used up
+  };
 
-  std::vector<double> capacities_;
+  void share();
+  void fill(double ns);
+
+  std::vector<FluidLink> links_;
+  std::vector<double> capacity_;  // at the moment
+  std::vector<double> flow_;      // through each link of a bucket, at the moment
+  std::vector<Bucket> buckets_;
   std::vector<std::vector<Crossing>> routes_;
   std::vector<double> carried_;
   std::vector<std::uint32_t> active_;

@@ -80,7 +80,9 @@ class Folder {
       const auto [found, added] = kinds_.try_emplace(kind, number);
       const LinkSpeed& one = job_.topology.links[found->second].speed;
       const LinkSpeed& other = job_.topology.links[number].speed;
-      if (one.bytes_per_second != other.bytes_per_second || one.latency != other.latency) return false;
+      if (one.bytes_per_second != other.bytes_per_second || one.latency != other.latency ||
+          one.burst_bytes != other.burst_bytes)
+        return false;
     }
     return std::all_of(count.begin(), count.end(),
                        [&](const auto& kind) { return kind.second == job_.schedule.world; });
@@ -135,7 +137,7 @@ class Folder {
     for (const auto& [kind, link] : kinds_) {
       numbers.emplace(kind, static_cast<std::uint32_t>(instance.links.size()));
       const Link& each = job_.topology.links[link];
-      instance.links.push_back({.bytes_per_ns = each.speed.bytes_per_second / 1e9,
+      instance.links.push_back({.speed = {each.speed.bytes_per_second / 1e9, each.speed.burst_bytes},
                                 .from = vertex_name(job_.topology, each.from),
                                 .to = vertex_name(job_.topology, each.to)});
     }
@@ -195,6 +197,7 @@ std::optional<Instance> folded(const Job& job) {
   std::vector<Group> groups{Group::grid({world})};
   if (std::has_single_bit(static_cast<unsigned>(world))) groups.push_back(Group::exclusive_or(world));
   if (auto dims = grid_dims(job.topology); dims.size() > 1) groups.push_back(Group::grid(std::move(dims)));
+  if (!job.options.grid.empty()) groups.push_back(Group::grid(job.options.grid));
   for (const Group& group : groups)
     if (auto instance = Folder(job, group).fold()) return instance;
   return std::nullopt;

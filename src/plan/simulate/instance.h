@@ -20,7 +20,7 @@ struct Instance {
     Rank to = 0;
   };
   struct LinkInfo {
-    double bytes_per_ns;
+    FluidLink speed = {};
     std::string from = {};
     std::string to = {};
   };
@@ -46,6 +46,9 @@ Program program_of(const Job&, Rank);
 Instance whole(const Job&);
 // One rank that stands for all, if all do the same.
 std::optional<Instance> folded(const Job&);
+
+// `times` operations in a row: each rank starts the next one when it has ended the one before.
+Instance repeated(Instance, std::size_t times);
 
 SimulatedRun run(const Instance&, const SimulateOptions&);
 

@@ -21,7 +21,7 @@ class Simulation {
         options_(options),
         ranks_(instance.programs.size()),
         channels_(instance.channels.size()),
-        network_(capacities(instance), routes(instance)) {
+        network_(speeds(instance), routes(instance)) {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       ranks_[rank].sent.resize(instance.programs[rank].sends.size());
       for (std::size_t i = 0; i < instance.programs[rank].sends.size(); ++i)
@@ -80,10 +80,10 @@ class Simulation {
     bool operator>(const Event& other) const { return at != other.at ? at > other.at : order > other.order; }
   };
 
-  static std::vector<double> capacities(const Instance& instance) {
-    std::vector<double> result;
+  static std::vector<FluidLink> speeds(const Instance& instance) {
+    std::vector<FluidLink> result;
     result.reserve(instance.links.size());
-    for (const auto& link : instance.links) result.push_back(link.bytes_per_ns);
+    for (const auto& link : instance.links) result.push_back(link.speed);
     return result;
   }
   static std::vector<std::vector<Crossing>> routes(const Instance& instance) {
@@ -191,7 +191,7 @@ class Simulation {
       run.links.push_back(
           {.from = instance_.links[link].from,
            .to = instance_.links[link].to,
-           .utilisation = now_ > 0 ? network_.carried()[link] / (now_ * instance_.links[link].bytes_per_ns) : 0});
+           .utilisation = now_ > 0 ? network_.carried()[link] / (now_ * instance_.links[link].speed.bytes_per_ns) : 0});
     run.trace = std::move(trace_);
     return run;
   }
@@ -223,6 +223,16 @@ namespace {
 constexpr Rank most_folded_ranks = 1 << 20;
 constexpr Rank most_whole_ranks = 1024;
 
+// Of one operation: what the others add to the first.
+SimulatedRun in_a_row(plan::Instance instance, const SimulateOptions& options) {
+  SimulatedRun first = plan::run(instance, options);
+  if (options.in_a_row < 2) return first;
+  SimulatedRun all = plan::run(plan::repeated(std::move(instance), options.in_a_row), options);
+  all.ns = (all.ns - first.ns) / static_cast<double>(options.in_a_row - 1);
+  all.trace = std::move(first.trace);
+  return all;
+}
+
 }  // namespace
 
 SimulatedRun simulate(const Schedule& schedule, const Topology& topology, std::size_t count, std::size_t element_bytes,
@@ -237,14 +247,14 @@ SimulatedRun simulate(const Schedule& schedule, const Topology& topology, std::s
                 fmt::format("{} ranks are more than the {} that are simulated", schedule.world, most_folded_ranks));
   const plan::Job job{schedule, topology, count, element_bytes, options};
   if (options.fold)
-    if (const auto instance = plan::folded(job)) return plan::run(*instance, options);
+    if (auto instance = plan::folded(job)) return in_a_row(std::move(*instance), options);
   if (schedule.world > most_whole_ranks)
     throw Error(
         ErrorKind::usage,
         fmt::format("{} on {} does not look the same from each of its {} ranks, so that each has to be simulated, "
                     "which is done up to {}; try algorithm ring, topology star, or slices as large as the vector",
                     schedule.algorithm, topology.name, schedule.world, most_whole_ranks));
-  return plan::run(plan::whole(job), options);
+  return in_a_row(plan::whole(job), options);
 }
 
 }  // namespace ranvier

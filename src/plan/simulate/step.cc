@@ -1,97 +1,219 @@
-// A data-parallel step: gradients become ready layer by layer from the last to the first, are put into buckets, and the
-// buckets are averaged one after another while the backward pass goes on (S. Li et al.: PyTorch distributed:
-// Experiences on accelerating data parallel training. VLDB 2020).
+// A training step: computing goes through the layers, forwards and backwards, and waits for the collectives inside a
+// divided layer (tensor, expert, pipeline groups). Gradients become ready from the last layer to the first, go into
+// buckets, and the buckets are averaged one after another beside it (S. Li et al.: PyTorch distributed: Experiences on
+// accelerating data parallel training. VLDB 2020).
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
+#include <tuple>
 
+#include "plan/simulate/groups.h"
 #include "ranvier/error.h"
 #include "ranvier/simulate.h"
+#include "ranvier/workload_file.h"
 
 namespace ranvier {
 namespace {
 
 constexpr std::size_t element_bytes = 4;
 
-struct Bucket {
-  std::string name;
-  double ready_ns;
-  double bytes;
+bool is_replicated(Role role) {
+  return role == Role::data || role == Role::expert_data || role == Role::weight_gradient;
+}
+
+// How long the collectives of a role take, each kind simulated once.
+class Collectives {
+ public:
+  Collectives(const Workload& workload, const Topology& topology, const StepSimulation& how)
+      : topology_(topology), how_(how), grid_(workload, topology.world), options_(how.options) {
+    options_.trace = false;
+    options_.grid = grid_.dims();
+  }
+
+  bool has_peers(Role role) const { return grid_.of(role).size > 1; }
+
+  double ns(const Communication& what) {
+    const auto [found, added] = known_.try_emplace(Key{what.collective, what.role, what.bytes});
+    if (added) found->second = simulated(what);
+    const SimulatedRun& run = found->second;
+    for (const auto& link : run.links) busy_[{link.from, link.to}] += link.utilisation * run.ns;
+    return run.ns;
+  }
+
+  std::vector<SimulatedLink> links(double step_ns) const {
+    std::vector<SimulatedLink> result;
+    for (const auto& [link, ns] : busy_) result.push_back({link.first, link.second, step_ns > 0 ? ns / step_ns : 0});
+    return result;
+  }
+
+ private:
+  using Key = std::tuple<Collective, Role, double>;
+
+  // Rounded up, so that all chunks are alike.
+  SimulatedRun simulated(const Communication& what) const {
+    const plan::Grouping group = grid_.of(what.role);
+    const bool overlaps = is_replicated(what.role) && what.collective == Collective::all_reduce;
+    const std::string algorithm = overlaps ? algorithm_for(what.bytes) : "ring";
+    const Schedule schedule = plan::in_all_groups(what.collective, topology_.world, group, algorithm);
+    const bool splits = what.collective == Collective::reduce_scatter || what.collective == Collective::all_to_all;
+    const bool whole = what.collective == Collective::all_reduce || what.collective == Collective::reduce ||
+                       what.collective == Collective::broadcast;
+    const double chunks = whole || splits ? schedule.chunks : 1;
+    const auto chunk = static_cast<std::size_t>(std::max(1.0, std::ceil(what.bytes / element_bytes / chunks)));
+    return simulate(schedule, topology_, whole ? chunk * schedule.chunks : chunk, element_bytes, options_);
+  }
+
+  const std::string& algorithm_for(double bytes) const {
+    for (const FastestAlgorithm& each : how_.by_size)
+      if (bytes <= static_cast<double>(each.up_to)) return each.algorithm;
+    return how_.algorithm;
+  }
+
+  const Topology& topology_;
+  const StepSimulation& how_;
+  const plan::Grid grid_;
+  SimulateOptions options_;
+  std::map<Key, SimulatedRun> known_;
+  std::map<std::pair<std::string, std::string>, double> busy_;  // ns at full rate
 };
 
-void refuse_divided_models(const Workload& workload) {
-  const Degrees& degrees = workload.degrees;
-  bool others = degrees.tensor > 1 || degrees.pipeline > 1 || degrees.expert > 1;
-  for (const Layer& layer : workload.layers)
-    for (const Communication& each : layer.weight_gradient.communications)
-      others = others || each.role != Role::data || each.collective != Collective::all_reduce;
-  if (others)
-    throw Error(ErrorKind::usage,
-                fmt::format("workload {} divides its layers; steps are simulated for data parallelism "
-                            "alone: write tp=1,pp=1,ep=1 behind its name, or name another one",
-                            workload.name));
-}
+class Step {
+ public:
+  Step(const Workload& workload, const Topology& topology, const StepSimulation& how)
+      : workload_(workload), how_(how), collectives_(workload, topology, how) {
+    if (!how.options.slowdown.empty())
+      slowest_ = *std::max_element(how.options.slowdown.begin(), how.options.slowdown.end());
+  }
 
-// The all_reduce of so many bytes, rounded up so that all chunks are alike.
-SimulatedRun all_reduce(const Schedule& schedule, const Topology& topology, double bytes, SimulateOptions options) {
-  const double chunk = std::max(1.0, std::ceil(bytes / element_bytes / schedule.chunks));
-  options.trace = false;
-  return simulate(schedule, topology, static_cast<std::size_t>(chunk) * schedule.chunks, element_bytes, options);
-}
+  StepPrediction run() {
+    compute("loading and optimizer", workload_.idle_ns);
+    for (const Layer& layer : workload_.layers) {
+      compute("forward", layer.forward.compute_ns);
+      for (const auto& each : layer.forward.communications) wait_for(layer, each);
+    }
+    for (std::size_t i = workload_.layers.size(); i-- > 0;) {
+      const Layer& layer = workload_.layers[i];
+      compute("backward " + layer.name, layer.weight_gradient.compute_ns);
+      for (const auto& each : layer.weight_gradient.communications) start_or_wait(layer, each);
+      compute("backward " + layer.name, layer.input_gradient.compute_ns);
+      for (const auto& each : layer.input_gradient.communications) wait_for(layer, each);
+      for (auto& [role, bucket] : buckets_)
+        if (bucket.bytes >= how_.bucket_bytes) close(role, bucket);
+    }
+    for (auto& [role, bucket] : buckets_) close(role, bucket);
+    return finish();
+  }
+
+ private:
+  struct Open {
+    double bytes = 0;
+  };
+
+  std::size_t add(StepPrediction::Interval interval) {
+    result_.timeline.push_back(std::move(interval));
+    return result_.timeline.size() - 1;
+  }
+
+  void compute(const std::string& name, double ns) {
+    if (!(ns > 0)) return;
+    ns *= slowest_;
+    result_.compute_ns += ns;
+    const std::size_t last = result_.timeline.size();
+    // Neighbours of one name are one interval: the layers of the forward pass.
+    if (computing_ && *computing_ + 1 == last && result_.timeline.back().name == name) {
+      result_.timeline.back().end_ns += ns;
+    } else {
+      before_.push_back(computing_);
+      computing_ = add({.name = name, .computes = true, .begin_ns = now_, .end_ns = now_ + ns});
+    }
+    now_ += ns;
+  }
+
+  void wait_for(const Layer& layer, const Communication& what) {
+    if (!collectives_.has_peers(what.role) || !(what.bytes > 0)) return;
+    const double ns = collectives_.ns(what);
+    before_.push_back(computing_);
+    computing_ = add({.name = fmt::format("{} {} of {}", name_of(what.role), name_of(what.collective), layer.name),
+                      .computes = false,
+                      .begin_ns = now_,
+                      .end_ns = now_ + ns});
+    now_ += ns;
+    result_.communication_ns += ns;
+    share(what.role).communication_ns += ns;
+    share(what.role).exposed_ns += ns;
+  }
+
+  void start_or_wait(const Layer& layer, const Communication& what) {
+    if (!is_replicated(what.role)) return wait_for(layer, what);
+    if (!collectives_.has_peers(what.role)) return;
+    if (what.collective == Collective::all_reduce)
+      buckets_[what.role].bytes += what.bytes * how_.gradient_scale;
+    else
+      start(what, fmt::format("{} of {}", name_of(what.collective), layer.name), 0);
+  }
+
+  void close(Role role, Open& bucket) {
+    if (!(bucket.bytes > 0)) return;
+    start({.collective = Collective::all_reduce, .bytes = bucket.bytes, .role = role},
+          fmt::format("bucket {}", count_++), bucket.bytes * how_.codec_ns_per_byte);
+    bucket.bytes = 0;
+  }
+
+  // Beside computing, behind what was started before.
+  void start(const Communication& what, std::string name, double codec_ns) {
+    const double ns = collectives_.ns(what) + codec_ns;
+    const double begin = std::max(free_, now_);
+    before_.push_back(free_ > now_ ? sending_ : computing_);
+    sending_ = add({.name = std::move(name), .computes = false, .begin_ns = begin, .end_ns = begin + ns});
+    free_ = begin + ns;
+    result_.communication_ns += ns;
+    share(what.role).communication_ns += ns;
+    overlapped_.emplace_back(what.role, *sending_);
+  }
+
+  StepPrediction::RoleShare& share(Role role) {
+    const auto found = std::find_if(result_.roles.begin(), result_.roles.end(),
+                                    [&](const auto& each) { return each.role == name_of(role); });
+    if (found != result_.roles.end()) return *found;
+    result_.roles.push_back({.role = std::string(name_of(role))});
+    return result_.roles.back();
+  }
+
+  StepPrediction finish() {
+    result_.step_ns = std::max(now_, free_);
+    result_.exposed_communication_ns = result_.step_ns - result_.compute_ns;
+    for (const auto& [role, number] : overlapped_) {
+      const auto& interval = result_.timeline[number];
+      share(role).exposed_ns += std::max(0.0, interval.end_ns - std::max(interval.begin_ns, now_));
+    }
+    for (auto at = free_ > now_ ? sending_ : computing_; at; at = before_[*at]) result_.critical_path.push_back(*at);
+    std::reverse(result_.critical_path.begin(), result_.critical_path.end());
+    result_.links = collectives_.links(result_.step_ns);
+    return std::move(result_);
+  }
+
+  const Workload& workload_;
+  const StepSimulation& how_;
+  Collectives collectives_;
+  double slowest_ = 1;
+  StepPrediction result_;
+  std::vector<std::optional<std::size_t>> before_;  // by interval: the one whose end let it begin
+  std::optional<std::size_t> computing_;            // the last interval of the NPU, and of its gradients
+  std::optional<std::size_t> sending_;
+  std::vector<std::pair<Role, std::size_t>> overlapped_;
+  std::map<Role, Open> buckets_;
+  std::size_t count_ = 0;
+  double now_ = 0;
+  double free_ = 0;
+};
 
 }  // namespace
 
 StepPrediction simulate_step(const Workload& workload, const Topology& topology, const StepSimulation& how) {
-  refuse_divided_models(workload);
-  StepPrediction result;
-  const double slowest =
-      how.options.slowdown.empty() ? 1 : *std::max_element(how.options.slowdown.begin(), how.options.slowdown.end());
-  double now = 0;
-  for (const Layer& layer : workload.layers) now += layer.forward.compute_ns * slowest;
-  if (now > 0) result.timeline.push_back({"forward", true, 0, now});
-  std::vector<Bucket> buckets;
-  double filled = 0;
-  for (std::size_t i = workload.layers.size(); i-- > 0;) {
-    const Layer& layer = workload.layers[i];
-    const double time = (layer.input_gradient.compute_ns + layer.weight_gradient.compute_ns) * slowest;
-    if (time > 0) result.timeline.push_back({"backward " + layer.name, true, now, now + time});
-    now += time;
-    for (const Communication& each : layer.weight_gradient.communications) filled += each.bytes * how.gradient_scale;
-    if (filled < how.bucket_bytes && i > 0) continue;
-    if (filled > 0) buckets.push_back({fmt::format("bucket {}", buckets.size()), now, filled});
-    filled = 0;
-  }
-  result.compute_ns = now;
-
-  const AlgorithmSpec spec = parse_algorithm(how.algorithm);
-  const Schedule schedule =
-      find_algorithm(spec.algorithm().name, Collective::all_reduce)
-          .build({.collective = Collective::all_reduce, .world = topology.world, .dims = spec.dims});
-  std::map<double, SimulatedRun> known;
-  double free = 0;
-  for (const Bucket& bucket : buckets) {
-    auto found = known.find(bucket.bytes);
-    if (found == known.end())
-      found = known.emplace(bucket.bytes, all_reduce(schedule, topology, bucket.bytes, how.options)).first;
-    const SimulatedRun& run = found->second;
-    const double begin = std::max(free, bucket.ready_ns);
-    const double takes = run.ns + bucket.bytes * how.codec_ns_per_byte;
-    free = begin + takes;
-    result.communication_ns += takes;
-    result.timeline.push_back({bucket.name, false, begin, free});
-    if (result.links.empty()) {
-      result.links = run.links;
-      for (auto& link : result.links) link.utilisation = 0;
-    }
-    for (std::size_t link = 0; link < run.links.size(); ++link)
-      result.links[link].utilisation += run.links[link].utilisation * run.ns;
-  }
-  result.step_ns = std::max(result.compute_ns, free);
-  result.exposed_communication_ns = result.step_ns - result.compute_ns;
-  for (auto& link : result.links) link.utilisation = result.step_ns > 0 ? link.utilisation / result.step_ns : 0;
-  return result;
+  return Step(workload, topology, how).run();
 }
 
 }  // namespace ranvier

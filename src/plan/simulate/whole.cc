@@ -22,7 +22,7 @@ Instance whole(const Job& job) {
     double slower = 1;
     for (const Vertex end : {each.from, each.to})
       if (end < job.topology.world) slower = std::max(slower, slowdown(end));
-    instance.links.push_back({.bytes_per_ns = each.speed.bytes_per_second / 1e9 / slower,
+    instance.links.push_back({.speed = {each.speed.bytes_per_second / 1e9 / slower, each.speed.burst_bytes},
                               .from = vertex_name(job.topology, each.from),
                               .to = vertex_name(job.topology, each.to)});
   }
@@ -50,6 +50,27 @@ Instance whole(const Job& job) {
     instance.send_channels.push_back(std::move(sends));
     instance.receive_channels.push_back(std::move(receives));
     instance.slowdown.push_back(slowdown(rank));
+  }
+  return instance;
+}
+
+Instance repeated(Instance instance, std::size_t times) {
+  for (std::size_t rank = 0; rank < instance.programs.size(); ++rank) {
+    Program& program = instance.programs[rank];
+    const auto again = [times](auto& list) {
+      const auto once = list;
+      for (std::size_t i = 1; i < times; ++i) list.insert(list.end(), once.begin(), once.end());
+    };
+    const auto sends = program.sends.size();
+    const auto receives = program.receives.size();
+    again(program.sends);
+    again(program.receives);
+    again(instance.send_channels[rank]);
+    again(instance.receive_channels[rank]);
+    for (std::size_t i = sends; i < program.sends.size(); ++i)
+      program.sends[i].after += static_cast<std::uint32_t>(i / sends * receives);
+    for (std::size_t i = receives; i < program.receives.size(); ++i)
+      program.receives[i].after += static_cast<std::uint32_t>(i / receives * sends);
   }
   return instance;
 }

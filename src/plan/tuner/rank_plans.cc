@@ -27,19 +27,42 @@ auto if_possible(Call call, std::string& refusal) -> std::optional<decltype(call
   throw Error(ErrorKind::usage, fmt::format("no algorithm serves this network; the last one: {}", last));
 }
 
+std::vector<std::string> algorithms_of(const PlanSearch& search, const CodecSpeed& codec) {
+  if (!codec.summable) return {"direct"};
+  std::vector<std::string> result = search.algorithms;
+  if (!search.by_size.empty()) result.emplace_back(by_size);
+  return result;
+}
+
 }  // namespace
+
+StepSimulation with_codec(StepSimulation how, const CodecSpeed& codec, Rank world) {
+  double codec_ns = codec.encode_ns_per_byte + codec.decode_ns_per_byte;
+  if (!codec.summable) {
+    // The owner of a part decodes what all others send it and codes the sum, which all others decode.
+    const double others = static_cast<double>(world - 1) / world;
+    codec_ns = codec.encode_ns_per_byte * (1 + 1.0 / world) + 2 * others * codec.decode_ns_per_byte;
+    how.algorithm = "direct";
+    how.by_size.clear();
+  }
+  how.bucket_bytes *= codec.wire_bytes;
+  how.gradient_scale = codec.wire_bytes;
+  how.codec_ns_per_byte = codec_ns / codec.wire_bytes;
+  return how;
+}
 
 std::vector<PlanChoice> rank_plans(const Workload& workload, const Topology& topology, const PlanSearch& search) {
   std::vector<PlanChoice> choices;
   std::string refusal = "none was named";
   for (const CodecSpeed& codec : search.codecs)
-    for (const std::string& algorithm : search.algorithms)
+    for (const std::string& algorithm : algorithms_of(search, codec))
       for (const double bucket : search.bucket_bytes) {
-        const StepSimulation how{.algorithm = algorithm,
-                                 .bucket_bytes = bucket * codec.wire_bytes,
-                                 .gradient_scale = codec.wire_bytes,
-                                 .codec_ns_per_byte = codec.ns_per_byte / codec.wire_bytes,
-                                 .options = search.options};
+        StepSimulation how{.algorithm = algorithm, .bucket_bytes = bucket, .options = search.options};
+        if (algorithm == by_size) {
+          how.algorithm = search.by_size.back().algorithm;
+          how.by_size = search.by_size;
+        }
+        how = with_codec(std::move(how), codec, topology.world);
         auto step = if_possible([&] { return simulate_step(workload, topology, how); }, refusal);
         if (!step) break;  // other buckets will not help
         choices.push_back({algorithm, bucket, codec.spec, std::move(*step)});

@@ -118,7 +118,7 @@ class Run:
 class Lab:
     """Hosts joined by a switch. `rate`: of each host's link, both ways. `loss`: share of packets lost in the switch.
     `congestion_control`: TCP's on all hosts; else the machine's default. `flow_rate`: that each TCP
-    connection gets each way, as clouds have it."""
+    connection gets each way, as clouds have it. `slow_host`: the rate of host 0's link."""
 
     def __init__(
         self,
@@ -127,9 +127,10 @@ class Lab:
         loss: float = 0.0,
         congestion_control: str | None = None,
         flow_rate: str | None = None,
+        slow_host: str | None = None,
     ):
         self.hosts = hosts
-        self.network = Network(hosts, rate, loss, congestion_control, flow_rate)
+        self.network = Network(hosts, rate, loss, congestion_control, flow_rate, slow_host)
         self._runs: list[Run] = []
 
     def __enter__(self) -> "Lab":

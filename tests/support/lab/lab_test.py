@@ -140,6 +140,12 @@ class Hosts(unittest.TestCase):
                     self.assertGreater(share, 0.5)
                     self.assertLess(share, 1.0)
 
+    def test_host_0_may_have_a_slower_link(self):
+        with Lab(hosts=2, rate="80Mbit", slow_host="8Mbit") as lab:
+            script = "tc -j qdisc show dev eth0"
+            rates = [json.loads(said)[0]["options"]["rate"] for said in self.succeed(lab.run(["sh", "-c", script], limit=10))]
+            self.assertEqual([8 * rate for rate in rates], [8e6, 80e6])
+
     def test_the_loss_is_what_was_asked_for(self):
         for loss in (0.1, 0.0):
             with self.subTest(loss=loss), Lab(hosts=2, loss=loss) as lab:

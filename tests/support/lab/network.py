@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 
 TOOLS = ("ip", "tc", "nft")
 COMMAND_LIMIT_S = 30
@@ -182,6 +183,7 @@ class Network:
         loss: float = 0.0,
         congestion_control: str | None = None,
         flow_rate: str | None = None,
+        slow_host: str | None = None,
     ):
         if not 1 <= hosts <= 200:
             raise LabError(f"a lab of {hosts} hosts is not possible; choose 1 to 200")
@@ -190,6 +192,7 @@ class Network:
         self.rate, self.loss = rate, loss
         bits = bits_per_second(rate) if rate else None
         flow_bits = bits_per_second(flow_rate) if flow_rate else None
+        slow_bits = bits_per_second(slow_host) if slow_host else None
         remove_abandoned()
         self.name = new_name()
         self.addresses = [f"10.77.0.{host + 1}" for host in range(hosts)]
@@ -199,7 +202,9 @@ class Network:
             self.folder.mkdir(mode=0o700)
             self._make(congestion_control)
             if bits:
-                self._shape(bits)
+                self._shape(bits, range(hosts))
+            if slow_bits:
+                self._shape(slow_bits, [0])
             if flow_bits:
                 self._shape_flows(flow_bits, bits or UNSHAPED)
             if loss > 0:
@@ -263,13 +268,13 @@ class Network:
                 setting = f"net.ipv4.tcp_congestion_control={congestion_control}"
                 command("ip", "netns", "exec", namespace, "sysctl", "-q", "-w", setting)
 
-    def _shape(self, bits: float) -> None:
+    def _shape(self, bits: float, hosts: Iterable[int]) -> None:
         burst = int(max(bits / 8 * BURST_S, LEAST_BURST))
         limit = int(bits / 8 * QUEUE_S) + burst
         bucket = f"root tbf rate {int(bits)}bit burst {burst} limit {limit}"
-        for host in range(len(self.addresses)):
+        for host in hosts:
             for namespace, device in ((self.namespace(host), "eth0"), (self.switch, f"port{host}")):
-                command("tc", "-n", namespace, *f"qdisc add dev {device} {bucket}".split())
+                command("tc", "-n", namespace, *f"qdisc replace dev {device} {bucket}".split())
 
     def _shape_flows(self, bits: float, line: float) -> None:
         """In place of the bucket on the way up; a class a flow, all of them within the line."""

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""What `ranvier plan` chooses against everything that it could have chosen, measured; as root:
+`sweep.py build/release/bin/ranvier`
+
+On each laboratory network a training is recorded and the links are measured; the plan made of both is run, and so is
+every combination of algorithm, bucket and codec, all of them interleaved in --repeats rounds. The step time is the best
+of a combination's runs: other work on this machine only ever adds to it. The regret is that of the plan over the least.
+"""
+
+import argparse
+import itertools
+import json
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+LABORATORY = HERE.parents[1] / "tests" / "support" / "lab"
+sys.path.insert(0, str(LABORATORY))
+
+from lab import Lab, LabError, reason_to_skip  # noqa: E402
+
+LIMIT_S = 120
+NETWORKS = ["2:50Mbit", "2:200Mbit", "3:100Mbit", "4:50Mbit", "4:200Mbit", "4:100Mbit/25Mbit"]
+ALGORITHMS = ["ring", "direct", "recursive_doubling"]
+BUCKETS = ["64K", "1G"]
+CODECS = ["none", "bf16", "int8"]
+
+
+class Sweep:
+    def __init__(self, lab: Lab, arguments: argparse.Namespace):
+        self.lab, self.arguments, self.folder = lab, arguments, lab.network.folder
+
+    def run(self, *words: object, hosts: int | None = None) -> str:
+        results = self.lab.run([self.arguments.ranvier, *words], limit=LIMIT_S, hosts=hosts)
+        for result in results:
+            if result.code != 0:
+                raise LabError(f"ranvier {words[0]} on host {result.host} failed: {result.err.strip()}")
+        return results[0].out
+
+    def train(self, *words: object) -> dict:
+        out = self.run(
+            "train", "--transport", "tcp", "--model", self.arguments.model, "--steps", self.arguments.steps, "--json", "-",
+            *words,
+        )  # fmt: skip
+        return json.loads(out)
+
+    def plan(self) -> pathlib.Path:
+        recorded, topology, plan = (self.folder / name for name in ("recorded", "topology.toml", "plan.toml"))
+        self.train("--record", recorded)
+        self.run("probe", "--transport", "tcp", "--samples", "5", "--bytes", "1M", "--output", topology)
+        words = ("plan", "--workload", recorded / "workload.toml", "--topology", topology, "--output", plan)
+        print(self.run(*words, hosts=1), file=sys.stderr, flush=True)
+        return plan
+
+    def rows(self) -> list[dict]:
+        plan = self.plan()
+        choices: dict[str, tuple] = {"the plan": ("--plan", plan)}
+        for algorithm, bucket, codec in itertools.product(ALGORITHMS, BUCKETS, CODECS):
+            choices[f"{algorithm}, {bucket}, {codec}"] = (
+                "--algorithm", algorithm, "--bucket", bucket, "--compress", codec,
+            )  # fmt: skip
+        times: dict[str, float] = {}
+        predicted = 0.0
+        for _ in range(self.arguments.repeats):
+            for name, words in choices.items():
+                found = self.train(*words)
+                times[name] = min(times.get(name, float("inf")), found["step_ns"] / 1e6)
+                if found["plan"]:
+                    predicted = found["plan"]["predicted_step_ns"] / 1e6
+        return [{"choice": name, "step_ms": time, "predicted_ms": predicted} for name, time in times.items()]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="sweep.py", description=__doc__.partition("\n\n")[0])
+    parser.add_argument("ranvier", type=pathlib.Path, help="the program, with ranvier-train beside it")
+    parser.add_argument(
+        "--networks", nargs="+", default=NETWORKS, metavar="N:RATE[/RATE0]",
+        help=f"hosts and the rate of their links, and of host 0's (default: {' '.join(NETWORKS)})",
+    )  # fmt: skip
+    parser.add_argument("--model", default="mlp", help="what is trained (default: mlp)")
+    parser.add_argument("--steps", type=int, default=15, metavar="N", help="of each run (default: 15)")
+    parser.add_argument("--repeats", type=int, default=1, metavar="N", help="rounds over all choices (default: 1)")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the results there")
+    arguments = parser.parse_args()
+    arguments.ranvier = arguments.ranvier.resolve()
+    if reason := reason_to_skip():
+        print(f"sweep.py: {reason}", file=sys.stderr)
+        return 1
+    print("| network | predicted, ms | the plan, ms | best of all, ms | it is | regret |\n|" + " --- |" * 6, flush=True)
+    results = {}
+    try:
+        for network in arguments.networks:
+            hosts, _, rates = network.partition(":")
+            rate, _, slow = rates.partition("/")
+            with Lab(int(hosts), rate, slow_host=slow or None) as lab:
+                rows = results[network] = Sweep(lab, arguments).rows()
+            planned = rows[0]
+            best = min(rows, key=lambda row: row["step_ms"])
+            name = f"{hosts} x {rate}" + (f", one {slow}" if slow else "")
+            print(
+                f"| {name} | {planned['predicted_ms']:.1f} | {planned['step_ms']:.1f} | {best['step_ms']:.1f} | "
+                f"{best['choice']} | {planned['step_ms'] / best['step_ms'] - 1:.1%} |", flush=True,
+            )  # fmt: skip
+            if arguments.json:
+                arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+    except LabError as problem:
+        print(f"sweep.py: {problem}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""The simulator against reality, as root: `validate.py build/release/bin/ranvier`
+
+On each laboratory network the links are measured once (`ranvier probe`); then every all_reduce is timed there (`ranvier
+bench`) and predicted from that measurement alone (`ranvier simulate`). The error is predicted / measured - 1. Rows that
+kept the machine's processors busy for more than --busy of the time are printed and not counted: there the hosts of the
+laboratory share cores, and the network is not what holds them back.
+"""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import statistics
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+LABORATORY = HERE.parents[1] / "tests" / "support" / "lab"
+sys.path.insert(0, str(LABORATORY))
+
+from lab import Lab, LabError, reason_to_skip  # noqa: E402
+from network import bits_per_second  # noqa: E402
+
+LIMIT_S = 240
+ALGORITHMS = ["ring", "halving_doubling", "recursive_doubling", "direct", "binomial_tree", "double_binary_tree"]
+# Hosts, rate of a link each way, and that of host 0 where it is another one.
+NETWORKS = [
+    "2:200Mbit", "2:1Gbit", "3:500Mbit", "4:200Mbit", "4:500Mbit", "4:500Mbit/250Mbit", "6:200Mbit", "8:100Mbit", "8:200Mbit",
+]  # fmt: skip
+LINE_SECONDS = [0.01, 0.05, 0.25]  # sizes: what a link carries in so long
+UNIT = 64 << 10  # bytes that sizes are multiples of
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    hosts: int
+    rate: str
+    slow: str | None  # the rate of host 0
+
+    @classmethod
+    def parse(cls, text: str) -> "Shape":
+        hosts, _, rates = text.partition(":")
+        rate, _, slow = rates.partition("/")
+        return cls(int(hosts), rate, slow or None)
+
+    def __str__(self) -> str:
+        return f"{self.hosts} x {self.rate}" + (f", one {self.slow}" if self.slow else "")
+
+    def sizes(self) -> list[int]:
+        line = bits_per_second(self.slow or self.rate) / 8
+        return [max(1, round(line * seconds / UNIT)) * UNIT for seconds in LINE_SECONDS]
+
+
+def busy_ticks() -> tuple[int, int]:
+    """Of all processors: busy, and all."""
+    ticks = [int(word) for word in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+
+
+class Validation:
+    def __init__(self, lab: Lab, shape: Shape, arguments: argparse.Namespace):
+        self.lab, self.shape, self.arguments = lab, shape, arguments
+        self.topology = lab.network.folder / "topology.toml"
+
+    def run(self, *words: object, hosts: int | None = None) -> str:
+        results = self.lab.run([self.arguments.ranvier, *words], limit=LIMIT_S, hosts=hosts)
+        for result in results:
+            if result.code != 0:
+                raise LabError(f"ranvier {words[0]} on host {result.host} failed: {result.err.strip()}")
+        return results[0].out
+
+    def probe(self) -> None:
+        self.run("probe", "--transport", "tcp", "--samples", self.arguments.samples, "--output", self.topology)
+
+    def measured(self, algorithm: str, size: int) -> tuple[float, float]:
+        """Seconds of one operation, and how busy the processors were."""
+        file = self.lab.network.folder / "bench.json"
+        before = busy_ticks()
+        self.run(
+            "bench", "--transport", "tcp", "--no-pin", "--no-measure", "--algorithm", algorithm, "-b", size, "-e", size,
+            "-n", self.iterations(size), "-w", 1, "-c", 0, "--samples", self.arguments.samples, "--json", file,
+        )  # fmt: skip
+        after = busy_ticks()
+        (row,) = json.loads(file.read_text())["rows"]
+        return row["time_us"] / 1e6, (after[0] - before[0]) / max(after[1] - before[1], 1)
+
+    def iterations(self, size: int) -> int:
+        line = bits_per_second(self.shape.slow or self.shape.rate) / 8
+        return max(2, round(self.arguments.sample_seconds * line / (2 * size)))
+
+    def predicted(self, algorithm: str, size: int) -> float:
+        words = ["simulate", "--bytes", size, "--algorithm", algorithm, "--topology", self.topology, "--in-a-row", 4, "--json", "-"]
+        return json.loads(self.run(*words, hosts=1))["step_ns"] / 1e9
+
+    def rows(self):
+        self.probe()
+        for size in self.shape.sizes():
+            for algorithm in self.arguments.algorithms:
+                predicted = self.predicted(algorithm, size)
+                measured, busy = self.measured(algorithm, size)
+                yield {
+                    "network": str(self.shape),
+                    "algorithm": algorithm,
+                    "bytes": size,
+                    "predicted_ms": predicted * 1e3,
+                    "measured_ms": measured * 1e3,
+                    "error": predicted / measured - 1,
+                    "busy": busy,
+                    "counts": busy <= self.arguments.busy,
+                }
+
+
+def summary(rows: list[dict]) -> str:
+    errors = sorted(abs(row["error"]) for row in rows if row["counts"])
+    if not errors:
+        return "no row counts"
+    left_out = len(rows) - len(errors)
+    return (
+        f"{len(errors)} rows, {left_out} left out: median error {statistics.median(errors):.1%}, "
+        f"nine of ten below {errors[int(0.9 * (len(errors) - 1))]:.1%}, worst {errors[-1]:.1%}"
+    )
+
+
+def regrets(rows: list[dict]) -> list[float]:
+    """By network and size: how much longer what is predicted to be the fastest takes than what is measured to be."""
+    found = []
+    for key in dict.fromkeys((row["network"], row["bytes"]) for row in rows):
+        same = [row for row in rows if (row["network"], row["bytes"]) == key and row["counts"]]
+        if same:
+            chosen = min(same, key=lambda row: row["predicted_ms"])
+            found.append(chosen["measured_ms"] / min(row["measured_ms"] for row in same) - 1)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="validate.py", description=__doc__.partition("\n\n")[0])
+    parser.add_argument("ranvier", type=pathlib.Path, help="the program")
+    parser.add_argument(
+        "--networks", nargs="+", default=NETWORKS, metavar="N:RATE[/RATE0]",
+        help=f"hosts and the rate of their links, and of host 0's (default: {' '.join(NETWORKS)})",
+    )  # fmt: skip
+    parser.add_argument("--algorithms", nargs="+", default=ALGORITHMS, metavar="NAME")
+    parser.add_argument("--samples", type=int, default=5, metavar="N", help="of each number (default: 5)")
+    parser.add_argument("--sample-seconds", type=float, default=0.2, metavar="S", help="of one sample (default: 0.2)")
+    parser.add_argument("--busy", type=float, default=0.85, metavar="SHARE", help="of the processors (default: 0.85)")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="add the rows to those that are there")
+    arguments = parser.parse_args()
+    arguments.ranvier = arguments.ranvier.resolve()
+    if reason := reason_to_skip():
+        print(f"validate.py: {reason}", file=sys.stderr)
+        return 1
+    file = arguments.json
+    rows = json.loads(file.read_text())["rows"] if file and file.exists() else []
+    print("| network | algorithm | bytes | predicted, ms | measured, ms | error | processors busy |\n|" + " --- |" * 7)
+    try:
+        for shape in map(Shape.parse, arguments.networks):
+            with Lab(shape.hosts, shape.rate, slow_host=shape.slow) as lab:
+                for row in Validation(lab, shape, arguments).rows():
+                    rows.append(row)
+                    print(
+                        f"| {row['network']} | {row['algorithm']} | {row['bytes']} | {row['predicted_ms']:.2f} | "
+                        f"{row['measured_ms']:.2f} | {row['error']:+.1%} | {row['busy']:.0%} |", flush=True,
+                    )  # fmt: skip
+                    if file:
+                        file.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    except LabError as problem:
+        print(f"validate.py: {problem}", file=sys.stderr)
+        return 1
+    print("\n| network | result |\n| --- | --- |")
+    for network in dict.fromkeys(row["network"] for row in rows):
+        print(f"| {network} | {summary([row for row in rows if row['network'] == network])} |")
+    print(f"| all | {summary(rows)} |")
+    if lost := sorted(regrets(rows)):
+        print(f"the algorithm that is predicted to be fastest takes {statistics.median(lost):.1%} more than the fastest "
+              f"in the median of {len(lost)} networks and sizes, {lost[-1]:.1%} at worst")  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

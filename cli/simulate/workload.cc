@@ -1,0 +1,26 @@
+#include "simulate/workload.h"
+
+#include <fmt/format.h>
+
+#include "ranvier/chakra.h"
+#include "ranvier/design_files.h"
+#include "ranvier/workload_file.h"
+
+namespace ranvier::simulation {
+
+Workload load_workload(const std::string& spec_or_file) {
+  if (spec_or_file.ends_with(".toml")) return read_workload(spec_or_file);
+  if (spec_or_file.ends_with(".et")) return read_chakra_trace(spec_or_file);
+  if (spec_or_file.ends_with(".txt")) return read_astra_workload(spec_or_file, {}, true);
+  return make_workload(spec_or_file);
+}
+
+std::string workload_help() {
+  return fmt::format(
+      "what is trained: a file of ranvier train --record (.toml), a Chakra trace (.et), one of ASTRA-sim 1.0 (.txt), "
+      "or {}; "
+      "behind a name tp=, pp=, ep= divide it",
+      fmt::join(workload_names(), ", "));
+}
+
+}  // namespace ranvier::simulation

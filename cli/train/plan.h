@@ -1,0 +1,26 @@
+// Training by a plan: what `ranvier plan` chose becomes settings, and its prediction is compared with what happened.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "ranvier/plan_file.h"
+#include "train/options.h"
+
+namespace ranvier::train {
+
+// Gives the options of `app` that neither a flag nor a variable has set what the plan chose; call it after parsing.
+void apply_plan(CLI::App& app, const Plan& plan, Options& options);
+// Throws Error{usage} for a plan of another number of ranks.
+void check_plan(const Options& options, Rank world);
+
+struct PlanComparison {
+  double predicted_ns = 0;
+  double measured_ns = 0;
+  double error = 0;  // measured / predicted - 1
+  // Empty while the error is tolerable; else what was other than planned, and what to run again.
+  std::string advice = {};
+};
+PlanComparison compare(const Plan& plan, const trainer::TrainResult& result);
+
+}  // namespace ranvier::train

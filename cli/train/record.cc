@@ -1,0 +1,38 @@
+#include "train/record.h"
+
+#include <fmt/format.h>
+
+#include "output.h"
+#include "ranvier/workload_file.h"
+
+namespace ranvier::train {
+namespace {
+
+// The forward pass, of which only the whole is known, then a layer for each tensor: gradients become ready from the
+// last layer to the first.
+Workload workload_of(const Report& report) {
+  const trainer::RecordedStep& step = *report.result.recorded;
+  Workload workload{.name = report.options.trainer.model, .degrees = {}, .layers = {}};
+  workload.idle_ns = step.other_ns;
+  workload.layers.push_back({.name = "forward", .forward = {.compute_ns = step.forward_ns}});
+  for (auto tensor = step.tensors.rbegin(); tensor != step.tensors.rend(); ++tensor)
+    workload.layers.push_back(
+        {.name = tensor->name,
+         .weight_gradient = {.compute_ns = tensor->compute_ns,
+                             .communications = {{Collective::all_reduce, tensor->bytes, Role::data}}}});
+  return workload;
+}
+
+}  // namespace
+
+std::filesystem::path workload_file(const std::filesystem::path& folder) { return folder / "workload.toml"; }
+
+void write_workload(const Report& report) {
+  const std::string origin =
+      fmt::format("Written by ranvier train --record: the median of {} steps of {} samples on each of {} workers.",
+                  report.result.recorded->steps, report.options.trainer.batch, report.communicator.world());
+  const cli::ResultFile file(workload_file(report.options.record_folder), "--record");
+  file.write(to_toml(workload_of(report), origin));
+}
+
+}  // namespace ranvier::train

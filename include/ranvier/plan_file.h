@@ -1,0 +1,37 @@
+// What `ranvier plan` decided, as one file that people can read and edit: `ranvier train --plan` obeys it, and compares
+// its prediction with what happens.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ranvier/simulate.h"
+#include "ranvier/types.h"
+
+namespace ranvier {
+
+struct Plan {
+  // What it is for.
+  std::string workload = {};
+  std::string network = {};
+  Rank ranks = 1;
+  // What it chooses.
+  std::string transport = "auto";
+  std::string compress = "none";                  // spec of an Exchange
+  std::size_t bucket_bytes = 0;                   // of gradients
+  std::vector<FastestAlgorithm> all_reduce = {};  // algorithm by size; without times in the file
+  // What it expects.
+  double step_ns = 0;
+  double compute_ns = 0;
+  double exposed_communication_ns = 0;
+  // Why: sentences for people.
+  std::vector<std::string> because = {};
+};
+
+std::string to_toml(const Plan&);
+// Throws Error{config} that names line and column; for an unknown key or algorithm with the nearest right one.
+Plan read_plan(const std::filesystem::path&);
+
+}  // namespace ranvier

@@ -1,0 +1,205 @@
+"""What a training step consists of, for `ranvier simulate` and `ranvier plan`.
+
+    with ranvier.record(model, "recorded/workload.toml"):
+        for batch in loader:
+            ...                       # an ordinary loop: forward, backward, optimizer.step()
+
+Hooks note when the forward pass begins and ends and when each gradient is complete, and the file gets the medians over
+the steps, means over the ranks. The first steps, which warm up, do not count. Of a model inside DistributedDataParallel
+averaging goes on beside backward and takes some of its processor time: `ranvier train --record` has it wait.
+
+    with ranvier.record(model, "workload.toml", groups={"tensor": mesh["tp"].get_group()}):
+
+Gradients are taken to be averaged over all ranks that the other groups leave, unless there is a group for "data". The
+collectives of the groups are those of the second step; the waits of functional ones (DTensor, FSDP2) are not computing,
+those of others cannot be told from it.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from ranvier import _collectives
+from ranvier._collectives import Call
+
+WARM_UP = 3
+WATCHED = 2  # the step whose collectives are written down; the first one sets things up
+
+Place = int | None  # the parameter whose gradient came next; none: in the forward pass
+
+
+class Recording:
+    """A context manager; see the module. `path` is written by rank 0 when it ends without an exception."""
+
+    def __init__(
+        self, model: nn.Module, path: str | os.PathLike[str], groups: Mapping[str, dist.ProcessGroup] | None = None
+    ) -> None:
+        for role in groups or {}:
+            if role not in _collectives.ROLES:
+                raise ValueError(f"'{role}' is no role of a group; there are {', '.join(_collectives.ROLES)}")
+        self._groups = dict(groups or {})
+        self._watch: _collectives.Watch | None = None
+        self._begun = 0  # steps
+        self._pending: list[tuple[Call | None, float]] = []  # since the last gradient
+        self._calls: list[tuple[Place, Call]] = []
+        self._waits: dict[Place, float] = {}
+        self.path = pathlib.Path(path)
+        self._parameters = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+        if not self._parameters:
+            raise ValueError("the model has no parameter with a gradient: there is no step to record")
+        self._model = model
+        self._hooks: list[Any] = []
+        self._forward_begin = self._forward_end = self._update_begin = 0.0
+        self._ready: dict[int, float] = {}
+        self._steps: list[tuple[float, float, dict[int, float]]] = []  # forward, other, ready by parameter
+
+    def __enter__(self) -> Recording:
+        self._hooks = [
+            self._model.register_forward_pre_hook(lambda *_: self._begin()),
+            self._model.register_forward_hook(lambda *_: self._end_of_forward()),
+            register_optimizer_step_pre_hook(lambda *_: self._begin_update()),
+        ]
+        for number, (_, parameter) in enumerate(self._parameters):
+            self._hooks.append(parameter.register_post_accumulate_grad_hook(self._complete(number)))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._stop_watching()
+        if kind is not None:
+            return
+        self._close_step(time.perf_counter())
+        if not self._steps:
+            raise RuntimeError("no step was recorded: one is a forward pass, backward() and optimizer.step()")
+        text = self._text(*self._means())
+        if not dist.is_initialized() or dist.get_rank() == 0:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text(text)
+
+    def _begin(self) -> None:
+        now = time.perf_counter()
+        self._close_step(now)
+        self._stop_watching()
+        self._begun += 1
+        if self._groups and self._begun == WATCHED:
+            self._watch = _collectives.Watch(self._groups, lambda call, seconds: self._pending.append((call, seconds)))
+            self._watch.__enter__()
+        self._forward_begin, self._ready, self._update_begin = time.perf_counter(), {}, 0.0
+
+    def _end_of_forward(self) -> None:
+        self._place(None)
+        self._forward_end = time.perf_counter()
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._watch.__exit__(None, None, None)
+            self._watch = None
+            self._pending.clear()
+
+    def _place(self, place: Place) -> None:
+        """What was called since the last place came before this one."""
+        for call, seconds in self._pending:
+            self._waits[place] = self._waits.get(place, 0.0) + seconds
+            if call is not None:
+                self._calls.append((place, call))
+        self._pending.clear()
+
+    def _complete(self, number: int) -> Callable[[Tensor], None]:
+        def note(_: Tensor) -> None:
+            self._place(number)
+            self._ready[number] = time.perf_counter()  # of several backward passes the last one counts
+
+        return note
+
+    def _begin_update(self) -> None:
+        if self._pending and self._ready:  # behind the last gradient: it is what they wait for
+            self._place(max(self._ready, key=lambda number: self._ready[number]))
+        self._update_begin = self._update_begin or time.perf_counter()
+
+    def _close_step(self, now: float) -> None:
+        """Between the last gradient and the optimizer the step waits for averages, which is not computing."""
+        if not self._ready or not self._update_begin:
+            return
+        ready = {number: at - self._forward_end for number, at in self._ready.items()}
+        self._steps.append((self._forward_end - self._forward_begin, now - self._update_begin, ready))
+
+    def _means(self) -> tuple[float, float, dict[int, float], int]:
+        steps = self._steps[WARM_UP:] if len(self._steps) > 2 * WARM_UP else self._steps
+        used = sorted({number for step in steps for number in step[2]})
+        own = [statistics.median(step[0] for step in steps), statistics.median(step[1] for step in steps)]
+        own += [statistics.median(step[2][number] for step in steps if number in step[2]) for number in used]
+        everyone: list[Any] = [(used, own)]
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            everyone = [None] * dist.get_world_size()
+            dist.all_gather_object(everyone, (used, own))
+        if any(numbers != used for numbers, _ in everyone):
+            raise RuntimeError("ranks have gradients of different parameters: record a model that is the same on all")
+        forward, other, *ready = (statistics.mean(values) for values in zip(*(own for _, own in everyone), strict=True))
+        return forward, other, dict(zip(used, ready, strict=True)), len(steps)
+
+    def _text(self, forward: float, other: float, ready: dict[int, float], steps: int) -> str:
+        world = dist.get_world_size() if dist.is_initialized() else 1
+        divided = [role for role in ("tensor", "expert", "pipeline") if role in self._groups]
+        degrees = "".join(f"{role} = {self._groups[role].size()}\n" for role in divided)
+        text = (
+            f"# Written by ranvier.record(): the median of {steps} steps on each of {world} ranks.\n"
+            "# Layers stand as the forward pass goes through them; gradients become ready from the last to the first.\n"
+            f"name = {_quoted(type(self._model).__name__)}\nother_ns = {other * 1e9:.0f}\n\n[degrees]\n{degrees}"
+            + self._layer("forward", "forward", forward - self._waits.get(None, 0.0), self._lines("forward", None))
+        )
+        order = sorted(ready, key=lambda number: ready[number])
+        layers = []
+        before = 0.0
+        for number in order:
+            name, parameter = self._parameters[number]
+            lines = self._lines("input_gradient", number)
+            if "data" not in self._groups:
+                own = parameter.to_local() if hasattr(parameter, "to_local") else parameter  # a DTensor's part
+                size = own.numel() * own.element_size()
+                lines.append(_line("weight_gradient", Call("all_reduce", "data", size)))
+            seconds = ready[number] - before - self._waits.get(number, 0.0)
+            layers.append(self._layer(name, "weight_gradient", seconds, lines))
+            before = ready[number]
+        return text + "".join(reversed(layers))
+
+    def _lines(self, where: str, place: Place) -> list[str]:
+        return [_line(where, call) for at, call in self._calls if at == place]
+
+    def _layer(self, name: str, what: str, seconds: float, lines: list[str]) -> str:
+        communications = f"communications = [\n{''.join(lines)}]\n" if lines else ""
+        return f"\n[[layer]]\nname = {_quoted(name)}\n{what}_ns = {max(0.0, seconds) * 1e9:.0f}\n{communications}"
+
+
+def record(
+    model: nn.Module, path: str | os.PathLike[str], groups: Mapping[str, dist.ProcessGroup] | None = None
+) -> Recording:
+    """Records the steps that are trained inside its `with` block into the workload file `path`.
+
+    `groups`: by role ("tensor", "data", "expert", "expert_data", "pipeline") the process groups of a divided model.
+    """
+    return Recording(model, path, groups)
+
+
+def _line(where: str, call: Call) -> str:
+    return (
+        f'  {{ pass = "{where}", collective = "{call.collective}", bytes = {call.bytes}, role = "{call.role}" }},\n'
+    )
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

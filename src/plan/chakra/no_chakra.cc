@@ -1,0 +1,13 @@
+// For builds without protobuf.
+#include "ranvier/chakra.h"
+#include "ranvier/error.h"
+
+namespace ranvier {
+
+Workload read_chakra_trace(const std::filesystem::path& path) {
+  throw Error(ErrorKind::config, path.string() +
+                                     " cannot be read: this build was made without protobuf; install "
+                                     "libprotobuf-dev and protobuf-compiler and configure it again");
+}
+
+}  // namespace ranvier

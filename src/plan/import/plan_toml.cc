@@ -1,0 +1,89 @@
+// Plans as TOML.
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "plan/import/toml_file.h"
+#include "ranvier/error.h"
+#include "ranvier/plan_file.h"
+#include "ranvier/schedule.h"
+
+namespace ranvier {
+namespace {
+
+using plan::in_quotes;
+
+constexpr std::int64_t most_ranks = 1 << 20;
+constexpr std::int64_t most_bytes = std::int64_t{1} << 40;
+constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
+
+class Reader {
+ public:
+  explicit Reader(const std::filesystem::path& path) : file_(path) {}
+
+  Plan read() const {
+    const auto& root = file_.root();
+    file_.allow_keys(root, "a plan",
+                     {"workload", "network", "ranks", "transport", "compress", "bucket_bytes", "because", "prediction",
+                      "all_reduce"});
+    constexpr std::string_view what = "a plan";
+    Plan plan{.workload = file_.text(root, "workload", ""), .network = file_.text(root, "network", "")};
+    plan.ranks = static_cast<Rank>(file_.whole(file_.need(root, "ranks", what), 1, most_ranks));
+    plan.transport = file_.text(root, "transport", "auto");
+    plan.compress = file_.text(root, "compress", "none");
+    plan.bucket_bytes = static_cast<std::size_t>(file_.whole(file_.need(root, "bucket_bytes", what), 1, most_bytes));
+    for (const auto& each : file_.list(root, "because")) plan.because.push_back(file_.text(each));
+    const auto& prediction = file_.table(file_.need(root, "prediction", what), "prediction");
+    file_.allow_keys(prediction, "a prediction", {"step_ns", "compute_ns", "exposed_communication_ns"});
+    plan.step_ns = file_.amount(file_.need(prediction, "step_ns", "the prediction"));
+    plan.compute_ns = file_.amount(prediction, "compute_ns", 0);
+    plan.exposed_communication_ns = file_.amount(prediction, "exposed_communication_ns", 0);
+    for (const auto& each : file_.list(root, "all_reduce")) row(plan, file_.table(each, "a row of all_reduce"));
+    return plan;
+  }
+
+ private:
+  void row(Plan& plan, const toml::table& table) const {
+    constexpr std::string_view what = "a row of all_reduce";
+    file_.allow_keys(table, what, {"up_to_bytes", "algorithm"});
+    FastestAlgorithm result{.up_to = no_limit, .algorithm = {}};
+    if (const auto* node = table.get("up_to_bytes"))
+      result.up_to = static_cast<std::size_t>(file_.whole(*node, 1, most_bytes));
+    if (!plan.all_reduce.empty() && plan.all_reduce.back().up_to >= result.up_to)
+      file_.refuse(table.source(),
+                   "sizes have to rise from row to row, and only the last one may leave out up_to_bytes");
+    const auto& algorithm = file_.need(table, "algorithm", what);
+    result.algorithm = file_.text(algorithm);
+    try {
+      parse_algorithm(result.algorithm);
+    } catch (const Error& unknown) {
+      file_.refuse(algorithm.source(), unknown.what());
+    }
+    plan.all_reduce.push_back(std::move(result));
+  }
+
+  plan::TomlFile file_;
+};
+
+}  // namespace
+
+std::string to_toml(const Plan& plan) {
+  std::string text = fmt::format(
+      "# Written by ranvier plan; ranvier train --plan obeys it. To be read and edited.\nworkload = {}\nnetwork = {}\n"
+      "ranks = {}\n\ntransport = {}\ncompress = {}\nbucket_bytes = {}\n\nbecause = [\n",
+      in_quotes(plan.workload), in_quotes(plan.network), plan.ranks, in_quotes(plan.transport), in_quotes(plan.compress),
+      plan.bucket_bytes);
+  for (const auto& sentence : plan.because) text += fmt::format("  {},\n", in_quotes(sentence));
+  text += fmt::format("]\n\n[prediction]\nstep_ns = {:.0f}\ncompute_ns = {:.0f}\nexposed_communication_ns = {:.0f}\n",
+                      plan.step_ns, plan.compute_ns, plan.exposed_communication_ns);
+  for (const auto& row : plan.all_reduce) {
+    text += "\n[[all_reduce]]\n";
+    if (row.up_to != no_limit) text += fmt::format("up_to_bytes = {}\n", row.up_to);
+    text += fmt::format("algorithm = {}\n", in_quotes(row.algorithm));
+  }
+  return text;
+}
+
+Plan read_plan(const std::filesystem::path& path) { return Reader(path).read(); }
+
+}  // namespace ranvier

@@ -1,0 +1,44 @@
+// A TOML file whose every mistake gets a sentence with line and column.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <initializer_list>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include <toml++/toml.h>
+
+namespace ranvier::plan {
+
+class TomlFile {
+ public:
+  // Throws Error{config} where the file cannot be read or is no TOML, as all members do.
+  explicit TomlFile(const std::filesystem::path&);
+
+  const toml::table& root() const { return root_; }
+  [[noreturn]] void refuse(const toml::source_region&, const std::string& what) const;
+
+  // An unknown key is an error that names the nearest of `known`; `what` is what the table stands for: "a layer".
+  void allow_keys(const toml::table&, std::string_view what, std::initializer_list<std::string_view> known) const;
+  const toml::node& need(const toml::table&, std::string_view key, std::string_view what) const;
+  const toml::table& table(const toml::node&, std::string_view what) const;
+  // The array behind `key`, empty where there is none.
+  const toml::array& list(const toml::table&, std::string_view key) const;
+
+  std::string text(const toml::node&) const;
+  std::string text(const toml::table&, std::string_view key, std::string_view otherwise) const;
+  double amount(const toml::node&) const;  // finite, at least 0
+  double amount(const toml::table&, std::string_view key, double otherwise) const;
+  std::int64_t whole(const toml::node&, std::int64_t least, std::int64_t most) const;
+
+ private:
+  std::string file_;
+  toml::table root_;
+};
+
+// "text" with what TOML wants escaped.
+std::string in_quotes(std::string_view text);
+
+}  // namespace ranvier::plan

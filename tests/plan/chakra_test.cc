@@ -1,0 +1,117 @@
+// Chakra traces, written here byte by byte as the published schema has them, right and wrong.
+#include <gmock/gmock.h>
+
+#include "plan/temporary_file.h"
+#include "ranvier/chakra.h"
+#include "ranvier/error.h"
+#include "ranvier/simulate.h"
+
+namespace ranvier {
+namespace {
+
+std::string varint(std::uint64_t value) {
+  std::string bytes;
+  for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(value | 0x80);
+  return bytes + static_cast<char>(value);
+}
+std::string number(int field, std::uint64_t value) {
+  return varint(static_cast<std::uint64_t>(field) << 3) + varint(value);
+}
+std::string block(int field, const std::string& content) {
+  return varint(static_cast<std::uint64_t>(field) << 3 | 2) + varint(content.size()) + content;
+}
+std::string message(const std::string& content) { return varint(content.size()) + content; }
+
+constexpr int compute = 4;
+constexpr int send = 5;
+constexpr int collective = 7;
+constexpr int int64_value = 9;
+constexpr int bool_value = 27;
+
+std::string attribute(const std::string& name, int field, std::uint64_t value) {
+  return block(10, block(1, name) + number(field, value));
+}
+std::string node(std::uint64_t id, int type, std::uint64_t micros, const std::vector<std::uint64_t>& after,
+                 const std::string& attributes = "") {
+  std::string dependencies;
+  for (const auto each : after) dependencies += varint(each);
+  return message(number(1, id) + block(2, "n" + std::to_string(id)) + number(3, static_cast<std::uint64_t>(type)) +
+                 block(5, dependencies) + number(7, micros) + attributes);
+}
+std::string all_reduce(std::uint64_t bytes) {
+  return attribute("comm_type", int64_value, 0) + attribute("comm_size", int64_value, bytes);
+}
+const std::string head = message(block(1, "0.0.4"));
+
+class Chakra : public FileTest {};
+
+// Node 2 is waited for by node 3; node 4, which only ends behind it, is not.
+TEST_F(Chakra, CollectivesAreWaitedForWhereComputingDependsOnThem) {
+  const std::string trace = head + node(4, collective, 0, {3}, all_reduce(2000)) + node(1, compute, 10, {}) +
+                            node(2, collective, 0, {1}, all_reduce(4000)) + node(3, compute, 5, {2});
+  const Workload workload = read_chakra_trace(holding(trace));
+  ASSERT_EQ(workload.layers.size(), 4u);
+  EXPECT_EQ(workload.layers.back().name, "n1");
+  const auto step =
+      simulate_step(workload, topology::star(2, {.bytes_per_second = 1e9, .latency = std::chrono::nanoseconds(0)}));
+  EXPECT_NEAR(step.compute_ns, 15'000, 1e-6);
+  EXPECT_NEAR(step.step_ns, 15'000 + 4000 + 2000, 1e-6);
+}
+
+TEST_F(Chakra, LeavesOutTheHostWhereADeviceComputes) {
+  const auto on = [](bool host) { return attribute("is_cpu_op", bool_value, host ? 1 : 0); };
+  const std::string trace = head + node(1, compute, 10, {}, on(true)) + node(2, compute, 7, {1}, on(false));
+  const Workload workload = read_chakra_trace(holding(trace));
+  ASSERT_EQ(workload.layers.size(), 1u);
+  EXPECT_EQ(workload.layers[0].weight_gradient.compute_ns, 7000);
+}
+
+TEST_F(Chakra, SendsAndAllToAllsAreRead) {
+  const std::string size = attribute("comm_size", int64_value, 640);
+  const std::string trace =
+      head + node(1, send, 0, {}, size) + node(2, collective, 0, {}, attribute("comm_type", int64_value, 6) + size);
+  const Workload workload = read_chakra_trace(holding(trace));
+  ASSERT_EQ(workload.layers.size(), 2u);
+  EXPECT_EQ(workload.layers[1].weight_gradient.communications[0].collective, Collective::send);
+  EXPECT_EQ(workload.layers[0].weight_gradient.communications[0].collective, Collective::all_to_all);
+}
+
+TEST_F(Chakra, SaysWhatIsWrongAndWhere) {
+  const std::string whole = head + node(1, compute, 10, {});
+  for (const auto& [trace, words] : std::initializer_list<std::pair<std::string, const char*>>{
+           {"", "the metadata at byte 0"},
+           {"layer 1\nlayer 2\n", "at byte"},
+           {head, "there is no node"},
+           {whole.substr(0, whole.size() - 1), "the node at byte 8 cannot be read"},
+           {whole + node(1, compute, 1, {}), "two nodes have the number 1"},
+           {head + node(1, compute, 1, {9}), "node 1 (n1) depends on node 9, which is not there"},
+           {head + node(1, compute, 1, {2}) + node(2, compute, 1, {1}), "waits for itself around a circle"},
+           {head + node(1, collective, 0, {}, attribute("comm_type", int64_value, 0)), "no attribute comm_size"},
+           {head + node(1, collective, 0, {}, attribute("comm_size", int64_value, 4)), "no known comm_type"},
+           {head + node(1, 2, 0, {}), "none of its nodes computes or communicates"}})
+    try {
+      read_chakra_trace(holding(trace));
+      ADD_FAILURE() << words;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::config);
+      EXPECT_THAT(error.what(), testing::HasSubstr(words));
+    }
+}
+
+// Any damage ends in an error or in a workload, never in anything else.
+TEST_F(Chakra, StandsDamage) {
+  const std::string whole = head + node(1, compute, 10, {}) + node(2, collective, 0, {1}, all_reduce(4000));
+  for (std::size_t at = 0; at < whole.size(); ++at)
+    for (const int bit : {0, 3, 7}) {
+      std::string damaged = whole;
+      damaged[at] = static_cast<char>(damaged[at] ^ (1 << bit));
+      try {
+        EXPECT_FALSE(read_chakra_trace(holding(damaged)).layers.empty());
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::config);
+      }
+    }
+}
+
+}  // namespace
+}  // namespace ranvier

@@ -1,0 +1,111 @@
+// The files between recording, planning and training: read as they were written, and refused with line and column.
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "plan/temporary_file.h"
+#include "ranvier/error.h"
+#include "ranvier/plan_file.h"
+#include "ranvier/workload_file.h"
+
+namespace ranvier {
+namespace {
+
+using testing::HasSubstr;
+
+class WorkloadFile : public FileTest {};
+class PlanFile : public FileTest {};
+
+TEST_F(WorkloadFile, HoldsEveryReadyMadeWorkload) {
+  for (const auto name : workload_names()) {
+    Workload made = make_workload(name);
+    made.idle_ns = 1234;
+    const std::string text = to_toml(made, "Of a test.");
+    const Workload read = read_workload(holding(text));
+    EXPECT_EQ(to_toml(read, "Of a test."), text) << name;
+    EXPECT_EQ(read.layers.size(), made.layers.size()) << name;
+    EXPECT_EQ(read.degrees.pipeline, made.degrees.pipeline);
+  }
+}
+
+TEST_F(WorkloadFile, KeepsAnyName) {
+  Workload workload{.name = "a \"quoted\" \\ name\n", .layers = {{.name = "1"}}};
+  EXPECT_EQ(read_workload(holding(to_toml(workload, "Of a test."))).name, workload.name);
+}
+
+TEST_F(WorkloadFile, SaysWhatIsWrongAndWhere) {
+  const std::string layer = "[[layer]]\nname = \"a\"\n";
+  const std::string communication = layer + "communications = [{ pass = \"forward\", collective = \"all_reduce\", ";
+  for (const auto& [text, words] : std::initializer_list<std::pair<std::string, const char*>>{
+           {"", "there is no [[layer]]"},
+           {"name = 1\n" + layer, "line 1, column 8: a text in quotes"},
+           {"laier = 1\n", "line 1, column 1: unknown key of a workload 'laier'; did you mean 'layer'?"},
+           {"layer = 1\n", "layer is a list"},
+           {layer + "forward_ns = -1\n", "line 3, column 14: a number that is at least 0"},
+           {layer + "forward_us = 1\n", "did you mean 'forward_ns'?"},
+           {layer + "communications = [1]\n", "a communication is a table"},
+           {communication + "role = \"data\" }]\n", "the key bytes is missing in a communication"},
+           {communication + "bytes = 1, role = \"date\" }]\n", "unknown role 'date'; did you mean 'data'?"},
+           {layer +
+                "communications = [{ pass = \"forward\", collective = \"all_reduse\", bytes = 1, role = \"data\" }]\n",
+            "did you mean 'all_reduce'?"},
+           {layer +
+                "communications = [{ pass = \"foward\", collective = \"all_reduce\", bytes = 1, role = \"data\" }]\n",
+            "did you mean 'forward'?"},
+           {"[degrees]\ntensor = 0\n" + layer, "line 2, column 10: a whole number from 1"}})
+    try {
+      read_workload(holding(text));
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::config);
+      EXPECT_THAT(error.what(), HasSubstr(words)) << text;
+    }
+}
+
+Plan a_plan() {
+  return {.workload = "recorded/workload.toml",
+          .network = "topology.toml",
+          .ranks = 4,
+          .transport = "tcp",
+          .compress = "hadamard:32+int4",
+          .bucket_bytes = 1'000'000,
+          .all_reduce = {{.up_to = 4096, .algorithm = "one_round"},
+                         {.up_to = std::numeric_limits<std::size_t>::max(), .algorithm = "torus:2x2"}},
+          .step_ns = 2e6,
+          .compute_ns = 1e6,
+          .exposed_communication_ns = 1e6,
+          .because = {"at 1 Gbit/s \"int8\" gains 4 %: on"}};
+}
+
+TEST_F(PlanFile, IsReadAsItWasWritten) {
+  const Plan read = read_plan(holding(to_toml(a_plan())));
+  EXPECT_EQ(to_toml(read), to_toml(a_plan()));
+  ASSERT_EQ(read.all_reduce.size(), 2u);
+  EXPECT_EQ(read.all_reduce[0].up_to, 4096u);
+  EXPECT_EQ(read.all_reduce[1].up_to, std::numeric_limits<std::size_t>::max());
+  EXPECT_EQ(read.because, a_plan().because);
+}
+
+TEST_F(PlanFile, SaysWhatIsWrongAndWhere) {
+  const std::string least = "ranks = 2\nbucket_bytes = 4\n[prediction]\nstep_ns = 1\n";
+  EXPECT_EQ(read_plan(holding(least)).compress, "none");
+  for (const auto& [text, words] : std::initializer_list<std::pair<std::string, const char*>>{
+           {"ranks = 2\n", "the key bucket_bytes is missing in a plan"},
+           {"ranks = 2\nbucket_bytes = 4\n", "the key prediction is missing"},
+           {"bucket = 2\n", "did you mean 'bucket_bytes'?"},
+           {least + "[[all_reduce]]\nalgorithm = \"rnig\"\n",
+            "line 6, column 13: unknown algorithm 'rnig'; did you mean 'ring'?"},
+           {least + "[[all_reduce]]\nalgorithm = \"ring\"\n[[all_reduce]]\nalgorithm = \"ring\"\n",
+            "sizes have to rise"},
+           {least + "[[all_reduce]]\nup_to_bytes = 4\n", "the key algorithm is missing"}})
+    try {
+      read_plan(holding(text));
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::config);
+      EXPECT_THAT(error.what(), HasSubstr(words)) << text;
+    }
+}
+
+}  // namespace
+}  // namespace ranvier

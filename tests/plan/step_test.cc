@@ -1,0 +1,115 @@
+// Steps whose times are known: buckets beside computing, groups of a divided model, and what the end of a step waits
+// for.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ranvier/error.h"
+#include "ranvier/simulate.h"
+
+namespace ranvier {
+namespace {
+
+constexpr LinkSpeed one_byte_a_ns{.bytes_per_second = 1e9, .latency = std::chrono::nanoseconds(0)};
+
+Layer layer(double compute_ns, double gradient_bytes) {
+  return {.name = "l",
+          .forward = {.compute_ns = compute_ns},
+          .weight_gradient = {.compute_ns = compute_ns,
+                              .communications = {{Collective::all_reduce, gradient_bytes, Role::data}}}};
+}
+
+std::vector<std::string> names_of(const StepPrediction& step) {
+  std::vector<std::string> names;
+  for (const std::size_t number : step.critical_path) names.push_back(step.timeline[number].name);
+  return names;
+}
+
+// Two ranks: an all_reduce of n bytes sends n in each direction, in n ns.
+TEST(Step, BucketsTravelWhileBackwardGoesOn) {
+  const Workload workload{.layers = {layer(1000, 400), layer(1000, 400)}, .idle_ns = 500};
+  const auto step = simulate_step(workload, topology::star(2, one_byte_a_ns), {.bucket_bytes = 1});
+  EXPECT_NEAR(step.compute_ns, 4500, 1e-6);
+  EXPECT_NEAR(step.communication_ns, 800, 1e-6);
+  EXPECT_NEAR(step.step_ns, 4500 + 400, 1e-6);  // the first bucket is hidden, the last is not
+  ASSERT_EQ(step.roles.size(), 1u);
+  EXPECT_EQ(step.roles[0].role, "data");
+  EXPECT_NEAR(step.roles[0].exposed_ns, step.exposed_communication_ns, 1e-6);
+  EXPECT_THAT(names_of(step), testing::ElementsAre("loading and optimizer", "forward", "backward l", "bucket 1"));
+}
+
+TEST(Step, ASlowNetworkIsTheCriticalPath) {
+  const Workload workload{.layers = {layer(10, 4000), layer(10, 4000)}};
+  const auto step = simulate_step(workload, topology::star(2, one_byte_a_ns), {.bucket_bytes = 1});
+  EXPECT_NEAR(step.step_ns, 30 + 8000, 1e-6);
+  EXPECT_THAT(names_of(step), testing::ElementsAre("forward", "backward l", "bucket 0", "bucket 1"));
+}
+
+// tp=2, dp=2 on a switch: tensor groups are {0, 1} and {2, 3}, data groups {0, 2} and {1, 3}. Each rank has a link of
+// its own, so that groups do not slow each other.
+TEST(Step, ATensorGroupIsWaitedFor) {
+  Workload workload{.degrees = {.tensor = 2}, .layers = {layer(1000, 400)}};
+  workload.layers[0].forward.communications = {{Collective::all_reduce, 800, Role::tensor}};
+  workload.layers[0].input_gradient.communications = {{Collective::all_gather, 200, Role::tensor}};
+  for (const bool fold : {true, false}) {
+    const auto step = simulate_step(workload, topology::star(4, one_byte_a_ns), {.options = {.fold = fold}});
+    EXPECT_NEAR(step.step_ns, 2000 + 800 + 200 + 400, 1e-6) << fold;
+    ASSERT_EQ(step.roles.size(), 2u);
+    EXPECT_EQ(step.roles[0].role, "tensor");
+    EXPECT_NEAR(step.roles[0].exposed_ns, 1000, 1e-6);
+  }
+}
+
+// On a ring of eight with tensor groups of two, each rank's next one in its data group stands two links away: each link
+// carries what two groups send.
+TEST(Step, GroupsOfARoleShareLinks) {
+  const Workload divided{.degrees = {.tensor = 2}, .layers = {layer(0, 400)}};
+  const auto step = simulate_step(divided, topology::ring(8, one_byte_a_ns));
+  EXPECT_NEAR(step.step_ns, 2 * (2 * 3 / 4.0 * 400), 1e-6);
+}
+
+TEST(Step, ExpertsAndPipelinesHaveGroupsOfTheirOwn) {
+  Workload workload{.degrees = {.expert = 2, .pipeline = 2}, .layers = {layer(0, 0)}};
+  workload.layers[0].forward.communications = {{Collective::all_to_all, 1000, Role::expert},
+                                               {Collective::send, 300, Role::pipeline}};
+  workload.layers[0].weight_gradient.communications = {{Collective::all_reduce, 500, Role::expert_data}};
+  const auto step = simulate_step(workload, topology::star(8, one_byte_a_ns));
+  // Half of an all_to_all of two stays; each stage sends its whole boundary.
+  EXPECT_NEAR(step.step_ns, 500 + 300 + 500, 1e-6);
+}
+
+TEST(Step, LargeDividedModelsAreFolded) {
+  const auto step = simulate_step(make_workload("llama3-70b:tp=8,pp=4"), topology::star(4096, {}));
+  EXPECT_GT(step.step_ns, step.compute_ns);
+  EXPECT_EQ(step.roles.size(), 3u);
+  EXPECT_THROW(simulate_step(make_workload("llama3-70b:tp=8,pp=4"), topology::star(100, {})), Error);
+}
+
+TEST(Step, FollowsATableOfSizes) {
+  const Workload workload{.layers = {layer(0, 4000)}};
+  const Topology star = topology::star(4, one_byte_a_ns);
+  const auto by_ring = simulate_step(workload, star, {.algorithm = "ring"});
+  const auto by_tree = simulate_step(workload, star, {.algorithm = "binomial_tree"});
+  ASSERT_LT(by_ring.step_ns, by_tree.step_ns);
+  const StepSimulation small_ones{.algorithm = "ring", .by_size = {{.up_to = 3999, .algorithm = "binomial_tree"}}};
+  const StepSimulation all{.algorithm = "ring", .by_size = {{.up_to = 4000, .algorithm = "binomial_tree"}}};
+  EXPECT_EQ(simulate_step(workload, star, small_ones).step_ns, by_ring.step_ns);
+  EXPECT_EQ(simulate_step(workload, star, all).step_ns, by_tree.step_ns);
+}
+
+// 1000 ranks of which each fails once in 1000 hours: one failure an hour.
+TEST(Failures, CostWhatIsRunAgainAndTheWayBack) {
+  const auto survivors = with_failures(2e9, 1000, {.mtbf_hours = 1000, .recovery_s = 5});
+  EXPECT_NEAR(survivors.lost_share, 6.0 / 3600, 1e-12);
+  EXPECT_NEAR(survivors.step_ns, 2e9 / (1 - 6.0 / 3600), 1);
+  // Young: every sqrt(2 x 8 s x 3600 s) = 240 s; writing takes 1/30 of the time, and 120 s go with each failure.
+  const auto restarts = with_failures(2e9, 1000, {.mtbf_hours = 1000, .recovery_s = 0, .checkpoint_s = 8});
+  EXPECT_NEAR(restarts.checkpoint_interval_s, 240, 1e-9);
+  EXPECT_NEAR(restarts.lost_share, 1.0 / 15, 1e-12);
+  EXPECT_EQ(with_failures(2e9, 1000, {}).step_ns, 2e9);
+  EXPECT_TRUE(std::isinf(with_failures(2e9, 1 << 20, {.mtbf_hours = 0.001}).step_ns));
+}
+
+}  // namespace
+}  // namespace ranvier

@@ -1,0 +1,94 @@
+"""ranvier.record: what it writes is what the model is, and ranvier simulate reads it (tests/end_to_end does)."""
+
+import pathlib
+import tomllib
+
+import pytest
+import ranvier
+import torch
+from ranks import on_ranks
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS = 8
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+
+
+def train(model, steps=STEPS):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.ones(8, 16)).sum().backward()
+        optimizer.step()
+
+
+def test_every_tensor_stands_there_with_its_bytes_last_ready_first(tmp_path):
+    model = network()
+    with ranvier.record(model, tmp_path / "new" / "workload.toml"):
+        train(model)
+    workload = tomllib.loads((tmp_path / "new" / "workload.toml").read_text())
+    assert workload["name"] == "Sequential"
+    assert workload["other_ns"] > 0
+    forward, *tensors = workload["layer"]
+    assert forward["forward_ns"] > 0
+    sizes = {name: 4 * parameter.numel() for name, parameter in model.named_parameters()}
+    assert {each["name"]: each["communications"][0]["bytes"] for each in tensors} == sizes
+    # Backward ends with the first layer.
+    assert {each["name"].partition(".")[0] for each in tensors[:2]} == {"0"}
+    assert sum(each["weight_gradient_ns"] for each in tensors) > 0
+
+
+def record_on_ranks(rank, world, folder):
+    model = DistributedDataParallel(network())
+    with ranvier.record(model, f"{folder}/{rank}.toml"):
+        train(model)
+    return (rank == 0) == pathlib.Path(folder, f"{rank}.toml").exists()
+
+
+def test_rank_0_writes_for_all(tmp_path):
+    assert on_ranks(2, record_on_ranks, str(tmp_path)) == [True, True]
+    assert "each of 2 ranks" in (tmp_path / "0.toml").read_text()
+
+
+def test_without_a_step_there_is_an_error_and_no_file(tmp_path):
+    model = network()
+    with pytest.raises(RuntimeError, match="no step was recorded"), ranvier.record(model, tmp_path / "w.toml"):
+        model(torch.ones(1, 16))
+    with pytest.raises(ValueError, match="no parameter"):
+        ranvier.record(nn.ReLU(), tmp_path / "w.toml")
+    with pytest.raises(KeyError), ranvier.record(model, tmp_path / "w.toml"):
+        train(model, 1)
+        raise KeyError
+    assert not (tmp_path / "w.toml").exists()
+    assert not model._forward_hooks and not model._forward_pre_hooks
+
+
+def record_tensor_parallel(rank, world, path):
+    mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("tp",))
+    model = parallelize_module(network(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    with ranvier.record(model, path, groups={"tensor": mesh.get_group()}):
+        train(model)
+
+
+def test_groups_of_a_divided_model_are_written_with_their_collectives(tmp_path):
+    on_ranks(2, record_tensor_parallel, str(tmp_path / "w.toml"))
+    workload = tomllib.loads((tmp_path / "w.toml").read_text())
+    assert workload["degrees"] == {"tensor": 2}
+    # The halves of the second product are added up: a batch of 8 with 4 features.
+    assert workload["layer"][0]["communications"] == [
+        {"pass": "forward", "collective": "all_reduce", "bytes": 8 * 4 * 4, "role": "tensor"}
+    ]
+    sizes = {each["name"]: each["communications"][-1]["bytes"] for each in workload["layer"][1:]}
+    assert sizes["0.weight"] == 4 * 16 * 32 // 2
+    assert all(each["communications"][-1]["role"] == "data" for each in workload["layer"][1:])
+
+
+def test_an_unknown_role_is_named():
+    with pytest.raises(ValueError, match="'tensr' is no role"):
+        ranvier.record(network(), "w.toml", groups={"tensr": None})
