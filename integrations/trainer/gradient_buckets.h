@@ -24,8 +24,8 @@ class GradientBuckets {
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  // Before each backward.
-  void clear();
+  // Before each backward. Not `averaged`: this worker keeps the gradients of its own.
+  void clear(bool averaged = true);
   // After it: waits until the gradients are their average over all workers. Returns the time that took.
   std::chrono::nanoseconds finish();
 
@@ -37,6 +37,8 @@ class GradientBuckets {
   at::Tensor& parameters() { return parameters_; }
   at::Tensor& gradients() { return gradients_; }
   std::size_t count() const { return buckets_.size(); }
+  // What they consist of, in their order.
+  std::vector<Tensor> shapes() const;
 
  private:
   struct Bucket {
@@ -55,6 +57,7 @@ class GradientBuckets {
   at::Tensor parameters_;
   at::Tensor gradients_;
   std::vector<Bucket> buckets_;
+  bool averaged_ = true;
   std::size_t next_ = 0;  // the bucket to be started next: all workers start them in the same order
 };
 

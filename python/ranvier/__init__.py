@@ -4,6 +4,7 @@
     dist.init_process_group("ranvier")        # under torchrun; or "cpu:ranvier"
 
     ddp.register_comm_hook(*ranvier.hook("hadamard:32+int4"))   # compressed gradients, over any process group
+    sync = ranvier.attach(model, optimizer, sync="node:50")     # fewer rounds, by a policy and without DDP; the same
 
 Importing this registers the backend, which torch also does by itself when the package is installed. The C++ library is
 loaded by the first process group. Settings come from the environment (see `ranvier.settings.SETTINGS`), or for one
@@ -23,7 +24,11 @@ def __getattr__(name: str) -> object:
         from ranvier.hooks import hook
 
         return hook
+    if name == "attach":
+        from ranvier.synchronize import attach
+
+        return attach
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["Options", "__version__", "hook"]
+__all__ = ["Options", "__version__", "attach", "hook"]
