@@ -101,6 +101,7 @@ nlohmann::json to_json(const Report& report) {
           {"rounds", {{"inside", result.rounds_inside}, {"between", result.rounds_between}}},
           {"bytes_per_worker", {{"inside", result.bytes_inside}, {"between", result.bytes_between}}},
           {"shares", result.shares},
+          {"groups", result.groups},
           {"exposed_communication_share", result.exposed_communication_share},
           {"bits_per_parameter", bits_sent(report)},
           {"plain_buckets", result.plain_buckets},

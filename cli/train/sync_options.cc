@@ -104,7 +104,11 @@ void check_sync_options(const CLI::App& app, trainer::TrainSettings& run, std::o
   // 0.1 is a rate for descent along gradients; Adam's steps have a length of their own.
   if (app.get_option("--lr")->count() == 0 && (run.optimizer == "adamw" || run.optimizer == "lamb"))
     run.learning_rate = 0.002;
-  if (make_sync_policy(run.sync, {})->server()) {
+  const auto policy = make_sync_policy(run.sync, {});
+  if (!policy->takes_codec() && run.compress != "none")
+    throw Error(ErrorKind::usage,
+                fmt::format("--sync {} sends values as they are; leave out --compress {}", run.sync, run.compress));
+  if (policy->server()) {
     if (run.optimizer != "sgd" || run.weight_decay > 0)
       throw Error(ErrorKind::usage,
                   fmt::format("parameter servers take steps along gradients as they come; with --sync "

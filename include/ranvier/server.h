@@ -16,9 +16,14 @@ namespace ranvier {
 struct ServerRule {
   // None may begin a step that puts it more than so many steps ahead of the slowest; none: no limit.
   std::optional<std::uint64_t> bound = {};
-  // A gradient that tau others have overtaken since its worker pulled counts 1 / (tau + 1), so that stale ones do less
-  // harm; else 1 / workers, which is the same on average.
-  bool by_staleness = true;
+  // What a gradient counts that tau others have overtaken since its worker pulled.
+  enum class Damping : std::uint8_t {
+    share,      // its share of all samples: tau does not matter
+    staleness,  // 1 / (tau + 1), the same on average, and stale ones do less harm
+    excess      // its share, divided by how much tau is above what so many workers always have
+  };
+  Damping damping = Damping::staleness;
+  std::size_t workers = 0;  // excess: that push; 0: all
   // > 0: what the gradient has missed is estimated from its square (delay compensation).
   double compensation = 0;
 };
@@ -28,10 +33,12 @@ class ParameterShard {
  public:
   ParameterShard(std::vector<float> values, Rank workers, const ServerRule& rule);
 
-  // x -= rate * weight * g, where the rule says the weight and what becomes of g. `number` counts this worker's pushes
-  // from 1: one that has been applied already, sent again by a worker that did not hear so, changes nothing. False for
-  // that.
-  bool push(Rank worker, std::uint64_t number, double rate, std::span<const float> gradient);
+  // x -= rate * weight * g, where the rule says the weight and what becomes of g; `share` is that of its samples in a
+  // step of everybody's. `number` counts this worker's pushes from 1: one that has been applied already, sent again by
+  // a worker that did not hear so, changes nothing. False for that.
+  bool push(Rank worker, std::uint64_t number, double rate, double share, std::span<const float> gradient);
+  // How many workers push from now on.
+  void set_workers(std::size_t workers) { rule_.workers = workers; }
   // What `worker` begins its next step from.
   std::span<const float> pull(Rank worker);
   std::uint64_t pushes() const { return pushes_; }
@@ -42,7 +49,9 @@ class ParameterShard {
     std::uint64_t pulled = 0;   // pushes of all when it pulled
     std::vector<float> held{};  // what it pulled, for compensation
   };
-  const ServerRule rule_;
+  double weight(double share, double overtaken) const;
+
+  ServerRule rule_;
   std::vector<float> values_;
   std::vector<Worker> workers_;
   std::uint64_t pushes_ = 0;

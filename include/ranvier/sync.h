@@ -73,6 +73,15 @@ struct SyncContext {
   std::uint64_t world = 1;
 };
 
+// Workers by descending speed are parted where the next one is slower by more than `ratio`; one that would be alone
+// joins the nearest group; groups of more than `largest` (0: any size) are cut into equal ones, which saves waiting.
+struct GroupRule {
+  double ratio = 1.3;
+  std::size_t largest = 0;
+};
+// Of each worker the number of its group, the fastest group first. Throws Error{usage} for speeds that are not above 0.
+std::vector<int> group_by_speed(std::span<const double> speeds, const GroupRule& rule);
+
 // All ranks give theirs the same events and get the same answers.
 class SyncPolicy {
  public:
@@ -89,6 +98,8 @@ class SyncPolicy {
   virtual bool takes_codec() const { return true; }
   // Whether any average is followed by an outer step.
   virtual bool has_outer_step() const = 0;
+  // Of policies that group workers by speed.
+  virtual std::optional<GroupRule> groups() const { return std::nullopt; }
   // Of asynchronous policies: how their parameter servers work (ranvier/parameter_server.h). They ask for nothing else.
   virtual std::optional<ServerRule> server() const { return std::nullopt; }
   virtual std::vector<SyncAction> react(const SyncEvent& event) = 0;

@@ -23,6 +23,7 @@
 #include "integrations/trainer/rank_state.h"
 #include "integrations/trainer/sampler.h"
 #include "integrations/trainer/samples.h"
+#include "ranvier/async_group.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
 #include "ranvier/parameter_server.h"
@@ -113,7 +114,8 @@ class Run {
   }
 
  private:
-  std::size_t world() const { return static_cast<std::size_t>(comm_.world()); }
+  // Of a step of everybody's.
+  std::size_t all_samples() const { return settings_.batch * shares_.size(); }
 
   // One that averages nothing where each worker keeps its own gradients.
   Exchange& gradient_exchange() { return sync_.gradients() != nullptr ? *sync_.gradients() : *unused_; }
@@ -161,7 +163,8 @@ class Run {
     follow(std::move(tuning), static_cast<std::size_t>(progress[2]));
     sync_.begin(memory_of(buckets_.parameters()), buckets_.shapes());
     if (const auto rule = sync_.policy().server())
-      server_ = std::make_unique<ParameterServer>(comm_, *rule, memory_of(buckets_.parameters()), step_ * world());
+      server_ =
+          std::make_unique<ParameterServer>(comm_, *rule, memory_of(buckets_.parameters()), step_ * all_samples());
     if (!settings_.resume.empty()) restore_own(hand_out_states(comm_, std::move(kept)));
   }
 
@@ -246,27 +249,54 @@ class Run {
     const auto traffic_before = sync_.traffic();
     const std::size_t before = step_;
     double loss = 0;
+    if (!group_) form_groups();
     for (;;) {
       const auto asked = steady_clock::now();
-      const auto turn = server_->begin(stop * world());
+      const auto part = group_->begin(stop * all_samples());
       exposed_ += steady_clock::now() - asked;
-      if (!turn.permitted) break;
-      step_ = turn.steps / world();
-      loss = compute(sampler_.part(turn.ticket / world(), turn.ticket % world() * settings_.batch, settings_.batch),
-                     false);
+      if (!part.goes_on) break;
+      step_ = part.done / all_samples();
+      if (part.count > 0)
+        loss = compute(sampler_.from(part.first, part.count), false);
+      else
+        buckets_.clear(false);
       const auto computed = steady_clock::now();
-      server_->exchange(memory_of(buckets_.gradients()), learning_rate() / (1 - settings_.momentum),
-                        memory_of(buckets_.parameters()));
+      group_->exchange(memory_of(buckets_.gradients()), learning_rate() / (1 - settings_.momentum),
+                       memory_of(buckets_.parameters()));
       exposed_ += steady_clock::now() - computed;
       ++(sync_.nodes() > 1 ? result_.rounds_between : result_.rounds_inside);
     }
     comm_.barrier();  // the last ones have pushed
     server_->pull(memory_of(buckets_.parameters()));
     step_ = stop;
+    form_groups();
     result_.steps_here += stop - before;
     count(traffic_before);
     spent_ += steady_clock::now() - started;
     return loss;
+  }
+
+  // Groups by speed, first by what some batches take that change nothing, then whenever speeds have changed.
+  void form_groups() {
+    const auto rule = sync_.policy().groups();
+    if (!rule) {
+      result_.groups.resize(shares_.size());
+      std::iota(result_.groups.begin(), result_.groups.end(), 0);
+      if (!group_) group_ = std::make_unique<AsyncGroup>(comm_, *server_, result_.groups, shares_);
+      return;
+    }
+    if (!group_) {
+      for (std::size_t i = 0; i < steps_to_measure; ++i)
+        compute(sampler_.batch(step_, static_cast<std::size_t>(comm_.rank())), false);
+      loss_sum_ = 0;
+      loss_count_ = 0;
+    }
+    auto speeds = measured_speeds();
+    if (group_ && !have_drifted(speeds_, speeds)) return;
+    speeds_ = std::move(speeds);
+    shares_ = share_by_speed(all_samples(), speeds_);
+    result_.groups = group_by_speed(speeds_, *rule);
+    group_ = std::make_unique<AsyncGroup>(comm_, *server_, result_.groups, shares_);
   }
 
   // The step after which the next one is due.
@@ -298,11 +328,17 @@ class Run {
     result_.history.back().loss = loss;
   }
 
-  // Workers that have become slower or faster get fewer or more of each step's samples from now on.
-  void measure_speeds() {
+  // Samples a second, by rank, since they were last asked for.
+  std::vector<double> measured_speeds() {
     const std::array<double, 1> own{1 / std::max(pace_.seconds_per_sample(), 1e-12)};
     std::vector<double> speeds(shares_.size());
     comm_.all_gather(own, speeds);
+    return speeds;
+  }
+
+  // Workers that have become slower or faster get fewer or more of each step's samples from now on.
+  void measure_speeds() {
+    auto speeds = measured_speeds();
     if (!speeds_.empty() && !have_drifted(speeds_, speeds)) return;
     speeds_ = std::move(speeds);
     shares_ = share_by_speed(settings_.batch * shares_.size(), speeds_);
@@ -411,7 +447,8 @@ class Run {
   const std::unique_ptr<Model> model_;
   GradientBuckets buckets_;
   const std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<ParameterServer> server_;  // of asynchronous policies
+  std::unique_ptr<ParameterServer> server_;  // of asynchronous policies, …
+  std::unique_ptr<AsyncGroup> group_;        // … and who pushes together
   Pace pace_;
   std::vector<std::size_t> shares_;  // by rank: samples of a step
   std::vector<double> speeds_;       // by rank: samples a second, when shares were last set

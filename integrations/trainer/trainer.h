@@ -68,6 +68,7 @@ struct TrainResult {
   std::uint64_t rounds_inside = 0;   // exchanges that rank 0 took part in, by whether they left its node
   std::uint64_t rounds_between = 0;
   std::vector<std::size_t> shares;         // by rank: samples of a step, at the end
+  std::vector<int> groups;                 // by rank, of asynchronous policies: who pushes together
   double exposed_communication_share = 0;  // time from the end of backward until the averages are there, of the time of
                                            // all steps; mean over the workers
   std::uint64_t plain_buckets = 0;         // of this worker, sent as they are since a value had no code

@@ -1,5 +1,6 @@
 #include "ranvier/parameter_server.h"
 
+#include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <cstring>
@@ -23,9 +24,10 @@ enum class Kind : std::uint64_t { begin, push, pull, leave };
 // What stands before the gradient of a push, and is all of any other request. Ranks of one job are of one build.
 struct Header {
   Kind kind = Kind::begin;
-  std::uint64_t number = 0;   // push
-  double rate = 0;            // push
-  std::uint64_t stop_at = 0;  // begin
+  std::uint64_t number = 0;         // push
+  ParameterServer::Push push = {};  // push
+  std::uint64_t stop_at = 0;        // begin
+  std::uint64_t most = 0;           // begin
 };
 
 // Rank 0 alone says who begins.
@@ -37,20 +39,20 @@ struct Decision {
 class Gate {
  public:
   Gate(Rank workers, const ServerRule& rule, std::uint64_t before)
-      : clocks_(workers, rule.bound), steps_(before), next_ticket_(before) {}
-  void asks(Rank worker, std::uint64_t stop_at) { waiting_.push_back({worker, stop_at}); }
-  void ended_step(Rank worker) {
+      : clocks_(workers, rule.bound), done_(before), next_(before) {}
+  void asks(Rank worker, std::uint64_t stop_at, std::uint64_t most) { waiting_.push_back({worker, stop_at, most}); }
+  void ended_step(Rank worker, std::uint64_t samples) {
     clocks_.ended_step(worker);
-    ++steps_;
+    done_ += samples;
   }
   // Those whose wait has an end now.
   std::vector<Decision> decide() {
     std::vector<Decision> decisions;
     std::erase_if(waiting_, [&](const Waiting& each) {
-      const bool is_over = next_ticket_ >= each.stop_at;
-      if (!is_over && !clocks_.may_begin(each.worker)) return false;
-      decisions.push_back({each.worker, {.permitted = !is_over, .steps = steps_, .ticket = next_ticket_}});
-      if (!is_over) ++next_ticket_;
+      const std::uint64_t left = each.stop_at - std::min(next_, each.stop_at);
+      if (left > 0 && !clocks_.may_begin(each.worker)) return false;
+      decisions.push_back({each.worker, {.first = next_, .count = std::min(left, each.most), .done = done_}});
+      next_ += decisions.back().start.count;
       return true;
     });
     return decisions;
@@ -60,10 +62,11 @@ class Gate {
   struct Waiting {
     Rank worker;
     std::uint64_t stop_at;
+    std::uint64_t most;
   };
   StaleClocks clocks_;
-  std::uint64_t steps_;
-  std::uint64_t next_ticket_;
+  std::uint64_t done_;
+  std::uint64_t next_;  // sample
   std::vector<Waiting> waiting_;
 };
 
@@ -82,19 +85,19 @@ class ParameterServer::Impl {
     if (thread_.joinable() && !left_) comm_.abort("its training ended before its parameter servers");
   }
 
-  Start begin(std::uint64_t stop_at) {
+  Start begin(std::uint64_t stop_at, std::uint64_t most) {
     if (comm_.rank() != 0) {
-      const Header header{.kind = Kind::begin, .stop_at = stop_at};
+      const Header header{.kind = Kind::begin, .stop_at = stop_at, .most = most};
       std::array<std::uint64_t, 3> answer{};
       Work answering = comm_.start_recv(bytes(answer), 0, start_tag);
       comm_.send(bytes(header), 0, request_tag);
       answering.wait();
-      return {.permitted = answer[0] != 0, .steps = answer[1], .ticket = answer[2]};
+      return {.first = answer[0], .count = answer[1], .done = answer[2]};
     }
     {
       const std::lock_guard lock(mutex_);
       own_start_.reset();
-      gate_.asks(0, stop_at);
+      gate_.asks(0, stop_at, most);
     }
     let_begin();
     std::unique_lock lock(mutex_);
@@ -103,10 +106,14 @@ class ParameterServer::Impl {
     return *own_start_;
   }
 
-  void exchange(std::span<const float> gradient, double rate, std::span<float> parameters) {
+  void exchange(std::span<const float> gradient, const Push& push, std::span<float> parameters) {
     ++number_;
-    ask({.kind = Kind::push, .number = number_, .rate = rate}, gradient, parameters);
+    ask({.kind = Kind::push, .number = number_, .push = push}, gradient, parameters);
     if (comm_.rank() == 0) let_begin();
+  }
+  void set_workers(std::size_t workers) {
+    const std::lock_guard lock(mutex_);
+    shard_.set_workers(workers);
   }
   void pull(std::span<float> parameters) { ask({.kind = Kind::pull}, {}, parameters); }
 
@@ -164,8 +171,8 @@ class ParameterServer::Impl {
   // A push or a pull of this rank's shard.
   std::vector<float> take(Rank worker, const Header& header, std::span<const float> gradient) {
     const std::lock_guard lock(mutex_);
-    if (header.kind == Kind::push && shard_.push(worker, header.number, header.rate, gradient))
-      gate_.ended_step(worker);
+    if (header.kind == Kind::push && shard_.push(worker, header.number, header.push.rate, header.push.share, gradient))
+      gate_.ended_step(worker, header.push.samples);
     const auto held = shard_.pull(worker);
     return {held.begin(), held.end()};
   }
@@ -181,7 +188,7 @@ class ParameterServer::Impl {
     changed_.notify_all();
     for (const auto& [worker, start] : decisions) {
       if (worker == comm_.rank()) continue;
-      const std::array<std::uint64_t, 3> answer{start.permitted ? 1U : 0U, start.steps, start.ticket};
+      const std::array<std::uint64_t, 3> answer{start.first, start.count, start.done};
       comm_.send(bytes(answer), worker, start_tag);
     }
   }
@@ -213,7 +220,7 @@ class ParameterServer::Impl {
     if (header.kind == Kind::leave) return false;
     if (header.kind == Kind::begin) {
       const std::lock_guard lock(mutex_);
-      gate_.asks(worker, header.stop_at);
+      gate_.asks(worker, header.stop_at, header.most);
     } else {
       std::vector<float> gradient(rest.size() / sizeof(float));
       if (!gradient.empty()) std::memcpy(gradient.data(), rest.data(), rest.size());
@@ -241,9 +248,12 @@ ParameterServer::ParameterServer(Communicator& comm, const ServerRule& rule, std
                                  std::uint64_t before)
     : impl_(std::make_unique<Impl>(comm, rule, parameters, before)) {}
 ParameterServer::~ParameterServer() = default;
-ParameterServer::Start ParameterServer::begin(std::uint64_t stop_at) { return impl_->begin(stop_at); }
-void ParameterServer::exchange(std::span<const float> gradient, double rate, std::span<float> parameters) {
-  impl_->exchange(gradient, rate, parameters);
+ParameterServer::Start ParameterServer::begin(std::uint64_t stop_at, std::uint64_t most) {
+  return impl_->begin(stop_at, most);
+}
+void ParameterServer::set_workers(std::size_t workers) { impl_->set_workers(workers); }
+void ParameterServer::exchange(std::span<const float> gradient, const Push& push, std::span<float> parameters) {
+  impl_->exchange(gradient, push, parameters);
 }
 void ParameterServer::pull(std::span<float> parameters) { impl_->pull(parameters); }
 void ParameterServer::leave() { impl_->leave(); }

@@ -45,6 +45,10 @@ constexpr std::array entries{
            "value: steps (3); staleness=1; compensate=0", "Ho et al. 2013"},
           nullptr,
           sync::ssp},
+    Entry{{"group", "workers of similar speed average gradients, their groups push to parameter servers",
+           "value: ratio of speeds (1.3) where groups part; largest=0: workers in a group", "Jiang et al. 2019"},
+          nullptr,
+          sync::group},
 };
 
 constexpr auto names = [] {

@@ -15,7 +15,20 @@ ParameterShard::ParameterShard(std::vector<float> values, Rank workers, const Se
     for (auto& worker : workers_) worker.held = values_;
 }
 
-bool ParameterShard::push(Rank from, std::uint64_t number, double rate, std::span<const float> gradient) {
+double ParameterShard::weight(double share, double overtaken) const {
+  const double always = static_cast<double>(rule_.workers > 0 ? rule_.workers : workers_.size()) - 1;
+  switch (rule_.damping) {
+    case ServerRule::Damping::share:
+      return share;
+    case ServerRule::Damping::staleness:
+      return 1 / (overtaken + 1);
+    case ServerRule::Damping::excess:
+      return share / (1 + std::max(0.0, overtaken - always));
+  }
+  return share;
+}
+
+bool ParameterShard::push(Rank from, std::uint64_t number, double rate, double share, std::span<const float> gradient) {
   Worker& worker = workers_[static_cast<std::size_t>(from)];
   if (gradient.size() != values_.size() || number > worker.last + 1)
     throw Error(ErrorKind::mismatch,
@@ -25,8 +38,7 @@ bool ParameterShard::push(Rank from, std::uint64_t number, double rate, std::spa
   if (number <= worker.last) return false;
   worker.last = number;
   const double overtaken = static_cast<double>(pushes_ - worker.pulled);
-  const double weight = rule_.by_staleness ? 1 / (overtaken + 1) : 1 / static_cast<double>(workers_.size());
-  const auto step = static_cast<float>(rate * weight);
+  const auto step = static_cast<float>(rate * weight(share, overtaken));
   if (rule_.compensation > 0) {
     const auto lambda = static_cast<float>(rule_.compensation);
     for (std::size_t i = 0; i < values_.size(); ++i)

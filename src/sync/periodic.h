@@ -58,6 +58,7 @@ PeriodicRule hierarchy(const StageSpec&, const SyncContext&);
 PeriodicRule slowmo(const StageSpec&, const SyncContext&);
 PeriodicRule diloco(const StageSpec&, const SyncContext&);
 std::unique_ptr<SyncPolicy> async(std::string_view spec, const StageSpec&, const SyncContext&);
+std::unique_ptr<SyncPolicy> group(std::string_view spec, const StageSpec&, const SyncContext&);
 std::unique_ptr<SyncPolicy> ssp(std::string_view spec, const StageSpec&, const SyncContext&);
 std::unique_ptr<SyncPolicy> gossip(std::string_view spec, const StageSpec&, const SyncContext&);
 

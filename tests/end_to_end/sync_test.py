@@ -42,6 +42,23 @@ class Policies(TrainingTest):
         self.assertGreater(run["shares"][0], run["shares"][1] + 16)
         self.assertLess(run["history"][-1]["test_loss"], 2.3)
 
+    def test_parameter_servers_train_and_every_sample_is_used_once(self):
+        for spec, speeds in (("async", "1,0.2,1"), ("ssp:2", "1,0.2,1"), ("group", "1,1,0.2,0.2")):
+            with self.subTest(sync=spec):
+                workers = str(len(speeds.split(",")))
+                file = self.folder / spec[:3]
+                run = self.results(
+                    "--workers", workers, "--steps", "16", "--batch", "16", "--speeds", speeds, "--sync", spec,
+                    "--evaluate-every", "8", "--save", str(file),
+                )  # fmt: skip
+                self.assertEqual([entry["step"] for entry in run["history"] if entry["step"] in (8, 16)], [8, 16])
+                self.assertLess(run["history"][-1]["test_loss"], 2.3)
+                self.assertEqual(run["groups"], [0, 0, 1, 1] if spec == "group" else list(range(int(workers))))
+                resumed = self.train(
+                    "--workers", workers, "--batch", "16", "--sync", spec, "--steps", "20", "--resume", str(file)
+                )
+                self.assertEqual(resumed.returncode, 0, resumed.stderr)
+
     def test_what_makes_no_sense_is_refused_before_anything_starts(self):
         for words, *parts in (
             (("--sync", "loca:4"), "did you mean 'local'"),
@@ -54,6 +71,9 @@ class Policies(TrainingTest):
             (("--split", "fair"), "'fair'"),
             (("--optimizer", "adam"), "did you mean 'adamw'"),
             (("--weight-decay", "-1"), "--weight-decay"),
+            (("--sync", "async", "--optimizer", "adamw"), "leave --optimizer at sgd"),
+            (("--sync", "ssp:2", "--split", "speed"), "at its own pace"),
+            (("--sync", "gossip", "--compress", "int8"), "leave out --compress"),
         ):
             with self.subTest(words=words):
                 self.assert_sentence(self.train("--workers", "4", *words), 2, *parts)

@@ -30,6 +30,7 @@ PUBLIC = {
     "communicator.h": "engine",
     "tuning.h": "engine",
     "exchange.h": "exchange",
+    "async_group.h": "replica",
     "parameter_server.h": "replica",
     "synchronizer.h": "replica",
     "design.h": "plan",

@@ -14,7 +14,7 @@ namespace {
 TEST(ParameterShard, AppliesEachPushOnceHoweverOftenItIsSent) {
   std::mt19937 random(3);
   constexpr Rank workers = 5;
-  ParameterShard shard({0, 0}, workers, {.by_staleness = false});
+  ParameterShard shard({0, 0}, workers, {.damping = ServerRule::Damping::share});
   std::vector<std::uint64_t> sent(workers, 0);
   std::uint64_t applied = 0;
   const std::vector<float> gradient{-5, 5};
@@ -23,7 +23,7 @@ TEST(ParameterShard, AppliesEachPushOnceHoweverOftenItIsSent) {
     auto& last = sent[static_cast<std::size_t>(worker)];
     // A new one, or one that the worker believes to be lost.
     const std::uint64_t number = last == 0 || random() % 2 == 0 ? last + 1 : 1 + random() % last;
-    EXPECT_EQ(shard.push(worker, number, 1, gradient), number > last);
+    EXPECT_EQ(shard.push(worker, number, 1, 0.2, gradient), number > last);
     if (number > last) ++applied;
     last = std::max(last, number);
   }
@@ -32,31 +32,43 @@ TEST(ParameterShard, AppliesEachPushOnceHoweverOftenItIsSent) {
 }
 
 TEST(ParameterShard, StaleGradientsCountLess) {
-  ParameterShard shard({0}, 3, {.by_staleness = true});
+  ParameterShard shard({0}, 3, {.damping = ServerRule::Damping::staleness});
   const std::vector<float> gradient{-1};
   for (const Rank worker : {0, 1, 2}) shard.pull(worker);
-  shard.push(0, 1, 1, gradient);
+  shard.push(0, 1, 1, 1, gradient);
   EXPECT_FLOAT_EQ(shard.pull(0)[0], 1);  // nobody in between
-  shard.push(1, 1, 1, gradient);
+  shard.push(1, 1, 1, 1, gradient);
   EXPECT_FLOAT_EQ(shard.pull(1)[0], 1.5F);  // one was
-  shard.push(2, 1, 1, gradient);
+  shard.push(2, 1, 1, 1, gradient);
   EXPECT_FLOAT_EQ(shard.pull(2)[0], 1.5F + 1.0F / 3);
 }
 
+TEST(ParameterShard, ExcessStalenessIsWhatSoManyWorkersDoNotAlwaysHave) {
+  ParameterShard shard({0}, 8, {.damping = ServerRule::Damping::excess, .workers = 2});
+  const std::vector<float> gradient{-1};
+  for (const Rank worker : {0, 1}) shard.pull(worker);
+  shard.push(0, 1, 1, 0.5, gradient);
+  shard.pull(0);
+  shard.push(0, 2, 1, 0.5, gradient);
+  EXPECT_FLOAT_EQ(shard.pull(0)[0], 1);
+  shard.push(1, 1, 1, 0.5, gradient);  // two were faster, of whom one always is
+  EXPECT_FLOAT_EQ(shard.pull(1)[0], 1 + 0.5F / 2);
+}
+
 TEST(ParameterShard, CompensatesForWhatAGradientHasMissed) {
-  ParameterShard shard({2}, 2, {.by_staleness = false, .compensation = 0.5});
+  ParameterShard shard({2}, 2, {.damping = ServerRule::Damping::share, .compensation = 0.5});
   shard.pull(0);
   shard.pull(1);
-  shard.push(0, 1, 2, std::vector<float>{1});  // 2 - 2 / 2 * 1
+  shard.push(0, 1, 2, 0.5, std::vector<float>{1});  // 2 - 2 / 2 * 1
   EXPECT_FLOAT_EQ(shard.pull(0)[0], 1);
-  shard.push(1, 1, 2, std::vector<float>{3});  // g = 3 + 0.5 * 9 * (1 - 2)
+  shard.push(1, 1, 2, 0.5, std::vector<float>{3});  // g = 3 + 0.5 * 9 * (1 - 2)
   EXPECT_FLOAT_EQ(shard.pull(1)[0], 1 - (3 - 4.5F));
 }
 
 TEST(ParameterShard, RefusesWhatDoesNotFit) {
   ParameterShard shard({0, 0}, 2, {});
-  EXPECT_THROW(shard.push(0, 1, 1, std::vector<float>{1}), Error);
-  EXPECT_THROW(shard.push(0, 2, 1, std::vector<float>{1, 1}), Error) << "number 1 is missing";
+  EXPECT_THROW(shard.push(0, 1, 1, 0.5, std::vector<float>{1}), Error);
+  EXPECT_THROW(shard.push(0, 2, 1, 0.5, std::vector<float>{1, 1}), Error) << "number 1 is missing";
 }
 
 // The worst interleavings: whoever may begin does, and the slowest is kept back as long as any other can move.

@@ -42,6 +42,21 @@ TEST(Shares, OfAnySpeedsNoSampleIsLostAndNobodyGoesWithout) {
   }
 }
 
+TEST(Groups, ArePartedWhereSpeedsAre) {
+  const std::vector<double> classes{0.5, 1, 0.2, 1.1, 0.21, 0.5};
+  EXPECT_THAT(group_by_speed(classes, {}), ElementsAre(1, 0, 2, 0, 2, 1));
+  EXPECT_THAT(group_by_speed(std::vector<double>(4, 1.0), {}), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(group_by_speed(std::vector<double>(5, 1.0), {.largest = 2}), ElementsAre(0, 0, 1, 1, 2));
+}
+
+TEST(Groups, NobodyIsAloneButWhoIsTheOnlyOne) {
+  EXPECT_THAT(group_by_speed(std::vector<double>{4, 4, 1}, {}), ElementsAre(0, 0, 0));
+  EXPECT_THAT(group_by_speed(std::vector<double>{9, 9, 3, 1, 1}, {}), Each(Ge(0)));
+  EXPECT_THAT(group_by_speed(std::vector<double>{10, 9.9, 4, 1, 1}, {}), ElementsAre(0, 0, 0, 1, 1));
+  EXPECT_THAT(group_by_speed(std::vector<double>{2}, {}), ElementsAre(0));
+  EXPECT_THROW(group_by_speed(std::vector<double>{2, 0}, {}), Error);
+}
+
 TEST(Shares, ImpossibleSpeedsAreRefused) {
   EXPECT_THROW(share_by_speed(10, std::vector<double>{1, 0}), Error);
   EXPECT_THROW(share_by_speed(10, std::vector<double>{1, std::nan("")}), Error);
