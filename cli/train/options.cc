@@ -12,6 +12,7 @@
 #include "ranvier/text.h"
 #include "train/config.h"
 #include "train/plan.h"
+#include "train/sync_options.h"
 
 namespace ranvier::train {
 namespace {
@@ -95,7 +96,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   cli::add_count(app, "--evaluate-every", evaluate_every, "steps between evaluations, besides one an epoch", 0);
   cli::add_count(app, "--batch", batch, "samples a worker and step", 1, 1'000'000);
   add_number(app, "--lr",
-             fmt::format("learning rate of SGD with momentum {} (default: {})", run.momentum, run.learning_rate), 1000,
+             fmt::format("learning rate, at the start (default: {}; of adamw and lamb 0.002)", run.learning_rate), 1000,
              [&](double rate) { run.learning_rate = rate; });
   cli::add_count(app, "--seed", seed, "of first weights and of the order of samples", 0, UINT64_MAX);
   app.add_option("--save", run.save, "write a checkpoint there after every epoch and at the end")->type_name("PATH");
@@ -117,6 +118,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
          "codec of gradients, such as bf16, hadamard:32+int4 or none; 'ranvier codec list' has them")
       ->default_str(run.compress)
       ->type_name("SPEC");
+  add_sync_options(app, run);
   cli::add_bytes(app, "--bucket", run.bucket_bytes, "gradients are sent once so many bytes are ready")
       ->default_str("256K");
   app.add_option_function<std::string>(
@@ -147,6 +149,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
 
   if (workers) options.workers = static_cast<Rank>(*workers);
   if (steps) run.steps = *steps;
+  check_sync_options(app, run, options.workers);
   comm.tcp_sockets = static_cast<int>(sockets);
   run.epochs = epochs;
   run.batch = batch;

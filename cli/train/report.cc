@@ -37,6 +37,15 @@ std::string bits_per_parameter(const Report& report) {
   return bits > 0 ? fmt::format(", {:.3g} bits a parameter and step ({:.1f} x fewer than f32)", bits, 32 / bits) : "";
 }
 
+// What went on inside nodes, and what between them, where there are several.
+std::string synchronization(const Report& report) {
+  const auto& result = report.result;
+  std::string text = fmt::format("{}: ", report.options.trainer.sync);
+  if (result.rounds_between == 0) return text + fmt::format("{} rounds", result.rounds_inside);
+  return text + fmt::format("{} rounds between nodes with {} a worker, {} inside with {}", result.rounds_between,
+                            human_bytes(result.bytes_between), result.rounds_inside, human_bytes(result.bytes_inside));
+}
+
 // "102,130"
 std::string grouped(std::size_t number) {
   if (number < 1000) return fmt::format("{}", number);
@@ -85,6 +94,7 @@ std::string to_table(const Report& report) {
                            epochs(result))},
       {"samples/s", fmt::format("{}", grouped(static_cast<std::size_t>(samples_per_second(report))))},
       {"sent per worker", fmt::format("{}{}", human_bytes(result.bytes_sent_per_worker), bits_per_parameter(report))},
+      {"synchronization", synchronization(report)},
       {"exposed communication",
        fmt::format("{:.1f} % of the time of a step", result.exposed_communication_share * 100)}};
   std::string table;
@@ -114,6 +124,10 @@ nlohmann::json to_json(const Report& report) {
           {"seconds", result.seconds},
           {"samples_per_second", samples_per_second(report)},
           {"bytes_sent_per_worker", result.bytes_sent_per_worker},
+          {"rounds", {{"inside", result.rounds_inside}, {"between", result.rounds_between}}},
+          {"bytes_per_worker", {{"inside", result.bytes_inside}, {"between", result.bytes_between}}},
+          {"shares", result.shares},
+          {"groups", result.groups},
           {"exposed_communication_share", result.exposed_communication_share},
           {"bits_per_parameter", bits_sent(report)},
           {"plain_buckets", result.plain_buckets},
@@ -133,7 +147,15 @@ nlohmann::json to_json(const Report& report) {
             {"evaluate_every", settings.evaluate_every},
             {"batch", settings.batch},
             {"lr", settings.learning_rate},
+            {"optimizer", settings.optimizer},
             {"momentum", settings.momentum},
+            {"weight_decay", settings.weight_decay},
+            {"sync", settings.sync},
+            {"place", settings.place},
+            {"speeds", settings.speeds},
+            {"jitter_share", settings.jitter_share},
+            {"jitter_factor", settings.jitter_factor},
+            {"split_by_speed", settings.split_by_speed},
             {"seed", settings.seed},
             {"save", settings.save.string()},
             {"resume", settings.resume.string()},

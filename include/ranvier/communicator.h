@@ -127,6 +127,8 @@ class Communicator {
   const CommunicatorOptions& options() const;
   std::string_view transport_name() const;
   Traffic traffic() const;
+  // Of traffic().bytes_sent, what went to `peer`.
+  std::uint64_t bytes_sent_to(Rank peer) const;
   // The model of its links, measured or not, the same on all ranks.
   const LinkModel& links() const;
   // What "auto" follows: the rows it was given, and for all else those of the model of its links.

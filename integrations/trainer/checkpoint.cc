@@ -1,5 +1,5 @@
 // The file: one line that names the format, one line of JSON (identity, step, seconds, number of parameters), the
-// parameters and the momentum as little-endian f32, what codecs hold back rank by rank, and the CRC-32 of all that.
+// parameters and what the optimizer keeps as little-endian f32, what is each rank's own, and the CRC-32 of all that.
 #include "integrations/trainer/checkpoint.h"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 static_assert(std::endian::native == std::endian::little, "checkpoints are written as they stand in memory");
 
-constexpr std::string_view first_line = "ranvier checkpoint 1\n";
+constexpr std::string_view first_line = "ranvier checkpoint 2\n";
 
 void append(std::string& text, const std::vector<float>& values) {
   text.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
@@ -59,18 +59,19 @@ bool write_durably(const fs::path& path, std::string_view text) {
 
 void save_checkpoint(const fs::path& path, const Checkpoint& checkpoint) {
   std::vector<std::size_t> sizes;
-  for (const auto& state : checkpoint.codec_state) sizes.push_back(state.size());
+  for (const auto& state : checkpoint.rank_state) sizes.push_back(state.size());
   const nlohmann::json header = {{"identity", checkpoint.identity},
                                  {"step", checkpoint.step},
                                  {"seconds", checkpoint.seconds},
                                  {"tuning", checkpoint.tuning},
                                  {"parameters", checkpoint.parameters.size()},
-                                 {"codec_state", sizes}};
+                                 {"momentum", checkpoint.momentum.size()},
+                                 {"rank_state", sizes}};
   std::string text(first_line);
   text += header.dump() + '\n';
   append(text, checkpoint.parameters);
   append(text, checkpoint.momentum);
-  for (const auto& state : checkpoint.codec_state)
+  for (const auto& state : checkpoint.rank_state)
     text.append(reinterpret_cast<const char*>(state.data()), state.size());
   const std::uint32_t sum = checksum(text);
   text.append(reinterpret_cast<const char*>(&sum), sizeof sum);
@@ -106,7 +107,8 @@ Checkpoint load_checkpoint(const fs::path& path) {
 
   Checkpoint checkpoint;
   std::size_t count = 0;
-  std::vector<std::size_t> sizes;  // of what codecs held back, by rank
+  std::size_t optimizer = 0;
+  std::vector<std::size_t> sizes;  // of what each rank has of its own
   try {
     const auto header = nlohmann::json::parse(whole.substr(first_line.size(), header_end - first_line.size()));
     checkpoint.identity = header.at("identity").get<Identity>();
@@ -114,24 +116,26 @@ Checkpoint load_checkpoint(const fs::path& path) {
     checkpoint.seconds = header.at("seconds").get<double>();
     checkpoint.tuning = header.value("tuning", "");
     count = header.at("parameters").get<std::size_t>();
-    if (header.contains("codec_state")) sizes = header.at("codec_state").get<std::vector<std::size_t>>();
+    optimizer = header.at("momentum").get<std::size_t>();
+    sizes = header.at("rank_state").get<std::vector<std::size_t>>();
   } catch (const nlohmann::json::exception&) {
     refuse(path, damaged);
   }
   const std::string_view values = whole.substr(header_end + 1);
-  if (count > values.size() || values.size() < 2 * count * sizeof(float)) refuse(path, damaged);
-  std::string_view kept = values.substr(2 * count * sizeof(float));
+  if (count > values.size() || optimizer > values.size() || values.size() < (count + optimizer) * sizeof(float))
+    refuse(path, damaged);
+  std::string_view kept = values.substr((count + optimizer) * sizeof(float));
   for (const std::size_t size : sizes) {
     if (size > kept.size()) refuse(path, damaged);
     const auto bytes = std::as_bytes(std::span(kept.data(), size));
-    checkpoint.codec_state.emplace_back(bytes.begin(), bytes.end());
+    checkpoint.rank_state.emplace_back(bytes.begin(), bytes.end());
     kept.remove_prefix(size);
   }
   if (!kept.empty()) refuse(path, damaged);
   checkpoint.parameters.resize(count);
-  checkpoint.momentum.resize(count);
+  checkpoint.momentum.resize(optimizer);
   std::memcpy(checkpoint.parameters.data(), values.data(), count * sizeof(float));
-  std::memcpy(checkpoint.momentum.data(), values.data() + count * sizeof(float), count * sizeof(float));
+  std::memcpy(checkpoint.momentum.data(), values.data() + count * sizeof(float), optimizer * sizeof(float));
   return checkpoint;
 }
 

@@ -19,8 +19,9 @@ struct Checkpoint {
   double seconds = 0;       // of training, up to here
   std::string tuning = {};  // what "auto" chose by, as TuningTable::text: other choices would add in another order
   std::vector<float> parameters;
-  std::vector<float> momentum;
-  std::vector<std::vector<std::byte>> codec_state = {};  // by rank: what its codec holds back
+  std::vector<float>
+      momentum;  // all that the optimizer keeps: as many floats as there are parameters, or twice as many
+  std::vector<std::vector<std::byte>> rank_state = {};  // what each rank has of its own: a codec's residuals, a replica
 };
 
 // Replaces `path` whole or leaves it as it was. Throws Error{config} when it cannot be written.

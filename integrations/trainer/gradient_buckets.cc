@@ -7,8 +7,8 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <cstring>
 
+#include "base/parts.h"
 #include "ranvier/error.h"
 
 namespace ranvier::trainer {
@@ -68,8 +68,9 @@ GradientBuckets::~GradientBuckets() {
   for (auto& tensor : tensors_) torch::autograd::impl::set_post_acc_grad_hooks(tensor, nullptr);
 }
 
-void GradientBuckets::clear() {
+void GradientBuckets::clear(bool averaged) {
   gradients_.zero_();
+  averaged_ = averaged;
   for (auto& bucket : buckets_) {
     bucket.missing = bucket.tensors.size();
     bucket.averaging.reset();
@@ -101,6 +102,7 @@ std::vector<RecordedTensor> GradientBuckets::tensors() const {
 // Starts the buckets that may be: in order, and only complete ones unless backward is over. Those that it left
 // incomplete belong to parameters that this batch did not use, whose gradients are zero.
 void GradientBuckets::start_in_order(bool all) {
+  if (!averaged_) return;
   for (; next_ < buckets_.size() && (all || buckets_[next_].missing == 0); ++next_)
     buckets_[next_].averaging =
         exchange_.start({.values = buckets_[next_].gradients, .tensors = buckets_[next_].tensors});
@@ -109,35 +111,34 @@ void GradientBuckets::start_in_order(bool all) {
 std::chrono::nanoseconds GradientBuckets::finish() {
   const auto backward_ended = steady_clock::now();
   start_in_order(true);
-  for (auto& bucket : buckets_) bucket.averaging->wait();
+  for (auto& bucket : buckets_)
+    if (bucket.averaging) bucket.averaging->wait();
   return steady_clock::now() - backward_ended;
 }
 
-// For each bucket its length, then its bytes.
 std::vector<std::byte> GradientBuckets::save_state() {
   std::vector<std::byte> all;
   for (const Bucket& bucket : buckets_) {
-    const auto kept = exchange_.save({.values = bucket.gradients, .tensors = bucket.tensors});
-    const std::uint64_t length = kept.size();
-    const auto head = std::as_bytes(std::span(&length, 1));
-    all.insert(all.end(), head.begin(), head.end());
-    all.insert(all.end(), kept.begin(), kept.end());
+    append_part(all, exchange_.save({.values = bucket.gradients, .tensors = bucket.tensors}));
   }
   return all;
 }
 
 void GradientBuckets::restore_state(ConstBytes kept) {
   for (const Bucket& bucket : buckets_) {
-    std::uint64_t length = 0;
-    if (kept.size() >= sizeof length) std::memcpy(&length, kept.data(), sizeof length);
-    if (kept.size() < sizeof length || kept.size() - sizeof length < length)
+    if (kept.empty())
       throw Error(ErrorKind::config,
                   "what the checkpoint kept for the codec is of other buckets; resume with the "
                   "--bucket that it was saved with");
-    kept = kept.subspan(sizeof length);
-    if (length > 0) exchange_.restore({.values = bucket.gradients, .tensors = bucket.tensors}, kept.first(length));
-    kept = kept.subspan(length);
+    const ConstBytes part = take_part(kept);
+    if (!part.empty()) exchange_.restore({.values = bucket.gradients, .tensors = bucket.tensors}, part);
   }
+}
+
+std::vector<Tensor> GradientBuckets::shapes() const {
+  std::vector<Tensor> all;
+  for (const Bucket& bucket : buckets_) all.insert(all.end(), bucket.tensors.begin(), bucket.tensors.end());
+  return all;
 }
 
 }  // namespace ranvier::trainer

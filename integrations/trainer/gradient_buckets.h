@@ -25,8 +25,8 @@ class GradientBuckets {
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  // Before each backward.
-  void clear();
+  // Before each backward. Not `averaged`: this worker keeps the gradients of its own.
+  void clear(bool averaged = true);
   // After it: waits until the gradients are their average over all workers. Returns the time that took.
   std::chrono::nanoseconds finish();
 
@@ -44,6 +44,8 @@ class GradientBuckets {
   at::Tensor& parameters() { return parameters_; }
   at::Tensor& gradients() { return gradients_; }
   std::size_t count() const { return buckets_.size(); }
+  // What they consist of, in their order.
+  std::vector<Tensor> shapes() const;
 
  private:
   struct Bucket {
@@ -63,6 +65,7 @@ class GradientBuckets {
   at::Tensor gradients_;
   std::vector<Bucket> buckets_;
   StepRecorder* recorder_ = nullptr;
+  bool averaged_ = true;
   std::size_t next_ = 0;  // the bucket to be started next: all workers start them in the same order
 };
 

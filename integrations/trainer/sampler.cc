@@ -21,10 +21,13 @@ Sampler::Sampler(std::size_t samples, std::size_t batch, std::size_t world, std:
 }
 
 std::span<const std::int64_t> Sampler::batch(std::size_t step, std::size_t rank) {
+  return part(step, rank * batch_, batch_);
+}
+
+std::span<const std::int64_t> Sampler::part(std::size_t step, std::size_t first, std::size_t count) {
   const std::size_t epoch = step / steps_per_epoch_;
   if (epoch != shuffled_for_) shuffle(epoch);
-  const std::size_t first = ((step % steps_per_epoch_) * world_ + rank) * batch_;
-  return std::span(order_).subspan(first, batch_);
+  return std::span(order_).subspan((step % steps_per_epoch_) * world_ * batch_ + first, count);
 }
 
 // Fisher and Yates's shuffle. Written out, since the order that std::shuffle gives differs between standard libraries,

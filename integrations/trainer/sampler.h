@@ -18,6 +18,13 @@ class Sampler {
   std::size_t steps_per_epoch() const { return steps_per_epoch_; }
   // The samples of worker `rank` in `step`, counted from the start of training. Valid until the next call.
   std::span<const std::int64_t> batch(std::size_t step, std::size_t rank);
+  // Of all samples of `step`, world * batch of them, `count` from `first` on: for workers with shares of other sizes,
+  // which may change from step to step without any sample lost or seen twice.
+  // The same by their number since the start of training; they lie in one epoch.
+  std::span<const std::int64_t> from(std::size_t sample, std::size_t count) {
+    return part(sample / (world_ * batch_), sample % (world_ * batch_), count);
+  }
+  std::span<const std::int64_t> part(std::size_t step, std::size_t first, std::size_t count);
 
  private:
   void shuffle(std::size_t epoch);

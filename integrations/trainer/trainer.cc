@@ -6,20 +6,29 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 
+#include "base/parts.h"
 #include "integrations/trainer/checkpoint.h"
 #include "integrations/trainer/gradient_buckets.h"
 #include "integrations/trainer/model.h"
+#include "integrations/trainer/optimizer.h"
+#include "integrations/trainer/pace.h"
+#include "integrations/trainer/rank_state.h"
 #include "integrations/trainer/sampler.h"
+#include "integrations/trainer/samples.h"
+#include "integrations/trainer/step_times.h"
+#include "ranvier/async_group.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
+#include "ranvier/parameter_server.h"
+#include "ranvier/synchronizer.h"
 
 namespace ranvier::trainer {
 namespace {
@@ -27,71 +36,22 @@ namespace {
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
+constexpr std::size_t steps_to_measure = 10;  // before samples are first shared by speed
+
 double in_seconds(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
 std::span<float> memory_of(at::Tensor& flat) {
   return {flat.data_ptr<float>(), static_cast<std::size_t>(flat.numel())};
 }
 
-// FNV-1a, 64 bits: tells apart any two sets of parameters that a broken exchange is likely to leave.
-std::uint64_t hash_of(std::span<const float> values) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const auto byte : std::as_bytes(values)) hash = (hash ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3;
-  return hash;
-}
-
-// Throws Error{mismatch} naming the first rank whose `mine` is another than rank 0's.
-void require_equal(Communicator& comm, std::uint64_t mine, const std::string& what) {
-  const std::array<std::int64_t, 1> own{static_cast<std::int64_t>(mine)};
-  std::vector<std::int64_t> all(static_cast<std::size_t>(comm.world()));
-  comm.all_gather(own, all);
-  for (std::size_t rank = 1; rank < all.size(); ++rank)
-    if (all[rank] != all[0])
-      throw Error(ErrorKind::mismatch, "rank " + std::to_string(rank) + " has other " + what + " than rank 0",
-                  static_cast<Rank>(rank));
-}
-
-// Images and labels as tensors that share the data set's memory.
-struct Samples {
-  at::Tensor images;  // n x 1 x rows x columns, bytes
-  at::Tensor labels;  // n, bytes
-
-  Samples(const LabelledImages& source, const Dataset& data)
-      : images(at::from_blob(const_cast<std::uint8_t*>(source.pixels.data()),
-                             {static_cast<std::int64_t>(source.count()), 1, static_cast<std::int64_t>(data.rows),
-                              static_cast<std::int64_t>(data.columns)},
-                             at::kByte)),
-        labels(at::from_blob(const_cast<std::uint8_t*>(source.labels.data()),
-                             {static_cast<std::int64_t>(source.count())}, at::kByte)) {}
-};
-
-// Mean and deviation of the training pixels, as torchvision's Normalize takes them: 0.286 and 0.353 for Fashion-MNIST.
-struct Normalization {
-  float scale;
-  float shift;
-
-  explicit Normalization(const std::vector<std::uint8_t>& pixels) {
-    std::array<std::uint64_t, 256> counts{};
-    for (const auto pixel : pixels) ++counts[pixel];
-    double sum = 0;
-    double squares = 0;
-    for (std::size_t value = 0; value < counts.size(); ++value) {
-      sum += static_cast<double>(counts[value]) * static_cast<double>(value);
-      squares += static_cast<double>(counts[value]) * static_cast<double>(value * value);
-    }
-    const double mean = sum / static_cast<double>(pixels.size());
-    const double deviation = std::sqrt(std::max(squares / static_cast<double>(pixels.size()) - mean * mean, 1.0));
-    scale = static_cast<float>(1 / deviation);
-    shift = static_cast<float>(-mean / deviation);
-  }
-  at::Tensor operator()(const at::Tensor& pixels) const { return pixels.to(at::kFloat).mul_(scale).add_(shift); }
-};
-
 Identity identity_of(const TrainSettings& settings, const Dataset& data, Rank world) {
   return {{"--model", settings.model},
           {"--batch", std::to_string(settings.batch)},
           {"--epochs", std::to_string(settings.epochs)},
           {"--lr", std::to_string(settings.learning_rate)},
+          {"--optimizer", settings.optimizer},
+          {"--sync", settings.sync},
+          {"--place", settings.place},
           {"--seed", std::to_string(settings.seed)},
           {"workers", std::to_string(world)},
           {"data of checksum", data.fingerprint}};
@@ -107,12 +67,30 @@ class Run {
         test_(data.test, data),
         normalize_(data.train.pixels),
         sampler_(data.train.count(), settings.batch, static_cast<std::size_t>(comm.world()), settings.seed),
-        exchange_(make_exchange(settings.compress, comm)),
+        sync_(comm, {.sync = settings.sync,
+                     .compress = settings.compress,
+                     .place = settings.place,
+                     .samples = static_cast<double>(settings.batch),
+                     .run = {.steps_per_epoch = sampler_.steps_per_epoch(),
+                             .steps = settings.epochs * sampler_.steps_per_epoch()}}),
+        unused_(dense_exchange(comm)),
         model_(make_seeded_model(settings, data)),
-        buckets_(model_->parameters(), comm, *exchange_, settings.bucket_bytes),
-        momentum_(at::zeros_like(buckets_.parameters())) {
+        buckets_(model_->parameters(), comm, gradient_exchange(), settings.bucket_bytes),
+        // A codec that corrects momentum puts it into the average.
+        optimizer_(make_optimizer({.name = settings.optimizer,
+                                   .momentum = gradient_exchange().momentum() > 0 ? 0 : settings.momentum,
+                                   .weight_decay = settings.weight_decay},
+                                  buckets_.parameters(), buckets_.shapes())),
+        pace_({.speed = speed_of(settings, comm.rank()),
+               .jitter_share = settings.jitter_share,
+               .jitter_factor = settings.jitter_factor,
+               .seed = settings.seed * 1'000'003 + static_cast<std::uint64_t>(comm.rank())}),
+        shares_(static_cast<std::size_t>(comm.world()), settings.batch) {
     last_step_ = std::min(settings.steps, settings.epochs * sampler_.steps_per_epoch());
     if (!settings.record) return;
+    if (sync_.policy().server())
+      throw Error(ErrorKind::usage, "--record writes what a step of all workers consists of, and --sync " +
+                                        settings.sync + " has no such steps; record with --sync bsp");
     recorder_.emplace(buckets_.tensors().size());
     buckets_.record(&*recorder_);
   }
@@ -126,8 +104,8 @@ class Run {
 
     const bool speaks = comm_.rank() == 0;
     while (step_ < last_step_ && !reached_target()) {
-      const double loss = train_one_step();
-      if (!settings_.tuning.rows().empty() && result_.steps_here == StepRecorder::warm_up + judged_steps) judge_plan();
+      const double loss = server_ ? train_by_server(next_evaluation()) : train_one_step();
+      if (!settings_.tuning.rows().empty() && result_.steps_here == StepTimes::warm_up + judged_steps) judge_plan();
       if (speaks && events.on_step) events.on_step(step_, last_step_, loss);
       if (!is_evaluation_due()) continue;
       evaluate();
@@ -138,10 +116,23 @@ class Run {
       evaluate();
       save();
     }
+    bring_together();
+    if (server_) server_->leave();
     return conclude();
   }
 
  private:
+  // Of a step of everybody's.
+  std::size_t all_samples() const { return settings_.batch * shares_.size(); }
+
+  // One that averages nothing where each worker keeps its own gradients.
+  Exchange& gradient_exchange() { return sync_.gradients() != nullptr ? *sync_.gradients() : *unused_; }
+
+  static double speed_of(const TrainSettings& settings, Rank rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    return at < settings.speeds.size() ? settings.speeds[at] : 1;
+  }
+
   static std::unique_ptr<Model> make_seeded_model(const TrainSettings& settings, const Dataset& data) {
     at::manual_seed(settings.seed);
     return make_model(settings.model, {.rows = static_cast<std::int64_t>(data.rows),
@@ -163,18 +154,26 @@ class Run {
                                            " parameters, this model has " +
                                            std::to_string(memory_of(buckets_.parameters()).size()));
       std::copy(checkpoint.parameters.begin(), checkpoint.parameters.end(), memory_of(buckets_.parameters()).begin());
-      std::copy(checkpoint.momentum.begin(), checkpoint.momentum.end(), memory_of(momentum_).begin());
+      const auto memory = memory_of(optimizer_->state());
+      if (checkpoint.momentum.size() != memory.size())
+        throw Error(ErrorKind::config,
+                    "cannot resume from " + settings_.resume.string() + ": it is of another --optimizer");
+      std::copy(checkpoint.momentum.begin(), checkpoint.momentum.end(), memory.begin());
       tuning = checkpoint.tuning;
       progress = {static_cast<double>(checkpoint.step), checkpoint.seconds, static_cast<double>(tuning.size())};
-      kept = std::move(checkpoint.codec_state);
+      kept = std::move(checkpoint.rank_state);
     }
     comm_.broadcast(progress, 0);
     comm_.broadcast(memory_of(buckets_.parameters()), 0);
-    comm_.broadcast(memory_of(momentum_), 0);
+    comm_.broadcast(memory_of(optimizer_->state()), 0);
     step_ = static_cast<std::size_t>(progress[0]);
     seconds_before_ = progress[1];
     follow(std::move(tuning), static_cast<std::size_t>(progress[2]));
-    if (!settings_.resume.empty()) hand_out(std::move(kept));
+    sync_.begin(memory_of(buckets_.parameters()), buckets_.shapes());
+    if (const auto rule = sync_.policy().server())
+      server_ =
+          std::make_unique<ParameterServer>(comm_, *rule, memory_of(buckets_.parameters()), step_ * all_samples());
+    if (!settings_.resume.empty()) restore_own(hand_out_states(comm_, std::move(kept)));
   }
 
   // What was measured then decides as it did then, unless this run was given a table of its own.
@@ -186,79 +185,77 @@ class Run {
     comm_.follow(TuningTable::parse(tuning, "the tuning table of the checkpoint"));
   }
 
-  // What the codec of each rank held back: rank 0 keeps the files.
-  void hand_out(std::vector<std::vector<std::byte>> kept) {
-    kept.resize(static_cast<std::size_t>(comm_.world()));
-    std::vector<std::int64_t> sizes;
-    for (const auto& state : kept) sizes.push_back(static_cast<std::int64_t>(state.size()));
-    comm_.broadcast(sizes, 0);
-    std::vector<std::byte>& own = kept[static_cast<std::size_t>(comm_.rank())];
-    own.resize(static_cast<std::size_t>(sizes[static_cast<std::size_t>(comm_.rank())]));
-    if (comm_.rank() != 0) comm_.recv({own.data(), own.size(), DType::u8}, 0);
-    for (Rank rank = 1; comm_.rank() == 0 && rank < comm_.world(); ++rank) {
-      const auto& state = kept[static_cast<std::size_t>(rank)];
-      comm_.send({state.data(), state.size(), DType::u8}, rank);
-    }
-    if (!own.empty()) buckets_.restore_state(own);
-  }
-
-  // Of all ranks, on rank 0; empty elsewhere, and where nothing is held back.
-  std::vector<std::vector<std::byte>> collect_codec_state() {
-    std::vector<std::byte> own = buckets_.save_state();
-    const std::array<std::int64_t, 1> size{static_cast<std::int64_t>(own.size())};
-    std::vector<std::int64_t> sizes(static_cast<std::size_t>(comm_.world()));
-    comm_.all_gather(size, sizes);
-    if (comm_.rank() != 0) {
-      comm_.send({own.data(), own.size(), DType::u8}, 0);
-      return {};
-    }
-    std::vector<std::vector<std::byte>> all{std::move(own)};
-    for (Rank rank = 1; rank < comm_.world(); ++rank) {
-      auto& state = all.emplace_back(static_cast<std::size_t>(sizes[static_cast<std::size_t>(rank)]));
-      comm_.recv({state.data(), state.size(), DType::u8}, rank);
-    }
+  // What its codecs hold back, its policy's state, its share of the samples and, where replicas differ, its own.
+  std::vector<std::byte> save_own() {
+    std::vector<std::byte> all;
+    append_part(all, buckets_.save_state());
+    append_part(all, sync_.save());
+    append_part(all, std::as_bytes(std::span(&shares_[static_cast<std::size_t>(comm_.rank())], 1)));
+    if (!sync_.policy().averages_parameters()) return all;
+    append_part(all, std::as_bytes(memory_of(buckets_.parameters())));
+    append_part(all, std::as_bytes(memory_of(optimizer_->state())));
     return all;
   }
+  void restore_own(ConstBytes kept) {
+    buckets_.restore_state(take_part(kept));
+    sync_.restore(take_part(kept));
+    std::size_t share = 0;
+    take_values(kept, std::span(&share, 1));
+    if (settings_.split_by_speed) share_anew(share);
+    if (!sync_.policy().averages_parameters()) return;
+    take_values(kept, memory_of(buckets_.parameters()));
+    take_values(kept, memory_of(optimizer_->state()));
+  }
 
-  double train_one_step() {
-    const auto started = steady_clock::now();
-    const auto sent_before = comm_.traffic().bytes_sent;
-
-    const auto chosen = sampler_.batch(step_, static_cast<std::size_t>(comm_.rank()));
+  // The gradients of this worker's samples; the loss.
+  double compute(std::span<const std::int64_t> chosen, bool is_shared) {
+    pace_.begin();
     const auto index =
         at::from_blob(const_cast<std::int64_t*>(chosen.data()), {static_cast<std::int64_t>(chosen.size())}, at::kLong);
     const auto images = normalize_(train_.images.index_select(0, index));
     const auto labels = train_.labels.index_select(0, index).to(at::kLong);
-    buckets_.clear();
+    buckets_.clear(is_shared);
     if (recorder_) recorder_->begin_forward();
     const auto loss = at::cross_entropy_loss(model_->forward(images), labels);
+    pace_.before_backward();
     if (recorder_) recorder_->begin_backward();
-    loss.backward();
-    const auto waited = buckets_.finish();
-    exposed_ += waited;
+    const double weight = is_shared ? sync_.gradient_weight() : 1;
+    (weight == 1 ? loss : loss * weight).backward();
+    pace_.end(chosen.size());
+    const double value = loss.item<double>();
+    loss_sum_ += value;
+    ++loss_count_;
+    return value;
+  }
+
+  double train_one_step() {
+    const auto started = steady_clock::now();
+    const auto traffic_before = sync_.traffic();
+    const auto place = shares_.begin() + comm_.rank();
+    const double loss = compute(sampler_.part(step_, std::accumulate(shares_.begin(), place, std::size_t{0}), *place),
+                                sync_.begin_step(step_));
+    auto waited = buckets_.finish();
+    const double rate = learning_rate();
     {
       const at::NoGradGuard no_grad;
-      // A codec that corrects momentum has put it into the average.
-      if (exchange_->momentum() > 0)
-        momentum_.copy_(buckets_.gradients());
-      else
-        momentum_.mul_(settings_.momentum).add_(buckets_.gradients());
-      buckets_.parameters().add_(momentum_, -learning_rate());
+      optimizer_->step(buckets_.parameters(), buckets_.gradients(), rate);
     }
-
     ++step_;
     ++result_.steps_here;
-    bytes_sent_ += comm_.traffic().bytes_sent - sent_before;
+    const auto stepped = steady_clock::now();
+    sync_.end_step(step_, rate, memory_of(buckets_.parameters()));
+    waited += steady_clock::now() - stepped;
+    if (settings_.split_by_speed && (step_ == steps_to_measure || is_epoch_end())) measure_speeds();
+
+    count(traffic_before);
+    exposed_ += waited;
     const auto took = steady_clock::now() - started;
     spent_ += took;
     if (recorder_)
       record(took, waited);
     else
-      step_seconds_.emplace_back(in_seconds(took), in_seconds(waited));
-    const double value = loss.item<double>();
-    loss_sum_ += value;
-    ++loss_count_;
-    return value;
+      step_times_.add(took, waited);
+    return loss;
   }
 
   void record(nanoseconds took, nanoseconds waited) {
@@ -271,26 +268,124 @@ class Run {
     recorder_.reset();
   }
 
-  // The median step and what of it is waiting, the mean over the workers.
-  std::array<double, 2> median_step() {
-    std::array<double, 2> result{};
-    // The first ones warm up, where there are others.
-    const std::size_t first = step_seconds_.size() > 2 * StepRecorder::warm_up ? StepRecorder::warm_up : 0;
-    if (first < step_seconds_.size()) {
-      std::vector<std::pair<double, double>> sorted(step_seconds_.begin() + static_cast<std::ptrdiff_t>(first),
-                                                    step_seconds_.end());
-      std::sort(sorted.begin(), sorted.end());
-      result = {sorted[sorted.size() / 2].first, sorted[sorted.size() / 2].second};
-    }
-    comm_.all_reduce(result, {.op = ReduceOp::average});
-    return result;
-  }
-
   // All ranks hear the same mean and decide alike. Nothing is under way between two steps.
   void judge_plan() {
-    if (median_step()[0] <= (1 + tolerated_error) * settings_.planned_step_seconds) return;
+    if (step_times_.median(comm_).step <= (1 + tolerated_error) * settings_.planned_step_seconds) return;
     comm_.follow({});
     result_.dropped_tuning_at = step_;
+  }
+
+  // Each worker at its own pace, until all together have done as many steps as `stop` of everybody's would be. The
+  // servers keep no momentum, since asynchrony adds some (Mitliagkas et al., "Asynchrony begets Momentum", 2016): steps
+  // are longer instead.
+  double train_by_server(std::size_t stop) {
+    const auto started = steady_clock::now();
+    const auto traffic_before = sync_.traffic();
+    const std::size_t before = step_;
+    double loss = 0;
+    if (!group_) form_groups();
+    for (;;) {
+      const auto asked = steady_clock::now();
+      const auto part = group_->begin(stop * all_samples());
+      exposed_ += steady_clock::now() - asked;
+      if (!part.goes_on) break;
+      step_ = part.done / all_samples();
+      if (part.count > 0)
+        loss = compute(sampler_.from(part.first, part.count), false);
+      else
+        buckets_.clear(false);
+      const auto computed = steady_clock::now();
+      group_->exchange(memory_of(buckets_.gradients()), learning_rate() / (1 - settings_.momentum),
+                       memory_of(buckets_.parameters()));
+      exposed_ += steady_clock::now() - computed;
+      ++(sync_.nodes() > 1 ? result_.rounds_between : result_.rounds_inside);
+    }
+    comm_.barrier();  // the last ones have pushed
+    server_->pull(memory_of(buckets_.parameters()));
+    step_ = stop;
+    form_groups();
+    result_.steps_here += stop - before;
+    count(traffic_before);
+    spent_ += steady_clock::now() - started;
+    return loss;
+  }
+
+  // Groups by speed, first by what some batches take that change nothing, then whenever speeds have changed.
+  void form_groups() {
+    const auto rule = sync_.policy().groups();
+    if (!rule) {
+      result_.groups.resize(shares_.size());
+      std::iota(result_.groups.begin(), result_.groups.end(), 0);
+      if (!group_) group_ = std::make_unique<AsyncGroup>(comm_, *server_, result_.groups, shares_);
+      return;
+    }
+    if (!group_) {
+      for (std::size_t i = 0; i < steps_to_measure; ++i)
+        compute(sampler_.batch(step_, static_cast<std::size_t>(comm_.rank())), false);
+      loss_sum_ = 0;
+      loss_count_ = 0;
+    }
+    auto speeds = measured_speeds();
+    if (group_ && !have_drifted(speeds_, speeds)) return;
+    speeds_ = std::move(speeds);
+    shares_ = share_by_speed(all_samples(), speeds_);
+    result_.groups = group_by_speed(speeds_, *rule);
+    group_ = std::make_unique<AsyncGroup>(comm_, *server_, result_.groups, shares_);
+  }
+
+  // The step after which the next one is due.
+  std::size_t next_evaluation() const {
+    const auto after = [this](std::size_t period) { return (step_ / period + 1) * period; };
+    std::size_t next = std::min(last_step_, after(sampler_.steps_per_epoch()));
+    if (settings_.evaluate_every > 0) next = std::min(next, after(settings_.evaluate_every));
+    return next;
+  }
+
+  void count(const SyncTraffic& before) {
+    const SyncTraffic now = sync_.traffic();
+    result_.bytes_inside += static_cast<double>(now.bytes_inside - before.bytes_inside);
+    result_.bytes_between += static_cast<double>(now.bytes_between - before.bytes_between);
+    result_.rounds_inside += now.rounds_inside - before.rounds_inside;
+    result_.rounds_between += now.rounds_between - before.rounds_between;
+  }
+
+  // Replicas that still differ at the end become one, which is what the result is about.
+  void bring_together() {
+    const auto started = steady_clock::now();
+    const auto traffic_before = sync_.traffic();
+    if (!sync_.end(learning_rate(), memory_of(buckets_.parameters()))) return;
+    count(traffic_before);
+    spent_ += steady_clock::now() - started;
+    const double loss = result_.history.back().loss;
+    result_.history.pop_back();
+    evaluate();
+    result_.history.back().loss = loss;
+  }
+
+  // Samples a second, by rank, since they were last asked for.
+  std::vector<double> measured_speeds() {
+    const std::array<double, 1> own{1 / std::max(pace_.seconds_per_sample(), 1e-12)};
+    std::vector<double> speeds(shares_.size());
+    comm_.all_gather(own, speeds);
+    return speeds;
+  }
+
+  // Workers that have become slower or faster get fewer or more of each step's samples from now on.
+  void measure_speeds() {
+    auto speeds = measured_speeds();
+    if (!speeds_.empty() && !have_drifted(speeds_, speeds)) return;
+    speeds_ = std::move(speeds);
+    shares_ = share_by_speed(settings_.batch * shares_.size(), speeds_);
+    sync_.set_samples(static_cast<double>(shares_[static_cast<std::size_t>(comm_.rank())]));
+  }
+
+  // As a checkpoint has it: every rank calls with its own.
+  void share_anew(std::size_t mine) {
+    const std::array<std::int64_t, 1> own{static_cast<std::int64_t>(mine)};
+    std::vector<std::int64_t> all(shares_.size());
+    comm_.all_gather(own, all);
+    shares_.assign(all.begin(), all.end());
+    sync_.set_samples(static_cast<double>(mine));
   }
 
   // Half a cosine from the first rate to 0 over all epochs (Loshchilov and Hutter, arXiv:1608.03983, without restarts).
@@ -299,9 +394,11 @@ class Run {
     return settings_.learning_rate / 2 * (1 + std::cos(std::numbers::pi * static_cast<double>(step_) / all));
   }
 
-  // Every worker looks at its share of the test samples.
+  // Every worker looks at its share of the test samples, with the mean of all replicas.
   void evaluate() {
     const at::NoGradGuard no_grad;
+    const auto own = sync_.agreed() ? at::Tensor() : buckets_.parameters().clone();
+    sync_.mean(memory_of(buckets_.parameters()));
     constexpr std::int64_t piece = 500;
     const std::int64_t total = test_.images.size(0);
     const std::int64_t begin = total * comm_.rank() / comm_.world();
@@ -315,6 +412,7 @@ class Run {
       sums[1] += at::cross_entropy_loss(scores, labels).item<double>() * static_cast<double>(size);
     }
     comm_.all_reduce(sums);
+    if (own.defined()) buckets_.parameters().copy_(own);
     loss_sum_ = 0;
     loss_count_ = 0;
     result_.history.push_back({.step = step_,
@@ -337,34 +435,37 @@ class Run {
 
   void save() {
     if (settings_.save.empty()) return;
-    auto codec_state = collect_codec_state();
+    auto rank_state = collect_states(comm_, save_own());
     if (comm_.rank() != 0) return;
     const auto parameters = memory_of(buckets_.parameters());
-    const auto momentum = memory_of(momentum_);
+    const auto momentum = memory_of(optimizer_->state());
     save_checkpoint(settings_.save, {.identity = identity_,
                                      .step = step_,
                                      .seconds = seconds_before_ + in_seconds(spent_),
                                      .tuning = comm_.tuning().text(),
                                      .parameters = {parameters.begin(), parameters.end()},
                                      .momentum = {momentum.begin(), momentum.end()},
-                                     .codec_state = std::move(codec_state)});
+                                     .rank_state = std::move(rank_state)});
   }
 
   TrainResult conclude() {
     const auto parameters = memory_of(buckets_.parameters());
     result_.parameter_hash = hash_of(parameters);
     require_equal(comm_, result_.parameter_hash, "parameters after training");
-    std::array<double, 2> means{static_cast<double>(bytes_sent_),
+    std::array<double, 3> means{result_.bytes_inside, result_.bytes_between,
                                 in_seconds(exposed_) / std::max(in_seconds(spent_), 1e-9)};
     comm_.all_reduce(means, {.op = ReduceOp::average});
-    result_.bytes_sent_per_worker = means[0];
-    result_.exposed_communication_share = means[1];
-    result_.plain_buckets = exchange_->plain_buckets();
-    result_.codec_state_bytes = exchange_->state_bytes();
+    result_.bytes_inside = means[0];
+    result_.bytes_between = means[1];
+    result_.bytes_sent_per_worker = means[0] + means[1];
+    result_.exposed_communication_share = means[2];
+    result_.plain_buckets = sync_.plain_buckets();
+    result_.codec_state_bytes = sync_.state_bytes();
+    result_.shares = shares_;
     if (recorder_) stop_recording();  // it ended early
-    const auto [step_seconds, waiting_seconds] = median_step();
-    result_.median_step_seconds = step_seconds;
-    result_.median_waiting_seconds = waiting_seconds;
+    const auto median = step_times_.median(comm_);
+    result_.median_step_seconds = median.step;
+    result_.median_waiting_seconds = median.waiting;
     result_.steps = step_;
     result_.steps_per_epoch = sampler_.steps_per_epoch();
     result_.seconds = in_seconds(spent_);
@@ -379,19 +480,24 @@ class Run {
   const Samples test_;
   const Normalization normalize_;
   Sampler sampler_;
-  const std::unique_ptr<Exchange> exchange_;
+  Synchronizer sync_;
+  const std::unique_ptr<Exchange> unused_;
   const std::unique_ptr<Model> model_;
   GradientBuckets buckets_;
-  at::Tensor momentum_;
+  const std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<ParameterServer> server_;  // of asynchronous policies, …
+  std::unique_ptr<AsyncGroup> group_;        // … and who pushes together
   std::optional<StepRecorder> recorder_;
+  StepTimes step_times_;
+  Pace pace_;
+  std::vector<std::size_t> shares_;  // by rank: samples of a step
+  std::vector<double> speeds_;       // by rank: samples a second, when shares were last set
 
   std::size_t last_step_ = 0;
   std::size_t step_ = 0;  // completed
   double seconds_before_ = 0;
   nanoseconds spent_{};
   nanoseconds exposed_{};
-  std::uint64_t bytes_sent_ = 0;
-  std::vector<std::pair<double, double>> step_seconds_;  // of each step: all, and waiting for averages
   double loss_sum_ = 0;
   std::size_t loss_count_ = 0;
   TrainResult result_;

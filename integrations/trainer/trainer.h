@@ -21,6 +21,8 @@ namespace ranvier::trainer {
 
 // What --model may say.
 std::span<const std::string_view> model_names();
+// What --optimizer may say.
+std::span<const std::string_view> optimizer_names();
 
 struct TrainSettings {
   std::string model = "cnn";
@@ -29,10 +31,18 @@ struct TrainSettings {
   std::optional<double> target_accuracy;                        // of the test samples: stop when it is reached
   std::size_t evaluate_every = 0;                               // steps; 0: once an epoch. The last step always
   std::size_t batch = 32;                                       // samples a worker and step
-  double learning_rate = 0.1;                                   // at the start; SGD with momentum
-  double momentum = 0.9;
+  std::string optimizer = "sgd";
+  double learning_rate = 0.1;  // at the start
+  double momentum = 0.9;       // of adamw and lamb the first moment's decay
+  double weight_decay = 0;
   std::uint64_t seed = 0;
   std::string compress = "none";         // spec of an Exchange
+  std::string sync = "bsp";              // spec of a SyncPolicy
+  std::string place = {};                // "node=2": nodes of so many workers, where they are not hosts
+  std::vector<double> speeds = {};       // by rank, 1 where the list ends: workers slowed down on purpose
+  double jitter_share = 0;               // so many of the steps take …
+  double jitter_factor = 1;              // … so many times as long
+  bool split_by_speed = false;           // samples of a step in proportion to measured speed, else evenly
   std::size_t bucket_bytes = 256 << 10;  // a bucket starts on its way once it holds so many
   int threads = 1;                       // of this worker's arithmetic
   bool record = false;                   // what the first steps consist of, see TrainResult::recorded
@@ -60,7 +70,13 @@ struct TrainResult {
   std::size_t steps_per_epoch = 0;
   std::size_t steps_here = 0;  // by this run, which may have been resumed; the figures below are its own
   double seconds = 0;
-  double bytes_sent_per_worker = 0;        // by the exchange of gradients; mean over the workers
+  double bytes_sent_per_worker = 0;  // by what synchronizes them; mean over the workers, as are …
+  double bytes_inside = 0;           // … those to workers of the same node …
+  double bytes_between = 0;          // … and to others
+  std::uint64_t rounds_inside = 0;   // exchanges that rank 0 took part in, by whether they left its node
+  std::uint64_t rounds_between = 0;
+  std::vector<std::size_t> shares;         // by rank: samples of a step, at the end
+  std::vector<int> groups;                 // by rank, of asynchronous policies: who pushes together
   double exposed_communication_share = 0;  // time from the end of backward until the averages are there, of the time of
                                            // all steps; mean over the workers
   std::uint64_t plain_buckets = 0;         // of this worker, sent as they are since a value had no code

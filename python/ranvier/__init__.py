@@ -5,6 +5,7 @@
 
     ddp.register_comm_hook(*ranvier.hook("hadamard:32+int4"))   # compressed gradients, over any process group
     with ranvier.record(model, "workload.toml"): ...            # what its steps consist of, for ranvier plan
+    sync = ranvier.attach(model, optimizer, sync="node:50")     # fewer rounds, by a policy and without DDP; the same
 
 Importing this registers the backend, which torch also does by itself when the package is installed. The C++ library is
 loaded by the first process group. Settings come from the environment (see `ranvier.settings.SETTINGS`), or for one
@@ -28,7 +29,11 @@ def __getattr__(name: str) -> object:
         from ranvier.recording import record
 
         return record
+    if name == "attach":
+        from ranvier.synchronize import attach
+
+        return attach
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["Options", "__version__", "hook", "record"]
+__all__ = ["Options", "__version__", "attach", "hook", "record"]

@@ -315,6 +315,7 @@ Rank Communicator::world() const { return impl_->world_; }
 const CommunicatorOptions& Communicator::options() const { return impl_->options_; }
 std::string_view Communicator::transport_name() const { return impl_->transport_name_; }
 Traffic Communicator::traffic() const { return impl_->engine_.traffic(); }
+std::uint64_t Communicator::bytes_sent_to(Rank peer) const { return impl_->engine_.bytes_sent_to(peer); }
 const LinkModel& Communicator::links() const { return impl_->links_; }
 TuningTable Communicator::tuning() const {
   TuningTable all;

@@ -48,6 +48,7 @@ Engine::Engine(std::unique_ptr<Transport> transport, EngineOptions options)
     : transport_(std::move(transport)),
       traits_(transport_->traits()),
       options_(std::move(options)),
+      sent_to_(static_cast<std::size_t>(transport_->world())),
       messages_(transport_->world(), options_.epoch),
       departures_(static_cast<std::size_t>(transport_->world())) {
   for (Lane lane = 0; lane < ordinary_lanes; ++lane) turn_[lane] = lane;
@@ -313,6 +314,11 @@ void Engine::finish(const Active& active, std::exception_ptr error) {
     add(bytes_sent_, operation.bytes_to_send);
     add(bytes_received_, operation.bytes_to_receive);
     add(operations_, 1);
+    if (active.collective != nullptr)
+      for (const auto& [peer, bytes] : active.collective->call().program->bytes_to)
+        add(sent_to_[static_cast<std::size_t>(peer)], bytes);
+    else if (operation.bytes_to_send > 0)
+      add(sent_to_[static_cast<std::size_t>(operation.waits_for())], operation.bytes_to_send);
   }
   if (&operation == &inline_) {
     operation.error_ = std::move(error);

@@ -86,6 +86,9 @@ class Engine {
     return {bytes_sent_.load(std::memory_order_relaxed), bytes_received_.load(std::memory_order_relaxed),
             operations_.load(std::memory_order_relaxed)};
   }
+  std::uint64_t bytes_sent_to(Rank peer) const {
+    return sent_to_[static_cast<std::size_t>(peer)].load(std::memory_order_relaxed);
+  }
 
  private:
   struct Active {
@@ -134,6 +137,7 @@ class Engine {
   std::atomic<std::uint64_t> bytes_sent_ = 0;
   std::atomic<std::uint64_t> bytes_received_ = 0;
   std::atomic<std::uint64_t> operations_ = 0;
+  std::vector<std::atomic<std::uint64_t>> sent_to_;  // bytes, by rank
 
   DriverLock driver_;
   // ---- Of the driver.

@@ -32,7 +32,7 @@ class CheckpointTest : public testing::Test {
             .tuning = "all_reduce shm 4 max ring\n",
             .parameters = {1.5F, -0.0F, std::numeric_limits<float>::quiet_NaN(), 1e-42F},
             .momentum = {0.25F, std::numeric_limits<float>::infinity(), -3.0F, 0.0F},
-            .codec_state = {{std::byte{1}, std::byte{2}, std::byte{3}}, {}, {std::byte{4}}}};
+            .rank_state = {{std::byte{1}, std::byte{2}, std::byte{3}}, {}, {std::byte{4}}}};
   }
   std::string bytes() const {
     std::ifstream file(file_, std::ios::binary);
@@ -60,7 +60,7 @@ TEST_F(CheckpointTest, WhatIsLoadedIsWhatWasSavedBitForBit) {
   EXPECT_EQ(loaded.step, 1234U);
   EXPECT_EQ(loaded.seconds, 5.5);
   EXPECT_EQ(loaded.tuning, sample().tuning);
-  EXPECT_EQ(loaded.codec_state, sample().codec_state);
+  EXPECT_EQ(loaded.rank_state, sample().rank_state);
   const auto expect_bits = [](const std::vector<float>& found, const std::vector<float>& expected) {
     ASSERT_EQ(found.size(), expected.size());
     for (std::size_t i = 0; i < found.size(); ++i)

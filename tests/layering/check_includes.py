@@ -9,7 +9,7 @@ import re
 import sys
 
 # From the bottom up; a file may include its own layer and what stands before it.
-LAYERS = ["base", "kernel", "schedule", "topology", "codec", "transport", "engine", "exchange", "plan", "integrations", "cli"]
+LAYERS = ["base", "kernel", "schedule", "topology", "codec", "sync", "transport", "engine", "exchange", "replica", "plan", "integrations", "cli"]
 
 # Which layer stands behind each public header.
 PUBLIC = {
@@ -23,12 +23,17 @@ PUBLIC = {
     "topology.h": "topology",
     "codec.h": "codec",
     "coding.h": "codec",
+    "server.h": "sync",
+    "sync.h": "sync",
     "transport.h": "transport",
     "simulated.h": "transport",
     "communicator.h": "engine",
     "tuning.h": "engine",
     "exchange.h": "exchange",
     "chakra.h": "plan",
+    "async_group.h": "replica",
+    "parameter_server.h": "replica",
+    "synchronizer.h": "replica",
     "design.h": "plan",
     "design_files.h": "plan",
     "design_search.h": "plan",

@@ -1,0 +1,13 @@
+// The flags of `ranvier train` about synchronization and about clusters of unequal workers.
+#pragma once
+
+#include "train/options.h"
+
+namespace ranvier::train {
+
+void add_sync_options(CLI::App& app, trainer::TrainSettings& run);
+// Once the flags are read. Throws Error{usage} for what makes no sense together, or for so many workers (none: not
+// known here).
+void check_sync_options(const CLI::App& app, trainer::TrainSettings& run, std::optional<Rank> workers);
+
+}  // namespace ranvier::train

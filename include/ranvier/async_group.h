@@ -1,0 +1,45 @@
+// Workers that push to parameter servers by groups: those of a group average their gradients, weighted by samples, and
+// its first rank pushes for all of them. A group of one is an ordinary asynchronous worker.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ranvier/parameter_server.h"
+
+namespace ranvier {
+
+class AsyncGroup {
+ public:
+  // Every rank calls with the same groups, a number for each rank, and the same shares, the samples of each rank in a
+  // step of everybody's. `comm` and `server` outlive this.
+  AsyncGroup(Communicator& comm, ParameterServer& server, std::vector<int> groups, std::vector<std::size_t> shares);
+
+  // The next samples of this rank; what it is part of has `count` > 0 for all ranks of a group or for none, but where
+  // few are left, a rank's own part may be empty while its group still goes on.
+  struct Part {
+    bool goes_on = false;
+    std::uint64_t first = 0;
+    std::uint64_t count = 0;
+    std::uint64_t done = 0;  // by all workers
+  };
+  Part begin(std::uint64_t stop_at);
+  // The gradient of begin()'s part (zeros for an empty one) is averaged over the group and pushed.
+  void exchange(std::span<float> gradient, double rate, std::span<float> parameters);
+
+ private:
+  bool leads() const { return !team_ || team_->rank() == 0; }
+
+  ParameterServer& server_;
+  const std::vector<std::size_t> shares_;
+  std::unique_ptr<Communicator> team_;  // null: alone
+  std::size_t total_ = 0;               // samples of a step of everybody's
+  std::size_t before_ = 0;              // of the group's, those of the ranks in front of this one
+  std::size_t own_ = 0;
+  std::size_t group_ = 0;  // all of the group's
+  Part part_;
+  std::uint64_t group_count_ = 0;  // of the step under way
+};
+
+}  // namespace ranvier

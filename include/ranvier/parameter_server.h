@@ -1,0 +1,59 @@
+// Parameter servers spread over the workers: every rank serves a range of the parameters from a thread of its own, and
+// is a client of all ranges.
+//
+//   ParameterServer server(comm, *policy.server(), parameters, 0);
+//   for (;;) {
+//     const auto start = server.begin(all_samples, 32);
+//     if (start.count == 0) break;
+//     …                                       // the gradient of samples start.first … start.first + start.count
+//     server.exchange(gradient, {.rate = learning_rate, .share = 0.25, .samples = start.count}, parameters);
+//   }
+//   server.leave();
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "ranvier/communicator.h"
+#include "ranvier/server.h"
+
+namespace ranvier {
+
+class ParameterServer {
+ public:
+  // All ranks call, with the same rule, parameters and number of samples that all workers together have used
+  // before. `comm` outlives this; its messages with this class's tags are this class's.
+  ParameterServer(Communicator& comm, const ServerRule& rule, std::span<const float> parameters, std::uint64_t before);
+  ~ParameterServer();
+  ParameterServer(const ParameterServer&) = delete;
+  ParameterServer& operator=(const ParameterServer&) = delete;
+
+  struct Start {
+    std::uint64_t first = 0;  // samples from this one on are this worker's and nobody else's
+    std::uint64_t count = 0;  // so many; 0: no more
+    std::uint64_t done = 0;   // samples of all workers whose gradients have been pushed
+  };
+  // Waits until this worker may take a step of at most so many samples, or until all have been given out up to
+  // `stop_at`: then none gets any, so that they can look at the result together.
+  Start begin(std::uint64_t stop_at, std::uint64_t most);
+  struct Push {
+    double rate = 0;
+    double share = 1;  // of these samples among those of a step of everybody's
+    std::uint64_t samples = 1;
+  };
+  // Pushes a gradient, and leaves in `parameters` what the servers hold then.
+  void exchange(std::span<const float> gradient, const Push& push, std::span<float> parameters);
+  // So many workers push from now on; every rank calls, while none does.
+  void set_workers(std::size_t workers);
+  // Nothing is pushed; once all have been told to stop, and have met, they get the same.
+  void pull(std::span<float> parameters);
+  // This worker takes no more steps; every rank calls, once all have stopped.
+  void leave();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ranvier

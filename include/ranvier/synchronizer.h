@@ -1,0 +1,98 @@
+// One worker's part of a synchronization policy: it asks the policy what to average, forms the groups that takes and
+// does it, to parameters and gradients that lie in memory as plain floats.
+//
+//   Synchronizer sync(comm, {.sync = "node:16", .run = {.steps_per_epoch = 468, .steps = 1872}});
+//   sync.begin(parameters);
+//   for (step = 0; …; ++step) {
+//     const bool shared = sync.begin_step(step);
+//     …                                            // gradients, averaged by sync.gradients() where `shared`
+//     …                                            // the optimizer changes `parameters`
+//     sync.end_step(step + 1, learning_rate, parameters);
+//   }
+//   sync.end(parameters);
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ranvier/communicator.h"
+#include "ranvier/exchange.h"
+#include "ranvier/sync.h"
+
+namespace ranvier {
+
+struct SynchronizerOptions {
+  std::string sync = "bsp";  // spec of a SyncPolicy
+  std::string compress =
+      "none";  // spec of an Exchange: of how far parameters have moved, and of gradients that all ranks average
+  std::string place = {};  // "node=2": so many nodes of consecutive ranks; else nodes are hosts
+  double samples = 1;      // behind this rank's gradients of a step: its weight in every average
+  SyncContext run = {};
+};
+
+// Of each of the policy's levels, and before them of level 0, which group each rank is in, from 0. `place` is as in
+// SynchronizerOptions; `hosts` says of each rank what its host calls itself (host_identity). Throws Error{usage} for a
+// place that makes no sense.
+std::vector<std::vector<int>> place_levels(const SyncPolicy& policy, std::string_view place,
+                                           std::span<const std::uint64_t> hosts);
+// Of the machine and its network: ranks with another network namespace talk through links, wherever they run.
+std::uint64_t host_identity();
+// Throws the Error{usage} that a Synchronizer would throw in a world of so many ranks on one host.
+void check_places(std::string_view sync, std::string_view place, Rank world);
+
+// So far, by this rank. Between: with ranks of other nodes.
+struct SyncTraffic {
+  std::uint64_t rounds_inside = 0;
+  std::uint64_t rounds_between = 0;
+  std::uint64_t bytes_inside = 0;
+  std::uint64_t bytes_between = 0;
+};
+
+class Synchronizer {
+ public:
+  // All ranks call, with the same options but for `samples`. `comm` outlives this. Throws Error{usage} for a spec or a
+  // place that makes no sense.
+  Synchronizer(Communicator& comm, const SynchronizerOptions& options);
+  ~Synchronizer();
+  Synchronizer(const Synchronizer&) = delete;
+  Synchronizer& operator=(const Synchronizer&) = delete;
+
+  const SyncPolicy& policy() const;
+  // What averages gradients; null if the policy never does. Each rank multiplies its own by gradient_weight() first: 1
+  // where all have as many samples.
+  Exchange* gradients();
+  double gradient_weight() const;
+  // This rank has another number of samples from the next step on. All ranks call.
+  void set_samples(double samples);
+
+  // All replicas agree on these, which are of these tensors; none: one vector.
+  void begin(std::span<const float> parameters, const std::vector<Tensor>& tensors = {});
+  // Whether the gradients of the step behind `complete` ones are to be averaged.
+  bool begin_step(std::uint64_t complete);
+  // `parameters` after the optimizer's step number `complete`.
+  void end_step(std::uint64_t complete, double learning_rate, std::span<float> parameters);
+  // After the last step: brings all replicas together. Whether it had to.
+  bool end(double learning_rate, std::span<float> parameters);
+  // Whether all replicas hold the same parameters now.
+  bool agreed() const;
+  // Puts the mean of all replicas in place of these, for a look at it: training goes on from what was there.
+  void mean(std::span<float> parameters);
+
+  std::size_t nodes() const;
+  SyncTraffic traffic() const;
+  std::uint64_t plain_buckets() const;
+  std::size_t state_bytes() const;
+  // For checkpoints: bytes for this rank of this world, without what gradients() keeps. Throws Error{config} for
+  // others.
+  std::vector<std::byte> save();
+  void restore(ConstBytes kept);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ranvier

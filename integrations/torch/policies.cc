@@ -1,0 +1,80 @@
+// Synchronization policies for Python: the state machine itself; what it asks for, python/ranvier/synchronize.py does.
+#include <torch/custom_class.h>
+#include <torch/library.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "integrations/torch/errors.h"
+#include "ranvier/synchronizer.h"
+
+namespace ranvier::pytorch {
+namespace {
+
+// What (0 gradients, 1 parameters, 2 push), hops, inside, level, rate, momentum, nesterov, by learning rate.
+using Asked = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, double, double, bool, bool>;
+
+struct PolicyHandle : torch::CustomClassHolder {
+  PolicyHandle(const std::string& spec, std::int64_t steps_per_epoch, std::int64_t steps, std::int64_t world)
+      : policy(translating_errors([&] {
+          return make_sync_policy(spec, {.steps_per_epoch = static_cast<std::uint64_t>(steps_per_epoch),
+                                         .steps = static_cast<std::uint64_t>(steps),
+                                         .world = static_cast<std::uint64_t>(world)});
+        })) {}
+
+  std::vector<Asked> react(SyncPoint point, std::int64_t step, double learning_rate, double spread) {
+    std::vector<Asked> all;
+    for (const SyncAction& each : policy->react({.point = point,
+                                  .step = static_cast<std::uint64_t>(step),
+                                  .learning_rate = learning_rate,
+                                  .spread = spread}))
+      all.emplace_back(static_cast<std::int64_t>(each.what), static_cast<std::int64_t>(each.hops),
+                       static_cast<std::int64_t>(each.inside), static_cast<std::int64_t>(each.level), each.outer.rate,
+                       each.outer.momentum, each.outer.nesterov, each.outer.by_learning_rate);
+    return all;
+  }
+
+  // Of level 0, 1, … the group of each rank. `hosts`: by rank.
+  std::vector<std::vector<std::int64_t>> levels(const std::string& place,
+                                                const std::vector<std::int64_t>& hosts) const {
+    const std::vector<std::uint64_t> identities(hosts.begin(), hosts.end());
+    std::vector<std::vector<std::int64_t>> all;
+    for (const auto& groups : translating_errors([&] { return place_levels(*policy, place, identities); }))
+      all.emplace_back(groups.begin(), groups.end());
+    return all;
+  }
+
+  const std::unique_ptr<SyncPolicy> policy;
+};
+
+using Handle = c10::intrusive_ptr<PolicyHandle>;
+
+}  // namespace
+}  // namespace ranvier::pytorch
+
+TORCH_LIBRARY_FRAGMENT(ranvier, library) {
+  using ranvier::SyncPoint;
+  using ranvier::pytorch::Handle;
+  using ranvier::pytorch::PolicyHandle;
+  library.class_<PolicyHandle>("SyncPolicy")
+      .def(torch::init<std::string, std::int64_t, std::int64_t, std::int64_t>())
+      .def("levels", &PolicyHandle::levels)
+      .def("gradient_level",
+           [](const Handle& self) { return static_cast<std::int64_t>(self->policy->gradient_level()); })
+      .def("averages_parameters", [](const Handle& self) { return self->policy->averages_parameters(); })
+      .def("wants_spread", [](const Handle& self) { return self->policy->wants_spread(); })
+      .def("has_outer_step", [](const Handle& self) { return self->policy->has_outer_step(); })
+      .def("step_begins", [](const Handle& self,
+                             std::int64_t complete) { return self->react(SyncPoint::step_begins, complete, 1, 0); })
+      .def("step_ended", [](const Handle& self, std::int64_t complete,
+                            double rate) { return self->react(SyncPoint::step_ended, complete, rate, 0); })
+      .def("averaged", [](const Handle& self, std::int64_t complete,
+                          double spread) { self->react(SyncPoint::averaged, complete, 1, spread); })
+      .def("ended", [](const Handle& self) { return self->react(SyncPoint::ended, 0, 1, 0); })
+      .def("save", [](const Handle& self) { return self->policy->save(); })
+      .def("restore", [](const Handle& self, const std::vector<double>& kept) {
+        ranvier::pytorch::translating_errors([&] { self->policy->restore(kept); });
+      });
+  library.def("host_identity() -> int", [] { return static_cast<std::int64_t>(ranvier::host_identity()); });
+}

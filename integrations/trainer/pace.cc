@@ -1,0 +1,48 @@
+#include "integrations/trainer/pace.h"
+
+#include <algorithm>
+#include <ctime>
+#include <thread>
+
+namespace ranvier::trainer {
+namespace {
+
+using std::chrono::nanoseconds;
+
+nanoseconds processor_time() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return std::chrono::seconds(now.tv_sec) + nanoseconds(now.tv_nsec);
+}
+
+}  // namespace
+
+void Pace::begin() { began_ = processor_time(); }
+
+void Pace::before_backward() {
+  backward_began_ = processor_time();
+  // 53 bits, the same with every standard library.
+  const bool is_late = static_cast<double>(random_() >> 11) * 0x1p-53 < settings_.jitter_share;
+  const double times = (is_late ? settings_.jitter_factor : 1) / settings_.speed;
+  const auto computing = backward_began_ - began_ + backward_;
+  slept_ = nanoseconds(static_cast<std::int64_t>(static_cast<double>(computing.count()) * std::max(times - 1, 0.0)));
+  if (slept_ > nanoseconds::zero()) std::this_thread::sleep_for(slept_);
+}
+
+void Pace::end(std::size_t samples) {
+  const auto now = processor_time();
+  backward_ = now - backward_began_;
+  const std::chrono::duration<double> all = now - began_ + slept_;
+  times_.push_back(all.count() / static_cast<double>(samples));
+}
+
+double Pace::seconds_per_sample() {
+  if (times_.empty()) return 0;
+  const auto middle = times_.begin() + static_cast<std::ptrdiff_t>(times_.size() / 2);
+  std::ranges::nth_element(times_, middle);
+  const double median = *middle;
+  times_.clear();
+  return median;
+}
+
+}  // namespace ranvier::trainer

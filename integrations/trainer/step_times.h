@@ -1,0 +1,30 @@
+// How long the steps of a run take, to be reported and compared with what a plan predicted.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <vector>
+
+#include "ranvier/communicator.h"
+
+namespace ranvier::trainer {
+
+class StepTimes {
+ public:
+  // The first few are slower: memory and caches are new.
+  static constexpr std::size_t warm_up = 3;
+
+  struct Seconds {
+    double step = 0;
+    double waiting = 0;  // of it, for averages
+  };
+
+  void add(std::chrono::nanoseconds step, std::chrono::nanoseconds waiting);
+  // Of the median step, the mean over the workers; zeros where there was none. All ranks call it.
+  Seconds median(Communicator&) const;
+
+ private:
+  std::vector<Seconds> steps_;
+};
+
+}  // namespace ranvier::trainer

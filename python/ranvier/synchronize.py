@@ -1,0 +1,298 @@
+"""Synchronization policies for any model and optimizer, over the process group that is there already.
+
+    sync = ranvier.attach(model, optimizer, sync="node:50")
+    …                                                      # the training loop stays as it is
+    sync.finish()                                          # after the last step: all replicas become one
+
+The policy decides in C++, the same object that `ranvier train --sync` runs; tensors are averaged here, through
+torch.distributed: gloo, ranvier, or NCCL (untested). docs/synchronization.md explains the policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ranvier import _library
+
+
+_PUSH = 2
+
+
+class _Average(NamedTuple):
+    """What a policy asks for: include/ranvier/sync.h."""
+
+    what: int  # 0 gradients, 1 parameters, 2 push
+    hops: int
+    inside: int
+    level: int
+    rate: float
+    momentum: float
+    nesterov: bool
+    by_learning_rate: bool
+
+    @property
+    def is_plain(self) -> bool:
+        return self.rate == 1 and self.momentum == 0
+
+
+@dataclass(frozen=True)
+class _Team:
+    """Some ranks and their process group."""
+
+    group: dist.ProcessGroup
+    ranks: list[int]  # as the default group numbers them
+
+
+def attach(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    sync: str = "bsp",
+    *,
+    steps_per_epoch: int = 0,
+    steps: int = 0,
+    place: str = "",
+    samples: float = 1,
+    group: dist.ProcessGroup | None = None,
+) -> Synchronization:
+    """Makes the optimizer's step synchronize as the policy `sync` says. Every rank of `group` calls.
+
+    `steps_per_epoch` is the period of policies that name none, `steps` the length of training, of which post-local takes
+    a share. `place` such as "node=2" says how many nodes of consecutive ranks there are (default: a node is a host).
+    `samples` of this rank in a step are its weight in every average. Rank 0's parameters and buffers become everybody's.
+
+    Gradients are averaged before the optimizer sees them, parameters after its step, floating-point buffers with
+    the parameters. The optimizer's state stays each worker's own: where gradients are averaged it is equal, and between
+    averages of parameters it follows the worker's own gradients.
+
+    Raises ValueError for a wrong spec, for a model in DistributedDataParallel (which averages gradients itself), and for
+    an optimizer that evaluates the model within its step (LBFGS).
+    """
+    return Synchronization(model, optimizer, sync, steps_per_epoch, steps, place, samples, group)
+
+
+class Synchronization:
+    """What attach() gives: the state of the policy, and the end of it."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        sync: str,
+        steps_per_epoch: int,
+        steps: int,
+        place: str,
+        samples: float,
+        group: dist.ProcessGroup | None,
+    ) -> None:
+        operators = _library.load()
+        self.spec = sync
+        self.step = 0  # complete ones
+        self.rounds = 0  # exchanges that this rank took part in
+        self.bytes = 0  # that it gave to them: the algorithm may send them more than once
+        self._by_gradients = 0  # the level over which this step's were averaged
+        self._policy = torch.classes.ranvier.SyncPolicy(sync, steps_per_epoch, steps, dist.get_world_size(group))
+        self._group = group if group is not None else dist.group.WORLD
+        self._rank, self._world = dist.get_rank(self._group), dist.get_world_size(self._group)
+        self._optimizer = optimizer
+        self._parameters = [p for each in optimizer.param_groups for p in each["params"] if p.requires_grad]
+        self._buffers = [b for b in model.buffers() if b.is_floating_point()]
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            raise ValueError(
+                "the model is in DistributedDataParallel, which averages gradients in every step itself: give attach() "
+                "the model without it"
+            )
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise ValueError("LBFGS evaluates the model within its step, where no policy can average: take another optimizer")
+        mine = (sync, place, operators.host_identity(), samples)
+        everybodys: list[Any] = [None] * self._world
+        dist.all_gather_object(everybodys, mine, group=self._group)
+        for rank, theirs in enumerate(everybodys):
+            if theirs[:2] != mine[:2]:
+                raise ValueError(
+                    f"rank {self._rank} synchronizes by '{sync}' in '{place}' and rank {rank} by '{theirs[0]}' in "
+                    f"'{theirs[1]}': give attach() the same on every rank"
+                )
+        self._samples = [float(theirs[3]) for theirs in everybodys]
+        self._levels: list[list[int]] = self._policy.levels(place, [theirs[2] for theirs in everybodys])
+        self._whole, self._leaders = self._form_teams()
+        for tensor in [*self._parameters, *self._buffers]:
+            dist.broadcast(tensor.detach(), dist.get_global_rank(self._group, 0), group=self._group)
+
+        keeps = self._policy.has_outer_step() or self._policy.wants_spread()
+        self._anchor = [p.detach().clone() for p in self._parameters] if keeps else []
+        self._momentum = [torch.zeros_like(p) for p in self._anchor] if self._policy.has_outer_step() else []
+        self._hooks = [
+            optimizer.register_step_pre_hook(lambda *_: self._before_step()),
+            optimizer.register_step_post_hook(lambda *_: self._after_step()),
+        ]
+
+    def finish(self) -> None:
+        """Brings all replicas together, buffers too, and lets the optimizer go. Every rank calls."""
+        self._carry_out(self._policy.ended())
+        self._average(self._buffers, self._whole[-1], self._weight(0, len(self._levels) - 1))
+        for hook in self._hooks:
+            hook.remove()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What belongs in a checkpoint beside the model's and the optimizer's; every rank saves its own."""
+        return {
+            "sync": self.spec,
+            "step": self.step,
+            "policy": self._policy.save(),
+            "anchor": [t.clone() for t in self._anchor],
+            "momentum": [t.clone() for t in self._momentum],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes up what state_dict gave. Raises ValueError for that of another policy or model."""
+        kept = [*state["anchor"], *state["momentum"]]
+        own = [*self._anchor, *self._momentum]
+        if state["sync"] != self.spec or [t.shape for t in kept] != [t.shape for t in own]:
+            raise ValueError(f"the state is of the policy '{state['sync']}' and its model, this is '{self.spec}': attach the same")
+        self.step = state["step"]
+        self._policy.restore(state["policy"])
+        for mine, theirs in zip(own, kept, strict=True):
+            mine.copy_(theirs)
+
+    def _form_teams(self) -> tuple[list[_Team | None], list[_Team | None]]:
+        """Of each level this rank's whole group, and the first rank of each group inside it, if this rank is one."""
+        whole: list[_Team | None] = [None]
+        leaders: list[_Team | None] = [None]
+        for inner, groups in zip(self._levels, self._levels[1:], strict=False):
+            first = [rank for rank in range(self._world) if inner.index(inner[rank]) == rank]
+            whole.append(self._form(groups, range(self._world)))
+            leaders.append(self._form(groups, first))
+        return whole, leaders
+
+    def _form(self, groups: list[int], taking_part: Iterable[int]) -> _Team | None:
+        """Every rank makes all process groups, in the same order, as torch wants it."""
+        mine = None
+        for number in sorted(set(groups)):
+            ranks = [rank for rank in taking_part if groups[rank] == number]
+            world_ranks = [dist.get_global_rank(self._group, rank) for rank in ranks]
+            is_everybody = len(ranks) == self._world
+            formed = self._group if is_everybody else dist.new_group(world_ranks, backend=dist.get_backend(self._group))
+            if self._rank in ranks:
+                mine = _Team(formed, world_ranks)
+        return mine
+
+    def _weight(self, inside: int, level: int) -> float:
+        """Of this rank, which speaks for its group `inside`, among all that speak in its group of `level`."""
+        mine = [r for r in range(self._world) if self._levels[level][r] == self._levels[level][self._rank]]
+        parts = len({self._levels[inside][r] for r in mine})
+        spoken_for = sum(self._samples[r] for r in mine if self._levels[inside][r] == self._levels[inside][self._rank])
+        return spoken_for * parts / sum(self._samples[r] for r in mine)
+
+    def _before_step(self) -> None:
+        self._by_gradients = 0
+        for asked in map(_Average._make, self._policy.step_begins(self.step)):
+            self._by_gradients = asked.level
+            gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
+            if any(gradient.is_sparse for gradient in gradients):
+                raise ValueError("a gradient is sparse, which attach() does not average: make the layer with sparse=False")
+            self._average(gradients, self._whole[asked.level], self._weight(0, asked.level))
+            for parameter, gradient in zip(self._parameters, gradients, strict=True):
+                # Of a parameter that nobody used the optimizer is to know nothing, as before.
+                if parameter.grad is None and bool(gradient.any()):
+                    parameter.grad = gradient
+
+    def _after_step(self) -> None:
+        self.step += 1
+        last = len(self._levels) - 1
+        asked = self._policy.step_ended(self.step, self._learning_rate())
+        spread = self._carry_out(asked)
+        if self._by_gradients == last:
+            self._agree()
+        if self._by_gradients == last or any(a.what != _PUSH and a.level == last for a in map(_Average._make, asked)):
+            self._policy.averaged(self.step, spread)
+
+    def _learning_rate(self) -> float:
+        return float(self._optimizer.param_groups[0]["lr"])
+
+    @torch.no_grad()
+    def _carry_out(self, actions: Iterable[Any]) -> float:
+        """Averages of parameters. Returns how far replicas had parted, where the policy wants to know."""
+        spread = 0.0
+        for asked in map(_Average._make, actions):
+            if asked.what == _PUSH:
+                self._push(asked.hops)
+                continue
+            leaders, inside = self._leaders[asked.level], self._whole[asked.inside]
+            if leaders is not None:
+                weight = self._weight(asked.inside, asked.level)
+                if self._anchor and asked.level == len(self._levels) - 1:
+                    spread = self._average_change(asked, leaders, weight)
+                    self._average(self._buffers, leaders, weight)
+                else:
+                    self._average([*self._parameters, *self._buffers], leaders, weight)
+            if inside is not None and len(inside.ranks) > 1:
+                for tensor in [*self._parameters, *self._buffers]:
+                    dist.broadcast(tensor.detach(), inside.ranks[0], group=inside.group)
+            if asked.level == len(self._levels) - 1:
+                self._agree()
+        return spread
+
+    def _push(self, hops: int) -> None:
+        """Half of the parameters and buffers goes up, and half of another rank's comes from below."""
+        to, source = ((self._rank + step) % self._world for step in (hops, -hops))
+        for tensor in [*self._parameters, *self._buffers]:
+            arrived = torch.empty_like(tensor)
+            sending = dist.isend(tensor.detach().clone(), dist.get_global_rank(self._group, to), group=self._group)
+            dist.recv(arrived, dist.get_global_rank(self._group, source), group=self._group)
+            sending.wait()
+            tensor.detach().add_(arrived).div_(2)
+            self.bytes += tensor.numel() * tensor.element_size()
+        self.rounds += 1
+
+    def _agree(self) -> None:
+        for anchor, parameter in zip(self._anchor, self._parameters, strict=False):
+            anchor.copy_(parameter.detach())
+
+    def _average_change(self, asked: _Average, team: _Team, weight: float) -> float:
+        """How far replicas have come, averaged, and the outer step on that: OuterStep in include/ranvier/sync.h."""
+        if len(team.ranks) == 1 and asked.is_plain:
+            return 0.0
+        own = [anchor - p.detach() for anchor, p in zip(self._anchor, self._parameters, strict=True)]
+        change = [c.clone() for c in own]
+        self._average(change, team, weight)
+        apart = torch.stack([(a - b).square().sum() for a, b in zip(own, change, strict=True)]).sum()
+        come = torch.stack([c.square().sum() for c in change]).sum()
+        if len(team.ranks) > 1:
+            dist.all_reduce(apart, group=team.group)
+        spread = float(apart) / len(team.ranks) / float(come) if float(come) > 0 else 0.0
+        scale = self._learning_rate() if asked.by_learning_rate and self._learning_rate() > 0 else 1.0
+        for parameter, anchor, c, momentum in zip(
+            self._parameters, self._anchor, change, self._momentum or change, strict=True
+        ):
+            if not asked.is_plain:
+                gradient = c / scale
+                momentum.mul_(asked.momentum).add_(gradient)
+                direction = gradient + asked.momentum * momentum if asked.nesterov else momentum
+                c = asked.rate * scale * direction
+            parameter.detach().copy_(anchor - c)
+        return spread
+
+    @torch.no_grad()
+    def _average(self, tensors: list[Tensor], team: _Team | None, weight: float) -> None:
+        """In place; those of one type and device travel together."""
+        if team is None or len(team.ranks) == 1 or not tensors:
+            return
+        kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+        for tensor in tensors:
+            kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor.detach())
+        for alike in kinds.values():
+            flat = torch.cat([t.reshape(-1) for t in alike]).mul_(weight / len(team.ranks))
+            dist.all_reduce(flat, group=team.group)
+            self.bytes += flat.numel() * flat.element_size()
+            for tensor, part in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
+                tensor.copy_(part.view_as(tensor))
+        self.rounds += 1
+
+
+__all__ = ["Synchronization", "attach"]

@@ -1,0 +1,66 @@
+#include "ranvier/async_group.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+namespace ranvier {
+
+AsyncGroup::AsyncGroup(Communicator& comm, ParameterServer& server, std::vector<int> groups,
+                       std::vector<std::size_t> shares)
+    : server_(server),
+      shares_(std::move(shares)),
+      total_(std::accumulate(shares_.begin(), shares_.end(), std::size_t{0})) {
+  const auto rank = static_cast<std::size_t>(comm.rank());
+  std::size_t members = 0;
+  std::vector<int> numbers;
+  for (std::size_t peer = 0; peer < groups.size(); ++peer) {
+    if (std::find(numbers.begin(), numbers.end(), groups[peer]) == numbers.end()) numbers.push_back(groups[peer]);
+    if (groups[peer] != groups[rank]) continue;
+    ++members;
+    if (peer < rank) before_ += shares_[peer];
+    group_ += shares_[peer];
+  }
+  own_ = shares_[rank];
+  server_.set_workers(numbers.size());
+  // Every rank takes part in a split, also one that then stays alone.
+  if (numbers.size() < groups.size()) team_ = comm.split(members > 1 ? groups[rank] : -1);
+}
+
+AsyncGroup::Part AsyncGroup::begin(std::uint64_t stop_at) {
+  std::array<std::int64_t, 3> start{};
+  if (leads()) {
+    const auto given = server_.begin(stop_at, group_);
+    start = {static_cast<std::int64_t>(given.first), static_cast<std::int64_t>(given.count),
+             static_cast<std::int64_t>(given.done)};
+  }
+  if (team_) team_->broadcast(start, 0);
+  group_count_ = static_cast<std::uint64_t>(start[1]);
+  // Of fewer samples than usual each takes as large a part as of the usual ones.
+  const std::uint64_t from = group_count_ * before_ / group_;
+  const std::uint64_t to = group_count_ * (before_ + own_) / group_;
+  part_ = {.goes_on = group_count_ > 0,
+           .first = static_cast<std::uint64_t>(start[0]) + from,
+           .count = to - from,
+           .done = static_cast<std::uint64_t>(start[2])};
+  return part_;
+}
+
+void AsyncGroup::exchange(std::span<float> gradient, double rate, std::span<float> parameters) {
+  if (team_) {
+    const double weight =
+        static_cast<double>(part_.count) * static_cast<double>(team_->world()) / static_cast<double>(group_count_);
+    if (weight != 1)
+      for (float& each : gradient) each *= static_cast<float>(weight);
+    team_->all_reduce(gradient, {.op = ReduceOp::average});
+  }
+  if (leads())
+    server_.exchange(gradient,
+                     {.rate = rate,
+                      .share = static_cast<double>(group_count_) / static_cast<double>(total_),
+                      .samples = group_count_},
+                     parameters);
+  if (team_) team_->broadcast(parameters, 0);
+}
+
+}  // namespace ranvier

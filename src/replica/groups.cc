@@ -1,0 +1,102 @@
+#include "replica/groups.h"
+
+#include <algorithm>
+#include <numeric>
+#include <ranges>
+#include <set>
+
+namespace ranvier::replica {
+namespace {
+
+std::size_t place(Rank rank) { return static_cast<std::size_t>(rank); }
+
+}  // namespace
+
+Team::Team(Communicator& everybody) : comm_(&everybody), members_(place(everybody.world())) {
+  std::iota(members_.begin(), members_.end(), 0);
+}
+Team::Team(std::unique_ptr<Communicator> own, std::vector<Rank> members)
+    : own_(std::move(own)), comm_(own_.get()), members_(std::move(members)) {}
+
+bool Team::spans(const Groups& nodes) const {
+  return std::ranges::any_of(members_, [&](Rank rank) { return nodes[place(rank)] != nodes[place(members_.front())]; });
+}
+
+std::pair<std::uint64_t, std::uint64_t> Team::bytes(const Groups& nodes) const {
+  std::pair<std::uint64_t, std::uint64_t> sum{0, 0};
+  const int own = nodes[place(members_[place(comm_->rank())])];
+  for (Rank peer = 0; peer < comm_->world(); ++peer)
+    (nodes[place(members_[place(peer)])] == own ? sum.first : sum.second) += comm_->bytes_sent_to(peer);
+  return sum;
+}
+
+Teams::Teams(Communicator& comm, std::vector<Groups> levels, Groups nodes)
+    : comm_(comm),
+      levels_(std::move(levels)),
+      nodes_(std::move(nodes)),
+      everybody_(comm),
+      whole_(levels_.size()),
+      leaders_(levels_.size()),
+      whole_formed_(levels_.size()),
+      leaders_formed_(levels_.size()) {}
+
+// The first of its group at `level`.
+bool Teams::leads(std::size_t level, Rank rank) const {
+  const Groups& groups = levels_[level];
+  return std::find(groups.begin(), groups.end(), groups[place(rank)]) - groups.begin() == rank;
+}
+
+Team* Teams::whole(std::size_t level) { return level == 0 ? nullptr : form(whole_, whole_formed_, level, false); }
+Team* Teams::leaders(std::size_t level) { return form(leaders_, leaders_formed_, level, true); }
+
+// Who is in which team all ranks can tell, so they take part in the splits or not alike.
+Team* Teams::form(std::vector<std::unique_ptr<Team>>& teams, std::vector<bool>& formed, std::size_t level,
+                  bool leaders) {
+  const Groups& groups = levels_[level];
+  const auto takes_part = [&](Rank rank) { return !leaders || leads(level - 1, rank); };
+  const bool is_everybody = std::ranges::all_of(groups, [&](int group) { return group == groups[0]; }) &&
+                            std::ranges::all_of(std::views::iota(0, comm_.world()), takes_part);
+  if (is_everybody) return &everybody_;
+  if (!formed[level]) {
+    formed[level] = true;
+    const int own = groups[place(comm_.rank())];
+    auto comm = comm_.split(takes_part(comm_.rank()) ? own : -1);
+    if (comm) {
+      std::vector<Rank> members;
+      for (Rank rank = 0; rank < comm_.world(); ++rank)
+        if (groups[place(rank)] == own && takes_part(rank)) members.push_back(rank);
+      teams[level] = std::make_unique<Team>(std::move(comm), std::move(members));
+    }
+  }
+  return teams[level].get();
+}
+
+std::size_t Teams::parts(std::size_t level) const {
+  std::set<int> inner;
+  const Groups& groups = levels_[level];
+  for (std::size_t rank = 0; rank < groups.size(); ++rank)
+    if (groups[rank] == groups[place(comm_.rank())]) inner.insert(levels_[level - 1][rank]);
+  return inner.size();
+}
+
+double Teams::sum(std::size_t level, const std::vector<double>& by_rank) const {
+  const Groups& groups = levels_[level];
+  double sum = 0;
+  for (std::size_t rank = 0; rank < groups.size(); ++rank)
+    if (groups[rank] == groups[place(comm_.rank())]) sum += by_rank[rank];
+  return sum;
+}
+
+std::pair<std::uint64_t, std::uint64_t> Teams::bytes() const {
+  auto sum = everybody_.bytes(nodes_);
+  for (const auto* teams : {&whole_, &leaders_})
+    for (const auto& team : *teams)
+      if (team) {
+        const auto [inside, between] = team->bytes(nodes_);
+        sum.first += inside;
+        sum.second += between;
+      }
+  return sum;
+}
+
+}  // namespace ranvier::replica

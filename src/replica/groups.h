@@ -1,0 +1,65 @@
+// The communicators of one rank's groups, and what each has carried inside nodes and between them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "replica/places.h"
+
+namespace ranvier::replica {
+
+// Some ranks of the world and how they talk.
+class Team {
+ public:
+  // Everybody.
+  explicit Team(Communicator& everybody);
+  Team(std::unique_ptr<Communicator> own, std::vector<Rank> members);
+
+  Communicator& comm() const { return *comm_; }
+  std::size_t size() const { return members_.size(); }
+  bool spans(const Groups& nodes) const;
+  // Bytes that this rank has sent to ranks of its own node, and to others.
+  std::pair<std::uint64_t, std::uint64_t> bytes(const Groups& nodes) const;
+
+ private:
+  std::unique_ptr<Communicator> own_;
+  Communicator* comm_;
+  std::vector<Rank> members_;
+};
+
+class Teams {
+ public:
+  // `levels` as arrange() gives them.
+  Teams(Communicator& comm, std::vector<Groups> levels, Groups nodes);
+
+  // All of this rank's group at `level`; of level 0, where each is alone, null. Every rank calls when any does: here
+  // and in leaders(), where teams are formed.
+  Team* whole(std::size_t level);
+  // Of the groups of `level - 1` in this rank's group of `level` the first rank each; null if this rank is none of
+  // them.
+  Team* leaders(std::size_t level);
+  // How many groups of `level - 1` this rank's group of `level` holds.
+  std::size_t parts(std::size_t level) const;
+  // The sum over this rank's group of `level` of what every rank has.
+  double sum(std::size_t level, const std::vector<double>& by_rank) const;
+
+  const Groups& nodes() const { return nodes_; }
+  std::pair<std::uint64_t, std::uint64_t> bytes() const;
+
+ private:
+  bool leads(std::size_t level, Rank rank) const;
+  Team* form(std::vector<std::unique_ptr<Team>>& teams, std::vector<bool>& formed, std::size_t level, bool leaders);
+
+  Communicator& comm_;
+  const std::vector<Groups> levels_;
+  const Groups nodes_;
+  Team everybody_;
+  std::vector<std::unique_ptr<Team>> whole_;
+  std::vector<std::unique_ptr<Team>> leaders_;
+  std::vector<bool> whole_formed_;
+  std::vector<bool> leaders_formed_;
+};
+
+}  // namespace ranvier::replica

@@ -1,0 +1,52 @@
+// Averages the parameters of one level's groups, and takes the outer step on what comes of it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ranvier/exchange.h"
+#include "ranvier/sync.h"
+#include "replica/groups.h"
+
+namespace ranvier::replica {
+
+// Plainly, the average goes straight over the parameters. Where a codec or an outer step works on how far they have
+// moved, the rank that speaks for its inner group keeps the point where its group last agreed: 4 bytes a parameter for
+// that, 4 to subtract in and 4 for the outer momentum.
+class ParameterAverage {
+ public:
+  struct Options {
+    std::string compress = "none";
+    std::vector<Tensor> tensors = {};
+    bool wants_change = false;  // for an outer step or for the spread, even without a codec
+    bool outer = false;
+    std::size_t count = 0;  // parameters
+  };
+  // `leaders`: who average; null on ranks that only hear of it. `inside`: whom to tell; null: nobody.
+  ParameterAverage(Team* leaders, Team* inside, const Options& options);
+
+  // What replicas agree on at the moment.
+  void agree_on(std::span<const float> parameters);
+  // `weight`: 1 where all leaders speak for as many samples. Returns the spread, where change is kept.
+  double run(std::span<float> parameters, const OuterStep& outer, double weight, double learning_rate);
+
+  std::uint64_t plain_buckets() const { return exchange_ ? exchange_->plain_buckets() : 0; }
+  std::size_t state_bytes() const;
+  void save(std::vector<std::byte>& all);
+  void restore(ConstBytes& all);
+
+ private:
+  void average(std::span<float> values);
+  double average_change(std::span<float> parameters, const OuterStep& outer, double weight, double learning_rate);
+
+  Team* const leaders_;
+  Team* const inside_;
+  const std::vector<Tensor> tensors_;
+  std::unique_ptr<Exchange> exchange_;
+  std::vector<float> anchor_;    // where replicas last agreed
+  std::vector<float> change_;    // anchor - parameters, and their average
+  std::vector<float> momentum_;  // of the outer step
+};
+
+}  // namespace ranvier::replica

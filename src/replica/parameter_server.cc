@@ -1,0 +1,261 @@
+#include "ranvier/parameter_server.h"
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "ranvier/error.h"
+
+namespace ranvier {
+namespace {
+
+// Apart from what a program sends itself.
+constexpr std::uint64_t request_tag = 0x70732d31;
+constexpr std::uint64_t start_tag = 0x70732d32;
+constexpr std::uint64_t values_tag = 0x70732d33;
+
+enum class Kind : std::uint64_t { begin, push, pull, leave };
+
+// What stands before the gradient of a push, and is all of any other request. Ranks of one job are of one build.
+struct Header {
+  Kind kind = Kind::begin;
+  std::uint64_t number = 0;         // push
+  ParameterServer::Push push = {};  // push
+  std::uint64_t stop_at = 0;        // begin
+  std::uint64_t most = 0;           // begin
+};
+
+// Rank 0 alone says who begins.
+struct Decision {
+  Rank worker;
+  ParameterServer::Start start;
+};
+
+class Gate {
+ public:
+  Gate(Rank workers, const ServerRule& rule, std::uint64_t before)
+      : clocks_(workers, rule.bound), done_(before), next_(before) {}
+  void asks(Rank worker, std::uint64_t stop_at, std::uint64_t most) { waiting_.push_back({worker, stop_at, most}); }
+  void ended_step(Rank worker, std::uint64_t samples) {
+    clocks_.ended_step(worker);
+    done_ += samples;
+  }
+  // Those whose wait has an end now.
+  std::vector<Decision> decide() {
+    std::vector<Decision> decisions;
+    std::erase_if(waiting_, [&](const Waiting& each) {
+      const std::uint64_t left = each.stop_at - std::min(next_, each.stop_at);
+      if (left > 0 && !clocks_.may_begin(each.worker)) return false;
+      decisions.push_back({each.worker, {.first = next_, .count = std::min(left, each.most), .done = done_}});
+      next_ += decisions.back().start.count;
+      return true;
+    });
+    return decisions;
+  }
+
+ private:
+  struct Waiting {
+    Rank worker;
+    std::uint64_t stop_at;
+    std::uint64_t most;
+  };
+  StaleClocks clocks_;
+  std::uint64_t done_;
+  std::uint64_t next_;  // sample
+  std::vector<Waiting> waiting_;
+};
+
+}  // namespace
+
+class ParameterServer::Impl {
+ public:
+  Impl(Communicator& comm, const ServerRule& rule, std::span<const float> parameters, std::uint64_t before)
+      : comm_(comm),
+        count_(parameters.size()),
+        shard_(values_of(own_range(), parameters), comm.world(), rule),
+        gate_(comm.world(), rule, before) {
+    if (comm_.world() > 1) thread_ = std::jthread([this] { serve(); });
+  }
+  ~Impl() {
+    if (thread_.joinable() && !left_) comm_.abort("its training ended before its parameter servers");
+  }
+
+  Start begin(std::uint64_t stop_at, std::uint64_t most) {
+    if (comm_.rank() != 0) {
+      const Header header{.kind = Kind::begin, .stop_at = stop_at, .most = most};
+      std::array<std::uint64_t, 3> answer{};
+      Work answering = comm_.start_recv(bytes(answer), 0, start_tag);
+      comm_.send(bytes(header), 0, request_tag);
+      answering.wait();
+      return {.first = answer[0], .count = answer[1], .done = answer[2]};
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      own_start_.reset();
+      gate_.asks(0, stop_at, most);
+    }
+    let_begin();
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return own_start_ || failure_; });
+    if (failure_) std::rethrow_exception(failure_);
+    return *own_start_;
+  }
+
+  void exchange(std::span<const float> gradient, const Push& push, std::span<float> parameters) {
+    ++number_;
+    ask({.kind = Kind::push, .number = number_, .push = push}, gradient, parameters);
+    if (comm_.rank() == 0) let_begin();
+  }
+  void set_workers(std::size_t workers) {
+    const std::lock_guard lock(mutex_);
+    shard_.set_workers(workers);
+  }
+  void pull(std::span<float> parameters) { ask({.kind = Kind::pull}, {}, parameters); }
+
+  void leave() {
+    left_ = true;
+    const Header header{.kind = Kind::leave};
+    for (Rank server = 0; server < comm_.world(); ++server)
+      if (server != comm_.rank()) comm_.send(bytes(header), server, request_tag);
+    if (thread_.joinable()) thread_.join();
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  struct Range {
+    std::size_t first;
+    std::size_t size;
+  };
+  Range range(Rank server) const {
+    const auto world = static_cast<std::size_t>(comm_.world());
+    const auto at = static_cast<std::size_t>(server);
+    const std::size_t first = count_ * at / world;
+    return {first, count_ * (at + 1) / world - first};
+  }
+  Range own_range() const { return range(comm_.rank()); }
+  static std::vector<float> values_of(const Range& range, std::span<const float> all) {
+    const auto part = all.subspan(range.first, range.size);
+    return {part.begin(), part.end()};
+  }
+
+  template <class Value>
+  static TypedSpan bytes(Value& value) {
+    return {const_cast<void*>(static_cast<const void*>(&value)), sizeof value, DType::u8};
+  }
+
+  // The same request to every server, with its range of the gradient; what each holds afterwards.
+  void ask(const Header& header, std::span<const float> gradient, std::span<float> parameters) {
+    std::vector<std::vector<std::byte>> messages;
+    std::vector<Work> under_way;
+    for (Rank server = 0; server < comm_.world(); ++server) {
+      if (server == comm_.rank()) continue;
+      const auto [first, size] = range(server);
+      const auto part = gradient.empty() ? gradient : gradient.subspan(first, size);
+      auto& message = messages.emplace_back(sizeof header + part.size_bytes());
+      std::memcpy(message.data(), &header, sizeof header);
+      if (!part.empty()) std::memcpy(message.data() + sizeof header, part.data(), part.size_bytes());
+      under_way.push_back(comm_.start_recv(parameters.subspan(first, size), server, values_tag));
+      under_way.push_back(comm_.start_send({message.data(), message.size(), DType::u8}, server, request_tag));
+    }
+    const auto [first, size] = own_range();
+    const auto held = take(comm_.rank(), header, gradient.empty() ? gradient : gradient.subspan(first, size));
+    std::copy(held.begin(), held.end(), parameters.begin() + static_cast<std::ptrdiff_t>(first));
+    for (Work& each : under_way) each.wait();
+  }
+
+  // A push or a pull of this rank's shard.
+  std::vector<float> take(Rank worker, const Header& header, std::span<const float> gradient) {
+    const std::lock_guard lock(mutex_);
+    if (header.kind == Kind::push && shard_.push(worker, header.number, header.push.rate, header.push.share, gradient))
+      gate_.ended_step(worker, header.push.samples);
+    const auto held = shard_.pull(worker);
+    return {held.begin(), held.end()};
+  }
+
+  void let_begin() {
+    std::vector<Decision> decisions;
+    {
+      const std::lock_guard lock(mutex_);
+      decisions = gate_.decide();
+      for (const auto& each : decisions)
+        if (each.worker == comm_.rank()) own_start_ = each.start;
+    }
+    changed_.notify_all();
+    for (const auto& [worker, start] : decisions) {
+      if (worker == comm_.rank()) continue;
+      const std::array<std::uint64_t, 3> answer{start.first, start.count, start.done};
+      comm_.send(bytes(answer), worker, start_tag);
+    }
+  }
+
+  // The server's thread, until all other workers have left.
+  void serve() {
+    try {
+      std::vector<std::byte> message(sizeof(Header) + own_range().size * sizeof(float));
+      for (Rank working = comm_.world() - 1; working > 0;) {
+        Work arriving =
+            comm_.start_recv_at_most({message.data(), message.size(), DType::u8}, Communicator::any_rank, request_tag);
+        arriving.wait();
+        working -= answer(arriving.source(), ConstBytes(message).first(arriving.received_bytes())) ? 0 : 1;
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      failure_ = std::current_exception();
+      changed_.notify_all();
+    }
+  }
+
+  // False: the worker has left.
+  bool answer(Rank worker, ConstBytes message) {
+    Header header;
+    if (message.size() < sizeof header)
+      throw Error(ErrorKind::mismatch, "a request to the parameter server is cut short", worker);
+    std::memcpy(&header, message.data(), sizeof header);
+    const ConstBytes rest = message.subspan(sizeof header);
+    if (header.kind == Kind::leave) return false;
+    if (header.kind == Kind::begin) {
+      const std::lock_guard lock(mutex_);
+      gate_.asks(worker, header.stop_at, header.most);
+    } else {
+      std::vector<float> gradient(rest.size() / sizeof(float));
+      if (!gradient.empty()) std::memcpy(gradient.data(), rest.data(), rest.size());
+      const auto held = take(worker, header, gradient);
+      comm_.send(held, worker, values_tag);
+    }
+    if (comm_.rank() == 0) let_begin();
+    return true;
+  }
+
+  Communicator& comm_;
+  const std::size_t count_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  ParameterShard shard_;
+  Gate gate_;  // of rank 0
+  std::optional<Start> own_start_;
+  std::exception_ptr failure_;
+  std::uint64_t number_ = 0;  // of this worker's pushes
+  bool left_ = false;
+  std::jthread thread_;
+};
+
+ParameterServer::ParameterServer(Communicator& comm, const ServerRule& rule, std::span<const float> parameters,
+                                 std::uint64_t before)
+    : impl_(std::make_unique<Impl>(comm, rule, parameters, before)) {}
+ParameterServer::~ParameterServer() = default;
+ParameterServer::Start ParameterServer::begin(std::uint64_t stop_at, std::uint64_t most) {
+  return impl_->begin(stop_at, most);
+}
+void ParameterServer::set_workers(std::size_t workers) { impl_->set_workers(workers); }
+void ParameterServer::exchange(std::span<const float> gradient, const Push& push, std::span<float> parameters) {
+  impl_->exchange(gradient, push, parameters);
+}
+void ParameterServer::pull(std::span<float> parameters) { impl_->pull(parameters); }
+void ParameterServer::leave() { impl_->leave(); }
+
+}  // namespace ranvier

@@ -1,0 +1,118 @@
+#include "replica/places.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <fstream>
+
+#include "base/spec.h"
+#include "ranvier/error.h"
+#include "ranvier/synchronizer.h"
+
+namespace ranvier::replica {
+namespace {
+
+Groups blocks(std::size_t world, std::size_t count) {
+  Groups groups(world);
+  for (std::size_t rank = 0; rank < world; ++rank) groups[rank] = static_cast<int>(rank * count / world);
+  return groups;
+}
+
+void demand_inside(const std::string& inner, const Groups& groups, const std::string& outer, const Groups& around) {
+  for (std::size_t a = 0; a < groups.size(); ++a)
+    for (std::size_t b = a + 1; b < groups.size(); ++b)
+      if (groups[a] == groups[b] && around[a] != around[b])
+        throw Error(ErrorKind::usage, fmt::format("ranks {} and {} share a group of '{}' but not of '{}' around it; "
+                                                  "place the levels so that each group lies in one of the next level",
+                                                  a, b, inner, outer));
+}
+
+}  // namespace
+
+std::map<std::string, Groups> parse_places(std::string_view text, Rank world) {
+  std::map<std::string, Groups> places;
+  if (text.empty()) return places;
+  const std::string whole = fmt::format("place:{}", text);
+  const auto stages = parse_spec(whole);
+  if (stages.size() != 1 || !stages.front().value.empty())
+    throw Error(ErrorKind::usage, fmt::format("the places '{}' are not how many of each level; write node=2 or "
+                                              "node=4,rack=2",
+                                              text));
+  for (const auto& [level, number] : stages.front().settings) {
+    std::size_t count = 0;
+    const auto [end, problem] = std::from_chars(number.data(), number.data() + number.size(), count);
+    if (problem != std::errc() || end != number.data() + number.size() || count < 1 ||
+        count > static_cast<std::size_t>(world))
+      throw Error(ErrorKind::usage, fmt::format("'{}={}' does not place {} workers; give a whole number from 1 to {}",
+                                                level, number, world, world));
+    places.emplace(level, blocks(static_cast<std::size_t>(world), count));
+  }
+  return places;
+}
+
+Groups by_host(std::span<const std::uint64_t> hosts) {
+  std::vector<std::uint64_t> known;
+  Groups groups;
+  for (const auto host : hosts) {
+    const auto place = std::ranges::find(known, host);
+    groups.push_back(static_cast<int>(place - known.begin()));
+    if (place == known.end()) known.push_back(host);
+  }
+  return groups;
+}
+
+std::vector<Groups> arrange(std::span<const std::string> levels, const std::map<std::string, Groups>& places,
+                            const Groups& hosts) {
+  const std::size_t world = hosts.size();
+  std::vector<Groups> groups{blocks(world, world)};
+  for (const auto& level : levels) {
+    if (const auto placed = places.find(level); placed != places.end())
+      groups.push_back(placed->second);
+    else if (level == "node")
+      groups.push_back(hosts);
+    else if (&level == &levels.back())
+      groups.push_back(blocks(world, 1));
+    else
+      throw Error(ErrorKind::usage, fmt::format("nothing says which workers share a '{}'; write --place {}=N for so "
+                                                "many of them",
+                                                level, level));
+    if (groups.size() > 2) demand_inside(levels[groups.size() - 3], groups[groups.size() - 2], level, groups.back());
+  }
+  if (std::ranges::any_of(groups.back(), [](int group) { return group != 0; }))
+    throw Error(ErrorKind::usage, fmt::format("the last level, '{}', has more than one group, which would never "
+                                              "exchange anything; add a level around it, such as world=64",
+                                              levels.back()));
+  return groups;
+}
+
+}  // namespace ranvier::replica
+
+namespace ranvier {
+
+std::vector<std::vector<int>> place_levels(const SyncPolicy& policy, std::string_view place,
+                                           std::span<const std::uint64_t> hosts) {
+  return replica::arrange(policy.levels(), replica::parse_places(place, static_cast<Rank>(hosts.size())),
+                          replica::by_host(hosts));
+}
+
+void check_places(std::string_view sync, std::string_view place, Rank world) {
+  const std::vector<std::uint64_t> one_host(static_cast<std::size_t>(world), 0);
+  place_levels(*make_sync_policy(sync, {}), place, one_host);
+}
+
+std::uint64_t host_identity() {
+  std::string name;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> name;
+  std::array<char, 256> space{};
+  if (const auto length = readlink("/proc/self/ns/net", space.data(), space.size()); length > 0)
+    name.append(space.data(), static_cast<std::size_t>(length));
+  if (gethostname(space.data(), space.size() - 1) == 0) name += space.data();
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char letter : name) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
+  return hash;
+}
+
+}  // namespace ranvier

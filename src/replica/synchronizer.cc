@@ -1,0 +1,267 @@
+#include "ranvier/synchronizer.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <numeric>
+#include <set>
+
+#include "base/parts.h"
+#include "ranvier/error.h"
+#include "replica/parameter_average.h"
+
+namespace ranvier {
+namespace {
+
+using replica::Groups;
+using replica::ParameterAverage;
+using replica::Team;
+using replica::Teams;
+
+std::vector<double> everybodys(Communicator& comm, double mine) {
+  const std::array<double, 1> own{mine};
+  std::vector<double> all(static_cast<std::size_t>(comm.world()));
+  comm.all_gather(own, all);
+  return all;
+}
+
+Groups hosts_of(Communicator& comm) {
+  const std::array<std::int64_t, 1> own{static_cast<std::int64_t>(host_identity())};
+  std::vector<std::int64_t> all(static_cast<std::size_t>(comm.world()));
+  comm.all_gather(own, all);
+  return replica::by_host(std::vector<std::uint64_t>(all.begin(), all.end()));
+}
+
+}  // namespace
+
+class Synchronizer::Impl {
+ public:
+  Impl(Communicator& comm, const SynchronizerOptions& options)
+      : comm_(comm),
+        compress_(options.compress),
+        policy_(make_policy(comm, options)),
+        teams_(make_teams(options)),
+        samples_(everybodys(comm, options.samples)) {
+    const std::size_t by_gradients = policy_->gradient_level();
+    if (by_gradients > 0) {
+      gradient_team_ = teams_.whole(by_gradients);
+      // Inside a node or a rack a codec costs more than it saves.
+      const bool is_everybody = by_gradients == policy_->levels().size();
+      gradients_ = make_exchange(is_everybody ? compress_ : "none", gradient_team_->comm());
+    }
+    if (compress_ != "none" && !policy_->takes_codec())
+      throw Error(ErrorKind::usage, fmt::format("--sync '{}' sends values as they are; leave out --compress '{}'",
+                                                policy_->spec(), compress_));
+    if (policy_->averages_parameters() && momentum_of(compress_) > 0)
+      throw Error(ErrorKind::usage, fmt::format("--compress '{}' corrects the momentum of gradients, and --sync '{}' "
+                                                "also averages parameters; take another codec, or --sync bsp",
+                                                compress_, policy_->spec()));
+  }
+
+  // The first time with all that averages of parameters take.
+  void begin(std::span<const float> parameters, const std::vector<Tensor>& tensors) {
+    if (averages_.empty() && policy_->averages_parameters()) {
+      const std::size_t last = policy_->levels().size();
+      for (std::size_t level = first_parameter_level(); level <= last; ++level)
+        averages_.push_back(std::make_unique<ParameterAverage>(
+            teams_.leaders(level), teams_.whole(level - 1),
+            ParameterAverage::Options{
+                .compress = compress_,
+                .tensors = tensors,
+                .wants_change = level == last && (policy_->has_outer_step() || policy_->wants_spread()),
+                .outer = level == last && policy_->has_outer_step(),
+                .count = parameters.size()}));
+    }
+    agree(policy_->levels().size(), parameters);
+  }
+
+  bool begin_step(std::uint64_t complete) {
+    const auto asked = policy_->react({.point = SyncPoint::step_begins, .step = complete});
+    by_gradients_ = asked.empty() ? 0 : asked.front().level;
+    if (by_gradients_ > 0) count_round(*gradient_team_);
+    return by_gradients_ > 0;
+  }
+
+  void end_step(std::uint64_t complete, double learning_rate, std::span<float> parameters) {
+    agreed_ = by_gradients_ == policy_->levels().size();
+    if (agreed_) agree(by_gradients_, parameters);
+    const SyncEvent event{.point = SyncPoint::step_ended, .step = complete, .learning_rate = learning_rate};
+    const double spread = carry_out(policy_->react(event), learning_rate, parameters);
+    if (agreed_)
+      policy_->react(
+          {.point = SyncPoint::averaged, .step = complete, .learning_rate = learning_rate, .spread = spread});
+  }
+
+  bool end(double learning_rate, std::span<float> parameters) {
+    const auto asked = policy_->react({.point = SyncPoint::ended});
+    carry_out(asked, learning_rate, parameters);
+    return !asked.empty();
+  }
+
+  void mean(std::span<float> parameters) {
+    if (agreed_ || comm_.world() == 1) return;
+    const double all = std::accumulate(samples_.begin(), samples_.end(), 0.0);
+    const double weight = own_samples() * static_cast<double>(comm_.world()) / all;
+    if (weight != 1)
+      for (float& each : parameters) each *= static_cast<float>(weight);
+    comm_.all_reduce(parameters, {.op = ReduceOp::average});
+  }
+
+  std::vector<std::byte> save() {
+    std::vector<std::byte> all;
+    append_part(all, std::as_bytes(std::span<const double>(policy_->save())));
+    const std::array<std::byte, 1> agreed{std::byte{agreed_}};
+    append_part(all, agreed);
+    for (const auto& average : averages_) average->save(all);
+    return all;
+  }
+  void restore(ConstBytes kept) {
+    std::vector<double> numbers(policy_->save().size());
+    take_values(kept, std::span(numbers));
+    policy_->restore(numbers);
+    std::array<std::byte, 1> agreed{};
+    take_values(kept, std::span<std::byte>(agreed));
+    agreed_ = agreed[0] != std::byte{0};
+    for (const auto& average : averages_) average->restore(kept);
+  }
+
+  SyncTraffic traffic() const {
+    const auto [inside, between] = teams_.bytes();
+    return {
+        .rounds_inside = rounds_[0], .rounds_between = rounds_[1], .bytes_inside = inside, .bytes_between = between};
+  }
+
+  double gradient_weight() const {
+    const std::size_t level = policy_->gradient_level();
+    if (level == 0) return 1;
+    return own_samples() * static_cast<double>(gradient_team_->size()) / teams_.sum(level, samples_);
+  }
+
+  Communicator& comm_;
+  const std::string compress_;
+  const std::unique_ptr<SyncPolicy> policy_;
+  Teams teams_;
+  std::vector<double> samples_;  // by rank
+  Team* gradient_team_ = nullptr;
+  std::unique_ptr<Exchange> gradients_;
+  std::vector<std::unique_ptr<ParameterAverage>> averages_;  // of levels first_parameter_level() …
+  bool agreed_ = true;
+
+ private:
+  static std::unique_ptr<SyncPolicy> make_policy(const Communicator& comm, const SynchronizerOptions& options) {
+    SyncContext run = options.run;
+    run.world = static_cast<std::uint64_t>(comm.world());
+    return make_sync_policy(options.sync, run);
+  }
+
+  Teams make_teams(const SynchronizerOptions& options) {
+    const auto places = replica::parse_places(options.place, comm_.world());
+    const Groups hosts = hosts_of(comm_);
+    const auto node = places.find("node");
+    return {comm_, replica::arrange(policy_->levels(), places, hosts), node == places.end() ? hosts : node->second};
+  }
+
+  static double momentum_of(const std::string& compress) {
+    return compress == "none" || compress.starts_with("powersgd") || compress.starts_with("acpsgd")
+               ? 0
+               : make_codec(compress)->momentum();
+  }
+
+  // Those inside it average gradients in every step; after a synchronous beginning there are none.
+  std::size_t first_parameter_level() const {
+    const std::size_t by_gradients = policy_->gradient_level();
+    return by_gradients == policy_->levels().size() ? 1 : by_gradients + 1;
+  }
+
+  double own_samples() const { return samples_[static_cast<std::size_t>(comm_.rank())]; }
+
+  void count_round(const Team& team) {
+    if (team.size() > 1) ++rounds_[team.spans(teams_.nodes()) ? 1 : 0];
+  }
+
+  // Groups of `level` and of all inside it hold the same parameters now.
+  void agree(std::size_t level, std::span<const float> parameters) {
+    for (std::size_t i = 0; i < averages_.size() && first_parameter_level() + i <= level; ++i)
+      averages_[i]->agree_on(parameters);
+    if (level == policy_->levels().size()) agreed_ = true;
+  }
+
+  double carry_out(const std::vector<SyncAction>& asked, double learning_rate, std::span<float> parameters) {
+    double spread = 0;
+    for (const SyncAction& each : asked) {
+      if (each.what == SyncAction::What::push) {
+        push(each.hops, parameters);
+        continue;
+      }
+      Team* const leaders = teams_.leaders(each.level);
+      Team* const inside = teams_.whole(each.inside);
+      // A leader speaks for its inner group, of all that the groups of this level hold.
+      const double weight = teams_.sum(each.inside, samples_) * static_cast<double>(teams_.parts(each.level)) /
+                            teams_.sum(each.level, samples_);
+      spread = averages_[each.level - first_parameter_level()]->run(parameters, each.outer, weight, learning_rate);
+      if (leaders != nullptr) count_round(*leaders);
+      if (inside != nullptr) count_round(*inside);
+      agree(each.level, parameters);
+    }
+    return spread;
+  }
+
+  void push(std::size_t hops, std::span<float> parameters) {
+    const auto world = static_cast<std::size_t>(comm_.world());
+    const auto own = static_cast<std::size_t>(comm_.rank());
+    const auto to = static_cast<Rank>((own + hops) % world);
+    const auto from = static_cast<Rank>((own + world - hops) % world);
+    arrived_.resize(parameters.size());
+    Work sending = comm_.start_send(parameters, to, push_tag);
+    comm_.start_recv(arrived_, from, push_tag).wait();
+    sending.wait();
+    for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] = (parameters[i] + arrived_[i]) / 2;
+    const Groups& nodes = teams_.nodes();
+    ++rounds_[nodes[own] == nodes[static_cast<std::size_t>(to)] ? 0 : 1];
+  }
+
+  static constexpr std::uint64_t push_tag = 0x70757368;  // "push": apart from what the program sends itself
+  std::vector<float> arrived_;                           // of a push
+  std::size_t by_gradients_ = 0;
+  std::array<std::uint64_t, 2> rounds_{0, 0};  // inside nodes, and between them
+};
+
+Synchronizer::Synchronizer(Communicator& comm, const SynchronizerOptions& options)
+    : impl_(std::make_unique<Impl>(comm, options)) {}
+Synchronizer::~Synchronizer() = default;
+
+const SyncPolicy& Synchronizer::policy() const { return *impl_->policy_; }
+Exchange* Synchronizer::gradients() { return impl_->gradients_.get(); }
+double Synchronizer::gradient_weight() const { return impl_->gradient_weight(); }
+void Synchronizer::set_samples(double samples) { impl_->samples_ = everybodys(impl_->comm_, samples); }
+void Synchronizer::begin(std::span<const float> parameters, const std::vector<Tensor>& tensors) {
+  impl_->begin(parameters, tensors);
+}
+void Synchronizer::mean(std::span<float> parameters) { impl_->mean(parameters); }
+bool Synchronizer::begin_step(std::uint64_t complete) { return impl_->begin_step(complete); }
+void Synchronizer::end_step(std::uint64_t complete, double learning_rate, std::span<float> parameters) {
+  impl_->end_step(complete, learning_rate, parameters);
+}
+bool Synchronizer::end(double learning_rate, std::span<float> parameters) {
+  return impl_->end(learning_rate, parameters);
+}
+std::size_t Synchronizer::nodes() const {
+  const auto& nodes = impl_->teams_.nodes();
+  return std::set<int>(nodes.begin(), nodes.end()).size();
+}
+bool Synchronizer::agreed() const { return impl_->agreed_; }
+SyncTraffic Synchronizer::traffic() const { return impl_->traffic(); }
+std::uint64_t Synchronizer::plain_buckets() const {
+  std::uint64_t sum = impl_->gradients_ ? impl_->gradients_->plain_buckets() : 0;
+  for (const auto& average : impl_->averages_) sum += average->plain_buckets();
+  return sum;
+}
+std::size_t Synchronizer::state_bytes() const {
+  std::size_t sum = impl_->gradients_ ? impl_->gradients_->state_bytes() : 0;
+  for (const auto& average : impl_->averages_) sum += average->state_bytes();
+  return sum;
+}
+std::vector<std::byte> Synchronizer::save() { return impl_->save(); }
+void Synchronizer::restore(ConstBytes kept) { impl_->restore(kept); }
+
+}  // namespace ranvier

@@ -1,0 +1,20 @@
+// DiLoCo: each worker takes H steps of its own optimizer (AdamW), and what they have come on average is the gradient of
+// an outer optimizer (Nesterov). Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models",
+// arXiv:2311.08105, 2023. With a codec, outer gradients are what it compresses: 4 bits lose nothing that can be seen
+// (Douillard et al., "Streaming DiLoCo with overlapping communication", arXiv:2501.18512, 2025).
+#include "sync/periodic.h"
+
+namespace ranvier::sync {
+
+PeriodicRule diloco(const StageSpec& stage, const SyncContext&) {
+  Parameters parameters(stage);
+  PeriodicRule rule{.levels = {{std::string(everybody), parameters.count("", 30, 1, longest_period)}}};
+  rule.outer = {.rate = parameters.number("rate", 0.7, 1e-6, 100),
+                .momentum = parameters.number("momentum", 0.9, 0, 0.999),
+                .nesterov = true,
+                .by_learning_rate = false};
+  parameters.end();
+  return rule;
+}
+
+}  // namespace ranvier::sync

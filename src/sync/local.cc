@@ -1,0 +1,41 @@
+// Local SGD: each worker takes H steps by itself, then parameters are averaged. Stich, "Local SGD Converges Fast and
+// Communicates Little", ICLR 2019. Post-local: not before some synchronous steps, in which the loss falls most and
+// replicas would part furthest. Lin, Stich, Patel and Jaggi, "Don't Use Large Mini-batches, Use Local SGD", ICLR 2020
+// (arXiv:1808.07217).
+#include <cmath>
+
+#include "ranvier/error.h"
+#include "sync/periodic.h"
+
+namespace ranvier::sync {
+namespace {
+
+PeriodicRule every(std::size_t steps) { return {.levels = {{std::string(everybody), steps}}}; }
+
+}  // namespace
+
+PeriodicRule local(const StageSpec& stage, const SyncContext& context) {
+  Parameters parameters(stage);
+  const std::size_t period = period_or_epoch(parameters, context);
+  PeriodicRule rule = every(period);
+  rule.adaptation.bound = parameters.number("adapt", 0, 0, 1e6);
+  rule.adaptation.most =
+      parameters.count("most", std::max<std::size_t>(period, context.steps_per_epoch), period, longest_period);
+  parameters.end();
+  return rule;
+}
+
+PeriodicRule post_local(const StageSpec& stage, const SyncContext& context) {
+  Parameters parameters(stage);
+  PeriodicRule rule = every(parameters.count("", 16, 1, longest_period));
+  const double share = parameters.number("after", 0.5, 0, 1);
+  parameters.end();
+  if (context.steps == 0)
+    throw Error(ErrorKind::usage,
+                "'post-local' is synchronous for a share of training, and how many steps that has is "
+                "not known here");
+  rule.synchronous_steps = static_cast<std::uint64_t>(std::ceil(share * static_cast<double>(context.steps)));
+  return rule;
+}
+
+}  // namespace ranvier::sync

@@ -1,0 +1,64 @@
+// Staleness-aware rates: Zhang, Gupta, Lian and Liu, "Staleness-aware Async-SGD for Distributed Deep Learning", IJCAI
+// 2016 (arXiv:1511.05950). Compensation: Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay
+// Compensation", ICML 2017 (arXiv:1609.08326): g + lambda g g (x - x_pulled), the square of the gradient standing for
+// the Hessian's diagonal.
+#include <algorithm>
+
+#include "ranvier/error.h"
+#include "ranvier/server.h"
+
+namespace ranvier {
+
+ParameterShard::ParameterShard(std::vector<float> values, Rank workers, const ServerRule& rule)
+    : rule_(rule), values_(std::move(values)), workers_(static_cast<std::size_t>(workers)) {
+  if (rule_.compensation > 0)
+    for (auto& worker : workers_) worker.held = values_;
+}
+
+double ParameterShard::weight(double share, double overtaken) const {
+  const double always = static_cast<double>(rule_.workers > 0 ? rule_.workers : workers_.size()) - 1;
+  switch (rule_.damping) {
+    case ServerRule::Damping::share:
+      return share;
+    case ServerRule::Damping::staleness:
+      return 1 / (overtaken + 1);
+    case ServerRule::Damping::excess:
+      return share / (1 + std::max(0.0, overtaken - always));
+  }
+  return share;
+}
+
+bool ParameterShard::push(Rank from, std::uint64_t number, double rate, double share, std::span<const float> gradient) {
+  Worker& worker = workers_[static_cast<std::size_t>(from)];
+  if (gradient.size() != values_.size() || number > worker.last + 1)
+    throw Error(ErrorKind::mismatch,
+                "a push to the parameter server has another size than its shard, or comes before "
+                "one that is missing",
+                from);
+  if (number <= worker.last) return false;
+  worker.last = number;
+  const double overtaken = static_cast<double>(pushes_ - worker.pulled);
+  const auto step = static_cast<float>(rate * weight(share, overtaken));
+  if (rule_.compensation > 0) {
+    const auto lambda = static_cast<float>(rule_.compensation);
+    for (std::size_t i = 0; i < values_.size(); ++i)
+      values_[i] -= step * (gradient[i] + lambda * gradient[i] * gradient[i] * (values_[i] - worker.held[i]));
+  } else {
+    for (std::size_t i = 0; i < values_.size(); ++i) values_[i] -= step * gradient[i];
+  }
+  ++pushes_;
+  return true;
+}
+
+std::span<const float> ParameterShard::pull(Rank from) {
+  Worker& worker = workers_[static_cast<std::size_t>(from)];
+  worker.pulled = pushes_;
+  if (rule_.compensation > 0) worker.held = values_;
+  return values_;
+}
+
+bool StaleClocks::may_begin(Rank worker) const {
+  return !bound_ || complete_[static_cast<std::size_t>(worker)] <= *std::ranges::min_element(complete_) + *bound_;
+}
+
+}  // namespace ranvier

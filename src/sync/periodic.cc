@@ -1,0 +1,123 @@
+#include "sync/periodic.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ranvier/error.h"
+
+namespace ranvier::sync {
+namespace {
+
+class PeriodicPolicy final : public SyncPolicy {
+ public:
+  PeriodicPolicy(std::string_view spec, PeriodicRule rule)
+      : spec_(spec), rule_(std::move(rule)), period_(rule_.levels.back().period), next_(first_end()) {
+    for (const auto& level : rule_.levels) names_.push_back(level.name);
+  }
+
+  std::string_view spec() const override { return spec_; }
+  std::span<const std::string> levels() const override { return names_; }
+  std::size_t gradient_level() const override {
+    return rule_.synchronous_steps > 0 ? names_.size() : rule_.gradient_levels;
+  }
+  bool averages_parameters() const override { return rule_.gradient_levels < names_.size(); }
+  bool wants_spread() const override { return rule_.adaptation.bound > 0; }
+  bool has_outer_step() const override { return !rule_.outer.is_plain(); }
+
+  std::vector<SyncAction> react(const SyncEvent& event) override {
+    switch (event.point) {
+      case SyncPoint::step_begins:
+        if (const std::size_t level = gradients_of(event.step); level > 0)
+          return {{.what = SyncAction::What::gradients, .inside = 0, .level = level}};
+        return {};
+      case SyncPoint::step_ended:
+        last_ = event.step;
+        return averages(event.step, due(event.step));
+      case SyncPoint::averaged:
+        adapt(event);
+        return {};
+      case SyncPoint::ended:
+        return agreed_ == names_.size() ? std::vector<SyncAction>{} : averages(last_, names_.size());
+    }
+    return {};
+  }
+
+  std::vector<double> save() const override {
+    return {static_cast<double>(period_), static_cast<double>(next_), static_cast<double>(last_),
+            static_cast<double>(agreed_)};
+  }
+  void restore(std::span<const double> kept) override {
+    if (kept.size() != save().size() || std::ranges::any_of(kept, [](double each) { return !(each >= 0); }) ||
+        kept[0] < 1 || kept[3] > static_cast<double>(names_.size()))
+      throw Error(ErrorKind::config, "what the checkpoint kept for the policy '" + spec_ +
+                                         "' is of another one; resume with the --sync that it was saved with");
+    period_ = static_cast<std::uint64_t>(kept[0]);
+    next_ = static_cast<std::uint64_t>(kept[1]);
+    last_ = static_cast<std::uint64_t>(kept[2]);
+    agreed_ = static_cast<std::size_t>(kept[3]);
+  }
+
+ private:
+  std::uint64_t first_end() const { return rule_.synchronous_steps + period_; }
+
+  // The level over which the step behind `complete` ones averages gradients.
+  std::size_t gradients_of(std::uint64_t complete) const {
+    return complete < rule_.synchronous_steps ? names_.size() : rule_.gradient_levels;
+  }
+
+  // The outermost level whose period ends with `step`.
+  std::size_t due(std::uint64_t step) const {
+    const std::size_t by_gradients = gradients_of(step - 1);
+    if (by_gradients == names_.size()) return by_gradients;
+    if (step >= next_) return names_.size();
+    for (std::size_t level = names_.size() - 1; level > by_gradients; --level)
+      if ((step - rule_.synchronous_steps) % rule_.levels[level - 1].period == 0) return level;
+    return by_gradients;
+  }
+
+  std::vector<SyncAction> averages(std::uint64_t step, std::size_t up_to) {
+    agreed_ = up_to;
+    std::vector<SyncAction> list;
+    const std::size_t by_gradients = gradients_of(step == 0 ? 0 : step - 1);
+    for (std::size_t level = by_gradients + 1; level <= up_to; ++level)
+      list.push_back({.what = SyncAction::What::parameters,
+                      .inside = level - 1,
+                      .level = level,
+                      .outer = level == names_.size() ? rule_.outer : OuterStep{}});
+    if (up_to == names_.size() && by_gradients < up_to) next_ = step + period_;
+    return list;
+  }
+
+  void adapt(const SyncEvent& event) {
+    const auto& [bound, most] = rule_.adaptation;
+    if (bound <= 0) return;
+    if (event.spread < bound) period_ = std::min(2 * period_, most);
+    if (event.spread > 4 * bound) period_ = std::max<std::uint64_t>(period_ / 2, 1);
+    next_ = event.step + period_;
+  }
+
+  const std::string spec_;
+  const PeriodicRule rule_;
+  std::vector<std::string> names_;
+  std::uint64_t period_;    // of the last level
+  std::uint64_t next_;      // the step with which its current one ends
+  std::uint64_t last_ = 0;  // how many are complete
+  std::size_t agreed_ = 0;  // the level whose groups agree
+};
+
+}  // namespace
+
+std::size_t period_or_epoch(Parameters& parameters, const SyncContext& context) {
+  if (!parameters.has("") && context.steps_per_epoch == 0)
+    throw Error(ErrorKind::usage, fmt::format("'{0}' without a period means once an epoch, and how many steps that has "
+                                              "is not known here; write {0}:STEPS",
+                                              parameters.stage()));
+  return parameters.count("", context.steps_per_epoch, 1, longest_period);
+}
+
+std::unique_ptr<SyncPolicy> periodic_policy(std::string_view spec, PeriodicRule rule) {
+  return std::make_unique<PeriodicPolicy>(spec, std::move(rule));
+}
+
+}  // namespace ranvier::sync

@@ -1,0 +1,83 @@
+"""Training by synchronization policies, with real processes: who sends what where, and what a checkpoint must hold."""
+
+from program import main
+from training import TrainingTest
+
+PLACED = ("--workers", "4", "--place", "node=2", "--algorithm", "ring", "--model", "mlp", "--batch", "8")
+
+
+class Policies(TrainingTest):
+    def test_nodes_exchange_parameters_when_their_period_ends_and_gradients_never(self):
+        bsp = self.results(*PLACED, "--steps", "9")
+        node = self.results(*PLACED, "--steps", "9", "--sync", "node:3")
+        self.assertEqual(bsp["rounds"], {"inside": 0, "between": 9})
+        self.assertEqual(node["rounds"], {"inside": 9 + 3, "between": 3})
+        # Of 4 workers the 2 leaders send all parameters once each time.
+        each = node["parameters"] * 4
+        self.assertEqual(node["bytes_per_worker"]["between"], 3 * each * 2 / 4)
+        # A ring of 4 crosses between the nodes on 2 of its 4 links.
+        self.assertAlmostEqual(bsp["bytes_per_worker"]["between"] / (9 * each * 2 * 3 / 4 * 2 / 4), 1, delta=0.001)
+        self.assertLess(node["history"][-1]["test_loss"], 2.3)
+
+    def test_a_run_stopped_in_the_middle_of_a_period_goes_on_bit_for_bit(self):
+        for words in (
+            ("--sync", "node:4", "--split", "even", "--optimizer", "adamw"),
+            ("--sync", "diloco:5", "--compress", "topk:0.1+int8", "--optimizer", "lamb"),
+        ):
+            with self.subTest(words=words):
+                part = self.folder / f"part-{words[1][:4]}"
+                whole = self.results(*PLACED, *words, "--steps", "12")
+                self.results(*PLACED, *words, "--steps", "7", "--save", str(part))
+                resumed = self.results(*PLACED, *words, "--steps", "12", "--resume", str(part))
+                self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
+        result = self.train(*PLACED, "--sync", "local:4", "--resume", str(part))
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("--sync diloco:5 and this run has local:4", result.stderr)
+
+    def test_samples_follow_measured_speed(self):
+        run = self.results(
+            "--workers", "2", "--steps", "16", "--batch", "32", "--speeds", "1,0.2", "--split", "speed", "--jitter", "0.1x2",
+        )  # fmt: skip
+        self.assertEqual(sum(run["shares"]), 64)
+        self.assertGreater(run["shares"][0], run["shares"][1] + 16)
+        self.assertLess(run["history"][-1]["test_loss"], 2.3)
+
+    def test_parameter_servers_train_and_every_sample_is_used_once(self):
+        for spec, speeds in (("async", "1,0.2,1"), ("ssp:2", "1,0.2,1"), ("group", "1,1,0.2,0.2")):
+            with self.subTest(sync=spec):
+                workers = str(len(speeds.split(",")))
+                file = self.folder / spec[:3]
+                run = self.results(
+                    "--workers", workers, "--steps", "16", "--batch", "16", "--speeds", speeds, "--sync", spec,
+                    "--evaluate-every", "8", "--save", str(file),
+                )  # fmt: skip
+                self.assertEqual([entry["step"] for entry in run["history"] if entry["step"] in (8, 16)], [8, 16])
+                self.assertLess(run["history"][-1]["test_loss"], 2.3)
+                self.assertEqual(run["groups"], [0, 0, 1, 1] if spec == "group" else list(range(int(workers))))
+                resumed = self.train(
+                    "--workers", workers, "--batch", "16", "--sync", spec, "--steps", "20", "--resume", str(file)
+                )
+                self.assertEqual(resumed.returncode, 0, resumed.stderr)
+
+    def test_what_makes_no_sense_is_refused_before_anything_starts(self):
+        for words, *parts in (
+            (("--sync", "loca:4"), "did you mean 'local'"),
+            (("--sync", "local:0"), "from 1"),
+            (("--sync", "hierarchy:node=1,rack=4,world=8"), "--place rack=N"),
+            (("--sync", "node:4", "--place", "node=5"), "1 to 4"),
+            (("--speeds", "1,0"), "--speeds"),
+            (("--speeds", "1,1,1,1,1"), "5 numbers for 4 workers"),
+            (("--jitter", "often"), "0.05x4"),
+            (("--split", "fair"), "'fair'"),
+            (("--optimizer", "adam"), "did you mean 'adamw'"),
+            (("--weight-decay", "-1"), "--weight-decay"),
+            (("--sync", "async", "--optimizer", "adamw"), "leave --optimizer at sgd"),
+            (("--sync", "ssp:2", "--split", "speed"), "at its own pace"),
+            (("--sync", "gossip", "--compress", "int8"), "leave out --compress"),
+        ):
+            with self.subTest(words=words):
+                self.assert_sentence(self.train("--workers", "4", *words), 2, *parts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""ranvier.attach: any optimizer, over gloo and over ranvier."""
+
+import pytest
+import ranvier
+import torch
+import torch.distributed as dist
+from ranks import on_ranks
+from torch import nn
+
+STEPS = 12
+BATCH = 8
+
+
+def network() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4))
+
+
+def optimizer_for(name: str, net: nn.Module) -> torch.optim.Optimizer:
+    if name == "adamw":
+        return torch.optim.AdamW(net.parameters(), lr=0.01)
+    return torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9 if name == "momentum" else 0)
+
+
+def samples(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(100 + step)
+    return torch.randn(BATCH, 6, generator=generator), torch.randn(BATCH, 4, generator=generator)
+
+
+def flat(net: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in net.parameters()])
+
+
+def train(net, optimizer, begin, end, steps=range(STEPS)):
+    trace = []
+    for step in steps:
+        inputs, targets = samples(step)
+        optimizer.zero_grad()
+        nn.functional.mse_loss(net(inputs[begin:end]), targets[begin:end]).backward()
+        optimizer.step()
+        trace.append(flat(net).clone())
+    return trace
+
+
+def alone(name: str):
+    net = network()
+    return train(net, optimizer_for(name, net), 0, BATCH)
+
+
+def attached(rank, world, cases):
+    """Of each case (optimizer, policy, place, shares) what every step left, and the end."""
+    results = []
+    for name, spec, place, shares in cases:
+        net = network()
+        if rank > 0:  # rank 0's parameters become everybody's
+            with torch.no_grad():
+                net[0].weight.zero_()
+        begin = sum(shares[:rank])
+        optimizer = optimizer_for(name, net)
+        sync = ranvier.attach(net, optimizer, spec, place=place, samples=shares[rank], steps_per_epoch=6, steps=STEPS)
+        trace = train(net, optimizer, begin, begin + shares[rank])
+        sync.finish()
+        results.append((trace, flat(net), sync.rounds))
+    return results
+
+
+EVEN = (2, 2, 2, 2)
+CASES = [
+    ("adamw", "bsp", "", EVEN),
+    ("momentum", "local:1", "", (1, 4, 2, 1)),
+    ("adamw", "node:4", "node=2", EVEN),
+    ("momentum", "hierarchy:node=1,rack=2,world=6", "node=4,rack=2", EVEN),
+    ("momentum", "slowmo:5", "", EVEN),
+    ("adamw", "diloco:4", "", EVEN),
+    ("momentum", "post-local:4", "", EVEN),
+    ("momentum", "gossip", "", EVEN),
+    ("momentum", "local:2,adapt=0.5,most=8", "", EVEN),
+]
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+def test_policies_keep_their_promises(backend):
+    ranks = on_ranks(4, attached, CASES, backend=backend)
+    by_case = [[rank[case] for rank in ranks] for case in range(len(CASES))]
+    for case, (name, spec, _, _) in zip(by_case, CASES, strict=True):
+        for _, end, _ in case:
+            assert torch.equal(end, case[0][1]), f"{spec}: all end with the same bits"
+        if spec in ("bsp", "local:1"):
+            for step, expected in enumerate(alone(name)):
+                torch.testing.assert_close(case[3][0][step], expected, rtol=0, atol=2e-5)
+
+    node = [trace for trace, _, _ in by_case[2]]
+    for step in range(STEPS):
+        assert torch.equal(node[0][step], node[1][step])
+        assert torch.equal(node[0][step], node[2][step]) == ((step + 1) % 4 == 0)
+    assert by_case[2][0][2] == STEPS + STEPS // 4 + 0, "a round a step inside, one a period between leaders"
+    assert by_case[2][1][2] == STEPS, "who leads no node has no round between nodes"
+
+
+def resumed(rank, world):
+    def run(stop):
+        net = network()
+        optimizer = optimizer_for("adamw", net)
+        sync = ranvier.attach(net, optimizer, "diloco:5")
+        train(net, optimizer, 4 * rank, 4 * rank + 4, range(stop))
+        kept = (sync.state_dict(), {k: v.clone() for k, v in net.state_dict().items()}, optimizer.state_dict())
+        again = network()
+        optimizer = optimizer_for("adamw", again)
+        sync = ranvier.attach(again, optimizer, "diloco:5")
+        again.load_state_dict(kept[1])
+        optimizer.load_state_dict(kept[2])
+        sync.load_state_dict(kept[0])
+        return train(again, optimizer, 4 * rank, 4 * rank + 4, range(stop, STEPS))[-1]
+
+    whole = network()
+    optimizer = optimizer_for("adamw", whole)
+    ranvier.attach(whole, optimizer, "diloco:5")
+    expected = train(whole, optimizer, 4 * rank, 4 * rank + 4)[-1]
+    return torch.equal(run(7), expected)
+
+
+def test_a_checkpoint_in_the_middle_of_a_period_changes_nothing():
+    assert all(on_ranks(2, resumed, backend="gloo"))
+
+
+def refused(rank, world):
+    net = network()
+    sgd = optimizer_for("sgd", net)
+    for spec, words in (("nod:4", "did you mean 'node'"), ("local", "write local:STEPS"), ("local:0", "from 1")):
+        with pytest.raises(ValueError, match=words):
+            ranvier.attach(net, sgd, spec)
+    with pytest.raises(ValueError, match="1 to 2"):
+        ranvier.attach(net, sgd, "node:4", place="node=3")
+    with pytest.raises(ValueError, match="the same on every rank"):
+        ranvier.attach(net, sgd, f"local:{rank + 1}")
+    with pytest.raises(ValueError, match="LBFGS"):
+        ranvier.attach(net, torch.optim.LBFGS(net.parameters()), "bsp")
+    with pytest.raises(ValueError, match="without it"):
+        ranvier.attach(nn.parallel.DistributedDataParallel(net), sgd, "bsp")
+    return dist.get_world_size()
+
+
+def test_what_cannot_be_is_refused_at_the_start():
+    assert on_ranks(2, refused, backend="gloo") == [2, 2]

@@ -1,0 +1,130 @@
+// Parameter servers with real messages: everybody's gradients arrive once, and nobody runs away or hangs.
+#include "ranvier/parameter_server.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include "ranvier/async_group.h"
+#include "ranvier/error.h"
+#include "support/cluster.h"
+
+namespace ranvier {
+namespace {
+
+using support::run_ranks;
+using namespace std::chrono_literals;
+
+TEST(ParameterServer, EveryGradientArrivesOnceOnEveryShard) {
+  for (const Rank world : {1, 2, 3, 5})
+    for (const std::size_t size : {2U, 101U}) {  // also fewer parameters than ranks
+      std::mutex mutex;
+      std::multiset<std::uint64_t> samples;
+      run_ranks(world,
+                [&](Communicator& comm) {
+                  std::vector<float> parameters(size);
+                  std::iota(parameters.begin(), parameters.end(), 0.0F);
+                  ParameterServer server(comm, {.damping = ServerRule::Damping::share}, parameters, 7);
+                  for (const std::uint64_t stop : {20U, 50U}) {
+                    for (;;) {
+                      const auto start = server.begin(stop, 3);
+                      if (start.count == 0) break;
+                      {
+                        const std::lock_guard lock(mutex);
+                        for (std::uint64_t n = 0; n < start.count; ++n) samples.insert(start.first + n);
+                      }
+                      // Upwards by the number of its samples.
+                      const std::vector<float> gradient(size, -static_cast<float>(start.count));
+                      server.exchange(gradient, {.rate = 2, .share = 0.5, .samples = start.count}, parameters);
+                    }
+                    comm.barrier();
+                    server.pull(parameters);
+                    for (std::size_t i = 0; i < size; ++i)
+                      ASSERT_FLOAT_EQ(parameters[i], static_cast<float>(i + stop - 7))
+                          << "after " << stop << " samples";
+                    comm.barrier();
+                  }
+                  server.leave();
+                },
+                {.way = "shm"});
+      std::set<std::uint64_t> expected;
+      for (std::uint64_t sample = 7; sample < 50; ++sample) expected.insert(sample);
+      EXPECT_EQ(std::set(samples.begin(), samples.end()), expected);
+      EXPECT_EQ(samples.size(), expected.size()) << "a sample was given twice";
+    }
+}
+
+TEST(ParameterServer, ASlowWorkerHoldsOthersNoLongerThanItsBoundSays) {
+  for (const std::uint64_t bound : {0U, 2U}) {
+    constexpr Rank world = 3;
+    std::array<std::atomic<std::uint64_t>, world> complete{};
+    run_ranks(world,
+              [&](Communicator& comm) {
+                std::vector<float> parameters(8, 0);
+                ParameterServer server(comm, {.bound = bound}, parameters, 0);
+                const auto own = static_cast<std::size_t>(comm.rank());
+                while (server.begin(30, 1).count > 0) {
+                  for (const auto& other : complete) ASSERT_LE(complete[own].load(), other.load() + bound);
+                  if (comm.rank() == 1) std::this_thread::sleep_for(2ms);
+                  ++complete[own];  // before the servers hear of it
+                  server.exchange(parameters, {}, parameters);
+                }
+                comm.barrier();
+                server.leave();
+              },
+              {.way = "shm"});
+    EXPECT_EQ(complete[0] + complete[1] + complete[2], 30U);
+  }
+}
+
+TEST(AsyncGroup, AverageTheirGradientsBySamplesAndPushOnce) {
+  for (const auto& groups : {std::vector{0, 0, 1, 1}, std::vector{0, 1, 1, 1}, std::vector{0, 1, 2, 3}}) {
+    std::array<std::atomic<std::uint64_t>, 100> taken{};
+    run_ranks(4,
+              [&](Communicator& comm) {
+                const std::vector<std::size_t> shares{9, 4, 2, 1};
+                std::vector<float> parameters(10, 0);
+                ParameterServer server(comm, {.damping = ServerRule::Damping::share}, parameters, 0);
+                AsyncGroup group(comm, server, groups, shares);
+                for (;;) {
+                  const auto part = group.begin(100);
+                  if (!part.goes_on) break;
+                  double mean = 0;  // of its samples, whose gradients are minus their numbers
+                  for (std::uint64_t n = part.first; n < part.first + part.count; ++n) {
+                    ++taken[n];
+                    mean -= static_cast<double>(n) / static_cast<double>(part.count);
+                  }
+                  std::vector<float> gradient(10, static_cast<float>(mean));
+                  group.exchange(gradient, 16, parameters);  // so that a sample's own weight is 1
+                }
+                comm.barrier();
+                server.pull(parameters);
+                for (const float each : parameters) EXPECT_NEAR(each, 99 * 100 / 2, 0.1);
+                server.leave();
+              },
+              {.way = "shm"});
+    for (const auto& times : taken) EXPECT_EQ(times, 1U);
+  }
+}
+
+TEST(ParameterServer, AWorkerThatFailsTakesItsServersDownAndNobodyHangs) {
+  EXPECT_THROW(run_ranks(3,
+                         [](Communicator& comm) {
+                           std::vector<float> parameters(8, 0);
+                           ParameterServer server(comm, {.bound = 0}, parameters, 0);
+                           while (server.begin(1000, 1).count > 0) {
+                             if (comm.rank() == 2) throw std::runtime_error("no more memory");
+                             server.exchange(parameters, {}, parameters);
+                           }
+                         },
+                         {.way = "shm"}),
+               std::runtime_error);
+}
+
+}  // namespace
+}  // namespace ranvier

@@ -1,0 +1,59 @@
+#include "replica/places.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ranvier/error.h"
+#include "ranvier/synchronizer.h"
+
+namespace ranvier::replica {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string problem(const std::function<void()>& doing) {
+  try {
+    doing();
+    return "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    return error.what();
+  }
+}
+
+TEST(Places, AreBlocksOfConsecutiveRanks) {
+  const auto places = parse_places("node=3,rack=2", 8);
+  EXPECT_THAT(places.at("node"), ElementsAre(0, 0, 0, 1, 1, 1, 2, 2));
+  EXPECT_THAT(places.at("rack"), ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
+}
+
+TEST(Places, RanksOfOneHostAreANodeWhereverTheyStand) {
+  EXPECT_THAT(by_host(std::vector<std::uint64_t>{7, 9, 7, 5, 9}), ElementsAre(0, 1, 0, 2, 1));
+}
+
+TEST(Places, TheLastLevelHoldsEverybody) {
+  const std::vector<std::string> levels{"node", "world"};
+  const auto groups = arrange(levels, {}, {0, 0, 1});
+  ASSERT_EQ(groups.size(), 3U);
+  EXPECT_THAT(groups[0], ElementsAre(0, 1, 2));
+  EXPECT_THAT(groups[1], ElementsAre(0, 0, 1));
+  EXPECT_THAT(groups[2], ElementsAre(0, 0, 0));
+}
+
+TEST(Places, WhatMakesNoSenseIsRefusedInASentence) {
+  const auto check = [](std::string_view sync, std::string_view place) {
+    return problem([&] { check_places(sync, place, 8); });
+  };
+  EXPECT_EQ(check("node:4", "node=2"), "accepted");
+  EXPECT_EQ(check("hierarchy:node=1,rack=2,world=4", "node=4,rack=2"), "accepted");
+  EXPECT_THAT(check("node:4", "node=9"), HasSubstr("1 to 8"));
+  EXPECT_THAT(check("node:4", "node=0"), HasSubstr("1 to 8"));
+  EXPECT_THAT(check("node:4", "2"), HasSubstr("node=2"));
+  EXPECT_THAT(check("hierarchy:node=1,rack=2,world=4", "node=4"), HasSubstr("--place rack=N"));
+  EXPECT_THAT(check("hierarchy:node=1,rack=2,world=4", "node=3,rack=2"), HasSubstr("share a group of 'node'"));
+  EXPECT_THAT(check("hierarchy:node=1", "node=2"), HasSubstr("never exchange"));
+}
+
+}  // namespace
+}  // namespace ranvier::replica

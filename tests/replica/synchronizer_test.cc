@@ -1,0 +1,277 @@
+// Real descents: linear regression, split over ranks that exchange as a policy says.
+#include "ranvier/synchronizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "ranvier/error.h"
+#include "support/cluster.h"
+
+namespace ranvier {
+namespace {
+
+using support::run_ranks;
+
+constexpr std::size_t size = 96;  // of the parameters
+
+// Sample s is a row a with a target y; its loss is (a x - y)^2 / 2.
+struct Sample {
+  std::array<float, size> a;
+  float y;
+  explicit Sample(std::size_t s) : y(std::sin(static_cast<float>(3 * s))) {
+    for (std::size_t i = 0; i < size; ++i) a[i] = std::cos(static_cast<float>((s + 1) * (i + 3))) / 4;
+  }
+};
+
+// The mean gradient of samples first … first + count.
+void add_gradient(std::span<const float> x, std::size_t first, std::size_t count, double weight, std::span<float> sum) {
+  for (std::size_t s = first; s < first + count; ++s) {
+    const Sample sample(s);
+    float error = -sample.y;
+    for (std::size_t i = 0; i < size; ++i) error += sample.a[i] * x[i];
+    const auto scale = static_cast<float>(weight) * error / static_cast<float>(count);
+    for (std::size_t i = 0; i < size; ++i) sum[i] += scale * sample.a[i];
+  }
+}
+
+struct Descent {
+  std::size_t steps = 24;
+  float momentum = 0.9F;
+  std::vector<std::size_t> shares = {4, 4, 4, 4};  // by rank: samples of each step
+  std::size_t stop = 24;                           // there it is saved, taken down and set up anew
+};
+
+constexpr float rate = 0.05F;
+
+struct Replica {
+  std::vector<float> x = std::vector<float>(size, 0.1F);
+  std::vector<float> m = std::vector<float>(size, 0);
+
+  void step(std::span<const float> gradient, float momentum) {
+    for (std::size_t i = 0; i < size; ++i) {
+      m[i] = momentum * m[i] + gradient[i];
+      x[i] -= rate * m[i];
+    }
+  }
+};
+
+// What each step leaves on this rank, then the end.
+std::vector<std::vector<float>> descend(Communicator& comm, SynchronizerOptions options, const Descent& descent,
+                                        SyncTraffic* traffic = nullptr) {
+  const auto rank = static_cast<std::size_t>(comm.rank());
+  const std::size_t all = std::accumulate(descent.shares.begin(), descent.shares.end(), std::size_t{0});
+  const std::size_t before =
+      std::accumulate(descent.shares.begin(), descent.shares.begin() + comm.rank(), std::size_t{0});
+  options.samples = static_cast<double>(descent.shares[rank]);
+  options.run = {.steps_per_epoch = 12, .steps = descent.steps};
+  auto sync = std::make_unique<Synchronizer>(comm, options);
+  Replica replica;
+  sync->begin(replica.x);
+  const SyncTraffic at_first = sync->traffic();
+  std::vector<std::vector<float>> trace;
+  for (std::size_t step = 0; step < descent.steps; ++step) {
+    if (step == descent.stop) {
+      const auto kept = sync->save();
+      sync = std::make_unique<Synchronizer>(comm, options);
+      sync->begin(replica.x);
+      sync->restore(kept);
+    }
+    const bool shared = sync->begin_step(step);
+    std::vector<float> gradient(size, 0);
+    add_gradient(replica.x, step * all + before, descent.shares[rank], shared ? sync->gradient_weight() : 1, gradient);
+    if (shared) sync->gradients()->start(gradient)->wait();
+    replica.step(gradient, descent.momentum);
+    sync->end_step(step + 1, rate, replica.x);
+    trace.push_back(replica.x);
+  }
+  sync->end(rate, replica.x);
+  trace.push_back(replica.x);
+  if (traffic != nullptr) {
+    const SyncTraffic now = sync->traffic();
+    *traffic = {.rounds_inside = now.rounds_inside,
+                .rounds_between = now.rounds_between,
+                .bytes_inside = now.bytes_inside - at_first.bytes_inside,
+                .bytes_between = now.bytes_between - at_first.bytes_between};
+  }
+  return trace;
+}
+
+using Traces = std::vector<std::vector<std::vector<float>>>;  // by rank and step
+
+Traces traces(Rank world, const SynchronizerOptions& options, const Descent& descent = {},
+              std::vector<SyncTraffic>* traffic = nullptr) {
+  Traces all(static_cast<std::size_t>(world));
+  if (traffic != nullptr) traffic->resize(all.size());
+  run_ranks(world,
+            [&](Communicator& comm) {
+              const auto rank = static_cast<std::size_t>(comm.rank());
+              all[rank] = descend(comm, options, descent, traffic == nullptr ? nullptr : &(*traffic)[rank]);
+            },
+            {.way = "shm"});
+  return all;
+}
+
+// One process that sees every sample.
+std::vector<std::vector<float>> alone(const Descent& descent) {
+  const std::size_t all = std::accumulate(descent.shares.begin(), descent.shares.end(), std::size_t{0});
+  Replica replica;
+  std::vector<std::vector<float>> trace;
+  for (std::size_t step = 0; step < descent.steps; ++step) {
+    std::vector<float> gradient(size, 0);
+    add_gradient(replica.x, step * all, all, 1, gradient);
+    replica.step(gradient, descent.momentum);
+    trace.push_back(replica.x);
+  }
+  trace.push_back(replica.x);
+  return trace;
+}
+
+float distance(std::span<const float> a, std::span<const float> b) {
+  float most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
+  return most;
+}
+
+TEST(Synchronizer, BspIsOneProcessWithTheBigBatchToRounding) {
+  const auto expected = alone({});
+  for (const auto& trace : traces(4, {.sync = "bsp"}))
+    for (std::size_t step = 0; step < trace.size(); ++step) ASSERT_LT(distance(trace[step], expected[step]), 1e-6F);
+}
+
+TEST(Synchronizer, WeightsMakeUnevenSharesTheSameBigBatch) {
+  const Descent uneven{.shares = {1, 9, 2, 4}};
+  const auto expected = alone(uneven);
+  for (const std::string spec : {"bsp", "local:1", "node:1", "hierarchy:node=1,rack=1,world=1"})
+    for (const auto& trace : traces(4, {.sync = spec, .place = "node=2,rack=1"}, uneven))
+      EXPECT_LT(distance(trace.back(), expected.back()), 1e-6F) << spec;
+}
+
+// Descent with momentum is linear in the gradients, so averaging afterwards is averaging before.
+TEST(Synchronizer, LocalOfPeriodOneIsBsp) {
+  const auto bsp = traces(4, {.sync = "bsp"});
+  const auto local = traces(4, {.sync = "local:1"});
+  for (std::size_t rank = 0; rank < 4; ++rank) EXPECT_LT(distance(local[rank].back(), bsp[0].back()), 1e-6F);
+}
+
+TEST(Synchronizer, OneWorkerTrainsAsIfThereWereNoPolicyBitByBit) {
+  const auto expected = alone({.shares = {16}});
+  for (const std::string spec :
+       {"bsp", "local:5", "local:4,adapt=0.5", "post-local:4", "node:5", "hierarchy:node=1,rack=4,world=8"})
+    for (const std::string compress : {"none", "int8"}) {
+      if (compress != "none" && spec == "bsp") continue;  // its codec loses bits on the way to itself
+      const auto trace = traces(1, {.sync = spec, .compress = compress, .place = "rack=1"}, {.shares = {16}}).front();
+      for (std::size_t step = 0; step < trace.size(); ++step) ASSERT_EQ(trace[step], expected[step]) << spec;
+    }
+}
+
+TEST(Synchronizer, ANodesReplicasAreOneAndNodesMeetWhenTheirPeriodEnds) {
+  const auto all = traces(4, {.sync = "node:6", .place = "node=2"});
+  for (std::size_t step = 0; step < 24; ++step) {
+    ASSERT_EQ(all[0][step], all[1][step]) << step;
+    ASSERT_EQ(all[2][step], all[3][step]) << step;
+    ASSERT_EQ(all[0][step] == all[2][step], (step + 1) % 6 == 0) << step;
+  }
+}
+
+TEST(Synchronizer, NodesOfUnequalSizesCountByTheirSamples) {
+  // One step of each node by itself: x = x0 - rate * g of the node; the average is that of all samples.
+  const Descent step{.steps = 3, .momentum = 0, .shares = {4, 4, 4}};
+  const auto expected = alone({.steps = 1, .momentum = 0, .shares = {4, 4, 4}});
+  for (const auto& trace : traces(3, {.sync = "node:1", .place = "node=2"}, step))
+    EXPECT_LT(distance(trace.front(), expected.front()), 1e-6F);
+}
+
+TEST(Synchronizer, EverybodyEndsWithTheSameBits) {
+  for (const std::string spec : {"local:7", "post-local:5,after=0.3", "node:7", "hierarchy:node=1,rack=2,world=4",
+                                 "hierarchy:node=2,world=10", "slowmo:5", "diloco:7", "local:3,adapt=0.5,most=9"})
+    for (const std::string compress : {"none", "hadamard:32+int4"}) {
+      const auto all = traces(4, {.sync = spec, .compress = compress, .place = "node=4,rack=2"});
+      for (std::size_t rank = 1; rank < 4; ++rank) ASSERT_EQ(all[rank].back(), all[0].back()) << spec << compress;
+    }
+}
+
+TEST(Synchronizer, GossipSendsOneMessageAStepAndStaysNearTheBigBatch) {
+  std::vector<SyncTraffic> traffic;
+  const auto all = traces(4, {.sync = "gossip", .place = "node=2"}, {.stop = 11}, &traffic);
+  const auto whole = traces(4, {.sync = "gossip", .place = "node=2"});
+  const auto bsp = traces(4, {.sync = "bsp"});
+  EXPECT_LT(distance(all[0].back(), bsp[0].back()), 0.01F);
+  for (std::size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(all[rank].back(), whole[0].back()) << "saved at step 11";
+  traces(4, {.sync = "gossip", .place = "node=2"}, {}, &traffic);
+  EXPECT_EQ(traffic[0].rounds_inside + traffic[0].rounds_between, 24U + 1U);
+  // From rank 1 every message leaves the node; from rank 0 every second one.
+  EXPECT_EQ(traffic[1].rounds_between, 24U + 1U);
+  EXPECT_EQ(traffic[0].rounds_between, 12U + 1U);
+}
+
+TEST(Synchronizer, RoundsAndBytesAreWhatTheRuleSays) {
+  std::vector<SyncTraffic> traffic;
+  traces(4, {.sync = "node:6", .place = "node=2"}, {}, &traffic);
+  // 24 gradient averages and, after each of 4 meetings of the two leaders, a broadcast inside each node.
+  EXPECT_EQ(traffic[0].rounds_inside, 24U + 4U);
+  EXPECT_EQ(traffic[0].rounds_between, 4U);
+  EXPECT_EQ(traffic[1].rounds_between, 0U);
+  // All-reduce between two sends everything once, whatever the algorithm that auto takes here.
+  EXPECT_EQ(traffic[0].bytes_between, 4 * size * sizeof(float));
+  EXPECT_EQ(traffic[2].bytes_between, 4 * size * sizeof(float));
+  EXPECT_EQ(traffic[1].bytes_between, 0U);
+  EXPECT_EQ(traffic[0].bytes_inside, (24 + 4) * size * sizeof(float));
+  EXPECT_EQ(traffic[1].bytes_inside, 24 * size * sizeof(float));
+}
+
+TEST(Synchronizer, CodecsWorkOnHowFarReplicasHaveCome) {
+  const auto plain = traces(4, {.sync = "local:6"});
+  const auto coded = traces(4, {.sync = "local:6", .compress = "int8"});
+  // Coded parameters would be off by 1/254 of the largest; what has changed since the last exchange is far smaller.
+  EXPECT_LT(distance(coded[0].back(), plain[0].back()), 0.002F);
+  EXPECT_NE(coded[0].back(), plain[0].back());
+}
+
+TEST(Synchronizer, DiLoCoIsNesterovOnTheMeanOfWhatWorkersHaveCome) {
+  const auto local = traces(4, {.sync = "local:24"});
+  const auto diloco = traces(4, {.sync = "diloco:24,rate=0.7,momentum=0.9"});
+  for (std::size_t i = 0; i < size; ++i) {
+    const float come = 0.1F - local[0].back()[i];
+    EXPECT_NEAR(diloco[0].back()[i], 0.1F - 0.7F * (come + 0.9F * come), 1e-6F);
+  }
+}
+
+TEST(Synchronizer, WhatIsSavedInTheMiddleOfAPeriodGoesOnBitForBit) {
+  for (const std::string spec : {"bsp", "local:7", "node:5", "slowmo:5", "diloco:7", "local:3,adapt=0.5,most=9"})
+    for (const std::string compress : {"none", "topk:0.1+int8"}) {
+      if (spec == "bsp" && compress != "none") continue;  // whoever owns the buckets saves for gradients()
+      const SynchronizerOptions options{.sync = spec, .compress = compress, .place = "node=2"};
+      const auto whole = traces(4, options);
+      const auto resumed = traces(4, options, {.stop = 11});
+      for (std::size_t rank = 0; rank < 4; ++rank) ASSERT_EQ(resumed[rank], whole[rank]) << spec << " " << compress;
+    }
+}
+
+TEST(Synchronizer, TheMeanOfAllReplicasIsTheirsByWeight) {
+  run_ranks(2,
+            [](Communicator& comm) {
+              Synchronizer sync(comm, {.sync = "local:8", .samples = comm.rank() == 0 ? 3.0 : 1.0});
+              std::vector<float> x{0};
+              sync.begin(x);
+              x[0] = comm.rank() == 0 ? 1.0F : 5.0F;
+              sync.end_step(1, rate, x);
+              EXPECT_FALSE(sync.agreed());
+              sync.mean(x);
+              EXPECT_FLOAT_EQ(x[0], 2);
+            },
+            {.way = "shm"});
+}
+
+TEST(Synchronizer, ACodecThatCorrectsMomentumIsForGradientsOnly) {
+  run_ranks(2, [](Communicator& comm) {
+    EXPECT_THROW(Synchronizer(comm, {.sync = "local:4", .compress = "dgc:0.1"}), Error);
+    Synchronizer(comm, {.sync = "bsp", .compress = "dgc:0.1"});
+  });
+}
+
+}  // namespace
+}  // namespace ranvier

@@ -1,0 +1,218 @@
+// Policies told of thousands of steps, without anything that trains.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <map>
+#include <numeric>
+#include <random>
+
+#include "ranvier/error.h"
+#include "ranvier/sync.h"
+
+namespace ranvier {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr SyncContext context{.steps_per_epoch = 100, .steps = 400, .world = 6};
+
+std::string text(const SyncAction& each) {
+  if (each.what == SyncAction::What::push) return fmt::format("push {}", each.hops);
+  return fmt::format("{} {}-{}{}", each.what == SyncAction::What::gradients ? "gradients" : "parameters", each.inside,
+                     each.level, each.outer.is_plain() ? "" : " outer");
+}
+
+// What a policy asks for after each step from 1 on, and "g" for gradients over a level before it.
+std::map<std::uint64_t, std::vector<std::string>> run(std::string_view spec, std::uint64_t steps) {
+  const auto policy = make_sync_policy(spec, context);
+  std::map<std::uint64_t, std::vector<std::string>> asked;
+  for (std::uint64_t step = 1; step <= steps; ++step) {
+    for (const auto& each : policy->react({.point = SyncPoint::step_begins, .step = step - 1}))
+      asked[step].push_back(text(each));
+    for (const auto& each : policy->react({.point = SyncPoint::step_ended, .step = step}))
+      asked[step].push_back(text(each));
+  }
+  return asked;
+}
+
+std::string problem(std::string_view spec) {
+  try {
+    make_sync_policy(spec, context);
+    return "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    return error.what();
+  }
+}
+
+TEST(Policies, BspAveragesEverybodysGradientsInEveryStep) {
+  for (const auto& [step, asked] : run("bsp", 50)) EXPECT_THAT(asked, ElementsAre("gradients 0-1")) << step;
+}
+
+TEST(Policies, LocalAveragesParametersWhenItsPeriodEndsAndNothingElse) {
+  const auto asked = run("local:7", 70);
+  ASSERT_EQ(asked.size(), 10U);
+  for (const auto& [step, actions] : asked) {
+    EXPECT_EQ(step % 7, 0U);
+    EXPECT_THAT(actions, ElementsAre("parameters 0-1"));
+  }
+}
+
+TEST(Policies, APeriodIsAnEpochWhereNoneIsNamed) {
+  EXPECT_EQ(run("local", 250).size(), 2U);
+  const auto asked = run("node", 250);
+  EXPECT_THAT(asked.at(99), ElementsAre("gradients 0-1"));
+  EXPECT_THAT(asked.at(100), ElementsAre("gradients 0-1", "parameters 1-2"));
+}
+
+TEST(Policies, PostLocalIsSynchronousUntilItsShareOfTrainingHasPassed) {
+  const auto asked = run("post-local:16,after=0.25", 200);
+  for (std::uint64_t step = 1; step <= 100; ++step) ASSERT_THAT(asked.at(step), ElementsAre("gradients 0-1"));
+  for (std::uint64_t step = 101; step <= 200; ++step) ASSERT_EQ(asked.contains(step), (step - 100) % 16 == 0) << step;
+}
+
+TEST(Policies, AnOuterLevelAveragesWhatItsInnerOnesHaveAgreedOn) {
+  const auto asked = run("hierarchy:node=1,rack=4,world=12", 24);
+  EXPECT_THAT(asked.at(3), ElementsAre("gradients 0-1"));
+  EXPECT_THAT(asked.at(4), ElementsAre("gradients 0-1", "parameters 1-2"));
+  EXPECT_THAT(asked.at(12), ElementsAre("gradients 0-1", "parameters 1-2", "parameters 2-3"));
+}
+
+TEST(Policies, AHierarchyMayLeaveEvenItsNodesAlone) {
+  const auto asked = run("hierarchy:node=2,world=6", 6);
+  EXPECT_FALSE(asked.contains(1));
+  EXPECT_THAT(asked.at(2), ElementsAre("parameters 0-1"));
+  EXPECT_THAT(asked.at(6), ElementsAre("parameters 0-1", "parameters 1-2"));
+}
+
+TEST(Policies, OuterStepsAreTakenByTheLastLevelOnly) {
+  EXPECT_THAT(run("diloco:5", 5).at(5), ElementsAre("parameters 0-1 outer"));
+  EXPECT_THAT(run("slowmo:5", 5).at(5), ElementsAre("parameters 0-1 outer"));
+  EXPECT_FALSE(make_sync_policy("local:5", context)->has_outer_step());
+}
+
+TEST(Policies, GossipDoublesItsDistanceAndBeginsAnew) {
+  const auto asked = run("gossip", 4);
+  EXPECT_THAT(asked.at(1), ElementsAre("push 1"));
+  EXPECT_THAT(asked.at(2), ElementsAre("push 2"));
+  EXPECT_THAT(asked.at(3), ElementsAre("push 4"));
+  EXPECT_THAT(asked.at(4), ElementsAre("push 1"));
+}
+
+// Push-sum's two facts: nothing is lost on the way, and where the number of ranks is a power of two all have heard of
+// all after one round of distances.
+TEST(Policies, GossipConservesTheSumAndReachesEverybody) {
+  std::mt19937 random(5);
+  for (const std::uint64_t world : {1U, 2U, 3U, 4U, 7U, 8U, 16U, 31U}) {
+    const auto policy = make_sync_policy("gossip", {.world = world});
+    std::vector<double> x(world);
+    for (auto& each : x) each = static_cast<double>(random() % 1000);
+    const double mean = std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(world);
+    const auto rounds = static_cast<std::uint64_t>(std::bit_width(world - 1));
+    for (std::uint64_t step = 1; step <= 40 * rounds; ++step) {
+      for (const auto& each : policy->react({.point = SyncPoint::step_ended, .step = step})) {
+        auto next = x;
+        for (std::size_t i = 0; i < world; ++i) next[(i + each.hops) % world] = (x[(i + each.hops) % world] + x[i]) / 2;
+        x = next;
+      }
+      ASSERT_NEAR(std::accumulate(x.begin(), x.end(), 0.0), mean * static_cast<double>(world), 1e-6);
+      if (step == rounds && std::has_single_bit(world)) {
+        for (const double each : x) ASSERT_NEAR(each, mean, 1e-9) << world;
+      }
+    }
+    for (const double each : x) ASSERT_NEAR(each, mean, 1e-3) << world;
+  }
+}
+
+TEST(Policies, TheEndBringsTogetherWhatHasNotAgreed) {
+  const auto policy = make_sync_policy("node:8", context);
+  for (std::uint64_t step = 1; step <= 8; ++step) policy->react({.point = SyncPoint::step_ended, .step = step});
+  EXPECT_TRUE(policy->react({.point = SyncPoint::ended}).empty());
+  policy->react({.point = SyncPoint::step_ended, .step = 9});
+  const auto asked = policy->react({.point = SyncPoint::ended});
+  ASSERT_EQ(asked.size(), 1U);
+  EXPECT_EQ(text(asked[0]), "parameters 1-2");
+}
+
+// The periods of a run in which the spread of replicas is what `spread` says.
+std::vector<std::uint64_t> periods(std::string_view spec, const std::function<double(std::uint64_t)>& spread) {
+  const auto policy = make_sync_policy(spec, context);
+  std::vector<std::uint64_t> lengths;
+  for (std::uint64_t step = 1, last = 0; step <= 1000; ++step)
+    if (!policy->react({.point = SyncPoint::step_ended, .step = step}).empty()) {
+      policy->react({.point = SyncPoint::averaged, .step = step, .spread = spread(step - last)});
+      lengths.push_back(step - last);
+      last = step;
+    }
+  return lengths;
+}
+
+TEST(Policies, AnAdaptivePeriodGrowsUntilReplicasPartTooFar) {
+  const auto alike = periods("local:4,adapt=0.5,most=64", [](auto) { return 0.0; });
+  EXPECT_THAT(std::vector(alike.begin(), alike.begin() + 6), ElementsAre(4, 8, 16, 32, 64, 64));
+  // Replicas part with the square root of their steps: some length is right, and it stays.
+  const auto apart = periods("local:4,adapt=0.5,most=64", [](auto period) { return static_cast<double>(period) / 32; });
+  EXPECT_EQ(apart.back(), 16U);
+  const auto far = periods("local:16,adapt=0.5,most=64", [](auto) { return 10.0; });
+  EXPECT_EQ(far.back(), 1U);
+}
+
+TEST(Policies, WhatIsSavedGoesOnAsIfItHadNotStopped) {
+  for (const std::string_view spec :
+       {"bsp", "local:7", "gossip", "post-local:8,after=0.1", "node:5", "local:4,adapt=0.5,most=32"}) {
+    const auto whole = make_sync_policy(spec, context);
+    const auto stopped = make_sync_policy(spec, context);
+    const auto tell = [](SyncPolicy& policy, std::uint64_t step) {
+      std::string all;
+      for (const auto& each : policy.react({.point = SyncPoint::step_ended, .step = step})) all += text(each) + ";";
+      if (!all.empty()) policy.react({.point = SyncPoint::averaged, .step = step, .spread = 0.1});
+      return all;
+    };
+    for (std::uint64_t step = 1; step <= 53; ++step) {
+      tell(*whole, step);
+      tell(*stopped, step);
+    }
+    const auto resumed = make_sync_policy(spec, context);
+    resumed->restore(stopped->save());
+    for (std::uint64_t step = 54; step <= 200; ++step) ASSERT_EQ(tell(*resumed, step), tell(*whole, step)) << spec;
+    EXPECT_THROW(resumed->restore(std::vector<double>{1, 2}), Error);
+  }
+}
+
+TEST(Policies, WrongSpecsGetOneSentence) {
+  EXPECT_THAT(problem("locl:4"), HasSubstr("did you mean 'local'"));
+  EXPECT_THAT(problem("telepathy"), HasSubstr("One of: bsp, local"));
+  EXPECT_THAT(problem("local:0"), HasSubstr("from 1"));
+  EXPECT_THAT(problem("local:2.5"), HasSubstr("whole number"));
+  EXPECT_THAT(problem("bsp:4"), HasSubstr("takes no value"));
+  EXPECT_THAT(problem("node:4,speed=2"), HasSubstr("'speed'"));
+  EXPECT_THAT(problem("hierarchy"), HasSubstr("hierarchy:node=1"));
+  EXPECT_THAT(problem("hierarchy:node=2,rack=5"), HasSubstr("no multiple of 2"));
+  EXPECT_THAT(problem("hierarchy:node=0"), HasSubstr("'0'"));
+  EXPECT_THAT(problem("local:4+int8"), HasSubstr("--compress"));
+  EXPECT_THAT(problem("post-local:16,after=3"), HasSubstr("0 to 1"));
+  EXPECT_THROW(make_sync_policy("node", {.steps_per_epoch = 0}), Error);
+  EXPECT_THROW(make_sync_policy("post-local:4", {.steps = 0}), Error);
+}
+
+TEST(OuterStep, IsWhatItsPaperSays) {
+  std::vector<float> change{2};
+  std::vector<float> momentum{10};
+  // DiLoCo: m = 0.9 m + d; x0 - 0.7 (d + 0.9 m).
+  take_outer_step({.rate = 0.7, .momentum = 0.9, .nesterov = true}, 0.05, change, momentum);
+  EXPECT_FLOAT_EQ(momentum[0], 11);
+  EXPECT_FLOAT_EQ(change[0], 0.7F * (2 + 0.9F * 11));
+  // SlowMo: u = 0.2 u + d / gamma; x0 - alpha gamma u.
+  change = {2};
+  momentum = {10};
+  take_outer_step({.rate = 1, .momentum = 0.2, .by_learning_rate = true}, 0.5, change, momentum);
+  EXPECT_FLOAT_EQ(momentum[0], 6);
+  EXPECT_FLOAT_EQ(change[0], 3);
+}
+
+}  // namespace
+}  // namespace ranvier

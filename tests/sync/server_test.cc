@@ -1,0 +1,108 @@
+// The parameter server's state machines under every order of events that random workers come up with.
+#include "ranvier/server.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "ranvier/error.h"
+
+namespace ranvier {
+namespace {
+
+TEST(ParameterShard, AppliesEachPushOnceHoweverOftenItIsSent) {
+  std::mt19937 random(3);
+  constexpr Rank workers = 5;
+  ParameterShard shard({0, 0}, workers, {.damping = ServerRule::Damping::share});
+  std::vector<std::uint64_t> sent(workers, 0);
+  std::uint64_t applied = 0;
+  const std::vector<float> gradient{-5, 5};
+  for (int event = 0; event < 5000; ++event) {
+    const auto worker = static_cast<Rank>(random() % workers);
+    auto& last = sent[static_cast<std::size_t>(worker)];
+    // A new one, or one that the worker believes to be lost.
+    const std::uint64_t number = last == 0 || random() % 2 == 0 ? last + 1 : 1 + random() % last;
+    EXPECT_EQ(shard.push(worker, number, 1, 0.2, gradient), number > last);
+    if (number > last) ++applied;
+    last = std::max(last, number);
+  }
+  EXPECT_EQ(shard.pushes(), applied);
+  EXPECT_FLOAT_EQ(shard.pull(0)[0], static_cast<float>(applied));
+}
+
+TEST(ParameterShard, StaleGradientsCountLess) {
+  ParameterShard shard({0}, 3, {.damping = ServerRule::Damping::staleness});
+  const std::vector<float> gradient{-1};
+  for (const Rank worker : {0, 1, 2}) shard.pull(worker);
+  shard.push(0, 1, 1, 1, gradient);
+  EXPECT_FLOAT_EQ(shard.pull(0)[0], 1);  // nobody in between
+  shard.push(1, 1, 1, 1, gradient);
+  EXPECT_FLOAT_EQ(shard.pull(1)[0], 1.5F);  // one was
+  shard.push(2, 1, 1, 1, gradient);
+  EXPECT_FLOAT_EQ(shard.pull(2)[0], 1.5F + 1.0F / 3);
+}
+
+TEST(ParameterShard, ExcessStalenessIsWhatSoManyWorkersDoNotAlwaysHave) {
+  ParameterShard shard({0}, 8, {.damping = ServerRule::Damping::excess, .workers = 2});
+  const std::vector<float> gradient{-1};
+  for (const Rank worker : {0, 1}) shard.pull(worker);
+  shard.push(0, 1, 1, 0.5, gradient);
+  shard.pull(0);
+  shard.push(0, 2, 1, 0.5, gradient);
+  EXPECT_FLOAT_EQ(shard.pull(0)[0], 1);
+  shard.push(1, 1, 1, 0.5, gradient);  // two were faster, of whom one always is
+  EXPECT_FLOAT_EQ(shard.pull(1)[0], 1 + 0.5F / 2);
+}
+
+TEST(ParameterShard, CompensatesForWhatAGradientHasMissed) {
+  ParameterShard shard({2}, 2, {.damping = ServerRule::Damping::share, .compensation = 0.5});
+  shard.pull(0);
+  shard.pull(1);
+  shard.push(0, 1, 2, 0.5, std::vector<float>{1});  // 2 - 2 / 2 * 1
+  EXPECT_FLOAT_EQ(shard.pull(0)[0], 1);
+  shard.push(1, 1, 2, 0.5, std::vector<float>{3});  // g = 3 + 0.5 * 9 * (1 - 2)
+  EXPECT_FLOAT_EQ(shard.pull(1)[0], 1 - (3 - 4.5F));
+}
+
+TEST(ParameterShard, RefusesWhatDoesNotFit) {
+  ParameterShard shard({0, 0}, 2, {});
+  EXPECT_THROW(shard.push(0, 1, 1, 0.5, std::vector<float>{1}), Error);
+  EXPECT_THROW(shard.push(0, 2, 1, 0.5, std::vector<float>{1, 1}), Error) << "number 1 is missing";
+}
+
+// The worst interleavings: whoever may begin does, and the slowest is kept back as long as any other can move.
+TEST(StaleClocks, NobodyIsEverFurtherAheadThanTheBound) {
+  std::mt19937 random(11);
+  for (const std::uint64_t bound : {0U, 1U, 3U, 10U})
+    for (const bool adversary : {false, true}) {
+      constexpr Rank workers = 6;
+      StaleClocks clocks(workers, bound);
+      std::vector<std::uint64_t> steps(workers, 0);  // complete
+      std::uint64_t most = 0;
+      for (int event = 0; event < 3000; ++event) {
+        std::vector<Rank> able;
+        for (Rank worker = 0; worker < workers; ++worker)
+          if (clocks.may_begin(worker)) able.push_back(worker);
+        ASSERT_FALSE(able.empty()) << "the slowest may always begin";
+        auto chosen = able[random() % able.size()];
+        if (adversary)
+          chosen = *std::ranges::max_element(able, {}, [&](Rank w) { return steps[static_cast<std::size_t>(w)]; });
+        // How far the step that it begins is from the one that the slowest is in.
+        const std::uint64_t ahead = steps[static_cast<std::size_t>(chosen)] - std::ranges::min(steps);
+        ASSERT_LE(ahead, bound);
+        most = std::max(most, ahead);
+        ++steps[static_cast<std::size_t>(chosen)];
+        clocks.ended_step(chosen);
+      }
+      if (adversary) {
+        EXPECT_EQ(most, bound) << "a bound that is never reached holds workers back for nothing";
+      }
+    }
+  StaleClocks free(2, {});
+  for (int step = 0; step < 100; ++step) free.ended_step(0);
+  EXPECT_TRUE(free.may_begin(0));
+}
+
+}  // namespace
+}  // namespace ranvier

@@ -1,0 +1,74 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "ranvier/error.h"
+#include "ranvier/sync.h"
+
+namespace ranvier {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::Ge;
+
+TEST(Shares, AreInProportionToSpeedAndTheRestIsTheLargests) {
+  EXPECT_THAT(share_by_speed(128, std::vector<double>{1, 1, 0.5, 0.25}), ElementsAre(46, 47, 23, 12));
+  EXPECT_THAT(share_by_speed(128, std::vector<double>{3, 3, 3, 3}), ElementsAre(32, 32, 32, 32));
+}
+
+TEST(Shares, OfAnySpeedsNoSampleIsLostAndNobodyGoesWithout) {
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> exponent(-4, 4);
+  for (int round = 0; round < 2000; ++round) {
+    const std::size_t world = 1 + random() % 17;
+    const std::size_t total = world + random() % 300;
+    std::vector<double> speeds(world);
+    for (auto& speed : speeds) speed = std::exp2(exponent(random));
+    const auto shares = share_by_speed(total, speeds);
+    ASSERT_EQ(std::accumulate(shares.begin(), shares.end(), std::size_t{0}), total);
+    ASSERT_THAT(shares, Each(Ge(std::min<std::size_t>(4, total / world)))) << "world " << world << " total " << total;
+    // Nearly in proportion, where that is not too few: only the largest takes what rounding left.
+    const double sum = std::accumulate(speeds.begin(), speeds.end(), 0.0);
+    const auto largest = static_cast<std::size_t>(std::ranges::max_element(speeds) - speeds.begin());
+    for (std::size_t i = 0; i < world; ++i)
+      if (const double fair = static_cast<double>(total) * speeds[i] / sum; i != largest && fair > 8 && world < 4) {
+        ASSERT_NEAR(static_cast<double>(shares[i]), fair, 4.5);
+      }
+  }
+}
+
+TEST(Groups, ArePartedWhereSpeedsAre) {
+  const std::vector<double> classes{0.5, 1, 0.2, 1.1, 0.21, 0.5};
+  EXPECT_THAT(group_by_speed(classes, {}), ElementsAre(1, 0, 2, 0, 2, 1));
+  EXPECT_THAT(group_by_speed(std::vector<double>(4, 1.0), {}), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(group_by_speed(std::vector<double>(5, 1.0), {.largest = 2}), ElementsAre(0, 0, 1, 1, 2));
+}
+
+TEST(Groups, NobodyIsAloneButWhoIsTheOnlyOne) {
+  EXPECT_THAT(group_by_speed(std::vector<double>{4, 4, 1}, {}), ElementsAre(0, 0, 0));
+  EXPECT_THAT(group_by_speed(std::vector<double>{9, 9, 3, 1, 1}, {}), Each(Ge(0)));
+  EXPECT_THAT(group_by_speed(std::vector<double>{10, 9.9, 4, 1, 1}, {}), ElementsAre(0, 0, 0, 1, 1));
+  EXPECT_THAT(group_by_speed(std::vector<double>{2}, {}), ElementsAre(0));
+  EXPECT_THROW(group_by_speed(std::vector<double>{2, 0}, {}), Error);
+}
+
+TEST(Shares, ImpossibleSpeedsAreRefused) {
+  EXPECT_THROW(share_by_speed(10, std::vector<double>{1, 0}), Error);
+  EXPECT_THROW(share_by_speed(10, std::vector<double>{1, std::nan("")}), Error);
+  EXPECT_THROW(share_by_speed(1, std::vector<double>{1, 1}), Error);
+}
+
+TEST(Shares, AreSetAnewWhenAWorkerHasChangedAgainstTheOthersAndNotWhenAllHave) {
+  const std::vector<double> before{100, 100, 50};
+  EXPECT_FALSE(have_drifted(before, std::vector<double>{50, 50, 25}));
+  EXPECT_FALSE(have_drifted(before, std::vector<double>{100, 105, 48}));
+  EXPECT_TRUE(have_drifted(before, std::vector<double>{100, 100, 25}));
+}
+
+}  // namespace
+}  // namespace ranvier
