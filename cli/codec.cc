@@ -1,5 +1,6 @@
 // ranvier codec: what codecs make of a file of floats, and what stages there are.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <array>
 #include <nlohmann/json.hpp>

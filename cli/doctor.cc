@@ -1,5 +1,6 @@
 // ranvier doctor: what this machine and this build have, and what is wrong with them.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,6 @@
 // Flags of the subcommands: CLI11 takes the command line apart, and every wrong word gets one sentence with its remedy.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +9,12 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+// The header of CLI11 takes seconds to compile: only those who define flags include it.
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace ranvier::cli {
 

@@ -1,5 +1,6 @@
 // ranvier plan: how to communicate, by simulating every way.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <array>

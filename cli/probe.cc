@@ -1,5 +1,6 @@
 // ranvier probe: latency and bandwidth between every two ranks, each way.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,7 @@
 #include "design/options.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <array>
 #include <cmath>

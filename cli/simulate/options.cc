@@ -1,6 +1,7 @@
 #include "simulate/options.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <cmath>
 

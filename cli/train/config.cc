@@ -1,6 +1,7 @@
 #include "train/config.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <fstream>
 

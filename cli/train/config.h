@@ -1,8 +1,9 @@
 // Settings from a file: the lowest of the three places that they come from.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
+
+#include "flags.h"
 
 namespace ranvier::train {
 

@@ -1,6 +1,7 @@
 #include "train/plan.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <cmath>
 

@@ -1,7 +1,6 @@
 // Training by a plan: what `ranvier plan` chose becomes settings, and its prediction is compared with what happened.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "ranvier/plan_file.h"

@@ -1,6 +1,7 @@
 #include "train/sync_options.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <charconv>
 
