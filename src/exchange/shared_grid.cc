@@ -99,7 +99,8 @@ struct Norms {
 };
 
 struct GridTools {
-  SharedGrid grid;
+  GridTools(unsigned bits, Rank world) : grid(bits, world) {}
+  const SharedGrid grid;
   std::atomic<std::uint64_t> plain = 0;
 };
 
@@ -192,7 +193,7 @@ class GridAveraging final : public CollectiveAveraging {
 class GridExchange final : public Exchange {
  public:
   GridExchange(Communicator& comm, std::string spec, unsigned bits)
-      : comm_(comm), spec_(std::move(spec)), tools_(std::make_shared<GridTools>(SharedGrid(bits, comm.world()))) {}
+      : comm_(comm), spec_(std::move(spec)), tools_(std::make_shared<GridTools>(bits, comm.world())) {}
   std::string_view spec() const override { return spec_; }
   std::uint64_t plain_buckets() const override { return tools_->plain.load(); }
   std::size_t state_bytes() const override {
