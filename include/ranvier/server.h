@@ -19,7 +19,7 @@ struct ServerRule {
   // What a gradient counts that tau others have overtaken since its worker pulled.
   enum class Damping : std::uint8_t {
     share,      // its share of all samples: tau does not matter
-    staleness,  // 1 / (tau + 1), the same on average, and stale ones do less harm
+    staleness,  // 1 / (tau + 1), where that is less: stale ones do less harm
     excess      // its share, divided by how much tau is above what so many workers always have
   };
   Damping damping = Damping::staleness;

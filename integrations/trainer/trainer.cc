@@ -13,8 +13,10 @@
 #include <cmath>
 #include <numbers>
 #include <numeric>
+#include <optional>
 
 #include "base/parts.h"
+#include "integrations/trainer/async_training.h"
 #include "integrations/trainer/checkpoint.h"
 #include "integrations/trainer/gradient_buckets.h"
 #include "integrations/trainer/model.h"
@@ -24,10 +26,8 @@
 #include "integrations/trainer/sampler.h"
 #include "integrations/trainer/samples.h"
 #include "integrations/trainer/step_times.h"
-#include "ranvier/async_group.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
-#include "ranvier/parameter_server.h"
 #include "ranvier/synchronizer.h"
 
 namespace ranvier::trainer {
@@ -104,7 +104,7 @@ class Run {
 
     const bool speaks = comm_.rank() == 0;
     while (step_ < last_step_ && !reached_target()) {
-      const double loss = server_ ? train_by_server(next_evaluation()) : train_one_step();
+      const double loss = async_ ? train_by_server(next_evaluation()) : train_one_step();
       if (!settings_.tuning.rows().empty() && result_.steps_here == StepTimes::warm_up + judged_steps) judge_plan();
       if (speaks && events.on_step) events.on_step(step_, last_step_, loss);
       if (!is_evaluation_due()) continue;
@@ -117,7 +117,7 @@ class Run {
       save();
     }
     bring_together();
-    if (server_) server_->leave();
+    if (async_) async_->leave();
     return conclude();
   }
 
@@ -170,9 +170,8 @@ class Run {
     seconds_before_ = progress[1];
     follow(std::move(tuning), static_cast<std::size_t>(progress[2]));
     sync_.begin(memory_of(buckets_.parameters()), buckets_.shapes());
-    if (const auto rule = sync_.policy().server())
-      server_ =
-          std::make_unique<ParameterServer>(comm_, *rule, memory_of(buckets_.parameters()), step_ * all_samples());
+    if (sync_.policy().server())
+      async_.emplace(comm_, sync_.policy(), async_worker(), settings_.batch, step_ * all_samples());
     if (!settings_.resume.empty()) restore_own(hand_out_states(comm_, std::move(kept)));
   }
 
@@ -275,62 +274,39 @@ class Run {
     result_.dropped_tuning_at = step_;
   }
 
-  // Each worker at its own pace, until all together have done as many steps as `stop` of everybody's would be. The
-  // servers keep no momentum, since asynchrony adds some (Mitliagkas et al., "Asynchrony begets Momentum", 2016): steps
-  // are longer instead.
+  // Each worker at its own pace, until all together have done as many steps as `stop` of everybody's would be.
   double train_by_server(std::size_t stop) {
     const auto started = steady_clock::now();
     const auto traffic_before = sync_.traffic();
-    const std::size_t before = step_;
-    double loss = 0;
-    if (!group_) form_groups();
-    for (;;) {
-      const auto asked = steady_clock::now();
-      const auto part = group_->begin(stop * all_samples());
-      exposed_ += steady_clock::now() - asked;
-      if (!part.goes_on) break;
-      step_ = part.done / all_samples();
-      if (part.count > 0)
-        loss = compute(sampler_.from(part.first, part.count), false);
-      else
-        buckets_.clear(false);
-      const auto computed = steady_clock::now();
-      group_->exchange(memory_of(buckets_.gradients()), learning_rate() / (1 - settings_.momentum),
-                       memory_of(buckets_.parameters()));
-      exposed_ += steady_clock::now() - computed;
-      ++(sync_.nodes() > 1 ? result_.rounds_between : result_.rounds_inside);
-    }
-    comm_.barrier();  // the last ones have pushed
-    server_->pull(memory_of(buckets_.parameters()));
+    const auto waited_before = async_->waited();
+    const std::uint64_t pushes_before = async_->pushes();
+    async_->run(stop * all_samples());
+    exposed_ += async_->waited() - waited_before;
+    (sync_.nodes() > 1 ? result_.rounds_between : result_.rounds_inside) += async_->pushes() - pushes_before;
+    result_.steps_here += stop - step_;
     step_ = stop;
-    form_groups();
-    result_.steps_here += stop - before;
     count(traffic_before);
     spent_ += steady_clock::now() - started;
-    return loss;
+    return loss_sum_ / static_cast<double>(std::max<std::size_t>(loss_count_, 1));
   }
-
-  // Groups by speed, first by what some batches take that change nothing, then whenever speeds have changed.
-  void form_groups() {
-    const auto rule = sync_.policy().groups();
-    if (!rule) {
-      result_.groups.resize(shares_.size());
-      std::iota(result_.groups.begin(), result_.groups.end(), 0);
-      if (!group_) group_ = std::make_unique<AsyncGroup>(comm_, *server_, result_.groups, shares_);
-      return;
-    }
-    if (!group_) {
-      for (std::size_t i = 0; i < steps_to_measure; ++i)
-        compute(sampler_.batch(step_, static_cast<std::size_t>(comm_.rank())), false);
-      loss_sum_ = 0;
-      loss_count_ = 0;
-    }
-    auto speeds = measured_speeds();
-    if (group_ && !have_drifted(speeds_, speeds)) return;
-    speeds_ = std::move(speeds);
-    shares_ = share_by_speed(all_samples(), speeds_);
-    result_.groups = group_by_speed(speeds_, *rule);
-    group_ = std::make_unique<AsyncGroup>(comm_, *server_, result_.groups, shares_);
+  AsyncWorker async_worker() {
+    return {.compute =
+                [this](std::uint64_t first, std::uint64_t samples) {
+                  if (samples > 0)
+                    compute(sampler_.from(first, samples), false);
+                  else
+                    buckets_.clear(false);
+                },
+            // The servers keep no momentum, since asynchrony adds some (Mitliagkas et al., "Asynchrony begets
+            // Momentum", 2016): steps are longer instead.
+            .rate =
+                [this](std::uint64_t done) {
+                  return learning_rate(static_cast<double>(done) / static_cast<double>(all_samples())) /
+                         (1 - settings_.momentum);
+                },
+            .speeds = [this] { return measured_speeds(); },
+            .gradients = memory_of(buckets_.gradients()),
+            .parameters = memory_of(buckets_.parameters())};
   }
 
   // The step after which the next one is due.
@@ -389,9 +365,10 @@ class Run {
   }
 
   // Half a cosine from the first rate to 0 over all epochs (Loshchilov and Hutter, arXiv:1608.03983, without restarts).
-  double learning_rate() const {
+  double learning_rate() const { return learning_rate(static_cast<double>(step_)); }
+  double learning_rate(double step) const {
     const auto all = static_cast<double>(settings_.epochs * sampler_.steps_per_epoch());
-    return settings_.learning_rate / 2 * (1 + std::cos(std::numbers::pi * static_cast<double>(step_) / all));
+    return settings_.learning_rate / 2 * (1 + std::cos(std::numbers::pi * step / all));
   }
 
   // Every worker looks at its share of the test samples, with the mean of all replicas.
@@ -461,7 +438,8 @@ class Run {
     result_.exposed_communication_share = means[2];
     result_.plain_buckets = sync_.plain_buckets();
     result_.codec_state_bytes = sync_.state_bytes();
-    result_.shares = shares_;
+    result_.shares = async_ ? async_->shares() : shares_;
+    if (async_) result_.groups = async_->groups();
     if (recorder_) stop_recording();  // it ended early
     const auto median = step_times_.median(comm_);
     result_.median_step_seconds = median.step;
@@ -485,8 +463,7 @@ class Run {
   const std::unique_ptr<Model> model_;
   GradientBuckets buckets_;
   const std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<ParameterServer> server_;  // of asynchronous policies, …
-  std::unique_ptr<AsyncGroup> group_;        // … and who pushes together
+  std::optional<AsyncTraining> async_;  // of policies with parameter servers
   std::optional<StepRecorder> recorder_;
   StepTimes step_times_;
   Pace pace_;

@@ -11,6 +11,7 @@
 #include "base/spec.h"
 #include "ranvier/error.h"
 #include "ranvier/synchronizer.h"
+#include "ranvier/text.h"
 
 namespace ranvier::replica {
 namespace {
@@ -67,6 +68,11 @@ Groups by_host(std::span<const std::uint64_t> hosts) {
 std::vector<Groups> arrange(std::span<const std::string> levels, const std::map<std::string, Groups>& places,
                             const Groups& hosts) {
   const std::size_t world = hosts.size();
+  std::vector<std::string_view> known{"node", "rack", "site"};
+  known.insert(known.end(), levels.begin(), levels.end());
+  for (const auto& [level, groups] : places)
+    if (std::ranges::find(known, level) == known.end())
+      throw Error(ErrorKind::usage, unknown_name("level to place", level, known));
   std::vector<Groups> groups{blocks(world, world)};
   for (const auto& level : levels) {
     if (const auto placed = places.find(level); placed != places.end())

@@ -21,7 +21,7 @@ double ParameterShard::weight(double share, double overtaken) const {
     case ServerRule::Damping::share:
       return share;
     case ServerRule::Damping::staleness:
-      return 1 / (overtaken + 1);
+      return std::min(share, 1 / (overtaken + 1));
     case ServerRule::Damping::excess:
       return share / (1 + std::max(0.0, overtaken - always));
   }

@@ -30,7 +30,7 @@ class Policies(TrainingTest):
                 self.results(*PLACED, *words, "--steps", "7", "--save", str(part))
                 resumed = self.results(*PLACED, *words, "--steps", "12", "--resume", str(part))
                 self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
-        result = self.train(*PLACED, "--sync", "local:4", "--resume", str(part))
+        result = self.train(*PLACED, "--sync", "local:4", "--optimizer", "lamb", "--resume", str(part))
         self.assertEqual(result.returncode, 1)
         self.assertIn("--sync diloco:5 and this run has local:4", result.stderr)
 

@@ -52,6 +52,7 @@ TEST(Places, WhatMakesNoSenseIsRefusedInASentence) {
   EXPECT_THAT(check("node:4", "2"), HasSubstr("node=2"));
   EXPECT_THAT(check("hierarchy:node=1,rack=2,world=4", "node=4"), HasSubstr("--place rack=N"));
   EXPECT_THAT(check("hierarchy:node=1,rack=2,world=4", "node=3,rack=2"), HasSubstr("share a group of 'node'"));
+  EXPECT_THAT(check("node:4", "nod=2"), HasSubstr("did you mean 'node'"));
   EXPECT_THAT(check("hierarchy:node=1", "node=2"), HasSubstr("never exchange"));
 }
 

@@ -139,7 +139,7 @@ float distance(std::span<const float> a, std::span<const float> b) {
 TEST(Synchronizer, BspIsOneProcessWithTheBigBatchToRounding) {
   const auto expected = alone({});
   for (const auto& trace : traces(4, {.sync = "bsp"}))
-    for (std::size_t step = 0; step < trace.size(); ++step) ASSERT_LT(distance(trace[step], expected[step]), 1e-6F);
+    for (std::size_t step = 0; step < trace.size(); ++step) ASSERT_LT(distance(trace[step], expected[step]), 1e-5F);
 }
 
 TEST(Synchronizer, WeightsMakeUnevenSharesTheSameBigBatch) {
@@ -147,14 +147,14 @@ TEST(Synchronizer, WeightsMakeUnevenSharesTheSameBigBatch) {
   const auto expected = alone(uneven);
   for (const std::string spec : {"bsp", "local:1", "node:1", "hierarchy:node=1,rack=1,world=1"})
     for (const auto& trace : traces(4, {.sync = spec, .place = "node=2,rack=1"}, uneven))
-      EXPECT_LT(distance(trace.back(), expected.back()), 1e-6F) << spec;
+      EXPECT_LT(distance(trace.back(), expected.back()), 1e-5F) << spec;
 }
 
 // Descent with momentum is linear in the gradients, so averaging afterwards is averaging before.
 TEST(Synchronizer, LocalOfPeriodOneIsBsp) {
   const auto bsp = traces(4, {.sync = "bsp"});
   const auto local = traces(4, {.sync = "local:1"});
-  for (std::size_t rank = 0; rank < 4; ++rank) EXPECT_LT(distance(local[rank].back(), bsp[0].back()), 1e-6F);
+  for (std::size_t rank = 0; rank < 4; ++rank) EXPECT_LT(distance(local[rank].back(), bsp[0].back()), 1e-5F);
 }
 
 TEST(Synchronizer, OneWorkerTrainsAsIfThereWereNoPolicyBitByBit) {
@@ -182,7 +182,7 @@ TEST(Synchronizer, NodesOfUnequalSizesCountByTheirSamples) {
   const Descent step{.steps = 3, .momentum = 0, .shares = {4, 4, 4}};
   const auto expected = alone({.steps = 1, .momentum = 0, .shares = {4, 4, 4}});
   for (const auto& trace : traces(3, {.sync = "node:1", .place = "node=2"}, step))
-    EXPECT_LT(distance(trace.front(), expected.front()), 1e-6F);
+    EXPECT_LT(distance(trace.front(), expected.front()), 1e-5F);
 }
 
 TEST(Synchronizer, EverybodyEndsWithTheSameBits) {
@@ -236,7 +236,7 @@ TEST(Synchronizer, DiLoCoIsNesterovOnTheMeanOfWhatWorkersHaveCome) {
   const auto diloco = traces(4, {.sync = "diloco:24,rate=0.7,momentum=0.9"});
   for (std::size_t i = 0; i < size; ++i) {
     const float come = 0.1F - local[0].back()[i];
-    EXPECT_NEAR(diloco[0].back()[i], 0.1F - 0.7F * (come + 0.9F * come), 1e-6F);
+    EXPECT_NEAR(diloco[0].back()[i], 0.1F - 0.7F * (come + 0.9F * come), 1e-5F);
   }
 }
 

@@ -35,12 +35,12 @@ TEST(ParameterShard, StaleGradientsCountLess) {
   ParameterShard shard({0}, 3, {.damping = ServerRule::Damping::staleness});
   const std::vector<float> gradient{-1};
   for (const Rank worker : {0, 1, 2}) shard.pull(worker);
-  shard.push(0, 1, 1, 1, gradient);
-  EXPECT_FLOAT_EQ(shard.pull(0)[0], 1);  // nobody in between
-  shard.push(1, 1, 1, 1, gradient);
-  EXPECT_FLOAT_EQ(shard.pull(1)[0], 1.5F);  // one was
-  shard.push(2, 1, 1, 1, gradient);
-  EXPECT_FLOAT_EQ(shard.pull(2)[0], 1.5F + 1.0F / 3);
+  shard.push(0, 1, 1, 0.5, gradient);
+  EXPECT_FLOAT_EQ(shard.pull(0)[0], 0.5F);  // nobody in between: its share
+  shard.push(1, 1, 1, 0.5, gradient);
+  EXPECT_FLOAT_EQ(shard.pull(1)[0], 1);  // one was
+  shard.push(2, 1, 1, 0.5, gradient);
+  EXPECT_FLOAT_EQ(shard.pull(2)[0], 1 + 1.0F / 3);
 }
 
 TEST(ParameterShard, ExcessStalenessIsWhatSoManyWorkersDoNotAlwaysHave) {
