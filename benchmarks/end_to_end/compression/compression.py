@@ -32,17 +32,19 @@ CLAIMS: dict[str, tuple[float, float] | None] = {
     "powersgd:4": (0.4, 20),
     "eden:1": (0.8, 29),
     "qsgd:7+rans": (0.3, 18),
-    "dgc:0.001,warmup=469": (1.8, 600),
+    # Left to itself, a short code goes by all_gather, which takes less time for more bytes.
+    "dgc:0.001,warmup=469,by=reduce_scatter": (1.8, 600),
     "terngrad": (2.2, 16),
     "safe": (0.5, 25),
     "strong": (1, 60),
     "extreme": (2, 300),
-    "topk:0.001": None,
+    "topk:0.001,by=reduce_scatter": None,
     "sign": None,
 }
 DENSE = "none"
 FASHION_MNIST = pathlib.Path("/usr/share/datasets/fashion-mnist")
 HELD_OUT = 10_000
+FEWEST_SEEDS = 3  # for a claim
 # Two-sided 95 % quantiles of Student's t, by degrees of freedom.
 T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201)
 
@@ -101,12 +103,13 @@ def row(spec: str, runs: list[dict], dense: list[dict], warm: dict | None = None
         verdict = "control: fails" if statistics.mean(lost) >= 5 else "control: does NOT fail"
     else:
         reached = statistics.mean(lost) <= claim[0] and ratio >= claim[1]
-        verdict = f"{'reached' if reached else 'MISSED'}: at most {claim[0]} at {claim[1]} x"
+        words = ("reached", "MISSED") if len(runs) >= FEWEST_SEEDS else ("within", "BEYOND")  # which proves nothing yet
+        verdict = f"{words[0] if reached else words[1]}: at most {claim[0]} at {claim[1]} x"
     accuracies = " ".join(f"{100 * each['accuracy']:.2f}" for each in runs)
     losses = " ".join(f"{each:+.2f}" for each in lost)
     return (
-        f"| `{spec}` | {accuracies} | {statistics.mean(lost):+.2f} {half_width(lost)} ({losses}) | {bits:.3g} | {ratio:.1f} | {step:.1f} | "
-        f"{memory:.1f} | {verdict} |"
+        f"| `{spec}` | {accuracies} | {statistics.mean(lost):+.2f} {half_width(lost)} ({losses}) | {bits:.3g} | "
+        f"{ratio:.1f} | {step:.1f} | {memory:.1f} | {verdict} |"
     )
 
 
