@@ -26,7 +26,8 @@ using Clock = std::chrono::steady_clock;
 constexpr auto examples = R"(
 Ranks measure in rounds of disjoint pairs: as many rounds as there are ranks. Latency is half of a round trip of four
 bytes; bandwidth that of a few long messages; each is the median of its samples, with half of the distance between the
-quartiles as its spread. A message after a rest shows whether links save up (token buckets do) and how much. Loss is not seen: a transport that repeats what was lost is merely slower.
+quartiles as its spread. A message after a rest shows whether links save up (token buckets do) and how much. What a link carries while as
+much comes the other way is measured too, which is what collectives get of it. Loss is not seen: a transport that repeats what was lost is merely slower.
 
 Examples:
   ranvier probe --ranks 2 --transport tcp --output topology.toml
@@ -57,17 +58,22 @@ Spread spread_of(std::vector<double> samples) {
   return {at(0.5), (at(0.75) - at(0.25)) / 2};
 }
 
-constexpr std::size_t numbers = 5;  // of a link
+constexpr std::size_t numbers = 6;  // of a link
 constexpr int round_trips = 20;     // of a sample of latency
+constexpr std::size_t short_part = 8;
 
 // Both ends of a pair take turns in being the one that measures what it sends.
 class Pair {
  public:
   Pair(Communicator& communicator, Rank peer, const Settings& settings)
-      : communicator_(communicator), peer_(peer), settings_(settings), data_(settings.bytes / sizeof(float)) {}
+      : communicator_(communicator),
+        peer_(peer),
+        settings_(settings),
+        data_(settings.bytes / sizeof(float)),
+        short_(data_.size() / short_part) {}
 
-  // {latency us, its spread, Gbit/s, its spread, bytes at once after a rest}
-  std::array<double, numbers> measure() {
+  // {latency us, its spread, Gbit/s, its spread, bytes at once after a rest}, of what this rank sends
+  std::array<double, numbers - 1> measure() {
     for (int i = 0; i < round_trips / 4; ++i) round_trip(small_);  // warms up caches and windows
     round_trip(data_);
     std::vector<double> latencies;
@@ -79,41 +85,58 @@ class Pair {
       latencies.push_back(microseconds / round_trips / 2);
     }
     const Spread latency = spread_of(latencies);
-    for (std::uint64_t i = 0; i < settings_.samples; ++i) {
-      rates.push_back(static_cast<double>(settings_.bytes) * 8e-9 / seconds_on_the_way(latency));
-    }
+    for (std::uint64_t i = 0; i < settings_.samples; ++i)
+      rates.push_back(static_cast<double>(settings_.bytes) * 8e-9 / seconds_on_the_way(latency, data_));
     const Spread rate = spread_of(rates);
     return {latency.median, latency.half, rate.median, rate.half, burst(latency, rate)};
+  }
+
+  // Gbit/s of what this rank receives while it sends as much: acknowledgements and buckets of both ways meet. Both
+  // ends call it at once.
+  double receive_both_ways(bool begins) {
+    std::vector<float> incoming(data_.size());
+    std::vector<double> rates;
+    for (std::uint64_t i = 0; i < settings_.samples + 1; ++i) {
+      begins ? round_trip(small_) : answer_one(small_);
+      const auto begin = Clock::now();
+      Work sending = communicator_.start_send(data_, peer_);
+      communicator_.recv(incoming, peer_);
+      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      sending.wait();
+      if (i > 0) rates.push_back(static_cast<double>(settings_.bytes) * 8e-9 / seconds);
+    }
+    return spread_of(rates).median;
   }
 
   void answer() {
     for (int i = 0; i < round_trips / 4; ++i) answer_one(small_);
     answer_one(data_);
     for (std::uint64_t i = 0; i < settings_.samples * round_trips; ++i) answer_one(small_);
-    for (std::uint64_t i = 0; i < 2 * settings_.samples; ++i) answer_one(data_);
+    for (std::uint64_t i = 0; i < settings_.samples; ++i) answer_one(data_);
+    for (std::uint64_t i = 0; i < settings_.samples; ++i) answer_one(short_);
   }
 
  private:
-  // Of a long message: its answer of four bytes takes one latency, and it itself another.
-  double seconds_on_the_way(const Spread& latency) {
-    const double seconds = std::chrono::duration<double>(time([&] { round_trip(data_); })).count();
+  // Of a message: its answer of four bytes takes one latency, and it itself another.
+  double seconds_on_the_way(const Spread& latency, std::vector<float>& data) {
+    const double seconds = std::chrono::duration<double>(time([&] { round_trip(data); })).count();
     return std::max(seconds - 2e-6 * latency.median, seconds / 2);
   }
 
-  // Links that a token bucket shapes pass what they saved during a rest at once: so much sooner is a message there.
-  // Less than what messages differ by anyway is none.
+  // Links that a token bucket shapes pass what they saved during a rest at once: so much sooner is a message there. A
+  // shorter one shows it better. Less than what messages differ by anyway is none.
   double burst(const Spread& latency, const Spread& rate) {
     constexpr auto rest = std::chrono::milliseconds(30);
     std::vector<double> seconds;
     for (std::uint64_t i = 0; i < settings_.samples; ++i) {
       std::this_thread::sleep_for(rest);
-      seconds.push_back(seconds_on_the_way(latency));
+      seconds.push_back(seconds_on_the_way(latency, short_));
     }
     const Spread rested = spread_of(seconds);
     const double bytes_per_second = rate.median * 1e9 / 8;
-    const double saved = static_cast<double>(settings_.bytes) - rested.median * bytes_per_second;
-    const double noise =
-        rested.half * bytes_per_second + static_cast<double>(settings_.bytes) * rate.half / rate.median;
+    const auto bytes = static_cast<double>(short_.size() * sizeof(float));
+    const double saved = bytes - rested.median * bytes_per_second;
+    const double noise = rested.half * bytes_per_second + bytes * rate.half / rate.median;
     return saved > 2 * noise ? saved : 0;
   }
 
@@ -138,6 +161,7 @@ class Pair {
   const Settings& settings_;
   std::vector<float> small_ = {0.0F};
   std::vector<float> data_;
+  std::vector<float> short_;
 };
 
 MeasuredNetwork measure(Communicator& communicator, const Settings& settings) {
@@ -157,6 +181,7 @@ MeasuredNetwork measure(Communicator& communicator, const Settings& settings) {
       std::copy(found.begin(), found.end(),
                 mine.begin() + static_cast<std::ptrdiff_t>(peer) * static_cast<std::ptrdiff_t>(numbers));
     }
+    mine[(static_cast<std::size_t>(peer) + 1) * numbers - 1] = pair.receive_both_ways(communicator.rank() < peer);
   }
   std::vector<double> all(mine.size() * static_cast<std::size_t>(world));
   communicator.all_gather(mine, all);
@@ -167,17 +192,21 @@ MeasuredNetwork measure(Communicator& communicator, const Settings& settings) {
       const double* values =
           &all[(static_cast<std::size_t>(from) * static_cast<std::size_t>(world) + static_cast<std::size_t>(to)) *
                numbers];
-      network.links.push_back({from, to, values[0], values[1], values[2], values[3], values[4]});
+      network.links.push_back(
+          {from, to, values[0], values[1], values[2], values[3], values[4],
+           all[(static_cast<std::size_t>(to) * static_cast<std::size_t>(world) + static_cast<std::size_t>(from) + 1) *
+                   numbers -
+               1]});
     }
   return network;
 }
 
 void print(const MeasuredNetwork& network) {
-  fmt::print("# {} ranks over {}\n{:>5} {:>5} {:>12} {:>10} {:>12} {:>10}\n", network.world, network.transport, "from",
-             "to", "latency us", "+-", "Gbit/s", "+-");
+  fmt::print("# {} ranks over {}\n{:>5} {:>5} {:>12} {:>10} {:>12} {:>10} {:>12}\n", network.world, network.transport,
+             "from", "to", "latency us", "+-", "Gbit/s", "+-", "both ways");
   for (const auto& link : network.links)
-    fmt::print("{:>5} {:>5} {:>12.2f} {:>10.2f} {:>12.4f} {:>10.4f}\n", link.from, link.to, link.latency_us,
-               link.latency_spread_us, link.gbit_per_second, link.gbit_spread);
+    fmt::print("{:>5} {:>5} {:>12.2f} {:>10.2f} {:>12.4f} {:>10.4f} {:>12.4f}\n", link.from, link.to, link.latency_us,
+               link.latency_spread_us, link.gbit_per_second, link.gbit_spread, link.gbit_both_ways);
 }
 
 nlohmann::json to_json(const MeasuredNetwork& network) {
@@ -189,7 +218,8 @@ nlohmann::json to_json(const MeasuredNetwork& network) {
                      {"latency_spread_us", link.latency_spread_us},
                      {"gbit_per_second", link.gbit_per_second},
                      {"gbit_spread", link.gbit_spread},
-                     {"burst_bytes", link.burst_bytes}});
+                     {"burst_bytes", link.burst_bytes},
+                     {"gbit_both_ways", link.gbit_both_ways}});
   return {{"world", network.world}, {"transport", network.transport}, {"links", links}, {"environment", environment()}};
 }
 

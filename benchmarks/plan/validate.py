@@ -13,6 +13,7 @@ import json
 import pathlib
 import statistics
 import sys
+import tomllib
 
 HERE = pathlib.Path(__file__).resolve().parent
 LABORATORY = HERE.parents[1] / "tests" / "support" / "lab"
@@ -52,9 +53,10 @@ class Shape:
 
 
 def busy_ticks() -> tuple[int, int]:
-    """Of all processors: busy, and all."""
-    ticks = [int(word) for word in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+    """Of all processors: busy, and all. What runs niced gives way and is not counted (proc_stat(5))."""
+    user, nice, system, idle, waiting, *interrupts = map(int, pathlib.Path("/proc/stat").read_text().split()[1:8])
+    busy = user + system + sum(interrupts)
+    return busy, busy + nice + idle + waiting
 
 
 class Validation:
@@ -71,6 +73,10 @@ class Validation:
 
     def probe(self) -> None:
         self.run("probe", "--transport", "tcp", "--samples", self.arguments.samples, "--output", self.topology)
+        links = tomllib.loads(self.topology.read_text())["link"]
+        keys = ("latency_us", "gbit_per_second", "gbit_both_ways", "burst_bytes")
+        found = {key: statistics.median(link[key] for link in links) for key in keys}
+        print(f"{self.shape}: {found}", file=sys.stderr, flush=True)
 
     def measured(self, algorithm: str, size: int) -> tuple[float, float]:
         """Seconds of one operation, and how busy the processors were."""

@@ -40,7 +40,7 @@ void NetworkOptions::check() {
   if (!is_measured) return;
   measured_ = read_measured_network(topology_);
   std::vector<double> rates;
-  for (const auto& link : measured_->links) rates.push_back(link.gbit_per_second * 1e9 / 8);
+  for (const auto& link : measured_->links) rates.push_back(link.gbit_in_collectives() * 1e9 / 8);
   std::sort(rates.begin(), rates.end());
   if (!rates.empty()) speed_.bytes_per_second = rates[rates.size() / 2];
 }

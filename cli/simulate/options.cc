@@ -88,13 +88,13 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
       ->type_name("FILE");
   if (cli::parse(app, arguments)) return std::nullopt;
 
-  if (options.workload.empty() == (options.bytes == 0))
-    refuse("simulate needs either --workload or --bytes: what is to be sent");
-  if (!options.compress.empty() && options.workload.empty()) refuse("--compress is of gradients; give --workload");
   options.network.check();
   if (const auto ranks = options.network.measured_ranks(); ranks && world.empty()) world = std::to_string(*ranks);
   if (world.empty()) refuse("simulate needs --world, such as --world 16 or --world 8..65536");
   options.worlds = worlds_of(world);
+  if (options.workload.empty() == (options.bytes == 0))
+    refuse("simulate needs either --workload or --bytes: what is to be sent");
+  if (!options.compress.empty() && options.workload.empty()) refuse("--compress is of gradients; give --workload");
   if (bucket > 0) options.step.bucket_bytes = static_cast<double>(bucket);
   if (!straggler.empty()) options.straggler = straggler_of(straggler);
   for (const auto& [flag, amount] :

@@ -17,7 +17,10 @@ struct MeasuredLink {
   double latency_spread_us = 0;
   double gbit_per_second = 0;
   double gbit_spread = 0;
-  double burst_bytes = 0;  // see LinkSpeed
+  double burst_bytes = 0;     // see LinkSpeed
+  double gbit_both_ways = 0;  // while as much comes the other way, as in most collectives; 0: not measured
+  // What a collective gets of it.
+  double gbit_in_collectives() const { return gbit_both_ways > 0 ? gbit_both_ways : gbit_per_second; }
 };
 
 struct MeasuredNetwork {

@@ -92,7 +92,7 @@ TEST_F(PlanFile, SaysWhatIsWrongAndWhere) {
   for (const auto& [text, words] : std::initializer_list<std::pair<std::string, const char*>>{
            {"ranks = 2\n", "the key bucket_bytes is missing in a plan"},
            {"ranks = 2\nbucket_bytes = 4\n", "the key prediction is missing"},
-           {"bucket = 2\n", "did you mean 'bucket_bytes'?"},
+           {"bucket_byte = 2\n", "did you mean 'bucket_bytes'?"},
            {least + "[[all_reduce]]\nalgorithm = \"rnig\"\n",
             "line 6, column 13: unknown algorithm 'rnig'; did you mean 'ring'?"},
            {least + "[[all_reduce]]\nalgorithm = \"ring\"\n[[all_reduce]]\nalgorithm = \"ring\"\n",

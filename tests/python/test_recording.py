@@ -52,7 +52,7 @@ def record_on_ranks(rank, world, folder):
 
 
 def test_rank_0_writes_for_all(tmp_path):
-    assert on_ranks(2, record_on_ranks, str(tmp_path)) == [True, True]
+    assert on_ranks(2, record_on_ranks, str(tmp_path), backend="gloo") == [True, True]
     assert "each of 2 ranks" in (tmp_path / "0.toml").read_text()
 
 
@@ -77,7 +77,7 @@ def record_tensor_parallel(rank, world, path):
 
 
 def test_groups_of_a_divided_model_are_written_with_their_collectives(tmp_path):
-    on_ranks(2, record_tensor_parallel, str(tmp_path / "w.toml"))
+    on_ranks(2, record_tensor_parallel, str(tmp_path / "w.toml"), backend="gloo")
     workload = tomllib.loads((tmp_path / "w.toml").read_text())
     assert workload["degrees"] == {"tensor": 2}
     # The halves of the second product are added up: a batch of 8 with 4 features.

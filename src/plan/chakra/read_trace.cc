@@ -49,7 +49,7 @@ class Trace {
     // layer sends, and goes on beside what its weight gradient sends: the order that a trace needs.
     for (auto at = order.rbegin(); at != order.rend(); ++at) {
       const chakra::Node& node = nodes_[*at];
-      Layer layer{.name = node.name()};
+      Layer layer{.name = printable(node.name())};
       if (node.type() == chakra::COMPUTE) {
         if (has_device && !is_of_device(node)) continue;
         layer.weight_gradient.compute_ns = static_cast<double>(node.duration_micros()) * 1e3;
@@ -81,6 +81,13 @@ class Trace {
         stream.BytesUntilLimit() != 0)
       refuse(fmt::format("the {} at byte {} cannot be read", what, begin));
     stream.PopLimit(limit);
+  }
+
+  // Names go into tables and JSON.
+  static std::string printable(std::string name) {
+    for (char& letter : name)
+      if (static_cast<unsigned char>(letter) < 0x20 || static_cast<unsigned char>(letter) > 0x7e) letter = '?';
+    return name;
   }
 
   static std::vector<std::uint64_t> dependencies(const chakra::Node& node) {
@@ -119,7 +126,8 @@ class Trace {
     if (node.type() != chakra::SEND && node.type() != chakra::COLLECTIVE) return std::nullopt;
     const auto bytes = attribute(node, "comm_size");
     if (!bytes || *bytes < 0)
-      refuse(fmt::format("node {} ({}) communicates and has no attribute comm_size", node.id(), node.name()));
+      refuse(
+          fmt::format("node {} ({}) communicates and has no attribute comm_size", node.id(), printable(node.name())));
     if (node.type() == chakra::SEND) return Communication{Collective::send, static_cast<double>(*bytes), Role::forward};
     // In the order of the schema's CollectiveCommType.
     constexpr Collective kinds[] = {Collective::all_reduce, Collective::reduce,         Collective::all_gather,
@@ -128,7 +136,7 @@ class Trace {
                                     Collective::barrier};
     const auto kind = attribute(node, "comm_type");
     if (!kind || *kind < 0 || *kind >= std::ssize(kinds))
-      refuse(fmt::format("node {} ({}) is a collective of no known comm_type", node.id(), node.name()));
+      refuse(fmt::format("node {} ({}) is a collective of no known comm_type", node.id(), printable(node.name())));
     if (kinds[*kind] == Collective::barrier) return std::nullopt;
     return Communication{kinds[*kind], static_cast<double>(*bytes), Role::forward};
   }
@@ -160,7 +168,8 @@ class Trace {
     if (order.size() < nodes_.size()) {
       const auto stuck = static_cast<std::size_t>(
           std::ranges::find_if(missing, [](std::size_t count) { return count > 0; }) - missing.begin());
-      refuse(fmt::format("node {} ({}) waits for itself around a circle", nodes_[stuck].id(), nodes_[stuck].name()));
+      refuse(fmt::format("node {} ({}) waits for itself around a circle", nodes_[stuck].id(),
+                         printable(nodes_[stuck].name())));
     }
     return order;
   }

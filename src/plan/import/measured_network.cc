@@ -32,9 +32,9 @@ class Reader {
  private:
   MeasuredLink link(const toml::table& table, Rank world) const {
     constexpr std::string_view what = "a link";
-    file_.allow_keys(
-        table, what,
-        {"from", "to", "latency_us", "latency_spread_us", "gbit_per_second", "gbit_spread", "burst_bytes"});
+    file_.allow_keys(table, what,
+                     {"from", "to", "latency_us", "latency_spread_us", "gbit_per_second", "gbit_spread", "burst_bytes",
+                      "gbit_both_ways"});
     const auto rank = [&](std::string_view key) {
       return static_cast<Rank>(file_.whole(file_.need(table, key, what), 0, world - 1));
     };
@@ -43,7 +43,8 @@ class Reader {
                         .latency_us = file_.amount(file_.need(table, "latency_us", what)),
                         .latency_spread_us = file_.amount(table, "latency_spread_us", 0),
                         .gbit_spread = file_.amount(table, "gbit_spread", 0),
-                        .burst_bytes = file_.amount(table, "burst_bytes", 0)};
+                        .burst_bytes = file_.amount(table, "burst_bytes", 0),
+                        .gbit_both_ways = file_.amount(table, "gbit_both_ways", 0)};
     const toml::node& rate = file_.need(table, "gbit_per_second", what);
     result.gbit_per_second = file_.amount(rate);
     if (result.gbit_per_second == 0) file_.refuse(rate.source(), "a number above 0 is expected here");
@@ -82,9 +83,9 @@ std::string to_toml(const MeasuredNetwork& network) {
   for (const MeasuredLink& link : network.links)
     text += fmt::format(
         "\n[[link]]\nfrom = {}\nto = {}\nlatency_us = {:.3f}\nlatency_spread_us = {:.3f}\ngbit_per_second = {:.6f}\n"
-        "gbit_spread = {:.6f}\nburst_bytes = {:.0f}\n",
+        "gbit_spread = {:.6f}\nburst_bytes = {:.0f}\ngbit_both_ways = {:.6f}\n",
         link.from, link.to, link.latency_us, link.latency_spread_us, link.gbit_per_second, link.gbit_spread,
-        link.burst_bytes);
+        link.burst_bytes, link.gbit_both_ways);
   return text;
 }
 
@@ -104,7 +105,7 @@ Topology measured_topology(const MeasuredNetwork& network) {
   std::vector<double> in(world, 0);
   std::vector<double> bursts;
   for (const MeasuredLink& link : network.links) {
-    const double rate = link.gbit_per_second * bytes_of_gbit;
+    const double rate = link.gbit_in_collectives() * bytes_of_gbit;
     bursts.push_back(link.burst_bytes);
     out[static_cast<std::size_t>(link.from)] = std::max(out[static_cast<std::size_t>(link.from)], rate);
     in[static_cast<std::size_t>(link.to)] = std::max(in[static_cast<std::size_t>(link.to)], rate);
@@ -122,7 +123,7 @@ Topology measured_topology(const MeasuredNetwork& network) {
     between[pair(link.from, link.to)] = static_cast<LinkNumber>(topology.links.size());
     topology.links.push_back({network.world + link.from,
                               2 * network.world + link.to,
-                              {link.gbit_per_second * bytes_of_gbit,
+                              {link.gbit_in_collectives() * bytes_of_gbit,
                                std::chrono::nanoseconds(std::llround(link.latency_us * 1000)), burst}});
   }
   topology.path = [between = std::move(between), pair, ranks = network.world](Rank from, Rank to) -> Path {

@@ -80,9 +80,9 @@ class Collectives {
   std::map<std::pair<std::string, std::string>, double> busy_;  // ns at full rate
 };
 
-class Step {
+class StepRun {
  public:
-  Step(const Workload& workload, const Topology& topology, const StepSimulation& how)
+  StepRun(const Workload& workload, const Topology& topology, const StepSimulation& how)
       : workload_(workload), how_(how), collectives_(workload, topology, how) {
     if (!how.options.slowdown.empty())
       slowest_ = *std::max_element(how.options.slowdown.begin(), how.options.slowdown.end());
@@ -213,7 +213,7 @@ class Step {
 }  // namespace
 
 StepPrediction simulate_step(const Workload& workload, const Topology& topology, const StepSimulation& how) {
-  return Step(workload, topology, how).run();
+  return StepRun(workload, topology, how).run();
 }
 
 }  // namespace ranvier
