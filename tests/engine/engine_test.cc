@@ -136,5 +136,21 @@ TEST(EngineTest, TrafficCountsWhatTheScheduleSays) {
   });
 }
 
+TEST(EngineTest, TrafficIsCountedByPeerToo) {
+  run_ranks(4, [](Communicator& comm) {
+    std::vector<float> data(1000, 1.0F);
+    comm.all_reduce(data, {.algorithm = "ring"});
+    const Rank next = (comm.rank() + 1) % 4;
+    const Rank opposite = (comm.rank() + 2) % 4;
+    EXPECT_EQ(comm.bytes_sent_to(next), 6000U);  // 2 (n - 1) / n of all
+    EXPECT_EQ(comm.bytes_sent_to(opposite), 0U);
+    Work sending = comm.start_send(data, opposite, 5);
+    comm.recv(data, opposite, 5);
+    sending.wait();
+    EXPECT_EQ(comm.bytes_sent_to(opposite), 4000U);
+    EXPECT_EQ(comm.traffic().bytes_sent, 10000U);
+  });
+}
+
 }  // namespace
 }  // namespace ranvier
