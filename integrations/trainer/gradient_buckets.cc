@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "integrations/trainer/step_recorder.h"
 #include "ranvier/error.h"
 
 namespace ranvier::trainer {
