@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "ranvier/error.h"
@@ -17,14 +16,6 @@ namespace {
 std::string long_name(const std::string& flags) { return flags.substr(flags.find("--")); }
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::usage, sentence); }
-
-template <class Number>
-std::optional<Number> parse_number(std::string_view text) {
-  Number number{};
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (problem != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 
 std::uint64_t count_from(const std::string& flags, const std::string& word, std::uint64_t least, std::uint64_t most) {
   const auto number = parse_number<std::uint64_t>(word);

@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <initializer_list>
 #include <string_view>
 
 #include "launch.h"
 #include "ranvier/error.h"
+#include "ranvier/text.h"
 
 namespace ranvier::cli {
 namespace {
@@ -40,13 +40,12 @@ class Environment {
                                                  "the rest of {}'s variables",
                                                  launcher, name, launcher));
     const std::string_view word = value;
-    int number = 0;
-    const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), number);
-    if (problem != std::errc{} || end != word.data() + word.size() || number < least || number > most)
+    const auto number = parse_number<int>(word);
+    if (!number || *number < least || *number > most)
       throw Error(ErrorKind::config, fmt::format("{}='{}' in the environment is not a number from {} to {}; correct or "
                                                  "unset {}'s variables",
                                                  name, word, least, most, launcher));
-    return number;
+    return *number;
   }
 
  private:

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <utility>
 #include <vector>
 
 #include "ranvier/error.h"
+#include "ranvier/text.h"
 
 namespace ranvier::bench {
 namespace {
@@ -138,10 +138,9 @@ Job job_from_line(std::string_view line) {
   const auto words = split_words(line);
   if (words.size() < 10 || words.size() > 11 || words[0] != "run") refuse(line);
   const auto number = [&](std::string_view word) {
-    std::uint64_t value = 0;
-    const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), value);
-    if (problem != std::errc{} || end != word.data() + word.size()) refuse(line);
-    return value;
+    const auto value = parse_number<std::uint64_t>(word);
+    if (!value) refuse(line);
+    return *value;
   };
   Job job;
   const auto collective = words[1] == sendrecv ? Collective::send : parse_collective(words[1]);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 
 #include "bench/baselines.h"
@@ -234,9 +233,10 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
 
   if (cli::parse(app, arguments)) return std::nullopt;
 
-  const auto [end, problem] = std::from_chars(factor.data(), factor.data() + factor.size(), options.step_factor);
-  if (problem != std::errc{} || end != factor.data() + factor.size() || !(options.step_factor > 1))
+  const auto step_factor = parse_number<double>(factor);
+  if (!step_factor || *step_factor <= 1)
     throw Error(ErrorKind::usage, fmt::format("--stepfactor '{}' is not a number above 1", factor));
+  options.step_factor = *step_factor;
   if (!rate.empty()) {
     const auto bytes = parse_rate(rate);
     if (!bytes)

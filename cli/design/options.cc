@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 #include <cmath>
 
 #include "ranvier/error.h"
@@ -31,13 +30,6 @@ Examples:
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::usage, sentence); }
 
-std::optional<double> parse_number(std::string_view text) {
-  double number = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (problem != std::errc{} || end != text.data() + text.size() || !std::isfinite(number)) return std::nullopt;
-  return number;
-}
-
 // "1,2.5,4": numbers from 0, as many as there are things.
 std::vector<double> numbers(const std::string& flag, const std::string& list, std::size_t count,
                             std::string_view things) {
@@ -45,7 +37,7 @@ std::vector<double> numbers(const std::string& flag, const std::string& list, st
   std::string_view left = list;
   for (;;) {
     const auto end = std::min(left.find(','), left.size());
-    const auto number = parse_number(left.substr(0, end));
+    const auto number = parse_number<double>(left.substr(0, end));
     if (!number || *number < 0)
       refuse(fmt::format("{} '{}', column {}: '{}' is not a number that is at least 0", flag, list,
                          list.size() - left.size() + 1, left.substr(0, end)));
@@ -66,8 +58,8 @@ ShapeSearch enumeration_of(const std::string& range, const std::string& blocks,
   if (!npus) refuse("--enumerate needs --npus: how many the shapes multiply to");
   ShapeSearch search{.npus = static_cast<std::int64_t>(*npus)};
   const auto dots = range.find("..");
-  const auto first = parse_number(std::string_view(range).substr(0, dots));
-  const auto last = dots == std::string::npos ? first : parse_number(std::string_view(range).substr(dots + 2));
+  const auto first = parse_number<double>(std::string_view(range).substr(0, dots));
+  const auto last = dots == std::string::npos ? first : parse_number<double>(std::string_view(range).substr(dots + 2));
   if (!first || !last || *first < 1 || *last < *first || *last > 8)
     refuse(fmt::format("--enumerate '{}' is not a range of dimensions from 1 to 8; write 2..4", range));
   search.fewest_dimensions = static_cast<int>(*first);
@@ -93,7 +85,7 @@ Constraint budget_constraint(const std::string& word, std::size_t dimensions) {
       scale = gbps;
       break;
     }
-  const auto number = parse_number(text);
+  const auto number = parse_number<double>(text);
   if (!number || *number < 0) refuse(fmt::format("--budget '{}' is not a bandwidth; write 1000GB/s", word));
   if (*number == 0) refuse("a budget of 0 leaves no bandwidth to split; write --budget 1000GB/s");
   return {.text = "--budget " + word,

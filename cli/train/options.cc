@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 
 #include "integrations/trainer/checkpoint.h"
 #include "ranvier/error.h"
@@ -33,11 +32,10 @@ Examples:
 void add_number(CLI::App& app, const std::string& flag, const std::string& help, double most,
                 const std::function<void(double)>& set) {
   const auto take = [flag, most, set](const std::string& word) {
-    double number = 0;
-    const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), number);
-    if (problem != std::errc{} || end != word.data() + word.size() || !(number > 0 && number <= most))
+    const auto number = parse_number<double>(word);
+    if (!number || *number <= 0 || *number > most)
       throw Error(ErrorKind::usage, fmt::format("{} '{}' is not a number above 0 and up to {}", flag, word, most));
-    set(number);
+    set(*number);
   };
   app.add_option_function<std::string>(flag, take, help)->type_name("X");
 }

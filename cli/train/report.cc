@@ -39,10 +39,8 @@ std::string bits_per_parameter(const Report& report) {
 
 // "102,130"
 std::string grouped(std::size_t number) {
-  std::string digits = std::to_string(number);
-  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3)
-    digits.insert(static_cast<std::size_t>(at), ",");
-  return digits;
+  if (number < 1000) return fmt::format("{}", number);
+  return fmt::format("{},{:03}", grouped(number / 1000), number % 1000);
 }
 
 using Rows = std::vector<std::pair<std::string, std::string>>;

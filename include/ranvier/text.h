@@ -1,11 +1,15 @@
-// Small text work that every message and flag shares: nearest names, sizes and rates with their units.
+// Small text work that every message and flag shares: nearest names, numbers, sizes and rates with their units.
 #pragma once
 
+#include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <type_traits>
 
 namespace ranvier {
 
@@ -14,6 +18,17 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
 
 // "unknown transport 'tpc'; did you mean 'tcp'? One of: tcp, shm, auto": the sentence that every wrong name gets.
 std::string unknown_name(std::string_view kind, std::string_view word, std::span<const std::string_view> candidates);
+
+// The whole of `text` as one finite number; none if it is anything else, or does not fit.
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number number{};
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (problem != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  if constexpr (std::is_floating_point_v<Number>)
+    if (!std::isfinite(number)) return std::nullopt;
+  return number;
+}
 
 // "64", "4K", "16M", "1G" (powers of 1024, an optional B or iB behind) -> bytes.
 std::optional<std::size_t> parse_bytes(std::string_view);

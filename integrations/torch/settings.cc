@@ -1,6 +1,5 @@
 #include "integrations/torch/settings.h"
 
-#include <charconv>
 #include <functional>
 #include <map>
 #include <string_view>
@@ -13,11 +12,10 @@ namespace {
 
 std::chrono::milliseconds duration(const Setting& setting) {
   const auto& [name, text] = setting;
-  std::int64_t count = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (problem != std::errc() || end != text.data() + text.size() || count <= 0)
+  const auto count = parse_number<std::int64_t>(text);
+  if (!count || *count <= 0)
     throw Error(ErrorKind::config, name + " is '" + text + "': it must be a whole number of milliseconds above 0");
-  return std::chrono::milliseconds(count);
+  return std::chrono::milliseconds(*count);
 }
 
 bool yes_or_no(const Setting& setting) {
@@ -29,12 +27,11 @@ bool yes_or_no(const Setting& setting) {
 
 int sockets(const Setting& setting) {
   const auto& [name, text] = setting;
-  int count = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (problem != std::errc() || end != text.data() + text.size() || count < 1 || count > most_sockets)
+  const auto count = parse_number<int>(text);
+  if (!count || *count < 1 || *count > most_sockets)
     throw Error(ErrorKind::config,
                 name + " is '" + text + "': it must be a whole number from 1 to " + std::to_string(most_sockets));
-  return count;
+  return *count;
 }
 
 double rate(const Setting& setting) {

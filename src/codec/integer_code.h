@@ -15,10 +15,12 @@ namespace ranvier {
 // Zeros before the next one; none of these codes has more than 31, so more is not a code.
 inline constexpr int most_zeros = 31;
 
+inline int bits_of(std::uint32_t number) { return static_cast<int>(std::bit_width(number)); }
+
 struct EliasGamma {
-  static int bits(std::uint32_t number) { return 2 * std::bit_width(number) - 1; }
+  static int bits(std::uint32_t number) { return 2 * bits_of(number) - 1; }
   static void put(BitWriter& out, std::uint32_t number) {
-    const int below = std::bit_width(number) - 1;
+    const int below = bits_of(number) - 1;
     out.put(std::uint64_t{1} << below, below + 1);
     out.put(number ^ (std::uint32_t{1} << below), below);
   }
@@ -33,11 +35,11 @@ struct EliasGamma {
 
 struct EliasDelta {
   static int bits(std::uint32_t number) {
-    const auto width = static_cast<std::uint32_t>(std::bit_width(number));
-    return EliasGamma::bits(width) + static_cast<int>(width) - 1;
+    const int width = bits_of(number);
+    return EliasGamma::bits(static_cast<std::uint32_t>(width)) + width - 1;
   }
   static void put(BitWriter& out, std::uint32_t number) {
-    const int below = std::bit_width(number) - 1;
+    const int below = bits_of(number) - 1;
     EliasGamma::put(out, static_cast<std::uint32_t>(below) + 1);
     out.put(number ^ (std::uint32_t{1} << below), below);
   }

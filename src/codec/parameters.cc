@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 
 #include "codec/stages.h"
@@ -34,12 +33,11 @@ bool Parameters::has(std::string_view key) const {
 double Parameters::number(std::string_view key, double otherwise, double least, double most) {
   const std::string_view text = find(key);
   if (text.empty()) return otherwise;
-  double number = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (problem != std::errc() || end != text.data() + text.size() || !(number >= least && number <= most))
+  const auto number = parse_number<double>(text);
+  if (!number || *number < least || *number > most)
     throw Error(ErrorKind::usage,
                 fmt::format("{} is '{}'; give a number from {} to {}", words(key), text, least, most));
-  return number;
+  return *number;
 }
 
 std::size_t Parameters::count(std::string_view key, std::size_t otherwise, std::size_t least, std::size_t most) {

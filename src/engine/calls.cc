@@ -110,7 +110,7 @@ CollectiveCall Calls::prepare(const Request& request) {
   Entry entry{key, make(request)};
   CollectiveCall call = entry.call;
   const std::lock_guard lock(lock_);
-  std::ranges::rotate(places, places.end() - 1);
+  std::rotate(places.begin(), places.end() - 1, places.end());  // clang 14 knows no std::ranges::rotate
   std::swap(places.front(), entry);
   return call;
 }

@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::size_t tiny = 4;  // bytes, or as many as there are ranks with a number each
+constexpr std::size_t tiny_bytes = 4;  // bytes, or as many as there are ranks with a number each
 // Bytes of all ranks together, larger and larger while an operation takes less than `long_enough`.
 constexpr std::array<std::size_t, 3> many{16 << 10, 64 << 10, 256 << 10};
 constexpr double long_enough = 1e-3;  // seconds
@@ -33,7 +33,7 @@ class Prober {
       : nominal_(nominal), world_(world), run_(run) {}
 
   LinkModel measure() {
-    const ProbeSample least = sample(Collective::all_reduce, "recursive_doubling", tiny);
+    const ProbeSample least = sample(Collective::all_reduce, "recursive_doubling", tiny_bytes);
     ProbeSample most;
     for (const std::size_t bytes : many) {
       most = sample(Collective::all_gather, "direct", bytes);

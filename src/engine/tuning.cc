@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -55,9 +54,9 @@ TuningRow row_of(const std::vector<std::string_view>& words) {
   if (std::ranges::find(transports, words[1]) == transports.end())
     refuse(unknown_name("transport", words[1], transports));
   row.transport = words[1];
-  const auto [end, problem] = std::from_chars(words[2].data(), words[2].data() + words[2].size(), row.ranks);
-  if (problem != std::errc{} || end != words[2].data() + words[2].size() || row.ranks < 1 || row.ranks > most_ranks)
-    refuse(fmt::format("'{}' is no number of ranks", words[2]));
+  const auto ranks = parse_number<decltype(row.ranks)>(words[2]);
+  if (!ranks || *ranks < 1 || *ranks > most_ranks) refuse(fmt::format("'{}' is no number of ranks", words[2]));
+  row.ranks = *ranks;
   if (words[3] != "max") {
     const auto bytes = parse_bytes(words[3]);
     if (!bytes) refuse(fmt::format("'{}' is no size; write 4096, 64K, 16M or max", words[3]));

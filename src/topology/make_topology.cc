@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 #include <optional>
 
 #include "base/spec.h"
@@ -16,10 +15,8 @@ namespace {
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::usage, sentence); }
 
 std::optional<std::int32_t> positive(std::string_view text) {
-  std::int32_t number = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (problem != std::errc{} || end != text.data() + text.size() || number < 1) return std::nullopt;
-  return number;
+  const auto number = parse_number<std::int32_t>(text);
+  return number && *number >= 1 ? number : std::nullopt;
 }
 
 void refuse_settings(const StageSpec& stage, bool value_too) {

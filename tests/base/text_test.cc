@@ -13,6 +13,17 @@ using ::testing::Not;
 
 constexpr std::array<std::string_view, 4> transports{"tcp", "shm", "udp", "auto"};
 
+TEST(TextTest, NumbersAreWholeWordsThatFit) {
+  EXPECT_EQ(parse_number<int>("-12"), -12);
+  EXPECT_EQ(parse_number<double>("2.5e3"), 2500.0);
+  EXPECT_EQ(parse_number<std::uint8_t>("255"), 255);
+  for (const auto* word : {"", " 1", "1 ", "+1", "1x", "0x10", "99999999999"})
+    EXPECT_EQ(parse_number<int>(word), std::nullopt);
+  for (const auto* word : {"nan", "inf", "-inf", "1e999", "1,5"}) EXPECT_EQ(parse_number<double>(word), std::nullopt);
+  EXPECT_EQ(parse_number<std::uint8_t>("256"), std::nullopt);
+  EXPECT_EQ(parse_number<unsigned>("-1"), std::nullopt);
+}
+
 TEST(Nearest, IsTheCandidateItselfWhereItIsSpelledRight) {
   for (const auto name : transports) EXPECT_EQ(nearest(name, transports), name);
 }

@@ -110,7 +110,10 @@ TEST_P(Collectives, memory_that_peers_read_where_it_lies_gives_the_same) {
           }
       // Several slices, and more of them than there are slots.
       for (const bool in_place : {false, true})
-        run_case(comm, {.algorithm = "direct", .count = 1'000'003, .in_place = in_place, .allocated = true});
+        run_case(comm, {.algorithm = "direct",
+                        .count = support::sanitized ? std::size_t{150'003} : std::size_t{1'000'003},
+                        .in_place = in_place,
+                        .allocated = true});
     });
 }
 
@@ -153,7 +156,7 @@ INSTANTIATE_TEST_SUITE_P(, CollectivesByWorld,
 
 // Sizes that no buffer of any transport holds, in several slices by every algorithm.
 TEST_P(Collectives, large_vectors_stream_through) {
-  const std::size_t count = simulated() ? 10'001 : support::sanitized ? 100'001 : 300'001;
+  const std::size_t count = simulated() ? 10'001 : support::sanitized ? 30'001 : 300'001;
   for (const Rank world : {2, 5})
     run(world, [count](Communicator& comm) {
       std::size_t salt = 0;

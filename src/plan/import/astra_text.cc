@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <optional>
 #include <vector>
 
@@ -67,11 +66,9 @@ class Reader {
   }
 
   double number(const Word& word) const {
-    double value = 0;
-    const auto [end, problem] = std::from_chars(word.text.data(), word.text.data() + word.text.size(), value);
-    if (problem != std::errc{} || end != word.text.data() + word.text.size() || !(value >= 0))
-      refuse(word.offset, fmt::format("'{}' is not a number that is at least 0", word.text));
-    return value;
+    const auto value = parse_number<double>(word.text);
+    if (!value || *value < 0) refuse(word.offset, fmt::format("'{}' is not a number that is at least 0", word.text));
+    return *value;
   }
 
   std::optional<Collective> collective(const Word& word) const {

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 
 #include "base/spec.h"
 #include "plan/workloads/models.h"
@@ -88,11 +87,10 @@ constexpr std::array ready_made{
     ReadyMade{"mixtral-8x7b", {.expert = 8}, make_transformer<mixtral>}};
 
 int whole_number(std::string_view key, std::string_view text) {
-  int number = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (problem != std::errc{} || end != text.data() + text.size() || number < 1 || number > 1 << 24)
+  const auto number = parse_number<int>(text);
+  if (!number || *number < 1 || *number > 1 << 24)
     throw Error(ErrorKind::usage, fmt::format("{}={} of a workload is no whole number from 1", key, text));
-  return number;
+  return *number;
 }
 
 }  // namespace

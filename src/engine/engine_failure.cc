@@ -1,0 +1,143 @@
+// How an engine fails: it notices a deadline, a rank that left, a broken link or the news of a failure elsewhere,
+// agrees on whom to blame, tells the others once, and ends every operation with that error. A failure is final.
+#include <fmt/format.h>
+
+#include <thread>
+
+#include "engine/engine.h"
+
+namespace ranvier::engine {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+// How long a rank that lost a link waits for the control plane to say who really died. The news of a death takes
+// milliseconds; without waiting, ranks would blame whoever gave up first.
+constexpr auto verdict_grace = 500ms;
+// Bytes of a rank that left may still be on their way when its goodbye arrives.
+constexpr auto departure_grace = 1s;
+// An operation that takes longer than this without being done is reported to the neighbours, once.
+constexpr auto unremarkable_wait = 100ms;
+
+}  // namespace
+
+void Engine::fail(const Error& why) {
+  {
+    const std::lock_guard lock(failure_mutex_);
+    if (failure_) return;
+    failure_ = why;
+    failed_.store(true);
+  }
+  transport_->interrupt();
+  leave();
+}
+
+void Engine::departed(Rank rank) {
+  const std::lock_guard lock(failure_mutex_);
+  departures_[static_cast<std::size_t>(rank)] = steady_clock::now();
+  any_departed_.store(true);
+}
+
+void Engine::check_alive() {
+  if (!failed_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(failure_mutex_);
+  throw Error(failure_->kind(), fmt::format("this communicator has failed: {}", failure_->what()), failure_->culprit())
+      .with_flight_record(recorder_.dump(8));
+}
+
+void Engine::watch() {
+  const auto now = steady_clock::now();
+  for (const Active& active : active_) {
+    Operation& operation = *active.operation;
+    if (operation.deadline == steady_clock::time_point{}) operation.deadline = now + operation.timeout;
+    const Rank peer = operation.waits_for();
+    if (now >= operation.deadline) {
+      const double seconds = std::chrono::duration<double>(operation.timeout).count();
+      const auto whom = peer >= 0 ? fmt::format("rank {}", peer) : std::string("the other ranks");
+      break_down(Error(ErrorKind::timeout,
+                       fmt::format("rank {} waited {:.3g} s for {} in {}; is that rank slow or stuck? a longer "
+                                   "timeout gives it more time",
+                                   transport_->rank(), seconds, whom, operation.describe()),
+                       peer),
+                 true);
+      return;
+    }
+    if (peer < 0 || !any_departed_.load()) continue;
+    steady_clock::time_point departure;
+    {
+      const std::lock_guard lock(failure_mutex_);
+      departure = departures_[static_cast<std::size_t>(peer)];
+    }
+    if (departure == steady_clock::time_point{} || now < departure + departure_grace) continue;
+    break_down(Error(ErrorKind::peer_lost,
+                     fmt::format("rank {} left the job while rank {} waits for it in {}", peer, transport_->rank(),
+                                 operation.describe()),
+                     peer),
+               true);
+    return;
+  }
+  if (options_.tell_waiting) report_wait(now);
+}
+
+void Engine::report_wait(steady_clock::time_point now) {
+  const Active* oldest = nullptr;
+  for (const Active& active : active_)
+    if (has_turn(active) && active.collective != nullptr &&
+        (oldest == nullptr || active.collective->call().header.sequence < oldest->collective->call().header.sequence))
+      oldest = &active;
+  if (oldest == nullptr) return;
+  const Operation& operation = *oldest->operation;
+  if (now - (operation.deadline - operation.timeout) < unremarkable_wait) return;
+  MessageHeader call = oldest->collective->call().header;
+  if (oldest->collective->call().size_by_link) call.size = 0;  // it may differ between ranks
+  options_.tell_waiting(call);
+}
+
+// A broken link shows before the news of who died: waits for that news, and falls back on what this rank saw itself.
+Error Engine::prefer_verdict(const Error& own) {
+  if (own.kind() != ErrorKind::peer_lost || !options_.tell_others) return own;
+  for (const auto end = steady_clock::now() + verdict_grace; steady_clock::now() < end;) {
+    {
+      const std::lock_guard lock(failure_mutex_);
+      if (failure_) return *failure_;
+      if (own.culprit() >= 0 && departures_[static_cast<std::size_t>(own.culprit())] != steady_clock::time_point{})
+        return Error(
+            ErrorKind::peer_lost,
+            fmt::format("rank {} left the job while rank {} still needed it", own.culprit(), transport_->rank()),
+            own.culprit());
+    }
+    std::this_thread::sleep_for(1ms);
+  }
+  return own;
+}
+
+void Engine::break_down(const Error& why, bool tell) {
+  Error first = why;
+  {
+    const std::lock_guard lock(failure_mutex_);
+    if (failure_) {
+      first = *failure_;
+      tell = false;  // it came from the others, or has been told
+    } else {
+      failure_ = why;
+    }
+    failed_.store(true);
+  }
+  broken_down_ = true;
+  transport_->cancel();
+  if (tell && options_.tell_others) options_.tell_others(first);
+  admit();
+  std::vector<Active> failing;
+  failing.swap(active_);
+  for (const Active& active : failing) finish(active, std::make_exception_ptr(error_for(*active.operation)));
+}
+
+Error Engine::error_for(const Operation& operation) const {
+  const std::lock_guard lock(failure_mutex_);
+  return Error(failure_->kind(), fmt::format("{} failed: {}", operation.describe(), failure_->what()),
+               failure_->culprit())
+      .with_flight_record(recorder_.dump(8));
+}
+
+}  // namespace ranvier::engine
