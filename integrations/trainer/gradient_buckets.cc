@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "base/parts.h"
+#include "integrations/trainer/step_recorder.h"
 #include "ranvier/error.h"
 
 namespace ranvier::trainer {

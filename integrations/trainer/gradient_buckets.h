@@ -10,11 +10,13 @@
 #include <span>
 #include <vector>
 
-#include "integrations/trainer/step_recorder.h"
 #include "ranvier/communicator.h"
 #include "ranvier/exchange.h"
 
 namespace ranvier::trainer {
+
+class StepRecorder;
+struct RecordedTensor;
 
 class GradientBuckets {
  public:
