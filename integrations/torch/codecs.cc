@@ -69,7 +69,7 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
       .def("state_parts", [](const Handle& self) { return static_cast<std::int64_t>(self->codec->state_parts()); })
       .def("momentum", [](const Handle& self) { return self->codec->momentum(); })
       .def("of_differences", [](const Handle& self) { return self->codec->of_differences(); })
-      .def("by_all_gather", [](const Handle& self) { return self->codec->way() == Way::all_gather; })
+      .def("by_all_gather", [](const Handle& self) { return self->codec->way() == ranvier::Way::all_gather; })
       .def("for_sums", [](const Handle& self) {
         auto sums = self->codec->for_sums();
         return sums ? c10::make_intrusive<CodecHandle>(std::move(sums)) : self;
