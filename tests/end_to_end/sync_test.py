@@ -20,17 +20,14 @@ class Policies(TrainingTest):
         self.assertLess(node["history"][-1]["test_loss"], 2.3)
 
     def test_a_run_stopped_in_the_middle_of_a_period_goes_on_bit_for_bit(self):
-        for words in (
-            ("--sync", "node:4", "--split", "even", "--optimizer", "adamw"),
-            ("--sync", "diloco:5", "--compress", "topk:0.1+int8", "--optimizer", "lamb"),
-        ):
-            with self.subTest(words=words):
-                part = self.folder / f"part-{words[1][:4]}"
-                whole = self.results(*PLACED, *words, "--steps", "12")
-                self.results(*PLACED, *words, "--steps", "7", "--save", str(part))
-                resumed = self.results(*PLACED, *words, "--steps", "12", "--resume", str(part))
-                self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
-        result = self.train(*PLACED, "--sync", "local:4", "--optimizer", "lamb", "--resume", str(part))
+        # What nodes and policies keep is tried without processes, in tests/replica.
+        words = ("--sync", "diloco:5", "--compress", "topk:0.1+int8", "--optimizer", "adamw")
+        part = self.folder / "part"
+        whole = self.results(*PLACED, *words, "--steps", "12")
+        self.results(*PLACED, *words, "--steps", "7", "--save", str(part))
+        resumed = self.results(*PLACED, *words, "--steps", "12", "--resume", str(part))
+        self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
+        result = self.train(*PLACED, "--sync", "local:4", "--optimizer", "adamw", "--resume", str(part))
         self.assertEqual(result.returncode, 1)
         self.assertIn("--sync diloco:5 and this run has local:4", result.stderr)
 
@@ -43,7 +40,7 @@ class Policies(TrainingTest):
         self.assertLess(run["history"][-1]["test_loss"], 2.3)
 
     def test_parameter_servers_train_and_every_sample_is_used_once(self):
-        for spec, speeds in (("async", "1,0.2,1"), ("ssp:2", "1,0.2,1"), ("group", "1,1,0.2,0.2")):
+        for spec, speeds in (("ssp:2", "1,0.2"), ("group", "1,1,0.2,0.2")):
             with self.subTest(sync=spec):
                 workers = str(len(speeds.split(",")))
                 file = self.folder / spec[:3]
