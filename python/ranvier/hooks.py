@@ -113,8 +113,8 @@ class CompressionState:
                     "with another model; start without it"
                 )
             # Of a codec that keeps less, or of an older version: what is missing begins at zero.
-            parts = [kept.get(kind, torch.zeros(0)).clone() for kind in _KINDS]
-            self._memories[id(parameter)] = _Memory([parameter], *parts)
+            residual, velocity, last, average = (kept.get(kind, torch.zeros(0)).clone() for kind in _KINDS)
+            self._memories[id(parameter)] = _Memory([parameter], residual, velocity, last, average)
 
     def start(self, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         buffer, parameters = bucket.buffer(), bucket.parameters()
@@ -266,7 +266,8 @@ class CompressionState:
             and known.sizes() == sizes
         ):
             return known
-        memory = _Memory(parameters, *(torch.zeros(size) for size in sizes))
+        residual, velocity, last, average = (torch.zeros(size) for size in sizes)
+        memory = _Memory(parameters, residual, velocity, last, average)
         for parameter in parameters:
             old = self._memories.get(id(parameter))
             if old is not None:
