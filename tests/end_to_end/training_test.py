@@ -181,7 +181,7 @@ class Planning(TrainingTest):
     def plan(self, **changes) -> str:
         values = {"ranks": 2, "transport": "tcp", "bucket_bytes": 4096, "compress": "bf16", "algorithm": "ring",
                   "step_ns": 1e12, "compute_ns": 1e12} | changes  # fmt: skip
-        file = self.folder / "plan.toml"
+        file = self.folder / f"plan-{len(list(self.folder.iterdir()))}.toml"
         file.write_text(
             "ranks = {ranks}\ntransport = '{transport}'\nbucket_bytes = {bucket_bytes}\ncompress = '{compress}'\n"
             "[prediction]\nstep_ns = {step_ns:.0f}\ncompute_ns = {compute_ns:.0f}\n"
