@@ -24,7 +24,7 @@ def train_with(rank, world, spec, options):
         ("gloo", "bf16", 0.01, {}),
         ("gloo", "hadamard:32+int4+rans", 0.1, {"bucket_cap_mb": 0.01}),
         ("gloo", "topk:0.1+int8", 0.6, {"bucket_cap_mb": 0.01}),
-        ("gloo", "delta+topk:0.2,by=all_gather+int8", 0.6, {"bucket_cap_mb": 0.01}),
+        ("gloo", "delta+int8:by=all_gather", 0.1, {"bucket_cap_mb": 0.01}),
         ("ranvier", "hadamard:32+int4+rans", 0.1, {}),
     ],
 )
