@@ -1,9 +1,11 @@
 """ranvier doctor looks at the real machine."""
 
+import functools
 import json
 import re
 import resource
 import stat
+import subprocess
 
 from program import ProgramTest, clean_environment, main, run, temporary_folder
 
@@ -12,9 +14,15 @@ def without_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (7, 7))
 
 
+@functools.cache
+def plain_run() -> subprocess.CompletedProcess:
+    """It imports torch, which takes seconds."""
+    return run("doctor")
+
+
 class Doctor(ProgramTest):
     def test_finds_nothing_broken_where_these_tests_run(self):
-        result = run("doctor")
+        result = plain_run()
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertRegex(result.stdout, r"(?m)^ok +shm +two ranks joined")
         self.assertRegex(result.stdout, r"(?m)^ok +tcp +two ranks joined")
@@ -22,7 +30,7 @@ class Doctor(ProgramTest):
             self.assertRegex(result.stdout, rf"(?m)^(ok|warn) +{name} ")
 
     def test_gives_a_remedy_for_everything_that_is_not_ok(self):
-        lines = run("doctor").stdout.splitlines()
+        lines = plain_run().stdout.splitlines()
         for line, following in zip(lines, lines[1:] + [""], strict=True):
             if not line.startswith(" "):
                 self.assertEqual(following.lstrip().startswith("->"), not line.startswith("ok"), line)
