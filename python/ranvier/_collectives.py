@@ -47,7 +47,7 @@ class Call:
     bytes: int
 
 
-class Watch(TorchDispatchMode):
+class Watch(TorchDispatchMode):  # type: ignore[misc]  # mypy does not read torch, see pyproject.toml
     """Calls `seen(call, seconds)` for each collective in one of `groups` (role: group), with the time that the call
     took, and `seen(None, seconds)` for the waits of functional ones."""
 

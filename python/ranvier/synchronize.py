@@ -215,28 +215,28 @@ class Synchronization:
     def _learning_rate(self) -> float:
         return float(self._optimizer.param_groups[0]["lr"])
 
-    @torch.no_grad()
     def _carry_out(self, actions: Iterable[Any]) -> float:
         """Averages of parameters. Returns how far replicas had parted, where the policy wants to know."""
-        spread = 0.0
-        for asked in map(_Average._make, actions):
-            if asked.what == _PUSH:
-                self._push(asked.hops)
-                continue
-            leaders, inside = self._leaders[asked.level], self._whole[asked.inside]
-            if leaders is not None:
-                weight = self._weight(asked.inside, asked.level)
-                if self._anchor and asked.level == len(self._levels) - 1:
-                    spread = self._average_change(asked, leaders, weight)
-                    self._average(self._buffers, leaders, weight)
-                else:
-                    self._average([*self._parameters, *self._buffers], leaders, weight)
-            if inside is not None and len(inside.ranks) > 1:
-                for tensor in [*self._parameters, *self._buffers]:
-                    dist.broadcast(tensor.detach(), inside.ranks[0], group=inside.group)
-            if asked.level == len(self._levels) - 1:
-                self._agree()
-        return spread
+        with torch.no_grad():
+            spread = 0.0
+            for asked in map(_Average._make, actions):
+                if asked.what == _PUSH:
+                    self._push(asked.hops)
+                    continue
+                leaders, inside = self._leaders[asked.level], self._whole[asked.inside]
+                if leaders is not None:
+                    weight = self._weight(asked.inside, asked.level)
+                    if self._anchor and asked.level == len(self._levels) - 1:
+                        spread = self._average_change(asked, leaders, weight)
+                        self._average(self._buffers, leaders, weight)
+                    else:
+                        self._average([*self._parameters, *self._buffers], leaders, weight)
+                if inside is not None and len(inside.ranks) > 1:
+                    for tensor in [*self._parameters, *self._buffers]:
+                        dist.broadcast(tensor.detach(), inside.ranks[0], group=inside.group)
+                if asked.level == len(self._levels) - 1:
+                    self._agree()
+            return spread
 
     def _push(self, hops: int) -> None:
         """Half of the parameters and buffers goes up, and half of another rank's comes from below."""
@@ -278,21 +278,21 @@ class Synchronization:
             parameter.detach().copy_(anchor - c)
         return spread
 
-    @torch.no_grad()
     def _average(self, tensors: list[Tensor], team: _Team | None, weight: float) -> None:
         """In place; those of one type and device travel together."""
-        if team is None or len(team.ranks) == 1 or not tensors:
-            return
-        kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-        for tensor in tensors:
-            kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor.detach())
-        for alike in kinds.values():
-            flat = torch.cat([t.reshape(-1) for t in alike]).mul_(weight / len(team.ranks))
-            dist.all_reduce(flat, group=team.group)
-            self.bytes += flat.numel() * flat.element_size()
-            for tensor, part in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
-                tensor.copy_(part.view_as(tensor))
-        self.rounds += 1
+        with torch.no_grad():
+            if team is None or len(team.ranks) == 1 or not tensors:
+                return
+            kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+            for tensor in tensors:
+                kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor.detach())
+            for alike in kinds.values():
+                flat = torch.cat([t.reshape(-1) for t in alike]).mul_(weight / len(team.ranks))
+                dist.all_reduce(flat, group=team.group)
+                self.bytes += flat.numel() * flat.element_size()
+                for tensor, part in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
+                    tensor.copy_(part.view_as(tensor))
+            self.rounds += 1
 
 
 __all__ = ["Synchronization", "attach"]
