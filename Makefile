@@ -51,7 +51,7 @@ THREADED := lent_memory loopback paced ring shm simulated tcp tcp_meeting contro
 test-threads: setup
 	cmake --preset tsan
 	cmake --build --preset tsan -j $(JOBS) --target $(THREADED:%=%_test)
-	ctest --preset tsan -R "^($$(echo $(THREADED) | tr ' ' '|'))_test$$"
+	ctest --preset tsan -j 2 -R "^($$(echo $(THREADED) | tr ' ' '|'))_test$$"
 
 # All of PyTorch's own suite over ranvier, at 2, 3 and 4 ranks, and the frameworks of docs/frameworks.md.
 test-torch: setup
