@@ -110,7 +110,7 @@ TEST_P(NeighborsByWorld, get_what_was_sent_their_way_on_every_grid) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, NeighborsByWorld,
-                         testing::Combine(testing::ValuesIn(support::all_ways), testing::Range(Rank{1}, Rank{9})),
+                         testing::Combine(testing::ValuesIn(support::all_ways), testing::ValuesIn(world_sizes())),
                          name_of_world);
 
 class Neighbors : public Ways {
