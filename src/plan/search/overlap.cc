@@ -16,34 +16,31 @@ class GraphBuilder {
   }
 
   // Something that the NPU itself does, or waits for.
-  void compute(double ns) { computing_ = add({.constant_ns = ns, .term = {}, .after = previous(computing_)}); }
+  void compute(double ns) { computing_ = {add({.constant_ns = ns, .term = {}, .after = computing_})}; }
   void wait_for(const Communication& communication) {
     if (auto node = collective(communication)) {
-      node->after = previous(computing_);
-      computing_ = add(std::move(*node));
+      node->after = computing_;
+      computing_ = {add(std::move(*node))};
     }
   }
   // Something that goes on beside it.
   void start(const Communication& communication) {
     if (auto node = collective(communication)) {
-      node->after = previous(computing_);
-      for (const std::size_t before : previous(sending_)) node->after.push_back(before);
-      sending_ = add(std::move(*node));
+      node->after = computing_;
+      for (const std::size_t before : sending_) node->after.push_back(before);
+      sending_ = {add(std::move(*node))};
     }
   }
 
   StepGraph finish() {
-    auto last = previous(computing_);
-    for (const std::size_t before : previous(sending_)) last.push_back(before);
+    auto last = computing_;
+    for (const std::size_t before : sending_) last.push_back(before);
     add({.constant_ns = 0, .term = {}, .after = std::move(last)});
     return std::move(graph_);
   }
 
  private:
-  using Last = std::optional<std::size_t>;
-  static std::vector<std::size_t> previous(const Last& last) {
-    return last ? std::vector<std::size_t>{*last} : std::vector<std::size_t>{};
-  }
+  using Last = std::vector<std::size_t>;  // one node, or none yet
 
   std::size_t add(StepGraph::Node node) {
     graph_.nodes.push_back(std::move(node));
