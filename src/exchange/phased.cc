@@ -1,6 +1,7 @@
 #include "exchange/phased.h"
 
 #include <algorithm>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -11,7 +12,13 @@ void Phased::start(std::function<void()> then) {
     const std::lock_guard lock(mutex_);
     then_ = std::move(then);
     started_ = true;
-    over_ = !begin();
+    try {
+      over_ = !begin();
+    } catch (const std::exception& failure) {
+      problem_ = std::current_exception();
+      over_ = true;
+      comm_.abort(failure.what());  // ends what has been posted, too: its memory is in use until then
+    }
   }
   watch();
 }
@@ -31,13 +38,14 @@ void Phased::watch() {
 }
 
 void Phased::step() {
-  std::exception_ptr problem;
+  std::exception_ptr problem;  // the first one
   std::shared_ptr<Phased> rest;
   bool ends = false;  // here: another thread may end it as soon as the lock is free
   {
     const std::lock_guard lock(mutex_);
     if (ended_ || !started_) return;
     if (!std::ranges::all_of(works_, [](const Work& work) { return work.done(); })) return;
+    problem = problem_;
     for (const Work& work : works_)
       if (auto error = work.error(); error && !problem) problem = error;
     try {

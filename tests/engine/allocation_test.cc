@@ -19,6 +19,10 @@ thread_local std::size_t allocations = 0;
   if (void* const memory = std::malloc(std::max<std::size_t>(bytes, 1))) return memory;
   throw std::bad_alloc();
 }
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  ++allocations;
+  return std::malloc(std::max<std::size_t>(bytes, 1));
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
