@@ -159,7 +159,7 @@ TEST(Lossless, RefusesCodesOfOtherLengths) {
         }
         code.push_back(std::byte{0});
         EXPECT_FALSE(accepts(code, count, type));
-        code.resize(code.size() - 2);
+        for (int i = 0; i < 2; ++i) code.pop_back();
         EXPECT_FALSE(accepts(code, count, type));
       }
 }
