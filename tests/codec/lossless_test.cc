@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "codec/gradients.h"
@@ -44,7 +45,7 @@ Raw decoded(const Code& code, std::size_t count, DType type) {
 Raw as_bytes(const std::vector<float>& values, DType type) {
   Raw raw(values.size() * size_of(type));
   if (type == DType::f32)
-    std::memcpy(raw.data(), values.data(), raw.size());
+    std::ranges::copy(std::as_bytes(std::span(values)), raw.begin());
   else
     kernel::to_bf16(values.data(), raw.data(), values.size());
   return raw;
