@@ -58,6 +58,21 @@ TEST(Selection, TakesTheCheapestOfAllCandidates) {
   }
 }
 
+// See leaves_caches in selection.cc: what the model does not count.
+TEST(Selection, PassesLargeVectorsAroundARingWhereRanksShareMemory) {
+  const auto taken = [](const char* transport, Rank world, std::size_t bytes) {
+    Selection selection(
+        {.world = world, .transport = transport, .links = nominal_links(transport, true), .slice_bytes = slice});
+    const auto fits = [&](const TuningRow& row) { return bytes <= row.up_to; };
+    return std::ranges::find_if(selection.rows(Collective::all_reduce), fits)->algorithm;
+  };
+  for (const Rank world : {3, 4, 6}) {
+    EXPECT_EQ(taken("shm", world, 1 << 20), "ring") << world;
+    EXPECT_NE(taken("shm", world, 64), "ring") << world;
+  }
+  EXPECT_EQ(taken("shm", 2, 1 << 20), "direct") << "two ranks are a ring as they are";
+}
+
 TEST(Selection, FollowsWhatTheLinksCost) {
   const auto cost_of = [](Rank world, const LinkModel& links) {
     Selection selection({.world = world, .transport = "tcp", .links = links, .slice_bytes = slice});
