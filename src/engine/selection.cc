@@ -22,9 +22,9 @@ constexpr std::size_t worth_lending = 512 << 10;
 
 // From here on what ranks of one host send to all others at once has left the caches before it is read, while a ring
 // passes on slices that were just written: an all_reduce of 1 MiB takes four ranks half of the time of "direct". The
-// model counts bytes, not where they lie, so a ring that it finds hardly slower is taken.
+// model counts bytes, not where they lie, so there a ring costs less than it says.
 constexpr std::size_t leaves_caches = 256 << 10;
-constexpr double hardly_slower = 1.25;
+constexpr double ring_in_caches = 0.776;  // of what the model predicts
 
 struct Candidate {
   std::string name;
@@ -60,8 +60,11 @@ std::vector<TuningRow> Selection::make(Collective collective) const {
   const Candidate* last = nullptr;
   const bool shared_memory = settings_.transport == "shm" || settings_.transport == "loopback";
   for (std::size_t bytes = smallest; bytes <= largest; bytes *= 2) {
+    const bool leaves =
+        shared_memory && collective == Collective::all_reduce && settings_.world > 2 && bytes >= leaves_caches;
     const auto seconds = [&](const Candidate& each) {
-      return predict(settings_.links, each.cost, bytes, settings_.slice_bytes);
+      const double predicted = predict(settings_.links, each.cost, bytes, settings_.slice_bytes);
+      return leaves && each.name == "ring" ? ring_in_caches * predicted : predicted;
     };
     const bool lending = shared_memory && bytes >= worth_lending;
     const auto rank_of = [&](const Candidate& each) { return std::pair(lending && !each.lends, seconds(each)); };
@@ -69,15 +72,7 @@ std::vector<TuningRow> Selection::make(Collective collective) const {
     // Of equals, the one that sends each part straight to whom it is for.
     for (const Candidate& each : all)
       if (each.name == "direct" && rank_of(each) == rank_of(*best)) best = &each;
-    bool in_caches = false;
-    if (shared_memory && collective == Collective::all_reduce && settings_.world > 2 && bytes >= leaves_caches)
-      for (const Candidate& each : all)
-        if (each.name == "ring" && seconds(each) <= hardly_slower * seconds(*best)) {
-          best = &each;
-          in_caches = true;
-        }
-    if (last == nullptr || in_caches || (lending && !last->lends) || seconds(*best) < clearly * seconds(*last))
-      last = best;
+    if (last == nullptr || (lending && !last->lends) || seconds(*best) < clearly * seconds(*last)) last = best;
     found.push_back({.bytes = bytes, .algorithm = last->name});
   }
   return rows_of(

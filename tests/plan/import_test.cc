@@ -9,6 +9,7 @@
 #include "plan/libra_cases.h"
 #include "ranvier/design_files.h"
 #include "ranvier/error.h"
+#include "support/refusal.h"
 
 namespace ranvier {
 namespace {
@@ -27,14 +28,8 @@ class Import : public testing::Test {
   }
 
   template <class Call>
-  static std::string refusal(Call call) {
-    try {
-      call();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::config);
-      return error.what();
-    }
-    return "nothing was refused";
+  static std::string refusal(const Call& call) {
+    return support::refusal(call, ErrorKind::config);
   }
 
   std::filesystem::path folder_ =

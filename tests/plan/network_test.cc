@@ -5,23 +5,14 @@
 #include "ranvier/error.h"
 #include "ranvier/network.h"
 #include "ranvier/workload.h"
+#include "support/refusal.h"
 
 namespace ranvier {
 namespace {
 
+using support::refusal;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-template <class Call>
-std::string refusal(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::usage);
-    return error.what();
-  }
-  return "nothing was refused";
-}
 
 TEST(Network, IsReadAndWritten) {
   const NetworkShape shape = parse_network("RI(4)_FC(8)_RI(4)_SW(32)");

@@ -5,22 +5,13 @@
 
 #include "ranvier/error.h"
 #include "schedule/every_schedule.h"
+#include "support/refusal.h"
 
 namespace ranvier {
 namespace {
 
+using support::refusal;
 using testing::HasSubstr;
-
-template <class Call>
-std::string refusal(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::usage);
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 TEST(Algorithms, AreFoundByNameAndBuildWhatTheyList) {
   for (const Algorithm& algorithm : algorithms()) {

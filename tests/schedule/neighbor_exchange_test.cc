@@ -3,17 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "ranvier/error.h"
 #include "ranvier/schedule.h"
+#include "support/refusal.h"
 
 namespace ranvier {
 namespace {
 
+using support::refusal;
 using testing::HasSubstr;
 
 Rank ranks_of(const std::vector<Rank>& dims) {
@@ -160,16 +161,6 @@ TEST(NeighborExchange, AlongALineOfOneIsACopyAcross) {
     return std::vector<Step>{{Action::copy, -1, input(0), output(0), 0}, {Action::copy, -1, input(1), output(1), 1}};
   };
   EXPECT_FALSE(verify(mixed_up).ok);
-}
-
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::usage);
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 TEST(NeighborExchange, RefusesWhatItCannotServe) {
