@@ -13,11 +13,8 @@ import json
 import pathlib
 import sys
 
-HERE = pathlib.Path(__file__).resolve().parent
-LABORATORY = HERE.parents[1] / "tests" / "support" / "lab"
-sys.path.insert(0, str(LABORATORY))
-
-from lab import Lab, LabError, reason_to_skip  # noqa: E402
+from laboratory import Shape, add_networks, run  # first: it knows where lab lies
+from lab import Lab, LabError, reason_to_skip
 
 LIMIT_S = 120
 NETWORKS = ["2:50Mbit", "2:200Mbit", "3:100Mbit", "4:50Mbit", "4:200Mbit", "4:100Mbit/25Mbit"]
@@ -31,11 +28,7 @@ class Sweep:
         self.lab, self.arguments, self.folder = lab, arguments, lab.network.folder
 
     def run(self, *words: object, hosts: int | None = None) -> str:
-        results = self.lab.run([self.arguments.ranvier, *words], limit=LIMIT_S, hosts=hosts)
-        for result in results:
-            if result.code != 0:
-                raise LabError(f"ranvier {words[0]} on host {result.host} failed: {result.err.strip()}")
-        return results[0].out
+        return run(self.lab, self.arguments.ranvier, *words, limit=LIMIT_S, hosts=hosts)
 
     def train(self, *words: object) -> dict:
         out = self.run(
@@ -73,10 +66,7 @@ class Sweep:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="sweep.py", description=__doc__.partition("\n\n")[0])
     parser.add_argument("ranvier", type=pathlib.Path, help="the program, with ranvier-train beside it")
-    parser.add_argument(
-        "--networks", nargs="+", default=NETWORKS, metavar="N:RATE[/RATE0]",
-        help=f"hosts and the rate of their links, and of host 0's (default: {' '.join(NETWORKS)})",
-    )  # fmt: skip
+    add_networks(parser, NETWORKS)
     parser.add_argument("--model", default="mlp", help="what is trained (default: mlp)")
     parser.add_argument("--steps", type=int, default=15, metavar="N", help="of each run (default: 15)")
     parser.add_argument("--repeats", type=int, default=1, metavar="N", help="rounds over all choices (default: 1)")
@@ -90,15 +80,13 @@ def main() -> int:
     results = {}
     try:
         for network in arguments.networks:
-            hosts, _, rates = network.partition(":")
-            rate, _, slow = rates.partition("/")
-            with Lab(int(hosts), rate, slow_host=slow or None) as lab:
+            shape = Shape.parse(network)
+            with shape.lab() as lab:
                 rows = results[network] = Sweep(lab, arguments).rows()
             planned = rows[0]
             best = min(rows, key=lambda row: row["step_ms"])
-            name = f"{hosts} x {rate}" + (f", one {slow}" if slow else "")
             print(
-                f"| {name} | {planned['predicted_ms']:.1f} | {planned['step_ms']:.1f} | {best['step_ms']:.1f} | "
+                f"| {shape} | {planned['predicted_ms']:.1f} | {planned['step_ms']:.1f} | {best['step_ms']:.1f} | "
                 f"{best['choice']} | {planned['step_ms'] / best['step_ms'] - 1:.1%} |", flush=True,
             )  # fmt: skip
             if arguments.json:

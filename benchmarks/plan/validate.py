@@ -8,23 +8,17 @@ laboratory share cores, and the network is not what holds them back.
 """
 
 import argparse
-import dataclasses
 import json
 import pathlib
 import statistics
 import sys
 import tomllib
 
-HERE = pathlib.Path(__file__).resolve().parent
-LABORATORY = HERE.parents[1] / "tests" / "support" / "lab"
-sys.path.insert(0, str(LABORATORY))
-
-from lab import Lab, LabError, reason_to_skip  # noqa: E402
-from network import bits_per_second  # noqa: E402
+from laboratory import Shape, add_networks, run  # first: it knows where lab lies
+from lab import Lab, LabError, reason_to_skip
 
 LIMIT_S = 240
 ALGORITHMS = ["ring", "halving_doubling", "recursive_doubling", "direct", "binomial_tree", "double_binary_tree"]
-# Hosts, rate of a link each way, and that of host 0 where it is another one.
 NETWORKS = [
     "2:200Mbit", "2:1Gbit", "3:500Mbit", "4:200Mbit", "4:500Mbit", "4:500Mbit/250Mbit", "6:200Mbit", "8:100Mbit", "8:200Mbit",
 ]  # fmt: skip
@@ -32,24 +26,8 @@ LINE_SECONDS = [0.01, 0.05, 0.25]  # sizes: what a link carries in so long
 UNIT = 64 << 10  # bytes that sizes are multiples of
 
 
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    hosts: int
-    rate: str
-    slow: str | None  # the rate of host 0
-
-    @classmethod
-    def parse(cls, text: str) -> "Shape":
-        hosts, _, rates = text.partition(":")
-        rate, _, slow = rates.partition("/")
-        return cls(int(hosts), rate, slow or None)
-
-    def __str__(self) -> str:
-        return f"{self.hosts} x {self.rate}" + (f", one {self.slow}" if self.slow else "")
-
-    def sizes(self) -> list[int]:
-        line = bits_per_second(self.slow or self.rate) / 8
-        return [max(1, round(line * seconds / UNIT)) * UNIT for seconds in LINE_SECONDS]
+def sizes(shape: Shape) -> list[int]:
+    return [max(1, round(shape.bytes_per_second() * seconds / UNIT)) * UNIT for seconds in LINE_SECONDS]
 
 
 def busy_ticks() -> tuple[int, int]:
@@ -65,11 +43,7 @@ class Validation:
         self.topology = lab.network.folder / "topology.toml"
 
     def run(self, *words: object, hosts: int | None = None) -> str:
-        results = self.lab.run([self.arguments.ranvier, *words], limit=LIMIT_S, hosts=hosts)
-        for result in results:
-            if result.code != 0:
-                raise LabError(f"ranvier {words[0]} on host {result.host} failed: {result.err.strip()}")
-        return results[0].out
+        return run(self.lab, self.arguments.ranvier, *words, limit=LIMIT_S, hosts=hosts)
 
     def probe(self) -> None:
         self.run("probe", "--transport", "tcp", "--samples", self.arguments.samples, "--output", self.topology)
@@ -91,8 +65,7 @@ class Validation:
         return row["time_us"] / 1e6, (after[0] - before[0]) / max(after[1] - before[1], 1)
 
     def iterations(self, size: int) -> int:
-        line = bits_per_second(self.shape.slow or self.shape.rate) / 8
-        return max(2, round(self.arguments.sample_seconds * line / (2 * size)))
+        return max(2, round(self.arguments.sample_seconds * self.shape.bytes_per_second() / (2 * size)))
 
     def predicted(self, algorithm: str, size: int) -> float:
         words = ["simulate", "--bytes", size, "--algorithm", algorithm, "--topology", self.topology, "--in-a-row", 4, "--json", "-"]
@@ -100,7 +73,7 @@ class Validation:
 
     def rows(self):
         self.probe()
-        for size in self.shape.sizes():
+        for size in sizes(self.shape):
             for algorithm in self.arguments.algorithms:
                 predicted = self.predicted(algorithm, size)
                 measured, busy = self.measured(algorithm, size)
@@ -141,10 +114,7 @@ def regrets(rows: list[dict]) -> list[float]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="validate.py", description=__doc__.partition("\n\n")[0])
     parser.add_argument("ranvier", type=pathlib.Path, help="the program")
-    parser.add_argument(
-        "--networks", nargs="+", default=NETWORKS, metavar="N:RATE[/RATE0]",
-        help=f"hosts and the rate of their links, and of host 0's (default: {' '.join(NETWORKS)})",
-    )  # fmt: skip
+    add_networks(parser, NETWORKS)
     parser.add_argument("--algorithms", nargs="+", default=ALGORITHMS, metavar="NAME")
     parser.add_argument("--samples", type=int, default=5, metavar="N", help="of each number (default: 5)")
     parser.add_argument("--sample-seconds", type=float, default=0.2, metavar="S", help="of one sample (default: 0.2)")
@@ -160,7 +130,7 @@ def main() -> int:
     print("| network | algorithm | bytes | predicted, ms | measured, ms | error | processors busy |\n|" + " --- |" * 7)
     try:
         for shape in map(Shape.parse, arguments.networks):
-            with Lab(shape.hosts, shape.rate, slow_host=shape.slow) as lab:
+            with shape.lab() as lab:
                 for row in Validation(lab, shape, arguments).rows():
                     rows.append(row)
                     print(
