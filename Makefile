@@ -4,15 +4,16 @@ PYTHON := $(abspath $(VENV))/bin/python
 JOBS ?= $(shell nproc)
 TORCH_FLAGS := -DRANVIER_PYTHON=$(PYTHON)
 
-.PHONY: help setup build demo test test-core test-asan test-tsan test-sanitizers test-threads test-python test-torch fuzz bench tidy format clean
+.PHONY: help setup build demo test test-core test-asan test-tsan test-sanitizers test-threads test-python test-torch test-fabrics fuzz bench tidy format clean
 help:
 	@echo "make demo    train a CNN with 4 workers over a slow network, plain and with bf16 on the wire"
 	@echo "make build   the programs ranvier and ranvier-train, in build/release/bin"
 	@echo "make test    every test: unit, property, conformance, end to end, Python; threads again under tsan"
 	@echo "             (test-core, test-python, test-threads: one part alone)"
 	@echo "make test-sanitizers  everything but Python and torch under asan with ubsan, and under tsan"
-	@echo "make fuzz    decoders on hostile bytes, FUZZ_SECONDS (60) each; needs clang-14 and libclang-rt-14-dev"
+	@echo "make fuzz    decoders and parsers on hostile bytes, FUZZ_SECONDS (60) each; needs clang-14 and libclang-rt-14-dev"
 	@echo "make test-torch  all of PyTorch's own tests of torch.distributed over ranvier, and the frameworks"
+	@echo "make test-fabrics  the conformance suite over mpi, ucx and grpc, as far as this machine has them"
 	@echo "make bench   all_reduce against Open MPI and gloo, on shared memory and on tcp"
 	@echo "make tidy    clang-tidy over the core;  make format  clang-format over everything"
 
@@ -34,7 +35,7 @@ test-sanitizers: test-asan test-tsan
 test-core: setup
 	cmake --preset dev $(TORCH_FLAGS)
 	cmake --build --preset dev -j $(JOBS)
-	ctest --preset dev
+	ctest --preset dev -j 2
 
 test-asan: setup
 	cmake --preset asan
@@ -47,11 +48,15 @@ test-tsan: setup
 	ctest --preset tsan
 
 # What has threads, without the programs, which take half of the time to build.
-THREADED := lent_memory loopback paced ring shm simulated tcp tcp_meeting control_plane engine exchange conformance
+THREADED := lent_memory loopback paced ring shm simulated tcp tcp_meeting udp control_plane engine exchange conformance
 test-threads: setup
 	cmake --preset tsan
 	cmake --build --preset tsan -j $(JOBS) --target $(THREADED:%=%_test)
-	ctest --preset tsan -j 2 -R "^($$(echo $(THREADED) | tr ' ' '|'))_test$$"
+	ctest --preset tsan -j 2 -R "^($$(echo $(THREADED) | tr ' ' '|'))_test(_[0-9]+)?$$"
+
+# The conformance suite over the transports that stand in modules.
+test-fabrics: test-core
+	RANVIER_TEST_LONG=1 build/dev/bin/conformance_test --gtest_filter='*mpi*:*ucx*:*grpc*'
 
 # All of PyTorch's own suite over ranvier, at 2, 3 and 4 ranks, and the frameworks of docs/frameworks.md.
 test-torch: setup
@@ -68,7 +73,7 @@ test-python: setup
 
 # Long campaigns; the corpora stay in build/fuzz and are gone on with. The seeded mutations in tests/codec always run.
 FUZZ_SECONDS ?= 60
-FUZZERS := codec_fuzz coding_fuzz
+FUZZERS := codec_fuzz coding_fuzz udp_fuzz
 fuzz: setup
 	cmake --preset fuzz
 	cmake --build --preset fuzz -j $(JOBS) --target $(FUZZERS)

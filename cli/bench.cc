@@ -6,6 +6,7 @@
 #include "bench/baselines.h"
 #include "bench/communicator_peer.h"
 #include "bench/communicator_world.h"
+#include "bench/compare.h"
 #include "bench/explain.h"
 #include "bench/options.h"
 #include "bench/peer.h"
@@ -25,7 +26,10 @@ namespace {
 
 using bench::Options;
 
-CommunicatorOptions communicator_options(const Options& options) {
+// Set for the ranks that the coordinator starts, which have its arguments.
+constexpr const char* started_variable = "RANVIER_BENCH_STARTED";
+
+CommunicatorOptions communicator_options(const Options& options, const WorldPlace& place) {
   CommunicatorOptions result;
   result.transport = options.transport;
   result.algorithm = options.algorithm;
@@ -36,7 +40,11 @@ CommunicatorOptions communicator_options(const Options& options) {
   result.join_timeout = options.join_timeout;
   result.interface_address = options.interface_address;
   result.tcp_sockets = static_cast<int>(options.sockets);
+  result.ports = options.ports;
+  result.security = options.security;
   result.link_bytes_per_second = options.link_bytes_per_second;
+  if (options.nodes)
+    result.node = fmt::format("{}", place.local_rank * static_cast<Rank>(*options.nodes) / place.local_world);
   // A benchmark crowds its machine, and ranks that sleep while another library is measured are not dead.
   result.suspect_after = std::chrono::seconds(10);
   result.dead_after = std::chrono::seconds(30);
@@ -52,11 +60,52 @@ void print_probe(const Communicator& communicator) {
   fmt::print("{}", communicator.tuning().text());
 }
 
+// Ranks of transport mpi are started by mpirun, which tells them who they are; the rest by this program.
+Launch own_launch(const Options& options, bool pinned) {
+  Launch own{.count = *options.ranks, .command = {this_program(), "bench"}};
+  if (parse_transport(options.transport).between == "mpi") {
+    own.count = 1;
+    std::vector<std::string> command = bench::mpirun_command(*options.ranks);
+    if (command.empty())
+      throw Error(ErrorKind::config, "transport mpi needs mpirun, which is not in PATH; install openmpi-bin");
+    for (const char* word : {"--bind-to", "none", "env", "-u", "RANVIER_RANK", "-u", "RANVIER_WORLD"})
+      command.emplace_back(word);
+    own.command.insert(own.command.begin(), command.begin(), command.end());
+  }
+  own.command.insert(own.command.end(), options.arguments.begin(), options.arguments.end());
+  own.environment.emplace_back(started_variable, "1");
+  if (pinned) own.environment.emplace_back(bench::pin_variable, "1");
+  return own;
+}
+
+// Every transport of this build. The ranks read from their environment which one is theirs.
+int run_comparison(Options options, bool pinned) {
+  if (options.transport != "auto")
+    throw Error(ErrorKind::usage, "--compare-transports measures all of them; leave out --transport");
+  const JsonFile file(options.json_file);
+  std::vector<bench::Compared> all;
+  for (const std::string_view name : transport_names) {
+    bench::Compared& each = all.emplace_back(bench::Compared{.transport = std::string(name)});
+    if (name != "shm" && name != "tcp" && name != "udp") each.absent = missing_module(name);
+    if (each.absent.empty() && name == "mpi" && bench::mpirun_command(1).empty())
+      each.absent = "mpirun is not in PATH; install openmpi-bin";
+    if (!each.absent.empty()) continue;
+    options.transport = name;
+    Launch launch = own_launch(options, pinned);
+    launch.environment.emplace_back("RANVIER_TRANSPORT", name);
+    auto world = std::make_unique<bench::ProcessWorld>(each.transport, *options.ranks, launch, options.timeout);
+    world->meet(options.join_timeout);
+    each.world = std::move(world);
+  }
+  return bench::compare_transports(options, all, file);
+}
+
 // Coordinates worlds that it starts on this machine.
 int run_coordinator(const Options& options) {
-  const JsonFile file(options.json_file);
   const Rank ranks = *options.ranks;
   const bool pinned = options.pin.value_or(ranks <= usable_cores());
+  if (options.compare) return run_comparison(options, pinned);
+  const JsonFile file(options.json_file);
 
   std::vector<std::string> absent;
   std::vector<std::pair<std::string, Launch>> launches;
@@ -69,10 +118,7 @@ int run_coordinator(const Options& options) {
     else
       throw Error(ErrorKind::config, fmt::format("no baseline {}", unavailable));
   }
-  Launch own{.count = ranks, .command = {this_program(), "bench"}};
-  own.command.insert(own.command.end(), options.arguments.begin(), options.arguments.end());
-  if (pinned) own.environment.emplace_back(bench::pin_variable, "1");
-
+  const Launch own = own_launch(options, pinned);
   if (options.probe) return run_workers(own);
   if (!options.tune_file.empty()) {
     const bench::TuningFile tuning(options.tune_file);
@@ -99,7 +145,7 @@ int run_rank(const Options& options, const WorldPlace& place) {
   const bool pinned = socket != nullptr ? std::getenv(bench::pin_variable) != nullptr
                                         : options.pin.value_or(place.local_world <= usable_cores());
   if (pinned) bench::pin_to_core(place.local_rank);
-  const auto communicator = meet(place, communicator_options(options));
+  const auto communicator = meet(place, communicator_options(options, place));
   if (options.probe) {
     if (place.rank == bench::root) print_probe(*communicator);
     return 0;
@@ -123,9 +169,7 @@ int run_bench(const Arguments& arguments) {
   const auto options = bench::parse_options(arguments);
   if (!options) return 0;
   if (options->explain) return bench::explain(*options);
-  // Ranks that only show their links have no coordinator to talk to.
-  const bool is_started_rank = std::getenv(options->probe ? "RANVIER_RANK" : bench::socket_variable) != nullptr;
-  if (options->ranks && !is_started_rank) return run_coordinator(*options);
+  if (options->ranks && std::getenv(started_variable) == nullptr) return run_coordinator(*options);
   const auto place = world_from_environment();
   if (!place)
     throw Error(ErrorKind::usage,

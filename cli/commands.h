@@ -10,6 +10,7 @@ int run_bench(const Arguments&);
 int run_codec(const Arguments&);
 int run_design(const Arguments&);
 int run_doctor(const Arguments&);
+int run_key(const Arguments&);
 int run_plan(const Arguments&);
 int run_probe(const Arguments&);
 int run_simulate(const Arguments&);

@@ -1,6 +1,7 @@
 #include "flags.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "ranvier/error.h"
 #include "ranvier/schedule.h"
 #include "ranvier/text.h"
+#include "ranvier/transport.h"
 
 namespace ranvier::cli {
 namespace {
@@ -67,12 +69,22 @@ CLI::Option* add_name(CLI::App& app, const std::string& flags, std::string& valu
   return app.add_option_function<std::string>(flags, take, help)->default_str(value)->type_name("NAME");
 }
 
+CLI::Option* add_transport(CLI::App& app, std::string& value, const std::string& help) {
+  const auto take = [&value](const std::string& word) {
+    parse_transport(word);
+    value = word;
+  };
+  const std::string all =
+      fmt::format("{}: auto, {}, or a pair such as shm+mpi", help, fmt::join(transport_names, ", "));
+  return app.add_option_function<std::string>("--transport", take, all)->default_str(value)->type_name("NAME");
+}
+
 CLI::Option* add_algorithm(CLI::App& app, std::string& value, const std::string& help,
                            std::vector<std::string_view> names) {
   const auto take = [&value, names = std::move(names)](const std::string& word) {
     const std::string name = word.substr(0, word.find(':'));
     if (std::find(names.begin(), names.end(), name) == names.end()) refuse(unknown_name("algorithm", name, names));
-    if (word != "auto") parse_algorithm(word);
+    if (word != "auto" && word != "vendor") parse_algorithm(word);
     value = word;
   };
   return app.add_option_function<std::string>("--algorithm", take, help)->default_str(value)->type_name("NAME[:DIMS]");
@@ -102,6 +114,35 @@ CLI::Option* add_count(CLI::App& app, const std::string& flags, std::optional<st
     count = count_from(flags, word, least, most);
   };
   return app.add_option_function<std::string>(flags, take, help)->type_name("N");
+}
+
+void add_ports(CLI::App& app, PortRange& ports) {
+  const auto take = [&ports](const std::string& word) {
+    const auto range = parse_ports(word);
+    if (!range) refuse(fmt::format("--ports '{}' is no range of ports; write 20000-20100", word));
+    ports = *range;
+  };
+  app.add_option_function<std::string>("--ports", take, "listen on one of these while the ranks meet (default: any)")
+      ->envname("RANVIER_PORTS")
+      ->type_name("FIRST-LAST");
+}
+
+void add_security(CLI::App& app, SecurityOptions& security) {
+  app.add_option("--key", security.key_file, "key of the job, as 'ranvier key new' made it (default: one is agreed on)")
+      ->envname("RANVIER_KEY")
+      ->type_name("FILE");
+  app.add_option("--certificate", security.certificate, "prove who this is by a certificate instead (PEM)")
+      ->envname("RANVIER_CERTIFICATE")
+      ->type_name("FILE");
+  app.add_option("--private-key", security.private_key, "of the certificate (PEM)")
+      ->envname("RANVIER_PRIVATE_KEY")
+      ->type_name("FILE");
+  app.add_option("--authority", security.authority, "that signed the certificates of all ranks (PEM)")
+      ->envname("RANVIER_AUTHORITY")
+      ->type_name("FILE");
+  app.add_flag("--insecure", security.insecure, "encrypt nothing between hosts")->envname("RANVIER_INSECURE");
+  app.add_flag("--encrypt-everywhere", security.encrypt_everywhere, "encrypt within a host too")
+      ->envname("RANVIER_ENCRYPT_EVERYWHERE");
 }
 
 CLI::Option* add_seconds(CLI::App& app, const std::string& flags, std::chrono::milliseconds& time,

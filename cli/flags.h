@@ -10,6 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "ranvier/security.h"
+#include "ranvier/types.h"
+
 // The header of CLI11 takes seconds to compile: only those who define flags include it.
 namespace CLI {
 class App;
@@ -27,6 +30,8 @@ std::optional<int> parse(CLI::App& app, const Arguments& arguments);
 // One of `names`, exactly.
 CLI::Option* add_name(CLI::App&, const std::string& flags, std::string& value, const std::string& help,
                       std::vector<std::string_view> names);
+// --transport, as parse_transport takes it.
+CLI::Option* add_transport(CLI::App&, std::string& value, const std::string& help);
 // One of `names`, with dims behind it where the algorithm takes them: "auto", "ring", "torus:2x4".
 CLI::Option* add_algorithm(CLI::App&, std::string& value, const std::string& help, std::vector<std::string_view> names);
 // "4", "64K", "16M".
@@ -36,6 +41,10 @@ CLI::Option* add_count(CLI::App&, const std::string& flags, std::uint64_t& count
                        std::uint64_t least, std::uint64_t most = 1'000'000'000);
 CLI::Option* add_count(CLI::App&, const std::string& flags, std::optional<std::uint64_t>& count,
                        const std::string& help, std::uint64_t least, std::uint64_t most = 1'000'000'000);
+// --key, --certificate, --private-key, --authority, --insecure, --encrypt-everywhere and their variables.
+void add_security(CLI::App&, SecurityOptions& security);
+// --ports, "20000-20100".
+void add_ports(CLI::App&, PortRange& ports);
 // Seconds, as a positive decimal number.
 CLI::Option* add_seconds(CLI::App&, const std::string& flags, std::chrono::milliseconds& time, const std::string& help);
 

@@ -109,7 +109,7 @@ std::optional<int> parse_settings(const Arguments& arguments, Settings& settings
       ->type_name("FILE");
   app.add_option("--tuning", settings.tuning, "write the fastest algorithm by size there")->type_name("FILE");
   add_name(app, "--transport", settings.transport,
-           "what the plan is for; default: that of a measured --topology, else tcp", {"tcp", "shm"});
+           "what the plan is for; default: that of a measured --topology, else tcp", {"tcp", "shm", "udp"});
   app.add_option("--json", settings.json, "write all choices there; - is stdout, in place of the text")
       ->type_name("FILE");
   if (const auto code = parse(app, arguments)) return code;

@@ -246,7 +246,7 @@ int run_probe(const Arguments& arguments) {
   app.footer(examples);
   Settings settings;
   add_count(app, "--ranks", settings.ranks, "how many to start on this machine; else a launcher starts them", 2, 1024);
-  add_name(app, "--transport", settings.transport, "what carries the bytes", {"auto", "tcp", "shm"});
+  add_transport(app, settings.transport, "what carries the bytes");
   app.add_option("--link-rate", settings.rate, "pace each rank's sending, to try a slow network")->type_name("RATE");
   add_bytes(app, "--bytes", settings.bytes, "of a long message; default 4M");
   add_count(app, "--samples", settings.samples, "of each number", 1, 10'000);

@@ -25,9 +25,12 @@ using simulation::Options;
 // Beyond it more ranks are mostly there to wait for each other.
 constexpr double worthwhile_efficiency = 0.8;
 
+constexpr std::uint64_t steps_of_a_policy = 10'000;
+
 struct Prediction {
   Rank world;
   StepPrediction step = {};
+  std::optional<PolicyPrediction> policy = {};
   bool folded = false;
   std::vector<SimulatedMessage> messages = {};
 };
@@ -56,8 +59,14 @@ Prediction predict(const Options& options, const Training& training, Rank world)
     how.options.slowdown.assign(static_cast<std::size_t>(world), 1);
     how.options.slowdown[static_cast<std::size_t>(options.straggler->first)] = options.straggler->second;
   }
-  if (options.bytes == 0)
-    return {.world = world, .step = simulate_step(training.workload, topology, with_codec(how, training.codec, world))};
+  if (options.bytes == 0) {
+    how = with_codec(how, training.codec, world);
+    Prediction result{.world = world, .step = simulate_step(training.workload, topology, how)};
+    if (options.sync.empty()) return result;
+    const auto policy = make_sync_policy(options.sync, {.steps_per_epoch = 0, .steps = 0});
+    result.policy = simulate_policy(*policy, training.workload, topology, how, steps_of_a_policy);
+    return result;
+  }
 
   const AlgorithmSpec spec = parse_algorithm(how.algorithm);
   const Schedule schedule =
@@ -102,6 +111,11 @@ json to_json(const Prediction& prediction) {
           {"roles", roles},
           {"critical_path", path},
           {"links", links}};
+}
+
+void print_policy(const std::string& sync, const PolicyPrediction& policy) {
+  fmt::print("{:>8} by {}: {:.4f} ms a step in the mean, {:.4f} of them exposed, {:.3g} rounds a step\n", "", sync,
+             policy.step_ns / 1e6, policy.exposed_communication_ns / 1e6, policy.rounds_per_step);
 }
 
 void print_failures(const StepWithFailures& lasting) {
@@ -150,10 +164,16 @@ int run_simulate(const Arguments& arguments) {
       fmt::print("{:>8} {:>12.4f} {:>12.4f} {:>12.4f} {:>12.4f} {:>10.1f}% {:>9.1f}%\n", world, step.step_ns / 1e6,
                  step.compute_ns / 1e6, step.communication_ns / 1e6, step.exposed_communication_ns / 1e6,
                  efficiency(step) * 100, busiest(step) * 100);
+    if (prints && prediction.policy) print_policy(options->sync, *prediction.policy);
     std::fflush(stdout);
     const StepWithFailures lasting = with_failures(step.step_ns, world, options->failures);
     if (prints && options->failures.mtbf_hours > 0) print_failures(lasting);
     worlds.push_back(to_json(prediction));
+    if (prediction.policy)
+      worlds.back()["sync"] = {{"spec", options->sync},
+                               {"step_ns", prediction.policy->step_ns},
+                               {"exposed_communication_ns", prediction.policy->exposed_communication_ns},
+                               {"rounds_per_step", prediction.policy->rounds_per_step}};
     if (options->failures.mtbf_hours > 0)
       worlds.back().update({{"step_with_failures_ns", lasting.step_ns},
                             {"lost_share", lasting.lost_share},

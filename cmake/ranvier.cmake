@@ -27,9 +27,10 @@ function(ranvier_library name)
   target_link_libraries(${name} PUBLIC ${arg_DEPENDS} Threads::Threads PRIVATE $<BUILD_INTERFACE:ranvier_flags> fmt::fmt)
 endfunction()
 
-# ranvier_test(name SOURCES a.cc … DEPENDS …): a GoogleTest program, each of its tests a ctest with its own time limit.
+# ranvier_test(name SOURCES a.cc … DEPENDS …): a GoogleTest program, a ctest with its own time limit; a long one as SHARDS
+# of its tests, which may run side by side.
 function(ranvier_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;DEPENDS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;SHARDS" "SOURCES;DEPENDS")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -38,7 +39,17 @@ function(ranvier_test name)
   target_precompile_headers(${name} REUSE_FROM ranvier_test_headers)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${arg_DEPENDS} ranvier_flags fmt::fmt GTest::gtest GTest::gmock GTest::gtest_main)
-  add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT}
-                       ENVIRONMENT "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp")
+  set(environment "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/tsan.supp")
+  if(arg_SHARDS)
+    math(EXPR last "${arg_SHARDS} - 1")
+    foreach(shard RANGE ${last})
+      add_test(NAME ${name}_${shard} COMMAND ${name})
+      # The longest begin first.
+      set_tests_properties(${name}_${shard} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST 100 ENVIRONMENT
+                           "${environment};GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${shard}")
+    endforeach()
+  else()
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${environment}")
+  endif()
 endfunction()

@@ -112,7 +112,7 @@ BENCHMARK(both_ways)->Arg(256 << 10)->Arg(4 << 20)->Arg(64 << 20)->UseRealTime()
 
 struct BarePair {
   BarePair() {
-    const Fd listener = listen_on("127.0.0.1", {});
+    const Fd listener = listen_on("127.0.0.1", {}, {});
     near = start_connect(local_address(listener), {});
     pollfd ready{near.get(), POLLOUT, 0};
     poll(&ready, 1, 1000);

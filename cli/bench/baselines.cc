@@ -15,20 +15,25 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// Left to itself Open MPI would use shared memory for both; ob1 is the component that carries these transports. Beside
+// our own transport over MPI it chooses as it does for that.
+void choose_carrier(std::vector<std::string>& command, const std::string& transport) {
+  if (transport == "mpi") return;
+  for (const char* word : {"--mca", "pml", "ob1", "--mca", "btl", transport == "tcp" ? "self,tcp" : "self,vader"})
+    command.emplace_back(word);
+  if (transport != "tcp") return;
+  for (const char* word : {"--mca", "btl_tcp_if_include", "lo"}) command.emplace_back(word);
+}
+
 BaselineLaunch mpi_launch(const Options& options, bool pinned) {
   const auto peer = cli::beside_this_program("ranvier-bench-mpi");
   if (!peer) return {"mpi: this build has no ranvier-bench-mpi; install libopenmpi-dev and build again", {}};
-  const auto mpirun = cli::find_program("mpirun");
-  if (!mpirun) return {"mpi: mpirun is not in PATH; install openmpi-bin", {}};
-
-  std::vector<std::string> command{mpirun->string(), "-n", std::to_string(*options.ranks), "--oversubscribe"};
+  std::vector<std::string> command = mpirun_command(*options.ranks);
+  if (command.empty()) return {"mpi: mpirun is not in PATH; install openmpi-bin", {}};
   const auto add = [&](std::initializer_list<const char*> words) {
     command.insert(command.end(), words.begin(), words.end());
   };
-  if (geteuid() == 0) add({"--allow-run-as-root"});
-  // Left to itself Open MPI would use shared memory for both; ob1 is the component that carries these transports.
-  add({"--mca", "pml", "ob1", "--mca", "btl", options.transport == "tcp" ? "self,tcp" : "self,vader"});
-  if (options.transport == "tcp") add({"--mca", "btl_tcp_if_include", "lo"});
+  choose_carrier(command, options.transport);
   add({"--bind-to", pinned ? "core" : "none"});
   // Its ranks spin; where two share a core, one must let the other run.
   add({"--mca", "mpi_yield_when_idle", pinned ? "0" : "1"});
@@ -67,6 +72,14 @@ BaselineLaunch torch_launch(std::string_view name, const Options& options, bool 
 }
 
 }  // namespace
+
+std::vector<std::string> mpirun_command(Rank ranks) {
+  const auto mpirun = cli::find_program("mpirun");
+  if (!mpirun) return {};
+  std::vector<std::string> command{mpirun->string(), "-n", std::to_string(ranks), "--oversubscribe"};
+  if (geteuid() == 0) command.emplace_back("--allow-run-as-root");
+  return command;
+}
 
 std::vector<std::string_view> baseline_names() { return {"mpi", "gloo", "torch"}; }
 

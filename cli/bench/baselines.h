@@ -13,6 +13,9 @@ struct Options;
 
 std::vector<std::string_view> baseline_names();
 
+// mpirun and what it needs to start so many processes on this machine; empty where there is no mpirun.
+std::vector<std::string> mpirun_command(Rank ranks);
+
 struct BaselineLaunch {
   std::string unavailable;  // why it cannot be started here and what to do, one sentence; empty if it can
   cli::Launch launch;

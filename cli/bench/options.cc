@@ -28,6 +28,7 @@ Examples:
   ranvier bench --ranks 4 --transport tcp --collective all_gather -b 1K -e 1M -f 2
   ranvier bench --ranks 2 --transport shm --baseline mpi,gloo --json shm.json
   mpirun -n 2 ranvier bench -e 1M
+  ranvier bench --ranks 2 --compare-transports -e 16M
   ranvier bench --ranks 4 --transport tcp --probe
   ranvier bench --ranks 4 --transport tcp --tune tuning.txt     (then: --tuning tuning.txt, or RANVIER_TUNING)
   ranvier bench --explain --ranks 8 --algorithm ring --topology mesh:2x4
@@ -49,7 +50,7 @@ void add_value(CLI::App& app, const std::string& flag, Value& value, const std::
 }
 
 std::vector<std::string_view> algorithm_names() {
-  std::vector<std::string_view> names{"auto"};
+  std::vector<std::string_view> names{"auto", "vendor"};
   for (const auto& algorithm : algorithms()) names.push_back(algorithm.name);
   return names;
 }
@@ -117,7 +118,7 @@ void refuse_contradictions_of_tune(const Options& options) {
 
 // Building it says whether its dims suit the world, before anything is started.
 void refuse_unfit_algorithm(const Options& options) {
-  if (options.algorithm == "auto" || options.collective == Collective::barrier) return;
+  if (options.algorithm == "auto" || options.algorithm == "vendor" || options.collective == Collective::barrier) return;
   const AlgorithmSpec spec = parse_algorithm(options.algorithm);
   const Algorithm& algorithm = find_algorithm(spec.algorithm().name, options.collective);
   if (options.ranks)
@@ -139,6 +140,9 @@ void refuse_contradictions(const Options& options) {
   refuse_contradictions_of_explain(options);
   refuse_contradictions_of_probe(options);
   refuse_contradictions_of_tune(options);
+  if (options.compare &&
+      (!options.ranks || !options.baselines.empty() || options.probe || options.explain || !options.tune_file.empty()))
+    refuse("--compare-transports needs --ranks N, and none of --baseline, --probe, --explain and --tune");
   if (options.collective == Collective::neighbor_exchange && !options.baselines.empty())
     refuse(
         "neighbor_exchange has a grid that no baseline is told; leave out --baseline, or time sendrecv, which is one "
@@ -184,9 +188,10 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   std::string buffers = "malloc";
   cli::add_name(app, "--buffers", buffers, "memory of ranvier's vectors: any, or what Communicator::allocate gives",
                 {"malloc", "ranvier"});
-  cli::add_name(app, "--transport", options.transport, "how bytes travel", {"auto", "tcp", "shm"})
-      ->envname("RANVIER_TRANSPORT");
-  cli::add_algorithm(app, options.algorithm, "schedule", algorithm_names())->envname("RANVIER_ALGORITHM");
+  cli::add_transport(app, options.transport, "how bytes travel")->envname("RANVIER_TRANSPORT");
+  cli::add_algorithm(app, options.algorithm, "schedule; vendor: that of the transport's library (mpi)",
+                     algorithm_names())
+      ->envname("RANVIER_ALGORITHM");
   app.add_option("--tuning", options.tuning, "what auto chooses, as --tune wrote it")
       ->envname("RANVIER_TUNING")
       ->type_name("FILE");
@@ -201,6 +206,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   cli::add_count(app, "--sockets", options.sockets, "of tcp for each link, where one is held below the line's rate", 1,
                  most_sockets)
       ->envname("RANVIER_SOCKETS");
+  cli::add_ports(app, options.ports);
+  cli::add_security(app, options.security);
   std::string rate;
   app.add_option("--link-rate", rate, "hold each rank's sending to this rate, such as 200Mbit")
       ->envname("RANVIER_LINK_RATE")
@@ -209,6 +216,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   std::optional<std::uint64_t> ranks;
   cli::add_count(app, "--ranks", ranks, "start so many processes here (default: be one of a world that was started)", 1,
                  1024);
+  cli::add_count(app, "--nodes", options.nodes,
+                 "let ranks share memory as if they were on so many hosts, to try transport auto or shm+mpi", 1, 1024);
   bool pin = false;
   auto* pin_flag = app.add_flag("--pin,!--no-pin", pin, "rank i stays on core i (default: if there are cores enough)");
   std::string baselines;
@@ -224,6 +233,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
       ->envname("RANVIER_MEASURE");
   app.add_flag("--probe", options.probe,
                "time nothing: print what the links can do, and the table that auto follows on them");
+  app.add_flag("--compare-transports", options.compare,
+               "throughput, latency and CPU time of every transport of this build, in one table");
   app.add_flag("--explain", options.explain,
                "time nothing: draw the --algorithm, or compare all there are, with proof, cost and contention");
   app.add_option("--topology", options.topologies,

@@ -10,6 +10,8 @@
 #include "bench/communicator_peer.h"
 #include "bench/sampling.h"
 #include "flags.h"
+#include "ranvier/security.h"
+#include "ranvier/transport.h"
 #include "ranvier/types.h"
 
 namespace ranvier::bench {
@@ -30,11 +32,14 @@ struct Options {
   std::string algorithm = "auto";
   std::string tuning;  // the table that auto looks at
   std::string interface_address;
-  std::uint64_t sockets = 1;         // of tcp, a link
+  std::uint64_t sockets = 1;  // of tcp, a link
+  PortRange ports;
+  SecurityOptions security;
   double link_bytes_per_second = 0;  // 0: as fast as it goes
 
-  std::optional<Rank> ranks;  // none: this process is a rank of a world that stands
-  std::optional<bool> pin;    // none: if there is a core for each rank
+  std::optional<Rank> ranks;           // none: this process is a rank of a world that stands
+  std::optional<std::uint64_t> nodes;  // on so many hosts, as far as shared memory goes
+  std::optional<bool> pin;             // none: if there is a core for each rank
   std::vector<std::string> baselines;
   bool every_baseline = false;  // those that this machine has; else each that was named must be there
   std::string python;
@@ -45,6 +50,7 @@ struct Options {
   std::string tune_file;                // measure all algorithms instead, and write the table of the fastest
   bool measure = true;                  // the links, for auto: see CommunicatorOptions
   bool probe = false;                   // print what they can do and what auto makes of it instead of timing anything
+  bool compare = false;                 // measure every transport of this build instead of one
   bool explain = false;                 // print the schedules instead of timing them
   std::vector<std::string> topologies;  // to explain schedules on; else at most the one that data has to keep to
 

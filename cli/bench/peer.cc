@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -27,11 +28,18 @@ std::string one_line(std::string text) {
   return text;
 }
 
+// Of all threads of this process, in the program and in the kernel.
+double cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
 }  // namespace
 
 std::string to_line(const Reply& reply) {
   if (!reply.refusal.empty()) return fmt::format("{} {}", refused_word, one_line(reply.refusal));
-  return fmt::format("{} {} {}", done_word, reply.seconds, reply.wrong);
+  return fmt::format("{} {} {} {}", done_word, reply.seconds, reply.wrong, reply.cpu_seconds);
 }
 
 std::string failure_line(const std::string& sentence) { return fmt::format("{} {}", failed_word, one_line(sentence)); }
@@ -50,6 +58,7 @@ Reply reply_from_line(const std::string& line) {
   if (word != done_word || !(numbers >> reply.seconds >> reply.wrong))
     throw Error(ErrorKind::mismatch,
                 fmt::format("'{}' is no answer of a rank; do both sides come from one build?", line));
+  if (!(numbers >> reply.cpu_seconds)) reply.cpu_seconds = 0;
   return reply;
 }
 
@@ -90,9 +99,11 @@ Reply Measurer::measure(const Job& job) {
     peer_.run(job.warmups);
     peer_.barrier();
   }
+  const double cpu = cpu_seconds();
   const auto start = std::chrono::steady_clock::now();
   peer_.run(job.iterations);
   reply.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  reply.cpu_seconds = cpu_seconds() - cpu;
   peer_.barrier();
 
   reply.wrong = count_wrong_output(job, peer_.rank(), peer_.world(), output);

@@ -35,6 +35,7 @@ struct Reply {
   std::string refusal = {};  // of the job; the rest then means nothing
   double seconds = 0;        // all iterations together, without the warm-ups
   std::uint64_t wrong = 0;   // elements of this rank's output after the last iteration
+  double cpu_seconds = 0;    // of this process meanwhile; 0 where a peer does not tell
 };
 std::string to_line(const Reply&);
 // Throws Error{mismatch}; for a line of failure_line, Error{internal} with its text.

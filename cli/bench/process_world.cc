@@ -159,6 +159,7 @@ Outcome ProcessWorld::run(const Job& job) {
     const Reply reply = answer_of(rank, until);
     if (!reply.refusal.empty()) outcome.refusal = reply.refusal;
     outcome.seconds = std::max(outcome.seconds, reply.seconds / static_cast<double>(job.iterations));
+    outcome.cpu_seconds += reply.cpu_seconds / static_cast<double>(job.iterations);
     outcome.wrong += reply.wrong;
   }
   return outcome;

@@ -11,6 +11,7 @@ namespace ranvier::bench {
 struct Outcome {
   std::string refusal;      // why these ranks cannot run the job; the rest then means nothing
   double seconds = 0;       // for one operation, on the slowest rank
+  double cpu_seconds = 0;   // for one operation, of all ranks; 0 where they do not tell
   std::uint64_t wrong = 0;  // elements, over all ranks
 };
 

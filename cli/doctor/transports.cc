@@ -10,6 +10,7 @@
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
 #include "ranvier/store.h"
+#include "ranvier/transport.h"
 
 namespace ranvier::doctor {
 namespace {
@@ -56,11 +57,23 @@ Check check_transport(const std::string& transport, const std::string& remedy) {
       works, Health::fail, remedy);
 }
 
+// Of one that stands in a module: not everybody needs it. It is not tried, for MPI ends the process where it cannot
+// start.
+Check check_module(const std::string& transport) {
+  const std::string missing = missing_module(transport);
+  return check("transport " + transport, missing.empty() ? "its library can be loaded" : missing, missing.empty(),
+               Health::warn, "docs/transports.md says what it is for; without need of it leave it");
+}
+
 }  // namespace
 
 std::vector<Check> check_transports() {
   return {check_transport("shm", "use --transport tcp, or allow memory files (memfd_create) and access to /proc here"),
-          check_transport("tcp", "bring the loopback interface up (ip link set lo up) and let a firewall pass it")};
+          check_transport("tcp", "bring the loopback interface up (ip link set lo up) and let a firewall pass it"),
+          check_transport("udp", "bring the loopback interface up (ip link set lo up) and let a firewall pass UDP"),
+          check_module("mpi"),
+          check_module("ucx"),
+          check_module("grpc")};
 }
 
 }  // namespace ranvier::doctor

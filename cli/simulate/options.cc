@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ranvier/error.h"
+#include "ranvier/sync.h"
 #include "ranvier/text.h"
 #include "simulate/workload.h"
 
@@ -21,6 +22,7 @@ Examples:
   ranvier simulate --workload recorded/workload.toml --topology topology.toml --world 4 --compress bf16
   ranvier simulate --workload llama3-70b:tp=8,pp=4 --world 256 --link-rate 400Gbit
   ranvier simulate --workload llama3-8b --world 8..65536 --link-rate 100Gbit --algorithm ring
+  ranvier simulate --workload resnet50 --world 16 --link-rate 1Gbit --sync diloco:30,fragments=3,delay=5
   ranvier simulate --bytes 100M --world 64 --topology torus:8x8 --algorithm torus:8x8 --trace ring.json
 )";
 
@@ -68,6 +70,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   cli::add_algorithm(app, options.step.algorithm, "how gradients are averaged", all_reduce_algorithms());
   app.add_option("--compress", options.compress, "codec of gradients, at the speed that it has on this machine")
       ->type_name("SPEC");
+  app.add_option("--sync", options.sync, "who averages what when, such as local:16; the mean over 10,000 steps")
+      ->type_name("SPEC");
   cli::add_bytes(app, "--bucket", bucket, "gradients go together up to this size; default 25 MB");
   cli::add_bytes(app, "--slice", slice, "the largest transfer; default 128K, and 512K where tcp was measured");
   cli::add_count(app, "--in-a-row", in_a_row,
@@ -95,6 +99,10 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (options.workload.empty() == (options.bytes == 0))
     refuse("simulate needs either --workload or --bytes: what is to be sent");
   if (!options.compress.empty() && options.workload.empty()) refuse("--compress is of gradients; give --workload");
+  if (!options.sync.empty()) {
+    if (options.workload.empty()) refuse("--sync is of training; give --workload");
+    make_sync_policy(options.sync, {.steps_per_epoch = 0, .steps = 0});
+  }
   if (bucket > 0) options.step.bucket_bytes = static_cast<double>(bucket);
   if (!straggler.empty()) options.straggler = straggler_of(straggler);
   for (const auto& [flag, amount] :

@@ -16,6 +16,7 @@ struct Options {
   NetworkOptions network;
   std::string workload;
   std::string compress;   // empty: nothing
+  std::string sync;       // empty: gradients in every step
   std::size_t bytes = 0;  // of one all_reduce, instead of a workload
   StepSimulation step;
   std::optional<std::pair<Rank, double>> straggler;

@@ -66,11 +66,12 @@ int work(const Options& options, const cli::WorldPlace& place) {
   check_plan(options, place.world);
   if (place.rank == 0) check_files(options);
   const auto data = trainer::load_dataset(options.data);
+  trainer::check_model(options.trainer.model, data);
   auto settings = options.trainer;
   settings.threads = std::max(1, cli::usable_cores() / place.local_world);
   const auto communicator = meet(place, options.communicator);
 
-  Progress progress(settings.batch * static_cast<std::size_t>(place.world));
+  Progress progress(settings.batch * settings.accumulate * static_cast<std::size_t>(place.world));
   const auto result = trainer::train(
       settings, data, *communicator,
       {.on_step = [&](std::size_t step, std::size_t last, double loss) { progress.on_step(step, last, loss); },
@@ -87,7 +88,7 @@ int launch(const Options& options) {
   // Found here, a mistake is reported once and not by every worker.
   check_plan(options, *options.workers);
   check_files(options);
-  trainer::load_dataset(options.data);
+  trainer::check_model(options.trainer.model, trainer::load_dataset(options.data));
   cli::Launch workers{.count = *options.workers, .command = {cli::this_program()}};
   workers.command.insert(workers.command.end(), options.arguments.begin(), options.arguments.end());
   return cli::run_workers(workers);

@@ -27,6 +27,7 @@ Examples:
   ranvier train --workers 4 --link-rate 200Mbit --compress bf16 --json run.json
   ranvier train --workers 4 --record recorded --steps 60     then: ranvier plan --workload recorded/workload.toml …
   ranvier train --workers 4 --plan plan.toml
+  ranvier train --workers 4 --model transformer --data book.txt --optimizer adamw --sync diloco:30
   torchrun --no-python --nproc-per-node 4 ranvier train --model mlp
   mpirun -n 4 ranvier train --save checkpoint.ranvier)";
 
@@ -43,7 +44,7 @@ void add_number(CLI::App& app, const std::string& flag, const std::string& help,
 }
 
 std::vector<std::string_view> algorithm_names() {
-  std::vector<std::string_view> names{"auto"};
+  std::vector<std::string_view> names{"auto", "vendor"};
   for (const auto& algorithm : algorithms())
     if (std::find(algorithm.collectives.begin(), algorithm.collectives.end(), Collective::all_reduce) !=
         algorithm.collectives.end())
@@ -84,27 +85,38 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   std::optional<std::uint64_t> workers, steps;
   std::uint64_t sockets = static_cast<std::uint64_t>(comm.tcp_sockets);
   std::uint64_t epochs = run.epochs, batch = run.batch, seed = run.seed, evaluate_every = run.evaluate_every;
+  std::uint64_t accumulate = run.accumulate, warm_up = run.warm_up;
   std::chrono::milliseconds join_timeout = comm.join_timeout;
 
   cli::add_count(app, "--workers", workers, "start so many processes here (default: train in this one)", 1, 1024);
   const auto models = trainer::model_names();
   cli::add_name(app, "--model", run.model, "what to train", {models.begin(), models.end()});
-  app.add_option("--data", options.data, "fashion-mnist, or a folder of IDX files")->capture_default_str();
+  app.add_option("--data", options.data, "fashion-mnist, a folder of IDX or CIFAR-10 files, or a file of text")
+      ->capture_default_str();
   cli::add_count(app, "--epochs", epochs, "how long the learning rate takes to fall to 0", 1, 1'000'000);
   cli::add_count(app, "--steps", steps, "stop after so many, counted from the very start", 1);
   add_number(app, "--target-accuracy", "stop when so much of the test data is right, such as 0.88", 1,
              [&](double share) { run.target_accuracy = share; });
+  add_number(app, "--target-loss", "stop when the test loss is no more than this; of gan, the Fréchet distance", 1e6,
+             [&](double loss) { run.target_loss = loss; });
   cli::add_count(app, "--evaluate-every", evaluate_every, "steps between evaluations, besides one an epoch", 0);
-  cli::add_count(app, "--batch", batch, "samples a worker and step", 1, 1'000'000);
+  cli::add_count(app, "--batch", batch, "samples a worker and pass", 1, 1'000'000);
+  cli::add_count(app, "--accumulate", accumulate, "passes of which a step sums the gradients", 1, 1'000'000);
   add_number(app, "--lr",
              fmt::format("learning rate, at the start (default: {}; of adamw and lamb 0.002)", run.learning_rate), 1000,
              [&](double rate) { run.learning_rate = rate; });
+  add_number(app, "--lr-batch",
+             "--lr is right for so many samples a step of all workers; scale it to this run's (default: --lr is)", 1e9,
+             [&](double samples) { run.learning_rate_batch = samples; });
+  cli::add_count(app, "--warm-up", warm_up, "steps in which the rate rises, from --lr where it is scaled, else from 0",
+                 0, 1'000'000'000);
   cli::add_count(app, "--seed", seed, "of first weights and of the order of samples", 0, UINT64_MAX);
   app.add_option("--save", run.save, "write a checkpoint there after every epoch and at the end")->type_name("PATH");
   app.add_option("--resume", run.resume, "go on from this checkpoint")->type_name("PATH");
 
-  cli::add_name(app, "--transport", comm.transport, "how bytes travel", {"auto", "tcp", "shm"});
-  cli::add_algorithm(app, comm.algorithm, "schedule of all_reduce", algorithm_names());
+  cli::add_transport(app, comm.transport, "how bytes travel");
+  cli::add_algorithm(app, comm.algorithm, "schedule of all_reduce; vendor: that of the transport's library (mpi)",
+                     algorithm_names());
   app.add_option("--tuning", comm.tuning, "what auto chooses, as 'ranvier bench --tune' wrote it")->type_name("FILE");
   app.add_flag("--measure,!--no-measure", comm.measure,
                "measure the links at start, for auto to choose by; else it goes by ordinary ones, alike in every run");
@@ -130,6 +142,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
       ->type_name("ADDRESS");
   cli::add_count(app, "--sockets", sockets, "of tcp for each link, where one is held below the line's rate", 1,
                  most_sockets);
+  cli::add_ports(app, comm.ports);
+  cli::add_security(app, comm.security);
   cli::add_seconds(app, "--timeout", comm.timeout, "for one operation");
   cli::add_seconds(app, "--join-timeout", join_timeout, "for all workers to come; no more than --timeout");
   app.add_option("--json", options.json_file, "write settings and results there; - is stdout")->type_name("FILE");
@@ -145,18 +159,22 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (cli::parse(app, arguments)) return std::nullopt;
   if (!plan.empty() && !options.record_folder.empty())
     throw Error(ErrorKind::usage, "--record holds averaging back and would spoil --plan; give one of them");
+  if (accumulate > 1 && !options.record_folder.empty())
+    throw Error(ErrorKind::usage, "--record writes what a step of one pass consists of; leave out --accumulate");
   if (!plan.empty()) apply_plan(app, read_plan(plan), options);
   if (!config.empty()) apply_config(app, config);
 
   if (workers) options.workers = static_cast<Rank>(*workers);
   if (steps) run.steps = *steps;
+  run.record = !options.record_folder.empty();
   check_sync_options(app, run, options.workers);
   comm.tcp_sockets = static_cast<int>(sockets);
   run.epochs = epochs;
   run.batch = batch;
+  run.accumulate = accumulate;
+  run.warm_up = warm_up;
   run.seed = seed;
   run.evaluate_every = evaluate_every;
-  run.record = !options.record_folder.empty();
   comm.join_timeout = std::min(join_timeout, comm.timeout);
   if (!run.save.empty()) run.save = trainer::checkpoint_file(run.save);
   if (!run.resume.empty()) run.resume = trainer::checkpoint_file(run.resume);

@@ -20,8 +20,8 @@ void set(CLI::App& app, const std::string& name, const std::string& value) {
 // A plan for "auto" is for whichever transport the ranks meet over.
 TuningTable table_of(const Plan& plan) {
   std::vector<TuningRow> rows;
-  for (const std::string transport : {"shm", "tcp"}) {
-    if (plan.transport != "auto" && plan.transport != transport) continue;
+  const std::vector<std::string> may_be{"shm", "tcp", "shm+tcp"};
+  for (const std::string& transport : plan.transport == "auto" ? may_be : std::vector{plan.transport}) {
     for (const auto& row : plan.all_reduce)
       rows.push_back({.collective = Collective::all_reduce,
                       .transport = transport,

@@ -41,8 +41,13 @@ void Progress::on_step(std::size_t step, std::size_t last_step, double loss) {
 
 void Progress::on_evaluation(const trainer::Evaluation& evaluation) {
   wipe();
-  fmt::print(stderr, "step {:>6}  loss {:.4f}  test accuracy {:6.2f} %  {:.1f} s\n", evaluation.step, evaluation.loss,
-             evaluation.accuracy * 100, evaluation.seconds);
+  const auto& test = evaluation.test;
+  std::string judged = fmt::format("test loss {:.4f}", test.loss);
+  if (test.accuracy) judged = fmt::format("test accuracy {:6.2f} %", *test.accuracy * 100);
+  if (test.bits_per_character) judged = fmt::format("test bits per character {:.3f}", *test.bits_per_character);
+  if (test.frechet_distance) judged = fmt::format("Fréchet distance {:.4f}", *test.frechet_distance);
+  fmt::print(stderr, "step {:>6}  loss {:.4f}  {}  {:.1f} s\n", evaluation.step, evaluation.loss, judged,
+             evaluation.seconds);
 }
 
 void Progress::wipe() {

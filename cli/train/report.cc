@@ -14,8 +14,8 @@ namespace ranvier::train {
 namespace {
 
 double samples_per_second(const Report& report) {
-  const auto samples =
-      report.result.steps_here * report.options.trainer.batch * static_cast<std::size_t>(report.communicator.world());
+  const auto samples = report.result.steps_here * report.options.trainer.batch * report.options.trainer.accumulate *
+                       static_cast<std::size_t>(report.communicator.world());
   return report.result.seconds > 0 ? static_cast<double>(samples) / report.result.seconds : 0;
 }
 
@@ -54,6 +54,19 @@ std::string grouped(std::size_t number) {
 
 using Rows = std::vector<std::pair<std::string, std::string>>;
 
+Rows score_rows(const trainer::Score& score) {
+  Rows rows;
+  if (score.accuracy) rows.emplace_back("test accuracy", fmt::format("{:.2f} %", *score.accuracy * 100));
+  if (score.bits_per_character)
+    rows.emplace_back("bits per character", fmt::format("{:.3f}", *score.bits_per_character));
+  if (score.frechet_distance) rows.emplace_back("Fréchet distance", fmt::format("{:.4f}", *score.frechet_distance));
+  return rows;
+}
+
+nlohmann::json or_null(const std::optional<double>& number) {
+  return number ? nlohmann::json(*number) : nlohmann::json();
+}
+
 Rows plan_rows(const Report& report) {
   if (!report.options.plan) return {};
   const PlanComparison found = compare(*report.options.plan, report.result);
@@ -88,8 +101,7 @@ std::string to_table(const Report& report) {
       {"workers", fmt::format("{} over {}{}, gradients {}", world, communicator.transport_name(),
                               options.link_rate.empty() ? "" : " at " + options.link_rate,
                               options.trainer.compress == "none" ? "as f32" : "as " + options.trainer.compress)},
-      {"test accuracy", fmt::format("{:.2f} %", last.accuracy * 100)},
-      {"loss", fmt::format("{:.4f} in training, {:.4f} in test", last.loss, last.test_loss)},
+      {"loss", fmt::format("{:.4f} in training, {:.4f} in test", last.loss, last.test.loss)},
       {"time", fmt::format("{:.1f} s for {} steps ({:.2f} epochs in all)", result.seconds, grouped(result.steps_here),
                            epochs(result))},
       {"samples/s", fmt::format("{}", grouped(static_cast<std::size_t>(samples_per_second(report))))},
@@ -97,7 +109,10 @@ std::string to_table(const Report& report) {
       {"synchronization", synchronization(report)},
       {"exposed communication",
        fmt::format("{:.1f} % of the time of a step", result.exposed_communication_share * 100)}};
+  const auto judged = score_rows(last.test);
+  rows.insert(rows.begin() + 2, judged.begin(), judged.end());
   std::string table;
+  for (const auto& each : result.decisions) rows.emplace_back(fmt::format("chosen at step {}", each.step), each.reason);
   const auto planned = plan_rows(report);
   rows.insert(rows.end(), planned.begin(), planned.end());
   for (const auto& [name, value] : rows) table += fmt::format("{:<22} {}\n", name, value);
@@ -112,13 +127,21 @@ nlohmann::json to_json(const Report& report) {
     history.push_back({{"step", entry.step},
                        {"seconds", entry.seconds},
                        {"loss", entry.loss},
-                       {"test_loss", entry.test_loss},
-                       {"accuracy", entry.accuracy}});
+                       {"test_loss", entry.test.loss},
+                       {"accuracy", or_null(entry.test.accuracy)},
+                       {"bits_per_character", or_null(entry.test.bits_per_character)},
+                       {"frechet_distance", or_null(entry.test.frechet_distance)}});
+  nlohmann::json decisions = nlohmann::json::array();
+  for (const auto& each : result.decisions)
+    decisions.push_back(
+        {{"step", each.step}, {"sync", each.sync}, {"split_by_speed", each.split_by_speed}, {"reason", each.reason}});
   const auto& last = result.history.back();
   const auto all_steps = settings.epochs * result.steps_per_epoch;
-  return {{"accuracy", last.accuracy},
+  return {{"accuracy", or_null(last.test.accuracy)},
           {"loss", last.loss},
-          {"test_loss", last.test_loss},
+          {"test_loss", last.test.loss},
+          {"bits_per_character", or_null(last.test.bits_per_character)},
+          {"frechet_distance", or_null(last.test.frechet_distance)},
           {"epochs", epochs(result)},
           {"steps", result.steps},
           {"seconds", result.seconds},
@@ -128,6 +151,7 @@ nlohmann::json to_json(const Report& report) {
           {"bytes_per_worker", {{"inside", result.bytes_inside}, {"between", result.bytes_between}}},
           {"shares", result.shares},
           {"groups", result.groups},
+          {"decisions", std::move(decisions)},
           {"exposed_communication_share", result.exposed_communication_share},
           {"bits_per_parameter", bits_sent(report)},
           {"plain_buckets", result.plain_buckets},
@@ -143,10 +167,14 @@ nlohmann::json to_json(const Report& report) {
             {"data", options.data},
             {"epochs", settings.epochs},
             {"steps", std::min(settings.steps, all_steps)},
-            {"target_accuracy", settings.target_accuracy ? nlohmann::json(*settings.target_accuracy) : nullptr},
+            {"target_accuracy", or_null(settings.target_accuracy)},
+            {"target_loss", or_null(settings.target_loss)},
             {"evaluate_every", settings.evaluate_every},
             {"batch", settings.batch},
+            {"accumulate", settings.accumulate},
             {"lr", settings.learning_rate},
+            {"lr_batch", settings.learning_rate_batch},
+            {"warm_up", settings.warm_up},
             {"optimizer", settings.optimizer},
             {"momentum", settings.momentum},
             {"weight_decay", settings.weight_decay},

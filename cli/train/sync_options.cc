@@ -8,9 +8,12 @@
 #include "ranvier/error.h"
 #include "ranvier/sync.h"
 #include "ranvier/synchronizer.h"
+#include "ranvier/text.h"
 
 namespace ranvier::train {
 namespace {
+
+constexpr std::string_view chosen_by_measuring = "auto";
 
 std::optional<double> number_in(std::string_view word) {
   double number = 0;
@@ -45,10 +48,60 @@ void take_jitter(const std::string& word, trainer::TrainSettings& run) {
   run.jitter_factor = *factor;
 }
 
+// "2:100-200x4,0:300-400x2": of rank 2 the steps from 100 to 199 take four times as long, …
+std::vector<trainer::Straggler> take_stragglers(const std::string& words) {
+  std::vector<trainer::Straggler> stragglers;
+  for (std::size_t begin = 0; begin <= words.size();) {
+    const std::size_t end = std::min(words.find(',', begin), words.size());
+    const auto word = std::string_view(words).substr(begin, end - begin);
+    const auto rank = word.substr(0, word.find(':'));
+    const auto rest = word.substr(std::min(rank.size() + 1, word.size()));
+    const auto from = rest.substr(0, rest.find('-'));
+    const auto span = rest.substr(std::min(from.size() + 1, rest.size()));
+    const auto to = span.substr(0, span.find('x'));
+    const auto factor = number_in(span.substr(std::min(to.size() + 1, span.size())));
+    const auto whole = [](std::string_view number) { return parse_number<std::uint32_t>(number); };
+    if (!whole(rank) || !whole(from) || !whole(to) || *whole(from) >= *whole(to) || !factor ||
+        !(*factor >= 1 && *factor <= 1000))
+      throw Error(ErrorKind::usage, fmt::format("--straggle '{}' is not a rank, its steps and how many times as long "
+                                                "they take; write 2:100-200x4, several with commas between",
+                                                words));
+    stragglers.push_back(
+        {.rank = static_cast<Rank>(*whole(rank)), .when = {.from = *whole(from), .to = *whole(to), .factor = *factor}});
+    begin = end + 1;
+  }
+  return stragglers;
+}
+
 std::string policy_help() {
   std::string names;
   for (const auto& policy : sync_policies()) names += fmt::format("{}{}", names.empty() ? "" : ", ", policy.name);
-  return fmt::format("who averages what and when: {}, as in node:16; docs/synchronization.md", names);
+  return fmt::format("who averages what and when: {}, as in node:16, or auto; docs/synchronization.md", names);
+}
+
+// What names workers names some that there are.
+void check_workers(const trainer::TrainSettings& run, const std::string& sync, std::optional<Rank> workers) {
+  if (!workers) return;
+  for (const auto& each : run.stragglers)
+    if (each.rank >= *workers)
+      throw Error(ErrorKind::usage,
+                  fmt::format("--straggle names rank {} of {} workers; count them from 0", each.rank, *workers));
+  check_places(sync, run.place, *workers);
+  if (run.speeds.size() > static_cast<std::size_t>(*workers))
+    throw Error(ErrorKind::usage,
+                fmt::format("--speeds has {} numbers for {} workers; give one for each", run.speeds.size(), *workers));
+}
+
+void check_auto(const trainer::TrainSettings& run, std::optional<Rank> workers) {
+  if (run.compress != "none")
+    throw Error(ErrorKind::usage, fmt::format("--sync auto compares policies that send values as they are; leave out "
+                                              "--compress {}, or name the policy",
+                                              run.compress));
+  if (run.split_by_speed)
+    throw Error(ErrorKind::usage, "--sync auto decides about shares itself; leave out --split speed");
+  if (run.record)
+    throw Error(ErrorKind::usage, "--record wants steps that are all alike; name a policy instead of --sync auto");
+  check_workers(run, "node:16", workers);
 }
 
 }  // namespace
@@ -57,7 +110,7 @@ void add_sync_options(CLI::App& app, trainer::TrainSettings& run) {
   app.add_option_function<std::string>(
          "--sync",
          [&run](const std::string& spec) {
-           check_sync_policy(spec);
+           if (spec != chosen_by_measuring) check_sync_policy(spec);
            run.sync = spec;
          },
          policy_help())
@@ -90,6 +143,10 @@ void add_sync_options(CLI::App& app, trainer::TrainSettings& run) {
          "some steps take longer at random: 0.05x4, one in twenty four times as long")
       ->type_name("SHARExTIMES");
   app.add_option_function<std::string>(
+         "--straggle", [&run](const std::string& words) { run.stragglers = take_stragglers(words); },
+         "slow a worker down for a while: 2:100-200x4, rank 2 in steps 100 to 199 four times")
+      ->type_name("RANK:FROM-TOxTIMES,…");
+  app.add_option_function<std::string>(
          "--split",
          [&run](const std::string& word) {
            if (word != "even" && word != "speed")
@@ -105,6 +162,9 @@ void check_sync_options(const CLI::App& app, trainer::TrainSettings& run, std::o
   // 0.1 is a rate for descent along gradients; Adam's steps have a length of their own.
   if (app.get_option("--lr")->count() == 0 && (run.optimizer == "adamw" || run.optimizer == "lamb"))
     run.learning_rate = 0.002;
+  if (run.target_accuracy && run.model == "gan")
+    throw Error(ErrorKind::usage, "a gan has no accuracy; stop it by its Fréchet distance, --target-loss");
+  if (run.sync == chosen_by_measuring) return check_auto(run, workers);
   const auto policy = make_sync_policy(run.sync, {});
   if (!policy->takes_codec() && run.compress != "none")
     throw Error(ErrorKind::usage,
@@ -115,16 +175,12 @@ void check_sync_options(const CLI::App& app, trainer::TrainSettings& run, std::o
                   fmt::format("parameter servers take steps along gradients as they come; with --sync "
                               "{} leave --optimizer at sgd and --weight-decay at 0",
                               run.sync));
-    if (run.split_by_speed)
-      throw Error(ErrorKind::usage, fmt::format("with --sync {} each worker takes samples at its own pace; leave out "
-                                                "--split speed",
-                                                run.sync));
   }
-  if (!workers) return;
-  check_places(run.sync, run.place, *workers);
-  if (run.speeds.size() > static_cast<std::size_t>(*workers))
-    throw Error(ErrorKind::usage,
-                fmt::format("--speeds has {} numbers for {} workers; give one for each", run.speeds.size(), *workers));
+  if ((policy->server() || policy->meets_peers()) && run.split_by_speed)
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("with --sync {} each worker takes samples at its own pace; leave out --split speed", run.sync));
+  check_workers(run, run.sync, workers);
 }
 
 }  // namespace ranvier::train

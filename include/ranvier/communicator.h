@@ -28,8 +28,9 @@
 namespace ranvier {
 
 struct CommunicatorOptions {
-  std::string transport = "auto";  // shm where all ranks share one host, else tcp
-  std::string algorithm = "auto";  // for collectives that name none themselves: "ring", "torus:2x4", …
+  std::string transport = "auto";  // shm within hosts and tcp between them; see parse_transport
+  std::string algorithm = "auto";  // for collectives that name none themselves: "ring", "torus:2x4", …; or
+                                   // "vendor": those of the transport's library where it has them (mpi)
   std::string tuning = {};         // a file with what "auto" chooses (ranvier/tuning.h), the same on all ranks
   // How "auto" chooses where that file has no row: by a model of the links, measured when the ranks meet (some
   // milliseconds); false: by one that is the same in every run, so that float sums are as well.
@@ -43,7 +44,10 @@ struct CommunicatorOptions {
   std::chrono::milliseconds dead_after = std::chrono::seconds(3);     // … and then given up
   std::string interface_address = {};                                 // see TcpOptions
   int tcp_sockets = 1;                                                // a link, see TcpOptions::sockets
+  std::string node = {};                                              // see shm_endpoint
   double link_bytes_per_second = 0;                                   // > 0 paces this rank's sending
+  PortRange ports = {};           // each rank listens on one of them while the ranks meet
+  SecurityOptions security = {};  // of connections between hosts
   Epoch epoch = 0;
   bool background_progress = true;  // a thread drives operations that nobody waits for
 };

@@ -29,11 +29,7 @@ class ParameterServer {
   ParameterServer(const ParameterServer&) = delete;
   ParameterServer& operator=(const ParameterServer&) = delete;
 
-  struct Start {
-    std::uint64_t first = 0;  // samples from this one on are this worker's and nobody else's
-    std::uint64_t count = 0;  // so many; 0: no more
-    std::uint64_t done = 0;   // samples of all workers whose gradients have been pushed
-  };
+  using Start = SampleStart;  // `done`: their gradients have been pushed
   // Waits until this worker may take a step of at most so many samples, or until all have been given out up to
   // `stop_at`: then none gets any, so that they can look at the result together.
   Start begin(std::uint64_t stop_at, std::uint64_t most);

@@ -57,6 +57,13 @@ class ParameterShard {
   std::uint64_t pushes_ = 0;
 };
 
+// Samples for a worker that works at its own pace.
+struct SampleStart {
+  std::uint64_t first = 0;  // samples from this one on are this worker's and nobody else's
+  std::uint64_t count = 0;  // so many; 0: no more
+  std::uint64_t done = 0;   // samples of all workers that have had their effect
+};
+
 // Stale-synchronous clocks. Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel Parameter
 // Server", NeurIPS 2013: the step that the fastest is in comes at most `bound` after the
 // one that the slowest is in.
@@ -70,6 +77,32 @@ class StaleClocks {
  private:
   const std::optional<std::uint64_t> bound_;
   std::vector<std::uint64_t> complete_;  // steps, by worker
+};
+
+// Who may begin which samples: each is given out once, none beyond what all are to stop at.
+class SampleGate {
+ public:
+  SampleGate(Rank workers, std::optional<std::uint64_t> bound, std::uint64_t before)
+      : clocks_(workers, bound), done_(before), next_(before) {}
+  void asks(Rank worker, std::uint64_t stop_at, std::uint64_t most) { waiting_.push_back({worker, stop_at, most}); }
+  void ended_step(Rank worker, std::uint64_t samples);
+  struct Decision {
+    Rank worker;
+    SampleStart start;
+  };
+  // Those whose wait has an end now.
+  std::vector<Decision> decide();
+
+ private:
+  struct Waiting {
+    Rank worker;
+    std::uint64_t stop_at;
+    std::uint64_t most;
+  };
+  StaleClocks clocks_;
+  std::uint64_t done_;
+  std::uint64_t next_;  // sample
+  std::vector<Waiting> waiting_;
 };
 
 }  // namespace ranvier

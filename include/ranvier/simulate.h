@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "ranvier/schedule.h"
+#include "ranvier/sync.h"
 #include "ranvier/topology.h"
 #include "ranvier/workload.h"
 
@@ -105,6 +107,20 @@ struct StepSimulation {
 // of a role communicate at the same time over the links that they share. Throws Error{usage} where the degrees do not
 // multiply to the world.
 StepPrediction simulate_step(const Workload&, const Topology&, const StepSimulation& = {});
+
+// ---- Training by a synchronization policy.
+
+struct PolicyPrediction {
+  double step_ns = 0;                   // the mean
+  double exposed_communication_ns = 0;  // of averages among replicas: what steps without any would save
+  double rounds_per_step = 0;
+};
+// Tells `policy`, a fresh one, of so many steps, and adds up what it asks for: steps whose gradients are averaged,
+// steps without, averages of as many bytes by themselves, and fragments that travel while steps go on. Computing is not
+// slowed down by what travels. Throws Error{usage} for a policy with nodes, servers or single peers, and for one that
+// goes by what replicas hold.
+PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload&, const Topology&, const StepSimulation&,
+                                 std::uint64_t steps);
 
 // ---- Failures, in the long run.
 

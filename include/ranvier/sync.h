@@ -41,15 +41,19 @@ void take_outer_step(const OuterStep& step, double learning_rate, std::span<floa
 // names, the last one everybody.
 struct SyncAction {
   enum class What : std::uint8_t {
-    gradients,   // are averaged
-    parameters,  // are averaged
-    push         // of this rank's parameters a half stays, the other goes `hops` ranks up, and one comes from below
+    gradients,       // are averaged
+    parameters,      // are averaged
+    push,            // of this rank's parameters a half stays, the other goes `hops` ranks up, and one comes from below
+    begin_fragment,  // how far replicas have come in a part of the parameters starts on its way to everybody
+    finish_fragment  // its average is there by now: the outer step on it, and `merge` of what replicas hold now stays
   };
   What what = What::parameters;
   std::size_t inside = 0;  // the level whose groups agree already: one rank of each speaks for all of them
   std::size_t level = 1;   // the level whose groups agree afterwards
   OuterStep outer = {};
   std::size_t hops = 0;
+  std::size_t fragment = 0;
+  double merge = 0;
 };
 
 enum class SyncPoint : std::uint8_t {
@@ -98,6 +102,10 @@ class SyncPolicy {
   virtual bool takes_codec() const { return true; }
   // Whether any average is followed by an outer step.
   virtual bool has_outer_step() const = 0;
+  // So many parts of the parameters, about equal ones, travel each by itself; 0: never.
+  virtual std::size_t fragments() const { return 0; }
+  // Each rank at its own pace averages with one other at a time (ranvier/peer_average.h).
+  virtual bool meets_peers() const { return false; }
   // Of policies that group workers by speed.
   virtual std::optional<GroupRule> groups() const { return std::nullopt; }
   // Of asynchronous policies: how their parameter servers work (ranvier/parameter_server.h). They ask for nothing else.

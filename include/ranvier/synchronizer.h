@@ -82,6 +82,7 @@ class Synchronizer {
   void mean(std::span<float> parameters);
 
   std::size_t nodes() const;
+  const std::vector<int>& node_of_rank() const;
   SyncTraffic traffic() const;
   std::uint64_t plain_buckets() const;
   std::size_t state_bytes() const;

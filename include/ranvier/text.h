@@ -11,6 +11,8 @@
 #include <system_error>
 #include <type_traits>
 
+#include "ranvier/types.h"
+
 namespace ranvier {
 
 // The candidate that takes the fewest edits to reach from `word`; empty if none is near (more than half would change).
@@ -34,6 +36,8 @@ std::optional<Number> parse_number(std::string_view text) {
 std::optional<std::size_t> parse_bytes(std::string_view);
 // "200Mbit", "1Gbit", "100kbit", "25MB" (per second, powers of 1000) -> bytes per second.
 std::optional<double> parse_rate(std::string_view);
+// "20000-20100", or one port -> the range.
+std::optional<PortRange> parse_ports(std::string_view);
 // 1536 -> "1.5 KiB".
 std::string human_bytes(double bytes);
 

@@ -3,6 +3,7 @@
 // docs/decisions/0002-polled-transport.md.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ranvier/security.h"
 #include "ranvier/types.h"
 
 namespace ranvier {
@@ -59,6 +61,33 @@ class PeerMemory {
   virtual std::size_t lent(Rank to, Lane lane) = 0;
 };
 
+// A collective as the library beneath a transport is given it. Counts are elements: of the whole vector for all_reduce,
+// reduce and broadcast, else of one rank's part.
+struct VendorCall {
+  Collective collective = Collective::all_reduce;
+  DType dtype = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  const void* input = nullptr;  // may be `output`, or its own part of it
+  void* output = nullptr;
+  std::size_t count = 0;
+  Rank root = 0;
+};
+
+// The collectives that a transport's library has itself ("--algorithm vendor"). All ranks start the same ones in the
+// same order. The library cannot take one back: once it has begun, its memory must stay until it is over.
+class VendorCollectives {
+ public:
+  virtual ~VendorCollectives() = default;
+
+  using Transfer = std::uintptr_t;
+
+  // Why the library cannot do it; empty if it can. The same on all ranks.
+  virtual std::string refusal(const VendorCall&) const = 0;
+  virtual Transfer start(const VendorCall&) = 0;
+  // Whether it is over; it is then forgotten. Throws what it failed with.
+  virtual bool over(Transfer) = 0;
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -96,6 +125,9 @@ class Transport {
   // Null where ranks share no memory.
   virtual PeerMemory* peer_memory() { return nullptr; }
 
+  // Null where its library has no collectives, or none for these ranks.
+  virtual VendorCollectives* vendor_collectives() { return nullptr; }
+
   // Gives up every transfer: on return no memory of callers is or will be touched, and the calls above throw or do
   // nothing. Recovery makes a new transport with the next epoch.
   virtual void cancel() = 0;
@@ -121,6 +153,16 @@ class Endpoint {
                                              std::chrono::steady_clock::time_point deadline) = 0;
 };
 
+// What carries bytes between ranks of one host, and what between hosts; one of them may be empty.
+struct TransportChoice {
+  std::string inside = {};
+  std::string between = {};
+};
+inline constexpr std::array<std::string_view, 6> transport_names{"shm", "tcp", "udp", "mpi", "ucx", "grpc"};
+// "tcp" between all ranks, "shm" where all share a host, "shm+mpi" shm within hosts and mpi between them, and "auto",
+// which is "shm+tcp". Where all ranks share a host, or no two do, one of a pair serves alone. Throws Error{usage}.
+TransportChoice parse_transport(std::string_view name);
+
 // Sockets of its own for each pair and lane, so that the kernel's flow control is the credit of each lane.
 // `interface_address`: IPv4 or IPv6 address to listen on and publish; empty publishes all addresses of this host.
 // `sockets`: of each pair and lane, 1 to most_sockets, the same on all ranks. More than one helps where each of them is
@@ -129,13 +171,47 @@ inline constexpr int most_sockets = 16;
 struct TcpOptions {
   std::string interface_address = {};
   int sockets = 1;
+  PortRange ports = {};  // to listen on one of
+  SecurityOptions security = {};
 };
 std::unique_ptr<Endpoint> tcp_endpoint(const WorldInfo&, const TcpOptions& = {});
 
+// Datagrams over one UDP port a process, made reliable and paced by ranvier itself, for paths that lose packets without
+// being full: a random loss costs its own share of the rate (docs/transports.md).
+struct UdpOptions {
+  std::string interface_address = {};  // see TcpOptions
+  PortRange ports = {};                // to receive on one of
+  bool plain_between_hosts = false;    // nothing is encrypted; without this, ranks on other hosts are refused
+};
+std::unique_ptr<Endpoint> udp_endpoint(const WorldInfo&, const UdpOptions& = {});
+
 // Rings of slices in memory that processes of one host share. No name is left in the file system at any time.
-std::unique_ptr<Endpoint> shm_endpoint(const WorldInfo&);
-// Whether every one of these processes could map every other's rings (same host, same user, same process namespace).
-bool shm_reaches_all(const std::vector<std::string>& shm_addresses);
+// `node`: ranks of different names are on different hosts, though they run on one; to try on one machine what several
+// do.
+std::unique_ptr<Endpoint> shm_endpoint(const WorldInfo&, const std::string& node = {});
+// By rank the host of each address, equal for processes that could map each other's rings (same host, user, process
+// namespace and node). Empty for an address that is none of shm.
+std::vector<std::string> shm_hosts(const std::vector<std::string>& shm_addresses);
+
+// The transports below stand in libraries of their own that are opened when they are asked for
+// (src/transport/module.h); where the build or the machine lacks one, they throw Error{config} that says what to
+// install.
+
+// Loads the library of "mpi", "ucx" or "grpc": why this build or machine lacks it, empty if it is here.
+std::string missing_module(std::string_view name);
+
+// MPI's messages between the processes that mpirun, or another launcher of MPI, has started: whatever fabric MPI knows.
+// Starts MPI where the program has not, and ends it with the process.
+std::unique_ptr<Endpoint> mpi_endpoint(const WorldInfo&);
+
+// Tagged messages over UCX's UCP: RDMA, shared memory or TCP, whichever UCX finds best (UCX_TLS and UCX_NET_DEVICES
+// choose).
+std::unique_ptr<Endpoint> ucx_endpoint(const WorldInfo&, const std::string& interface_address = {});
+
+// HTTP/2 streams by gRPC, one port a process. Mutual TLS by the files of `security`, whose certificates name the host
+// "ranvier"; without them nothing is encrypted, and ranks on other hosts are refused unless it says `insecure`.
+std::unique_ptr<Endpoint> grpc_endpoint(const WorldInfo&, const std::string& interface_address = {},
+                                        const SecurityOptions& security = {});
 
 // A world inside one process, its ranks threads; the same rings as shm on plain memory. Result: one transport a rank.
 std::vector<std::unique_ptr<Transport>> loopback_world(Rank world);

@@ -137,6 +137,14 @@ struct TypedSpan {
   std::size_t bytes() const { return count * size_of(dtype); }
 };
 
+// TCP ports from `first` to `last`; from 0: the one that the kernel picks.
+struct PortRange {
+  std::uint16_t first = 0;
+  std::uint16_t last = 0;
+
+  friend bool operator==(const PortRange&, const PortRange&) = default;
+};
+
 struct ConstTypedSpan {
   const void* data = nullptr;
   std::size_t count = 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "integrations/torch/errors.h"
+#include "ranvier/error.h"
 #include "ranvier/synchronizer.h"
 
 namespace ranvier::pytorch {
@@ -21,7 +22,14 @@ struct PolicyHandle : torch::CustomClassHolder {
           return make_sync_policy(spec, {.steps_per_epoch = static_cast<std::uint64_t>(steps_per_epoch),
                                          .steps = static_cast<std::uint64_t>(steps),
                                          .world = static_cast<std::uint64_t>(world)});
-        })) {}
+        })) {
+    translating_errors([&] {
+      if (policy->server() || policy->meets_peers() || policy->fragments() > 0)
+        throw Error(ErrorKind::usage, "attach() does nothing between steps, which '" + spec +
+                                          "' is about: it runs in `ranvier train` and by ranvier::Synchronizer; take a "
+                                          "policy that exchanges at the end of a step");
+    });
+  }
 
   std::vector<Asked> react(SyncPoint point, std::int64_t step, double learning_rate, double spread) {
     std::vector<Asked> all;

@@ -34,6 +34,13 @@ int sockets(const Setting& setting) {
   return *count;
 }
 
+PortRange ports(const Setting& setting) {
+  const auto& [name, text] = setting;
+  const auto range = parse_ports(text);
+  if (!range) throw Error(ErrorKind::config, name + " is '" + text + "': write a range of ports such as 20000-20100");
+  return *range;
+}
+
 double rate(const Setting& setting) {
   const auto& [name, text] = setting;
   const auto bytes_per_second = parse_rate(text);
@@ -53,7 +60,16 @@ CommunicatorOptions options_from(const std::vector<Setting>& settings) {
       {"RANVIER_MEASURE", [&](const Setting& setting) { options.measure = yes_or_no(setting); }},
       {"RANVIER_TOPOLOGY", [&](const Setting& setting) { options.topology = setting.second; }},
       {"RANVIER_INTERFACE", [&](const Setting& setting) { options.interface_address = setting.second; }},
+      {"RANVIER_NODE", [&](const Setting& setting) { options.node = setting.second; }},
       {"RANVIER_SOCKETS", [&](const Setting& setting) { options.tcp_sockets = sockets(setting); }},
+      {"RANVIER_PORTS", [&](const Setting& setting) { options.ports = ports(setting); }},
+      {"RANVIER_KEY", [&](const Setting& setting) { options.security.key_file = setting.second; }},
+      {"RANVIER_CERTIFICATE", [&](const Setting& setting) { options.security.certificate = setting.second; }},
+      {"RANVIER_PRIVATE_KEY", [&](const Setting& setting) { options.security.private_key = setting.second; }},
+      {"RANVIER_AUTHORITY", [&](const Setting& setting) { options.security.authority = setting.second; }},
+      {"RANVIER_INSECURE", [&](const Setting& setting) { options.security.insecure = yes_or_no(setting); }},
+      {"RANVIER_ENCRYPT_EVERYWHERE",
+       [&](const Setting& setting) { options.security.encrypt_everywhere = yes_or_no(setting); }},
       {"RANVIER_LINK_RATE", [&](const Setting& setting) { options.link_bytes_per_second = rate(setting); }},
       {"RANVIER_DEAD_AFTER_MS", [&](const Setting& setting) { options.dead_after = duration(setting); }},
       {"timeout_ms", [&](const Setting& setting) { options.timeout = duration(setting); }},

@@ -31,7 +31,7 @@ class GradientBuckets::ReadyHook final : public torch::autograd::PostAccumulateG
 
 GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, Communicator& comm, Exchange& exchange,
                                  std::size_t bucket_bytes)
-    : exchange_(exchange), tensors_(std::move(parameters)) {
+    : exchange_(&exchange), tensors_(std::move(parameters)) {
   std::reverse(tensors_.begin(), tensors_.end());
   std::int64_t total = 0;
   for (const auto& tensor : tensors_) total += tensor.numel();
@@ -72,6 +72,7 @@ GradientBuckets::~GradientBuckets() {
 void GradientBuckets::clear(bool averaged) {
   gradients_.zero_();
   averaged_ = averaged;
+  another_pass_ = false;
   for (auto& bucket : buckets_) {
     bucket.missing = bucket.tensors.size();
     bucket.averaging.reset();
@@ -80,6 +81,7 @@ void GradientBuckets::clear(bool averaged) {
 }
 
 void GradientBuckets::ready(std::size_t bucket, std::size_t tensor) {
+  if (another_pass_) return;
   --buckets_[bucket].missing;
   if (recorder_ != nullptr)
     recorder_->ready(tensor);
@@ -106,7 +108,7 @@ void GradientBuckets::start_in_order(bool all) {
   if (!averaged_) return;
   for (; next_ < buckets_.size() && (all || buckets_[next_].missing == 0); ++next_)
     buckets_[next_].averaging =
-        exchange_.start({.values = buckets_[next_].gradients, .tensors = buckets_[next_].tensors});
+        exchange_->start({.values = buckets_[next_].gradients, .tensors = buckets_[next_].tensors});
 }
 
 std::chrono::nanoseconds GradientBuckets::finish() {
@@ -120,7 +122,7 @@ std::chrono::nanoseconds GradientBuckets::finish() {
 std::vector<std::byte> GradientBuckets::save_state() {
   std::vector<std::byte> all;
   for (const Bucket& bucket : buckets_) {
-    append_part(all, exchange_.save({.values = bucket.gradients, .tensors = bucket.tensors}));
+    append_part(all, exchange_->save({.values = bucket.gradients, .tensors = bucket.tensors}));
   }
   return all;
 }
@@ -132,7 +134,7 @@ void GradientBuckets::restore_state(ConstBytes kept) {
                   "what the checkpoint kept for the codec is of other buckets; resume with the "
                   "--bucket that it was saved with");
     const ConstBytes part = take_part(kept);
-    if (!part.empty()) exchange_.restore({.values = bucket.gradients, .tensors = bucket.tensors}, part);
+    if (!part.empty()) exchange_->restore({.values = bucket.gradients, .tensors = bucket.tensors}, part);
   }
 }
 

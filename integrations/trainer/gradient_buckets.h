@@ -29,8 +29,17 @@ class GradientBuckets {
 
   // Before each backward. Not `averaged`: this worker keeps the gradients of its own.
   void clear(bool averaged = true);
-  // After it: waits until the gradients are their average over all workers. Returns the time that took.
+  // Gradients of several backward passes add up: all but the last are announced, and start no bucket.
+  void expect_another_pass(bool another) { another_pass_ = another; }
+  // After the last: waits until the gradients are their average over all workers. Returns the time that took.
   std::chrono::nanoseconds finish();
+
+  // From the next clear() on, which is not to be between clear() and finish(). `exchange` outlives this; what the one
+  // before it held back is lost.
+  void exchange_by(Exchange& exchange) {
+    exchange_ = &exchange;
+    for (auto& bucket : buckets_) bucket.averaging.reset();
+  }
 
   // Tells `recorder`, which lives until it is taken away again (null), of each gradient, and starts no bucket before
   // finish(). Not between clear() and finish().
@@ -61,13 +70,14 @@ class GradientBuckets {
   void ready(std::size_t bucket, std::size_t tensor);
   void start_in_order(bool all);
 
-  Exchange& exchange_;
+  Exchange* exchange_;
   std::vector<at::Tensor> tensors_;  // last layer first
   at::Tensor parameters_;
   at::Tensor gradients_;
   std::vector<Bucket> buckets_;
   StepRecorder* recorder_ = nullptr;
   bool averaged_ = true;
+  bool another_pass_ = false;
   std::size_t next_ = 0;  // the bucket to be started next: all workers start them in the same order
 };
 

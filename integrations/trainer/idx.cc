@@ -1,14 +1,10 @@
 #include "integrations/trainer/idx.h"
 
 #include <fmt/format.h>
-#include <zlib.h>
 
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <memory>
-#include <string_view>
 
+#include "integrations/trainer/data_file.h"
 #include "ranvier/error.h"
 
 namespace ranvier::trainer {
@@ -18,45 +14,6 @@ constexpr std::uint8_t unsigned_bytes = 0x08;             // the type code of ID
 constexpr std::size_t most_bytes = std::size_t{4} << 30;  // of a header that is to be believed
 constexpr std::size_t piece = 1 << 20;  // read at once: memory grows with the file, not with its header
 
-// A file that is read forwards; gzip or not, zlib finds out.
-class Input {
- public:
-  explicit Input(const std::filesystem::path& path) : path_(path) {
-    errno = 0;
-    file_.reset(gzopen(path.c_str(), "rb"));
-    if (!file_) refuse(fmt::format("cannot be opened ({})", std::strerror(errno)));
-    gzbuffer(file_.get(), 1 << 17);
-  }
-
-  // As many bytes as are left, `count` at most.
-  std::size_t read(std::uint8_t* to, std::size_t count) {
-    const int got = gzread(file_.get(), to, static_cast<unsigned>(count));
-    int problem = Z_OK;
-    const char* words = gzerror(file_.get(), &problem);
-    cut_off_ = problem == Z_BUF_ERROR;
-    if (got < 0 && !cut_off_)
-      refuse(fmt::format("cannot be read ({})", problem == Z_ERRNO ? std::strerror(errno) : words));
-    return got < 0 ? 0 : static_cast<std::size_t>(got);
-  }
-
-  // Whether the last read came to the end of the file before the end of the compressed stream.
-  bool cut_off() const { return cut_off_; }
-
-  [[noreturn]] void refuse(std::string_view problem) const {
-    throw Error(ErrorKind::config,
-                fmt::format("the data file {} {}; put a whole one in its place or name another folder with --data",
-                            path_.string(), problem));
-  }
-
- private:
-  struct Close {
-    void operator()(gzFile file) const { gzclose(file); }
-  };
-  const std::filesystem::path& path_;
-  std::unique_ptr<gzFile_s, Close> file_;
-  bool cut_off_ = false;
-};
-
 std::size_t big_endian(const std::uint8_t* bytes) {
   return std::size_t{bytes[0]} << 24 | std::size_t{bytes[1]} << 16 | std::size_t{bytes[2]} << 8 | bytes[3];
 }
@@ -64,7 +21,7 @@ std::size_t big_endian(const std::uint8_t* bytes) {
 }  // namespace
 
 IdxArray read_idx(const std::filesystem::path& path, std::size_t dimensions) {
-  Input input(path);
+  DataFile input(path);
   std::array<std::uint8_t, 4> magic{};
   if (input.read(magic.data(), magic.size()) != magic.size() || magic[0] != 0 || magic[1] != 0)
     input.refuse("is not an IDX file");

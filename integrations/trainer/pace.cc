@@ -17,13 +17,18 @@ nanoseconds processor_time() {
 
 }  // namespace
 
-void Pace::begin() { began_ = processor_time(); }
+void Pace::begin(std::uint64_t step) {
+  began_ = processor_time();
+  straggling_ = 1;
+  for (const auto& each : settings_.straggles)
+    if (each.from <= step && step < each.to) straggling_ *= each.factor;
+}
 
 void Pace::before_backward() {
   backward_began_ = processor_time();
   // 53 bits, the same with every standard library.
   const bool is_late = static_cast<double>(random_() >> 11) * 0x1p-53 < settings_.jitter_share;
-  const double times = (is_late ? settings_.jitter_factor : 1) / settings_.speed;
+  const double times = (is_late ? settings_.jitter_factor : 1) * straggling_ / settings_.speed;
   const auto computing = backward_began_ - began_ + backward_;
   slept_ = nanoseconds(static_cast<std::int64_t>(static_cast<double>(computing.count()) * std::max(times - 1, 0.0)));
   if (slept_ > nanoseconds::zero()) std::this_thread::sleep_for(slept_);
@@ -36,13 +41,24 @@ void Pace::end(std::size_t samples) {
   times_.push_back(all.count() / static_cast<double>(samples));
 }
 
-double Pace::seconds_per_sample() {
-  if (times_.empty()) return 0;
+PaceReport Pace::report() {
+  if (times_.empty()) return {};
+  if (is_warm_up_ && times_.size() > std::size_t{2 * warm_up}) times_.erase(times_.begin(), times_.begin() + warm_up);
+  is_warm_up_ = false;
   const auto middle = times_.begin() + static_cast<std::ptrdiff_t>(times_.size() / 2);
   std::ranges::nth_element(times_, middle);
-  const double median = *middle;
+  PaceReport report{.seconds_per_sample = *middle};
+  double late_sum = 0;
+  double late = 0;
+  for (const double time : times_) {
+    if (time <= 2 * report.seconds_per_sample) continue;
+    late_sum += time;
+    ++late;
+  }
+  report.late_share = late / static_cast<double>(times_.size());
+  if (late > 0) report.late_factor = late_sum / late / report.seconds_per_sample;
   times_.clear();
-  return median;
+  return report;
 }
 
 }  // namespace ranvier::trainer

@@ -14,6 +14,21 @@ struct PaceSettings {
   double jitter_share = 0;   // so many of the steps …
   double jitter_factor = 1;  // … take this many times as long
   std::uint64_t seed = 0;    // of which steps these are
+  // And from step `from` until before `to` all are so many times as long.
+  struct Straggle {
+    std::uint64_t from = 0;
+    std::uint64_t to = 0;
+    double factor = 1;
+  };
+  std::vector<Straggle> straggles = {};
+};
+
+// What computing has taken lately.
+struct PaceReport {
+  double seconds_per_sample = 0;  // the median step's; 0 where there was no step
+  // So many of the steps took more than twice that, and on average so many times it.
+  double late_share = 0;
+  double late_factor = 1;
 };
 
 // Around each step: begin(), the forward pass, before_backward(), the backward pass, end(samples). Time is counted on
@@ -22,21 +37,26 @@ class Pace {
  public:
   explicit Pace(const PaceSettings& settings) : settings_(settings), random_(settings.seed) {}
 
-  void begin();
+  // `step`: of everybody's.
+  void begin(std::uint64_t step);
   // Sleeps, here so that the gradients are late too and not only the parameters.
   void before_backward();
   void end(std::size_t samples);
-  // The median time a sample, sleep included, since the last call. 0 where there was no step.
-  double seconds_per_sample();
+  // Of all since the last call, sleep included; the very first steps, of which memory and caches are new, do not count
+  // where there are others.
+  PaceReport report();
 
  private:
+  static constexpr std::ptrdiff_t warm_up = 3;
   const PaceSettings settings_;
   std::mt19937_64 random_;
+  double straggling_ = 1;
   std::chrono::nanoseconds began_{};
   std::chrono::nanoseconds backward_began_{};
   std::chrono::nanoseconds backward_{};  // of the step before: what this one will take
   std::chrono::nanoseconds slept_{};
   std::vector<double> times_;  // a sample
+  bool is_warm_up_ = true;
 };
 
 }  // namespace ranvier::trainer

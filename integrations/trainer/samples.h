@@ -1,4 +1,4 @@
-// A data set as torch sees it.
+// Images as torch sees them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "integrations/trainer/dataset.h"
@@ -16,17 +17,22 @@ namespace ranvier::trainer {
 
 // Images and labels as tensors that share the data set's memory.
 struct Samples {
-  at::Tensor images;  // n x 1 x rows x columns, bytes
+  at::Tensor images;  // n x channels x rows x columns, bytes
   at::Tensor labels;  // n, bytes
 
-  Samples(const LabelledImages& source, const Dataset& data)
+  Samples(const LabelledImages& source, const Images& data)
       : images(at::from_blob(const_cast<std::uint8_t*>(source.pixels.data()),
-                             {static_cast<std::int64_t>(source.count()), 1, static_cast<std::int64_t>(data.rows),
-                              static_cast<std::int64_t>(data.columns)},
+                             {static_cast<std::int64_t>(source.count()), static_cast<std::int64_t>(data.channels),
+                              static_cast<std::int64_t>(data.rows), static_cast<std::int64_t>(data.columns)},
                              at::kByte)),
         labels(at::from_blob(const_cast<std::uint8_t*>(source.labels.data()),
                              {static_cast<std::int64_t>(source.count())}, at::kByte)) {}
 };
+
+// The numbers of samples, in memory that outlives the tensor.
+inline at::Tensor as_index(std::span<const std::int64_t> chosen) {
+  return at::from_blob(const_cast<std::int64_t*>(chosen.data()), {static_cast<std::int64_t>(chosen.size())}, at::kLong);
+}
 
 // Mean and deviation of the training pixels, as torchvision's Normalize takes them: 0.286 and 0.353 for Fashion-MNIST.
 struct Normalization {

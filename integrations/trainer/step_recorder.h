@@ -20,8 +20,8 @@ struct RecordedTensor {
 
 struct RecordedStep {
   std::vector<RecordedTensor> tensors = {};  // in the order in which their gradients become ready
-  double forward_ns = 0;
-  double other_ns = 0;  // loading data, the rest of backward, the optimizer
+  double forward_ns = 0;                     // and loading data
+  double other_ns = 0;                       // the rest of backward, the optimizer
   std::size_t steps = 0;
 };
 

@@ -4,28 +4,29 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <numbers>
 #include <numeric>
 #include <optional>
 
 #include "base/parts.h"
-#include "integrations/trainer/async_training.h"
-#include "integrations/trainer/checkpoint.h"
+#include "integrations/trainer/account.h"
+#include "integrations/trainer/auto_policy.h"
+#include "integrations/trainer/evaluator.h"
 #include "integrations/trainer/gradient_buckets.h"
-#include "integrations/trainer/model.h"
 #include "integrations/trainer/optimizer.h"
+#include "integrations/trainer/own_pace.h"
 #include "integrations/trainer/pace.h"
 #include "integrations/trainer/rank_state.h"
+#include "integrations/trainer/run_checkpoint.h"
+#include "integrations/trainer/run_settings.h"
 #include "integrations/trainer/sampler.h"
-#include "integrations/trainer/samples.h"
 #include "integrations/trainer/step_times.h"
+#include "integrations/trainer/task.h"
+#include "integrations/trainer/work_shares.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
 #include "ranvier/synchronizer.h"
@@ -38,23 +39,8 @@ using std::chrono::steady_clock;
 
 constexpr std::size_t steps_to_measure = 10;  // before samples are first shared by speed
 
-double in_seconds(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
-
 std::span<float> memory_of(at::Tensor& flat) {
   return {flat.data_ptr<float>(), static_cast<std::size_t>(flat.numel())};
-}
-
-Identity identity_of(const TrainSettings& settings, const Dataset& data, Rank world) {
-  return {{"--model", settings.model},
-          {"--batch", std::to_string(settings.batch)},
-          {"--epochs", std::to_string(settings.epochs)},
-          {"--lr", std::to_string(settings.learning_rate)},
-          {"--optimizer", settings.optimizer},
-          {"--sync", settings.sync},
-          {"--place", settings.place},
-          {"--seed", std::to_string(settings.seed)},
-          {"workers", std::to_string(world)},
-          {"data of checksum", data.fingerprint}};
 }
 
 class Run {
@@ -63,32 +49,25 @@ class Run {
       : settings_(settings),
         comm_(comm),
         identity_(identity_of(settings, data, comm.world())),
-        train_(data.train, data),
-        test_(data.test, data),
-        normalize_(data.train.pixels),
-        sampler_(data.train.count(), settings.batch, static_cast<std::size_t>(comm.world()), settings.seed),
-        sync_(comm, {.sync = settings.sync,
-                     .compress = settings.compress,
-                     .place = settings.place,
-                     .samples = static_cast<double>(settings.batch),
-                     .run = {.steps_per_epoch = sampler_.steps_per_epoch(),
-                             .steps = settings.epochs * sampler_.steps_per_epoch()}}),
+        task_(make_seeded_task(settings, data)),
+        evaluator_(*task_, comm),
+        shares_(comm, settings.batch * settings.accumulate),
+        sampler_(task_->samples(), settings.batch * settings.accumulate, static_cast<std::size_t>(comm.world()),
+                 settings.seed),
+        rate_(rate_of(settings, static_cast<double>(shares_.total()),
+                      static_cast<double>(settings.epochs * sampler_.steps_per_epoch()))),
+        sync_(make_synchronizer(settings.sync == "auto" ? "bsp" : settings.sync)),
         unused_(dense_exchange(comm)),
-        model_(make_seeded_model(settings, data)),
-        buckets_(model_->parameters(), comm, gradient_exchange(), settings.bucket_bytes),
+        buckets_(task_->parameters(), comm, gradient_exchange(), settings.bucket_bytes),
         // A codec that corrects momentum puts it into the average.
         optimizer_(make_optimizer({.name = settings.optimizer,
                                    .momentum = gradient_exchange().momentum() > 0 ? 0 : settings.momentum,
                                    .weight_decay = settings.weight_decay},
                                   buckets_.parameters(), buckets_.shapes())),
-        pace_({.speed = speed_of(settings, comm.rank()),
-               .jitter_share = settings.jitter_share,
-               .jitter_factor = settings.jitter_factor,
-               .seed = settings.seed * 1'000'003 + static_cast<std::uint64_t>(comm.rank())}),
-        shares_(static_cast<std::size_t>(comm.world()), settings.batch) {
+        pace_(pace_of(settings, comm.rank())) {
     last_step_ = std::min(settings.steps, settings.epochs * sampler_.steps_per_epoch());
     if (!settings.record) return;
-    if (sync_.policy().server())
+    if (sync_->policy().server() || sync_->policy().meets_peers())
       throw Error(ErrorKind::usage, "--record writes what a step of all workers consists of, and --sync " +
                                         settings.sync + " has no such steps; record with --sync bsp");
     recorder_.emplace(buckets_.tensors().size());
@@ -96,19 +75,19 @@ class Run {
   }
 
   TrainResult run(const TrainEvents& events) {
-    std::uint64_t same = 0;
-    for (const auto& [name, value] : identity_)
-      for (const char letter : name + "=" + value + ";") same = same * 31 + static_cast<unsigned char>(letter);
-    require_equal(comm_, same, "settings or data");
+    require_equal(comm_, hash_of(identity_), "settings or data");
     begin();
 
     const bool speaks = comm_.rank() == 0;
     while (step_ < last_step_ && !reached_target()) {
-      const double loss = async_ ? train_by_server(next_evaluation()) : train_one_step();
+      const double loss = own_pace_ ? train_at_own_pace(next_evaluation()) : train_one_step();
       if (!settings_.tuning.rows().empty() && result_.steps_here == StepTimes::warm_up + judged_steps) judge_plan();
       if (speaks && events.on_step) events.on_step(step_, last_step_, loss);
+      if (is_auto() && choice_.sync.empty() && result_.steps_here == steps_to_measure && step_ < last_step_)
+        choose_policy();
       if (!is_evaluation_due()) continue;
       evaluate();
+      if (is_auto() && !choice_.sync.empty() && !is_over()) choose_policy();
       if (speaks && events.on_evaluation) events.on_evaluation(result_.history.back());
       if (is_epoch_end() || is_over()) save();
     }
@@ -117,124 +96,162 @@ class Run {
       save();
     }
     bring_together();
-    if (async_) async_->leave();
+    if (own_pace_) own_pace_->leave();
     return conclude();
   }
 
  private:
   // Of a step of everybody's.
-  std::size_t all_samples() const { return settings_.batch * shares_.size(); }
+  std::size_t all_samples() const { return shares_.total(); }
 
   // One that averages nothing where each worker keeps its own gradients.
-  Exchange& gradient_exchange() { return sync_.gradients() != nullptr ? *sync_.gradients() : *unused_; }
+  Exchange& gradient_exchange() { return sync_->gradients() != nullptr ? *sync_->gradients() : *unused_; }
 
-  static double speed_of(const TrainSettings& settings, Rank rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    return at < settings.speeds.size() ? settings.speeds[at] : 1;
-  }
-
-  static std::unique_ptr<Model> make_seeded_model(const TrainSettings& settings, const Dataset& data) {
+  static std::unique_ptr<Task> make_seeded_task(const TrainSettings& settings, const Dataset& data) {
     at::manual_seed(settings.seed);
-    return make_model(settings.model, {.rows = static_cast<std::int64_t>(data.rows),
-                                       .columns = static_cast<std::int64_t>(data.columns),
-                                       .classes = static_cast<std::int64_t>(data.classes)});
+    return make_task(settings.model, data, settings.seed);
   }
+
+  CheckpointMemory memory() { return {memory_of(buckets_.parameters()), memory_of(optimizer_->state())}; }
 
   // Rank 0's state becomes everybody's: its checkpoint's, or its first draw of the weights.
   void begin() {
-    std::array<double, 3> progress{};  // step, seconds, and how long the text of the tuning table is
-    std::string tuning;
-    std::vector<std::vector<std::byte>> kept;
-    if (!settings_.resume.empty() && comm_.rank() == 0) {
-      Checkpoint checkpoint = load_checkpoint(settings_.resume);
-      check_identity(settings_.resume, checkpoint, identity_);
-      if (checkpoint.parameters.size() != memory_of(buckets_.parameters()).size())
-        throw Error(ErrorKind::config, "cannot resume from " + settings_.resume.string() + ": it holds " +
-                                           std::to_string(checkpoint.parameters.size()) +
-                                           " parameters, this model has " +
-                                           std::to_string(memory_of(buckets_.parameters()).size()));
-      std::copy(checkpoint.parameters.begin(), checkpoint.parameters.end(), memory_of(buckets_.parameters()).begin());
-      const auto memory = memory_of(optimizer_->state());
-      if (checkpoint.momentum.size() != memory.size())
-        throw Error(ErrorKind::config,
-                    "cannot resume from " + settings_.resume.string() + ": it is of another --optimizer");
-      std::copy(checkpoint.momentum.begin(), checkpoint.momentum.end(), memory.begin());
-      tuning = checkpoint.tuning;
-      progress = {static_cast<double>(checkpoint.step), checkpoint.seconds, static_cast<double>(tuning.size())};
-      kept = std::move(checkpoint.rank_state);
+    Progress progress = begin_from(settings_.resume, identity_, memory(), comm_);
+    step_ = progress.step;
+    seconds_before_ = progress.seconds;
+    follow(progress.tuning);
+    begin_policy();
+    if (!settings_.resume.empty()) restore_own(progress.own);
+  }
+
+  std::unique_ptr<Synchronizer> make_synchronizer(const std::string& policy) {
+    return std::make_unique<Synchronizer>(
+        comm_, SynchronizerOptions{.sync = policy,
+                                   .compress = settings_.compress,
+                                   .place = settings_.place,
+                                   .samples = static_cast<double>(shares_.own()),
+                                   .run = {.steps_per_epoch = sampler_.steps_per_epoch(),
+                                           .steps = settings_.epochs * sampler_.steps_per_epoch()}});
+  }
+
+  void begin_policy() {
+    sync_->begin(memory_of(buckets_.parameters()), buckets_.shapes());
+    own_pace_ = own_pace_training(
+        comm_, sync_->policy(), own_pace_worker(),
+        {.batch = settings_.batch * settings_.accumulate, .done = step_ * all_samples(), .seed = settings_.seed});
+  }
+
+  // By what has been measured since the last time. Replicas meet, and go on by another policy if that is better.
+  void choose_policy() {
+    if (!auto_)
+      auto_.emplace(comm_, sync_->node_of_rank(), static_cast<double>(all_samples()),
+                    static_cast<std::size_t>(buckets_.parameters().numel()),
+                    settings_.optimizer == "sgd" && settings_.weight_decay == 0);
+    const auto reports = measure();
+    const auto choice = auto_->choose(reports, choice_);
+    const bool is_new = choice.sync != choice_.sync || choice.split_by_speed != choice_.split_by_speed;
+    if (is_new) {
+      result_.decisions.push_back(
+          {.step = step_, .sync = choice.sync, .split_by_speed = choice.split_by_speed, .reason = choice.reason});
+      adopt(choice);
     }
-    comm_.broadcast(progress, 0);
-    comm_.broadcast(memory_of(buckets_.parameters()), 0);
+    if (choice_.split_by_speed && shares_.follow(speeds_of(reports)))
+      sync_->set_samples(static_cast<double>(shares_.own()));
+  }
+
+  void adopt(const PolicyChoice& choice) {
+    const auto mark = Account::begin(*sync_);
+    sync_->end(rate_.at(static_cast<double>(step_)), memory_of(buckets_.parameters()));
+    if (own_pace_) {
+      own_pace_->leave();
+      own_pace_.reset();
+      comm_.barrier();  // all servers are gone before anybody asks new ones
+    }
+    // Equal gradients keep replicas equal only where what the optimizer remembers is.
     comm_.broadcast(memory_of(optimizer_->state()), 0);
-    step_ = static_cast<std::size_t>(progress[0]);
-    seconds_before_ = progress[1];
-    follow(std::move(tuning), static_cast<std::size_t>(progress[2]));
-    sync_.begin(memory_of(buckets_.parameters()), buckets_.shapes());
-    if (sync_.policy().server())
-      async_.emplace(comm_, sync_.policy(), async_worker(), settings_.batch, step_ * all_samples());
-    if (!settings_.resume.empty()) restore_own(hand_out_states(comm_, std::move(kept)));
+    account_.add_traffic(mark, *sync_);
+    choice_ = choice;
+    if (!choice.split_by_speed) shares_.even();
+    auto before = std::exchange(sync_, make_synchronizer(choice.sync));  // its exchange lives while buckets know it
+    buckets_.exchange_by(gradient_exchange());
+    before.reset();
+    begin_policy();
   }
 
   // What was measured then decides as it did then, unless this run was given a table of its own.
-  void follow(std::string tuning, std::size_t length) {
+  void follow(const std::string& tuning) {
     if (!settings_.tuning.rows().empty()) return comm_.follow(settings_.tuning);
-    if (length == 0 || !comm_.options().tuning.empty()) return;
-    tuning.resize(length);
-    comm_.broadcast(TypedSpan(tuning.data(), length, DType::u8), 0);
+    if (tuning.empty() || !comm_.options().tuning.empty()) return;
     comm_.follow(TuningTable::parse(tuning, "the tuning table of the checkpoint"));
   }
 
   // What its codecs hold back, its policy's state, its share of the samples and, where replicas differ, its own.
   std::vector<std::byte> save_own() {
     std::vector<std::byte> all;
+    append_part(all, std::as_bytes(std::span(choice_.sync)));
+    const std::array<std::byte, 1> split{std::byte{choice_.split_by_speed}};
+    append_part(all, split);
     append_part(all, buckets_.save_state());
-    append_part(all, sync_.save());
-    append_part(all, std::as_bytes(std::span(&shares_[static_cast<std::size_t>(comm_.rank())], 1)));
-    if (!sync_.policy().averages_parameters()) return all;
+    append_part(all, sync_->save());
+    const std::size_t share = shares_.own();
+    append_part(all, std::as_bytes(std::span(&share, 1)));
+    if (!sync_->policy().averages_parameters()) return all;
     append_part(all, std::as_bytes(memory_of(buckets_.parameters())));
     append_part(all, std::as_bytes(memory_of(optimizer_->state())));
     return all;
   }
   void restore_own(ConstBytes kept) {
+    const ConstBytes policy = take_part(kept);
+    std::array<std::byte, 1> split{};
+    take_values(kept, std::span<std::byte>(split));
+    if (!policy.empty())
+      adopt({.sync = {reinterpret_cast<const char*>(policy.data()), policy.size()},
+             .split_by_speed = split[0] != std::byte{0}});
     buckets_.restore_state(take_part(kept));
-    sync_.restore(take_part(kept));
+    sync_->restore(take_part(kept));
     std::size_t share = 0;
     take_values(kept, std::span(&share, 1));
-    if (settings_.split_by_speed) share_anew(share);
-    if (!sync_.policy().averages_parameters()) return;
+    if (settings_.split_by_speed || choice_.split_by_speed) {
+      shares_.restore(share);
+      sync_->set_samples(static_cast<double>(share));
+    }
+    if (!sync_->policy().averages_parameters()) return;
     take_values(kept, memory_of(buckets_.parameters()));
     take_values(kept, memory_of(optimizer_->state()));
   }
 
-  // The gradients of this worker's samples; the loss.
-  double compute(std::span<const std::int64_t> chosen, bool is_shared) {
-    pace_.begin();
-    const auto index =
-        at::from_blob(const_cast<std::int64_t*>(chosen.data()), {static_cast<std::int64_t>(chosen.size())}, at::kLong);
-    const auto images = normalize_(train_.images.index_select(0, index));
-    const auto labels = train_.labels.index_select(0, index).to(at::kLong);
+  // The gradients of this worker's samples, in so many passes; the loss. `first`: as Task::loss has it.
+  double compute(std::span<const std::int64_t> chosen, std::uint64_t first, bool is_shared) {
+    pace_.begin(first / all_samples());
     buckets_.clear(is_shared);
-    if (recorder_) recorder_->begin_forward();
-    const auto loss = at::cross_entropy_loss(model_->forward(images), labels);
-    pace_.before_backward();
-    if (recorder_) recorder_->begin_backward();
-    const double weight = is_shared ? sync_.gradient_weight() : 1;
-    (weight == 1 ? loss : loss * weight).backward();
+    const double weight = is_shared ? sync_->gradient_weight() : 1;
+    const std::size_t passes = std::min(settings_.accumulate, chosen.size());
+    double mean = 0;
+    for (std::size_t pass = 0; pass < passes; ++pass) {
+      const bool is_last = pass + 1 == passes;
+      const std::size_t from = chosen.size() * pass / passes;
+      const auto part = chosen.subspan(from, chosen.size() * (pass + 1) / passes - from);
+      const double share = static_cast<double>(part.size()) / static_cast<double>(chosen.size());
+      buckets_.expect_another_pass(!is_last);
+      if (recorder_) recorder_->begin_forward();
+      const auto loss = task_->loss(part, first + from);
+      if (is_last) pace_.before_backward();
+      if (recorder_) recorder_->begin_backward();
+      (weight * share == 1 ? loss : loss * (weight * share)).backward();
+      mean += share * loss.item<double>();
+    }
     pace_.end(chosen.size());
-    const double value = loss.item<double>();
-    loss_sum_ += value;
-    ++loss_count_;
-    return value;
+    evaluator_.add_loss(mean);
+    return mean;
   }
 
   double train_one_step() {
-    const auto started = steady_clock::now();
-    const auto traffic_before = sync_.traffic();
-    const auto place = shares_.begin() + comm_.rank();
-    const double loss = compute(sampler_.part(step_, std::accumulate(shares_.begin(), place, std::size_t{0}), *place),
-                                sync_.begin_step(step_));
+    const auto mark = Account::begin(*sync_);
+    const std::size_t first = shares_.before();
+    const double loss =
+        compute(sampler_.part(step_, first, shares_.own()), step_ * all_samples() + first, sync_->begin_step(step_));
     auto waited = buckets_.finish();
-    const double rate = learning_rate();
+    const double rate = rate_.at(static_cast<double>(step_));
     {
       const at::NoGradGuard no_grad;
       optimizer_->step(buckets_.parameters(), buckets_.gradients(), rate);
@@ -242,14 +259,14 @@ class Run {
     ++step_;
     ++result_.steps_here;
     const auto stepped = steady_clock::now();
-    sync_.end_step(step_, rate, memory_of(buckets_.parameters()));
+    sync_->end_step(step_, rate, memory_of(buckets_.parameters()));
     waited += steady_clock::now() - stepped;
-    if (settings_.split_by_speed && (step_ == steps_to_measure || is_epoch_end())) measure_speeds();
+    if (settings_.split_by_speed && (step_ == steps_to_measure || is_epoch_end()) &&
+        shares_.follow(speeds_of(measure())))
+      sync_->set_samples(static_cast<double>(shares_.own()));
 
-    count(traffic_before);
-    exposed_ += waited;
-    const auto took = steady_clock::now() - started;
-    spent_ += took;
+    account_.add_waiting(waited);
+    const auto took = account_.end(mark, *sync_);
     if (recorder_)
       record(took, waited);
     else
@@ -275,38 +292,51 @@ class Run {
   }
 
   // Each worker at its own pace, until all together have done as many steps as `stop` of everybody's would be.
-  double train_by_server(std::size_t stop) {
-    const auto started = steady_clock::now();
-    const auto traffic_before = sync_.traffic();
-    const auto waited_before = async_->waited();
-    const std::uint64_t pushes_before = async_->pushes();
-    async_->run(stop * all_samples());
-    exposed_ += async_->waited() - waited_before;
-    (sync_.nodes() > 1 ? result_.rounds_between : result_.rounds_inside) += async_->pushes() - pushes_before;
+  double train_at_own_pace(std::size_t stop) {
+    const auto mark = Account::begin(*sync_);
+    const auto waited_before = own_pace_->waited();
+    const std::uint64_t exchanges_before = own_pace_->exchanges();
+    own_pace_->run(stop * all_samples());
+    account_.add_waiting(own_pace_->waited() - waited_before);
+    account_.add_rounds(own_pace_->exchanges() - exchanges_before, sync_->nodes() > 1);
     result_.steps_here += stop - step_;
     step_ = stop;
-    count(traffic_before);
-    spent_ += steady_clock::now() - started;
-    return loss_sum_ / static_cast<double>(std::max<std::size_t>(loss_count_, 1));
+    // Of peers, replicas differ now.
+    if (sync_->policy().meets_peers())
+      sync_->end_step(step_, rate_.at(static_cast<double>(step_)), memory_of(buckets_.parameters()));
+    account_.end(mark, *sync_);
+    return evaluator_.mean_loss();
   }
-  AsyncWorker async_worker() {
+  OwnPaceWorker own_pace_worker() {
     return {.compute =
                 [this](std::uint64_t first, std::uint64_t samples) {
                   if (samples > 0)
-                    compute(sampler_.from(first, samples), false);
+                    compute(sampler_.from(first, samples), first, false);
                   else
                     buckets_.clear(false);
                 },
             // The servers keep no momentum, since asynchrony adds some (Mitliagkas et al., "Asynchrony begets
-            // Momentum", 2016): steps are longer instead.
-            .rate =
+            // Momentum", 2016): steps are as much longer as momentum would have made them by then.
+            .server_rate =
                 [this](std::uint64_t done) {
-                  return learning_rate(static_cast<double>(done) / static_cast<double>(all_samples())) /
-                         (1 - settings_.momentum);
+                  const double step = static_cast<double>(done) / static_cast<double>(all_samples());
+                  return rate_.at(step) * (1 - std::pow(settings_.momentum, step + 1)) / (1 - settings_.momentum);
                 },
-            .speeds = [this] { return measured_speeds(); },
+            .step =
+                [this](std::uint64_t done) {
+                  const at::NoGradGuard no_grad;
+                  optimizer_->step(buckets_.parameters(), buckets_.gradients(),
+                                   rate_.at(static_cast<double>(done) / static_cast<double>(all_samples())));
+                },
+            .speeds = [this] { return speeds_of(measure()); },
             .gradients = memory_of(buckets_.gradients()),
             .parameters = memory_of(buckets_.parameters())};
+  }
+
+  // How fast every rank has been since this was last asked, or before, if it has done nothing since.
+  std::vector<PaceReport> measure() {
+    if (const PaceReport now = pace_.report(); now.seconds_per_sample > 0) last_report_ = now;
+    return collect(comm_, last_report_);
   }
 
   // The step after which the next one is due.
@@ -317,91 +347,29 @@ class Run {
     return next;
   }
 
-  void count(const SyncTraffic& before) {
-    const SyncTraffic now = sync_.traffic();
-    result_.bytes_inside += static_cast<double>(now.bytes_inside - before.bytes_inside);
-    result_.bytes_between += static_cast<double>(now.bytes_between - before.bytes_between);
-    result_.rounds_inside += now.rounds_inside - before.rounds_inside;
-    result_.rounds_between += now.rounds_between - before.rounds_between;
-  }
-
   // Replicas that still differ at the end become one, which is what the result is about.
   void bring_together() {
-    const auto started = steady_clock::now();
-    const auto traffic_before = sync_.traffic();
-    if (!sync_.end(learning_rate(), memory_of(buckets_.parameters()))) return;
-    count(traffic_before);
-    spent_ += steady_clock::now() - started;
+    const auto mark = Account::begin(*sync_);
+    if (!sync_->end(rate_.at(static_cast<double>(step_)), memory_of(buckets_.parameters()))) return;
+    account_.end(mark, *sync_);
     const double loss = result_.history.back().loss;
     result_.history.pop_back();
     evaluate();
     result_.history.back().loss = loss;
   }
 
-  // Samples a second, by rank, since they were last asked for.
-  std::vector<double> measured_speeds() {
-    const std::array<double, 1> own{1 / std::max(pace_.seconds_per_sample(), 1e-12)};
-    std::vector<double> speeds(shares_.size());
-    comm_.all_gather(own, speeds);
-    return speeds;
-  }
-
-  // Workers that have become slower or faster get fewer or more of each step's samples from now on.
-  void measure_speeds() {
-    auto speeds = measured_speeds();
-    if (!speeds_.empty() && !have_drifted(speeds_, speeds)) return;
-    speeds_ = std::move(speeds);
-    shares_ = share_by_speed(settings_.batch * shares_.size(), speeds_);
-    sync_.set_samples(static_cast<double>(shares_[static_cast<std::size_t>(comm_.rank())]));
-  }
-
-  // As a checkpoint has it: every rank calls with its own.
-  void share_anew(std::size_t mine) {
-    const std::array<std::int64_t, 1> own{static_cast<std::int64_t>(mine)};
-    std::vector<std::int64_t> all(shares_.size());
-    comm_.all_gather(own, all);
-    shares_.assign(all.begin(), all.end());
-    sync_.set_samples(static_cast<double>(mine));
-  }
-
-  // Half a cosine from the first rate to 0 over all epochs (Loshchilov and Hutter, arXiv:1608.03983, without restarts).
-  double learning_rate() const { return learning_rate(static_cast<double>(step_)); }
-  double learning_rate(double step) const {
-    const auto all = static_cast<double>(settings_.epochs * sampler_.steps_per_epoch());
-    return settings_.learning_rate / 2 * (1 + std::cos(std::numbers::pi * step / all));
-  }
-
-  // Every worker looks at its share of the test samples, with the mean of all replicas.
   void evaluate() {
-    const at::NoGradGuard no_grad;
-    const auto own = sync_.agreed() ? at::Tensor() : buckets_.parameters().clone();
-    sync_.mean(memory_of(buckets_.parameters()));
-    constexpr std::int64_t piece = 500;
-    const std::int64_t total = test_.images.size(0);
-    const std::int64_t begin = total * comm_.rank() / comm_.world();
-    const std::int64_t end = total * (comm_.rank() + 1) / comm_.world();
-    std::array<double, 4> sums{0, 0, loss_sum_, static_cast<double>(loss_count_)};
-    for (std::int64_t at = begin; at < end; at += piece) {
-      const std::int64_t size = std::min(piece, end - at);
-      const auto labels = test_.labels.narrow(0, at, size).to(at::kLong);
-      const auto scores = model_->forward(normalize_(test_.images.narrow(0, at, size)));
-      sums[0] += scores.argmax(1).eq(labels).sum().item<double>();
-      sums[1] += at::cross_entropy_loss(scores, labels).item<double>() * static_cast<double>(size);
-    }
-    comm_.all_reduce(sums);
-    if (own.defined()) buckets_.parameters().copy_(own);
-    loss_sum_ = 0;
-    loss_count_ = 0;
-    result_.history.push_back({.step = step_,
-                               .seconds = seconds_before_ + in_seconds(spent_),
-                               .loss = sums[2] / std::max(sums[3], 1.0),
-                               .test_loss = sums[1] / static_cast<double>(total),
-                               .accuracy = sums[0] / static_cast<double>(total)});
+    result_.history.push_back(
+        evaluator_.look(step_, seconds_before_ + account_.seconds(), *sync_, buckets_.parameters()));
   }
+
+  bool is_auto() const { return settings_.sync == "auto"; }
 
   bool reached_target() const {
-    return settings_.target_accuracy && !result_.history.empty() &&
-           result_.history.back().accuracy >= *settings_.target_accuracy;
+    if (result_.history.empty()) return false;
+    const Score& last = result_.history.back().test;
+    return (settings_.target_accuracy && last.accuracy && *last.accuracy >= *settings_.target_accuracy) ||
+           (settings_.target_loss && last.to_lower() <= *settings_.target_loss);
   }
   bool is_over() const { return step_ == last_step_ || reached_target(); }
   bool is_epoch_end() const { return step_ % sampler_.steps_per_epoch() == 0; }
@@ -412,41 +380,29 @@ class Run {
 
   void save() {
     if (settings_.save.empty()) return;
-    auto rank_state = collect_states(comm_, save_own());
-    if (comm_.rank() != 0) return;
-    const auto parameters = memory_of(buckets_.parameters());
-    const auto momentum = memory_of(optimizer_->state());
-    save_checkpoint(settings_.save, {.identity = identity_,
-                                     .step = step_,
-                                     .seconds = seconds_before_ + in_seconds(spent_),
-                                     .tuning = comm_.tuning().text(),
-                                     .parameters = {parameters.begin(), parameters.end()},
-                                     .momentum = {momentum.begin(), momentum.end()},
-                                     .rank_state = std::move(rank_state)});
+    save_to(settings_.save, identity_, memory(),
+            {.step = step_,
+             .seconds = seconds_before_ + account_.seconds(),
+             .tuning = comm_.tuning().text(),
+             .own = save_own()},
+            comm_);
   }
 
   TrainResult conclude() {
     const auto parameters = memory_of(buckets_.parameters());
     result_.parameter_hash = hash_of(parameters);
     require_equal(comm_, result_.parameter_hash, "parameters after training");
-    std::array<double, 3> means{result_.bytes_inside, result_.bytes_between,
-                                in_seconds(exposed_) / std::max(in_seconds(spent_), 1e-9)};
-    comm_.all_reduce(means, {.op = ReduceOp::average});
-    result_.bytes_inside = means[0];
-    result_.bytes_between = means[1];
-    result_.bytes_sent_per_worker = means[0] + means[1];
-    result_.exposed_communication_share = means[2];
-    result_.plain_buckets = sync_.plain_buckets();
-    result_.codec_state_bytes = sync_.state_bytes();
-    result_.shares = async_ ? async_->shares() : shares_;
-    if (async_) result_.groups = async_->groups();
+    account_.conclude(result_, comm_);
+    result_.plain_buckets = sync_->plain_buckets();
+    result_.codec_state_bytes = sync_->state_bytes();
+    result_.shares = own_pace_ ? own_pace_->shares() : shares_.all();
+    if (own_pace_) result_.groups = own_pace_->groups();
     if (recorder_) stop_recording();  // it ended early
     const auto median = step_times_.median(comm_);
     result_.median_step_seconds = median.step;
     result_.median_waiting_seconds = median.waiting;
     result_.steps = step_;
     result_.steps_per_epoch = sampler_.steps_per_epoch();
-    result_.seconds = in_seconds(spent_);
     result_.parameters = parameters.size();
     return std::move(result_);
   }
@@ -454,29 +410,27 @@ class Run {
   const TrainSettings& settings_;
   Communicator& comm_;
   const Identity identity_;
-  const Samples train_;
-  const Samples test_;
-  const Normalization normalize_;
+  const std::unique_ptr<Task> task_;
+  Evaluator evaluator_;
+  WorkShares shares_;
   Sampler sampler_;
-  Synchronizer sync_;
+  const LearningRate rate_;
+  std::unique_ptr<Synchronizer> sync_;
   const std::unique_ptr<Exchange> unused_;
-  const std::unique_ptr<Model> model_;
   GradientBuckets buckets_;
   const std::unique_ptr<Optimizer> optimizer_;
-  std::optional<AsyncTraining> async_;  // of policies with parameter servers
+  std::unique_ptr<OwnPaceTraining> own_pace_;  // of policies whose workers wait for nobody
+  std::optional<AutoPolicy> auto_;             // of --sync auto, once it has measured …
+  PolicyChoice choice_;                        // … and decided
+  PaceReport last_report_;
   std::optional<StepRecorder> recorder_;
   StepTimes step_times_;
   Pace pace_;
-  std::vector<std::size_t> shares_;  // by rank: samples of a step
-  std::vector<double> speeds_;       // by rank: samples a second, when shares were last set
 
   std::size_t last_step_ = 0;
   std::size_t step_ = 0;  // completed
   double seconds_before_ = 0;
-  nanoseconds spent_{};
-  nanoseconds exposed_{};
-  double loss_sum_ = 0;
-  std::size_t loss_count_ = 0;
+  Account account_;
   TrainResult result_;
 };
 

@@ -1,5 +1,5 @@
-// Data-parallel training of an image classifier: every worker computes the gradients of its own batch, buckets of them
-// are averaged while backward still runs, and all take the same step of SGD.
+// Data-parallel training: every worker computes the gradients of its own batch, buckets of them
+// are averaged while backward still runs, and all take the same step.
 #pragma once
 
 #include <cstddef>
@@ -14,34 +14,46 @@
 #include <vector>
 
 #include "integrations/trainer/dataset.h"
+#include "integrations/trainer/models.h"
+#include "integrations/trainer/pace.h"
+#include "integrations/trainer/score.h"
 #include "integrations/trainer/step_recorder.h"
 #include "ranvier/communicator.h"
 
 namespace ranvier::trainer {
 
-// What --model may say.
-std::span<const std::string_view> model_names();
 // What --optimizer may say.
 std::span<const std::string_view> optimizer_names();
+
+// A worker that is slow for a while.
+struct Straggler {
+  Rank rank = 0;
+  PaceSettings::Straggle when = {};
+};
 
 struct TrainSettings {
   std::string model = "cnn";
   std::size_t epochs = 4;  // the length of the learning rate's cosine, whatever `steps` says
   std::size_t steps = std::numeric_limits<std::size_t>::max();  // stop after so many, counted from the very start
-  std::optional<double> target_accuracy;                        // of the test samples: stop when it is reached
+  std::optional<double> target_accuracy;                        // of the test samples: stop when it is reached, …
+  std::optional<double> target_loss;                            // … or when Score::to_lower() is no more than this
   std::size_t evaluate_every = 0;                               // steps; 0: once an epoch. The last step always
-  std::size_t batch = 32;                                       // samples a worker and step
+  std::size_t batch = 32;                                       // samples a worker and pass
+  std::size_t accumulate = 1;                                   // passes of which a step sums the gradients
   std::string optimizer = "sgd";
-  double learning_rate = 0.1;  // at the start
-  double momentum = 0.9;       // of adamw and lamb the first moment's decay
+  double learning_rate = 0.1;      // the highest, or what is right for …
+  double learning_rate_batch = 0;  // > 0: … so many samples a step: other steps scale it in proportion
+  std::size_t warm_up = 0;         // steps in which the rate rises to that
+  double momentum = 0.9;           // of adamw and lamb the first moment's decay
   double weight_decay = 0;
   std::uint64_t seed = 0;
-  std::string compress = "none";         // spec of an Exchange
-  std::string sync = "bsp";              // spec of a SyncPolicy
-  std::string place = {};                // "node=2": nodes of so many workers, where they are not hosts
-  std::vector<double> speeds = {};       // by rank, 1 where the list ends: workers slowed down on purpose
-  double jitter_share = 0;               // so many of the steps take …
-  double jitter_factor = 1;              // … so many times as long
+  std::string compress = "none";    // spec of an Exchange
+  std::string sync = "bsp";         // spec of a SyncPolicy
+  std::string place = {};           // "node=2": nodes of so many workers, where they are not hosts
+  std::vector<double> speeds = {};  // by rank, 1 where the list ends: workers slowed down on purpose
+  double jitter_share = 0;          // so many of the steps take …
+  double jitter_factor = 1;         // … so many times as long
+  std::vector<Straggler> stragglers = {};
   bool split_by_speed = false;           // samples of a step in proportion to measured speed, else evenly
   std::size_t bucket_bytes = 256 << 10;  // a bucket starts on its way once it holds so many
   int threads = 1;                       // of this worker's arithmetic
@@ -60,8 +72,15 @@ struct Evaluation {
   std::size_t step = 0;
   double seconds = 0;  // of training so far, evaluations left out
   double loss = 0;     // of training: mean over all workers and the steps since the evaluation before
-  double test_loss = 0;
-  double accuracy = 0;  // share of the test samples
+  Score test = {};
+};
+
+// Of --sync auto: what was chosen behind so many steps, and by what reason.
+struct PolicyDecision {
+  std::size_t step = 0;
+  std::string sync = {};
+  bool split_by_speed = false;
+  std::string reason = {};
 };
 
 struct TrainResult {
@@ -76,6 +95,7 @@ struct TrainResult {
   std::uint64_t rounds_inside = 0;   // exchanges that rank 0 took part in, by whether they left its node
   std::uint64_t rounds_between = 0;
   std::vector<std::size_t> shares;         // by rank: samples of a step, at the end
+  std::vector<PolicyDecision> decisions;   // of --sync auto
   std::vector<int> groups;                 // by rank, of asynchronous policies: who pushes together
   double exposed_communication_share = 0;  // time from the end of backward until the averages are there, of the time of
                                            // all steps; mean over the workers

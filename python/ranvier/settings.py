@@ -9,13 +9,21 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 SETTINGS: dict[str, str] = {
-    "RANVIER_TRANSPORT": "tcp, shm, or auto (the default): shm where all ranks share a host, else tcp",
+    "RANVIER_TRANSPORT": "tcp, shm, udp, mpi, ucx, grpc, a pair such as shm+mpi, or auto (the default): shm within hosts, tcp between",
+    "RANVIER_NODE": "ranks of different names are on different hosts, though they run on one; unset: as it is",
     "RANVIER_ALGORITHM": "ring, or another name that `ranvier bench --help` lists, or auto (the default): by size",
     "RANVIER_TUNING": "a file that `ranvier bench --tune` wrote: what auto chooses; the same on all ranks",
     "RANVIER_MEASURE": "0: auto does not measure the links first, and chooses the same in every run; 1, the default: it does",
     "RANVIER_TOPOLOGY": "torus:2x4, mesh:2x4 or ring: the network that data has to keep to; unset: all ranks reach all",
     "RANVIER_INTERFACE": "IP address to listen on; unset: all addresses of this host",
     "RANVIER_SOCKETS": "of tcp for each link, where one is held below the line's rate: 1 (the default) to 16",
+    "RANVIER_PORTS": "20000-20100: listen on one of these TCP ports while the ranks meet; unset: on any",
+    "RANVIER_KEY": "file with the job's key, as `ranvier key new` made it; unset: the ranks agree on one through the store",
+    "RANVIER_CERTIFICATE": "PEM file: prove who this rank is by a certificate instead of a key",
+    "RANVIER_PRIVATE_KEY": "PEM file: of that certificate",
+    "RANVIER_AUTHORITY": "PEM file: who has signed the certificates of all ranks",
+    "RANVIER_INSECURE": "1: encrypt nothing between hosts; 0, the default: TLS 1.3",
+    "RANVIER_ENCRYPT_EVERYWHERE": "1: TLS within a host too; 0, the default: only between hosts",
     "RANVIER_LINK_RATE": "hold each rank's sending to this rate, such as 200Mbit; unset: as fast as it goes",
     "RANVIER_DEAD_AFTER_MS": "give up a silent rank after this many milliseconds; unset: 3000",
 }

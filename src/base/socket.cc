@@ -91,30 +91,50 @@ Fd tcp_socket(int family) {
   return open_descriptor([&] { return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
 }
 
+// Binds to the first free one of `ports`; 0 is free always.
+bool bind_within(const Fd& socket, const std::string& ip, const PortRange& ports) {
+  for (int port = ports.first; port <= ports.last; ++port) {
+    const auto address = parse_address(ip, static_cast<std::uint16_t>(port));
+    if (bind(socket.get(), generic(*address), address->size) == 0) return true;
+    if (errno != EADDRINUSE && errno != EACCES) return false;
+  }
+  return false;
+}
+
+[[noreturn]] void throw_unbound(const std::string& where, const PortRange& ports) {
+  if (ports.first != 0)
+    throw Error(ErrorKind::config, fmt::format("no port from {} to {} is free on {}: {}; name other ones", ports.first,
+                                               ports.last, where, std::strerror(errno)));
+  throw Error(ErrorKind::config, fmt::format("cannot listen on {}: {}; this host has: {}", where, std::strerror(errno),
+                                             fmt::join(host_addresses(), ", ")));
+}
+
 // Both families on one socket where the host has IPv6.
-Fd bind_everywhere(const SocketBuffers& buffers) {
+Fd bind_everywhere(const PortRange& ports, const SocketBuffers& buffers) {
   for (const char* const ip : {"::", "0.0.0.0"}) {
     const auto address = parse_address(ip, 0);
     Fd listener = tcp_socket(address->storage.ss_family);
     if (!listener) continue;
     if (address->storage.ss_family == AF_INET6 && !set_option(listener, IPPROTO_IPV6, IPV6_V6ONLY, 0)) continue;
     set_buffers(listener, buffers);
-    if (bind(listener.get(), generic(*address), address->size) == 0) return listener;
+    if (bind_within(listener, ip, ports)) return listener;
   }
-  throw Error(ErrorKind::config,
-              fmt::format("cannot open a TCP port on this host: {}; does it have a network?", std::strerror(errno)));
+  throw_unbound("any address of this host", ports);
 }
 
-Fd bind_one(const std::string& ip, const SocketBuffers& buffers) {
+Fd bind_one(const std::string& ip, const PortRange& ports, const SocketBuffers& buffers) {
   const auto address = parse_address(ip, 0);
   if (!address)
     throw Error(ErrorKind::config, fmt::format("'{}' is not an IPv4 or IPv6 address; this host has: {}", ip,
                                                fmt::join(host_addresses(), ", ")));
+  if (ip == "0.0.0.0" || ip == "::")
+    throw Error(ErrorKind::config,
+                fmt::format("'{}' is no address that others could reach; name one of {}, or none for "
+                            "all of them",
+                            ip, fmt::join(host_addresses(), ", ")));
   Fd listener = tcp_socket(address->storage.ss_family);
   if (listener) set_buffers(listener, buffers);
-  if (!listener || bind(listener.get(), generic(*address), address->size) != 0)
-    throw Error(ErrorKind::config, fmt::format("cannot listen on {}: {}; this host has: {}", ip, std::strerror(errno),
-                                               fmt::join(host_addresses(), ", ")));
+  if (!listener || !bind_within(listener, ip, ports)) throw_unbound(ip, ports);
   return listener;
 }
 
@@ -157,8 +177,8 @@ std::optional<SocketAddress> parse_address(const std::string& ip, std::uint16_t 
   return address;
 }
 
-Fd listen_on(const std::string& ip, const SocketBuffers& buffers) {
-  Fd listener = ip.empty() ? bind_everywhere(buffers) : bind_one(ip, buffers);
+Fd listen_on(const std::string& ip, const PortRange& ports, const SocketBuffers& buffers) {
+  Fd listener = ip.empty() ? bind_everywhere(ports, buffers) : bind_one(ip, ports, buffers);
   if (listen(listener.get(), backlog) != 0)
     throw Error(ErrorKind::config, fmt::format("cannot listen on {}: {}; is the host out of ports?",
                                                ip.empty() ? "any address" : ip, std::strerror(errno)));

@@ -60,8 +60,8 @@ struct SocketBuffers {
   int receive = 0;
 };
 
-// Listens on a port that the kernel picks, on the address `ip` or, where that is empty, on all of this host.
-Fd listen_on(const std::string& ip, const SocketBuffers&);
+// Listens on the first free one of `ports`, on the address `ip` or, where that is empty, on all of this host.
+Fd listen_on(const std::string& ip, const PortRange& ports, const SocketBuffers&);
 // The next connection that waits; empty when there is none.
 Fd accept_next(const Fd& listener);
 // Begins to connect; writability tells the end, connect_result() how it went (an errno). Empty with errno set if it

@@ -84,6 +84,14 @@ std::optional<double> parse_rate(std::string_view text) {
   return std::nullopt;
 }
 
+std::optional<PortRange> parse_ports(std::string_view text) {
+  const std::size_t dash = text.find('-');
+  const auto first = parse_number<std::uint16_t>(text.substr(0, dash));
+  const auto last = dash == std::string_view::npos ? first : parse_number<std::uint16_t>(text.substr(dash + 1));
+  if (!first || !last || *first == 0 || *last < *first) return std::nullopt;
+  return PortRange{.first = *first, .last = *last};
+}
+
 std::string human_bytes(double bytes) {
   constexpr std::string_view units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;

@@ -37,7 +37,7 @@ Collective built_as(Collective collective) {
 
 AlgorithmNumbers::Number AlgorithmNumbers::of(std::string_view name) {
   if (name.empty()) return unnamed;
-  if (name == "auto") return automatic;
+  if (name == "auto" || name == "vendor") return automatic;  // "vendor" comes here in worlds of one only
   {
     const std::lock_guard lock(lock_);
     const auto found = std::ranges::find(named_, name, &Named::name);

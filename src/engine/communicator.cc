@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "engine/link_probe.h"
 #include "engine/rendezvous.h"
+#include "engine/vendor_operation.h"
 
 namespace ranvier {
 namespace {
@@ -21,6 +22,9 @@ using engine::CollectiveCall;
 using engine::Engine;
 using engine::MessageHeader;
 using std::chrono::steady_clock;
+
+// The algorithm that is none of ranvier's: the transport's library has its own.
+constexpr std::string_view by_vendor = "vendor";
 
 // What all ranks must know alike to choose the same algorithm and to cut vectors at the same places.
 struct Terms {
@@ -82,6 +86,7 @@ class Communicator::Impl {
         terms_(own_terms_),
         links_(engine::nominal_links(transport_name_, terms_.crowded)),
         peer_memory_(links.transport->peer_memory()),
+        vendor_(links.transport->vendor_collectives()),
         news_(std::move(news)),
         control_(std::move(links.control)),
         engine_(std::move(links.transport),
@@ -98,6 +103,7 @@ class Communicator::Impl {
       links_ = engine::nominal_links(transport_name_, terms_.crowded);
     }
     prepare_calls(will_agree ? nullptr : guidance_.topology);
+    if (!will_agree) prefer_vendor();
   }
   ~Impl() {
     engine_.close();
@@ -127,6 +133,29 @@ class Communicator::Impl {
            .least_seconds_per_byte = options_.link_bytes_per_second > 0 ? 1 / options_.link_bytes_per_second : 0},
           [&](const Request& request) { run(request, timeout); });
     prepare_calls(guidance_.topology);
+    prefer_vendor();
+  }
+
+  // From now on, if the options say so: ranks meet by ranvier's own collectives, which prove every link.
+  void prefer_vendor() {
+    prefers_vendor_ = options_.algorithm == by_vendor;
+    if (prefers_vendor_ && vendor_ == nullptr && world_ > 1)
+      throw Error(ErrorKind::usage, fmt::format("transport {} has no collectives of its own for algorithm vendor; use "
+                                                "transport mpi with a process for each rank, or another algorithm",
+                                                transport_name_));
+  }
+
+  // Whether the library beneath runs `request`. The options' choice is for what the library can; a request's own is an
+  // order. Throws Error{usage} for an order that cannot be obeyed.
+  bool is_for_vendor(const Request& request) const {
+    const bool ordered = request.algorithm == by_vendor;
+    if (!ordered && !(prefers_vendor_ && request.algorithm.empty())) [[likely]]
+      return false;
+    if (world_ == 1) return false;
+    const std::string refusal = engine::vendor_refusal(vendor_, request, rank_, world_);
+    if (ordered && !refusal.empty())
+      throw Error(ErrorKind::usage, fmt::format("{} cannot run as vendor: {}", name_of(request.collective), refusal));
+    return refusal.empty();
   }
 
   // While ranks meet, every link may be used.
@@ -135,7 +164,7 @@ class Communicator::Impl {
     calls_.emplace(engine::CallSettings{.rank = rank_,
                                         .world = world_,
                                         .epoch = options_.epoch,
-                                        .algorithm = options_.algorithm,
+                                        .algorithm = options_.algorithm == by_vendor ? "auto" : options_.algorithm,
                                         .tuning = guidance_.tuning,
                                         .links = links_,
                                         .transport = std::string(transport_name_),
@@ -146,6 +175,7 @@ class Communicator::Impl {
   }
 
   void run(const Request& request, std::chrono::nanoseconds timeout) {
+    if (is_for_vendor(request)) return start(request, timeout).wait();
     engine::CollectiveOperation* operation = engine_.try_claim();
     if (operation == nullptr) return start(request, timeout).wait();
     try {
@@ -166,6 +196,10 @@ class Communicator::Impl {
 
   Work start(const Request& request, std::chrono::nanoseconds timeout) {
     engine_.check_alive();
+    if (is_for_vendor(request))
+      return Work(engine_.start(std::make_shared<engine::VendorOperation>(
+                                    *vendor_, engine::vendor_call(request, rank_, world_), rank_, world_),
+                                timeout));
     CollectiveCall call = calls_->prepare(request);
     call.set_ticket(engine_.next_ticket(request.priority));
     const auto [input, output] = memory(request, call.ticket.lane);
@@ -197,7 +231,9 @@ class Communicator::Impl {
   const Terms own_terms_;  // that this rank's own transport prefers
   Terms terms_;            // that all have agreed on
   LinkModel links_;
-  PeerMemory* const peer_memory_;  // the transport's, which the engine has; null where ranks share no memory
+  PeerMemory* const peer_memory_;    // the transport's, which the engine has; null where ranks share no memory
+  VendorCollectives* const vendor_;  // likewise; null where its library has no collectives
+  bool prefers_vendor_ = false;
   std::unique_ptr<NewsDesk> news_;
   std::unique_ptr<engine::ControlPlane> control_;
   Engine engine_;
@@ -303,6 +339,8 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
                              .world = static_cast<Rank>(members.size()),
                              .epoch = impl_->options_.epoch},
                             options, guidance.tuning, exchange, deadline, news->events());
+  // A group that shares a host may have none of the library's collectives, where the whole world has.
+  if (options.algorithm == by_vendor && links.transport->vendor_collectives() == nullptr) options.algorithm = "auto";
   auto impl = std::make_unique<Impl>(options, std::move(guidance), std::move(links), std::move(news));
   // Of the same kind, its links are among those that were measured.
   const bool same_links = impl->transport_name_ == impl_->transport_name_;

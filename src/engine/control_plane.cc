@@ -26,24 +26,26 @@ using std::chrono::milliseconds;
 constexpr auto goodbye_limit = milliseconds(100);
 
 struct Link {
-  Link(Rank rank, Rank world, Fd&& connected) : neighbour(rank), socket(std::move(connected)), reader(world) {}
+  Link(Rank rank, Rank world, transport::Channel&& connected)
+      : neighbour(rank), channel(std::move(connected)), reader(world) {}
 
   Rank neighbour;
-  Fd socket;  // empty once the connection has ended
+  transport::Channel channel;  // empty once the connection has ended
   NewsReader reader;
   std::vector<std::byte> unsent;
 };
 
 class TcpControlPlane final : public ControlPlane {
  public:
-  TcpControlPlane(const WorldInfo& info, const ControlOptions& options, ControlEvents events, std::vector<Fd> sockets)
+  TcpControlPlane(const WorldInfo& info, const ControlOptions& options, ControlEvents events,
+                  std::vector<transport::Channel> channels)
       : rank_(info.rank),
         events_(std::move(events)),
         watch_(info.rank, info.world, options, Clock::now()),
         wake_(event_descriptor()) {
     const std::vector<Rank> neighbours = control_neighbours(info.rank, info.world);
-    for (std::size_t i = 0; i < sockets.size(); ++i)
-      links_.emplace_back(neighbours[i], info.world, std::move(sockets[i]));
+    for (std::size_t i = 0; i < channels.size(); ++i)
+      links_.emplace_back(neighbours[i], info.world, std::move(channels[i]));
     // The first heartbeat makes silence count; it must not depend on when the thread gets a core, since a rank that is
     // stopped before that would never be missed.
     for (Link& link : links_) post(link, {.type = NewsType::heartbeat, .origin = rank_});
@@ -123,10 +125,10 @@ class TcpControlPlane final : public ControlPlane {
         bool open = false;
         for (Link& link : links_) {
           flush(link);
-          if (link.socket && link.unsent.empty()) shutdown(link.socket.get(), SHUT_WR);
+          if (link.channel && all_sent(link)) shutdown(link.channel.socket().get(), SHUT_WR);
           ControlWatch::Outcome ignored;
           receive(link, ignored);
-          open |= static_cast<bool>(link.socket);
+          open |= static_cast<bool>(link.channel);
         }
         if (!open || Clock::now() >= deadline) return;
       }
@@ -146,20 +148,20 @@ class TcpControlPlane final : public ControlPlane {
   }
 
   void receive(Link& link, ControlWatch::Outcome& outcome) {
-    while (link.socket) {
+    while (link.channel) {
       const Bytes space = link.reader.space();
-      const ssize_t got = recv(link.socket.get(), space.data(), space.size(), MSG_DONTWAIT);
+      const ssize_t got = link.channel.recv(space);
       if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
       if (got <= 0) {
         watch_.ended(link.neighbour, outcome);
-        link.socket.reset();
+        link.channel.close();
         return;
       }
       link.reader.filled(static_cast<std::size_t>(got));
       while (const auto news = link.reader.next()) watch_.heard(link.neighbour, *news, Clock::now(), outcome);
       if (link.reader.garbage()) {
         watch_.garbled(link.neighbour, outcome);
-        link.socket.reset();
+        link.channel.close();
       }
     }
   }
@@ -171,17 +173,21 @@ class TcpControlPlane final : public ControlPlane {
 
   // What a neighbour must be told waits in `unsent` if the kernel is full; it is little: one fault, a departure a rank.
   void post(Link& link, const News& news) {
-    if (!link.socket) return;
+    if (!link.channel) return;
     append_frame(link.unsent, news);
     flush(link);
   }
 
+  static bool all_sent(const Link& link) { return link.unsent.empty() && link.channel.flushed(); }
+
   void flush(Link& link) {
-    if (!link.socket || link.unsent.empty()) return;
-    const ssize_t taken = send(link.socket.get(), link.unsent.data(), link.unsent.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (!link.channel || all_sent(link)) return;
+    link.channel.flush();
+    if (link.unsent.empty()) return;
+    const ssize_t taken = link.channel.send({}, link.unsent);
     if (taken > 0) link.unsent.erase(link.unsent.begin(), link.unsent.begin() + taken);
     // A broken connection shows at the next receive, after the last news that came over it.
-    if (taken < 0 && errno != EAGAIN && errno != EINTR) link.unsent.clear();
+    if (taken < 0 && !transport::is_transient(errno)) link.unsent.clear();
   }
 
   void wait_until(Clock::time_point until) {
@@ -190,8 +196,9 @@ class TcpControlPlane final : public ControlPlane {
     {
       const std::lock_guard lock(mutex_);
       for (Link& link : links_) {
-        if (!link.socket) continue;
-        polled_.push_back({link.socket.get(), static_cast<short>(link.unsent.empty() ? POLLIN : POLLIN | POLLOUT), 0});
+        if (!link.channel) continue;
+        const int events = all_sent(link) ? POLLIN : POLLIN | POLLOUT;
+        polled_.push_back({link.channel.socket().get(), static_cast<short>(events), 0});
       }
     }
     const auto limit = std::chrono::ceil<milliseconds>(until - Clock::now());
@@ -220,7 +227,9 @@ class TcpControlEndpoint final : public ControlEndpoint {
         options_(options),
         meeting_(info, {.purpose = transport::TcpPurpose::control,
                         .interface_address = options.interface_address,
-                        .buffers = {}}) {}
+                        .buffers = {},
+                        .security = options.security,
+                        .door = options.door}) {}
 
   std::string address() const override { return meeting_.address(); }
 
@@ -228,8 +237,8 @@ class TcpControlEndpoint final : public ControlEndpoint {
                                         ControlEvents events) override {
     std::vector<transport::TcpLink> links;
     for (const Rank neighbour : control_neighbours(info_.rank, info_.world)) links.push_back({neighbour, 0});
-    std::vector<Fd> sockets = meeting_.connect(addresses, links, deadline);
-    return std::make_unique<TcpControlPlane>(info_, options_, std::move(events), std::move(sockets));
+    return std::make_unique<TcpControlPlane>(info_, options_, std::move(events),
+                                             meeting_.connect(addresses, links, deadline));
   }
 
  private:

@@ -9,7 +9,12 @@
 
 #include "engine/message_header.h"
 #include "ranvier/error.h"
+#include "ranvier/security.h"
 #include "ranvier/transport.h"
+
+namespace ranvier::transport {
+struct TcpDoor;
+}
 
 namespace ranvier::engine {
 
@@ -17,6 +22,8 @@ struct ControlOptions {
   std::chrono::milliseconds suspect_after = std::chrono::seconds(1);
   std::chrono::milliseconds dead_after = std::chrono::seconds(3);
   std::string interface_address = {};  // see TcpOptions
+  SecurityOptions security = {};
+  std::shared_ptr<transport::TcpDoor> door = {};  // see MeetingOptions
 };
 
 // Both are called on the control thread and must not block; neither is called after ~ControlPlane has returned.

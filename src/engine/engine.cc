@@ -208,7 +208,10 @@ void Engine::drive(const std::function<bool()>& until, Pace pace) {
   int idle = 0;
   for (unsigned round = 1;; ++round) {
     if (failed_.load(std::memory_order_acquire) && !broken_down_) break_down(*failure_, false);
-    if (advance_all()) idle = 0;
+    if (advance_all()) {
+      idle = 0;
+      if (any_departed_.load(std::memory_order_relaxed)) moved_at_ = steady_clock::now();
+    }
     if (!callbacks_.empty()) {
       unlock_and_call_back();
       if (until()) break;
@@ -249,7 +252,7 @@ bool Engine::admit() {
   for (Active& active : inbox_) {
     Operation& operation = *active.operation;
     operation.record = recorder_.start(operation.entry());
-    operation.begin();
+    if (!failed_.load(std::memory_order_acquire)) operation.begin();
     insert(std::move(active));
   }
   inbox_.clear();

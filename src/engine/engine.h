@@ -69,6 +69,11 @@ class Engine {
   std::shared_ptr<Operation> start_recv(TypedSpan data, Rank from, std::uint64_t tag, bool may_be_shorter,
                                         std::chrono::nanoseconds timeout);
 
+  // For one of the library's own, see VendorOperation.
+  std::shared_ptr<Operation> start(std::shared_ptr<Operation> operation, std::chrono::nanoseconds timeout) {
+    return enqueue({std::move(operation), nullptr}, timeout);
+  }
+
   // Waits until `operation` is finished, or `limit` passes; whether it is.
   bool wait(Operation& operation, std::optional<std::chrono::nanoseconds> limit);
   void on_done(Operation& operation, std::function<void()> then);
@@ -174,6 +179,7 @@ class Engine {
   bool broken_down_ = false;                                       // the driver has acted on it
   std::vector<std::chrono::steady_clock::time_point> departures_;  // by rank; the epoch while present
   std::atomic<bool> any_departed_ = false;
+  std::chrono::steady_clock::time_point moved_at_{};  // when something last moved since; of the driver
 
   std::atomic<bool> stop_ = false;
   bool closed_ = false;

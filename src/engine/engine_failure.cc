@@ -15,7 +15,7 @@ using std::chrono::steady_clock;
 // How long a rank that lost a link waits for the control plane to say who really died. The news of a death takes
 // milliseconds; without waiting, ranks would blame whoever gave up first.
 constexpr auto verdict_grace = 500ms;
-// Bytes of a rank that left may still be on their way when its goodbye arrives.
+// Bytes of a rank that left may still be on their way when its goodbye arrives: so long nothing may have moved.
 constexpr auto departure_grace = 1s;
 // An operation that takes longer than this without being done is reported to the neighbours, once.
 constexpr auto unremarkable_wait = 100ms;
@@ -69,7 +69,7 @@ void Engine::watch() {
       const std::lock_guard lock(failure_mutex_);
       departure = departures_[static_cast<std::size_t>(peer)];
     }
-    if (departure == steady_clock::time_point{} || now < departure + departure_grace) continue;
+    if (departure == steady_clock::time_point{} || now < std::max(departure, moved_at_) + departure_grace) continue;
     break_down(Error(ErrorKind::peer_lost,
                      fmt::format("rank {} left the job while rank {} waits for it in {}", peer, transport_->rank(),
                                  operation.describe()),
@@ -125,8 +125,10 @@ void Engine::break_down(const Error& why, bool tell) {
     failed_.store(true);
   }
   broken_down_ = true;
-  transport_->cancel();
+  // Before the links close: some transports take a while to say goodbye, and whoever sees a link end asks who was to
+  // blame.
   if (tell && options_.tell_others) options_.tell_others(first);
+  transport_->cancel();
   admit();
   std::vector<Active> failing;
   failing.swap(active_);

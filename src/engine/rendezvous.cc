@@ -6,39 +6,41 @@
 #include <array>
 #include <charconv>
 #include <functional>
+#include <set>
 #include <span>
 
 #include "ranvier/error.h"
-#include "ranvier/text.h"
+#include "transport/paired.h"
+#include "transport/tcp_door.h"
 
 namespace ranvier::engine {
 namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::string_view transports[] = {"auto", "shm", "tcp"};
-constexpr std::string_view greeting = "ranvier 3";  // of this format of card
+constexpr std::string_view greeting = "ranvier 4";  // of this format of card
 
 // What a rank tells the others about itself: fields with their lengths in front.
 struct Card {
   std::string transport;  // as asked for
   std::string epoch;
-  std::string tuning;             // a short sum of the table
-  std::string measure, topology;  // as CommunicatorOptions has them
-  std::string control, tcp, shm;  // addresses; empty where there is none
+  std::string tuning;                    // a short sum of the table
+  std::string measure, topology;         // as CommunicatorOptions has them
+  std::string security;                  // by which proof connections between hosts begin
+  std::string control, inside, between;  // addresses; empty where there is none
 
   std::string text() const {
     std::string all;
     for (const std::string_view field :
          {greeting, std::string_view(transport), std::string_view(epoch), std::string_view(tuning),
-          std::string_view(measure), std::string_view(topology), std::string_view(control), std::string_view(tcp),
-          std::string_view(shm)})
+          std::string_view(measure), std::string_view(topology), std::string_view(security), std::string_view(control),
+          std::string_view(inside), std::string_view(between)})
       all += fmt::format("{}:{}", field.size(), field);
     return all;
   }
 
   static Card parse(std::string_view text, Rank rank) {
-    std::array<std::string, 9> fields;
+    std::array<std::string, 10> fields;
     for (std::string& field : fields) {
       std::size_t length = 0;
       const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), length);
@@ -48,15 +50,16 @@ struct Card {
                     fmt::format("what rank {} left in the store is not ranvier's; is another program using it?", rank),
                     rank);
       field = text.substr(digits + 1, length);
+      // Before the others are looked for: another version may have another number of them.
+      if (&field == &fields[0] && field != greeting)
+        throw Error(
+            ErrorKind::mismatch,
+            fmt::format("rank {} runs another version of ranvier ('{}', this is '{}'); install the same everywhere",
+                        rank, fields[0], greeting),
+            rank);
       text.remove_prefix(digits + 1 + length);
     }
-    if (fields[0] != greeting)
-      throw Error(
-          ErrorKind::mismatch,
-          fmt::format("rank {} runs another version of ranvier ('{}', this is '{}'); install the same everywhere", rank,
-                      fields[0], greeting),
-          rank);
-    return {fields[1], fields[2], fields[3], fields[4], fields[5], fields[6], fields[7], fields[8]};
+    return {fields[1], fields[2], fields[3], fields[4], fields[5], fields[6], fields[7], fields[8], fields[9]};
   }
 };
 
@@ -64,6 +67,15 @@ std::vector<std::string> column(const std::vector<Card>& cards, std::string Card
   std::vector<std::string> values;
   for (const Card& card : cards) values.push_back(card.*field);
   return values;
+}
+
+// By what the ends of a connection between hosts know each other. A key is not compared: its sum would help to guess
+// it.
+std::string proof(const SecurityOptions& options) {
+  if (options.insecure) return "insecure";
+  std::string by = options.key_file.empty() ? "the key of the job" : "a key file";
+  if (!options.certificate.empty()) by = "certificates";
+  return options.encrypt_everywhere ? by + ", also within a host" : by;
 }
 
 // Whether all cards agree with the first on `field`; throws naming the first two that do not.
@@ -76,22 +88,54 @@ void demand_same(const std::vector<Card>& cards, std::string Card::*field, std::
                   static_cast<Rank>(rank));
 }
 
+std::unique_ptr<Endpoint> endpoint_between_hosts(std::string_view name, const WorldInfo& info,
+                                                 const CommunicatorOptions& options,
+                                                 const std::shared_ptr<transport::TcpDoor>& door) {
+  const SecurityOptions& security = options.security;
+  if (name == "mpi") return mpi_endpoint(info);
+  if (name == "ucx") return ucx_endpoint(info, options.interface_address);
+  if (name == "grpc") return grpc_endpoint(info, options.interface_address, security);
+  if (name == "udp") {
+    if (security.encrypt_everywhere)
+      throw Error(ErrorKind::config, "udp does not encrypt what it sends; drop encrypt-everywhere, or use tcp");
+    return udp_endpoint(info, {.interface_address = options.interface_address,
+                               .ports = options.ports,
+                               .plain_between_hosts = security.insecure});
+  }
+  return transport::tcp_endpoint_at(
+      door, info,
+      {.interface_address = options.interface_address, .sockets = options.tcp_sockets, .security = security});
+}
+
+// Shared memory if it reaches all, the other transport if it reaches nobody, and else both.
+std::unique_ptr<Transport> connect(const WorldInfo& info, const std::vector<Card>& cards, Endpoint* inside,
+                                   Endpoint* between, steady_clock::time_point deadline) {
+  const std::vector<std::string> shm = column(cards, &Card::inside);
+  if (between == nullptr) return inside->connect(shm, deadline);
+  const auto transport = [&] { return between->connect(column(cards, &Card::between), deadline); };
+  if (inside == nullptr) return transport();
+  const std::vector<std::string> hosts = shm_hosts(shm);
+  const auto distinct = std::set<std::string>(hosts.begin(), hosts.end()).size();
+  if (distinct == 1) return inside->connect(shm, deadline);
+  if (distinct == hosts.size()) return transport();
+  return transport::paired_transport(transport(), hosts, info.epoch, deadline);
+}
+
 }  // namespace
 
 Links meet(const WorldInfo& info, const CommunicatorOptions& options, const TuningTable& tuning,
            const Exchange& exchange, steady_clock::time_point deadline, ControlEvents events) {
-  if (std::find(std::begin(transports), std::end(transports), options.transport) == std::end(transports))
-    throw Error(ErrorKind::usage, unknown_name("transport", options.transport, transports));
-
+  const TransportChoice choice = parse_transport(options.transport);
+  check_security(options.security);
+  const auto door =
+      std::make_shared<transport::TcpDoor>(options.interface_address, options.ports, transport::tcp_buffers);
   const auto control = control_endpoint(info, {.suspect_after = options.suspect_after,
                                                .dead_after = options.dead_after,
-                                               .interface_address = options.interface_address});
-  const bool may_shm = options.transport != "tcp";
-  const bool may_tcp = options.transport != "shm";
-  const auto shm = may_shm ? shm_endpoint(info) : nullptr;
-  const auto tcp =
-      may_tcp ? tcp_endpoint(info, {.interface_address = options.interface_address, .sockets = options.tcp_sockets})
-              : nullptr;
+                                               .interface_address = options.interface_address,
+                                               .security = options.security,
+                                               .door = door});
+  auto inside = choice.inside.empty() ? nullptr : shm_endpoint(info, options.node);
+  const auto between = choice.between.empty() ? nullptr : endpoint_between_hosts(choice.between, info, options, door);
 
   const Card mine{
       .transport = options.transport,
@@ -99,9 +143,10 @@ Links meet(const WorldInfo& info, const CommunicatorOptions& options, const Tuni
       .tuning = tuning.rows().empty() ? "none" : fmt::format("{:x}", std::hash<std::string>{}(tuning.text())),
       .measure = options.measure ? "yes" : "no",
       .topology = options.topology.empty() ? "none" : options.topology,
+      .security = proof(options.security),
       .control = control->address(),
-      .tcp = tcp ? tcp->address() : "",
-      .shm = shm ? shm->address() : ""};
+      .inside = inside ? inside->address() : "",
+      .between = between ? between->address() : ""};
   const std::vector<std::string> texts = exchange(mine.text());
   std::vector<Card> cards;
   for (Rank peer = 0; peer < info.world; ++peer)
@@ -111,12 +156,11 @@ Links meet(const WorldInfo& info, const CommunicatorOptions& options, const Tuni
   demand_same(cards, &Card::tuning, "tuning table");
   demand_same(cards, &Card::measure, "measure");
   demand_same(cards, &Card::topology, "topology");
+  demand_same(cards, &Card::security, "security");
 
   Links links;
   links.control = control->connect(column(cards, &Card::control), deadline, std::move(events));
-  const bool use_shm = may_shm && (!may_tcp || shm_reaches_all(column(cards, &Card::shm)));
-  links.transport =
-      use_shm ? shm->connect(column(cards, &Card::shm), deadline) : tcp->connect(column(cards, &Card::tcp), deadline);
+  links.transport = connect(info, cards, inside.get(), between.get(), deadline);
   if (options.link_bytes_per_second > 0)
     links.transport = paced(std::move(links.transport), options.link_bytes_per_second);
   return links;

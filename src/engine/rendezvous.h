@@ -17,8 +17,8 @@ namespace ranvier::engine {
 // Gives every rank's text to every rank: takes this rank's, returns all, by rank.
 using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
 
-// Through a store, which may still hold what an earlier attempt of the same job left there. Throws Error{timeout} naming
-// the ranks that did not come before `deadline`.
+// Through a store, which may still hold what an earlier attempt of the same job left there. Throws Error{timeout}
+// naming the ranks that did not come before `deadline`.
 Exchange exchange_through(Store& store, Rank rank, Rank world, std::chrono::steady_clock::time_point deadline);
 
 struct Links {
@@ -26,7 +26,7 @@ struct Links {
   std::unique_ptr<Transport> transport;
 };
 
-// Opens endpoints, exchanges their addresses once, and connects. `auto` becomes shm where it reaches all ranks.
+// Opens endpoints, exchanges their addresses once, and connects.
 Links meet(const WorldInfo&, const CommunicatorOptions&, const TuningTable&, const Exchange&,
            std::chrono::steady_clock::time_point deadline, ControlEvents events);
 

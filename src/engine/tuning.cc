@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -12,11 +11,11 @@
 
 #include "ranvier/error.h"
 #include "ranvier/text.h"
+#include "ranvier/transport.h"
 
 namespace ranvier {
 namespace {
 
-constexpr std::array<std::string_view, 2> transports{"shm", "tcp"};
 constexpr Rank most_ranks = 1 << 20;
 
 bool same_kind(const TuningRow& a, const TuningRow& b) {
@@ -51,8 +50,8 @@ TuningRow row_of(const std::vector<std::string_view>& words) {
   row.collective = *collective;
   if (row.collective == Collective::neighbor_exchange)
     refuse("neighbor_exchange has one algorithm, whose grid is what a call means; take this row out");
-  if (std::ranges::find(transports, words[1]) == transports.end())
-    refuse(unknown_name("transport", words[1], transports));
+  if (words[1] == "auto") refuse("auto is no transport but a choice of one; write shm, tcp, or shm+tcp");
+  parse_transport(words[1]);
   row.transport = words[1];
   const auto ranks = parse_number<decltype(row.ranks)>(words[2]);
   if (!ranks || *ranks < 1 || *ranks > most_ranks) refuse(fmt::format("'{}' is no number of ranks", words[2]));

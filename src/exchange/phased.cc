@@ -67,7 +67,7 @@ void Phased::finish(std::exception_ptr problem) {
   std::function<void()> then;
   {
     const std::lock_guard lock(mutex_);
-    problem_ = problem;
+    problem_ = std::move(problem);
     then = std::exchange(then_, nullptr);
     done_.store(true, std::memory_order_release);
   }

@@ -58,13 +58,14 @@ void SharedGrid::encode(std::span<const float> values, std::span<const float> no
                         std::span<std::uint8_t> codes) const {
   const auto top = static_cast<float>(levels_ - 1);
   std::ranges::fill(codes, std::uint8_t{0});
+  constexpr float half = 0.5F;  // rounds up what is cut off afterwards; lround() would not be vectorized
   for (std::size_t begin = 0; begin < values.size(); begin += block) {
     const std::size_t end = std::min(begin + block, values.size());
     const float reach = reach_of(norms[begin / block], end - begin);
     const float scale = reach > 0 ? top / 2 / reach : 0;
     for (std::size_t i = begin; i < end; ++i) {
       const float place = std::clamp(values[i] * scale + top / 2, 0.0F, top);
-      const auto code = static_cast<std::uint8_t>(place + 0.5F);
+      const auto code = static_cast<std::uint8_t>(place + half);
       if (bits_ == 8)
         codes[i] = code;
       else

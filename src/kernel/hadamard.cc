@@ -51,7 +51,9 @@ HWY_INLINE void scale_row(const Diagonal& diagonal, std::size_t at, Row& x) {
   bits *= 0x846ca68bU;
   bits ^= bits >> 16;
   bits = (bits & 0x80000000U) | std::bit_cast<std::uint32_t>(diagonal.factor);
-  x *= std::bit_cast<Row>(bits);
+  Row signs;  // copied: clang lets no function return a vector that this file's first target has no register for
+  std::memcpy(&signs, &bits, sizeof signs);
+  x *= signs;
 }
 
 // The four levels within rows, and of 2 or 4 rows the one or two levels between them, in one walk over the block.

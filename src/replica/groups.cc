@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <ranges>
 #include <set>
 
 namespace ranvier::replica {
@@ -54,8 +53,8 @@ Team* Teams::form(std::vector<std::unique_ptr<Team>>& teams, std::vector<bool>& 
                   bool leaders) {
   const Groups& groups = levels_[level];
   const auto takes_part = [&](Rank rank) { return !leaders || leads(level - 1, rank); };
-  const bool is_everybody = std::ranges::all_of(groups, [&](int group) { return group == groups[0]; }) &&
-                            std::ranges::all_of(std::views::iota(0, comm_.world()), takes_part);
+  bool is_everybody = std::ranges::all_of(groups, [&](int group) { return group == groups[0]; });
+  for (Rank rank = 0; rank < comm_.world(); ++rank) is_everybody = is_everybody && takes_part(rank);
   if (is_everybody) return &everybody_;
   if (!formed[level]) {
     formed[level] = true;

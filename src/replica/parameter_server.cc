@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <condition_variable>
 #include <cstring>
 #include <exception>
 #include <mutex>
@@ -10,9 +9,12 @@
 #include <vector>
 
 #include "ranvier/error.h"
+#include "replica/sample_desk.h"
 
 namespace ranvier {
 namespace {
+
+using replica::SampleDesk;
 
 // Apart from what a program sends itself.
 constexpr std::uint64_t request_tag = 0x70732d31;
@@ -30,46 +32,6 @@ struct Header {
   std::uint64_t most = 0;           // begin
 };
 
-// Rank 0 alone says who begins.
-struct Decision {
-  Rank worker;
-  ParameterServer::Start start;
-};
-
-class Gate {
- public:
-  Gate(Rank workers, const ServerRule& rule, std::uint64_t before)
-      : clocks_(workers, rule.bound), done_(before), next_(before) {}
-  void asks(Rank worker, std::uint64_t stop_at, std::uint64_t most) { waiting_.push_back({worker, stop_at, most}); }
-  void ended_step(Rank worker, std::uint64_t samples) {
-    clocks_.ended_step(worker);
-    done_ += samples;
-  }
-  // Those whose wait has an end now.
-  std::vector<Decision> decide() {
-    std::vector<Decision> decisions;
-    std::erase_if(waiting_, [&](const Waiting& each) {
-      const std::uint64_t left = each.stop_at - std::min(next_, each.stop_at);
-      if (left > 0 && !clocks_.may_begin(each.worker)) return false;
-      decisions.push_back({each.worker, {.first = next_, .count = std::min(left, each.most), .done = done_}});
-      next_ += decisions.back().start.count;
-      return true;
-    });
-    return decisions;
-  }
-
- private:
-  struct Waiting {
-    Rank worker;
-    std::uint64_t stop_at;
-    std::uint64_t most;
-  };
-  StaleClocks clocks_;
-  std::uint64_t done_;
-  std::uint64_t next_;  // sample
-  std::vector<Waiting> waiting_;
-};
-
 }  // namespace
 
 class ParameterServer::Impl {
@@ -78,7 +40,7 @@ class ParameterServer::Impl {
       : comm_(comm),
         count_(parameters.size()),
         shard_(values_of(own_range(), parameters), comm.world(), rule),
-        gate_(comm.world(), rule, before) {
+        desk_(comm, rule.bound, before, start_tag) {
     if (comm_.world() > 1) thread_ = std::jthread([this] { serve(); });
   }
   ~Impl() {
@@ -86,30 +48,19 @@ class ParameterServer::Impl {
   }
 
   Start begin(std::uint64_t stop_at, std::uint64_t most) {
-    if (comm_.rank() != 0) {
-      const Header header{.kind = Kind::begin, .stop_at = stop_at, .most = most};
-      std::array<std::uint64_t, 3> answer{};
-      Work answering = comm_.start_recv(bytes(answer), 0, start_tag);
-      comm_.send(bytes(header), 0, request_tag);
-      answering.wait();
-      return {.first = answer[0], .count = answer[1], .done = answer[2]};
-    }
-    {
-      const std::lock_guard lock(mutex_);
-      own_start_.reset();
-      gate_.asks(0, stop_at, most);
-    }
-    let_begin();
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return own_start_ || failure_; });
-    if (failure_) std::rethrow_exception(failure_);
-    return *own_start_;
+    if (comm_.rank() == 0) return desk_.begin(stop_at, most);
+    const Header header{.kind = Kind::begin, .stop_at = stop_at, .most = most};
+    SampleDesk::Answer answer{};
+    Work answering = desk_.expect(answer);
+    comm_.send(bytes(header), 0, request_tag);
+    answering.wait();
+    return SampleDesk::read(answer);
   }
 
   void exchange(std::span<const float> gradient, const Push& push, std::span<float> parameters) {
     ++number_;
     ask({.kind = Kind::push, .number = number_, .push = push}, gradient, parameters);
-    if (comm_.rank() == 0) let_begin();
+    if (comm_.rank() == 0) desk_.answer();
   }
   void set_workers(std::size_t workers) {
     const std::lock_guard lock(mutex_);
@@ -172,25 +123,9 @@ class ParameterServer::Impl {
   std::vector<float> take(Rank worker, const Header& header, std::span<const float> gradient) {
     const std::lock_guard lock(mutex_);
     if (header.kind == Kind::push && shard_.push(worker, header.number, header.push.rate, header.push.share, gradient))
-      gate_.ended_step(worker, header.push.samples);
+      desk_.ended_step(worker, header.push.samples);
     const auto held = shard_.pull(worker);
     return {held.begin(), held.end()};
-  }
-
-  void let_begin() {
-    std::vector<Decision> decisions;
-    {
-      const std::lock_guard lock(mutex_);
-      decisions = gate_.decide();
-      for (const auto& each : decisions)
-        if (each.worker == comm_.rank()) own_start_ = each.start;
-    }
-    changed_.notify_all();
-    for (const auto& [worker, start] : decisions) {
-      if (worker == comm_.rank()) continue;
-      const std::array<std::uint64_t, 3> answer{start.first, start.count, start.done};
-      comm_.send(bytes(answer), worker, start_tag);
-    }
   }
 
   // The server's thread, until all other workers have left.
@@ -206,7 +141,7 @@ class ParameterServer::Impl {
     } catch (...) {
       const std::lock_guard lock(mutex_);
       failure_ = std::current_exception();
-      changed_.notify_all();
+      desk_.fail(failure_);
     }
   }
 
@@ -219,25 +154,22 @@ class ParameterServer::Impl {
     const ConstBytes rest = message.subspan(sizeof header);
     if (header.kind == Kind::leave) return false;
     if (header.kind == Kind::begin) {
-      const std::lock_guard lock(mutex_);
-      gate_.asks(worker, header.stop_at, header.most);
+      desk_.asks(worker, header.stop_at, header.most);
     } else {
       std::vector<float> gradient(rest.size() / sizeof(float));
       if (!gradient.empty()) std::memcpy(gradient.data(), rest.data(), rest.size());
       const auto held = take(worker, header, gradient);
       comm_.send(held, worker, values_tag);
     }
-    if (comm_.rank() == 0) let_begin();
+    if (comm_.rank() == 0) desk_.answer();
     return true;
   }
 
   Communicator& comm_;
   const std::size_t count_;
   std::mutex mutex_;
-  std::condition_variable changed_;
   ParameterShard shard_;
-  Gate gate_;  // of rank 0
-  std::optional<Start> own_start_;
+  SampleDesk desk_;
   std::exception_ptr failure_;
   std::uint64_t number_ = 0;  // of this worker's pushes
   bool left_ = false;

@@ -8,6 +8,7 @@
 
 #include "base/parts.h"
 #include "ranvier/error.h"
+#include "replica/fragments.h"
 #include "replica/parameter_average.h"
 
 namespace ranvier {
@@ -60,7 +61,11 @@ class Synchronizer::Impl {
 
   // The first time with all that averages of parameters take.
   void begin(std::span<const float> parameters, const std::vector<Tensor>& tensors) {
-    if (averages_.empty() && policy_->averages_parameters()) {
+    if (policy_->fragments() > 0) {
+      if (!fragments_)
+        fragments_ = std::make_unique<replica::Fragments>(*teams_.leaders(1), compress_, tensors, parameters.size(),
+                                                          policy_->fragments());
+    } else if (averages_.empty() && policy_->averages_parameters()) {
       const std::size_t last = policy_->levels().size();
       for (std::size_t level = first_parameter_level(); level <= last; ++level)
         averages_.push_back(std::make_unique<ParameterAverage>(
@@ -95,13 +100,13 @@ class Synchronizer::Impl {
   bool end(double learning_rate, std::span<float> parameters) {
     const auto asked = policy_->react({.point = SyncPoint::ended});
     carry_out(asked, learning_rate, parameters);
+    agreed_ = true;
     return !asked.empty();
   }
 
   void mean(std::span<float> parameters) {
     if (agreed_ || comm_.world() == 1) return;
-    const double all = std::accumulate(samples_.begin(), samples_.end(), 0.0);
-    const double weight = own_samples() * static_cast<double>(comm_.world()) / all;
+    const double weight = own_weight();
     if (weight != 1)
       for (float& each : parameters) each *= static_cast<float>(weight);
     comm_.all_reduce(parameters, {.op = ReduceOp::average});
@@ -113,6 +118,7 @@ class Synchronizer::Impl {
     const std::array<std::byte, 1> agreed{std::byte{agreed_}};
     append_part(all, agreed);
     for (const auto& average : averages_) average->save(all);
+    if (fragments_) fragments_->save(all);
     return all;
   }
   void restore(ConstBytes kept) {
@@ -123,6 +129,7 @@ class Synchronizer::Impl {
     take_values(kept, std::span<std::byte>(agreed));
     agreed_ = agreed[0] != std::byte{0};
     for (const auto& average : averages_) average->restore(kept);
+    if (fragments_) fragments_->restore(kept);
   }
 
   SyncTraffic traffic() const {
@@ -145,6 +152,7 @@ class Synchronizer::Impl {
   Team* gradient_team_ = nullptr;
   std::unique_ptr<Exchange> gradients_;
   std::vector<std::unique_ptr<ParameterAverage>> averages_;  // of levels first_parameter_level() …
+  std::unique_ptr<replica::Fragments> fragments_;            // of streaming policies, instead
   bool agreed_ = true;
 
  private:
@@ -174,6 +182,10 @@ class Synchronizer::Impl {
   }
 
   double own_samples() const { return samples_[static_cast<std::size_t>(comm_.rank())]; }
+  // In an average of everybody: 1 where all have as many samples.
+  double own_weight() const {
+    return own_samples() * static_cast<double>(comm_.world()) / std::accumulate(samples_.begin(), samples_.end(), 0.0);
+  }
 
   void count_round(const Team& team) {
     if (team.size() > 1) ++rounds_[team.spans(teams_.nodes()) ? 1 : 0];
@@ -183,6 +195,7 @@ class Synchronizer::Impl {
   void agree(std::size_t level, std::span<const float> parameters) {
     for (std::size_t i = 0; i < averages_.size() && first_parameter_level() + i <= level; ++i)
       averages_[i]->agree_on(parameters);
+    if (fragments_) fragments_->agree_on(parameters);
     if (level == policy_->levels().size()) agreed_ = true;
   }
 
@@ -191,6 +204,15 @@ class Synchronizer::Impl {
     for (const SyncAction& each : asked) {
       if (each.what == SyncAction::What::push) {
         push(each.hops, parameters);
+        continue;
+      }
+      if (each.what == SyncAction::What::begin_fragment) {
+        fragments_->begin(each.fragment, parameters, own_weight());
+        count_round(*teams_.leaders(1));
+        continue;
+      }
+      if (each.what == SyncAction::What::finish_fragment) {
+        fragments_->finish(each.fragment, each.outer, each.merge, learning_rate, parameters);
         continue;
       }
       Team* const leaders = teams_.leaders(each.level);
@@ -249,16 +271,19 @@ std::size_t Synchronizer::nodes() const {
   const auto& nodes = impl_->teams_.nodes();
   return std::set<int>(nodes.begin(), nodes.end()).size();
 }
+const std::vector<int>& Synchronizer::node_of_rank() const { return impl_->teams_.nodes(); }
 bool Synchronizer::agreed() const { return impl_->agreed_; }
 SyncTraffic Synchronizer::traffic() const { return impl_->traffic(); }
 std::uint64_t Synchronizer::plain_buckets() const {
   std::uint64_t sum = impl_->gradients_ ? impl_->gradients_->plain_buckets() : 0;
   for (const auto& average : impl_->averages_) sum += average->plain_buckets();
+  if (impl_->fragments_) sum += impl_->fragments_->plain_buckets();
   return sum;
 }
 std::size_t Synchronizer::state_bytes() const {
   std::size_t sum = impl_->gradients_ ? impl_->gradients_->state_bytes() : 0;
   for (const auto& average : impl_->averages_) sum += average->state_bytes();
+  if (impl_->fragments_) sum += impl_->fragments_->state_bytes();
   return sum;
 }
 std::vector<std::byte> Synchronizer::save() { return impl_->save(); }

@@ -6,15 +6,21 @@
 
 namespace ranvier::sync {
 
-PeriodicRule diloco(const StageSpec& stage, const SyncContext&) {
+OuterStep nesterov(Parameters& parameters) {
+  return {.rate = parameters.number("rate", 0.7, 1e-6, 100),
+          .momentum = parameters.number("momentum", 0.9, 0, 0.999),
+          .nesterov = true,
+          .by_learning_rate = false};
+}
+
+std::unique_ptr<SyncPolicy> diloco(std::string_view spec, const StageSpec& stage, const SyncContext& context) {
   Parameters parameters(stage);
+  if (parameters.has("fragments") || parameters.has("delay") || parameters.has("merge"))
+    return streaming(spec, stage, context);
   PeriodicRule rule{.levels = {{std::string(everybody), parameters.count("", 30, 1, longest_period)}}};
-  rule.outer = {.rate = parameters.number("rate", 0.7, 1e-6, 100),
-                .momentum = parameters.number("momentum", 0.9, 0, 0.999),
-                .nesterov = true,
-                .by_learning_rate = false};
+  rule.outer = nesterov(parameters);
   parameters.end();
-  return rule;
+  return periodic_policy(spec, std::move(rule));
 }
 
 }  // namespace ranvier::sync

@@ -61,4 +61,21 @@ bool StaleClocks::may_begin(Rank worker) const {
   return !bound_ || complete_[static_cast<std::size_t>(worker)] <= *std::ranges::min_element(complete_) + *bound_;
 }
 
+void SampleGate::ended_step(Rank worker, std::uint64_t samples) {
+  clocks_.ended_step(worker);
+  done_ += samples;
+}
+
+std::vector<SampleGate::Decision> SampleGate::decide() {
+  std::vector<Decision> decisions;
+  std::erase_if(waiting_, [&](const Waiting& each) {
+    const std::uint64_t left = each.stop_at - std::min(next_, each.stop_at);
+    if (left > 0 && !clocks_.may_begin(each.worker)) return false;
+    decisions.push_back({each.worker, {.first = next_, .count = std::min(left, each.most), .done = done_}});
+    next_ += decisions.back().start.count;
+    return true;
+  });
+  return decisions;
+}
+
 }  // namespace ranvier

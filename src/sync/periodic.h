@@ -41,6 +41,9 @@ struct PeriodicRule {
 // What stands behind the colon, else an epoch. Throws Error{usage} where neither is known.
 std::size_t period_or_epoch(Parameters& parameters, const SyncContext& context);
 
+// DiLoCo's outer step by its settings "rate" and "momentum".
+OuterStep nesterov(Parameters& parameters);
+
 std::unique_ptr<SyncPolicy> periodic_policy(std::string_view spec, PeriodicRule rule);
 
 // A policy's name, and what makes its rule, or itself where it is none of these, of what stands behind it.
@@ -56,10 +59,12 @@ PeriodicRule post_local(const StageSpec&, const SyncContext&);
 PeriodicRule node(const StageSpec&, const SyncContext&);
 PeriodicRule hierarchy(const StageSpec&, const SyncContext&);
 PeriodicRule slowmo(const StageSpec&, const SyncContext&);
-PeriodicRule diloco(const StageSpec&, const SyncContext&);
+std::unique_ptr<SyncPolicy> diloco(std::string_view spec, const StageSpec&, const SyncContext&);
+std::unique_ptr<SyncPolicy> streaming(std::string_view spec, const StageSpec&, const SyncContext&);
 std::unique_ptr<SyncPolicy> async(std::string_view spec, const StageSpec&, const SyncContext&);
 std::unique_ptr<SyncPolicy> group(std::string_view spec, const StageSpec&, const SyncContext&);
 std::unique_ptr<SyncPolicy> ssp(std::string_view spec, const StageSpec&, const SyncContext&);
+std::unique_ptr<SyncPolicy> ad_psgd(std::string_view spec, const StageSpec&, const SyncContext&);
 std::unique_ptr<SyncPolicy> gossip(std::string_view spec, const StageSpec&, const SyncContext&);
 
 inline constexpr std::string_view everybody = "world";

@@ -35,10 +35,10 @@ struct SharedMemory {
 
 class ShmEndpoint final : public Endpoint {
  public:
-  explicit ShmEndpoint(const WorldInfo& info)
+  ShmEndpoint(const WorldInfo& info, const std::string& node)
       : info_(info), layout_(info.world), file_(MemoryFile::make("ranvier-inbox", layout_.bytes())) {
     memory_->inbox = Mapping::of_file(file_.number(), 0, layout_.bytes());
-    address_ = {.host = transport::shm_host(),
+    address_ = {.host = transport::shm_host(node),
                 .process = getpid(),
                 .file = file_.number(),
                 .token = transport::new_segment_token()};
@@ -105,7 +105,7 @@ class ShmEndpoint final : public Endpoint {
     if (address->host != address_.host)
       throw Error(ErrorKind::unreachable,
                   fmt::format("rank {} shares no memory with rank {}: it runs on another host, in "
-                              "another container or as another user; use the tcp transport",
+                              "another container or as another user; use transport auto, which takes tcp to it",
                               peer, info_.rank),
                   peer);
     return *std::move(address);
@@ -176,11 +176,11 @@ class ShmEndpoint final : public Endpoint {
 
 }  // namespace
 
-std::unique_ptr<Endpoint> shm_endpoint(const WorldInfo& info) {
+std::unique_ptr<Endpoint> shm_endpoint(const WorldInfo& info, const std::string& node) {
   if (info.world < 1 || info.rank < 0 || info.rank >= info.world)
     throw Error(ErrorKind::usage,
                 fmt::format("there is no rank {} in a world of {}; ranks count from 0", info.rank, info.world));
-  return std::make_unique<ShmEndpoint>(info);
+  return std::make_unique<ShmEndpoint>(info, node);
 }
 
 }  // namespace ranvier

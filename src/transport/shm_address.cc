@@ -45,7 +45,7 @@ std::optional<ShmAddress> ShmAddress::parse(std::string_view text) {
   return whole ? std::optional(address) : std::nullopt;
 }
 
-std::string shm_host() {
+std::string shm_host(std::string_view node) {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   std::array<char, 64> space{};  // "pid:[4026531836]"
@@ -54,8 +54,8 @@ std::string shm_host() {
     const auto token = new_segment_token();
     return fmt::format("unknown.{:x}{:x}", token[0], token[1]);
   }
-  std::string name =
-      fmt::format("{}.{}.{}", boot, std::string_view(space.data(), static_cast<std::size_t>(length)), geteuid());
+  std::string name = fmt::format("{}.{}.{}{}{}", boot, std::string_view(space.data(), static_cast<std::size_t>(length)),
+                                 geteuid(), node.empty() ? "" : ".", node);
   std::erase(name, ':');
   return name;
 }
@@ -70,14 +70,13 @@ std::array<std::uint64_t, 2> new_segment_token() {
 
 namespace ranvier {
 
-bool shm_reaches_all(const std::vector<std::string>& shm_addresses) {
-  std::string host;
+std::vector<std::string> shm_hosts(const std::vector<std::string>& shm_addresses) {
+  std::vector<std::string> hosts;
   for (const auto& text : shm_addresses) {
     const auto address = transport::ShmAddress::parse(text);
-    if (!address || (!host.empty() && address->host != host)) return false;
-    host = address->host;
+    hosts.push_back(address ? address->host : std::string());
   }
-  return true;
+  return hosts;
 }
 
 }  // namespace ranvier

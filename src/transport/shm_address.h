@@ -19,8 +19,8 @@ struct ShmAddress {
   static std::optional<ShmAddress> parse(std::string_view);
 };
 
-// Of this process: boot, process namespace and user. A random name, equal to no other, where /proc tells nothing.
-std::string shm_host();
+// Of this process: boot, process namespace, user and node. A random name, equal to no other, where /proc tells nothing.
+std::string shm_host(std::string_view node);
 
 std::array<std::uint64_t, 2> new_segment_token();
 

@@ -12,19 +12,18 @@ namespace {
 
 using namespace transport;
 
-// Each holds several slices, so that both sides keep working while the other computes. With the default sizes 64 MiB
-// took 1.5 times as long.
-constexpr SocketBuffers buffers{.send = 4 << 20, .receive = 8 << 20};
-
 class TcpEndpoint final : public Endpoint {
  public:
-  TcpEndpoint(const WorldInfo& info, const TcpOptions& options)
+  TcpEndpoint(const WorldInfo& info, const TcpOptions& options, std::shared_ptr<TcpDoor> door)
       : info_(info),
         sockets_(static_cast<std::size_t>(options.sockets)),
         meeting_(info, {.purpose = TcpPurpose::data,
                         .interface_address = options.interface_address,
-                        .buffers = buffers,
-                        .sockets = options.sockets}) {}
+                        .buffers = tcp_buffers,
+                        .sockets = options.sockets,
+                        .security = options.security,
+                        .ports = options.ports,
+                        .door = std::move(door)}) {}
 
   std::string address() const override { return meeting_.address(); }
 
@@ -35,12 +34,12 @@ class TcpEndpoint final : public Endpoint {
     for (Rank peer = 0; peer < info_.world; ++peer)
       for (std::size_t channel = 0; channel < channels && peer != info_.rank; ++channel)
         links.push_back({peer, static_cast<std::uint8_t>(channel)});
-    std::vector<Fd> connected = meeting_.connect(addresses, links, deadline);
+    std::vector<Channel> connected = meeting_.connect(addresses, links, deadline);
 
-    std::vector<Fd> sockets(static_cast<std::size_t>(info_.world) * channels);
+    std::vector<Channel> sorted(static_cast<std::size_t>(info_.world) * channels);
     for (std::size_t i = 0; i < links.size(); ++i)
-      sockets[static_cast<std::size_t>(links[i].peer) * channels + links[i].channel] = std::move(connected[i]);
-    return tcp_transport(info_.rank, info_.world, sockets_, std::move(sockets));
+      sorted[static_cast<std::size_t>(links[i].peer) * channels + links[i].channel] = std::move(connected[i]);
+    return tcp_transport(info_.rank, info_.world, sockets_, std::move(sorted));
   }
 
  private:
@@ -51,12 +50,21 @@ class TcpEndpoint final : public Endpoint {
 
 }  // namespace
 
-std::unique_ptr<Endpoint> tcp_endpoint(const WorldInfo& info, const TcpOptions& options) {
+namespace transport {
+
+std::unique_ptr<Endpoint> tcp_endpoint_at(std::shared_ptr<TcpDoor> door, const WorldInfo& info,
+                                          const TcpOptions& options) {
   static_assert(most_sockets * lane_count <= 256, "a link's channel is a byte");
   if (options.sockets < 1 || options.sockets > most_sockets)
     throw Error(ErrorKind::usage,
                 fmt::format("{} sockets a link are not possible; choose 1 to {}", options.sockets, most_sockets));
-  return std::make_unique<TcpEndpoint>(info, options);
+  return std::make_unique<TcpEndpoint>(info, options, std::move(door));
+}
+
+}  // namespace transport
+
+std::unique_ptr<Endpoint> tcp_endpoint(const WorldInfo& info, const TcpOptions& options) {
+  return transport::tcp_endpoint_at(nullptr, info, options);
 }
 
 }  // namespace ranvier

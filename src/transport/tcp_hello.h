@@ -8,10 +8,10 @@
 
 #include "ranvier/transport.h"
 #include "transport/tcp_address.h"
-#include "transport/tcp_meeting.h"
 
 namespace ranvier::transport {
 
+enum class TcpPurpose : std::uint8_t { data, control };
 enum class HelloStep : std::uint8_t { hello = 1, welcome, confirm };
 
 // In host byte order: the magic is wrong on a machine of the other order, whose data would be unreadable anyway.

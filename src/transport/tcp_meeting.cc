@@ -28,44 +28,13 @@ constexpr auto most_pause = milliseconds(500);
 constexpr std::size_t most_strangers = 64;  // guests that have proved nothing yet, beyond those that are expected
 constexpr std::size_t most_named = 8;       // ranks in one error message
 
-enum class Arrival { pending, complete, closed };
-
-// One end of a handshake under way.
-struct Conversation {
-  Fd socket;
-  short ready = 0;  // what poll() said last
-  Clock::time_point until;
-  Hello heard;
-  std::size_t heard_bytes = 0;
-
-  bool say(const Hello& hello) {
-    return send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) == ssize_t{sizeof hello};
-  }
-
-  // Reads exactly one message: what follows the last one is data already.
-  Arrival listen() {
-    const auto rest = std::as_writable_bytes(std::span(&heard, 1)).subspan(heard_bytes);
-    const ssize_t got = recv(socket.get(), rest.data(), rest.size(), MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Arrival::pending;
-    if (got <= 0) return Arrival::closed;
-    heard_bytes += static_cast<std::size_t>(got);
-    if (heard_bytes < sizeof heard) return Arrival::pending;
-    heard_bytes = 0;
-    return Arrival::complete;
-  }
-};
-
-enum class DialPhase { pausing, connecting, greeting, done };
+enum class DialPhase { pausing, connecting, securing, greeting, done };
 
 struct Dial : Conversation {
   std::size_t link = 0;
   DialPhase phase = DialPhase::pausing;
   std::size_t candidate = 0;
   int rounds = 0;  // how often every candidate was tried
-};
-
-struct Guest : Conversation {
-  bool welcomed = false;
 };
 
 struct Peer {
@@ -78,14 +47,14 @@ struct Peer {
 // The state of one TcpMeeting::connect().
 class Gathering {
  public:
-  Gathering(const WorldInfo& info, const MeetingOptions& options, const Fd& listener,
+  Gathering(const WorldInfo& info, const MeetingOptions& options, TcpDoor& door,
             const std::vector<TcpAddress>& addresses, const std::vector<TcpLink>& links)
       : info_(info),
         options_(options),
-        listener_(listener),
+        door_(door),
         token_(addresses.front().token),
         links_(links),
-        sockets_(links.size()),
+        channels_(links.size()),
         open_(links.size()) {
     const std::string host = host_identity();
     for (std::size_t i = 0; i < links.size(); ++i) {
@@ -102,8 +71,9 @@ class Gathering {
     }
   }
 
-  std::vector<Fd> run(Clock::time_point deadline) {
+  std::vector<Channel> run(Clock::time_point deadline) {
     const auto start = Clock::now();
+    guests_.splice(guests_.end(), door_.waiting);
     while (open_ > 0) {
       const auto now = Clock::now();
       if (now >= deadline) throw_unreached(now - start);
@@ -112,8 +82,8 @@ class Gathering {
       guests_.remove_if([&](Guest& guest) { return !keep(guest, now); });
       if (open_ > 0) wait(now, deadline);
     }
-    for (const Fd& socket : sockets_) tune_connection(socket);
-    return std::move(sockets_);
+    for (const Channel& channel : channels_) tune_connection(channel.socket());
+    return std::move(channels_);
   }
 
  private:
@@ -128,8 +98,16 @@ class Gathering {
     return message;
   }
 
-  void stand(std::size_t link, Fd&& socket) {
-    sockets_[link] = std::move(socket);
+  // Puts a connection that leaves the host inside TLS. Both of its ends see whether it does.
+  void protect(Conversation& conversation, const SocketAddress& other_end, TlsRole role) {
+    const SecurityOptions& security = options_.security;
+    if (security.insecure || (other_end.is_loopback() && !security.encrypt_everywhere)) return;
+    if (!tls_) tls_ = std::make_shared<TlsContext>(security, token_);
+    conversation.channel.begin_tls(tls_, role);
+  }
+
+  void stand(std::size_t link, Channel&& channel) {
+    channels_[link] = std::move(channel);
     --peers_[links_[link].peer].open_links;
     --open_;
   }
@@ -140,21 +118,33 @@ class Gathering {
     switch (dial.phase) {
       case DialPhase::pausing:
         if (now < dial.until) return;
-        dial.socket = start_connect(peer.candidates[dial.candidate], options_.buffers);
-        if (!dial.socket) return give_up(dial, now, std::strerror(errno));
+        dial.channel = Channel(start_connect(peer.candidates[dial.candidate], options_.buffers));
+        if (!dial.channel) return give_up(dial, now, std::strerror(errno));
         dial.phase = DialPhase::connecting;
         dial.until = now + std::min(connect_limit * (1 << std::min(dial.rounds, 4)), most_connect_limit);
         return;
       case DialPhase::connecting:
         if (dial.ready != 0) {
-          if (const int problem = connect_result(dial.socket); problem != 0)
+          if (const int problem = connect_result(dial.channel.socket()); problem != 0)
             return give_up(dial, now, std::strerror(problem));
-          if (!dial.say(greeting)) return give_up(dial, now, "it closed the connection");
-          dial.phase = DialPhase::greeting;
+          protect(dial, peer.candidates[dial.candidate], TlsRole::dialler);
+          dial.phase = DialPhase::securing;
           dial.until = now + greeting_limit;
-        } else if (now >= dial.until) {
-          give_up(dial, now, "no answer");
+          return advance(dial, now);
         }
+        if (now >= dial.until) give_up(dial, now, "no answer");
+        return;
+      case DialPhase::securing:
+        if (dial.ready != 0) {
+          const TlsProgress progress = dial.channel.secure();
+          if (progress == TlsProgress::failed) return give_up(dial, now, dial.channel.tls()->problem());
+          if (progress == TlsProgress::done) {
+            if (!dial.say(greeting)) return give_up(dial, now, "it closed the connection");
+            dial.phase = DialPhase::greeting;
+            return advance(dial, now);
+          }
+        }
+        if (now >= dial.until) give_up(dial, now, "it accepted but did not answer the handshake");
         return;
       case DialPhase::greeting:
         if (dial.ready != 0) {
@@ -167,7 +157,7 @@ class Gathering {
             if (dial.heard != greeting.answered_with(HelloStep::welcome) || !dial.say(confirm))
               return give_up(dial, now, "something else answered");
             dial.phase = DialPhase::done;
-            return stand(dial.link, std::move(dial.socket));
+            return stand(dial.link, std::move(dial.channel));
           }
         }
         if (now >= dial.until) give_up(dial, now, "it accepted but did not answer the handshake");
@@ -180,7 +170,7 @@ class Gathering {
   void give_up(Dial& dial, Clock::time_point now, std::string problem) {
     Peer& peer = peers_[links_[dial.link].peer];
     peer.problems[dial.candidate] = std::move(problem);
-    dial.socket.reset();
+    dial.channel = Channel();
     dial.ready = 0;
     dial.heard_bytes = 0;
     dial.phase = DialPhase::pausing;
@@ -192,16 +182,17 @@ class Gathering {
   }
 
   void admit(Clock::time_point now) {
-    if (!listener_) return;
     for (std::size_t count = 0; count < most_strangers; ++count) {
-      Fd socket = accept_next(listener_);
+      Fd socket = accept_next(door_.listener);
       if (!socket) return;
       if (guests_.size() >= links_.size() + most_strangers) {
         const auto oldest = std::ranges::find_if(guests_, [](const Guest& guest) { return !guest.welcomed; });
         if (oldest != guests_.end()) guests_.erase(oldest);
       }
       Guest& guest = guests_.emplace_back();
-      guest.socket = std::move(socket);
+      const SocketAddress other_end = remote_address(socket);
+      guest.channel = Channel(std::move(socket));
+      protect(guest, other_end, TlsRole::guest);
       guest.until = now + greeting_limit;
       guest.ready = POLLIN;  // what it says may be here already
     }
@@ -211,8 +202,23 @@ class Gathering {
     if (now >= guest.until) return false;
     if (guest.ready == 0) return true;
     guest.ready = 0;
-    const Arrival arrival = guest.listen();
-    if (arrival != Arrival::complete) return arrival == Arrival::pending;
+    if (!guest.secured) {
+      const TlsProgress progress = guest.channel.secure();
+      if (progress != TlsProgress::done) return progress == TlsProgress::pending;
+      guest.secured = true;
+    }
+    if (guest.has_waited) {
+      guest.has_waited = false;
+    } else if (const Arrival arrival = guest.listen(); arrival != Arrival::complete) {
+      return arrival == Arrival::pending;
+    }
+    if (!guest.welcomed && came_for_another_meeting(guest.heard)) {
+      guest.has_waited = true;
+      guest.ready = POLLIN;
+      guest.until = Clock::time_point::max();
+      door_.waiting.push_back(std::move(guest));
+      return false;
+    }
 
     const auto link = std::ranges::find_if(links_, [&](const TcpLink& candidate) {
       return candidate.peer > info_.rank && candidate.peer == guest.heard.from &&
@@ -226,7 +232,7 @@ class Gathering {
       return false;
     }
     const auto index = static_cast<std::size_t>(link - links_.begin());
-    if (sockets_[index]) return false;
+    if (channels_[index]) return false;
     if (!guest.welcomed) {
       Hello welcome = own;
       welcome.step = HelloStep::welcome;
@@ -234,8 +240,15 @@ class Gathering {
       guest.until = now + greeting_limit;
       return guest.say(welcome);
     }
-    stand(index, std::move(guest.socket));
+    stand(index, std::move(guest.channel));
     return false;
+  }
+
+  bool came_for_another_meeting(const Hello& heard) const {
+    if (heard.purpose == options_.purpose || door_.waiting.size() >= links_.size() + most_strangers) return false;
+    Hello expected = hello({.peer = heard.from, .channel = heard.channel});
+    expected.purpose = heard.purpose;
+    return heard == expected.answered_with(HelloStep::hello);
   }
 
   // Only for the error message: a guest proves nothing by what it says.
@@ -250,11 +263,11 @@ class Gathering {
   void wait(Clock::time_point now, Clock::time_point deadline) {
     polled_.clear();
     auto until = deadline;
-    polled_.push_back({listener_.get(), POLLIN, 0});
+    polled_.push_back({door_.listener.get(), POLLIN, 0});
     const auto add = [&](Conversation& conversation, short events) {
       conversation.ready = 0;
       until = std::min(until, conversation.until);
-      if (conversation.socket) polled_.push_back({conversation.socket.get(), events, 0});
+      if (conversation.channel) polled_.push_back({conversation.channel.socket().get(), events, 0});
     };
     for (Dial& dial : dials_)
       if (dial.phase != DialPhase::done) add(dial, dial.phase == DialPhase::connecting ? POLLOUT : POLLIN);
@@ -264,7 +277,7 @@ class Gathering {
     if (poll(polled_.data(), polled_.size(), static_cast<int>(std::max(limit, milliseconds(0)).count())) <= 0) return;
     std::size_t next = 1;
     for (Dial& dial : dials_)
-      if (dial.socket) dial.ready = polled_[next++].revents;
+      if (dial.channel) dial.ready = polled_[next++].revents;
     for (Guest& guest : guests_) guest.ready = polled_[next++].revents;
   }
 
@@ -299,23 +312,25 @@ class Gathering {
 
   const WorldInfo& info_;
   const MeetingOptions& options_;
-  const Fd& listener_;
+  TcpDoor& door_;
   const Token token_;
   const std::vector<TcpLink>& links_;
-  std::vector<Fd> sockets_;
+  std::vector<Channel> channels_;
   std::size_t open_;  // links that do not stand yet
   std::map<Rank, Peer> peers_;
   std::list<Dial> dials_;
   std::list<Guest> guests_;
   std::vector<pollfd> polled_;
+  std::shared_ptr<const TlsContext> tls_;  // made when the first connection needs it
 };
 
 }  // namespace
 
 TcpMeeting::TcpMeeting(const WorldInfo& info, MeetingOptions options)
-    : info_(info), options_(std::move(options)), listener_(listen_on(options_.interface_address, options_.buffers)) {
-  address_.token = random_token();
-  address_.port = local_address(listener_).port();
+    : info_(info), options_(std::move(options)), door_(std::move(options_.door)) {
+  if (!door_) door_ = std::make_shared<TcpDoor>(options_.interface_address, options_.ports, options_.buffers);
+  address_.token = door_->token;
+  address_.port = local_address(door_->listener).port();
   address_.sockets = options_.sockets;
   if (options_.interface_address.empty()) {
     address_.host = host_identity();
@@ -325,8 +340,8 @@ TcpMeeting::TcpMeeting(const WorldInfo& info, MeetingOptions options)
   }
 }
 
-std::vector<Fd> TcpMeeting::connect(const std::vector<std::string>& addresses, const std::vector<TcpLink>& links,
-                                    Clock::time_point deadline) {
+std::vector<Channel> TcpMeeting::connect(const std::vector<std::string>& addresses, const std::vector<TcpLink>& links,
+                                         Clock::time_point deadline) {
   if (addresses.size() != static_cast<std::size_t>(info_.world))
     throw Error(ErrorKind::usage,
                 fmt::format("{} addresses for a world of {} ranks; give one a rank", addresses.size(), info_.world));
@@ -350,9 +365,9 @@ std::vector<Fd> TcpMeeting::connect(const std::vector<std::string>& addresses, c
                             "RANVIER_SOCKETS",
                             parsed.front().sockets, other - parsed.begin(), other->sockets),
                 static_cast<Rank>(other - parsed.begin()));
-  auto sockets = Gathering(info_, options_, listener_, parsed, links).run(deadline);
-  listener_.reset();
-  return sockets;
+  auto channels = Gathering(info_, options_, *door_, parsed, links).run(deadline);
+  door_.reset();
+  return channels;
 }
 
 }  // namespace ranvier::transport

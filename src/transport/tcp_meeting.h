@@ -1,16 +1,21 @@
-// How ranks that know each other's addresses come to have connected sockets: a listener, and a handshake that proves
-// each connection to be between these two ranks of this job and epoch. Strangers, who may connect, send anything or
-// nothing, are dropped and hold nobody up.
+// How ranks that know each other's addresses come to have connected sockets: a listener, TLS where the connection
+// leaves the host, and a handshake that proves each connection to be between these two ranks of this job and epoch.
+// Strangers, who may connect, send anything or nothing, are dropped and hold nobody up.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/socket.h"
+#include "ranvier/security.h"
 #include "ranvier/transport.h"
+#include "transport/channel.h"
 #include "transport/tcp_address.h"
+#include "transport/tcp_door.h"
+#include "transport/tcp_hello.h"
 
 namespace ranvier::transport {
 
@@ -20,13 +25,14 @@ struct TcpLink {
   std::uint8_t channel = 0;
 };
 
-enum class TcpPurpose : std::uint8_t { data, control };
-
 struct MeetingOptions {
   TcpPurpose purpose = TcpPurpose::data;
-  std::string interface_address;  // see TcpOptions
-  SocketBuffers buffers;
+  std::string interface_address = {};  // see TcpOptions
+  SocketBuffers buffers = {};
   int sockets = 1;  // a lane; connect() throws Error{mismatch} where other ranks want another number
+  SecurityOptions security = {};
+  PortRange ports = {};
+  std::shared_ptr<TcpDoor> door = {};  // of several meetings of this process; none: this one makes its own
 };
 
 class TcpMeeting {
@@ -35,16 +41,16 @@ class TcpMeeting {
 
   std::string address() const { return address_.text(); }
 
-  // Non-blocking connected sockets, in the order of `links`; both ends must ask for a link. The higher rank dials.
-  // Returns when all stand, and stops listening: call it once. Throws Error{unreachable} naming the ranks that were not
-  // reached by `deadline` and the addresses that were tried.
-  std::vector<Fd> connect(const std::vector<std::string>& addresses, const std::vector<TcpLink>& links,
-                          std::chrono::steady_clock::time_point deadline);
+  // Connected channels, in the order of `links`; both ends must ask for a link. The higher rank dials.
+  // Returns when all stand, and lets go of the door: call it once. Throws Error{unreachable} naming the ranks that were
+  // not reached by `deadline` and the addresses that were tried.
+  std::vector<Channel> connect(const std::vector<std::string>& addresses, const std::vector<TcpLink>& links,
+                               std::chrono::steady_clock::time_point deadline);
 
  private:
   const WorldInfo info_;
   const MeetingOptions options_;
-  Fd listener_;
+  std::shared_ptr<TcpDoor> door_;
   TcpAddress address_;
 };
 

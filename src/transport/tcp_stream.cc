@@ -1,7 +1,6 @@
 #include "transport/tcp_stream.h"
 
 #include <fmt/format.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -26,23 +25,24 @@ constexpr std::size_t little = 4096;  // moved to the front of the buffer rather
 
 }  // namespace
 
-TcpStream::TcpStream(Rank self, Rank peer, Lane lane, std::vector<Fd> sockets, ReceiveBuffers& buffers)
+TcpStream::TcpStream(Rank self, Rank peer, Lane lane, std::vector<Channel> channels, ReceiveBuffers& buffers)
     : self_(self),
       peer_(peer),
       lane_(lane),
-      sockets_(std::move(sockets)),
-      stripe_(sockets_.size() > 1 ? stripe_bytes : std::numeric_limits<std::size_t>::max()),
-      remote_(remote_address(sockets_.front()).text()),
+      channels_(std::move(channels)),
+      stripe_(channels_.size() > 1 ? stripe_bytes : std::numeric_limits<std::size_t>::max()),
+      remote_(remote_address(channels_.front().socket()).text()),
       sending_{.left = stripe_},
       receiving_{.left = stripe_},
       buffers_(buffers),
-      unacknowledged_(sockets_.size()) {}
+      unacknowledged_(channels_.size()) {}
 
 // What was accepted is still delivered: the ends are closed one after the other, and what arrived meanwhile is read,
 // since closing a socket with unread bytes makes the kernel throw away unsent ones (RFC 2525, 2.17).
 TcpStream::~TcpStream() {
   flush();
-  for (const Fd& socket : sockets_) {
+  for (const Channel& channel : channels_) {
+    const Fd& socket = channel.socket();
     shutdown(socket.get(), SHUT_WR);
     // More than this no peer has under way. MSG_TRUNC would throw it away without a copy (tcp(7)), but race detectors
     // take that for a write.
@@ -55,14 +55,14 @@ TcpStream::~TcpStream() {
 void TcpStream::advance(Cursor& cursor, std::size_t bytes) const {
   cursor.left -= bytes;
   if (cursor.left > 0) return;
-  cursor.socket = (cursor.socket + 1) % sockets_.size();
+  cursor.socket = (cursor.socket + 1) % channels_.size();
   cursor.left = stripe_;
 }
 
 std::size_t TcpStream::buffered_bytes() const {
   std::size_t least = std::numeric_limits<std::size_t>::max();
-  for (const Fd& socket : sockets_) least = std::min(least, ranvier::buffered_bytes(socket));
-  return least + (sockets_.size() - 1) * (least - std::min(least, stripe_bytes));
+  for (const Channel& channel : channels_) least = std::min(least, ranvier::buffered_bytes(channel.socket()));
+  return least + (channels_.size() - 1) * (least - std::min(least, stripe_bytes));
 }
 
 // ---- Sending.
@@ -75,19 +75,14 @@ std::size_t TcpStream::write(ConstBytes head, ConstBytes body) {
   while (accepted < offered) {
     const ConstBytes now_head = head.first(std::min(head.size(), sending_.left));
     const ConstBytes now_body = body.first(std::min(body.size(), sending_.left - now_head.size()));
-    // The kernel only reads what a sendmsg points at, whatever iovec says.
-    std::array<iovec, 2> parts{iovec{const_cast<std::byte*>(now_head.data()), now_head.size()},
-                               iovec{const_cast<std::byte*>(now_body.data()), now_body.size()}};
-    msghdr message{};
-    message.msg_iov = parts.data() + (now_head.empty() ? 1 : 0);
-    message.msg_iovlen = now_head.empty() ? 1 : 2;
-    const ssize_t result = sendmsg(sockets_[sending_.socket].get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (result < 0 && errno != EAGAIN && errno != EINTR && errno != ENOBUFS && errno != ENOMEM) throw_lost(errno);
+    Channel& channel = channels_[sending_.socket];
+    const ssize_t result = channel.send(now_head, now_body);
+    if (result < 0 && !is_transient(errno)) throw_lost(errno);
     const auto taken = static_cast<std::size_t>(std::max<ssize_t>(result, 0));
     accepted += taken;
     if (taken > 0) unacknowledged_[sending_.socket] = 0;
     advance(sending_, taken);
-    if (taken < now_head.size() + now_body.size()) {
+    if (taken < now_head.size() + now_body.size() || !channel.flushed()) {
       blocked_ = true;
       break;
     }
@@ -108,8 +103,20 @@ std::size_t TcpStream::try_send(ConstBytes head, ConstBytes body) {
   return head.size();
 }
 
+bool TcpStream::flushed() const {
+  return rest_begin_ == rest_end_ && std::ranges::all_of(channels_, &Channel::flushed);
+}
+
+std::size_t TcpStream::blocked_socket() const {
+  const auto crowded = std::ranges::find_if_not(channels_, &Channel::flushed);
+  return crowded == channels_.end() ? sending_.socket : static_cast<std::size_t>(crowded - channels_.begin());
+}
+
 bool TcpStream::flush() {
   if (flushed()) return true;
+  for (Channel& channel : channels_) channel.flush();
+  blocked_ = !std::ranges::all_of(channels_, &Channel::flushed);
+  if (rest_begin_ == rest_end_) return !blocked_;
   try {
     rest_begin_ += write(ConstBytes(rest_).subspan(rest_begin_, rest_end_ - rest_begin_), {});
   } catch (const Error&) {
@@ -119,7 +126,8 @@ bool TcpStream::flush() {
 }
 
 void TcpStream::shut_down() {
-  for (const Fd& socket : sockets_) shutdown(socket.get(), SHUT_WR);
+  flush();
+  for (const Channel& channel : channels_) shutdown(channel.socket().get(), SHUT_WR);
 }
 
 // ---- Receiving.
@@ -165,7 +173,7 @@ std::size_t TcpStream::read(Bytes into) {
   while (total < into.size() && !ended_) {
     const std::size_t number = receiving_.socket;
     const std::size_t wanted = std::min(into.size() - total, receiving_.left);
-    const ssize_t got = recv(sockets_[number].get(), into.data() + total, wanted, MSG_DONTWAIT);
+    const ssize_t got = channels_[number].recv(into.subspan(total, wanted));
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) break;
     if (got <= 0) {
       ended_ = true;
@@ -177,7 +185,7 @@ std::size_t TcpStream::read(Bytes into) {
     advance(receiving_, bytes);
     unacknowledged_[number] += bytes;
     if (unacknowledged_[number] >= acknowledged_bytes) {
-      acknowledge_at_once(sockets_[number]);
+      acknowledge_at_once(channels_[number].socket());
       unacknowledged_[number] = 0;
     }
     if (bytes < wanted) break;

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "base/socket.h"
 #include "ranvier/transport.h"
+#include "transport/channel.h"
 #include "transport/receive_buffers.h"
 
 namespace ranvier::transport {
@@ -29,9 +29,9 @@ inline constexpr std::size_t stripe_bytes = 64 << 10;
 
 class TcpStream {
  public:
-  // Of rank `self` to `peer`, for what errors say. `sockets`: connected, non-blocking, in the order of both ends.
+  // Of rank `self` to `peer`, for what errors say. `channels`: connected, in the order of both ends.
   // `buffers` outlives the stream.
-  TcpStream(Rank self, Rank peer, Lane lane, std::vector<Fd> sockets, ReceiveBuffers& buffers);
+  TcpStream(Rank self, Rank peer, Lane lane, std::vector<Channel> channels, ReceiveBuffers& buffers);
   ~TcpStream();
   TcpStream(const TcpStream&) = delete;
   TcpStream& operator=(const TcpStream&) = delete;
@@ -41,19 +41,20 @@ class TcpStream {
   ConstBytes try_recv(Bytes into);
   void release(std::size_t bytes);
 
-  // Sends the rest of a head that was taken in part; whether nothing is left of it.
+  // Sends what was taken and waits here, the rest of a head or of a TLS record; whether nothing is left of it.
   bool flush();
-  bool flushed() const { return rest_begin_ == rest_end_; }
+  bool flushed() const;
   // Whether the kernel refused bytes at the last attempt to send, and the number of the socket that must take them.
   bool blocked() const { return blocked_; }
-  std::size_t blocked_socket() const { return sending_.socket; }
+  std::size_t blocked_socket() const;
   // Whether the last view was returned without a look at what has arrived since.
   bool unsure() const { return unsure_; }
-  // No more is sent. The kernel has its own copy of whatever was accepted; that still arrives, then the peer sees the
-  // end.
+  // No more is sent. The kernel has its own copy of whatever was accepted (within TLS of what it had room for); that
+  // still arrives, then the peer sees the end.
   void shut_down();
 
-  const std::vector<Fd>& sockets() const { return sockets_; }
+  std::size_t socket_count() const { return channels_.size(); }
+  const Fd& socket(std::size_t number) const { return channels_[number].socket(); }
   Rank peer() const { return peer_; }
   Lane lane() const { return lane_; }
   // What the other side need not have read for so many bytes to be taken: once the socket whose turn it is is full,
@@ -80,7 +81,7 @@ class TcpStream {
   const Rank self_;
   const Rank peer_;
   const Lane lane_;
-  const std::vector<Fd> sockets_;
+  std::vector<Channel> channels_;
   const std::size_t stripe_;  // endless on a single socket
   const std::string remote_;  // its address, for error messages
 

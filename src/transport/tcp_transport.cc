@@ -34,24 +34,25 @@ int wait_for_events(int epoll, epoll_event* events, int most, std::chrono::nanos
 
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(Rank rank, Rank world, std::size_t sockets_per_link, std::vector<Fd> sockets)
+  TcpTransport(Rank rank, Rank world, std::size_t sockets_per_link, std::vector<Channel> channels)
       : rank_(rank),
         world_(world),
         sockets_per_link_(sockets_per_link),
-        buffers_(sockets.size() / sockets_per_link),
-        streams_(sockets.size() / sockets_per_link),
-        watched_(sockets.size()),
+        buffers_(channels.size() / sockets_per_link),
+        streams_(channels.size() / sockets_per_link),
+        watched_(channels.size()),
         epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     if (!epoll_) throw Error(ErrorKind::config, fmt::format("cannot create an epoll: {}", std::strerror(errno)));
     std::size_t local_ranks = 1;
     for (std::size_t i = 0; i < streams_.size(); ++i) {
-      const std::span<Fd> own(sockets.data() + i * sockets_per_link, sockets_per_link);
+      const std::span<Channel> own(channels.data() + i * sockets_per_link, sockets_per_link);
       if (!own.front()) continue;
-      if (i % lane_count == 0 && is_local(own.front())) ++local_ranks;
-      for (std::size_t k = 0; k < own.size(); ++k) watch(EPOLL_CTL_ADD, own[k], EPOLLIN, i * sockets_per_link + k);
+      if (i % lane_count == 0 && is_local(own.front().socket())) ++local_ranks;
+      for (std::size_t k = 0; k < own.size(); ++k)
+        watch(EPOLL_CTL_ADD, own[k].socket(), EPOLLIN, i * sockets_per_link + k);
       streams_[i] = std::make_unique<TcpStream>(
           rank, static_cast<Rank>(i / lane_count), static_cast<Lane>(i % lane_count),
-          std::vector<Fd>(std::make_move_iterator(own.begin()), std::make_move_iterator(own.end())), buffers_);
+          std::vector<Channel>(std::make_move_iterator(own.begin()), std::make_move_iterator(own.end())), buffers_);
       buffered_bytes_ = std::min(buffered_bytes_, streams_[i]->buffered_bytes());
     }
     watch(EPOLL_CTL_ADD, interrupt_, EPOLLIN, watched_.size());
@@ -132,7 +133,7 @@ class TcpTransport final : public Transport {
   }
 
   const Fd& socket(std::size_t number) const {
-    return streams_[number / sockets_per_link_]->sockets()[number % sockets_per_link_];
+    return streams_[number / sockets_per_link_]->socket(number % sockets_per_link_);
   }
 
   // Edge-triggered: bytes that wait for an operation that has not begun must not keep others from sleeping. No byte is
@@ -187,7 +188,7 @@ class TcpTransport final : public Transport {
   std::vector<std::unique_ptr<TcpStream>> streams_;  // by peer, then lane; empty for this rank itself
   std::vector<bool> watched_;                        // by socket: epoll waits for writability
   std::vector<TcpStream*> blocked_;                  // to watch for writability when next we sleep
-  int unflushed_ = 0;                                // streams with the rest of a head
+  int unflushed_ = 0;                                // streams that hold what the kernel has not taken
   std::size_t buffered_bytes_ = std::size_t{1} << 40;
   bool unsure_ = false;  // a view was returned without a look at what has arrived since
   bool cancelled_ = false;
@@ -198,8 +199,9 @@ class TcpTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> tcp_transport(Rank rank, Rank world, std::size_t sockets_per_link, std::vector<Fd> sockets) {
-  return std::make_unique<TcpTransport>(rank, world, sockets_per_link, std::move(sockets));
+std::unique_ptr<Transport> tcp_transport(Rank rank, Rank world, std::size_t sockets_per_link,
+                                         std::vector<Channel> channels) {
+  return std::make_unique<TcpTransport>(rank, world, sockets_per_link, std::move(channels));
 }
 
 }  // namespace ranvier::transport

@@ -5,13 +5,14 @@
 #include <memory>
 #include <vector>
 
-#include "base/socket.h"
 #include "ranvier/transport.h"
+#include "transport/channel.h"
 
 namespace ranvier::transport {
 
-// `sockets`: so many a peer and lane, non-blocking; number k of them is at (peer * lane_count + lane) *
-// sockets_per_link + k. Those of `rank` itself are empty.
-std::unique_ptr<Transport> tcp_transport(Rank rank, Rank world, std::size_t sockets_per_link, std::vector<Fd> sockets);
+// `channels`: so many a peer and lane; number k of them is at (peer * lane_count + lane) * sockets_per_link + k. Those
+// of `rank` itself are empty.
+std::unique_ptr<Transport> tcp_transport(Rank rank, Rank world, std::size_t sockets_per_link,
+                                         std::vector<Channel> channels);
 
 }  // namespace ranvier::transport

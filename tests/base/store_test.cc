@@ -11,30 +11,15 @@
 #include <vector>
 
 #include "ranvier/error.h"
+#include "support/temporary_folder.h"
 
 namespace ranvier {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using support::TemporaryFolder;
 using ::testing::HasSubstr;
-
-// A directory of its own for each test, removed afterwards.
-class Directory {
- public:
-  Directory() {
-    std::string name = (std::filesystem::temp_directory_path() / "ranvier-store-XXXXXX").string();
-    if (!mkdtemp(name.data())) throw std::runtime_error("cannot make a temporary directory");
-    path_ = name;
-  }
-  ~Directory() { std::filesystem::remove_all(path_); }
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 // Runs `body(rank)` in `world` processes; true where all of them return true.
 bool run_processes(int world, const std::function<bool(int)>& body) {
@@ -64,7 +49,7 @@ bool run_processes(int world, const std::function<bool(int)>& body) {
 // What every store promises, on both.
 class AnyStore : public ::testing::TestWithParam<bool> {
  protected:
-  Directory directory_;
+  TemporaryFolder directory_;
   std::shared_ptr<Store> store_ =
       GetParam() ? std::shared_ptr<Store>(file_store(directory_.path())) : std::shared_ptr<Store>(memory_store());
 };
@@ -142,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(InAStore, AnyStore, ::testing::Bool(),
                          [](const auto& kind) { return std::string(kind.param ? "OfFiles" : "OfMemory"); });
 
 TEST(FileStore, LetsProcessesExchangeTheirAddresses) {
-  const Directory directory;
+  const TemporaryFolder directory;
   constexpr int world = 4;
   EXPECT_TRUE(run_processes(world, [&](int rank) {
     const auto store = file_store(directory.path() / "made" / "by" / "whoever comes first");
@@ -154,7 +139,7 @@ TEST(FileStore, LetsProcessesExchangeTheirAddresses) {
 }
 
 TEST(FileStore, LosesNoAdditionOfConcurrentProcesses) {
-  const Directory directory;
+  const TemporaryFolder directory;
   constexpr int world = 4, times = 50;
   EXPECT_TRUE(run_processes(world, [&](int) {
     const auto store = file_store(directory.path());
@@ -170,7 +155,7 @@ TEST(FileStore, LosesNoAdditionOfConcurrentProcesses) {
 }
 
 TEST(FileStore, NeverShowsAValueHalfWritten) {
-  const Directory directory;
+  const TemporaryFolder directory;
   constexpr int times = 100;
   EXPECT_TRUE(run_processes(3, [&](int rank) {
     const auto store = file_store(directory.path());
@@ -187,7 +172,7 @@ TEST(FileStore, NeverShowsAValueHalfWritten) {
 }
 
 TEST(FileStore, LetsGoOfTheCounterWhenItsHolderDies) {
-  const Directory directory;
+  const TemporaryFolder directory;
   const pid_t child = fork();
   if (child == 0) {
     const auto store = file_store(directory.path());

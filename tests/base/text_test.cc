@@ -87,5 +87,12 @@ TEST(HumanBytes, PicksTheUnitThatLeavesAtMostFourDigits) {
   EXPECT_EQ(human_bytes(0x1p40), "1 TiB");
 }
 
+TEST(Ports, AreOneOrARange) {
+  EXPECT_EQ(parse_ports("20000-20100"), (PortRange{20000, 20100}));
+  EXPECT_EQ(parse_ports("4242"), (PortRange{4242, 4242}));
+  for (const auto* const wrong : {"", "-", "0", "0-5", "9-5", "70000", "1-70000", "1-2-3", "a-b", "20000-"})
+    EXPECT_FALSE(parse_ports(wrong)) << wrong;
+}
+
 }  // namespace
 }  // namespace ranvier

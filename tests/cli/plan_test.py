@@ -50,7 +50,7 @@ class Plan(ProgramTest):
             ((), "plan needs --world"),
             (("--world", "4"), "plan needs --workload"),
             (("--world", "4", "--workload", "gpt3"), "which does not make 4 ranks"),
-            (("--world", "4", "--workload", "resnet50", "--transport", "udp"), "unknown transport 'udp'"),
+            (("--world", "4", "--workload", "resnet50", "--transport", "quic"), "unknown transport 'quic'"),
         ):
             with self.subTest(words=words):
                 self.assert_sentence(run("plan", *words, limit=60), 2, part)

@@ -38,6 +38,36 @@ class Prediction(ProgramTest):
         steps = [each["step_ns"] for each in found["worlds"]]
         self.assertEqual(steps, sorted(steps))
 
+    def test_by_a_policy_averages_as_often_as_that_asks_for(self):
+        words = ("--workload", "resnet50", "--world", "8", "--link-rate", "1Gbit", "--sync")
+        bsp = as_json(*words, "bsp")
+        self.assertAlmostEqual(bsp["sync"]["step_ns"], bsp["step_ns"], delta=1e-6 * bsp["step_ns"])
+        self.assertEqual(bsp["sync"]["rounds_per_step"], 1)
+        of = {spec: as_json(*words, spec)["sync"] for spec in ("local:1", "local:10", "local:100")}
+        self.assertAlmostEqual(of["local:10"]["rounds_per_step"], 0.1)
+        exposed = [each["exposed_communication_ns"] for each in of.values()]
+        self.assertAlmostEqual(exposed[1] / exposed[0], 0.1, delta=1e-6)
+        self.assertAlmostEqual(exposed[2] / exposed[0], 0.01, delta=1e-6)
+        # An average after the step hides behind nothing.
+        self.assertGreaterEqual(exposed[0], bsp["sync"]["exposed_communication_ns"] * (1 - 1e-9))
+
+    def test_fragments_travel_behind_the_steps_that_they_may_take(self):
+        words = ("--workload", "resnet50", "--world", "8", "--link-rate", "10Gbit", "--sync")
+        at_once = as_json(*words, "diloco:40,fragments=4")["sync"]
+        self.assertAlmostEqual(
+            at_once["exposed_communication_ns"] / as_json(*words, "diloco:40")["sync"]["exposed_communication_ns"], 1, delta=1e-6
+        )
+        self.assertAlmostEqual(at_once["rounds_per_step"], 0.1)
+        behind = as_json(*words, "diloco:40,fragments=4,delay=9")["sync"]
+        self.assertLess(behind["exposed_communication_ns"], 0.01 * at_once["exposed_communication_ns"])
+
+    def test_policies_that_it_cannot_show_are_refused(self):
+        for spec, part in (("node:4", "local:16"), ("async", "local:16"), ("local:4,adapt=0.5,most=8", "without adapt"),
+                           ("local", "write local:STEPS")):  # fmt: skip
+            result = simulate("--workload", "resnet50", "--world", "4", "--sync", spec)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(part, result.stderr)
+
     def test_writes_a_trace_for_perfetto(self):
         with temporary_folder() as folder:
             file = folder / "trace.json"

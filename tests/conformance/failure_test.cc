@@ -158,7 +158,7 @@ TEST_P(Failure, the_flight_record_tells_the_last_operations) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(, Failure, testing::ValuesIn(support::all_ways), name_of_way);
+INSTANTIATE_TEST_SUITE_P(, Failure, testing::ValuesIn(support::all_ways()), name_of_way);
 
 }  // namespace
 }  // namespace ranvier::conformance

@@ -72,7 +72,7 @@ TEST_P(Groups, of_another_size_keep_the_algorithm_without_its_dims) {
       cluster);
 }
 
-INSTANTIATE_TEST_SUITE_P(, Groups, testing::ValuesIn(support::connected_ways), name_of_way);
+INSTANTIATE_TEST_SUITE_P(, Groups, testing::ValuesIn(support::connected_ways()), name_of_way);
 
 TEST(GroupsOverATransport, are_refused_with_the_way_to_get_them) {
   support::run_ranks(2, [](Communicator& comm) {

@@ -170,7 +170,7 @@ TEST_P(Messages, to_oneself_or_to_nobody_are_refused) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(, Messages, testing::ValuesIn(support::all_ways), name_of_way);
+INSTANTIATE_TEST_SUITE_P(, Messages, testing::ValuesIn(support::all_ways()), name_of_way);
 
 }  // namespace
 }  // namespace ranvier::conformance

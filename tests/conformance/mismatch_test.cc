@@ -176,7 +176,7 @@ TEST_P(Mismatch, finishes_the_communicator) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(, Mismatch, testing::ValuesIn(support::all_ways), name_of_way);
+INSTANTIATE_TEST_SUITE_P(, Mismatch, testing::ValuesIn(support::all_ways()), name_of_way);
 
 }  // namespace
 }  // namespace ranvier::conformance

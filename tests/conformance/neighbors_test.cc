@@ -109,9 +109,7 @@ TEST_P(NeighborsByWorld, get_what_was_sent_their_way_on_every_grid) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(, NeighborsByWorld,
-                         testing::Combine(testing::ValuesIn(support::all_ways), testing::ValuesIn(world_sizes())),
-                         name_of_world);
+INSTANTIATE_TEST_SUITE_P(, NeighborsByWorld, testing::ValuesIn(worlds()), name_of_world);
 
 class Neighbors : public Ways {
  protected:
@@ -238,7 +236,7 @@ TEST_P(Neighbors, are_refused_what_cannot_be_meant) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(, Neighbors, testing::ValuesIn(support::all_ways), name_of_way);
+INSTANTIATE_TEST_SUITE_P(, Neighbors, testing::ValuesIn(support::all_ways()), name_of_way);
 
 }  // namespace
 }  // namespace ranvier::conformance

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -17,6 +18,17 @@ namespace ranvier::conformance {
 inline std::vector<Rank> world_sizes() {
   if (support::sanitized) return {1, 2, 3, 5, 8};
   return {1, 2, 3, 4, 5, 6, 7, 8};
+}
+
+// Every way with each of these, and the slower ones with three ranks, which as a pair are two on one host and one
+// alone.
+inline std::vector<std::tuple<std::string_view, Rank>> worlds() {
+  std::vector<std::tuple<std::string_view, Rank>> result;
+  for (const std::string_view way : support::all_ways()) {
+    const bool slow = way != "loopback" && way != "simulated" && way != "shm" && way != "tcp";
+    for (const Rank world : slow ? std::vector<Rank>{3} : world_sizes()) result.emplace_back(way, world);
+  }
+  return result;
 }
 
 // What the simulated world does to these tests: small slices, so that everything streams; losses, reorderings, partial
@@ -34,7 +46,7 @@ class Ways : public testing::TestWithParam<std::string_view> {
  protected:
   bool simulated() const { return GetParam() == "simulated"; }
   // Whether ranks have a control plane, by which a failure of one reaches all.
-  bool connected() const { return GetParam() == "shm" || GetParam() == "tcp"; }
+  bool connected() const { return !simulated() && GetParam() != "loopback"; }
   support::ClusterOptions options() const { return cluster(GetParam()); }
   void run(Rank world, const support::RankBody& body) const { support::run_ranks(world, body, options()); }
 };

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "ranvier/error.h"
+#include "support/temporary_folder.h"
 
 namespace ranvier::trainer {
 namespace {
@@ -18,13 +19,6 @@ using testing::HasSubstr;
 
 class CheckpointTest : public testing::Test {
  protected:
-  CheckpointTest() {
-    std::string name = (fs::temp_directory_path() / "checkpoint_test-XXXXXX").string();
-    folder_ = mkdtemp(name.data());
-    file_ = folder_ / "checkpoint.ranvier";
-  }
-  ~CheckpointTest() override { fs::remove_all(folder_); }
-
   static Checkpoint sample() {
     return {.identity = {{"--model", "cnn"}, {"--seed", "3"}},
             .step = 1234,
@@ -49,8 +43,9 @@ class CheckpointTest : public testing::Test {
     }
   }
 
-  fs::path folder_;
-  fs::path file_;
+  const support::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
+  const fs::path file_ = folder_ / "checkpoint.ranvier";
 };
 
 TEST_F(CheckpointTest, WhatIsLoadedIsWhatWasSavedBitForBit) {

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "ranvier/error.h"
+#include "support/temporary_folder.h"
 
 namespace ranvier::cli {
 namespace {
@@ -24,27 +25,22 @@ using testing::HasSubstr;
 class Folder {
  public:
   Folder() {
-    std::string name = (fs::temp_directory_path() / "launch_test-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-    fs::create_directory(path_ / "tmp");
-    setenv("TMPDIR", (path_ / "tmp").c_str(), 1);
+    fs::create_directory(path() / "tmp");
+    setenv("TMPDIR", (path() / "tmp").c_str(), 1);
   }
-  ~Folder() {
-    unsetenv("TMPDIR");
-    fs::remove_all(path_);
-  }
+  ~Folder() { unsetenv("TMPDIR"); }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
 
   std::string text(const std::string& name) const {
-    std::ifstream file(path_ / name);
+    std::ifstream file(path() / name);
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   }
-  bool nothing_left_behind() const { return fs::is_empty(path_ / "tmp"); }
-  const fs::path& path() const { return path_; }
+  bool nothing_left_behind() const { return fs::is_empty(path() / "tmp"); }
+  const fs::path& path() const { return folder_.path(); }
 
  private:
-  fs::path path_;
+  support::TemporaryFolder folder_;
 };
 
 // Workers that run `script`, with the folder in $FOLDER.

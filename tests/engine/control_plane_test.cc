@@ -128,13 +128,13 @@ TEST(ControlPlane, ANeighbourThatTalksNonsenseIsGivenUp) {
   transport::TcpMeeting stranger({.rank = 1, .world = 2},
                                  {.purpose = transport::TcpPurpose::control, .interface_address = {}, .buffers = {}});
   const std::vector<std::string> addresses{endpoint->address(), stranger.address()};
-  std::vector<Fd> sockets;
-  std::jthread other([&] { sockets = stranger.connect(addresses, {{0, 0}}, Clock::now() + Diary::patience); });
+  std::vector<transport::Channel> channels;
+  std::jthread other([&] { channels = stranger.connect(addresses, {{0, 0}}, Clock::now() + Diary::patience); });
   Diary diary;
   const auto plane = endpoint->connect(addresses, Clock::now() + Diary::patience, diary.events());
   other.join();
   const std::string nonsense(3000, '\xee');
-  send(sockets[0].get(), nonsense.data(), nonsense.size(), MSG_NOSIGNAL);
+  channels[0].send({}, std::as_bytes(std::span(nonsense)));
   const auto fault = diary.wait_for_fault();
   ASSERT_TRUE(fault);
   EXPECT_EQ(fault->kind(), ErrorKind::peer_lost);

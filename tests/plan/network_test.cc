@@ -42,7 +42,7 @@ TEST(Network, ThatDoesNotParseNamesTheColumn) {
                                                         {"RI(4)_", "column 7: a dimension is missing"},
                                                         {"RI(2000000000)_RI(2000000000)", "more than 2147483648 NPUs"},
                                                         {"RI(99999999999999999999)", "column 4: a size"}})
-    EXPECT_THAT(refusal([&] { parse_network(text); }), HasSubstr(part)) << text;
+    EXPECT_THAT(refusal([&text = text] { parse_network(text); }), HasSubstr(part)) << text;
 }
 
 TEST(Traffic, OfEachCollective) {
@@ -80,7 +80,7 @@ TEST(Effects, ChangeWhatTheyShould) {
   workload.layers[0].weight_gradient = {.compute_ns = 5, .communications = {{Collective::all_reduce, 800, Role::data}}};
   Placement placement;
   placement.of(Role::data) = {4, 4};
-  const auto with = [&](StepOptions options) { return step_time(workload, placement, shape, options); };
+  const auto with = [&](const StepOptions& options) { return step_time(workload, placement, shape, options); };
   const std::vector<double> ample{1e6, 1}, narrow{1, 1e6};
   EXPECT_NEAR(step_ns(with({}), narrow), 5 + 1200, 1e-9);
   EXPECT_NEAR(step_ns(with({}), ample), 5 + 300, 1e-9);

@@ -10,7 +10,6 @@
 namespace ranvier {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 DesignProblem with_budget(StepTime step, const std::vector<double>& costs, const std::vector<std::string>& texts) {

@@ -126,7 +126,7 @@ def test_a_checkpoint_in_the_middle_of_a_period_changes_nothing():
 def refused(rank, world):
     net = network()
     sgd = optimizer_for("sgd", net)
-    for spec, words in (("nod:4", "did you mean 'node'"), ("local", "write local:STEPS"), ("local:0", "from 1")):
+    for spec, words in (("nod:4", "did you mean 'node'"), ("local", "write local:STEPS"), ("local:0", "from 1"), ("async", "between steps")):
         with pytest.raises(ValueError, match=words):
             ranvier.attach(net, sgd, spec)
     with pytest.raises(ValueError, match="1 to 2"):

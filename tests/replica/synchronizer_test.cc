@@ -195,6 +195,7 @@ TEST(Synchronizer, EverybodyEndsWithTheSameBits) {
                                                              {"hierarchy:node=2,world=10", "none"},
                                                              {"slowmo:5", "none"},
                                                              {"diloco:7", coded},
+                                                             {"diloco:12,fragments=4,delay=2,merge=0.5", coded},
                                                              {"local:3,adapt=0.5,most=9", "none"}}) {
     const auto all = traces(4, {.sync = spec, .compress = std::string(compress), .place = "node=4,rack=2"});
     for (std::size_t rank = 1; rank < 4; ++rank) ASSERT_EQ(all[rank].back(), all[0].back()) << spec << compress;
@@ -247,12 +248,58 @@ TEST(Synchronizer, DiLoCoIsNesterovOnTheMeanOfWhatWorkersHaveCome) {
   }
 }
 
+// Until its first fragment is applied, streaming is local descent. That fragment is then what DiLoCo with the same
+// period as the fragments' distance has made of it, mixed with what replicas have come to meanwhile.
+TEST(Synchronizer, AFragmentIsAppliedItsDelayLaterAndMergedWithWhatReplicasMadeOfIt) {
+  const auto local = traces(4, {.sync = "local:100"});
+  const auto diloco = traces(4, {.sync = "diloco:6"});
+  const auto streaming = traces(4, {.sync = "diloco:12,fragments=2,delay=3,merge=0.25"});
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    for (std::size_t step = 0; step < 8; ++step) ASSERT_EQ(streaming[rank][step], local[rank][step]) << step;
+    for (std::size_t i = 0; i < size; ++i) {
+      const float own = local[rank][8][i];
+      const float expected = i < size / 2 ? 0.25F * own + 0.75F * diloco[rank][5][i] : own;
+      ASSERT_FLOAT_EQ(streaming[rank][8][i], expected) << i;
+    }
+  }
+}
+
+TEST(Synchronizer, AFragmentIsItsShareOfTheBytes) {
+  std::vector<SyncTraffic> before, after;
+  traces(4, {.sync = "diloco:24,fragments=4"}, {.steps = 5, .stop = 99}, &before);
+  traces(4, {.sync = "diloco:24,fragments=4"}, {.steps = 6, .stop = 99}, &after);
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(before[rank].rounds_inside, 4U) << "the end";
+    EXPECT_EQ(after[rank].rounds_inside, 5U);
+    EXPECT_EQ(4 * (after[rank].bytes_inside - before[rank].bytes_inside), before[rank].bytes_inside);
+  }
+}
+
+TEST(Synchronizer, FragmentsKeepTensorsWhole) {
+  run_ranks(2,
+            [](Communicator& comm) {
+              const std::vector<Tensor> tensors{{.id = 0, .rows = 90}, {.id = 1, .rows = 2}, {.id = 2, .rows = 4}};
+              std::vector<float> x(size, 0.5F);
+              for (const std::string spec : {"diloco:6,fragments=3", "diloco:6,fragments=2"}) {
+                Synchronizer sync(comm, {.sync = spec, .compress = "powersgd:1"});
+                sync.begin(x, tensors);
+                sync.end_step(1, rate, x);
+                sync.end(rate, x);
+                EXPECT_EQ(x, std::vector<float>(size, 0.5F));
+              }
+              Synchronizer sync(comm, {.sync = "diloco:8,fragments=4"});
+              EXPECT_THROW(sync.begin(x, tensors), Error);
+            },
+            {.way = "shm"});
+}
+
 TEST(Synchronizer, WhatIsSavedInTheMiddleOfAPeriodGoesOnBitForBit) {
   for (const auto& [spec, compress] : std::vector<std::pair<std::string, std::string>>{
            {"bsp", "none"},  // of a codec of gradients, whoever owns the buckets saves
            {"node:5", "topk:0.1+int8"},
            {"slowmo:5", "none"},
            {"diloco:7", "topk:0.1+int8"},
+           {"diloco:10,fragments=2,delay=4,merge=0.5", "topk:0.1+int8"},  // a fragment is under way then
            {"local:3,adapt=0.5,most=9", "none"}}) {
     const SynchronizerOptions options{.sync = spec, .compress = compress, .place = "node=2"};
     const auto whole = traces(4, options);

@@ -21,7 +21,7 @@ constexpr std::size_t part = part_elements * verified_element_bytes;  // bytes o
 Verdict cost_of(const Schedule& schedule) {
   const auto world = static_cast<std::size_t>(schedule.world);
   const std::size_t count = part_elements * (moves_whole_vector(schedule.collective) ? world : 1);
-  const Verdict verdict = verify(schedule, {.count = count, .slice_bytes = 16});
+  Verdict verdict = verify(schedule, {.count = count, .slice_bytes = 16});
   EXPECT_TRUE(verdict.ok) << name(schedule) << ": " << verdict.problem;
   return verdict;
 }

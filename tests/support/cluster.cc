@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "ranvier/error.h"
 #include "ranvier/store.h"
 #include "ranvier/transport.h"
+#include "support/sanitized.h"
 
 namespace ranvier::support {
 namespace {
@@ -150,16 +152,36 @@ std::vector<std::jthread> start_world(Rank world, Roll& roll, const RankBody& bo
     });
     return threads;
   }
-  communicator.transport = std::string(options.way);
+  const bool paired = options.way == "paired";
+  communicator.transport = paired ? "auto" : options.way == "tls" ? "tcp" : std::string(options.way);
+  communicator.security.encrypt_everywhere = options.way == "tls";
   return start_threads(
       world, roll,
-      [store = memory_store(), world, communicator](Rank rank) {
-        return Communicator::connect(*store, rank, world, communicator);
+      [store = memory_store(), world, communicator, paired](Rank rank) {
+        CommunicatorOptions own = communicator;
+        if (paired) own.node = rank % 2 == 0 ? "even" : "odd";
+        return Communicator::connect(*store, rank, world, own);
       },
       body);
 }
 
 }  // namespace
+
+std::vector<std::string_view> connected_ways() {
+  std::vector<std::string_view> ways{"shm", "tcp", "udp"};
+  // Sanitizers would see tcp and shm once more; OpenSSL is not built with them.
+  if (!sanitized) ways.insert(ways.end(), {"tls", "paired"});
+  const std::initializer_list<std::string_view> modules{RANVIER_TEST_MODULES};
+  if (std::getenv("RANVIER_TEST_LONG") != nullptr) ways.insert(ways.end(), modules);
+  return ways;
+}
+
+std::vector<std::string_view> all_ways() {
+  std::vector<std::string_view> ways{"loopback", "simulated"};
+  const auto connected = connected_ways();
+  ways.insert(ways.end(), connected.begin(), connected.end());
+  return ways;
+}
 
 CommunicatorOptions ClusterOptions::patient() {
   CommunicatorOptions options;

@@ -4,9 +4,11 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <bit>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <random>
 
 #include "ranvier/error.h"
@@ -22,6 +24,9 @@ constexpr SyncContext context{.steps_per_epoch = 100, .steps = 400, .world = 6};
 
 std::string text(const SyncAction& each) {
   if (each.what == SyncAction::What::push) return fmt::format("push {}", each.hops);
+  if (each.what == SyncAction::What::begin_fragment) return fmt::format("begin {}", each.fragment);
+  if (each.what == SyncAction::What::finish_fragment)
+    return fmt::format("finish {}{}", each.fragment, each.outer.is_plain() ? "" : " outer");
   return fmt::format("{} {}-{}{}", each.what == SyncAction::What::gradients ? "gradients" : "parameters", each.inside,
                      each.level, each.outer.is_plain() ? "" : " outer");
 }
@@ -128,6 +133,41 @@ TEST(Policies, GossipConservesTheSumAndReachesEverybody) {
   }
 }
 
+TEST(Policies, FragmentsLeaveInTurnOnceAPeriodAndAreAppliedTheirDelayLater) {
+  for (const auto& [period, fragments, delay] :
+       std::vector<std::array<std::uint64_t, 3>>{{12, 3, 2}, {12, 3, 0}, {30, 1, 7}, {30, 30, 0}, {40, 4, 9}}) {
+    const std::string spec = fmt::format("diloco:{},fragments={},delay={},merge=0.5", period, fragments, delay);
+    const auto asked = run(spec, 5 * period);
+    std::optional<std::pair<std::uint64_t, std::uint64_t>> under_way;  // fragment, and when it left
+    std::vector<std::uint64_t> left(fragments, 0);
+    for (const auto& [step, actions] : asked)
+      for (const auto& action : actions) {
+        const std::uint64_t fragment = std::stoull(action.substr(action.find(' ') + 1));
+        if (action.starts_with("begin")) {
+          ASSERT_FALSE(under_way) << spec << ": one at a time";
+          // The first time in turn, from then on a period after the last time.
+          const std::uint64_t expected =
+              left[fragment] == 0 ? (fragment + 1) * period / fragments : left[fragment] + period;
+          ASSERT_EQ(step, expected) << spec;
+          under_way = {fragment, step};
+          left[fragment] = step;
+        } else {
+          ASSERT_EQ(under_way, std::pair(fragment, step - delay)) << spec;
+          under_way.reset();
+        }
+      }
+    for (const std::uint64_t step : left) EXPECT_GT(step, 4 * period) << spec;
+  }
+}
+
+TEST(Policies, StreamingEndsWithWhatIsUnderWayAndThenThePlainMeanOfAll) {
+  const auto policy = make_sync_policy("diloco:8,fragments=2,delay=3", context);
+  for (std::uint64_t step = 1; step <= 5; ++step) policy->react({.point = SyncPoint::step_ended, .step = step});
+  std::vector<std::string> asked;
+  for (const auto& each : policy->react({.point = SyncPoint::ended})) asked.push_back(text(each));
+  EXPECT_THAT(asked, ElementsAre("finish 0 outer", "begin 0", "finish 0", "begin 1", "finish 1"));
+}
+
 TEST(Policies, TheEndBringsTogetherWhatHasNotAgreed) {
   const auto policy = make_sync_policy("node:8", context);
   for (std::uint64_t step = 1; step <= 8; ++step) policy->react({.point = SyncPoint::step_ended, .step = step});
@@ -162,8 +202,8 @@ TEST(Policies, AnAdaptivePeriodGrowsUntilReplicasPartTooFar) {
 }
 
 TEST(Policies, WhatIsSavedGoesOnAsIfItHadNotStopped) {
-  for (const std::string_view spec :
-       {"bsp", "local:7", "gossip", "post-local:8,after=0.1", "node:5", "local:4,adapt=0.5,most=32"}) {
+  for (const std::string_view spec : {"bsp", "local:7", "gossip", "post-local:8,after=0.1", "node:5",
+                                      "local:4,adapt=0.5,most=32", "diloco:12,fragments=2,delay=5"}) {
     const auto whole = make_sync_policy(spec, context);
     const auto stopped = make_sync_policy(spec, context);
     const auto tell = [](SyncPolicy& policy, std::uint64_t step) {
@@ -195,6 +235,9 @@ TEST(Policies, WrongSpecsGetOneSentence) {
   EXPECT_THAT(problem("hierarchy:node=0"), HasSubstr("'0'"));
   EXPECT_THAT(problem("local:4+int8"), HasSubstr("--compress"));
   EXPECT_THAT(problem("post-local:16,after=3"), HasSubstr("0 to 1"));
+  EXPECT_THAT(problem("diloco:10,fragments=3"), HasSubstr("10 / 3"));
+  EXPECT_THAT(problem("diloco:12,fragments=3,delay=4"), HasSubstr("every 4 steps"));
+  EXPECT_THAT(problem("diloco:12,merge=1.5"), HasSubstr("0 to 1"));
   EXPECT_THROW(make_sync_policy("node", {.steps_per_epoch = 0}), Error);
   EXPECT_THROW(make_sync_policy("post-local:4", {.steps = 0}), Error);
 }
@@ -212,6 +255,10 @@ TEST(OuterStep, IsWhatItsPaperSays) {
   take_outer_step({.rate = 1, .momentum = 0.2, .by_learning_rate = true}, 0.5, change, momentum);
   EXPECT_FLOAT_EQ(momentum[0], 6);
   EXPECT_FLOAT_EQ(change[0], 3);
+  // Behind a cosine that has fallen to 0, momentum in units of the rate means nothing: the plain average.
+  change = {2};
+  take_outer_step({.rate = 1, .momentum = 0.2, .by_learning_rate = true}, 0, change, momentum);
+  EXPECT_FLOAT_EQ(change[0], 2);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <random>
 
 #include "ranvier/error.h"
@@ -102,6 +104,45 @@ TEST(StaleClocks, NobodyIsEverFurtherAheadThanTheBound) {
   StaleClocks free(2, {});
   for (int step = 0; step < 100; ++step) free.ended_step(0);
   EXPECT_TRUE(free.may_begin(0));
+}
+
+TEST(SampleGate, GivesEachSampleOnceInAnyOrderOfEventsAndStopsAllTogether) {
+  std::mt19937 random(7);
+  for (const auto bound : {std::optional<std::uint64_t>{}, std::optional<std::uint64_t>{1}})
+    for (int repeat = 0; repeat < 50; ++repeat) {
+      constexpr Rank world = 4;
+      SampleGate gate(world, bound, 10);
+      enum class State { idle, waiting, computing, stopped };
+      std::array<State, world> states{};
+      std::array<std::uint64_t, world> holds{};
+      std::uint64_t next = 10;
+      std::uint64_t done = 10;
+      for (const std::uint64_t stop : {57U, 123U}) {
+        states.fill(State::idle);
+        while (std::ranges::any_of(states, [](State state) { return state != State::stopped; })) {
+          const auto worker = static_cast<std::size_t>(random() % world);
+          if (states[worker] == State::idle) {
+            gate.asks(static_cast<Rank>(worker), stop, 1 + random() % 5);
+            states[worker] = State::waiting;
+          } else if (states[worker] == State::computing) {
+            gate.ended_step(static_cast<Rank>(worker), holds[worker]);
+            done += holds[worker];
+            states[worker] = State::idle;
+          }
+          for (const auto& [rank, start] : gate.decide()) {
+            const auto at = static_cast<std::size_t>(rank);
+            ASSERT_EQ(states[at], State::waiting);
+            ASSERT_EQ(start.first, next) << "samples are given out in their order";
+            ASSERT_EQ(start.done, done);
+            next += start.count;
+            holds[at] = start.count;
+            states[at] = start.count == 0 ? State::stopped : State::computing;
+          }
+        }
+        ASSERT_EQ(next, stop);
+        ASSERT_EQ(done, stop);
+      }
+    }
 }
 
 }  // namespace

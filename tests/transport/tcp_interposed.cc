@@ -52,6 +52,12 @@ extern "C" ssize_t sendmsg(int socket, const msghdr* message, int flags) {
   return count(own.sends, own.sent_bytes, syscall(SYS_sendmsg, socket, &cut, flags));
 }
 
+extern "C" ssize_t send(int socket, const void* memory, std::size_t size, int flags) {
+  if (stingy) size = std::min(size, few());
+  Counters& own = counters.at(static_cast<std::size_t>(socket));
+  return count(own.sends, own.sent_bytes, syscall(SYS_sendto, socket, memory, size, flags, nullptr, 0));
+}
+
 extern "C" ssize_t recv(int socket, void* memory, std::size_t size, int flags) {
   if (stingy) size = std::min(size, few());
   Counters& own = counters.at(static_cast<std::size_t>(socket));

@@ -1,5 +1,5 @@
-// Stand in front of the C library's sendmsg(), recv() and setsockopt() and of operator new in the program that links
-// this.
+// Stand in front of the C library's sendmsg(), send(), recv() and setsockopt() and of operator new in the program that
+// links this.
 #pragma once
 
 #include <cstddef>

@@ -132,6 +132,42 @@ TEST(TcpMeeting, WhoConnectsLaterFindsNobody) {
   expect_connected(world);
 }
 
+TEST(TcpMeeting, WhoComesForTheNextMeetingWaitsAtTheSameDoor) {
+  std::vector<std::shared_ptr<TcpDoor>> doors;
+  std::vector<TcpMeeting> control, data;
+  std::vector<std::string> control_addresses, data_addresses;
+  for (Rank rank = 0; rank < 2; ++rank) {
+    const auto door = doors.emplace_back(std::make_shared<TcpDoor>("", PortRange{}, SocketBuffers{}));
+    const WorldInfo info{.rank = rank, .world = 2};
+    control.emplace_back(info, MeetingOptions{.purpose = TcpPurpose::control, .door = door});
+    data.emplace_back(info, MeetingOptions{.purpose = TcpPurpose::data, .door = door});
+    control_addresses.push_back(control.back().address());
+    data_addresses.push_back(data.back().address());
+  }
+  const auto deadline = Clock::now() + tcp_patience;
+  std::jthread early([&] { EXPECT_EQ(data[1].connect(data_addresses, {{0, 0}}, deadline).size(), 1U); });
+  std::jthread late([&] {
+    std::this_thread::sleep_for(300ms);
+    EXPECT_EQ(control[1].connect(control_addresses, {{0, 0}}, deadline).size(), 1U);
+  });
+  EXPECT_EQ(control[0].connect(control_addresses, {{1, 0}}, deadline).size(), 1U);
+  EXPECT_EQ(doors[0]->waiting.size(), 1U);
+  EXPECT_EQ(data[0].connect(data_addresses, {{1, 0}}, deadline).size(), 1U);
+}
+
+TEST(TcpMeeting, PortsComeFromTheRangeThatIsNamed) {
+  const Fd first = listen_on("127.0.0.1", {}, {});
+  const std::uint16_t taken = local_address(first).port();
+  const auto last = static_cast<std::uint16_t>(taken + 20);
+  const auto port_of = [&](const PortRange& ports) {
+    return TcpAddress::parse(
+               tcp_endpoint({.rank = 0, .world = 2}, {.interface_address = "127.0.0.1", .ports = ports})->address())
+        ->port;
+  };
+  EXPECT_THAT(port_of({taken, last}), AllOf(testing::Gt(taken), testing::Le(last)));
+  EXPECT_THAT(error_of([&] { port_of({taken, taken}); }).what(), HasSubstr("no port from"));
+}
+
 TEST(TcpMeeting, OnlyTheRightTokenEpochRanksAndPurposeAreLetIn) {
   struct Impostor {
     const char* lie;
@@ -147,7 +183,7 @@ TEST(TcpMeeting, OnlyTheRightTokenEpochRanksAndPurposeAreLetIn) {
       {"did not connect", [](Hello& hello) { hello.from = 2; }},
       {"did not connect", [](Hello& hello) { hello.channel = lane_count; }},
       {"another job", [](Hello& hello) { hello.to = 1; }},
-      {"another job", [](Hello& hello) { hello.purpose = TcpPurpose::control; }},
+      {"did not connect", [](Hello& hello) { hello.purpose = TcpPurpose::control; }},
       {"another job", [](Hello& hello) { hello.step = HelloStep::confirm; }},
   };
   for (const Impostor& impostor : impostors) {
@@ -170,7 +206,7 @@ TEST(TcpMeeting, OnlyTheRightTokenEpochRanksAndPurposeAreLetIn) {
 
 TEST(TcpMeeting, AnAnswerFromSomethingElseIsNotTakenForTheRank) {
   // Rank 0's published address leads to a listener that echoes: not even rank 1's own hello may satisfy it.
-  const Fd echo = listen_on("127.0.0.1", {});
+  const Fd echo = listen_on("127.0.0.1", {}, {});
   TcpAddress address{.host = "", .token = random_token(), .port = local_address(echo).port(), .ips = {"127.0.0.1"}};
   const auto endpoint = tcp_endpoint({.rank = 1, .world = 2});
   std::atomic<bool> stop = false;
@@ -198,7 +234,7 @@ TEST(TcpMeeting, ADeadAddressDoesNotHideALiveOne) {
   auto first = *TcpAddress::parse(addresses[0]);
   first.host.clear();
   first.ips = {"127.0.0.77", "203.0.113.1", "127.0.0.1"};  // wrong host of ours, TEST-NET-3 (RFC 5737), the right one
-  const Fd decoy = listen_on("127.0.0.77", {});
+  const Fd decoy = listen_on("127.0.0.77", {}, {});
   addresses[0] = first.text();
   std::vector<std::unique_ptr<Transport>> world(2);
   on_threads(2, [&](Rank rank) {

@@ -35,7 +35,7 @@ ConstBytes wait_for_view(Transport& transport, Rank from, Lane lane, std::size_t
 }
 
 std::string read_text(Transport& transport, Rank from, Lane lane, std::size_t size) {
-  const std::string text = text_of(wait_for_view(transport, from, lane, size).first(size));
+  std::string text = text_of(wait_for_view(transport, from, lane, size).first(size));
   transport.release(from, lane, size);
   return text;
 }
@@ -113,22 +113,29 @@ void exchange_on_all_lanes(Transport& transport, std::size_t bytes) {
   EXPECT_TRUE(std::ranges::all_of(streams, &Stream::intact));
 }
 
+const SecurityOptions encrypted{.encrypt_everywhere = true};
+const auto plain_and_encrypted = {SecurityOptions{}, encrypted};
+
 TEST(Tcp, EveryLaneDeliversEveryByteOnceAndInOrder) {
-  for (const auto& [world, sockets] : {std::pair{2, 1}, std::pair{4, 1}, std::pair{2, 3}}) {
-    const auto transports = tcp_world(world, sockets);
-    on_threads(world, [&](Rank rank) { exchange_on_all_lanes(*transports[static_cast<std::size_t>(rank)], 400'000); });
-  }
+  for (const SecurityOptions& security : plain_and_encrypted)
+    for (const auto& [world, sockets] : {std::pair{2, 1}, std::pair{4, 1}, std::pair{2, 3}}) {
+      const auto transports = tcp_world(world, sockets, security);
+      on_threads(world,
+                 [&](Rank rank) { exchange_on_all_lanes(*transports[static_cast<std::size_t>(rank)], 400'000); });
+    }
 }
 
 TEST(Tcp, EveryLaneDeliversEveryByteThoughTheKernelTakesAndGivesAFewAtATime) {
-  {
-    const auto transports = tcp_world(3);
+  for (const SecurityOptions& security : plain_and_encrypted) {
+    {
+      const auto transports = tcp_world(3, 1, security);
+      const StingyKernel stingy;
+      on_threads(3, [&](Rank rank) { exchange_on_all_lanes(*transports[static_cast<std::size_t>(rank)], 10'000); });
+    }
+    const auto transports = tcp_world(2, 3, security);  // enough for every socket to have its turn
     const StingyKernel stingy;
-    on_threads(3, [&](Rank rank) { exchange_on_all_lanes(*transports[static_cast<std::size_t>(rank)], 10'000); });
+    on_threads(2, [&](Rank rank) { exchange_on_all_lanes(*transports[static_cast<std::size_t>(rank)], 140'000); });
   }
-  const auto transports = tcp_world(2, 3);  // enough for every socket to have its turn
-  const StingyKernel stingy;
-  on_threads(2, [&](Rank rank) { exchange_on_all_lanes(*transports[static_cast<std::size_t>(rank)], 140'000); });
 }
 
 TEST(Tcp, AHeadThatTheKernelTookInPartIsSentWithoutAnotherTrySend) {
@@ -169,8 +176,8 @@ TEST(Tcp, AViewReturnedWithoutALookAtTheSocketDoesNotLetAWaiterOversleep) {
   EXPECT_LT(Clock::now(), start + tcp_patience);
 }
 
-void fill_a_lane(int sockets) {
-  const auto world = tcp_world(2, sockets);
+void fill_a_lane(int sockets, const SecurityOptions& security) {
+  const auto world = tcp_world(2, sockets, security);
   const TransportTraits traits = world[0]->traits();
   const std::vector<std::byte> slice(traits.slice_bytes);
   std::size_t accepted = 0;
@@ -190,99 +197,12 @@ void fill_a_lane(int sockets) {
 }
 
 TEST(Tcp, AFullLaneHoldsWhatItsTraitsPromiseAndDoesNotBlockTheOthers) {
-  for (const int sockets : {1, 4}) fill_a_lane(sockets);
+  for (const SecurityOptions& security : plain_and_encrypted)
+    for (const int sockets : {1, 4}) fill_a_lane(sockets, security);
 }
 
-// One message from one to the other, on this thread.
-void move(Transport& from, Transport& to, Lane lane, ConstBytes head, ConstBytes body, Bytes into) {
-  const std::size_t offered = head.size() + body.size();
-  std::size_t sent = 0, received = 0;
-  for (const auto deadline = Clock::now() + tcp_patience; received < offered && Clock::now() < deadline;) {
-    if (sent < offered)
-      sent += from.try_send(to.rank(), lane, head.subspan(std::min(sent, head.size())),
-                            body.subspan(std::max(sent, head.size()) - head.size()));
-    const ConstBytes view = to.try_recv(from.rank(), lane, into.subspan(std::min(received, into.size())));
-    if (!view.empty() && view.data() != into.data() + received) to.release(from.rank(), lane, view.size());
-    received += view.size();
-    if (view.empty()) to.wait(1ms);
-  }
-  EXPECT_EQ(received, offered);
-}
-
-TEST(Tcp, SeveralSocketsShareALaneEvenly) {
-  for (const int sockets : {1, 4}) {
-    const auto world = tcp_world(2, sockets);
-    std::vector<std::byte> memory(4 << 20), result(memory.size());
-    clear_socket_calls();
-    move(*world[0], *world[1], 2, {}, memory, result);
-    std::vector<std::size_t> sent, received;
-    for (const auto& [descriptor, calls] : socket_calls()) {
-      if (calls.sent_bytes > 0) sent.push_back(calls.sent_bytes);
-      if (calls.received_bytes > 0) received.push_back(calls.received_bytes);
-    }
-    const auto parts = static_cast<std::size_t>(sockets);
-    EXPECT_THAT(sent, testing::Each(memory.size() / parts));
-    EXPECT_THAT(received, testing::Each(memory.size() / parts));
-    EXPECT_EQ(sent.size(), parts);
-    EXPECT_EQ(received.size(), parts);
-  }
-}
-
-TEST(Tcp, ASmallMessageIsOneSendAndOneReceiveOnAnyNumberOfSockets) {
-  for (const int sockets : {1, 4}) {
-    const auto world = tcp_world(2, sockets);
-    const std::vector<std::byte> message(1000);
-    clear_socket_calls();
-    for (int i = 0; i < 50; ++i) {
-      ASSERT_EQ(world[0]->try_send(1, 0, ConstBytes(message).first(24), message), 1024U);
-      world[1]->wait(tcp_patience);
-      ASSERT_EQ(world[1]->try_recv(0, 0, {}).size(), 1024U);
-      world[1]->release(0, 0, 1024);
-    }
-    SocketCalls all;
-    for (const auto& [descriptor, calls] : socket_calls()) {
-      all.sends += calls.sends;
-      all.receives += calls.receives;
-    }
-    EXPECT_EQ(all.sends, 50U);
-    EXPECT_EQ(all.receives, 50U);
-  }
-}
-
-std::size_t acknowledgements() {
-  std::size_t count = 0;
-  for (const auto& [descriptor, calls] : socket_calls()) count += calls.acknowledgements;
-  return count;
-}
-
-TEST(Tcp, AcknowledgementsAreAskedForOnlyWhereNoAnswerCarriesThem) {
-  const auto world = tcp_world(2);
-  std::vector<std::byte> memory(100'000), result(memory.size());
-  clear_socket_calls();
-  for (int i = 0; i < 10; ++i) {
-    move(*world[0], *world[1], 0, {}, memory, result);
-    move(*world[1], *world[0], 0, {}, memory, result);
-  }
-  EXPECT_EQ(acknowledgements(), 0U);
-  for (int i = 0; i < 10; ++i) move(*world[0], *world[1], 0, {}, memory, result);
-  EXPECT_GE(acknowledgements(), 4U);
-  EXPECT_LE(acknowledgements(), 7U);
-}
-
-TEST(Tcp, ASliceIsOneSendOrOneForEachStripe) {
-  for (const auto& [sockets, calls] : {std::pair{1, 1U}, std::pair{4, 8U}}) {
-    const auto world = tcp_world(2, sockets);
-    const std::vector<std::byte> slice(512 << 10);
-    clear_socket_calls();
-    if (world[0]->try_send(1, 0, {}, slice) < slice.size()) GTEST_SKIP() << "this user may not set socket buffers";
-    std::size_t sends = 0;
-    for (const auto& [descriptor, each] : socket_calls()) sends += each.sends;
-    EXPECT_EQ(sends, calls);
-  }
-}
-
-void fill_and_drain_a_lane(int sockets) {
-  const auto world = tcp_world(2, sockets);
+void fill_and_drain_a_lane(int sockets, const SecurityOptions& security) {
+  const auto world = tcp_world(2, sockets, security);
   const std::vector<std::byte> slice(1 << 20);
   std::size_t filled = 0;
   for (int vain = 0; vain < 2;) {
@@ -310,7 +230,8 @@ void fill_and_drain_a_lane(int sockets) {
 }
 
 TEST(Tcp, AFullLaneWakesItsSenderWhenThereIsRoom) {
-  for (const int sockets : {1, 4}) fill_and_drain_a_lane(sockets);
+  for (const SecurityOptions& security : plain_and_encrypted)
+    for (const int sockets : {1, 4}) fill_and_drain_a_lane(sockets, security);
 }
 
 TEST(Tcp, UnreadBytesThatNobodyWantsYetDoNotKeepAWaiterAwake) {

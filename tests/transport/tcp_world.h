@@ -14,10 +14,11 @@ namespace ranvier::support {
 
 constexpr auto tcp_patience = std::chrono::seconds(60);  // no test takes this long; a hang ends as a failure
 
-inline std::vector<std::unique_ptr<Endpoint>> tcp_endpoints(Rank world, int sockets = 1) {
+inline std::vector<std::unique_ptr<Endpoint>> tcp_endpoints(Rank world, int sockets = 1,
+                                                            const SecurityOptions& security = {}) {
   std::vector<std::unique_ptr<Endpoint>> result;
   for (Rank rank = 0; rank < world; ++rank)
-    result.push_back(tcp_endpoint({.rank = rank, .world = world}, {.sockets = sockets}));
+    result.push_back(tcp_endpoint({.rank = rank, .world = world}, {.sockets = sockets, .security = security}));
   return result;
 }
 
@@ -43,8 +44,9 @@ inline std::vector<std::unique_ptr<Transport>> connect_all(const std::vector<std
   return transports;
 }
 
-inline std::vector<std::unique_ptr<Transport>> tcp_world(Rank world, int sockets = 1) {
-  return connect_all(tcp_endpoints(world, sockets));
+inline std::vector<std::unique_ptr<Transport>> tcp_world(Rank world, int sockets = 1,
+                                                         const SecurityOptions& security = {}) {
+  return connect_all(tcp_endpoints(world, sockets, security));
 }
 
 }  // namespace ranvier::support

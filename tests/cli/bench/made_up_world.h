@@ -29,7 +29,7 @@ class MadeUpWorld final : public World {
   Outcome run(const Job& job) override {
     jobs.push_back(job);
     machine_.order += name_.front();
-    return {refusal, seconds_ * machine_.speed(machine_.jobs++), wrong};
+    return {.refusal = refusal, .seconds = seconds_ * machine_.speed(machine_.jobs++), .wrong = wrong};
   }
 
   std::vector<Job> jobs;

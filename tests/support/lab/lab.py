@@ -24,9 +24,9 @@ import subprocess
 import sys
 import time
 
-from network import NAME_VARIABLE, LabError, Network, reason_to_skip
+from network import NAME_VARIABLE, LabError, Network, Relay, reason_to_skip
 
-__all__ = ["Lab", "LabError", "Result", "Run", "reason_to_skip"]
+__all__ = ["Lab", "LabError", "Relay", "Result", "Run", "reason_to_skip"]
 
 POLL_S = 0.005
 TERM_TO_KILL_S = 2
@@ -118,7 +118,8 @@ class Run:
 class Lab:
     """Hosts joined by a switch. `rate`: of each host's link, both ways. `loss`: share of packets lost in the switch.
     `congestion_control`: TCP's on all hosts; else the machine's default. `flow_rate`: that each TCP
-    connection gets each way, as clouds have it. `slow_host`: the rate of host 0's link."""
+    connection gets each way, as clouds have it. `slow_host`: the rate of host 0's link. `relay`: joins them instead of
+    the switch."""
 
     def __init__(
         self,
@@ -128,9 +129,10 @@ class Lab:
         congestion_control: str | None = None,
         flow_rate: str | None = None,
         slow_host: str | None = None,
+        relay: Relay | None = None,
     ):
         self.hosts = hosts
-        self.network = Network(hosts, rate, loss, congestion_control, flow_rate, slow_host)
+        self.network = Network(hosts, rate, loss, congestion_control, flow_rate, slow_host, relay)
         self._runs: list[Run] = []
 
     def __enter__(self) -> "Lab":

@@ -10,6 +10,7 @@ made them, and a keeper (keeper.py) removes them when that process is gone, howe
 """
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import os
@@ -48,6 +49,29 @@ QUEUE_S = 0.050
 UNSHAPED = 100e9  # more than any machine moves
 
 _counter = itertools.count()
+
+
+@dataclasses.dataclass(frozen=True)
+class Relay:
+    """A program (relay.cc) instead of the switch, that can do what this kernel cannot: delay, reorder, repeat."""
+
+    program: pathlib.Path
+    rate: str | None = None  # to each host
+    queue_ms: float = 50
+    delay_ms: float = 0  # one way
+    jitter_ms: float = 0
+    loss: float = 0
+    reorder: float = 0
+    duplicate: float = 0
+    seed: int = 1
+
+    def command(self, namespaces: list[str]) -> list[str]:
+        flags = {
+            "bits": bits_per_second(self.rate) if self.rate else 0, "queue-ms": self.queue_ms, "delay-ms": self.delay_ms,
+            "jitter-ms": self.jitter_ms, "loss": self.loss, "reorder": self.reorder, "duplicate": self.duplicate,
+            "seed": self.seed,
+        }  # fmt: skip
+        return [str(self.program), *(word for name, value in flags.items() for word in (f"--{name}", f"{value:.12g}")), *namespaces]
 
 
 class LabError(RuntimeError):
@@ -184,11 +208,14 @@ class Network:
         congestion_control: str | None = None,
         flow_rate: str | None = None,
         slow_host: str | None = None,
+        relay: Relay | None = None,
     ):
         if not 1 <= hosts <= 200:
             raise LabError(f"a lab of {hosts} hosts is not possible; choose 1 to 200")
         if not 0 <= loss < 1:
             raise LabError(f"a loss of {loss} is not possible; it is the share of packets, from 0 to below 1")
+        if relay and (rate or loss or flow_rate or slow_host):
+            raise LabError("where a relay joins the hosts, rate and loss are the relay's")
         self.rate, self.loss = rate, loss
         bits = bits_per_second(rate) if rate else None
         flow_bits = bits_per_second(flow_rate) if flow_rate else None
@@ -196,11 +223,18 @@ class Network:
         remove_abandoned()
         self.name = new_name()
         self.addresses = [f"10.77.0.{host + 1}" for host in range(hosts)]
+        self._relay: subprocess.Popen | None = None
+        self.relayed: list[tuple[int, int]] = []  # after close(): what a relay delivered of TCP and UDP in each second
         self._keeper = self._start_keeper()
         try:
             self.folder = folder_of(self.name)
             self.folder.mkdir(mode=0o700)
-            self._make(congestion_control)
+            if relay:
+                self._join(relay)
+            else:
+                self._make()
+            if congestion_control:
+                self.set_congestion_control(congestion_control)
             if bits:
                 self._shape(bits, range(hosts))
             if slow_bits:
@@ -222,6 +256,9 @@ class Network:
 
     def close(self) -> None:
         remove(self.name)
+        if self._relay:
+            self.relayed = [tuple(map(int, line.split())) for line in self._relay.communicate()[0].splitlines()]  # killed by now
+            self._relay = None
         if self._keeper.poll() is None:
             try:
                 self._keeper.communicate(b"done", timeout=COMMAND_LIMIT_S)  # no error if it was killed just now
@@ -236,6 +273,12 @@ class Network:
     def mend(self, host: int) -> None:
         command("ip", "-n", self.switch, "link", "set", "dev", f"port{host}", "up")
 
+    def set_congestion_control(self, name: str) -> None:
+        """Of TCP connections made from now on. By route: as a sysctl a namespace may only have those that any user may."""
+        for host, address in enumerate(self.addresses):
+            route = f"route change 10.77.0.0/16 dev eth0 proto kernel scope link src {address} congctl {name}"
+            command("ip", "-n", self.namespace(host), *route.split())
+
     def packets(self) -> tuple[int, int]:
         """How many went through the switch so far, and how many of them were lost on purpose."""
         listing = json.loads(command("ip", "netns", "exec", self.switch, "nft", "-j", "list", "counters"))
@@ -248,7 +291,7 @@ class Network:
         keeper = [sys.executable, str(pathlib.Path(__file__).with_name("keeper.py")), self.name]
         return subprocess.Popen(keeper, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
 
-    def _make(self, congestion_control: str | None) -> None:
+    def _make(self) -> None:
         command("ip", "netns", "add", self.switch)
         # It forwards from the first packet on: there is no loop that a spanning tree would have to find.
         bridge = "link add switch type bridge forward_delay 0\nlink set dev switch up\n"
@@ -264,9 +307,23 @@ class Network:
                 f"link set dev lo up\nlink set dev eth0 up\naddress add {address}/16 dev eth0\n",
             )  # fmt: skip
             command("ip", "-n", self.switch, "link", "set", "dev", f"port{host}", "master", "switch", "up")
-            if congestion_control:
-                setting = f"net.ipv4.tcp_congestion_control={congestion_control}"
-                command("ip", "netns", "exec", namespace, "sysctl", "-q", "-w", setting)
+
+    def _join(self, relay: Relay) -> None:
+        """The relay's packets are single ones, and queues are its own: those of the devices never drop."""
+        namespaces = [self.namespace(host) for host in range(len(self.addresses))]
+        for namespace in namespaces:
+            command("ip", "netns", "add", namespace)
+        self._relay = subprocess.Popen(
+            relay.command(namespaces), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+            env=os.environ | {NAME_VARIABLE: self.name},
+        )  # fmt: skip
+        if self._relay.stdout.readline() != "ready\n":
+            raise LabError(f"{relay.program} could not join the hosts")
+        for namespace, address in zip(namespaces, self.addresses, strict=True):
+            command(
+                "ip", "-n", namespace, "-batch", "-",
+                stdin=f"link set dev lo up\nlink set dev eth0 txqueuelen 20000 mtu 1500 up\naddress add {address}/16 dev eth0\n",
+            )  # fmt: skip
 
     def _shape(self, bits: float, hosts: Iterable[int]) -> None:
         burst = int(max(bits / 8 * BURST_S, LEAST_BURST))

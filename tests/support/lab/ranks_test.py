@@ -1,6 +1,6 @@
 """ranvier on hosts of the laboratory: right results over a real network stack, and who is to blame when one is lost.
 
-Called with the paths of ranvier and of endless.cc's program.
+Called with the paths of ranvier and of the programs of endless.cc and relay.cc.
 """
 
 import json
@@ -10,10 +10,10 @@ import sys
 import time
 import unittest
 
-from lab import Lab, Result, Run, reason_to_skip
+from lab import Lab, Relay, Result, Run, reason_to_skip
 
 SKIPPED = 77  # as CMake knows it
-RANVIER, ENDLESS = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
+RANVIER, ENDLESS, RELAY = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
 
 # Heartbeats stop at once and are missed after 3 s; a closed connection is seen in milliseconds. The rest is for a
 # machine that is busy with other things.
@@ -24,10 +24,10 @@ CLEAN = {"ASAN_OPTIONS": "detect_leaks=0"}
 
 
 class Results(unittest.TestCase):
-    def bench(self, *words: str, **network) -> dict:
+    def bench(self, *words: str, transport: str = "tcp", **network) -> dict:
         with Lab(**network) as lab:
             file = lab.network.folder / "result.json"
-            quick = ["--transport", "tcp", "--no-pin", "--samples", "2", "--iters", "2", "--json", file]
+            quick = ["--transport", transport, "--no-pin", "--samples", "2", "--iters", "2", "--json", file]
             for result in lab.run([RANVIER, "bench", *quick, *words], limit=100, environment=CLEAN):
                 self.assertEqual((result.code, result.err), (0, ""), result)
             return json.loads(file.read_text())
@@ -44,6 +44,11 @@ class Results(unittest.TestCase):
     def test_are_right_where_packets_are_lost(self):
         found = self.bench("-b", "64K", "-e", "1M", "-f", "16", hosts=3, rate="200Mbit", loss=0.01)
         self.assertEqual([row["wrong"] for row in found["rows"]], [0, 0])
+
+    def test_of_udp_are_right_where_packets_are_lost_late_and_repeated(self):
+        bad = Relay(RELAY, rate="200Mbit", delay_ms=1, jitter_ms=0.2, loss=0.05, reorder=0.05, duplicate=0.02)
+        found = self.bench("-b", "64K", "-e", "1M", "-f", "16", "--insecure", transport="udp", hosts=3, relay=bad)
+        self.assertEqual([(row["transport"], row["wrong"]) for row in found["rows"]], [("udp", 0)] * 2)
 
     def test_several_sockets_get_past_a_limit_of_each_flow(self):
         # 2 MB at 40 Mbit/s take 400 ms each way; four such flows are still far below the line.
@@ -106,4 +111,4 @@ if __name__ == "__main__":
     if reason := reason_to_skip():
         print(f"skipped: {reason}")
         sys.exit(SKIPPED)
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]])

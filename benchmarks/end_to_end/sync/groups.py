@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Unequal workers on a slow link: group synchronization beside bsp, shares by speed, asynchronous workers and auto.
+`groups.py build/release/bin/ranvier --seeds 0 1 2`
+
+The CNN on Fashion-MNIST; three hosts of the laboratory (as root) with two workers each and a class of speed each, 1 : 0.5 : 0.2,
+one step in twenty four times as long. All are slowed down by sleeping, so that they do not wait for this machine's cores. Each
+host has one link, of --rate; inside a host nothing is shaped. All ways see the same number of samples along the same
+cosine. Servers are spread over the workers: no single link carries all that they get.
+"""
+
+import argparse
+import pathlib
+import sys
+
+from runs import Hosts, Runs, by_seed, mean, table
+
+WAYS = {
+    "bsp": [],
+    "bsp, shares by speed": ["--split", "speed"],
+    "node:16, shares by speed": ["--split", "speed"],
+    "ssp:3": [],
+    "async": [],
+    "ad-psgd": [],
+    "group": [],
+    "auto": [],
+}
+
+
+def seconds_to(run: dict, accuracy: float) -> float:
+    """When the test accuracy was first there; infinity where it never was."""
+    return next((entry["seconds"] for entry in run["history"] if entry["accuracy"] >= accuracy), float("inf"))
+
+
+def accuracy_at(run: dict, seconds: float) -> float:
+    """Of the last look before that time."""
+    seen = [entry["accuracy"] for entry in run["history"] if entry["seconds"] <= seconds]
+    return seen[-1] if seen else 0.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="groups.py", description=__doc__.partition(":\n")[0])
+    parser.add_argument("ranvier", type=pathlib.Path, help="the program")
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS, metavar="WAY")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N")
+    parser.add_argument("--steps", type=int, default=312, metavar="N")
+    parser.add_argument("--target", type=float, default=0.82, metavar="ACCURACY")
+    parser.add_argument("--rate", default="100Mbit", metavar="RATE", help="of each host's link")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="add the runs there, and take those that it has")
+    arguments = parser.parse_args()
+    known = Runs(arguments.ranvier, arguments.json, [], Hosts(3, 2, arguments.rate))
+    common = (
+        "--speeds", "0.3,0.3,0.15,0.15,0.06,0.06", "--jitter", "0.05x4", "--epochs", 1, "--transport", "tcp",
+        "--evaluate-every", 24, "--steps", arguments.steps,
+    )  # fmt: skip
+    runs = {
+        way: [known.get(*common, "--seed", s, "--sync", way.split(",")[0], *WAYS[way]) for s in arguments.seeds]
+        for way in arguments.ways
+    }
+    fastest = [min(runs[way][i]["seconds"] for way in arguments.ways) for i in range(len(arguments.seeds))]
+    columns = ["policy", "accuracy at the end, %", f"seconds to {100 * arguments.target:g} %", "seconds in all",
+               "accuracy when the fastest ends, %", "rounds between", "MiB a worker between"]  # fmt: skip
+    rows = [
+        [
+            f"`{way}`",
+            by_seed((100 * r["accuracy"] for r in runs[way]), ".2f"),
+            by_seed((seconds_to(r, arguments.target) for r in runs[way]), ".1f"),
+            by_seed((r["seconds"] for r in runs[way]), ".1f"),
+            by_seed((100 * accuracy_at(r, t) for r, t in zip(runs[way], fastest, strict=True)), ".2f"),
+            str(runs[way][0]["rounds"]["between"]),
+            f"{mean(r['bytes_per_worker']['between'] for r in runs[way]) / 2**20:.1f}",
+        ]
+        for way in arguments.ways
+    ]
+    print(table(columns, rows))
+    for way in arguments.ways:
+        for seed, run in zip(arguments.seeds, runs[way], strict=True):
+            for chosen in run["decisions"]:
+                print(f"{way}, seed {seed}, step {chosen['step']}: {chosen['reason']}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

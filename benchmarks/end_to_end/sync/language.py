@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""DiLoCo on a language model of characters: validation loss, rounds and bytes beside bsp and averages of the same period.
+`language.py build/release/bin/ranvier book.txt --seeds 0 1 2`
+
+The transformer (3 blocks of width 96, windows of 64 characters), 4 workers with batches of 12, AdamW at 0.002 along a
+cosine. Any text will do; losses of two texts have nothing to do with each other.
+"""
+
+import argparse
+import pathlib
+import sys
+
+from runs import Runs, by_seed, mean, table
+
+WAYS = {
+    "bsp": [],
+    "local:30": [],
+    "diloco:30": [],
+    "diloco:30 int4": ["--compress", "hadamard:32+int4"],
+    "diloco:30,fragments=3,delay=5,merge=0.5": [],
+    "diloco:30,fragments=3,delay=5,merge=0.5 int4": ["--compress", "hadamard:32+int4"],
+}
+
+
+def row(way: str, runs: list[dict], bsp: list[dict]) -> list[str]:
+    sent = mean(r["bytes_sent_per_worker"] for r in runs)
+    return [
+        f"`{way}`",
+        f"{mean(r['test_loss'] for r in runs):.4f}",
+        by_seed((r["test_loss"] - b["test_loss"] for r, b in zip(runs, bsp, strict=True)), "+.4f"),
+        f"{mean(r['bits_per_character'] for r in runs):.3f}",
+        str(runs[0]["rounds"]["inside"]),
+        f"{sent / 2**20:.2f}",
+        f"{mean(b['bytes_sent_per_worker'] for b in bsp) / sent:.0f}",
+        f"{mean(r['seconds'] for r in runs):.0f}",
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="language.py", description=__doc__.partition(":\n")[0])
+    parser.add_argument("ranvier", type=pathlib.Path, help="the program")
+    parser.add_argument("text", type=pathlib.Path)
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS, metavar="WAY")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N")
+    parser.add_argument("--steps", type=int, default=600, metavar="N")
+    parser.add_argument("--epochs", type=int, default=1, metavar="N", help="the cosine ends after so many times --steps")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="add the runs there, and take those that it has")
+    arguments = parser.parse_args()
+    # The text is cut so that this many steps are an epoch.
+    characters = arguments.steps * 4 * 12 * 64 * 10 // 9 + 10 * 64
+    known = Runs(arguments.ranvier, arguments.json, [])
+    part = arguments.text.with_name(f"{arguments.text.stem}-{characters}.txt")
+    text = arguments.text.read_bytes()
+    if len(text) < characters:
+        sys.exit(f"language.py: {arguments.text} has {len(text)} bytes; {arguments.steps} steps want {characters}")
+    part.write_bytes(text[:characters])
+    common = (
+        "--workers", 4, "--model", "transformer", "--data", part, "--optimizer", "adamw", "--lr", 0.002, "--batch", 12,
+        "--epochs", arguments.epochs, "--steps", arguments.steps,
+    )  # fmt: skip
+    runs = {
+        way: [known.get(*common, "--seed", seed, "--sync", way.split()[0], *WAYS[way]) for seed in arguments.seeds]
+        for way in arguments.ways
+    }
+    columns = ["policy", "validation loss", "against bsp, by seed", "bits a character", "rounds", "MiB a worker",
+               "times fewer bytes", "seconds"]  # fmt: skip
+    print(table(columns, (row(way, runs[way], runs[arguments.ways[0]]) for way in arguments.ways)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

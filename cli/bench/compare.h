@@ -1,0 +1,24 @@
+// `ranvier bench --compare-transports`: the same operations over every transport of this build, side by side.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/options.h"
+#include "bench/world.h"
+#include "output.h"
+
+namespace ranvier::bench {
+
+struct Compared {
+  std::string transport;
+  std::string absent = {};  // why it is not here; else …
+  std::unique_ptr<World> world = nullptr;
+};
+
+// Measures latency at --minbytes, one operation at a time, and throughput and CPU time at --maxbytes; the samples of
+// all transports alternate. Prints a table and writes `file`. Returns the exit code: 1 if any element was wrong.
+int compare_transports(const Options& options, const std::vector<Compared>& all, const cli::JsonFile& file);
+
+}  // namespace ranvier::bench

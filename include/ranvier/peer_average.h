@@ -1,0 +1,55 @@
+// Workers at their own pace that average with one peer at a time: no step of everybody's, no servers. Each rank with an
+// even number, once a step, asks a random one with an odd number; both then hold the mean of what the two held. Lian,
+// Zhang, Zhang and Liu, "Asynchronous Decentralized Parallel Stochastic Gradient Descent" (AD-PSGD), ICML 2018
+// (arXiv:1710.06952). That those who ask never ask one another is what keeps them from waiting in a circle.
+//
+//   PeerAverage peers(comm, parameters, 0, seed);
+//   for (;;) {
+//     const auto start = peers.begin(stop_at, 32);       // an even rank's parameters leave for its peer
+//     if (start.count == 0) break;
+//     peers.read(parameters);                            // … while the gradient at these is computed
+//     …
+//     peers.update(parameters, start.count, [&] { …; }); // the step, from the average
+//   }
+//   peers.leave();
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "ranvier/communicator.h"
+#include "ranvier/server.h"
+
+namespace ranvier {
+
+class PeerAverage {
+ public:
+  // All ranks call, with as many parameters, the number of samples that all workers together have used before, and the
+  // same seed, from which each draws its peers. `comm` outlives this; its messages with this class's tags are this
+  // class's.
+  PeerAverage(Communicator& comm, std::span<const float> parameters, std::uint64_t before, std::uint64_t seed);
+  ~PeerAverage();
+  PeerAverage(const PeerAverage&) = delete;
+  PeerAverage& operator=(const PeerAverage&) = delete;
+
+  // At most so many samples for this worker, until all have been given out up to `stop_at`: then none gets any, and no
+  // averages are under way once all ranks know.
+  SampleStart begin(std::uint64_t stop_at, std::uint64_t most);
+  // What this rank holds now.
+  void read(std::span<float> parameters);
+  // Leaves in `parameters` what this rank holds by now, lets `step` change them, and holds that, while no peer
+  // averages. `samples` have had their effect then.
+  void update(std::span<float> parameters, std::uint64_t samples, const std::function<void()>& step);
+  // This worker takes no more steps; every rank calls, once all have stopped.
+  void leave();
+  // That this rank asked for.
+  std::uint64_t averages() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ranvier

@@ -1,0 +1,36 @@
+#include "integrations/trainer/account.h"
+
+#include <algorithm>
+#include <array>
+
+namespace ranvier::trainer {
+
+std::chrono::nanoseconds Account::end(const Mark& mark, const Synchronizer& sync) {
+  add_traffic(mark, sync);
+  const auto took = Clock::now() - mark.at;
+  spent_ += took;
+  return took;
+}
+
+void Account::add_traffic(const Mark& mark, const Synchronizer& sync) {
+  const SyncTraffic now = sync.traffic();
+  bytes_.first += static_cast<double>(now.bytes_inside - mark.traffic.bytes_inside);
+  bytes_.second += static_cast<double>(now.bytes_between - mark.traffic.bytes_between);
+  rounds_.first += now.rounds_inside - mark.traffic.rounds_inside;
+  rounds_.second += now.rounds_between - mark.traffic.rounds_between;
+}
+
+void Account::conclude(TrainResult& result, Communicator& comm) const {
+  const std::chrono::duration<double> waited = waited_;
+  std::array<double, 3> means{bytes_.first, bytes_.second, waited.count() / std::max(seconds(), 1e-9)};
+  comm.all_reduce(means, {.op = ReduceOp::average});
+  result.bytes_inside = means[0];
+  result.bytes_between = means[1];
+  result.bytes_sent_per_worker = means[0] + means[1];
+  result.exposed_communication_share = means[2];
+  result.rounds_inside = rounds_.first;
+  result.rounds_between = rounds_.second;
+  result.seconds = seconds();
+}
+
+}  // namespace ranvier::trainer

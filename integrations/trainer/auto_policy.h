@@ -1,0 +1,34 @@
+// --sync auto: measures what the choice of a policy depends on, and asks choose_policy.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "integrations/trainer/pace.h"
+#include "ranvier/choose_policy.h"
+#include "ranvier/communicator.h"
+
+namespace ranvier::trainer {
+
+class AutoPolicy {
+ public:
+  // All ranks call. `nodes`: by rank. `samples`: of a step of everybody's. `comm` outlives this.
+  AutoPolicy(Communicator& comm, std::vector<int> nodes, double samples, std::size_t parameters, bool takes_servers);
+
+  // Times the averages of so many parameters, and decides; `reports` are everybody's. All ranks call, with the same
+  // and while nothing is under way, and get the same choice.
+  PolicyChoice choose(const std::vector<PaceReport>& reports, const PolicyChoice& current);
+
+ private:
+  double seconds_of_average(Communicator* team);
+
+  Communicator& comm_;
+  const std::vector<int> nodes_;
+  const std::unique_ptr<Communicator> inside_;  // null: alone in its node
+  const double samples_;
+  const bool takes_servers_;
+  std::vector<float> scratch_;
+};
+
+}  // namespace ranvier::trainer

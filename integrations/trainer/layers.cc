@@ -1,0 +1,28 @@
+#include "integrations/trainer/layers.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <cmath>
+
+namespace ranvier::trainer {
+
+at::Tensor uniform_weights(at::IntArrayRef sizes, double inputs) {
+  const double bound = 1 / std::sqrt(inputs);
+  return at::empty(sizes).uniform_(-bound, bound).set_requires_grad(true);
+}
+at::Tensor normal_weights(at::IntArrayRef sizes, double deviation) {
+  return at::empty(sizes).normal_(0, deviation).set_requires_grad(true);
+}
+at::Tensor constant_weights(at::IntArrayRef sizes, double value) {
+  return at::full(sizes, value).set_requires_grad(true);
+}
+
+Layer::Layer(at::IntArrayRef sizes) {
+  double inputs = 1;
+  for (std::size_t i = 1; i < sizes.size(); ++i) inputs *= static_cast<double>(sizes[i]);
+  weight = uniform_weights(sizes, inputs);
+  bias = uniform_weights({sizes[0]}, inputs);
+}
+
+}  // namespace ranvier::trainer

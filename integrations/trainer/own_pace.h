@@ -1,0 +1,59 @@
+// Training of which no step is everybody's: each worker, or group of workers of similar speed, at its own pace from one
+// evaluation to the next.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ranvier/communicator.h"
+#include "ranvier/sync.h"
+
+namespace ranvier::trainer {
+
+// What the worker itself does.
+struct OwnPaceWorker {
+  // Computes the gradients of so many samples from this one on, counted from the start of training; zeros for none.
+  std::function<void(std::uint64_t first, std::uint64_t count)> compute;
+  // The learning rate of servers once so many samples are behind all workers.
+  std::function<double(std::uint64_t done)> server_rate;
+  // Takes the optimizer's step, of which servers have none.
+  std::function<void(std::uint64_t done)> step;
+  // Samples a second that each worker has computed lately: every rank calls.
+  std::function<std::vector<double>()> speeds;
+  std::span<float> gradients;
+  std::span<float> parameters;
+};
+
+class OwnPaceTraining {
+ public:
+  virtual ~OwnPaceTraining() = default;
+  // Until all workers together have used so many samples. The next call has to wait for all ranks to have looked.
+  virtual void run(std::uint64_t stop_at) = 0;
+  // No more calls come; every rank says so.
+  virtual void leave() = 0;
+  virtual std::uint64_t exchanges() const = 0;          // that this worker had a part in
+  virtual std::chrono::nanoseconds waited() const = 0;  // for its turn and for what others hold
+  virtual std::vector<std::size_t> shares() const = 0;  // by rank: samples of a step
+  virtual std::vector<int> groups() const = 0;          // by rank: who exchanges together
+};
+
+struct OwnPaceStart {
+  std::size_t batch = 1;   // samples of a worker in a step that all take alike
+  std::uint64_t done = 0;  // samples that all have used before
+  std::uint64_t seed = 0;
+};
+
+// Null for a policy whose steps are everybody's. All ranks call with the same policy, parameters and start. `comm`
+// outlives this.
+std::unique_ptr<OwnPaceTraining> own_pace_training(Communicator& comm, const SyncPolicy& policy, OwnPaceWorker worker,
+                                                   const OwnPaceStart& start);
+
+// One file each: by parameter servers, and by averages of two.
+std::unique_ptr<OwnPaceTraining> server_training(Communicator& comm, const SyncPolicy& policy, OwnPaceWorker worker,
+                                                 const OwnPaceStart& start);
+std::unique_ptr<OwnPaceTraining> peer_training(Communicator& comm, OwnPaceWorker worker, const OwnPaceStart& start);
+
+}  // namespace ranvier::trainer

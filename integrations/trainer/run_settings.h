@@ -1,0 +1,18 @@
+// What a run's settings come to in its parts.
+#pragma once
+
+#include "integrations/trainer/checkpoint.h"
+#include "integrations/trainer/learning_rate.h"
+#include "integrations/trainer/pace.h"
+#include "integrations/trainer/trainer.h"
+
+namespace ranvier::trainer {
+
+// What a checkpoint of this run must have been made with.
+Identity identity_of(const TrainSettings& settings, const Dataset& data, Rank world);
+std::uint64_t hash_of(const Identity& identity);
+// For so many samples a step, and so many steps in all.
+LearningRate rate_of(const TrainSettings& settings, double samples, double steps);
+PaceSettings pace_of(const TrainSettings& settings, Rank rank);
+
+}  // namespace ranvier::trainer

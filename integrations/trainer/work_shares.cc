@@ -1,0 +1,50 @@
+#include "integrations/trainer/work_shares.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "ranvier/sync.h"
+
+namespace ranvier::trainer {
+
+std::vector<PaceReport> collect(Communicator& comm, const PaceReport& own) {
+  const std::array<double, 3> mine{own.seconds_per_sample, own.late_share, own.late_factor};
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(comm.world()));
+  comm.all_gather(mine, all);
+  std::vector<PaceReport> reports;
+  for (std::size_t at = 0; at < all.size(); at += mine.size())
+    reports.push_back({.seconds_per_sample = all[at], .late_share = all[at + 1], .late_factor = all[at + 2]});
+  return reports;
+}
+
+std::vector<double> speeds_of(const std::vector<PaceReport>& reports) {
+  std::vector<double> speeds;
+  for (const auto& each : reports) speeds.push_back(1 / std::max(each.seconds_per_sample, 1e-12));
+  return speeds;
+}
+
+std::size_t WorkShares::before() const {
+  return std::accumulate(shares_.begin(), shares_.begin() + comm_.rank(), std::size_t{0});
+}
+
+bool WorkShares::follow(const std::vector<double>& speeds) {
+  if (!speeds_.empty() && !have_drifted(speeds_, speeds)) return false;
+  speeds_ = speeds;
+  shares_ = share_by_speed(total_, speeds_);
+  return true;
+}
+
+void WorkShares::even() {
+  shares_.assign(shares_.size(), total_ / shares_.size());
+  speeds_.clear();
+}
+
+void WorkShares::restore(std::size_t own) {
+  const std::array<std::int64_t, 1> mine{static_cast<std::int64_t>(own)};
+  std::vector<std::int64_t> all(shares_.size());
+  comm_.all_gather(mine, all);
+  shares_.assign(all.begin(), all.end());
+}
+
+}  // namespace ranvier::trainer

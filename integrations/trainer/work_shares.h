@@ -1,0 +1,41 @@
+// How the samples of a step are shared among the workers: evenly, or by how fast each has been.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "integrations/trainer/pace.h"
+#include "ranvier/communicator.h"
+
+namespace ranvier::trainer {
+
+// Of every rank, what it has measured of itself since it was last asked. All ranks call.
+std::vector<PaceReport> collect(Communicator& comm, const PaceReport& own);
+// Samples a second.
+std::vector<double> speeds_of(const std::vector<PaceReport>& reports);
+
+class WorkShares {
+ public:
+  WorkShares(Communicator& comm, std::size_t each)
+      : comm_(comm), total_(each * static_cast<std::size_t>(comm.world())), shares_(total_ / each, each) {}
+
+  const std::vector<std::size_t>& all() const { return shares_; }
+  std::size_t total() const { return total_; }
+  std::size_t own() const { return shares_[static_cast<std::size_t>(comm_.rank())]; }
+  // Of the ranks in front of this one.
+  std::size_t before() const;
+
+  // Shares in proportion to speed, by rank, unless they are for nearly these speeds already. Whether they changed.
+  bool follow(const std::vector<double>& speeds);
+  void even();
+  // As a checkpoint has this rank's; all ranks call.
+  void restore(std::size_t own);
+
+ private:
+  Communicator& comm_;
+  const std::size_t total_;
+  std::vector<std::size_t> shares_;  // by rank
+  std::vector<double> speeds_;       // by rank, when shares were last set by them
+};
+
+}  // namespace ranvier::trainer

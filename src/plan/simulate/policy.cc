@@ -1,0 +1,78 @@
+// Steps of training by a synchronization policy: the policy itself says what is averaged when, and each kind of step is
+// simulated once.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ranvier/error.h"
+#include "ranvier/simulate.h"
+#include "ranvier/sync.h"
+
+namespace ranvier {
+namespace {
+
+bool is_data(const Communication& each) { return each.role == Role::data; }
+
+// What a replica does by itself.
+Workload without_averages(Workload workload) {
+  for (auto& layer : workload.layers)
+    for (auto* pass : {&layer.forward, &layer.input_gradient, &layer.weight_gradient})
+      std::erase_if(pass->communications, is_data);
+  return workload;
+}
+
+// Averages of all that the workload averages in a step, and nothing else.
+Workload only_averages(Workload workload) {
+  workload.idle_ns = 0;
+  for (auto& layer : workload.layers)
+    for (auto* pass : {&layer.forward, &layer.input_gradient, &layer.weight_gradient}) {
+      pass->compute_ns = 0;
+      std::erase_if(pass->communications, [](const Communication& each) { return !is_data(each); });
+    }
+  return workload;
+}
+
+}  // namespace
+
+PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, const Topology& topology,
+                                 const StepSimulation& how, std::uint64_t steps) {
+  if (policy.levels().size() != 1 || policy.server() || policy.meets_peers())
+    throw Error(ErrorKind::usage,
+                fmt::format("'{}' has nodes, servers or peers, which steps of all ranks alike do not show; simulate "
+                            "takes policies that average everybody's, such as bsp, local:16 or diloco:30",
+                            policy.spec()));
+  if (policy.wants_spread())
+    throw Error(ErrorKind::usage, fmt::format("'{}' goes by how far replicas part, which is not known before they "
+                                              "train; give a period without adapt",
+                                              policy.spec()));
+  const double together = simulate_step(workload, topology, how).step_ns;
+  const double apart = simulate_step(without_averages(workload), topology, how).step_ns;
+  const double average = simulate_step(only_averages(workload), topology, how).step_ns;
+
+  PolicyPrediction result;
+  double begun_at = 0;  // when the fragment under way left
+  double now = 0;
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    const bool averages_gradients = !policy.react({.point = SyncPoint::step_begins, .step = step}).empty();
+    now += averages_gradients ? together : apart;
+    result.rounds_per_step += averages_gradients ? 1 : 0;
+    for (const SyncAction& each : policy.react({.point = SyncPoint::step_ended, .step = step + 1})) {
+      if (each.what == SyncAction::What::push)
+        throw Error(ErrorKind::usage, fmt::format("'{}' sends to one rank at a time, which simulate has no cost for; "
+                                                  "take a policy that averages everybody's",
+                                                  policy.spec()));
+      if (each.what == SyncAction::What::begin_fragment) begun_at = now;
+      if (each.what == SyncAction::What::finish_fragment)
+        now = std::max(now, begun_at + average / static_cast<double>(policy.fragments()));
+      if (each.what == SyncAction::What::parameters) now += average;
+      result.rounds_per_step += each.what == SyncAction::What::finish_fragment ? 0 : 1;
+    }
+  }
+  const auto count = static_cast<double>(std::max<std::uint64_t>(steps, 1));
+  result.step_ns = now / count;
+  result.exposed_communication_ns = result.step_ns - apart;
+  result.rounds_per_step /= count;
+  return result;
+}
+
+}  // namespace ranvier

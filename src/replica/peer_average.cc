@@ -1,0 +1,190 @@
+#include "ranvier/peer_average.h"
+
+#include <cstring>
+#include <optional>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ranvier/error.h"
+#include "replica/sample_desk.h"
+
+namespace ranvier {
+namespace {
+
+using replica::SampleDesk;
+
+// Apart from what a program sends itself.
+constexpr std::uint64_t request_tag = 0x70656572;
+constexpr std::uint64_t start_tag = 0x70656573;
+constexpr std::uint64_t average_tag = 0x70656574;
+
+enum class Kind : std::uint64_t { begin, average, leave };
+
+// What stands before the parameters of an average, and is all of any other request. Ranks of one job are of one build.
+struct Header {
+  Kind kind = Kind::begin;
+  std::uint64_t ended = 0;    // begin: samples that have had their effect since the last time
+  std::uint64_t stop_at = 0;  // begin
+  std::uint64_t most = 0;     // begin
+};
+
+}  // namespace
+
+class PeerAverage::Impl {
+ public:
+  Impl(Communicator& comm, std::span<const float> parameters, std::uint64_t before, std::uint64_t seed)
+      : comm_(comm),
+        desk_(comm, {}, before, start_tag),
+        held_(parameters.begin(), parameters.end()),
+        random_(seed * 1'000'003 + static_cast<std::uint64_t>(comm.rank())) {
+    if (comm_.world() > 1 && serves(comm_.rank())) thread_ = std::jthread([this] { serve(); });
+  }
+  ~Impl() {
+    if (thread_.joinable() && !left_) comm_.abort("its training ended before its peers' averages");
+  }
+
+  SampleStart begin(std::uint64_t stop_at, std::uint64_t most) {
+    const SampleStart start = ask_for_samples(stop_at, most);
+    if (start.count > 0 && comm_.world() > 1 && asks(comm_.rank())) start_average();
+    return start;
+  }
+
+  void read(std::span<float> parameters) {
+    const std::lock_guard lock(mutex_);
+    std::memcpy(parameters.data(), held_.data(), parameters.size_bytes());
+  }
+
+  void update(std::span<float> parameters, std::uint64_t samples, const std::function<void()>& step) {
+    if (averaging_) {
+      averaging_->wait();
+      sending_->wait();
+      averaging_.reset();
+      held_.swap(arrived_);  // whoever asks is asked by nobody
+      ++averages_;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      std::memcpy(parameters.data(), held_.data(), parameters.size_bytes());
+      step();
+      std::memcpy(held_.data(), parameters.data(), parameters.size_bytes());
+    }
+    ended_ += samples;
+  }
+
+  void leave() {
+    left_ = true;
+    const Header header{.kind = Kind::leave};
+    for (Rank peer = 0; peer < comm_.world(); ++peer)
+      if (peer != comm_.rank() && serves(peer)) comm_.send(bytes(header), peer, request_tag);
+    if (thread_.joinable()) thread_.join();
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+  std::uint64_t averages() const { return averages_; }
+
+ private:
+  static bool asks(Rank rank) { return rank % 2 == 0; }
+  static bool serves(Rank rank) { return rank == 0 || !asks(rank); }
+
+  static TypedSpan bytes(const Header& header) {
+    return {const_cast<void*>(static_cast<const void*>(&header)), sizeof header, DType::u8};
+  }
+
+  SampleStart ask_for_samples(std::uint64_t stop_at, std::uint64_t most) {
+    const std::uint64_t ended = std::exchange(ended_, 0);
+    if (comm_.rank() == 0) {
+      desk_.ended_step(0, ended);
+      return desk_.begin(stop_at, most);
+    }
+    const Header header{.kind = Kind::begin, .ended = ended, .stop_at = stop_at, .most = most};
+    SampleDesk::Answer answer{};
+    Work answering = desk_.expect(answer);
+    comm_.send(bytes(header), 0, request_tag);
+    answering.wait();
+    return SampleDesk::read(answer);
+  }
+
+  void start_average() {
+    const auto peer = static_cast<Rank>(1 + 2 * (random_() % static_cast<std::uint64_t>(comm_.world() / 2)));
+    const Header header{.kind = Kind::average};
+    message_.resize(sizeof header + held_.size() * sizeof(float));
+    std::memcpy(message_.data(), &header, sizeof header);
+    std::memcpy(message_.data() + sizeof header, held_.data(), held_.size() * sizeof(float));
+    arrived_.resize(held_.size());
+    averaging_ = comm_.start_recv(arrived_, peer, average_tag);
+    sending_ = comm_.start_send({message_.data(), message_.size(), DType::u8}, peer, request_tag);
+  }
+
+  // The thread of rank 0 and of those that are asked, until all others have left.
+  void serve() {
+    try {
+      std::vector<std::byte> message(sizeof(Header) + held_.size() * sizeof(float));
+      for (Rank working = comm_.world() - 1; working > 0;) {
+        Work arriving =
+            comm_.start_recv_at_most({message.data(), message.size(), DType::u8}, Communicator::any_rank, request_tag);
+        arriving.wait();
+        working -= answer(arriving.source(), ConstBytes(message).first(arriving.received_bytes())) ? 0 : 1;
+      }
+    } catch (...) {
+      failure_ = std::current_exception();
+      desk_.fail(failure_);
+    }
+  }
+
+  // False: the worker has left.
+  bool answer(Rank worker, ConstBytes message) {
+    Header header;
+    if (message.size() < sizeof header) throw Error(ErrorKind::mismatch, "a request to a peer is cut short", worker);
+    std::memcpy(&header, message.data(), sizeof header);
+    if (header.kind == Kind::leave) return false;
+    if (header.kind == Kind::begin) {
+      desk_.ended_step(worker, header.ended);
+      desk_.asks(worker, header.stop_at, header.most);
+      desk_.answer();
+      return true;
+    }
+    const ConstBytes theirs = message.subspan(sizeof header);
+    if (theirs.size() != held_.size() * sizeof(float))
+      throw Error(ErrorKind::mismatch, "a peer averages another number of parameters", worker);
+    mean_.resize(held_.size());
+    std::memcpy(mean_.data(), theirs.data(), theirs.size());
+    {
+      const std::lock_guard lock(mutex_);
+      for (std::size_t i = 0; i < held_.size(); ++i) held_[i] = mean_[i] = (held_[i] + mean_[i]) / 2;
+    }
+    comm_.send(mean_, worker, average_tag);
+    return true;
+  }
+
+  Communicator& comm_;
+  SampleDesk desk_;
+  std::mutex mutex_;
+  std::vector<float> held_;  // by mutex_ where others ask
+  std::vector<std::byte> message_;
+  std::vector<float> arrived_;  // the mean that this rank asked for
+  std::vector<float> mean_;     // of the thread
+  std::optional<Work> averaging_;
+  std::optional<Work> sending_;
+  std::mt19937_64 random_;
+  std::uint64_t ended_ = 0;
+  std::uint64_t averages_ = 0;
+  std::exception_ptr failure_;
+  bool left_ = false;
+  std::jthread thread_;
+};
+
+PeerAverage::PeerAverage(Communicator& comm, std::span<const float> parameters, std::uint64_t before,
+                         std::uint64_t seed)
+    : impl_(std::make_unique<Impl>(comm, parameters, before, seed)) {}
+PeerAverage::~PeerAverage() = default;
+SampleStart PeerAverage::begin(std::uint64_t stop_at, std::uint64_t most) { return impl_->begin(stop_at, most); }
+void PeerAverage::read(std::span<float> parameters) { impl_->read(parameters); }
+void PeerAverage::update(std::span<float> parameters, std::uint64_t samples, const std::function<void()>& step) {
+  impl_->update(parameters, samples, step);
+}
+void PeerAverage::leave() { impl_->leave(); }
+std::uint64_t PeerAverage::averages() const { return impl_->averages(); }
+
+}  // namespace ranvier

@@ -1,0 +1,148 @@
+// What the candidates take for B samples of W workers, speeds v_i, t = B / sum v (the time when nobody waits for
+// anybody), A an average of all parameters among everybody, a inside nodes, p and f the share and the factor of late
+// steps:
+//
+//   bsp, even shares         max_i (B/W) / v_i · late(W) + A
+//   bsp, shares by speed     t · late(W) + A
+//   node:16                  t · late(largest node) + a + A / 16
+//   group                    max(t · late(largest group) + average inside a group + push, groups · served)
+//   async                    max(B / sum_i ((B/W) / ((B/W) / v_i · late(1) + push)), W · served)
+//
+// late(n) = 1 + (1 - (1 - p)^n) (f - 1): the slowest of n. Averages that hide behind backward are counted in full.
+//
+// Margins: what is asked of a policy that averages less exactly. They are judgements, near what this project's own runs
+// lose (docs/synchronization.md): parameters of nodes every 16 steps 5 %, groups 5 %, single asynchronous workers,
+// whose gradients are stale by W - 1 pushes, 15 %.
+#include "ranvier/choose_policy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "ranvier/error.h"
+#include "ranvier/sync.h"
+
+namespace ranvier {
+namespace {
+
+constexpr double node_margin = 0.05;
+constexpr double group_margin = 0.05;
+constexpr double async_margin = 0.15;
+constexpr double node_period = 16;
+constexpr double to_change = 0.1;
+constexpr double unequal = 1.2;  // speeds that differ by less are one speed, measured
+
+std::size_t largest(std::span<const int> groups) {
+  std::map<int, std::size_t> sizes;
+  for (const int group : groups) ++sizes[group];
+  return std::ranges::max_element(sizes, {}, [](const auto& each) { return each.second; })->second;
+}
+
+std::size_t count(std::span<const int> groups) {
+  const std::vector<int> sorted(groups.begin(), groups.end());
+  return static_cast<std::size_t>(*std::ranges::max_element(sorted)) + 1;
+}
+
+class Forecast {
+ public:
+  explicit Forecast(const PolicySituation& situation)
+      : now_(situation),
+        world_(static_cast<double>(situation.speeds.size())),
+        own_(situation.samples / world_),
+        unhindered_(situation.samples / std::accumulate(situation.speeds.begin(), situation.speeds.end(), 0.0)),
+        slowest_(own_ / *std::ranges::min_element(situation.speeds)),
+        is_unequal_(*std::ranges::max_element(situation.speeds) / *std::ranges::min_element(situation.speeds) >
+                    unequal) {}
+
+  std::vector<PolicyForecast> all() const {
+    std::vector<PolicyForecast> list{{.sync = "bsp", .seconds = slowest_ * late(world_) + now_.between_seconds}};
+    if (is_unequal_)
+      list.push_back(
+          {.sync = "bsp", .split_by_speed = true, .seconds = shared() * late(world_) + now_.between_seconds});
+    if (world_ == 1) return list;
+    const std::size_t nodes = count(now_.nodes);
+    if (nodes > 1)
+      list.push_back({.sync = fmt::format("node:{}", node_period),
+                      .split_by_speed = is_unequal_,
+                      .seconds = shared() * late(static_cast<double>(largest(now_.nodes))) + now_.inside_seconds +
+                                 now_.between_seconds / node_period,
+                      .margin = node_margin});
+    if (!now_.takes_servers) return list;
+    const auto groups = group_by_speed(now_.speeds, {});
+    if (count(groups) > 1)
+      list.push_back({.sync = "group",
+                      .seconds = std::max(
+                          shared() * late(static_cast<double>(largest(groups))) + inside(groups) + now_.push_seconds,
+                          static_cast<double>(count(groups)) * now_.served_seconds),
+                      .margin = group_margin});
+    double rate = 0;  // samples a second
+    for (const double speed : now_.speeds) rate += own_ / (own_ / speed * late(1) + now_.push_seconds);
+    list.push_back({.sync = "async",
+                    .seconds = std::max(now_.samples / rate, world_ * now_.served_seconds),
+                    .margin = async_margin});
+    return list;
+  }
+
+ private:
+  // Nobody is shared out finer than it is measured: equal workers keep equal shares.
+  double shared() const { return is_unequal_ ? unhindered_ : slowest_; }
+  double late(double workers) const {
+    return 1 + (1 - std::pow(1 - now_.late_share, workers)) * (now_.late_factor - 1);
+  }
+  // An average inside a group, which is as slow as the links that it crosses.
+  double inside(const std::vector<int>& groups) const {
+    std::map<int, int> home;
+    for (std::size_t rank = 0; rank < groups.size(); ++rank)
+      if (home.try_emplace(groups[rank], now_.nodes[rank]).first->second != now_.nodes[rank])
+        return now_.between_seconds;
+    return now_.inside_seconds;
+  }
+
+  const PolicySituation& now_;
+  const double world_;
+  const double own_;
+  const double unhindered_;
+  const double slowest_;
+  const bool is_unequal_;
+};
+
+std::string name_of(const PolicyForecast& each) {
+  return each.sync + (each.split_by_speed ? " with shares by speed" : "");
+}
+
+std::string reason_of(const PolicySituation& now, const PolicyForecast& taken, std::span<const PolicyForecast> all) {
+  std::string others;
+  for (const auto& each : all)
+    if (!(each == taken))
+      others += fmt::format("{}{} {:.1f}", others.empty() ? "" : ", ", name_of(each), each.seconds * 1e3);
+  return fmt::format(
+      "{} takes {:.1f} ms for a step's samples{}; speeds differ {:.1f} times, {:.0f} % of steps are late "
+      "{:.1f} times, an average takes {:.1f} ms inside nodes and {:.1f} among all",
+      name_of(taken), taken.seconds * 1e3, others.empty() ? "" : fmt::format(" ({})", others),
+      *std::ranges::max_element(now.speeds) / *std::ranges::min_element(now.speeds), now.late_share * 100,
+      now.late_factor, now.inside_seconds * 1e3, now.between_seconds * 1e3);
+}
+
+}  // namespace
+
+std::vector<PolicyForecast> forecast_policies(const PolicySituation& situation) {
+  if (situation.speeds.empty() || situation.nodes.size() != situation.speeds.size() ||
+      std::ranges::any_of(situation.speeds, [](double speed) { return !(speed > 0) || !std::isfinite(speed); }))
+    throw Error(ErrorKind::usage, "policies are chosen by the speed, above 0, and the node of each worker");
+  return Forecast(situation).all();
+}
+
+PolicyChoice choose_policy(const PolicySituation& situation, const PolicyChoice& current) {
+  const auto all = forecast_policies(situation);
+  const PolicyForecast* best = &*std::ranges::min_element(all, {}, &PolicyForecast::cost);
+  const auto in_use = std::ranges::find_if(all, [&](const PolicyForecast& each) {
+    return each.sync == current.sync && each.split_by_speed == current.split_by_speed;
+  });
+  if (in_use != all.end() && in_use->cost() <= best->cost() * (1 + to_change)) best = &*in_use;
+  return {.sync = best->sync, .split_by_speed = best->split_by_speed, .reason = reason_of(situation, *best, all)};
+}
+
+}  // namespace ranvier

@@ -1,0 +1,51 @@
+// A connected socket that never blocks, plain or inside TLS: the calls are those of a plain one.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+#include "base/socket.h"
+#include "transport/tls.h"
+
+namespace ranvier::transport {
+
+// Of send(2): the kernel may take it later.
+inline bool is_transient(int problem) {
+  return problem == EAGAIN || problem == EINTR || problem == ENOBUFS || problem == ENOMEM;
+}
+
+class Channel {
+ public:
+  Channel() = default;
+  explicit Channel(Fd socket) : socket_(std::make_unique<Fd>(std::move(socket))) {}
+  // From now on inside TLS; secure() has to say that it is done before anything is sent or received.
+  void begin_tls(std::shared_ptr<const TlsContext> context, TlsRole role) {
+    tls_ = std::make_unique<TlsSession>(std::move(context), *socket_, role);
+  }
+  TlsProgress secure() { return tls_ ? tls_->handshake() : TlsProgress::done; }
+  bool encrypted() const { return tls_ != nullptr; }
+  TlsSession* tls() { return tls_.get(); }
+
+  const Fd& socket() const { return *socket_; }
+  explicit operator bool() const { return socket_ != nullptr && *socket_; }
+  void close() {
+    tls_.reset();
+    socket_.reset();
+  }
+
+  // As sendmsg(2) and recv(2), without blocking and without signals.
+  ssize_t send(ConstBytes head, ConstBytes body);
+  ssize_t recv(Bytes into);
+  // Hands the kernel what was taken and waits here; whether nothing is left. A plain socket leaves nothing here.
+  bool flush() { return !tls_ || tls_->flush(); }
+  bool flushed() const { return !tls_ || tls_->flushed(); }
+
+ private:
+  std::unique_ptr<Fd> socket_;  // stays where it is while a session points to it
+  std::unique_ptr<TlsSession> tls_;
+};
+
+}  // namespace ranvier::transport

@@ -1,0 +1,36 @@
+// Transports that stand in libraries of their own.
+//
+// MPI, UCX and gRPC bring dozens of shared libraries with them, threads, signal handlers and hooks into malloc. A job
+// on tcp should load none of that, a machine without them should run it, and gRPC's protobuf must not meet torch's in
+// one table of symbols. So each is a library of its own, libranvier_NAME.so, opened when somebody asks for its
+// transport (docs/decisions/0011-heavy-transports-are-modules.md). A transport that a build lacks is a file that is not
+// there.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "ranvier/transport.h"
+
+namespace ranvier::transport {
+
+// What a module needs to know beyond the world; each uses its own part.
+struct ModuleOptions {
+  std::string interface_address = {};  // to listen on, see TcpOptions
+  SecurityOptions security = {};
+};
+
+// The one symbol that a module defines: `extern "C" const TransportModule ranvier_transport_module`.
+struct TransportModule {
+  const char* version;  // of the ranvier that it was built with
+  std::unique_ptr<Endpoint> (*endpoint)(const WorldInfo&, const ModuleOptions&);
+};
+inline constexpr const char* module_symbol = "ranvier_transport_module";
+
+// Opens the module once in this process. Throws Error{config} that says what to install where it cannot.
+const TransportModule& load_module(std::string_view name);
+
+}  // namespace ranvier::transport
+
+extern "C" const ranvier::transport::TransportModule ranvier_transport_module;

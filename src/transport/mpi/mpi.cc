@@ -1,0 +1,191 @@
+// The mpi transport: each lane between two ranks is a tag of MPI's point-to-point messages.
+//
+// A tag names the endpoint that receives (one for each communicator of its process), who sends, and the lane. So ranks
+// meet without any call in which all of them must be, communicators never see each other's messages, and what was sent
+// to one that has gone stays unread. Ranks may even be threads of one process, as in tests.
+#include <fmt/format.h>
+#include <mpi.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <set>
+#include <sstream>
+
+#include "ranvier/error.h"
+#include "transport/module.h"
+#include "transport/mpi/mpi_collectives.h"
+#include "transport/mpi/mpi_library.h"
+#include "transport/mpi/mpi_requests.h"
+#include "transport/tagged_transport.h"
+
+namespace ranvier::transport {
+namespace {
+
+// MPI wakes nobody: whoever waits looks again after a pause, which doubles while nothing comes.
+constexpr std::chrono::nanoseconds first_pause = std::chrono::microseconds(10);
+constexpr std::chrono::nanoseconds longest_pause = std::chrono::milliseconds(1);
+
+constexpr std::string_view greeting = "mpi-2";
+
+struct MpiAddress {
+  std::string host;   // and the process, where MPI has started no others
+  int size = 1;       // of MPI_COMM_WORLD
+  int process = 0;    // in it
+  int first_tag = 0;  // of those that it receives on
+
+  std::string text() const { return fmt::format("{} {} {} {} {}", greeting, host, size, process, first_tag); }
+  static std::optional<MpiAddress> parse(const std::string& text) {
+    std::istringstream words(text);
+    std::string word, rest;
+    MpiAddress address;
+    words >> word >> address.host >> address.size >> address.process >> address.first_tag;
+    const bool whole = words && !(words >> rest) && word == greeting && address.process >= 0 &&
+                       address.process < address.size && address.first_tag >= 0;
+    return whole ? std::optional(address) : std::nullopt;
+  }
+};
+
+class MpiMessages final : public TaggedMessages {
+ public:
+  MpiMessages(Rank rank, std::vector<MpiAddress> peers, MPI_Comm communicator,
+              std::unique_ptr<VendorCollectives> collectives)
+      : rank_(rank), peers_(std::move(peers)), communicator_(communicator), collectives_(std::move(collectives)) {}
+
+  bool may_be_called() const override { return library_.may_be_called(); }
+
+  Transfer send(Rank to, Lane lane, ConstBytes message) override {
+    const MpiAddress& peer = peers_[static_cast<std::size_t>(to)];
+    MPI_Request request = MPI_REQUEST_NULL;
+    const std::lock_guard lock(library_.calls());
+    MpiLibrary::check(MPI_Isend(message.data(), static_cast<int>(message.size()), MPI_BYTE, peer.process,
+                                tag(peer.first_tag, rank_, lane), communicator_, &request),
+                      "MPI_Isend");
+    return settle(request);
+  }
+
+  // A lane is polled by one thread at a time, so that what was found here is what receive() gets.
+  std::optional<std::size_t> arrived(Rank from, Lane lane) override {
+    int found = 0, bytes = 0;
+    MPI_Status status;
+    const std::lock_guard lock(library_.calls());
+    MpiLibrary::check(
+        MPI_Iprobe(peers_[static_cast<std::size_t>(from)].process, own_tag(from, lane), communicator_, &found, &status),
+        "MPI_Iprobe");
+    if (found == 0) return std::nullopt;
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    return static_cast<std::size_t>(bytes);
+  }
+
+  Transfer receive(Rank from, Lane lane, Bytes into) override {
+    MPI_Request request = MPI_REQUEST_NULL;
+    const std::lock_guard lock(library_.calls());
+    MpiLibrary::check(
+        MPI_Irecv(into.data(), static_cast<int>(into.size()), MPI_BYTE, peers_[static_cast<std::size_t>(from)].process,
+                  own_tag(from, lane), communicator_, &request),
+        "MPI_Irecv");
+    return settle(request);
+  }
+
+  bool over(Transfer transfer) override {
+    const std::lock_guard lock(library_.calls());
+    return requests_.over(transfer);
+  }
+
+  // MPI takes nothing back: MPI_Cancel of a send is deprecated, and of a receive that has its message impossible.
+  bool abandon(Transfer transfer) override {
+    try {
+      return over(transfer);
+    } catch (const Error&) {
+      return true;  // it failed, and is forgotten
+    }
+  }
+
+  void sleep(std::chrono::nanoseconds limit, const Fd& interrupt, int idle) override {
+    const auto pause = std::min({limit, longest_pause, first_pause * (1 << std::min(idle, 10))});
+    const timespec time{.tv_sec = 0, .tv_nsec = std::max<std::int64_t>(pause.count(), 0)};
+    pollfd poll{.fd = interrupt.get(), .events = POLLIN, .revents = 0};
+    ppoll(&poll, 1, &time, nullptr);
+  }
+
+  VendorCollectives* vendor() override { return collectives_.get(); }
+
+ private:
+  static int tag(int first, Rank from, Lane lane) { return first + from * static_cast<int>(lane_count) + lane; }
+
+  int own_tag(Rank from, Lane lane) const { return tag(peers_[static_cast<std::size_t>(rank_)].first_tag, from, lane); }
+
+  // Most are over at once; those need no number.
+  Transfer settle(MPI_Request request) {
+    int done = 0;
+    MpiLibrary::check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    return done != 0 ? none : requests_.add(request);
+  }
+
+  MpiLibrary& library_ = MpiLibrary::get();
+  const Rank rank_;
+  const std::vector<MpiAddress> peers_;
+  const MPI_Comm communicator_;
+  const std::unique_ptr<VendorCollectives> collectives_;
+  MpiRequests requests_;
+};
+
+class MpiEndpoint final : public Endpoint {
+ public:
+  explicit MpiEndpoint(const WorldInfo& info) : info_(info) {
+    const std::lock_guard lock(library_.calls());
+    own_ = {.host = library_.size() == 1 ? fmt::format("{}.{}", host_identity(), getpid()) : host_identity(),
+            .size = library_.size(),
+            .process = library_.rank(),
+            .first_tag = library_.new_tags(std::int64_t{info.world} * lane_count)};
+  }
+
+  std::string address() const override { return own_.text(); }
+
+  std::unique_ptr<Transport> connect(const std::vector<std::string>& addresses,
+                                     std::chrono::steady_clock::time_point deadline) override {
+    std::vector<MpiAddress> peers;
+    std::vector<int> processes;
+    Rank on_this_host = 0;
+    for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
+      const auto peer = MpiAddress::parse(addresses[rank]);
+      if (!peer)
+        throw Error(ErrorKind::mismatch,
+                    fmt::format("rank {} published '{:.100}', which is no mpi address of this version; run the same "
+                                "ranvier on all ranks",
+                                rank, addresses[rank]),
+                    static_cast<Rank>(rank));
+      if (peer->size != own_.size || (own_.size == 1 && peer->host != own_.host))
+        throw Error(ErrorKind::config,
+                    fmt::format("ranks {} and {} are not processes of one MPI job (theirs have {} and {} processes); "
+                                "start them with mpirun",
+                                info_.rank, rank, own_.size, peer->size),
+                    static_cast<Rank>(rank));
+      on_this_host += peer->host == own_.host ? 1 : 0;
+      processes.push_back(peer->process);
+      peers.push_back(*peer);
+    }
+    const MPI_Comm communicator = library_.communicator(deadline);
+    auto collectives = mpi_collectives(processes, peers.front().first_tag % 32768, deadline);
+    const bool crowded = on_this_host > sysconf(_SC_NPROCESSORS_ONLN);
+    return tagged_transport(
+        {.name = "mpi", .rank = info_.rank, .world = info_.world, .crowded = crowded},
+        std::make_unique<MpiMessages>(info_.rank, std::move(peers), communicator, std::move(collectives)));
+  }
+
+ private:
+  MpiLibrary& library_ = MpiLibrary::get();
+  const WorldInfo info_;
+  MpiAddress own_;
+};
+
+}  // namespace
+}  // namespace ranvier::transport
+
+extern "C" const ranvier::transport::TransportModule ranvier_transport_module{
+    .version = RANVIER_VERSION,
+    .endpoint = [](const ranvier::WorldInfo& info, const ranvier::transport::ModuleOptions&)
+        -> std::unique_ptr<ranvier::Endpoint> { return std::make_unique<ranvier::transport::MpiEndpoint>(info); }};

@@ -1,0 +1,284 @@
+#include "transport/udp_connection.h"
+
+namespace ranvier::transport {
+namespace {
+
+using namespace std::chrono_literals;
+
+// How long an acknowledgement waits for bytes to travel with; less than LossRecovery::most_delay.
+constexpr auto acknowledgement_delay = 500us;
+constexpr int packets_per_acknowledgement = 2;  // RFC 9000, 13.2.2
+constexpr std::size_t most_remembered_ranges = 4 * most_ack_ranges;
+constexpr std::size_t ranges_beside_bytes = 4;  // more travel in a packet of their own
+constexpr auto most_lag = 2ms;                  // a timer that comes late may make up for so much
+constexpr int silences_to_doubt_size = 3;
+
+constexpr std::array<std::byte, 64 << 10> padding{};
+
+}  // namespace
+
+UdpConnection::UdpConnection(const UdpConnectionOptions& options)
+    : options_(options), rate_(options.most_packet_bytes), size_(options.most_packet_bytes, local()) {
+  for (Lane lane = 0; lane < lane_count; ++lane) {
+    send_lanes_.emplace_back(options.ring_bytes, options.peer_ring_bytes);
+    receive_lanes_.emplace_back(options.ring_bytes);
+  }
+  rate_.set_packet_bytes(size_.bytes());
+  numbers_.reserve(most_remembered_ranges + 1);
+}
+
+void UdpConnection::release(Lane lane, std::size_t bytes) {
+  UdpReceiveLane& receiving = receive_lanes_[lane];
+  receiving.release(bytes);
+  // A sender that has no credit left hears of it now; everybody else with the next acknowledgement.
+  if (receiving.limit_is_news()) acknowledge_now_ = true;
+}
+
+void UdpConnection::met(Time now, std::optional<Duration> round_trip) {
+  heard_at_ = now;
+  if (round_trip) recovery_.first_sample(*round_trip);
+}
+
+// ---- What to send.
+
+std::size_t UdpConnection::window() const { return local() ? options_.local_window : rate_.window(); }
+
+// Packets leave in groups, since one system call carries many: a group begins when the clock of departures has come up
+// with the time, and ends when it is so much ahead.
+bool UdpConnection::may_depart(Time now) {
+  if (local()) return true;
+  if (departure_ <= now) {
+    const std::chrono::duration<double> group(static_cast<double>(rate_.group_bytes()) / rate_.pacing_rate());
+    group_end_ = now + std::chrono::duration_cast<Duration>(group);
+  }
+  return departure_ < group_end_;
+}
+
+PacketHeader UdpConnection::header(PacketKind kind) const {
+  PacketHeader header;
+  header.key = options_.peer_key;
+  header.from = options_.self;
+  header.epoch = options_.epoch;
+  header.kind = kind;
+  return header;
+}
+
+bool UdpConnection::has_bytes_to_send() const {
+  return std::ranges::any_of(send_lanes_, [](const UdpSendLane& lane) { return lane.has_next(); });
+}
+
+bool UdpConnection::waits_for_credit() const {
+  return std::ranges::any_of(send_lanes_, [](const UdpSendLane& lane) { return lane.waits_for_credit(); });
+}
+
+// Urgent collectives first; the others and messages by turns.
+UdpSendLane* UdpConnection::lane_to_send() {
+  if (send_lanes_[urgent_lane].has_next()) return &send_lanes_[urgent_lane];
+  for (Lane tried = 0; tried < lane_count; ++tried) {
+    UdpSendLane& lane = send_lanes_[turn_];
+    if (lane.has_next()) return &lane;
+    turn_ = static_cast<Lane>((turn_ + 1) % lane_count);
+  }
+  return nullptr;
+}
+
+bool UdpConnection::acknowledgement_due(Time now) const {
+  return acknowledge_now_ || (unacknowledged_ > 0 && now - unacknowledged_since_ >= acknowledgement_delay);
+}
+
+void UdpConnection::add_acknowledgement(Time now, PacketHeader& header, Acknowledgement& acknowledgement,
+                                        std::size_t most_ranges) {
+  const auto ranges = numbers_.all();
+  if (ranges.empty()) return;
+  acknowledgement.count = std::min(ranges.size(), most_ranges);
+  header.ranges = static_cast<std::uint8_t>(acknowledgement.count);
+  for (std::size_t i = 0; i < acknowledgement.count; ++i) acknowledgement.ranges[i] = ranges[ranges.size() - 1 - i];
+  const auto held = std::chrono::duration_cast<std::chrono::microseconds>(now - newest_at_).count();
+  acknowledgement.delay_us = static_cast<std::uint32_t>(std::clamp<std::int64_t>(held, 0, 1'000'000));
+  for (Lane lane = 0; lane < lane_count; ++lane) {
+    acknowledgement.limits[lane] = receive_lanes_[lane].limit();
+    receive_lanes_[lane].told(receive_lanes_[lane].limit());
+  }
+  unacknowledged_ = 0;
+  unacknowledged_since_ = Time::max();
+  acknowledge_now_ = false;
+}
+
+void UdpConnection::finish(Time now, const PacketHeader& header, const Acknowledgement& acknowledgement,
+                           ConstBytes payload, bool sizes, OutgoingPacket& packet) {
+  PacketHeader last = header;
+  last.payload = static_cast<std::uint16_t>(payload.size());
+  const bool asks = asks_for_acknowledgement(last);
+  const bool idle = recovery_.in_flight() == 0;
+  if (asks) {
+    last.number = recovery_.next_number();
+    last.behind = recovery_.behind();
+  }
+  packet.head_bytes = write_packet_head(last, acknowledgement, packet.head);
+  packet.payload = payload;
+  if (!asks) return;
+  SentPacket sent;
+  sent.lane = last.lane;
+  sent.offset = last.offset;
+  sent.payload = last.kind == PacketKind::data ? last.payload : 0;
+  sent.bytes = static_cast<std::uint32_t>(packet.bytes());
+  sent.sizes = sizes;
+  recovery_.sent(sent, now);
+  const std::chrono::duration<double> takes(static_cast<double>(packet.bytes()) / rate_.pacing_rate());
+  departure_ = std::max(departure_, idle ? now : now - most_lag) + std::chrono::duration_cast<Duration>(takes);
+}
+
+bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
+  if (gone_) return false;
+  Acknowledgement acknowledgement;
+  const bool due = acknowledgement_due(now);
+  const auto alone = [&] {
+    PacketHeader header = this->header(PacketKind::data);
+    add_acknowledgement(now, header, acknowledgement, most_ack_ranges);
+    acknowledge_now_ = false;
+    finish(now, header, acknowledgement, {}, false, packet);
+    return header.ranges > 0;
+  };
+  if (due && numbers_.count() > ranges_beside_bytes && alone()) return true;
+
+  const bool open = recovery_.in_flight() < window();
+  if (recovery_.probe()) {
+    if (const auto oldest = recovery_.oldest_under_way(); oldest && oldest->payload > 0)
+      send_lanes_[oldest->lane].lost({oldest->offset, oldest->offset + oldest->payload});
+  } else if (!open || !may_depart(now)) {
+    return due && alone();
+  }
+
+  const bool has_bytes = has_bytes_to_send();
+  if (const std::size_t size = size_.to_try(); size > 0 && has_bytes && recovery_.round_trip().sampled() && open) {
+    size_.trying();
+    const PacketHeader header = this->header(PacketKind::probe);
+    finish(now, header, acknowledgement, ConstBytes(padding).first(size - sizeof header), true, packet);
+    return true;
+  }
+  if (UdpSendLane* const lane = lane_to_send()) {
+    PacketHeader header = this->header(PacketKind::data);
+    if (due || unacknowledged_ > 0) add_acknowledgement(now, header, acknowledgement, ranges_beside_bytes);
+    const std::size_t head = sizeof header + (header.ranges > 0 ? acknowledgement.bytes() : 0);
+    const UdpSendLane::Piece piece = lane->next(size_.bytes() - head);
+    header.lane = static_cast<Lane>(lane - send_lanes_.data());
+    header.offset = piece.offset;
+    finish(now, header, acknowledgement, piece.bytes, false, packet);
+    lane->sent(piece);
+    if (!lane->has_next()) turn_ = static_cast<Lane>((header.lane + 1) % lane_count);
+    recovery_.probed();
+    return true;
+  }
+  if (open) recovery_.held_by_caller();
+  const bool asks_for_credit = recovery_.in_flight() == 0 && waits_for_credit() &&
+                               now - std::max(last_probe_at_, heard_at_) >= recovery_.timeout();
+  if (recovery_.probe() || asks_for_credit) {
+    recovery_.probed();
+    last_probe_at_ = now;
+    finish(now, header(PacketKind::probe), acknowledgement, {}, false, packet);
+    return true;
+  }
+  return due && alone();
+}
+
+void UdpConnection::goodbye(Time now, OutgoingPacket& packet) {
+  PacketHeader header = this->header(PacketKind::goodbye);
+  Acknowledgement acknowledgement;
+  add_acknowledgement(now, header, acknowledgement, most_ack_ranges);
+  finish(now, header, acknowledgement, {}, false, packet);
+}
+
+// ---- What has arrived.
+
+bool UdpConnection::receive(Time now, const Packet& packet) {
+  const PacketHeader& header = packet.header;
+  heard_at_ = now;
+  bool news = false;
+  if (header.ranges > 0) {
+    const Acknowledgement& told = packet.acknowledgement;
+    const auto outcome =
+        recovery_.acknowledge(std::span(told.ranges).first(told.count), std::chrono::microseconds(told.delay_us), now);
+    if (!outcome) return false;  // of packets that were never sent: it lies
+    learn(*outcome);
+    for (Lane lane = 0; lane < lane_count; ++lane)
+      if (send_lanes_[lane].set_limit(told.limits[lane])) news |= send_lanes_[lane].has_room_again();
+  }
+  if (header.kind == PacketKind::goodbye) return gone_ = true;
+  if (!asks_for_acknowledgement(header)) return news;
+  if (header.kind == PacketKind::data) {
+    UdpReceiveLane& lane = receive_lanes_[header.lane];
+    const std::size_t before = lane.ready();
+    if (!lane.arrived(header.offset, packet.payload)) return news;  // never acknowledged, so it comes again
+    news |= lane.ready() > before;
+  }
+  if (!note_arrival(now, header)) ++repeated_;
+  return news;
+}
+
+bool UdpConnection::note_arrival(Time now, const PacketHeader& header) {
+  const std::uint64_t first_of_interest = header.number - header.behind;
+  if (first_of_interest > forgotten_) {
+    forgotten_ = first_of_interest;
+    numbers_.remove_below(forgotten_);
+  }
+  const bool is_new = header.number >= forgotten_ && numbers_.add({header.number, header.number + 1});
+  if (numbers_.count() > most_remembered_ranges) {
+    forgotten_ = numbers_.first().end;
+    numbers_.remove_below(forgotten_);
+  }
+  // Whoever sent it a second time, or out of turn, should know soon what is here.
+  if (!is_new || header.number != newest_ + 1 || header.kind == PacketKind::probe) acknowledge_now_ = true;
+  if (header.number > newest_) {
+    newest_ = header.number;
+    newest_at_ = now;
+  }
+  if (unacknowledged_ == 0) unacknowledged_since_ = now;
+  unacknowledged_ += sizeof header + header.payload;
+  if (unacknowledged_ >= packets_per_acknowledgement * size_.bytes()) acknowledge_now_ = true;
+  return is_new;
+}
+
+void UdpConnection::learn(const LossRecovery::News& news) {
+  for (const SentPacket& packet : news.acknowledged) {
+    if (packet.payload > 0)
+      send_lanes_[packet.lane].acknowledged({packet.offset, packet.offset + packet.payload});
+    else if (packet.sizes)
+      size_.acknowledged(packet.bytes);
+  }
+  for (const SentPacket& packet : news.lost) {
+    if (packet.payload > 0)
+      send_lanes_[packet.lane].lost({packet.offset, packet.offset + packet.payload});
+    else if (packet.sizes)
+      size_.lost();
+  }
+  rate_.set_packet_bytes(size_.bytes());
+  if (news.sample.acknowledged > 0 || news.sample.lost > 0) rate_.acknowledged(news.sample);
+}
+
+// ---- Time.
+
+UdpConnection::Time UdpConnection::due(Time now) const {
+  if (gone_) return Time::max();
+  Time due = recovery_.due();
+  if (recovery_.probe() || acknowledge_now_) return now;
+  if (unacknowledged_ > 0) due = std::min(due, unacknowledged_since_ + acknowledgement_delay);
+  if (recovery_.in_flight() < window() && has_bytes_to_send())
+    due = std::min(due, local() || departure_ < group_end_ ? now : std::max(now, departure_));
+  if (recovery_.in_flight() == 0 && waits_for_credit())
+    due = std::min(due, std::max(last_probe_at_, heard_at_) + recovery_.timeout());
+  return due;
+}
+
+void UdpConnection::on_time(Time now) {
+  if (recovery_.due() > now) return;
+  const int before = recovery_.silences();
+  learn(recovery_.on_time(now));
+  if (recovery_.silences() > before && recovery_.silences() >= silences_to_doubt_size && !local())
+    size_.large_ones_vanish();
+}
+
+bool UdpConnection::all_acknowledged() const {
+  return std::ranges::all_of(send_lanes_, [](const UdpSendLane& lane) { return lane.all_acknowledged(); });
+}
+
+}  // namespace ranvier::transport

@@ -1,0 +1,130 @@
+// Everything between two ranks over udp but the socket: lanes, acknowledgements, recovery, the rate. A machine that is
+// told what arrives and what time it is, and says what to send: so that its tests run it over a network that exists
+// only as a list.
+//
+// What a gradient needs is not what a file needs: six independent lanes (a lost packet holds up its own only), bytes
+// that stay in their ring until they are acknowledged, and a window that follows the path's rate whatever it loses.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ranvier/transport.h"
+#include "transport/bbr.h"
+#include "transport/loss_recovery.h"
+#include "transport/number_ranges.h"
+#include "transport/packet_size.h"
+#include "transport/udp_lane.h"
+#include "transport/udp_packet.h"
+
+namespace ranvier::transport {
+
+struct UdpConnectionOptions {
+  Rank self = 0;
+  std::uint64_t peer_key = 0;
+  Epoch epoch = 0;
+  std::size_t ring_bytes = 1 << 20;                  // of each lane and direction
+  std::size_t peer_ring_bytes = 1 << 20;             // of the peer's lanes: the credit to begin with
+  std::size_t most_packet_bytes = PacketSize::base;  // that the first link takes
+  // Both ends on one host: what is under way lies in the receiver's socket, and there is no path to learn about.
+  // So many bytes of it are then this sender's; 0: the ends are on two hosts.
+  std::size_t local_window = 0;
+};
+
+// A datagram to send. The payload is memory of the connection's until the next call of it.
+struct OutgoingPacket {
+  std::array<std::byte, most_packet_head> head;
+  std::size_t head_bytes = 0;
+  ConstBytes payload;
+  std::size_t bytes() const { return head_bytes + payload.size(); }
+};
+
+struct UdpCounts {
+  std::uint64_t packets_sent = 0;      // those that ask to be acknowledged
+  std::uint64_t packets_lost = 0;      // of them
+  std::uint64_t packets_repeated = 0;  // arrived a second time
+};
+
+class UdpConnection {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  using Duration = std::chrono::nanoseconds;
+
+  explicit UdpConnection(const UdpConnectionOptions&);
+
+  // As Transport has them.
+  std::size_t try_send(Lane lane, ConstBytes head, ConstBytes body) { return send_lanes_[lane].try_send(head, body); }
+  ConstBytes view(Lane lane) const { return receive_lanes_[lane].view(); }
+  void release(Lane, std::size_t bytes);
+
+  // The next packet that may leave now; false if none may.
+  bool next_packet(Time now, OutgoingPacket&);
+  // The kernel would not take the last packet for its size.
+  void too_large(std::size_t bytes) { size_.refused(bytes); }
+  // A parsed packet that showed this rank's key, kind data, probe or goodbye. Whether it brought bytes in order, or
+  // room for a send that was refused.
+  bool receive(Time now, const Packet&);
+  // When next_packet has something to say though nothing arrived; Time::max() if never.
+  Time due(Time now) const;
+  void on_time(Time now);
+
+  // The last words, with an acknowledgement of what has arrived.
+  void goodbye(Time now, OutgoingPacket&);
+
+  // Whether everything that was accepted has arrived there.
+  bool all_acknowledged() const;
+  bool gone() const { return gone_; }  // the peer has said goodbye
+  Time heard_at() const { return heard_at_; }
+  // The handshake's round trip, until packets tell more.
+  void met(Time now, std::optional<Duration> round_trip);
+
+  std::size_t packet_bytes() const { return size_.bytes(); }
+  const RoundTrip& round_trip() const { return recovery_.round_trip(); }
+  const Bbr& rate() const { return rate_; }
+  UdpCounts counts() const { return {recovery_.packets_sent(), recovery_.packets_lost(), repeated_}; }
+
+ private:
+  bool local() const { return options_.local_window > 0; }
+  std::size_t window() const;
+  bool may_depart(Time now);
+  void learn(const LossRecovery::News&);
+  bool note_arrival(Time now, const PacketHeader&);
+  bool acknowledgement_due(Time now) const;
+  void add_acknowledgement(Time now, PacketHeader&, Acknowledgement&, std::size_t most_ranges);
+  UdpSendLane* lane_to_send();
+  bool has_bytes_to_send() const;
+  bool waits_for_credit() const;
+  PacketHeader header(PacketKind) const;
+  void finish(Time now, const PacketHeader&, const Acknowledgement&, ConstBytes payload, bool sizes, OutgoingPacket&);
+
+  const UdpConnectionOptions options_;
+  std::vector<UdpSendLane> send_lanes_;
+  std::vector<UdpReceiveLane> receive_lanes_;
+  LossRecovery recovery_;
+  Bbr rate_;
+  PacketSize size_;
+  Time departure_{};  // when the next packet would leave if they left one by one
+  Time group_end_{};
+  Lane turn_ = 0;  // of the ordinary lanes
+
+  // What has arrived, for acknowledgements.
+  NumberRanges numbers_;
+  std::uint64_t forgotten_ = 1;  // of no number before it is anything remembered
+  std::uint64_t newest_ = 0;
+  Time newest_at_{};
+  std::size_t unacknowledged_ = 0;  // bytes
+  Time unacknowledged_since_ = Time::max();
+  bool acknowledge_now_ = false;
+
+  Time heard_at_{};
+  Time last_probe_at_{};
+  std::uint64_t repeated_ = 0;
+  bool gone_ = false;
+};
+
+}  // namespace ranvier::transport

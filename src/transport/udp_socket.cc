@@ -1,0 +1,217 @@
+#include "transport/udp_socket.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "ranvier/error.h"
+
+namespace ranvier::transport {
+namespace {
+
+// Of glibc 2.36 <netinet/udp.h> has UDP_SEGMENT and UDP_GRO; older ones lack them though the kernel may not.
+constexpr int udp_segment = 103;
+constexpr int udp_gro = 104;
+constexpr int buffer_bytes = 8 << 20;
+constexpr std::size_t most_segmented = 65'000;  // bytes in one call's message, below IPv4's 65,535 with headers
+constexpr std::size_t most_datagram = 65'507;
+constexpr std::size_t headers_four = 28;  // IPv4 and UDP
+constexpr std::size_t headers_six = 48;
+constexpr std::size_t messages_read = 8;
+
+bool set(const Fd& socket, int level, int name, int value) {
+  return setsockopt(socket.get(), level, name, &value, sizeof value) == 0;
+}
+
+int get(const Fd& socket, int level, int name) {
+  int value = 0;
+  socklen_t size = sizeof value;
+  return getsockopt(socket.get(), level, name, &value, &size) == 0 ? value : -1;
+}
+
+Fd open_socket(int family) { return Fd(socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }
+
+}  // namespace
+
+struct UdpSocket::SendBuffers {
+  std::array<mmsghdr, most_at_once> messages;
+  std::array<iovec, 2 * most_at_once> pieces;
+  struct alignas(cmsghdr) Control {
+    std::array<char, CMSG_SPACE(sizeof(std::uint16_t))> bytes;
+  };
+  std::array<Control, most_at_once> controls;
+};
+
+struct UdpSocket::ReceiveBuffers {
+  std::array<mmsghdr, messages_read> messages{};
+  std::array<iovec, messages_read> pieces{};
+  std::array<SocketAddress, messages_read> from;
+  struct alignas(cmsghdr) Control {
+    std::array<char, CMSG_SPACE(sizeof(int))> bytes;
+  };
+  std::array<Control, messages_read> controls;
+  std::vector<std::byte> memory = std::vector<std::byte>(messages_read * (64 << 10));
+};
+
+UdpSocket::UdpSocket(const std::string& ip, const PortRange& ports)
+    : sending_(std::make_shared<SendBuffers>()), receiving_(std::make_shared<ReceiveBuffers>()) {
+  const auto bound = [&](const std::string& address_text) {
+    const auto address = parse_address(address_text, 0);
+    if (!address) return errno = EINVAL, false;
+    six_ = address->storage.ss_family == AF_INET6;
+    socket_ = open_socket(address->storage.ss_family);
+    if (!socket_) return false;
+    if (six_ && ip.empty()) set(socket_, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    for (int port = ports.first; port <= ports.last; ++port) {
+      const auto tried = parse_address(address_text, static_cast<std::uint16_t>(port));
+      if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&tried->storage), tried->size) == 0) return true;
+      if (errno != EADDRINUSE && errno != EACCES) return false;
+    }
+    return false;
+  };
+  if (!(ip.empty() ? bound("::") || bound("0.0.0.0") : bound(ip)))
+    throw Error(ErrorKind::config,
+                fmt::format("cannot open a UDP port on {}: {}; this host has: {}", ip.empty() ? "this host" : ip,
+                            std::strerror(errno), fmt::join(host_addresses(), ", ")));
+  for (const auto& [forced, plain] : {std::pair{SO_RCVBUFFORCE, SO_RCVBUF}, std::pair{SO_SNDBUFFORCE, SO_SNDBUF}})
+    if (!set(socket_, SOL_SOCKET, forced, buffer_bytes)) set(socket_, SOL_SOCKET, plain, buffer_bytes);
+  // The kernel counts its own bookkeeping too and reports twice what it was asked for (socket(7)).
+  receive_bytes_ = static_cast<std::size_t>(std::max(get(socket_, SOL_SOCKET, SO_RCVBUF), 4096)) / 2;
+  set(socket_, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
+  if (six_) set(socket_, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
+  segments_ = get(socket_, IPPROTO_UDP, udp_segment) >= 0;
+  set(socket_, IPPROTO_UDP, udp_gro, 1);  // where the kernel lacks it, packets come one by one
+  for (std::size_t i = 0; i < messages_read; ++i) {
+    receiving_->pieces[i] = {receiving_->memory.data() + i * (64 << 10), 64 << 10};
+    receiving_->messages[i].msg_hdr.msg_iov = &receiving_->pieces[i];
+    receiving_->messages[i].msg_hdr.msg_iovlen = 1;
+    receiving_->messages[i].msg_hdr.msg_name = &receiving_->from[i].storage;
+    receiving_->messages[i].msg_hdr.msg_control = receiving_->controls[i].bytes.data();
+  }
+}
+
+std::optional<SocketAddress> UdpSocket::reachable(const std::string& ip, std::uint16_t port) const {
+  auto address = parse_address(ip, port);
+  if (address && six_ && address->storage.ss_family == AF_INET) address = parse_address("::ffff:" + ip, port);
+  if (address && (address->storage.ss_family == AF_INET6) != six_) return std::nullopt;
+  return address;
+}
+
+bool UdpSocket::send(const SocketAddress& to, std::span<const OutgoingPacket> packets) {
+  for (; packets.size() > most_at_once; packets = packets.subspan(most_at_once))
+    if (!send(to, packets.first(most_at_once), segments_)) return false;
+  return send(to, packets, segments_);
+}
+
+bool UdpSocket::send(const SocketAddress& to, std::span<const OutgoingPacket> packets, bool segmented) {
+  SendBuffers& buffers = *sending_;
+  std::array<std::size_t, most_at_once> counts;  // packets by message
+  std::size_t messages = 0, used = 0;
+  for (std::size_t i = 0; i < packets.size(); ++messages) {
+    const std::size_t size = packets[i].bytes();
+    std::size_t total = 0, count = 0;
+    iovec* const first = buffers.pieces.data() + used;
+    for (; i + count < packets.size() && (count == 0 || (segmented && total + size <= most_segmented)); ++count) {
+      const OutgoingPacket& packet = packets[i + count];
+      if (packet.bytes() > size) break;
+      // The kernel only reads what a sendmmsg points at, whatever iovec says.
+      buffers.pieces[used++] = {const_cast<std::byte*>(packet.head.data()), packet.head_bytes};
+      if (!packet.payload.empty())
+        buffers.pieces[used++] = {const_cast<std::byte*>(packet.payload.data()), packet.payload.size()};
+      total += packet.bytes();
+      if (packet.bytes() < size) {  // only the last one may be smaller
+        ++count;
+        break;
+      }
+    }
+    msghdr& message = buffers.messages[messages].msg_hdr;
+    message = {};
+    message.msg_name = const_cast<sockaddr_storage*>(&to.storage);
+    message.msg_namelen = to.size;
+    message.msg_iov = first;
+    message.msg_iovlen = static_cast<std::size_t>(buffers.pieces.data() + used - first);
+    if (count > 1) {
+      auto& control = buffers.controls[messages];
+      message.msg_control = control.bytes.data();
+      message.msg_controllen = control.bytes.size();
+      cmsghdr* const segment = CMSG_FIRSTHDR(&message);
+      segment->cmsg_level = IPPROTO_UDP;
+      segment->cmsg_type = udp_segment;
+      segment->cmsg_len = CMSG_LEN(sizeof(std::uint16_t));
+      const auto segment_bytes = static_cast<std::uint16_t>(size);
+      std::memcpy(CMSG_DATA(segment), &segment_bytes, sizeof segment_bytes);
+    }
+    counts[messages] = count;
+    i += count;
+  }
+
+  std::size_t packet = 0;
+  for (std::size_t done = 0; done < messages;) {
+    const int taken = sendmmsg(socket_.get(), &buffers.messages[done], static_cast<unsigned>(messages - done),
+                               MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (taken > 0) {
+      for (int k = 0; k < taken; ++k) packet += counts[done++];
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno == EMSGSIZE) return false;
+    if (counts[done] > 1 && (errno == EIO || errno == EINVAL)) {
+      // EIO: a device on the way computes no checksums of segments. EINVAL: a segment is larger than the link takes,
+      // which the packet by itself will show.
+      if (errno == EIO) segments_ = false;
+      return send(to, packets.subspan(packet), false);
+    }
+    packet += counts[done++];  // no room, or no route just now
+  }
+  return true;
+}
+
+bool UdpSocket::receive(const std::function<void(ConstBytes, const SocketAddress&)>& arrived) {
+  ReceiveBuffers& buffers = *receiving_;
+  for (std::size_t i = 0; i < messages_read; ++i) {
+    buffers.messages[i].msg_hdr.msg_namelen = sizeof(sockaddr_storage);
+    buffers.messages[i].msg_hdr.msg_controllen = buffers.controls[i].bytes.size();
+  }
+  const int count = recvmmsg(socket_.get(), buffers.messages.data(), messages_read, MSG_DONTWAIT, nullptr);
+  for (int i = 0; i < count; ++i) {
+    const auto index = static_cast<std::size_t>(i);
+    mmsghdr& message = buffers.messages[index];
+    buffers.from[index].size = message.msg_hdr.msg_namelen;
+    std::size_t segment = message.msg_len;
+    for (cmsghdr* each = CMSG_FIRSTHDR(&message.msg_hdr); each != nullptr; each = CMSG_NXTHDR(&message.msg_hdr, each)) {
+      int size = 0;
+      if (each->cmsg_level != IPPROTO_UDP || each->cmsg_type != udp_gro) continue;
+      std::memcpy(&size, CMSG_DATA(each), sizeof size);
+      if (size > 0) segment = static_cast<std::size_t>(size);
+    }
+    ConstBytes rest(static_cast<const std::byte*>(buffers.pieces[index].iov_base), message.msg_len);
+    while (!rest.empty()) {
+      const std::size_t bytes = std::min(segment, rest.size());
+      arrived(rest.first(bytes), buffers.from[index]);
+      rest = rest.subspan(bytes);
+    }
+  }
+  return count > 0;
+}
+
+std::size_t first_link_bytes(const std::string& ip) {
+  const auto address = parse_address(ip, 9);  // no packet goes there
+  if (!address) return PacketSize::base;
+  const bool six = address->storage.ss_family == AF_INET6;
+  const Fd socket = open_socket(address->storage.ss_family);
+  if (!socket || connect(socket.get(), reinterpret_cast<const sockaddr*>(&address->storage), address->size) != 0)
+    return PacketSize::base;
+  const int bytes = six ? get(socket, IPPROTO_IPV6, IPV6_MTU) : get(socket, IPPROTO_IP, IP_MTU);
+  const std::size_t headers = six ? headers_six : headers_four;
+  if (bytes < static_cast<int>(headers) + 256) return PacketSize::base;
+  return std::min(static_cast<std::size_t>(bytes) - headers, most_datagram);
+}
+
+}  // namespace ranvier::transport

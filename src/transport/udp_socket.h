@@ -1,0 +1,58 @@
+// A UDP socket that moves many packets with one system call: sendmmsg(2) and recvmmsg(2), and where the kernel has them
+// (4.18, 5.0) segmentation and its opposite, by which it takes and gives up to 64 KiB of packets of one size as one
+// (UDP_SEGMENT and UDP_GRO, udp(7)). Packets are never cut up on their way: path-MTU discovery is packet_size.h's.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/socket.h"
+#include "ranvier/types.h"
+#include "transport/udp_connection.h"
+
+namespace ranvier::transport {
+
+class UdpSocket {
+ public:
+  // On the first free one of `ports`. `ip`: the address to be reached at; empty: all of this host. Throws
+  // Error{config}.
+  explicit UdpSocket(const std::string& ip, const PortRange& ports = {});
+
+  const Fd& descriptor() const { return socket_; }
+  std::uint16_t port() const { return local_address(socket_).port(); }
+  // What the kernel holds of packets that have arrived, at least.
+  std::size_t receive_bytes() const { return receive_bytes_; }
+  // The address as this socket sends to it; empty if it cannot, as from an IPv4 address to an IPv6 one.
+  std::optional<SocketAddress> reachable(const std::string& ip, std::uint16_t port) const;
+
+  static constexpr std::size_t most_at_once = 64;  // packets
+  // False if one of them is larger than the first link takes. Packets that the kernel has no room for are lost, as they
+  // may be anywhere on their way.
+  bool send(const SocketAddress& to, std::span<const OutgoingPacket> packets);
+
+  // Calls `arrived` for some of what has arrived; false if there was nothing.
+  bool receive(const std::function<void(ConstBytes, const SocketAddress&)>& arrived);
+
+ private:
+  struct SendBuffers;
+  struct ReceiveBuffers;
+
+  bool send(const SocketAddress& to, std::span<const OutgoingPacket> packets, bool segmented);
+
+  Fd socket_;
+  bool six_ = false;
+  bool segments_ = false;  // the kernel has UDP_SEGMENT
+  std::size_t receive_bytes_ = 0;
+  std::shared_ptr<SendBuffers> sending_;
+  std::shared_ptr<ReceiveBuffers> receiving_;
+};
+
+// The largest packet that the first link to an address takes, without IP's and UDP's headers.
+std::size_t first_link_bytes(const std::string& ip);
+
+}  // namespace ranvier::transport

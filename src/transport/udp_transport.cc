@@ -1,0 +1,472 @@
+#include "transport/udp_transport.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "ranvier/error.h"
+
+namespace ranvier::transport {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using Time = Clock::time_point;
+using Duration = std::chrono::nanoseconds;
+
+constexpr std::size_t slice = 512 << 10;
+// Of all lanes' rings, both directions. A ring is the most that can be under way on a lane, so 8 MiB fill 1 Gbit/s over
+// 60 ms; pages that are never used cost nothing.
+constexpr std::size_t ring_budget = 512 << 20;
+constexpr std::size_t largest_ring = 8 << 20;
+constexpr std::size_t smallest_ring = 256 << 10;
+// Between processes of one host nothing is on its way for long, and what is under way should stay in the caches.
+constexpr std::size_t largest_local_ring = 1 << 20;
+constexpr std::size_t largest_local_window = 512 << 10;
+
+constexpr auto first_hello_pause = 10ms;  // doubles
+constexpr auto longest_hello_pause = 500ms;
+constexpr auto keeper_patience = 2ms;
+// At the end: how long a peer may be silent, and how long one may be waited for that is there but does not read.
+constexpr auto longest_silence = 300ms;
+constexpr auto longest_farewell = 5s;
+constexpr int goodbyes = 3;
+constexpr std::size_t most_named = 8;
+constexpr int most_reads = 16;  // at a time, of some packets each
+
+std::uint64_t key_of(const UdpAddress& address) {
+  std::uint64_t key = 0;
+  std::memcpy(&key, address.token.data(), sizeof key);
+  return key;
+}
+
+// Until one of them is readable or the time is up.
+void sleep_on(const Fd& socket, const Fd& event, Duration limit) {
+  std::array<pollfd, 2> descriptors{pollfd{event.get(), POLLIN, 0}, pollfd{socket.get(), POLLIN, 0}};
+  limit = std::clamp<Duration>(limit, Duration(0), 1h);
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(limit);
+  const timespec time{.tv_sec = seconds.count(), .tv_nsec = (limit - seconds).count()};
+  ppoll(descriptors.data(), descriptors.size(), &time, nullptr);
+}
+
+struct Peer {
+  std::uint64_t key = 0;
+  std::vector<SocketAddress> candidates;
+  std::vector<std::string> ips;               // of the candidates
+  SocketAddress address;                      // where it answered
+  std::unique_ptr<UdpConnection> connection;  // once it has
+  Time due = Time::max();
+  Time hello_due{};
+  Duration hello_pause = first_hello_pause;
+  Time hello_sent_at{};
+};
+
+class UdpTransport final : public Transport {
+ public:
+  UdpTransport(const WorldInfo& info, std::unique_ptr<UdpSocket> socket, const std::vector<UdpAddress>& addresses)
+      : info_(info), key_(key_of(addresses[own()])), socket_(std::move(socket)), peers_(addresses.size()) {
+    const std::string host = host_identity();
+    for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+      if (rank == own()) continue;
+      peers_[rank].key = key_of(addresses[rank]);
+      for (const std::string& ip : addresses[rank].candidates(host)) {
+        const auto address = socket_->reachable(ip, addresses[rank].port);
+        if (!address) continue;
+        peers_[rank].candidates.push_back(*address);
+        peers_[rank].ips.push_back(ip);
+      }
+    }
+    own_addresses_ = host_addresses();
+  }
+
+  ~UdpTransport() override {
+    stop_keeper_ = true;
+    signal_event(keeper_event_);
+    if (keeper_.joinable()) keeper_.join();
+    try {
+      take_leave();
+    } catch (const Error&) {  // no memory for a lane: what is left to receive is received by nobody
+    }
+  }
+
+  void meet(Time deadline) {
+    const auto start = Clock::now();
+    for (Time now = start;; now = Clock::now()) {
+      advance(now);
+      const auto missing =
+          std::ranges::count_if(peers_, [&](const Peer& peer) { return &peer != &peers_[own()] && !peer.connection; });
+      if (missing == 0) break;
+      if (now >= deadline) throw_unreached(now - start);
+      sleep_on(socket_->descriptor(), interrupt_, std::min<Duration>(say_hello(now) - now, deadline - now));
+    }
+    std::size_t local_ranks = 1;
+    for (const Peer& peer : peers_)
+      if (peer.connection && is_own(peer.address)) ++local_ranks;
+    crowded_ = static_cast<std::size_t>(sysconf(_SC_NPROCESSORS_ONLN)) < local_ranks;
+    if (peers_.size() > 1) keeper_ = std::thread([this] { keep(); });
+  }
+
+  Rank rank() const override { return info_.rank; }
+  Rank world() const override { return info_.world; }
+
+  // See tcp: whoever spins without yielding keeps the kernel from bringing the packets it waits for.
+  TransportTraits traits() const override {
+    return {.name = "udp",
+            .slice_bytes = std::min(slice, buffered_bytes_ / 2),
+            .buffered_bytes = buffered_bytes_,
+            .crowded = crowded_,
+            .polls_before_yield = crowded_ ? 0 : 10,
+            .polls_before_wait = 150};
+  }
+
+  std::size_t try_send(Rank to, Lane lane, ConstBytes head, ConstBytes body) override {
+    const Driving driving(*this);
+    Peer& peer = this->peer(to, lane);
+    std::size_t accepted = peer.connection->try_send(lane, head, body);
+    if (accepted == 0 && advance(driving.now)) accepted = peer.connection->try_send(lane, head, body);
+    if (accepted > 0) transmit(peer, driving.now);
+    return accepted;
+  }
+
+  bool sent(Rank, Lane) override { return true; }  // try_send copies
+
+  ConstBytes try_recv(Rank from, Lane lane, Bytes) override {
+    const Driving driving(*this);
+    Peer& peer = this->peer(from, lane);
+    const ConstBytes view = peer.connection->view(lane);
+    std::size_t& seen = seen_[static_cast<std::size_t>(from) * lane_count + lane];
+    if (view.size() <= seen) advance(driving.now);
+    const ConstBytes longer = peer.connection->view(lane);
+    seen = longer.size();
+    return longer;
+  }
+
+  void release(Rank from, Lane lane, std::size_t bytes) override {
+    if (bytes == 0) return;
+    const Driving driving(*this);
+    Peer& peer = this->peer(from, lane);
+    peer.connection->release(lane, bytes);
+    seen_[static_cast<std::size_t>(from) * lane_count + lane] = 0;
+    if (peer.connection->due(driving.now) <= driving.now) transmit(peer, driving.now);
+  }
+
+  void wait(Duration limit) override {
+    const Time until = Clock::now() + std::min<Duration>(limit, 1h);
+    for (;;) {
+      Time next;
+      {
+        const Driving driving(*this);
+        if (cancelled_ || interrupted_.exchange(false)) return;
+        advance(driving.now);
+        if (std::exchange(news_, false) || driving.now >= until) return;
+        next = std::min(until, next_due_);
+        sleeping_ = true;
+      }
+      sleep_on(socket_->descriptor(), interrupt_, next - Clock::now());
+      sleeping_ = false;
+      clear_event(interrupt_);
+    }
+  }
+
+  void interrupt() override {
+    interrupted_ = true;
+    signal_event(interrupt_);
+  }
+
+  void cancel() override {
+    const std::lock_guard lock(mutex_);
+    cancelled_ = true;
+  }
+
+ private:
+  // Held by whoever moves packets; tells the keeper that somebody does.
+  struct Driving {
+    explicit Driving(UdpTransport& transport) : lock(transport.mutex_), now(Clock::now()) {
+      transport.driven_at_.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+    }
+    std::lock_guard<std::mutex> lock;
+    const Time now;
+  };
+
+  std::size_t own() const { return static_cast<std::size_t>(info_.rank); }
+
+  Peer& peer(Rank rank, Lane lane) {
+    if (cancelled_) [[unlikely]]
+      throw Error(ErrorKind::aborted,
+                  fmt::format("rank {} used udp after it was cancelled; make a new communicator", info_.rank));
+    if (problem_) [[unlikely]]
+      throw Error(*problem_);
+    const auto index = static_cast<std::size_t>(rank);
+    if (lane >= lane_count || index >= peers_.size() || !peers_[index].connection) [[unlikely]]
+      throw Error(ErrorKind::usage,
+                  fmt::format("rank {} of {} has no udp lane {} to rank {}", info_.rank, info_.world, lane, rank));
+    return peers_[index];
+  }
+
+  std::size_t ring_bytes(const SocketAddress& address) const {
+    const std::size_t rings = 2 * lane_count * std::max<std::size_t>(peers_.size() - 1, 1);
+    const std::size_t bytes = std::clamp(std::bit_floor(ring_budget / rings), smallest_ring, largest_ring);
+    return is_own(address) ? std::min(bytes, largest_local_ring) : bytes;
+  }
+
+  bool is_own(const SocketAddress& address) const {
+    const std::string shown = address.text();
+    return address.is_loopback() || std::ranges::any_of(own_addresses_, [&](const std::string& ip) {
+             return shown.starts_with(ip + ":") || shown.starts_with("[" + ip + "]");
+           });
+  }
+
+  // ---- Moving packets; mutex_ is held, or there is no other thread.
+
+  // Takes in what has arrived and sends what is due. Whether anything has arrived.
+  bool advance(Time now) {
+    const auto arrived = [this, now](ConstBytes datagram, const SocketAddress& from) { take(now, datagram, from); };
+    bool any = false;
+    // Until nothing is left, but not for ever: others may send faster than this rank looks. Acknowledgements leave in
+    // between, so that those who wait for them go on meanwhile.
+    for (int reads = 0; reads < most_reads && socket_->receive(arrived); ++reads) {
+      any = true;
+      for (const std::size_t rank : touched_) transmit(peers_[rank], now);
+      touched_.clear();
+    }
+    if (next_due_ > now) return any;
+    next_due_ = Time::max();
+    for (Peer& peer : peers_) {
+      if (!peer.connection) continue;
+      if (peer.due <= now) {
+        peer.connection->on_time(now);
+        transmit(peer, now);
+      }
+      next_due_ = std::min(next_due_, peer.due);
+    }
+    return any;
+  }
+
+  void transmit(Peer& peer, Time now) {
+    for (;;) {
+      std::size_t count = 0;
+      while (count < outgoing_.size() && peer.connection->next_packet(now, outgoing_[count])) ++count;
+      if (count == 0) break;
+      const auto packets = std::span(outgoing_).first(count);
+      if (!socket_->send(peer.address, packets))
+        peer.connection->too_large(
+            std::ranges::max(packets, {}, [](const OutgoingPacket& packet) { return packet.bytes(); }).bytes());
+      if (count < outgoing_.size()) break;
+    }
+    peer.due = peer.connection->due(now);
+    next_due_ = std::min(next_due_, peer.due);
+    // It went to sleep when nothing was due: what was just sent may have to be sent again while nobody else looks.
+    if (next_due_ < keeper_until_) {
+      keeper_until_ = Time::min();
+      signal_event(keeper_event_);
+    }
+  }
+
+  void take(Time now, ConstBytes datagram, const SocketAddress& from) {
+    if (!parse_packet(datagram, key_, packet_)) return;
+    const PacketHeader& header = packet_.header;
+    const auto rank = static_cast<std::size_t>(header.from);
+    if (header.from < 0 || rank >= peers_.size() || rank == own() || header.epoch != info_.epoch) return;
+    Peer& peer = peers_[rank];
+    if (header.kind == PacketKind::hello || header.kind == PacketKind::welcome) {
+      const bool answered = header.kind == PacketKind::welcome;
+      if (answered != (header.from < info_.rank)) return;
+      if (!peer.connection) pin(peer, now, from, header, answered);
+      if (!answered) greet(peer, PacketKind::welcome, from);
+      return;
+    }
+    if (!peer.connection) return;  // comes again
+    news_ |= peer.connection->receive(now, packet_);
+    if (std::ranges::find(touched_, rank) == touched_.end()) touched_.push_back(rank);
+  }
+
+  // ---- Meeting.
+
+  // From here on the peer is at this address.
+  void pin(Peer& peer, Time now, const SocketAddress& address, const PacketHeader& header, bool answered) {
+    peer.address = address;
+    const std::string shown = address.text();
+    const bool six = shown.starts_with('[');
+    const std::string ip = six ? shown.substr(1, shown.rfind(']') - 1) : shown.substr(0, shown.rfind(':'));
+    UdpConnectionOptions options{.self = info_.rank, .peer_key = peer.key, .epoch = info_.epoch};
+    options.ring_bytes = ring_bytes(address);
+    options.peer_ring_bytes = std::min<std::uint64_t>(header.number, largest_ring);
+    buffered_bytes_ = std::min(buffered_bytes_, options.ring_bytes);
+    options.most_packet_bytes = first_link_bytes(ip);
+    if (is_own(address)) {
+      options.local_window =
+          std::clamp<std::uint64_t>(header.offset / peers_.size(), 2 * PacketSize::base, largest_local_window);
+      options.most_packet_bytes =
+          std::min(std::max(options.local_window / 4, PacketSize::base), options.most_packet_bytes);
+    }
+    peer.connection = std::make_unique<UdpConnection>(options);
+    peer.connection->met(now, answered ? std::optional<Duration>(now - peer.hello_sent_at) : std::nullopt);
+  }
+
+  void greet(const Peer& peer, PacketKind kind, const SocketAddress& to) {
+    PacketHeader header;
+    header.key = peer.key;
+    header.from = info_.rank;
+    header.epoch = info_.epoch;
+    header.kind = kind;
+    header.offset = socket_->receive_bytes();
+    header.number = ring_bytes(to);
+    outgoing_[0].head_bytes = write_packet_head(header, {}, outgoing_[0].head);
+    outgoing_[0].payload = {};
+    socket_->send(to, std::span(outgoing_).first(1));
+  }
+
+  // The higher rank of two asks, at all the other's addresses at once. Returns when to come again.
+  Time say_hello(Time now) {
+    Time next = now + longest_hello_pause;
+    for (std::size_t rank = 0; rank < own(); ++rank) {
+      Peer& peer = peers_[rank];
+      if (peer.connection) continue;
+      if (peer.hello_due <= now) {
+        for (const SocketAddress& candidate : peer.candidates) greet(peer, PacketKind::hello, candidate);
+        peer.hello_sent_at = now;
+        peer.hello_due = now + peer.hello_pause;
+        peer.hello_pause = std::min<Duration>(2 * peer.hello_pause, longest_hello_pause);
+      }
+      next = std::min(next, peer.hello_due);
+    }
+    return next;
+  }
+
+  [[noreturn]] void throw_unreached(Duration waited) const {
+    std::vector<std::string> missing;
+    Rank culprit = -1;
+    std::size_t count = 0;
+    for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+      const Peer& peer = peers_[rank];
+      if (rank == own() || peer.connection) continue;
+      culprit = count == 0 ? static_cast<Rank>(rank) : -1;
+      if (++count > most_named) continue;
+      missing.push_back(rank > own() ? fmt::format("rank {} (it did not call)", rank)
+                        : peer.candidates.empty()
+                            ? fmt::format("rank {} (it has no address to be reached at)", rank)
+                            : fmt::format("rank {} ({}: no answer)", rank, fmt::join(peer.ips, ", ")));
+    }
+    if (count > most_named) missing.push_back(fmt::format("{} more", count - most_named));
+    throw Error(ErrorKind::unreachable,
+                fmt::format("rank {} has no udp connection to {} after {:.1f} s; check that they run and that no "
+                            "firewall keeps UDP from them",
+                            info_.rank, fmt::join(missing, ", "), std::chrono::duration<double>(waited).count()),
+                culprit);
+  }
+
+  // ---- The keeper.
+
+  void keep() {
+    for (;;) {
+      clear_event(keeper_event_);
+      if (stop_keeper_) return;
+      const Time driven{Duration(driven_at_.load(std::memory_order_relaxed))};
+      Time next;
+      if (sleeping_ || Clock::now() - driven < keeper_patience) {
+        std::array<pollfd, 1> stop{pollfd{keeper_event_.get(), POLLIN, 0}};
+        const timespec time{.tv_sec = 0, .tv_nsec = Duration(keeper_patience).count()};
+        ppoll(stop.data(), stop.size(), &time, nullptr);
+        continue;
+      }
+      Time now;
+      try {
+        const std::lock_guard lock(mutex_);
+        keeper_until_ = Time::min();
+        now = Clock::now();
+        advance(now);
+        keeper_until_ = next = next_due_;
+      } catch (const Error& problem) {  // no memory for a lane
+        const std::lock_guard lock(mutex_);
+        problem_ = problem;
+        return;
+      } catch (const std::exception& problem) {
+        const std::lock_guard lock(mutex_);
+        problem_ = Error(ErrorKind::internal, fmt::format("udp cannot go on: {}", problem.what()));
+        return;
+      }
+      sleep_on(socket_->descriptor(), keeper_event_, next == Time::max() ? Duration(1h) : next - now);
+    }
+  }
+
+  // ---- The end.
+
+  // What was accepted still arrives: until each peer has acknowledged all, has left, or is silent.
+  void take_leave() {
+    clear_event(interrupt_);
+    const Time until = Clock::now() + longest_farewell;
+    for (Time now = Clock::now(); now < until; now = Clock::now()) {
+      advance(now);
+      for (Peer& peer : peers_) {
+        if (!peer.connection) continue;
+        // What nobody reads any more is thrown away: a peer that leaves too may wait for the room.
+        for (Lane lane = 0; lane < lane_count; ++lane)
+          peer.connection->release(lane, peer.connection->view(lane).size());
+        transmit(peer, now);
+      }
+      const bool over = std::ranges::all_of(peers_, [&](const Peer& peer) {
+        if (!peer.connection || peer.connection->gone() || peer.connection->all_acknowledged()) return true;
+        // Long enough for what was lost to be sent again and answered.
+        const Duration patience = std::max<Duration>(longest_silence, 10 * peer.connection->round_trip().smoothed());
+        return now - std::max(peer.connection->heard_at(), until - longest_farewell) > patience;
+      });
+      if (over) break;
+      sleep_on(socket_->descriptor(), interrupt_, std::min<Duration>(std::max(next_due_, now) - now, 10ms));
+    }
+    for (int repetition = 0; repetition < goodbyes; ++repetition)
+      for (Peer& peer : peers_) {
+        if (!peer.connection || peer.connection->gone()) continue;
+        peer.connection->goodbye(Clock::now(), outgoing_[0]);
+        socket_->send(peer.address, std::span(outgoing_).first(1));
+      }
+  }
+
+  const WorldInfo info_;
+  const std::uint64_t key_;
+  const std::unique_ptr<UdpSocket> socket_;
+  std::vector<std::string> own_addresses_;
+  std::size_t buffered_bytes_ = largest_ring;  // of the smallest ring
+  bool crowded_ = false;                       // more ranks than cores on this host
+
+  std::mutex mutex_;  // of all until the next gap
+  std::vector<Peer> peers_;
+  std::vector<std::size_t> seen_ = std::vector<std::size_t>(peers_.size() * lane_count);  // of each lane's last view
+  std::vector<std::size_t> touched_;  // ranks from which something has arrived
+  Time next_due_ = Time::max();
+  Time keeper_until_ = Time::min();  // the keeper sleeps so long if nothing arrives; min: it is awake
+  bool news_ = false;                // since the last wait()
+  bool cancelled_ = false;
+  std::optional<Error> problem_;  // that ended the keeper
+  Packet packet_;
+  std::array<OutgoingPacket, UdpSocket::most_at_once> outgoing_;
+
+  std::atomic<std::int64_t> driven_at_ = 0;  // Clock
+  std::atomic<bool> sleeping_ = false;       // in wait()
+  std::atomic<bool> interrupted_ = false;
+  std::atomic<bool> stop_keeper_ = false;
+  Fd interrupt_ = event_descriptor();
+  Fd keeper_event_ = event_descriptor();
+  std::thread keeper_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> udp_transport(const WorldInfo& info, std::unique_ptr<UdpSocket> socket,
+                                         const std::vector<UdpAddress>& addresses, Time deadline) {
+  auto transport = std::make_unique<UdpTransport>(info, std::move(socket), addresses);
+  transport->meet(deadline);
+  return transport;
+}
+
+}  // namespace ranvier::transport

@@ -1,0 +1,24 @@
+// The udp transport: a socket, a connection to each other rank, and who moves them.
+//
+// What a kernel does for tcp while nobody looks, acknowledging and sending again, somebody has to do here. Whoever
+// polls the transport does it on the way; while nobody has polled for a moment, as during a training step's
+// computation, a keeper thread does. Both hold one lock, so a call of an idle transport costs an uncontended one more.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ranvier/transport.h"
+#include "transport/udp_address.h"
+#include "transport/udp_socket.h"
+
+namespace ranvier::transport {
+
+// Meets the others at `addresses`, by rank, and returns when each has answered. Throws Error{unreachable}.
+std::unique_ptr<Transport> udp_transport(const WorldInfo&, std::unique_ptr<UdpSocket>,
+                                         const std::vector<UdpAddress>& addresses,
+                                         std::chrono::steady_clock::time_point deadline);
+
+}  // namespace ranvier::transport

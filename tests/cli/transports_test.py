@@ -1,0 +1,111 @@
+"""The transports that stand in modules, over the real libraries, started as users start them."""
+
+import json
+import os
+import shutil
+import subprocess
+import unittest
+
+import program
+from program import BASELINES, ProgramTest, clean_environment, main, run, temporary_folder
+
+QUICK = ("-b", "4", "-e", "256K", "-f", "512", "--samples", "2", "--iters", "3", "--no-measure")
+
+
+def has(module: str) -> bool:
+    return BASELINES and (program.RANVIER.parent / f"libranvier_{module}.so").exists()
+
+
+def mpirun(*words: str, ranks: int = 2, **options) -> subprocess.CompletedProcess:
+    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
+    command += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    return subprocess.run([*command, *words], env=clean_environment(), capture_output=True, text=True, timeout=60, **options)
+
+
+@unittest.skipUnless(has("mpi") and shutil.which("mpirun"), "this build has no transport mpi, or no mpirun")
+class Mpi(ProgramTest):
+    def test_mpirun_starts_the_ranks_and_vendor_is_right(self):
+        for collective in ("all_reduce", "scatter"):
+            result = mpirun(str(program.RANVIER), "bench", "--transport", "mpi", "--algorithm", "vendor", "--collective",
+                            collective, "-b", "4K", "-e", "4K", "--samples", "1", "--iters", "2")
+            self.assertEqual(result.returncode, 0, collective + result.stderr)
+
+    def test_bench_calls_mpirun_itself(self):
+        result = run("bench", "--ranks", "3", "--transport", "mpi", *QUICK)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("3 ranks, mpi", result.stdout)
+
+    def test_ranks_that_mpirun_did_not_start_are_told_to_use_it(self):
+        result = run("probe", "--ranks", "2", "--transport", "mpi", "--samples", "2")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("start them with mpirun", result.stderr)
+
+
+class Choice(ProgramTest):
+    def test_a_transport_without_collectives_has_no_vendor(self):
+        result = run("bench", "--ranks", "2", "--transport", "tcp", "--algorithm", "vendor", *QUICK)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("use transport mpi", result.stderr)
+
+    def test_wrong_names_get_the_nearest_right_one(self):
+        self.assert_sentence(run("bench", "--ranks", "2", "--transport", "mpj"), 2, "mpi")
+        self.assert_sentence(run("bench", "--ranks", "2", "--transport", "tcp+mpi"), 2, "shm+tcp")
+
+    def test_hosts_that_are_pretended_share_no_memory(self):
+        for nodes, name in (("1", "shm"), ("2", "shm+tcp"), ("4", "tcp")):
+            result = run("bench", "--ranks", "4", "--nodes", nodes, *QUICK)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(f"4 ranks, {name},", result.stdout)
+
+    @unittest.skipUnless(has("grpc"), "this build has no transport grpc")
+    def test_modules_serve_between_hosts_too(self):
+        result = run("bench", "--ranks", "4", "--nodes", "2", "--transport", "shm+grpc", "--algorithm", "hierarchical:2", *QUICK)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("4 ranks, shm+grpc,", result.stdout)
+
+    def test_all_are_compared_in_one_table(self):
+        with temporary_folder() as folder:
+            file = folder / "compared.json"
+            result = run("bench", "--ranks", "2", "--compare-transports", "-e", "64K", "--samples", "3", "--json", str(file))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            found = json.loads(file.read_text())
+        here = {row["transport"] for row in found["rows"]}
+        self.assertLessEqual({"shm", "tcp", "udp"}, here)
+        self.assertEqual(here | set(found["absent"]), {"shm", "tcp", "udp", "mpi", "ucx", "grpc"})
+        for row in found["rows"]:
+            self.assertEqual(row["wrong"], 0)
+            self.assertLessEqual(row["latency_us"], row["latency_p99_us"])
+            self.assertGreater(row["cpu_seconds_per_gb"], 0)
+
+
+@unittest.skipUnless(has("grpc") and shutil.which("openssl"), "this build has no transport grpc, or no openssl")
+class Certificates(ProgramTest):
+    def authority(self, folder, name: str) -> None:
+        subject = ("-subj", f"/CN={name}")
+        make = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        quiet = {"check": True, "capture_output": True}
+        subprocess.run([*make, "-x509", "-days", "2", *subject, "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem"], **quiet)
+        subprocess.run([*make, "-subj", "/CN=ranvier", "-keyout", folder / f"{name}.rank.key", "-out", folder / f"{name}.csr"], **quiet)
+        (folder / "extensions").write_text("subjectAltName=DNS:ranvier")
+        subprocess.run(["openssl", "x509", "-req", "-days", "2", "-in", folder / f"{name}.csr", "-CA", folder / f"{name}.pem", "-CAkey",
+                        folder / f"{name}.key", "-CAcreateserial", "-extfile", folder / "extensions", "-out",
+                        folder / f"{name}.rank.pem"], **quiet)
+
+    def test_certificates_of_one_authority_meet_and_others_do_not(self):
+        with temporary_folder() as folder:
+            for name in ("ours", "theirs"):
+                self.authority(folder, name)
+            files = {"--private-key": "ours.rank.key", "--certificate": "ours.rank.pem", "--authority": "ours.pem"}
+            words = [word for flag, file in files.items() for word in (flag, str(folder / file))]
+            result = run("bench", "--ranks", "2", "--transport", "grpc", *words, *QUICK)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            words[1], words[3] = str(folder / "theirs.rank.key"), str(folder / "theirs.rank.pem")
+            result = run("bench", "--ranks", "2", "--transport", "grpc", "--join-timeout", "3", *words, *QUICK)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("certificates of one authority", result.stderr)
+            result = run("bench", "--ranks", "2", "--transport", "grpc", *words[:2], *QUICK)
+            self.assertIn("three files", result.stderr)
+
+
+if __name__ == "__main__":
+    main()

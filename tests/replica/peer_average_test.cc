@@ -1,0 +1,128 @@
+// Averages of two with real messages, each worker at its own pace.
+#include "ranvier/peer_average.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include "support/cluster.h"
+
+namespace ranvier {
+namespace {
+
+using support::run_ranks;
+using namespace std::chrono_literals;
+
+TEST(PeerAverage, KeepsTheSumOfAllReplicasAndGivesEachSampleOnce) {
+  for (const Rank world : {1, 2, 3, 5}) {
+    constexpr std::size_t size = 40;
+    std::mutex mutex;
+    std::multiset<std::uint64_t> samples;
+    std::vector<std::vector<float>> held(static_cast<std::size_t>(world));
+    run_ranks(world,
+              [&](Communicator& comm) {
+                // Powers of two, so that means are exact.
+                std::vector<float> x(size, static_cast<float>(1U << static_cast<unsigned>(comm.rank() + 10)));
+                PeerAverage peers(comm, x, 5, 1);
+                for (const std::uint64_t stop : {100U, 205U}) {
+                  for (;;) {
+                    const auto start = peers.begin(stop, 2);
+                    if (start.count == 0) break;
+                    peers.read(x);
+                    {
+                      const std::lock_guard lock(mutex);
+                      for (std::uint64_t n = 0; n < start.count; ++n) samples.insert(start.first + n);
+                    }
+                    peers.update(x, start.count, [] {});
+                  }
+                  comm.barrier();
+                }
+                peers.read(x);
+                held[static_cast<std::size_t>(comm.rank())] = x;
+                peers.leave();
+              },
+              {.way = "shm"});
+    std::set<std::uint64_t> expected;
+    for (std::uint64_t sample = 5; sample < 205; ++sample) expected.insert(sample);
+    EXPECT_EQ(std::set(samples.begin(), samples.end()), expected);
+    EXPECT_EQ(samples.size(), expected.size()) << "a sample was given twice";
+    double sum = 0;
+    for (const auto& x : held) sum += x.front();
+    EXPECT_NEAR(sum, 1024.0 * ((1 << world) - 1), 0.1) << world;
+  }
+}
+
+TEST(PeerAverage, OneWorkerTakesPlainStepsBitByBit) {
+  run_ranks(1, [](Communicator& comm) {
+    std::vector<float> x{0.1F};
+    float expected = 0.1F;
+    PeerAverage peers(comm, x, 0, 1);
+    for (int step = 0; step < 20; ++step) {
+      EXPECT_EQ(peers.begin(100, 1).first, static_cast<std::uint64_t>(step));
+      peers.read(x);
+      const float gradient = x[0] - 1;
+      peers.update(x, 1, [&] { x[0] -= 0.1F * gradient; });
+      expected -= 0.1F * (expected - 1);
+      ASSERT_EQ(x[0], expected);
+    }
+    peers.leave();
+  });
+}
+
+// Each step pulls towards 0, 1, 2 or 3; all together come to the middle. By steps of its own, since which samples a rank
+// gets is the scheduler's choice, and one that got those of 3 alone would end there; and never many steps apart, since
+// the mean with one that has not begun throws back one whose rate is nearly 0.
+TEST(PeerAverage, FindsTheMinimumOfTheSumOfAllLosses) {
+  run_ranks(4,
+            [](Communicator& comm) {
+              std::vector<float> x(8, 9.0F);
+              PeerAverage peers(comm, x, 0, 2);
+              for (int step = 0; step < 500; ++step) {
+                if (step % 10 == 0) comm.barrier();
+                peers.begin(1'000'000, 1);
+                peers.read(x);
+                const float gradient = x[0] - static_cast<float>((step + comm.rank()) % 4);
+                const float rate = 0.05F * (1 - static_cast<float>(step) / 500);
+                peers.update(x, 1, [&] {
+                  for (float& each : x) each -= rate * gradient;
+                });
+              }
+              comm.barrier();
+              EXPECT_NEAR(x[0], 1.5, 0.3);
+              peers.leave();
+            },
+            {.way = "shm"});
+}
+
+TEST(PeerAverage, NobodyWaitsForOneThatComputes) {
+  std::atomic<int> others{0};
+  run_ranks(4,
+            [&](Communicator& comm) {
+              std::vector<float> x(8, 0.0F);
+              PeerAverage peers(comm, x, 0, 3);
+              std::uint64_t steps = 0;
+              for (;;) {
+                const auto start = peers.begin(200, 1);
+                if (start.count == 0) break;
+                peers.read(x);
+                // Rank 1's only step lasts as long as most of those of the others, who ask it meanwhile.
+                if (comm.rank() == 1)
+                  while (others < 150) std::this_thread::sleep_for(1ms);
+                peers.update(x, 1, [] {});
+                if (comm.rank() != 1) ++others;
+                ++steps;
+              }
+              comm.barrier();
+              EXPECT_EQ(peers.averages(), comm.rank() % 2 == 0 ? steps : 0) << comm.rank();
+              peers.leave();
+            },
+            {.way = "shm"});
+  EXPECT_GE(others, 150);
+}
+
+}  // namespace
+}  // namespace ranvier

@@ -1,0 +1,188 @@
+// Which policy is chosen for which cluster, and what no cluster may change.
+#include "ranvier/choose_policy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "ranvier/error.h"
+#include "ranvier/sync.h"
+
+namespace ranvier {
+namespace {
+
+using testing::HasSubstr;
+
+// Two nodes of two equal workers, 128 samples in 32 ms, links that cost next to nothing.
+PolicySituation calm() {
+  return {.speeds = {1000, 1000, 1000, 1000},
+          .nodes = {0, 0, 1, 1},
+          .samples = 128,
+          .inside_seconds = 0.0005,
+          .between_seconds = 0.001,
+          .push_seconds = 0.001,
+          .served_seconds = 0.00025};
+}
+
+PolicySituation any(std::mt19937& random) {
+  std::uniform_real_distribution<double> share(0, 1);
+  const auto between = [&](double least, double most) { return least * std::pow(most / least, share(random)); };
+  PolicySituation now;
+  const std::size_t nodes = 1 + random() % 4;
+  for (std::size_t node = 0; node < nodes; ++node)
+    for (std::size_t i = 0; i < 1 + random() % 3; ++i) {
+      now.nodes.push_back(static_cast<int>(node));
+      now.speeds.push_back(between(10, 10'000));
+    }
+  now.samples = between(8, 4096);
+  now.late_share = share(random) < 0.5 ? 0 : share(random) / 4;
+  now.late_factor = between(1, 10);
+  now.inside_seconds = between(1e-5, 1e-2);
+  now.between_seconds = now.inside_seconds * between(1, 100);
+  now.push_seconds = between(1e-5, 0.1);
+  now.served_seconds = now.push_seconds * between(0.01, 1);
+  return now;
+}
+
+bool same(const PolicyChoice& a, const PolicyChoice& b) {
+  return a.sync == b.sync && a.split_by_speed == b.split_by_speed;
+}
+
+TEST(ChoosePolicy, EqualWorkersOnFastLinksAreSynchronousWithEvenShares) {
+  const auto choice = choose_policy(calm());
+  EXPECT_EQ(choice.sync, "bsp");
+  EXPECT_FALSE(choice.split_by_speed);
+  EXPECT_THAT(choice.reason, HasSubstr("node:16"));
+}
+
+TEST(ChoosePolicy, UnequalSteadyWorkersShareByTheirSpeed) {
+  auto now = calm();
+  now.speeds = {1000, 1000, 500, 250};
+  const auto choice = choose_policy(now);
+  EXPECT_EQ(choice.sync, "bsp");
+  EXPECT_TRUE(choice.split_by_speed);
+}
+
+TEST(ChoosePolicy, ASlowLinkBetweenNodesIsCrossedEverySixteenthStep) {
+  auto now = calm();
+  now.between_seconds = now.push_seconds = 0.08;
+  now.served_seconds = 0.02;
+  EXPECT_EQ(choose_policy(now).sync, "node:16");
+  now.speeds = {1000, 1000, 500, 500};
+  EXPECT_TRUE(choose_policy(now).split_by_speed);
+}
+
+TEST(ChoosePolicy, WhereStepsAreOftenLateNobodyWaitsForAll) {
+  auto now = calm();
+  now.speeds = {1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000};
+  now.nodes = {0, 0, 0, 0, 0, 0, 0, 0};
+  now.samples = 256;
+  now.late_share = 0.1;
+  now.late_factor = 5;
+  EXPECT_EQ(choose_policy(now).sync, "async");
+  now.takes_servers = false;
+  EXPECT_EQ(choose_policy(now).sync, "bsp");
+}
+
+TEST(ChoosePolicy, GroupsPushWhereSingleWorkersWouldCrowdTheServers) {
+  PolicySituation now{.speeds = {1000, 1000, 1000, 500, 500, 500, 200, 200, 200},
+                      .late_share = 0.05,
+                      .late_factor = 4,
+                      .nodes = {0, 0, 0, 0, 0, 0, 0, 0, 0},
+                      .samples = 288,
+                      .inside_seconds = 0.001,
+                      .between_seconds = 0.02,
+                      .push_seconds = 0.012,
+                      .served_seconds = 0.012};
+  EXPECT_EQ(choose_policy(now).sync, "group");
+  now.push_seconds = now.served_seconds = 0.001;
+  EXPECT_NE(choose_policy(now).sync, "bsp");
+}
+
+TEST(ChoosePolicy, NoCandidateOfAnyClusterCostsLessThanTheOneTaken) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 2000; ++i) {
+    const auto now = any(random);
+    const auto all = forecast_policies(now);
+    const auto taken = choose_policy(now);
+    const double unhindered = now.samples / std::accumulate(now.speeds.begin(), now.speeds.end(), 0.0);
+    const auto mine = std::ranges::find_if(
+        all, [&](const auto& each) { return each.sync == taken.sync && each.split_by_speed == taken.split_by_speed; });
+    ASSERT_NE(mine, all.end());
+    for (const auto& each : all) {
+      ASSERT_LE(mine->cost(), each.cost());
+      ASSERT_GE(each.seconds, unhindered * (1 - 1e-9)) << each.sync << " is faster than all workers together";
+      make_sync_policy(each.sync, {.steps_per_epoch = 1, .steps = 1});
+    }
+  }
+}
+
+TEST(ChoosePolicy, NeitherTheUnitOfTimeNorTheOrderOfRanksMatters) {
+  std::mt19937 random(2);
+  for (int i = 0; i < 2000; ++i) {
+    const auto now = any(random);
+    const auto taken = choose_policy(now);
+    auto slower = now;
+    for (double& speed : slower.speeds) speed /= 8;
+    for (double* seconds :
+         {&slower.inside_seconds, &slower.between_seconds, &slower.push_seconds, &slower.served_seconds})
+      *seconds *= 8;
+    ASSERT_TRUE(same(choose_policy(slower), taken));
+    auto reversed = now;
+    std::ranges::reverse(reversed.speeds);
+    std::ranges::reverse(reversed.nodes);
+    const auto before = forecast_policies(now);
+    const auto after = forecast_policies(reversed);
+    ASSERT_EQ(before.size(), after.size());
+    for (std::size_t each = 0; each < before.size(); ++each)
+      ASSERT_NEAR(after[each].seconds / before[each].seconds, 1, 1e-9) << before[each].sync;
+  }
+}
+
+TEST(ChoosePolicy, SlowerWorkersAndLinksNeverMakeAForecastFaster) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 2000; ++i) {
+    const auto now = any(random);
+    const auto before = forecast_policies(now);
+    std::vector<PolicySituation> worse(4, now);
+    for (double& speed : worse[0].speeds) speed *= 0.9;  // all, so that groups stay
+    worse[1].between_seconds *= 1.5;
+    worse[2].push_seconds *= 1.5;
+    worse[3].late_share = std::min(1.0, now.late_share + 0.1);
+    for (const auto& each : worse) {
+      const auto after = forecast_policies(each);
+      ASSERT_EQ(after.size(), before.size());
+      for (std::size_t k = 0; k < before.size(); ++k) ASSERT_GE(after[k].seconds, before[k].seconds * (1 - 1e-9));
+    }
+  }
+}
+
+TEST(ChoosePolicy, WhatIsInUseStaysUntilAnotherOneIsATenthBetter) {
+  std::mt19937 random(4);
+  int stayed = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const auto now = any(random);
+    const auto best = choose_policy(now);
+    for (const auto& each : forecast_policies(now)) {
+      const PolicyChoice current{.sync = each.sync, .split_by_speed = each.split_by_speed};
+      const auto next = choose_policy(now, current);
+      // Choosing again by the same measurements changes nothing.
+      ASSERT_TRUE(same(choose_policy(now, next), next));
+      if (same(next, current) && !same(current, best)) ++stayed;
+      ASSERT_TRUE(same(next, current) || same(next, best));
+    }
+  }
+  EXPECT_GT(stayed, 20);
+}
+
+TEST(ChoosePolicy, SpeedsHaveToBeMeasured) {
+  EXPECT_THROW(choose_policy({.speeds = {1, 0}, .nodes = {0, 0}}), Error);
+  EXPECT_THROW(choose_policy({.speeds = {1, 1}, .nodes = {0}}), Error);
+}
+
+}  // namespace
+}  // namespace ranvier

@@ -1,0 +1,133 @@
+// What the tcp transport asks of the kernel: how many calls, how many bytes, on which sockets.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/socket.h"
+#include "transport/tcp_interposed.h"
+#include "transport/tcp_world.h"
+
+namespace ranvier {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace support;
+using Clock = std::chrono::steady_clock;
+
+// One message from one to the other, on this thread.
+void move(Transport& from, Transport& to, Lane lane, ConstBytes head, ConstBytes body, Bytes into) {
+  const std::size_t offered = head.size() + body.size();
+  std::size_t sent = 0, received = 0;
+  for (const auto deadline = Clock::now() + tcp_patience; received < offered && Clock::now() < deadline;) {
+    if (sent < offered)
+      sent += from.try_send(to.rank(), lane, head.subspan(std::min(sent, head.size())),
+                            body.subspan(std::max(sent, head.size()) - head.size()));
+    const ConstBytes view = to.try_recv(from.rank(), lane, into.subspan(std::min(received, into.size())));
+    if (!view.empty() && view.data() != into.data() + received) to.release(from.rank(), lane, view.size());
+    received += view.size();
+    if (view.empty()) to.wait(1ms);
+  }
+  EXPECT_EQ(received, offered);
+}
+
+// How many bytes more than a message of 1000 the kernel gets to send, between ranks that listen on `ip`.
+std::size_t overhead(const std::string& ip, const SecurityOptions& security) {
+  std::vector<std::unique_ptr<Endpoint>> endpoints;
+  for (Rank rank = 0; rank < 2; ++rank)
+    endpoints.push_back(tcp_endpoint({.rank = rank, .world = 2}, {.interface_address = ip, .security = security}));
+  const auto world = connect_all(endpoints);
+  const std::vector<std::byte> message(1000);
+  std::vector<std::byte> result(message.size());
+  clear_socket_calls();
+  move(*world[0], *world[1], 0, {}, message, result);
+  std::size_t sent = 0;
+  for (const auto& [descriptor, calls] : socket_calls()) sent += calls.sent_bytes;
+  return sent - message.size();
+}
+
+TEST(TcpCalls, WhatLeavesTheHostIsEncryptedUnlessThatIsGivenUp) {
+  constexpr std::size_t record = 5 + 1 + 16;  // a header, the type inside, a tag (RFC 8446, 5.2)
+  EXPECT_EQ(overhead("127.0.0.1", {}), 0U);
+  EXPECT_EQ(overhead("127.0.0.1", {.encrypt_everywhere = true}), record);
+  const auto outside = host_addresses();
+  if (outside.empty()) GTEST_SKIP() << "this host has no address that another host could reach";
+  EXPECT_EQ(overhead(outside.front(), {}), record);
+  EXPECT_EQ(overhead(outside.front(), {.insecure = true}), 0U);
+}
+
+TEST(TcpCalls, SeveralSocketsShareALaneEvenly) {
+  for (const int sockets : {1, 4}) {
+    const auto world = tcp_world(2, sockets);
+    std::vector<std::byte> memory(4 << 20), result(memory.size());
+    clear_socket_calls();
+    move(*world[0], *world[1], 2, {}, memory, result);
+    std::vector<std::size_t> sent, received;
+    for (const auto& [descriptor, calls] : socket_calls()) {
+      if (calls.sent_bytes > 0) sent.push_back(calls.sent_bytes);
+      if (calls.received_bytes > 0) received.push_back(calls.received_bytes);
+    }
+    const auto parts = static_cast<std::size_t>(sockets);
+    EXPECT_THAT(sent, testing::Each(memory.size() / parts));
+    EXPECT_THAT(received, testing::Each(memory.size() / parts));
+    EXPECT_EQ(sent.size(), parts);
+    EXPECT_EQ(received.size(), parts);
+  }
+}
+
+TEST(TcpCalls, ASmallMessageIsOneSendAndOneReceiveOnAnyNumberOfSockets) {
+  for (const int sockets : {1, 4}) {
+    const auto world = tcp_world(2, sockets);
+    const std::vector<std::byte> message(1000);
+    clear_socket_calls();
+    for (int i = 0; i < 50; ++i) {
+      ASSERT_EQ(world[0]->try_send(1, 0, ConstBytes(message).first(24), message), 1024U);
+      world[1]->wait(tcp_patience);
+      ASSERT_EQ(world[1]->try_recv(0, 0, {}).size(), 1024U);
+      world[1]->release(0, 0, 1024);
+    }
+    SocketCalls all;
+    for (const auto& [descriptor, calls] : socket_calls()) {
+      all.sends += calls.sends;
+      all.receives += calls.receives;
+    }
+    EXPECT_EQ(all.sends, 50U);
+    EXPECT_EQ(all.receives, 50U);
+  }
+}
+
+std::size_t acknowledgements() {
+  std::size_t count = 0;
+  for (const auto& [descriptor, calls] : socket_calls()) count += calls.acknowledgements;
+  return count;
+}
+
+TEST(TcpCalls, AcknowledgementsAreAskedForOnlyWhereNoAnswerCarriesThem) {
+  const auto world = tcp_world(2);
+  std::vector<std::byte> memory(100'000), result(memory.size());
+  clear_socket_calls();
+  for (int i = 0; i < 10; ++i) {
+    move(*world[0], *world[1], 0, {}, memory, result);
+    move(*world[1], *world[0], 0, {}, memory, result);
+  }
+  EXPECT_EQ(acknowledgements(), 0U);
+  for (int i = 0; i < 10; ++i) move(*world[0], *world[1], 0, {}, memory, result);
+  EXPECT_GE(acknowledgements(), 4U);
+  EXPECT_LE(acknowledgements(), 7U);
+}
+
+TEST(TcpCalls, ASliceIsOneSendOrOneForEachStripe) {
+  for (const auto& [sockets, calls] : {std::pair{1, 1U}, std::pair{4, 8U}}) {
+    const auto world = tcp_world(2, sockets);
+    const std::vector<std::byte> slice(512 << 10);
+    clear_socket_calls();
+    if (world[0]->try_send(1, 0, {}, slice) < slice.size()) GTEST_SKIP() << "this user may not set socket buffers";
+    std::size_t sends = 0;
+    for (const auto& [descriptor, each] : socket_calls()) sends += each.sends;
+    EXPECT_EQ(sends, calls);
+  }
+}
+
+}  // namespace
+}  // namespace ranvier

@@ -1,0 +1,220 @@
+// Who is let in where connections are encrypted, and what becomes of bytes that somebody touched on their way.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+
+#include "ranvier/error.h"
+#include "support/refusal.h"
+#include "support/temporary_folder.h"
+#include "transport/tcp_world.h"
+#include "transport/tls.h"
+
+namespace ranvier {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace support;
+using namespace transport;
+using testing::AllOf;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+fs::path write_private(const fs::path& file, const std::string& text) {
+  std::ofstream(file) << text;
+  chmod(file.c_str(), S_IRUSR | S_IWUSR);
+  return file;
+}
+
+std::string config_refusal(const std::function<void()>& call) { return refusal(call, ErrorKind::config); }
+
+// Two ends of a connection inside this process, each with its session.
+struct Pair {
+  Pair(const SecurityOptions& dialler_options, const SecurityOptions& guest_options, ConstBytes dialler_token,
+       ConstBytes guest_token) {
+    std::array<int, 2> ends{};
+    socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data());
+    sockets = {Fd(ends[0]), Fd(ends[1])};
+    dialler = std::make_unique<TlsSession>(std::make_shared<TlsContext>(dialler_options, dialler_token), sockets[0],
+                                           TlsRole::dialler);
+    guest = std::make_unique<TlsSession>(std::make_shared<TlsContext>(guest_options, guest_token), sockets[1],
+                                         TlsRole::guest);
+  }
+  explicit Pair(const SecurityOptions& options = {}) : Pair(options, options, token, token) {}
+
+  // Whether both ends come to an end of it with success.
+  bool shake_hands() {
+    TlsProgress one = TlsProgress::pending, other = TlsProgress::pending;
+    for (int i = 0; i < 10; ++i) {
+      if (one == TlsProgress::pending) one = dialler->handshake();
+      if (other == TlsProgress::pending) other = guest->handshake();
+    }
+    return one == TlsProgress::done && other == TlsProgress::done;
+  }
+
+  static constexpr std::array<std::byte, 16> token{std::byte{1}, std::byte{2}};
+  std::array<Fd, 2> sockets;
+  std::unique_ptr<TlsSession> dialler, guest;
+};
+
+TEST(Tls, TwoWhoKnowTheJobTalkAndNobodyElseDoes) {
+  EXPECT_TRUE(Pair().shake_hands());
+  std::array<std::byte, 16> other = Pair::token;
+  other[7] = std::byte{9};
+  Pair strangers({}, {}, Pair::token, other);
+  EXPECT_FALSE(strangers.shake_hands());
+  EXPECT_THAT(strangers.guest->problem(), HasSubstr("TLS failed"));
+}
+
+TEST(Tls, AKeyFileKeepsOutWhoKnowsTheTokenOnly) {
+  const TemporaryFolder folder;
+  const SecurityOptions first{.key_file = write_private(folder.path() / "a", job_key_text(new_job_key()))};
+  const SecurityOptions second{.key_file = write_private(folder.path() / "b", job_key_text(new_job_key()))};
+  EXPECT_TRUE(Pair(first).shake_hands());
+  EXPECT_FALSE(Pair(first, second, Pair::token, Pair::token).shake_hands());
+  EXPECT_FALSE(Pair(first, {}, Pair::token, Pair::token).shake_hands());
+  EXPECT_FALSE(Pair({}, first, Pair::token, Pair::token).shake_hands());
+}
+
+TEST(Tls, AChangedByteIsNeverTakenForData) {
+  for (std::size_t position = 0; position < 40; ++position) {
+    Pair honest, pair;
+    ASSERT_TRUE(honest.shake_hands() && pair.shake_hands());
+    // What the dialler sends is caught, changed and given to its guest by a second connection between the two.
+    std::array<int, 2> wire{};
+    socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, wire.data());
+    const Fd reading(wire[0]), writing(wire[1]);
+    const int guest_end = pair.sockets[1].get();
+    const Fd kept(dup(guest_end));
+    dup2(reading.get(), guest_end);
+    const std::array<std::byte, 18> message{};
+    ASSERT_EQ(pair.dialler->send({}, message), ssize_t{18});
+    std::array<std::byte, 256> caught;
+    const ssize_t size = recv(kept.get(), caught.data(), caught.size(), 0);
+    ASSERT_EQ(size, 18 + 5 + 1 + 16);  // a header, a type, a tag
+    caught[position] ^= std::byte{4};
+    ASSERT_EQ(send(writing.get(), caught.data(), static_cast<std::size_t>(size), 0), size);
+    std::array<std::byte, 64> got;
+    const ssize_t result = pair.guest->recv(got);
+    EXPECT_LT(result, 0) << position;
+    // A length that grew waits for more bytes; they would not help.
+    EXPECT_TRUE(errno == EBADMSG || (errno == EAGAIN && (position == 3 || position == 4))) << position << " " << errno;
+  }
+}
+
+TEST(Tls, ARecordIsNotTakenTwice) {
+  Pair pair;
+  ASSERT_TRUE(pair.shake_hands());
+  const std::array<std::byte, 10> message{};
+  ASSERT_EQ(pair.dialler->send({}, message), ssize_t{10});
+  std::array<std::byte, 256> seen;
+  const ssize_t size = recv(pair.sockets[1].get(), seen.data(), seen.size(), MSG_PEEK);
+  std::array<std::byte, 64> got;
+  EXPECT_EQ(pair.guest->recv(got), ssize_t{10});
+  ASSERT_EQ(send(pair.sockets[0].get(), seen.data(), static_cast<std::size_t>(size), 0), size);
+  EXPECT_LT(pair.guest->recv(got), 0);
+  EXPECT_EQ(errno, EBADMSG);
+}
+
+TEST(Tls, KeysChangeAndNobodyNotices) {
+  Pair pair;
+  ASSERT_TRUE(pair.shake_hands());
+  pair.dialler->change_key_after(1000);
+  for (int i = 0; i < 100; ++i) {
+    std::array<std::byte, 300> message{}, got;
+    message.fill(static_cast<std::byte>(i));
+    ASSERT_EQ(pair.dialler->send(ConstBytes(message).first(20), ConstBytes(message).subspan(20)), ssize_t{300});
+    ASSERT_EQ(pair.guest->recv(got), ssize_t{300});
+    ASSERT_EQ(got, message);
+  }
+}
+
+TEST(Tls, AStrangerWhoTalksOnIsNotListenedTo) {
+  Pair pair;
+  // A hello that announces more than it may, and never ends.
+  const std::string start = {'\x16', '\x03', '\x01', '\x40', '\x00', '\x01', '\x00', '\x7f', '\xf0'};
+  send(pair.sockets[0].get(), start.data(), start.size(), 0);
+  TlsProgress progress = pair.guest->handshake();
+  const std::string more(1000, 'x');
+  for (int i = 0; i < 10 && progress == TlsProgress::pending; ++i) {
+    send(pair.sockets[0].get(), more.data(), more.size(), 0);
+    progress = pair.guest->handshake();
+  }
+  EXPECT_EQ(progress, TlsProgress::failed);
+}
+
+// A plain hello with the right token is what a program of an open job would say.
+TEST(Tls, AWorldThatEncryptsAndOneThatDoesNotDoNotMeet) {
+  std::vector<std::unique_ptr<Endpoint>> endpoints;
+  endpoints.push_back(tcp_endpoint({.rank = 0, .world = 2}, {.security = {.encrypt_everywhere = true}}));
+  endpoints.push_back(tcp_endpoint({.rank = 1, .world = 2}, {.security = {.insecure = true}}));
+  const auto addresses = addresses_of(endpoints);
+  on_threads(2, [&](Rank rank) {
+    EXPECT_THROW(
+        endpoints[static_cast<std::size_t>(rank)]->connect(addresses, std::chrono::steady_clock::now() + 300ms), Error);
+  });
+}
+
+TEST(Tls, MutualCertificatesOfOneAuthorityDo) {
+  const TemporaryFolder folder;
+  const auto run = [&](const std::string& command) {
+    return std::system(("cd " + folder.path().string() + " && " + command + " >/dev/null 2>&1").c_str()) == 0;
+  };
+  const auto authority = [&](const std::string& name) {
+    return run("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=" + name +
+               " -keyout " + name + ".key -out " + name + ".pem");
+  };
+  const auto signed_by = [&](const std::string& signer, const std::string& name, int days) {
+    return run("openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=" + name + " -keyout " + name +
+               ".key -out " + name + ".csr && openssl x509 -req -in " + name + ".csr -CA " + signer + ".pem -CAkey " +
+               signer + ".key -CAcreateserial -days " + std::to_string(days) + " -out " + name + ".pem");
+  };
+  ASSERT_TRUE(authority("ours") && authority("theirs"));
+  ASSERT_TRUE(signed_by("ours", "one", 2) && signed_by("ours", "two", 2) && signed_by("theirs", "three", 2) &&
+              signed_by("ours", "old", -1));
+  const auto options = [&](const std::string& name) {
+    return SecurityOptions{.certificate = folder.path() / (name + ".pem"),
+                           .private_key = folder.path() / (name + ".key"),
+                           .authority = folder.path() / "ours.pem"};
+  };
+  EXPECT_TRUE(Pair(options("one"), options("two"), Pair::token, Pair::token).shake_hands());
+  EXPECT_FALSE(Pair(options("one"), options("three"), Pair::token, Pair::token).shake_hands());
+  EXPECT_FALSE(Pair(options("three"), options("one"), Pair::token, Pair::token).shake_hands());
+  Pair expired(options("one"), options("old"), Pair::token, Pair::token);
+  EXPECT_FALSE(expired.shake_hands());
+  EXPECT_THAT(expired.dialler->problem(), HasSubstr("certificate"));
+  EXPECT_THAT(config_refusal([&] { Pair(options("missing")); }),
+              AllOf(HasSubstr("missing.pem"), HasSubstr("cannot be used")));
+}
+
+TEST(JobKey, ComesBackFromItsFileAndOtherFilesAreRefused) {
+  const TemporaryFolder folder;
+  const JobKey key = new_job_key();
+  EXPECT_NE(key, new_job_key());
+  const fs::path file = write_private(folder.path() / "job.key", job_key_text(key) + "\n");
+  EXPECT_EQ(read_job_key(file), key);
+  chmod(file.c_str(), 0644);
+  EXPECT_THAT(config_refusal([&] { read_job_key(file); }), HasSubstr("chmod 600"));
+  EXPECT_THAT(config_refusal([&] { read_job_key(folder.path() / "none"); }), HasSubstr("ranvier key new"));
+  EXPECT_THAT(config_refusal([&] { read_job_key(folder.path()); }), HasSubstr("is no file"));
+  for (const std::string& text :
+       {std::string(), std::string("hello"), job_key_text(key) + "00", job_key_text(key).substr(0, 40),
+        std::string("ranvier-job-key-1 ") + std::string(64, 'g')})
+    EXPECT_THROW(read_job_key(write_private(folder.path() / "bad", text)), Error) << text;
+}
+
+TEST(Security, ContradictionsAreRefused) {
+  EXPECT_THAT(config_refusal([] { check_security({.key_file = "a", .insecure = true}); }), HasSubstr("contradicts"));
+  EXPECT_THAT(config_refusal([] { check_security({.key_file = "a", .certificate = "b"}); }),
+              HasSubstr("name one of them"));
+  EXPECT_THAT(config_refusal([] { check_security({.certificate = "b"}); }), HasSubstr("three files"));
+  check_security({});
+}
+
+}  // namespace
+}  // namespace ranvier

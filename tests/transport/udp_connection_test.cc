@@ -1,0 +1,241 @@
+// A connection over a path that exists only as a list: every byte arrives once and in order whatever the path does, and
+// the rate follows the path and not its losses.
+#include "transport/udp_connection.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <random>
+
+#include "transport/udp_path.h"
+
+namespace ranvier::transport {
+namespace {
+
+using namespace std::chrono_literals;
+using support::PathOptions;
+using support::UdpPath;
+
+std::byte expected_byte(std::size_t from, Lane lane, std::size_t offset) {
+  return static_cast<std::byte>(((offset + 1) * 0x9e3779b97f4a7c15 + from * 8 + lane) >> 56);
+}
+
+// Bytes from one end to the other on one lane, in pieces of random size.
+struct Stream {
+  std::size_t from = 0;
+  Lane lane = 0;
+  std::size_t bytes = 0;
+  std::size_t sent = 0;
+  std::size_t received = 0;
+  bool intact = true;
+
+  void move(UdpPath& path, std::mt19937& random) {
+    std::array<std::byte, 70'000> memory;
+    const std::size_t offered = std::min<std::size_t>(bytes - sent, 1 + random() % memory.size());
+    for (std::size_t i = 0; i < offered; ++i) memory[i] = expected_byte(from, lane, sent + i);
+    const std::size_t head = std::min<std::size_t>(offered, random() % 65);
+    if (offered > 0)
+      sent += path.end(from).try_send(lane, ConstBytes(memory).first(head),
+                                      ConstBytes(memory).subspan(head, offered - head));
+    const ConstBytes view = path.end(1 - from).view(lane);
+    const std::size_t used = view.empty() ? 0 : 1 + random() % view.size();
+    for (std::size_t i = 0; i < used; ++i) intact = intact && view[i] == expected_byte(from, lane, received + i);
+    if (used > 0) path.end(1 - from).release(lane, used);
+    received += used;
+  }
+  bool done() const { return received == bytes; }
+};
+
+std::vector<Stream> on_all_lanes(std::size_t bytes) {
+  std::vector<Stream> streams;
+  for (std::size_t from = 0; from < 2; ++from)
+    for (Lane lane = 0; lane < lane_count; ++lane) streams.push_back({from, lane, bytes});
+  return streams;
+}
+
+void expect_delivered(UdpPath& path, std::size_t bytes, unsigned seed) {
+  std::mt19937 random(seed);
+  auto streams = on_all_lanes(bytes);
+  const bool ended = path.run(
+      [&] {
+        for (Stream& stream : streams) stream.move(path, random);
+        return std::ranges::all_of(streams, &Stream::done) && path.end(0).all_acknowledged() &&
+               path.end(1).all_acknowledged();
+      },
+      600);
+  EXPECT_TRUE(ended);
+  EXPECT_TRUE(std::ranges::all_of(streams, &Stream::intact));
+}
+
+TEST(UdpConnection, delivers_every_byte_once_and_in_order_over_any_path) {
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    UdpPath path({.bytes_per_second = 20e6,
+                  .queue_bytes = 100'000,
+                  .delay = seed % 3 == 0 ? 100us : 3000us,
+                  .loss = 0.02 * (seed % 4),
+                  .reordered = seed % 2 * 0.1,
+                  .duplicated = seed % 5 * 0.02,
+                  .most_packet_bytes = seed % 4 == 3 ? 1300u : 1472u,
+                  .first_link_bytes = seed % 4 == 2 ? 65'507u : 1472u,
+                  .ring_bytes = 64 << 10,
+                  .seed = seed});
+    expect_delivered(path, 100'000, seed);
+    EXPECT_LE(path.end(0).packet_bytes(), seed % 4 == 3 ? 1300u : 1472u);
+  }
+}
+
+TEST(UdpConnection, survives_packets_that_are_damaged_on_the_way) {
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    UdpPath path({.bytes_per_second = 20e6, .delay = 300us, .ring_bytes = 64 << 10, .seed = seed});
+    std::mt19937 random(seed);
+    std::vector<std::byte> before;
+    // Cut, replaced by an earlier one, or changed in what is no payload: those a checksum of the kernel's has let
+    // through would be wrong sums, and are the network's.
+    path.tap = [&](std::vector<std::byte>& datagram) {
+      const auto kind = random() % 30;
+      if (kind == 0) datagram.resize(random() % datagram.size());
+      if (kind == 1) std::swap(datagram, before);
+      if (kind == 2) datagram[random() % 8] ^= std::byte{16};
+      if (kind == 3) datagram.push_back(std::byte{1});
+      if (kind == 4 && datagram.size() > 40) datagram[36 + random() % 4] = static_cast<std::byte>(random());
+      if (kind == 5) before = datagram;
+    };
+    std::mt19937 order(seed);
+    auto streams = on_all_lanes(60'000);
+    path.run(
+        [&] {
+          for (Stream& stream : streams) stream.move(path, order);
+          return std::ranges::all_of(streams, &Stream::done);
+        },
+        600);
+    for (const Stream& stream : streams) EXPECT_LE(stream.received, stream.bytes);
+  }
+}
+
+// Any bytes behind the right key: nothing is accepted that was not sent, and nothing crashes.
+TEST(UdpConnection, believes_no_nonsense) {
+  std::mt19937 random(3);
+  UdpConnection connection({.self = 0, .peer_key = 1, .ring_bytes = 64 << 10, .peer_ring_bytes = 64 << 10});
+  auto now = UdpConnection::Time() + 1h;
+  std::array<std::byte, 1000> memory{};
+  connection.try_send(0, {}, memory);
+  OutgoingPacket outgoing;
+  for (int i = 0; i < 40'000; ++i) {
+    std::array<std::byte, 400> bytes;
+    for (std::size_t k = 0; k < 160; ++k) bytes[k] = static_cast<std::byte>(random() % 7 == 0 ? random() : 0);
+    PacketHeader header;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    header.key = 5;
+    header.version = udp_version;
+    header.kind = random() % 2 == 0 ? PacketKind::data : PacketKind::probe;
+    header.lane = static_cast<Lane>(random() % (lane_count + 1));
+    header.ranges = static_cast<std::uint8_t>(random() % 3);
+    const std::size_t head =
+        sizeof header + (header.ranges > 0 ? Acknowledgement::fixed_bytes + header.ranges * sizeof(NumberRange) : 0);
+    header.payload = static_cast<std::uint16_t>(random() % 100);
+    std::memcpy(bytes.data(), &header, sizeof header);
+    Packet packet;
+    if (parse_packet(std::span(bytes).first(std::min(bytes.size(), head + header.payload)), 5, packet))
+      connection.receive(now, packet);
+    now += 10us;
+    connection.on_time(now);
+    while (connection.next_packet(now, outgoing)) EXPECT_LE(outgoing.bytes(), 1472U);
+    for (Lane lane = 0; lane < lane_count; ++lane) EXPECT_LE(connection.view(lane).size(), std::size_t{64} << 10);
+  }
+}
+
+TEST(UdpConnection, never_sends_more_than_a_reader_that_does_not_read_has_room_for) {
+  UdpPath path({.delay = 200us, .ring_bytes = 64 << 10});
+  const std::vector<std::byte> memory(300'000);
+  std::size_t sent = 0, most = 0;
+  path.run(
+      [&] {
+        sent += path.end(0).try_send(1, {}, std::span(memory).subspan(0, 20'000));
+        most = std::max(most, path.end(1).view(1).size());
+        // Another lane is free all the while.
+        if (path.end(1).view(2).empty() && path.seconds() > 1) path.end(0).try_send(2, {}, std::span(memory).first(4));
+        return path.end(1).view(2).size() >= 4;
+      },
+      10);
+  EXPECT_EQ(path.end(1).view(2).size(), 4U);
+  EXPECT_EQ(most, std::size_t{64} << 10);
+  EXPECT_LE(sent, std::size_t{128} << 10) << "one ring at either end";
+  EXPECT_GT(sent, std::size_t{120} << 10);
+  path.end(1).release(1, most);
+  path.run([&] { return path.end(1).view(1).size() == sent - most; }, 20);
+  EXPECT_EQ(path.end(1).view(1).size(), sent - most) << "credit given back is used";
+}
+
+TEST(UdpConnection, finds_the_news_of_credit_though_it_was_lost) {
+  UdpPath path({.delay = 200us, .ring_bytes = 64 << 10});
+  const std::vector<std::byte> memory(128 << 10);
+  std::size_t sent = 0, received = 0;
+  for (int round = 0; round < 20; ++round) {
+    path.set_loss(0);
+    path.run(
+        [&] {
+          sent += path.end(0).try_send(0, {}, memory);
+          return path.end(1).view(0).size() == std::size_t{64} << 10;
+        },
+        100);
+    const std::size_t view = path.end(1).view(0).size();
+    ASSERT_EQ(view, std::size_t{64} << 10);
+    path.end(1).release(0, view);
+    received += view;
+    path.set_loss(1);  // whatever says so now is lost
+    const double until = path.seconds() + 0.001;
+    path.run([&] { return path.seconds() > until; }, until + 1);
+  }
+  EXPECT_EQ(received, std::size_t{20} * (64 << 10));
+}
+
+// Bytes a second from end 0 to end 1 over so many seconds, after the first of them.
+double rate_over(const PathOptions& options, double duration, UdpPath& path) {
+  const std::vector<std::byte> memory(256 << 10);
+  std::size_t received = 0, at_start = 0;
+  path.run(
+      [&] {
+        while (path.end(0).try_send(0, {}, memory) > 0) continue;
+        if (const std::size_t bytes = path.end(1).view(0).size(); bytes > 0) {
+          path.end(1).release(0, bytes);
+          received += bytes;
+        }
+        if (path.seconds() < 1) {
+          at_start = received;
+          path.forget_queue();
+        }
+        return path.seconds() >= duration;
+      },
+      duration);
+  return static_cast<double>(received - at_start) / (duration - 1) / options.bytes_per_second;
+}
+
+TEST(UdpConnection, fills_the_path_whatever_it_loses_at_random) {
+  for (const auto& [loss, least] : {std::pair{0.0, 0.9}, std::pair{0.001, 0.9}, std::pair{0.01, 0.88}}) {
+    PathOptions options{.bytes_per_second = 6e6, .queue_bytes = 200'000, .delay = 10ms, .loss = loss};
+    UdpPath path(options);
+    EXPECT_GT(rate_over(options, 4, path), least) << loss;
+    EXPECT_LT(path.queued_most(), 100'000U) << "half of the queue is never used";
+  }
+}
+
+TEST(UdpConnection, yields_where_loss_means_that_the_queue_is_full) {
+  // A queue of a tenth of what the path holds: what is sent beyond is lost.
+  PathOptions options{.bytes_per_second = 6e6, .queue_bytes = 12'000, .delay = 10ms};
+  UdpPath path(options);
+  EXPECT_GT(rate_over(options, 4, path), 0.6);
+  const UdpCounts counts = path.end(0).counts();
+  EXPECT_LT(static_cast<double>(counts.packets_lost), 0.08 * static_cast<double>(counts.packets_sent));
+}
+
+TEST(UdpConnection, takes_little_for_lost_that_is_only_late) {
+  PathOptions options{.bytes_per_second = 6e6, .delay = 10ms, .reordered = 0.05};
+  UdpPath path(options);
+  EXPECT_GT(rate_over(options, 3, path), 0.8);
+  EXPECT_LT(path.end(1).counts().packets_repeated, path.end(0).counts().packets_sent / 50);
+}
+
+}  // namespace
+}  // namespace ranvier::transport

@@ -1,0 +1,130 @@
+// Two ends of a udp connection and a path between them that is a list: a bottleneck with its rate and queue, delay,
+// seeded loss, reordering and duplicates, on a clock that jumps from event to event.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "transport/udp_connection.h"
+
+namespace ranvier::support {
+
+struct PathOptions {
+  double bytes_per_second = 125e6;
+  std::size_t queue_bytes = 1 << 20;
+  std::chrono::nanoseconds delay = std::chrono::milliseconds(5);  // one way
+  double loss = 0;
+  double reordered = 0;  // this share of packets takes up to twice the delay
+  double duplicated = 0;
+  std::size_t most_packet_bytes = 1472;  // larger ones vanish on the way
+  std::size_t first_link_bytes = 1472;
+  std::size_t ring_bytes = 4 << 20;
+  unsigned seed = 1;
+};
+
+class UdpPath {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  explicit UdpPath(const PathOptions& options) : options_(options), random_(options.seed) {
+    for (std::uint64_t end = 0; end < 2; ++end)
+      ends_[end] = std::make_unique<transport::UdpConnection>(
+          transport::UdpConnectionOptions{.self = static_cast<Rank>(end),
+                                          .peer_key = key(1 - end),
+                                          .epoch = 0,
+                                          .ring_bytes = options.ring_bytes,
+                                          .peer_ring_bytes = options.ring_bytes,
+                                          .most_packet_bytes = options.first_link_bytes});
+    for (auto& end : ends_) end->met(now_, std::nullopt);
+  }
+
+  transport::UdpConnection& end(std::size_t index) { return *ends_[index]; }
+  Time now() const { return now_; }
+  double seconds() const { return std::chrono::duration<double>(now_ - Time()).count() - 1; }
+
+  // What the ends do between packets; returns whether all is done.
+  using Body = std::function<bool()>;
+  bool run(const Body& body, double limit_seconds) {
+    while (seconds() < limit_seconds) {
+      if (body()) return true;
+      for (std::size_t from = 0; from < 2; ++from) pump(from);
+      Time next = std::min(ends_[0]->due(now_), ends_[1]->due(now_));
+      if (!flights_.empty()) next = std::min(next, flights_.begin()->first);
+      // With nothing under way it is for the body to go on.
+      now_ = std::clamp(next, now_ + std::chrono::nanoseconds(1), now_ + std::chrono::milliseconds(1));
+      while (!flights_.empty() && flights_.begin()->first <= now_) {
+        arrive(flights_.begin()->second);
+        flights_.erase(flights_.begin());
+      }
+      for (auto& end : ends_) end->on_time(now_);
+    }
+    return false;
+  }
+
+  std::uint64_t dropped() const { return dropped_; }
+  std::uint64_t queued_most() const { return queued_most_; }
+  void forget_queue() { queued_most_ = 0; }
+  void set_loss(double loss) { options_.loss = loss; }
+  // Every packet also goes to `tap`, which may change it.
+  std::function<void(std::vector<std::byte>&)> tap = {};
+
+ private:
+  struct Flight {
+    std::size_t to;
+    std::vector<std::byte> bytes;
+  };
+
+  static std::uint64_t key(std::uint64_t end) { return 100 + end; }
+  bool happens(double share) { return std::uniform_real_distribution<>()(random_) < share; }
+
+  void pump(std::size_t from) {
+    transport::OutgoingPacket packet;
+    while (ends_[from]->next_packet(now_, packet)) {
+      std::vector<std::byte> bytes(packet.head.begin(),
+                                   packet.head.begin() + static_cast<std::ptrdiff_t>(packet.head_bytes));
+      bytes.insert(bytes.end(), packet.payload.begin(), packet.payload.end());
+      if (bytes.size() > options_.most_packet_bytes || happens(options_.loss)) {
+        ++dropped_;
+        continue;
+      }
+      // The bottleneck sends one packet after the other and holds so many that wait.
+      Time& free = free_at_[from];
+      const auto backlog = std::max(free - now_, std::chrono::nanoseconds(0));
+      const double queued = std::chrono::duration<double>(backlog).count() * options_.bytes_per_second;
+      if (queued > static_cast<double>(options_.queue_bytes)) {
+        ++dropped_;
+        continue;
+      }
+      queued_most_ = std::max(queued_most_, static_cast<std::uint64_t>(queued));
+      const std::chrono::duration<double> takes(static_cast<double>(bytes.size()) / options_.bytes_per_second);
+      free = std::max(free, now_) + std::chrono::duration_cast<std::chrono::nanoseconds>(takes);
+      Time at = free + options_.delay;
+      if (happens(options_.reordered)) at += options_.delay * (random_() % 100) / 100;
+      if (happens(options_.duplicated)) flights_.emplace(at + options_.delay / 3, Flight{1 - from, bytes});
+      flights_.emplace(at, Flight{1 - from, std::move(bytes)});
+    }
+  }
+
+  void arrive(Flight& flight) {
+    if (tap) tap(flight.bytes);
+    transport::Packet packet;
+    if (transport::parse_packet(flight.bytes, key(flight.to), packet)) ends_[flight.to]->receive(now_, packet);
+  }
+
+  PathOptions options_;
+  std::mt19937 random_;
+  std::unique_ptr<transport::UdpConnection> ends_[2];
+  Time now_ = Time() + std::chrono::seconds(1);
+  Time free_at_[2]{};
+  std::multimap<Time, Flight> flights_;
+  std::uint64_t dropped_ = 0;
+  std::uint64_t queued_most_ = 0;
+};
+
+}  // namespace ranvier::support
