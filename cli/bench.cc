@@ -86,7 +86,7 @@ int run_comparison(Options options, bool pinned) {
   std::vector<bench::Compared> all;
   for (const std::string_view name : transport_names) {
     bench::Compared& each = all.emplace_back(bench::Compared{.transport = std::string(name)});
-    if (name != "shm" && name != "tcp" && name != "udp") each.absent = missing_module(name);
+    each.absent = missing_transport(name);
     if (each.absent.empty() && name == "mpi" && bench::mpirun_command(1).empty())
       each.absent = "mpirun is not in PATH; install openmpi-bin";
     if (!each.absent.empty()) continue;

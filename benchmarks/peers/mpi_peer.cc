@@ -7,57 +7,13 @@
 #include <cstdlib>
 
 #include "bench/peer.h"
+#include "transport/mpi/mpi_types.h"
 
 namespace ranvier::bench {
 namespace {
 
-MPI_Datatype datatype_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return MPI_FLOAT;
-    case DType::f64:
-      return MPI_DOUBLE;
-    case DType::i8:
-      return MPI_INT8_T;
-    case DType::i16:
-      return MPI_INT16_T;
-    case DType::i32:
-      return MPI_INT32_T;
-    case DType::i64:
-      return MPI_INT64_T;
-    case DType::u8:
-      return MPI_UINT8_T;
-    case DType::boolean:
-      return MPI_C_BOOL;
-    case DType::f16:
-    case DType::bf16:
-      break;
-  }
-  return MPI_DATATYPE_NULL;
-}
-
-MPI_Op op_of(ReduceOp op, DType dtype) {
-  const bool logical = dtype == DType::boolean;
-  switch (op) {
-    case ReduceOp::sum:
-      return logical ? MPI_LOR : MPI_SUM;
-    case ReduceOp::product:
-      return logical ? MPI_LAND : MPI_PROD;
-    case ReduceOp::min:
-      return logical ? MPI_LAND : MPI_MIN;
-    case ReduceOp::max:
-      return logical ? MPI_LOR : MPI_MAX;
-    case ReduceOp::bit_and:
-      return logical ? MPI_LAND : MPI_BAND;
-    case ReduceOp::bit_or:
-      return logical ? MPI_LOR : MPI_BOR;
-    case ReduceOp::bit_xor:
-      return logical ? MPI_LXOR : MPI_BXOR;
-    case ReduceOp::average:
-      break;
-  }
-  return MPI_OP_NULL;
-}
+using transport::op_of;
+using transport::type_of;
 
 class MpiPeer final : public Peer {
  public:
@@ -78,7 +34,7 @@ class MpiPeer final : public Peer {
   }
 
   std::string refusal(const Job& job) const override {
-    if (datatype_of(job.dtype) == MPI_DATATYPE_NULL) return fmt::format("MPI has no {}", name_of(job.dtype));
+    if (type_of(job.dtype) == MPI_DATATYPE_NULL) return fmt::format("MPI has no {}", name_of(job.dtype));
     if (reduces(job.collective) && op_of(job.op, job.dtype) == MPI_OP_NULL)
       return fmt::format("MPI has no {} reduction", name_of(job.op));
     if (job.collective == Collective::broadcast && !job.in_place) return "MPI_Bcast has one buffer: it works in place";
@@ -91,7 +47,7 @@ class MpiPeer final : public Peer {
   void prepare(const Job& job, const void* input, void* output) override {
     const Shape shape = shape_of(job, rank_, world_);
     collective_ = job.collective;
-    type_ = datatype_of(job.dtype);
+    type_ = type_of(job.dtype);
     op_ = op_of(job.op, job.dtype);
     all_ = static_cast<int>(job.count);
     part_ = all_ / world_;

@@ -60,7 +60,7 @@ Check check_transport(const std::string& transport, const std::string& remedy) {
 // Of one that stands in a module: not everybody needs it. It is not tried, for MPI ends the process where it cannot
 // start.
 Check check_module(const std::string& transport) {
-  const std::string missing = missing_module(transport);
+  const std::string missing = missing_transport(transport);
   return check("transport " + transport, missing.empty() ? "its library can be loaded" : missing, missing.empty(),
                Health::warn, "docs/transports.md says what it is for; without need of it leave it");
 }

@@ -94,14 +94,14 @@ class SyncPolicy {
   // The names of levels 1, 2, …: "node", "world".
   virtual std::span<const std::string> levels() const = 0;
   // The level over which step_begins ever averages gradients; 0: never.
-  virtual std::size_t gradient_level() const = 0;
+  virtual std::size_t gradient_level() const { return 0; }
   // Whether it ever averages parameters: replicas then differ in between.
   virtual bool averages_parameters() const = 0;
-  virtual bool wants_spread() const = 0;
+  virtual bool wants_spread() const { return false; }
   // Whether what it exchanges may be compressed.
   virtual bool takes_codec() const { return true; }
   // Whether any average is followed by an outer step.
-  virtual bool has_outer_step() const = 0;
+  virtual bool has_outer_step() const { return false; }
   // So many parts of the parameters, about equal ones, travel each by itself; 0: never.
   virtual std::size_t fragments() const { return 0; }
   // Each rank at its own pace averages with one other at a time (ranvier/peer_average.h).
@@ -112,8 +112,8 @@ class SyncPolicy {
   virtual std::optional<ServerRule> server() const { return std::nullopt; }
   virtual std::vector<SyncAction> react(const SyncEvent& event) = 0;
   // What it remembers, for checkpoints. restore() takes what save() gave; throws Error{config} for other numbers.
-  virtual std::vector<double> save() const = 0;
-  virtual void restore(std::span<const double> kept) = 0;
+  virtual std::vector<double> save() const { return {}; }
+  virtual void restore(std::span<const double>) {}
 };
 
 // A policy by its spec. Throws Error{usage} naming the wrong part and the nearest right one.

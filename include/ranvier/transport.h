@@ -197,8 +197,8 @@ std::vector<std::string> shm_hosts(const std::vector<std::string>& shm_addresses
 // (src/transport/module.h); where the build or the machine lacks one, they throw Error{config} that says what to
 // install.
 
-// Loads the library of "mpi", "ucx" or "grpc": why this build or machine lacks it, empty if it is here.
-std::string missing_module(std::string_view name);
+// Why this build or machine lacks that transport; empty if it has it. Loads the library of one that has one.
+std::string missing_transport(std::string_view name);
 
 // MPI's messages between the processes that mpirun, or another launcher of MPI, has started: whatever fabric MPI knows.
 // Starts MPI where the program has not, and ends it with the process.

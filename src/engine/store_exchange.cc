@@ -8,9 +8,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <random>
+#include <array>
 #include <thread>
 
+#include "base/secret.h"
 #include "engine/rendezvous.h"
 #include "ranvier/error.h"
 
@@ -23,8 +24,9 @@ using std::chrono::steady_clock;
 constexpr std::size_t mark_length = 16;
 
 std::string new_mark() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
+  std::array<std::byte, mark_length / 2> random;
+  fill_with_random(random);
+  return hex(random);
 }
 
 // FNV-1a, the same on every host.
@@ -37,8 +39,8 @@ std::string sum_of(const std::vector<std::string>& texts) {
 
 [[noreturn]] void throw_missing(const std::vector<Rank>& ranks, Rank world) {
   throw Error(ErrorKind::timeout,
-              fmt::format("rank{} {} of a world of {} did not come in time; start all of them, or allow more time with "
-                          "join_timeout",
+              fmt::format("rank{} {} of a world of {} did not come in time; start all of them, or allow more time "
+                          "(join_timeout, --join-timeout)",
                           ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "), world),
               ranks.front());
 }

@@ -12,18 +12,13 @@ class AdPsgdPolicy final : public SyncPolicy {
   AdPsgdPolicy(std::string_view spec, std::uint64_t world) : spec_(spec), world_(world) {}
   std::string_view spec() const override { return spec_; }
   std::span<const std::string> levels() const override { return levels_; }
-  std::size_t gradient_level() const override { return 0; }
   bool averages_parameters() const override { return true; }
-  bool wants_spread() const override { return false; }
   bool takes_codec() const override { return false; }
-  bool has_outer_step() const override { return false; }
   bool meets_peers() const override { return true; }
   std::vector<SyncAction> react(const SyncEvent& event) override {
     if (event.point != SyncPoint::ended || world_ == 1) return {};
     return {{.what = SyncAction::What::parameters, .inside = 0, .level = 1}};
   }
-  std::vector<double> save() const override { return {}; }
-  void restore(std::span<const double>) override {}
 
  private:
   const std::string spec_;

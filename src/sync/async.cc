@@ -12,16 +12,11 @@ class ServerPolicy final : public SyncPolicy {
       : spec_(spec), rule_(rule), groups_(groups) {}
   std::string_view spec() const override { return spec_; }
   std::span<const std::string> levels() const override { return levels_; }
-  std::size_t gradient_level() const override { return 0; }
   bool averages_parameters() const override { return false; }
-  bool wants_spread() const override { return false; }
   bool takes_codec() const override { return false; }
-  bool has_outer_step() const override { return false; }
   std::optional<ServerRule> server() const override { return rule_; }
   std::optional<GroupRule> groups() const override { return groups_; }
   std::vector<SyncAction> react(const SyncEvent&) override { return {}; }
-  std::vector<double> save() const override { return {}; }
-  void restore(std::span<const double>) override {}
 
  private:
   const std::string spec_;

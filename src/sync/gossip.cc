@@ -17,11 +17,8 @@ class GossipPolicy final : public SyncPolicy {
 
   std::string_view spec() const override { return spec_; }
   std::span<const std::string> levels() const override { return levels_; }
-  std::size_t gradient_level() const override { return 0; }
   bool averages_parameters() const override { return true; }
-  bool wants_spread() const override { return false; }
   bool takes_codec() const override { return false; }
-  bool has_outer_step() const override { return false; }
 
   std::vector<SyncAction> react(const SyncEvent& event) override {
     if (world_ == 1) return {};

@@ -26,7 +26,6 @@ class Channel {
     tls_ = std::make_unique<TlsSession>(std::move(context), *socket_, role);
   }
   TlsProgress secure() { return tls_ ? tls_->handshake() : TlsProgress::done; }
-  bool encrypted() const { return tls_ != nullptr; }
   TlsSession* tls() { return tls_.get(); }
 
   const Fd& socket() const { return *socket_; }

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -95,7 +96,8 @@ namespace ranvier {
 
 using transport::load_module;
 
-std::string missing_module(std::string_view name) {
+std::string missing_transport(std::string_view name) {
+  if (std::ranges::none_of(transport::known, [&](const auto& module) { return module.name == name; })) return {};
   try {
     load_module(name);
     return {};

@@ -1,11 +1,10 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
-#include <charconv>
 #include <fstream>
-#include <random>
 #include <string_view>
 
+#include "base/secret.h"
 #include "ranvier/error.h"
 #include "ranvier/security.h"
 
@@ -21,17 +20,12 @@ constexpr std::string_view prefix = "ranvier-job-key-1 ";
 }  // namespace
 
 JobKey new_job_key() {
-  std::random_device random;  // the kernel's generator
   JobKey key;
-  for (std::byte& byte : key) byte = static_cast<std::byte>(random());
+  fill_with_random(key);
   return key;
 }
 
-std::string job_key_text(const JobKey& key) {
-  std::string text(prefix);
-  for (const std::byte byte : key) text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
-  return text;
-}
+std::string job_key_text(const JobKey& key) { return std::string(prefix) + hex(key); }
 
 JobKey read_job_key(const std::filesystem::path& file) {
   struct stat about {};
@@ -44,15 +38,8 @@ JobKey read_job_key(const std::filesystem::path& file) {
   if (!stream || !std::getline(stream, line)) refuse(file, "cannot be read; check its owner and that it is not empty");
   const std::string_view digits = std::string_view(line).substr(std::min(prefix.size(), line.size()));
   JobKey key;
-  bool good = line.starts_with(prefix) && digits.size() == 2 * key.size();
-  for (std::size_t i = 0; good && i < key.size(); ++i) {
-    std::uint8_t byte = 0;
-    const char* const begin = digits.data() + 2 * i;
-    const auto [rest, problem] = std::from_chars(begin, begin + 2, byte, 16);
-    good = problem == std::errc{} && rest == begin + 2;
-    key[i] = std::byte{byte};
-  }
-  if (!good) refuse(file, "holds no key of ranvier; make one with: ranvier key new > job.key");
+  if (!line.starts_with(prefix) || !parse_hex(digits, key))
+    refuse(file, "holds no key of ranvier; make one with: ranvier key new > job.key");
   return key;
 }
 

@@ -4,10 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cstring>
-#include <random>
 
+#include "base/secret.h"
+#include "ranvier/text.h"
 #include "ranvier/transport.h"
 
 namespace ranvier::transport {
@@ -16,26 +15,6 @@ namespace {
 constexpr std::string_view prefix = "tcp/2";
 constexpr std::size_t most_text = 4096;
 constexpr std::size_t most_ips = 64;
-
-template <class Integer>
-std::optional<Integer> parse_number(std::string_view text, int base = 10) {
-  Integer value{};
-  const char* const end = text.data() + text.size();
-  const auto [rest, problem] = std::from_chars(text.data(), end, value, base);
-  if (problem != std::errc{} || rest != end) return std::nullopt;
-  return value;
-}
-
-std::optional<Token> parse_token(std::string_view text) {
-  Token token;
-  if (text.size() != 2 * token.size()) return std::nullopt;
-  for (std::size_t i = 0; i < token.size(); ++i) {
-    const auto byte = parse_number<std::uint8_t>(text.substr(2 * i, 2), 16);
-    if (!byte) return std::nullopt;
-    token[i] = std::byte{*byte};
-  }
-  return token;
-}
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -50,19 +29,13 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 }  // namespace
 
 Token random_token() {
-  std::random_device random;  // the kernel's generator
   Token token;
-  for (std::size_t i = 0; i < token.size(); i += sizeof(unsigned)) {
-    const unsigned word = random();
-    std::memcpy(token.data() + i, &word, sizeof word);
-  }
+  fill_with_random(token);
   return token;
 }
 
 std::string TcpAddress::text() const {
-  std::string digits;
-  for (const std::byte byte : token) digits += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
-  return fmt::format("{} host={} token={} port={} sockets={} at={}", prefix, host, digits, port, sockets,
+  return fmt::format("{} host={} token={} port={} sockets={} at={}", prefix, host, hex(token), port, sockets,
                      fmt::join(ips, ","));
 }
 
@@ -78,13 +51,18 @@ std::optional<TcpAddress> TcpAddress::parse(std::string_view text) {
   const auto sockets_text = value(4, "sockets=");
   const auto at = value(5, "at=");
   if (!host || !digits || !port_text || !sockets_text || !at) return std::nullopt;
-  const auto token = parse_token(*digits);
+  TcpAddress address;
+  address.host = *host;
   const auto port = parse_number<std::uint16_t>(*port_text);
   const auto sockets = parse_number<int>(*sockets_text);
   const auto ips = split(*at, ',');
-  if (!token || !port || !sockets || *sockets < 1 || *sockets > most_sockets || ips.size() > most_ips)
+  if (!parse_hex(*digits, address.token) || !port || !sockets || *sockets < 1 || *sockets > most_sockets ||
+      ips.size() > most_ips)
     return std::nullopt;
-  return TcpAddress{std::string(*host), *token, *port, *sockets, {ips.begin(), ips.end()}};
+  address.port = *port;
+  address.sockets = *sockets;
+  address.ips.assign(ips.begin(), ips.end());
+  return address;
 }
 
 std::vector<SocketAddress> TcpAddress::candidates(const std::string& own_host) const {

@@ -25,8 +25,9 @@ struct TcpDoor {
       : listener(listen_on(interface_address, ports, buffers)) {}
 
   Fd listener;
-  const Token token = random_token();  // of rank 0's, the job's
-  std::list<Guest> waiting;            // their hello was heard, and is not answered yet
+  const Token token = random_token();     // of rank 0's, the job's
+  std::list<Guest> waiting;               // their hello was heard, and is not answered yet
+  std::shared_ptr<const TlsContext> tls;  // of the job; made when the first connection needs it
 };
 
 // The transport's endpoint at a door that the control plane uses too; null: at one of its own.

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "ranvier/error.h"
+#include "transport/published_address.h"
 #include "transport/tcp_hello.h"
 
 namespace ranvier::transport {
@@ -102,8 +103,8 @@ class Gathering {
   void protect(Conversation& conversation, const SocketAddress& other_end, TlsRole role) {
     const SecurityOptions& security = options_.security;
     if (security.insecure || (other_end.is_loopback() && !security.encrypt_everywhere)) return;
-    if (!tls_) tls_ = std::make_shared<TlsContext>(security, token_);
-    conversation.channel.begin_tls(tls_, role);
+    if (!door_.tls) door_.tls = std::make_shared<TlsContext>(security, token_);
+    conversation.channel.begin_tls(door_.tls, role);
   }
 
   void stand(std::size_t link, Channel&& channel) {
@@ -321,7 +322,6 @@ class Gathering {
   std::list<Dial> dials_;
   std::list<Guest> guests_;
   std::vector<pollfd> polled_;
-  std::shared_ptr<const TlsContext> tls_;  // made when the first connection needs it
 };
 
 }  // namespace
@@ -332,31 +332,12 @@ TcpMeeting::TcpMeeting(const WorldInfo& info, MeetingOptions options)
   address_.token = door_->token;
   address_.port = local_address(door_->listener).port();
   address_.sockets = options_.sockets;
-  if (options_.interface_address.empty()) {
-    address_.host = host_identity();
-    address_.ips = host_addresses();
-  } else {
-    address_.ips = {options_.interface_address};
-  }
+  set_place(address_, options_.interface_address);
 }
 
 std::vector<Channel> TcpMeeting::connect(const std::vector<std::string>& addresses, const std::vector<TcpLink>& links,
                                          Clock::time_point deadline) {
-  if (addresses.size() != static_cast<std::size_t>(info_.world))
-    throw Error(ErrorKind::usage,
-                fmt::format("{} addresses for a world of {} ranks; give one a rank", addresses.size(), info_.world));
-  std::vector<TcpAddress> parsed;
-  for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
-    auto address = TcpAddress::parse(addresses[rank]);
-    if (!address)
-      throw Error(
-          ErrorKind::mismatch,
-          fmt::format("rank {} published '{:.100}', which is no tcp address of this version; run the same ranvier "
-                      "on all ranks",
-                      rank, addresses[rank]),
-          static_cast<Rank>(rank));
-    parsed.push_back(std::move(*address));
-  }
+  const auto parsed = parse_addresses<TcpAddress>("tcp", info_.world, addresses);
   const auto other = std::ranges::find_if(
       parsed, [&](const TcpAddress& address) { return address.sockets != parsed.front().sockets; });
   if (other != parsed.end())

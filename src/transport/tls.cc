@@ -127,51 +127,48 @@ struct TlsSession::Records {
   }
 };
 
-TlsContext::TlsContext(const SecurityOptions& options, ConstBytes token) : context_(SSL_CTX_new(TLS_method())) {
-  if (context_ == nullptr) throw Error(ErrorKind::config, fmt::format("OpenSSL cannot begin: {}", last_problem()));
-  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> guard(context_, SSL_CTX_free);
-  SSL_CTX_set_min_proto_version(context_, TLS1_3_VERSION);
-  SSL_CTX_set_ciphersuites(context_, "TLS_AES_128_GCM_SHA256");
-  SSL_CTX_set_mode(context_,
+TlsContext::TlsContext(const SecurityOptions& options, ConstBytes token)
+    : context_(SSL_CTX_new(TLS_method()), SSL_CTX_free) {
+  if (!context_) throw Error(ErrorKind::config, fmt::format("OpenSSL cannot begin: {}", last_problem()));
+  SSL_CTX* const context = context_.get();
+  SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
+  SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256");
+  SSL_CTX_set_mode(context,
                    SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
   // An end without a farewell is what a lost peer looks like; the control plane tells a departure from a death.
-  SSL_CTX_set_options(context_, SSL_OP_NO_TICKET | SSL_OP_IGNORE_UNEXPECTED_EOF);
-  SSL_CTX_set_session_cache_mode(context_, SSL_SESS_CACHE_OFF);
-  SSL_CTX_set_num_tickets(context_, 0);
-  SSL_CTX_set_read_ahead(context_, 1);
-  SSL_CTX_set_default_read_buffer_len(context_, read_ahead);
-  SSL_CTX_set_session_id_context(context_, identity.data(),
+  SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_IGNORE_UNEXPECTED_EOF);
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_num_tickets(context, 0);
+  SSL_CTX_set_read_ahead(context, 1);
+  SSL_CTX_set_default_read_buffer_len(context, read_ahead);
+  SSL_CTX_set_session_id_context(context, identity.data(),
                                  identity.size());  // else no key does where peers are verified
-  SSL_CTX_set_verify(context_, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
 
   if (!options.certificate.empty()) {
     most_unproved_bytes_ = most_before_certificate;
-    demand(SSL_CTX_use_certificate_chain_file(context_, options.certificate.c_str()) == 1, "the certificate",
+    demand(SSL_CTX_use_certificate_chain_file(context, options.certificate.c_str()) == 1, "the certificate",
            options.certificate);
-    demand(SSL_CTX_use_PrivateKey_file(context_, options.private_key.c_str(), SSL_FILETYPE_PEM) == 1 &&
-               SSL_CTX_check_private_key(context_) == 1,
+    demand(SSL_CTX_use_PrivateKey_file(context, options.private_key.c_str(), SSL_FILETYPE_PEM) == 1 &&
+               SSL_CTX_check_private_key(context) == 1,
            "the private key", options.private_key);
-    demand(SSL_CTX_load_verify_file(context_, options.authority.c_str()) == 1, "the authority", options.authority);
+    demand(SSL_CTX_load_verify_file(context, options.authority.c_str()) == 1, "the authority", options.authority);
   } else {
     most_unproved_bytes_ = most_before_key;
     const bool named = !options.key_file.empty();
     JobKey secret = named ? read_job_key(options.key_file) : JobKey{};  // zeros: the token is the secret then
     shared_key_ = derived_key(secret, token);
     OPENSSL_cleanse(secret.data(), secret.size());
-    SSL_CTX_set_app_data(context_, &shared_key_);
-    SSL_CTX_set_psk_use_session_callback(context_, offer_key);
-    SSL_CTX_set_psk_find_session_callback(context_, find_key);
+    SSL_CTX_set_app_data(context, &shared_key_);
+    SSL_CTX_set_psk_use_session_callback(context, offer_key);
+    SSL_CTX_set_psk_find_session_callback(context, find_key);
   }
-  SSL_CTX_up_ref(context_);
 }
 
-TlsContext::~TlsContext() {
-  SSL_CTX_free(context_);
-  OPENSSL_cleanse(shared_key_.data(), shared_key_.size());
-}
+TlsContext::~TlsContext() { OPENSSL_cleanse(shared_key_.data(), shared_key_.size()); }
 
 TlsSession::TlsSession(std::shared_ptr<const TlsContext> context, const Fd& socket, TlsRole role)
-    : context_(std::move(context)), wire_{.socket = socket}, ssl_(SSL_new(context_->context_)) {
+    : context_(std::move(context)), wire_{.socket = socket}, ssl_(SSL_new(context_->context_.get())) {
   BIO* const records = BIO_new(Records::method());
   if (ssl_ == nullptr || records == nullptr)
     throw Error(ErrorKind::config, fmt::format("OpenSSL cannot make a session: {}", last_problem()));

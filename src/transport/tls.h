@@ -34,7 +34,7 @@ class TlsContext {
  private:
   friend class TlsSession;
 
-  ssl_ctx_st* context_;
+  std::unique_ptr<ssl_ctx_st, void (*)(ssl_ctx_st*)> context_;
   std::vector<unsigned char> shared_key_;  // empty with certificates
   std::size_t most_unproved_bytes_;        // that a stranger may send
 };

@@ -15,12 +15,14 @@
 #include <sstream>
 #include <string>
 
+#include "base/secret.h"
 #include "ranvier/error.h"
 #include "transport/grpc/grpc_channel.h"
 #include "transport/grpc/grpc_stream.h"
 #include "transport/grpc/grpc_transport.h"
 #include "transport/module.h"
 #include "transport/plain.h"
+#include "transport/published_address.h"
 #include "transport/tcp_address.h"
 
 namespace ranvier::transport {
@@ -32,9 +34,7 @@ constexpr const char* method = "/ranvier.Lanes/Connect";
 constexpr const char* hello_key = "ranvier-hello";
 
 std::string hello(const Token& token, const WorldInfo& from, Rank to, Lane lane) {
-  std::string digits;
-  for (const std::byte byte : token) digits += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
-  return fmt::format("{} {} {} {} {}", digits, from.epoch, from.rank, to, lane);
+  return fmt::format("{} {} {} {} {}", hex(token), from.epoch, from.rank, to, lane);
 }
 
 // Takes calls as they come: one is always asked for, and asked again when it has come.
@@ -123,12 +123,7 @@ class GrpcEndpoint final : public Endpoint {
     reception_->listener = std::make_unique<Listener>(reception_->service, world_.queue->queue());
     address_.token = random_token();
     address_.port = static_cast<std::uint16_t>(port);
-    if (ip.empty()) {
-      address_.host = host_identity();
-      address_.ips = host_addresses();
-    } else {
-      address_.ips = {ip};
-    }
+    set_place(address_, ip);
     world_.rank = info.rank;
     world_.world = info.world;
     world_.listener = reception_;
@@ -140,17 +135,7 @@ class GrpcEndpoint final : public Endpoint {
   std::string address() const override { return address_.text(); }
 
   std::unique_ptr<Transport> connect(const std::vector<std::string>& addresses, Clock::time_point deadline) override {
-    std::vector<TcpAddress> peers;
-    for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
-      auto address = TcpAddress::parse(addresses[rank]);
-      if (!address)
-        throw Error(ErrorKind::mismatch,
-                    fmt::format("rank {} published '{:.100}', which is no grpc address of this version; run the same "
-                                "ranvier on all ranks",
-                                rank, addresses[rank]),
-                    static_cast<Rank>(rank));
-      peers.push_back(*std::move(address));
-    }
+    const auto peers = parse_addresses<TcpAddress>("grpc", info_.world, addresses);
     if (!keys_.given() && !security_.insecure)
       for (std::size_t rank = 0; rank < peers.size(); ++rank)
         refuse_other_host("grpc", static_cast<Rank>(rank), peers[rank].host, peers[rank].ips);

@@ -20,6 +20,7 @@
 #include "transport/mpi/mpi_collectives.h"
 #include "transport/mpi/mpi_library.h"
 #include "transport/mpi/mpi_requests.h"
+#include "transport/published_address.h"
 #include "transport/tagged_transport.h"
 
 namespace ranvier::transport {
@@ -147,26 +148,19 @@ class MpiEndpoint final : public Endpoint {
 
   std::unique_ptr<Transport> connect(const std::vector<std::string>& addresses,
                                      std::chrono::steady_clock::time_point deadline) override {
-    std::vector<MpiAddress> peers;
+    auto peers = parse_addresses<MpiAddress>("mpi", info_.world, addresses);
     std::vector<int> processes;
     Rank on_this_host = 0;
-    for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
-      const auto peer = MpiAddress::parse(addresses[rank]);
-      if (!peer)
-        throw Error(ErrorKind::mismatch,
-                    fmt::format("rank {} published '{:.100}', which is no mpi address of this version; run the same "
-                                "ranvier on all ranks",
-                                rank, addresses[rank]),
-                    static_cast<Rank>(rank));
-      if (peer->size != own_.size || (own_.size == 1 && peer->host != own_.host))
+    for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+      const MpiAddress& peer = peers[rank];
+      if (peer.size != own_.size || (own_.size == 1 && peer.host != own_.host))
         throw Error(ErrorKind::config,
                     fmt::format("ranks {} and {} are not processes of one MPI job (theirs have {} and {} processes); "
                                 "start them with mpirun",
-                                info_.rank, rank, own_.size, peer->size),
+                                info_.rank, rank, own_.size, peer.size),
                     static_cast<Rank>(rank));
-      on_this_host += peer->host == own_.host ? 1 : 0;
-      processes.push_back(peer->process);
-      peers.push_back(*peer);
+      on_this_host += peer.host == own_.host ? 1 : 0;
+      processes.push_back(peer.process);
     }
     const MPI_Comm communicator = library_.communicator(deadline);
     auto collectives = mpi_collectives(processes, peers.front().first_tag % 32768, deadline);

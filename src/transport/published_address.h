@@ -1,0 +1,51 @@
+// What every transport does with the lines of text by which ranks find each other.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/socket.h"
+#include "ranvier/error.h"
+#include "ranvier/types.h"
+
+namespace ranvier::transport {
+
+// Where the process that publishes `address` can be reached: at one interface, or, without a name, at all of its host.
+template <class Address>
+void set_place(Address& address, const std::string& interface_address) {
+  if (!interface_address.empty()) {
+    address.ips = {interface_address};
+    return;
+  }
+  address.host = host_identity();
+  address.ips = host_addresses();
+}
+
+// The addresses of all ranks. Throws Error{usage} if there is not one a rank, Error{mismatch} naming the rank whose
+// text is none of this transport.
+template <class Address>
+std::vector<Address> parse_addresses(std::string_view transport, Rank world, const std::vector<std::string>& texts) {
+  if (texts.size() != static_cast<std::size_t>(world))
+    throw Error(ErrorKind::usage,
+                fmt::format("{} addresses for a world of {} ranks; give one a rank", texts.size(), world));
+  std::vector<Address> addresses;
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    auto address = Address::parse(texts[rank]);
+    if (!address)
+      throw Error(
+          ErrorKind::mismatch,
+          fmt::format("rank {} published '{:.100}', which is no {} address of this version; run the same ranvier on "
+                      "all ranks",
+                      rank, texts[rank], transport),
+          static_cast<Rank>(rank));
+    addresses.push_back(*std::move(address));
+  }
+  return addresses;
+}
+
+}  // namespace ranvier::transport
