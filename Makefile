@@ -11,7 +11,7 @@ help:
 	@echo "make test    every test: unit, property, conformance, end to end, Python; threads again under tsan"
 	@echo "             (test-core, test-python, test-threads: one part alone)"
 	@echo "make test-sanitizers  everything but Python and torch under asan with ubsan, and under tsan"
-	@echo "make fuzz    decoders and parsers on hostile bytes, FUZZ_SECONDS (60) each; needs clang-14 and libclang-rt-14-dev"
+	@echo "make fuzz    decoders and parsers on hostile bytes, FUZZ_SECONDS (60) each"
 	@echo "make test-torch  all of PyTorch's own tests of torch.distributed over ranvier, and the frameworks"
 	@echo "make test-fabrics  the conformance suite over mpi, ucx and grpc, as far as this machine has them"
 	@echo "make bench   all_reduce against Open MPI and gloo, on shared memory and on tcp"
@@ -74,7 +74,8 @@ test-python: setup
 # Long campaigns; the corpora stay in build/fuzz and are gone on with. The seeded mutations in tests/codec always run.
 FUZZ_SECONDS ?= 60
 FUZZERS := codec_fuzz coding_fuzz udp_fuzz
-fuzz: setup
+fuzz:
+	@scripts/setup.sh $(VENV) clang-14 libclang-rt-14-dev
 	cmake --preset fuzz
 	cmake --build --preset fuzz -j $(JOBS) --target $(FUZZERS)
 	set -e; for fuzzer in $(FUZZERS); do mkdir -p build/fuzz/corpus/$$fuzzer; \
@@ -84,11 +85,13 @@ fuzz: setup
 bench: build
 	benchmarks/collectives/all.sh build/release/bin/ranvier $(PYTHON)
 
-tidy: setup
+tidy:
+	@scripts/setup.sh $(VENV) clang-14 clang-tidy-14
 	cmake --preset tidy
 	cmake --build --preset tidy -j $(JOBS)
 
 format:
+	@scripts/setup.sh $(VENV) clang-format-14
 	git ls-files '*.cc' '*.h' | xargs clang-format-14 -i
 
 clean:

@@ -40,10 +40,18 @@ std::uint64_t count_from(const std::string& flags, const std::string& word, std:
   refuse(unknown_name("option", option->substr(0, option->find('=')), views));
 }
 
+// CLI11's own words, such as "--ranks: 1 required N missing", in a sentence with its remedy.
+[[noreturn]] void refuse_what_cannot_be_parsed(const CLI::App& app, std::string words) {
+  std::replace(words.begin(), words.end(), '\n', ' ');
+  refuse(fmt::format("{} (see {} --help)", words, app.get_name()));
+}
+
 }  // namespace
 
 std::optional<int> parse(CLI::App& app, const Arguments& arguments) {
   app.allow_extras();  // unknown ones are kept, so that they can be named here
+  for (auto* option : app.get_options())
+    if (option->get_expected_max() == 1) option->take_last();  // as a script expects that appends its own
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(reversed);
@@ -51,9 +59,7 @@ std::optional<int> parse(CLI::App& app, const Arguments& arguments) {
     fmt::print("{}", app.help());
     return 0;
   } catch (const CLI::ParseError& problem) {
-    std::string sentence = problem.what();
-    std::replace(sentence.begin(), sentence.end(), '\n', ' ');
-    refuse(sentence);
+    refuse_what_cannot_be_parsed(app, problem.what());
   }
   if (const auto extras = app.remaining(); !extras.empty()) refuse_extras(app, extras);
   return std::nullopt;
@@ -128,18 +134,15 @@ void add_ports(CLI::App& app, PortRange& ports) {
 }
 
 void add_security(CLI::App& app, SecurityOptions& security) {
-  app.add_option("--key", security.key_file, "key of the job, as 'ranvier key new' made it (default: one is agreed on)")
-      ->envname("RANVIER_KEY")
-      ->type_name("FILE");
-  app.add_option("--certificate", security.certificate, "prove who this is by a certificate instead (PEM)")
-      ->envname("RANVIER_CERTIFICATE")
-      ->type_name("FILE");
-  app.add_option("--private-key", security.private_key, "of the certificate (PEM)")
-      ->envname("RANVIER_PRIVATE_KEY")
-      ->type_name("FILE");
-  app.add_option("--authority", security.authority, "that signed the certificates of all ranks (PEM)")
-      ->envname("RANVIER_AUTHORITY")
-      ->type_name("FILE");
+  const auto add_file = [&](const char* flag, const char* variable, std::filesystem::path& file, const char* help) {
+    app.add_option(flag, file, help)->envname(variable)->type_name("FILE");
+  };
+  add_file("--key", "RANVIER_KEY", security.key_file,
+           "key of the job, as 'ranvier key new' made it (default: one is agreed on)");
+  add_file("--certificate", "RANVIER_CERTIFICATE", security.certificate,
+           "prove who this is by a certificate instead (PEM)");
+  add_file("--private-key", "RANVIER_PRIVATE_KEY", security.private_key, "of the certificate (PEM)");
+  add_file("--authority", "RANVIER_AUTHORITY", security.authority, "that signed the certificates of all ranks (PEM)");
   app.add_flag("--insecure", security.insecure, "encrypt nothing between hosts")->envname("RANVIER_INSECURE");
   app.add_flag("--encrypt-everywhere", security.encrypt_everywhere, "encrypt within a host too")
       ->envname("RANVIER_ENCRYPT_EVERYWHERE");

@@ -115,6 +115,8 @@ Strings worker_environment(const Launch& launch, int rank, const fs::path& store
 struct Worker {
   pid_t pid = -1;
   std::optional<int> status;  // as waitpid gives it, once it has ended
+  bool stopped = false;       // by a signal; it will not answer to one that asks it to end
+  bool killed = false;        // by us
 };
 
 class Workers {
@@ -157,11 +159,24 @@ class Workers {
     for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
       auto& worker = workers_[rank];
       int status = 0;
-      if (worker.status || waitpid(worker.pid, &status, WNOHANG) != worker.pid) continue;
+      if (worker.status || waitpid(worker.pid, &status, WNOHANG | WUNTRACED | WCONTINUED) != worker.pid) continue;
+      worker.stopped = WIFSTOPPED(status);
+      if (WIFSTOPPED(status) || WIFCONTINUED(status)) continue;
       worker.status = status;
       if (status != 0) failed.push_back(rank);
     }
     return failed;
+  }
+
+  void kill_stopped() {
+    for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
+      Worker& worker = workers_[rank];
+      if (worker.status || !worker.stopped) continue;
+      fmt::print(stderr, "ranvier: worker {} (process {}) is stopped, and is ended\n", rank, worker.pid);
+      kill(worker.pid, SIGKILL);
+      worker.stopped = false;
+      worker.killed = true;
+    }
   }
 
   bool all_ended() const {
@@ -208,13 +223,14 @@ int run_workers(const Launch& launch) {
 
   for (;;) {
     for (const auto rank : workers.reap()) {
-      if (!ending) report_signal(rank, workers[rank]);
+      if (!ending && !workers[rank].killed) report_signal(rank, workers[rank]);
       if (code == 0) {
         code = exit_code(*workers[rank].status);
         give(launch.grace, SIGTERM);
       }
     }
     if (workers.all_ended()) return code;
+    if (code != 0) workers.kill_stopped();
     if (next_signal != 0 && steady_clock::now() >= deadline) {
       ending = true;
       workers.tell(next_signal);

@@ -10,6 +10,7 @@
 
 #include "build_info.h"
 #include "commands.h"
+#include "output.h"
 #include "programs.h"
 #include "ranvier/error.h"
 #include "ranvier/text.h"
@@ -91,7 +92,8 @@ int run(const Arguments& arguments) {
   try {
     return command.run({arguments.begin() + 1, arguments.end()});
   } catch (const Error& problem) {
-    fmt::print(stderr, "ranvier {}: {}\n", command.name, problem.what());
+    // One write, so that the words of several ranks do not mix.
+    fmt::print(stderr, "{}", fmt::format("ranvier {}: {}\n{}", command.name, problem.what(), problem.flight_record()));
     return problem.kind() == ErrorKind::usage ? 2 : 1;
   }
 }
@@ -101,7 +103,7 @@ int run(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   try {
-    return ranvier::cli::run({argv + 1, argv + argc});
+    return ranvier::cli::after_output(ranvier::cli::run({argv + 1, argv + argc}));
   } catch (const ranvier::Error& problem) {
     fmt::print(stderr, "ranvier: {}\n", problem.what());
     return problem.kind() == ranvier::ErrorKind::usage ? 2 : 1;

@@ -1,20 +1,57 @@
 #include "output.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/socket.h"
 #include "ranvier/error.h"
 
 namespace ranvier::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_special(const fs::path& path) { return fs::exists(path) && !fs::is_regular_file(path); }
+
+// 0, or an errno. A pipe that nobody reads is refused instead of waited for.
+int write_to_special(const fs::path& path, std::string_view text) {
+  const Fd file(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!file || fcntl(file.get(), F_SETFL, O_WRONLY) != 0) return errno;
+  while (!text.empty()) {
+    const ssize_t written = ::write(file.get(), text.data(), text.size());
+    if (written < 0 && errno != EINTR) return errno;
+    text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(written, 0)));
+  }
+  return 0;
+}
+
+}  // namespace
+
+int after_output(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  fmt::print(stderr, "ranvier: stdout did not take all of the output ({}); what is printed above is incomplete\n",
+             std::strerror(errno));
+  return code == 0 ? 1 : code;
+}
+
 ResultFile::ResultFile(std::filesystem::path path, std::string flag) : path_(std::move(path)), flag_(std::move(flag)) {
   if (path_.empty() || path_ == "-") return;
-  if (std::filesystem::is_directory(path_)) throw_unwritable(EISDIR);
-  const auto folder = path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".");
+  std::error_code unresolved;
+  if (const auto target = fs::canonical(path_, unresolved); !unresolved) path_ = target;
+  if (fs::is_directory(path_)) throw_unwritable(EISDIR);
+  if (is_special(path_)) {
+    if (access(path_.c_str(), W_OK) != 0) throw_unwritable(errno);
+    return;
+  }
+  const auto folder = path_.has_parent_path() ? path_.parent_path() : fs::path(".");
   if (access(folder.c_str(), W_OK | X_OK) != 0) throw_unwritable(errno);
 }
 
@@ -31,15 +68,19 @@ void ResultFile::write(const std::string& text) const {
     fmt::print("{}", text);
     return;
   }
-  const std::filesystem::path part = fmt::format("{}.part-{}", path_.string(), getpid());
+  if (is_special(path_)) {
+    if (const int problem = write_to_special(path_, text); problem != 0) throw_unwritable(problem);
+    return;
+  }
+  const fs::path part = fmt::format("{}.part-{}", path_.string(), getpid());
   std::ofstream file(part);
   file << text;
   file.close();
   std::error_code problem;
-  if (file) std::filesystem::rename(part, path_, problem);
+  if (file) fs::rename(part, path_, problem);
   if (file && !problem) return;
   const int why = problem ? problem.value() : errno;
-  std::filesystem::remove(part, problem);
+  fs::remove(part, problem);
   throw_unwritable(why);
 }
 

@@ -9,7 +9,8 @@
 namespace ranvier::cli {
 
 // Made before the work begins, so that a path that cannot be written is found in time. The file appears with write(),
-// whole, and replaces one that is there. "-" is stdout.
+// whole, and replaces one that is there. A link is followed; a device or a pipe is written to and stays what it is. "-"
+// is stdout.
 class ResultFile {
  public:
   // Throws Error{config} when there is no writing to `path`, which `flag` named. An empty path: write() does nothing.
@@ -23,6 +24,10 @@ class ResultFile {
   std::filesystem::path path_;
   std::string flag_;
 };
+
+// What a program's main() returns in the end: `code`, or 1 where stdout did not take all that was printed, which is
+// then said on stderr.
+int after_output(int code);
 
 class JsonFile {
  public:

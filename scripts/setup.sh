@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Makes a machine ready to build ranvier: Debian packages where this user may install them, and a virtual environment
-# with the pinned torch. Does nothing when everything is there. Usage: scripts/setup.sh [VENV]
+# with the pinned torch. Does nothing when everything is there. Usage: scripts/setup.sh [VENV [PACKAGE …]], the packages
+# being those that only some of the Makefile's targets need.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${1:-.venv}
+more=("${@:2}")
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -12,7 +14,7 @@ missing=()
 while read -r package; do
   [[ -z $package || $package == \#* ]] && continue
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
-done < scripts/apt-packages.txt
+done < <(cat scripts/apt-packages.txt; printf '%s\n' "${more[@]}")
 # Debian splits ensurepip off into a package; other Pythons carry it.
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 

@@ -40,6 +40,7 @@ pid_t start_keeper(const cli::Launch& launch) {
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(nothing, STDIN_FILENO);
   dup2(STDERR_FILENO, STDOUT_FILENO);
+  close_range(STDERR_FILENO + 1, ~0U, 0);  // an earlier world's ranks would wait for this copy of their socket to end
   int code = 1;
   try {
     code = cli::run_workers(launch);
@@ -69,6 +70,8 @@ ProcessWorld::~ProcessWorld() {
   };
   const auto tell = [&](int signal) { kill(keeper_, signal); };
   if (gone_within(time_to_leave)) return;
+  fmt::print(stderr, "ranvier bench: the {} ranks did not exit within {} s and are stopped\n", name_,
+             time_to_leave.count() / 1000);
   tell(SIGTERM);
   if (gone_within(time_to_die)) return;
   tell(SIGKILL);

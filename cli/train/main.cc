@@ -55,11 +55,7 @@ void check_files(const Options& options) {
   }
   if (!options.trainer.resume.empty()) trainer::load_checkpoint(options.trainer.resume);
   if (options.trainer.save.empty()) return;
-  const auto folder = fs::absolute(options.trainer.save).parent_path();
-  if (!fs::is_directory(folder))
-    throw Error(ErrorKind::config, fmt::format("there is no folder {} for the checkpoint; create it or name another "
-                                               "place with --save",
-                                               folder.string()));
+  trainer::check_checkpoint_place(options.trainer.save);
 }
 
 int work(const Options& options, const cli::WorldPlace& place) {
@@ -69,7 +65,9 @@ int work(const Options& options, const cli::WorldPlace& place) {
   trainer::check_model(options.trainer.model, data);
   auto settings = options.trainer;
   settings.threads = std::max(1, cli::usable_cores() / place.local_world);
-  const auto communicator = meet(place, options.communicator);
+  auto terms = options.communicator;
+  terms.measure = options.measure.value_or(place.local_world < place.world);
+  const auto communicator = meet(place, terms);
 
   Progress progress(settings.batch * settings.accumulate * static_cast<std::size_t>(place.world));
   const auto result = trainer::train(
@@ -113,7 +111,7 @@ int run(const cli::Arguments& arguments, std::string& speaker) {
 int main(int argc, char** argv) {
   std::string speaker = "ranvier train";
   try {
-    return ranvier::train::run({argv + 1, argv + argc}, speaker);
+    return ranvier::cli::after_output(ranvier::train::run({argv + 1, argv + argc}, speaker));
   } catch (const ranvier::Error& problem) {
     // One write, so that the words of several workers do not mix.
     fmt::print(stderr, "{}", fmt::format("{}: {}\n{}", speaker, problem.what(), problem.flight_record()));

@@ -22,6 +22,7 @@ struct Options {
   std::optional<Plan> plan;
   trainer::TrainSettings trainer;
   CommunicatorOptions communicator;
+  std::optional<bool> measure;  // none: where ranks are on several hosts
 };
 
 // From flags, then RANVIER_* variables, then the file that --config names. None if there is nothing left to do (--help

@@ -55,6 +55,15 @@ bool write_durably(const fs::path& path, std::string_view text) {
   return fine;
 }
 
+fs::path part_of(const fs::path& path) { return path.string() + ".part"; }
+
+[[noreturn]] void throw_unwritable(const fs::path& path, int problem) {
+  throw Error(
+      ErrorKind::config,
+      fmt::format("cannot write the checkpoint {} ({}); {} place with --save", path.string(), std::strerror(problem),
+                  problem == ENOSPC ? "free some space there or name another" : "name another"));
+}
+
 }  // namespace
 
 void save_checkpoint(const fs::path& path, const Checkpoint& checkpoint) {
@@ -76,23 +85,27 @@ void save_checkpoint(const fs::path& path, const Checkpoint& checkpoint) {
   const std::uint32_t sum = checksum(text);
   text.append(reinterpret_cast<const char*>(&sum), sizeof sum);
 
-  fs::path part = path;
-  part += ".part";
+  const fs::path part = part_of(path);
   if (write_durably(part, text) && std::rename(part.c_str(), path.c_str()) == 0) return;
   const int problem = errno;
   unlink(part.c_str());
-  throw Error(ErrorKind::config,
-              fmt::format("cannot write the checkpoint {} ({}); free some space there or name another "
-                          "place with --save",
-                          path.string(), std::strerror(problem)));
+  throw_unwritable(path, problem);
+}
+
+void check_checkpoint_place(const fs::path& path) {
+  if (fs::is_directory(path)) throw_unwritable(path, EISDIR);
+  const fs::path part = part_of(path);
+  if (!write_durably(part, "")) throw_unwritable(path, errno);
+  unlink(part.c_str());
 }
 
 Checkpoint load_checkpoint(const fs::path& path) {
+  if (fs::exists(path) && !fs::is_regular_file(path))  // a pipe would be waited for
+    refuse(path, "it is no regular file; name a file that --save has written");
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  if (!file || fs::is_directory(path))
-    refuse(path, fmt::format("it cannot be opened ({}); name a file that --save has written",
-                             std::strerror(file ? EISDIR : errno)));
+  if (!file)
+    refuse(path, fmt::format("it cannot be opened ({}); name a file that --save has written", std::strerror(errno)));
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 
   if (!std::string_view(text).starts_with(first_line))

@@ -26,6 +26,8 @@ struct Checkpoint {
 
 // Replaces `path` whole or leaves it as it was. Throws Error{config} when it cannot be written.
 void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint);
+// Throws Error{config} where save_checkpoint could not write.
+void check_checkpoint_place(const std::filesystem::path& path);
 // Throws Error{config} for a file that is missing, damaged or something else than a checkpoint of ranvier.
 Checkpoint load_checkpoint(const std::filesystem::path& path);
 // Throws Error{config} naming what differs.

@@ -10,11 +10,15 @@
 namespace ranvier::trainer {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr std::size_t piece = 1 << 20;  // read at once: memory grows with the file
 
 }  // namespace
 
 DataFile::DataFile(const std::filesystem::path& path) : path_(path) {
+  std::error_code unknown;
+  if (fs::exists(path, unknown) && !fs::is_regular_file(path, unknown)) refuse("is no regular file");
   errno = 0;
   file_.reset(gzopen(path.c_str(), "rb"));
   if (!file_) refuse(fmt::format("cannot be opened ({})", std::strerror(errno)));

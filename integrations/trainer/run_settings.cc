@@ -1,5 +1,9 @@
 #include "integrations/trainer/run_settings.h"
 
+#include <iterator>
+
+#include "ranvier/error.h"
+
 namespace ranvier::trainer {
 
 Identity identity_of(const TrainSettings& settings, const Dataset& data, Rank world) {
@@ -11,6 +15,7 @@ Identity identity_of(const TrainSettings& settings, const Dataset& data, Rank wo
           {"--lr-batch", std::to_string(settings.learning_rate_batch)},
           {"--warm-up", std::to_string(settings.warm_up)},
           {"--optimizer", settings.optimizer},
+          {"--weight-decay", std::to_string(settings.weight_decay)},
           {"--sync", settings.sync},
           {"--place", settings.place},
           {"--seed", std::to_string(settings.seed)},
@@ -18,11 +23,38 @@ Identity identity_of(const TrainSettings& settings, const Dataset& data, Rank wo
           {"data of checksum", data.fingerprint}};
 }
 
-std::uint64_t hash_of(const Identity& identity) {
-  std::uint64_t hash = 0;
-  for (const auto& [name, value] : identity)
-    for (const char letter : name + "=" + value + ";") hash = hash * 31 + static_cast<unsigned char>(letter);
-  return hash;
+Identity terms_of(const TrainSettings& settings, const Dataset& data, Rank world) {
+  Identity terms = identity_of(settings, data, world);
+  terms.insert({{"--steps", std::to_string(settings.steps)},
+                {"--target-accuracy", std::to_string(settings.target_accuracy.value_or(0))},
+                {"--target-loss", std::to_string(settings.target_loss.value_or(0))},
+                {"--evaluate-every", std::to_string(settings.evaluate_every)},
+                {"--compress", settings.compress},
+                {"--bucket", std::to_string(settings.bucket_bytes)},
+                {"--split", settings.split_by_speed ? "speed" : "even"},
+                {"--record", settings.record ? "on" : "off"},
+                {"--save", settings.save.empty() ? "off" : "on"},
+                {"--resume", settings.resume.empty() ? "off" : "on"}});
+  return terms;
+}
+
+void require_equal_terms(Communicator& comm, const Identity& terms) {
+  std::vector<std::int64_t> own;
+  for (const auto& [name, value] : terms) {
+    std::uint64_t hash = 0xcbf29ce484222325;
+    for (const char letter : value) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
+    own.push_back(static_cast<std::int64_t>(hash));
+  }
+  std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(comm.world()));
+  comm.all_gather(own, all);
+  for (std::size_t i = own.size(); i < all.size(); ++i) {
+    if (all[i] == all[i % own.size()]) continue;
+    const auto rank = static_cast<Rank>(i / own.size());
+    const std::string& name = std::next(terms.begin(), static_cast<std::ptrdiff_t>(i % own.size()))->first;
+    throw Error(ErrorKind::mismatch,
+                "rank " + std::to_string(rank) + " has another " + name + " than rank 0; give all ranks the same",
+                rank);
+  }
 }
 
 LearningRate rate_of(const TrainSettings& settings, double samples, double steps) {

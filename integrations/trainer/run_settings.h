@@ -10,7 +10,10 @@ namespace ranvier::trainer {
 
 // What a checkpoint of this run must have been made with.
 Identity identity_of(const TrainSettings& settings, const Dataset& data, Rank world);
-std::uint64_t hash_of(const Identity& identity);
+// That, and whatever else all ranks must have alike for a run to make sense, if not to be gone on with.
+Identity terms_of(const TrainSettings& settings, const Dataset& data, Rank world);
+// Throws Error{mismatch} on every rank, naming the first setting in which one differs from rank 0.
+void require_equal_terms(Communicator& comm, const Identity& terms);
 // For so many samples a step, and so many steps in all.
 LearningRate rate_of(const TrainSettings& settings, double samples, double steps);
 PaceSettings pace_of(const TrainSettings& settings, Rank rank);

@@ -49,6 +49,7 @@ class Run {
       : settings_(settings),
         comm_(comm),
         identity_(identity_of(settings, data, comm.world())),
+        terms_(terms_of(settings, data, comm.world())),
         task_(make_seeded_task(settings, data)),
         evaluator_(*task_, comm),
         shares_(comm, settings.batch * settings.accumulate),
@@ -75,7 +76,7 @@ class Run {
   }
 
   TrainResult run(const TrainEvents& events) {
-    require_equal(comm_, hash_of(identity_), "settings or data");
+    require_equal_terms(comm_, terms_);
     begin();
 
     const bool speaks = comm_.rank() == 0;
@@ -410,6 +411,7 @@ class Run {
   const TrainSettings& settings_;
   Communicator& comm_;
   const Identity identity_;
+  const Identity terms_;
   const std::unique_ptr<Task> task_;
   Evaluator evaluator_;
   WorkShares shares_;

@@ -62,7 +62,7 @@ std::string Parameters::choice(std::string_view key, std::string_view otherwise,
   const std::string_view text = find(key);
   if (text.empty()) return std::string(otherwise);
   if (std::ranges::find(choices, text) == choices.end())
-    throw Error(ErrorKind::usage, unknown_name(words(key), text, choices));
+    throw Error(ErrorKind::usage, unknown_name("value of " + words(key) + ":", text, choices));
   return std::string(text);
 }
 

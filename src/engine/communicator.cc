@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <numeric>
 
@@ -115,22 +117,24 @@ class Communicator::Impl {
   // their links can do, but for those that have been measured in a larger world.
   void agree_on_terms(const LinkModel* measured, std::chrono::nanoseconds timeout) {
     if (world_ == 1 || !control_) return;
-    std::array<std::int64_t, 3> least{static_cast<std::int64_t>(own_terms_.slice_bytes),
-                                      static_cast<std::int64_t>(own_terms_.buffered_bytes), own_terms_.crowded ? 0 : 1};
+    const double pace = options_.link_bytes_per_second;
+    std::array<std::int64_t, 4> least{static_cast<std::int64_t>(own_terms_.slice_bytes),
+                                      static_cast<std::int64_t>(own_terms_.buffered_bytes), own_terms_.crowded ? 0 : 1,
+                                      pace > 0 ? std::llround(pace) : std::numeric_limits<std::int64_t>::max()};
     run({.input = least, .output = least, .op = ReduceOp::min}, timeout);
     terms_ = {.slice_bytes = static_cast<std::size_t>(least[0]),
               .buffered_bytes = static_cast<std::size_t>(least[1]),
               .crowded = least[2] == 0};
+    const double least_seconds_per_byte = 1 / static_cast<double>(least[3]);
     links_ = engine::nominal_links(transport_name_, terms_.crowded);
+    links_.byte = std::max(links_.byte, least_seconds_per_byte);
     prepare_calls(nullptr);
     if (measured != nullptr)
       links_ = *measured;
     else if (options_.measure)
       links_ = engine::measure_links(
-          links_,
-          {.world = world_,
-           .slice_bytes = terms_.slice_bytes,
-           .least_seconds_per_byte = options_.link_bytes_per_second > 0 ? 1 / options_.link_bytes_per_second : 0},
+          engine::nominal_links(transport_name_, terms_.crowded),
+          {.world = world_, .slice_bytes = terms_.slice_bytes, .least_seconds_per_byte = least_seconds_per_byte},
           [&](const Request& request) { run(request, timeout); });
     prepare_calls(guidance_.topology);
     prefer_vendor();

@@ -1,6 +1,11 @@
 """The command line as a whole: help, version, and what wrong words get."""
 
-from program import ProgramTest, main, run
+import json
+import os
+import subprocess
+
+import program
+from program import ProgramTest, main, run, temporary_folder
 
 
 class Help(ProgramTest):
@@ -26,6 +31,37 @@ class Help(ProgramTest):
         result = run()
         self.assertEqual(result.returncode, 2)
         self.assertIn("Usage:", result.stdout)
+
+
+class Output(ProgramTest):
+    def test_devices_and_pipes_are_written_to_and_stay_what_they_are(self):
+        with temporary_folder() as folder:
+            pipe, link, file = folder / "pipe", folder / "link", folder / "file"
+            os.mkfifo(pipe)
+            file.write_text("old")
+            link.symlink_to(file)
+            words = ("design", "--workload", "gpt3", "--network", "RI(4)_SW(32)", "--budget", "100GB/s", "--json")
+            unread = run(*words, str(pipe))
+            self.assert_sentence(unread, 1, str(pipe), "--json")
+            reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True)
+            done = run(*words, str(pipe))
+            while done.returncode != 0 and reader.poll() is None:  # it had not opened the pipe yet
+                done = run(*words, str(pipe))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("bandwidth_gbps", json.loads(reader.communicate(timeout=60)[0]))
+            self.assertTrue(pipe.is_fifo())
+            self.assertEqual(run(*words, str(link)).returncode, 0)
+            self.assertTrue(link.is_symlink())
+            self.assertIn("bandwidth_gbps", json.loads(file.read_text()))
+
+    def test_what_stdout_does_not_take_is_a_failure(self):
+        with open("/dev/full", "w") as full:
+            for words in (("--help",), ("design", "--help"), ("doctor",), ("codec", "list")):
+                with self.subTest(words=words):
+                    command = [program.RANVIER, *words]
+                    done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+                    self.assertEqual(done.returncode, 1, done.stderr)
+                    self.assertIn("No space left", done.stderr)
 
 
 class WrongWords(ProgramTest):

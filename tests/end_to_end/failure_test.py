@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import signal
 import threading
 import time
@@ -57,6 +58,8 @@ class Failure(TrainingTest):
                 mine = [line for line in lines if line.startswith(f"ranvier train, rank {rank}:")]
                 self.assertEqual(len(mine), 1, lines)
                 self.assertIn(f"rank {lost}", mine[0])
+        stopped = f"worker {lost} (process {workers[lost]}) is stopped, and is ended"
+        self.assertEqual(any(stopped in line for line in lines), sign == signal.SIGSTOP, lines)
         self.assertFalse((self.folder / "result.json").exists())
         self.assertEqual({path.name for path in self.folder.iterdir()} - {"tmp", "checkpoint"}, set())
         self.assert_nothing_left()
@@ -100,15 +103,19 @@ class Failure(TrainingTest):
         self.assertIn("ranvier train, rank 0:", err)
         self.assertIn("rank 1", err)
 
-    def test_workers_with_other_settings_are_found_out(self):
-        for _, err, code in self.pair(("--steps", "3"), ("--steps", "3", "--lr", "0.2")):
-            self.assertEqual(code, 1)
-            self.assertIn("rank 1 has other settings or data than rank 0", err)
-
-    def test_workers_with_other_models_are_found_out(self):
-        for _, err, code in self.pair(("--model", "cnn"), ("--model", "mlp")):
-            self.assertEqual(code, 1)
-            self.assertIn("rank 1 has other settings or data than rank 0", err)
+    def test_workers_with_another_setting_are_told_which_before_they_train(self):
+        for setting, *values in (
+            ("--lr", "0.1", "0.2"),
+            ("--model", "cnn", "mlp"),
+            ("--weight-decay", "0.1", "0.2"),
+            ("--steps", "3", "4"),
+            ("--bucket", "64K", "128K"),
+        ):
+            with self.subTest(setting=setting):
+                for _, err, code in self.pair(*(("--evaluate-every", "0", setting, value) for value in values)):
+                    self.assertEqual(code, 1)
+                    self.assertIn(f"rank 1 has another {setting} than rank 0", err)
+                shutil.rmtree(self.folder / "store")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,11 @@
 
 import gzip
 import json
+import os
 import pathlib
 import shutil
+import socket
+import subprocess
 
 from program import main, run
 from training import TrainingTest, idx, write_data
@@ -74,7 +77,38 @@ class Words(TrainingTest):
     def test_what_cannot_be_written_is_found_before_training(self):
         nowhere = self.folder / "missing" / "file"
         self.assert_sentence(self.train("--workers", "2", "--json", str(nowhere)), 1, str(nowhere))
-        self.assert_sentence(self.train("--workers", "2", "--save", str(nowhere)), 1, str(nowhere.parent))
+        self.assert_sentence(self.train("--workers", "2", "--save", str(nowhere)), 1, str(nowhere))
+        self.assert_sentence(self.train("--workers", "2", "--save", "/proc/none"), 1, "/proc/none", "--save")
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        self.assert_sentence(self.train("--workers", "2", "--resume", str(pipe)), 1, str(pipe), "regular file")
+
+    def test_the_last_of_two_words_for_one_option_counts(self):
+        result = self.train("--steps", "1", "--model", "mlp", "--seed", "1", "--seed", "2", "--json", "-")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(json.loads(result.stdout)["settings"]["seed"], 2)
+
+
+class Master(TrainingTest):
+    """Rank 1 of 2, whose MASTER_ADDR and MASTER_PORT are not those of a rank 0."""
+
+    def join(self, port: int, host: str = "127.0.0.1") -> subprocess.CompletedProcess:
+        place = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+        place |= {"MASTER_ADDR": host, "MASTER_PORT": str(port)}
+        return self.train("--join-timeout", "2", variables=place, limit=60)
+
+    def test_one_that_is_not_there(self):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.assert_sentence(self.join(port), 1, f"127.0.0.1:{port}", "MASTER_PORT", "refused")
+        self.assert_sentence(self.join(port, "nowhere.invalid"), 1, f"nowhere.invalid:{port}", "MASTER_ADDR")
+
+    def test_one_that_accepts_and_says_nothing(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            port = silent.getsockname()[1]
+            result = self.join(port)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn(f"torch's store at 127.0.0.1:{port} does not answer", result.stderr)
 
     def test_a_batch_that_is_more_than_the_data_is_refused(self):
         result = self.train("--batch", "1000")
@@ -99,6 +133,11 @@ class Data(TrainingTest):
     def test_plain_files_are_read_too(self):
         result = self.train("--workers", "2", "--steps", "1", "--data", str(self.copy))
         self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_a_pipe(self):
+        (self.copy / IMAGES).unlink()
+        os.mkfifo(self.copy / IMAGES)
+        self.refused(self.copy / IMAGES, "regular file")
 
     def test_a_missing_folder(self):
         self.copy = self.folder / "nowhere"

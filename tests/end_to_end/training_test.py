@@ -231,6 +231,16 @@ class Resuming(TrainingTest):
         other = self.results("--workers", "2", "--steps", "24")
         self.assertNotEqual(other["parameter_hash"], whole["parameter_hash"])
 
+    def test_four_workers_end_with_the_same_bits_too_whatever_their_links_are_like(self):
+        for transport in ("shm", "tcp"):
+            with self.subTest(transport=transport):
+                words = ("--workers", "4", "--transport", transport)
+                part = self.folder / f"part-{transport}"
+                whole = self.results(*words, "--steps", "8")
+                self.results(*words, "--steps", "4", "--save", str(part))
+                resumed = self.results(*words, "--steps", "8", "--resume", str(part))
+                self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
+
     def test_a_resumed_run_chooses_as_the_one_that_was_saved(self):
         # Four ranks: algorithms add in different orders. The table stands in for what another day's links would give.
         table = self.folder / "tuning.txt"
