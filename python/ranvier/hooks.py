@@ -141,7 +141,7 @@ class CompressionState:
                 done.set_exception(error)
 
         self._thread.submit(run)
-        return done
+        return done.then(lambda future: future.value())  # an exception that was set, C++ would take for the result
 
     def _average(
         self, wire: Wire, exchange: Exchange, buffer: Tensor, parameters: list[Tensor], number: int

@@ -124,16 +124,19 @@ def test_ranks_agree_and_a_checkpoint_changes_nothing(specs):
 
 
 def compressed(rank, world, specs):
-    sent = []
+    sent, ends = [], []
     for spec in specs:
         training = Training(rank, world, *ranvier.hook(spec))
-        training.steps(slice(2))
+        ends.append(training.steps(slice(2)))
         sent.append(training.state.bytes_sent)
-    return sent
+    return sent, ends
 
 
 def test_what_is_added_up_in_transit_takes_as_few_bytes_as_it_says():
-    floats, powersgd, acpsgd, thc = on_ranks(3, compressed, ["none", "powersgd:2", "acpsgd:2", "thc:8"])[0]
+    ranks = on_ranks(3, compressed, ["none", "powersgd:2", "acpsgd:2", "thc:8"])
+    floats, powersgd, acpsgd, thc = ranks[0][0]
+    for ends in zip(*(ends for _, ends in ranks), strict=True):
+        assert all(torch.equal(ends[0], end) for end in ends), "ranks agree in every bit"
     assert powersgd < 0.4 * floats and acpsgd < 0.6 * powersgd
     assert thc == pytest.approx(floats * (1 + 1 / 4) / 2, rel=0.02)  # the first of two steps goes as floats
 
