@@ -80,8 +80,7 @@ BREAKAGES = {
 }
 
 
-@pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("breakage", BREAKAGES)
+@pytest.mark.parametrize(("breakage", "strict"), [*((each, False) for each in BREAKAGES), ("a damaged file", True)])
 def test_a_broken_copy_does_not_break_import_torch(breakage, strict, tmp_path):
     package = tmp_path / "ranvier"
     package.mkdir()
@@ -93,8 +92,7 @@ def test_a_broken_copy_does_not_break_import_torch(breakage, strict, tmp_path):
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: ranvier\nVersion: 9\n")
     (information / "entry_points.txt").write_text("[torch.backends]\nranvier = _ranvier_autoload:register\n")
     BREAKAGES[breakage](package)
-    # As under `python -W error`, with which torch itself cannot be imported everywhere.
-    command = [sys.executable, *(["-W", "error::RuntimeWarning"] if strict else []), "-c", "import torch; print('there')"]
+    command = [sys.executable, *(["-W", "error"] if strict else []), "-c", "import torch; print('there')"]
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}  # found before the copy that is installed
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "there\n"), done
