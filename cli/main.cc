@@ -7,10 +7,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <vector>
 
 #include "build_info.h"
 #include "commands.h"
 #include "output.h"
+#include "package.h"
 #include "programs.h"
 #include "ranvier/error.h"
 #include "ranvier/text.h"
@@ -31,6 +33,7 @@ int run_train(const Arguments& arguments) {
     throw Error(ErrorKind::config,
                 "this build has no ranvier-train: it was made without torch; configure it with "
                 "-DRANVIER_TORCH=ON and a Python that has torch (-DRANVIER_PYTHON=…)");
+  demand_torch_of_trainer();
   Arguments words{trainer->string()};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
@@ -40,7 +43,11 @@ int run_train(const Arguments& arguments) {
   throw Error(ErrorKind::config, fmt::format("cannot run {}: {}", words[0], std::strerror(errno)));
 }
 
-constexpr std::array commands{
+// Outside of the Python package there is nothing to rebuild.
+constexpr Command rebuild{"rebuild", "compile the part of the Python package that belongs to one version of torch",
+                          run_rebuild};
+
+constexpr std::array always{
     Command{"train", "train a model over several workers", run_train},
     Command{"bench", "time collectives (nccl-tests flags and columns)", run_bench},
     Command{"probe", "measure latency and bandwidth between every two ranks", run_probe},
@@ -53,10 +60,16 @@ constexpr std::array commands{
     Command{"doctor", "what this machine and build can do, and what is wrong", run_doctor},
 };
 
+std::vector<Command> commands() {
+  std::vector<Command> all(always.begin(), always.end());
+  if (is_in_package()) all.push_back(rebuild);
+  return all;
+}
+
 void print_help() {
   fmt::print(
       "ranvier: communication for distributed deep-learning training\n\nUsage: ranvier SUBCOMMAND [OPTIONS]\n\n");
-  for (const auto& command : commands) fmt::print("  {:<8} {}\n", command.name, command.summary);
+  for (const auto& command : commands()) fmt::print("  {:<8} {}\n", command.name, command.summary);
   fmt::print(
       "\n'ranvier SUBCOMMAND --help' explains each; 'ranvier --version' says which build this is.\n"
       "Exit code: 0 done, 1 failed, 2 wrong usage.\n\n"
@@ -64,11 +77,12 @@ void print_help() {
       "  ranvier codec list\n");
 }
 
-const Command& find_command(const std::string& name) {
-  for (const auto& command : commands)
+Command find_command(const std::string& name) {
+  const std::vector<Command> known = commands();
+  for (const auto& command : known)
     if (command.name == name) return command;
   std::vector<std::string_view> names;
-  for (const auto& command : commands) names.push_back(command.name);
+  for (const auto& command : known) names.push_back(command.name);
   const bool option = name.starts_with("-");
   if (option) names = {"--help", "--version"};
   throw Error(ErrorKind::usage, unknown_name(option ? "option" : "subcommand", name, names));
@@ -88,7 +102,7 @@ int run(const Arguments& arguments) {
                build_torch_version.empty() ? "" : ", torch ", build_torch_version);
     return 0;
   }
-  const Command& command = find_command(arguments[0]);
+  const Command command = find_command(arguments[0]);
   try {
     return command.run({arguments.begin() + 1, arguments.end()});
   } catch (const Error& problem) {

@@ -4,8 +4,10 @@
 
 #include "build_info.h"
 #include "doctor/check.h"
+#include "package.h"
 #include "programs.h"
 #include "ranvier/coding.h"
+#include "ranvier/error.h"
 
 namespace ranvier::doctor {
 namespace {
@@ -34,38 +36,40 @@ std::string line(const std::string& text, int number) {
   return text.substr(begin, text.find('\n', begin) - begin);
 }
 
-// "2.13.0+cpu" -> "2.13", which is what binaries of one torch share.
-std::string minor_version(std::string_view version) {
-  return std::string(version.substr(0, version.find('.', version.find('.') + 1)));
-}
+bool is_there(const std::string& found) { return !found.empty() && !found.starts_with("-"); }
 
-Check check_torch(const std::string& python, const std::string& found) {
+// `part`: the library of the package for this torch, if the package is there. After `python -m ranvier rebuild` that
+// decides, and not what this program was built for.
+Check check_torch(const std::string& python, const std::string& found, bool has_package, const std::string& part) {
   const std::string built(cli::build_torch_version);
-  if (found.empty() || found.starts_with("-"))
+  if (!is_there(found))
     return {"torch", Health::warn, fmt::format("{} cannot import it", python),
             fmt::format("needed for the PyTorch backend and the gloo baseline only: {} -m pip install torch{}, or name "
                         "another Python in RANVIER_PYTHON",
                         python, built.empty() ? "" : "==" + built)};
+  if (has_package)
+    return check("torch", fmt::format("{} for {}", found, python), is_there(part), Health::fail,
+                 fmt::format("'{} -m ranvier rebuild' compiles the part of ranvier that this torch needs", python));
   if (built.empty())
     return {"torch", Health::warn, fmt::format("{} for {}, but this build is without it", found, python),
             "build with -DRANVIER_TORCH=ON to train and to have the PyTorch backend"};
   return check("torch", fmt::format("{} for {}; this build is for {}", found, python, built),
-               minor_version(found) == minor_version(built), Health::fail,
+               cli::minor_version(found) == cli::minor_version(built), Health::fail,
                fmt::format("install torch=={} there, or build ranvier again with -DRANVIER_PYTHON={}", built, python));
 }
 
 Check check_package(const std::string& python, const std::string& found) {
   return check(
       "python package",
-      found.empty() || found.starts_with("-") ? fmt::format("{} cannot import ranvier", python)
-                                              : fmt::format("ranvier {} for {}", found, python),
-      !found.empty() && !found.starts_with("-"), Health::warn,
+      is_there(found) ? fmt::format("ranvier {} for {}", found, python)
+                      : fmt::format("{} cannot import ranvier", python),
+      is_there(found), Health::warn,
       fmt::format("only for dist.init_process_group(\"ranvier\"): {} -m pip install . in ranvier's sources", python));
 }
 
 // The package is a core that knows no torch, and a part compiled for one minor version of it.
 Check check_torch_part(const std::string& python, const std::string& found) {
-  const bool active = !found.empty() && !found.starts_with("-");
+  const bool active = is_there(found);
   return check("torch part",
                active ? found : fmt::format("none serves this torch{}", found.empty() ? "" : ": " + found.substr(2)),
                active, Health::warn,
@@ -74,6 +78,12 @@ Check check_torch_part(const std::string& python, const std::string& found) {
 
 Check check_trainer() {
   const auto trainer = cli::beside_this_program("ranvier-train");
+  try {
+    if (trainer) cli::demand_torch_of_trainer();
+  } catch (const Error& problem) {
+    return {"trainer", Health::warn, fmt::format("{} is for torch {}", trainer->string(), cli::build_torch_version),
+            problem.what()};
+  }
   return check("trainer", trainer ? trainer->string() : "this build has no 'ranvier train'", trainer.has_value(),
                Health::warn, "build with -DRANVIER_TORCH=ON and a Python that has torch (-DRANVIER_PYTHON=…)");
 }
@@ -97,11 +107,10 @@ std::vector<Check> check_software(const std::string& python_name) {
     // Importing torch from a cold disk takes many seconds.
     const auto answer = cli::ask({python->string(), "-c", versions_script}, 60s);
     const std::string versions = answer ? answer->output : "";
-    checks.push_back(check_torch(python->string(), line(versions, 0)));
-    const std::string package = line(versions, 1);
+    const std::string package = line(versions, 1), part = line(versions, 2);
+    checks.push_back(check_torch(python->string(), line(versions, 0), is_there(package), part));
     checks.push_back(check_package(python->string(), package));
-    if (!package.empty() && !package.starts_with("-"))
-      checks.push_back(check_torch_part(python->string(), line(versions, 2)));
+    if (is_there(package)) checks.push_back(check_torch_part(python->string(), part));
   } else {
     checks.push_back({"torch", Health::warn, "no Python was found", "name one that has torch in RANVIER_PYTHON"});
   }

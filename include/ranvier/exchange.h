@@ -10,6 +10,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -102,6 +103,14 @@ std::unique_ptr<Exchange> low_rank_exchange(Communicator& comm, std::string spec
 // Error{mismatch} names a rank that has another one. Throws Error{usage} naming the wrong part and the nearest right
 // one.
 std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& comm);
+// What a spec asks for: for those who carry it out themselves, over something that is no Communicator.
+struct ExchangePlan {
+  std::unique_ptr<Codec> codec = nullptr;  // of the values, or with low_rank of the factors; null: floats as they are
+  std::optional<LowRankOptions> low_rank = {};
+  unsigned grid_bits = 0;  // of SharedGrid (shared_grid.h); 0: there is none
+};
+// Throws what make_exchange throws for a wrong spec.
+ExchangePlan plan_exchange(std::string_view spec);
 // Throws the Error{usage} that make_exchange would throw, before there is a communicator.
 void check_exchange(std::string_view spec);
 

@@ -8,19 +8,22 @@ foreach(source ${sources})
   file(CREATE_LINK ${source} ${package}/${name} SYMBOLIC)
 endforeach()
 file(CREATE_LINK ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} ${package}/bin SYMBOLIC)
+set(autoload ${PROJECT_SOURCE_DIR}/python/_ranvier_autoload.py)
+file(CREATE_LINK ${autoload} ${PROJECT_BINARY_DIR}/python/_ranvier_autoload.py SYMBOLIC)
 set_target_properties(ranvier_core ranvier_torch PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${package})
 # Also what lets torch find the backend without `import ranvier`; pip writes the same from pyproject.toml.
 set(information ${PROJECT_BINARY_DIR}/python/ranvier-${PROJECT_VERSION}.dist-info)
 file(WRITE ${information}/METADATA "Metadata-Version: 2.1\nName: ranvier\nVersion: ${PROJECT_VERSION}\n")
 file(WRITE ${information}/entry_points.txt
-     "[torch.backends]\nranvier = ranvier._register:autoload\n"
-     "[torch.distributed.backends]\nranvier = ranvier._register:register\n")
+     "[torch.backends]\nranvier = _ranvier_autoload:register\n"
+     "[torch.distributed.backends]\nranvier = _ranvier_autoload:register\n")
 
 # scikit-build-core adds the Python sources, and installs the rest as component "python" beside torch's own folder.
 set_target_properties(ranvier_core PROPERTIES INSTALL_RPATH "$ORIGIN")
 set_target_properties(ranvier_torch PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../torch/lib")
 install(TARGETS ranvier_core ranvier_torch LIBRARY DESTINATION ranvier COMPONENT python)
 install(FILES ${package}/_build.py DESTINATION ranvier COMPONENT python)
+install(FILES ${autoload} DESTINATION . COMPONENT python)
 
 # What `python -m ranvier rebuild` compiles for another torch: the same sources, against the same core.
 set(native ${package}/native)

@@ -12,9 +12,16 @@ loaded by the first process group. Settings come from the environment (see `ranv
 group from `pg_options=ranvier.Options(…)`.
 """
 
+from typing import TYPE_CHECKING
+
 from ranvier._build import VERSION as __version__
 from ranvier._register import register
 from ranvier.settings import Options
+
+if TYPE_CHECKING:
+    from ranvier.hooks import hook as hook
+    from ranvier.recording import record as record
+    from ranvier.synchronize import attach as attach
 
 register()
 

@@ -11,13 +11,14 @@ from pathlib import Path
 
 
 def main() -> int:
-    if sys.argv[1:] == ["rebuild"]:
+    if sys.argv[1:2] == ["rebuild"]:
         from ranvier._rebuild import main as rebuild
 
-        return rebuild()
+        return rebuild(sys.argv[2:])
     program = Path(__file__).with_name("bin") / "ranvier"
     if not program.exists():
         sys.exit(f"{program} is missing: this copy of ranvier was built without its command-line program")
+    os.environ.setdefault("RANVIER_PYTHON", sys.executable)  # this one's torch is what doctor looks at
     os.execv(program, ["ranvier", *sys.argv[1:]])
 
 

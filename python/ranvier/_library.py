@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def connect(
-    store: Store, rank: int, world: int, timeout: timedelta, options: settings.Options | None = None
+    store: Store, rank: int, world: int, timeout: timedelta, options: settings.Options = settings.Options()
 ) -> Backend:
     """Meets the other ranks through `store`. Raises DistBackendError naming the ranks that did not come."""
     operators = load()

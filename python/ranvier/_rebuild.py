@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import subprocess
 import sys
@@ -14,8 +15,15 @@ from ranvier._parts import CORE, LIBRARY, folder_for, minor
 PACKAGE = Path(__file__).parent
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     """`python -m ranvier rebuild`: some minutes of compiling; the core stays as it is. 1 if something is missing."""
+    parser = argparse.ArgumentParser(
+        prog="ranvier rebuild",
+        description="Compile the part of ranvier that belongs to one minor version of torch for the torch that is "
+        "installed now, beside the parts for others. It takes some minutes, and needs cmake and a C++20 compiler; "
+        "'ranvier doctor' says which part is active.",
+    )
+    parser.parse_args(arguments)
     torch = version("torch")  # not imported: that takes seconds, and loads nothing that compiling needs
     native = PACKAGE / "native"
     missing = [tool for tool in ("cmake", "c++") if not shutil.which(tool)]

@@ -1,33 +1,27 @@
-"""Registers the backend with torch.distributed. Cheap, since `import torch` runs it wherever ranvier is installed."""
+"""Registers the backend with torch.distributed. Cheap, since `import torch` runs it, through _ranvier_autoload, wherever
+ranvier is installed."""
 
 from __future__ import annotations
 
 import atexit
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from ranvier._functions import extend
-from ranvier.settings import Options
+from ranvier.settings import Options, combined
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     import torch
 
 # torch is imported inside functions: `import torch` itself imports this module, possibly from within `import ranvier`.
 
-
-def autoload() -> None:
-    """The entry point of group "torch.backends". What goes wrong here must not break `import torch`."""
-    try:
-        register()
-    except Exception as error:
-        warnings.warn(f"the ranvier backend was not registered: {error}", RuntimeWarning, stacklevel=2)
+# By a group's name: what a group of the same kind, such as a hook's own, is to be made with.
+made_with: dict[str, tuple[Options, timedelta]] = {}
 
 
 def register() -> None:
-    """Makes "ranvier" known to `torch.distributed.init_process_group`. More than once does no harm.
-
-    Also the entry point of group "torch.distributed.backends", which torch 2.14 and later call when the name is used.
-    """
+    """Makes "ranvier" known to `torch.distributed.init_process_group`. More than once does no harm."""
     import torch.distributed as dist
 
     if not dist.is_available() or "RANVIER" in dist.Backend._plugins:
@@ -45,7 +39,10 @@ def _create(options: Any, backend_options: Any) -> torch.distributed.Backend:
         if not _is_anothers(backend_options):
             raise TypeError(f"pg_options of ranvier are a ranvier.Options, and not a {type(backend_options).__name__}")
         backend_options = None
-    return connect(options.store, options.group_rank, options.group_size, options.timeout, backend_options)
+    chosen = combined(backend_options)
+    backend = connect(options.store, options.group_rank, options.group_size, options.timeout, chosen)
+    made_with[options.group_id] = (chosen, options.timeout)
+    return backend
 
 
 def _is_anothers(options: object) -> bool:

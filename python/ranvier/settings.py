@@ -5,8 +5,11 @@ from __future__ import annotations
 import difflib
 import os
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, fields
 from datetime import timedelta
+from typing import Any, get_args, get_origin, get_type_hints
 
 SETTINGS: dict[str, str] = {
     "RANVIER_TRANSPORT": "tcp, shm, udp, mpi, ucx, grpc, a pair such as shm+mpi, or auto (the default): shm within hosts, tcp between",
@@ -30,6 +33,18 @@ SETTINGS: dict[str, str] = {
 """Variable: what it does. All ranks of a job must have the same ones."""
 
 
+_Path = str | os.PathLike[str]
+_MOST_SOCKETS = 16
+# What the C++ library reads is text: a setting that was given, in the words of its variable.
+_WORDS: dict[type, Callable[[Any], str]] = {
+    str: str,
+    os.PathLike: os.fspath,
+    bool: lambda yes: str(int(yes)),  # before int, which it is, too
+    int: str,
+    timedelta: lambda duration: str(_milliseconds(duration)),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Settings of one process group; what is not given here comes from the environment.
@@ -37,38 +52,90 @@ class Options:
         dist.init_process_group("ranvier", pg_options=ranvier.Options(transport="tcp"))
         dist.new_group([0, 1], pg_options=ranvier.Options(algorithm="ring"))
 
-    All ranks of the group pass the same ones. Each means what its variable in `SETTINGS` does.
+    All ranks of the group pass the same ones. Each means what its variable in `SETTINGS` does. Where `pg_options` have
+    to be another backend's, as in "cpu:ranvier,cuda:nccl", groups take those of the block that they are made in:
+
+        with ranvier.Options(transport="tcp"):
+            dist.init_process_group("cpu:ranvier,cuda:nccl", pg_options=nccl_options)
+
+    Raises TypeError for a value of another type, ValueError for a number out of range; what only the library can judge,
+    such as the name of an algorithm, fails when the group is made.
     """
 
     transport: str | None = None
+    node: str | None = None
     algorithm: str | None = None
-    tuning: str | os.PathLike[str] | None = None
+    tuning: _Path | None = None
+    measure: bool | None = None
+    topology: str | None = None
     interface: str | None = None
+    sockets: int | None = None
+    ports: str | None = None
+    key: _Path | None = None
+    certificate: _Path | None = None
+    private_key: _Path | None = None
+    authority: _Path | None = None
+    insecure: bool | None = None
+    encrypt_everywhere: bool | None = None
     link_rate: str | None = None
     dead_after: timedelta | None = None
 
+    def __post_init__(self) -> None:
+        for name, value in self._given():
+            wanted = _TYPES[name]
+            if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
+                words = " or ".join(each.__name__ for each in wanted)
+                article = "an" if words.startswith("i") else "a"
+                raise TypeError(
+                    f"ranvier.Options({name}=…) is {article} {words}, and not the {type(value).__name__} {value!r}"
+                )
+        if self.sockets is not None and not 1 <= self.sockets <= _MOST_SOCKETS:
+            raise ValueError(f"ranvier.Options(sockets=…) is a number from 1 to {_MOST_SOCKETS}, and not {self.sockets}")
+        if self.dead_after is not None and _milliseconds(self.dead_after) < 1:
+            raise ValueError(f"ranvier.Options(dead_after=…) is a millisecond or more, and not {self.dead_after}")
+
+    def __enter__(self) -> Options:
+        _blocks.set((*_blocks.get(), self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _blocks.set(_blocks.get()[:-1])
+
     def settings(self) -> dict[str, str]:
         """Those that were given, under the names of their variables."""
-        given = {
-            "RANVIER_TRANSPORT": self.transport,
-            "RANVIER_ALGORITHM": self.algorithm,
-            "RANVIER_TUNING": None if self.tuning is None else os.fspath(self.tuning),
-            "RANVIER_INTERFACE": self.interface,
-            "RANVIER_LINK_RATE": self.link_rate,
-            "RANVIER_DEAD_AFTER_MS": None if self.dead_after is None else str(_milliseconds(self.dead_after)),
+        return {
+            _variable(name): next(words(value) for kind, words in _WORDS.items() if isinstance(value, kind))
+            for name, value in self._given()
         }
-        return {variable: value for variable, value in given.items() if value is not None}
+
+    def _given(self) -> list[tuple[str, Any]]:
+        values = [(each.name, getattr(self, each.name)) for each in fields(self)]
+        return [(name, value) for name, value in values if value is not None]
 
 
-def for_group(timeout: timedelta, options: Options | None = None) -> dict[str, str]:
-    """What a new process group is given: its options, the environment's settings, the timeout torch was called with."""
+_TYPES: dict[str, tuple[type, ...]] = {
+    name: tuple(each for each in (get_origin(kind) or kind for kind in get_args(hint)) if each is not type(None))
+    for name, hint in get_type_hints(Options).items()
+}
+_blocks: ContextVar[tuple[Options, ...]] = ContextVar("ranvier.Options", default=())
+
+
+def _variable(option: str) -> str:
+    return "RANVIER_DEAD_AFTER_MS" if option == "dead_after" else f"RANVIER_{option.upper()}"
+
+
+def combined(options: Options | None = None) -> Options:
+    """A group's own options over those of the blocks that it is made in, the innermost first."""
+    return Options(**{name: value for each in (*_blocks.get(), options or Options()) for name, value in each._given()})
+
+
+def for_group(timeout: timedelta, options: Options) -> dict[str, str]:
+    """What a new process group is given: its options, the environment's settings, and the timeout torch was called with,
+    which is also how long ranks wait for each other to come."""
     warn_of_misspellings()
     chosen = {variable: os.environ[variable] for variable in SETTINGS if os.environ.get(variable)}
-    if options is not None:
-        chosen |= options.settings()
-    milliseconds = max(1, _milliseconds(timeout))
-    join = min(milliseconds, 5 * 60 * 1000)
-    return chosen | {"timeout_ms": str(milliseconds), "join_timeout_ms": str(join)}
+    milliseconds = str(max(1, _milliseconds(timeout)))
+    return chosen | options.settings() | {"timeout_ms": milliseconds, "join_timeout_ms": milliseconds}
 
 
 def warn_of_misspellings() -> None:

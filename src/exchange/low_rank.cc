@@ -1,12 +1,11 @@
 // A bucket's factors, and its small tensors behind them, are one vector, which is averaged by scatter, reduce, gather:
 // once for P and once for Q, or with `alternating` once a step.
-#include "exchange/low_rank.h"
+#include "ranvier/low_rank.h"
 
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
 #include <cstring>
-#include <random>
 #include <unordered_map>
 
 #include "exchange/coded_slice.h"
@@ -25,13 +24,6 @@ struct Matrix {
   std::vector<float> left, right;  // the factors, by column
   std::size_t size() const { return shape.rows * shape.columns; }
 };
-
-// A small matrix takes the largest rank with which factors are a third of it or less.
-MatrixShape shape_of(const Tensor& tensor, std::size_t rank) {
-  constexpr std::size_t least_saving = 3;
-  const std::size_t paying = tensor.size() / (least_saving * std::max<std::size_t>(tensor.rows + tensor.columns, 1));
-  return {.rows = tensor.rows, .columns = tensor.columns, .rank = std::min(rank, paying)};
-}
 
 // What is kept of a bucket; its residual is in Residuals.
 struct Factors {
@@ -302,8 +294,10 @@ class LowRankExchange final : public Exchange {
     auto factors = std::make_shared<Factors>();
     std::size_t begin = 0;
     for (const Tensor& tensor : state.tensors) {
-      factors->matrices.push_back(
-          {.shape = shape_of(tensor, tools_->options.rank), .begin = begin, .left = {}, .right = {}});
+      factors->matrices.push_back({.shape = low_rank_shape(tensor.rows, tensor.columns, tools_->options.rank),
+                                   .begin = begin,
+                                   .left = {},
+                                   .right = {}});
       begin += tensor.size();
     }
     return factors;
@@ -311,14 +305,13 @@ class LowRankExchange final : public Exchange {
 
   // The first factors are random, and the same on all ranks. A left one counts where steps alternate.
   static void begin_where_new(Factors& factors, const Residuals::State& state) {
-    std::mt19937_64 random(state.step + 1);
-    std::normal_distribution<float> normal;
+    std::uint64_t seed = (state.step + 1) << 32;  // another one for each matrix
     for (Matrix& matrix : factors.matrices) {
+      ++seed;
       if (matrix.shape.rank == 0 || !matrix.right.empty()) continue;
       matrix.left.resize(matrix.shape.rows * matrix.shape.rank);
       matrix.right.resize(matrix.shape.columns * matrix.shape.rank);
-      for (auto* factor : {&matrix.left, &matrix.right})
-        for (float& value : *factor) value = normal(random);
+      fill_factors(matrix.left, matrix.right, seed);
     }
   }
 

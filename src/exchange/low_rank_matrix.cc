@@ -1,10 +1,24 @@
 #include <algorithm>
 #include <cmath>
+#include <random>
 
-#include "exchange/low_rank.h"
 #include "kernel/vectors.h"
+#include "ranvier/low_rank.h"
 
 namespace ranvier {
+
+MatrixShape low_rank_shape(std::size_t rows, std::size_t columns, std::size_t rank) {
+  constexpr std::size_t least_saving = 3;
+  const std::size_t paying = rows * columns / (least_saving * std::max<std::size_t>(rows + columns, 1));
+  return {.rows = rows, .columns = columns, .rank = std::min(rank, paying)};
+}
+
+void fill_factors(std::span<float> left, std::span<float> right, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  for (const auto factor : {left, right})
+    for (float& value : factor) value = normal(random);
+}
 
 void multiply_by_right(const MatrixShape& shape, const float* matrix, const float* right, float* left) {
   for (std::size_t row = 0; row < shape.rows; ++row)

@@ -7,9 +7,9 @@
 #include "base/spec.h"
 #include "codec/parameters.h"
 #include "exchange/difference.h"
-#include "exchange/shared_grid.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
+#include "ranvier/shared_grid.h"
 #include "ranvier/text.h"
 
 namespace ranvier {
@@ -17,16 +17,9 @@ namespace {
 
 constexpr std::string_view plain = "none";
 
-// What a spec asks for, before there is a communicator.
-struct Plan {
-  std::unique_ptr<Codec> codec = nullptr;  // null: none
-  std::optional<LowRankOptions> low_rank = {};
-  unsigned grid_bits = 0;  // 0: no shared grid
-};
-
 // A cast behind the rank codes the factors, whose rounding ends in the residual of the matrix; small tensors, which
 // have none, stand it too. What rounds more than a cast would need error feedback for them.
-Plan plan_low_rank(std::string_view spec) {
+ExchangePlan plan_low_rank(std::string_view spec) {
   const auto stages = parse_spec(spec);
   Parameters parameters(stages.front());
   const LowRankOptions options{.rank = parameters.count("", 4, 1, 64), .alternating = stages.front().name == "acpsgd"};
@@ -42,7 +35,7 @@ Plan plan_low_rank(std::string_view spec) {
   return {.codec = std::move(factors), .low_rank = options};
 }
 
-Plan plan_shared_grid(std::string_view spec) {
+ExchangePlan plan_shared_grid(std::string_view spec) {
   const auto stages = parse_spec(spec);
   Parameters parameters(stages.front());
   const std::size_t bits = parameters.count("", 8, 4, 8);
@@ -56,7 +49,9 @@ Plan plan_shared_grid(std::string_view spec) {
   return {.grid_bits = static_cast<unsigned>(bits)};
 }
 
-Plan plan_of(std::string_view preset_or_spec) {
+}  // namespace
+
+ExchangePlan plan_exchange(std::string_view preset_or_spec) {
   const std::string_view spec = spec_of(preset_or_spec);
   if (spec == plain) return {};
   try {
@@ -70,6 +65,8 @@ Plan plan_of(std::string_view preset_or_spec) {
                                               meant_plain ? " (did you mean that?)" : ""));
   }
 }
+
+namespace {
 
 // FNV-1a: codes made by one codec and read by another would be refused at best.
 void demand_same_spec(std::string_view spec, Communicator& comm) {
@@ -91,7 +88,7 @@ void demand_same_spec(std::string_view spec, Communicator& comm) {
 }  // namespace
 
 std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& comm) {
-  Plan plan = plan_of(spec);
+  ExchangePlan plan = plan_exchange(spec);
   demand_same_spec(spec, comm);
   if (plan.grid_bits > 0) return shared_grid_exchange(comm, std::string(spec), plan.grid_bits);
   if (!plan.codec) return dense_exchange(comm);
@@ -102,6 +99,6 @@ std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& com
   return of_differences ? difference_exchange(std::move(exchange)) : std::move(exchange);
 }
 
-void check_exchange(std::string_view spec) { plan_of(spec); }
+void check_exchange(std::string_view spec) { plan_exchange(spec); }
 
 }  // namespace ranvier

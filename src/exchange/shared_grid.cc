@@ -9,7 +9,7 @@
 // 64 levels, 4 bits are 4. The norms have to be common too: the largest of all ranks, by an all_reduce that THC does
 // first and waits for. Here it goes along with the codes, for the next step; the first step goes as f32. Norms change
 // slowly, and what a grid of the last step is too small for, error feedback brings later.
-#include "exchange/shared_grid.h"
+#include "ranvier/shared_grid.h"
 
 #include <fmt/format.h>
 
@@ -31,7 +31,7 @@
 namespace ranvier {
 namespace {
 
-constexpr std::size_t block = 1024;
+constexpr std::size_t block = SharedGrid::block;
 
 }  // namespace
 
@@ -50,7 +50,30 @@ float SharedGrid::half_range(std::uint32_t levels) {
 }
 
 SharedGrid::SharedGrid(unsigned bits, Rank world)
-    : bits_(bits), levels_(levels_for(bits, world)), half_range_(half_range(levels_)) {}
+    : bits_(bits), levels_(levels_for(bits, world)), half_range_(half_range(std::max(levels_, 2U))) {
+  if (levels_ < 2)
+    throw Error(ErrorKind::usage,
+                fmt::format("'thc:{}' adds codes in fields of {} bits, which hold no sum of {} ranks; {}", bits, bits,
+                            world, bits == 4 && world < 256 ? "write thc:8" : "use a codec such as int4 instead"));
+}
+
+bool SharedGrid::spread(std::span<float> values, std::span<float> norms, std::uint32_t seed) {
+  // Beyond 2^50, and of what is not finite, there is no code: an infinite norm, the largest there is, tells all ranks.
+  if (!(kernel::largest_magnitude(values.data(), values.size()) <= 0x1p50F)) {
+    std::ranges::fill(norms, std::numeric_limits<float>::infinity());
+    return false;
+  }
+  kernel::hadamard(values.data(), values.size(), block, seed);
+  for (std::size_t i = 0; i < norms.size(); ++i) {
+    const std::size_t size = std::min(block, values.size() - i * block);
+    norms[i] = static_cast<float>(std::sqrt(kernel::sum_of_squares(values.data() + i * block, size)));
+  }
+  return true;
+}
+
+void SharedGrid::gather(std::span<float> values, std::uint32_t seed) {
+  kernel::inverse_hadamard(values.data(), values.size(), block, seed);
+}
 
 std::size_t SharedGrid::bytes(std::size_t count) const { return bits_ == 8 ? count : (count + 1) / 2; }
 
@@ -122,18 +145,8 @@ class GridAveraging final : public CollectiveAveraging {
     coded_ = !norms_->shared.empty();
     work_.resize(bucket_.size());
     kernel::add(bucket_.data(), state_->residual.data(), work_.data(), work_.size());
-    const float largest = kernel::largest_magnitude(work_.data(), work_.size());
-    has_code_ = largest <= 0x1p50F;
     norms_->next.resize((work_.size() + block - 1) / block);
-    if (has_code_) {
-      kernel::hadamard(work_.data(), work_.size(), block, seed_);
-      for (std::size_t i = 0; i < norms_->next.size(); ++i) {
-        const std::size_t size = std::min(block, work_.size() - i * block);
-        norms_->next[i] = static_cast<float>(std::sqrt(kernel::sum_of_squares(work_.data() + i * block, size)));
-      }
-    } else {  // an infinite norm is the largest there is
-      std::ranges::fill(norms_->next, std::numeric_limits<float>::infinity());
-    }
+    has_code_ = SharedGrid::spread(work_, norms_->next, seed_);
     std::vector<Work> works;
     works.push_back(comm_.start({.input = norms_->next, .output = norms_->next, .op = ReduceOp::max}));
     works.push_back(coded_ ? start_codes() : start_floats());
@@ -171,10 +184,10 @@ class GridAveraging final : public CollectiveAveraging {
     float* const residual = state_->residual.data();
     kernel::add(residual, bucket_.data(), residual, count);
     tools_->grid.decode(own_, norms_->shared, 1, work_);
-    kernel::inverse_hadamard(work_.data(), count, block, seed_);
+    SharedGrid::gather(work_, seed_);
     kernel::subtract(residual, work_.data(), residual, count);
     tools_->grid.decode(sum_, norms_->shared, comm_.world(), bucket_);
-    kernel::inverse_hadamard(bucket_.data(), count, block, seed_);
+    SharedGrid::gather(bucket_, seed_);
     kernel::multiply(bucket_.data(), 1 / static_cast<float>(comm_.world()), bucket_.data(), count);
   }
 
@@ -228,11 +241,6 @@ class GridExchange final : public Exchange {
 }  // namespace
 
 std::unique_ptr<Exchange> shared_grid_exchange(Communicator& comm, std::string spec, unsigned bits) {
-  if (SharedGrid::levels_for(bits, comm.world()) < 2)
-    throw Error(
-        ErrorKind::usage,
-        fmt::format("'{}' adds codes in fields of {} bits, which hold no sum of {} ranks; {}", spec, bits, comm.world(),
-                    bits == 4 && comm.world() < 256 ? "write thc:8" : "use a codec such as int4 instead"));
   return std::make_unique<GridExchange>(comm, std::move(spec), bits);
 }
 

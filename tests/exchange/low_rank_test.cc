@@ -1,5 +1,5 @@
 // PowerSGD and ACP-SGD.
-#include "exchange/low_rank.h"
+#include "ranvier/low_rank.h"
 
 #include <gtest/gtest.h>
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "exchange/normal_gradients.h"
-#include "exchange/shared_grid.h"
 #include "ranvier/error.h"
+#include "ranvier/shared_grid.h"
 #include "support/cluster.h"
 
 namespace ranvier {

@@ -33,6 +33,8 @@ PUBLIC = {
     "communicator.h": "engine",
     "tuning.h": "engine",
     "exchange.h": "exchange",
+    "low_rank.h": "exchange",
+    "shared_grid.h": "exchange",
     "chakra.h": "plan",
     "async_group.h": "replica",
     "parameter_server.h": "replica",

@@ -31,12 +31,16 @@ def run(folder: Path, name: str, *launcher: str) -> str:
 
 
 def test_every_program_of_the_page_is_run():
-    assert set(PROGRAMS) == {"elastic.py", "lightning_ddp.py", "accelerate_ddp.py", "ray_train.py"}
+    assert set(PROGRAMS) == {"elastic.py", "compressed.py", "lightning_ddp.py", "accelerate_ddp.py", "ray_train.py"}
 
 
 @pytest.mark.skipif("RANVIER_TEST_LONG" not in os.environ, reason="takes half a minute; make test-torch runs it")
 def test_torchrun_restarts_after_a_fault(tmp_path):
     assert "attempt 1: 10 steps, sum 10" in run(tmp_path, "elastic.py", *TORCHRUN, "--max-restarts=2")
+
+
+def test_a_compressed_training_resumes(tmp_path):
+    assert "the same after a checkpoint: True" in run(tmp_path, "compressed.py", *TORCHRUN)
 
 
 def test_lightning(tmp_path):

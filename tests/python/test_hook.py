@@ -1,8 +1,11 @@
 """Compressed gradients under DistributedDataParallel, over gloo and over ranvier."""
 
+import pickle
+
 import pytest
 import ranvier
 import torch
+import torch.distributed as dist
 from ranks import on_ranks
 from test_ddp import BATCH, model, train
 from torch import nn
@@ -24,6 +27,11 @@ def train_with(rank, world, spec, options):
         ("gloo", "bf16", 0.01, {}),
         ("gloo", "hadamard:32+int4+rans", 0.1, {"bucket_cap_mb": 0.01}),
         ("gloo", "topk:0.1+int8", 0.6, {"bucket_cap_mb": 0.01}),
+        ("gloo", "powersgd:8", 0.6, {"bucket_cap_mb": 0.01}),
+        ("ranvier", "acpsgd:8+bf16", 0.6, {}),
+        ("ranvier", "thc:8", 0.2, {"bucket_cap_mb": 0.01}),
+        # DDP then has a collective of its own at the end of each backward, in no common order with the codes.
+        ("ranvier", "int8", 0.1, {"bucket_cap_mb": 0.01, "find_unused_parameters": True}),
         ("gloo", "delta+int8:by=all_gather", 0.1, {"bucket_cap_mb": 0.01}),
         ("ranvier", "hadamard:32+int4+rans", 0.1, {}),
     ],
@@ -80,10 +88,11 @@ def kept(rank, world):
     net.register_comm_hook(state, hook)
     net(torch.randn(3, 50)).square().sum().backward()
     saved = state.state_dict(net.module)
-    assert saved["weight"]["residual"].count_nonzero() > 0
-    again, _ = ranvier.hook("topk:0.1")
+    residual = saved["parameters"]["weight"]["residual"]
+    assert residual.count_nonzero() > 0
+    again, _ = ranvier.hook("int4")  # what is held back is owed, whatever the codec
     again.load_state_dict(net.module, saved)
-    assert torch.equal(again.state_dict(net.module)["weight"]["residual"], saved["weight"]["residual"])
+    assert torch.equal(again.state_dict(net.module)["parameters"]["weight"]["residual"], residual)
     with pytest.raises(ValueError, match="another model"):
         again.load_state_dict(nn.Linear(5, 4), saved)
     return True
@@ -91,6 +100,38 @@ def kept(rank, world):
 
 def test_what_is_held_back_can_be_saved():
     assert all(on_ranks(2, kept, backend="gloo"))
+
+
+def of_another_model(rank, world):
+    net = DistributedDataParallel(nn.Linear(50, 4))
+    state, hook = ranvier.hook("topk:0.1")
+    net.register_comm_hook(state, hook)
+    net(torch.randn(3, 50)).sum().backward()
+    net = DistributedDataParallel(nn.Linear(40, 4))
+    net.register_comm_hook(pickle.loads(pickle.dumps(state)), hook)
+    with pytest.raises(RuntimeError, match="ValueError: parameter 0 .* has 160 values and had 200 .* another model"):
+        net(torch.randn(3, 40)).sum().backward()
+    return True
+
+
+def test_a_pickled_state_of_another_model_says_so():
+    assert all(on_ranks(2, of_another_model, backend="gloo"))
+
+
+def of_two_of_three(rank, world):
+    pair = dist.new_group([0, 2])
+    if rank == 1:
+        return None
+    net = DistributedDataParallel(nn.Linear(64, 8), process_group=pair)
+    net.register_comm_hook(*ranvier.hook("int8", pair))
+    net(torch.full((2, 64), float(rank))).sum().backward()
+    return net.module.weight.grad
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+def test_a_hook_serves_a_group_of_some_ranks(backend):
+    for gradient in on_ranks(3, of_two_of_three, backend=backend)[::2]:
+        torch.testing.assert_close(gradient, torch.full((8, 64), 2.0), rtol=0.02, atol=0.02)
 
 
 def refused(rank, world):

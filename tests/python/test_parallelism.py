@@ -85,6 +85,24 @@ def test_uneven_inputs_end_with_one_model():
     assert len(norms) == 1 and "5 steps" in lines[0] and "8 steps" in lines[1], lines
 
 
+def test_a_dtensor_computes_as_one_process_does():
+    alone, together = run_example("dtensor.py", 1)[0], run_example("dtensor.py", 2)[0]
+    value = re.compile(r"value ([\d.]+)")
+    assert abs(float(value.search(alone).group(1)) - float(value.search(together).group(1))) < 1e-3, (alone, together)
+    assert "holds 96 of 96" in alone and "holds 48 of 96" in together
+
+
+# inductor compiles C++, which takes half a minute: `make test-torch`.
+COMPILERS = ["aot_eager", *(["inductor"] if "RANVIER_TEST_LONG" in os.environ else [])]
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_a_compiled_step_with_collectives_learns_as_one_process_does(compiler):
+    arguments = ("--compiler", compiler)
+    alone, together = run_example("compiled.py", 1, *arguments)[0], run_example("compiled.py", 2, *arguments)[0]
+    assert abs(loss(alone) - loss(together)) < 1e-4, (alone, together)
+
+
 def compiled(rank, world):
     from torch.distributed import _functional_collectives as functional
 

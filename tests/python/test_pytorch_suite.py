@@ -9,7 +9,7 @@ import pytest
 SUITE = Path(__file__).parent / "pytorch_suite"
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", [2, 3, 4])
 def test_what_gloo_passes_ranvier_passes(world):
     command = [sys.executable, SUITE / "run.py", "--quick", "--world", str(world)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -1,11 +1,14 @@
 """Registering the backend, loading its library, its settings."""
 
 import os
+import shutil
 import subprocess
 import sys
 import warnings
 from datetime import timedelta
+from pathlib import Path
 
+import _ranvier_autoload
 import pytest
 import torch
 import torch.distributed as dist
@@ -20,7 +23,7 @@ def test_torch_knows_the_backend():
 
 def test_registering_twice_does_no_harm():
     _register.register()
-    _register.autoload()
+    _ranvier_autoload.register()
     assert dist.Backend.backend_list.count("ranvier") == 1
 
 
@@ -69,10 +72,32 @@ def test_another_torch_stops_the_group_before_the_library_is_loaded(tmp_path):
     assert "ranvier was built for torch" in done.stdout and done.stdout.endswith("False\n"), done
 
 
-def test_an_autoload_that_fails_only_warns(monkeypatch):
-    monkeypatch.setattr(_register, "register", lambda: 1 / 0)
-    with pytest.warns(RuntimeWarning, match="not registered"):
-        _register.autoload()
+BREAKAGES = {
+    "half of an upgrade": lambda package: (package / "_build.py").unlink(),
+    "a damaged file": lambda package: (package / "__init__.py").write_text("def register(:\n"),
+    "an error while it registers": lambda package: (package / "_functions.py").write_text("extend = lambda dist: 1 / 0\n"),
+    "unreadable files": lambda package: (package / "settings.py").write_text("raise OSError('no such disk')\n"),
+}
+
+
+@pytest.mark.parametrize(("breakage", "strict"), [*((each, False) for each in BREAKAGES), ("a damaged file", True)])
+def test_a_broken_copy_does_not_break_import_torch(breakage, strict, tmp_path):
+    package = tmp_path / "ranvier"
+    package.mkdir()
+    for file in _parts.PACKAGE.glob("*.py"):
+        shutil.copy(file, package)
+    shutil.copy(_ranvier_autoload.__file__, tmp_path)
+    information = tmp_path / "ranvier-9.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: ranvier\nVersion: 9\n")
+    (information / "entry_points.txt").write_text("[torch.backends]\nranvier = _ranvier_autoload:register\n")
+    BREAKAGES[breakage](package)
+    command = [sys.executable, *(["-W", "error"] if strict else []), "-c", "import torch; print('there')"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}  # found before the copy that is installed
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "there\n"), done
+    assert "the ranvier backend was not registered" in done.stderr, done
+    assert ("RuntimeWarning" in done.stderr) == (not strict), done
 
 
 def test_a_store_written_in_python_serves():
@@ -101,9 +126,9 @@ def test_a_store_written_in_python_serves():
 
 def test_the_environment_and_the_timeout_become_settings(monkeypatch):
     monkeypatch.setenv("RANVIER_TRANSPORT", "tcp")
-    chosen = settings.for_group(timedelta(seconds=1.5))
+    chosen = settings.for_group(timedelta(seconds=1.5), settings.Options())
     assert chosen == {"RANVIER_TRANSPORT": "tcp", "timeout_ms": "1500", "join_timeout_ms": "1500"}
-    assert settings.for_group(timedelta(hours=1))["join_timeout_ms"] == "300000"
+    assert settings.for_group(timedelta(minutes=30), settings.Options())["join_timeout_ms"] == "1800000"  # torch's default
 
 
 def test_options_go_before_the_environment(monkeypatch):
@@ -113,6 +138,61 @@ def test_options_go_before_the_environment(monkeypatch):
     chosen = settings.for_group(timedelta(seconds=1), options)
     assert chosen["RANVIER_TRANSPORT"] == "shm" and chosen["RANVIER_DEAD_AFTER_MS"] == "1500"
     assert chosen["RANVIER_ALGORITHM"] == "ring"
+
+
+GIVEN = {
+    "transport": "tcp",
+    "node": "a",
+    "algorithm": "ring",
+    "tuning": Path("tuning.toml"),
+    "measure": False,
+    "topology": "torus:2x4",
+    "interface": "127.0.0.1",
+    "sockets": 4,
+    "ports": "20000-20100",
+    "key": "job.key",
+    "certificate": Path("rank.pem"),
+    "private_key": "rank.key",
+    "authority": "ca.pem",
+    "insecure": True,
+    "encrypt_everywhere": False,
+    "link_rate": "200Mbit",
+    "dead_after": timedelta(seconds=2),
+}
+
+
+def test_every_setting_has_an_option():
+    given = settings.Options(**GIVEN).settings()
+    assert set(given) == set(settings.SETTINGS)
+    words = "tcp a ring tuning.toml 0 torus:2x4 127.0.0.1 4 20000-20100 job.key rank.pem rank.key ca.pem 1 0 200Mbit 2000"
+    assert list(given.values()) == words.split()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "error", "words"),
+    [
+        ("transport", 3, TypeError, "a str, and not the int 3"),
+        ("measure", 0, TypeError, "a bool, and not the int 0"),
+        ("sockets", True, TypeError, "an int, and not the bool True"),
+        ("sockets", 17, ValueError, "from 1 to 16, and not 17"),
+        ("key", b"key", TypeError, "a str or PathLike"),
+        ("dead_after", 3.0, TypeError, "a timedelta"),
+        ("dead_after", timedelta(0), ValueError, "a millisecond or more"),
+    ],
+)
+def test_an_option_of_another_type_is_refused_where_it_is_written(option, value, error, words):
+    with pytest.raises(error, match=words) as caught:
+        settings.Options(**{option: value})
+    assert f"({option}=…)" in str(caught.value)
+
+
+def test_options_of_a_block_serve_groups_that_have_none(monkeypatch):
+    monkeypatch.setenv("RANVIER_TRANSPORT", "tcp")
+    with settings.Options(transport="shm", algorithm="ring"), settings.Options(sockets=2):
+        options = settings.combined(settings.Options(algorithm="torus:2x4"))
+    chosen = settings.for_group(timedelta(seconds=1), options)
+    assert [chosen[f"RANVIER_{name}"] for name in ("TRANSPORT", "ALGORITHM", "SOCKETS")] == ["shm", "torus:2x4", "2"]
+    assert settings.combined() == settings.Options()
 
 
 def test_options_of_another_devices_backend_are_its_own():
@@ -132,7 +212,7 @@ def test_entry_points_import_nothing_but_this_package(group):
         "print(sorted(new - sys.stdlib_module_names), 'ranvier' in torch.distributed.Backend.backend_list)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "['ranvier'] True\n", done
+    assert done.stdout == "['_ranvier_autoload', 'ranvier'] True\n", done
 
 
 def test_a_misspelt_setting_gets_a_warning_and_others_variables_do_not(monkeypatch):

@@ -1,10 +1,13 @@
-// Low-rank averages: the arithmetic on one matrix, apart from how factors travel.
+// Low-rank averages: the arithmetic on one matrix, apart from how factors travel. exchange.h has the exchange; the hook
+// of the Python package does the same over any process group. Sources: LowRankOptions in exchange.h.
 //
 // A matrix M of rows x columns is approximated by P Q^T with P of rows x rank and Q of columns x rank. Both are kept by
 // column, each a contiguous vector: column k of P begins at P + k * rows.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 
 namespace ranvier {
 
@@ -13,6 +16,12 @@ struct MatrixShape {
   std::size_t columns = 0;
   std::size_t rank = 0;
 };
+
+// What a matrix pays for: at most `rank`, and factors of a third of it or less. Rank 0 where even one column is more:
+// it goes as it is.
+MatrixShape low_rank_shape(std::size_t rows, std::size_t columns, std::size_t rank);
+// Normal values that follow from the seed: where factors begin. The same on all ranks.
+void fill_factors(std::span<float> left, std::span<float> right, std::uint64_t seed);
 
 // P = M Q.
 void multiply_by_right(const MatrixShape&, const float* matrix, const float* right, float* left);

@@ -1,0 +1,136 @@
+// What an exchange is made of, for Python, which carries it out over any process group: python/ranvier/_exchanges.py.
+#include <torch/custom_class.h>
+#include <torch/library.h>
+
+#include <string>
+
+#include "integrations/torch/errors.h"
+#include "integrations/torch/tensors.h"
+#include "ranvier/exchange.h"
+#include "ranvier/low_rank.h"
+#include "ranvier/shared_grid.h"
+
+namespace ranvier::pytorch {
+namespace {
+
+template <class T>
+std::span<T> span_of(const at::Tensor& tensor, std::int64_t size, const char* what) {
+  require_dense_cpu(tensor, what);
+  TORCH_CHECK_VALUE(tensor.scalar_type() == c10::CppTypeToScalarType<T>::value && tensor.is_contiguous() &&
+                        (size < 0 || tensor.numel() == size),
+                    what, ": the tensor has another type or size than it should, or gaps");
+  return {tensor.data_ptr<T>(), static_cast<std::size_t>(tensor.numel())};
+}
+
+struct PlanHandle : torch::CustomClassHolder {
+  explicit PlanHandle(const std::string& spec) : plan(translating_errors([&] { return plan_exchange(spec); })) {}
+  const ExchangePlan plan;
+};
+
+// A matrix of rows x columns as the product of two factors, each of which is a tensor of rank x rows or columns.
+struct LowRankHandle : torch::CustomClassHolder {
+  LowRankHandle(std::int64_t rows, std::int64_t columns, std::int64_t rank)
+      : shape(low_rank_shape(static_cast<std::size_t>(rows), static_cast<std::size_t>(columns),
+                             static_cast<std::size_t>(rank))) {}
+
+  std::int64_t rows() const { return static_cast<std::int64_t>(shape.rows); }
+  std::int64_t columns() const { return static_cast<std::int64_t>(shape.columns); }
+  std::int64_t rank() const { return static_cast<std::int64_t>(shape.rank); }
+
+  float* matrix(const at::Tensor& values) const { return span_of<float>(values, rows() * columns(), "matrix").data(); }
+  float* left(const at::Tensor& factor) const { return span_of<float>(factor, rows() * rank(), "left").data(); }
+  float* right(const at::Tensor& factor) const { return span_of<float>(factor, columns() * rank(), "right").data(); }
+
+  const MatrixShape shape;
+};
+
+struct GridHandle : torch::CustomClassHolder {
+  GridHandle(std::int64_t bits, std::int64_t world)
+      : grid(translating_errors([&] { return SharedGrid(static_cast<unsigned>(bits), static_cast<Rank>(world)); })) {}
+
+  static std::int64_t blocks(std::int64_t count) {
+    return (count + static_cast<std::int64_t>(SharedGrid::block) - 1) / static_cast<std::int64_t>(SharedGrid::block);
+  }
+
+  at::Tensor encode(const at::Tensor& values, const at::Tensor& norms) const {
+    const auto input = span_of<float>(values, -1, "encode");
+    at::Tensor codes = at::empty({static_cast<std::int64_t>(grid.bytes(input.size()))}, at::kByte);
+    grid.encode(input, span_of<float>(norms, blocks(values.numel()), "norms"),
+                span_of<std::uint8_t>(codes, -1, "codes"));
+    return codes;
+  }
+
+  void decode(const at::Tensor& codes, const at::Tensor& norms, std::int64_t summed, const at::Tensor& out) const {
+    const auto values = span_of<float>(out, -1, "decode");
+    grid.decode(span_of<std::uint8_t>(codes, static_cast<std::int64_t>(grid.bytes(values.size())), "codes"),
+                span_of<float>(norms, blocks(out.numel()), "norms"), static_cast<Rank>(summed), values);
+  }
+
+  const SharedGrid grid;
+};
+
+}  // namespace
+}  // namespace ranvier::pytorch
+
+TORCH_LIBRARY_FRAGMENT(ranvier, library) {
+  using namespace ranvier::pytorch;
+  using Plan = c10::intrusive_ptr<PlanHandle>;
+  library.class_<PlanHandle>("ExchangePlan")
+      .def(torch::init<std::string>())
+      // The codec's spec, of the values or of the factors; empty where floats go as they are.
+      .def("codec", [](const Plan& self) { return self->plan.codec ? std::string(self->plan.codec->spec()) : ""; })
+      .def("rank",
+           [](const Plan& self) {
+             return self->plan.low_rank ? static_cast<std::int64_t>(self->plan.low_rank->rank) : std::int64_t{0};
+           })
+      .def("alternating", [](const Plan& self) { return self->plan.low_rank && self->plan.low_rank->alternating; })
+      .def("grid_bits", [](const Plan& self) { return static_cast<std::int64_t>(self->plan.grid_bits); });
+
+  using LowRank = c10::intrusive_ptr<LowRankHandle>;
+  library.class_<LowRankHandle>("LowRank")
+      .def(torch::init<std::int64_t, std::int64_t, std::int64_t>())
+      .def("rank", &LowRankHandle::rank)
+      .def("begin",
+           [](const LowRank& self, std::int64_t seed) {
+             const at::Tensor left = at::empty({self->rank(), self->rows()});
+             const at::Tensor right = at::empty({self->rank(), self->columns()});
+             ranvier::fill_factors(span_of<float>(left, -1, "left"), span_of<float>(right, -1, "right"),
+                                   static_cast<std::uint64_t>(seed));
+             return std::vector<at::Tensor>{left, right};
+           })
+      .def("orthonormalize",
+           [](const LowRank& self, const at::Tensor& factor) {
+             ranvier::orthonormalize(span_of<float>(factor, -1, "factor").data(),
+                                     static_cast<std::size_t>(factor.size(-1)), self->shape.rank);
+           })
+      .def("left_of",
+           [](const LowRank& self, const at::Tensor& matrix, const at::Tensor& right, const at::Tensor& left) {
+             multiply_by_right(self->shape, self->matrix(matrix), self->right(right), self->left(left));
+           })
+      .def("right_of",
+           [](const LowRank& self, const at::Tensor& matrix, const at::Tensor& left, const at::Tensor& right) {
+             multiply_by_left(self->shape, self->matrix(matrix), self->left(left), self->right(right));
+           })
+      .def("product",
+           [](const LowRank& self, const at::Tensor& left, const at::Tensor& right, const at::Tensor& matrix) {
+             multiply_factors(self->shape, self->left(left), self->right(right), self->matrix(matrix));
+           });
+
+  using Grid = c10::intrusive_ptr<GridHandle>;
+  library.class_<GridHandle>("SharedGrid")
+      .def(torch::init<std::int64_t, std::int64_t>())
+      // The norm of each block of the values, which are transformed; infinite where they have no code.
+      .def("spread",
+           [](const Grid&, const at::Tensor& values, std::int64_t seed) {
+             at::Tensor norms = at::empty({GridHandle::blocks(values.numel())});
+             ranvier::SharedGrid::spread(span_of<float>(values, -1, "spread"), span_of<float>(norms, -1, "norms"),
+                                         static_cast<std::uint32_t>(seed));
+             return norms;
+           })
+      .def("gather",
+           [](const Grid&, const at::Tensor& values, std::int64_t seed) {
+             ranvier::SharedGrid::gather(span_of<float>(values, -1, "gather"), static_cast<std::uint32_t>(seed));
+           })
+      .def("encode", &GridHandle::encode)
+      .def("decode", &GridHandle::decode);
+}

@@ -1,0 +1,255 @@
+"""How a bucket becomes its average, by a spec: what src/exchange does over ranvier's own connections, over any process
+group. The arithmetic is the same C++; docs/codecs.md explains it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ranvier import _library
+from ranvier._memory import Memory
+from ranvier._wire import Wire
+
+
+class Exchange(Protocol):
+    kinds: tuple[str, ...]  # what it wants kept, of _memory.FLAT
+    momentum: float
+
+    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+        """In place, of float32 values on the CPU. `number` counts buckets. False where a value had no code: values are
+        as they were, and so is what is held back."""
+
+
+def make_exchange(spec: str, world: int) -> Exchange:
+    """Raises ValueError for a spec that is wrong, or that serves no group of so many ranks."""
+    _library.load()
+    plan = torch.classes.ranvier.ExchangePlan(spec)
+    if bits := plan.grid_bits():
+        return SharedGrid(bits, world)
+    if rank := plan.rank():
+        return LowRank(rank, plan.alternating(), plan.codec())
+    return Coded(plan.codec()) if plan.codec() else Plain()
+
+
+class Plain:
+    kinds: tuple[str, ...] = ()
+    momentum = 0.0
+
+    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+        wire.all_reduce(values)
+        values.mul_(1 / wire.world)
+        return True
+
+
+class Coded:
+    """Scatter, reduce, gather of codes; or, with by=all_gather, each rank's whole code to all."""
+
+    def __init__(self, spec: str) -> None:
+        self._codec = torch.classes.ranvier.Codec(spec)
+        self._sums = self._codec.for_sums()
+        self._differs = bool(self._codec.of_differences())
+        kept = ("residual", "velocity")[: self._codec.state_parts()]
+        self.kinds: tuple[str, ...] = (*kept, "last", "average") if self._differs else kept
+        self.momentum = float(self._codec.momentum())
+
+    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+        if wire.world == 1:  # nothing to send; momentum is still this exchange's
+            if memory.velocity.numel() > 0:
+                values.copy_(memory.velocity.mul_(self.momentum).add_(values))
+            return True
+        gradient = values.clone() if self._differs else values
+        if self._differs:
+            values -= memory.last
+        way = self._by_all_gather if self._codec.by_all_gather() else self._by_reduce_scatter
+        if not way(wire, values, memory, number):
+            values.copy_(gradient)
+            return False
+        if self._differs:
+            values += memory.average
+            memory.last.copy_(gradient)
+            memory.average.copy_(values)
+        return True
+
+    def _by_all_gather(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+        code = self._codec.encode(
+            values, memory.residual, memory.velocity, number * wire.world + wire.rank, memory.step
+        )
+        codes = wire.gather(code)
+        if any(each.numel() == 0 for each in codes):
+            if code.numel() > 0 and memory.residual.numel() > 0:
+                decoded = torch.empty_like(values)
+                self._codec.decode(code, decoded, False)
+                memory.residual += decoded - values
+            return False
+        for rank, each in enumerate(codes):
+            self._codec.decode(each, values, rank > 0)
+        values.mul_(1 / wire.world)
+        return True
+
+    def _by_reduce_scatter(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+        borders = [values.numel() * rank // wire.world for rank in range(wire.world + 1)]
+        parts = [slice(begin, end) for begin, end in zip(borders, borders[1:], strict=False)]
+        own = parts[wire.rank]
+        seed = (2 * number * wire.world + wire.rank) * wire.world
+
+        codes = [
+            torch.empty(0, dtype=torch.uint8)
+            if rank == wire.rank
+            else self._codec.encode(values[part], memory.residual[part], memory.velocity[part], seed + rank, memory.step)
+            for rank, part in enumerate(parts)
+        ]
+        arrived = wire.exchange(codes)
+
+        expected = own.stop > own.start
+        complete = all(code.numel() > 0 for rank, code in enumerate(arrived) if rank != wire.rank) or not expected
+        result = torch.empty(0, dtype=torch.uint8)
+        total = torch.zeros(own.stop - own.start)
+        if complete and expected:
+            for rank, code in enumerate(arrived):
+                if rank != wire.rank:
+                    self._codec.decode(code, total, True)
+                elif memory.velocity.numel() > 0:
+                    total += memory.velocity[own].mul_(self.momentum).add_(values[own])
+                else:
+                    total += values[own]
+            result = self._sums.encode(
+                total, memory.residual[own], torch.empty(0), seed + wire.world * wire.world, memory.step
+            )
+        results = wire.gather(result)
+
+        if any(code.numel() == 0 and part.stop > part.start for code, part in zip(results, parts, strict=True)):
+            self._restore(wire.rank, values, memory, parts, codes, total, result)
+            return False
+        for code, part in zip(results, parts, strict=True):
+            if part.stop > part.start:
+                self._sums.decode(code, values[part], False)
+        values.mul_(1 / wire.world)
+        return True
+
+    def _restore(
+        self,
+        own: int,
+        values: Tensor,
+        memory: Memory,
+        parts: list[slice],
+        codes: list[Tensor],
+        total: Tensor,
+        result: Tensor,
+    ) -> None:
+        """The values go plain: residual + values - decoded becomes the residual of before."""
+        if memory.residual.numel() == 0:
+            return
+        for rank, (part, code) in enumerate(zip(parts, codes, strict=True)):
+            coded, codec = (values[part], self._codec) if rank != own else (total, self._sums)
+            code = code if rank != own else result
+            if code.numel() > 0:
+                decoded = torch.empty(part.stop - part.start)
+                codec.decode(code, decoded, False)
+                memory.residual[part] += decoded - coded
+
+
+class LowRank:
+    """PowerSGD, and `alternating` ACP-SGD: each matrix as P Q^T; P = M Q and Q = M^T P are averaged, all matrices' in
+    one vector, with the tensors that are too small for factors behind it."""
+
+    kinds: tuple[str, ...] = ("residual",)
+    momentum = 0.0
+
+    def __init__(self, rank: int, alternating: bool, factors: str) -> None:
+        self._rank = rank
+        self._alternating = alternating
+        self._factors: Exchange = Plain() if factors == "fp32" else Coded(factors)
+
+    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+        owed = values + memory.residual  # M
+        parts = memory.slices()
+        matrices = [self._matrix(parameter) for parameter in memory.parameters]
+        for index, matrix in enumerate(matrices):
+            if matrix.rank() > 0 and not memory.factors[index]:
+                memory.factors[index] = matrix.begin(((memory.step + 1) << 32) + index)
+        small = [part for part, matrix in zip(parts, matrices, strict=True) if matrix.rank() == 0]
+        large = [(m, part, f) for m, part, f in zip(matrices, parts, memory.factors, strict=True) if m.rank() > 0]
+
+        sides = (memory.step % 2,) if self._alternating else (0, 1)  # 0: left is next
+        for side in sides:
+            for matrix, part, (left, right) in large:
+                if side == 0:
+                    if self._alternating:
+                        matrix.orthonormalize(right)
+                    matrix.left_of(owed[part], right, left)
+                else:
+                    matrix.orthonormalize(left)
+                    matrix.right_of(owed[part], left, right)
+            travelling = [factors[side] for _, _, factors in large]
+            travelling += [values[part].clone() for part in small] if side == sides[0] else []
+            if not self._average(wire, travelling, (2 * number + side)):
+                memory.factors = [[] for _ in matrices]  # what is not finite may have reached them
+                return False
+            if side == sides[0]:
+                averages = travelling[len(large) :]
+
+        for part, average in zip(small, averages, strict=True):
+            values[part] = average
+        for matrix, part, (left, right) in large:
+            matrix.product(left, right, values[part])
+            memory.residual[part] = owed[part] - values[part]
+        return True
+
+    def _matrix(self, parameter: Tensor) -> Any:
+        rows = parameter.shape[0] if parameter.dim() > 0 else 1
+        return torch.classes.ranvier.LowRank(rows, parameter.numel() // max(rows, 1), self._rank)
+
+    def _average(self, wire: Wire, tensors: list[Tensor], number: int) -> bool:
+        """In place. False where the averages are not finite, which all ranks see alike."""
+        if wire.world == 1 or not tensors:
+            return True
+        vector = torch.cat([tensor.flatten() for tensor in tensors])
+        coded = self._factors.average(wire, vector, Memory([]), number)
+        for tensor, part in zip(tensors, vector.split([t.numel() for t in tensors]), strict=True):
+            tensor.copy_(part.view_as(tensor))
+        return coded and math.isfinite(float(vector.abs().sum(dtype=torch.float64)))
+
+
+class SharedGrid:
+    """THC: codes on a grid that all ranks share are added up by an all_reduce of bytes. The norms behind the grid are
+    those of the step before, the largest of all ranks'; the first step goes as floats."""
+
+    kinds: tuple[str, ...] = ("residual",)
+    momentum = 0.0
+
+    def __init__(self, bits: int, world: int) -> None:
+        self._grid = torch.classes.ranvier.SharedGrid(bits, world)
+
+    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+        if wire.world == 1:
+            return True
+        seed = number * 0x9E3779B1 % 2**32  # far apart: signs of neighbouring seeds are shifted ones
+        owed = values + memory.residual
+        spread = owed.clone()
+        norms = self._grid.spread(spread, seed)
+        wire.all_reduce(norms, dist.ReduceOp.MAX)
+        all_have_codes = bool(norms.isfinite().all())
+        coded = memory.norms_of == memory.sizes()  # else the norms are of another bucket, or there are none
+        if coded and not all_have_codes:
+            return False
+        if coded:
+            own = self._grid.encode(spread, memory.norms)
+            total = own.clone()
+            wire.all_reduce(total)
+            memory.residual.copy_(owed - self._decoded(own, 1, memory, seed, values))
+            values.copy_(self._decoded(total, wire.world, memory, seed, values)).mul_(1 / wire.world)
+        else:
+            Plain().average(wire, values, memory, number)
+        if all_have_codes:
+            memory.norms, memory.norms_of = norms, memory.sizes()
+        return True
+
+    def _decoded(self, codes: Tensor, summed: int, memory: Memory, seed: int, like: Tensor) -> Tensor:
+        values = torch.empty_like(like)
+        self._grid.decode(codes, memory.norms, summed, values)
+        self._grid.gather(values, seed)
+        return values

@@ -1,0 +1,127 @@
+"""What compression keeps of a bucket's parameters from step to step. It belongs to parameters, and follows them into
+other buckets and into checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# A float for each value of the bucket: error feedback; momentum; where changes are coded, this rank's gradient of the
+# step before, and all ranks' average.
+FLAT = ("residual", "velocity", "last", "average")
+
+
+def _nothing() -> Tensor:
+    return torch.zeros(0)
+
+
+@dataclass
+class Memory:
+    parameters: list[Tensor]
+    step: int = 0  # how often it has been averaged
+    residual: Tensor = field(default_factory=_nothing)  # empty where the codec keeps none
+    velocity: Tensor = field(default_factory=_nothing)
+    last: Tensor = field(default_factory=_nothing)
+    average: Tensor = field(default_factory=_nothing)
+    factors: list[list[Tensor]] = field(default_factory=list)  # of each parameter, left and right; empty: none yet
+    norms: Tensor = field(default_factory=_nothing)  # of blocks of this bucket: of no other one
+    norms_of: list[int] = field(default_factory=list)  # the sizes of that bucket's parameters
+
+    def __post_init__(self) -> None:
+        self.factors = self.factors or [[] for _ in self.parameters]
+
+    def sizes(self) -> list[int]:
+        return [parameter.numel() for parameter in self.parameters]
+
+    def slices(self) -> list[slice]:
+        ends = torch.tensor([0, *self.sizes()]).cumsum(0).tolist()
+        return [slice(begin, end) for begin, end in zip(ends, ends[1:], strict=False)]
+
+    def keeps(self, kinds: Iterable[str]) -> bool:
+        """Whether it is of exactly these kinds."""
+        return all((getattr(self, kind).numel() > 0) == (kind in kinds) for kind in FLAT)
+
+    def record_of(self, parameter: Tensor) -> dict[str, Any]:
+        """Of one parameter, for a checkpoint; clones."""
+        index = next(i for i, candidate in enumerate(self.parameters) if candidate is parameter)
+        place = self.slices()[index]
+        record: dict[str, Any] = {"size": parameter.numel(), "step": self.step}
+        record |= {kind: getattr(self, kind)[place].clone() for kind in FLAT if getattr(self, kind).numel() > 0}
+        if self.factors[index]:
+            record["left"], record["right"] = (factor.clone() for factor in self.factors[index])
+        if index == 0 and self.norms.numel() > 0:
+            record["norms"], record["norms_of"] = self.norms.clone(), list(self.norms_of)
+        return record
+
+
+def from_record(parameter: Tensor, record: dict[str, Any], name: str) -> Memory:
+    """Of a bucket of this parameter alone. Raises ValueError where it was of another size."""
+    if record["size"] != parameter.numel():
+        raise ValueError(
+            f"{name} has {parameter.numel()} values and had {record['size']} when this state was saved, with another "
+            "model: start without it"
+        )
+    kept = {kind: record[kind].clone() for kind in (*FLAT, "norms") if kind in record}
+    factors = [record[side].clone() for side in ("left", "right") if side in record]
+    return Memory([parameter], record["step"], factors=[factors], norms_of=list(record.get("norms_of", [])), **kept)
+
+
+class Memories:
+    """Of all parameters that have been seen."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, Memory] = {}  # by the id of a parameter, which the memory keeps alive
+        self._met: list[Tensor] = []  # in the order in which buckets brought them
+        self._waiting: list[dict[str, Any]] = []  # of parameters of an unpickled state, in that order
+
+    def of(self, parameters: list[Tensor], kinds: tuple[str, ...]) -> Memory:
+        """Of this bucket. DDP forms buckets anew after the first step: what was kept follows the parameters."""
+        self._meet(parameters)
+        known = self._of.get(id(parameters[0]))
+        if known is not None and list(map(id, known.parameters)) == list(map(id, parameters)) and known.keeps(kinds):
+            return known
+        memory = Memory(parameters)
+        for kind in kinds:
+            setattr(memory, kind, torch.zeros(sum(memory.sizes())))
+        if known is not None and known.norms_of == memory.sizes():
+            memory.norms, memory.norms_of = known.norms, known.norms_of
+        for index, (parameter, place) in enumerate(zip(parameters, memory.slices(), strict=True)):
+            old = self._of.get(id(parameter))
+            if old is None:
+                continue
+            at = next(i for i, candidate in enumerate(old.parameters) if candidate is parameter)
+            for kind in kinds:
+                if (before := getattr(old, kind)).numel() > 0:  # else another codec kept it, or did not
+                    getattr(memory, kind)[place] = before[old.slices()[at]]
+            memory.factors[index] = old.factors[at]
+            memory.step = max(memory.step, old.step)
+        for parameter in parameters:
+            self._of[id(parameter)] = memory
+        return memory
+
+    def record_of(self, parameter: Tensor) -> dict[str, Any] | None:
+        memory = self._of.get(id(parameter))
+        return memory.record_of(parameter) if memory is not None else None
+
+    def restore(self, parameter: Tensor, record: dict[str, Any], name: str) -> None:
+        self._of[id(parameter)] = from_record(parameter, record, name)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Of all parameters, in an order that another DDP of the same model repeats."""
+        return [self._of[id(parameter)].record_of(parameter) for parameter in self._met] + self._waiting
+
+    def wait_for(self, records: list[dict[str, Any]]) -> None:
+        self._waiting = list(records)
+
+    def _meet(self, parameters: list[Tensor]) -> None:
+        met = set(map(id, self._met))
+        for parameter in parameters:
+            if id(parameter) not in met:
+                if self._waiting:
+                    self.restore(parameter, self._waiting[0], f"parameter {len(self._met)} in the order of buckets")
+                    del self._waiting[0]
+                self._met.append(parameter)
