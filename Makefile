@@ -71,16 +71,16 @@ test-python: setup
 	  -Cbuild-dir=build/dev -Ccmake.build-type=RelWithDebInfo -Ccmake.define.RANVIER_DEVELOPER=ON
 	$(PYTHON) -m pytest -q tests/python
 
-# Long campaigns; the corpora stay in build/fuzz and are gone on with. The seeded mutations in tests/codec always run.
+# Long campaigns; the corpora stay in build/fuzz and are gone on with. Tests run some seconds of each (fuzz_short_*).
 FUZZ_SECONDS ?= 60
-FUZZERS := codec_fuzz coding_fuzz udp_fuzz
+FUZZERS := codec_fuzz coding_fuzz control_fuzz files_fuzz text_fuzz udp_fuzz
 fuzz:
 	@scripts/setup.sh $(VENV) clang-14 libclang-rt-14-dev
 	cmake --preset fuzz
 	cmake --build --preset fuzz -j $(JOBS) --target $(FUZZERS)
 	set -e; for fuzzer in $(FUZZERS); do mkdir -p build/fuzz/corpus/$$fuzzer; \
 	  build/fuzz/bin/$$fuzzer -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -rss_limit_mb=1024 \
-	    -print_final_stats=1 build/fuzz/corpus/$$fuzzer; done
+	    -print_final_stats=1 build/fuzz/corpus/$$fuzzer tests/fuzz/corpus/$$fuzzer; done
 
 bench: build
 	benchmarks/collectives/all.sh build/release/bin/ranvier $(PYTHON)

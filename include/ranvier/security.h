@@ -1,9 +1,9 @@
 // Who may take part in a job, and what others on the network can read of it.
 //
-// Connections between hosts are TLS 1.3 (RFC 8446) unless `insecure`. Without a key or certificates a job key is made
-// for each job and goes to its ranks through the store where they meet: whoever can read the store can join. A key file
-// keeps others out also where the store is open to them. Connections within a host stay plain: who could read those
-// could read the processes too.
+// Connections between hosts are TLS 1.3 (RFC 8446) unless `insecure`, and datagrams are sealed with keys that two ranks
+// agree on in TLS. Without a key or certificates a job key is made for each job and goes to its ranks through the store
+// where they meet: whoever can read the store can join. A key file keeps others out also where the store is open to
+// them. Connections within a host stay plain: who could read those could read the processes too.
 //
 // Sources: external pre-shared keys with (EC)DHE, RFC 8446 section 2.2 and RFC 9258; guidance, RFC 9257.
 #pragma once

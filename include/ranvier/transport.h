@@ -181,7 +181,7 @@ std::unique_ptr<Endpoint> tcp_endpoint(const WorldInfo&, const TcpOptions& = {})
 struct UdpOptions {
   std::string interface_address = {};  // see TcpOptions
   PortRange ports = {};                // to receive on one of
-  bool plain_between_hosts = false;    // nothing is encrypted; without this, ranks on other hosts are refused
+  SecurityOptions security = {};       // datagrams are encrypted where tcp would be TLS, with keys agreed on in TLS
 };
 std::unique_ptr<Endpoint> udp_endpoint(const WorldInfo&, const UdpOptions& = {});
 

@@ -12,6 +12,7 @@
 #include "ranvier/error.h"
 #include "transport/paired.h"
 #include "transport/tcp_door.h"
+#include "transport/udp_meeting.h"
 
 namespace ranvier::engine {
 namespace {
@@ -95,13 +96,9 @@ std::unique_ptr<Endpoint> endpoint_between_hosts(std::string_view name, const Wo
   if (name == "mpi") return mpi_endpoint(info);
   if (name == "ucx") return ucx_endpoint(info, options.interface_address);
   if (name == "grpc") return grpc_endpoint(info, options.interface_address, security);
-  if (name == "udp") {
-    if (security.encrypt_everywhere)
-      throw Error(ErrorKind::config, "udp does not encrypt what it sends; drop encrypt-everywhere, or use tcp");
-    return udp_endpoint(info, {.interface_address = options.interface_address,
-                               .ports = options.ports,
-                               .plain_between_hosts = security.insecure});
-  }
+  if (name == "udp")
+    return transport::udp_endpoint_at(
+        door, info, {.interface_address = options.interface_address, .ports = options.ports, .security = security});
   return transport::tcp_endpoint_at(
       door, info,
       {.interface_address = options.interface_address, .sockets = options.tcp_sockets, .security = security});

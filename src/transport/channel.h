@@ -27,6 +27,7 @@ class Channel {
   }
   TlsProgress secure() { return tls_ ? tls_->handshake() : TlsProgress::done; }
   TlsSession* tls() { return tls_.get(); }
+  const TlsSession* tls() const { return tls_.get(); }
 
   const Fd& socket() const { return *socket_; }
   explicit operator bool() const { return socket_ != nullptr && *socket_; }

@@ -197,12 +197,20 @@ TlsProgress TlsSession::handshake() {
     if (wire_.received <= context_->most_unproved_bytes_) return TlsProgress::pending;
     problem_ = "it sent too much before it proved who it is";
   } else if (error == SSL_ERROR_SSL) {
-    problem_ = fmt::format("TLS failed: {}", last_problem());
+    problem_ = fmt::format("TLS failed: {}{}", last_problem(),
+                           context_->shared_key_.empty() ? "" : ", as with one that has another key");
   } else {
     problem_ = "it ended the connection while TLS began, as one that has another key does";
   }
   broken_ = EPROTO;
   return TlsProgress::failed;
+}
+
+void TlsSession::export_secret(std::string_view label, Bytes into) const {
+  if (SSL_export_keying_material(ssl_, reinterpret_cast<unsigned char*>(into.data()), into.size(), label.data(),
+                                 label.size(), nullptr, 0, 0) != 1)
+    throw Error(ErrorKind::internal,
+                fmt::format("OpenSSL cannot export a secret: {}; please report this", last_problem()));
 }
 
 bool TlsSession::flush() {

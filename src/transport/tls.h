@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/socket.h"
@@ -52,6 +53,8 @@ class TlsSession {
 
   // Goes on as far as what has arrived allows.
   TlsProgress handshake();
+  // Fills `into` with what only the two ends of this session know, after its handshake (RFC 8446, 7.5).
+  void export_secret(std::string_view label, Bytes into) const;
   // Why it failed.
   const std::string& problem() const { return problem_; }
 

@@ -2,8 +2,8 @@
 #include <utility>
 
 #include "ranvier/transport.h"
-#include "transport/plain.h"
 #include "transport/published_address.h"
+#include "transport/udp_meeting.h"
 #include "transport/udp_transport.h"
 
 namespace ranvier {
@@ -13,11 +13,12 @@ using namespace transport;
 
 class UdpEndpoint final : public Endpoint {
  public:
-  UdpEndpoint(const WorldInfo& info, const UdpOptions& options)
-      : info_(info), options_(options), socket_(std::make_unique<UdpSocket>(options.interface_address, options.ports)) {
-    address_.token = random_token();
+  UdpEndpoint(const WorldInfo& info, const UdpOptions& options, std::shared_ptr<TcpDoor> door)
+      : info_(info),
+        socket_(std::make_unique<UdpSocket>(options.interface_address, options.ports)),
+        meeting_(info, options, std::move(door)),
+        address_(meeting_.address()) {
     address_.port = socket_->port();
-    set_place(address_, options.interface_address);
   }
 
   std::string address() const override { return address_.text(); }
@@ -25,23 +26,30 @@ class UdpEndpoint final : public Endpoint {
   std::unique_ptr<Transport> connect(const std::vector<std::string>& addresses,
                                      std::chrono::steady_clock::time_point deadline) override {
     const auto parsed = parse_addresses<UdpAddress>("udp", info_.world, addresses);
-    if (!options_.plain_between_hosts)
-      for (std::size_t rank = 0; rank < parsed.size(); ++rank)
-        refuse_other_host("udp", static_cast<Rank>(rank), parsed[rank].host, parsed[rank].ips);
-    return udp_transport(info_, std::move(socket_), parsed, deadline);
+    const auto secrets = meeting_.connect(parsed, deadline);
+    return udp_transport(info_, std::move(socket_), parsed, secrets, deadline);
   }
 
  private:
   const WorldInfo info_;
-  const UdpOptions options_;
   std::unique_ptr<UdpSocket> socket_;
+  UdpMeeting meeting_;
   UdpAddress address_;
 };
 
 }  // namespace
 
+namespace transport {
+
+std::unique_ptr<Endpoint> udp_endpoint_at(std::shared_ptr<TcpDoor> door, const WorldInfo& info,
+                                          const UdpOptions& options) {
+  return std::make_unique<UdpEndpoint>(info, options, std::move(door));
+}
+
+}  // namespace transport
+
 std::unique_ptr<Endpoint> udp_endpoint(const WorldInfo& info, const UdpOptions& options) {
-  return std::make_unique<UdpEndpoint>(info, options);
+  return transport::udp_endpoint_at(nullptr, info, options);
 }
 
 }  // namespace ranvier

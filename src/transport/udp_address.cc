@@ -1,28 +1,44 @@
 #include "transport/udp_address.h"
 
+#include <fmt/format.h>
+
+#include <charconv>
+
 namespace ranvier::transport {
 namespace {
 
-constexpr std::string_view prefix = "udp/1 ";
+constexpr std::string_view prefix = "udp/2 ";
+
+// Takes "name=value " from the front of `text`.
+template <class Integer>
+bool take(std::string_view& text, std::string_view name, int base, Integer& value) {
+  if (!text.starts_with(name)) return false;
+  text.remove_prefix(name.size());
+  const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  const auto digits = static_cast<std::size_t>(rest - text.data());
+  if (problem != std::errc{} || digits == text.size() || *rest != ' ') return false;
+  text.remove_prefix(digits + 1);
+  return true;
+}
 
 }  // namespace
 
-// As an address of tcp, whose text is checked field by field already, under another name.
-std::string UdpAddress::text() const {
-  const std::string as_tcp = TcpAddress{.host = host, .token = token, .port = port, .sockets = 1, .ips = ips}.text();
-  return std::string(prefix) + as_tcp;
-}
+std::string UdpAddress::text() const { return fmt::format("{}port={} key={:x} {}", prefix, port, key, meeting.text()); }
 
 std::optional<UdpAddress> UdpAddress::parse(std::string_view text) {
+  UdpAddress address;
   if (!text.starts_with(prefix)) return std::nullopt;
-  auto parsed = TcpAddress::parse(text.substr(prefix.size()));
-  if (!parsed) return std::nullopt;
-  return UdpAddress{std::move(parsed->host), parsed->token, parsed->port, std::move(parsed->ips)};
+  text.remove_prefix(prefix.size());
+  if (!take(text, "port=", 10, address.port) || !take(text, "key=", 16, address.key)) return std::nullopt;
+  auto meeting = TcpAddress::parse(text);
+  if (!meeting) return std::nullopt;
+  address.meeting = std::move(*meeting);
+  return address;
 }
 
 std::vector<std::string> UdpAddress::candidates(const std::string& own_host) const {
-  if (!host.empty() && host == own_host) return {"127.0.0.1"};
-  return ips;
+  if (!meeting.host.empty() && meeting.host == own_host) return {"127.0.0.1"};
+  return meeting.ips;
 }
 
 }  // namespace ranvier::transport

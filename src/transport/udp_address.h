@@ -1,5 +1,6 @@
-// What a rank publishes of its UDP port: the line of text of tcp_address.h behind a name of its own, "udp/1 tcp/2
-// host=… token=… port=… at=10.0.0.1,fd00::1". Who knows the token may send to the port.
+// What a rank publishes of its UDP port: "udp/2 port=… key=… tcp/2 host=… …". The tcp address is that of the meeting
+// where two ranks agree on keys; its port is 0 for a rank that meets nobody and encrypts nothing (--insecure). Host and
+// addresses are the same for both.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,9 @@
 namespace ranvier::transport {
 
 struct UdpAddress {
-  std::string host;  // see host_identity(); empty: reach it at `ips` even from its own host
-  Token token{};
   std::uint16_t port = 0;
-  std::vector<std::string> ips;
+  std::uint64_t key = 0;  // random; who shows it in a plain packet may send to the port
+  TcpAddress meeting;
 
   std::string text() const;
   // Empty if it is not the text of an address of this version.

@@ -121,10 +121,10 @@ void UdpConnection::finish(Time now, const PacketHeader& header, const Acknowled
   sent.lane = last.lane;
   sent.offset = last.offset;
   sent.payload = last.kind == PacketKind::data ? last.payload : 0;
-  sent.bytes = static_cast<std::uint32_t>(packet.bytes());
+  sent.bytes = static_cast<std::uint32_t>(packet.bytes() + options_.seal_bytes);
   sent.sizes = sizes;
   recovery_.sent(sent, now);
-  const std::chrono::duration<double> takes(static_cast<double>(packet.bytes()) / rate_.pacing_rate());
+  const std::chrono::duration<double> takes(static_cast<double>(sent.bytes) / rate_.pacing_rate());
   departure_ = std::max(departure_, idle ? now : now - most_lag) + std::chrono::duration_cast<Duration>(takes);
 }
 
@@ -153,14 +153,15 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
   if (const std::size_t size = size_.to_try(); size > 0 && has_bytes && recovery_.round_trip().sampled() && open) {
     size_.trying();
     const PacketHeader header = this->header(PacketKind::probe);
-    finish(now, header, acknowledgement, ConstBytes(padding).first(size - sizeof header), true, packet);
+    const std::size_t pad = size - sizeof header - options_.seal_bytes;
+    finish(now, header, acknowledgement, ConstBytes(padding).first(pad), true, packet);
     return true;
   }
   if (UdpSendLane* const lane = lane_to_send()) {
     PacketHeader header = this->header(PacketKind::data);
     if (due || unacknowledged_ > 0) add_acknowledgement(now, header, acknowledgement, ranges_beside_bytes);
     const std::size_t head = sizeof header + (header.ranges > 0 ? acknowledgement.bytes() : 0);
-    const UdpSendLane::Piece piece = lane->next(size_.bytes() - head);
+    const UdpSendLane::Piece piece = lane->next(size_.bytes() - head - options_.seal_bytes);
     header.lane = static_cast<Lane>(lane - send_lanes_.data());
     header.offset = piece.offset;
     finish(now, header, acknowledgement, piece.bytes, false, packet);

@@ -34,6 +34,7 @@ struct UdpConnectionOptions {
   // Both ends on one host: what is under way lies in the receiver's socket, and there is no path to learn about.
   // So many bytes of it are then this sender's; 0: the ends are on two hosts.
   std::size_t local_window = 0;
+  std::size_t seal_bytes = 0;  // by which a packet grows after it has left here
 };
 
 // A datagram to send. The payload is memory of the connection's until the next call of it.

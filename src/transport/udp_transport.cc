@@ -45,12 +45,6 @@ constexpr int goodbyes = 3;
 constexpr std::size_t most_named = 8;
 constexpr int most_reads = 16;  // at a time, of some packets each
 
-std::uint64_t key_of(const UdpAddress& address) {
-  std::uint64_t key = 0;
-  std::memcpy(&key, address.token.data(), sizeof key);
-  return key;
-}
-
 // Until one of them is readable or the time is up.
 void sleep_on(const Fd& socket, const Fd& event, Duration limit) {
   std::array<pollfd, 2> descriptors{pollfd{event.get(), POLLIN, 0}, pollfd{socket.get(), POLLIN, 0}};
@@ -66,6 +60,7 @@ struct Peer {
   std::vector<std::string> ips;               // of the candidates
   SocketAddress address;                      // where it answered
   std::unique_ptr<UdpConnection> connection;  // once it has
+  std::unique_ptr<UdpSeal> seal;              // of all that goes there and comes from there; none: it is plain
   Time due = Time::max();
   Time hello_due{};
   Duration hello_pause = first_hello_pause;
@@ -74,12 +69,17 @@ struct Peer {
 
 class UdpTransport final : public Transport {
  public:
-  UdpTransport(const WorldInfo& info, std::unique_ptr<UdpSocket> socket, const std::vector<UdpAddress>& addresses)
-      : info_(info), key_(key_of(addresses[own()])), socket_(std::move(socket)), peers_(addresses.size()) {
+  UdpTransport(const WorldInfo& info, std::unique_ptr<UdpSocket> socket, const std::vector<UdpAddress>& addresses,
+               const std::vector<std::optional<UdpSecrets>>& secrets)
+      : info_(info), key_(addresses[own()].key), socket_(std::move(socket)), peers_(addresses.size()) {
     const std::string host = host_identity();
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
       if (rank == own()) continue;
-      peers_[rank].key = key_of(addresses[rank]);
+      peers_[rank].key = addresses[rank].key;
+      if (secrets[rank]) {
+        peers_[rank].seal = std::make_unique<UdpSeal>(*secrets[rank]);
+        if (!seal_buffers_) seal_buffers_.emplace();
+      }
       for (const std::string& ip : addresses[rank].candidates(host)) {
         const auto address = socket_->reachable(ip, addresses[rank].port);
         if (!address) continue;
@@ -253,15 +253,32 @@ class UdpTransport final : public Transport {
     return any;
   }
 
+  // The first of the outgoing packets; as UdpSocket::send.
+  bool send(Peer& peer, const SocketAddress& to, std::size_t count) {
+    const auto packets = std::span(outgoing_).first(count);
+    if (peer.seal) peer.seal->close(packets, *seal_buffers_);
+    return socket_->send(to, packets);
+  }
+
+  // A datagram as its sender wrote it; empty for one that was not sealed though its sender seals, and for others'.
+  ConstBytes opened(ConstBytes datagram) {
+    if (!seal_buffers_) return datagram;
+    PacketHeader header;
+    if (datagram.size() < sizeof header) return {};
+    std::memcpy(&header, datagram.data(), sizeof header);
+    const auto rank = static_cast<std::size_t>(header.from);
+    if (header.from < 0 || rank >= peers_.size()) return {};
+    return peers_[rank].seal ? peers_[rank].seal->open(datagram, key_, *seal_buffers_) : datagram;
+  }
+
   void transmit(Peer& peer, Time now) {
     for (;;) {
       std::size_t count = 0;
       while (count < outgoing_.size() && peer.connection->next_packet(now, outgoing_[count])) ++count;
       if (count == 0) break;
-      const auto packets = std::span(outgoing_).first(count);
-      if (!socket_->send(peer.address, packets))
+      if (!send(peer, peer.address, count))
         peer.connection->too_large(
-            std::ranges::max(packets, {}, [](const OutgoingPacket& packet) { return packet.bytes(); }).bytes());
+            std::ranges::max(std::span(outgoing_).first(count), {}, &OutgoingPacket::bytes).bytes());
       if (count < outgoing_.size()) break;
     }
     peer.due = peer.connection->due(now);
@@ -274,7 +291,7 @@ class UdpTransport final : public Transport {
   }
 
   void take(Time now, ConstBytes datagram, const SocketAddress& from) {
-    if (!parse_packet(datagram, key_, packet_)) return;
+    if (!parse_packet(opened(datagram), key_, packet_)) return;
     const PacketHeader& header = packet_.header;
     const auto rank = static_cast<std::size_t>(header.from);
     if (header.from < 0 || rank >= peers_.size() || rank == own() || header.epoch != info_.epoch) return;
@@ -301,6 +318,7 @@ class UdpTransport final : public Transport {
     const std::string ip = six ? shown.substr(1, shown.rfind(']') - 1) : shown.substr(0, shown.rfind(':'));
     UdpConnectionOptions options{.self = info_.rank, .peer_key = peer.key, .epoch = info_.epoch};
     options.ring_bytes = ring_bytes(address);
+    options.seal_bytes = peer.seal ? UdpSeal::bytes : 0;
     options.peer_ring_bytes = std::min<std::uint64_t>(header.number, largest_ring);
     buffered_bytes_ = std::min(buffered_bytes_, options.ring_bytes);
     options.most_packet_bytes = first_link_bytes(ip);
@@ -314,7 +332,7 @@ class UdpTransport final : public Transport {
     peer.connection->met(now, answered ? std::optional<Duration>(now - peer.hello_sent_at) : std::nullopt);
   }
 
-  void greet(const Peer& peer, PacketKind kind, const SocketAddress& to) {
+  void greet(Peer& peer, PacketKind kind, const SocketAddress& to) {
     PacketHeader header;
     header.key = peer.key;
     header.from = info_.rank;
@@ -324,7 +342,7 @@ class UdpTransport final : public Transport {
     header.number = ring_bytes(to);
     outgoing_[0].head_bytes = write_packet_head(header, {}, outgoing_[0].head);
     outgoing_[0].payload = {};
-    socket_->send(to, std::span(outgoing_).first(1));
+    send(peer, to, 1);
   }
 
   // The higher rank of two asks, at all the other's addresses at once. Returns when to come again.
@@ -428,7 +446,7 @@ class UdpTransport final : public Transport {
       for (Peer& peer : peers_) {
         if (!peer.connection || peer.connection->gone()) continue;
         peer.connection->goodbye(Clock::now(), outgoing_[0]);
-        socket_->send(peer.address, std::span(outgoing_).first(1));
+        send(peer, peer.address, 1);
       }
   }
 
@@ -450,6 +468,7 @@ class UdpTransport final : public Transport {
   std::optional<Error> problem_;  // that ended the keeper
   Packet packet_;
   std::array<OutgoingPacket, UdpSocket::most_at_once> outgoing_;
+  std::optional<UdpSeal::Buffers> seal_buffers_;  // if there is anybody with a seal
 
   std::atomic<std::int64_t> driven_at_ = 0;  // Clock
   std::atomic<bool> sleeping_ = false;       // in wait()
@@ -463,8 +482,9 @@ class UdpTransport final : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> udp_transport(const WorldInfo& info, std::unique_ptr<UdpSocket> socket,
-                                         const std::vector<UdpAddress>& addresses, Time deadline) {
-  auto transport = std::make_unique<UdpTransport>(info, std::move(socket), addresses);
+                                         const std::vector<UdpAddress>& addresses,
+                                         const std::vector<std::optional<UdpSecrets>>& secrets, Time deadline) {
+  auto transport = std::make_unique<UdpTransport>(info, std::move(socket), addresses, secrets);
   transport->meet(deadline);
   return transport;
 }

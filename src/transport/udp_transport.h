@@ -7,18 +7,22 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ranvier/transport.h"
 #include "transport/udp_address.h"
+#include "transport/udp_seal.h"
 #include "transport/udp_socket.h"
 
 namespace ranvier::transport {
 
-// Meets the others at `addresses`, by rank, and returns when each has answered. Throws Error{unreachable}.
+// Meets the others at `addresses`, by rank, and returns when each has answered. With whom there are secrets, all
+// datagrams are sealed by them. Throws Error{unreachable}.
 std::unique_ptr<Transport> udp_transport(const WorldInfo&, std::unique_ptr<UdpSocket>,
                                          const std::vector<UdpAddress>& addresses,
+                                         const std::vector<std::optional<UdpSecrets>>& secrets,
                                          std::chrono::steady_clock::time_point deadline);
 
 }  // namespace ranvier::transport

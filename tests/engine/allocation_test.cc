@@ -95,7 +95,7 @@ TEST_P(Allocations, of_started_operations_do_not_grow_with_their_size) {
                      {.way = GetParam()});
 }
 
-INSTANTIATE_TEST_SUITE_P(, Allocations, testing::Values("loopback", "shm", "tcp", "udp"),
+INSTANTIATE_TEST_SUITE_P(, Allocations, testing::Values("loopback", "shm", "tcp", "udp", "sealed"),
                          [](const auto& way) { return std::string(way.param); });
 
 }  // namespace

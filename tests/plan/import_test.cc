@@ -123,6 +123,7 @@ TEST_F(Import, TrafficIsReadAndWrongTrafficNamed) {
   EXPECT_DOUBLE_EQ(step_ns(step, std::vector<double>{2, 4}), 10 + 3 * 4 + 1);
   const auto traffic = [&](const char* text) { return refusal([&] { read_traffic(file("t.json", text), 2); }); };
   EXPECT_THAT(traffic("{\n  \"terms\": [}\n"), HasSubstr("t.json, line 2, column 13: this is no JSON"));
+  EXPECT_THAT(traffic(R"({"compute_ns": 1e999})"), HasSubstr("t.json: it holds a number that is too large"));
   EXPECT_THAT(traffic("[]"), HasSubstr("the file is not an object"));
   EXPECT_THAT(traffic(R"({"terms": [{"bytes": [1]}]})"), HasSubstr("terms[0].bytes is not a list of 2 numbers"));
   EXPECT_THAT(traffic(R"({"terms": [{"bytes": [1, -1]}]})"), HasSubstr("terms[0].bytes[1] is not a number of bytes"));

@@ -153,8 +153,12 @@ std::vector<std::jthread> start_world(Rank world, Roll& roll, const RankBody& bo
     return threads;
   }
   const bool paired = options.way == "paired";
-  communicator.transport = paired ? "auto" : options.way == "tls" ? "tcp" : std::string(options.way);
-  communicator.security.encrypt_everywhere = options.way == "tls";
+  const bool encrypted = options.way == "tls" || options.way == "sealed";
+  communicator.transport = paired                    ? "auto"
+                           : options.way == "tls"    ? "tcp"
+                           : options.way == "sealed" ? "udp"
+                                                     : std::string(options.way);
+  communicator.security.encrypt_everywhere = encrypted;
   return start_threads(
       world, roll,
       [store = memory_store(), world, communicator, paired](Rank rank) {
@@ -169,8 +173,8 @@ std::vector<std::jthread> start_world(Rank world, Roll& roll, const RankBody& bo
 
 std::vector<std::string_view> connected_ways() {
   std::vector<std::string_view> ways{"shm", "tcp", "udp"};
-  // Sanitizers would see tcp and shm once more; OpenSSL is not built with them.
-  if (!sanitized) ways.insert(ways.end(), {"tls", "paired"});
+  // Sanitizers would see tcp, udp and shm once more; OpenSSL is not built with them.
+  if (!sanitized) ways.insert(ways.end(), {"tls", "sealed", "paired"});
   const std::initializer_list<std::string_view> modules{RANVIER_TEST_MODULES};
   if (std::getenv("RANVIER_TEST_LONG") != nullptr) ways.insert(ways.end(), modules);
   return ways;

@@ -86,6 +86,14 @@ TEST(UdpConnection, delivers_every_byte_once_and_in_order_over_any_path) {
   }
 }
 
+TEST(UdpConnection, leaves_room_for_a_seal_in_every_packet) {
+  UdpPath path({.delay = 100us, .most_packet_bytes = 1452, .first_link_bytes = 1472, .seal_bytes = 16});
+  expect_delivered(path, 300'000, 1);
+  EXPECT_EQ(path.end(0).packet_bytes(), 1452U);
+  EXPECT_EQ(path.largest(), 1472U) << "what was tried";
+  EXPECT_LT(path.dropped(), 10U);
+}
+
 TEST(UdpConnection, survives_packets_that_are_damaged_on_the_way) {
   for (unsigned seed = 0; seed < 4; ++seed) {
     UdpPath path({.bytes_per_second = 20e6, .delay = 300us, .ring_bytes = 64 << 10, .seed = seed});

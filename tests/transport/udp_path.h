@@ -25,6 +25,7 @@ struct PathOptions {
   std::size_t most_packet_bytes = 1472;  // larger ones vanish on the way
   std::size_t first_link_bytes = 1472;
   std::size_t ring_bytes = 4 << 20;
+  std::size_t seal_bytes = 0;  // that packets are longer by on their way
   unsigned seed = 1;
 };
 
@@ -40,7 +41,8 @@ class UdpPath {
                                           .epoch = 0,
                                           .ring_bytes = options.ring_bytes,
                                           .peer_ring_bytes = options.ring_bytes,
-                                          .most_packet_bytes = options.first_link_bytes});
+                                          .most_packet_bytes = options.first_link_bytes,
+                                          .seal_bytes = options.seal_bytes});
     for (auto& end : ends_) end->met(now_, std::nullopt);
   }
 
@@ -68,6 +70,7 @@ class UdpPath {
   }
 
   std::uint64_t dropped() const { return dropped_; }
+  std::size_t largest() const { return largest_; }  // packet that was sent
   std::uint64_t queued_most() const { return queued_most_; }
   void forget_queue() { queued_most_ = 0; }
   void set_loss(double loss) { options_.loss = loss; }
@@ -89,6 +92,8 @@ class UdpPath {
       std::vector<std::byte> bytes(packet.head.begin(),
                                    packet.head.begin() + static_cast<std::ptrdiff_t>(packet.head_bytes));
       bytes.insert(bytes.end(), packet.payload.begin(), packet.payload.end());
+      bytes.resize(bytes.size() + options_.seal_bytes);
+      largest_ = std::max(largest_, bytes.size());
       if (bytes.size() > options_.most_packet_bytes || happens(options_.loss)) {
         ++dropped_;
         continue;
@@ -113,6 +118,7 @@ class UdpPath {
 
   void arrive(Flight& flight) {
     if (tap) tap(flight.bytes);
+    flight.bytes.resize(flight.bytes.size() - std::min(flight.bytes.size(), options_.seal_bytes));
     transport::Packet packet;
     if (transport::parse_packet(flight.bytes, key(flight.to), packet)) ends_[flight.to]->receive(now_, packet);
   }
@@ -124,6 +130,7 @@ class UdpPath {
   Time free_at_[2]{};
   std::multimap<Time, Flight> flights_;
   std::uint64_t dropped_ = 0;
+  std::size_t largest_ = 0;
   std::uint64_t queued_most_ = 0;
 };
 

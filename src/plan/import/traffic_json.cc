@@ -69,6 +69,8 @@ StepTime read_traffic(const std::filesystem::path& path, std::size_t dimensions)
   } catch (const json::parse_error& problem) {
     const auto [line, column] = plan::place_of(text, problem.byte > 0 ? problem.byte - 1 : 0);
     throw Error(ErrorKind::config, fmt::format("{}, line {}, column {}: this is no JSON", path.string(), line, column));
+  } catch (const json::out_of_range&) {  // the only other one of parse(), which does not say where
+    throw Error(ErrorKind::config, fmt::format("{}: it holds a number that is too large for a double", path.string()));
   }
   return Reader(path.string(), dimensions).read(root);
 }

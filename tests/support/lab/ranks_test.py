@@ -45,9 +45,9 @@ class Results(unittest.TestCase):
         found = self.bench("-b", "64K", "-e", "1M", "-f", "16", hosts=3, rate="200Mbit", loss=0.01)
         self.assertEqual([row["wrong"] for row in found["rows"]], [0, 0])
 
-    def test_of_udp_are_right_where_packets_are_lost_late_and_repeated(self):
+    def test_of_sealed_udp_are_right_where_packets_are_lost_late_and_repeated(self):
         bad = Relay(RELAY, rate="200Mbit", delay_ms=1, jitter_ms=0.2, loss=0.05, reorder=0.05, duplicate=0.02)
-        found = self.bench("-b", "64K", "-e", "1M", "-f", "16", "--insecure", transport="udp", hosts=3, relay=bad)
+        found = self.bench("-b", "64K", "-e", "1M", "-f", "16", transport="udp", hosts=3, relay=bad)
         self.assertEqual([(row["transport"], row["wrong"]) for row in found["rows"]], [("udp", 0)] * 2)
 
     def test_several_sockets_get_past_a_limit_of_each_flow(self):

@@ -1,0 +1,163 @@
+"""Writes corpus/: a few inputs for each fuzz target, near which short_run.cc and campaigns begin. Run it again when a
+format or a target changes; what a campaign found and matters may be added by hand."""
+
+import pathlib
+import struct
+
+CORPUS = pathlib.Path(__file__).parent / "corpus"
+
+
+def write(target: str, name: str, content: bytes) -> None:
+    folder = CORPUS / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(content)
+
+
+def floats(count: int) -> bytes:
+    return struct.pack(f"<{count}f", *((-1) ** i * 1.7 ** (i % 13 - 9) for i in range(count)))
+
+
+def codecs() -> None:
+    for spec in range(20):  # of codec_fuzz.cc: values that are encoded, and bytes that are no code
+        write("codec_fuzz", f"values_{spec:02}", bytes([spec, 1, 0, 0]) + floats(40 + 60 * (spec % 3)))
+    write("codec_fuzz", "bytes", bytes([9, 0, 0, 64]) + bytes(range(90)))
+    for kind in range(12):  # of coding_fuzz.cc: a decoder, and whether it gets a code
+        for whole in (0, 1):
+            symbols = bytes(i * i % (3 + 20 * kind) for i in range(120))
+            write("coding_fuzz", f"{kind:02}_{whole}", bytes([2 * kind + whole, 200, 0, 0]) + symbols)
+
+
+def packet(kind: int, number: int, *, lane: int = 0, offset: int = 0, payload: bytes = b"", ranges=(), limit: int = 65536) -> bytes:
+    head = struct.pack("<QQQiIHHBBBB", 5, number, offset, 1, 0, len(payload), 0, 1, kind, lane, len(ranges))
+    if ranges:
+        head += struct.pack("<II6Q", 100, 0, *[limit] * 6)
+        head += b"".join(struct.pack("<QQ", *each) for each in ranges)
+    return head + payload
+
+
+def datagrams(*each: bytes) -> bytes:
+    return b"".join(struct.pack("<HB", len(one), 20) + one for one in each)
+
+
+def udp() -> None:
+    data = [packet(0, i + 1, lane=i % 2, offset=40 * (i // 2), payload=bytes(40)) for i in range(6)]
+    write("udp_fuzz", "in_order", datagrams(*data))
+    write("udp_fuzz", "out_of_order", datagrams(*reversed(data), *data))
+    acknowledged = [packet(0, 0, ranges=[(1, 2)]), packet(0, 0, ranges=[(4, 6), (1, 3)], limit=66000)]
+    write("udp_fuzz", "acknowledged", datagrams(data[0], *acknowledged, data[1], packet(0, 0, ranges=[(1, 9)])))
+    write("udp_fuzz", "probed", datagrams(packet(1, 1, payload=bytes(300)), packet(1, 2), data[2]))
+    write("udp_fuzz", "left", datagrams(data[0], packet(4, 0, ranges=[(1, 2)]), data[1]))
+    write("udp_fuzz", "silent", datagrams(data[0], *[b""] * 30))
+
+
+def frame(kind: int, payload: bytes = b"", error: int = 3, origin: int = 1, culprit: int = -1) -> bytes:
+    return struct.pack("<BBHii", kind, error, len(payload), origin, culprit) + payload
+
+
+def pieces(content: bytes, size: int, pause_ms: int) -> bytes:
+    cut = [content[i : i + size] for i in range(0, len(content), size)]
+    return b"".join(bytes([len(each), pause_ms]) + each for each in cut)
+
+
+def control() -> None:
+    beat, left = frame(1), frame(3)
+    fault = frame(2, b"rank 4 was killed", culprit=4, origin=3)
+    waits = frame(4, struct.pack("<IHBBBBBBiQ", 1, 0, 0, 0, 0, 0, 0, 0, 0, 4096))
+    write("control_fuzz", "heartbeats", pieces(8 * beat, 12, 250))
+    write("control_fuzz", "silence", pieces(beat, 12, 10) + 40 * bytes([0, 250]))
+    write("control_fuzz", "fault", pieces(beat + fault + beat, 7, 1))
+    write("control_fuzz", "departure", pieces(beat + left + frame(3, origin=4), 255, 1))
+    write("control_fuzz", "waiting", bytes([0, 9]) + pieces(waits + waits + beat, 20, 100))
+    write("control_fuzz", "long_fault", pieces(frame(2, b"x" * 1024), 200, 1))
+    write("control_fuzz", "garbage", pieces(beat + b"GET / HTTP/1.1\r\n\r\n", 30, 1))
+
+
+TEXTS = {
+    0: ["all_reduce tcp 4 1K one_round\nall_reduce tcp 4 512K direct\nall_reduce tcp 4 max ring\n# x\nbroadcast shm 2 max binomial\n"],
+    1: ["topk:0.01+int8+rans", "torus:2x4,root=1"],
+    2: ["ring", "torus:2x4", "hierarchical:2", "neighbor_exchange:2x4,periods=1x0"],
+    3: ["RI(4)_FC(8)_RI(4)_SW(32)"],
+    4: ["2*b0 - b1 + 30 <= 3 b2 + 100GB/s", "b0>=b1>=b2", "-b3 >= -5", "b0 = 2Gbit"],
+    5: ["topk:0.01+int8+rans", "hadamard:32+int4", "dct+sidco:0.01+eden:3", "bf16+lossless", "qsgd:7+huffman", "randk:0.2"],
+    6: [
+        "tcp/2 host=b7/40 token=000102030405060708090a0b0c0d0e0f port=4242 sockets=1 at=10.0.0.1,fd00::1",
+        "udp/2 port=4243 key=feed tcp/2 host=b7/40 token=000102030405060708090a0b0c0d0e0f port=0 sockets=1 at=10.0.0.1",
+    ],
+    7: ["shm3:host.pid[4026531836].0:4711:12:1a2b:3c4d"],
+    8: ["shm+mpi", "auto", "tcp"],
+    9: ["64K", "1.5Gbit", "20000-20100", "max"],
+}
+
+FILES = {
+    0: [
+        'workload = "resnet50"\nnetwork = "star"\nranks = 4\n\ntransport = "tcp"\ncompress = "hadamard:32+int4"\n'
+        'bucket_bytes = 1048576\n\nbecause = [\n  "it is \\"fast\\"",\n]\n\n[prediction]\nstep_ns = 12\ncompute_ns = 10\n'
+        'exposed_communication_ns = 2\n\n[[all_reduce]]\nup_to_bytes = 4096\nalgorithm = "one_round"\n\n'
+        '[[all_reduce]]\nalgorithm = "ring"\n'
+    ],
+    1: [
+        'name = "cnn"\nother_ns = 310000\n[degrees]\ntensor = 2\n[[layer]]\nname = "conv1"\nforward_ns = 1200\nweight_gradient_ns = 2100\n'
+        'communications = [{ pass = "weight_gradient", collective = "all_reduce", bytes = 3200, role = "data" }]\n'
+        '[[layer]]\nname = "fc"\nforward_ns = 1e3\n'
+    ],
+    2: [
+        'world = 2\ntransport = "tcp"\n'
+        + "".join(
+            f"[[link]]\nfrom = {a}\nto = {1 - a}\nlatency_us = 14.5\nlatency_spread_us = 0.5\ngbit_per_second = 0.9\n"
+            f"gbit_spread = 0.04\nburst_bytes = 0\ngbit_both_ways = 1.7\n"
+            for a in (0, 1)
+        )
+    ],
+    3: ['{"compute_ns": 5e6, "terms": [{"weight": 2, "bytes": [1e6, 0, 3]}, {"bytes": [1, 2, 3]}]}'],
+    4: [
+        "HYBRID\n2\nQ1 -1 9375000 NONE 0 9375000 ALLREDUCE 805306368 9375000 ALLREDUCE 452984832 10\n"
+        "concat1 -1 9375000 ALLREDUCE 805306368 9375000 ALLGATHER 50331648 9375000 NONE 0 10\n"
+    ],
+    5: ["Topology: [ Ring, FullyConnected, Ring, Switch ]\nNpusCount: [ 4, 8, 4, 32 ]\nCostDimension: [ InterChiplet, InterPackage, InterNode, InterPod ]\n"],
+    6: ["InterPod:\n  Link: 7.8\n  Switch: 18.0\n  Nic: 31.6\n"],
+    7: ["Forward: [ 4, 4, -1, -1 ]\nInputGrad: [ 4, 4, -1, -1 ]\nWeightGrad: [ -1, 2, 4, 32 ]\n"],
+    9: TEXTS[0],
+}
+
+
+def varint(value: int) -> bytes:
+    out = b""
+    while value >= 0x80:
+        out, value = out + bytes([value & 0x7F | 0x80]), value >> 7
+    return out + bytes([value])
+
+
+def number(field: int, value: int) -> bytes:
+    return varint(field << 3) + varint(value)
+
+
+def block(field: int, content: bytes) -> bytes:
+    return varint(field << 3 | 2) + varint(len(content)) + content
+
+
+def trace() -> bytes:
+    """Of Chakra, as tests/plan/chakra_test.cc writes them."""
+
+    def node(identity: int, kind: int, micros: int, after: list[int], attributes: bytes = b"") -> bytes:
+        content = number(1, identity) + block(2, b"n") + number(3, kind) + block(5, b"".join(map(varint, after)))
+        content += number(7, micros) + attributes
+        return varint(len(content)) + content
+
+    reduced = block(10, block(1, b"comm_type") + number(9, 0)) + block(10, block(1, b"comm_size") + number(9, 2000))
+    head = block(1, b"0.0.4")
+    return varint(len(head)) + head + node(2, 7, 0, [1], reduced) + node(1, 4, 10, []) + node(3, 4, 5, [1, 2])
+
+
+def texts() -> None:
+    for target, all_of in (("text_fuzz", TEXTS), ("files_fuzz", FILES)):
+        for which, each in all_of.items():
+            for index, text in enumerate(each):
+                write(target, f"{which}_{index}", bytes([which]) + text.encode())
+    write("files_fuzz", "8_0", bytes([8]) + trace())
+
+
+if __name__ == "__main__":
+    codecs()
+    udp()
+    control()
+    texts()
