@@ -119,28 +119,32 @@ TEST_P(Mismatch, of_roots_is_refused_by_the_next_operation_of_any_kind) {
   }
 }
 
-// Where nothing comes next, leaving shows it.
+// Where nothing comes next, leaving shows it: to all, unless one is kept from its core for so long that the other has
+// gone, and then still to that one.
 TEST_P(Mismatch, of_roots_is_told_at_the_end) {
   if (!connected()) GTEST_SKIP() << "without a control plane nobody is told";
-  for (const Rank world : {2, 3}) {
+  int most_told = 0;
+  for (int attempt = 0; attempt < 10 && most_told < 2; ++attempt) {
     std::atomic<int> told = 0;
-    std::latch called(world);
-    run(world, [&](Communicator& comm) {
+    std::latch called(2);
+    run(2, [&](Communicator& comm) {
       std::vector<float> data(64, 1);
       comm.barrier();
-      const auto error = error_of([&] {
-        // All ranks but the last: each sends to the others, and does not look.
-        comm.broadcast(data, comm.rank() == world - 1 ? world - 1 : 0);
-        called.arrive_and_wait();
-        comm.leave();
-      });
-      if (world > 2 && !error) return;  // who agrees with those around it may have left before it is told
-      EXPECT_THAT(error, throws(ErrorKind::mismatch, rank_name(world - 1)));
+      comm.broadcast(data, comm.rank());
+      called.arrive_and_wait();
+      const auto error = error_of([&] { comm.leave(); });
+      if (!error) return;
+      EXPECT_THAT(error, throws(ErrorKind::mismatch, "rank 0"));
+      EXPECT_THAT(error, throws(ErrorKind::mismatch, "root 1"));
       EXPECT_THAT(error, throws(ErrorKind::mismatch, "broadcast #"));
       ++told;
+      EXPECT_FALSE(error_of([&] { comm.leave(); })) << "once is enough";
+      EXPECT_TRUE(error_of([&] { comm.barrier(); }));
     });
-    EXPECT_GE(told, 2);
+    EXPECT_GE(told, 1);
+    most_told = std::max(most_told, told.load());
   }
+  EXPECT_EQ(most_told, 2);
 }
 
 // Messages are in no order with collectives: a rank that is ahead of another, or behind, does nothing wrong.
