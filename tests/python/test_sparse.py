@@ -71,7 +71,7 @@ def behind_a_message(rank, world):
     else:
         dist.recv(torch.empty(1), 0)
         dist.all_reduce(tensor)
-    assert torch.equal(tensor.to_dense(), sum(example(r) for r in range(world)).to_dense())
+    assert torch.equal(tensor.to_dense(), sum(example(r).to_dense() for r in range(world)))
 
 
 def test_the_call_waits_for_nobody():
@@ -90,7 +90,7 @@ def other_things_between(rank, world):
         assert torch.equal(total, torch.full((5,), float(world)))
     for work, tensor in zip(works, tensors, strict=True):
         assert work.wait(timedelta(seconds=20)) and work.is_success()
-        assert torch.equal(tensor.to_dense(), sum(example(r) for r in range(world)).to_dense())
+        assert torch.equal(tensor.to_dense(), sum(example(r).to_dense() for r in range(world)))
 
 
 def test_its_second_step_is_in_no_order_with_other_collectives():
