@@ -215,8 +215,8 @@ CollectiveCall Calls::make(const Request& request) {
                                                          (request.priority > 0 ? MessageHeader::urgent : 0)),
                  .dims = hash_of(shape.dims, shape.periodic),
                  .root = shape.root,
-                 .size = shape.count,
-                 .label = request.label};
+                 .label = request.label,
+                 .size = shape.count};
   // Of parts of different sizes each rank knows its own.
   if (call.size_by_link) call.header.label.shape = 0;
   call.stamp = CallStamp::of(call.header, !call.size_by_link);

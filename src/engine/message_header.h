@@ -18,7 +18,8 @@ namespace ranvier::engine {
 // operations cost one line transfer each way. Sent in host byte order: a job's machines are of one architecture, and
 // the handshake of every transport checks it.
 struct MessageHeader {
-  std::uint32_t sequence = 0;  // how many collectives of this communicator came before
+  std::uint32_t sequence = 0;  // how many collectives of this communicator came before, …
+  std::uint32_t history = 0;   // … and their digest: see CallHistory. Side by side, since both are new in each call
   Epoch epoch = 0;
   Collective collective = Collective::barrier;
   DType dtype = DType::u8;
@@ -27,9 +28,8 @@ struct MessageHeader {
   std::uint8_t slice_log2 = 0;  // slices of different sizes would arrive in different orders; and see urgent
   std::uint8_t dims = 0;        // a hash of what the algorithm was given behind its name; 0: nothing
   Rank root = 0;
-  std::uint64_t size = 0;     // all_reduce, reduce, broadcast: elements of the vector; else of this link: size_on_link
-  std::uint32_t history = 0;  // the digest of the calls before this one: see CallHistory
-  CallLabel label = {};       // as the request has it; what is 0 on either side is not compared
+  CallLabel label = {};    // as the request has it; what is 0 on either side is not compared
+  std::uint64_t size = 0;  // all_reduce, reduce, broadcast: elements of the vector; else of this link: size_on_link
 
   static constexpr std::uint8_t urgent = 0x80;  // in slice_log2: the operation has the urgent lane
 
