@@ -49,7 +49,8 @@ struct CommunicatorOptions {
   PortRange ports = {};           // each rank listens on one of them while the ranks meet
   SecurityOptions security = {};  // of connections between hosts
   Epoch epoch = 0;
-  bool background_progress = true;  // a thread drives operations that nobody waits for
+  bool background_progress = true;     // a thread drives operations that nobody waits for
+  ElementName element_name = nullptr;  // what errors call the element types of labels; null: by their number
 };
 
 // One collective, as data. Named members of Communicator fill it in; bindings and tools do so directly.
@@ -68,6 +69,7 @@ struct Request {
   // Of operations under way together, those of higher priority move first, slice by slice; and those above 0 wait for
   // none of the others to end. The same on all ranks.
   int priority = 0;
+  CallLabel label = {};
 };
 
 namespace engine {
@@ -89,6 +91,8 @@ class Work {
   std::exception_ptr error() const;
   // Calls `then` once it is done or has failed: at once if it already has, else from whichever thread finishes it.
   void on_done(std::function<void()> then);
+  // Its number among the collectives of its communicator, as errors have it; 0 for a message.
+  std::uint32_t sequence() const;
   // Of a received message: who sent it. -1 otherwise.
   Rank source() const;
   // Of a received message: how long it was. 0 otherwise.
@@ -123,8 +127,12 @@ class Communicator {
   // Over a transport that already stands (loopback, simulated): no heartbeats, faults only by deadline.
   static std::unique_ptr<Communicator> over(std::unique_ptr<Transport> transport,
                                             const CommunicatorOptions& options = {});
-  // Tells the others that this rank leaves. Operations still under way fail.
+  // As leave(), but what that would throw is logged.
   ~Communicator();
+  // Tells the others that this rank leaves. Operations still under way fail, and nothing can be started any more.
+  // Throws Error{mismatch} if the ranks turn out to have called different collectives and no operation has said so.
+  // Once is enough: after that nothing happens.
+  void leave();
 
   Rank rank() const;
   Rank world() const;
@@ -192,9 +200,9 @@ class Communicator {
   void send(ConstTypedSpan data, Rank to, std::uint64_t tag = 0);
   void recv(TypedSpan data, Rank from, std::uint64_t tag = 0);
   Work start_send(ConstTypedSpan data, Rank to, std::uint64_t tag = 0,
-                  std::optional<std::chrono::milliseconds> timeout = {});
+                  std::optional<std::chrono::milliseconds> timeout = {}, CallLabel label = {});
   Work start_recv(TypedSpan data, Rank from_or_any, std::uint64_t tag = 0,
-                  std::optional<std::chrono::milliseconds> timeout = {});
+                  std::optional<std::chrono::milliseconds> timeout = {}, CallLabel label = {});
   // Takes a message of at most data's size, for what has a length that only its sender knows: Work::received_bytes.
   Work start_recv_at_most(TypedSpan data, Rank from_or_any, std::uint64_t tag = 0,
                           std::optional<std::chrono::milliseconds> timeout = {});

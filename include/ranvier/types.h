@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -41,6 +42,18 @@ inline constexpr std::array all_collectives{
     Collective::all_reduce,        Collective::reduce,     Collective::broadcast, Collective::all_gather,
     Collective::reduce_scatter,    Collective::all_to_all, Collective::gather,    Collective::scatter,
     Collective::neighbor_exchange, Collective::barrier,    Collective::send,      Collective::recv};
+
+// What a binding knows of a call beyond what the engine works with. Ranks compare it; what is 0 on either side is not
+// compared.
+struct CallLabel {
+  std::uint8_t element = 0;  // the element's type, where a DType stands for several: see ElementName
+  std::uint8_t list = 0;     // of one call with many vectors: how many, or 255 for more
+  std::uint16_t shape = 0;   // a hash of the vector's shape; of all_reduce, reduce and broadcast only
+
+  friend bool operator==(const CallLabel&, const CallLabel&) = default;
+};
+// What errors call an element type of labels.
+using ElementName = std::string (*)(std::uint8_t element);
 
 constexpr std::size_t size_of(DType type) {
   switch (type) {

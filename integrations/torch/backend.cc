@@ -1,13 +1,32 @@
 #include "integrations/torch/backend.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "integrations/torch/errors.h"
 #include "integrations/torch/forks.h"
 #include "integrations/torch/ranvier_backend.h"
+#include "integrations/torch/tensors.h"
 #include "ranvier/error.h"
 
 namespace ranvier::pytorch {
+namespace {
+
+// Why the abort() that this thread is about to call is called.
+class Reason {
+ public:
+  explicit Reason(const std::string& text) { current = &text; }
+  ~Reason() { current = nullptr; }
+  Reason(const Reason&) = delete;
+  Reason& operator=(const Reason&) = delete;
+  static const std::string* given() { return current; }
+
+ private:
+  static thread_local const std::string* current;
+};
+thread_local const std::string* Reason::current = nullptr;
+
+}  // namespace
 
 RanvierBackend::RanvierBackend(std::unique_ptr<Communicator> communicator)
     : c10d::Backend(communicator->rank(), communicator->world()),
@@ -17,7 +36,13 @@ RanvierBackend::RanvierBackend(std::unique_ptr<Communicator> communicator)
   init();
 }
 
-RanvierBackend::~RanvierBackend() { shutdown(); }
+RanvierBackend::~RanvierBackend() {
+  try {
+    shutdown();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "ranvier: %s\n", error.what());
+  }
+}
 
 intrusive_ptr<c10d::Backend> RanvierBackend::split(const intrusive_ptr<c10d::Store>& store,
                                                    const std::vector<int>& ranks,
@@ -46,12 +71,14 @@ void RanvierBackend::shutdown() {
   const std::lock_guard lock(mutex_);
   leaving.swap(communicator_);
   if (forks() != forks_) new std::shared_ptr<Communicator>(std::move(leaving));
+  if (leaving) translating_errors([&] { leaving->leave(); });
 }
 
-void RanvierBackend::abort() { abort("rank " + std::to_string(rank_) + " called abort()"); }
-
-void RanvierBackend::abort(const std::string& reason) {
-  if (const auto communicator = current()) communicator->abort(reason);
+void RanvierBackend::abort() {
+  const auto communicator = current();
+  if (!communicator) return;
+  const std::string* const reason = Reason::given();
+  communicator->abort(reason != nullptr ? *reason : "rank " + std::to_string(rank_) + " called abort()");
 }
 
 std::shared_ptr<Communicator> RanvierBackend::current() const {
@@ -81,7 +108,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::launch(Call call, std::span<const Requ
   const auto communicator = require_communicator();
   ++collectives_;
   auto work = pending(std::move(call));
-  for (const Request& request : requests) {
+  for (Request request : requests) {
+    request.label.list = static_cast<std::uint8_t>(std::min<std::size_t>(requests.size(), 255));
     if (asynchronous)
       work->add([&] { return communicator->start(request); });
     else
@@ -95,7 +123,9 @@ intrusive_ptr<c10d::Backend> make_backend(const intrusive_ptr<c10d::Store>& stor
                                           const CommunicatorOptions& options) {
   return translating_errors([&] {
     const auto rendezvous = torch_store(store);
-    return make_backend(Communicator::connect(*rendezvous, rank, world, options));
+    CommunicatorOptions settings = options;
+    settings.element_name = element_name;
+    return make_backend(Communicator::connect(*rendezvous, rank, world, settings));
   });
 }
 
@@ -104,7 +134,10 @@ intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<Communicator> communic
 }
 
 void abort(c10d::Backend& backend, const std::string& reason) {
-  if (auto* mine = dynamic_cast<RanvierBackend*>(&backend)) mine->abort(reason);
+  if (backend.getBackendName() != "ranvier") return;
+  // What TORCH_DISTRIBUTED_DEBUG=DETAIL puts around it passes the call on, but no reason.
+  const Reason here(reason);
+  backend.abort();
 }
 
 }  // namespace ranvier::pytorch

@@ -24,7 +24,8 @@ c10::intrusive_ptr<c10d::Backend> make_backend(const c10::intrusive_ptr<c10d::St
 // Over a communicator that already stands.
 c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<Communicator> communicator);
 
-// Fails every operation of every rank with `reason`. Nothing happens if `backend` is not ranvier's or was shut down.
+// Fails every operation of every rank with `reason`. `backend` may be in a wrapper of torch's.
+// Nothing happens if it is not ranvier's or was shut down.
 void abort(c10d::Backend& backend, const std::string& reason);
 
 // A store of torch (TCPStore, FileStore, HashStore, one written in Python) as ranvier's rendezvous sees it.

@@ -30,7 +30,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::all_gather_each(c10d::OpType type, con
     requests.push_back({.collective = Collective::all_gather,
                         .input = elements(from),
                         .output = elements(to),
-                        .timeout = timeout_for(options.timeout)});
+                        .timeout = timeout_for(options.timeout),
+                        .label = label_of(from)});
   }
   return launch(std::move(call), requests, options.asyncOp);
 }
@@ -65,7 +66,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::reduce_scatter_each(c10d::OpType type,
                         .input = reducible(from, op),
                         .output = reducible(to, op),
                         .op = op,
-                        .timeout = timeout_for(options.timeout)});
+                        .timeout = timeout_for(options.timeout),
+                        .label = label_of(from)});
   }
   return launch(std::move(call), requests, options.asyncOp);
 }
@@ -90,7 +92,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::all_reduce_each(c10d::OpType type, con
                         .input = span,
                         .output = span,
                         .op = op,
-                        .timeout = timeout_for(options.timeout)});
+                        .timeout = timeout_for(options.timeout),
+                        .label = label_of(memory)});
   }
   return launch(std::move(call), requests, options.asyncOp);
 }
@@ -121,7 +124,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::all_to_all(Call call, const at::Tensor
                  .output = elements(to),
                  .input_splits = input_splits,
                  .output_splits = output_splits,
-                 .timeout = timeout_for(options.timeout)},
+                 .timeout = timeout_for(options.timeout),
+                 .label = label_of(from)},
                 options.asyncOp);
 }
 

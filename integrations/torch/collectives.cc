@@ -28,7 +28,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::broadcast(Tensors& tensors, const c10d
                  .input = span,
                  .output = span,
                  .root = root,
-                 .timeout = timeout_for(options.timeout)},
+                 .timeout = timeout_for(options.timeout),
+                 .label = label_of(tensor)},
                 options.asyncOp);
 }
 
@@ -47,7 +48,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::reduce(Tensors& tensors, const c10d::R
                  .output = root == rank_ ? span : TypedSpan(nullptr, 0, span.dtype),
                  .op = op,
                  .root = root,
-                 .timeout = timeout_for(options.timeout)},
+                 .timeout = timeout_for(options.timeout),
+                 .label = label_of(tensor)},
                 options.asyncOp);
 }
 

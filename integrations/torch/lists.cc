@@ -23,7 +23,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::allgather(std::vector<Tensors>& output
                  .input = elements(from),
                  .output = elements(to),
                  .output_splits = splits,
-                 .timeout = timeout_for(options.timeout)},
+                 .timeout = timeout_for(options.timeout),
+                 .label = label_of(from)},
                 options.asyncOp);
 }
 
@@ -51,7 +52,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::allgather_coalesced(std::vector<Tensor
     requests.push_back({.collective = Collective::all_gather,
                         .input = elements(from),
                         .output = elements(to),
-                        .timeout = timeout_for(options.timeout)});
+                        .timeout = timeout_for(options.timeout),
+                        .label = label_of(from)});
   }
   return launch(std::move(call), requests, options.asyncOp);
 }
@@ -77,7 +79,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::reduce_scatter(Tensors& outputs, std::
                  .output = reducible(to, op),
                  .op = op,
                  .input_splits = splits,
-                 .timeout = timeout_for(options.timeout)},
+                 .timeout = timeout_for(options.timeout),
+                 .label = label_of(from)},
                 options.asyncOp);
 }
 
@@ -108,7 +111,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::gather(std::vector<Tensors>& outputs, 
                   .input = elements(from),
                   .output = TypedSpan(nullptr, 0, elements(from).dtype),
                   .root = static_cast<Rank>(options.rootRank),
-                  .timeout = timeout_for(options.timeout)};
+                  .timeout = timeout_for(options.timeout),
+                  .label = label_of(from)};
   if (request.root == rank_) {
     call.results = one_list(outputs, size_, title);
     for (const at::Tensor& part : call.results) same_size(part, input, title);
@@ -132,7 +136,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::scatter(Tensors& outputs, std::vector<
                   .input = TypedSpan(nullptr, 0, elements(to).dtype),
                   .output = elements(to),
                   .root = static_cast<Rank>(options.rootRank),
-                  .timeout = timeout_for(options.timeout)};
+                  .timeout = timeout_for(options.timeout),
+                  .label = label_of(to)};
   if (request.root == rank_) {
     const Tensors& parts = one_list(inputs, size_, title);
     for (const at::Tensor& part : parts) same_size(part, output, title);

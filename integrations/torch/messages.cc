@@ -3,13 +3,20 @@
 #include "integrations/torch/tensors.h"
 
 namespace ranvier::pytorch {
+namespace {
+
+// Of messages the shape is not compared: gloo's callers may receive another one of that size.
+CallLabel type_of(const at::Tensor& tensor) { return {.element = label_of(tensor).element}; }
+
+}  // namespace
 
 intrusive_ptr<c10d::Work> RanvierBackend::send(Tensors& tensors, int to, int tag) {
   const at::Tensor memory = packed(single(tensors, "ranvier:send"));
   const auto communicator = require_communicator();
   auto work = pending({c10d::OpType::SEND, "ranvier:send", {}, {memory}, {}});
   work->add([&] {
-    return communicator->start_send(elements(memory), to, static_cast<std::uint64_t>(tag), options_->timeout);
+    return communicator->start_send(elements(memory), to, static_cast<std::uint64_t>(tag), options_->timeout,
+                                    type_of(memory));
   });
   work->seal();
   return work;
@@ -32,7 +39,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::receive(c10d::OpType type, const char*
   add_write_back(call.write_backs, tensor, memory);
   auto work = pending(std::move(call));
   work->add([&] {
-    return communicator->start_recv(elements(memory), from, static_cast<std::uint64_t>(tag), options_->timeout);
+    return communicator->start_recv(elements(memory), from, static_cast<std::uint64_t>(tag), options_->timeout,
+                                    type_of(memory));
   });
   work->seal();
   return work;

@@ -34,6 +34,7 @@ class RanvierBackend final : public c10d::Backend {
   // Of collectives only: messages are not the same on all ranks, and TORCH_DISTRIBUTED_DEBUG=DETAIL compares.
   std::uint64_t getSequenceNumberForGroup() override { return collectives_; }
   bool supportsSplitting() const override { return true; }
+  void enableCollectivesTiming() override {}  // there is nothing to start: the flight recorder times every operation
 
   // A group of some of this group's ranks, in the order given, met through `store`; null on the other ranks.
   intrusive_ptr<c10d::Backend> split(const intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
@@ -89,9 +90,9 @@ class RanvierBackend final : public c10d::Backend {
 
   // ---- The end: backend.cc
 
+  // Throws DistBackendError where the ranks turn out to have called different collectives, and none has failed of it.
   void shutdown() override;
   void abort() override;
-  void abort(const std::string& reason);
 
  private:
   // Null after shutdown, and in a process that was forked off.

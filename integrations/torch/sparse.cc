@@ -1,4 +1,4 @@
-// The sum of sparse tensors: every rank gathers all ranks' indices and values, and adds up what has the same index.
+// The sum of sparse tensors: every rank gets all ranks' indices and values, and adds up what has the same index.
 // O(sum of the ranks' non-zeros) bytes arrive at each rank; below some density that is less than a dense all_reduce.
 // Every rank adds the same numbers in the same order, so that all end with the same bits.
 #include <ATen/ATen.h>
@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <numeric>
 #include <string>
 
-#include "integrations/torch/errors.h"
 #include "integrations/torch/ranvier_backend.h"
 #include "integrations/torch/tensors.h"
 #include "ranvier/error.h"
@@ -44,22 +44,6 @@ Shape shape_of(const at::Tensor& tensor, const at::Tensor& indices, const char* 
   return shape;
 }
 
-// All ranks' shapes. They are exchanged before anything else is started, since the sizes of the gathers depend on them.
-std::vector<Shape> exchange(Communicator& communicator, const Shape& mine, std::optional<milliseconds> timeout) {
-  std::vector<Shape> all(static_cast<std::size_t>(communicator.world()));
-  communicator.run({.collective = Collective::all_gather,
-                    .input = mine.word,
-                    .output = TypedSpan(all.data(), all.size() * Shape::words, DType::i64),
-                    .timeout = timeout});
-  for (std::size_t rank = 0; rank < all.size(); ++rank)
-    if (!all[rank].fits(mine))
-      throw Error(ErrorKind::mismatch,
-                  "ranvier:sparse_all_reduce: the tensor of rank " + std::to_string(communicator.rank()) + " is " +
-                      mine.text() + ", and that of rank " + std::to_string(rank) + " is " + all[rank].text(),
-                  static_cast<Rank>(rank));
-  return all;
-}
-
 // The sum, from all ranks' indices, [sparse dimensions, non-zeros] of one rank after the other, and all their values.
 at::Tensor sum(const std::vector<Shape>& shapes, const at::Tensor& indices, const at::Tensor& values,
                at::IntArrayRef sizes) {
@@ -72,6 +56,68 @@ at::Tensor sum(const std::vector<Shape>& shapes, const at::Tensor& indices, cons
   }
   return at::sparse_coo_tensor(at::cat(columns, 1), values, sizes, values.options().layout(at::kSparse)).coalesce();
 }
+
+// No tags of a user's messages, which are ints, nor of monitored_barrier.
+constexpr std::uint64_t first_tag = std::uint64_t{1} << 41;
+
+// One sum under way: first all ranks' shapes are gathered, and then what these say how much it is. The second step
+// comes when the first has ended, at another time on every rank: so it has to be messages, since collectives have one
+// order.
+struct Summing {
+  Communicator& communicator;  // which ends its operations before it ends
+  const std::optional<milliseconds> timeout;
+  const at::Tensor indices;  // this rank's, …
+  const at::Tensor values;
+  const Shape mine;
+  std::vector<Shape> shapes;  // … and all ranks'
+  at::Tensor all_indices;
+  at::Tensor all_values;
+
+  void check(std::uint32_t sequence) const {
+    for (std::size_t rank = 0; rank < shapes.size(); ++rank)
+      if (!shapes[rank].fits(mine))
+        throw Error(ErrorKind::mismatch,
+                    "ranvier:sparse_all_reduce #" + std::to_string(sequence) + ": the tensor of rank " +
+                        std::to_string(communicator.rank()) + " is " + mine.text() + ", and that of rank " +
+                        std::to_string(rank) + " is " + shapes[rank].text() + "; pass tensors of one shape",
+                    static_cast<Rank>(rank));
+  }
+
+  void make_room() {
+    const std::int64_t total =
+        std::accumulate(shapes.begin(), shapes.end(), std::int64_t{0},
+                        [](std::int64_t sum, const Shape& each) { return sum + each.non_zeros(); });
+    auto sizes = values.sizes().vec();
+    sizes.front() = total;
+    all_values = at::empty(sizes, values.options());
+    all_indices = at::empty({total * mine.word[1]}, indices.options());
+  }
+
+  // This rank's non-zeros to all others, and theirs to their places here.
+  void exchange(PendingWork& work, std::uint32_t sequence) {
+    const std::uint64_t tag = first_tag + 2 * std::uint64_t{sequence};
+    std::int64_t offset = 0;
+    for (Rank rank = 0; rank < communicator.world(); ++rank) {
+      const std::int64_t count = shapes[static_cast<std::size_t>(rank)].non_zeros();
+      const at::Tensor index_place = all_indices.narrow(0, offset * mine.word[1], count * mine.word[1]);
+      const at::Tensor value_place = all_values.narrow(0, offset, count);
+      offset += count;
+      if (rank == communicator.rank()) {
+        index_place.copy_(indices.reshape({-1}));
+        value_place.copy_(values);
+        continue;
+      }
+      const auto both = [&](const at::Tensor& own, const at::Tensor& place, std::uint64_t its_tag) {
+        if (mine.non_zeros() > 0)
+          work.add([&] { return communicator.start_send(elements(own), rank, its_tag, timeout, label_of(own)); });
+        if (count > 0)
+          work.add([&] { return communicator.start_recv(elements(place), rank, its_tag, timeout, label_of(own)); });
+      };
+      both(indices, index_place, tag);
+      both(values, value_place, tag + 1);
+    }
+  }
+};
 
 }  // namespace
 
@@ -86,42 +132,38 @@ intrusive_ptr<c10d::Work> RanvierBackend::all_reduce_sparse(const at::Tensor& te
   const at::Tensor input = tensor.coalesce();
   const at::Tensor indices = packed(input.indices());
   const at::Tensor values = packed(input.values());
-  const auto timeout = timeout_for(options.timeout);
+  const auto summing = std::make_shared<Summing>(Summing{.communicator = *communicator,
+                                                         .timeout = timeout_for(options.timeout),
+                                                         .indices = indices,
+                                                         .values = values,
+                                                         .mine = shape_of(input, indices, title),
+                                                         .shapes = std::vector<Shape>(static_cast<std::size_t>(size_)),
+                                                         .all_indices = {},
+                                                         .all_values = {}});
   ++collectives_;
-  const std::vector<Shape> shapes =
-      translating_errors([&] { return exchange(*communicator, shape_of(input, indices, title), timeout); });
-
-  const std::int64_t total =
-      std::accumulate(shapes.begin(), shapes.end(), std::int64_t{0},
-                      [](std::int64_t sum, const Shape& each) { return sum + each.non_zeros(); });
-  auto value_sizes = values.sizes().vec();
-  value_sizes.front() = total;
-  const at::Tensor all_values = at::empty(value_sizes, values.options());
-  const at::Tensor all_indices = at::empty({total * input.sparse_dim()}, indices.options());
-  const std::size_t a_value = total == 0 ? 0 : elements(all_values).count / static_cast<std::size_t>(total);
-  Splits index_splits;
-  Splits value_splits;
-  for (const Shape& shape : shapes) {
-    index_splits.push_back(static_cast<std::size_t>(shape.non_zeros() * input.sparse_dim()));
-    value_splits.push_back(static_cast<std::size_t>(shape.non_zeros()) * a_value);
-  }
-
   Call call{c10d::OpType::_ALLREDUCE_SPARSE, title, {tensor}, {indices, values}, {}};
-  call.finish = [=] {
+  call.finish = [tensor, summing] {
     const at::AutoDispatchBelowADInplaceOrView plain_copies;
-    tensor.copy_(sum(shapes, all_indices, all_values, tensor.sizes()));
+    tensor.copy_(sum(summing->shapes, summing->all_indices, summing->all_values, tensor.sizes()));
   };
-  const std::array requests{Request{.collective = Collective::all_gather,
-                                    .input = elements(indices),
-                                    .output = elements(all_indices),
-                                    .output_splits = index_splits,
-                                    .timeout = timeout},
-                            Request{.collective = Collective::all_gather,
-                                    .input = elements(values),
-                                    .output = elements(all_values),
-                                    .output_splits = value_splits,
-                                    .timeout = timeout}};
-  return launch(std::move(call), requests, options.asyncOp);
+  auto work = pending(std::move(call));
+  work->add(
+      [&] {
+        return communicator->start(
+            {.collective = Collective::all_gather,
+             .input = summing->mine.word,
+             .output = TypedSpan(summing->shapes.data(), summing->shapes.size() * Shape::words, DType::i64),
+             .timeout = summing->timeout,
+             .label = {.element = label_of(values).element}});
+      },
+      [summing](PendingWork& self, const Work& gathered) {
+        const at::AutoDispatchBelowADInplaceOrView plain_copies;
+        summing->check(gathered.sequence());
+        summing->make_room();
+        summing->exchange(self, gathered.sequence());
+      });
+  work->seal();
+  return work;
 }
 
 }  // namespace ranvier::pytorch

@@ -121,6 +121,20 @@ TypedSpan reducible(const at::Tensor& packed, ReduceOp op) {
   return span_of(packed, *element);
 }
 
+CallLabel label_of(const at::Tensor& tensor) {
+  std::uint64_t hash = 0;
+  for (const std::int64_t size : tensor.sizes())
+    if (size != 1) hash = (hash + static_cast<std::uint64_t>(size)) * 0x9E3779B97F4A7C15u;
+  const auto shape = static_cast<std::uint16_t>(hash >> 48);
+  return {.element = static_cast<std::uint8_t>(static_cast<int>(tensor.scalar_type()) + 1),
+          .shape = shape == 0 ? std::uint16_t{1} : shape};
+}
+
+std::string element_name(std::uint8_t element) {
+  if (element == 0 || element > static_cast<int>(at::ScalarType::NumOptions)) return "an unknown type";
+  return std::string(c10::getDtypeNames(static_cast<at::ScalarType>(element - 1)).first);
+}
+
 ReduceOp translate(const c10d::ReduceOp& op) {
   switch (op.op_) {
     case c10d::ReduceOp::SUM:

@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
@@ -30,6 +32,12 @@ at::Tensor joined_room(const std::vector<at::Tensor>& tensors, const at::Tensor&
 TypedSpan elements(const at::Tensor& packed);
 // For an operation that reduces. Throws TypeError for types that cannot be, or not with `op`.
 TypedSpan reducible(const at::Tensor& packed, ReduceOp op);
+
+// What the ranks compare of a tensor beyond that: its type, and its shape but for dimensions of one, which change
+// nothing about the order of its elements.
+CallLabel label_of(const at::Tensor& tensor);
+// "complex64", of a label.
+std::string element_name(std::uint8_t element);
 
 // Throws ValueError for those that ranvier has not.
 ReduceOp translate(const c10d::ReduceOp& op);

@@ -3,6 +3,8 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 
+#include <thread>
+
 #include "integrations/torch/errors.h"
 #include "ranvier/error.h"
 
@@ -11,21 +13,46 @@ namespace ranvier::pytorch {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+namespace {
+
+// Whoever waits looks that often whether another thread has added the next part.
+constexpr auto a_moment = std::chrono::microseconds(20);
+
+}  // namespace
+
 PendingWork::PendingWork(Rank rank, Call call, std::uint64_t sequence)
     : c10d::Work(rank, call.type, call.title, call.inputs),
       call_(std::move(call)),
       sequence_(sequence),
       future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
 
-void PendingWork::hold(ranvier::Work part) {
+void PendingWork::hold(ranvier::Work part, Next next) {
   ++open_parts_;
-  parts_.push_back(part);
+  if (next) ++open_nexts_;
+  {
+    const std::lock_guard lock(mutex_);
+    parts_.push_back(part);
+  }
   // The engine's callback owns this work, and with it the tensors, until the part has ended: a caller may drop its
   // handle.
-  part.on_done([self = c10::intrusive_ptr<PendingWork>::reclaim_copy(this), part] {
-    if (const std::exception_ptr error = part.error()) self->fail(error);
+  part.on_done([self = c10::intrusive_ptr<PendingWork>::reclaim_copy(this), part, next = std::move(next)] {
+    if (const std::exception_ptr error = part.error()) {
+      self->fail(error);
+    } else if (next) {
+      try {
+        next(*self, part);
+      } catch (...) {
+        self->fail(std::current_exception());
+      }
+    }
+    if (next) --self->open_nexts_;
     self->part_ended();
   });
+}
+
+std::optional<ranvier::Work> PendingWork::part(std::size_t index) const {
+  const std::lock_guard lock(mutex_);
+  return index < parts_.size() ? std::optional(parts_[index]) : std::nullopt;
 }
 
 void PendingWork::fail(std::exception_ptr error) {
@@ -77,16 +104,22 @@ bool PendingWork::wait(milliseconds timeout) {
   const bool forever =
       timeout <= milliseconds::zero();  // kNoTimeout, kUnsetTimeout: operations have their own deadline
   const auto deadline = steady_clock::now() + timeout;
-  for (ranvier::Work& part : parts_) {
-    bool ended = true;
+  for (std::size_t index = 0;;) {
+    const bool last = open_nexts_.load() == 0;  // read first: what they add is there when they are gone
+    auto next = part(index);
+    if (!next && last) break;
+    bool ended = forever || steady_clock::now() < deadline;
     try {
-      if (forever)
-        part.wait();
+      if (!next)
+        std::this_thread::sleep_for(a_moment);
+      else if (forever)
+        next->wait();
       else
-        ended = part.wait_for(std::max(deadline - steady_clock::now(), steady_clock::duration::zero()));
+        ended = next->wait_for(std::max(deadline - steady_clock::now(), steady_clock::duration::zero()));
     } catch (const Error&) {
       // The Future has it.
     }
+    if (next) ++index;
     if (!ended)
       std::rethrow_exception(to_torch(std::make_exception_ptr(
           Error(ErrorKind::timeout, std::string(call_.title) + " is not done after the " +
@@ -98,7 +131,10 @@ bool PendingWork::wait(milliseconds timeout) {
 
 void PendingWork::synchronize() { wait(kNoTimeout); }
 
-int PendingWork::sourceRank() const { return parts_.empty() ? -1 : parts_.front().source(); }
+int PendingWork::sourceRank() const {
+  const auto first = part(0);
+  return first ? first->source() : -1;
+}
 
 std::vector<at::Tensor> PendingWork::result() {
   TORCH_CHECK(isSuccess(), call_.title, " has no result yet: wait() for it first");

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
@@ -27,11 +28,16 @@ class PendingWork final : public c10d::Work {
  public:
   PendingWork(Rank rank, Call call, std::uint64_t sequence);
 
-  // Starts one part by `start() -> ranvier::Work`. What it throws fails this work, as an error later on would.
+  // What goes on once a part has ended well, and may add more parts; on the thread that ended it. It must not keep the
+  // communicator alive.
+  using Next = std::function<void(PendingWork&, const ranvier::Work&)>;
+
+  // Starts one part by `start() -> ranvier::Work`. What it or `next` throws fails this work, as an error later on
+  // would.
   template <class Start>
-  void add(Start&& start) {
+  void add(Start&& start, Next next = {}) {
     try {
-      hold(start());
+      hold(start(), std::move(next));
     } catch (...) {
       fail(std::current_exception());
     }
@@ -46,7 +52,8 @@ class PendingWork final : public c10d::Work {
       fail(std::current_exception());
     }
   }
-  // All parts are started. Once they have ended, on whatever thread, the Future completes.
+  // All parts are started, but for those that others add. Once they have ended, on whatever thread, the Future
+  // completes.
   void seal();
 
   bool isCompleted() override;
@@ -60,7 +67,8 @@ class PendingWork final : public c10d::Work {
   std::uint64_t getSequencenumber() const override { return sequence_; }
 
  private:
-  void hold(ranvier::Work part);
+  void hold(ranvier::Work part, Next next);
+  std::optional<ranvier::Work> part(std::size_t index) const;
   void fail(std::exception_ptr error);
   bool failed() const;
   void part_ended();
@@ -69,7 +77,8 @@ class PendingWork final : public c10d::Work {
   Call call_;
   const std::uint64_t sequence_;
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
-  std::vector<ranvier::Work> parts_;         // unchanged after seal()
+  std::vector<ranvier::Work> parts_;         // guarded by c10d::Work::mutex_
+  std::atomic<std::size_t> open_nexts_ = 0;  // that may still add to them
   std::atomic<std::size_t> open_parts_ = 1;  // one is given up by seal()
   std::exception_ptr first_error_;           // of the parts; guarded by c10d::Work::mutex_
 };

@@ -38,7 +38,10 @@ def leave() -> None:
             if error is not None:
                 reason = f"rank {group.rank()} ended with {type(error).__name__}: {_first_line(error)}"
                 load().abort(group.boxed(), reason)
-            group.shutdown()
+            try:
+                group.shutdown()
+            except RuntimeError as mismatch:  # at the end of the process there is nobody to raise it to
+                print(f"ranvier: {mismatch}", file=sys.stderr)
 
 
 @cache

@@ -81,7 +81,8 @@ RequestKey::RequestKey(const Request& request, AlgorithmNumbers::Number algorith
       collective_(request.collective),
       op_(request.op),
       input_type_(request.input.dtype),
-      output_type_(request.output.dtype) {
+      output_type_(request.output.dtype),
+      label_(request.label) {
   const auto from = reinterpret_cast<std::uintptr_t>(request.input.data);
   const auto to = reinterpret_cast<std::uintptr_t>(request.output.data);
   const bool separate = from + request.input.bytes() <= to || to + request.output.bytes() <= from;
@@ -93,7 +94,7 @@ std::size_t RequestKey::hash() const {
   for (const std::size_t each :
        {static_cast<std::size_t>(collective_), static_cast<std::size_t>(algorithm_), static_cast<std::size_t>(op_),
         static_cast<std::size_t>(output_type_), static_cast<std::size_t>(root_), static_cast<std::size_t>(priority_),
-        static_cast<std::size_t>(distance_)})
+        static_cast<std::size_t>(distance_), static_cast<std::size_t>(label_.shape)})
     hash = (hash ^ each) * 0x9E3779B97F4A7C15u;
   return hash;
 }
@@ -214,7 +215,11 @@ CollectiveCall Calls::make(const Request& request) {
                                                          (request.priority > 0 ? MessageHeader::urgent : 0)),
                  .dims = hash_of(shape.dims, shape.periodic),
                  .root = shape.root,
+                 .label = request.label,
                  .size = shape.count};
+  // Of parts of different sizes each rank knows its own.
+  if (call.size_by_link) call.header.label.shape = 0;
+  call.stamp = CallStamp::of(call.header, !call.size_by_link);
   return call;
 }
 

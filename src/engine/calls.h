@@ -77,6 +77,7 @@ class RequestKey {
   ReduceOp op_ = ReduceOp::sum;
   DType input_type_ = DType::u8;
   DType output_type_ = DType::u8;
+  CallLabel label_;
 };
 
 // The same on all ranks, but for `rank`.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/engine.h"
 #include "ranvier/error.h"
 
 namespace ranvier::engine {
@@ -191,8 +192,10 @@ MessageHeader CollectiveOperation::header_for(Rank peer, bool sending) const {
 
 void CollectiveOperation::check(const MessageHeader& theirs, Rank peer, Rank self) const {
   const MessageHeader ours = header_for(peer, false);
-  if (theirs == ours) return;
-  throw disagreement(self, ours, peer, theirs);
+  CallHistory& history = engine->history();
+  if (agree(ours, theirs)) return history.found_alike(peer, ours.sequence);
+  throw disagreement(self, ours, peer, theirs, engine->options().element_name,
+                     history.since(self, history.alike(peer)));
 }
 
 std::string CollectiveOperation::describe() const {

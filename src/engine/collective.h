@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/call_history.h"
 #include "engine/message_header.h"
 #include "engine/operation.h"
 #include "ranvier/kernel.h"
@@ -18,14 +19,16 @@ namespace ranvier::engine {
 struct Ticket {
   std::uint32_t sequence = 0;  // how many came before it
   Lane lane = 0;
-  std::uint32_t turn = 0;  // what lets it run on its lane, …
-  std::uint32_t next = 0;  // … and then the one behind it
+  std::uint32_t turn = 0;     // what lets it run on its lane, …
+  std::uint32_t next = 0;     // … and then the one behind it
+  std::uint32_t history = 0;  // the digest of those before it
 };
 
 // Everything that one run of a program needs; the memory outlives the operation.
 struct CollectiveCall {
   std::shared_ptr<const Program> program;
   MessageHeader header;              // as far as it is the same on all links
+  CallStamp stamp;                   // of that
   bool size_by_link = false;         // header.size is the bytes of each link, see size_on_link
   std::array<std::byte*, 3> base{};  // of input, output, scratch: indexed by Buffer
   kernel::ReduceFunction reduce = nullptr;
@@ -42,6 +45,7 @@ struct CollectiveCall {
   void set_ticket(const Ticket& its) {
     ticket = its;
     header.sequence = its.sequence;
+    header.history = its.history;
   }
 };
 

@@ -6,10 +6,12 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <utility>
 
 #include "engine/calls.h"
 #include "engine/engine.h"
@@ -97,7 +99,9 @@ class Communicator::Impl {
                  .tell_others = control_ ? [this](const Error& why) { control_->abort(why); }
                                          : std::function<void(const Error&)>(),
                  .tell_waiting = control_ ? [this](const MessageHeader& call) { control_->waits_in(call); }
-                                          : std::function<void(const MessageHeader&)>()}) {
+                                          : std::function<void(const MessageHeader&)>(),
+                 .element_name = options.element_name}) {
+    if (control_) control_->follow(engine_.shared_history());
     if (news_) news_->deliver_to(engine_);
     const bool will_agree = world_ > 1 && control_ != nullptr;
     if (will_agree) {
@@ -108,8 +112,19 @@ class Communicator::Impl {
     if (!will_agree) prefer_vendor();
   }
   ~Impl() {
+    if (const auto mismatch = leave()) std::fprintf(stderr, "ranvier: %s\n", mismatch->what());
+  }
+
+  // What nobody has been told of yet.
+  std::optional<Error> leave() {
+    const std::lock_guard lock(leaving_);
+    if (std::exchange(left_, true)) return std::nullopt;
     engine_.close();
-    control_.reset();  // its goodbye is the last that the others hear
+    std::optional<Error> mismatch = engine_.untold_mismatch();
+    // The goodbye is the last that the others hear.
+    if (control_)
+      if (const auto found = control_->leave(); found && engine_.closed_in_order()) mismatch = found;
+    return mismatch;
   }
 
   // Ranks whose transports prefer different sizes (paced ones do) settle on the smallest, and all are crowded if one
@@ -192,7 +207,7 @@ class Communicator::Impl {
       engine_.drop_claim();
       throw;
     }
-    const engine::Ticket ticket = engine_.next_ticket(request.priority);
+    const engine::Ticket ticket = engine_.next_ticket(request.priority, operation->call().stamp);
     const auto [input, output] = memory(request, ticket.lane);
     operation->restart(input, output, ticket);
     engine_.run_claimed(timeout);
@@ -205,7 +220,7 @@ class Communicator::Impl {
                                     *vendor_, engine::vendor_call(request, rank_, world_), rank_, world_),
                                 timeout));
     CollectiveCall call = calls_->prepare(request);
-    call.set_ticket(engine_.next_ticket(request.priority));
+    call.set_ticket(engine_.next_ticket(request.priority, call.stamp));
     const auto [input, output] = memory(request, call.ticket.lane);
     call.set_memory(input, output);
     return Work(engine_.start(std::move(call), timeout));
@@ -238,6 +253,8 @@ class Communicator::Impl {
   PeerMemory* const peer_memory_;    // the transport's, which the engine has; null where ranks share no memory
   VendorCollectives* const vendor_;  // likewise; null where its library has no collectives
   bool prefers_vendor_ = false;
+  std::mutex leaving_;
+  bool left_ = false;  // guarded by leaving_
   std::unique_ptr<NewsDesk> news_;
   std::unique_ptr<engine::ControlPlane> control_;
   Engine engine_;
@@ -250,6 +267,9 @@ class Communicator::Impl {
 
 Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Communicator::~Communicator() = default;
+void Communicator::leave() {
+  if (const auto mismatch = impl_->leave()) throw *mismatch;
+}
 
 namespace {
 
@@ -435,14 +455,14 @@ void Communicator::barrier(const CollectiveOptions& options) { run(request(Colle
 // ---- Messages.
 
 Work Communicator::start_send(ConstTypedSpan data, Rank to, std::uint64_t tag,
-                              std::optional<std::chrono::milliseconds> timeout) {
+                              std::optional<std::chrono::milliseconds> timeout, CallLabel label) {
   impl_->demand_peer(to, "send");
-  return Work(impl_->engine_.start_send(data, to, tag, impl_->timeout_of(timeout)));
+  return Work(impl_->engine_.start_send(data, to, tag, impl_->timeout_of(timeout), label));
 }
 Work Communicator::start_recv(TypedSpan data, Rank from_or_any, std::uint64_t tag,
-                              std::optional<std::chrono::milliseconds> timeout) {
+                              std::optional<std::chrono::milliseconds> timeout, CallLabel label) {
   if (from_or_any != any_rank) impl_->demand_peer(from_or_any, "recv");
-  return Work(impl_->engine_.start_recv(data, from_or_any, tag, false, impl_->timeout_of(timeout)));
+  return Work(impl_->engine_.start_recv(data, from_or_any, tag, false, impl_->timeout_of(timeout), label));
 }
 Work Communicator::start_recv_at_most(TypedSpan data, Rank from_or_any, std::uint64_t tag,
                                       std::optional<std::chrono::milliseconds> timeout) {
@@ -479,6 +499,7 @@ void Work::on_done(std::function<void()> then) {
   else
     operation_->engine->on_done(*operation_, std::move(then));
 }
+std::uint32_t Work::sequence() const { return operation_->entry().sequence; }
 std::size_t Work::received_bytes() const { return operation_->finished() ? operation_->received_bytes() : 0; }
 Rank Work::source() const { return operation_->finished() ? operation_->source() : -1; }
 

@@ -12,16 +12,17 @@ namespace {
 struct FrameHeader {
   NewsType type;
   std::uint8_t kind;
-  std::uint16_t payload_bytes;  // the text of a fault, the call that is waited in
+  std::uint16_t payload_bytes;  // the text of a fault, the call that is waited in, a claim
   Rank origin;
   Rank culprit;
 };
 static_assert(sizeof(FrameHeader) == 12 && std::has_unique_object_representations_v<FrameHeader>);
 
 bool makes_sense(const FrameHeader& header, Rank world) {
-  const bool fits = header.type == NewsType::fault     ? header.payload_bytes <= most_news_text
-                    : header.type == NewsType::waiting ? header.payload_bytes == sizeof(MessageHeader)
-                                                       : header.payload_bytes == 0;
+  const bool fits = header.type == NewsType::fault ? header.payload_bytes <= most_news_text
+                    : header.type == NewsType::waiting
+                        ? header.payload_bytes == sizeof(MessageHeader)
+                        : header.payload_bytes == 0 || header.payload_bytes == sizeof(CallClaim);
   return header.type >= NewsType::heartbeat && header.type <= NewsType::waiting &&  //
          header.kind <= static_cast<std::uint8_t>(ErrorKind::internal) && fits && header.origin >= 0 &&
          header.origin < world && header.culprit >= -1 && header.culprit < world;
@@ -32,6 +33,7 @@ bool makes_sense(const FrameHeader& header, Rank world) {
 void append_frame(std::vector<std::byte>& out, const News& news) {
   auto payload = std::as_bytes(std::span(news.text)).first(std::min(news.text.size(), most_news_text));
   if (news.type == NewsType::waiting) payload = std::as_bytes(std::span(&news.call, 1));
+  if (news.claim) payload = std::as_bytes(std::span(&*news.claim, 1));
   const FrameHeader header{.type = news.type,
                            .kind = static_cast<std::uint8_t>(news.kind),
                            .payload_bytes = static_cast<std::uint16_t>(payload.size()),
@@ -57,8 +59,10 @@ std::optional<News> NewsReader::next() {
   const std::byte* const payload = buffer_.data() + header_bytes;
   if (news.type == NewsType::waiting)
     std::memcpy(&news.call, payload, sizeof news.call);
-  else
+  else if (news.type == NewsType::fault)
     news.text.assign(reinterpret_cast<const char*>(payload), header.payload_bytes);
+  else if (header.payload_bytes > 0)
+    std::memcpy(&news.claim.emplace(), payload, sizeof(CallClaim));
   std::copy(buffer_.begin() + static_cast<std::ptrdiff_t>(frame_bytes),
             buffer_.begin() + static_cast<std::ptrdiff_t>(size_), buffer_.begin());
   size_ -= frame_bytes;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/call_history.h"
 #include "engine/message_header.h"
 #include "ranvier/error.h"
 #include "ranvier/types.h"
@@ -25,6 +26,8 @@ struct News {
   std::string text = {};
   // Of waiting only: the collective that does not get on.
   MessageHeader call = {};
+  // Of a heartbeat and of a departure: what the origin has called.
+  std::optional<CallClaim> claim = {};
 
   Error error() const { return {kind, text, culprit}; }
 };

@@ -23,14 +23,18 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr auto goodbye_limit = milliseconds(100);
+// How long a rank that leaves waits for its neighbours to have read that, and to find out whether they agree about what
+// it called; and how often a neighbour that has not come so far looks again.
+constexpr auto goodbye_limit = milliseconds(500);
+constexpr auto look_again = milliseconds(5);
 
 struct Link {
   Link(Rank rank, Rank world, transport::Channel&& connected)
       : neighbour(rank), channel(std::move(connected)), reader(world) {}
 
   Rank neighbour;
-  transport::Channel channel;  // empty once the connection has ended
+  transport::Channel channel;             // empty once the connection is closed
+  std::optional<Clock::time_point> over;  // since when nothing more comes
   NewsReader reader;
   std::vector<std::byte> unsent;
 };
@@ -52,13 +56,17 @@ class TcpControlPlane final : public ControlPlane {
     if (!links_.empty()) start_thread();
   }
 
-  ~TcpControlPlane() override {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    signal_event(wake_);
-    if (thread_.joinable()) thread_.join();
+  ~TcpControlPlane() override { stop(); }
+
+  std::optional<Error> leave() override {
+    stop();
+    return at_the_end_ && at_the_end_->kind() == ErrorKind::mismatch ? at_the_end_ : std::nullopt;
+  }
+
+  void follow(std::shared_ptr<const CallHistory> calls) override {
+    const std::lock_guard lock(mutex_);
+    calls_ = calls;
+    watch_.follow(std::move(calls));
   }
 
   void abort(const Error& why) override {
@@ -86,6 +94,15 @@ class TcpControlPlane final : public ControlPlane {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    signal_event(wake_);
+    if (thread_.joinable()) thread_.join();
+  }
+
   void run() {
     auto next_beat = Clock::now();
     for (;;) {
@@ -98,14 +115,18 @@ class TcpControlPlane final : public ControlPlane {
         watch_.tick(now, outcome);
         if (waiting_) watch_.waits_in(*waiting_, outcome);
         pass_on(outcome);
+        close_ended(now);
         if (now >= next_beat) {
           for (Link& link : links_)
-            if (link.unsent.empty()) post(link, {.type = NewsType::heartbeat, .origin = rank_});
+            if (link.unsent.empty() && !link.over) post(link, own(NewsType::heartbeat));
           next_beat = now + watch_.heartbeat_every();
         }
         stopping = stopping_;
       }
-      if (stopping) return say_goodbye();
+      if (stopping) {
+        at_the_end_ = outcome.fault;
+        return say_goodbye();
+      }
       tell(outcome);
       wait_until(next_beat);
     }
@@ -117,7 +138,7 @@ class TcpControlPlane final : public ControlPlane {
     const auto deadline = Clock::now() + goodbye_limit;
     {
       const std::lock_guard lock(mutex_);
-      for (Link& link : links_) post(link, {.type = NewsType::departure, .origin = rank_});
+      for (Link& link : links_) post(link, own(NewsType::departure));
     }
     for (;;) {
       {
@@ -126,14 +147,28 @@ class TcpControlPlane final : public ControlPlane {
         for (Link& link : links_) {
           flush(link);
           if (link.channel && all_sent(link)) shutdown(link.channel.socket().get(), SHUT_WR);
-          ControlWatch::Outcome ignored;
-          receive(link, ignored);
+          ControlWatch::Outcome last;
+          receive(link, last);
+          if (last.fault) at_the_end_ = last.fault;
+          if (link.over) link.channel.close();
           open |= static_cast<bool>(link.channel);
         }
         if (!open || Clock::now() >= deadline) return;
       }
       wait_until(deadline);
     }
+  }
+
+  News own(NewsType type) const {
+    News news{.type = type, .origin = rank_};
+    if (calls_) news.claim = calls_->claim();
+    return news;
+  }
+
+  // Whoever has left waits for that. It is let wait while it may have to be told that the ranks disagree.
+  void close_ended(Clock::time_point now) {
+    for (Link& link : links_)
+      if (link.over && (!watch_.is_ahead(link.neighbour) || now >= *link.over + goodbye_limit)) link.channel.close();
   }
 
   void tell(const ControlWatch::Outcome& outcome) const {
@@ -148,13 +183,14 @@ class TcpControlPlane final : public ControlPlane {
   }
 
   void receive(Link& link, ControlWatch::Outcome& outcome) {
-    while (link.channel) {
+    while (link.channel && !link.over) {
       const Bytes space = link.reader.space();
       const ssize_t got = link.channel.recv(space);
       if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
       if (got <= 0) {
         watch_.ended(link.neighbour, outcome);
-        link.channel.close();
+        link.over = Clock::now();
+        if (got < 0) link.channel.close();
         return;
       }
       link.reader.filled(static_cast<std::size_t>(got));
@@ -196,7 +232,8 @@ class TcpControlPlane final : public ControlPlane {
     {
       const std::lock_guard lock(mutex_);
       for (Link& link : links_) {
-        if (!link.channel) continue;
+        if (link.channel && link.over) until = std::min(until, Clock::now() + look_again);
+        if (!link.channel || link.over) continue;
         const int events = all_sent(link) ? POLLIN : POLLIN | POLLOUT;
         polled_.push_back({link.channel.socket().get(), static_cast<short>(events), 0});
       }
@@ -210,11 +247,13 @@ class TcpControlPlane final : public ControlPlane {
 
   const Rank rank_;
   const ControlEvents events_;
-  std::mutex mutex_;  // guards watch_, links_, waiting_ and stopping_
+  std::mutex mutex_;  // guards watch_, links_, waiting_, stopping_ and calls_
   ControlWatch watch_;
   std::list<Link> links_;
   std::optional<MessageHeader> waiting_;  // for the control thread to tell
   bool stopping_ = false;
+  std::shared_ptr<const CallHistory> calls_;  // of this rank; null until they are followed
+  std::optional<Error> at_the_end_;           // the fault that came too late to be told; the control thread's
   Fd wake_;
   std::vector<pollfd> polled_;  // control thread only
   std::thread thread_;

@@ -4,9 +4,11 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/call_history.h"
 #include "engine/message_header.h"
 #include "ranvier/error.h"
 #include "ranvier/security.h"
@@ -23,6 +25,7 @@ struct ControlOptions {
   std::chrono::milliseconds dead_after = std::chrono::seconds(3);
   std::string interface_address = {};  // see TcpOptions
   SecurityOptions security = {};
+  ElementName element_name = nullptr;             // see CommunicatorOptions
   std::shared_ptr<transport::TcpDoor> door = {};  // see MeetingOptions
 };
 
@@ -37,7 +40,11 @@ struct ControlEvents {
 // else has died meanwhile.
 class ControlPlane {
  public:
-  virtual ~ControlPlane() = default;  // says goodbye: the others see a departure, not a death
+  virtual ~ControlPlane() = default;  // leaves, unless it has
+  // Says goodbye: the others see a departure, not a death. Gives the mismatch of calls that shows only then.
+  virtual std::optional<Error> leave() = 0;
+  // From now on the others are told of these calls, and theirs are compared with them.
+  virtual void follow(std::shared_ptr<const CallHistory> calls) = 0;
   // Tells every rank that the job cannot go on, and why. On return the news is with the kernel. Safe from any thread.
   virtual void abort(const Error& why) = 0;
   // This rank has not got on in `call` for a while: neighbours that wait in something else under the same number find

@@ -35,6 +35,8 @@ void ControlWatch::heard(Rank neighbour, const News& news, Time now, Outcome& ou
     teller.call = news.call;
     compare(neighbour, teller, outcome);
   }
+  if (news.claim && news.origin != rank_ && !settle(news.origin, *news.claim, outcome))
+    claims_.insert_or_assign(news.origin, *news.claim);
   if (news.type != NewsType::departure || news.origin == rank_ || has_left(news.origin)) return;
   departed_[static_cast<std::size_t>(news.origin)] = true;
   outcome.departures.push_back(news.origin);
@@ -56,6 +58,7 @@ void ControlWatch::ended(Rank neighbour, Outcome& outcome) {
 }
 
 void ControlWatch::tick(Time now, Outcome& outcome) {
+  std::erase_if(claims_, [&](const auto& each) { return settle(each.first, each.second, outcome); });
   const bool slept = now - std::exchange(last_tick_, now) > options_.suspect_after;
   for (auto& [rank, neighbour] : neighbours_) {
     if (neighbour.ended || has_left(rank) || !neighbour.last_heard) continue;
@@ -83,10 +86,29 @@ void ControlWatch::waits_in(const MessageHeader& call, Outcome& outcome) {
 }
 
 void ControlWatch::compare(Rank rank, const Neighbour& neighbour, Outcome& outcome) {
-  if (!call_ || !neighbour.call || call_->sequence != neighbour.call->sequence || *call_ == *neighbour.call) return;
-  const Error error = disagreement(rank_, *call_, rank, *neighbour.call);
+  if (!call_ || !neighbour.call || call_->sequence != neighbour.call->sequence || agree(*call_, *neighbour.call))
+    return;
+  const auto found = alike_.find(rank);
+  const Error error = disagreement(rank_, *call_, rank, *neighbour.call, options_.element_name,
+                                   calls_ ? calls_->since(rank_, found == alike_.end() ? 0 : found->second) : "");
   fault({.type = NewsType::fault, .origin = rank_, .kind = error.kind(), .culprit = rank, .text = error.what()},
         outcome);
+}
+
+// Whether the claim needs no more comparing: it has been, or is too old.
+bool ControlWatch::settle(Rank rank, const CallClaim& claim, Outcome& outcome) {
+  if (!calls_) return false;
+  const auto verdict = calls_->compare(claim.count, claim.digest);
+  if (verdict == CallHistory::Verdict::unknown)
+    return static_cast<std::int32_t>(claim.count - calls_->now().count) <= 0;
+  if (verdict == CallHistory::Verdict::alike) {
+    alike_[rank] = claim.count;
+    return true;
+  }
+  const Error error = calls_->divergence(rank_, rank, claim, alike_[rank]);
+  fault({.type = NewsType::fault, .origin = rank_, .kind = error.kind(), .culprit = rank, .text = error.what()},
+        outcome);
+  return true;
 }
 
 void ControlWatch::give_up(const Error& why, Outcome& outcome) {

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/control_news.h"
@@ -37,6 +40,12 @@ class ControlWatch {
   // This rank does not get on in `call`. When a neighbour says the same of another call with that number, the ranks
   // disagree, and each may wait for the other without a byte that could tell them so.
   void waits_in(const MessageHeader& call, Outcome& outcome);
+  // The others' claims are compared with these calls from now on: as they come, and at each tick those of ranks that
+  // were ahead of this one.
+  void follow(std::shared_ptr<const CallHistory> calls) { calls_ = std::move(calls); }
+  // Whether `rank` has called collectives that this rank has not come to yet, so that it is not known whether they
+  // agree.
+  bool is_ahead(Rank rank) const { return claims_.contains(rank); }
   // This rank itself gives up: the others are told, unless they know of a fault already.
   void give_up(const Error& why, Outcome& outcome);
 
@@ -52,6 +61,7 @@ class ControlWatch {
   };
 
   void compare(Rank rank, const Neighbour& neighbour, Outcome& outcome);
+  bool settle(Rank rank, const CallClaim& claim, Outcome& outcome);
   void fault(News news, Outcome& outcome);
   void lost(Rank culprit, std::string text, Outcome& outcome);
 
@@ -61,6 +71,9 @@ class ControlWatch {
   std::vector<bool> departed_;
   Time last_tick_;
   std::optional<MessageHeader> call_;  // what this rank last waited in
+  std::shared_ptr<const CallHistory> calls_;
+  std::map<Rank, CallClaim> claims_;     // of ranks that are ahead, the last one
+  std::map<Rank, std::uint32_t> alike_;  // how many calls are known to be the same
   bool faulted_ = false;
 };
 

@@ -48,8 +48,9 @@ Engine::Engine(std::unique_ptr<Transport> transport, EngineOptions options)
     : transport_(std::move(transport)),
       traits_(transport_->traits()),
       options_(std::move(options)),
+      history_(std::make_shared<CallHistory>(transport_->world())),
       sent_to_(static_cast<std::size_t>(transport_->world())),
-      messages_(transport_->world(), options_.epoch),
+      messages_(transport_->world(), options_.epoch, *history_, options_.element_name),
       departures_(static_cast<std::size_t>(transport_->world())) {
   for (Lane lane = 0; lane < ordinary_lanes; ++lane) turn_[lane] = lane;
 }
@@ -65,6 +66,7 @@ void Engine::close() {
   if (background_.joinable()) background_.join();
   while (!driver_.try_lock()) sched_yield();
   admit();
+  closed_in_order_ = !failed_.load();
   // From here on nobody else is told anything, and late callers are refused.
   break_down(Error(ErrorKind::aborted, "the communicator has been closed"), false);
   unlock_and_call_back();
@@ -136,15 +138,15 @@ std::shared_ptr<Operation> Engine::start(CollectiveCall call, std::chrono::nanos
 }
 
 std::shared_ptr<Operation> Engine::start_send(ConstTypedSpan data, Rank to, std::uint64_t tag,
-                                              std::chrono::nanoseconds timeout) {
-  auto send = std::make_shared<SendOperation>(data, to, tag, messages_);
+                                              std::chrono::nanoseconds timeout, CallLabel label) {
+  auto send = std::make_shared<SendOperation>(data, to, tag, messages_, label);
   send->bytes_to_send = data.bytes();
   return enqueue({std::move(send), nullptr}, timeout);
 }
 
 std::shared_ptr<Operation> Engine::start_recv(TypedSpan data, Rank from, std::uint64_t tag, bool may_be_shorter,
-                                              std::chrono::nanoseconds timeout) {
-  auto receive = std::make_shared<RecvOperation>(data, from, tag, may_be_shorter, messages_);
+                                              std::chrono::nanoseconds timeout, CallLabel label) {
+  auto receive = std::make_shared<RecvOperation>(data, from, tag, may_be_shorter, messages_, label);
   receive->bytes_to_receive = data.bytes();
   return enqueue({std::move(receive), nullptr}, timeout);
 }

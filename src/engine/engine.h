@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/call_history.h"
 #include "engine/collective.h"
 #include "engine/flight_recorder.h"
 #include "engine/messages.h"
@@ -32,6 +33,7 @@ struct EngineOptions {
   std::function<void(const Error&)> tell_others;
   // Tells them what this one does not get on in, for they may be in something else. Empty likewise.
   std::function<void(const MessageHeader&)> tell_waiting;
+  ElementName element_name = nullptr;
 };
 
 class Engine {
@@ -40,20 +42,22 @@ class Engine {
   ~Engine();
   // Fails what is under way and refuses what comes. Before it returns, `tell_others` has been called for the last time.
   void close();
+  // Whether it had not failed until then.
+  bool closed_in_order() const { return closed_in_order_; }
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // The next collective's. Every rank calls in the same order with the same priorities. Those above 0 have a lane of
-  // their own, so that no other one is in front of them there.
-  Ticket next_ticket(int priority) {
-    const std::uint32_t sequence = sequence_.fetch_add(1, std::memory_order_relaxed);
+  // The next collective's, and notes it. Every rank calls in the same order with the same priorities. Those above 0
+  // have a lane of their own, so that no other one is in front of them there.
+  Ticket next_ticket(int priority, const CallStamp& stamp) {
+    const auto [sequence, history] = history_->add(stamp);
     if (priority > 0) {
       const std::uint32_t urgent = urgent_.fetch_add(1, std::memory_order_relaxed);
-      return {sequence, urgent_lane, urgent, urgent + 1};
+      return {sequence, urgent_lane, urgent, urgent + 1, history};
     }
     // Of these every fourth is on one lane, also when the count wraps around.
     const std::uint32_t ordinary = sequence - urgent_.load(std::memory_order_relaxed);
-    return {sequence, static_cast<Lane>(ordinary % ordinary_lanes), ordinary, ordinary + ordinary_lanes};
+    return {sequence, static_cast<Lane>(ordinary % ordinary_lanes), ordinary, ordinary + ordinary_lanes, history};
   }
 
   // Runs to the end on the calling thread, with nothing allocated, queued or handed over. First claim: that takes the
@@ -65,9 +69,9 @@ class Engine {
 
   std::shared_ptr<Operation> start(CollectiveCall call, std::chrono::nanoseconds timeout);
   std::shared_ptr<Operation> start_send(ConstTypedSpan data, Rank to, std::uint64_t tag,
-                                        std::chrono::nanoseconds timeout);
+                                        std::chrono::nanoseconds timeout, CallLabel label = {});
   std::shared_ptr<Operation> start_recv(TypedSpan data, Rank from, std::uint64_t tag, bool may_be_shorter,
-                                        std::chrono::nanoseconds timeout);
+                                        std::chrono::nanoseconds timeout, CallLabel label = {});
 
   // For one of the library's own, see VendorOperation.
   std::shared_ptr<Operation> start(std::shared_ptr<Operation> operation, std::chrono::nanoseconds timeout) {
@@ -84,6 +88,12 @@ class Engine {
   // Throws what the engine failed with, if it has.
   void check_alive();
 
+  // That ranks have called different things, where no operation and no call has said so yet.
+  std::optional<Error> untold_mismatch() const;
+
+  const EngineOptions& options() const { return options_; }
+  CallHistory& history() { return *history_; }
+  std::shared_ptr<const CallHistory> shared_history() const { return history_; }
   const TransportTraits& traits() const { return traits_; }
   const FlightRecorder& recorder() const { return recorder_; }
   const Transport& transport() const { return *transport_; }
@@ -137,7 +147,7 @@ class Engine {
   const TransportTraits traits_;
   const EngineOptions options_;
   FlightRecorder recorder_;
-  std::atomic<std::uint32_t> sequence_ = 0;
+  const std::shared_ptr<CallHistory> history_;
   std::atomic<std::uint32_t> urgent_ = 0;  // how many of them
   std::atomic<std::uint64_t> bytes_sent_ = 0;
   std::atomic<std::uint64_t> bytes_received_ = 0;
@@ -174,7 +184,8 @@ class Engine {
   std::atomic<int> sleepers_ = 0;
 
   mutable std::mutex failure_mutex_;
-  std::optional<Error> failure_;                                   // the first one
+  std::optional<Error> failure_;                                   // the first one, …
+  mutable bool failure_told_ = false;                              // … which somebody was given
   std::atomic<bool> failed_ = false;                               // failure_ is set
   bool broken_down_ = false;                                       // the driver has acted on it
   std::vector<std::chrono::steady_clock::time_point> departures_;  // by rank; the epoch while present
@@ -183,6 +194,7 @@ class Engine {
 
   std::atomic<bool> stop_ = false;
   bool closed_ = false;
+  bool closed_in_order_ = false;
   std::once_flag background_once_;
   std::thread background_;
 };

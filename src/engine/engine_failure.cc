@@ -42,8 +42,14 @@ void Engine::departed(Rank rank) {
 void Engine::check_alive() {
   if (!failed_.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(failure_mutex_);
+  failure_told_ = true;
   throw Error(failure_->kind(), fmt::format("this communicator has failed: {}", failure_->what()), failure_->culprit())
       .with_flight_record(recorder_.dump(8));
+}
+
+std::optional<Error> Engine::untold_mismatch() const {
+  const std::lock_guard lock(failure_mutex_);
+  return failure_ && failure_->kind() == ErrorKind::mismatch && !failure_told_ ? failure_ : std::nullopt;
 }
 
 void Engine::watch() {
@@ -137,6 +143,7 @@ void Engine::break_down(const Error& why, bool tell) {
 
 Error Engine::error_for(const Operation& operation) const {
   const std::lock_guard lock(failure_mutex_);
+  failure_told_ = true;
   return Error(failure_->kind(), fmt::format("{} failed: {}", operation.describe(), failure_->what()),
                failure_->culprit())
       .with_flight_record(recorder_.dump(8));

@@ -12,17 +12,43 @@ std::string describe(const MessageHeader& header) {
       "{} #{} of {} {} with size {}, root {} by {}{} (slices of 2^{} bytes, {}epoch {})", name_of(header.collective),
       header.sequence, name_of(header.dtype), name_of(header.op), header.size, header.root,
       header.algorithm < algorithms().size() ? algorithms()[header.algorithm].name : "an unknown algorithm",
-      header.dims == 0 ? "" : fmt::format(" with dims of hash {}", header.dims), header.slice_log2 & ~MessageHeader::urgent,
-      (header.slice_log2 & MessageHeader::urgent) != 0 ? "urgent, " : "", header.epoch);
+      header.dims == 0 ? "" : fmt::format(" with dims of hash {}", header.dims),
+      header.slice_log2 & ~MessageHeader::urgent, (header.slice_log2 & MessageHeader::urgent) != 0 ? "urgent, " : "",
+      header.epoch);
 }
+
+bool differ(unsigned a, unsigned b) { return a != b && a != 0 && b != 0; }
+
+std::string length_of(const CallLabel& label) { return label.list == 255 ? "255 or more" : std::to_string(label.list); }
 
 }  // namespace
 
-Error disagreement(Rank self, const MessageHeader& ours, Rank peer, const MessageHeader& theirs) {
+std::string label_difference(Rank self, const CallLabel& ours, Rank peer, const CallLabel& theirs, ElementName name) {
+  std::string text;
+  const auto element = [&](const CallLabel& label) {
+    return name != nullptr ? name(label.element) : fmt::format("element type {}", label.element);
+  };
+  if (differ(ours.element, theirs.element))
+    text += fmt::format(", rank {} with elements of {} and rank {} of {}", self, element(ours), peer, element(theirs));
+  if (differ(ours.list, theirs.list))
+    text += fmt::format(", rank {} as one of a list of {} and rank {} of a list of {}", self, length_of(ours), peer,
+                        length_of(theirs));
+  if (differ(ours.shape, theirs.shape))
+    text += fmt::format(", and the shapes of rank {} and rank {} differ", self, peer);
+  return text;
+}
+
+Error disagreement(Rank self, const MessageHeader& ours, Rank peer, const MessageHeader& theirs, ElementName name,
+                   const std::string& before) {
+  MessageHeader alike = theirs;
+  alike.history = ours.history;
+  std::string past;
+  // Of calls that differ the past may as well, since a rank that skipped one is late by one: that says nothing more.
+  if (ours.history != theirs.history && agree(ours, alike))
+    past = fmt::format("; what they have called before differs: {}", before);
   return {ErrorKind::mismatch,
-          fmt::format("the ranks disagree: rank {} runs {}, rank {} runs {}; every rank must call the same "
-                      "collectives in the same order with the same sizes and types",
-                      self, describe(ours), peer, describe(theirs)),
+          fmt::format("the ranks disagree: rank {} runs {}, rank {} runs {}{}{}; {}", self, describe(ours), peer,
+                      describe(theirs), label_difference(self, ours.label, peer, theirs.label, name), past, advice),
           peer};
 }
 

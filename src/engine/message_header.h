@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "ranvier/error.h"
@@ -13,11 +14,12 @@
 
 namespace ranvier::engine {
 
-// 24 bytes: with up to 32 bytes of payload and the ring's own 8 it fits in one cache line, so that the smallest
+// 32 bytes: with up to 24 bytes of payload and the ring's own 8 it fits in one cache line, so that the smallest
 // operations cost one line transfer each way. Sent in host byte order: a job's machines are of one architecture, and
 // the handshake of every transport checks it.
 struct MessageHeader {
-  std::uint32_t sequence = 0;  // how many collectives of this communicator came before
+  std::uint32_t sequence = 0;  // how many collectives of this communicator came before, …
+  std::uint32_t history = 0;   // … and their digest: see CallHistory. Side by side, since both are new in each call
   Epoch epoch = 0;
   Collective collective = Collective::barrier;
   DType dtype = DType::u8;
@@ -26,6 +28,7 @@ struct MessageHeader {
   std::uint8_t slice_log2 = 0;  // slices of different sizes would arrive in different orders; and see urgent
   std::uint8_t dims = 0;        // a hash of what the algorithm was given behind its name; 0: nothing
   Rank root = 0;
+  CallLabel label = {};    // as the request has it; what is 0 on either side is not compared
   std::uint64_t size = 0;  // all_reduce, reduce, broadcast: elements of the vector; else of this link: size_on_link
 
   static constexpr std::uint8_t urgent = 0x80;  // in slice_log2: the operation has the urgent lane
@@ -34,20 +37,42 @@ struct MessageHeader {
     return std::memcmp(&a, &b, sizeof(MessageHeader)) == 0;
   }
 };
-static_assert(sizeof(MessageHeader) == 24 && std::has_unique_object_representations_v<MessageHeader>);
+static_assert(sizeof(MessageHeader) == 32 && std::has_unique_object_representations_v<MessageHeader>);
 
-// What `self` gets told when `peer` does something else than it does.
-Error disagreement(Rank self, const MessageHeader& ours, Rank peer, const MessageHeader& theirs);
+// Whether they are of one operation: equal, but for parts of a label that one of them has not.
+inline bool agree(const MessageHeader& a, const MessageHeader& b) {
+  if (a == b) [[likely]]
+    return true;
+  MessageHeader other = b;
+  if (a.label.element == 0 || b.label.element == 0) other.label.element = a.label.element;
+  if (a.label.list == 0 || b.label.list == 0) other.label.list = a.label.list;
+  if (a.label.shape == 0 || b.label.shape == 0) other.label.shape = a.label.shape;
+  return a == other;
+}
+
+// What of two labels differs, as a part of a sentence: ", and the shapes of rank 0 and rank 1 differ".
+std::string label_difference(Rank self, const CallLabel& ours, Rank peer, const CallLabel& theirs, ElementName name);
+
+// How errors end that are about calls which differ.
+inline constexpr std::string_view advice =
+    "every rank must call the same collectives in the same order with the same sizes and types";
+
+// What `self` gets told when `peer` does something else than it does. `before`: of ranks that do the same now, what is
+// known of how they came to differ, see CallHistory::since.
+Error disagreement(Rank self, const MessageHeader& ours, Rank peer, const MessageHeader& theirs, ElementName name,
+                   const std::string& before);
 
 // In front of each send/recv message.
 struct TagHeader {
   Epoch epoch = 0;
   Collective collective = Collective::send;
   DType dtype = DType::u8;
-  std::uint32_t reserved = 0;
+  CallLabel label = {};
   std::uint64_t tag = 0;
   std::uint64_t bytes = 0;
+  std::uint32_t calls = 0;    // how many collectives its sender had called, …
+  std::uint32_t history = 0;  // … and their digest: see CallHistory
 };
-static_assert(sizeof(TagHeader) == 24 && std::has_unique_object_representations_v<TagHeader>);
+static_assert(sizeof(TagHeader) == 32 && std::has_unique_object_representations_v<TagHeader>);
 
 }  // namespace ranvier::engine

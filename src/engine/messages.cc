@@ -15,8 +15,12 @@ ConstBytes bytes_of(const ConstTypedSpan& span) { return {static_cast<const std:
 
 }  // namespace
 
-SendOperation::SendOperation(ConstTypedSpan data, Rank to, std::uint64_t tag, Messages& messages)
+SendOperation::SendOperation(ConstTypedSpan data, Rank to, std::uint64_t tag, Messages& messages, CallLabel label)
     : data_(bytes_of(data)), to_(to), messages_(messages) {
+  const auto [calls, history] = messages.history().now();
+  header_.calls = calls;
+  header_.history = history;
+  header_.label = label;
   header_.epoch = messages.epoch();
   header_.dtype = data.dtype;
   header_.tag = tag;
@@ -122,14 +126,18 @@ bool Messages::poll(Transport& transport, Rank peer) {
       transport.release(peer, message_lane, sizeof(TagHeader));
       link.head_known = true;
       link.offset = 0;
+      compare_histories(transport, peer, link.header);
       link.receive = claim(transport, peer, link.header);
       if (link.receive == nullptr) {
         if (link.header.bytes > most_aside - link.bytes_aside)
-          throw Error(ErrorKind::mismatch,
-                      fmt::format("rank {} sent {} B with tag {} that rank {} has no recv for, and holds {} B of such "
-                                  "messages already; post receives in the order of the sends",
-                                  peer, link.header.bytes, link.header.tag, transport.rank(), link.bytes_aside),
-                      peer);
+          throw Error(
+              ErrorKind::mismatch,
+              fmt::format("rank {} sent {} B with tag {} before what rank {} waits for, which has no recv for it "
+                          "and keeps at most {} MiB of such messages from one rank ({} B now): post their recvs "
+                          "before waiting for later ones, or receive in the order of the sends",
+                          peer, link.header.bytes, link.header.tag, transport.rank(), most_aside >> 20,
+                          link.bytes_aside),
+              peer);
         link.aside.push_back({link.header, std::vector<std::byte>(link.header.bytes)});
         link.bytes_aside += link.header.bytes;
       }
@@ -192,15 +200,33 @@ RecvOperation* Messages::claim(Transport& transport, Rank peer, const TagHeader&
 }
 
 void Messages::check(Transport& transport, const RecvOperation& receive, Rank peer, const TagHeader& header) const {
+  const CallLabel expected = receive.label_;
+  const bool same_element =
+      expected.element == header.label.element || expected.element == 0 || header.label.element == 0;
   if (header.epoch == epoch_ && header.collective == Collective::send && header.dtype == receive.data_.dtype &&
+      same_element &&
       (header.bytes == receive.data_.bytes() || (receive.may_be_shorter_ && header.bytes < receive.data_.bytes())))
     return;
-  throw Error(ErrorKind::mismatch,
-              fmt::format("rank {} expects {}{} B of {} from rank {} with tag {}, and rank {} sent {} B of {}; make "
-                          "both sides agree",
-                          transport.rank(), receive.may_be_shorter_ ? "at most " : "", receive.data_.bytes(),
-                          name_of(receive.data_.dtype), peer, receive.tag_, peer, header.bytes, name_of(header.dtype)),
-              peer);
+  throw Error(
+      ErrorKind::mismatch,
+      fmt::format(
+          "rank {} expects {}{} B of {} from rank {} with tag {}, and rank {} sent {} B of {}{}; make both sides "
+          "agree",
+          transport.rank(), receive.may_be_shorter_ ? "at most " : "", receive.data_.bytes(),
+          name_of(receive.data_.dtype), peer, receive.tag_, peer, header.bytes, name_of(header.dtype),
+          label_difference(transport.rank(), expected, peer, header.label, element_name_)),
+      peer);
+}
+
+// Messages have no place among the collectives: what is compared are the calls that both ranks have made.
+void Messages::compare_histories(Transport& transport, Rank peer, const TagHeader& header) {
+  const auto verdict = history_.compare(header.calls, header.history);
+  if (verdict == CallHistory::Verdict::unknown) return;
+  if (verdict == CallHistory::Verdict::alike) return history_.found_alike(peer, header.calls);
+  const Error error = history_.divergence(transport.rank(), peer, {.count = header.calls, .digest = header.history},
+                                          history_.alike(peer));
+  throw Error(error.kind(),
+              fmt::format("a message from rank {} with tag {} shows it: {}", peer, header.tag, error.what()), peer);
 }
 
 void Messages::complete(RecvOperation& receive, Rank source, std::size_t bytes) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/call_history.h"
 #include "engine/message_header.h"
 #include "engine/operation.h"
 
@@ -16,7 +17,7 @@ class Messages;
 
 class SendOperation final : public Operation {
  public:
-  SendOperation(ConstTypedSpan data, Rank to, std::uint64_t tag, Messages& messages);
+  SendOperation(ConstTypedSpan data, Rank to, std::uint64_t tag, Messages& messages, CallLabel label);
   void begin() override;
   Progress advance(Transport&, bool briefly) override;
   std::string describe() const override;
@@ -34,8 +35,14 @@ class SendOperation final : public Operation {
 class RecvOperation final : public Operation {
  public:
   // `may_be_shorter`: `data` is the most that comes, else exactly what comes.
-  RecvOperation(TypedSpan data, Rank from_or_any, std::uint64_t tag, bool may_be_shorter, Messages& messages)
-      : data_(data), from_(from_or_any), tag_(tag), may_be_shorter_(may_be_shorter), messages_(messages) {}
+  RecvOperation(TypedSpan data, Rank from_or_any, std::uint64_t tag, bool may_be_shorter, Messages& messages,
+                CallLabel label)
+      : data_(data),
+        from_(from_or_any),
+        tag_(tag),
+        may_be_shorter_(may_be_shorter),
+        label_(label),
+        messages_(messages) {}
   void begin() override;
   Progress advance(Transport&, bool briefly) override;
   std::string describe() const override;
@@ -50,6 +57,7 @@ class RecvOperation final : public Operation {
   Rank from_;  // -1: any
   std::uint64_t tag_;
   bool may_be_shorter_;
+  CallLabel label_;
   Messages& messages_;
   Rank source_ = -1;
   std::size_t received_bytes_ = 0;
@@ -59,9 +67,11 @@ class RecvOperation final : public Operation {
 // What both sides of all links remember between operations. Driver only.
 class Messages {
  public:
-  Messages(Rank world, Epoch epoch) : epoch_(epoch), links_(static_cast<std::size_t>(world)) {}
+  Messages(Rank world, Epoch epoch, CallHistory& history, ElementName element_name)
+      : epoch_(epoch), history_(history), element_name_(element_name), links_(static_cast<std::size_t>(world)) {}
 
   Epoch epoch() const { return epoch_; }
+  const CallHistory& history() const { return history_; }
 
   // Sends of one link go one after the other, in the order in which they are posted.
   void post(SendOperation& send, Rank to) { link(to).sends.push_back(&send); }
@@ -71,7 +81,8 @@ class Messages {
   // Receives are matched in the order in which they are posted; until then nothing is matched to them.
   void post(RecvOperation& receive) { posted_.push_back(&receive); }
   // Reads what has arrived from `peer` as long as somebody waits for it; whether anything moved. Throws Error{mismatch}
-  // for a message whose size or type is not what its receive expects.
+  // for a message whose size or type is not what its receive expects, and for one that shows that its sender has called
+  // other collectives than this rank.
   bool poll(Transport&, Rank peer);
   // Reads what a receive from `from_or_any` may be waiting for.
   bool poll_for(Transport&, Rank from_or_any);
@@ -99,9 +110,12 @@ class Messages {
   bool take_aside(Transport&, RecvOperation&);
   RecvOperation* claim(Transport&, Rank peer, const TagHeader&);
   void check(Transport&, const RecvOperation&, Rank peer, const TagHeader&) const;
+  void compare_histories(Transport&, Rank peer, const TagHeader&);
   void complete(RecvOperation&, Rank source, std::size_t bytes);
 
   Epoch epoch_;
+  CallHistory& history_;
+  ElementName element_name_;
   std::vector<Link> links_;
   std::deque<RecvOperation*> posted_;  // not yet matched, oldest first
 };

@@ -130,6 +130,7 @@ Links meet(const WorldInfo& info, const CommunicatorOptions& options, const Tuni
                                                .dead_after = options.dead_after,
                                                .interface_address = options.interface_address,
                                                .security = options.security,
+                                               .element_name = options.element_name,
                                                .door = door});
   auto inside = choice.inside.empty() ? nullptr : shm_endpoint(info, options.node);
   const auto between = choice.between.empty() ? nullptr : endpoint_between_hosts(choice.between, info, options, door);

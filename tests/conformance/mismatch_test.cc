@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <functional>
+#include <latch>
+#include <vector>
 
 #include "conformance/collective_case.h"
 #include "conformance/errors.h"
@@ -80,19 +82,139 @@ TEST_P(Mismatch, of_priorities_is_told) {
   EXPECT_EQ(told, 2);
 }
 
-// Two roots of a broadcast both send and do not look: what they sent stands in the way of the next collective that has
-// the same lane.
-TEST_P(Mismatch, of_roots_is_refused_at_the_latest_when_a_lane_is_used_again) {
+// Two roots of a broadcast both send and do not look. What they do next shows it, whatever that is.
+TEST_P(Mismatch, of_roots_is_refused_by_the_next_operation_of_any_kind) {
+  using Next = std::function<void(Communicator&, std::vector<float>&)>;
+  const std::vector<Next> all{
+      [](Communicator& comm, std::vector<float>&) { comm.barrier({.timeout = 300ms}); },
+      [](Communicator& comm, std::vector<float>& data) { comm.all_reduce(data, {.timeout = 300ms}); },
+      [](Communicator& comm, std::vector<float>& data) { comm.broadcast(data, 1, {.timeout = 300ms}); },
+      [](Communicator& comm, std::vector<float>& data) {
+        if (comm.rank() == 0)
+          comm.start_send(data, 1, 7, 300ms).wait();
+        else
+          comm.start_recv(data, 0, 7, 300ms).wait();
+        comm.barrier({.timeout = 300ms});  // rank 0 only had to send
+      }};
+  for (const Next& next : all) {
+    std::atomic<int> told = 0;
+    run(2, [&](Communicator& comm) {
+      std::vector<float> data(64, 1);
+      const auto error = error_of([&] {
+        for (int i = 0; i < 3; ++i) comm.barrier();
+        comm.broadcast(data, comm.rank());
+        next(comm, data);
+        comm.barrier({.timeout = 300ms});  // likewise
+      });
+      ASSERT_TRUE(error);
+      if (error->kind() == ErrorKind::mismatch) {
+        ++told;
+        EXPECT_THAT(error, throws(ErrorKind::mismatch, "rank 0"));
+        EXPECT_THAT(error, throws(ErrorKind::mismatch, "rank 1"));
+        EXPECT_THAT(error, throws(ErrorKind::mismatch, "broadcast #"));
+      }
+      EXPECT_EQ(data, std::vector<float>(64, 1));
+    });
+    EXPECT_GE(told, connected() ? 2 : 1);
+  }
+}
+
+// Where nothing comes next, leaving shows it: to all, unless one is kept from its core for so long that the other has
+// gone, and then still to that one.
+TEST_P(Mismatch, of_roots_is_told_at_the_end) {
+  if (!connected()) GTEST_SKIP() << "without a control plane nobody is told";
+  int most_told = 0;
+  for (int attempt = 0; attempt < 10 && most_told < 2; ++attempt) {
+    std::atomic<int> told = 0;
+    std::latch called(2);
+    run(2, [&](Communicator& comm) {
+      std::vector<float> data(64, 1);
+      comm.barrier();
+      comm.broadcast(data, comm.rank());
+      called.arrive_and_wait();
+      const auto error = error_of([&] { comm.leave(); });
+      if (!error) return;
+      EXPECT_THAT(error, throws(ErrorKind::mismatch, "rank 0"));
+      EXPECT_THAT(error, throws(ErrorKind::mismatch, "root 1"));
+      EXPECT_THAT(error, throws(ErrorKind::mismatch, "broadcast #"));
+      ++told;
+      EXPECT_FALSE(error_of([&] { comm.leave(); })) << "once is enough";
+      EXPECT_TRUE(error_of([&] { comm.barrier(); }));
+    });
+    EXPECT_GE(told, 1);
+    most_told = std::max(most_told, told.load());
+  }
+  EXPECT_EQ(most_told, 2);
+}
+
+// Messages are in no order with collectives: a rank that is ahead of another, or behind, does nothing wrong.
+TEST_P(Mismatch, is_not_seen_in_ranks_that_are_ahead) {
+  run(3, [&](Communicator& comm) {
+    const Rank other = 1 - comm.rank();
+    for (int round = 0; round < 20; ++round) {
+      std::vector<float> data(16, static_cast<float>(comm.rank()));
+      std::vector<float> got(16);
+      std::vector<Work> work;
+      if (comm.rank() < 2 && round % 2 == comm.rank()) {
+        work.push_back(comm.start_send(data, other));
+        work.push_back(comm.start_recv(got, other));
+      }
+      comm.broadcast(got, 2);
+      std::vector<float> sum(3, 1);
+      comm.all_reduce(sum);
+      std::vector<float> received(16);
+      if (comm.rank() < 2 && round % 2 != comm.rank()) {
+        work.push_back(comm.start_send(data, other));
+        work.push_back(comm.start_recv(received, other));
+      }
+      for (Work& each : work) each.wait();
+    }
+    comm.leave();
+  });
+}
+
+TEST_P(Mismatch, of_labels_is_refused_where_both_ranks_have_one) {
+  const auto difference = [&](const CallLabel& ours, const CallLabel& theirs, std::string_view word) {
+    std::atomic<int> told = 0;
+    run(2, [&](Communicator& comm) {
+      std::vector<float> data(8, 1);
+      const auto error = error_of([&] {
+        comm.run({.input = data,
+                  .output = data,
+                  .timeout = connected() ? 60s : std::chrono::milliseconds(300),
+                  .label = comm.rank() == 0 ? ours : theirs});
+      });
+      if (!error || error->kind() != ErrorKind::mismatch) return;
+      ++told;
+      EXPECT_THAT(error, throws(ErrorKind::mismatch, word));
+      EXPECT_THAT(error, throws(ErrorKind::mismatch, "all_reduce #"));
+    });
+    return told.load();
+  };
+  const int refused = connected() ? 2 : 1;
+  EXPECT_GE(difference({.element = 7}, {.element = 10}, "element type 10"), refused);
+  EXPECT_GE(difference({.list = 2}, {.list = 3}, "of a list of 3"), refused);
+  EXPECT_GE(difference({.shape = 1}, {.shape = 2}, "the shapes of rank"), refused);
+  EXPECT_EQ(difference({.element = 7}, {}, ""), 0);
+  EXPECT_EQ(difference({}, {.list = 3}, ""), 0);
+  EXPECT_EQ(difference({.shape = 1}, {.element = 7}, ""), 0);
+}
+
+TEST_P(Mismatch, of_labels_of_messages_is_refused) {
   std::atomic<int> told = 0;
   run(2, [&](Communicator& comm) {
-    std::vector<float> data(64, 1);
+    std::vector<float> data(8, 1);
     const auto error = error_of([&] {
-      comm.broadcast(data, comm.rank());
-      for (int i = 0; i < collective_lanes; ++i) comm.barrier({.timeout = 300ms});
+      if (comm.rank() == 0)
+        comm.start_send(data, 1, 0, 300ms, {.element = 7}).wait();
+      else
+        comm.start_recv(data, 0, 0, 300ms, {.element = 10}).wait();
+      comm.barrier({.timeout = 300ms});
     });
     ASSERT_TRUE(error);
-    if (error->kind() == ErrorKind::mismatch) ++told;
-    EXPECT_EQ(data, std::vector<float>(64, 1));
+    if (error->kind() != ErrorKind::mismatch) return;
+    ++told;
+    EXPECT_THAT(error, throws(ErrorKind::mismatch, "element type 7"));
   });
   EXPECT_GE(told, connected() ? 2 : 1);
 }

@@ -135,6 +135,34 @@ TEST(ControlWatch, RanksThatWaitInTheSameCallOrAtDifferentPlacesAgree) {
   }
 }
 
+TEST(ControlWatch, RanksThatClaimOtherCallsDisagree) {
+  const auto called = [](CallHistory& calls, Rank root) {
+    calls.add(CallStamp::of({.collective = Collective::broadcast, .root = root}, true));
+  };
+  for (const NewsType type : {NewsType::heartbeat, NewsType::departure})
+    for (const bool different : {false, true})
+      for (const bool ahead : {false, true}) {
+        const auto ours = std::make_shared<CallHistory>(2);
+        CallHistory theirs(2);
+        called(theirs, different ? 1 : 0);
+        if (!ahead) called(*ours, 0);
+        ControlWatch watch(0, 2, limits, start);
+        watch.follow(ours);
+        ControlWatch::Outcome outcome;
+        watch.heard(1, {.type = type, .origin = 1, .claim = theirs.claim()}, start, outcome);
+        EXPECT_EQ(watch.is_ahead(1), ahead);
+        EXPECT_EQ(outcome.fault.has_value(), different && !ahead);
+        if (ahead) called(*ours, 0);
+        watch.tick(start, outcome);
+        EXPECT_FALSE(watch.is_ahead(1));
+        ASSERT_EQ(outcome.fault.has_value(), different);
+        if (!different) continue;
+        EXPECT_EQ(outcome.fault->kind(), ErrorKind::mismatch);
+        EXPECT_EQ(outcome.fault->culprit(), 1);
+        EXPECT_THAT(outcome.fault->what(), testing::HasSubstr("rank 1 called broadcast #0"));
+      }
+}
+
 TEST(ControlWatch, NeighboursAreMutualAndFewAndReachAll) {
   for (Rank world = 1; world <= 130; ++world) {
     const std::vector<Rank> own = control_neighbours(0, world);
@@ -287,7 +315,8 @@ TEST(ControlNews, ArriveWholeHoweverTheyAreCut) {
        .kind = ErrorKind::internal,
        .culprit = -1,
        .text = std::string(most_news_text, 'y')},
-      departure(2)};
+      departure(2),
+      {.type = NewsType::heartbeat, .origin = 1, .claim = CallClaim{.count = 7, .digest = 9, .kind = 1, .size = 3}}};
   std::vector<std::byte> wire;
   for (const News& news : sent) append_frame(wire, news);
   for (std::size_t piece = 1; piece < 1200; piece += 7) {
@@ -306,6 +335,11 @@ TEST(ControlNews, ArriveWholeHoweverTheyAreCut) {
         EXPECT_EQ(news->kind, sent[next].kind);
         EXPECT_EQ(news->culprit, sent[next].culprit);
         EXPECT_EQ(news->text, sent[next].text);
+        ASSERT_EQ(news->claim.has_value(), sent[next].claim.has_value());
+        if (news->claim) {
+          EXPECT_EQ(news->claim->count, 7U);
+          EXPECT_EQ(news->claim->size, 3U);
+        }
         ++next;
       }
       ASSERT_FALSE(reader.garbage());

@@ -113,6 +113,9 @@ def _rank(writer: Any, rank: int, setup: Setup, body: Callable[..., Any], args: 
     except BaseException as error:
         outcome = Outcome(error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
     if dist.is_initialized():
-        dist.destroy_process_group()
+        try:
+            dist.destroy_process_group()
+        except RuntimeError as error:
+            outcome.error = outcome.error or f"{type(error).__name__}: {error}"
     writer.send_bytes(pickle.dumps(outcome))  # send() would share tensors through a file that ends with this process
     writer.close()

@@ -1,5 +1,8 @@
 """What torch's debugging and profiling see of the operations."""
 
+import time
+
+import pytest
 import torch
 import torch.distributed as dist
 from ranks import on_ranks
@@ -38,6 +41,26 @@ def detail(rank, world):
 def test_debug_level_detail_compares_calls():
     for text in on_ranks(3, detail):
         assert "mismatch between collectives on ranks" in text, text
+
+
+def aborted_in_a_wrapper(rank, world):
+    from ranvier import _library
+
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    group = dist.new_group(list(range(world)))
+    assert isinstance(group._get_backend(torch.device("cpu")), dist.distributed_c10d._ProcessGroupWrapper)
+    dist.barrier(group)
+    if rank == 1:
+        _library.load().abort(group.boxed(), "rank 1 ended with KeyError: lost")
+    backend = group._get_backend(torch.device("cpu")).wrapped_pg
+    with pytest.raises(RuntimeError, match="KeyError: lost"):  # whoever it reaches in a call, or before one
+        for _ in range(1000):
+            backend.allreduce([torch.ones(3)], dist.AllreduceOptions()).wait()
+            time.sleep(0.01)
+
+
+def test_a_group_in_a_wrapper_is_aborted_with_its_reason():
+    on_ranks(2, aborted_in_a_wrapper)
 
 
 def counted(rank, world):

@@ -1,5 +1,8 @@
 """Sums of sparse tensors."""
 
+import re
+from datetime import timedelta
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -56,6 +59,42 @@ def test_different_shapes_are_refused_naming_both_ranks():
     for outcome in run_ranks(3, different_shapes):
         assert outcome.error and "rank 1" in outcome.error, outcome
         assert "3 x 3" in outcome.error and "4 x 4" in outcome.error, outcome
+        assert re.search(r"sparse_all_reduce #\d+:", outcome.error), outcome
+
+
+def behind_a_message(rank, world):
+    tensor = example(rank)
+    if rank == 0:
+        work = dist.all_reduce(tensor, async_op=True)
+        dist.send(torch.ones(1), 1)  # which the other waits for before it calls all_reduce
+        work.wait()
+    else:
+        dist.recv(torch.empty(1), 0)
+        dist.all_reduce(tensor)
+    assert torch.equal(tensor.to_dense(), sum(example(r).to_dense() for r in range(world)))
+
+
+def test_the_call_waits_for_nobody():
+    on_ranks(2, behind_a_message, group_timeout=20)
+
+
+def other_things_between(rank, world):
+    works, tensors = [], []
+    for i in range(6):
+        tensors.append(example((rank + i) % world))
+        works.append(dist.all_reduce(tensors[-1], async_op=True))
+        if (i + rank) % 2:
+            works[-1].wait()
+        total = torch.ones(5)
+        dist.all_reduce(total)
+        assert torch.equal(total, torch.full((5,), float(world)))
+    for work, tensor in zip(works, tensors, strict=True):
+        assert work.wait(timedelta(seconds=20)) and work.is_success()
+        assert torch.equal(tensor.to_dense(), sum(example(r).to_dense() for r in range(world)))
+
+
+def test_its_second_step_is_in_no_order_with_other_collectives():
+    on_ranks(3, other_things_between)
 
 
 def only_sums(rank, world):

@@ -1,0 +1,91 @@
+#include "engine/call_history.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ranvier::engine {
+namespace {
+
+constexpr unsigned dtype_shift = 8, op_shift = 16, root_shift = 32;
+constexpr std::uint32_t most_named = 3;
+
+}  // namespace
+
+CallStamp CallStamp::of(const MessageHeader& header, bool common_size) {
+  CallStamp stamp;
+  stamp.kind = (static_cast<std::uint64_t>(header.collective) + 1) |
+               static_cast<std::uint64_t>(header.dtype) << dtype_shift |
+               static_cast<std::uint64_t>(header.op) << op_shift |
+               static_cast<std::uint64_t>(static_cast<std::uint32_t>(header.root)) << root_shift;
+  stamp.size = common_size ? header.size : 0;
+  std::uint64_t mixed = stamp.kind;
+  for (const std::uint64_t word : {stamp.size, std::uint64_t{0}}) {
+    mixed = (mixed ^ word) * 0x9E3779B97F4A7C15u;
+    mixed ^= mixed >> 29;
+  }
+  stamp.fingerprint = static_cast<std::uint32_t>(mixed >> 32);
+  return stamp;
+}
+
+std::string CallClaim::last_call() const {
+  if (count == 0) return "nothing yet";
+  if (kind == 0) return fmt::format("call #{}", count - 1);
+  return fmt::format("{} #{} of {} {} with {}root {}", name_of(static_cast<Collective>((kind & 0xFF) - 1)), count - 1,
+                     name_of(static_cast<DType>(kind >> dtype_shift & 0xFF)),
+                     name_of(static_cast<ReduceOp>(kind >> op_shift & 0xFF)),
+                     size > 0 ? fmt::format("size {}, ", size) : "", kind >> root_shift);
+}
+
+CallHistory::Verdict CallHistory::compare(std::uint32_t count, std::uint32_t digest) const {
+  const Point current = now();
+  std::uint32_t own = current.digest;
+  if (count != current.count) {
+    const Point then = point(places_[count % capacity].point.load(std::memory_order_acquire));
+    if (then.count != count) return Verdict::unknown;
+    own = then.digest;
+  }
+  return own == digest ? Verdict::alike : Verdict::different;
+}
+
+// Empty where the place is being written or has been overwritten.
+std::optional<CallClaim> CallHistory::claim_at(std::uint32_t count) const {
+  const Place& place = places_[count % capacity];
+  const std::uint64_t before = place.point.load(std::memory_order_acquire);
+  const CallClaim claim{.count = point(before).count,
+                        .digest = point(before).digest,
+                        .kind = place.kind.load(std::memory_order_acquire),
+                        .size = place.size.load(std::memory_order_acquire)};
+  if (claim.count != count || place.point.load(std::memory_order_relaxed) != before) return std::nullopt;
+  return claim;
+}
+
+CallClaim CallHistory::claim() const {
+  const Point current = now();
+  return claim_at(current.count).value_or(CallClaim{.count = current.count, .digest = current.digest});
+}
+
+Error CallHistory::divergence(Rank self, Rank peer, const CallClaim& theirs, std::uint32_t alike) const {
+  const auto ours = claim_at(theirs.count);
+  const bool last_differs = ours && theirs.kind != 0 && (ours->kind != theirs.kind || ours->size != theirs.size);
+  return {
+      ErrorKind::mismatch,
+      last_differs
+          ? fmt::format("the ranks disagree: rank {} called {}, and rank {} called {}; {}", self, ours->last_call(),
+                        peer, theirs.last_call(), advice)
+          : fmt::format("the ranks disagree: rank {} and rank {} have called different collectives up to {}: {}; {}",
+                        self, peer, theirs.last_call(), since(self, alike), advice),
+      peer};
+}
+
+std::string CallHistory::since(Rank self, std::uint32_t alike) const {
+  const std::uint32_t count = now().count;
+  std::string calls;
+  for (std::uint32_t left = std::min(count - alike, most_named); left > 0; --left)
+    if (const auto claim = claim_at(count - left + 1)) calls += (calls.empty() ? "" : ", ") + claim->last_call();
+  return fmt::format("{}the last calls of rank {} are {}",
+                     alike == 0 ? "" : fmt::format("they agree up to #{}, and ", alike - 1), self,
+                     calls.empty() ? "in its flight record" : calls);
+}
+
+}  // namespace ranvier::engine
