@@ -48,7 +48,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   double memory_gb = 80;
   options.codecs.assign(default_codecs.begin(), default_codecs.end());
   CLI::App app(
-      "Choose how to communicate: placement, transport, algorithm, bucket, codec and policy for a workload on a network.",
+      "Choose how to communicate: placement, transport, algorithm, bucket, codec and policy for a workload on a "
+      "network.",
       "ranvier plan");
   app.footer(examples);
   app.add_option("--workload", options.workload, simulation::workload_help())->type_name("NAME|FILE");

@@ -70,7 +70,8 @@ Plan plan_of(const Question& question, const PlanChoice& best) {
 
 Question question_of(const Options& options) {
   Question question;
-  const bool is_ready_made = std::ranges::count(workload_names(), options.workload.substr(0, options.workload.find(':'))) > 0;
+  const bool is_ready_made =
+      std::ranges::count(workload_names(), options.workload.substr(0, options.workload.find(':'))) > 0;
   question.names = {options.workload};
   if (is_ready_made) question.names = divisions(options.workload, options.world, options.memory_bytes);
   for (const auto& name : question.names) question.divisions.push_back(simulation::load_workload(name));

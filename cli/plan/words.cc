@@ -68,14 +68,16 @@ void compare_codecs(const Question& question, const std::vector<PlanChoice>& ran
     if (coded == nullptr) continue;
     if (best == nullptr || coded->step_ns < best->step_ns) best = coded;
     verdicts.push_back(fmt::format("codec: at {:.3g} Gbit/s {} {}: {}", gbit, codec.spec,
-                                   gains_text(gain(*coded, *plain)), gain(*coded, *plain) >= worthwhile ? "on" : "off"));
+                                   gains_text(gain(*coded, *plain)),
+                                   gain(*coded, *plain) >= worthwhile ? "on" : "off"));
   }
   if (best == nullptr) return;
   const double most = gain(*best, *plain);
   if (most >= worthwhile)
     said.push_back(fmt::format("compression: pays here, {} most: it {}", best->codec, gains_text(most)));
   else
-    said.push_back(fmt::format("compression: does not pay here; at best it {}, with {}", gains_text(most), best->codec));
+    said.push_back(
+        fmt::format("compression: does not pay here; at best it {}, with {}", gains_text(most), best->codec));
   said.insert(said.end(), verdicts.begin(), verdicts.end());
 }
 

@@ -12,9 +12,7 @@
 namespace ranvier::simulation {
 
 NetworkOptions::NetworkOptions(const std::string& spec_or_file, LinkSpeed speed)
-    : specs_{spec_or_file},
-      latency_us_(static_cast<double>(speed.latency.count()) / 1000),
-      speed_(speed) {
+    : specs_{spec_or_file}, latency_us_(static_cast<double>(speed.latency.count()) / 1000), speed_(speed) {
   check();
 }
 
@@ -57,8 +55,8 @@ void NetworkOptions::check() {
   for (const auto& spec : specs_) {
     measured_.push_back(read_measured_network(spec));
     if (measured_.back().world != measured_.front().world)
-      throw Error(ErrorKind::usage, fmt::format("{} is of {} ranks and {} of {}; measure the same ranks", specs_.front(),
-                                                measured_.front().world, spec, measured_.back().world));
+      throw Error(ErrorKind::usage, fmt::format("{} is of {} ranks and {} of {}; measure the same ranks",
+                                                specs_.front(), measured_.front().world, spec, measured_.back().world));
     for (const auto& link : measured_.back().links) rates.push_back(link.gbit_in_collectives() * 1e9 / 8);
   }
   std::sort(rates.begin(), rates.end());

@@ -41,8 +41,8 @@ struct PlanNetwork {
   std::string transport = {};
   Topology topology = {};  // as the ranks see it: see with_placement
   SimulateOptions options = {};
-  std::vector<Rank> placement = {};             // see with_placement; empty: rank r stands at place r
-  std::vector<FastestAlgorithm> by_size = {};   // of the algorithms (fastest_algorithms), as a further choice
+  std::vector<Rank> placement = {};            // see with_placement; empty: rank r stands at place r
+  std::vector<FastestAlgorithm> by_size = {};  // of the algorithms (fastest_algorithms), as a further choice
 };
 
 struct PlanSearch {
@@ -73,9 +73,9 @@ struct PlanChoice {
 
 // Combinations of everything, the least cost() first; of equal ones the plainest (no codec, then the earlier in the
 // lists). `divisions` are one workload divided in different ways over the same samples. What an algorithm cannot do in
-// this world, or takes simulating too many unlike ranks, is left out, and so is what a bound shows to be slower than two
-// others and than the best with its codec. Policies that do not average gradients in every step are weighed with the
-// quickest average of each codec. Throws Error{usage} where nothing is left.
+// this world, or takes simulating too many unlike ranks, is left out, and so is what a bound shows to be slower than
+// two others and than the best with its codec. Policies that do not average gradients in every step are weighed with
+// the quickest average of each codec. Throws Error{usage} where nothing is left.
 std::vector<PlanChoice> rank_plans(const std::vector<Workload>& divisions, const std::vector<PlanNetwork>& networks,
                                    const PlanSearch&);
 std::vector<PlanChoice> rank_plans(const Workload&, const Topology&, const PlanSearch&);
@@ -99,10 +99,10 @@ std::optional<std::vector<Rank>> near_placement(const Topology&, double bytes = 
 
 // `spec`, a ready-made workload, divided in every way over so many ranks that leaves its global batch as it is: tensor
 // and pipeline degrees are powers of two times what the spec says, unless it names them itself. Each comes with all
-// degrees and its batch. Only those whose state, 16 bytes a parameter (S. Rajbhandari et al.: ZeRO: Memory optimizations
-// toward training trillion parameter models. SC 2020: weights, gradients and Adam's moments in mixed precision), fits
-// into `memory_bytes` of each rank; activations come on top. The spec alone where its model is not divided that way.
-// Throws Error{usage} where nothing fits, and as make_workload does.
+// degrees and its batch. Only those whose state, 16 bytes a parameter (S. Rajbhandari et al.: ZeRO: Memory
+// optimizations toward training trillion parameter models. SC 2020: weights, gradients and Adam's moments in mixed
+// precision), fits into `memory_bytes` of each rank; activations come on top. The spec alone where its model is not
+// divided that way. Throws Error{usage} where nothing fits, and as make_workload does.
 std::vector<std::string> divisions(std::string_view spec, Rank world, double memory_bytes);
 
 }  // namespace ranvier

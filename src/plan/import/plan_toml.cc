@@ -107,8 +107,8 @@ std::string to_toml(const Plan& plan) {
       "# Written by ranvier plan; ranvier train --plan obeys it. To be read and edited.\nworkload = {}\nnetwork = {}\n",
       in_quotes(plan.workload), in_quotes(plan.network));
   if (plan.link_gbit > 0) text += fmt::format("link_gbit = {}\nlatency_us = {}\n", plan.link_gbit, plan.latency_us);
-  text += fmt::format("ranks = {}\n\ntransport = {}\ncompress = {}\nsync = {}\n", plan.ranks,
-                      in_quotes(plan.transport), in_quotes(plan.compress), in_quotes(plan.sync));
+  text += fmt::format("ranks = {}\n\ntransport = {}\ncompress = {}\nsync = {}\n", plan.ranks, in_quotes(plan.transport),
+                      in_quotes(plan.compress), in_quotes(plan.sync));
   if (!plan.placement.empty()) text += fmt::format("placement = [{}]\n", fmt::join(plan.placement, ", "));
   text += fmt::format("bucket_bytes = {}\n\nbecause = [\n", plan.bucket_bytes);
   for (const auto& sentence : plan.because) text += fmt::format("  {},\n", in_quotes(sentence));

@@ -22,6 +22,22 @@ bool splits(Collective collective) {
   return collective == Collective::reduce_scatter || collective == Collective::all_to_all;
 }
 
+// As even_layout counts elements.
+std::size_t count_of(const Schedule& schedule, std::size_t chunk) {
+  return counts_the_whole(schedule.collective) ? chunk * schedule.chunks : chunk;
+}
+
+// The run of a vector that is `far` of its way from one to a longer one, or beyond: times and loads are on a line.
+SimulatedRun on_the_line(const SimulatedRun& one, const SimulatedRun& longer, double far) {
+  const auto at = [far](double a, double b) { return a + (b - a) * far; };
+  SimulatedRun run = longer;
+  run.ns = at(one.ns, longer.ns);
+  run.messages = static_cast<std::size_t>(at(static_cast<double>(one.messages), static_cast<double>(longer.messages)));
+  for (std::size_t i = 0; i < run.links.size(); ++i)
+    run.links[i].utilisation = at(one.links[i].utilisation * one.ns, longer.links[i].utilisation * longer.ns) / run.ns;
+  return run;
+}
+
 // Elements of a chunk, rounded up, so that all chunks are alike.
 std::size_t chunk_elements(const Communication& what, const Schedule& schedule) {
   const double chunks = counts_the_whole(what.collective) || splits(what.collective) ? schedule.chunks : 1;
@@ -36,6 +52,30 @@ std::vector<Rank> counted_ranks(Rank world) {
 }
 
 }  // namespace
+
+SimulatedRun streamed(const Schedule& schedule, const Topology& topology, std::size_t chunk, std::size_t element,
+                      const SimulateOptions& options) {
+  constexpr double on_a_line = 1e-7;
+  const auto simulated = [&](std::size_t elements) {
+    return simulate(schedule, topology, count_of(schedule, elements), element, options);
+  };
+  const std::size_t slice = std::max<std::size_t>(1, options.slice_bytes / element);
+  const std::size_t slices = chunk / slice;
+  const std::size_t rest = chunk % slice;
+  double burst = 0;
+  for (const Link& link : topology.links) burst = std::max(burst, link.speed.burst_bytes);
+  // A link's bucket is empty, and a sender waits for its link, before lengths count as long.
+  std::size_t few = std::max<std::size_t>(4, 2 * options.buffered_slices);
+  while (static_cast<double>(few * options.slice_bytes) < burst) few *= 2;
+  for (; 4 * few < slices; few *= 2) {
+    const SimulatedRun first = simulated(few * slice + rest);
+    const SimulatedRun second = simulated(2 * few * slice + rest);
+    const SimulatedRun third = simulated(3 * few * slice + rest);
+    if (std::abs(first.ns + third.ns - 2 * second.ns) <= on_a_line * second.ns)
+      return on_the_line(second, third, static_cast<double>(slices - 2 * few) / static_cast<double>(few));
+  }
+  return simulated(chunk);
+}
 
 CollectiveTimes::CollectiveTimes(const Workload& workload, const Topology& topology, const SimulateOptions& options)
     : topology_(topology), grid_(workload, topology.world), options_(options) {
@@ -53,12 +93,10 @@ CollectiveTimes::Kind& CollectiveTimes::kind(const Communication& what, const st
 const SimulatedRun& CollectiveTimes::run(const Communication& what, const std::string& algorithm) {
   const Kind& found = kind(what, algorithm);
   const std::size_t chunk = chunk_elements(what, found.schedule);
-  const auto [known, added] = known_.try_emplace({&found, static_cast<double>(chunk)});
+  const auto [known, added] = known_.try_emplace({&found, chunk});
   if (!added) return known->second;
   try {
-    const bool whole = counts_the_whole(what.collective);
-    known->second = simulate(found.schedule, topology_, whole ? chunk * found.schedule.chunks : chunk, element_bytes,
-                             options_);
+    known->second = streamed(found.schedule, topology_, chunk, element_bytes, options_);
   } catch (...) {
     known_.erase(known);
     throw;
@@ -93,7 +131,8 @@ void CollectiveTimes::bound(Kind& kind) const {
   // Of larger worlds only some are looked at, so that a nearer pair may be missed.
   const bool all_ways_are_alike = topology_.world <= most_counted_ranks;
   if (all_ways_are_alike && std::isfinite(latency_ns))
-    kind.latency_ns = latency_ns * std::max<std::uint32_t>(1, topology_.world <= 64 ? ScheduleCost(kind.schedule).depth() : 1);
+    kind.latency_ns =
+        latency_ns * std::max<std::uint32_t>(1, topology_.world <= 64 ? ScheduleCost(kind.schedule).depth() : 1);
   kind.bounded = true;
 }
 

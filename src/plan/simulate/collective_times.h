@@ -11,6 +11,12 @@
 
 namespace ranvier::plan {
 
+// Of a schedule with chunks of so many elements. Long ones stream: once the pipeline is full, each further slice takes
+// as long as the one before it. Three lengths whose times are on a line therefore say that of all longer ones; where
+// they are not, twice as long ones are tried, and at last the length itself.
+SimulatedRun streamed(const Schedule&, const Topology&, std::size_t chunk_elements, std::size_t element_bytes,
+                      const SimulateOptions&);
+
 class CollectiveTimes {
  public:
   // Both outlive it. Throws Error{usage} where the degrees of the workload do not multiply to the world.
@@ -46,7 +52,7 @@ class CollectiveTimes {
   const Grid grid_;
   SimulateOptions options_;
   std::map<KindKey, Kind> kinds_;
-  std::map<std::pair<const Kind*, double>, SimulatedRun> known_;
+  std::map<std::pair<const Kind*, std::size_t>, SimulatedRun> known_;  // by elements of a chunk
 };
 
 }  // namespace ranvier::plan

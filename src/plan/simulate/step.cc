@@ -57,7 +57,7 @@ class Collectives {
 class StepRun {
  public:
   StepRun(const Workload& workload, const StepSimulation& how, plan::CollectiveTimes& times, bool bounds)
-      : workload_(workload), how_(how), collectives_(how, times, bounds) {
+      : workload_(workload), how_(how), collectives_(how, times, bounds), names_(!bounds) {
     if (!how.options.slowdown.empty())
       slowest_ = *std::max_element(how.options.slowdown.begin(), how.options.slowdown.end());
   }
@@ -70,9 +70,10 @@ class StepRun {
     }
     for (std::size_t i = workload_.layers.size(); i-- > 0;) {
       const Layer& layer = workload_.layers[i];
-      compute("backward " + layer.name, layer.weight_gradient.compute_ns);
+      const std::string name = names_ ? "backward " + layer.name : "";
+      compute(name, layer.weight_gradient.compute_ns);
       for (const auto& each : layer.weight_gradient.communications) start_or_wait(layer, each);
-      compute("backward " + layer.name, layer.input_gradient.compute_ns);
+      compute(name, layer.input_gradient.compute_ns);
       for (const auto& each : layer.input_gradient.communications) wait_for(layer, each);
       for (auto& [role, bucket] : buckets_)
         if (bucket.bytes >= how_.bucket_bytes) close(role, bucket);
@@ -110,10 +111,11 @@ class StepRun {
     if (!collectives_.has_peers(what.role) || !(what.bytes > 0)) return;
     const double ns = collectives_.ns(what);
     before_.push_back(computing_);
-    computing_ = add({.name = fmt::format("{} {} of {}", name_of(what.role), name_of(what.collective), layer.name),
-                      .computes = false,
-                      .begin_ns = now_,
-                      .end_ns = now_ + ns});
+    computing_ =
+        add({.name = names_ ? fmt::format("{} {} of {}", name_of(what.role), name_of(what.collective), layer.name) : "",
+             .computes = false,
+             .begin_ns = now_,
+             .end_ns = now_ + ns});
     now_ += ns;
     result_.communication_ns += ns;
     share(what.role).communication_ns += ns;
@@ -126,13 +128,13 @@ class StepRun {
     if (what.collective == Collective::all_reduce)
       buckets_[what.role].bytes += what.bytes * how_.gradient_scale;
     else
-      start(what, fmt::format("{} of {}", name_of(what.collective), layer.name), 0);
+      start(what, names_ ? fmt::format("{} of {}", name_of(what.collective), layer.name) : "", 0);
   }
 
   void close(Role role, Open& bucket) {
     if (!(bucket.bytes > 0)) return;
     start({.collective = Collective::all_reduce, .bytes = bucket.bytes, .role = role},
-          fmt::format("bucket {}", count_++), bucket.bytes * how_.codec_ns_per_byte);
+          names_ ? fmt::format("bucket {}", count_++) : "", bucket.bytes * how_.codec_ns_per_byte);
     bucket.bytes = 0;
   }
 
@@ -173,6 +175,7 @@ class StepRun {
   const StepSimulation& how_;
   Collectives collectives_;
   double slowest_ = 1;
+  const bool names_;  // whether anybody looks at the timeline
   StepPrediction result_;
   std::vector<std::optional<std::size_t>> before_;  // by interval: the one whose end let it begin
   std::optional<std::size_t> computing_;            // the last interval of the NPU, and of its gradients

@@ -54,18 +54,19 @@ std::vector<std::string> divisions(std::string_view text, Rank world, double mem
       const std::int64_t data = world / (tensor * pipeline);
       if (tensor * pipeline * data != world || data % degrees.expert != 0 || samples % data != 0) continue;
       if (degrees.data > 0 && data != degrees.data) continue;
-      std::string one = fmt::format("{}:tp={},pp={},dp={},batch={}{}", spec.name, tensor, pipeline, data,
-                                    samples / data, others);
+      std::string one =
+          fmt::format("{}:tp={},pp={},dp={},batch={}{}", spec.name, tensor, pipeline, data, samples / data, others);
       const double state = state_bytes(make_workload(one));
       least_state = std::min(least_state, state);
       if (state <= memory_bytes) found.push_back(std::move(one));
     }
   if (!found.empty()) return found;
   if (std::isfinite(least_state))
-    throw Error(ErrorKind::usage,
-                fmt::format("{} does not fit: of all its divisions over {} ranks the smallest has {:.1f} GB of weights, "
-                            "gradients and optimizer on each, and --memory says {:.1f}; take more ranks or memory",
-                            text, world, least_state / 1e9, memory_bytes / 1e9));
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("{} does not fit: of all its divisions over {} ranks the smallest has {:.1f} GB of weights, "
+                    "gradients and optimizer on each, and --memory says {:.1f}; take more ranks or memory",
+                    text, world, least_state / 1e9, memory_bytes / 1e9));
   throw Error(ErrorKind::usage, fmt::format("{} is divided into tp={}, pp={}, ep={}, dp={}, which does not make {} "
                                             "ranks with a whole number of samples each; write other degrees or batch= "
                                             "behind its name, or name another --world",

@@ -57,8 +57,9 @@ class Order {
   void nearest_first() {
     for (std::size_t at = 1; at < world_; ++at) {
       const auto next = ranks_.begin() + static_cast<std::ptrdiff_t>(at);
-      const auto nearest = std::min_element(
-          next, ranks_.end(), [&](Rank a, Rank b) { return ns_[index(ranks_[at - 1], a)] < ns_[index(ranks_[at - 1], b)]; });
+      const auto nearest = std::min_element(next, ranks_.end(), [&](Rank a, Rank b) {
+        return ns_[index(ranks_[at - 1], a)] < ns_[index(ranks_[at - 1], b)];
+      });
       std::rotate(next, nearest, nearest + 1);
     }
   }

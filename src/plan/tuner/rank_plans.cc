@@ -90,8 +90,7 @@ class Search {
 
   StepSimulation how(const Candidate& each) const {
     const PlanNetwork& network = networks_[each.network];
-    StepSimulation result{
-        .algorithm = each.algorithm, .bucket_bytes = each.bucket_bytes, .options = network.options};
+    StepSimulation result{.algorithm = each.algorithm, .bucket_bytes = each.bucket_bytes, .options = network.options};
     if (each.algorithm == by_size) {
       result.algorithm = network.by_size.back().algorithm;
       result.by_size = network.by_size;
@@ -136,9 +135,7 @@ class Search {
 
   void simulate(const Candidate& each) {
     auto step = plan::if_possible(
-        [&] {
-          return plan::simulate_step(divisions_[each.division], how(each), times(each.division, each.network));
-        },
+        [&] { return plan::simulate_step(divisions_[each.division], how(each), times(each.division, each.network)); },
         refusal_);
     if (!step) return;
     const double ns = step->step_ns;
