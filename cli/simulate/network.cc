@@ -65,7 +65,8 @@ void NetworkOptions::check() {
 
 SimulateOptions NetworkOptions::transfers(std::size_t number) const {
   // src/transport/tcp_transport.cc and tcp.cc: slices of 512 KiB, of which 4 MiB wait in the sender's socket.
-  if (measured_transport(number) == "tcp") return {.slice_bytes = 512 << 10, .buffered_slices = 8};
+  // What a socket is given goes into the interface's queue at once, before another socket gets its turn.
+  if (measured_transport(number) == "tcp") return {.slice_bytes = 512 << 10, .buffered_slices = 8, .in_turn = true};
   return {};
 }
 

@@ -36,6 +36,37 @@ TEST(Fluid, SharesByMaxMin) {
   EXPECT_FALSE(network.flows());
 }
 
+// Of one sender's messages the second waits for the first; what that one cannot use it gets.
+TEST(Fluid, MessagesInTurnGoOneAfterAnother) {
+  plan::FluidNetwork network({{2}, {0.5}}, {{{0, 1}}, {{0, 1}}, {{0, 1}, {1, 1}}}, {0, 0, 0});
+  std::vector<std::uint32_t> done;
+  network.start(0, 10);
+  network.start(1, 10);
+  EXPECT_DOUBLE_EQ(network.until_next(), 5);
+  network.advance(5, done);
+  EXPECT_THAT(done, testing::ElementsAre(0));
+  EXPECT_DOUBLE_EQ(network.until_next(), 5);
+  network.advance(5, done);
+  network.start(2, 10);  // held up by a link of a half
+  network.start(0, 15);
+  EXPECT_DOUBLE_EQ(network.until_next(), 10);  // 1.5 are left for the later one
+  network.advance(10, done);
+  EXPECT_THAT(done, testing::ElementsAre(0, 1, 0));
+}
+
+// A tree's root serves its first child, which passes on, before the others.
+TEST(Simulate, SmallTreesAreFasterInTurn) {
+  const Schedule tree = all_reduce("binomial_tree", 8);
+  const Topology star = topology::star(8, one_gigabyte);
+  const auto shared = simulate(tree, star, 8000, 4);
+  const auto in_turn = simulate(tree, star, 8000, 4, {.in_turn = true});
+  EXPECT_LT(in_turn.ns, 0.95 * shared.ns);
+  const double least = contention(tree, star).busiest_load * 32000;
+  EXPECT_GE(in_turn.ns, least * (1 - 1e-9));
+  const Schedule ring = all_reduce("ring", 8);
+  EXPECT_NEAR(simulate(ring, star, 8000, 4, {.in_turn = true}).ns, simulate(ring, star, 8000, 4).ns, 1e-6);
+}
+
 // 100 bytes at once, and the rest at one byte a ns; a rest of 60 ns saves 60 up again.
 TEST(Fluid, ALinkThatHasRestedPassesItsBucketAtOnce) {
   plan::FluidNetwork network({{1, 100}}, {{{0, 1}}});
