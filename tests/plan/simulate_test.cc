@@ -236,7 +236,7 @@ TEST(Streaming, ChangesNothing) {
       for (Link& link : topology.links) link.speed = one_gigabyte;
       const Schedule schedule = all_reduce(algorithm.name, 8);
       const SimulateOptions options{.slice_bytes = slice_bytes};
-      const std::size_t chunk = 83 * slice_bytes / 4 + 30;
+      const std::size_t chunk = 131 * slice_bytes / 4 + 30;
       const auto all = simulate(schedule, topology, chunk * schedule.chunks, 4, options);
       const auto streamed = plan::streamed(schedule, topology, chunk, 4, options);
       EXPECT_NEAR(streamed.ns / all.ns, 1, 1e-5);

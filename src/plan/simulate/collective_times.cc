@@ -1,8 +1,10 @@
 #include "plan/simulate/collective_times.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "ranvier/cost.h"
 
@@ -38,6 +40,15 @@ SimulatedRun on_the_line(const SimulatedRun& one, const SimulatedRun& longer, do
   return run;
 }
 
+// Slices after which times of pipelines may repeat: those of few rounds go through all of them before they take the
+// next ones, so that a number of slices is divisible by their rounds; 12 is by the other periods that are likely.
+std::size_t period_of(const Schedule& schedule) {
+  constexpr std::size_t usual = 12;
+  std::size_t rounds = 1;
+  for (const Step& step : schedule.program(0)) rounds = std::max<std::size_t>(rounds, step.round + 1);
+  return rounds <= usual ? std::lcm(usual, rounds) : usual;
+}
+
 // Elements of a chunk, rounded up, so that all chunks are alike.
 std::size_t chunk_elements(const Communication& what, const Schedule& schedule) {
   const double chunks = counts_the_whole(what.collective) || splits(what.collective) ? schedule.chunks : 1;
@@ -65,14 +76,17 @@ SimulatedRun streamed(const Schedule& schedule, const Topology& topology, std::s
   double burst = 0;
   for (const Link& link : topology.links) burst = std::max(burst, link.speed.burst_bytes);
   // A link's bucket is empty, and a sender waits for its link, before lengths count as long.
-  std::size_t few = std::max<std::size_t>(4, 2 * options.buffered_slices);
-  while (static_cast<double>(few * options.slice_bytes) < burst) few *= 2;
-  for (; 4 * few < slices; few *= 2) {
-    const SimulatedRun first = simulated(few * slice + rest);
-    const SimulatedRun second = simulated(2 * few * slice + rest);
-    const SimulatedRun third = simulated(3 * few * slice + rest);
-    if (std::abs(first.ns + third.ns - 2 * second.ns) <= on_a_line * second.ns)
-      return on_the_line(second, third, static_cast<double>(slices - 2 * few) / static_cast<double>(few));
+  std::size_t few = period_of(schedule);
+  while (few < 2 * options.buffered_slices || static_cast<double>(few * options.slice_bytes) < burst) few *= 2;
+  for (; 5 * few < slices; few *= 2) {
+    // A whole number of steps from the length itself, since times come and go with a period.
+    const std::size_t least = few + slices % few;
+    std::array<SimulatedRun, 4> runs;
+    for (std::size_t i = 0; i < runs.size(); ++i) runs[i] = simulated((least + i * few) * slice + rest);
+    const double step = (runs[3].ns - runs[0].ns) / 3;
+    const bool straight = std::abs(runs[1].ns - runs[0].ns - step) <= on_a_line * runs[3].ns &&
+                          std::abs(runs[2].ns - runs[1].ns - step) <= on_a_line * runs[3].ns;
+    if (straight) return on_the_line(runs[2], runs[3], static_cast<double>((slices - least) / few - 2));
   }
   return simulated(chunk);
 }
