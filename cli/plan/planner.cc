@@ -13,6 +13,8 @@
 namespace ranvier::planning {
 namespace {
 
+constexpr Rank most_placed_ranks = 32;
+
 // Up to the size of all gradients, within reason: what is longer takes the same algorithm.
 std::size_t most_bytes_of_a_table(double gradients) {
   return std::bit_ceil(static_cast<std::size_t>(std::clamp(gradients, 1e6, 64e6)));
@@ -82,7 +84,9 @@ Question question_of(const Options& options) {
     PlanNetwork network{.transport = std::move(transport),
                         .topology = options.network.topology(options.world, i),
                         .options = options.network.transfers(i)};
-    const auto near = near_placement(network.topology);
+    // Ranks that stand elsewhere are no longer alike, so that each is simulated: too long for many of them.
+    const bool is_small = options.world <= most_placed_ranks;
+    const auto near = is_small ? near_placement(network.topology) : std::nullopt;
     question.networks.push_back(network);
     question.network_names.push_back(options.network.spec(i));
     if (!near) continue;
