@@ -41,7 +41,8 @@ class Sweep:
         recorded, topology, plan = (self.folder / name for name in ("recorded", "topology.toml", "plan.toml"))
         self.train("--record", recorded)
         self.run("probe", "--transport", "tcp", "--samples", "5", "--bytes", "1M", "--output", topology)
-        words = ("plan", "--workload", recorded / "workload.toml", "--topology", topology, "--output", plan)
+        # Gradients in every step, as in all that is measured beside it.
+        words = ("plan", "--workload", recorded / "workload.toml", "--topology", topology, "--sync", "bsp", "--output", plan)
         print(self.run(*words, hosts=1), file=sys.stderr, flush=True)
         return plan
 

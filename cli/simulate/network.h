@@ -1,8 +1,9 @@
-// The network of `simulate` and `plan`: a topology whose links are all alike.
+// The network of `simulate` and `plan`: a topology whose links are all alike, or measured ones.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "flags.h"
 #include "ranvier/measured_network.h"
@@ -13,25 +14,35 @@ namespace ranvier::simulation {
 
 class NetworkOptions {
  public:
-  void add_to(CLI::App&);
+  NetworkOptions() = default;
+  // A topology, or a file of `ranvier probe`, whose links say themselves how fast they are. Throws as check() does.
+  NetworkOptions(const std::string& spec_or_file, LinkSpeed speed);
+
+  // `several`: --topology may be repeated, each of them measured over a transport of its own.
+  void add_to(CLI::App&, bool several = false);
   // Once the command line has been read. Throws Error{usage}.
   void check();
-  Topology topology(Rank world) const;
-  const std::string& spec() const { return topology_; }
+  std::size_t count() const { return specs_.size(); }
+  Topology topology(Rank world, std::size_t number = 0) const;
+  const std::string& spec(std::size_t number = 0) const { return specs_[number]; }
   // Of a link; of a measured network the median.
+  LinkSpeed speed() const { return speed_; }
   double bytes_per_second() const { return speed_.bytes_per_second; }
+  bool is_measured() const { return !measured_.empty(); }
   // What a measured network says of itself; nothing of others.
   std::optional<std::uint64_t> measured_ranks() const;
   // Slices and buffers as the transport has them over which the network was measured; else the simulator's own.
-  SimulateOptions transfers() const;
-  std::string measured_transport() const { return measured_ ? measured_->transport : ""; }
+  SimulateOptions transfers(std::size_t number = 0) const;
+  std::string measured_transport(std::size_t number = 0) const {
+    return measured_.empty() ? "" : measured_[number].transport;
+  }
 
  private:
-  std::string topology_ = "star";
+  std::vector<std::string> specs_ = {"star"};
   std::string rate_;
   double latency_us_ = 1;
   LinkSpeed speed_;
-  std::optional<MeasuredNetwork> measured_;
+  std::vector<MeasuredNetwork> measured_;  // of each spec, or none
 };
 
 // The names of the algorithms that build all_reduce.

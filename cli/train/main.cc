@@ -16,6 +16,7 @@
 #include "train/plan.h"
 #include "train/progress.h"
 #include "train/record.h"
+#include "train/replan.h"
 #include "train/report.h"
 
 namespace ranvier::train {
@@ -58,8 +59,9 @@ void check_files(const Options& options) {
   trainer::check_checkpoint_place(options.trainer.save);
 }
 
-int work(const Options& options, const cli::WorldPlace& place) {
+int work(const Options& options, cli::WorldPlace place) {
   check_plan(options, place.world);
+  if (options.plan) place.rank = rank_at(*options.plan, place.rank);
   if (place.rank == 0) check_files(options);
   const auto data = trainer::load_dataset(options.data);
   trainer::check_model(options.trainer.model, data);
@@ -73,7 +75,12 @@ int work(const Options& options, const cli::WorldPlace& place) {
   const auto result = trainer::train(
       settings, data, *communicator,
       {.on_step = [&](std::size_t step, std::size_t last, double loss) { progress.on_step(step, last, loss); },
-       .on_evaluation = [&](const trainer::Evaluation& evaluation) { progress.on_evaluation(evaluation); }});
+       .on_evaluation = [&](const trainer::Evaluation& evaluation) { progress.on_evaluation(evaluation); },
+       .on_change = [&](const trainer::ChangedPlan& changed) { progress.on_change(changed); },
+       .replan = options.plan ? trainer::Replan([&](const auto& planned, const auto& measured) {
+         return replan(*options.plan, planned, measured);
+       })
+                              : nullptr});
   if (place.rank != 0) return 0;
   const Report report{options, *communicator, result};
   if (result.recorded) write_workload(report);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ranvier/error.h"
@@ -17,7 +18,8 @@ void set(CLI::App& app, const std::string& name, const std::string& value) {
   option->run_callback();
 }
 
-// A plan for "auto" is for whichever transport the ranks meet over.
+}  // namespace
+
 TuningTable table_of(const Plan& plan) {
   std::vector<TuningRow> rows;
   const std::vector<std::string> may_be{"shm", "tcp", "shm+tcp"};
@@ -34,15 +36,17 @@ TuningTable table_of(const Plan& plan) {
   return table;
 }
 
-}  // namespace
-
 void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
-  const bool chooses = app.get_option("--algorithm")->count() == 0 && app.get_option("--tuning")->count() == 0;
+  const auto is_given = [&](const char* flag) { return app.get_option(flag)->count() > 0; };
+  const bool chooses = !is_given("--algorithm") && !is_given("--tuning");
+  const bool obeyed = chooses && !is_given("--compress") && !is_given("--bucket") && !is_given("--sync");
   set(app, "transport", plan.transport);
   set(app, "compress", plan.compress);
   set(app, "bucket", std::to_string(plan.bucket_bytes));
+  set(app, "sync", plan.sync);
   if (chooses) options.trainer.tuning = table_of(plan);
-  options.trainer.planned_step_seconds = plan.step_ns / 1e9;
+  // What somebody chose by a flag is not chosen again.
+  if (obeyed) options.trainer.planned = {plan.step_ns / 1e9, plan.exposed_communication_ns / 1e9};
   options.plan = plan;
 }
 
@@ -53,22 +57,33 @@ void check_plan(const Options& options, Rank world) {
                           options.plan->ranks, world, world));
 }
 
+Rank rank_at(const Plan& plan, Rank place) {
+  const auto found = std::ranges::find(plan.placement, place);
+  return found == plan.placement.end() ? place : static_cast<Rank>(found - plan.placement.begin());
+}
+
 PlanComparison compare(const Plan& plan, const trainer::TrainResult& result) {
-  PlanComparison comparison{.predicted_ns = plan.step_ns, .measured_ns = result.median_step_seconds * 1e9};
+  // Steps behind the last change are what the median is of.
+  const auto* expected = result.changes.empty() ? nullptr : &result.changes.back().change.expected;
+  const bool anew = expected != nullptr && expected->step > 0;
+  const double planned_waiting_ns = anew ? expected->waiting * 1e9 : plan.exposed_communication_ns;
+  PlanComparison comparison{.predicted_ns = anew ? expected->step * 1e9 : plan.step_ns,
+                            .measured_ns = result.median_step_seconds * 1e9};
+  const double planned_computing_ns = anew ? comparison.predicted_ns - planned_waiting_ns : plan.compute_ns;
   if (!(comparison.predicted_ns > 0)) return comparison;
   comparison.error = comparison.measured_ns / comparison.predicted_ns - 1;
   if (std::abs(comparison.error) <= trainer::tolerated_error) return comparison;
   const double waiting_ns = result.median_waiting_seconds * 1e9;
   const double computing_ns = comparison.measured_ns - waiting_ns;
-  if (std::abs(computing_ns - plan.compute_ns) > std::abs(waiting_ns - plan.exposed_communication_ns))
+  if (std::abs(computing_ns - planned_computing_ns) > std::abs(waiting_ns - planned_waiting_ns))
     comparison.advice = fmt::format(
         "computing took {:.2f} ms of a step and not {:.2f}: record it again (ranvier train --record DIR), then plan "
         "again",
-        computing_ns / 1e6, plan.compute_ns / 1e6);
+        computing_ns / 1e6, planned_computing_ns / 1e6);
   else
     comparison.advice = fmt::format(
         "a step waited {:.2f} ms for the network and not {:.2f}: measure it again (ranvier probe), then plan again",
-        waiting_ns / 1e6, plan.exposed_communication_ns / 1e6);
+        waiting_ns / 1e6, planned_waiting_ns / 1e6);
   return comparison;
 }
 

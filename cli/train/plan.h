@@ -13,6 +13,11 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options);
 // Throws Error{usage} for a plan of another number of ranks.
 void check_plan(const Options& options, Rank world);
 
+// Which rank the process is that was started as `place`.
+Rank rank_at(const Plan& plan, Rank place);
+// What "auto" follows. A plan for "auto" is for whichever transport the ranks meet over.
+TuningTable table_of(const Plan& plan);
+
 struct PlanComparison {
   double predicted_ns = 0;
   double measured_ns = 0;

@@ -50,6 +50,11 @@ void Progress::on_evaluation(const trainer::Evaluation& evaluation) {
              evaluation.seconds);
 }
 
+void Progress::on_change(const trainer::ChangedPlan& changed) {
+  wipe();
+  fmt::print(stderr, "step {:>6}  planned anew: {}\n", changed.step, changed.change.reason);
+}
+
 void Progress::wipe() {
   if (!drawn_) return;
   fmt::print(stderr, "\r\033[K");

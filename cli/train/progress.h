@@ -19,6 +19,7 @@ class Progress {
 
   void on_step(std::size_t step, std::size_t last_step, double loss);
   void on_evaluation(const trainer::Evaluation&);
+  void on_change(const trainer::ChangedPlan&);
 
  private:
   void wipe();

@@ -72,9 +72,8 @@ Rows plan_rows(const Report& report) {
   const PlanComparison found = compare(*report.options.plan, report.result);
   Rows rows{{"step, as planned", fmt::format("{:.2f} ms predicted, {:.2f} measured ({:+.0f} %)",
                                              found.predicted_ns / 1e6, found.measured_ns / 1e6, found.error * 100)}};
-  if (report.result.dropped_tuning_at)
-    rows.emplace_back("algorithms",
-                      fmt::format("chosen anew, by measured links, from step {} on", *report.result.dropped_tuning_at));
+  for (const auto& each : report.result.changes)
+    rows.emplace_back(fmt::format("planned anew at step {}", each.step), each.change.reason);
   if (!found.advice.empty()) rows.emplace_back("the plan is wrong", found.advice);
   return rows;
 }
@@ -82,12 +81,19 @@ Rows plan_rows(const Report& report) {
 nlohmann::json plan_json(const Report& report) {
   if (!report.options.plan) return nullptr;
   const PlanComparison found = compare(*report.options.plan, report.result);
-  const auto& dropped = report.result.dropped_tuning_at;
+  nlohmann::json changes = nlohmann::json::array();
+  for (const auto& each : report.result.changes)
+    changes.push_back({{"step", each.step},
+                       {"reason", each.change.reason},
+                       {"compress", each.change.compress},
+                       {"bucket_bytes", each.change.bucket_bytes},
+                       {"expected_step_ns", each.change.expected.step * 1e9},
+                       {"measured_step_ns", each.measured.step * 1e9}});
   return {{"predicted_step_ns", found.predicted_ns},
           {"measured_step_ns", found.measured_ns},
           {"error", found.error},
           {"advice", found.advice},
-          {"chosen_anew_at_step", dropped ? nlohmann::json(*dropped) : nlohmann::json()}};
+          {"changes", changes}};
 }
 
 }  // namespace

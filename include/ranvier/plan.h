@@ -1,8 +1,10 @@
-// How to communicate: which algorithm, bucket and codec make a step the shortest on a network, found by simulating all
-// of them, and which algorithm is the fastest at which size.
+// How to communicate: which placement of the ranks, transport, algorithm, bucket, codec and policy make a step the
+// shortest, and how a model is best divided, found by simulating all that is not already too slow by a bound; and which
+// algorithm is the fastest at which size.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,32 +27,82 @@ struct CodecSpeed {
 // The same step with compressed gradients; its buckets are of so many bytes of gradient.
 StepSimulation with_codec(StepSimulation how, const CodecSpeed&, Rank world);
 
+// A synchronization policy, and by how much of its time it has to be faster than an exact one: a step of its own is
+// worth less (choose_policy.h).
+struct PlanPolicy {
+  std::string spec = "bsp";
+  double margin = 0;
+};
+// bsp; local:16, which has to gain 10 %; diloco:30, which has to gain 15 %.
+std::vector<PlanPolicy> plan_policies();
+
+// One network that may be used: that of a transport, with the ranks standing somewhere on it.
+struct PlanNetwork {
+  std::string transport = {};
+  Topology topology = {};  // as the ranks see it: see with_placement
+  SimulateOptions options = {};
+  std::vector<Rank> placement = {};            // see with_placement; empty: rank r stands at place r
+  std::vector<FastestAlgorithm> by_size = {};  // of the algorithms (fastest_algorithms), as a further choice
+};
+
 struct PlanSearch {
   std::vector<std::string> algorithms = {};  // as parse_algorithm takes them
-  // The fastest of them by size (fastest_algorithms), as a further choice.
+  // Those of rank_plans' single network; see PlanNetwork.
   std::vector<FastestAlgorithm> by_size = {};
+  SimulateOptions options = {};
   std::vector<double> bucket_bytes = {1e6, 5e6, 25e6, 100e6, 1e18};
   std::vector<CodecSpeed> codecs = {{}};
-  SimulateOptions options = {};
+  std::vector<PlanPolicy> policies = {{}};
+  bool exhaustive = false;  // also what can neither be chosen nor come second, nor be the best of its codec
 };
 
 inline constexpr std::string_view by_size = "by_size";
 
 struct PlanChoice {
-  std::string algorithm;  // by_size: that of PlanSearch::by_size
+  std::string algorithm;  // by_size: that of PlanNetwork::by_size
   double bucket_bytes = 0;
   std::string codec;
-  StepPrediction step;
+  std::string sync = "bsp";
+  std::size_t network = 0;   // of those that were given
+  std::size_t division = 0;  // of the workloads that were given
+  StepPrediction step = {};  // one whose gradients are averaged
+  double step_ns = 0;        // the mean by the policy
+  double margin = 0;         // of the policy
+  double cost() const { return step_ns * (1 + margin); }
 };
 
-// All combinations, the shortest step first; of equal ones the plainest (no codec, then the earlier in the lists). What
-// an algorithm cannot do in this world, or takes simulating too many unlike ranks, is left out. Throws Error{usage}
-// where nothing is left.
+// Combinations of everything, the least cost() first; of equal ones the plainest (no codec, then the earlier in the
+// lists). `divisions` are one workload divided in different ways over the same samples. What an algorithm cannot do in
+// this world, or takes simulating too many unlike ranks, is left out, and so is what a bound shows to be slower than
+// two others and than the best with its codec. Policies that do not average gradients in every step are weighed with
+// the quickest average of each codec. Throws Error{usage} where nothing is left.
+std::vector<PlanChoice> rank_plans(const std::vector<Workload>& divisions, const std::vector<PlanNetwork>& networks,
+                                   const PlanSearch&);
 std::vector<PlanChoice> rank_plans(const Workload&, const Topology&, const PlanSearch&);
 
 // For sizes that double from 4 bytes to `most_bytes`: the fastest algorithm up to each size at which it changes; the
 // last one is for all beyond.
 std::vector<FastestAlgorithm> fastest_algorithms(const Topology&, const std::vector<std::string>& algorithms,
                                                  std::size_t most_bytes, const SimulateOptions& = {});
+
+// ---- Placement.
+
+// The same network with rank r at the place of rank placement[r], a permutation. Throws Error{usage} for another list.
+Topology with_placement(const Topology&, const std::vector<Rank>& placement);
+// An order in which neighbouring ranks are near each other, rank 0 where it is: what rings and groups of consecutive
+// ranks gain by. Nearness is the time of one message of `bytes` alone on its way. The nearest neighbour first, then
+// improved by turning pieces around (2-opt; G. Croes: A method for solving traveling-salesman problems. Operations
+// Research 6 (1958)). Nothing where the order as it is cannot be improved, or of more than 256 ranks.
+std::optional<std::vector<Rank>> near_placement(const Topology&, double bytes = 1e6);
+
+// ---- Degrees of parallelism.
+
+// `spec`, a ready-made workload, divided in every way over so many ranks that leaves its global batch as it is: tensor
+// and pipeline degrees are powers of two times what the spec says, unless it names them itself. Each comes with all
+// degrees and its batch. Only those whose state, 16 bytes a parameter (S. Rajbhandari et al.: ZeRO: Memory
+// optimizations toward training trillion parameter models. SC 2020: weights, gradients and Adam's moments in mixed
+// precision), fits into `memory_bytes` of each rank; activations come on top. The spec alone where its model is not
+// divided that way. Throws Error{usage} where nothing fits, and as make_workload does.
+std::vector<std::string> divisions(std::string_view spec, Rank world, double memory_bytes);
 
 }  // namespace ranvier

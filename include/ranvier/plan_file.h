@@ -15,11 +15,15 @@ namespace ranvier {
 struct Plan {
   // What it is for.
   std::string workload = {};
-  std::string network = {};
+  std::string network = {};  // as make_topology takes it, or a file of ranvier probe
+  double link_gbit = 0;      // of each link, with its latency; 0: the file says so
+  double latency_us = 0;
   Rank ranks = 1;
   // What it chooses.
   std::string transport = "auto";
   std::string compress = "none";                  // spec of an Exchange
+  std::string sync = "bsp";                       // spec of a SyncPolicy
+  std::vector<Rank> placement = {};               // rank r runs in the place of rank placement[r]; empty: in its own
   std::size_t bucket_bytes = 0;                   // of gradients
   std::vector<FastestAlgorithm> all_reduce = {};  // algorithm by size; without times in the file
   // What it expects.

@@ -17,6 +17,9 @@ namespace ranvier {
 struct SimulateOptions {
   std::size_t slice_bytes = 1 << 17;  // as CompileOptions
   std::size_t buffered_slices = 2;    // that a link takes before its sender waits
+  // Messages of one rank leave one after another, in the order in which they were begun, as from one queue; else they
+  // share its link evenly.
+  bool in_turn = false;
   double message_ns = 0;              // what each message costs beside the latency of its links
   double reduce_bytes_per_ns = 0;     // how fast a rank reduces what arrives; 0: as fast as it arrives
   std::vector<double> slowdown = {};  // by rank: how many times slower it reduces and its links are; empty: 1

@@ -42,7 +42,6 @@ GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, Communicato
       shared.get(), {total}, [shared](void*) {}, at::kFloat);
 
   const at::NoGradGuard no_grad;
-  auto* const memory = gradients_.data_ptr<float>();
   std::int64_t at = 0;
   for (auto& tensor : tensors_) {
     const std::int64_t size = tensor.numel();
@@ -50,19 +49,28 @@ GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, Communicato
     place.copy_(tensor);
     tensor.set_data(place);
     tensor.mutable_grad() = gradients_.narrow(0, at, size).view(tensor.sizes());
-
-    if (buckets_.empty() || buckets_.back().gradients.size_bytes() >= bucket_bytes)
-      buckets_.push_back({.gradients = {memory + at, 0}});
-    Bucket& bucket = buckets_.back();
-    bucket.gradients = {bucket.gradients.data(), bucket.gradients.size() + static_cast<std::size_t>(size)};
-    const auto rows = static_cast<std::size_t>(tensor.dim() > 0 ? tensor.size(0) : 1);
-    const auto number = static_cast<std::size_t>(&tensor - tensors_.data());
-    bucket.tensors.push_back(
-        {.id = number, .rows = rows, .columns = static_cast<std::size_t>(size) / std::max<std::size_t>(rows, 1)});
-    torch::autograd::impl::set_post_acc_grad_hooks(tensor,
-                                                   std::make_unique<ReadyHook>(*this, buckets_.size() - 1, number));
     at += size;
   }
+  cut(bucket_bytes);
+}
+
+void GradientBuckets::cut(std::size_t bucket_bytes) {
+  buckets_.clear();
+  auto* memory = gradients_.data_ptr<float>();
+  for (std::size_t number = 0; number < tensors_.size(); ++number) {
+    const auto& tensor = tensors_[number];
+    const auto size = static_cast<std::size_t>(tensor.numel());
+    if (buckets_.empty() || buckets_.back().gradients.size_bytes() >= bucket_bytes)
+      buckets_.push_back({.gradients = {memory, 0}});
+    Bucket& bucket = buckets_.back();
+    bucket.gradients = {bucket.gradients.data(), bucket.gradients.size() + size};
+    const auto rows = static_cast<std::size_t>(tensor.dim() > 0 ? tensor.size(0) : 1);
+    bucket.tensors.push_back({.id = number, .rows = rows, .columns = size / std::max<std::size_t>(rows, 1)});
+    torch::autograd::impl::set_post_acc_grad_hooks(tensor,
+                                                   std::make_unique<ReadyHook>(*this, buckets_.size() - 1, number));
+    memory += size;
+  }
+  next_ = 0;
 }
 
 GradientBuckets::~GradientBuckets() {

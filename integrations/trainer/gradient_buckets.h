@@ -41,6 +41,9 @@ class GradientBuckets {
     for (auto& bucket : buckets_) bucket.averaging.reset();
   }
 
+  // The same with buckets of other sizes. Not between clear() and finish(); what the exchange keeps of tensors stays.
+  void cut(std::size_t bucket_bytes);
+
   // Tells `recorder`, which lives until it is taken away again (null), of each gradient, and starts no bucket before
   // finish(). Not between clear() and finish().
   void record(StepRecorder* recorder) { recorder_ = recorder; }

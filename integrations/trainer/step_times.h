@@ -20,6 +20,7 @@ class StepTimes {
   };
 
   void add(std::chrono::nanoseconds step, std::chrono::nanoseconds waiting);
+  std::size_t count() const { return steps_.size(); }
   // Of the median step, the mean over the workers; zeros where there was none. All ranks call it.
   Seconds median(Communicator&) const;
 

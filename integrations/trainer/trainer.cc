@@ -48,6 +48,9 @@ class Run {
   Run(const TrainSettings& settings, const Dataset& data, Communicator& comm)
       : settings_(settings),
         comm_(comm),
+        compress_(settings.compress),
+        bucket_bytes_(settings.bucket_bytes),
+        planned_(settings.planned),
         identity_(identity_of(settings, data, comm.world())),
         terms_(terms_of(settings, data, comm.world())),
         task_(make_seeded_task(settings, data)),
@@ -82,7 +85,7 @@ class Run {
     const bool speaks = comm_.rank() == 0;
     while (step_ < last_step_ && !reached_target()) {
       const double loss = own_pace_ ? train_at_own_pace(next_evaluation()) : train_one_step();
-      if (!settings_.tuning.rows().empty() && result_.steps_here == StepTimes::warm_up + judged_steps) judge_plan();
+      if (is_plan_due()) judge_plan(events);
       if (speaks && events.on_step) events.on_step(step_, last_step_, loss);
       if (is_auto() && choice_.sync.empty() && result_.steps_here == steps_to_measure && step_ < last_step_)
         choose_policy();
@@ -128,7 +131,7 @@ class Run {
   std::unique_ptr<Synchronizer> make_synchronizer(const std::string& policy) {
     return std::make_unique<Synchronizer>(
         comm_, SynchronizerOptions{.sync = policy,
-                                   .compress = settings_.compress,
+                                   .compress = compress_,
                                    .place = settings_.place,
                                    .samples = static_cast<double>(shares_.own()),
                                    .run = {.steps_per_epoch = sampler_.steps_per_epoch(),
@@ -161,6 +164,12 @@ class Run {
   }
 
   void adopt(const PolicyChoice& choice) {
+    choice_ = choice;
+    if (!choice.split_by_speed) shares_.even();
+    renew_synchronizer(choice.sync);
+  }
+
+  void renew_synchronizer(const std::string& policy) {
     const auto mark = Account::begin(*sync_);
     sync_->end(rate_.at(static_cast<double>(step_)), memory_of(buckets_.parameters()));
     if (own_pace_) {
@@ -171,9 +180,7 @@ class Run {
     // Equal gradients keep replicas equal only where what the optimizer remembers is.
     comm_.broadcast(memory_of(optimizer_->state()), 0);
     account_.add_traffic(mark, *sync_);
-    choice_ = choice;
-    if (!choice.split_by_speed) shares_.even();
-    auto before = std::exchange(sync_, make_synchronizer(choice.sync));  // its exchange lives while buckets know it
+    auto before = std::exchange(sync_, make_synchronizer(policy));  // its exchange lives while buckets know it
     buckets_.exchange_by(gradient_exchange());
     before.reset();
     begin_policy();
@@ -192,6 +199,11 @@ class Run {
     append_part(all, std::as_bytes(std::span(choice_.sync)));
     const std::array<std::byte, 1> split{std::byte{choice_.split_by_speed}};
     append_part(all, split);
+    // What a change of the plan made other than the settings say.
+    const std::string compress = compress_ == settings_.compress ? "" : compress_;
+    const std::size_t bucket = bucket_bytes_ == settings_.bucket_bytes ? 0 : bucket_bytes_;
+    append_part(all, std::as_bytes(std::span(compress)));
+    append_part(all, std::as_bytes(std::span(&bucket, 1)));
     append_part(all, buckets_.save_state());
     append_part(all, sync_->save());
     const std::size_t share = shares_.own();
@@ -208,6 +220,11 @@ class Run {
     if (!policy.empty())
       adopt({.sync = {reinterpret_cast<const char*>(policy.data()), policy.size()},
              .split_by_speed = split[0] != std::byte{0}});
+    const ConstBytes compress = take_part(kept);
+    std::size_t bucket = 0;
+    take_values(kept, std::span(&bucket, 1));
+    send_by(compress.empty() ? compress_ : std::string(reinterpret_cast<const char*>(compress.data()), compress.size()),
+            bucket);
     buckets_.restore_state(take_part(kept));
     sync_->restore(take_part(kept));
     std::size_t share = 0;
@@ -285,11 +302,35 @@ class Run {
     recorder_.reset();
   }
 
-  // All ranks hear the same mean and decide alike. Nothing is under way between two steps.
-  void judge_plan() {
-    if (step_times_.median(comm_).step <= (1 + tolerated_error) * settings_.planned_step_seconds) return;
-    comm_.follow({});
-    result_.dropped_tuning_at = step_;
+  bool is_plan_due() const {
+    return planned_.step > 0 && !own_pace_ && !recorder_ && step_times_.count() == StepTimes::warm_up + judged_steps;
+  }
+
+  // All ranks hear the same mean, decide alike and do what rank 0 says. Nothing is under way between two steps.
+  void judge_plan(const TrainEvents& events) {
+    const auto median = step_times_.median(comm_);
+    const StepSeconds measured{median.step, median.waiting};
+    if (measured.step <= (1 + tolerated_error) * planned_.step) return;
+    PlanChange change = agree_on_change(comm_, events.replan, planned_, measured);
+    comm_.follow(change.tuning);
+    // What a codec that corrects momentum has gathered is not to be lost.
+    if (gradient_exchange().momentum() > 0) change.compress.clear();
+    send_by(change.compress.empty() ? compress_ : change.compress, change.bucket_bytes);
+    planned_ = result_.changes.size() + 1 < most_changes ? change.expected : StepSeconds{};
+    step_times_ = {};
+    result_.changes.push_back({.step = step_, .change = std::move(change), .measured = measured});
+    if (comm_.rank() == 0 && events.on_change) events.on_change(result_.changes.back());
+  }
+
+  // From now on. What the codec before held back is lost.
+  void send_by(const std::string& compress, std::size_t bucket_bytes) {
+    if (bucket_bytes > 0 && bucket_bytes != bucket_bytes_) {
+      bucket_bytes_ = bucket_bytes;
+      buckets_.cut(bucket_bytes);
+    }
+    if (compress == compress_) return;
+    compress_ = compress;
+    renew_synchronizer(choice_.sync.empty() ? settings_.sync : choice_.sync);
   }
 
   // Each worker at its own pace, until all together have done as many steps as `stop` of everybody's would be.
@@ -410,6 +451,9 @@ class Run {
 
   const TrainSettings& settings_;
   Communicator& comm_;
+  std::string compress_;  // as the settings say until the plan is changed, …
+  std::size_t bucket_bytes_;
+  StepSeconds planned_;  // … and zeros once it is judged no more
   const Identity identity_;
   const Identity terms_;
   const std::unique_ptr<Task> task_;

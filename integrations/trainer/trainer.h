@@ -16,6 +16,7 @@
 #include "integrations/trainer/dataset.h"
 #include "integrations/trainer/models.h"
 #include "integrations/trainer/pace.h"
+#include "integrations/trainer/plan_change.h"
 #include "integrations/trainer/score.h"
 #include "integrations/trainer/step_recorder.h"
 #include "ranvier/communicator.h"
@@ -59,14 +60,16 @@ struct TrainSettings {
   int threads = 1;                       // of this worker's arithmetic
   bool record = false;                   // what the first steps consist of, see TrainResult::recorded
   TuningTable tuning = {};               // what the communicator's "auto" follows, of a plan
-  double planned_step_seconds = 0;       // > 0: where a step takes much longer, that table was wrong and is dropped
+  StepSeconds planned = {};              // above 0: where a step takes much longer, it is planned again
   std::filesystem::path save;            // empty: nowhere
   std::filesystem::path resume;          // empty: from the beginning
 };
 
-// How far a step may be from its plan before the plan is called wrong, and of how many steps that is judged.
+// How far a step may be from its plan before the plan is called wrong, of how many steps that is judged, and how often
+// it is planned again: what stays wrong then is no matter of plans.
 inline constexpr double tolerated_error = 0.25;
 inline constexpr std::size_t judged_steps = 20;
+inline constexpr std::size_t most_changes = 3;
 
 struct Evaluation {
   std::size_t step = 0;
@@ -81,6 +84,13 @@ struct PolicyDecision {
   std::string sync = {};
   bool split_by_speed = false;
   std::string reason = {};
+};
+
+// The step behind which the plan was changed, into what, and what a step took until then.
+struct ChangedPlan {
+  std::size_t step = 0;
+  PlanChange change = {};
+  StepSeconds measured = {};
 };
 
 struct TrainResult {
@@ -103,16 +113,18 @@ struct TrainResult {
   std::size_t codec_state_bytes = 0;       // kept by this worker from step to step
   std::uint64_t parameter_hash = 0;        // the same on all workers: that is checked
   std::size_t parameters = 0;
-  double median_step_seconds = 0;                // mean over the workers, without the steps that were recorded
-  double median_waiting_seconds = 0;             // of it, from the end of backward until the averages are there
-  std::optional<RecordedStep> recorded;          // where that was asked for
-  std::optional<std::size_t> dropped_tuning_at;  // the step after which the plan's table was no longer followed
+  double median_step_seconds = 0;        // mean over the workers, without the steps that were recorded
+  double median_waiting_seconds = 0;     // of it, from the end of backward until the averages are there
+  std::optional<RecordedStep> recorded;  // where that was asked for
+  std::vector<ChangedPlan> changes;      // of the plan, in their order
 };
 
 // Called on rank 0 only.
 struct TrainEvents {
   std::function<void(std::size_t step, std::size_t last_step, double loss)> on_step;
   std::function<void(const Evaluation&)> on_evaluation;
+  std::function<void(const ChangedPlan&)> on_change;
+  Replan replan = {};  // what to do instead of a plan that was wrong
 };
 
 // All ranks call with the same settings and data. Throws Error.

@@ -11,15 +11,22 @@ class Plan(ProgramTest):
     def test_is_said_in_words(self):
         result = run("plan", "--workload", "resnet50", "--world", "8", "--link-rate", "1Gbit", limit=60)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
-        self.assertRegex(result.stdout, r"\nchosen  [\w ]+, .* buckets?, .*: a step of [\d.]+ ms")
-        self.assertRegex(result.stdout, r"\nsecond  [\w ]+, .*% longer")
-        self.assertRegex(result.stdout, r"\ncodec   at 1 Gbit/s bf16 gains [\d.]+ %: on")
+        self.assertRegex(result.stdout, r"\nchosen +[\w ]+, .* buckets?, .*: a step of [\d.]+ ms")
+        self.assertRegex(result.stdout, r"\nsecond +[\w ]+, .*%")
+        self.assertRegex(result.stdout, r"\ncompression +pays here, .* most: it gains [\d.]+ %")
+        self.assertRegex(result.stdout, r"\ncodec +at 1 Gbit/s bf16 gains [\d.]+ %: on")
+        self.assertRegex(result.stdout, r"\npolicy +local:16 gains [\d.]+ % against bsp, and has to gain 10 % .*: on")
+
+    def test_compression_that_gains_nothing_is_off(self):
+        result = run("plan", "--workload", "resnet50", "--world", "4", "--link-rate", "10000Gbit", "--compress", "int8", limit=60)
+        self.assertRegex(result.stdout, r"\ncompression +does not pay here; at best it .*, with int8")
+        self.assertRegex(result.stdout, r"\ncodec +at 1e\+04 Gbit/s int8 .*: off")
 
     def test_lists_all_choices(self):
         result = run("plan", "--workload", "resnet50", "--world", "4", "--json", "-", limit=60)
         choices = json.loads(result.stdout)["choices"]
-        steps = [choice["step_ns"] for choice in choices]
-        self.assertEqual(steps, sorted(steps))
+        costs = [choice["step_ns"] * (1 + choice["margin"]) for choice in choices]
+        self.assertEqual(costs, sorted(costs))
         self.assertEqual({choice["codec"] for choice in choices}, {"", "bf16", "int8", "hadamard:32+int4"})
 
     def test_writes_the_plan(self):
@@ -33,7 +40,32 @@ class Plan(ProgramTest):
             chosen = re.search(r"a step of ([\d.]+) ms", said.stdout).group(1)
             self.assertAlmostEqual(plan["prediction"]["step_ns"] / 1e6, float(chosen), delta=1e-4)
             self.assertEqual([reason.partition(":")[0] for reason in plan["because"][:2]], ["chosen", "second"])
-            self.assertEqual(len(plan["because"]), 5)
+            for what in ("compression", "codec", "policy"):
+                self.assertTrue(any(reason.startswith(what + ": ") for reason in plan["because"]), what)
+
+    def test_divides_models_and_places_ranks(self):
+        words = ("--workload", "llama3-8b:layers=4", "--world", "8", "--topology", "mesh:2x4", "--sync", "bsp", "--json", "-")
+        found = json.loads(run("plan", *words, limit=100).stdout)
+        self.assertGreater(len({choice["workload"] for choice in found["choices"]}), 3)
+        self.assertEqual({choice["sync"] for choice in found["choices"]}, {"bsp"})
+        placements = {tuple(choice["placement"]) for choice in found["choices"]}
+        self.assertEqual(len(placements), 2)  # as numbered, and around the mesh
+        for placement in placements - {()}:
+            self.assertEqual(sorted(placement), list(range(8)))
+
+    def test_weighs_transports_that_were_measured(self):
+        link = '[[link]]\nfrom = {0}\nto = {1}\nlatency_us = 20\ngbit_per_second = {2}\n'
+        with temporary_folder() as folder:
+            words = []
+            for transport, rate in (("tcp", 1), ("udp", 2)):
+                file = folder / f"{transport}.toml"
+                links = "".join(link.format(*pair, rate) for pair in ((0, 1), (1, 0)))
+                file.write_text(f'world = 2\ntransport = "{transport}"\n{links}')
+                words += ["--topology", str(file)]
+            said = run("plan", "--workload", "resnet50", *words, limit=60)
+            self.assertRegex(said.stdout, r"\ntransport +tcp loses [\d.]+ % against udp")
+            mixed = run("plan", "--workload", "resnet50", *words[:2], "--topology", "star", limit=60)
+            self.assert_sentence(mixed, 2, "are files of ranvier probe")
 
     def test_writes_a_table_that_bench_follows(self):
         with temporary_folder() as folder:
@@ -49,7 +81,9 @@ class Plan(ProgramTest):
         for words, part in (
             ((), "plan needs --world"),
             (("--world", "4"), "plan needs --workload"),
-            (("--world", "4", "--workload", "gpt3"), "which does not make 4 ranks"),
+            (("--world", "6", "--workload", "gpt3:tp=16,pp=1"), "which does not make 6 ranks"),
+            (("--world", "4", "--workload", "llama3-405b"), "does not fit"),
+            (("--world", "4", "--workload", "resnet50", "--sync", "locl:4"), "did you mean 'local'"),
             (("--world", "4", "--workload", "resnet50", "--transport", "quic"), "unknown transport 'quic'"),
         ):
             with self.subTest(words=words):

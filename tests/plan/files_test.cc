@@ -64,10 +64,14 @@ TEST_F(WorkloadFile, SaysWhatIsWrongAndWhere) {
 
 Plan a_plan() {
   return {.workload = "recorded/workload.toml",
-          .network = "topology.toml",
+          .network = "star",
+          .link_gbit = 1.5,
+          .latency_us = 20,
           .ranks = 4,
           .transport = "tcp",
           .compress = "hadamard:32+int4",
+          .sync = "local:16",
+          .placement = {0, 2, 1, 3},
           .bucket_bytes = 1'000'000,
           .all_reduce = {{.up_to = 4096, .algorithm = "one_round"},
                          {.up_to = std::numeric_limits<std::size_t>::max(), .algorithm = "torus:2x2"}},
@@ -84,6 +88,9 @@ TEST_F(PlanFile, IsReadAsItWasWritten) {
   EXPECT_EQ(read.all_reduce[0].up_to, 4096u);
   EXPECT_EQ(read.all_reduce[1].up_to, std::numeric_limits<std::size_t>::max());
   EXPECT_EQ(read.because, a_plan().because);
+  EXPECT_EQ(read.placement, a_plan().placement);
+  EXPECT_EQ(read.sync, "local:16");
+  EXPECT_EQ(read.link_gbit, 1.5);
 }
 
 TEST_F(PlanFile, SaysWhatIsWrongAndWhere) {
@@ -97,7 +104,12 @@ TEST_F(PlanFile, SaysWhatIsWrongAndWhere) {
             "line 6, column 13: unknown algorithm 'rnig'; did you mean 'ring'?"},
            {least + "[[all_reduce]]\nalgorithm = \"ring\"\n[[all_reduce]]\nalgorithm = \"ring\"\n",
             "sizes have to rise"},
-           {least + "[[all_reduce]]\nup_to_bytes = 4\n", "the key algorithm is missing"}})
+           {least + "[[all_reduce]]\nup_to_bytes = 4\n", "the key algorithm is missing"},
+           {"sync = \"lokal:4\"\n" + least, "line 1, column 8: unknown"},
+           {"placement = [0, 0]\n" + least, "line 1, column 17: place 0 is given to two ranks"},
+           {"placement = [1, 0]\n" + least, "line 1, column 13: rank 0, where all meet, stays in its own place"},
+           {"placement = [0]\n" + least, "line 1, column 13: a placement of 2 ranks has so many places"},
+           {"placement = [0, 2]\n" + least, "line 1, column 17"}})
     try {
       read_plan(holding(text));
       ADD_FAILURE() << text;

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "plan/simulate/collective_times.h"
 #include "plan/simulate/fluid.h"
 #include "ranvier/error.h"
 #include "ranvier/simulate.h"
@@ -33,6 +34,37 @@ TEST(Fluid, SharesByMaxMin) {
   EXPECT_DOUBLE_EQ(network.carried()[0], 20);
   EXPECT_DOUBLE_EQ(network.carried()[1], 20);
   EXPECT_FALSE(network.flows());
+}
+
+// Of one sender's messages the second waits for the first; what that one cannot use it gets.
+TEST(Fluid, MessagesInTurnGoOneAfterAnother) {
+  plan::FluidNetwork network({{2}, {0.5}}, {{{0, 1}}, {{0, 1}}, {{0, 1}, {1, 1}}}, {0, 0, 0});
+  std::vector<std::uint32_t> done;
+  network.start(0, 10);
+  network.start(1, 10);
+  EXPECT_DOUBLE_EQ(network.until_next(), 5);
+  network.advance(5, done);
+  EXPECT_THAT(done, testing::ElementsAre(0));
+  EXPECT_DOUBLE_EQ(network.until_next(), 5);
+  network.advance(5, done);
+  network.start(2, 10);  // held up by a link of a half
+  network.start(0, 15);
+  EXPECT_DOUBLE_EQ(network.until_next(), 10);  // 1.5 are left for the later one
+  network.advance(10, done);
+  EXPECT_THAT(done, testing::ElementsAre(0, 1, 0));
+}
+
+// A tree's root serves its first child, which passes on, before the others.
+TEST(Simulate, SmallTreesAreFasterInTurn) {
+  const Schedule tree = all_reduce("binomial_tree", 8);
+  const Topology star = topology::star(8, one_gigabyte);
+  const auto shared = simulate(tree, star, 8000, 4);
+  const auto in_turn = simulate(tree, star, 8000, 4, {.in_turn = true});
+  EXPECT_LT(in_turn.ns, 0.95 * shared.ns);
+  const double least = contention(tree, star).busiest_load * 32000;
+  EXPECT_GE(in_turn.ns, least * (1 - 1e-9));
+  const Schedule ring = all_reduce("ring", 8);
+  EXPECT_NEAR(simulate(ring, star, 8000, 4, {.in_turn = true}).ns, simulate(ring, star, 8000, 4).ns, 1e-6);
 }
 
 // 100 bytes at once, and the rest at one byte a ns; a rest of 60 ns saves 60 up again.
@@ -191,6 +223,54 @@ TEST(Folding, IsNotDoneWhereRanksDiffer) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("does not look the same from each of its 2048 ranks"));
   }
+}
+
+// Long vectors are not simulated slice by slice, and take as long as if they were.
+TEST(Streaming, ChangesNothing) {
+  constexpr std::size_t slice_bytes = 400;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (std::ranges::count(algorithm.collectives, Collective::all_reduce) == 0) continue;
+    for (const char* spec : {"star", "torus:2x4", "fat_tree:4,oversubscription=2"}) {
+      SCOPED_TRACE(fmt::format("{} on {}", algorithm.name, spec));
+      Topology topology = make_topology(spec, 8);
+      for (Link& link : topology.links) link.speed = one_gigabyte;
+      const Schedule schedule = all_reduce(algorithm.name, 8);
+      const SimulateOptions options{.slice_bytes = slice_bytes};
+      const std::size_t chunk = 131 * slice_bytes / 4 + 30;
+      const auto all = simulate(schedule, topology, chunk * schedule.chunks, 4, options);
+      const auto streamed = plan::streamed(schedule, topology, chunk, 4, options);
+      EXPECT_NEAR(streamed.ns / all.ns, 1, 1e-5);
+      ASSERT_EQ(streamed.links.size(), all.links.size());
+      for (std::size_t i = 0; i < all.links.size(); ++i)
+        EXPECT_NEAR(streamed.links[i].utilisation, all.links[i].utilisation, 1e-5);
+    }
+  }
+}
+
+// No collective is quicker than its bound, which is not idle: of the ring without latency it is the time itself.
+TEST(Bounds, AreNeverAboveTheTime) {
+  const Workload undivided{.name = "all"};
+  for (const Algorithm& algorithm : algorithms()) {
+    if (std::ranges::count(algorithm.collectives, Collective::all_reduce) == 0) continue;
+    for (const char* spec : {"star", "ring", "torus:3x4", "mesh:2x6", "fat_tree:4,oversubscription=2"}) {
+      Topology topology = make_topology(spec, 12);
+      for (Link& link : topology.links) {
+        link.speed = one_gigabyte;
+        link.speed.burst_bytes = 3000;
+      }
+      plan::CollectiveTimes times(undivided, topology, {});
+      for (const double bytes : {4.0, 1e3, 1e5, 3e6}) {
+        const Communication what{.collective = Collective::all_reduce, .bytes = bytes};
+        const std::string name(algorithm.name);
+        EXPECT_LE(times.at_least(what, name), times.run(what, name).ns * (1 + 1e-9))
+            << name << " on " << spec << ", " << bytes << " bytes";
+      }
+    }
+  }
+  const Topology star = topology::star(8, {.bytes_per_second = 1e9, .latency = std::chrono::nanoseconds(0)});
+  plan::CollectiveTimes times(undivided, star, {});
+  const Communication what{.collective = Collective::all_reduce, .bytes = 32e3};
+  EXPECT_NEAR(times.at_least(what, "ring"), times.run(what, "ring").ns, 1e-6);
 }
 
 Workload two_layers(double compute, double bytes) {

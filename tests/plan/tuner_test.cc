@@ -13,8 +13,8 @@ Topology star(Rank world, double bytes_per_second) {
 }
 
 TEST(Plan, PutsTheShortestStepFirst) {
-  const auto ranked =
-      rank_plans(make_workload("resnet50"), star(8, 1e9), {.algorithms = {"ring", "direct", "binomial_tree"}});
+  const auto ranked = rank_plans(make_workload("resnet50"), star(8, 1e9),
+                                 {.algorithms = {"ring", "direct", "binomial_tree"}, .exhaustive = true});
   EXPECT_EQ(ranked.size(), 15u);
   EXPECT_TRUE(std::ranges::is_sorted(ranked, {}, [](const PlanChoice& choice) { return choice.step.step_ns; }));
   EXPECT_NE(ranked.front().algorithm, "binomial_tree");  // it sends everything twice over one link
@@ -39,12 +39,12 @@ TEST(Plan, CodesThatCannotBeAddedGoToTheOwnersOfParts) {
 }
 
 TEST(Plan, TheTableBySizeIsAChoiceOfItsOwn) {
-  PlanSearch search{.algorithms = {"ring", "one_round"}, .bucket_bytes = {64e3}};
+  PlanSearch search{.algorithms = {"ring", "one_round"}, .bucket_bytes = {64e3}, .exhaustive = true};
   const Topology star = topology::star(8, {.bytes_per_second = 1e9, .latency = std::chrono::microseconds(100)});
   search.by_size = fastest_algorithms(star, search.algorithms, 1 << 20);
   const auto ranked = rank_plans(make_workload("resnet50"), star, search);
   const auto of = [&](std::string_view algorithm) {
-    return std::ranges::find(ranked, algorithm, &PlanChoice::algorithm)->step.step_ns;
+    return std::ranges::find(ranked, algorithm, &PlanChoice::algorithm)->step_ns;
   };
   EXPECT_LE(of(by_size), of("ring"));
   EXPECT_LE(of(by_size), of("one_round"));
@@ -60,8 +60,135 @@ TEST(Plan, FewMessagesForSmallVectorsFewBytesForLargeOnes) {
 
 TEST(Plan, LeavesOutWhatCannotBe) {
   EXPECT_THROW(rank_plans(make_workload("resnet50"), star(2048, 1e9), {.algorithms = {"binomial_tree"}}), Error);
-  EXPECT_EQ(rank_plans(make_workload("resnet50"), star(2048, 1e9), {.algorithms = {"binomial_tree", "ring"}}).size(),
-            5u);
+  const PlanSearch search{.algorithms = {"binomial_tree", "ring"}, .exhaustive = true};
+  EXPECT_EQ(rank_plans(make_workload("resnet50"), star(2048, 1e9), search).size(), 5u);
+}
+
+CodecSpeed codec(const char* spec, double wire_bytes, double ns_per_byte) {
+  return {.spec = spec, .wire_bytes = wire_bytes, .encode_ns_per_byte = ns_per_byte, .decode_ns_per_byte = ns_per_byte};
+}
+
+// What the bounds leave out changes neither the best, nor the second, nor the best of any codec.
+TEST(Plan, BoundsLeaveOutNothingThatMatters) {
+  for (const double rate : {2e7, 1e9, 2e10})
+    for (const char* spec : {"star", "torus:2x4", "fat_tree:4,oversubscription=2"}) {
+      SCOPED_TRACE(std::string(spec) + " at " + std::to_string(rate));
+      Topology topology = make_topology(spec, 8);
+      for (Link& link : topology.links) link.speed.bytes_per_second = rate;
+      PlanSearch search{.algorithms = {"ring", "direct", "binomial_tree", "double_binary_tree", "recursive_doubling"},
+                        .bucket_bytes = {1e6, 1e18},
+                        .codecs = {{}, codec("half", 0.5, 0.2), codec("tenth", 0.1, 3)}};
+      const auto found = rank_plans(make_workload("resnet50"), topology, search);
+      search.exhaustive = true;
+      const auto all = rank_plans(make_workload("resnet50"), topology, search);
+      EXPECT_EQ(all.size(), 30u);
+      EXPECT_LE(found.size(), all.size());
+      const auto second = [](const std::vector<PlanChoice>& ranked) {
+        const auto other = std::ranges::find_if(ranked, [&](const PlanChoice& each) {
+          return each.algorithm != ranked[0].algorithm || each.codec != ranked[0].codec;
+        });
+        return other->step_ns;
+      };
+      EXPECT_EQ(found[0].step_ns, all[0].step_ns);
+      EXPECT_EQ(second(found), second(all));
+      for (const CodecSpeed& each : search.codecs)
+        EXPECT_EQ(std::ranges::find(found, each.spec, &PlanChoice::codec)->step_ns,
+                  std::ranges::find(all, each.spec, &PlanChoice::codec)->step_ns)
+            << each.spec;
+    }
+}
+
+TEST(Plan, TakesTheFasterOfTwoTransports) {
+  const PlanNetwork slow{.transport = "tcp", .topology = star(4, 1e8)};
+  const PlanNetwork fast{.transport = "udp", .topology = star(4, 2e8)};
+  const auto ranked = rank_plans({make_workload("resnet50")}, {slow, fast}, {.algorithms = {"ring"}});
+  EXPECT_EQ(ranked.front().network, 1u);
+  EXPECT_NE(std::ranges::find(ranked, 0u, &PlanChoice::network), ranked.end());  // to be compared with
+}
+
+// A policy that averages less often is taken where it gains more than its margin, and only there.
+TEST(Plan, WeighsPoliciesByTheirMargins) {
+  const PlanSearch search{.algorithms = {"ring"}, .policies = plan_policies()};
+  EXPECT_NE(rank_plans(make_workload("resnet50"), star(8, 2e7), search).front().sync, "bsp");
+  EXPECT_EQ(rank_plans(make_workload("resnet50"), star(8, 1e12), search).front().sync, "bsp");
+  const auto alone =
+      rank_plans(make_workload("resnet50"), star(8, 1e12), {.algorithms = {"ring"}, .policies = {{"local:16", 0.1}}});
+  EXPECT_EQ(std::ranges::count(alone, "local:16", &PlanChoice::sync), std::ssize(alone));
+}
+
+// ---- Placement.
+
+// Pairs 0-2, 2-1, 1-3 and 3-0 are quick, all others slow: the ring that uses only quick ones is 0, 2, 1, 3.
+Topology four_in_a_shuffled_ring() {
+  Topology topology = topology::fully_connected(4);
+  for (Link& link : topology.links) {
+    const bool quick = (link.from + link.to) % 2 == 0 ? link.from + link.to == 2 || link.from + link.to == 4
+                                                      : link.from + link.to == 3;
+    link.speed.bytes_per_second = quick ? 1e9 : 1e7;
+  }
+  return topology;
+}
+
+TEST(Placement, PutsNeighboursNearEachOther) {
+  const Topology shuffled = four_in_a_shuffled_ring();
+  const auto near = near_placement(shuffled);
+  ASSERT_TRUE(near);
+  EXPECT_EQ(near->front(), 0);
+  const Topology placed = with_placement(shuffled, *near);
+  for (Rank rank = 0; rank < 4; ++rank)
+    for (const LinkNumber link : placed.path(rank, (rank + 1) % 4)) {
+      EXPECT_EQ(placed.links[link].from, rank);
+      EXPECT_EQ(placed.links[link].to, (rank + 1) % 4);
+      EXPECT_EQ(placed.links[link].speed.bytes_per_second, 1e9);
+    }
+  const Schedule ring = find_algorithm("ring", Collective::all_reduce).build({.world = 4});
+  EXPECT_LT(simulate(ring, placed, 1 << 20, 4).ns, 0.1 * simulate(ring, shuffled, 1 << 20, 4).ns);
+}
+
+TEST(Placement, LeavesAloneWhatCannotBeImproved) {
+  EXPECT_FALSE(near_placement(topology::star(8)));
+  EXPECT_FALSE(near_placement(topology::ring(8)));
+  EXPECT_FALSE(near_placement(topology::star(2)));
+  for (const std::vector<Rank>& wrong : {std::vector<Rank>{0, 1}, {0, 1, 1, 2}, {0, 1, 2, 4}})
+    EXPECT_THROW(with_placement(topology::star(4), wrong), Error);
+}
+
+// ---- Divisions.
+
+double gradient_bytes(const Workload& workload) {
+  double bytes = 0;
+  for (const Layer& layer : workload.layers)
+    for (const Communication& each : layer.weight_gradient.communications) bytes += each.bytes;
+  return bytes;
+}
+
+// Every rank's part of the model times the parts is the model, but for the embeddings that stages repeat; the samples
+// of a step stay.
+TEST(Divisions, DivideTheModelAndNotItsSamples) {
+  const auto found = divisions("llama3-8b", 16, 1e15);
+  EXPECT_GT(found.size(), 8u);
+  const double whole = gradient_bytes(make_workload("llama3-8b"));
+  for (const auto& spec : found) {
+    const Workload workload = make_workload(spec);
+    const Degrees& d = workload.degrees;
+    EXPECT_EQ(d.tensor * d.pipeline * d.data, 16) << spec;
+    EXPECT_NE(spec.find("batch=" + std::to_string(4 * 16 / d.data)), std::string::npos) << spec;
+    EXPECT_GE(gradient_bytes(workload) * d.tensor * d.pipeline, whole * (1 - 1e-9)) << spec;
+  }
+}
+
+TEST(Divisions, KeepWhatIsNamedAndWhatFits) {
+  for (const auto& spec : divisions("llama3-70b:tp=4", 64, 1e15)) EXPECT_NE(spec.find(":tp=4,"), std::string::npos);
+  EXPECT_THAT(divisions("resnet50", 16, 1e15), testing::ElementsAre("resnet50"));
+  EXPECT_THAT(divisions("llama3-8b:tp=2,pp=2", 16, 1), testing::ElementsAre("llama3-8b:tp=2,pp=2"));
+  for (const auto& spec : divisions("llama3-8b", 64, 80e9))
+    EXPECT_LE(gradient_bytes(make_workload(spec)) / 2 * 16, 80e9) << spec;
+  try {
+    divisions("llama3-405b", 16, 80e9);
+    ADD_FAILURE() << "405 billion parameters fit into 16 x 80 GB";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("does not fit"));
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Plans as TOML.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <limits>
 
@@ -7,6 +8,7 @@
 #include "ranvier/error.h"
 #include "ranvier/plan_file.h"
 #include "ranvier/schedule.h"
+#include "ranvier/sync.h"
 
 namespace ranvier {
 namespace {
@@ -24,13 +26,17 @@ class Reader {
   Plan read() const {
     const auto& root = file_.root();
     file_.allow_keys(root, "a plan",
-                     {"workload", "network", "ranks", "transport", "compress", "bucket_bytes", "because", "prediction",
-                      "all_reduce"});
+                     {"workload", "network", "link_gbit", "latency_us", "ranks", "transport", "compress", "sync",
+                      "placement", "bucket_bytes", "because", "prediction", "all_reduce"});
     constexpr std::string_view what = "a plan";
     Plan plan{.workload = file_.text(root, "workload", ""), .network = file_.text(root, "network", "")};
     plan.ranks = static_cast<Rank>(file_.whole(file_.need(root, "ranks", what), 1, most_ranks));
     plan.transport = file_.text(root, "transport", "auto");
     plan.compress = file_.text(root, "compress", "none");
+    plan.link_gbit = file_.amount(root, "link_gbit", 0);
+    plan.latency_us = file_.amount(root, "latency_us", 0);
+    sync(plan, root);
+    placement(plan, root);
     plan.bucket_bytes = static_cast<std::size_t>(file_.whole(file_.need(root, "bucket_bytes", what), 1, most_bytes));
     for (const auto& each : file_.list(root, "because")) plan.because.push_back(file_.text(each));
     const auto& prediction = file_.table(file_.need(root, "prediction", what), "prediction");
@@ -43,6 +49,35 @@ class Reader {
   }
 
  private:
+  void sync(Plan& plan, const toml::table& root) const {
+    const auto* node = root.get("sync");
+    if (node == nullptr) return;
+    plan.sync = file_.text(*node);
+    try {
+      check_sync_policy(plan.sync);
+    } catch (const Error& unknown) {
+      file_.refuse(node->source(), unknown.what());
+    }
+  }
+
+  void placement(Plan& plan, const toml::table& root) const {
+    const auto* node = root.get("placement");
+    if (node == nullptr) return;
+    std::vector<bool> taken(static_cast<std::size_t>(plan.ranks));
+    for (const auto& each : file_.list(root, "placement")) {
+      const auto place = file_.whole(each, 0, plan.ranks - 1);
+      if (taken[static_cast<std::size_t>(place)])
+        file_.refuse(each.source(), fmt::format("place {} is given to two ranks", place));
+      taken[static_cast<std::size_t>(place)] = true;
+      plan.placement.push_back(static_cast<Rank>(place));
+    }
+    if (!plan.placement.empty() && plan.placement.size() != taken.size())
+      file_.refuse(node->source(), fmt::format("a placement of {} ranks has so many places, and not {}", plan.ranks,
+                                               plan.placement.size()));
+    if (!plan.placement.empty() && plan.placement.front() != 0)
+      file_.refuse(node->source(), "rank 0, where all meet, stays in its own place");
+  }
+
   void row(Plan& plan, const toml::table& table) const {
     constexpr std::string_view what = "a row of all_reduce";
     file_.allow_keys(table, what, {"up_to_bytes", "algorithm"});
@@ -69,10 +104,13 @@ class Reader {
 
 std::string to_toml(const Plan& plan) {
   std::string text = fmt::format(
-      "# Written by ranvier plan; ranvier train --plan obeys it. To be read and edited.\nworkload = {}\nnetwork = {}\n"
-      "ranks = {}\n\ntransport = {}\ncompress = {}\nbucket_bytes = {}\n\nbecause = [\n",
-      in_quotes(plan.workload), in_quotes(plan.network), plan.ranks, in_quotes(plan.transport), in_quotes(plan.compress),
-      plan.bucket_bytes);
+      "# Written by ranvier plan; ranvier train --plan obeys it. To be read and edited.\nworkload = {}\nnetwork = {}\n",
+      in_quotes(plan.workload), in_quotes(plan.network));
+  if (plan.link_gbit > 0) text += fmt::format("link_gbit = {}\nlatency_us = {}\n", plan.link_gbit, plan.latency_us);
+  text += fmt::format("ranks = {}\n\ntransport = {}\ncompress = {}\nsync = {}\n", plan.ranks, in_quotes(plan.transport),
+                      in_quotes(plan.compress), in_quotes(plan.sync));
+  if (!plan.placement.empty()) text += fmt::format("placement = [{}]\n", fmt::join(plan.placement, ", "));
+  text += fmt::format("bucket_bytes = {}\n\nbecause = [\n", plan.bucket_bytes);
   for (const auto& sentence : plan.because) text += fmt::format("  {},\n", in_quotes(sentence));
   text += fmt::format("]\n\n[prediction]\nstep_ns = {:.0f}\ncompute_ns = {:.0f}\nexposed_communication_ns = {:.0f}\n",
                       plan.step_ns, plan.compute_ns, plan.exposed_communication_ns);

@@ -15,16 +15,19 @@ constexpr double least_part = 1.0 / 16;
 
 }  // namespace
 
-FluidNetwork::FluidNetwork(std::vector<FluidLink> links, std::vector<std::vector<Crossing>> routes)
+FluidNetwork::FluidNetwork(std::vector<FluidLink> links, std::vector<std::vector<Crossing>> routes,
+                           std::vector<std::uint32_t> senders)
     : links_(std::move(links)),
       capacity_(links_.size()),
       flow_(links_.size()),
       routes_(std::move(routes)),
+      senders_(std::move(senders)),
       carried_(links_.size()),
       left_(routes_.size()),
       rate_(routes_.size()),
       room_(links_.size()),
-      demand_(links_.size()) {
+      demand_(links_.size()),
+      turn_(senders_.empty() ? 0 : *std::ranges::max_element(senders_) + 1) {
   for (std::uint32_t link = 0; link < links_.size(); ++link) {
     capacity_[link] = links_[link].bytes_per_ns;
     if (links_[link].burst_bytes <= 0) continue;
@@ -81,26 +84,46 @@ void FluidNetwork::advance(double ns, std::vector<std::uint32_t>& done) {
   shared_ = false;
 }
 
-// Water filling: the link with least room for each of its flows decides their rate; they leave, and so on.
 void FluidNetwork::share() {
   if (std::exchange(shared_, true)) return;
+  for (const auto channel : active_)
+    for (const Crossing& crossing : routes_[channel]) room_[crossing.link] = capacity_[crossing.link];
+  if (senders_.empty()) {
+    share_among(active_);
+  } else {
+    std::ranges::fill(turn_, 0);
+    for (auto& channels : turns_) channels.clear();
+    // They stand in the order in which they began.
+    for (const auto channel : active_) {
+      const std::size_t turn = turn_[senders_[channel]]++;
+      if (turns_.size() <= turn) turns_.emplace_back();
+      turns_[turn].push_back(channel);
+    }
+    for (const auto& channels : turns_) share_among(channels);
+  }
+  if (buckets_.empty()) return;
+  std::fill(flow_.begin(), flow_.end(), 0);
+  for (const auto channel : active_)
+    for (const Crossing& crossing : routes_[channel]) flow_[crossing.link] += rate_[channel] * crossing.times;
+}
+
+// Water filling of the room that is left: the link with least of it for each of its flows decides their rate; they
+// leave, and so on.
+void FluidNetwork::share_among(const std::vector<std::uint32_t>& channels) {
   used_.clear();
-  for (const auto channel : active_) {
+  for (const auto channel : channels) {
     rate_[channel] = -1;
     for (const Crossing& crossing : routes_[channel]) {
-      if (demand_[crossing.link] == 0) {
-        used_.push_back(crossing.link);
-        room_[crossing.link] = capacity_[crossing.link];
-      }
+      if (demand_[crossing.link] == 0) used_.push_back(crossing.link);
       demand_[crossing.link] += crossing.times;
     }
   }
-  for (std::size_t settled = 0; settled < active_.size();) {
+  for (std::size_t settled = 0; settled < channels.size();) {
     double level = std::numeric_limits<double>::infinity();
     for (const auto link : used_)
       if (demand_[link] > tiny) level = std::min(level, room_[link] / demand_[link]);
     // First find all that this level settles, then take what they use: links of one level settle together.
-    for (const auto channel : active_) {
+    for (const auto channel : channels) {
       if (rate_[channel] >= 0) continue;
       const auto& route = routes_[channel];
       if (std::any_of(route.begin(), route.end(), [&](const Crossing& crossing) {
@@ -108,7 +131,7 @@ void FluidNetwork::share() {
           }))
         rate_[channel] = -2;
     }
-    for (const auto channel : active_) {
+    for (const auto channel : channels) {
       if (rate_[channel] != -2) continue;
       rate_[channel] = level;
       ++settled;
@@ -119,10 +142,6 @@ void FluidNetwork::share() {
     }
   }
   for (const auto link : used_) demand_[link] = 0;
-  if (buckets_.empty()) return;
-  std::fill(flow_.begin(), flow_.end(), 0);
-  for (const auto channel : active_)
-    for (const Crossing& crossing : routes_[channel]) flow_[crossing.link] += rate_[channel] * crossing.times;
 }
 
 }  // namespace ranvier::plan

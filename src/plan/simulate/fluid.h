@@ -23,8 +23,11 @@ struct FluidLink {
 
 class FluidNetwork {
  public:
-  // `routes` by channel; one message at a time flows on a channel. All links have rested.
-  FluidNetwork(std::vector<FluidLink> links, std::vector<std::vector<Crossing>> routes);
+  // `routes` by channel; one message at a time flows on a channel. All links have rested. `senders` by channel, where
+  // the messages of one sender leave in turn: those that began later get what the earlier ones leave (a FIFO queue at
+  // its interface, which does not wait for a message that is held up elsewhere); none: they share like all others.
+  FluidNetwork(std::vector<FluidLink> links, std::vector<std::vector<Crossing>> routes,
+               std::vector<std::uint32_t> senders = {});
 
   void start(std::uint32_t channel, double bytes);
   bool flows() const { return !active_.empty(); }
@@ -45,6 +48,7 @@ class FluidNetwork {
   };
 
   void share();
+  void share_among(const std::vector<std::uint32_t>& channels);
   void fill(double ns);
 
   std::vector<FluidLink> links_;
@@ -52,6 +56,7 @@ class FluidNetwork {
   std::vector<double> flow_;      // through each link of a bucket, at the moment
   std::vector<Bucket> buckets_;
   std::vector<std::vector<Crossing>> routes_;
+  std::vector<std::uint32_t> senders_;
   std::vector<double> carried_;
   std::vector<std::uint32_t> active_;
   std::vector<double> left_;  // by channel
@@ -61,6 +66,8 @@ class FluidNetwork {
   std::vector<double> room_;
   std::vector<double> demand_;
   std::vector<std::uint32_t> used_;
+  std::vector<std::vector<std::uint32_t>> turns_;  // the first messages of all senders, the second ones, …
+  std::vector<std::size_t> turn_;                  // by sender: how many of its messages have one
 };
 
 }  // namespace ranvier::plan

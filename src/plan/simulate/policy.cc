@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "plan/simulate/policy.h"
+#include "plan/simulate/step.h"
 #include "ranvier/error.h"
-#include "ranvier/simulate.h"
-#include "ranvier/sync.h"
 
 namespace ranvier {
 namespace {
@@ -21,7 +21,16 @@ Workload without_averages(Workload workload) {
   return workload;
 }
 
-// Averages of all that the workload averages in a step, and nothing else.
+}  // namespace
+
+PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, const Topology& topology,
+                                 const StepSimulation& how, std::uint64_t steps) {
+  plan::CollectiveTimes times(workload, topology, how.options);
+  return plan::simulate_policy(policy, workload, how, times, steps);
+}
+
+namespace plan {
+
 Workload only_averages(Workload workload) {
   workload.idle_ns = 0;
   for (auto& layer : workload.layers)
@@ -32,10 +41,8 @@ Workload only_averages(Workload workload) {
   return workload;
 }
 
-}  // namespace
-
-PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, const Topology& topology,
-                                 const StepSimulation& how, std::uint64_t steps) {
+PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, const StepSimulation& how,
+                                 CollectiveTimes& times, std::uint64_t steps) {
   if (policy.levels().size() != 1 || policy.server() || policy.meets_peers())
     throw Error(ErrorKind::usage,
                 fmt::format("'{}' has nodes, servers or peers, which steps of all ranks alike do not show; simulate "
@@ -45,9 +52,9 @@ PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, c
     throw Error(ErrorKind::usage, fmt::format("'{}' goes by how far replicas part, which is not known before they "
                                               "train; give a period without adapt",
                                               policy.spec()));
-  const double together = simulate_step(workload, topology, how).step_ns;
-  const double apart = simulate_step(without_averages(workload), topology, how).step_ns;
-  const double average = simulate_step(only_averages(workload), topology, how).step_ns;
+  const double together = simulate_step(workload, how, times).step_ns;
+  const double apart = simulate_step(without_averages(workload), how, times).step_ns;
+  const double average = simulate_step(only_averages(workload), how, times).step_ns;
 
   PolicyPrediction result;
   double begun_at = 0;  // when the fragment under way left
@@ -75,4 +82,5 @@ PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, c
   return result;
 }
 
+}  // namespace plan
 }  // namespace ranvier

@@ -21,7 +21,7 @@ class Simulation {
         options_(options),
         ranks_(instance.programs.size()),
         channels_(instance.channels.size()),
-        network_(speeds(instance), routes(instance)) {
+        network_(speeds(instance), routes(instance), senders(instance, options)) {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       ranks_[rank].sent.resize(instance.programs[rank].sends.size());
       for (std::size_t i = 0; i < instance.programs[rank].sends.size(); ++i)
@@ -90,6 +90,14 @@ class Simulation {
     std::vector<std::vector<Crossing>> result;
     result.reserve(instance.channels.size());
     for (const auto& channel : instance.channels) result.push_back(channel.route);
+    return result;
+  }
+
+  static std::vector<std::uint32_t> senders(const Instance& instance, const SimulateOptions& options) {
+    std::vector<std::uint32_t> result;
+    if (!options.in_turn) return result;
+    result.reserve(instance.channels.size());
+    for (const auto& channel : instance.channels) result.push_back(static_cast<std::uint32_t>(channel.from));
     return result;
   }
 

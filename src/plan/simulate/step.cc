@@ -5,40 +5,32 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <optional>
-#include <tuple>
 
-#include "plan/simulate/groups.h"
-#include "ranvier/error.h"
-#include "ranvier/simulate.h"
+#include "plan/simulate/step.h"
 #include "ranvier/workload_file.h"
 
 namespace ranvier {
 namespace {
 
-constexpr std::size_t element_bytes = 4;
-
 bool is_replicated(Role role) {
   return role == Role::data || role == Role::expert_data || role == Role::weight_gradient;
 }
 
-// How long the collectives of a role take, each kind simulated once.
+// What collectives take in one step, simulated or bounded, and the links that they keep busy.
 class Collectives {
  public:
-  Collectives(const Workload& workload, const Topology& topology, const StepSimulation& how)
-      : topology_(topology), how_(how), grid_(workload, topology.world), options_(how.options) {
-    options_.trace = false;
-    options_.grid = grid_.dims();
-  }
+  Collectives(const StepSimulation& how, plan::CollectiveTimes& times, bool bounds)
+      : how_(how), times_(times), bounds_(bounds) {}
 
-  bool has_peers(Role role) const { return grid_.of(role).size > 1; }
+  bool has_peers(Role role) const { return times_.has_peers(role); }
 
   double ns(const Communication& what) {
-    const auto [found, added] = known_.try_emplace(Key{what.collective, what.role, what.bytes});
-    if (added) found->second = simulated(what);
-    const SimulatedRun& run = found->second;
+    const bool overlaps = is_replicated(what.role) && what.collective == Collective::all_reduce;
+    const std::string algorithm = overlaps ? algorithm_for(what.bytes) : "ring";
+    if (bounds_) return times_.at_least(what, algorithm);
+    const SimulatedRun& run = times_.run(what, algorithm);
     for (const auto& link : run.links) busy_[{link.from, link.to}] += link.utilisation * run.ns;
     return run.ns;
   }
@@ -50,40 +42,22 @@ class Collectives {
   }
 
  private:
-  using Key = std::tuple<Collective, Role, double>;
-
-  // Rounded up, so that all chunks are alike.
-  SimulatedRun simulated(const Communication& what) const {
-    const plan::Grouping group = grid_.of(what.role);
-    const bool overlaps = is_replicated(what.role) && what.collective == Collective::all_reduce;
-    const std::string algorithm = overlaps ? algorithm_for(what.bytes) : "ring";
-    const Schedule schedule = plan::in_all_groups(what.collective, topology_.world, group, algorithm);
-    const bool splits = what.collective == Collective::reduce_scatter || what.collective == Collective::all_to_all;
-    const bool whole = what.collective == Collective::all_reduce || what.collective == Collective::reduce ||
-                       what.collective == Collective::broadcast;
-    const double chunks = whole || splits ? schedule.chunks : 1;
-    const auto chunk = static_cast<std::size_t>(std::max(1.0, std::ceil(what.bytes / element_bytes / chunks)));
-    return simulate(schedule, topology_, whole ? chunk * schedule.chunks : chunk, element_bytes, options_);
-  }
-
   const std::string& algorithm_for(double bytes) const {
     for (const FastestAlgorithm& each : how_.by_size)
       if (bytes <= static_cast<double>(each.up_to)) return each.algorithm;
     return how_.algorithm;
   }
 
-  const Topology& topology_;
   const StepSimulation& how_;
-  const plan::Grid grid_;
-  SimulateOptions options_;
-  std::map<Key, SimulatedRun> known_;
+  plan::CollectiveTimes& times_;
+  const bool bounds_;
   std::map<std::pair<std::string, std::string>, double> busy_;  // ns at full rate
 };
 
 class StepRun {
  public:
-  StepRun(const Workload& workload, const Topology& topology, const StepSimulation& how)
-      : workload_(workload), how_(how), collectives_(workload, topology, how) {
+  StepRun(const Workload& workload, const StepSimulation& how, plan::CollectiveTimes& times, bool bounds)
+      : workload_(workload), how_(how), collectives_(how, times, bounds), names_(!bounds) {
     if (!how.options.slowdown.empty())
       slowest_ = *std::max_element(how.options.slowdown.begin(), how.options.slowdown.end());
   }
@@ -96,9 +70,10 @@ class StepRun {
     }
     for (std::size_t i = workload_.layers.size(); i-- > 0;) {
       const Layer& layer = workload_.layers[i];
-      compute("backward " + layer.name, layer.weight_gradient.compute_ns);
+      const std::string name = names_ ? "backward " + layer.name : "";
+      compute(name, layer.weight_gradient.compute_ns);
       for (const auto& each : layer.weight_gradient.communications) start_or_wait(layer, each);
-      compute("backward " + layer.name, layer.input_gradient.compute_ns);
+      compute(name, layer.input_gradient.compute_ns);
       for (const auto& each : layer.input_gradient.communications) wait_for(layer, each);
       for (auto& [role, bucket] : buckets_)
         if (bucket.bytes >= how_.bucket_bytes) close(role, bucket);
@@ -136,10 +111,11 @@ class StepRun {
     if (!collectives_.has_peers(what.role) || !(what.bytes > 0)) return;
     const double ns = collectives_.ns(what);
     before_.push_back(computing_);
-    computing_ = add({.name = fmt::format("{} {} of {}", name_of(what.role), name_of(what.collective), layer.name),
-                      .computes = false,
-                      .begin_ns = now_,
-                      .end_ns = now_ + ns});
+    computing_ =
+        add({.name = names_ ? fmt::format("{} {} of {}", name_of(what.role), name_of(what.collective), layer.name) : "",
+             .computes = false,
+             .begin_ns = now_,
+             .end_ns = now_ + ns});
     now_ += ns;
     result_.communication_ns += ns;
     share(what.role).communication_ns += ns;
@@ -152,13 +128,13 @@ class StepRun {
     if (what.collective == Collective::all_reduce)
       buckets_[what.role].bytes += what.bytes * how_.gradient_scale;
     else
-      start(what, fmt::format("{} of {}", name_of(what.collective), layer.name), 0);
+      start(what, names_ ? fmt::format("{} of {}", name_of(what.collective), layer.name) : "", 0);
   }
 
   void close(Role role, Open& bucket) {
     if (!(bucket.bytes > 0)) return;
     start({.collective = Collective::all_reduce, .bytes = bucket.bytes, .role = role},
-          fmt::format("bucket {}", count_++), bucket.bytes * how_.codec_ns_per_byte);
+          names_ ? fmt::format("bucket {}", count_++) : "", bucket.bytes * how_.codec_ns_per_byte);
     bucket.bytes = 0;
   }
 
@@ -199,6 +175,7 @@ class StepRun {
   const StepSimulation& how_;
   Collectives collectives_;
   double slowest_ = 1;
+  const bool names_;  // whether anybody looks at the timeline
   StepPrediction result_;
   std::vector<std::optional<std::size_t>> before_;  // by interval: the one whose end let it begin
   std::optional<std::size_t> computing_;            // the last interval of the NPU, and of its gradients
@@ -213,7 +190,20 @@ class StepRun {
 }  // namespace
 
 StepPrediction simulate_step(const Workload& workload, const Topology& topology, const StepSimulation& how) {
-  return StepRun(workload, topology, how).run();
+  plan::CollectiveTimes times(workload, topology, how.options);
+  return plan::simulate_step(workload, how, times);
 }
+
+namespace plan {
+
+StepPrediction simulate_step(const Workload& workload, const StepSimulation& how, CollectiveTimes& times) {
+  return StepRun(workload, how, times, false).run();
+}
+
+double least_step_ns(const Workload& workload, const StepSimulation& how, CollectiveTimes& times) {
+  return StepRun(workload, how, times, true).run().step_ns;
+}
+
+}  // namespace plan
 
 }  // namespace ranvier

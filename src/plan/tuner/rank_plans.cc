@@ -1,40 +1,16 @@
-// The search: everything is tried, since simulating a step takes milliseconds.
-#include <fmt/format.h>
-
+// The search: every combination gets a bound, and those whose bound is not too slow already are simulated, the most
+// promising first (A. Land, A. Doig: An automatic method of solving discrete programming problems. Econometrica 28
+// (1960)). What is simulated shares its collectives.
 #include <algorithm>
 #include <limits>
-#include <optional>
+#include <map>
+#include <memory>
 
-#include "ranvier/error.h"
-#include "ranvier/plan.h"
+#include "plan/simulate/policy.h"
+#include "plan/simulate/step.h"
+#include "plan/tuner/possible.h"
 
 namespace ranvier {
-namespace {
-
-// Nothing, and why in `refusal`, where the algorithm cannot serve this world or network.
-template <class Call>
-auto if_possible(Call call, std::string& refusal) -> std::optional<decltype(call())> {
-  try {
-    return call();
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::usage) throw;
-    refusal = error.what();
-    return std::nullopt;
-  }
-}
-
-[[noreturn]] void refuse(const std::string& last) {
-  throw Error(ErrorKind::usage, fmt::format("no algorithm serves this network; the last one: {}", last));
-}
-
-std::vector<std::string> algorithms_of(const PlanSearch& search, const CodecSpeed& codec) {
-  if (!codec.summable) return {"direct"};
-  std::vector<std::string> result = search.algorithms;
-  if (!search.by_size.empty()) result.emplace_back(by_size);
-  return result;
-}
-
-}  // namespace
 
 StepSimulation with_codec(StepSimulation how, const CodecSpeed& codec, Rank world) {
   double codec_ns = codec.encode_ns_per_byte + codec.decode_ns_per_byte;
@@ -51,67 +27,201 @@ StepSimulation with_codec(StepSimulation how, const CodecSpeed& codec, Rank worl
   return how;
 }
 
-std::vector<PlanChoice> rank_plans(const Workload& workload, const Topology& topology, const PlanSearch& search) {
-  std::vector<PlanChoice> choices;
-  std::string refusal = "none was named";
-  for (const CodecSpeed& codec : search.codecs)
-    for (const std::string& algorithm : algorithms_of(search, codec))
-      for (const double bucket : search.bucket_bytes) {
-        StepSimulation how{.algorithm = algorithm, .bucket_bytes = bucket, .options = search.options};
-        if (algorithm == by_size) {
-          how.algorithm = search.by_size.back().algorithm;
-          how.by_size = search.by_size;
+std::vector<PlanPolicy> plan_policies() { return {{}, {"local:16", 0.1}, {"diloco:30", 0.15}}; }
+
+namespace {
+
+class Search {
+ public:
+  Search(const std::vector<Workload>& divisions, const std::vector<PlanNetwork>& networks, const PlanSearch& search)
+      : divisions_(divisions), networks_(networks), search_(search) {}
+
+  std::vector<PlanChoice> run() {
+    collect();
+    // The most promising of all first: what comes later is then known to be slower by its bound alone.
+    std::vector<const Candidate*> by_bound;
+    for (const Candidate& each : candidates_) by_bound.push_back(&each);
+    std::ranges::stable_sort(by_bound, {}, &Candidate::least_ns);
+    for (const Candidate* each : by_bound)
+      if (search_.exhaustive || may_matter(*each)) simulate(*each);
+    for (const PlanPolicy& policy : search_.policies)
+      if (policy.spec != "bsp") relax(policy);
+    if (std::ranges::none_of(search_.policies, [](const auto& policy) { return policy.spec == "bsp"; }))
+      std::erase_if(found_, [](const Found& each) { return each.choice.sync == "bsp"; });
+    if (found_.empty()) plan::refuse_all(refusal_);
+    // Equal ones in the order in which they were asked for, not in that of their bounds.
+    std::ranges::sort(found_, {}, &Found::order);
+    std::stable_sort(found_.begin(), found_.end(),
+                     [](const Found& a, const Found& b) { return a.choice.cost() < b.choice.cost(); });
+    std::vector<PlanChoice> choices;
+    for (Found& each : found_) choices.push_back(std::move(each.choice));
+    return choices;
+  }
+
+ private:
+  struct Candidate {
+    std::size_t order;
+    std::size_t division;
+    std::size_t network;
+    std::size_t codec;
+    std::string algorithm;
+    double bucket_bytes;
+    double least_ns;
+  };
+  struct Found {
+    std::size_t order;
+    PlanChoice choice;
+  };
+
+  plan::CollectiveTimes& times(std::size_t division, std::size_t network) {
+    auto& slot = times_[{division, network}];
+    if (!slot)
+      slot = std::make_unique<plan::CollectiveTimes>(divisions_[division], networks_[network].topology,
+                                                     networks_[network].options);
+    return *slot;
+  }
+
+  std::vector<std::string> algorithms_of(const CodecSpeed& codec, const PlanNetwork& network) const {
+    if (!codec.summable) return {"direct"};
+    std::vector<std::string> result = search_.algorithms;
+    if (!network.by_size.empty()) result.emplace_back(by_size);
+    return result;
+  }
+
+  StepSimulation how(const Candidate& each) const {
+    const PlanNetwork& network = networks_[each.network];
+    StepSimulation result{.algorithm = each.algorithm, .bucket_bytes = each.bucket_bytes, .options = network.options};
+    if (each.algorithm == by_size) {
+      result.algorithm = network.by_size.back().algorithm;
+      result.by_size = network.by_size;
+    }
+    return with_codec(std::move(result), search_.codecs[each.codec], network.topology.world);
+  }
+
+  void collect() {
+    for (std::size_t codec = 0; codec < search_.codecs.size(); ++codec)
+      for (std::size_t division = 0; division < divisions_.size(); ++division)
+        for (std::size_t network = 0; network < networks_.size(); ++network)
+          for (const std::string& algorithm : algorithms_of(search_.codecs[codec], networks_[network]))
+            for (const double bucket : search_.bucket_bytes) {
+              Candidate each{candidates_.size(), division, network, codec, algorithm, bucket, 0};
+              const auto least = plan::if_possible(
+                  [&] { return plan::least_step_ns(divisions_[division], how(each), times(division, network)); },
+                  refusal_);
+              if (!least) break;  // other buckets will not help
+              each.least_ns = *least;
+              candidates_.push_back(std::move(each));
+            }
+  }
+
+  // Whether it may still be the best of its codec, network or division, which reasons are given by, or one of the two
+  // best that differ in more than their buckets.
+  bool may_matter(const Candidate& each) const {
+    const auto may_be_best = [&](const std::map<std::size_t, double>& best, std::size_t of) {
+      const auto found = best.find(of);
+      return found == best.end() || each.least_ns < found->second * (1 - 1e-9);
+    };
+    if (may_be_best(best_of_codec_, each.codec) || may_be_best(best_of_network_, each.network) ||
+        may_be_best(best_of_division_, each.division))
+      return true;
+    double least = std::numeric_limits<double>::infinity();
+    double second = least;
+    for (const auto& [key, ns] : best_of_kind_) {
+      second = std::min(second, std::max(least, ns));
+      least = std::min(least, ns);
+    }
+    return each.least_ns <= second * (1 + 1e-9);
+  }
+
+  void simulate(const Candidate& each) {
+    auto step = plan::if_possible(
+        [&] { return plan::simulate_step(divisions_[each.division], how(each), times(each.division, each.network)); },
+        refusal_);
+    if (!step) return;
+    const double ns = step->step_ns;
+    const auto note = [ns](auto& map, const auto& key) {
+      const auto [found, added] = map.try_emplace(key, ns);
+      if (!added) found->second = std::min(found->second, ns);
+    };
+    note(best_of_codec_, each.codec);
+    note(best_of_network_, each.network);
+    note(best_of_division_, each.division);
+    note(best_of_kind_, std::tuple(each.division, each.network, each.codec, each.algorithm));
+    found_.push_back({each.order, choice_of(each, "bsp", std::move(*step))});
+  }
+
+  PlanChoice choice_of(const Candidate& each, const std::string& sync, StepPrediction step) const {
+    PlanChoice choice{.algorithm = each.algorithm,
+                      .bucket_bytes = each.bucket_bytes,
+                      .codec = search_.codecs[each.codec].spec,
+                      .sync = sync,
+                      .network = each.network,
+                      .division = each.division,
+                      .step = std::move(step)};
+    choice.step_ns = choice.step.step_ns;
+    return choice;
+  }
+
+  // A policy by which replicas average now and then is quickest with the quickest average.
+  void relax(const PlanPolicy& policy) {
+    for (std::size_t codec = 0; codec < search_.codecs.size(); ++codec)
+      for (std::size_t division = 0; division < divisions_.size(); ++division)
+        for (std::size_t network = 0; network < networks_.size(); ++network) {
+          const auto [best, average_ns] = quickest_average(codec, division, network);
+          if (best == nullptr) continue;
+          auto& known = times(division, network);
+          const Workload& workload = divisions_[division];
+          const auto machine = make_sync_policy(policy.spec, {.steps_per_epoch = 0, .steps = 0});
+          const PolicyPrediction mean =
+              plan::simulate_policy(*machine, workload, how(*best), known, plan::steps_of_a_policy);
+          PlanChoice choice = choice_of(*best, policy.spec, plan::simulate_step(workload, how(*best), known));
+          choice.step_ns = mean.step_ns;
+          choice.step.exposed_communication_ns = mean.exposed_communication_ns;
+          choice.margin = policy.margin;
+          found_.push_back({candidates_.size() + found_.size(), std::move(choice)});
         }
-        how = with_codec(std::move(how), codec, topology.world);
-        auto step = if_possible([&] { return simulate_step(workload, topology, how); }, refusal);
-        if (!step) break;  // other buckets will not help
-        choices.push_back({algorithm, bucket, codec.spec, std::move(*step)});
-      }
-  if (choices.empty()) refuse(refusal);
-  std::stable_sort(choices.begin(), choices.end(),
-                   [](const PlanChoice& a, const PlanChoice& b) { return a.step.step_ns < b.step.step_ns; });
-  return choices;
+  }
+
+  std::pair<const Candidate*, double> quickest_average(std::size_t codec, std::size_t division, std::size_t network) {
+    const Workload averages = plan::only_averages(divisions_[division]);
+    std::vector<std::pair<double, const Candidate*>> by_bound;
+    for (const Candidate& each : candidates_)
+      if (each.codec == codec && each.division == division && each.network == network)
+        by_bound.emplace_back(plan::least_step_ns(averages, how(each), times(division, network)), &each);
+    std::ranges::stable_sort(by_bound, {}, &std::pair<double, const Candidate*>::first);
+    std::pair<const Candidate*, double> best{nullptr, std::numeric_limits<double>::infinity()};
+    for (const auto& [least_ns, each] : by_bound) {
+      if (least_ns >= best.second) break;
+      const auto step = plan::if_possible(
+          [&, one = each] { return plan::simulate_step(averages, how(*one), times(division, network)).step_ns; },
+          refusal_);
+      if (step && *step < best.second * (1 - 1e-9)) best = {each, *step};
+    }
+    return best;
+  }
+
+  const std::vector<Workload>& divisions_;
+  const std::vector<PlanNetwork>& networks_;
+  const PlanSearch& search_;
+  std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<plan::CollectiveTimes>> times_;
+  std::vector<Candidate> candidates_;
+  std::vector<Found> found_;
+  std::map<std::size_t, double> best_of_codec_;
+  std::map<std::size_t, double> best_of_network_;
+  std::map<std::size_t, double> best_of_division_;
+  std::map<std::tuple<std::size_t, std::size_t, std::size_t, std::string>, double> best_of_kind_;
+  std::string refusal_ = "none was named";
+};
+
+}  // namespace
+
+std::vector<PlanChoice> rank_plans(const std::vector<Workload>& divisions, const std::vector<PlanNetwork>& networks,
+                                   const PlanSearch& search) {
+  return Search(divisions, networks, search).run();
 }
 
-std::vector<FastestAlgorithm> fastest_algorithms(const Topology& topology, const std::vector<std::string>& algorithms,
-                                                 std::size_t most_bytes, const SimulateOptions& options) {
-  constexpr std::size_t element_bytes = 4;
-  std::vector<Schedule> schedules;
-  std::vector<std::string> names;
-  std::string refusal = "none was named";
-  for (const std::string& name : algorithms) {
-    const AlgorithmSpec spec = parse_algorithm(name);
-    auto schedule = if_possible(
-        [&] {
-          return find_algorithm(spec.algorithm().name, Collective::all_reduce)
-              .build({.collective = Collective::all_reduce, .world = topology.world, .dims = spec.dims});
-        },
-        refusal);
-    if (!schedule) continue;
-    schedules.push_back(std::move(*schedule));
-    names.push_back(name);
-  }
-  std::vector<FastestAlgorithm> table;
-  for (std::size_t bytes = element_bytes; bytes <= most_bytes; bytes *= 2) {
-    std::optional<std::size_t> best;
-    double least = std::numeric_limits<double>::infinity();
-    for (std::size_t i = 0; i < schedules.size(); ++i) {
-      const auto run = if_possible(
-          [&] { return simulate(schedules[i], topology, bytes / element_bytes, element_bytes, options); }, refusal);
-      // As fast within rounding: the earlier one stays.
-      if (!run || run->ns >= least * (1 - 1e-9)) continue;
-      best = i;
-      least = run->ns;
-    }
-    if (!best) refuse(refusal);
-    if (!table.empty() && table.back().algorithm == names[*best])
-      table.back() = {bytes, names[*best], least};
-    else
-      table.push_back({bytes, names[*best], least});
-  }
-  if (table.empty()) refuse(refusal);
-  table.back().up_to = std::numeric_limits<std::size_t>::max();
-  return table;
+std::vector<PlanChoice> rank_plans(const Workload& workload, const Topology& topology, const PlanSearch& search) {
+  return rank_plans({workload}, {{.topology = topology, .options = search.options, .by_size = search.by_size}}, search);
 }
 
 }  // namespace ranvier

@@ -1,6 +1,9 @@
 // The builders of ready-made workloads: hyper-parameters in, layers out.
 #pragma once
 
+#include <optional>
+#include <string_view>
+
 #include "ranvier/workload.h"
 
 namespace ranvier::plan {
@@ -30,6 +33,15 @@ struct TransformerModel {
   bool gathers_activations = false;  // an all_gather of the attention's output gradient in the backward pass
   WorkloadSizes defaults;
 };
+
+// In how many parts a ready-made model can be cut, and how many sequences a replica has by default.
+struct DivisibleModel {
+  int most_tensor = 1;  // no more than there are heads to share keys and values among
+  int blocks = 1;
+  int batch = 1;
+};
+// Nothing for models that are replicated whole.
+std::optional<DivisibleModel> divisible_model(std::string_view name);
 
 Workload transformer(std::string_view name, const TransformerModel&, const Degrees&, const WorkloadSizes&);
 Workload resnet50(const Degrees&, const WorkloadSizes&);

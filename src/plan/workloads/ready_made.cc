@@ -47,6 +47,7 @@ struct ReadyMade {
   std::string_view name;
   Degrees degrees;
   Workload (*make)(std::string_view name, const Degrees&, const WorkloadSizes&);
+  TransformerModel (*divides)() = nullptr;  // of those that can be divided
 };
 
 template <TransformerModel (*model)()>
@@ -78,13 +79,13 @@ constexpr std::array ready_made{
               {},
               [](std::string_view, const Degrees& d, const WorkloadSizes& s) { return plan::resnet50(d, s); }},
     ReadyMade{"dlrm", {}, [](std::string_view, const Degrees& d, const WorkloadSizes& s) { return plan::dlrm(d, s); }},
-    ReadyMade{"turing-nlg", {}, make_transformer<turing_nlg>},
-    ReadyMade{"gpt3", {.tensor = 16}, make_transformer<gpt3>},
-    ReadyMade{"msft-1t", {.tensor = 128}, make_transformer<msft_1t>},
-    ReadyMade{"llama3-8b", {}, make_transformer<llama3_8b>},
-    ReadyMade{"llama3-70b", {.tensor = 8}, make_transformer<llama3_70b>},
-    ReadyMade{"llama3-405b", {.tensor = 8, .pipeline = 16}, make_transformer<llama3_405b>},
-    ReadyMade{"mixtral-8x7b", {.expert = 8}, make_transformer<mixtral>}};
+    ReadyMade{"turing-nlg", {}, make_transformer<turing_nlg>, turing_nlg},
+    ReadyMade{"gpt3", {.tensor = 16}, make_transformer<gpt3>, gpt3},
+    ReadyMade{"msft-1t", {.tensor = 128}, make_transformer<msft_1t>, msft_1t},
+    ReadyMade{"llama3-8b", {}, make_transformer<llama3_8b>, llama3_8b},
+    ReadyMade{"llama3-70b", {.tensor = 8}, make_transformer<llama3_70b>, llama3_70b},
+    ReadyMade{"llama3-405b", {.tensor = 8, .pipeline = 16}, make_transformer<llama3_405b>, llama3_405b},
+    ReadyMade{"mixtral-8x7b", {.expert = 8}, make_transformer<mixtral>, mixtral}};
 
 int whole_number(std::string_view key, std::string_view text) {
   const auto number = parse_number<int>(text);
@@ -94,6 +95,15 @@ int whole_number(std::string_view key, std::string_view text) {
 }
 
 }  // namespace
+
+std::optional<plan::DivisibleModel> plan::divisible_model(std::string_view name) {
+  for (const ReadyMade& each : ready_made) {
+    if (each.name != name || each.divides == nullptr) continue;
+    const TransformerModel model = each.divides();
+    return DivisibleModel{static_cast<int>(model.key_value_heads), model.blocks, model.defaults.batch};
+  }
+  return std::nullopt;
+}
 
 std::span<const std::string_view> workload_names() {
   static constexpr auto names = [] {

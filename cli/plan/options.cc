@@ -1,0 +1,91 @@
+#include "plan/options.h"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+
+#include "plan/planner.h"
+#include "ranvier/codec.h"
+#include "ranvier/error.h"
+#include "ranvier/sync.h"
+#include "simulate/workload.h"
+
+namespace ranvier::planning {
+namespace {
+
+constexpr auto examples = R"(
+The step is simulated with every placement of the ranks, transport, algorithm, bucket size, codec and policy that a bound
+does not show to be slower, and with every division of a ready-made model over its ranks that leaves the global batch as
+it is; codecs at the speed that they have on this machine. --output writes the choice as a file that ranvier train --plan
+obeys. --tuning writes which algorithm is the fastest at which size, as bench --tune does by measuring: RANVIER_TUNING or
+--tuning of other commands then follow it.
+
+Examples:
+  ranvier plan --workload resnet50 --world 8 --link-rate 10Gbit
+  ranvier plan --workload recorded/workload.toml --topology topology.toml --output plan.toml
+  ranvier plan --workload recorded/workload.toml --topology tcp.toml --topology udp.toml --sync bsp
+  ranvier plan --workload llama3-8b --world 64 --topology torus:8x8 --link-rate 100Gbit --tuning tuning.txt
+)";
+
+[[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::usage, sentence); }
+
+// Of a policy that plan_policies() does not have, its neighbour's margin: what averages parameters is worth less.
+PlanPolicy policy_of(const std::string& spec) {
+  const auto machine = make_sync_policy(spec, {.steps_per_epoch = 0, .steps = 0});
+  const auto known = plan_policies();
+  const auto same = std::ranges::find(known, spec, &PlanPolicy::spec);
+  if (same != known.end()) return *same;
+  return {.spec = spec, .margin = machine->averages_parameters() ? 0.1 : 0};
+}
+
+}  // namespace
+
+std::optional<Options> parse_options(const cli::Arguments& arguments) {
+  Options options;
+  std::optional<std::uint64_t> world;
+  std::vector<std::string> policies;
+  double memory_gb = 80;
+  options.codecs.assign(default_codecs.begin(), default_codecs.end());
+  CLI::App app(
+      "Choose how to communicate: placement, transport, algorithm, bucket, codec and policy for a workload on a "
+      "network.",
+      "ranvier plan");
+  app.footer(examples);
+  app.add_option("--workload", options.workload, simulation::workload_help())->type_name("NAME|FILE");
+  cli::add_count(app, "--world", world, "how many ranks; a measured --topology says so itself", 2, 1 << 20);
+  options.network.add_to(app, true);
+  app.add_option("--sync", policies,
+                 "a policy to be weighed, such as bsp; may be repeated; default: bsp, and local:16 and diloco:30 where "
+                 "they are faster by 10 and 15 %")
+      ->type_name("SPEC")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--compress", options.codecs, "a codec to be weighed beside none; may be repeated")
+      ->type_name("SPEC")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--memory", memory_gb, "GB of each rank for a model's weights, gradients and optimizer; default 80")
+      ->type_name("GB");
+  app.add_option("--output", options.output, "write the plan there, for ranvier train --plan; - is stdout")
+      ->type_name("FILE");
+  app.add_option("--tuning", options.tuning, "write the fastest algorithm by size there")->type_name("FILE");
+  cli::add_name(app, "--transport", options.transport,
+                "what the plan is for; default: those of measured --topology, else tcp", {"tcp", "shm", "udp"});
+  app.add_option("--json", options.json, "write all choices there; - is stdout, in place of the text")
+      ->type_name("FILE");
+  if (cli::parse(app, arguments)) return std::nullopt;
+  options.network.check();
+  if (!world) world = options.network.measured_ranks();
+  if (!world) refuse("plan needs --world, such as --world 8");
+  options.world = static_cast<Rank>(*world);
+  if (options.workload.empty()) refuse("plan needs --workload: what is to be sent");
+  if (!(memory_gb > 0 && memory_gb < 1e9)) refuse(fmt::format("--memory {} is not a number of GB above 0", memory_gb));
+  options.memory_bytes = memory_gb * 1e9;
+  if (policies.empty()) options.policies = plan_policies();
+  for (const auto& spec : policies) options.policies.push_back(policy_of(spec));
+  std::erase(options.codecs, "none");
+  return options;
+}
+
+}  // namespace ranvier::planning

@@ -1,0 +1,30 @@
+// What `ranvier plan` was asked for.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "flags.h"
+#include "ranvier/plan.h"
+#include "simulate/network.h"
+
+namespace ranvier::planning {
+
+struct Options {
+  std::string workload;
+  std::string transport;  // empty: those of the networks
+  Rank world = 1;
+  simulation::NetworkOptions network;
+  std::vector<PlanPolicy> policies;
+  std::vector<std::string> codecs;  // beside none
+  double memory_bytes = 0;          // of a rank
+  std::string output;
+  std::string tuning;
+  std::string json;
+};
+
+// None if there is nothing left to do. Throws Error{usage}.
+std::optional<Options> parse_options(const cli::Arguments&);
+
+}  // namespace ranvier::planning

@@ -1,0 +1,122 @@
+#include "plan/planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "plan/codec_speed.h"
+#include "plan/words.h"
+#include "ranvier/tuning.h"
+#include "simulate/workload.h"
+
+namespace ranvier::planning {
+namespace {
+
+constexpr Rank most_placed_ranks = 32;
+
+// Up to the size of all gradients, within reason: what is longer takes the same algorithm.
+std::size_t most_bytes_of_a_table(double gradients) {
+  return std::bit_ceil(static_cast<std::size_t>(std::clamp(gradients, 1e6, 64e6)));
+}
+
+double gradient_bytes(const Workload& workload) {
+  double bytes = 0;
+  for (const Layer& layer : workload.layers)
+    for (const Communication& each : layer.weight_gradient.communications) bytes += each.bytes;
+  return bytes;
+}
+
+double most_gradient_bytes(const Question& question) {
+  double most = 0;
+  for (const Workload& each : question.divisions) most = std::max(most, gradient_bytes(each));
+  return most;
+}
+
+// Sizes that double, down from all gradients at once: more buckets than that cost more than they hide.
+std::vector<double> bucket_sizes(double bytes) {
+  constexpr double least = 64e3;
+  constexpr double most = 200e6;
+  std::vector<double> sizes;
+  for (double size = least; size < std::min(bytes, most); size *= size < 1e6 ? 4 : 5) sizes.push_back(size);
+  sizes.push_back(1e18);
+  return sizes;
+}
+
+Plan plan_of(const Question& question, const PlanChoice& best) {
+  const PlanNetwork& network = question.networks[best.network];
+  Plan plan{.workload = question.names[best.division], .network = question.network_names[best.network]};
+  if (!question.is_measured) {
+    plan.link_gbit = question.speed.bytes_per_second * 8e-9;
+    plan.latency_us = static_cast<double>(question.speed.latency.count()) / 1000;
+  }
+  plan.ranks = network.topology.world;
+  plan.transport = network.transport;
+  plan.sync = best.sync;
+  plan.placement = network.placement;
+  if (!best.codec.empty()) plan.compress = best.codec;
+  const double gradients = gradient_bytes(question.divisions[best.division]);
+  plan.bucket_bytes = static_cast<std::size_t>(std::max(1.0, std::min(best.bucket_bytes, gradients)));
+  // Codes that cannot be added do not take an all_reduce; what else there is (losses) takes the fastest of its size.
+  const bool codes_are_added = std::ranges::find(question.search.codecs, best.codec, &CodecSpeed::spec)->summable;
+  plan.all_reduce = network.by_size;
+  if (best.algorithm != by_size && codes_are_added)
+    plan.all_reduce = {{.up_to = TuningRow::max, .algorithm = best.algorithm}};
+  plan.step_ns = best.step_ns;
+  plan.compute_ns = best.step.compute_ns;
+  plan.exposed_communication_ns = best.step.exposed_communication_ns;
+  return plan;
+}
+
+}  // namespace
+
+Question question_of(const Options& options) {
+  Question question;
+  const bool is_ready_made =
+      std::ranges::count(workload_names(), options.workload.substr(0, options.workload.find(':'))) > 0;
+  question.names = {options.workload};
+  if (is_ready_made) question.names = divisions(options.workload, options.world, options.memory_bytes);
+  for (const auto& name : question.names) question.divisions.push_back(simulation::load_workload(name));
+  for (std::size_t i = 0; i < options.network.count(); ++i) {
+    std::string transport = options.network.measured_transport(i);
+    if (!options.transport.empty()) transport = options.transport;
+    if (transport.empty()) transport = "tcp";
+    PlanNetwork network{.transport = std::move(transport),
+                        .topology = options.network.topology(options.world, i),
+                        .options = options.network.transfers(i)};
+    // Ranks that stand elsewhere are no longer alike, so that each is simulated: too long for many of them.
+    const bool is_small = options.world <= most_placed_ranks;
+    const auto near = is_small ? near_placement(network.topology) : std::nullopt;
+    question.networks.push_back(network);
+    question.network_names.push_back(options.network.spec(i));
+    if (!near) continue;
+    network.topology = with_placement(network.topology, *near);
+    network.placement = *near;
+    question.networks.push_back(std::move(network));
+    question.network_names.push_back(options.network.spec(i));
+  }
+  question.speed = options.network.speed();
+  question.is_measured = options.network.is_measured();
+  for (const auto name : simulation::all_reduce_algorithms()) question.search.algorithms.emplace_back(name);
+  for (const auto& spec : options.codecs) question.search.codecs.push_back(measure_codec(spec));
+  question.search.policies = options.policies;
+  complete(question);
+  return question;
+}
+
+void complete(Question& question) {
+  const double gradients = most_gradient_bytes(question);
+  question.search.bucket_bytes = bucket_sizes(gradients);
+  for (PlanNetwork& network : question.networks)
+    network.by_size = fastest_algorithms(network.topology, question.search.algorithms, most_bytes_of_a_table(gradients),
+                                         network.options);
+}
+
+Answer answer(const Question& question) {
+  Answer result{.ranked = rank_plans(question.divisions, question.networks, question.search), .plan = {}};
+  result.plan = plan_of(question, result.ranked.front());
+  result.plan.because = reasons(question, result.ranked);
+  return result;
+}
+
+}  // namespace ranvier::planning

@@ -1,0 +1,38 @@
+// From a question, what may be chosen, to a plan and why it is that one. `ranvier plan` asks about everything; training
+// whose plan was wrong asks again about what it can still change.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plan/options.h"
+#include "ranvier/plan.h"
+#include "ranvier/plan_file.h"
+
+namespace ranvier::planning {
+
+inline constexpr std::array<std::string_view, 3> default_codecs{"bf16", "int8", "hadamard:32+int4"};
+
+struct Question {
+  std::vector<std::string> names;  // of the workloads, as the plan has them
+  std::vector<Workload> divisions;
+  std::vector<PlanNetwork> networks;
+  std::vector<std::string> network_names;  // as the plan has them
+  LinkSpeed speed = {};                    // of every link; of measured ones the median
+  bool is_measured = false;
+  PlanSearch search;
+};
+// With the speed of codecs on this machine, and which algorithms are the fastest by size. Throws Error.
+Question question_of(const Options&);
+// Fills PlanSearch::bucket_bytes and PlanNetwork::by_size from what is there already.
+void complete(Question&);
+
+struct Answer {
+  std::vector<PlanChoice> ranked;
+  Plan plan;
+};
+Answer answer(const Question&);
+
+}  // namespace ranvier::planning

@@ -1,0 +1,115 @@
+#include "train/replan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "plan/codec_speed.h"
+#include "plan/planner.h"
+#include "plan/words.h"
+#include "ranvier/error.h"
+#include "ranvier/text.h"
+#include "simulate/workload.h"
+#include "train/plan.h"
+
+namespace ranvier::train {
+namespace {
+
+constexpr double most_change = 64;  // of a network's speed that is still believed
+constexpr int halvings = 14;
+
+void slow_down(Workload& workload, double factor) {
+  workload.idle_ns *= factor;
+  for (Layer& layer : workload.layers)
+    for (Phase* phase : {&layer.forward, &layer.input_gradient, &layer.weight_gradient}) phase->compute_ns *= factor;
+}
+
+Topology slower(Topology topology, double factor) {
+  for (Link& link : topology.links) {
+    link.speed.bytes_per_second /= factor;
+    link.speed.latency =
+        std::chrono::nanoseconds(std::llround(static_cast<double>(link.speed.latency.count()) * factor));
+  }
+  return topology;
+}
+
+// How many times slower the network is: the factor by which the plan's own step waits as long as was measured.
+double network_factor(const Plan& plan, const Workload& workload, const PlanNetwork& network, const CodecSpeed& codec,
+                      double waiting_ns) {
+  const auto waits = [&](double factor) {
+    StepSimulation how{.algorithm = plan.all_reduce.empty() ? "ring" : plan.all_reduce.back().algorithm,
+                       .by_size = plan.all_reduce,
+                       .bucket_bytes = static_cast<double>(plan.bucket_bytes),
+                       .options = network.options};
+    how = with_codec(std::move(how), codec, network.topology.world);
+    return simulate_step(workload, slower(network.topology, factor), how).exposed_communication_ns;
+  };
+  double least = -std::log2(most_change);
+  double most = std::log2(most_change);
+  for (int i = 0; i < halvings; ++i) {
+    const double middle = (least + most) / 2;
+    (waits(std::exp2(middle)) < waiting_ns ? least : most) = middle;
+  }
+  return std::exp2((least + most) / 2);
+}
+
+}  // namespace
+
+trainer::PlanChange replan(const Plan& plan, const trainer::StepSeconds& planned,
+                           const trainer::StepSeconds& measured) {
+  if (plan.sync != "bsp")
+    throw Error(ErrorKind::usage, fmt::format("its policy is {}, whose steps are not alike", plan.sync));
+  const double computing = std::max(measured.step - measured.waiting, 1e-9);
+  const double expected = std::max(planned.step - planned.waiting, 1e-9);
+  Workload workload = simulation::load_workload(plan.workload);
+  double recorded_ns = workload.idle_ns;
+  for (const Layer& layer : workload.layers)
+    recorded_ns += layer.forward.compute_ns + layer.input_gradient.compute_ns + layer.weight_gradient.compute_ns;
+  if (recorded_ns > 0) slow_down(workload, computing * 1e9 / recorded_ns);
+
+  planning::Question question;
+  question.names = {plan.workload};
+  question.network_names = {plan.network};
+  LinkSpeed speed;
+  if (plan.link_gbit > 0) {
+    speed.bytes_per_second = plan.link_gbit * 1e9 / 8;
+    speed.latency = std::chrono::nanoseconds(std::llround(plan.latency_us * 1000));
+  }
+  const simulation::NetworkOptions network(plan.network, speed);
+  question.is_measured = network.is_measured();
+  PlanNetwork now{.transport = plan.transport,
+                  .topology = network.topology(plan.ranks),
+                  .options = network.transfers(),
+                  .placement = plan.placement,
+                  .by_size = {}};
+  if (!plan.placement.empty()) now.topology = with_placement(now.topology, plan.placement);
+  const std::string current = plan.compress == "none" ? "" : plan.compress;
+  for (const auto spec : planning::default_codecs) question.search.codecs.push_back(planning::measure_codec(spec));
+  auto& codecs = question.search.codecs;
+  if (std::ranges::find(codecs, current, &CodecSpeed::spec) == codecs.end())
+    codecs.push_back(planning::measure_codec(current));
+  const double factor = network_factor(plan, workload, now, *std::ranges::find(codecs, current, &CodecSpeed::spec),
+                                       measured.waiting * 1e9);
+  now.topology = slower(std::move(now.topology), factor);
+  question.speed = {.bytes_per_second = network.bytes_per_second() / factor, .latency = speed.latency};
+  question.networks = {std::move(now)};
+  question.divisions = {std::move(workload)};
+  for (const auto name : simulation::all_reduce_algorithms()) question.search.algorithms.emplace_back(name);
+  planning::complete(question);
+  const planning::Answer answer = planning::answer(question);
+
+  trainer::PlanChange change{.tuning = table_of(answer.plan),
+                             .compress = answer.plan.compress,
+                             .bucket_bytes = answer.plan.bucket_bytes,
+                             .expected = {answer.plan.step_ns / 1e9, answer.plan.exposed_communication_ns / 1e9}};
+  change.reason = fmt::format(
+      "a step takes {:.2f} ms and not {:.2f}: computing {:.2f} and not {:.2f}, waiting {:.2f} and not {:.2f}, as if "
+      "the "
+      "network were {:.2g} times slower than planned; from now on {}, expected to take {:.2f}",
+      measured.step * 1e3, planned.step * 1e3, computing * 1e3, expected * 1e3, measured.waiting * 1e3,
+      planned.waiting * 1e3, factor, planning::describe(question, answer.ranked.front()), answer.plan.step_ns / 1e6);
+  return change;
+}
+
+}  // namespace ranvier::train

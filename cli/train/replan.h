@@ -1,0 +1,15 @@
+// Planning again while training goes on, by what was measured in place of what was expected.
+#pragma once
+
+#include "integrations/trainer/plan_change.h"
+#include "ranvier/plan_file.h"
+
+namespace ranvier::train {
+
+// The plan's workload computes as fast as was measured, and its network is as much slower (or faster) as makes the
+// simulator wait as long as training did; algorithm, bucket and codec are then searched again. Transport, placement and
+// policy stay. Throws Error where the plan's files are gone, and for plans whose policy does not average gradients in
+// every step, whose mean says nothing about single ones.
+trainer::PlanChange replan(const Plan&, const trainer::StepSeconds& planned, const trainer::StepSeconds& measured);
+
+}  // namespace ranvier::train

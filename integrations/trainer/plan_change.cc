@@ -1,0 +1,69 @@
+#include "integrations/trainer/plan_change.h"
+
+#include <array>
+#include <exception>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/parts.h"
+
+namespace ranvier::trainer {
+namespace {
+
+PlanChange drop_the_table(const std::string& why) {
+  return {.reason = "algorithms are chosen by measured links from now on" + why};
+}
+
+PlanChange decide(const Replan& replan, const StepSeconds& planned, const StepSeconds& measured) {
+  if (!replan) return drop_the_table("");
+  try {
+    return replan(planned, measured);
+  } catch (const std::exception& problem) {
+    // Training goes on as well without a plan: what is wrong with planning is no reason to end it.
+    return drop_the_table(std::string(", since it could not be planned again: ") + problem.what());
+  }
+}
+
+void append_text(std::vector<std::byte>& all, const std::string& text) {
+  append_part(all, std::as_bytes(std::span(text)));
+}
+std::string take_text(ConstBytes& all) {
+  const ConstBytes part = take_part(all);
+  return {reinterpret_cast<const char*>(part.data()), part.size()};
+}
+
+std::vector<std::byte> packed(const PlanChange& change) {
+  std::vector<std::byte> all;
+  for (const auto& text : {change.tuning.text(), change.compress, change.reason}) append_text(all, text);
+  append_part(all, std::as_bytes(std::span(&change.bucket_bytes, 1)));
+  append_part(all, std::as_bytes(std::span(&change.expected, 1)));
+  return all;
+}
+
+PlanChange unpacked(ConstBytes all) {
+  PlanChange change;
+  const std::string tuning = take_text(all);
+  if (!tuning.empty()) change.tuning = TuningTable::parse(tuning, "the table of rank 0's new plan");
+  change.compress = take_text(all);
+  change.reason = take_text(all);
+  take_values(all, std::span(&change.bucket_bytes, 1));
+  take_values(all, std::span(&change.expected, 1));
+  return change;
+}
+
+}  // namespace
+
+PlanChange agree_on_change(Communicator& comm, const Replan& replan, const StepSeconds& planned,
+                           const StepSeconds& measured) {
+  std::vector<std::byte> message;
+  if (comm.rank() == 0) message = packed(decide(replan, planned, measured));
+  std::array<double, 1> size{static_cast<double>(message.size())};
+  comm.broadcast(size, 0);
+  message.resize(static_cast<std::size_t>(size[0]));
+  comm.broadcast(TypedSpan(message.data(), message.size(), DType::u8), 0);
+  // Rank 0 too goes by what it sent, so that nobody differs.
+  return unpacked(message);
+}
+
+}  // namespace ranvier::trainer

@@ -1,0 +1,58 @@
+// How long the collectives of divided models take on one network: each is simulated once, whoever asks for it.
+#pragma once
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "plan/simulate/groups.h"
+#include "ranvier/simulate.h"
+
+namespace ranvier::plan {
+
+// Of a schedule with chunks of so many elements. Long ones stream: once the pipeline is full, each further slice takes
+// as long as the one before it. Three lengths whose times are on a line therefore say that of all longer ones; where
+// they are not, twice as long ones are tried, and at last the length itself.
+SimulatedRun streamed(const Schedule&, const Topology&, std::size_t chunk_elements, std::size_t element_bytes,
+                      const SimulateOptions&);
+
+class CollectiveTimes {
+ public:
+  // Both outlive it. Throws Error{usage} where the degrees of the workload do not multiply to the world.
+  CollectiveTimes(const Workload&, const Topology&, const SimulateOptions&);
+
+  bool has_peers(Role role) const { return grid_.of(role).size > 1; }
+  Rank world() const { return topology_.world; }
+  // `algorithm` as parse_algorithm takes it. Throws Error{usage} where it cannot serve the group, or not so many ranks.
+  const SimulatedRun& run(const Communication&, const std::string& algorithm);
+  // What run() takes at least, without simulating anything: no link carries its load faster than at its rate, and so
+  // many messages follow one another that each has a latency. Throws as run() does where the schedule cannot be built.
+  double at_least(const Communication&, const std::string& algorithm);
+
+ private:
+  struct Kind {
+    Schedule schedule;
+    // The least time of a vector of `bytes`: latency, and the slowest of several links.
+    struct Line {
+      double seconds_of_byte = 0;
+      double burst_seconds = 0;
+      bool operator<(const Line& other) const { return seconds_of_byte < other.seconds_of_byte; }
+    };
+    std::vector<Line> links = {};
+    double latency_ns = 0;
+    bool bounded = false;  // whether the two above are there
+  };
+  using KindKey = std::tuple<std::string, Collective, Role>;
+
+  Kind& kind(const Communication&, const std::string& algorithm);
+  void bound(Kind&) const;
+
+  const Topology& topology_;
+  const Grid grid_;
+  SimulateOptions options_;
+  std::map<KindKey, Kind> kinds_;
+  std::map<std::pair<const Kind*, std::size_t>, SimulatedRun> known_;  // by elements of a chunk
+};
+
+}  // namespace ranvier::plan

@@ -1,0 +1,15 @@
+// Steps whose collectives are simulated once for many of them.
+#pragma once
+
+#include "plan/simulate/collective_times.h"
+#include "ranvier/simulate.h"
+#include "ranvier/workload.h"
+
+namespace ranvier::plan {
+
+// `times` are those of this workload's degrees, and of how.options.
+StepPrediction simulate_step(const Workload&, const StepSimulation& how, CollectiveTimes& times);
+// What that takes at least: the same step with CollectiveTimes::at_least.
+double least_step_ns(const Workload&, const StepSimulation& how, CollectiveTimes& times);
+
+}  // namespace ranvier::plan
