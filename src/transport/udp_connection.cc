@@ -64,7 +64,8 @@ PacketHeader UdpConnection::header(PacketKind kind) const {
 }
 
 bool UdpConnection::has_bytes_to_send() const {
-  return std::ranges::any_of(send_lanes_, [](const UdpSendLane& lane) { return lane.has_next(); });
+  return partial_sends_.has_next() ||
+         std::ranges::any_of(send_lanes_, [](const UdpSendLane& lane) { return lane.has_next(); });
 }
 
 bool UdpConnection::waits_for_credit() const {
@@ -169,6 +170,12 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
     recovery_.probed();
     return true;
   }
+  if (partial_sends_.has_next()) {
+    if (due && alone()) return true;
+    send_partial(now, packet);
+    recovery_.probed();
+    return true;
+  }
   if (open) recovery_.held_by_caller();
   const bool asks_for_credit = recovery_.in_flight() == 0 && waits_for_credit() &&
                                now - std::max(last_probe_at_, heard_at_) >= recovery_.timeout();
@@ -179,6 +186,15 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
     return true;
   }
   return due && alone();
+}
+
+// What is lost of it stays lost: the recovery's records of it name no bytes of a lane.
+void UdpConnection::send_partial(Time now, OutgoingPacket& packet) {
+  PacketHeader header = this->header(PacketKind::partial);
+  const UdpPartialSends::Piece piece = partial_sends_.next(size_.bytes() - sizeof header);
+  header.offset = piece.place;
+  finish(now, header, {}, piece.bytes, false, packet);
+  partial_sends_.sent(piece);
 }
 
 void UdpConnection::goodbye(Time now, OutgoingPacket& packet) {
@@ -211,6 +227,7 @@ bool UdpConnection::receive(Time now, const Packet& packet) {
     if (!lane.arrived(header.offset, packet.payload)) return news;  // never acknowledged, so it comes again
     news |= lane.ready() > before;
   }
+  if (header.kind == PacketKind::partial) news |= partial_receives_.arrived(now, header.offset, packet.payload);
   if (!note_arrival(now, header)) ++repeated_;
   return news;
 }
