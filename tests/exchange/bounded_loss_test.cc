@@ -103,7 +103,7 @@ void on_ranks(Rank world, const std::function<void(Communicator&)>& body,
     ranks.emplace_back([&, rank] {
       try {
         const auto comm =
-            Communicator::connect(*store, rank, world, {.transport = transport, .timeout = 120s, .measure = false});
+            Communicator::connect(*store, rank, world, {.transport = transport, .measure = false, .timeout = 120s});
         body(*comm);
         comm->barrier();
       } catch (const Error& error) {
