@@ -186,7 +186,10 @@ std::uint64_t Pattern::count_wrong(Rank rank, std::size_t first, std::size_t cou
 
 std::uint64_t Pattern::count_wrong_reduced(std::size_t first, std::size_t count, const void* found) const {
   const std::size_t size = size_of(dtype_);
-  if ((op_ != ReduceOp::average || !is_floating(dtype_)) && fill_ != Fill::alike) {
+  // Zeros are right with either sign.
+  const bool by_value =
+      fill_ == Fill::alike || (is_floating(dtype_) && (op_ == ReduceOp::average || fill_ == Fill::zeros));
+  if (!by_value) {
     const auto expected = tile(dtype_, count, [&](std::size_t i) { return reduced(first + i); });
     return count_differences(expected, size, count * size, found);
   }
