@@ -75,6 +75,8 @@ class PartialMessages {
   // once a pair. Its memory stays as it is until withdraw(): what has not left by then is not sent.
   virtual void send_once(Rank to, std::uint32_t ticket, ConstBytes message) = 0;
   virtual void withdraw(Rank to, std::uint32_t ticket) = 0;
+  // Sends a copy of `message` likewise, but what is lost of it is sent again, until all is there.
+  virtual void send_whole(Rank to, std::uint32_t ticket, ConstBytes message) = 0;
 
   // How far a message has come.
   struct Arrival {
@@ -86,6 +88,9 @@ class PartialMessages {
   };
   // Of the message of `bytes` from `from`. Throws Error{mismatch} where it has another size.
   virtual Arrival arrival(Rank from, std::uint32_t ticket, std::size_t bytes) = 0;
+
+  // Which of its pieces are here, 1 or 0.
+  virtual void look_at(Rank from, std::uint32_t ticket, std::size_t bytes, std::vector<std::uint8_t>& arrived) = 0;
 
   struct Message {
     std::vector<std::byte> bytes;       // whatever, where a piece is missing

@@ -15,11 +15,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::size_t unit_bytes(const SpreadLayout& layout, Rank world) {
-  const std::size_t bytes = layout.part_bytes() + (layout.part_pieces() + 7) / 8 * static_cast<std::size_t>(world);
-  return (bytes + alignof(float) - 1) / alignof(float) * alignof(float);
-}
-
 SpreadLayout layout_of(const Request& request, Rank world) { return {request.input.count, world}; }
 
 }  // namespace
@@ -57,38 +52,25 @@ BoundedOperation::BoundedOperation(BoundedTools& tools, Calls& calls, const Requ
       lost_(request.lost),
       op_(request.op),
       layout_(layout_of(request, world)),
-      unit_bytes_(unit_bytes(layout_, world)),
+      unit_pieces_(PartialMessages::pieces_of(layout_.part_bytes() +
+                                              (layout_.part_pieces() + 7) / 8 * static_cast<std::size_t>(world))),
       memory_(tools.take()),
-      senders_(static_cast<std::size_t>(world)),
+      peers_(static_cast<std::size_t>(world)),
       counts_(layout_.part_pieces(), 1) {
   memory_.spread.resize(layout_.part_values * static_cast<std::size_t>(world));
-  memory_.gathered.resize(unit_bytes_ * static_cast<std::size_t>(world));
-  CollectiveCall gather = gather_call(calls, ticket, request.priority);
-  bytes_to_each = layout_.part_bytes();
-  bytes_to_send = gather.bytes_to_send + bytes_to_each * static_cast<std::size_t>(world - 1);
-  bytes_to_receive = gather.bytes_to_receive + bytes_to_each * static_cast<std::size_t>(world - 1);
-  priority = request.priority;
-  gather_.reset(std::move(gather));
-  sender(rank_).announced = sender(rank_).is_there = sender(rank_).closed = true;
-}
-
-// In place, over a link to every rank, by which it shows that it is there.
-CollectiveCall BoundedOperation::gather_call(Calls& calls, const Ticket& ticket, int urgency) {
-  const Bytes own = unit_of(rank_);
-  CollectiveCall call = calls.prepare({.collective = Collective::all_gather,
-                                       .input = ConstTypedSpan(own.data(), own.size(), DType::u8),
-                                       .output = TypedSpan(memory_.gathered.data(), memory_.gathered.size(), DType::u8),
-                                       .algorithm = "direct",
-                                       .priority = urgency});
-  // What the ranks compare is the all_reduce that it is a part of.
+  memory_.unit.resize(sent_unit_bytes());
+  // What the ranks compare is the all_reduce that it is.
+  CollectiveCall call = calls.prepare({.collective = Collective::barrier, .priority = request.priority});
   call.header.collective = Collective::all_reduce;
   call.header.dtype = DType::f32;
   call.header.op = op_;
   call.header.size = input_.count;
-  call.size_by_link = false;
-  call.set_memory(own.data(), memory_.gathered.data());
   call.set_ticket(ticket);
-  return call;
+  priority = request.priority;
+  place_.reset(std::move(call));
+  bytes_to_each = layout_.part_bytes() + sent_unit_bytes();
+  bytes_to_send = bytes_to_receive = bytes_to_each * static_cast<std::size_t>(world - 1);
+  peer(rank_).announced = peer(rank_).is_there = peer(rank_).closed = peer(rank_).has_average = true;
 }
 
 BoundedOperation::~BoundedOperation() { tools_.give_back(std::move(memory_)); }
@@ -98,29 +80,31 @@ BoundedOperation::~BoundedOperation() { tools_.give_back(std::move(memory_)); }
 Progress BoundedOperation::advance(Transport& transport, bool briefly) {
   bool moved = false;
   for (;;) {
-    bool step = false;
+    bool step = announce(transport);
+    step |= look_for_peers(transport);
     switch (phase_) {
       case Phase::scatter:
-        step = announce(transport);
-        step |= look_for_senders(transport);
         step |= spread_next();
         step |= take_what_came();
-        if (added_ < world_ || !std::ranges::all_of(senders_, &Sender::announced)) break;
+        if (added_ < world_) break;
         average();
+        send_average();
         due_ = Patience::Time::max();
         phase_ = Phase::gather;
         step = true;
         break;
-      case Phase::gather: {
-        const Progress progress = gather_.advance(transport, briefly);
-        step = progress != Progress::blocked;
-        if (progress != Progress::done) break;
+      case Phase::gather:
+        step |= take_averages();
+        // Headers too, or the next one on their lane would read them.
+        if (!std::ranges::all_of(peers_,
+                                 [](const Peer& each) { return each.announced && each.is_there && each.has_average; }))
+          break;
         // Every owner has closed its part: what has not left by now nobody waits for.
-        for (Rank peer = 0; peer < world_; ++peer)
-          if (peer != rank_) tools_.messages.withdraw(peer, number_);
+        for (Rank rank = 0; rank < world_; ++rank)
+          if (rank != rank_) tools_.messages.withdraw(rank, share_ticket());
         phase_ = Phase::finish;
+        step = true;
         break;
-      }
       case Phase::finish:
         if (finished_parts_ == world_) return Progress::done;
         finish_next();
@@ -133,20 +117,31 @@ Progress BoundedOperation::advance(Transport& transport, bool briefly) {
   }
 }
 
-// By the header of the gather, which comes for certain, though it may come late.
+// By a header on the collective's lane, which comes for certain, though it may come late.
 bool BoundedOperation::announce(Transport& transport) {
   bool any = false;
-  for (Rank peer = 0; peer < world_; ++peer)
-    if (!sender(peer).announced && gather_.announce(transport, peer)) sender(peer).announced = any = true;
+  const CollectiveCall& call = place_.call();
+  for (Rank rank = 0; rank < world_; ++rank) {
+    if (peer(rank).announced) continue;
+    if (transport.try_send(rank, call.ticket.lane, std::as_bytes(std::span(&call.header, 1)), {}) == 0) continue;
+    peer(rank).announced = any = true;
+  }
   return any;
 }
 
-bool BoundedOperation::look_for_senders(Transport& transport) {
+bool BoundedOperation::look_for_peers(Transport& transport) {
   bool any = false;
-  for (Rank peer = 0; peer < world_; ++peer) {
-    if (sender(peer).is_there || !gather_.is_announced(transport, peer)) continue;
-    sender(peer).is_there = any = true;
-    sender(peer).began = std::min(sender(peer).began, Clock::now());
+  const CollectiveCall& call = place_.call();
+  for (Rank rank = 0; rank < world_; ++rank) {
+    if (peer(rank).is_there) continue;
+    const ConstBytes view = transport.try_recv(rank, call.ticket.lane, {});
+    MessageHeader theirs;
+    if (view.size() < sizeof theirs) continue;
+    std::memcpy(&theirs, view.data(), sizeof theirs);
+    if (!(theirs == call.header)) throw disagreement(rank_, call.header, rank, theirs);
+    transport.release(rank, call.ticket.lane, sizeof theirs);
+    peer(rank).is_there = any = true;
+    peer(rank).began = std::min(peer(rank).began, Clock::now());
   }
   return any;
 }
@@ -157,7 +152,7 @@ bool BoundedOperation::spread_next() {
   const Rank part = (rank_ + ++spread_) % world_;
   const auto* values = static_cast<const float*>(input_.data) + layout_.begin_of(part);
   spread_out({values, layout_.size_of(part)}, spread_of(part), seed_of(part));
-  if (part != rank_) tools_.messages.send_once(part, number_, std::as_bytes(spread_of(part)));
+  if (part != rank_) tools_.messages.send_once(part, share_ticket(), std::as_bytes(spread_of(part)));
   return true;
 }
 
@@ -168,16 +163,16 @@ bool BoundedOperation::take_what_came() {
   bool any = false;
   due_ = Patience::Time::max();
   for (Rank rank = 0; rank < world_; ++rank) {
-    Sender& from = sender(rank);
+    Peer& from = peer(rank);
     if (from.closed) continue;
-    const auto arrival = tools_.messages.arrival(rank, number_, layout_.part_bytes());
+    const auto arrival = tools_.messages.arrival(rank, share_ticket(), layout_.part_bytes());
     if (arrival.pieces > 0) from.began = std::min(from.began, arrival.first_at);
     const Patience::Time until = tools_.patience.until(arrival, layout_.part_pieces(), from.began);
     if (until > Clock::now()) {
       due_ = std::min(due_, until);
       continue;
     }
-    from.message = tools_.messages.take(rank, number_, layout_.part_bytes());
+    from.share = tools_.messages.take(rank, share_ticket(), layout_.part_bytes());
     from.closed = any = true;
     if (from.began != Patience::Time::max())
       tools_.patience.took(layout_.part_pieces(), std::max(arrival.newest_at, from.began) - from.began);
@@ -191,8 +186,8 @@ bool BoundedOperation::take_what_came() {
 void BoundedOperation::add_in_order() {
   const std::span<float> sum = average_of(rank_);
   const std::size_t pieces = layout_.part_pieces();
-  for (; added_ < world_ && sender(added_).closed; ++added_) {
-    Sender& from = sender(added_);
+  for (; added_ < world_ && peer(added_).closed; ++added_) {
+    Peer& from = peer(added_);
     const std::span<std::byte> missing = this->missing(rank_, added_);
     std::ranges::fill(missing, std::byte{0});
     if (added_ == 0) std::ranges::fill(sum, 0.F);
@@ -200,10 +195,10 @@ void BoundedOperation::add_in_order() {
       kernel::add(sum.data(), spread_of(rank_).data(), sum.data(), sum.size());
       continue;
     }
-    const auto* values = reinterpret_cast<const float*>(from.message.bytes.data());
+    const auto* values = reinterpret_cast<const float*>(from.share.bytes.data());
     for (std::size_t piece = 0; piece < pieces; ++piece) {
       const std::size_t first = piece * values_a_piece;
-      if (from.message.arrived[piece] != 0) {
+      if (from.share.arrived[piece] != 0) {
         kernel::add(sum.data() + first, values + first, sum.data() + first, values_a_piece);
         ++counts_[piece];
       } else {
@@ -211,8 +206,8 @@ void BoundedOperation::add_in_order() {
       }
     }
     tools_.pieces_due.fetch_add(pieces, std::memory_order_relaxed);
-    tools_.pieces_missing.fetch_add(pieces - from.message.pieces, std::memory_order_relaxed);
-    tools_.messages.give_back(added_, std::move(from.message));
+    tools_.pieces_missing.fetch_add(pieces - from.share.pieces, std::memory_order_relaxed);
+    tools_.messages.give_back(added_, std::move(from.share));
   }
 }
 
@@ -224,7 +219,31 @@ void BoundedOperation::average() {
   }
 }
 
+void BoundedOperation::send_average() {
+  add_parities(memory_.unit, unit_pieces_);
+  for (Rank distance = 1; distance < world_; ++distance)
+    tools_.messages.send_whole((rank_ + distance) % world_, average_ticket(), memory_.unit);
+}
+
 // ---- What all have.
+
+bool BoundedOperation::take_averages() {
+  bool any = false;
+  std::vector<std::uint8_t> arrived;
+  for (Rank rank = 0; rank < world_; ++rank) {
+    Peer& from = peer(rank);
+    if (from.has_average) continue;
+    const auto arrival = tools_.messages.arrival(rank, average_ticket(), sent_unit_bytes());
+    // Fewer pieces than there are of data never make up for it.
+    if (arrival.pieces == std::exchange(from.seen, arrival.pieces) || arrival.pieces < unit_pieces_) continue;
+    tools_.messages.look_at(rank, average_ticket(), sent_unit_bytes(), arrived);
+    if (!is_recoverable(arrived, unit_pieces_)) continue;
+    from.average = tools_.messages.take(rank, average_ticket(), sent_unit_bytes());
+    recover(Bytes(from.average.bytes).first(sent_unit_bytes()), from.average.arrived, unit_pieces_);
+    from.has_average = any = true;
+  }
+  return any;
+}
 
 void BoundedOperation::finish_next() {
   const Rank part = finished_parts_++;
@@ -233,6 +252,7 @@ void BoundedOperation::finish_next() {
   float* const to = static_cast<float*>(output_.data) + begin;
   bring_back(average_of(part), {to, size}, seed_of(part));
   if (op_ == ReduceOp::sum) kernel::multiply(to, static_cast<float>(world_), to, size);
+  if (part != rank_) tools_.messages.give_back(part, std::move(peer(part).average));
 }
 
 void BoundedOperation::keep_what_was_lost(Rank part) {
@@ -259,21 +279,20 @@ void BoundedOperation::keep_what_was_lost(Rank part) {
 // ---- For people.
 
 std::string BoundedOperation::describe() const {
-  return fmt::format("all_reduce #{} with bounded loss (f32 x {}, {})", gather_.call().header.sequence, input_.count,
+  return fmt::format("all_reduce #{} with bounded loss (f32 x {}, {})", place_.call().header.sequence, input_.count,
                      name_of(op_));
 }
 
 Rank BoundedOperation::waits_for() const {
-  if (phase_ != Phase::scatter) return gather_.waits_for();
   for (Rank rank = 0; rank < world_; ++rank) {
-    const Sender& each = senders_[static_cast<std::size_t>(rank)];
-    if (!each.closed) return rank;
+    const Peer& each = peers_[static_cast<std::size_t>(rank)];
+    if (phase_ == Phase::scatter ? !each.closed : !each.has_average || !each.is_there) return rank;
   }
   return -1;
 }
 
 FlightRecorder::Entry BoundedOperation::entry() const {
-  return {.sequence = gather_.call().header.sequence,
+  return {.sequence = place_.call().header.sequence,
           .collective = Collective::all_reduce,
           .dtype = DType::f32,
           .op = op_,

@@ -5,9 +5,8 @@
 //  1. Each part of the vector is spread (spread.h) and sent to its owner as a message that is never repeated.
 //  2. The owner takes what has come of each when its patience ends (patience.h), and averages each piece over the ranks
 //     whose piece is here; its own always is.
-//  3. An exact all_gather brings every part, and by it the pieces that were missing, to all ranks, which bring the
-//  values
-//     back.
+//  3. It sends that, and which pieces were missing, to all others. This has to be whole, so it carries parities
+//     (parity.h): a packet that is lost is sent again, but mostly nobody waits for it. All bring the values back.
 //
 // What was counted in place of a missing x is the average a of the others, so what the rank still owes is x - a: then
 // what was applied, times the ranks, and what all still owe add up to the sum of what was given, whatever was lost.
@@ -24,6 +23,7 @@
 #include "engine/calls.h"
 #include "engine/collective.h"
 #include "engine/operation.h"
+#include "engine/parity.h"
 #include "engine/patience.h"
 #include "engine/spread.h"
 #include "ranvier/communicator.h"
@@ -44,7 +44,7 @@ class BoundedTools {
   // Memory of an operation, kept from step to step. Any thread.
   struct Memory {
     std::vector<float> spread;
-    std::vector<std::byte> gathered;
+    std::vector<std::byte> unit;
   };
   Memory take();
   void give_back(Memory);
@@ -66,8 +66,8 @@ class BoundedOperation final : public Operation {
                    std::uint32_t number, Rank rank, Rank world);
   ~BoundedOperation() override;
 
-  // By which the engine knows its turn.
-  CollectiveOperation& collective() { return gather_; }
+  // Nothing of it is run: by its ticket the engine knows whose turn it is.
+  CollectiveOperation& collective() { return place_; }
 
   Progress advance(Transport&, bool briefly) override;
   std::string describe() const override;
@@ -77,22 +77,23 @@ class BoundedOperation final : public Operation {
 
  private:
   enum class Phase { scatter, gather, finish };
-  struct Sender {
-    bool announced = false;  // this rank to it
-    bool is_there = false;   // its announcement is
-    bool closed = false;     // what has come of it is taken
+  struct Peer {
+    bool announced = false;  // this rank to it, by the collective's header on its lane
+    bool is_there = false;   // it to this rank
+    bool closed = false;     // what has come of its share in this rank's part is taken
     Patience::Time began = Patience::Time::max();
-    PartialMessages::Message message;
+    PartialMessages::Message share;
+    bool has_average = false;  // of its part
+    std::size_t seen = 0;      // pieces of that
+    PartialMessages::Message average;
   };
 
-  Sender& sender(Rank rank) { return senders_[static_cast<std::size_t>(rank)]; }
+  Peer& peer(Rank rank) { return peers_[static_cast<std::size_t>(rank)]; }
   std::span<float> spread_of(Rank part) {
     return std::span(memory_.spread).subspan(static_cast<std::size_t>(part) * layout_.part_values, layout_.part_values);
   }
-  // Of what is gathered: the average, and behind it, by sender, a bit a piece, set where it is missing.
-  Bytes unit_of(Rank part) {
-    return Bytes(memory_.gathered).subspan(static_cast<std::size_t>(part) * unit_bytes_, unit_bytes_);
-  }
+  // The average of a part, and behind it, by sender, a bit a piece, set where it was missing; then parities.
+  Bytes unit_of(Rank part) { return part == rank_ ? Bytes(memory_.unit) : Bytes(peer(part).average.bytes); }
   std::span<float> average_of(Rank part) {
     return {reinterpret_cast<float*>(unit_of(part).data()), layout_.part_values};
   }
@@ -102,13 +103,21 @@ class BoundedOperation final : public Operation {
   }
   std::uint32_t seed_of(Rank part) const { return number_ * 0x85EBCA6BU + static_cast<std::uint32_t>(part); }
 
-  CollectiveCall gather_call(Calls&, const Ticket&, int urgency);
+  std::uint32_t share_ticket() const { return 2 * number_; }
+  std::uint32_t average_ticket() const { return 2 * number_ + 1; }
+  std::size_t unit_bytes() const { return unit_pieces_ * PartialMessages::piece_bytes; }
+  std::size_t sent_unit_bytes() const {
+    return unit_bytes() + parity_pieces(unit_pieces_) * PartialMessages::piece_bytes;
+  }
+
   bool announce(Transport&);
-  bool look_for_senders(Transport&);
+  bool look_for_peers(Transport&);
   bool spread_next();
   bool take_what_came();
   void add_in_order();
   void average();
+  void send_average();
+  bool take_averages();
   void finish_next();
   void keep_what_was_lost(Rank part);
 
@@ -120,10 +129,10 @@ class BoundedOperation final : public Operation {
   const std::span<float> lost_;
   const ReduceOp op_;
   const SpreadLayout layout_;
-  const std::size_t unit_bytes_;
-  CollectiveOperation gather_;
+  const std::size_t unit_pieces_;
+  CollectiveOperation place_;
   BoundedTools::Memory memory_;
-  std::vector<Sender> senders_;
+  std::vector<Peer> peers_;
   std::vector<Rank> counts_;  // of ranks, by piece of this rank's part
   Phase phase_ = Phase::scatter;
   Rank spread_ = 0;  // parts that are

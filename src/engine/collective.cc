@@ -50,7 +50,7 @@ void CollectiveOperation::restart(std::byte* input, std::byte* output, const Tic
 
 void CollectiveOperation::rewind() {
   next_send_ = send_offset_ = sends_done_ = next_receive_ = receive_offset_ = 0;
-  head_sent_ = head_received_ = announced_ = false;
+  head_sent_ = head_received_ = false;
   std::ranges::fill(accepted_, 0);
   finished_.store(false, std::memory_order_relaxed);
   if (error_) error_ = nullptr;
@@ -78,21 +78,6 @@ Progress CollectiveOperation::advance(Transport& transport, bool briefly) {
   }
 }
 
-bool CollectiveOperation::announce(Transport& transport, Rank peer) {
-  announced_ = true;
-  const MessageHeader header = header_for(peer, true);
-  return transport.try_send(peer, call_.ticket.lane, std::as_bytes(std::span(&header, 1)), {}) > 0;
-}
-
-bool CollectiveOperation::is_announced(Transport& transport, Rank peer) const {
-  const ConstBytes view = transport.try_recv(peer, call_.ticket.lane, {});
-  MessageHeader theirs;
-  if (view.size() < sizeof theirs) return false;
-  std::memcpy(&theirs, view.data(), sizeof theirs);
-  check(theirs, peer, transport.rank());
-  return true;
-}
-
 // At most one instruction at a time in either direction: sending and receiving alternate slice by slice, so that both
 // directions of a link stay busy and a slice is still in cache when it is passed on.
 bool CollectiveOperation::push(Transport& transport) {
@@ -102,7 +87,7 @@ bool CollectiveOperation::push(Transport& transport) {
     const Instruction& send = sends[next_send_];
     MessageHeader header;
     ConstBytes head;
-    if (send.first_on_link && !head_sent_ && !announced_) {
+    if (send.first_on_link && !head_sent_) {
       header = header_for(send.peer, true);
       head = std::as_bytes(std::span(&header, 1));
     }

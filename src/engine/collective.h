@@ -53,12 +53,6 @@ class CollectiveOperation final : public Operation {
   // The same call once more, on other memory and under another number.
   void restart(std::byte* input, std::byte* output, const Ticket&);
 
-  // Sends the header of a link ahead of the operation, which then leaves it out; false while the link takes nothing.
-  // For each link of the program, or none.
-  bool announce(Transport&, Rank peer);
-  // Whether the header of a link is here, which the operation still reads. Throws Error{mismatch} for another one.
-  bool is_announced(Transport&, Rank peer) const;
-
   Progress advance(Transport&, bool briefly) override;
   std::string describe() const override;
   Rank waits_for() const override;
@@ -88,7 +82,6 @@ class CollectiveOperation final : public Operation {
   std::size_t send_offset_ = 0;        // … and how far
   std::size_t sends_done_ = 0;         // whose memory may be overwritten again
   bool head_sent_ = false;             // of the current send
-  bool announced_ = false;             // headers are sent
   std::vector<std::size_t> accepted_;  // bytes on each link; kept for a lender only
   std::size_t next_receive_ = 0;
   std::size_t receive_offset_ = 0;

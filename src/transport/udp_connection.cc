@@ -12,6 +12,7 @@ constexpr std::size_t most_remembered_ranges = 4 * most_ack_ranges;
 constexpr std::size_t ranges_beside_bytes = 4;  // more travel in a packet of their own
 constexpr auto most_lag = 2ms;                  // a timer that comes late may make up for so much
 constexpr int silences_to_doubt_size = 3;
+constexpr Lane partial_lane = lane_count;  // in records of packets: of a message that has to be whole
 
 constexpr std::array<std::byte, 64 << 10> padding{};
 
@@ -121,7 +122,9 @@ void UdpConnection::finish(Time now, const PacketHeader& header, const Acknowled
   SentPacket sent;
   sent.lane = last.lane;
   sent.offset = last.offset;
-  sent.payload = last.kind == PacketKind::data ? last.payload : 0;
+  const bool is_whole = last.kind == PacketKind::partial && partial_sends_.has_whole(last.offset);
+  if (is_whole) sent.lane = partial_lane;
+  sent.payload = last.kind == PacketKind::data || is_whole ? last.payload : 0;
   sent.bytes = static_cast<std::uint32_t>(packet.bytes());
   sent.sizes = sizes;
   recovery_.sent(sent, now);
@@ -144,8 +147,7 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
 
   const bool open = recovery_.in_flight() < window();
   if (recovery_.probe()) {
-    if (const auto oldest = recovery_.oldest_under_way(); oldest && oldest->payload > 0)
-      send_lanes_[oldest->lane].lost({oldest->offset, oldest->offset + oldest->payload});
+    if (const auto oldest = recovery_.oldest_under_way(); oldest && oldest->payload > 0) lost(*oldest);
   } else if (!open || !may_depart(now)) {
     return due && alone();
   }
@@ -188,7 +190,7 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
   return due && alone();
 }
 
-// What is lost of it stays lost: the recovery's records of it name no bytes of a lane.
+// What is sent once stays lost: the recovery's records of it name no bytes.
 void UdpConnection::send_partial(Time now, OutgoingPacket& packet) {
   PacketHeader header = this->header(PacketKind::partial);
   const UdpPartialSends::Piece piece = partial_sends_.next(size_.bytes() - sizeof header);
@@ -255,16 +257,25 @@ bool UdpConnection::note_arrival(Time now, const PacketHeader& header) {
   return is_new;
 }
 
+void UdpConnection::lost(const SentPacket& packet) {
+  if (packet.lane == partial_lane)
+    partial_sends_.lost(packet.offset, packet.payload);
+  else
+    send_lanes_[packet.lane].lost({packet.offset, packet.offset + packet.payload});
+}
+
 void UdpConnection::learn(const LossRecovery::News& news) {
   for (const SentPacket& packet : news.acknowledged) {
-    if (packet.payload > 0)
+    if (packet.lane == partial_lane)
+      partial_sends_.acknowledged(packet.offset, packet.payload);
+    else if (packet.payload > 0)
       send_lanes_[packet.lane].acknowledged({packet.offset, packet.offset + packet.payload});
     else if (packet.sizes)
       size_.acknowledged(packet.bytes);
   }
   for (const SentPacket& packet : news.lost) {
     if (packet.payload > 0)
-      send_lanes_[packet.lane].lost({packet.offset, packet.offset + packet.payload});
+      lost(packet);
     else if (packet.sizes)
       size_.lost();
   }
@@ -295,7 +306,8 @@ void UdpConnection::on_time(Time now) {
 }
 
 bool UdpConnection::all_acknowledged() const {
-  return std::ranges::all_of(send_lanes_, [](const UdpSendLane& lane) { return lane.all_acknowledged(); });
+  return partial_sends_.all_acknowledged() &&
+         std::ranges::all_of(send_lanes_, [](const UdpSendLane& lane) { return lane.all_acknowledged(); });
 }
 
 }  // namespace ranvier::transport

@@ -97,6 +97,7 @@ class UdpConnection {
   bool local() const { return options_.local_window > 0; }
   std::size_t window() const;
   bool may_depart(Time now);
+  void lost(const SentPacket&);
   void learn(const LossRecovery::News&);
   bool note_arrival(Time now, const PacketHeader&);
   bool acknowledgement_due(Time now) const;

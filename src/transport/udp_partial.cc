@@ -21,19 +21,60 @@ void UdpPartialSends::withdraw(std::uint32_t ticket) {
   std::erase_if(messages_, [&](const Message& message) { return message.ticket == ticket; });
 }
 
+void UdpPartialSends::withdraw_lent() {
+  std::erase_if(messages_, [&](const Message& message) { return !wholes_.contains(message.ticket); });
+}
+
+void UdpPartialSends::add_whole(std::uint32_t ticket, ConstBytes message) {
+  Whole& whole = wholes_[ticket];
+  whole.bytes.assign(message.begin(), message.end());
+  messages_.push_back({ticket, whole.bytes, 0});
+}
+
 UdpPartialSends::Piece UdpPartialSends::next(std::size_t most) const {
-  const Message& message = messages_.front();
-  const std::size_t rest = message.bytes.size() - message.left;
   // Whole pieces, or else what is left, so that what is lost can be counted in pieces.
-  const std::size_t whole = std::max(most - most % piece_bytes, piece_bytes);
-  return {std::uint64_t{message.ticket} << 32 | message.left / piece_bytes,
-          message.bytes.subspan(message.left, std::min(rest <= most ? rest : whole, rest))};
+  const auto piece = [most](std::uint32_t ticket, ConstBytes message, std::size_t begin, std::size_t end, bool again) {
+    const std::size_t rest = end - begin;
+    const std::size_t whole = std::max(most - most % piece_bytes, piece_bytes);
+    return Piece{std::uint64_t{ticket} << 32 | begin / piece_bytes,
+                 message.subspan(begin, rest <= most ? rest : std::min(rest, whole)), again};
+  };
+  if (!again_.empty()) {
+    const auto& [ticket, range] = again_.front();
+    return piece(ticket, wholes_.at(ticket).bytes, range.begin, range.end, true);
+  }
+  const Message& message = messages_.front();
+  return piece(message.ticket, message.bytes, message.left, message.bytes.size(), false);
 }
 
 void UdpPartialSends::sent(const Piece& piece) {
+  if (piece.again) {
+    NumberRange& range = again_.front().range;
+    range.begin += piece.bytes.size();
+    if (range.empty()) again_.pop_front();
+    return;
+  }
   Message& message = messages_.front();
   message.left += piece.bytes.size();
   if (message.left == message.bytes.size()) messages_.pop_front();
+}
+
+void UdpPartialSends::acknowledged(std::uint64_t place, std::size_t bytes) {
+  const auto found = wholes_.find(static_cast<std::uint32_t>(place >> 32));
+  if (found == wholes_.end()) return;
+  const std::uint64_t begin = (place & 0xffffffff) * piece_bytes;
+  NumberRanges& acknowledged = found->second.acknowledged;
+  acknowledged.add({begin, begin + bytes});
+  if (acknowledged.first() != NumberRange{0, found->second.bytes.size()}) return;
+  std::erase_if(again_, [&](const Lost& lost) { return lost.ticket == found->first; });
+  wholes_.erase(found);
+}
+
+void UdpPartialSends::lost(std::uint64_t place, std::size_t bytes) {
+  const auto ticket = static_cast<std::uint32_t>(place >> 32);
+  if (!wholes_.contains(ticket)) return;
+  const std::uint64_t begin = (place & 0xffffffff) * piece_bytes;
+  again_.push_back({ticket, {begin, begin + bytes}});
 }
 
 // ---- Receiving.

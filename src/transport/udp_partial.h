@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "ranvier/transport.h"
@@ -18,19 +19,30 @@ namespace ranvier::transport {
 
 class UdpPartialSends {
  public:
+  // Once, from the caller's memory.
   void add(std::uint32_t ticket, ConstBytes message) { messages_.push_back({ticket, message, 0}); }
-  // Its memory is not read any more; nor that of any.
+  // Of one message, or of all: no memory of callers is read any more.
   void withdraw(std::uint32_t ticket);
-  void clear() { messages_.clear(); }
+  void withdraw_lent();
+  // A copy, until all of it has been acknowledged.
+  void add_whole(std::uint32_t ticket, ConstBytes message);
+  bool has_whole(std::uint64_t place) const { return wholes_.contains(static_cast<std::uint32_t>(place >> 32)); }
+  bool all_acknowledged() const { return wholes_.empty(); }
 
-  // The next whole pieces, at most `most` bytes of them, and where they belong: ticket and first piece.
+  // The next whole pieces, at most `most` bytes of them, and where they belong: ticket and first piece. What was lost
+  // first.
   struct Piece {
     std::uint64_t place = 0;
     ConstBytes bytes;
+    bool again = false;
   };
-  bool has_next() const { return !messages_.empty(); }
+  bool has_next() const { return !messages_.empty() || !again_.empty(); }
   Piece next(std::size_t most) const;
   void sent(const Piece&);
+
+  // Of packets that has_whole() held for.
+  void acknowledged(std::uint64_t place, std::size_t bytes);
+  void lost(std::uint64_t place, std::size_t bytes);
 
  private:
   struct Message {
@@ -38,7 +50,17 @@ class UdpPartialSends {
     ConstBytes bytes;
     std::size_t left;  // so many bytes of it have
   };
+  struct Whole {
+    std::vector<std::byte> bytes;
+    NumberRanges acknowledged;
+  };
+  struct Lost {
+    std::uint32_t ticket;
+    NumberRange range;  // bytes
+  };
   std::deque<Message> messages_;
+  std::map<std::uint32_t, Whole> wholes_;  // by ticket
+  std::deque<Lost> again_;                 // of wholes_
 };
 
 class UdpPartialReceives {
@@ -51,6 +73,9 @@ class UdpPartialReceives {
 
   // But for its `reordering`.
   PartialMessages::Arrival arrival(std::uint32_t ticket, std::size_t bytes);
+  std::span<const std::uint8_t> pieces(std::uint32_t ticket, std::size_t bytes) {
+    return expected(ticket, bytes).message.arrived;
+  }
   Message take(std::uint32_t ticket, std::size_t bytes);
   void give_back(Message);
 

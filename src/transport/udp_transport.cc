@@ -197,7 +197,7 @@ class UdpTransport final : public Transport, private PartialMessages {
     const std::lock_guard lock(mutex_);
     cancelled_ = true;
     for (Peer& peer : peers_)
-      if (peer.connection) peer.connection->partial_sends().clear();
+      if (peer.connection) peer.connection->partial_sends().withdraw_lent();
   }
 
  private:
@@ -222,6 +222,19 @@ class UdpTransport final : public Transport, private PartialMessages {
   void withdraw(Rank to, std::uint32_t ticket) override {
     const Driving driving(*this);
     this->peer(to).connection->partial_sends().withdraw(ticket);
+  }
+
+  void send_whole(Rank to, std::uint32_t ticket, ConstBytes message) override {
+    const Driving driving(*this);
+    Peer& peer = this->peer(to);
+    peer.connection->partial_sends().add_whole(ticket, message);
+    transmit(peer, driving.now);
+  }
+
+  void look_at(Rank from, std::uint32_t ticket, std::size_t bytes, std::vector<std::uint8_t>& arrived) override {
+    const Driving driving(*this);
+    const auto pieces = this->peer(from).connection->partial_receives().pieces(ticket, bytes);
+    arrived.assign(pieces.begin(), pieces.end());
   }
 
   Arrival arrival(Rank from, std::uint32_t ticket, std::size_t bytes) override {

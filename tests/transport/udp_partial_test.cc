@@ -91,6 +91,27 @@ TEST(UdpPartial, what_the_path_loses_stays_lost_and_lanes_beside_it_lose_nothing
   }
 }
 
+TEST(UdpPartial, what_has_to_be_whole_is_sent_again_until_it_is) {
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    UdpPath path({.loss = 0.05 * (seed % 3), .reordered = seed % 2 * 0.1, .duplicated = seed % 2 * 0.1, .seed = seed});
+    auto message = random_bytes(400'123, seed);
+    const auto sent = message;
+    for (std::uint32_t ticket = 0; ticket < 3; ++ticket) path.end(0).partial_sends().add_whole(ticket, message);
+    std::ranges::fill(message, std::byte{0});  // it was copied
+    path.end(0).partial_sends().withdraw_lent();
+    auto& receives = path.end(1).partial_receives();
+    const auto here = [&](std::uint32_t ticket) {
+      return receives.arrival(ticket, sent.size()).pieces == PartialMessages::pieces_of(sent.size());
+    };
+    EXPECT_TRUE(path.run([&] { return here(0) && here(1) && here(2) && path.end(0).all_acknowledged(); }, 60));
+    for (std::uint32_t ticket = 0; ticket < 3; ++ticket) {
+      const auto received = receives.take(ticket, sent.size());
+      EXPECT_TRUE(std::equal(sent.begin(), sent.end(), received.bytes.begin()));
+    }
+    EXPECT_FALSE(path.end(0).partial_sends().has_next());
+  }
+}
+
 std::uint64_t place(std::uint32_t ticket, std::uint32_t first) { return std::uint64_t{ticket} << 32 | first; }
 
 TEST(UdpPartial, packets_carry_whole_pieces_and_the_rest_at_the_end) {
