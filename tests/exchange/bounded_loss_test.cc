@@ -16,6 +16,7 @@
 #include <limits>
 #include <mutex>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -28,6 +29,8 @@
 namespace {
 
 std::atomic<double> lost_share = 0;  // of packets that carry pieces
+std::mutex lost_mutex;
+std::set<std::uint64_t> lost_before;  // by what they carry: what is sent again arrives
 
 // By what a packet carries, so that no thread's pace changes which ones are lost.
 bool is_lost(const std::vector<std::byte>& packet) {
@@ -43,7 +46,9 @@ bool is_lost(const std::vector<std::byte>& packet) {
     mixed = (mixed ^ word) * 0xFF51AFD7ED558CCD;
     mixed ^= mixed >> 32;
   }
-  return static_cast<double>(mixed >> 11) * 0x1p-53 < lost_share;
+  if (static_cast<double>(mixed >> 11) * 0x1p-53 >= lost_share) return false;
+  const std::lock_guard lock(lost_mutex);
+  return lost_before.insert(mixed).second;
 }
 
 std::size_t segment_of(msghdr& message, std::size_t whole) {
@@ -97,6 +102,10 @@ std::vector<float> gradients(std::size_t count, Rank rank, unsigned step = 0) {
 // As the ranks of one world. What one of them fails with fails the test.
 void on_ranks(Rank world, const std::function<void(Communicator&)>& body,
               const std::string& transport = "udp:loss=0.05") {
+  {
+    const std::lock_guard lock(lost_mutex);
+    lost_before.clear();
+  }
   const auto store = memory_store();
   std::vector<std::jthread> ranks;
   for (Rank rank = 0; rank < world; ++rank)
