@@ -28,7 +28,11 @@ void UdpPartialSends::withdraw_lent() {
 void UdpPartialSends::add_whole(std::uint32_t ticket, ConstBytes message) {
   Whole& whole = wholes_[ticket];
   whole.bytes.assign(message.begin(), message.end());
-  messages_.push_back({ticket, whole.bytes, 0});
+  // In front of what has not begun to leave: it ends something, and that begins something. What has begun goes on, for
+  // a pause would look like its end.
+  const auto behind = std::ranges::find_if(
+      messages_, [&](const Message& each) { return each.left == 0 && !wholes_.contains(each.ticket); });
+  messages_.insert(behind, {ticket, whole.bytes, 0});
 }
 
 UdpPartialSends::Piece UdpPartialSends::next(std::size_t most) const {

@@ -233,8 +233,8 @@ TEST(BoundedLoss, ErrorFeedbackPaysEverythingInTheEnd) {
 TEST(BoundedLoss, EndsWhereNothingArrivesAtAll) {
   const Loses loses(1);
   on_ranks(2, [&](Communicator& comm) {
-    auto values = gradients(large, comm.rank());
-    std::vector<float> lost(large);
+    auto values = gradients(200'000, comm.rank());
+    std::vector<float> lost(values.size());
     comm.run({.input = values, .output = values, .op = ReduceOp::average, .tolerates_loss = true, .lost = lost});
     expect_same_everywhere(comm, values);
     EXPECT_EQ(comm.losses().missing, comm.losses().due);

@@ -145,6 +145,19 @@ TEST(UdpPartial, nothing_of_a_withdrawn_message_is_sent_and_the_next_one_is) {
   EXPECT_FALSE(sends.has_next());
 }
 
+TEST(UdpPartial, what_has_to_be_whole_goes_before_what_has_not_begun) {
+  const auto bytes = random_bytes(2 * piece, 1);
+  UdpPartialSends sends;
+  sends.add(0, bytes);
+  sends.sent(sends.next(piece));
+  sends.add(2, bytes);
+  sends.add_whole(1, bytes);
+  sends.add_whole(3, bytes);
+  std::vector<std::uint64_t> order;
+  for (; sends.has_next(); sends.sent(sends.next(2 * piece))) order.push_back(sends.next(2 * piece).place);
+  EXPECT_EQ(order, (std::vector{place(0, 1), place(1, 0), place(3, 0), place(2, 0)}));
+}
+
 TEST(UdpPartial, what_comes_before_it_is_asked_for_is_kept_and_what_comes_after_it_was_taken_is_not) {
   const auto bytes = random_bytes(3 * piece + 5, 1);
   UdpPartialReceives receives;
