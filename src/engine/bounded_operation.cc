@@ -41,9 +41,10 @@ bool BoundedOperation::serves(const Request& request, Rank world) {
          layout_of(request, world).part_pieces() >= least_pieces;
 }
 
-BoundedOperation::BoundedOperation(BoundedTools& tools, Calls& calls, const Request& request, const Ticket& ticket,
-                                   std::uint32_t number, Rank rank, Rank world)
-    : tools_(tools),
+BoundedOperation::BoundedOperation(std::shared_ptr<BoundedTools> tools, Calls& calls, const Request& request,
+                                   const Ticket& ticket, std::uint32_t number, Rank rank, Rank world)
+    : kept_(std::move(tools)),
+      tools_(*kept_),
       rank_(rank),
       world_(world),
       number_(number),
@@ -54,7 +55,7 @@ BoundedOperation::BoundedOperation(BoundedTools& tools, Calls& calls, const Requ
       layout_(layout_of(request, world)),
       unit_pieces_(PartialMessages::pieces_of(layout_.part_bytes() +
                                               (layout_.part_pieces() + 7) / 8 * static_cast<std::size_t>(world))),
-      memory_(tools.take()),
+      memory_(tools_.take()),
       peers_(static_cast<std::size_t>(world)),
       counts_(layout_.part_pieces(), 1) {
   memory_.spread.resize(layout_.part_values * static_cast<std::size_t>(world));

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -62,7 +63,7 @@ class BoundedOperation final : public Operation {
   static bool serves(const Request& request, Rank world);
 
   // `number` counts these operations.
-  BoundedOperation(BoundedTools& tools, Calls& calls, const Request& request, const Ticket& ticket,
+  BoundedOperation(std::shared_ptr<BoundedTools> tools, Calls& calls, const Request& request, const Ticket& ticket,
                    std::uint32_t number, Rank rank, Rank world);
   ~BoundedOperation() override;
 
@@ -121,6 +122,7 @@ class BoundedOperation final : public Operation {
   void finish_next();
   void keep_what_was_lost(Rank part);
 
+  const std::shared_ptr<BoundedTools> kept_;  // a handle of a finished operation may outlive the communicator
   BoundedTools& tools_;
   const Rank rank_, world_;
   const std::uint32_t number_;

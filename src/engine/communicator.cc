@@ -178,7 +178,7 @@ class Communicator::Impl {
   }
 
   // Null where everything is exact. Throws Error{config} where the transport has no such messages.
-  static std::unique_ptr<engine::BoundedTools> bounded_tools(Transport& transport, const CommunicatorOptions& options) {
+  static std::shared_ptr<engine::BoundedTools> bounded_tools(Transport& transport, const CommunicatorOptions& options) {
     const double loss = parse_transport(options.transport).loss;
     if (loss == 0 || transport.world() == 1) return nullptr;
     PartialMessages* const messages = transport.partial_messages();
@@ -188,7 +188,7 @@ class Communicator::Impl {
           fmt::format("'{}' needs packets of {} B on every path and a link that is not paced; raise the MTU, drop "
                       "the link's rate, or take udp, which is exact",
                       options.transport, PartialMessages::piece_bytes + 64));
-    return std::make_unique<engine::BoundedTools>(*messages, loss);
+    return std::make_shared<engine::BoundedTools>(*messages, loss);
   }
 
   bool is_bounded(const Request& request) const {
@@ -199,7 +199,7 @@ class Communicator::Impl {
     const std::uint32_t number = bounded_count_.fetch_add(1, std::memory_order_relaxed);
     return Work(
         engine_.start(std::make_shared<engine::BoundedOperation>(
-                          *bounded_, *calls_, request, engine_.next_ticket(request.priority), number, rank_, world_),
+                          bounded_, *calls_, request, engine_.next_ticket(request.priority), number, rank_, world_),
                       timeout));
   }
 
@@ -266,7 +266,7 @@ class Communicator::Impl {
   LinkModel links_;
   PeerMemory* const peer_memory_;    // the transport's, which the engine has; null where ranks share no memory
   VendorCollectives* const vendor_;  // likewise; null where its library has no collectives
-  const std::unique_ptr<engine::BoundedTools> bounded_;  // null: all is exact
+  const std::shared_ptr<engine::BoundedTools> bounded_;  // null: all is exact
   std::atomic<std::uint32_t> bounded_count_ = 0;
   bool prefers_vendor_ = false;
   std::unique_ptr<NewsDesk> news_;

@@ -338,6 +338,20 @@ TEST(BoundedLoss, ARankThatGivesUpEndsTheOthersWait) {
   EXPECT_NE(problems[0], "");
 }
 
+TEST(BoundedLoss, AHandleMayOutliveItsCommunicator) {
+  std::mutex mutex;
+  std::vector<Work> works;
+  std::vector<std::vector<float>> values(2, gradients(large, 0));
+  on_ranks(2, [&](Communicator& comm) {
+    auto& own = values[static_cast<std::size_t>(comm.rank())];
+    Work work = comm.start({.input = own, .output = own, .op = ReduceOp::average, .tolerates_loss = true});
+    work.wait();
+    const std::lock_guard lock(mutex);
+    works.push_back(std::move(work));
+  });
+  for (const Work& work : works) EXPECT_TRUE(work.done());
+}
+
 TEST(BoundedLoss, ASpecThatMakesNoSenseIsRefused) {
   EXPECT_EQ(parse_transport("udp:loss=0.01").loss, 0.01);
   EXPECT_EQ(parse_transport("udp:loss=0.01").between, "udp");
