@@ -42,7 +42,9 @@ class Patience {
             ? most_gaps * ((arrival.newest_at - arrival.first_at) / static_cast<std::int64_t>(arrival.pieces))
             : late;
     gap = std::max(gap, arrival.reordering);
-    const Time silent = std::max(began + late, heard + gap);
+    const bool knows = histories_[size_class(pieces)].count >= least_rounds;
+    const Time silent = knows || arrival.pieces == 0 ? std::max(began + late, heard + gap)
+                                                     : heard + std::max<Duration>(gap, first_silence);
     return arrival.last_is_here ? std::min(silent, heard + arrival.reordering) : silent;
   }
 
@@ -52,7 +54,8 @@ class Patience {
     history.times[history.count++ % rounds_kept] = duration;
   }
 
-  // Until enough rounds are known to learn from.
+  // Until enough rounds are known to learn from: of a message of which nothing comes, and after its newest piece.
+  static constexpr Duration first_silence = std::chrono::milliseconds(50);
   static constexpr Duration first_deadline = std::chrono::milliseconds(500);
   static constexpr std::size_t rounds_kept = 15;
   static constexpr std::size_t least_rounds = 4;

@@ -41,13 +41,14 @@ TEST(Patience, NeverEndsBeforeThereIsASignOfTheSender) {
 
 TEST(Patience, EndsAQuarterAfterTheMedianOfThePastWhereNothingComes) {
   EXPECT_EQ(experienced(80ms).until(arrival(900), pieces, start), start + 100ms);
-  EXPECT_EQ(Patience(0.01).until(arrival(900), pieces, start), start + Patience::first_deadline);
+  EXPECT_EQ(Patience(0.01).until(arrival(900), pieces, start), start + 20ms + Patience::first_silence);
+  EXPECT_EQ(Patience(0.01).until({.reordering = 2ms}, pieces, start), start + Patience::first_deadline);
   // One slow round in five does not move it.
   Patience patience = experienced(80ms);
   patience.took(pieces, 10s);
   EXPECT_EQ(patience.until(arrival(900), pieces, start), start + 100ms);
   // Messages of another size have their own past.
-  EXPECT_EQ(patience.until(arrival(90), 100'000, start), start + Patience::first_deadline);
+  EXPECT_EQ(patience.until(arrival(90), 100'000, start), start + 20ms + Patience::first_silence);
 }
 
 TEST(Patience, WaitsForWhatIsLateButStillComes) {
