@@ -9,7 +9,11 @@ class CommunicatorPeer final : public Peer {
 
   Rank rank() const override { return communicator_.rank(); }
   Rank world() const override { return communicator_.world(); }
-  std::string description() const override { return std::string(communicator_.transport_name()); }
+  std::string description() const override {
+    return communicator_.tolerated_loss() > 0 ? communicator_.options().transport
+                                              : std::string(communicator_.transport_name());
+  }
+  LossCounts losses() const override { return communicator_.losses(); }
   std::shared_ptr<std::byte[]> allocate(std::size_t bytes) override {
     return buffers_ == Buffers::ranvier ? communicator_.allocate(bytes) : Peer::allocate(bytes);
   }
@@ -23,6 +27,7 @@ class CommunicatorPeer final : public Peer {
     request_.output = TypedSpan(output, shape.output, job.dtype);
     request_.op = job.op;
     request_.root = root;
+    request_.tolerates_loss = true;
     algorithm_ = job.algorithm;
     request_.algorithm = algorithm_;
     if (job.collective == Collective::barrier) request_.input = request_.output = TypedSpan();

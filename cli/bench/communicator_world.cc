@@ -31,10 +31,11 @@ std::string receive_line(Communicator& communicator) {
   return line;
 }
 
-// Seconds and wrong elements of every rank, on rank 0.
-using Numbers = std::array<double, 2>;
+// Seconds, wrong elements and losses of every rank, on rank 0.
+using Numbers = std::array<double, 4>;
 std::vector<double> gather_numbers(Communicator& communicator, const Reply& reply) {
-  const Numbers mine{reply.seconds, static_cast<double>(reply.wrong)};
+  const Numbers mine{reply.seconds, static_cast<double>(reply.wrong), static_cast<double>(reply.losses.due),
+                     static_cast<double>(reply.losses.missing)};
   std::vector<double> all(communicator.rank() == root ? mine.size() * static_cast<std::size_t>(communicator.world())
                                                       : 0);
   communicator.gather(mine, all, root);
@@ -64,9 +65,11 @@ class CommunicatorWorld final : public World {
     const Reply reply = measurer_.measure(job);
     const auto numbers = gather_numbers(communicator_, reply);
     Outcome outcome;
-    for (std::size_t i = 0; i < numbers.size(); i += 2) {
+    for (std::size_t i = 0; i < numbers.size(); i += std::tuple_size_v<Numbers>) {
       outcome.seconds = std::max(outcome.seconds, numbers[i] / static_cast<double>(job.iterations));
       outcome.wrong += static_cast<std::uint64_t>(numbers[i + 1]);
+      outcome.losses.due += static_cast<std::uint64_t>(numbers[i + 2]);
+      outcome.losses.missing += static_cast<std::uint64_t>(numbers[i + 3]);
     }
     return outcome;
   }

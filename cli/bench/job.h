@@ -14,7 +14,8 @@ namespace ranvier::bench {
 
 // What the memory holds before a sample. `varied` gives every rank and element its own value. Repeating a sum in place
 // would make those overflow, so such samples run on zeros, or on ones for a product: values that the operation keeps.
-enum class Fill : std::uint8_t { varied, zeros, ones };
+// `alike`: the ranks give the same, so that a sum that tolerates loss has a right result whatever was lost.
+enum class Fill : std::uint8_t { varied, zeros, ones, alike };
 
 struct Job {
   // Collective::send stands for sendrecv: every rank sends to the next one and receives from the one before it.

@@ -278,6 +278,9 @@ Job job_of(const Options& options, std::size_t bytes, Rank world) {
   if (options.collective == Collective::neighbor_exchange && options.algorithm != "auto")
     job.algorithm = options.algorithm;
   job.count = job_count(job, bytes, world);
+  if (parse_transport(options.transport).loss > 0 && job.collective == Collective::all_reduce &&
+      job.dtype == DType::f32)
+    job.fill = Fill::alike;
   return job;
 }
 

@@ -39,7 +39,8 @@ double cpu_seconds() {
 
 std::string to_line(const Reply& reply) {
   if (!reply.refusal.empty()) return fmt::format("{} {}", refused_word, one_line(reply.refusal));
-  return fmt::format("{} {} {} {}", done_word, reply.seconds, reply.wrong, reply.cpu_seconds);
+  return fmt::format("{} {} {} {} {} {}", done_word, reply.seconds, reply.wrong, reply.cpu_seconds, reply.losses.due,
+                     reply.losses.missing);
 }
 
 std::string failure_line(const std::string& sentence) { return fmt::format("{} {}", failed_word, one_line(sentence)); }
@@ -59,6 +60,7 @@ Reply reply_from_line(const std::string& line) {
     throw Error(ErrorKind::mismatch,
                 fmt::format("'{}' is no answer of a rank; do both sides come from one build?", line));
   if (!(numbers >> reply.cpu_seconds)) reply.cpu_seconds = 0;
+  if (!(numbers >> reply.losses.due >> reply.losses.missing)) reply.losses = {};
   return reply;
 }
 
@@ -95,6 +97,7 @@ Reply Measurer::measure(const Job& job) {
   peer_.prepare(job, input, output);
 
   peer_.barrier();
+  const LossCounts before = peer_.losses();
   if (job.warmups > 0) {
     peer_.run(job.warmups);
     peer_.barrier();
@@ -106,6 +109,8 @@ Reply Measurer::measure(const Job& job) {
   reply.cpu_seconds = cpu_seconds() - cpu;
   peer_.barrier();
 
+  const LossCounts after = peer_.losses();
+  reply.losses = {.due = after.due - before.due, .missing = after.missing - before.missing};
   reply.wrong = count_wrong_output(job, peer_.rank(), peer_.world(), output);
   return reply;
 }

@@ -9,6 +9,7 @@
 
 #include "bench/job.h"
 #include "bench/lines.h"
+#include "ranvier/communicator.h"
 
 namespace ranvier::bench {
 
@@ -26,6 +27,8 @@ class Peer {
   // The job's collective, `times` in a row. Loops inside, so that no call of this interface is measured.
   virtual void run(std::uint64_t times) = 0;
   virtual void barrier() = 0;
+  // Since the start; none where every byte arrives.
+  virtual LossCounts losses() const { return {}; }
   // Memory for inputs and outputs, aligned to a page. Throws Error{config} where there is no more.
   virtual std::shared_ptr<std::byte[]> allocate(std::size_t bytes);
 };
@@ -36,6 +39,7 @@ struct Reply {
   double seconds = 0;        // all iterations together, without the warm-ups
   std::uint64_t wrong = 0;   // elements of this rank's output after the last iteration
   double cpu_seconds = 0;    // of this process meanwhile; 0 where a peer does not tell
+  LossCounts losses = {};    // of this rank, warm-ups and all
 };
 std::string to_line(const Reply&);
 // Throws Error{mismatch}; for a line of failure_line, Error{internal} with its text.

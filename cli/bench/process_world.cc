@@ -164,6 +164,8 @@ Outcome ProcessWorld::run(const Job& job) {
     outcome.seconds = std::max(outcome.seconds, reply.seconds / static_cast<double>(job.iterations));
     outcome.cpu_seconds += reply.cpu_seconds / static_cast<double>(job.iterations);
     outcome.wrong += reply.wrong;
+    outcome.losses.due += reply.losses.due;
+    outcome.losses.missing += reply.losses.missing;
   }
   return outcome;
 }

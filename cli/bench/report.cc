@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "machine.h"
+#include "ranvier/transport.h"
 
 namespace ranvier::bench {
 namespace {
@@ -33,7 +34,11 @@ nlohmann::json time_json(const Measured& measured) {
 
 Report::Report(const Options& options, const World& ours, std::vector<const World*> baselines,
                const std::vector<std::string>& absent)
-    : options_(options), ours_(ours), baselines_(std::move(baselines)), absent_(absent) {}
+    : options_(options),
+      ours_(ours),
+      baselines_(std::move(baselines)),
+      absent_(absent),
+      may_lose_(parse_transport(options.transport).loss > 0) {}
 
 void Report::print_header() const {
   fmt::print("# ranvier bench: {} of {}, {} ranks, {}, algorithm {}, {}\n", job_name(options_.collective),
@@ -45,9 +50,11 @@ void Report::print_header() const {
   fmt::print("# time: one operation on the slowest rank, median of {} samples\n#\n", options_.sampling.samples);
   fmt::print("#{:>11} {:>12} {:>8} {:>8} {:>9} {:>8} {:>8} {:>7}", "size", "count", "type", "redop", "time", "algbw",
              "busbw", "#wrong");
+  if (may_lose_) fmt::print(" {:>8}", "lost");
   for (const auto* baseline : baselines_) fmt::print(" {:>9} {:>7}", baseline->name(), "ratio");
   fmt::print("\n#{:>11} {:>12} {:>8} {:>8} {:>9} {:>8} {:>8} {:>7}", "(B)", "(elements)", "", "", "(us)", "(GB/s)",
              "(GB/s)", "");
+  if (may_lose_) fmt::print(" {:>8}", "");
   for (std::size_t i = 0; i < baselines_.size(); ++i) fmt::print(" {:>9} {:>7}", "(us)", "");
   fmt::print("\n");
   std::fflush(stdout);
@@ -59,6 +66,7 @@ void Report::print(const Row& row) const {
   fmt::print(" {:>11} {:>12} {:>8} {:>8} {:>9} {:>8} {:>8} {:>7}", bytes_of(row.job), row.job.count,
              name_of(row.job.dtype), reduction(row.job), digits(seconds * 1e6), digits(bandwidth),
              digits(bandwidth * bus_factor(row.job.collective, ours_.size())), row.ours.wrong);
+  if (may_lose_) fmt::print(" {:>6.2f} %", row.ours.losses.share() * 100);
   for (const auto& baseline : row.baselines) {
     const bool measured = baseline.refusal.empty();
     fmt::print(" {:>9} {:>7}", measured ? digits(baseline.seconds.median * 1e6) : "-",
@@ -71,9 +79,12 @@ void Report::print(const Row& row) const {
 nlohmann::json Report::row_json(const Row& row) const {
   const double bandwidth = algbw(row.job, row.ours.seconds.median);
   nlohmann::json result = time_json(row.ours);
+  for (const double seconds : row.ours.samples) result["samples_us"].push_back(seconds * 1e6);
   result.update({{"collective", job_name(row.job.collective)},
                  {"transport", ours_.description()},
                  {"algorithm", options_.algorithm},
+                 {"lost_share", row.ours.losses.share()},
+                 {"time_us_p99", row.ours.seconds.p99 * 1e6},
                  {"dtype", name_of(row.job.dtype)},
                  {"op", reduction(row.job)},
                  {"ranks", ours_.size()},

@@ -27,6 +27,7 @@ class Report {
   const World& ours_;
   std::vector<const World*> baselines_;
   std::vector<std::string> absent_;
+  const bool may_lose_;  // ours loses gradients
 };
 
 }  // namespace ranvier::bench

@@ -15,7 +15,7 @@ class Subject {
   Subject(World& world, const Job& job, const Sampling& sampling) : world_(world), job_(job) {
     check(sampling.checks);
     if (refused()) return;
-    job_.fill = steady_fill(job_);
+    if (job_.fill == Fill::varied || job_.in_place) job_.fill = steady_fill(job_);
     if (sampling.iterations)
       set_iterations(*sampling.iterations, sampling);
     else
@@ -45,7 +45,7 @@ class Subject {
     Job job = job_;
     job.warmups = 0;
     job.iterations = 1;
-    job.fill = Fill::varied;
+    if (job.fill != Fill::alike) job.fill = Fill::varied;
     for (job.seed = 1; job.seed <= times && !refused(); ++job.seed) run(job);
   }
 
@@ -72,6 +72,8 @@ class Subject {
     const Outcome outcome = world_.run(job);
     measured_.refusal = outcome.refusal;
     if (!refused()) measured_.wrong += outcome.wrong;
+    measured_.losses.due += outcome.losses.due;
+    measured_.losses.missing += outcome.losses.missing;
     return outcome.seconds;
   }
 
@@ -93,7 +95,8 @@ double quantile(const std::vector<double>& sorted, double share) {
 
 Spread spread_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  return {values.front(), quantile(values, 0.25), quantile(values, 0.5), quantile(values, 0.75)};
+  return {values.front(), quantile(values, 0.25), quantile(values, 0.5), quantile(values, 0.75),
+          quantile(values, 0.99)};
 }
 
 Row measure(World& ours, std::span<World* const> baselines, const Job& job, const Sampling& sampling) {

@@ -27,6 +27,7 @@ struct Spread {
   double p25 = 0;
   double median = 0;
   double p75 = 0;
+  double p99 = 0;
 };
 Spread spread_of(std::vector<double> values);
 
@@ -34,6 +35,7 @@ struct Measured {
   std::string refusal;           // the rest then means nothing
   std::uint64_t iterations = 0;  // in each sample
   std::uint64_t wrong = 0;       // elements, in all checks and at the end of each sample
+  LossCounts losses;             // in all of them, of all ranks
   std::vector<double> samples;   // seconds of one operation, in the order in which they ran
   Spread seconds;                // of these
   Spread ratio;                  // of a baseline: its time / ours, pair by pair; above 1 we are faster

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "bench/job.h"
+#include "ranvier/communicator.h"
 
 namespace ranvier::bench {
 
@@ -13,6 +14,7 @@ struct Outcome {
   double seconds = 0;       // for one operation, on the slowest rank
   double cpu_seconds = 0;   // for one operation, of all ranks; 0 where they do not tell
   std::uint64_t wrong = 0;  // elements, over all ranks
+  LossCounts losses = {};   // of all ranks
 };
 
 class World {

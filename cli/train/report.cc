@@ -115,6 +115,10 @@ std::string to_table(const Report& report) {
       {"synchronization", synchronization(report)},
       {"exposed communication",
        fmt::format("{:.1f} % of the time of a step", result.exposed_communication_share * 100)}};
+  if (communicator.tolerated_loss() > 0)
+    rows.emplace_back("lost",
+                      fmt::format("{:.3f} % of the gradients' packets ({} of {} KiB)", result.losses.share() * 100,
+                                  grouped(result.losses.missing), grouped(result.losses.due)));
   const auto judged = score_rows(last.test);
   rows.insert(rows.begin() + 2, judged.begin(), judged.end());
   std::string table;
@@ -162,6 +166,7 @@ nlohmann::json to_json(const Report& report) {
           {"bits_per_parameter", bits_sent(report)},
           {"plain_buckets", result.plain_buckets},
           {"codec_state_bytes", result.codec_state_bytes},
+          {"lost_share", result.losses.share()},
           {"parameters", result.parameters},
           {"parameter_hash", fmt::format("{:016x}", result.parameter_hash)},
           {"step_ns", result.median_step_seconds * 1e9},

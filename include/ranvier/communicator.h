@@ -70,6 +70,21 @@ struct Request {
   // none of the others to end. The same on all ranks.
   int priority = 0;
   CallLabel label = {};
+  // The values are gradients: where the transport is "udp:loss=…", a large all_reduce of f32 by sum or average does not
+  // wait for the last of them. A missing value counts as absent: the average is taken over the ranks whose packet
+  // arrived, and a sum is the ranks times that. All ranks end with the same bits; an infinity or NaN makes the 1024
+  // values around it NaN.
+  bool tolerates_loss = false;
+  // As long as the input, or empty: what of this rank's own values the result lacks, to be added to the next ones
+  // (error feedback). Zeros where nothing was lost.
+  std::span<float> lost = {};
+};
+
+// Of what sums that tolerate loss were waiting for, since the start.
+struct LossCounts {
+  std::uint64_t due = 0;      // pieces of 1 KiB from other ranks
+  std::uint64_t missing = 0;  // of them
+  double share() const { return due > 0 ? static_cast<double>(missing) / static_cast<double>(due) : 0; }
 };
 
 namespace engine {
@@ -139,6 +154,9 @@ class Communicator {
   const CommunicatorOptions& options() const;
   std::string_view transport_name() const;
   Traffic traffic() const;
+  // The share of gradients that may be lost, by CommunicatorOptions::transport; 0: none.
+  double tolerated_loss() const;
+  LossCounts losses() const;
   // Of traffic().bytes_sent, what went to `peer`.
   std::uint64_t bytes_sent_to(Rank peer) const;
   // The model of its links, measured or not, the same on all ranks.

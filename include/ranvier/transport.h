@@ -61,6 +61,48 @@ class PeerMemory {
   virtual std::size_t lent(Rank to, Lane lane) = 0;
 };
 
+// What a transport can do that leaves it to its caller whether what was lost is worth waiting for: messages that are
+// sent once, whatever becomes of them, paced and counted as all else on their path.
+class PartialMessages {
+ public:
+  virtual ~PartialMessages() = default;
+
+  // A message is lost by pieces of so many bytes; its last one may be shorter.
+  static constexpr std::size_t piece_bytes = 1024;
+  static constexpr std::size_t pieces_of(std::size_t bytes) { return (bytes + piece_bytes - 1) / piece_bytes; }
+
+  // Sends `message`, not empty, once and behind what lanes have accepted. `ticket` names it, to both sides, and is used
+  // once a pair. Its memory stays as it is until withdraw(): what has not left by then is not sent.
+  virtual void send_once(Rank to, std::uint32_t ticket, ConstBytes message) = 0;
+  virtual void withdraw(Rank to, std::uint32_t ticket) = 0;
+  // Sends a copy of `message` likewise, but what is lost of it is sent again, until all is there.
+  virtual void send_whole(Rank to, std::uint32_t ticket, ConstBytes message) = 0;
+
+  // How far a message has come.
+  struct Arrival {
+    using Time = std::chrono::steady_clock::time_point;
+    std::size_t pieces = 0;
+    Time first_at{}, newest_at{};           // of its pieces; the epoch where there is none yet
+    bool last_is_here = false;              // its last piece: what is not here is late by so much, or lost
+    std::chrono::nanoseconds reordering{};  // how late pieces of this path may be and not be lost
+  };
+  // Of the message of `bytes` from `from`. Throws Error{mismatch} where it has another size.
+  virtual Arrival arrival(Rank from, std::uint32_t ticket, std::size_t bytes) = 0;
+
+  // Which of its pieces are here, 1 or 0.
+  virtual void look_at(Rank from, std::uint32_t ticket, std::size_t bytes, std::vector<std::uint8_t>& arrived) = 0;
+
+  struct Message {
+    std::vector<std::byte> bytes;       // whatever, where a piece is missing
+    std::vector<std::uint8_t> arrived;  // by piece, 1 or 0
+    std::size_t pieces = 0;             // that have
+  };
+  // As much of it as has come by now; what comes later is dropped.
+  virtual Message take(Rank from, std::uint32_t ticket, std::size_t bytes) = 0;
+  // Its memory may be used again.
+  virtual void give_back(Rank from, Message) = 0;
+};
+
 // A collective as the library beneath a transport is given it. Counts are elements: of the whole vector for all_reduce,
 // reduce and broadcast, else of one rank's part.
 struct VendorCall {
@@ -125,6 +167,9 @@ class Transport {
   // Null where ranks share no memory.
   virtual PeerMemory* peer_memory() { return nullptr; }
 
+  // Null where every byte arrives, or pieces do not fit the path's packets.
+  virtual PartialMessages* partial_messages() { return nullptr; }
+
   // Null where its library has no collectives, or none for these ranks.
   virtual VendorCollectives* vendor_collectives() { return nullptr; }
 
@@ -157,10 +202,12 @@ class Endpoint {
 struct TransportChoice {
   std::string inside = {};
   std::string between = {};
+  double loss = 0;  // that gradients may suffer: the share of each sender's part that a receiver does not wait for
 };
 inline constexpr std::array<std::string_view, 6> transport_names{"shm", "tcp", "udp", "mpi", "ucx", "grpc"};
 // "tcp" between all ranks, "shm" where all share a host, "shm+mpi" shm within hosts and mpi between them, and "auto",
-// which is "shm+tcp". Where all ranks share a host, or no two do, one of a pair serves alone. Throws Error{usage}.
+// which is "shm+tcp". "udp:loss=0.01" is udp whose sums of gradients do not wait for the last hundredth (Request::
+// tolerates_loss). Where all ranks share a host, or no two do, one of a pair serves alone. Throws Error{usage}.
 TransportChoice parse_transport(std::string_view name);
 
 // Sockets of its own for each pair and lane, so that the kernel's flow control is the credit of each lane.

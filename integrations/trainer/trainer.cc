@@ -430,6 +430,13 @@ class Run {
             comm_);
   }
 
+  LossCounts sum_of_losses() {
+    const LossCounts own = comm_.losses();
+    std::array<std::int64_t, 2> all{static_cast<std::int64_t>(own.due), static_cast<std::int64_t>(own.missing)};
+    if (comm_.tolerated_loss() > 0) comm_.all_reduce(all);
+    return {.due = static_cast<std::uint64_t>(all[0]), .missing = static_cast<std::uint64_t>(all[1])};
+  }
+
   TrainResult conclude() {
     const auto parameters = memory_of(buckets_.parameters());
     result_.parameter_hash = hash_of(parameters);
@@ -437,6 +444,7 @@ class Run {
     account_.conclude(result_, comm_);
     result_.plain_buckets = sync_->plain_buckets();
     result_.codec_state_bytes = sync_->state_bytes();
+    result_.losses = sum_of_losses();
     result_.shares = own_pace_ ? own_pace_->shares() : shares_.all();
     if (own_pace_) result_.groups = own_pace_->groups();
     if (recorder_) stop_recording();  // it ended early

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include <numeric>
 #include <utility>
 
+#include "engine/bounded_operation.h"
 #include "engine/calls.h"
 #include "engine/engine.h"
 #include "engine/link_probe.h"
@@ -91,6 +93,7 @@ class Communicator::Impl {
         links_(engine::nominal_links(transport_name_, terms_.crowded)),
         peer_memory_(links.transport->peer_memory()),
         vendor_(links.transport->vendor_collectives()),
+        bounded_(bounded_tools(*links.transport, options)),
         news_(std::move(news)),
         control_(std::move(links.control)),
         engine_(std::move(links.transport),
@@ -193,7 +196,35 @@ class Communicator::Impl {
                                         .peer_memory = peer_memory_});
   }
 
+  // Null where everything is exact. Throws Error{config} where the transport has no such messages.
+  static std::shared_ptr<engine::BoundedTools> bounded_tools(Transport& transport, const CommunicatorOptions& options) {
+    const double loss = parse_transport(options.transport).loss;
+    if (loss == 0 || transport.world() == 1) return nullptr;
+    PartialMessages* const messages = transport.partial_messages();
+    if (messages == nullptr)
+      throw Error(
+          ErrorKind::config,
+          fmt::format("'{}' needs packets of {} B on every path and a link that is not paced; raise the MTU, drop "
+                      "the link's rate, or take udp, which is exact",
+                      options.transport, PartialMessages::piece_bytes + 64));
+    return std::make_shared<engine::BoundedTools>(*messages, loss);
+  }
+
+  bool is_bounded(const Request& request) const {
+    return bounded_ && engine::BoundedOperation::serves(request, world_);
+  }
+
+  Work start_bounded(const Request& request, std::chrono::nanoseconds timeout) {
+    const std::uint32_t number = bounded_count_.fetch_add(1, std::memory_order_relaxed);
+    return Work(
+        engine_.start(std::make_shared<engine::BoundedOperation>(
+                          bounded_, *calls_, request, engine_.next_ticket(request.priority), number, rank_, world_),
+                      timeout));
+  }
+
   void run(const Request& request, std::chrono::nanoseconds timeout) {
+    if (is_bounded(request)) return start(request, timeout).wait();
+    if (!request.lost.empty()) std::ranges::fill(request.lost, 0.F);
     if (is_for_vendor(request)) return start(request, timeout).wait();
     engine::CollectiveOperation* operation = engine_.try_claim();
     if (operation == nullptr) return start(request, timeout).wait();
@@ -215,6 +246,8 @@ class Communicator::Impl {
 
   Work start(const Request& request, std::chrono::nanoseconds timeout) {
     engine_.check_alive();
+    if (is_bounded(request)) return start_bounded(request, timeout);
+    if (!request.lost.empty()) std::ranges::fill(request.lost, 0.F);
     if (is_for_vendor(request))
       return Work(engine_.start(std::make_shared<engine::VendorOperation>(
                                     *vendor_, engine::vendor_call(request, rank_, world_), rank_, world_),
@@ -252,6 +285,8 @@ class Communicator::Impl {
   LinkModel links_;
   PeerMemory* const peer_memory_;    // the transport's, which the engine has; null where ranks share no memory
   VendorCollectives* const vendor_;  // likewise; null where its library has no collectives
+  const std::shared_ptr<engine::BoundedTools> bounded_;  // null: all is exact
+  std::atomic<std::uint32_t> bounded_count_ = 0;
   bool prefers_vendor_ = false;
   std::mutex leaving_;
   bool left_ = false;  // guarded by leaving_
@@ -377,6 +412,11 @@ Rank Communicator::world() const { return impl_->world_; }
 const CommunicatorOptions& Communicator::options() const { return impl_->options_; }
 std::string_view Communicator::transport_name() const { return impl_->transport_name_; }
 Traffic Communicator::traffic() const { return impl_->engine_.traffic(); }
+double Communicator::tolerated_loss() const { return impl_->bounded_ ? impl_->bounded_->loss : 0; }
+LossCounts Communicator::losses() const {
+  if (!impl_->bounded_) return {};
+  return {.due = impl_->bounded_->pieces_due.load(), .missing = impl_->bounded_->pieces_missing.load()};
+}
 std::uint64_t Communicator::bytes_sent_to(Rank peer) const { return impl_->engine_.bytes_sent_to(peer); }
 const LinkModel& Communicator::links() const { return impl_->links_; }
 TuningTable Communicator::tuning() const {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <new>
 
+#include "engine/bounded_operation.h"
+
 namespace ranvier::engine {
 namespace {
 
@@ -134,6 +136,12 @@ void Engine::run_claimed(std::chrono::nanoseconds timeout) {
 std::shared_ptr<Operation> Engine::start(CollectiveCall call, std::chrono::nanoseconds timeout) {
   auto operation = std::make_shared<CollectiveOperation>(std::move(call));
   CollectiveOperation* collective = operation.get();
+  return enqueue({std::move(operation), collective}, timeout);
+}
+
+std::shared_ptr<Operation> Engine::start(std::shared_ptr<BoundedOperation> operation,
+                                         std::chrono::nanoseconds timeout) {
+  CollectiveOperation* const collective = &operation->collective();
   return enqueue({std::move(operation), collective}, timeout);
 }
 
@@ -322,7 +330,10 @@ void Engine::finish(const Active& active, std::exception_ptr error) {
     if (active.collective != nullptr)
       for (const auto& [peer, bytes] : active.collective->call().program->bytes_to)
         add(sent_to_[static_cast<std::size_t>(peer)], bytes);
-    else if (operation.bytes_to_send > 0)
+    if (operation.bytes_to_each > 0)
+      for (std::size_t peer = 0; peer < sent_to_.size(); ++peer)
+        if (static_cast<Rank>(peer) != transport_->rank()) add(sent_to_[peer], operation.bytes_to_each);
+    if (active.collective == nullptr && operation.bytes_to_send > 0)
       add(sent_to_[static_cast<std::size_t>(operation.waits_for())], operation.bytes_to_send);
   }
   if (&operation == &inline_) {
@@ -368,7 +379,11 @@ void Engine::nap() {
   watch();
   napping_.store(true);
   try {
-    if (!inbox_ready_.load() && !failed_.load() && !stop_.load()) transport_->wait(longest_nap);
+    auto limit = std::chrono::nanoseconds(longest_nap);
+    for (const Active& active : active_)
+      if (const auto due = active.operation->due(); due != steady_clock::time_point::max())
+        limit = std::clamp(std::chrono::nanoseconds(due - steady_clock::now()), 0ns, limit);
+    if (!inbox_ready_.load() && !failed_.load() && !stop_.load()) transport_->wait(limit);
   } catch (...) {
     break_down(prefer_verdict(current_error()), true);
   }

@@ -36,6 +36,8 @@ struct EngineOptions {
   ElementName element_name = nullptr;
 };
 
+class BoundedOperation;
+
 class Engine {
  public:
   Engine(std::unique_ptr<Transport> transport, EngineOptions options);
@@ -77,6 +79,9 @@ class Engine {
   std::shared_ptr<Operation> start(std::shared_ptr<Operation> operation, std::chrono::nanoseconds timeout) {
     return enqueue({std::move(operation), nullptr}, timeout);
   }
+
+  // For one that is more than its program, but has a collective's place in their order.
+  std::shared_ptr<Operation> start(std::shared_ptr<BoundedOperation> operation, std::chrono::nanoseconds timeout);
 
   // Waits until `operation` is finished, or `limit` passes; whether it is.
   bool wait(Operation& operation, std::optional<std::chrono::nanoseconds> limit);

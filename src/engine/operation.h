@@ -25,14 +25,16 @@ class Operation {
   // Its place in the order of operations is fixed. Called once, before the first advance.
   virtual void begin() {}
   // Moves what can be moved, or `briefly` at most one slice each way, so that a more urgent operation gets its turn.
-  // Called by one thread at a time: whoever drives the engine. Throws Error{mismatch} when the other side turns out to do
-  // something else, and what the transport throws.
+  // Called by one thread at a time: whoever drives the engine. Throws Error{mismatch} when the other side turns out to
+  // do something else, and what the transport throws.
   virtual Progress advance(Transport&, bool briefly) = 0;
   // "all_reduce #17 (f32 x 1024, sum)".
   virtual std::string describe() const = 0;
   // The rank whose bytes or credit it waits for; -1 when none in particular.
   virtual Rank waits_for() const = 0;
   virtual Rank source() const { return -1; }
+  // When it may move though nothing arrives; of one that has just been blocked.
+  virtual std::chrono::steady_clock::time_point due() const { return std::chrono::steady_clock::time_point::max(); }
   virtual std::size_t received_bytes() const { return 0; }
   virtual FlightRecorder::Entry entry() const = 0;
 
@@ -48,6 +50,7 @@ class Operation {
   std::uint64_t record = 0;                          // its place in the flight recorder
   std::size_t bytes_to_send = 0;
   std::size_t bytes_to_receive = 0;
+  std::size_t bytes_to_each = 0;  // to every other rank, beside its program's
   std::function<void()> on_done;  // guarded by Engine::waiters_mutex_
 
  protected:

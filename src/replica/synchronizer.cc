@@ -48,7 +48,9 @@ class Synchronizer::Impl {
       gradient_team_ = teams_.whole(by_gradients);
       // Inside a node or a rack a codec costs more than it saves.
       const bool is_everybody = by_gradients == policy_->levels().size();
-      gradients_ = make_exchange(is_everybody ? compress_ : "none", gradient_team_->comm());
+      const std::string_view spec = is_everybody ? std::string_view(compress_) : "none";
+      Communicator& team = gradient_team_->comm();
+      gradients_ = spec == "none" && team.tolerated_loss() > 0 ? lossy_exchange(team) : make_exchange(spec, team);
     }
     if (compress_ != "none" && !policy_->takes_codec())
       throw Error(ErrorKind::usage, fmt::format("--sync '{}' sends values as they are; leave out --compress '{}'",

@@ -12,6 +12,7 @@ constexpr std::size_t most_remembered_ranges = 4 * most_ack_ranges;
 constexpr std::size_t ranges_beside_bytes = 4;  // more travel in a packet of their own
 constexpr auto most_lag = 2ms;                  // a timer that comes late may make up for so much
 constexpr int silences_to_doubt_size = 3;
+constexpr Lane partial_lane = lane_count;  // in records of packets: of a message that has to be whole
 
 constexpr std::array<std::byte, 64 << 10> padding{};
 
@@ -64,7 +65,8 @@ PacketHeader UdpConnection::header(PacketKind kind) const {
 }
 
 bool UdpConnection::has_bytes_to_send() const {
-  return std::ranges::any_of(send_lanes_, [](const UdpSendLane& lane) { return lane.has_next(); });
+  return partial_sends_.has_next() ||
+         std::ranges::any_of(send_lanes_, [](const UdpSendLane& lane) { return lane.has_next(); });
 }
 
 bool UdpConnection::waits_for_credit() const {
@@ -120,7 +122,9 @@ void UdpConnection::finish(Time now, const PacketHeader& header, const Acknowled
   SentPacket sent;
   sent.lane = last.lane;
   sent.offset = last.offset;
-  sent.payload = last.kind == PacketKind::data ? last.payload : 0;
+  const bool is_whole = last.kind == PacketKind::partial && partial_sends_.has_whole(last.offset);
+  if (is_whole) sent.lane = partial_lane;
+  sent.payload = last.kind == PacketKind::data || is_whole ? last.payload : 0;
   sent.bytes = static_cast<std::uint32_t>(packet.bytes() + options_.seal_bytes);
   sent.sizes = sizes;
   recovery_.sent(sent, now);
@@ -143,8 +147,7 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
 
   const bool open = recovery_.in_flight() < window();
   if (recovery_.probe()) {
-    if (const auto oldest = recovery_.oldest_under_way(); oldest && oldest->payload > 0)
-      send_lanes_[oldest->lane].lost({oldest->offset, oldest->offset + oldest->payload});
+    if (const auto oldest = recovery_.oldest_under_way(); oldest && oldest->payload > 0) lost(*oldest);
   } else if (!open || !may_depart(now)) {
     return due && alone();
   }
@@ -170,6 +173,12 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
     recovery_.probed();
     return true;
   }
+  if (partial_sends_.has_next()) {
+    if (due && alone()) return true;
+    send_partial(now, packet);
+    recovery_.probed();
+    return true;
+  }
   if (open) recovery_.held_by_caller();
   const bool asks_for_credit = recovery_.in_flight() == 0 && waits_for_credit() &&
                                now - std::max(last_probe_at_, heard_at_) >= recovery_.timeout();
@@ -180,6 +189,15 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
     return true;
   }
   return due && alone();
+}
+
+// What is sent once stays lost: the recovery's records of it name no bytes.
+void UdpConnection::send_partial(Time now, OutgoingPacket& packet) {
+  PacketHeader header = this->header(PacketKind::partial);
+  const UdpPartialSends::Piece piece = partial_sends_.next(size_.bytes() - sizeof header);
+  header.offset = piece.place;
+  finish(now, header, {}, piece.bytes, false, packet);
+  partial_sends_.sent(piece);
 }
 
 void UdpConnection::goodbye(Time now, OutgoingPacket& packet) {
@@ -212,6 +230,7 @@ bool UdpConnection::receive(Time now, const Packet& packet) {
     if (!lane.arrived(header.offset, packet.payload)) return news;  // never acknowledged, so it comes again
     news |= lane.ready() > before;
   }
+  if (header.kind == PacketKind::partial) news |= partial_receives_.arrived(now, header.offset, packet.payload);
   if (!note_arrival(now, header)) ++repeated_;
   return news;
 }
@@ -239,16 +258,25 @@ bool UdpConnection::note_arrival(Time now, const PacketHeader& header) {
   return is_new;
 }
 
+void UdpConnection::lost(const SentPacket& packet) {
+  if (packet.lane == partial_lane)
+    partial_sends_.lost(packet.offset, packet.payload);
+  else
+    send_lanes_[packet.lane].lost({packet.offset, packet.offset + packet.payload});
+}
+
 void UdpConnection::learn(const LossRecovery::News& news) {
   for (const SentPacket& packet : news.acknowledged) {
-    if (packet.payload > 0)
+    if (packet.lane == partial_lane)
+      partial_sends_.acknowledged(packet.offset, packet.payload);
+    else if (packet.payload > 0)
       send_lanes_[packet.lane].acknowledged({packet.offset, packet.offset + packet.payload});
     else if (packet.sizes)
       size_.acknowledged(packet.bytes);
   }
   for (const SentPacket& packet : news.lost) {
     if (packet.payload > 0)
-      send_lanes_[packet.lane].lost({packet.offset, packet.offset + packet.payload});
+      lost(packet);
     else if (packet.sizes)
       size_.lost();
   }
@@ -279,7 +307,8 @@ void UdpConnection::on_time(Time now) {
 }
 
 bool UdpConnection::all_acknowledged() const {
-  return std::ranges::all_of(send_lanes_, [](const UdpSendLane& lane) { return lane.all_acknowledged(); });
+  return partial_sends_.all_acknowledged() &&
+         std::ranges::all_of(send_lanes_, [](const UdpSendLane& lane) { return lane.all_acknowledged(); });
 }
 
 }  // namespace ranvier::transport

@@ -21,6 +21,7 @@
 #include "transport/packet_size.h"
 #include "transport/udp_lane.h"
 #include "transport/udp_packet.h"
+#include "transport/udp_partial.h"
 
 namespace ranvier::transport {
 
@@ -63,6 +64,10 @@ class UdpConnection {
   ConstBytes view(Lane lane) const { return receive_lanes_[lane].view(); }
   void release(Lane, std::size_t bytes);
 
+  // As PartialMessages has them.
+  UdpPartialSends& partial_sends() { return partial_sends_; }
+  UdpPartialReceives& partial_receives() { return partial_receives_; }
+
   // The next packet that may leave now; false if none may.
   bool next_packet(Time now, OutgoingPacket&);
   // The kernel would not take the last packet for its size.
@@ -93,11 +98,13 @@ class UdpConnection {
   bool local() const { return options_.local_window > 0; }
   std::size_t window() const;
   bool may_depart(Time now);
+  void lost(const SentPacket&);
   void learn(const LossRecovery::News&);
   bool note_arrival(Time now, const PacketHeader&);
   bool acknowledgement_due(Time now) const;
   void add_acknowledgement(Time now, PacketHeader&, Acknowledgement&, std::size_t most_ranges);
   UdpSendLane* lane_to_send();
+  void send_partial(Time now, OutgoingPacket&);
   bool has_bytes_to_send() const;
   bool waits_for_credit() const;
   PacketHeader header(PacketKind) const;
@@ -106,6 +113,8 @@ class UdpConnection {
   const UdpConnectionOptions options_;
   std::vector<UdpSendLane> send_lanes_;
   std::vector<UdpReceiveLane> receive_lanes_;
+  UdpPartialSends partial_sends_;
+  UdpPartialReceives partial_receives_;
   LossRecovery recovery_;
   Bbr rate_;
   PacketSize size_;

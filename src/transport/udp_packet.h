@@ -39,9 +39,10 @@ enum class PacketKind : std::uint8_t {
   probe,    // asks to be acknowledged; its payload is padding that shows what size of packet gets through
   hello,    // is this the address of that rank? offset: bytes that the sender's socket holds; number: its lanes' rings
   welcome,  // it is; likewise
-  goodbye   // nothing will follow, and nothing will be answered
+  goodbye,  // nothing will follow, and nothing will be answered
+  partial   // pieces of a message that is sent once; offset: its ticket in the upper half, the first piece in the lower
 };
-inline constexpr std::uint8_t packet_kinds = 5;
+inline constexpr std::uint8_t packet_kinds = 6;
 
 struct PacketHeader {
   std::uint64_t key = 0;
@@ -82,7 +83,8 @@ struct Packet {
 
 // Whether the other side is to say that it has arrived.
 inline bool asks_for_acknowledgement(const PacketHeader& header) {
-  return header.kind == PacketKind::probe || (header.kind == PacketKind::data && header.payload > 0);
+  const bool carries = header.kind == PacketKind::data || header.kind == PacketKind::partial;
+  return header.kind == PacketKind::probe || (carries && header.payload > 0);
 }
 
 // Writes header and acknowledgement (header.ranges of it) and returns how many bytes that took.

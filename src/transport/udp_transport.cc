@@ -41,6 +41,7 @@ constexpr auto keeper_patience = 2ms;
 // At the end: how long a peer may be silent, and how long one may be waited for that is there but does not read.
 constexpr auto longest_silence = 300ms;
 constexpr auto longest_farewell = 5s;
+constexpr auto least_reordering = 1ms;  // threads of one host trade places for so long
 constexpr int goodbyes = 3;
 constexpr std::size_t most_named = 8;
 constexpr int most_reads = 16;  // at a time, of some packets each
@@ -67,7 +68,7 @@ struct Peer {
   Time hello_sent_at{};
 };
 
-class UdpTransport final : public Transport {
+class UdpTransport final : public Transport, private PartialMessages {
  public:
   UdpTransport(const WorldInfo& info, std::unique_ptr<UdpSocket> socket, const std::vector<UdpAddress>& addresses,
                const std::vector<std::optional<UdpSecrets>>& secrets)
@@ -161,6 +162,14 @@ class UdpTransport final : public Transport {
     if (peer.connection->due(driving.now) <= driving.now) transmit(peer, driving.now);
   }
 
+  PartialMessages* partial_messages() override {
+    const std::lock_guard lock(mutex_);
+    const bool fit = std::ranges::all_of(peers_, [](const Peer& peer) {
+      return !peer.connection || peer.connection->packet_bytes() >= sizeof(PacketHeader) + piece_bytes;
+    });
+    return fit ? this : nullptr;
+  }
+
   void wait(Duration limit) override {
     const Time until = Clock::now() + std::min<Duration>(limit, 1h);
     for (;;) {
@@ -187,6 +196,8 @@ class UdpTransport final : public Transport {
   void cancel() override {
     const std::lock_guard lock(mutex_);
     cancelled_ = true;
+    for (Peer& peer : peers_)
+      if (peer.connection) peer.connection->partial_sends().withdraw_lent();
   }
 
  private:
@@ -199,9 +210,55 @@ class UdpTransport final : public Transport {
     const Time now;
   };
 
+  // ---- PartialMessages.
+
+  void send_once(Rank to, std::uint32_t ticket, ConstBytes message) override {
+    const Driving driving(*this);
+    Peer& peer = this->peer(to);
+    peer.connection->partial_sends().add(ticket, message);
+    transmit(peer, driving.now);
+  }
+
+  void withdraw(Rank to, std::uint32_t ticket) override {
+    const Driving driving(*this);
+    this->peer(to).connection->partial_sends().withdraw(ticket);
+  }
+
+  void send_whole(Rank to, std::uint32_t ticket, ConstBytes message) override {
+    const Driving driving(*this);
+    Peer& peer = this->peer(to);
+    peer.connection->partial_sends().add_whole(ticket, message);
+    transmit(peer, driving.now);
+  }
+
+  void look_at(Rank from, std::uint32_t ticket, std::size_t bytes, std::vector<std::uint8_t>& arrived) override {
+    const Driving driving(*this);
+    const auto pieces = this->peer(from).connection->partial_receives().pieces(ticket, bytes);
+    arrived.assign(pieces.begin(), pieces.end());
+  }
+
+  Arrival arrival(Rank from, std::uint32_t ticket, std::size_t bytes) override {
+    const Driving driving(*this);
+    advance(driving.now);
+    UdpConnection& connection = *this->peer(from).connection;
+    Arrival arrival = connection.partial_receives().arrival(ticket, bytes);
+    arrival.reordering = std::max<Duration>(connection.round_trip().least() / 4, least_reordering);
+    return arrival;
+  }
+
+  Message take(Rank from, std::uint32_t ticket, std::size_t bytes) override {
+    const Driving driving(*this);
+    return this->peer(from).connection->partial_receives().take(ticket, bytes);
+  }
+
+  void give_back(Rank from, Message message) override {
+    const Driving driving(*this);
+    this->peer(from).connection->partial_receives().give_back(std::move(message));
+  }
+
   std::size_t own() const { return static_cast<std::size_t>(info_.rank); }
 
-  Peer& peer(Rank rank, Lane lane) {
+  Peer& peer(Rank rank, Lane lane = 0) {
     if (cancelled_) [[unlikely]]
       throw Error(ErrorKind::aborted,
                   fmt::format("rank {} used udp after it was cancelled; make a new communicator", info_.rank));

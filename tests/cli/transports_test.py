@@ -51,6 +51,28 @@ class Choice(ProgramTest):
         self.assert_sentence(run("bench", "--ranks", "2", "--transport", "mpj"), 2, "mpi")
         self.assert_sentence(run("bench", "--ranks", "2", "--transport", "tcp+mpi"), 2, "shm+tcp")
 
+    def test_gradients_may_be_lost_over_udp_and_the_report_says_how_many(self):
+        with temporary_folder() as folder:
+            file = folder / "rows.json"
+            result = run("bench", "--ranks", "2", "--transport", "udp:loss=0.01", "-b", "512K", "-e", "1M", "-f", "2",
+                         "--samples", "2", "--iters", "3", "--no-measure", "--json", str(file))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("lost", result.stdout)
+            rows = json.loads(file.read_text())["rows"]
+        self.assertEqual([row["transport"] for row in rows], ["udp:loss=0.01"] * 2)
+        for row in rows:
+            self.assertEqual(row["wrong"], 0)
+            self.assertTrue(0 <= row["lost_share"] <= 1, row["lost_share"])
+            self.assertEqual(len(row["samples_us"]), 2)
+
+    def test_losses_that_make_no_sense_are_refused(self):
+        for spec, problem in (("udp:loss=2", "at most 0.5"), ("udp:loss=0.01,resync=5", "resync"), ("udp:los=1", "not known"),
+                              ("shm+udp:loss=0.01", "udp serves all ranks")):
+            self.assert_sentence(run("bench", "--ranks", "2", "--transport", spec), 2, problem)
+        result = run("bench", "--ranks", "2", "--transport", "udp:loss=0.01", "--link-rate", "200Mbit", *QUICK)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("a link that is not paced", result.stderr)
+
     def test_hosts_that_are_pretended_share_no_memory(self):
         for nodes, name in (("1", "shm"), ("2", "shm+tcp"), ("4", "tcp")):
             result = run("bench", "--ranks", "4", "--nodes", nodes, *QUICK)

@@ -1,0 +1,146 @@
+// An all_reduce of gradients that does not wait for the last packets
+// (docs/decisions/0014-bounded-loss-is-an-exchange.md): it is part of the order of collectives, with its ticket, its
+// deadline and its headers, and all ranks end with the same bits.
+//
+//  1. Each part of the vector is spread (spread.h) and sent to its owner as a message that is never repeated.
+//  2. The owner takes what has come of each when its patience ends (patience.h), and averages each piece over the ranks
+//     whose piece is here; its own always is.
+//  3. It sends that, and which pieces were missing, to all others. This has to be whole, so it carries parities
+//     (parity.h): a packet that is lost is sent again, but mostly nobody waits for it. All bring the values back.
+//
+// What was counted in place of a missing x is the average a of the others, so what the rank still owes is x - a: then
+// what was applied, times the ranks, and what all still owe add up to the sum of what was given, whatever was lost.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/calls.h"
+#include "engine/collective.h"
+#include "engine/operation.h"
+#include "engine/parity.h"
+#include "engine/patience.h"
+#include "engine/spread.h"
+#include "ranvier/communicator.h"
+
+namespace ranvier::engine {
+
+// What all such operations of a communicator share. Of the driver, but for what is said to be of any thread.
+class BoundedTools {
+ public:
+  BoundedTools(PartialMessages& messages_of_transport, double tolerated)
+      : messages(messages_of_transport), loss(tolerated), patience(tolerated) {}
+
+  PartialMessages& messages;
+  const double loss;
+  Patience patience;
+  std::atomic<std::uint64_t> pieces_due = 0, pieces_missing = 0;  // any thread
+
+  // Memory of an operation, kept from step to step. Any thread.
+  struct Memory {
+    std::vector<float> spread;
+    std::vector<std::byte> unit;
+  };
+  Memory take();
+  void give_back(Memory);
+
+ private:
+  std::mutex mutex_;
+  std::vector<Memory> free_;
+};
+
+class BoundedOperation final : public Operation {
+ public:
+  // Parts of fewer pieces travel exactly: of so few one is more than anybody means by a small loss.
+  static constexpr std::size_t least_pieces = 32;
+  // Whether `request` may be sent so. The same on all ranks.
+  static bool serves(const Request& request, Rank world);
+
+  // `number` counts these operations.
+  BoundedOperation(std::shared_ptr<BoundedTools> tools, Calls& calls, const Request& request, const Ticket& ticket,
+                   std::uint32_t number, Rank rank, Rank world);
+  ~BoundedOperation() override;
+
+  // Nothing of it is run: by its ticket the engine knows whose turn it is.
+  CollectiveOperation& collective() { return place_; }
+
+  Progress advance(Transport&, bool briefly) override;
+  std::string describe() const override;
+  Rank waits_for() const override;
+  std::chrono::steady_clock::time_point due() const override { return due_; }
+  FlightRecorder::Entry entry() const override;
+
+ private:
+  enum class Phase { scatter, gather, finish };
+  struct Peer {
+    bool announced = false;  // this rank to it, by the collective's header on its lane
+    bool is_there = false;   // it to this rank
+    bool closed = false;     // what has come of its share in this rank's part is taken
+    Patience::Time began = Patience::Time::max();
+    PartialMessages::Message share;
+    bool has_average = false;  // of its part
+    std::size_t seen = 0;      // pieces of that
+    PartialMessages::Message average;
+  };
+
+  Peer& peer(Rank rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  std::span<float> spread_of(Rank part) {
+    return std::span(memory_.spread).subspan(static_cast<std::size_t>(part) * layout_.part_values, layout_.part_values);
+  }
+  // The average of a part, and behind it, by sender, a bit a piece, set where it was missing; then parities.
+  Bytes unit_of(Rank part) { return part == rank_ ? Bytes(memory_.unit) : Bytes(peer(part).average.bytes); }
+  std::span<float> average_of(Rank part) {
+    return {reinterpret_cast<float*>(unit_of(part).data()), layout_.part_values};
+  }
+  std::span<std::byte> missing(Rank part, Rank sender) {
+    const std::size_t bytes = (layout_.part_pieces() + 7) / 8;
+    return unit_of(part).subspan(layout_.part_bytes() + static_cast<std::size_t>(sender) * bytes, bytes);
+  }
+  std::uint32_t seed_of(Rank part) const { return number_ * 0x85EBCA6BU + static_cast<std::uint32_t>(part); }
+
+  std::uint32_t share_ticket() const { return 2 * number_; }
+  std::uint32_t average_ticket() const { return 2 * number_ + 1; }
+  std::size_t unit_bytes() const { return unit_pieces_ * PartialMessages::piece_bytes; }
+  std::size_t sent_unit_bytes() const {
+    return unit_bytes() + parity_pieces(unit_pieces_) * PartialMessages::piece_bytes;
+  }
+
+  bool announce(Transport&);
+  bool look_for_peers(Transport&);
+  bool spread_next();
+  bool take_what_came();
+  void add_in_order();
+  void average();
+  void send_average();
+  bool take_averages();
+  void finish_next();
+  void keep_what_was_lost(Rank part);
+
+  const std::shared_ptr<BoundedTools> kept_;  // a handle of a finished operation may outlive the communicator
+  BoundedTools& tools_;
+  const Rank rank_, world_;
+  const std::uint32_t number_;
+  const ConstTypedSpan input_;
+  const TypedSpan output_;
+  const std::span<float> lost_;
+  const ReduceOp op_;
+  const SpreadLayout layout_;
+  const std::size_t unit_pieces_;
+  CollectiveOperation place_;
+  BoundedTools::Memory memory_;
+  std::vector<Peer> peers_;
+  std::vector<Rank> counts_;  // of ranks, by piece of this rank's part
+  Phase phase_ = Phase::scatter;
+  Rank spread_ = 0;  // parts that are
+  Rank added_ = 0;   // ranks whose parts are in the sum, in their order
+  Rank finished_parts_ = 0;
+  Patience::Time due_ = Patience::Time::max();
+};
+
+}  // namespace ranvier::engine

@@ -1,0 +1,101 @@
+#include "engine/parity.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+namespace ranvier::engine {
+namespace {
+
+constexpr std::size_t piece_bytes = PartialMessages::piece_bytes;
+constexpr std::size_t largest_side = 32;
+constexpr std::size_t largest_grid = largest_side * largest_side;
+
+// A row or a column.
+struct Line {
+  std::size_t first = 0;   // piece of data
+  std::size_t stride = 1;  // to the next
+  std::size_t count = 0;
+  std::size_t parity = 0;  // piece
+};
+
+std::size_t side_of(std::size_t pieces) {
+  auto side = static_cast<std::size_t>(std::sqrt(static_cast<double>(pieces)));
+  while (side * side < pieces) ++side;
+  return side;
+}
+
+template <class Body>
+void each_line(std::size_t pieces, const Body& body) {
+  std::size_t parity = pieces;
+  for (std::size_t grid = 0; grid < pieces; grid += largest_grid) {
+    const std::size_t size = std::min(largest_grid, pieces - grid);
+    const std::size_t columns = side_of(size);
+    for (std::size_t row = 0; row < size; row += columns)
+      body(Line{grid + row, 1, std::min(columns, size - row), parity++});
+    for (std::size_t column = 0; column < columns; ++column)
+      body(Line{grid + column, columns, (size - column + columns - 1) / columns, parity++});
+  }
+}
+
+std::byte* piece_of(Bytes message, std::size_t piece) { return message.data() + piece * piece_bytes; }
+
+void add_to(std::byte* to, const std::byte* from) {
+  for (std::size_t i = 0; i < piece_bytes; ++i) to[i] ^= from[i];
+}
+
+// give(line, piece) for each piece of data that a line has back; whether all data is there at the end.
+template <class Give>
+bool peel(std::span<std::uint8_t> arrived, std::size_t pieces, const Give& give) {
+  for (bool any = true; any;) {
+    any = false;
+    each_line(pieces, [&](const Line& line) {
+      if (arrived[line.parity] == 0) return;
+      std::size_t missing = 0, which = 0;
+      for (std::size_t i = 0; i < line.count; ++i) {
+        const std::size_t piece = line.first + i * line.stride;
+        if (arrived[piece] != 0) continue;
+        ++missing;
+        which = piece;
+      }
+      if (missing != 1) return;
+      give(line, which);
+      arrived[which] = 1;
+      any = true;
+    });
+  }
+  return std::ranges::count(arrived.first(pieces), std::uint8_t{0}) == 0;
+}
+
+}  // namespace
+
+std::size_t parity_pieces(std::size_t pieces) {
+  std::size_t count = 0;
+  each_line(pieces, [&](const Line&) { ++count; });
+  return count;
+}
+
+void add_parities(Bytes message, std::size_t pieces) {
+  each_line(pieces, [&](const Line& line) {
+    std::byte* const parity = piece_of(message, line.parity);
+    std::memset(parity, 0, piece_bytes);
+    for (std::size_t i = 0; i < line.count; ++i) add_to(parity, piece_of(message, line.first + i * line.stride));
+  });
+}
+
+bool is_recoverable(std::span<const std::uint8_t> arrived, std::size_t pieces) {
+  std::vector<std::uint8_t> filled(arrived.begin(), arrived.end());
+  return peel(filled, pieces, [](const Line&, std::size_t) {});
+}
+
+void recover(Bytes message, std::span<std::uint8_t> arrived, std::size_t pieces) {
+  peel(arrived, pieces, [&](const Line& line, std::size_t lost) {
+    std::byte* const to = piece_of(message, lost);
+    std::memcpy(to, piece_of(message, line.parity), piece_bytes);
+    for (std::size_t i = 0; i < line.count; ++i)
+      if (const std::size_t piece = line.first + i * line.stride; piece != lost) add_to(to, piece_of(message, piece));
+  });
+}
+
+}  // namespace ranvier::engine

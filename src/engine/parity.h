@@ -1,0 +1,30 @@
+// Pieces that stand in for lost ones: messages that have to be whole carry parities, so that a lost piece costs no
+// round trip. The pieces lie in grids of at most 32 x 32; each row and each column has the exclusive or of its pieces
+// at the message's end. A line that lacks one piece gives it back, which may make another line lack one only. What
+// stays lost are four corners of a rectangle or worse: at 1 % loss one message of 1 MiB in 400, for 6 % more bytes.
+// Pieces that are lost together, one behind the other, are in different columns.
+//
+// P. Elias, "Error-Free Coding", Transactions of the IRE on Information Theory 4(4), 1954 (product codes).
+//
+// Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "ranvier/transport.h"
+
+namespace ranvier::engine {
+
+// How many pieces follow `pieces` of data.
+std::size_t parity_pieces(std::size_t pieces);
+
+// `message`: all its pieces and room for the parities, all whole.
+void add_parities(Bytes message, std::size_t pieces);
+// `arrived`: by piece, data and then parities, 1 or 0. Whether all data can be had.
+bool is_recoverable(std::span<const std::uint8_t> arrived, std::size_t pieces);
+// Fills in what is missing of the data.
+void recover(Bytes message, std::span<std::uint8_t> arrived, std::size_t pieces);
+
+}  // namespace ranvier::engine

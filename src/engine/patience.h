@@ -1,0 +1,88 @@
+// When a receiver stops waiting for the rest of a message that is sent once.
+//
+//  - Enough has come: no more than the allowed share is missing.
+//  - Nothing more comes: its last piece is here, and the others are later than the path ever reorders.
+//  - It is late and silent: it takes longer than the median of the last rounds' times and a quarter more (the adaptive
+//    timeout of OptiReduce, NSDI 2025), and nothing of it has come for a while. A path that only became slower still
+//    brings it all.
+//
+// Pure.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include "ranvier/transport.h"
+
+namespace ranvier::engine {
+
+class Patience {
+ public:
+  using Arrival = PartialMessages::Arrival;
+  using Time = Arrival::Time;
+  using Duration = std::chrono::nanoseconds;
+
+  explicit Patience(double loss) : loss_(loss) {}
+
+  // When to go on without the rest, as far as is known now. `began`: the first sign that the sender is there;
+  // Time::max() if there was none yet.
+  Time until(const Arrival& arrival, std::size_t pieces, Time began) const {
+    const std::size_t missing = pieces - arrival.pieces;
+    if (static_cast<double>(missing) <= loss_ * static_cast<double>(pieces)) return Time::min();
+    if (began == Time::max()) return began;
+    const Time heard = std::max(arrival.newest_at, began);
+    const Duration late = late_after(pieces);
+    // Until something has come a message is late by the deadline alone.
+    Duration gap =
+        arrival.pieces > 0
+            ? most_gaps * ((arrival.newest_at - arrival.first_at) / static_cast<std::int64_t>(arrival.pieces))
+            : late;
+    gap = std::max(gap, arrival.reordering);
+    const bool knows = histories_[size_class(pieces)].count >= least_rounds;
+    const Time silent = knows || arrival.pieces == 0 ? std::max(began + late, heard + gap)
+                                                     : heard + std::max<Duration>(gap, first_silence);
+    return arrival.last_is_here ? std::min(silent, heard + arrival.reordering) : silent;
+  }
+
+  // How long a message of so many pieces took since `began`.
+  void took(std::size_t pieces, Duration duration) {
+    History& history = histories_[size_class(pieces)];
+    history.times[history.count++ % rounds_kept] = duration;
+  }
+
+  // Until enough rounds are known to learn from: of a message of which nothing comes, and after its newest piece.
+  static constexpr Duration first_silence = std::chrono::milliseconds(50);
+  static constexpr Duration first_deadline = std::chrono::milliseconds(500);
+  static constexpr std::size_t rounds_kept = 15;
+  static constexpr std::size_t least_rounds = 4;
+
+ private:
+  struct History {
+    std::array<Duration, rounds_kept> times{};
+    std::size_t count = 0;
+  };
+
+  // Times of messages of about one size are alike.
+  static std::size_t size_class(std::size_t pieces) { return static_cast<std::size_t>(std::bit_width(pieces)); }
+
+  Duration late_after(std::size_t pieces) const {
+    const History& history = histories_[size_class(pieces)];
+    if (history.count < least_rounds) return first_deadline;
+    auto times = history.times;
+    const auto end = times.begin() + static_cast<std::ptrdiff_t>(std::min(history.count, rounds_kept));
+    const auto middle = times.begin() + (end - times.begin()) / 2;
+    std::nth_element(times.begin(), middle, end);
+    return *middle + *middle / 4;
+  }
+
+  static constexpr int most_gaps = 8;  // so many times the mean pause between pieces is no silence
+
+  const double loss_;
+  std::array<History, 65> histories_{};
+};
+
+}  // namespace ranvier::engine

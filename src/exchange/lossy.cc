@@ -1,0 +1,56 @@
+// Over a transport that may lose gradients ("udp:loss=0.01"): one all_reduce that does not wait for the last packets,
+// with error feedback: what this rank knows was lost of its own is added to the next step's gradients.
+#include "exchange/residuals.h"
+#include "kernel/vectors.h"
+#include "ranvier/exchange.h"
+
+namespace ranvier {
+namespace {
+
+class LossyAveraging final : public Averaging {
+ public:
+  LossyAveraging(Work work, std::shared_ptr<Residuals::State> state) : work_(std::move(work)) {
+    work_.on_done([state = std::move(state)] {});  // which lives until nothing is written to it any more
+  }
+  void wait() override { work_.wait(); }
+  bool done() const override { return work_.done(); }
+  std::exception_ptr error() const override { return work_.error(); }
+  void on_done(std::function<void()> then) override { work_.on_done(std::move(then)); }
+
+ private:
+  Work work_;
+};
+
+class LossyExchange final : public Exchange {
+ public:
+  explicit LossyExchange(Communicator& comm) : comm_(comm) {}
+  std::string_view spec() const override { return "none"; }
+  std::size_t state_bytes() const override { return residuals_.bytes(); }
+  std::vector<std::byte> save(const Bucket& bucket) override { return residuals_.save(bucket, 0); }
+  void restore(const Bucket& bucket, ConstBytes kept) override {
+    std::uint64_t unused = 0;
+    residuals_.restore(bucket, kept, unused);
+  }
+
+  std::shared_ptr<Averaging> start(const Bucket& bucket) override {
+    auto state = residuals_.of(bucket);
+    const std::span<float> owed = state->residual;
+    kernel::add(bucket.values.data(), owed.data(), bucket.values.data(), owed.size());
+    Work work = comm_.start({.input = bucket.values,
+                             .output = bucket.values,
+                             .op = ReduceOp::average,
+                             .tolerates_loss = true,
+                             .lost = owed});
+    return std::make_shared<LossyAveraging>(std::move(work), std::move(state));
+  }
+
+ private:
+  Communicator& comm_;
+  Residuals residuals_{1};
+};
+
+}  // namespace
+
+std::unique_ptr<Exchange> lossy_exchange(Communicator& comm) { return std::make_unique<LossyExchange>(comm); }
+
+}  // namespace ranvier

@@ -1,0 +1,178 @@
+#include "transport/udp_partial.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "ranvier/error.h"
+
+namespace ranvier::transport {
+namespace {
+
+constexpr std::size_t piece_bytes = PartialMessages::piece_bytes;
+
+}  // namespace
+
+// ---- Sending.
+
+void UdpPartialSends::withdraw(std::uint32_t ticket) {
+  std::erase_if(messages_, [&](const Message& message) { return message.ticket == ticket; });
+}
+
+void UdpPartialSends::withdraw_lent() {
+  std::erase_if(messages_, [&](const Message& message) { return !wholes_.contains(message.ticket); });
+}
+
+void UdpPartialSends::add_whole(std::uint32_t ticket, ConstBytes message) {
+  Whole& whole = wholes_[ticket];
+  whole.bytes.assign(message.begin(), message.end());
+  // In front of what has not begun to leave: it ends something, and that begins something. What has begun goes on, for
+  // a pause would look like its end.
+  const auto behind = std::ranges::find_if(
+      messages_, [&](const Message& each) { return each.left == 0 && !wholes_.contains(each.ticket); });
+  messages_.insert(behind, {ticket, whole.bytes, 0});
+}
+
+UdpPartialSends::Piece UdpPartialSends::next(std::size_t most) const {
+  // Whole pieces, or else what is left, so that what is lost can be counted in pieces.
+  const auto piece = [most](std::uint32_t ticket, ConstBytes message, std::size_t begin, std::size_t end, bool again) {
+    const std::size_t rest = end - begin;
+    const std::size_t whole = std::max(most - most % piece_bytes, piece_bytes);
+    return Piece{std::uint64_t{ticket} << 32 | begin / piece_bytes,
+                 message.subspan(begin, rest <= most ? rest : std::min(rest, whole)), again};
+  };
+  if (!again_.empty()) {
+    const auto& [ticket, range] = again_.front();
+    return piece(ticket, wholes_.at(ticket).bytes, range.begin, range.end, true);
+  }
+  const Message& message = messages_.front();
+  return piece(message.ticket, message.bytes, message.left, message.bytes.size(), false);
+}
+
+void UdpPartialSends::sent(const Piece& piece) {
+  if (piece.again) {
+    NumberRange& range = again_.front().range;
+    range.begin += piece.bytes.size();
+    if (range.empty()) again_.pop_front();
+    return;
+  }
+  Message& message = messages_.front();
+  message.left += piece.bytes.size();
+  if (message.left == message.bytes.size()) messages_.pop_front();
+}
+
+void UdpPartialSends::acknowledged(std::uint64_t place, std::size_t bytes) {
+  const auto found = wholes_.find(static_cast<std::uint32_t>(place >> 32));
+  if (found == wholes_.end()) return;
+  const std::uint64_t begin = (place & 0xffffffff) * piece_bytes;
+  NumberRanges& acknowledged = found->second.acknowledged;
+  acknowledged.add({begin, begin + bytes});
+  if (acknowledged.first() != NumberRange{0, found->second.bytes.size()}) return;
+  std::erase_if(again_, [&](const Lost& lost) { return lost.ticket == found->first; });
+  wholes_.erase(found);
+}
+
+void UdpPartialSends::lost(std::uint64_t place, std::size_t bytes) {
+  const auto ticket = static_cast<std::uint32_t>(place >> 32);
+  if (!wholes_.contains(ticket)) return;
+  const std::uint64_t begin = (place & 0xffffffff) * piece_bytes;
+  again_.push_back({ticket, {begin, begin + bytes}});
+}
+
+// ---- Receiving.
+
+void UdpPartialReceives::size(Incoming& incoming, std::size_t bytes) {
+  Message& message = incoming.message;
+  if (message.bytes.size() < bytes) message.bytes.resize(bytes);
+  message.arrived.resize(PartialMessages::pieces_of(bytes));
+}
+
+UdpPartialReceives::Incoming* UdpPartialReceives::open(std::uint32_t ticket) {
+  if (const auto found = incoming_.find(ticket); found != incoming_.end()) return &found->second;
+  if (taken_.contains(ticket)) return nullptr;
+  Incoming& fresh = incoming_[ticket];
+  if (!free_.empty()) {
+    fresh.message = std::move(free_.back());
+    free_.pop_back();
+    fresh.message.arrived.clear();
+    fresh.message.pieces = 0;
+  }
+  return &fresh;
+}
+
+bool UdpPartialReceives::arrived(Time now, std::uint64_t place, ConstBytes payload) {
+  const auto ticket = static_cast<std::uint32_t>(place >> 32);
+  const std::size_t first = place & 0xffffffff;
+  const std::size_t begin = first * piece_bytes, end = begin + payload.size();
+  const bool known = incoming_.contains(ticket);
+  if (!known && early_messages_ == most_early_messages) return false;
+  if (payload.empty() || end > most_early_bytes) return false;
+  Incoming* const incoming = open(ticket);
+  if (incoming == nullptr) return false;
+  if (!known) ++early_messages_;
+  // A piece that is not whole can only be the last one.
+  const bool is_short = payload.size() % piece_bytes != 0;
+  if (incoming->bytes == 0) {
+    if (is_short ? end < incoming->end : incoming->end % piece_bytes != 0 && end > incoming->end) return false;
+    const std::size_t more = end - std::min(end, incoming->end);
+    if (early_bytes_ + more > most_early_bytes) return false;
+    early_bytes_ += more;
+    size(*incoming, std::max(end, incoming->end));
+  } else if (end > incoming->bytes || (is_short && end != incoming->bytes)) {
+    return false;
+  }
+  Message& message = incoming->message;
+  bool any = false;
+  for (std::size_t piece = first; piece < PartialMessages::pieces_of(end); ++piece) {
+    any |= message.arrived[piece] == 0;
+    message.pieces += 1 - std::exchange(message.arrived[piece], std::uint8_t{1});
+  }
+  if (!any) return false;
+  std::memcpy(message.bytes.data() + begin, payload.data(), payload.size());
+  incoming->end = std::max(incoming->end, end);
+  if (incoming->first_at == Time{}) incoming->first_at = now;
+  incoming->newest_at = now;
+  return true;
+}
+
+UdpPartialReceives::Incoming& UdpPartialReceives::expected(std::uint32_t ticket, std::size_t bytes) {
+  const bool early = incoming_.contains(ticket);
+  Incoming* const incoming = open(ticket);
+  if (incoming == nullptr)
+    throw Error(ErrorKind::internal, fmt::format("udp: message {} was taken already; please report this", ticket));
+  if (incoming->bytes == 0) {
+    if (early) {
+      --early_messages_;
+      early_bytes_ -= incoming->end;
+    }
+    incoming->bytes = bytes;
+    if (incoming->end > bytes || (incoming->end % piece_bytes != 0 && incoming->end != bytes))
+      throw Error(ErrorKind::mismatch,
+                  fmt::format("udp: message {} has {} B or more where {} B are due; every rank must call the same "
+                              "collectives in the same order with the same sizes and types",
+                              ticket, incoming->end, bytes));
+    size(*incoming, bytes);
+  }
+  return *incoming;
+}
+
+PartialMessages::Arrival UdpPartialReceives::arrival(std::uint32_t ticket, std::size_t bytes) {
+  const Incoming& incoming = expected(ticket, bytes);
+  return {.pieces = incoming.message.pieces,
+          .first_at = incoming.first_at,
+          .newest_at = incoming.newest_at,
+          .last_is_here = incoming.message.arrived.back() != 0};
+}
+
+PartialMessages::Message UdpPartialReceives::take(std::uint32_t ticket, std::size_t bytes) {
+  Message message = std::move(expected(ticket, bytes).message);
+  incoming_.erase(ticket);
+  taken_.add({ticket, std::uint64_t{ticket} + 1});
+  return message;
+}
+
+void UdpPartialReceives::give_back(Message message) { free_.push_back(std::move(message)); }
+
+}  // namespace ranvier::transport

@@ -1,0 +1,365 @@
+// Sums of gradients over "udp:loss=…" on real sockets of this host, where packets of partial messages are lost by a
+// seed: whatever is lost, all ranks end with the same bits, what each is told it still owes makes up for it, and
+// nothing but gradients is touched.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "ranvier/communicator.h"
+#include "ranvier/error.h"
+#include "ranvier/exchange.h"
+#include "ranvier/store.h"
+#include "transport/udp_packet.h"
+
+namespace {
+
+std::atomic<double> lost_share = 0;  // of packets that carry pieces
+std::mutex lost_mutex;
+std::set<std::uint64_t> lost_before;  // by what they carry: what is sent again arrives
+
+// By what a packet carries, so that no thread's pace changes which ones are lost.
+bool is_lost(const std::vector<std::byte>& packet) {
+  ranvier::transport::PacketHeader header;
+  if (lost_share == 0 || packet.size() <= sizeof header) return false;
+  std::memcpy(&header, packet.data(), sizeof header);
+  if (header.kind != ranvier::transport::PacketKind::partial) return false;
+  // Of what has to be whole some has to arrive, or the test waits for one timeout after the other.
+  const bool is_sent_once = (header.offset >> 32) % 2 == 0;
+  if (lost_share == 1 && !is_sent_once) return false;
+  std::uint64_t mixed = header.offset * 0x9E3779B97F4A7C15 + static_cast<std::uint64_t>(header.from);
+  for (std::size_t i = packet.size() - header.payload;
+       i + 8 <= packet.size() && i < packet.size() - header.payload + 64; i += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, packet.data() + i, sizeof word);
+    mixed = (mixed ^ word) * 0xFF51AFD7ED558CCD;
+    mixed ^= mixed >> 32;
+  }
+  if (static_cast<double>(mixed >> 11) * 0x1p-53 >= lost_share) return false;
+  const std::lock_guard lock(lost_mutex);
+  return lost_before.insert(mixed).second;
+}
+
+std::size_t segment_of(msghdr& message, std::size_t whole) {
+  constexpr int udp_segment = 103;
+  for (cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr; each = CMSG_NXTHDR(&message, each)) {
+    std::uint16_t bytes = 0;
+    if (each->cmsg_level != IPPROTO_UDP || each->cmsg_type != udp_segment) continue;
+    std::memcpy(&bytes, CMSG_DATA(each), sizeof bytes);
+    return bytes;
+  }
+  return whole;
+}
+
+}  // namespace
+
+// In front of the C library's: packet by packet, but for those that are lost.
+extern "C" int sendmmsg(int socket, mmsghdr* messages, unsigned count, int flags) {
+  for (unsigned i = 0; i < count; ++i) {
+    msghdr& message = messages[i].msg_hdr;
+    std::vector<std::byte> bytes;
+    for (std::size_t k = 0; k < message.msg_iovlen; ++k) {
+      const auto* from = static_cast<const std::byte*>(message.msg_iov[k].iov_base);
+      bytes.insert(bytes.end(), from, from + message.msg_iov[k].iov_len);
+    }
+    const std::size_t segment = segment_of(message, bytes.size());
+    for (std::size_t at = 0; at < bytes.size(); at += segment) {
+      const std::vector<std::byte> packet(
+          bytes.begin() + static_cast<std::ptrdiff_t>(at),
+          bytes.begin() + static_cast<std::ptrdiff_t>(std::min(at + segment, bytes.size())));
+      if (!is_lost(packet))
+        syscall(SYS_sendto, socket, packet.data(), packet.size(), flags, message.msg_name, message.msg_namelen);
+    }
+  }
+  return static_cast<int>(count);
+}
+
+namespace ranvier {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t large = 900'001;
+
+std::vector<float> gradients(std::size_t count, Rank rank, unsigned step = 0) {
+  std::mt19937 random(static_cast<unsigned>(rank) * 100 + step);
+  std::vector<float> values(count);
+  for (float& value : values) value = static_cast<float>(random() % 2001) / 1000 - 1;
+  return values;
+}
+
+// As the ranks of one world. What one of them fails with fails the test.
+void on_ranks(Rank world, const std::function<void(Communicator&)>& body,
+              const std::string& transport = "udp:loss=0.05") {
+  {
+    const std::lock_guard lock(lost_mutex);
+    lost_before.clear();
+  }
+  const auto store = memory_store();
+  std::vector<std::jthread> ranks;
+  for (Rank rank = 0; rank < world; ++rank)
+    ranks.emplace_back([&, rank] {
+      try {
+        const auto comm =
+            Communicator::connect(*store, rank, world, {.transport = transport, .measure = false, .timeout = 120s});
+        body(*comm);
+        comm->barrier();
+      } catch (const Error& error) {
+        ADD_FAILURE() << "rank " << rank << ": " << error.what();
+      }
+    });
+}
+
+struct Loses {
+  explicit Loses(double share) { lost_share = share; }
+  ~Loses() { lost_share = 0; }
+};
+
+template <class Element>
+void expect_same_everywhere(Communicator& comm, const std::vector<Element>& values) {
+  std::vector<Element> all(values.size() * static_cast<std::size_t>(comm.world()));
+  comm.all_gather(std::span<const Element>(values), std::span(all));
+  for (Rank rank = 0; rank < comm.world(); ++rank)
+    ASSERT_EQ(std::memcmp(all.data() + static_cast<std::size_t>(rank) * values.size(), values.data(),
+                          values.size() * sizeof(Element)),
+              0)
+        << "rank " << rank << " ended with other bits than rank " << comm.rank();
+}
+
+void sum_exactly(Communicator& comm, std::vector<double>& values) { comm.all_reduce(std::span(values)); }
+
+// On a busy machine a sender may pause so long that its receiver goes on without it: which ranks see together.
+bool nothing_was_missing(Communicator& comm, std::uint64_t& before) {
+  std::vector<double> missing(1, static_cast<double>(comm.losses().missing - before));
+  before = comm.losses().missing;
+  sum_exactly(comm, missing);
+  return missing[0] == 0;
+}
+constexpr int most_attempts = 200;
+
+TEST(BoundedLoss, WithoutLossesItIsTheAverageAndNothingIsOwed) {
+  for (const Rank world : {2, 3})
+    on_ranks(world, [&](Communicator& comm) {
+      const auto given = gradients(large, comm.rank());
+      std::vector<float> result(large), lost(large);
+      std::uint64_t missing = 0;
+      int attempts = 0;
+      do {
+        std::ranges::fill(lost, 1.F);
+        comm.run({.input = given, .output = result, .op = ReduceOp::average, .tolerates_loss = true, .lost = lost});
+      } while (!nothing_was_missing(comm, missing) && ++attempts < most_attempts);
+      std::vector<double> exact(given.begin(), given.end());
+      sum_exactly(comm, exact);
+      for (std::size_t i = 0; i < large; ++i) {
+        ASSERT_NEAR(result[i], exact[i] / comm.world(), 1e-5);
+        ASSERT_EQ(lost[i], 0);
+      }
+      expect_same_everywhere(comm, result);
+      EXPECT_GT(comm.losses().due, 0U);
+    });
+}
+
+// The sum of what was applied and of what all still owe is the sum of what was given.
+TEST(BoundedLoss, WhatIsLostIsOwedAndAllRanksEndAlike) {
+  const Loses loses(0.1);
+  for (const Rank world : {2, 4})
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average})
+      on_ranks(world, [&](Communicator& comm) {
+        const auto given = gradients(large, comm.rank());
+        std::vector<float> result(large), lost(large);
+        comm.run({.input = given, .output = result, .op = op, .tolerates_loss = true, .lost = lost});
+        expect_same_everywhere(comm, result);
+        std::vector<double> difference(large), missing(1, static_cast<double>(comm.losses().missing));
+        const double times = op == ReduceOp::sum ? 1 : comm.world();
+        for (std::size_t i = 0; i < large; ++i)
+          difference[i] = double{given[i]} - lost[i] - times * result[i] / comm.world();
+        sum_exactly(comm, difference);
+        sum_exactly(comm, missing);
+        for (std::size_t i = 0; i < large; ++i) ASSERT_NEAR(difference[i], 0, 2e-4) << "value " << i;
+        EXPECT_GT(missing[0], 0);
+      });
+}
+
+TEST(BoundedLoss, RanksThatGiveTheSameGetItBackWhateverIsLost) {
+  const Loses loses(0.3);
+  on_ranks(3, [&](Communicator& comm) {
+    const auto given = gradients(large, 0);
+    auto values = given;
+    comm.run({.input = values, .output = values, .op = ReduceOp::average, .tolerates_loss = true});
+    for (std::size_t i = 0; i < large; ++i) ASSERT_NEAR(values[i], given[i], 1e-5);
+  });
+}
+
+// Step by step what was lost comes later: after a step without losses nothing is owed.
+TEST(BoundedLoss, ErrorFeedbackPaysEverythingInTheEnd) {
+  lost_share = 0.1;
+  on_ranks(2, [&](Communicator& comm) {
+    const auto exchange = lossy_exchange(comm);
+    std::vector<float> values(large);
+    std::vector<double> owed(large);
+    const auto take_step = [&](const std::vector<float>& given) {
+      values = given;
+      exchange->start(values)->wait();
+      for (std::size_t i = 0; i < large; ++i) owed[i] += double{given[i]} - values[i];
+    };
+    for (unsigned step = 0; step < 4; ++step) take_step(gradients(large, comm.rank(), step));
+    std::uint64_t missing = 0;
+    EXPECT_FALSE(nothing_was_missing(comm, missing));
+    comm.barrier();
+    lost_share = 0;
+    comm.barrier();
+    int attempts = 0;
+    do take_step(std::vector<float>(large));
+    while (!nothing_was_missing(comm, missing) && ++attempts < most_attempts);
+    sum_exactly(comm, owed);
+    for (std::size_t i = 0; i < large; ++i) ASSERT_NEAR(owed[i], 0, 1e-3);
+  });
+}
+
+TEST(BoundedLoss, EndsWhereNothingArrivesAtAll) {
+  const Loses loses(1);
+  on_ranks(2, [&](Communicator& comm) {
+    auto values = gradients(200'000, comm.rank());
+    std::vector<float> lost(values.size());
+    comm.run({.input = values, .output = values, .op = ReduceOp::average, .tolerates_loss = true, .lost = lost});
+    expect_same_everywhere(comm, values);
+    EXPECT_EQ(comm.losses().missing, comm.losses().due);
+    EXPECT_EQ(comm.losses().share(), 1);
+  });
+}
+
+TEST(BoundedLoss, ManyAtOnceDoNotMixTheirMessages) {
+  const Loses loses(0.05);
+  on_ranks(2, [&](Communicator& comm) {
+    std::vector<std::vector<float>> buckets;
+    std::vector<Work> works;
+    for (unsigned i = 0; i < 9; ++i) buckets.push_back(gradients(100'000 + i * 50'000, 0, i));
+    for (unsigned i = 0; i < 9; ++i)
+      works.push_back(comm.start({.input = buckets[i],
+                                  .output = buckets[i],
+                                  .op = ReduceOp::average,
+                                  .priority = i % 3 == 0 ? 1 : 0,
+                                  .tolerates_loss = true}));
+    for (Work& work : works) work.wait();
+    for (unsigned i = 0; i < 9; ++i) {
+      const auto given = gradients(buckets[i].size(), 0, i);
+      for (std::size_t k = 0; k < given.size(); ++k) ASSERT_NEAR(buckets[i][k], given[k], 1e-5) << "bucket " << i;
+      expect_same_everywhere(comm, buckets[i]);
+    }
+  });
+}
+
+TEST(BoundedLoss, NothingElseIsTouched) {
+  const Loses loses(1);
+  on_ranks(2, [&](Communicator& comm) {
+    auto parameters = gradients(large, 0);
+    const auto before = parameters;
+    comm.all_reduce(std::span(parameters), {.op = ReduceOp::average});
+    EXPECT_EQ(parameters, before) << "nobody said that it tolerates loss";
+    auto small = gradients(1000, 0), largest = gradients(large, 0);
+    comm.run({.input = small, .output = small, .op = ReduceOp::average, .tolerates_loss = true});
+    EXPECT_EQ(small, gradients(1000, 0));
+    comm.run({.input = largest, .output = largest, .op = ReduceOp::max, .tolerates_loss = true});
+    EXPECT_EQ(largest, before);
+    std::vector<std::int64_t> integers(large, 7);
+    comm.run({.input = integers, .output = integers, .tolerates_loss = true});
+    EXPECT_EQ(integers, std::vector<std::int64_t>(large, 14));
+    std::vector<float> lost(large, 1);
+    comm.run({.input = before, .output = parameters, .op = ReduceOp::min, .tolerates_loss = true, .lost = lost});
+    EXPECT_EQ(lost, std::vector<float>(large)) << "an exact one loses nothing";
+    EXPECT_EQ(comm.losses().due, 0U);
+  });
+}
+
+TEST(BoundedLoss, AnOverflowReachesEverybodyAndIsNotOwed) {
+  const Loses loses(0.1);
+  on_ranks(2, [&](Communicator& comm) {
+    auto values = gradients(large, comm.rank());
+    if (comm.rank() == 1) values[500'000] = std::numeric_limits<float>::infinity();
+    std::vector<float> lost(large);
+    comm.run({.input = values, .output = values, .op = ReduceOp::average, .tolerates_loss = true, .lost = lost});
+    EXPECT_FALSE(std::isfinite(values[500'000]));
+    EXPECT_TRUE(std::isfinite(values[0]));
+    for (const float value : lost) ASSERT_TRUE(std::isfinite(value));
+  });
+}
+
+TEST(BoundedLoss, RanksThatDisagreeAreTold) {
+  const auto store = memory_store();
+  std::array<std::string, 2> problems;
+  {
+    std::vector<std::jthread> ranks;
+    for (Rank rank = 0; rank < 2; ++rank)
+      ranks.emplace_back([&, rank] {
+        try {
+          const auto comm = Communicator::connect(*store, rank, 2, {.transport = "udp:loss=0.01", .timeout = 60s});
+          auto values = gradients(large + static_cast<std::size_t>(rank) * 100'000, rank);
+          comm->run({.input = values, .output = values, .op = ReduceOp::average, .tolerates_loss = true});
+        } catch (const Error& error) {
+          problems[static_cast<std::size_t>(rank)] = error.what();
+        }
+      });
+  }
+  for (const std::string& problem : problems) EXPECT_NE(problem, "");
+  EXPECT_NE((problems[0] + problems[1]).find("same sizes and types"), std::string::npos) << problems[0] << problems[1];
+}
+
+TEST(BoundedLoss, ARankThatGivesUpEndsTheOthersWait) {
+  const auto store = memory_store();
+  std::array<std::string, 2> problems;
+  {
+    std::vector<std::jthread> ranks;
+    for (Rank rank = 0; rank < 2; ++rank)
+      ranks.emplace_back([&, rank] {
+        try {
+          const auto comm = Communicator::connect(*store, rank, 2, {.transport = "udp:loss=0.01", .timeout = 60s});
+          auto values = gradients(large, rank);
+          if (rank == 1) return comm->abort("it has enough");
+          comm->run({.input = values, .output = values, .op = ReduceOp::average, .tolerates_loss = true});
+        } catch (const Error& error) {
+          problems[static_cast<std::size_t>(rank)] = error.what();
+        }
+      });
+  }
+  EXPECT_NE(problems[0], "");
+}
+
+TEST(BoundedLoss, AHandleMayOutliveItsCommunicator) {
+  std::mutex mutex;
+  std::vector<Work> works;
+  std::vector<std::vector<float>> values(2, gradients(large, 0));
+  on_ranks(2, [&](Communicator& comm) {
+    auto& own = values[static_cast<std::size_t>(comm.rank())];
+    Work work = comm.start({.input = own, .output = own, .op = ReduceOp::average, .tolerates_loss = true});
+    work.wait();
+    const std::lock_guard lock(mutex);
+    works.push_back(std::move(work));
+  });
+  for (const Work& work : works) EXPECT_TRUE(work.done());
+}
+
+TEST(BoundedLoss, ASpecThatMakesNoSenseIsRefused) {
+  EXPECT_EQ(parse_transport("udp:loss=0.01").loss, 0.01);
+  EXPECT_EQ(parse_transport("udp:loss=0.01").between, "udp");
+  EXPECT_EQ(parse_transport("udp").loss, 0);
+  for (const auto* spec : {"udp:loss=0", "udp:loss=0.9", "udp:loss=-1", "udp:loss=many", "udp:loss=nan", "udp:0.01",
+                           "udp:", "udp:los=0.01", "udp:loss=0.01,resync=10", "shm+udp:loss=0.01", "tcp:loss=0.01"})
+    EXPECT_THROW(parse_transport(spec), Error) << spec;
+}
+
+}  // namespace
+}  // namespace ranvier

@@ -1,0 +1,216 @@
+// Messages that are sent once: what arrives is right and counted, nothing is repeated, and lanes beside them lose
+// nothing.
+#include "transport/udp_partial.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "ranvier/error.h"
+#include "transport/udp_path.h"
+
+namespace ranvier::transport {
+namespace {
+
+using namespace std::chrono_literals;
+using support::PathOptions;
+using support::UdpPath;
+
+constexpr std::size_t piece = PartialMessages::piece_bytes;
+
+std::vector<std::byte> random_bytes(std::size_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> bytes(count);
+  std::ranges::generate(bytes, [&] { return static_cast<std::byte>(random()); });
+  return bytes;
+}
+
+bool piece_is(const PartialMessages::Message& message, const std::vector<std::byte>& sent, std::size_t index) {
+  const std::size_t begin = index * piece, bytes = std::min(piece, sent.size() - begin);
+  return std::memcmp(message.bytes.data() + begin, sent.data() + begin, bytes) == 0;
+}
+
+// Both ends send each other messages and fill a lane; what is here when all packets have left is taken.
+double share_that_arrives(const PathOptions& options) {
+  UdpPath path(options);
+  constexpr std::uint32_t messages = 5;
+  std::vector<std::vector<std::byte>> sent;
+  for (std::uint32_t ticket = 0; ticket < messages; ++ticket)
+    sent.push_back(random_bytes(ticket * 50'000 + 1, ticket + options.seed));
+  const auto exact = random_bytes(300'000, options.seed + 99);
+  for (std::uint32_t ticket = 0; ticket < messages; ++ticket)
+    for (std::size_t end = 0; end < 2; ++end) path.end(end).partial_sends().add(ticket, sent[ticket]);
+  std::array<std::size_t, 2> accepted{}, received{};
+  const bool ended = path.run(
+      [&] {
+        for (std::size_t end = 0; end < 2; ++end) {
+          accepted[end] += path.end(end).try_send(0, {}, std::span(exact).subspan(accepted[end]));
+          const ConstBytes view = path.end(end).view(0);
+          EXPECT_TRUE(std::ranges::equal(view, std::span(exact).subspan(received[end], view.size())));
+          received[end] += view.size();
+          path.end(end).release(0, view.size());
+        }
+        return std::ranges::all_of(received, [&](std::size_t bytes) { return bytes == exact.size(); }) &&
+               !path.end(0).partial_sends().has_next() && !path.end(1).partial_sends().has_next();
+      },
+      60);
+  EXPECT_TRUE(ended);
+  const double until = path.seconds() + 1;  // for what is still on its way
+  path.run([&] { return path.seconds() > until; }, until + 1);
+  std::size_t due = 0, here = 0;
+  for (std::size_t end = 0; end < 2; ++end)
+    for (std::uint32_t ticket = 0; ticket < messages; ++ticket) {
+      auto& receives = path.end(end).partial_receives();
+      const auto arrival = receives.arrival(ticket, sent[ticket].size());
+      const auto message = receives.take(ticket, sent[ticket].size());
+      EXPECT_EQ(arrival.pieces, message.pieces);
+      EXPECT_EQ(arrival.last_is_here, message.arrived.back() != 0);
+      EXPECT_EQ(message.arrived.size(), PartialMessages::pieces_of(sent[ticket].size()));
+      EXPECT_EQ(message.pieces, static_cast<std::size_t>(std::ranges::count(message.arrived, 1)));
+      for (std::size_t i = 0; i < message.arrived.size(); ++i)
+        EXPECT_TRUE(message.arrived[i] == 0 || piece_is(message, sent[ticket], i));
+      due += message.arrived.size();
+      here += message.pieces;
+    }
+  return static_cast<double>(here) / static_cast<double>(due);
+}
+
+TEST(UdpPartial, all_arrives_where_nothing_is_lost) {
+  for (unsigned seed = 0; seed < 4; ++seed)
+    EXPECT_EQ(share_that_arrives({.reordered = seed % 2 * 0.1, .duplicated = seed / 2 * 0.1, .seed = seed}), 1);
+}
+
+TEST(UdpPartial, what_the_path_loses_stays_lost_and_lanes_beside_it_lose_nothing) {
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    const double share = share_that_arrives({.loss = 0.1, .reordered = seed % 2 * 0.1, .seed = seed});
+    EXPECT_GT(share, 0.8);
+    EXPECT_LT(share, 0.97);
+  }
+}
+
+TEST(UdpPartial, what_has_to_be_whole_is_sent_again_until_it_is) {
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    UdpPath path({.loss = 0.05 * (seed % 3), .reordered = seed % 2 * 0.1, .duplicated = seed % 2 * 0.1, .seed = seed});
+    auto message = random_bytes(400'123, seed);
+    const auto sent = message;
+    for (std::uint32_t ticket = 0; ticket < 3; ++ticket) path.end(0).partial_sends().add_whole(ticket, message);
+    std::ranges::fill(message, std::byte{0});  // it was copied
+    path.end(0).partial_sends().withdraw_lent();
+    auto& receives = path.end(1).partial_receives();
+    const auto here = [&](std::uint32_t ticket) {
+      return receives.arrival(ticket, sent.size()).pieces == PartialMessages::pieces_of(sent.size());
+    };
+    EXPECT_TRUE(path.run([&] { return here(0) && here(1) && here(2) && path.end(0).all_acknowledged(); }, 60));
+    for (std::uint32_t ticket = 0; ticket < 3; ++ticket) {
+      const auto received = receives.take(ticket, sent.size());
+      EXPECT_TRUE(std::equal(sent.begin(), sent.end(), received.bytes.begin()));
+    }
+    EXPECT_FALSE(path.end(0).partial_sends().has_next());
+  }
+}
+
+std::uint64_t place(std::uint32_t ticket, std::uint32_t first) { return std::uint64_t{ticket} << 32 | first; }
+
+TEST(UdpPartial, packets_carry_whole_pieces_and_the_rest_at_the_end) {
+  const auto bytes = random_bytes(10 * piece + 7, 1);
+  for (const std::size_t most : {piece, piece + 500, 3 * piece + 1, 20 * piece}) {
+    UdpPartialSends sends;
+    sends.add(3, bytes);
+    std::size_t at = 0;
+    while (sends.has_next()) {
+      const auto next = sends.next(most);
+      EXPECT_LE(next.bytes.size(), most);
+      EXPECT_EQ(next.place, place(3, static_cast<std::uint32_t>(at / piece)));
+      EXPECT_EQ(next.bytes.data(), bytes.data() + at);
+      at += next.bytes.size();
+      EXPECT_TRUE(at % piece == 0 || at == bytes.size());
+      sends.sent(next);
+    }
+    EXPECT_EQ(at, bytes.size());
+  }
+}
+
+TEST(UdpPartial, nothing_of_a_withdrawn_message_is_sent_and_the_next_one_is) {
+  const auto bytes = random_bytes(4 * piece, 1);
+  UdpPartialSends sends;
+  sends.add(0, bytes);
+  sends.add(1, bytes);
+  sends.sent(sends.next(piece));
+  sends.withdraw(0);
+  EXPECT_EQ(sends.next(piece).place, place(1, 0));
+  sends.withdraw(1);
+  EXPECT_FALSE(sends.has_next());
+}
+
+TEST(UdpPartial, what_has_to_be_whole_goes_before_what_has_not_begun) {
+  const auto bytes = random_bytes(2 * piece, 1);
+  UdpPartialSends sends;
+  sends.add(0, bytes);
+  sends.sent(sends.next(piece));
+  sends.add(2, bytes);
+  sends.add_whole(1, bytes);
+  sends.add_whole(3, bytes);
+  std::vector<std::uint64_t> order;
+  for (; sends.has_next(); sends.sent(sends.next(2 * piece))) order.push_back(sends.next(2 * piece).place);
+  EXPECT_EQ(order, (std::vector{place(0, 1), place(1, 0), place(3, 0), place(2, 0)}));
+}
+
+TEST(UdpPartial, what_comes_before_it_is_asked_for_is_kept_and_what_comes_after_it_was_taken_is_not) {
+  const auto bytes = random_bytes(3 * piece + 5, 1);
+  UdpPartialReceives receives;
+  const auto now = UdpPartialReceives::Time() + 1s;
+  EXPECT_TRUE(receives.arrived(now, place(7, 3), std::span(bytes).subspan(3 * piece)));
+  EXPECT_TRUE(receives.arrived(now + 2ms, place(7, 0), std::span(bytes).first(piece)));
+  EXPECT_FALSE(receives.arrived(now + 3ms, place(7, 0), std::span(bytes).first(piece))) << "it is here";
+  const auto arrival = receives.arrival(7, bytes.size());
+  EXPECT_EQ(arrival.pieces, 2U);
+  EXPECT_TRUE(arrival.last_is_here);
+  EXPECT_EQ(arrival.first_at, now);
+  EXPECT_EQ(arrival.newest_at, now + 2ms);
+  const auto message = receives.take(7, bytes.size());
+  EXPECT_EQ(message.arrived, (std::vector<std::uint8_t>{1, 0, 0, 1}));
+  EXPECT_TRUE(piece_is(message, bytes, 0) && piece_is(message, bytes, 3));
+  EXPECT_FALSE(receives.arrived(now, place(7, 1), std::span(bytes).first(piece)));
+}
+
+TEST(UdpPartial, memory_that_was_used_before_counts_nothing_as_here) {
+  UdpPartialReceives receives;
+  const auto bytes = random_bytes(2 * piece, 1);
+  EXPECT_TRUE(receives.arrived({}, place(0, 0), bytes));
+  receives.give_back(receives.take(0, bytes.size()));
+  const auto next = receives.take(1, bytes.size());
+  EXPECT_EQ(next.pieces, 0U);
+  EXPECT_EQ(next.arrived, (std::vector<std::uint8_t>{0, 0}));
+}
+
+TEST(UdpPartial, what_does_not_fit_a_message_is_refused) {
+  const auto bytes = random_bytes(4 * piece, 1);
+  UdpPartialReceives receives;
+  receives.arrival(1, 3 * piece);
+  EXPECT_FALSE(receives.arrived({}, place(1, 3), std::span(bytes).first(piece))) << "beyond its end";
+  EXPECT_FALSE(receives.arrived({}, place(1, 1), std::span(bytes).first(10))) << "short, in its middle";
+  EXPECT_FALSE(receives.arrived({}, place(1, 0xffffffff), std::span(bytes).first(piece)));
+  EXPECT_EQ(receives.arrival(1, 3 * piece).pieces, 0U);
+
+  EXPECT_TRUE(receives.arrived({}, place(2, 2), std::span(bytes).first(10)));
+  EXPECT_FALSE(receives.arrived({}, place(2, 3), std::span(bytes).first(piece))) << "behind a short one";
+  EXPECT_THROW(receives.arrival(2, 2 * piece), Error);
+  EXPECT_TRUE(receives.arrived({}, place(3, 2), std::span(bytes).first(piece)));
+  EXPECT_FALSE(receives.arrived({}, place(3, 1), std::span(bytes).first(10))) << "short, before a whole one";
+}
+
+TEST(UdpPartial, messages_that_nobody_asks_for_are_kept_up_to_a_limit) {
+  const auto bytes = random_bytes(piece, 1);
+  UdpPartialReceives receives;
+  for (std::uint32_t ticket = 0; ticket < UdpPartialReceives::most_early_messages; ++ticket)
+    EXPECT_TRUE(receives.arrived({}, place(ticket, 0), bytes));
+  EXPECT_FALSE(receives.arrived({}, place(1000, 0), bytes));
+  receives.take(0, piece);
+  EXPECT_TRUE(receives.arrived({}, place(1000, 0), bytes));
+}
+
+}  // namespace
+}  // namespace ranvier::transport
