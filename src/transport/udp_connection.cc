@@ -194,7 +194,7 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
 // What is sent once stays lost: the recovery's records of it name no bytes.
 void UdpConnection::send_partial(Time now, OutgoingPacket& packet) {
   PacketHeader header = this->header(PacketKind::partial);
-  const UdpPartialSends::Piece piece = partial_sends_.next(size_.bytes() - sizeof header);
+  const UdpPartialSends::Piece piece = partial_sends_.next(size_.bytes() - sizeof header - options_.seal_bytes);
   header.offset = piece.place;
   finish(now, header, {}, piece.bytes, false, packet);
   partial_sends_.sent(piece);
