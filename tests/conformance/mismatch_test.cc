@@ -15,6 +15,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// How long a rank waits that nobody will tell of a disagreement.
+constexpr std::chrono::milliseconds alone = 1s;
+
 class Mismatch : public Ways {
  protected:
   // All ranks run `common`, but the last one runs `other`.
@@ -25,7 +28,7 @@ class Mismatch : public Ways {
       const CaseRun run(comm.rank() == world - 1 ? other : common, comm);
       Request request = run.request();
       // Without a control plane nobody tells the ranks that have not met the disagreement themselves.
-      if (!connected()) request.timeout = 300ms;
+      if (!connected()) request.timeout = alone;
       const auto error = error_of([&] { comm.run(request); });
       if (!error) return;
       if (error->kind() == ErrorKind::mismatch) {
@@ -86,15 +89,15 @@ TEST_P(Mismatch, of_priorities_is_told) {
 TEST_P(Mismatch, of_roots_is_refused_by_the_next_operation_of_any_kind) {
   using Next = std::function<void(Communicator&, std::vector<float>&)>;
   const std::vector<Next> all{
-      [](Communicator& comm, std::vector<float>&) { comm.barrier({.timeout = 300ms}); },
-      [](Communicator& comm, std::vector<float>& data) { comm.all_reduce(data, {.timeout = 300ms}); },
-      [](Communicator& comm, std::vector<float>& data) { comm.broadcast(data, 1, {.timeout = 300ms}); },
+      [](Communicator& comm, std::vector<float>&) { comm.barrier({.timeout = alone}); },
+      [](Communicator& comm, std::vector<float>& data) { comm.all_reduce(data, {.timeout = alone}); },
+      [](Communicator& comm, std::vector<float>& data) { comm.broadcast(data, 1, {.timeout = alone}); },
       [](Communicator& comm, std::vector<float>& data) {
         if (comm.rank() == 0)
-          comm.start_send(data, 1, 7, 300ms).wait();
+          comm.start_send(data, 1, 7, alone).wait();
         else
-          comm.start_recv(data, 0, 7, 300ms).wait();
-        comm.barrier({.timeout = 300ms});  // rank 0 only had to send
+          comm.start_recv(data, 0, 7, alone).wait();
+        comm.barrier({.timeout = alone});  // rank 0 only had to send
       }};
   for (const Next& next : all) {
     std::atomic<int> told = 0;
@@ -104,7 +107,7 @@ TEST_P(Mismatch, of_roots_is_refused_by_the_next_operation_of_any_kind) {
         for (int i = 0; i < 3; ++i) comm.barrier();
         comm.broadcast(data, comm.rank());
         next(comm, data);
-        comm.barrier({.timeout = 300ms});  // likewise
+        comm.barrier({.timeout = alone});  // likewise
       });
       ASSERT_TRUE(error);
       if (error->kind() == ErrorKind::mismatch) {
@@ -181,7 +184,7 @@ TEST_P(Mismatch, of_labels_is_refused_where_both_ranks_have_one) {
       const auto error = error_of([&] {
         comm.run({.input = data,
                   .output = data,
-                  .timeout = connected() ? 60s : std::chrono::milliseconds(300),
+                  .timeout = connected() ? 60s : alone,
                   .label = comm.rank() == 0 ? ours : theirs});
       });
       if (!error || error->kind() != ErrorKind::mismatch) return;
@@ -206,10 +209,10 @@ TEST_P(Mismatch, of_labels_of_messages_is_refused) {
     std::vector<float> data(8, 1);
     const auto error = error_of([&] {
       if (comm.rank() == 0)
-        comm.start_send(data, 1, 0, 300ms, {.element = 7}).wait();
+        comm.start_send(data, 1, 0, alone, {.element = 7}).wait();
       else
-        comm.start_recv(data, 0, 0, 300ms, {.element = 10}).wait();
-      comm.barrier({.timeout = 300ms});
+        comm.start_recv(data, 0, 0, alone, {.element = 10}).wait();
+      comm.barrier({.timeout = alone});
     });
     ASSERT_TRUE(error);
     if (error->kind() != ErrorKind::mismatch) return;
@@ -265,7 +268,7 @@ TEST_P(Mismatch, of_order_is_refused) {
     const CaseRun gathering({.collective = Collective::all_gather, .count = 64}, comm);
     Request first = comm.rank() == 0 ? reducing.request() : gathering.request();
     Request second = comm.rank() == 0 ? gathering.request() : reducing.request();
-    if (!connected()) first.timeout = second.timeout = 300ms;
+    if (!connected()) first.timeout = second.timeout = alone;
     const auto error = error_of([&] {
       comm.run(first);
       comm.run(second);
