@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/engine.h"
 #include "kernel/vectors.h"
 #include "ranvier/error.h"
 
@@ -41,8 +42,20 @@ bool BoundedOperation::serves(const Request& request, Rank world) {
          layout_of(request, world).part_pieces() >= least_pieces;
 }
 
-BoundedOperation::BoundedOperation(std::shared_ptr<BoundedTools> tools, Calls& calls, const Request& request,
-                                   const Ticket& ticket, std::uint32_t number, Rank rank, Rank world)
+// The all_reduce that it is; nothing of a program is run.
+CollectiveCall BoundedOperation::call_of(Calls& calls, const Request& request) {
+  CollectiveCall call = calls.prepare({.collective = Collective::barrier, .priority = request.priority});
+  call.header.collective = Collective::all_reduce;
+  call.header.dtype = DType::f32;
+  call.header.op = request.op;
+  call.header.size = request.input.count;
+  call.header.label = request.label;
+  call.stamp = CallStamp::of(call.header, true);
+  return call;
+}
+
+BoundedOperation::BoundedOperation(std::shared_ptr<BoundedTools> tools, CollectiveCall call, const Request& request,
+                                   std::uint32_t number, Rank rank, Rank world)
     : kept_(std::move(tools)),
       tools_(*kept_),
       rank_(rank),
@@ -60,13 +73,6 @@ BoundedOperation::BoundedOperation(std::shared_ptr<BoundedTools> tools, Calls& c
       counts_(layout_.part_pieces(), 1) {
   memory_.spread.resize(layout_.part_values * static_cast<std::size_t>(world));
   memory_.unit.resize(sent_unit_bytes());
-  // What the ranks compare is the all_reduce that it is.
-  CollectiveCall call = calls.prepare({.collective = Collective::barrier, .priority = request.priority});
-  call.header.collective = Collective::all_reduce;
-  call.header.dtype = DType::f32;
-  call.header.op = op_;
-  call.header.size = input_.count;
-  call.set_ticket(ticket);
   priority = request.priority;
   place_.reset(std::move(call));
   bytes_to_each = layout_.part_bytes() + sent_unit_bytes();
@@ -139,7 +145,11 @@ bool BoundedOperation::look_for_peers(Transport& transport) {
     MessageHeader theirs;
     if (view.size() < sizeof theirs) continue;
     std::memcpy(&theirs, view.data(), sizeof theirs);
-    if (!(theirs == call.header)) throw disagreement(rank_, call.header, rank, theirs);
+    CallHistory& history = engine->history();
+    if (!agree(call.header, theirs))
+      throw disagreement(rank_, call.header, rank, theirs, engine->options().element_name,
+                         history.since(rank_, history.alike(rank)));
+    history.found_alike(rank, call.header.sequence);
     transport.release(rank, call.ticket.lane, sizeof theirs);
     peer(rank).is_there = any = true;
     peer(rank).began = std::min(peer(rank).began, Clock::now());

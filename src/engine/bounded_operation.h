@@ -62,8 +62,10 @@ class BoundedOperation final : public Operation {
   // Whether `request` may be sent so. The same on all ranks.
   static bool serves(const Request& request, Rank world);
 
-  // `number` counts these operations.
-  BoundedOperation(std::shared_ptr<BoundedTools> tools, Calls& calls, const Request& request, const Ticket& ticket,
+  // What ranks compare of it, still without a ticket.
+  static CollectiveCall call_of(Calls& calls, const Request& request);
+  // `call`: that, with its ticket; `number` counts these operations.
+  BoundedOperation(std::shared_ptr<BoundedTools> tools, CollectiveCall call, const Request& request,
                    std::uint32_t number, Rank rank, Rank world);
   ~BoundedOperation() override;
 

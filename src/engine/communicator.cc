@@ -216,10 +216,11 @@ class Communicator::Impl {
 
   Work start_bounded(const Request& request, std::chrono::nanoseconds timeout) {
     const std::uint32_t number = bounded_count_.fetch_add(1, std::memory_order_relaxed);
-    return Work(
-        engine_.start(std::make_shared<engine::BoundedOperation>(
-                          bounded_, *calls_, request, engine_.next_ticket(request.priority), number, rank_, world_),
-                      timeout));
+    CollectiveCall call = engine::BoundedOperation::call_of(*calls_, request);
+    call.set_ticket(engine_.next_ticket(request.priority, call.stamp));
+    return Work(engine_.start(
+        std::make_shared<engine::BoundedOperation>(bounded_, std::move(call), request, number, rank_, world_),
+        timeout));
   }
 
   void run(const Request& request, std::chrono::nanoseconds timeout) {

@@ -165,7 +165,8 @@ class UdpTransport final : public Transport, private PartialMessages {
   PartialMessages* partial_messages() override {
     const std::lock_guard lock(mutex_);
     const bool fit = std::ranges::all_of(peers_, [](const Peer& peer) {
-      return !peer.connection || peer.connection->packet_bytes() >= sizeof(PacketHeader) + piece_bytes;
+      const std::size_t around = sizeof(PacketHeader) + (peer.seal ? UdpSeal::bytes : 0);
+      return !peer.connection || peer.connection->packet_bytes() >= around + piece_bytes;
     });
     return fit ? this : nullptr;
   }
