@@ -185,7 +185,7 @@ bool BoundedOperation::take_what_came() {
     }
     from.share = tools_.messages.take(rank, share_ticket(), layout_.part_bytes());
     from.closed = any = true;
-    if (from.began != Patience::Time::max())
+    if (arrival.pieces > 0)  // how long nothing took teaches nothing
       tools_.patience.took(layout_.part_pieces(), std::max(arrival.newest_at, from.began) - from.began);
   }
   const Rank before = added_;

@@ -210,8 +210,14 @@ class Communicator::Impl {
     return std::make_shared<engine::BoundedTools>(*messages, loss);
   }
 
+  // A topology is kept to instead: there ranks do not send to all others. Throws Error{usage} for a wrong size of
+  // `lost`.
   bool is_bounded(const Request& request) const {
-    return bounded_ && engine::BoundedOperation::serves(request, world_);
+    if (!request.lost.empty() && request.lost.size() != request.input.count)
+      throw Error(ErrorKind::usage, fmt::format("the memory for what is lost has {} values and the input {}; give as "
+                                                "many, or none",
+                                                request.lost.size(), request.input.count));
+    return bounded_ && !guidance_.topology && engine::BoundedOperation::serves(request, world_);
   }
 
   Work start_bounded(const Request& request, std::chrono::nanoseconds timeout) {

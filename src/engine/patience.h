@@ -40,7 +40,7 @@ class Patience {
     Duration gap =
         arrival.pieces > 0
             ? most_gaps * ((arrival.newest_at - arrival.first_at) / static_cast<std::int64_t>(arrival.pieces))
-            : late;
+            : std::max(late, first_silence);
     gap = std::max(gap, arrival.reordering);
     const bool knows = histories_[size_class(pieces)].count >= least_rounds;
     const Time silent = knows || arrival.pieces == 0 ? std::max(began + late, heard + gap)

@@ -230,7 +230,12 @@ bool UdpConnection::receive(Time now, const Packet& packet) {
     if (!lane.arrived(header.offset, packet.payload)) return news;  // never acknowledged, so it comes again
     news |= lane.ready() > before;
   }
-  if (header.kind == PacketKind::partial) news |= partial_receives_.arrived(now, header.offset, packet.payload);
+  if (header.kind == PacketKind::partial) {
+    using Piece = UdpPartialReceives::Piece;
+    const Piece piece = takes_partial_ ? partial_receives_.arrived(now, header.offset, packet.payload) : Piece::refused;
+    if (piece == Piece::refused) return news;
+    news |= piece == Piece::news;
+  }
   if (!note_arrival(now, header)) ++repeated_;
   return news;
 }

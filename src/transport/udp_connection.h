@@ -65,6 +65,8 @@ class UdpConnection {
   void release(Lane, std::size_t bytes);
 
   // As PartialMessages has them.
+  // Until then those of the other side are refused.
+  void take_partial_messages() { takes_partial_ = true; }
   UdpPartialSends& partial_sends() { return partial_sends_; }
   UdpPartialReceives& partial_receives() { return partial_receives_; }
 
@@ -115,6 +117,7 @@ class UdpConnection {
   std::vector<UdpReceiveLane> receive_lanes_;
   UdpPartialSends partial_sends_;
   UdpPartialReceives partial_receives_;
+  bool takes_partial_ = false;
   LossRecovery recovery_;
   Bbr rate_;
   PacketSize size_;

@@ -102,26 +102,25 @@ UdpPartialReceives::Incoming* UdpPartialReceives::open(std::uint32_t ticket) {
   return &fresh;
 }
 
-bool UdpPartialReceives::arrived(Time now, std::uint64_t place, ConstBytes payload) {
+UdpPartialReceives::Piece UdpPartialReceives::arrived(Time now, std::uint64_t place, ConstBytes payload) {
   const auto ticket = static_cast<std::uint32_t>(place >> 32);
   const std::size_t first = place & 0xffffffff;
   const std::size_t begin = first * piece_bytes, end = begin + payload.size();
   const bool known = incoming_.contains(ticket);
-  if (!known && early_messages_ == most_early_messages) return false;
-  if (payload.empty() || end > most_early_bytes) return false;
+  if (payload.empty() || (!known && early_messages_ == most_early_messages)) return Piece::refused;
   Incoming* const incoming = open(ticket);
-  if (incoming == nullptr) return false;
+  if (incoming == nullptr) return Piece::useless;
   if (!known) ++early_messages_;
   // A piece that is not whole can only be the last one.
   const bool is_short = payload.size() % piece_bytes != 0;
   if (incoming->bytes == 0) {
-    if (is_short ? end < incoming->end : incoming->end % piece_bytes != 0 && end > incoming->end) return false;
+    if (is_short ? end < incoming->end : incoming->end % piece_bytes != 0 && end > incoming->end) return Piece::refused;
     const std::size_t more = end - std::min(end, incoming->end);
-    if (early_bytes_ + more > most_early_bytes) return false;
+    if (early_bytes_ + more > most_early_bytes) return Piece::refused;
     early_bytes_ += more;
     size(*incoming, std::max(end, incoming->end));
   } else if (end > incoming->bytes || (is_short && end != incoming->bytes)) {
-    return false;
+    return Piece::refused;
   }
   Message& message = incoming->message;
   bool any = false;
@@ -129,12 +128,12 @@ bool UdpPartialReceives::arrived(Time now, std::uint64_t place, ConstBytes paylo
     any |= message.arrived[piece] == 0;
     message.pieces += 1 - std::exchange(message.arrived[piece], std::uint8_t{1});
   }
-  if (!any) return false;
+  if (!any) return Piece::useless;
   std::memcpy(message.bytes.data() + begin, payload.data(), payload.size());
   incoming->end = std::max(incoming->end, end);
   if (incoming->first_at == Time{}) incoming->first_at = now;
   incoming->newest_at = now;
-  return true;
+  return Piece::news;
 }
 
 UdpPartialReceives::Incoming& UdpPartialReceives::expected(std::uint32_t ticket, std::size_t bytes) {

@@ -68,8 +68,13 @@ class UdpPartialReceives {
   using Time = PartialMessages::Arrival::Time;
   using Message = PartialMessages::Message;
 
-  // A packet's payload. False if it was of no use: of a message that was taken, a second time, beyond the limits.
-  bool arrived(Time now, std::uint64_t place, ConstBytes payload);
+  enum class Piece {
+    news,
+    useless,  // of a message that was taken, or a second time
+    refused,  // impossible, or beyond the limits; if it has to arrive, it has to come again
+  };
+  // A packet's payload.
+  Piece arrived(Time now, std::uint64_t place, ConstBytes payload);
 
   // But for its `reordering`.
   PartialMessages::Arrival arrival(std::uint32_t ticket, std::size_t bytes);

@@ -168,7 +168,10 @@ class UdpTransport final : public Transport, private PartialMessages {
       const std::size_t around = sizeof(PacketHeader) + (peer.seal ? UdpSeal::bytes : 0);
       return !peer.connection || peer.connection->packet_bytes() >= around + piece_bytes;
     });
-    return fit ? this : nullptr;
+    if (!fit) return nullptr;
+    for (Peer& peer : peers_)
+      if (peer.connection) peer.connection->take_partial_messages();
+    return this;
   }
 
   void wait(Duration limit) override {

@@ -15,6 +15,7 @@
 namespace ranvier::transport {
 namespace {
 
+using Piece = UdpPartialReceives::Piece;
 using namespace std::chrono_literals;
 using support::PathOptions;
 using support::UdpPath;
@@ -162,9 +163,9 @@ TEST(UdpPartial, what_comes_before_it_is_asked_for_is_kept_and_what_comes_after_
   const auto bytes = random_bytes(3 * piece + 5, 1);
   UdpPartialReceives receives;
   const auto now = UdpPartialReceives::Time() + 1s;
-  EXPECT_TRUE(receives.arrived(now, place(7, 3), std::span(bytes).subspan(3 * piece)));
-  EXPECT_TRUE(receives.arrived(now + 2ms, place(7, 0), std::span(bytes).first(piece)));
-  EXPECT_FALSE(receives.arrived(now + 3ms, place(7, 0), std::span(bytes).first(piece))) << "it is here";
+  EXPECT_EQ(receives.arrived(now, place(7, 3), std::span(bytes).subspan(3 * piece)), Piece::news);
+  EXPECT_EQ(receives.arrived(now + 2ms, place(7, 0), std::span(bytes).first(piece)), Piece::news);
+  EXPECT_EQ(receives.arrived(now + 3ms, place(7, 0), std::span(bytes).first(piece)), Piece::useless) << "it is here";
   const auto arrival = receives.arrival(7, bytes.size());
   EXPECT_EQ(arrival.pieces, 2U);
   EXPECT_TRUE(arrival.last_is_here);
@@ -173,13 +174,13 @@ TEST(UdpPartial, what_comes_before_it_is_asked_for_is_kept_and_what_comes_after_
   const auto message = receives.take(7, bytes.size());
   EXPECT_EQ(message.arrived, (std::vector<std::uint8_t>{1, 0, 0, 1}));
   EXPECT_TRUE(piece_is(message, bytes, 0) && piece_is(message, bytes, 3));
-  EXPECT_FALSE(receives.arrived(now, place(7, 1), std::span(bytes).first(piece)));
+  EXPECT_EQ(receives.arrived(now, place(7, 1), std::span(bytes).first(piece)), Piece::useless);
 }
 
 TEST(UdpPartial, memory_that_was_used_before_counts_nothing_as_here) {
   UdpPartialReceives receives;
   const auto bytes = random_bytes(2 * piece, 1);
-  EXPECT_TRUE(receives.arrived({}, place(0, 0), bytes));
+  EXPECT_EQ(receives.arrived({}, place(0, 0), bytes), Piece::news);
   receives.give_back(receives.take(0, bytes.size()));
   const auto next = receives.take(1, bytes.size());
   EXPECT_EQ(next.pieces, 0U);
@@ -190,26 +191,27 @@ TEST(UdpPartial, what_does_not_fit_a_message_is_refused) {
   const auto bytes = random_bytes(4 * piece, 1);
   UdpPartialReceives receives;
   receives.arrival(1, 3 * piece);
-  EXPECT_FALSE(receives.arrived({}, place(1, 3), std::span(bytes).first(piece))) << "beyond its end";
-  EXPECT_FALSE(receives.arrived({}, place(1, 1), std::span(bytes).first(10))) << "short, in its middle";
-  EXPECT_FALSE(receives.arrived({}, place(1, 0xffffffff), std::span(bytes).first(piece)));
+  EXPECT_EQ(receives.arrived({}, place(1, 3), std::span(bytes).first(piece)), Piece::refused) << "beyond its end";
+  EXPECT_EQ(receives.arrived({}, place(1, 1), std::span(bytes).first(10)), Piece::refused) << "short, in its middle";
+  EXPECT_EQ(receives.arrived({}, place(1, 0xffffffff), std::span(bytes).first(piece)), Piece::refused);
   EXPECT_EQ(receives.arrival(1, 3 * piece).pieces, 0U);
 
-  EXPECT_TRUE(receives.arrived({}, place(2, 2), std::span(bytes).first(10)));
-  EXPECT_FALSE(receives.arrived({}, place(2, 3), std::span(bytes).first(piece))) << "behind a short one";
+  EXPECT_EQ(receives.arrived({}, place(2, 2), std::span(bytes).first(10)), Piece::news);
+  EXPECT_EQ(receives.arrived({}, place(2, 3), std::span(bytes).first(piece)), Piece::refused) << "behind a short one";
   EXPECT_THROW(receives.arrival(2, 2 * piece), Error);
-  EXPECT_TRUE(receives.arrived({}, place(3, 2), std::span(bytes).first(piece)));
-  EXPECT_FALSE(receives.arrived({}, place(3, 1), std::span(bytes).first(10))) << "short, before a whole one";
+  EXPECT_EQ(receives.arrived({}, place(3, 2), std::span(bytes).first(piece)), Piece::news);
+  EXPECT_EQ(receives.arrived({}, place(3, 1), std::span(bytes).first(10)), Piece::refused)
+      << "short, before a whole one";
 }
 
 TEST(UdpPartial, messages_that_nobody_asks_for_are_kept_up_to_a_limit) {
   const auto bytes = random_bytes(piece, 1);
   UdpPartialReceives receives;
   for (std::uint32_t ticket = 0; ticket < UdpPartialReceives::most_early_messages; ++ticket)
-    EXPECT_TRUE(receives.arrived({}, place(ticket, 0), bytes));
-  EXPECT_FALSE(receives.arrived({}, place(1000, 0), bytes));
+    EXPECT_EQ(receives.arrived({}, place(ticket, 0), bytes), Piece::news);
+  EXPECT_EQ(receives.arrived({}, place(1000, 0), bytes), Piece::refused);
   receives.take(0, piece);
-  EXPECT_TRUE(receives.arrived({}, place(1000, 0), bytes));
+  EXPECT_EQ(receives.arrived({}, place(1000, 0), bytes), Piece::news);
 }
 
 }  // namespace

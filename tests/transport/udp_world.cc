@@ -117,7 +117,12 @@ void expect_everything_delivered(const std::vector<std::unique_ptr<Transport>>& 
         const auto mine = random_bytes(bytes, static_cast<unsigned>(rank * 8 + lane));
         std::size_t sent = 0;
         std::vector<std::byte> got;
+        const auto deadline = Clock::now() + tcp_patience;
         while (sent < bytes || got.size() < bytes) {
+          if (Clock::now() > deadline) {
+            ADD_FAILURE() << "rank " << rank << ", lane " << int{lane} << ": sent " << sent << ", got " << got.size();
+            break;
+          }
           const std::size_t accepted = transport.try_send(to, lane, {}, std::span(mine).subspan(sent));
           sent += accepted;
           const ConstBytes view = transport.try_recv(from, lane, {});
