@@ -51,7 +51,8 @@ std::uint64_t count_from(const std::string& flags, const std::string& word, std:
 std::optional<int> parse(CLI::App& app, const Arguments& arguments) {
   app.allow_extras();  // unknown ones are kept, so that they can be named here
   for (auto* option : app.get_options())
-    if (option->get_expected_max() == 1) option->take_last();  // as a script expects that appends its own
+    if (option->get_expected_max() == 1 && option->get_multi_option_policy() == CLI::MultiOptionPolicy::Throw)
+      option->take_last();  // as a script expects that appends its own
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(reversed);

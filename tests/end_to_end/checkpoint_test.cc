@@ -93,7 +93,7 @@ TEST_F(CheckpointTest, AForeignFileIsNotACheckpoint) {
   fs::remove(file_);
   EXPECT_THAT(problem(), HasSubstr("cannot be opened"));
   fs::create_directory(file_);
-  EXPECT_THAT(problem(), HasSubstr("cannot be opened"));
+  EXPECT_THAT(problem(), HasSubstr("no regular file"));
 }
 
 TEST_F(CheckpointTest, ASaveThatFailsLeavesTheOldOneAndNothingElse) {

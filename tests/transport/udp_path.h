@@ -43,7 +43,10 @@ class UdpPath {
                                           .peer_ring_bytes = options.ring_bytes,
                                           .most_packet_bytes = options.first_link_bytes,
                                           .seal_bytes = options.seal_bytes});
-    for (auto& end : ends_) end->met(now_, std::nullopt);
+    for (auto& end : ends_) {
+      end->take_partial_messages();
+      end->met(now_, std::nullopt);
+    }
   }
 
   transport::UdpConnection& end(std::size_t index) { return *ends_[index]; }
