@@ -48,7 +48,7 @@ test-tsan: setup
 	ctest --preset tsan
 
 # What has threads, without the programs, which take half of the time to build.
-THREADED := lent_memory loopback paced ring shm simulated tcp tcp_meeting udp control_plane engine exchange conformance
+THREADED := bounded_loss lent_memory loopback paced ring shm simulated tcp tcp_meeting udp control_plane engine exchange conformance
 test-threads: setup
 	cmake --preset tsan
 	cmake --build --preset tsan -j $(JOBS) --target $(THREADED:%=%_test)
