@@ -78,6 +78,15 @@ Launch own_launch(const Options& options, bool pinned) {
   return own;
 }
 
+// Why that transport cannot be compared; empty if it can.
+std::string absence_of(std::string_view name, const SecurityOptions& security) {
+  if (std::string missing = missing_transport(name); !missing.empty()) return missing;
+  if (name == "mpi" && bench::mpirun_command(1).empty()) return "mpirun is not in PATH; install openmpi-bin";
+  if (name == "grpc" && (!security.key_file.empty() || (security.encrypt_everywhere && security.certificate.empty())))
+    return "it encrypts by certificates only; name them in --certificate, --private-key and --authority";
+  return {};
+}
+
 // Every transport of this build. The ranks read from their environment which one is theirs.
 int run_comparison(Options options, bool pinned) {
   if (options.transport != "auto")
@@ -86,9 +95,7 @@ int run_comparison(Options options, bool pinned) {
   std::vector<bench::Compared> all;
   for (const std::string_view name : transport_names) {
     bench::Compared& each = all.emplace_back(bench::Compared{.transport = std::string(name)});
-    each.absent = missing_transport(name);
-    if (each.absent.empty() && name == "mpi" && bench::mpirun_command(1).empty())
-      each.absent = "mpirun is not in PATH; install openmpi-bin";
+    each.absent = absence_of(name, options.security);
     if (!each.absent.empty()) continue;
     options.transport = name;
     Launch launch = own_launch(options, pinned);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +19,28 @@ namespace ranvier::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr int most_links = 40;  // as the kernel
+
+// Not a folder's entry that another file may take: a shell's "> file" holds on to the file itself.
+bool is_stdout(const fs::path& path) {
+  struct stat named {};
+  struct stat ours {};
+  return stat(path.c_str(), &named) == 0 && fstat(STDOUT_FILENO, &ours) == 0 && named.st_dev == ours.st_dev &&
+         named.st_ino == ours.st_ino;
+}
+
+// Where the links of `path` lead, also if there is nothing yet. Empty if they lead nowhere.
+fs::path followed(fs::path path) {
+  std::error_code problem;
+  if (fs::path target = fs::canonical(path, problem); !problem) return target;
+  for (int links = 0; fs::is_symlink(fs::symlink_status(path, problem)); ++links) {
+    if (links == most_links) return {};
+    path = path.parent_path() / fs::read_symlink(path, problem);
+    if (problem) return {};
+  }
+  return path;
+}
 
 bool is_special(const fs::path& path) { return fs::exists(path) && !fs::is_regular_file(path); }
 
@@ -44,8 +67,13 @@ int after_output(int code) {
 
 ResultFile::ResultFile(std::filesystem::path path, std::string flag) : path_(std::move(path)), flag_(std::move(flag)) {
   if (path_.empty() || path_ == "-") return;
-  std::error_code unresolved;
-  if (const auto target = fs::canonical(path_, unresolved); !unresolved) path_ = target;
+  if (is_stdout(path_)) {
+    path_ = "-";
+    return;
+  }
+  const fs::path target = followed(path_);
+  if (target.empty()) throw_unwritable(ELOOP);
+  path_ = target;
   if (fs::is_directory(path_)) throw_unwritable(EISDIR);
   if (is_special(path_)) {
     if (access(path_.c_str(), W_OK) != 0) throw_unwritable(errno);

@@ -9,8 +9,8 @@
 namespace ranvier::cli {
 
 // Made before the work begins, so that a path that cannot be written is found in time. The file appears with write(),
-// whole, and replaces one that is there. A link is followed; a device or a pipe is written to and stays what it is. "-"
-// is stdout.
+// whole, and replaces one that is there. A link is followed, also to a file that is not there yet; a device or a pipe
+// is written to and stays what it is. "-" is stdout, and so is whatever stdout is.
 class ResultFile {
  public:
   // Throws Error{config} when there is no writing to `path`, which `flag` named. An empty path: write() does nothing.

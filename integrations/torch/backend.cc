@@ -68,8 +68,11 @@ intrusive_ptr<c10d::Backend> RanvierBackend::merge(const intrusive_ptr<c10d::Sto
 // is left as it is, since to end it would wait for those threads and tell the other ranks that this one leaves.
 void RanvierBackend::shutdown() {
   std::shared_ptr<Communicator> leaving;
-  const std::lock_guard lock(mutex_);
-  leaving.swap(communicator_);
+  {
+    const std::lock_guard lock(mutex_);
+    leaving.swap(communicator_);
+  }
+  // Without the lock: what fails now calls back, and callbacks may call this group.
   if (forks() != forks_) new std::shared_ptr<Communicator>(std::move(leaving));
   if (leaving) translating_errors([&] { leaving->leave(); });
 }

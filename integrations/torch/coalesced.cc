@@ -67,10 +67,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::reduce_scatter_each(c10d::OpType type,
                         .output = reducible(to, op),
                         .op = op,
                         .timeout = timeout_for(options.timeout),
-                        .label = label_of(from),
-                        // Gradients are reduced while others are computed; what a program waits for at once are
-                        // parameters, metrics and votes.
-                        .tolerates_loss = options.asyncOp});
+                        .label = label_of(from)});
   }
   return launch(std::move(call), requests, options.asyncOp);
 }
@@ -96,7 +93,10 @@ intrusive_ptr<c10d::Work> RanvierBackend::all_reduce_each(c10d::OpType type, con
                         .output = span,
                         .op = op,
                         .timeout = timeout_for(options.timeout),
-                        .label = label_of(memory)});
+                        .label = label_of(memory),
+                        // Gradients are reduced while others are computed; what a program waits for at once are
+                        // parameters, metrics and votes.
+                        .tolerates_loss = options.asyncOp});
   }
   return launch(std::move(call), requests, options.asyncOp);
 }

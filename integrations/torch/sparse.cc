@@ -65,6 +65,7 @@ constexpr std::uint64_t first_tag = std::uint64_t{1} << 41;
 // order.
 struct Summing {
   Communicator& communicator;  // which ends its operations before it ends
+  const std::uint64_t number;  // among these sums, the same on all ranks
   const std::optional<milliseconds> timeout;
   const at::Tensor indices;  // this rank's, …
   const at::Tensor values;
@@ -73,11 +74,11 @@ struct Summing {
   at::Tensor all_indices;
   at::Tensor all_values;
 
-  void check(std::uint32_t sequence) const {
+  void check() const {
     for (std::size_t rank = 0; rank < shapes.size(); ++rank)
       if (!shapes[rank].fits(mine))
         throw Error(ErrorKind::mismatch,
-                    "ranvier:sparse_all_reduce #" + std::to_string(sequence) + ": the tensor of rank " +
+                    "ranvier:sparse_all_reduce #" + std::to_string(number) + ": the tensor of rank " +
                         std::to_string(communicator.rank()) + " is " + mine.text() + ", and that of rank " +
                         std::to_string(rank) + " is " + shapes[rank].text() + "; pass tensors of one shape",
                     static_cast<Rank>(rank));
@@ -94,8 +95,8 @@ struct Summing {
   }
 
   // This rank's non-zeros to all others, and theirs to their places here.
-  void exchange(PendingWork& work, std::uint32_t sequence) {
-    const std::uint64_t tag = first_tag + 2 * std::uint64_t{sequence};
+  void exchange(PendingWork& work) {
+    const std::uint64_t tag = first_tag + 2 * number;
     std::int64_t offset = 0;
     for (Rank rank = 0; rank < communicator.world(); ++rank) {
       const std::int64_t count = shapes[static_cast<std::size_t>(rank)].non_zeros();
@@ -132,11 +133,13 @@ intrusive_ptr<c10d::Work> RanvierBackend::all_reduce_sparse(const at::Tensor& te
   const at::Tensor input = tensor.coalesce();
   const at::Tensor indices = packed(input.indices());
   const at::Tensor values = packed(input.values());
+  const Shape mine = shape_of(input, indices, title);
   const auto summing = std::make_shared<Summing>(Summing{.communicator = *communicator,
+                                                         .number = sparse_sums_++,
                                                          .timeout = timeout_for(options.timeout),
                                                          .indices = indices,
                                                          .values = values,
-                                                         .mine = shape_of(input, indices, title),
+                                                         .mine = mine,
                                                          .shapes = std::vector<Shape>(static_cast<std::size_t>(size_)),
                                                          .all_indices = {},
                                                          .all_values = {}});
@@ -156,11 +159,11 @@ intrusive_ptr<c10d::Work> RanvierBackend::all_reduce_sparse(const at::Tensor& te
              .timeout = summing->timeout,
              .label = {.element = label_of(values).element}});
       },
-      [summing](PendingWork& self, const Work& gathered) {
+      [summing](PendingWork& self, const Work&) {
         const at::AutoDispatchBelowADInplaceOrView plain_copies;
-        summing->check(gathered.sequence());
+        summing->check();
         summing->make_room();
-        summing->exchange(self, gathered.sequence());
+        summing->exchange(self);
       });
   work->seal();
   return work;

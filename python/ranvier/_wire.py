@@ -28,12 +28,16 @@ class Wire:
     copied: set `device` by device_for() before a bucket goes."""
 
     def __init__(self, model: dist.ProcessGroup) -> None:
-        options, timeout = made_with.get(model.group_name, (Options(), _timeout_of(model)))
+        backends = str(dist.get_backend_config(model))
+        options, timeout = Options(), _timeout_of(model)
+        # Names come again, so that there may be an entry of an earlier group.
+        if "ranvier" in {each.partition(":")[2] for each in backends.split(",")}:
+            options, timeout = made_with.get(model.group_name, (options, timeout))
         with options:
             self.group = dist.new_group(
                 dist.get_process_group_ranks(model),
                 timeout=timeout,
-                backend=str(dist.get_backend_config(model)),
+                backend=backends,
                 use_local_synchronization=True,
                 group_desc="ranvier hook",
             )

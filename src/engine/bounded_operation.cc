@@ -49,6 +49,7 @@ CollectiveCall BoundedOperation::call_of(Calls& calls, const Request& request) {
   call.header.dtype = DType::f32;
   call.header.op = request.op;
   call.header.size = request.input.count;
+  call.header.algorithm = MessageHeader::bounded_loss;
   call.header.label = request.label;
   call.stamp = CallStamp::of(call.header, true);
   return call;

@@ -123,10 +123,8 @@ class TcpControlPlane final : public ControlPlane {
         }
         stopping = stopping_;
       }
-      if (stopping) {
-        at_the_end_ = outcome.fault;
-        return say_goodbye();
-      }
+      if (outcome.fault) at_the_end_ = outcome.fault;
+      if (stopping) return say_goodbye();
       tell(outcome);
       wait_until(next_beat);
     }
@@ -253,7 +251,7 @@ class TcpControlPlane final : public ControlPlane {
   std::optional<MessageHeader> waiting_;  // for the control thread to tell
   bool stopping_ = false;
   std::shared_ptr<const CallHistory> calls_;  // of this rank; null until they are followed
-  std::optional<Error> at_the_end_;           // the fault that came too late to be told; the control thread's
+  std::optional<Error> at_the_end_;           // the fault, told or too late for that; the control thread's
   Fd wake_;
   std::vector<pollfd> polled_;  // control thread only
   std::thread thread_;

@@ -41,7 +41,7 @@ struct ControlEvents {
 class ControlPlane {
  public:
   virtual ~ControlPlane() = default;  // leaves, unless it has
-  // Says goodbye: the others see a departure, not a death. Gives the mismatch of calls that shows only then.
+  // Says goodbye: the others see a departure, not a death. Gives the mismatch of calls that has shown, if only then.
   virtual std::optional<Error> leave() = 0;
   // From now on the others are told of these calls, and theirs are compared with them.
   virtual void follow(std::shared_ptr<const CallHistory> calls) = 0;

@@ -7,14 +7,18 @@
 namespace ranvier::engine {
 namespace {
 
+std::string_view algorithm_of(const MessageHeader& header) {
+  if (header.algorithm == MessageHeader::bounded_loss) return "bounded loss";
+  return header.algorithm < algorithms().size() ? algorithms()[header.algorithm].name : "an unknown algorithm";
+}
+
 std::string describe(const MessageHeader& header) {
-  return fmt::format(
-      "{} #{} of {} {} with size {}, root {} by {}{} (slices of 2^{} bytes, {}epoch {})", name_of(header.collective),
-      header.sequence, name_of(header.dtype), name_of(header.op), header.size, header.root,
-      header.algorithm < algorithms().size() ? algorithms()[header.algorithm].name : "an unknown algorithm",
-      header.dims == 0 ? "" : fmt::format(" with dims of hash {}", header.dims),
-      header.slice_log2 & ~MessageHeader::urgent, (header.slice_log2 & MessageHeader::urgent) != 0 ? "urgent, " : "",
-      header.epoch);
+  return fmt::format("{} #{} of {} {} with size {}, root {} by {}{} (slices of 2^{} bytes, {}epoch {})",
+                     name_of(header.collective), header.sequence, name_of(header.dtype), name_of(header.op),
+                     header.size, header.root, algorithm_of(header),
+                     header.dims == 0 ? "" : fmt::format(" with dims of hash {}", header.dims),
+                     header.slice_log2 & ~MessageHeader::urgent,
+                     (header.slice_log2 & MessageHeader::urgent) != 0 ? "urgent, " : "", header.epoch);
 }
 
 bool differ(unsigned a, unsigned b) { return a != b && a != 0 && b != 0; }

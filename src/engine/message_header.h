@@ -24,7 +24,7 @@ struct MessageHeader {
   Collective collective = Collective::barrier;
   DType dtype = DType::u8;
   ReduceOp op = ReduceOp::sum;
-  std::uint8_t algorithm = 0;   // index in algorithms()
+  std::uint8_t algorithm = 0;   // index in algorithms(), or bounded_loss
   std::uint8_t slice_log2 = 0;  // slices of different sizes would arrive in different orders; and see urgent
   std::uint8_t dims = 0;        // a hash of what the algorithm was given behind its name; 0: nothing
   Rank root = 0;
@@ -32,6 +32,8 @@ struct MessageHeader {
   std::uint64_t size = 0;  // all_reduce, reduce, broadcast: elements of the vector; else of this link: size_on_link
 
   static constexpr std::uint8_t urgent = 0x80;  // in slice_log2: the operation has the urgent lane
+  // As algorithm: a BoundedOperation, which understands no rank that runs the same all_reduce exactly.
+  static constexpr std::uint8_t bounded_loss = 0xFF;
 
   friend bool operator==(const MessageHeader& a, const MessageHeader& b) {
     return std::memcmp(&a, &b, sizeof(MessageHeader)) == 0;

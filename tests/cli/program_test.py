@@ -54,6 +54,35 @@ class Output(ProgramTest):
             self.assertTrue(link.is_symlink())
             self.assertIn("bandwidth_gbps", json.loads(file.read_text()))
 
+    def test_links_are_followed_to_what_is_not_there_yet(self):
+        with temporary_folder() as folder:
+            words = ("design", "--workload", "gpt3", "--network", "RI(4)_SW(32)", "--budget", "100GB/s", "--json")
+            first, second, file, loop = folder / "first", folder / "second", folder / "file", folder / "loop"
+            first.symlink_to(second)
+            second.symlink_to("file")
+            self.assertEqual(run(*words, str(first)).returncode, 0)
+            self.assertTrue(first.is_symlink() and second.is_symlink())
+            self.assertIn("bandwidth_gbps", json.loads(file.read_text()))
+            loop.symlink_to(loop)
+            self.assert_sentence(run(*words, str(loop)), 1, f"cannot write {loop}", "--json")
+
+    def test_the_file_that_stdout_goes_to_is_written_to_and_not_replaced(self):
+        with temporary_folder() as folder:
+            path = folder / "out.txt"
+            words = ("design", "--workload", "gpt3", "--network", "RI(4)_SW(32)", "--budget", "100GB/s", "--json")
+            for name in ("/dev/stdout", str(path)):
+                with path.open("w") as out:
+                    out.write("before\n")
+                    out.flush()
+                    command = [program.RANVIER, *words, name]
+                    done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertEqual(os.fstat(out.fileno()).st_ino, path.stat().st_ino)
+                text = path.read_text()
+                self.assertTrue(text.startswith("before\n"), text)
+                self.assertIn("bandwidth_gbps", text)
+                self.assertEqual([each.name for each in folder.iterdir()], ["out.txt"])
+
     def test_what_stdout_does_not_take_is_a_failure(self):
         with open("/dev/full", "w") as full:
             for words in (("--help",), ("design", "--help"), ("doctor",), ("codec", "list")):

@@ -100,6 +100,17 @@ class Choice(ProgramTest):
             self.assertLessEqual(row["latency_us"], row["latency_p99_us"])
             self.assertGreater(row["cpu_seconds_per_gb"], 0)
 
+    @unittest.skipUnless(has("grpc"), "this build has no transport grpc")
+    def test_what_cannot_be_encrypted_without_certificates_is_absent(self):
+        with temporary_folder() as folder:
+            file = folder / "compared.json"
+            result = run("bench", "--ranks", "2", "--compare-transports", "--encrypt-everywhere", "-e", "4K", "--samples", "3",
+                         "--json", str(file))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            found = json.loads(file.read_text())
+        self.assertIn("--certificate", found["absent"]["grpc"])
+        self.assertLessEqual({"shm", "tcp", "udp"}, {row["transport"] for row in found["rows"]})
+
 
 @unittest.skipUnless(has("grpc") and shutil.which("openssl"), "this build has no transport grpc, or no openssl")
 class Certificates(ProgramTest):

@@ -20,6 +20,8 @@ constexpr std::chrono::milliseconds alone = 1s;
 
 class Mismatch : public Ways {
  protected:
+  std::chrono::milliseconds patience() const { return connected() ? 60s : alone; }
+
   // All ranks run `common`, but the last one runs `other`.
   void expect_refused(Rank world, const Case& common, const Case& other) const {
     SCOPED_TRACE(describe(common) + " against " + describe(other));
@@ -89,15 +91,15 @@ TEST_P(Mismatch, of_priorities_is_told) {
 TEST_P(Mismatch, of_roots_is_refused_by_the_next_operation_of_any_kind) {
   using Next = std::function<void(Communicator&, std::vector<float>&)>;
   const std::vector<Next> all{
-      [](Communicator& comm, std::vector<float>&) { comm.barrier({.timeout = alone}); },
-      [](Communicator& comm, std::vector<float>& data) { comm.all_reduce(data, {.timeout = alone}); },
-      [](Communicator& comm, std::vector<float>& data) { comm.broadcast(data, 1, {.timeout = alone}); },
-      [](Communicator& comm, std::vector<float>& data) {
+      [&](Communicator& comm, std::vector<float>&) { comm.barrier({.timeout = patience()}); },
+      [&](Communicator& comm, std::vector<float>& data) { comm.all_reduce(data, {.timeout = patience()}); },
+      [&](Communicator& comm, std::vector<float>& data) { comm.broadcast(data, 1, {.timeout = patience()}); },
+      [&](Communicator& comm, std::vector<float>& data) {
         if (comm.rank() == 0)
-          comm.start_send(data, 1, 7, alone).wait();
+          comm.start_send(data, 1, 7, patience()).wait();
         else
-          comm.start_recv(data, 0, 7, alone).wait();
-        comm.barrier({.timeout = alone});  // rank 0 only had to send
+          comm.start_recv(data, 0, 7, patience()).wait();
+        comm.barrier({.timeout = patience()});  // rank 0 only had to send
       }};
   for (const Next& next : all) {
     std::atomic<int> told = 0;
@@ -107,7 +109,7 @@ TEST_P(Mismatch, of_roots_is_refused_by_the_next_operation_of_any_kind) {
         for (int i = 0; i < 3; ++i) comm.barrier();
         comm.broadcast(data, comm.rank());
         next(comm, data);
-        comm.barrier({.timeout = alone});  // likewise
+        comm.barrier({.timeout = patience()});  // likewise
       });
       ASSERT_TRUE(error);
       if (error->kind() == ErrorKind::mismatch) {
@@ -182,10 +184,7 @@ TEST_P(Mismatch, of_labels_is_refused_where_both_ranks_have_one) {
     run(2, [&](Communicator& comm) {
       std::vector<float> data(8, 1);
       const auto error = error_of([&] {
-        comm.run({.input = data,
-                  .output = data,
-                  .timeout = connected() ? 60s : alone,
-                  .label = comm.rank() == 0 ? ours : theirs});
+        comm.run({.input = data, .output = data, .timeout = patience(), .label = comm.rank() == 0 ? ours : theirs});
       });
       if (!error || error->kind() != ErrorKind::mismatch) return;
       ++told;
@@ -209,10 +208,10 @@ TEST_P(Mismatch, of_labels_of_messages_is_refused) {
     std::vector<float> data(8, 1);
     const auto error = error_of([&] {
       if (comm.rank() == 0)
-        comm.start_send(data, 1, 0, alone, {.element = 7}).wait();
+        comm.start_send(data, 1, 0, patience(), {.element = 7}).wait();
       else
-        comm.start_recv(data, 0, 0, alone, {.element = 10}).wait();
-      comm.barrier({.timeout = alone});
+        comm.start_recv(data, 0, 0, patience(), {.element = 10}).wait();
+      comm.barrier({.timeout = patience()});
     });
     ASSERT_TRUE(error);
     if (error->kind() != ErrorKind::mismatch) return;

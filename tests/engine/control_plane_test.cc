@@ -123,6 +123,23 @@ TEST(ControlPlane, AWorldOfOneHasNothingToDo) {
   EXPECT_EQ(world.diaries[0].faults(), 0U);
 }
 
+// An engine that has closed meanwhile has told nobody of it.
+TEST(ControlPlane, AMismatchThatCameBeforeItLeavesIsGivenToWhoLeaves) {
+  World world = connected_world(2);
+  for (Rank rank = 0; rank < 2; ++rank) {
+    const auto calls = std::make_shared<CallHistory>(2);
+    calls->add(CallStamp::of({.collective = Collective::broadcast, .root = rank}, true));
+    world.planes[static_cast<std::size_t>(rank)]->follow(calls);
+  }
+  for (Diary& diary : world.diaries) ASSERT_TRUE(diary.wait_for_fault());
+  for (const auto& plane : world.planes) {
+    const auto mismatch = plane->leave();
+    ASSERT_TRUE(mismatch);
+    EXPECT_EQ(mismatch->kind(), ErrorKind::mismatch);
+    EXPECT_THAT(mismatch->what(), HasSubstr("broadcast #0"));
+  }
+}
+
 TEST(ControlPlane, ANeighbourThatTalksNonsenseIsGivenUp) {
   const auto endpoint = control_endpoint({.rank = 0, .world = 2}, {});
   transport::TcpMeeting stranger({.rank = 1, .world = 2},

@@ -318,6 +318,27 @@ TEST(BoundedLoss, RanksThatDisagreeAreTold) {
   EXPECT_NE((problems[0] + problems[1]).find("same sizes and types"), std::string::npos) << problems[0] << problems[1];
 }
 
+// As ranks of which one waits for its sum at once and the other later: neither understands what the other one sends.
+TEST(BoundedLoss, ARankThatSumsExactlyIsNamed) {
+  const auto store = memory_store();
+  std::array<std::string, 2> problems;
+  {
+    std::vector<std::jthread> ranks;
+    for (Rank rank = 0; rank < 2; ++rank)
+      ranks.emplace_back([&, rank] {
+        try {
+          const auto comm = Communicator::connect(*store, rank, 2, {.transport = "udp:loss=0.01", .timeout = 60s});
+          auto values = gradients(large, rank);
+          comm->run({.input = values, .output = values, .op = ReduceOp::average, .tolerates_loss = rank == 0});
+        } catch (const Error& error) {
+          EXPECT_EQ(error.kind(), ErrorKind::mismatch) << error.what();
+          problems[static_cast<std::size_t>(rank)] = error.what();
+        }
+      });
+  }
+  for (const std::string& problem : problems) EXPECT_NE(problem.find("by bounded loss"), std::string::npos) << problem;
+}
+
 TEST(BoundedLoss, ARankThatGivesUpEndsTheOthersWait) {
   const auto store = memory_store();
   std::array<std::string, 2> problems;

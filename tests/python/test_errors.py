@@ -169,3 +169,29 @@ def after_the_end(rank, world):
 
 def test_a_group_that_was_shut_down_says_so():
     on_ranks(2, after_the_end)
+
+
+def calls_while_it_ends(rank, world):
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:  # there is nothing that ends the other's operation before its group does
+        store.wait(["has ended"])
+        return
+    answers = []
+
+    def call_again(_):
+        try:
+            dist.all_reduce(torch.ones(3))
+        except ValueError as error:
+            answers.append(str(error))
+
+    ended = dist.all_reduce(torch.ones(3), async_op=True).get_future().then(call_again)
+    try:
+        dist.group.WORLD.shutdown()
+    finally:
+        store.set("has ended", "yes")
+    ended.wait()
+    assert len(answers) == 1 and "was shut down" in answers[0], answers
+
+
+def test_what_an_operation_calls_as_its_group_ends_is_refused():
+    on_ranks(2, calls_while_it_ends)

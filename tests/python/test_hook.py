@@ -1,12 +1,14 @@
 """Compressed gradients under DistributedDataParallel, over gloo and over ranvier."""
 
 import pickle
+from datetime import timedelta
 
 import pytest
 import ranvier
 import torch
 import torch.distributed as dist
 from ranks import on_ranks
+from ranvier._wire import Wire, _timeout_of
 from test_ddp import BATCH, model, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -132,6 +134,19 @@ def of_two_of_three(rank, world):
 def test_a_hook_serves_a_group_of_some_ranks(backend):
     for gradient in on_ranks(3, of_two_of_three, backend=backend)[::2]:
         torch.testing.assert_close(gradient, torch.full((8, 64), 2.0), rtol=0.02, atol=0.02)
+
+
+def of_a_name_that_came_again(rank, world, folder):
+    name = dist.group.WORLD.group_name
+    dist.destroy_process_group()
+    limit = timedelta(seconds=77)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world, timeout=limit)
+    assert dist.group.WORLD.group_name == name
+    assert _timeout_of(Wire(dist.group.WORLD).group) == limit
+
+
+def test_a_hook_takes_nothing_of_an_earlier_group_of_that_name(tmp_path):
+    on_ranks(2, of_a_name_that_came_again, str(tmp_path))
 
 
 def refused(rank, world):
