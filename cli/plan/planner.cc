@@ -33,7 +33,7 @@ double most_gradient_bytes(const Question& question) {
   return most;
 }
 
-// Sizes that double, down from all gradients at once: more buckets than that cost more than they hide.
+// Sizes that grow four- or fivefold, and all gradients at once: more buckets than that cost more than they hide.
 std::vector<double> bucket_sizes(double bytes) {
   constexpr double least = 64e3;
   constexpr double most = 200e6;

@@ -77,8 +77,8 @@ int work(const Options& options, cli::WorldPlace place) {
       {.on_step = [&](std::size_t step, std::size_t last, double loss) { progress.on_step(step, last, loss); },
        .on_evaluation = [&](const trainer::Evaluation& evaluation) { progress.on_evaluation(evaluation); },
        .on_change = [&](const trainer::ChangedPlan& changed) { progress.on_change(changed); },
-       .replan = options.plan ? trainer::Replan([&](const auto& planned, const auto& measured) {
-         return replan(*options.plan, planned, measured);
+       .replan = options.plan ? trainer::Replan([&](const auto& current, const auto& planned, const auto& measured) {
+         return replan(*options.plan, current, planned, measured);
        })
                               : nullptr});
   if (place.rank != 0) return 0;

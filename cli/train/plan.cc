@@ -39,7 +39,8 @@ TuningTable table_of(const Plan& plan) {
 void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
   const auto is_given = [&](const char* flag) { return app.get_option(flag)->count() > 0; };
   const bool chooses = !is_given("--algorithm") && !is_given("--tuning");
-  const bool obeyed = chooses && !is_given("--compress") && !is_given("--bucket") && !is_given("--sync");
+  const bool obeyed =
+      chooses && !is_given("--compress") && !is_given("--bucket") && !is_given("--sync") && !is_given("--transport");
   set(app, "transport", plan.transport);
   set(app, "compress", plan.compress);
   set(app, "bucket", std::to_string(plan.bucket_bytes));
@@ -70,7 +71,7 @@ PlanComparison compare(const Plan& plan, const trainer::TrainResult& result) {
   PlanComparison comparison{.predicted_ns = anew ? expected->step * 1e9 : plan.step_ns,
                             .measured_ns = result.median_step_seconds * 1e9};
   const double planned_computing_ns = anew ? comparison.predicted_ns - planned_waiting_ns : plan.compute_ns;
-  if (!(comparison.predicted_ns > 0)) return comparison;
+  if (!(comparison.predicted_ns > 0) || !(comparison.measured_ns > 0)) return comparison;
   comparison.error = comparison.measured_ns / comparison.predicted_ns - 1;
   if (std::abs(comparison.error) <= trainer::tolerated_error) return comparison;
   const double waiting_ns = result.median_waiting_seconds * 1e9;

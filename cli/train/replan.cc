@@ -47,6 +47,8 @@ double network_factor(const Plan& plan, const Workload& workload, const PlanNetw
   };
   double least = -std::log2(most_change);
   double most = std::log2(most_change);
+  // Where nothing of a step is exposed whatever the network does, or more than a network explains, it is left as it is.
+  if (!(waits(std::exp2(least)) < waiting_ns && waiting_ns < waits(std::exp2(most)))) return 1;
   for (int i = 0; i < halvings; ++i) {
     const double middle = (least + most) / 2;
     (waits(std::exp2(middle)) < waiting_ns ? least : most) = middle;
@@ -54,10 +56,27 @@ double network_factor(const Plan& plan, const Workload& workload, const PlanNetw
   return std::exp2((least + most) / 2);
 }
 
+// The plan as changes have left it.
+Plan followed(Plan plan, const trainer::PlanChange& current) {
+  plan.compress = current.compress;
+  plan.bucket_bytes = current.bucket_bytes;
+  std::string transport;  // of which there are rows; those of others say the same, see table_of
+  std::vector<FastestAlgorithm> rows;
+  for (const TuningRow& row : current.tuning.rows()) {
+    if (row.collective != Collective::all_reduce || row.ranks != plan.ranks) continue;
+    if (plan.transport != "auto" && row.transport != plan.transport) continue;
+    if (rows.empty()) transport = row.transport;
+    if (row.transport == transport) rows.push_back({.up_to = row.up_to, .algorithm = row.algorithm});
+  }
+  if (!rows.empty()) plan.all_reduce = std::move(rows);
+  return plan;
+}
+
 }  // namespace
 
-trainer::PlanChange replan(const Plan& plan, const trainer::StepSeconds& planned,
-                           const trainer::StepSeconds& measured) {
+trainer::PlanChange replan(const Plan& original, const trainer::PlanChange& current,
+                           const trainer::StepSeconds& planned, const trainer::StepSeconds& measured) {
+  const Plan plan = followed(original, current);
   if (plan.sync != "bsp")
     throw Error(ErrorKind::usage, fmt::format("its policy is {}, whose steps are not alike", plan.sync));
   const double computing = std::max(measured.step - measured.waiting, 1e-9);
@@ -84,12 +103,12 @@ trainer::PlanChange replan(const Plan& plan, const trainer::StepSeconds& planned
                   .placement = plan.placement,
                   .by_size = {}};
   if (!plan.placement.empty()) now.topology = with_placement(now.topology, plan.placement);
-  const std::string current = plan.compress == "none" ? "" : plan.compress;
+  const std::string codec_now = plan.compress == "none" ? "" : plan.compress;
   for (const auto spec : planning::default_codecs) question.search.codecs.push_back(planning::measure_codec(spec));
   auto& codecs = question.search.codecs;
-  if (std::ranges::find(codecs, current, &CodecSpeed::spec) == codecs.end())
-    codecs.push_back(planning::measure_codec(current));
-  const double factor = network_factor(plan, workload, now, *std::ranges::find(codecs, current, &CodecSpeed::spec),
+  if (std::ranges::find(codecs, codec_now, &CodecSpeed::spec) == codecs.end())
+    codecs.push_back(planning::measure_codec(codec_now));
+  const double factor = network_factor(plan, workload, now, *std::ranges::find(codecs, codec_now, &CodecSpeed::spec),
                                        measured.waiting * 1e9);
   now.topology = slower(std::move(now.topology), factor);
   question.speed = {.bytes_per_second = network.bytes_per_second() / factor, .latency = speed.latency};
@@ -105,8 +124,7 @@ trainer::PlanChange replan(const Plan& plan, const trainer::StepSeconds& planned
                              .expected = {answer.plan.step_ns / 1e9, answer.plan.exposed_communication_ns / 1e9}};
   change.reason = fmt::format(
       "a step takes {:.2f} ms and not {:.2f}: computing {:.2f} and not {:.2f}, waiting {:.2f} and not {:.2f}, as if "
-      "the "
-      "network were {:.2g} times slower than planned; from now on {}, expected to take {:.2f}",
+      "the network were {:.2g} times slower than planned; from now on {}, expected to take {:.2f}",
       measured.step * 1e3, planned.step * 1e3, computing * 1e3, expected * 1e3, measured.waiting * 1e3,
       planned.waiting * 1e3, factor, planning::describe(question, answer.ranked.front()), answer.plan.step_ns / 1e6);
   return change;

@@ -6,10 +6,12 @@
 
 namespace ranvier::train {
 
-// The plan's workload computes as fast as was measured, and its network is as much slower (or faster) as makes the
-// simulator wait as long as training did; algorithm, bucket and codec are then searched again. Transport, placement and
-// policy stay. Throws Error where the plan's files are gone, and for plans whose policy does not average gradients in
-// every step, whose mean says nothing about single ones.
-trainer::PlanChange replan(const Plan&, const trainer::StepSeconds& planned, const trainer::StepSeconds& measured);
+// `current`: what is followed now in place of the plan's own algorithms, bucket and codec. The plan's workload computes
+// as fast as was measured, and its network is as much slower (or faster) as makes the simulator wait as long as
+// training did; algorithm, bucket and codec are then searched again. Transport, placement and policy stay. Throws Error
+// where the plan's files are gone, and for plans whose policy does not average gradients in every step, whose mean says
+// nothing about single ones.
+trainer::PlanChange replan(const Plan&, const trainer::PlanChange& current, const trainer::StepSeconds& planned,
+                           const trainer::StepSeconds& measured);
 
 }  // namespace ranvier::train

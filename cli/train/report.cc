@@ -70,8 +70,11 @@ nlohmann::json or_null(const std::optional<double>& number) {
 Rows plan_rows(const Report& report) {
   if (!report.options.plan) return {};
   const PlanComparison found = compare(*report.options.plan, report.result);
-  Rows rows{{"step, as planned", fmt::format("{:.2f} ms predicted, {:.2f} measured ({:+.0f} %)",
-                                             found.predicted_ns / 1e6, found.measured_ns / 1e6, found.error * 100)}};
+  Rows rows;
+  if (found.measured_ns > 0)  // of a resumed run that had ended there is none
+    rows.emplace_back("step, as planned",
+                      fmt::format("{:.2f} ms predicted, {:.2f} measured ({:+.0f} %)", found.predicted_ns / 1e6,
+                                  found.measured_ns / 1e6, found.error * 100));
   for (const auto& each : report.result.changes)
     rows.emplace_back(fmt::format("planned anew at step {}", each.step), each.change.reason);
   if (!found.advice.empty()) rows.emplace_back("the plan is wrong", found.advice);

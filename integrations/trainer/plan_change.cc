@@ -1,6 +1,8 @@
 #include "integrations/trainer/plan_change.h"
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <exception>
 #include <span>
 #include <string_view>
@@ -12,13 +14,17 @@ namespace ranvier::trainer {
 namespace {
 
 PlanChange drop_the_table(const std::string& why) {
-  return {.reason = "algorithms are chosen by measured links from now on" + why};
+  return {.reason = "algorithms are chosen by the model of the links from now on" + why};
 }
 
-PlanChange decide(const Replan& replan, const StepSeconds& planned, const StepSeconds& measured) {
+// Planning takes longer than any collective, while all others wait for rank 0.
+constexpr std::chrono::milliseconds time_to_plan = std::chrono::minutes(15);
+
+PlanChange decide(const Replan& replan, const PlanChange& current, const StepSeconds& planned,
+                  const StepSeconds& measured) {
   if (!replan) return drop_the_table("");
   try {
-    return replan(planned, measured);
+    return replan(current, planned, measured);
   } catch (const std::exception& problem) {
     // Training goes on as well without a plan: what is wrong with planning is no reason to end it.
     return drop_the_table(std::string(", since it could not be planned again: ") + problem.what());
@@ -54,12 +60,12 @@ PlanChange unpacked(ConstBytes all) {
 
 }  // namespace
 
-PlanChange agree_on_change(Communicator& comm, const Replan& replan, const StepSeconds& planned,
-                           const StepSeconds& measured) {
+PlanChange agree_on_change(Communicator& comm, const Replan& replan, const PlanChange& current,
+                           const StepSeconds& planned, const StepSeconds& measured) {
   std::vector<std::byte> message;
-  if (comm.rank() == 0) message = packed(decide(replan, planned, measured));
+  if (comm.rank() == 0) message = packed(decide(replan, current, planned, measured));
   std::array<double, 1> size{static_cast<double>(message.size())};
-  comm.broadcast(size, 0);
+  comm.broadcast(size, 0, {.timeout = std::max(time_to_plan, comm.options().timeout)});
   message.resize(static_cast<std::size_t>(size[0]));
   comm.broadcast(TypedSpan(message.data(), message.size(), DType::u8), 0);
   // Rank 0 too goes by what it sent, so that nobody differs.

@@ -17,19 +17,21 @@ struct StepSeconds {
 };
 
 struct PlanChange {
-  TuningTable tuning = {};       // what "auto" follows from now on; none: the model of measured links
+  TuningTable tuning = {};       // what "auto" follows from now on; none: the model of the links
   std::string compress = {};     // spec of an Exchange; empty: stays
   std::size_t bucket_bytes = 0;  // 0: stays
   StepSeconds expected = {};     // zeros: nothing is predicted, so that it is not judged again
   std::string reason = {};       // what changed and why, a sentence
 };
 
-// Asked on rank 0 only, what to do by what was measured.
-using Replan = std::function<PlanChange(const StepSeconds& planned, const StepSeconds& measured)>;
+// Asked on rank 0 only, what to do by what was measured. `current`: what is followed now, the plan or its last change.
+using Replan =
+    std::function<PlanChange(const PlanChange& current, const StepSeconds& planned, const StepSeconds& measured)>;
 
 // All ranks call, with equal numbers; all get what rank 0's `replan` says. Without one, or where it fails: the plan's
-// table is dropped, and the reason says why.
-PlanChange agree_on_change(Communicator&, const Replan& replan, const StepSeconds& planned,
+// table is dropped, and the reason says why. Others wait for rank 0 for a quarter of an hour, whatever the timeout of
+// their collectives.
+PlanChange agree_on_change(Communicator&, const Replan& replan, const PlanChange& current, const StepSeconds& planned,
                            const StepSeconds& measured);
 
 }  // namespace ranvier::trainer

@@ -1,21 +1,34 @@
 #include "integrations/trainer/run_settings.h"
 
+#include <array>
+#include <charconv>
 #include <iterator>
 
 #include "ranvier/error.h"
 
 namespace ranvier::trainer {
 
+namespace {
+
+// The shortest text that says this number and no other.
+std::string exact(double value) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  return {text.data(), end};
+}
+
+}  // namespace
+
 Identity identity_of(const TrainSettings& settings, const Dataset& data, Rank world) {
   return {{"--model", settings.model},
           {"--batch", std::to_string(settings.batch)},
           {"--accumulate", std::to_string(settings.accumulate)},
           {"--epochs", std::to_string(settings.epochs)},
-          {"--lr", std::to_string(settings.learning_rate)},
-          {"--lr-batch", std::to_string(settings.learning_rate_batch)},
+          {"--lr", exact(settings.learning_rate)},
+          {"--lr-batch", exact(settings.learning_rate_batch)},
           {"--warm-up", std::to_string(settings.warm_up)},
           {"--optimizer", settings.optimizer},
-          {"--weight-decay", std::to_string(settings.weight_decay)},
+          {"--weight-decay", exact(settings.weight_decay)},
           {"--sync", settings.sync},
           {"--place", settings.place},
           {"--seed", std::to_string(settings.seed)},
@@ -25,16 +38,19 @@ Identity identity_of(const TrainSettings& settings, const Dataset& data, Rank wo
 
 Identity terms_of(const TrainSettings& settings, const Dataset& data, Rank world) {
   Identity terms = identity_of(settings, data, world);
-  terms.insert({{"--steps", std::to_string(settings.steps)},
-                {"--target-accuracy", std::to_string(settings.target_accuracy.value_or(0))},
-                {"--target-loss", std::to_string(settings.target_loss.value_or(0))},
-                {"--evaluate-every", std::to_string(settings.evaluate_every)},
-                {"--compress", settings.compress},
-                {"--bucket", std::to_string(settings.bucket_bytes)},
-                {"--split", settings.split_by_speed ? "speed" : "even"},
-                {"--record", settings.record ? "on" : "off"},
-                {"--save", settings.save.empty() ? "off" : "on"},
-                {"--resume", settings.resume.empty() ? "off" : "on"}});
+  terms.insert(
+      {{"--steps", std::to_string(settings.steps)},
+       {"--target-accuracy", exact(settings.target_accuracy.value_or(0))},
+       {"--target-loss", exact(settings.target_loss.value_or(0))},
+       {"--evaluate-every", std::to_string(settings.evaluate_every)},
+       {"--compress", settings.compress},
+       {"--bucket", std::to_string(settings.bucket_bytes)},
+       {"--split", settings.split_by_speed ? "speed" : "even"},
+       // Whether and by what steps are judged: only all together can change a plan.
+       {"--plan", settings.tuning.text() + exact(settings.planned.step) + ' ' + exact(settings.planned.waiting)},
+       {"--record", settings.record ? "on" : "off"},
+       {"--save", settings.save.empty() ? "off" : "on"},
+       {"--resume", settings.resume.empty() ? "off" : "on"}});
   return terms;
 }
 

@@ -125,7 +125,7 @@ class Run {
     seconds_before_ = progress.seconds;
     follow(progress.tuning);
     begin_policy();
-    if (!settings_.resume.empty()) restore_own(progress.own);
+    if (!settings_.resume.empty()) restore_own(progress.own, progress.tuning);
   }
 
   std::unique_ptr<Synchronizer> make_synchronizer(const std::string& policy) {
@@ -202,6 +202,8 @@ class Run {
     // What a change of the plan made other than the settings say.
     const std::string compress = compress_ == settings_.compress ? "" : compress_;
     const std::size_t bucket = bucket_bytes_ == settings_.bucket_bytes ? 0 : bucket_bytes_;
+    append_part(all, std::as_bytes(std::span(&changes_, 1)));
+    append_part(all, std::as_bytes(std::span(&planned_, 1)));
     append_part(all, std::as_bytes(std::span(compress)));
     append_part(all, std::as_bytes(std::span(&bucket, 1)));
     append_part(all, buckets_.save_state());
@@ -213,13 +215,21 @@ class Run {
     append_part(all, std::as_bytes(memory_of(optimizer_->state())));
     return all;
   }
-  void restore_own(ConstBytes kept) {
+  void restore_own(ConstBytes kept, const std::string& tuning) {
     const ConstBytes policy = take_part(kept);
     std::array<std::byte, 1> split{};
     take_values(kept, std::span<std::byte>(split));
     if (!policy.empty())
       adopt({.sync = {reinterpret_cast<const char*>(policy.data()), policy.size()},
              .split_by_speed = split[0] != std::byte{0}});
+    take_values(kept, std::span(&changes_, 1));
+    StepSeconds planned;
+    take_values(kept, std::span(&planned, 1));
+    if (changes_ > 0) {
+      // The changed plan is gone on with, and not the one that was found wrong.
+      comm_.follow(tuning.empty() ? TuningTable{} : TuningTable::parse(tuning, "the tuning table of the checkpoint"));
+      if (settings_.planned.step > 0) planned_ = planned;
+    }
     const ConstBytes compress = take_part(kept);
     std::size_t bucket = 0;
     take_values(kept, std::span(&bucket, 1));
@@ -303,7 +313,8 @@ class Run {
   }
 
   bool is_plan_due() const {
-    return planned_.step > 0 && !own_pace_ && !recorder_ && step_times_.count() == StepTimes::warm_up + judged_steps;
+    return planned_.step > 0 && step_ < last_step_ && !own_pace_ && !recorder_ &&
+           step_times_.count() == StepTimes::warm_up + judged_steps;
   }
 
   // All ranks hear the same mean, decide alike and do what rank 0 says. Nothing is under way between two steps.
@@ -311,12 +322,16 @@ class Run {
     const auto median = step_times_.median(comm_);
     const StepSeconds measured{median.step, median.waiting};
     if (measured.step <= (1 + tolerated_error) * planned_.step) return;
-    PlanChange change = agree_on_change(comm_, events.replan, planned_, measured);
+    PlanChange change = agree_on_change(
+        comm_, events.replan, {.tuning = comm_.tuning(), .compress = compress_, .bucket_bytes = bucket_bytes_},
+        planned_, measured);
+    // What a codec that corrects momentum has gathered is not to be lost; without its codec nothing of a plan holds.
+    if (gradient_exchange().momentum() > 0 && !change.compress.empty() && change.compress != compress_)
+      change = {.reason = change.reason + "; but " + compress_ +
+                          " stays, which has gathered momentum, and algorithms are chosen by the model of the links"};
     comm_.follow(change.tuning);
-    // What a codec that corrects momentum has gathered is not to be lost.
-    if (gradient_exchange().momentum() > 0) change.compress.clear();
     send_by(change.compress.empty() ? compress_ : change.compress, change.bucket_bytes);
-    planned_ = result_.changes.size() + 1 < most_changes ? change.expected : StepSeconds{};
+    planned_ = ++changes_ < most_changes ? change.expected : StepSeconds{};
     step_times_ = {};
     result_.changes.push_back({.step = step_, .change = std::move(change), .measured = measured});
     if (comm_.rank() == 0 && events.on_change) events.on_change(result_.changes.back());
@@ -461,7 +476,8 @@ class Run {
   Communicator& comm_;
   std::string compress_;  // as the settings say until the plan is changed, …
   std::size_t bucket_bytes_;
-  StepSeconds planned_;  // … and zeros once it is judged no more
+  StepSeconds planned_;      // … and zeros once it is judged no more
+  std::size_t changes_ = 0;  // of the plan, also before this run was resumed
   const Identity identity_;
   const Identity terms_;
   const std::unique_ptr<Task> task_;

@@ -199,7 +199,7 @@ class Planning(TrainingTest):
         done = self.train("--workers", "2", "--model", "mlp", "--steps", "25", "--plan", self.plan(step_ns=1000, compute_ns=900))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r"step, as planned +0\.00 ms predicted, [\d.]+ measured \(\+\d+ %\)")
-        self.assertRegex(done.stdout, r"planned anew at step 23 +algorithms are chosen by measured links from now on, since")
+        self.assertRegex(done.stdout, r"planned anew at step 23 +algorithms are chosen by the model of the links from now on, since")
         self.assertRegex(done.stdout, r"the plan is wrong +.* ms of a step and not 0\.00: .*again \(ranvier train --record DIR\)|ranvier probe")
         kept = self.results("--workers", "2", "--model", "mlp", "--steps", "25", "--plan", self.plan())
         self.assertEqual(kept["plan"]["changes"], [])
@@ -222,6 +222,15 @@ class Planning(TrainingTest):
         changes = json.loads((self.folder / "result.json").read_text())["plan"]["changes"]
         self.assertEqual(changes[0]["step"], 23)
         self.assertGreater(changes[0]["expected_step_ns"], 2000)
+
+    def test_a_changed_plan_is_gone_on_with(self):
+        """What was dropped as wrong is neither followed nor judged again by the run that resumes."""
+        words = ("--workers", "2", "--model", "mlp", "--plan", self.plan(step_ns=1000, compute_ns=900))
+        place = str(self.folder / "changed.ranvier")
+        before = self.results(*words, "--steps", "25", "--save", place)
+        self.assertEqual([each["step"] for each in before["plan"]["changes"]], [23])
+        after = self.results(*words, "--steps", "55", "--resume", place)
+        self.assertEqual(after["plan"]["changes"], [])
 
     def test_wrong_plans_and_recordings_are_refused(self):
         for words, code, part in (

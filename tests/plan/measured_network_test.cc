@@ -49,6 +49,8 @@ TEST_F(MeasuredFile, ThatIsWrongNamesThePlace) {
            {"world = 2\n[[link]]\nfrom = 0\nto = 1\nlatency_us = 1\n", "the key gbit_per_second is missing"},
            {"world = 2\n[[link]]\nfrom = 0\nto = 1\nlatency_us = -1\n",
             "line 5, column 14: a number that is at least 0"},
+           {"world = 2\n[[link]]\nfrom = 0\nto = 1\nlatency_us = 1\ngbit_per_second = 1\nburst_bytes = 1e19\n",
+            "burst_bytes is 1e+19; at most 1e+15 are expected"},
            {"world = 2\n[[link]]\nfrom = 1\nto = 1\nlatency_us = 1\ngbit_per_second = 1\n",
             "rank 1 has a link to itself"}})
     try {

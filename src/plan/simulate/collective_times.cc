@@ -14,6 +14,10 @@ namespace {
 constexpr std::size_t element_bytes = 4;
 // Beyond it loads are counted on some ranks, which is less of a bound and still one.
 constexpr Rank most_counted_ranks = 256;
+// Slices after which times repeat or nearly so, where more of them have too many messages to be simulated.
+constexpr std::size_t least_period = 4;
+// That are simulated for the time of one collective, where a line may stand for more: a second or two.
+constexpr std::size_t most_messages = 40'000;
 
 // What Communication::bytes counts: the whole vector, or what one rank has of it.
 bool counts_the_whole(Collective collective) {
@@ -49,6 +53,9 @@ std::size_t period_of(const Schedule& schedule) {
   return rounds <= usual ? std::lcm(usual, rounds) : usual;
 }
 
+// Of four lengths, the first of which may be nearly two periods.
+constexpr std::size_t slices_of_a_line(std::size_t period) { return 12 * period; }
+
 // Elements of a chunk, rounded up, so that all chunks are alike.
 std::size_t chunk_elements(const Communication& what, const Schedule& schedule) {
   const double chunks = counts_the_whole(what.collective) || splits(what.collective) ? schedule.chunks : 1;
@@ -66,29 +73,51 @@ std::vector<Rank> counted_ranks(Rank world) {
 
 SimulatedRun streamed(const Schedule& schedule, const Topology& topology, std::size_t chunk, std::size_t element,
                       const SimulateOptions& options) {
-  constexpr double on_a_line = 1e-7;
-  const auto simulated = [&](std::size_t elements) {
-    return simulate(schedule, topology, count_of(schedule, elements), element, options);
-  };
   const std::size_t slice = std::max<std::size_t>(1, options.slice_bytes / element);
   const std::size_t slices = chunk / slice;
   const std::size_t rest = chunk % slice;
   double burst = 0;
   for (const Link& link : topology.links) burst = std::max(burst, link.speed.burst_bytes);
   // A link's bucket is empty, and a sender waits for its link, before lengths count as long.
-  std::size_t few = period_of(schedule);
-  while (few < 2 * options.buffered_slices || static_cast<double>(few * options.slice_bytes) < burst) few *= 2;
-  for (; 5 * few < slices; few *= 2) {
-    // A whole number of steps from the length itself, since times come and go with a period.
-    const std::size_t least = few + slices % few;
+  const auto long_enough = [&](std::size_t few) {
+    while (few <= slices && (few < 2 * options.buffered_slices ||
+                             static_cast<double>(few) * static_cast<double>(options.slice_bytes) < burst))
+      few *= 2;
+    return few;
+  };
+  const auto simulated = [&](std::size_t elements) {
+    return simulate(schedule, topology, count_of(schedule, elements), element, options);
+  };
+  // A whole number of periods from the length itself, since times come and go with a period.
+  const auto shortest = [slices](std::size_t few) { return few + slices % few; };
+  const auto of_periods = [&](std::size_t few, std::size_t periods) {
+    return simulated((shortest(few) + periods * few) * slice + rest);
+  };
+  const auto periods_to_go = [&](std::size_t few) { return static_cast<double>((slices - shortest(few)) / few); };
+  const auto is_long = [slices](std::size_t few) { return 5 * few < slices; };
+
+  std::size_t few = long_enough(period_of(schedule));
+  std::size_t most_slices = slices;  // that are simulated for one of the lines
+  if (const std::size_t least = long_enough(least_period); is_long(least)) {
+    const SimulatedRun one = of_periods(least, 1);
+    const std::size_t messages = std::max<std::size_t>(1, one.messages / (shortest(least) + least));
+    most_slices = most_messages / messages;
+    if (std::min(slices, slices_of_a_line(few)) > most_slices)
+      return on_the_line(one, of_periods(least, 3), (periods_to_go(least) - 1) / 2);
+  }
+  if (!is_long(few)) return simulated(chunk);
+  SimulatedRun line;
+  for (const double on_a_line : {1e-7, 1e-3, std::numeric_limits<double>::infinity()}) {
     std::array<SimulatedRun, 4> runs;
-    for (std::size_t i = 0; i < runs.size(); ++i) runs[i] = simulated((least + i * few) * slice + rest);
+    for (std::size_t i = 0; i < runs.size(); ++i) runs[i] = of_periods(few, i);
     const double step = (runs[3].ns - runs[0].ns) / 3;
+    line = on_the_line(runs[0], runs[3], periods_to_go(few) / 3);
     const bool straight = std::abs(runs[1].ns - runs[0].ns - step) <= on_a_line * runs[3].ns &&
                           std::abs(runs[2].ns - runs[1].ns - step) <= on_a_line * runs[3].ns;
-    if (straight) return on_the_line(runs[2], runs[3], static_cast<double>((slices - least) / few - 2));
+    few *= 2;
+    if (straight || !is_long(few) || slices_of_a_line(few) > most_slices) break;
   }
-  return simulated(chunk);
+  return line;
 }
 
 CollectiveTimes::CollectiveTimes(const Workload& workload, const Topology& topology, const SimulateOptions& options)

@@ -12,8 +12,9 @@
 namespace ranvier::plan {
 
 // Of a schedule with chunks of so many elements. Long ones stream: once the pipeline is full, each further slice takes
-// as long as the one before it. Three lengths whose times are on a line therefore say that of all longer ones; where
-// they are not, twice as long ones are tried, and at last the length itself.
+// as long as the one before it. Four lengths whose times are on a line therefore say that of all longer ones; where
+// they are not, twice and four times as long ones are tried, and the line through the last is taken. Where times are on
+// no line the error is below 1 %. Of many ranks that are not alike two short lengths have to do: some percent.
 SimulatedRun streamed(const Schedule&, const Topology&, std::size_t chunk_elements, std::size_t element_bytes,
                       const SimulateOptions&);
 

@@ -27,6 +27,7 @@ FluidNetwork::FluidNetwork(std::vector<FluidLink> links, std::vector<std::vector
       rate_(routes_.size()),
       room_(links_.size()),
       demand_(links_.size()),
+      on_link_(links_.size()),
       turn_(senders_.empty() ? 0 : *std::ranges::max_element(senders_) + 1) {
   for (std::uint32_t link = 0; link < links_.size(); ++link) {
     capacity_[link] = links_[link].bytes_per_ns;
@@ -38,6 +39,7 @@ FluidNetwork::FluidNetwork(std::vector<FluidLink> links, std::vector<std::vector
 
 void FluidNetwork::start(std::uint32_t channel, double bytes) {
   left_[channel] = bytes;
+  for (const Crossing& crossing : routes_[channel]) carried_[crossing.link] += bytes * crossing.times;
   active_.push_back(channel);
   shared_ = false;
 }
@@ -74,9 +76,7 @@ void FluidNetwork::advance(double ns, std::vector<std::uint32_t>& done) {
   for (const auto channel : active_) {
     // What would leave within a millionth of this time leaves now: sums of many rounded times differ by less.
     const bool leaves = left_[channel] <= rate_[channel] * ns * (1 + tiny) + tiny;
-    const double bytes = leaves ? left_[channel] : rate_[channel] * ns;
-    left_[channel] -= bytes;
-    for (const Crossing& crossing : routes_[channel]) carried_[crossing.link] += bytes * crossing.times;
+    left_[channel] = leaves ? 0 : left_[channel] - rate_[channel] * ns;
     if (leaves) done.push_back(channel);
   }
   if (done.size() == before) return;
@@ -116,32 +116,37 @@ void FluidNetwork::share_among(const std::vector<std::uint32_t>& channels) {
     for (const Crossing& crossing : routes_[channel]) {
       if (demand_[crossing.link] == 0) used_.push_back(crossing.link);
       demand_[crossing.link] += crossing.times;
+      on_link_[crossing.link].push_back(channel);
     }
   }
-  for (std::size_t settled = 0; settled < channels.size();) {
+  open_ = used_;
+  for (std::size_t settled = 0; settled < channels.size(); settled += settling_.size()) {
     double level = std::numeric_limits<double>::infinity();
-    for (const auto link : used_)
+    for (const auto link : open_)
       if (demand_[link] > tiny) level = std::min(level, room_[link] / demand_[link]);
     // First find all that this level settles, then take what they use: links of one level settle together.
-    for (const auto channel : channels) {
-      if (rate_[channel] >= 0) continue;
-      const auto& route = routes_[channel];
-      if (std::any_of(route.begin(), route.end(), [&](const Crossing& crossing) {
-            return room_[crossing.link] <= level * demand_[crossing.link] * (1 + tiny);
-          }))
-        rate_[channel] = -2;
-    }
-    for (const auto channel : channels) {
-      if (rate_[channel] != -2) continue;
+    settling_.clear();
+    std::erase_if(open_, [&](std::uint32_t link) {
+      if (room_[link] > level * demand_[link] * (1 + tiny)) return false;
+      for (const auto channel : on_link_[link])
+        if (rate_[channel] == -1) {
+          rate_[channel] = -2;
+          settling_.push_back(channel);
+        }
+      return true;
+    });
+    for (const auto channel : settling_) {
       rate_[channel] = level;
-      ++settled;
       for (const Crossing& crossing : routes_[channel]) {
         room_[crossing.link] = std::max(0.0, room_[crossing.link] - level * crossing.times);
         demand_[crossing.link] -= crossing.times;
       }
     }
   }
-  for (const auto link : used_) demand_[link] = 0;
+  for (const auto link : used_) {
+    demand_[link] = 0;
+    on_link_[link].clear();
+  }
 }
 
 }  // namespace ranvier::plan

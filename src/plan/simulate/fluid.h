@@ -66,8 +66,11 @@ class FluidNetwork {
   std::vector<double> room_;
   std::vector<double> demand_;
   std::vector<std::uint32_t> used_;
-  std::vector<std::vector<std::uint32_t>> turns_;  // the first messages of all senders, the second ones, …
-  std::vector<std::size_t> turn_;                  // by sender: how many of its messages have one
+  std::vector<std::uint32_t> open_;                  // of them, those that still decide
+  std::vector<std::uint32_t> settling_;              // channels that a level decides
+  std::vector<std::vector<std::uint32_t>> on_link_;  // channels
+  std::vector<std::vector<std::uint32_t>> turns_;    // the first messages of all senders, the second ones, …
+  std::vector<std::size_t> turn_;                    // by sender: how many of its messages have one
 };
 
 }  // namespace ranvier::plan

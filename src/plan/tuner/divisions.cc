@@ -28,6 +28,14 @@ std::optional<int> setting(const StageSpec& spec, std::string_view key) {
   return std::nullopt;
 }
 
+// A degree that is named, or the powers of two up to `most`.
+std::vector<std::int64_t> degrees_of(std::optional<int> named, int most) {
+  if (named) return {*named};
+  std::vector<std::int64_t> degrees;
+  for (std::int64_t degree = 1; degree <= most; degree *= 2) degrees.push_back(degree);
+  return degrees;
+}
+
 }  // namespace
 
 std::vector<std::string> divisions(std::string_view text, Rank world, double memory_bytes) {
@@ -47,10 +55,9 @@ std::vector<std::string> divisions(std::string_view text, Rank world, double mem
     if (name != "tp" && name != "pp" && name != "dp" && name != "batch") others += fmt::format(",{}={}", name, value);
   std::vector<std::string> found;
   double least_state = INFINITY;
-  for (std::int64_t tensor = 1; tensor <= model->most_tensor; tensor *= 2)
-    for (std::int64_t pipeline = 1; pipeline <= model->blocks && tensor * pipeline <= world; pipeline *= 2) {
-      if (const auto named = setting(spec, "tp"); named && tensor != *named) continue;
-      if (const auto named = setting(spec, "pp"); named && pipeline != *named) continue;
+  const int blocks = setting(spec, "layers").value_or(model->blocks);
+  for (const std::int64_t tensor : degrees_of(setting(spec, "tp"), model->most_tensor))
+    for (const std::int64_t pipeline : degrees_of(setting(spec, "pp"), blocks)) {
       const std::int64_t data = world / (tensor * pipeline);
       if (tensor * pipeline * data != world || data % degrees.expert != 0 || samples % data != 0) continue;
       if (degrees.data > 0 && data != degrees.data) continue;
