@@ -1,12 +1,9 @@
 // The program `ranvier`: finds the subcommand and turns what it throws into a sentence and an exit code.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <vector>
 
 #include "build_info.h"
@@ -36,11 +33,7 @@ int run_train(const Arguments& arguments) {
   demand_torch_of_trainer();
   Arguments words{trainer->string()};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  for (auto& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  execv(argv[0], argv.data());
-  throw Error(ErrorKind::config, fmt::format("cannot run {}: {}", words[0], std::strerror(errno)));
+  become(std::move(words));
 }
 
 // Outside of the Python package there is nothing to rebuild.

@@ -1,10 +1,7 @@
 #include "package.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <optional>
 
@@ -55,11 +52,7 @@ int run_rebuild(const Arguments& arguments) {
   if (!python) throw Error(ErrorKind::config, "no Python was found: name the one that has ranvier in RANVIER_PYTHON");
   Arguments words{python->string(), "-m", "ranvier", "rebuild"};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  for (auto& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  execv(argv[0], argv.data());
-  throw Error(ErrorKind::config, fmt::format("cannot run {}: {}", words[0], std::strerror(errno)));
+  become(std::move(words));
 }
 
 }  // namespace ranvier::cli

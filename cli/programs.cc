@@ -1,6 +1,7 @@
 #include "programs.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -8,12 +9,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 
 #include "base/socket.h"
 #include "build_info.h"
 #include "launch.h"
+#include "ranvier/error.h"
 
 namespace ranvier::cli {
 namespace {
@@ -92,6 +96,14 @@ std::optional<Answer> ask(const std::vector<std::string>& command, std::chrono::
   if (!ended) return std::nullopt;
   answer.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return answer;
+}
+
+void become(std::vector<std::string> command) {
+  std::vector<char*> argv;
+  for (auto& word : command) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execv(argv[0], argv.data());
+  throw Error(ErrorKind::config, fmt::format("cannot run {}: {}", command[0], std::strerror(errno)));
 }
 
 }  // namespace ranvier::cli

@@ -25,4 +25,7 @@ struct Answer {
 // Runs a program to its end. None if it cannot be started or takes longer than `limit`; then it is killed.
 std::optional<Answer> ask(const std::vector<std::string>& command, std::chrono::milliseconds limit);
 
+// This process becomes that program. Throws Error{config} where it cannot be run.
+[[noreturn]] void become(std::vector<std::string> command);
+
 }  // namespace ranvier::cli

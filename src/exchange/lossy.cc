@@ -1,25 +1,12 @@
 // Over a transport that may lose gradients ("udp:loss=0.01"): one all_reduce that does not wait for the last packets,
 // with error feedback: what this rank knows was lost of its own is added to the next step's gradients.
+#include "exchange/one_work.h"
 #include "exchange/residuals.h"
 #include "kernel/vectors.h"
 #include "ranvier/exchange.h"
 
 namespace ranvier {
 namespace {
-
-class LossyAveraging final : public Averaging {
- public:
-  LossyAveraging(Work work, std::shared_ptr<Residuals::State> state) : work_(std::move(work)) {
-    work_.on_done([state = std::move(state)] {});  // which lives until nothing is written to it any more
-  }
-  void wait() override { work_.wait(); }
-  bool done() const override { return work_.done(); }
-  std::exception_ptr error() const override { return work_.error(); }
-  void on_done(std::function<void()> then) override { work_.on_done(std::move(then)); }
-
- private:
-  Work work_;
-};
 
 class LossyExchange final : public Exchange {
  public:
@@ -41,7 +28,8 @@ class LossyExchange final : public Exchange {
                              .op = ReduceOp::average,
                              .tolerates_loss = true,
                              .lost = owed});
-    return std::make_shared<LossyAveraging>(std::move(work), std::move(state));
+    work.on_done([state = std::move(state)] {});  // which lives until nothing is written to it any more
+    return std::make_shared<OneWork>(std::move(work));
   }
 
  private:
