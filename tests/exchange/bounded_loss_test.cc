@@ -308,65 +308,56 @@ TEST(BoundedLoss, AnOverflowReachesEverybodyAndIsNotOwed) {
   });
 }
 
-TEST(BoundedLoss, RanksThatDisagreeAreTold) {
+// Of two ranks what each failed with: the text is empty of one that did not.
+struct Problem {
+  ErrorKind kind = ErrorKind::internal;
+  std::string text;
+};
+std::array<Problem, 2> problems_of(const std::function<void(Communicator&)>& body) {
   const auto store = memory_store();
-  std::array<std::string, 2> problems;
-  {
-    std::vector<std::jthread> ranks;
-    for (Rank rank = 0; rank < 2; ++rank)
-      ranks.emplace_back([&, rank] {
-        try {
-          const auto comm = Communicator::connect(*store, rank, 2, {.transport = "udp:loss=0.01", .timeout = 60s});
-          auto values = gradients(large + static_cast<std::size_t>(rank) * 100'000, rank);
-          comm->run({.input = values, .output = values, .op = ReduceOp::average, .tolerates_loss = true});
-        } catch (const Error& error) {
-          problems[static_cast<std::size_t>(rank)] = error.what();
-        }
-      });
-  }
-  for (const std::string& problem : problems) EXPECT_NE(problem, "");
-  EXPECT_NE((problems[0] + problems[1]).find("same sizes and types"), std::string::npos) << problems[0] << problems[1];
+  std::array<Problem, 2> problems;
+  std::vector<std::jthread> ranks;
+  for (Rank rank = 0; rank < 2; ++rank)
+    ranks.emplace_back([&, rank] {
+      try {
+        body(*Communicator::connect(*store, rank, 2, {.transport = "udp:loss=0.01", .timeout = 60s}));
+      } catch (const Error& error) {
+        problems[static_cast<std::size_t>(rank)] = {error.kind(), error.what()};
+      }
+    });
+  ranks.clear();
+  return problems;
+}
+
+TEST(BoundedLoss, RanksThatDisagreeAreTold) {
+  const auto problems = problems_of([](Communicator& comm) {
+    auto values = gradients(large + static_cast<std::size_t>(comm.rank()) * 100'000, comm.rank());
+    comm.run({.input = values, .output = values, .op = ReduceOp::average, .tolerates_loss = true});
+  });
+  for (const Problem& problem : problems) EXPECT_NE(problem.text, "");
+  const std::string both = problems[0].text + problems[1].text;
+  EXPECT_NE(both.find("same sizes and types"), std::string::npos) << both;
 }
 
 // As ranks of which one waits for its sum at once and the other later: neither understands what the other one sends.
 TEST(BoundedLoss, ARankThatSumsExactlyIsNamed) {
-  const auto store = memory_store();
-  std::array<std::string, 2> problems;
-  {
-    std::vector<std::jthread> ranks;
-    for (Rank rank = 0; rank < 2; ++rank)
-      ranks.emplace_back([&, rank] {
-        try {
-          const auto comm = Communicator::connect(*store, rank, 2, {.transport = "udp:loss=0.01", .timeout = 60s});
-          auto values = gradients(large, rank);
-          comm->run({.input = values, .output = values, .op = ReduceOp::average, .tolerates_loss = rank == 0});
-        } catch (const Error& error) {
-          EXPECT_EQ(error.kind(), ErrorKind::mismatch) << error.what();
-          problems[static_cast<std::size_t>(rank)] = error.what();
-        }
-      });
+  const auto problems = problems_of([](Communicator& comm) {
+    auto values = gradients(large, comm.rank());
+    comm.run({.input = values, .output = values, .op = ReduceOp::average, .tolerates_loss = comm.rank() == 0});
+  });
+  for (const auto& [kind, text] : problems) {
+    EXPECT_EQ(kind, ErrorKind::mismatch) << text;
+    EXPECT_NE(text.find("by bounded loss"), std::string::npos) << text;
   }
-  for (const std::string& problem : problems) EXPECT_NE(problem.find("by bounded loss"), std::string::npos) << problem;
 }
 
 TEST(BoundedLoss, ARankThatGivesUpEndsTheOthersWait) {
-  const auto store = memory_store();
-  std::array<std::string, 2> problems;
-  {
-    std::vector<std::jthread> ranks;
-    for (Rank rank = 0; rank < 2; ++rank)
-      ranks.emplace_back([&, rank] {
-        try {
-          const auto comm = Communicator::connect(*store, rank, 2, {.transport = "udp:loss=0.01", .timeout = 60s});
-          auto values = gradients(large, rank);
-          if (rank == 1) return comm->abort("it has enough");
-          comm->run({.input = values, .output = values, .op = ReduceOp::average, .tolerates_loss = true});
-        } catch (const Error& error) {
-          problems[static_cast<std::size_t>(rank)] = error.what();
-        }
-      });
-  }
-  EXPECT_NE(problems[0], "");
+  const auto problems = problems_of([](Communicator& comm) {
+    auto values = gradients(large, comm.rank());
+    if (comm.rank() == 1) return comm.abort("it has enough");
+    comm.run({.input = values, .output = values, .op = ReduceOp::average, .tolerates_loss = true});
+  });
+  EXPECT_NE(problems[0].text, "");
 }
 
 TEST(BoundedLoss, AHandleMayOutliveItsCommunicator) {
