@@ -62,7 +62,7 @@ class Comparison:
         self.run(
             [
                 self.arguments.ranvier, "bench", "--transport", "tcp", "--no-pin", "--algorithm", algorithm,
-                "--sockets", sockets,
+                "--sockets", sockets, *(["--insecure"] if self.arguments.insecure else []),
                 "-b", size, "-e", size, "-n", self.iterations(size), "-w", 1, "--samples", self.arguments.samples,
                 "--json", file,
             ]
@@ -119,6 +119,7 @@ def main() -> int:
     parser.add_argument("--flow-rate", metavar="RATE", help="most that each TCP connection gets (default: no limit)")
     parser.add_argument("--sockets", type=int, nargs="+", default=[1], metavar="K", help="a link (default: 1)")
     parser.add_argument("--congestion-control", metavar="NAME", help="of TCP (default: the machine's)")
+    parser.add_argument("--insecure", action="store_true", help="encrypt nothing: all hosts share this machine's cores")
     parser.add_argument("--samples", type=int, default=5, metavar="N", help="of each size (default: 5)")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the results there")
     arguments = parser.parse_args()

@@ -39,6 +39,8 @@ class ScheduleCost {
   RankCost busiest(std::size_t bytes, std::size_t slice_bytes) const;
   // What ranks have on average, in one direction, or half of what the busiest one has if that is more.
   RankCost shared(std::size_t bytes, std::size_t slice_bytes) const;
+  // From how many other ranks one receives, at most.
+  std::uint32_t partners() const { return partners_; }
 
  private:
   // Transfers of so many chunks each.
@@ -55,6 +57,7 @@ class ScheduleCost {
   std::uint32_t depth_ = 0;
   std::uint32_t path_chunks_ = 0;
   std::uint32_t chunks_ = 1;
+  std::uint32_t partners_ = 0;
   std::vector<OfRank> ranks_;
 };
 
@@ -64,6 +67,7 @@ struct LinkModel {
   double message = 0;    // o: each message that a rank has to do with
   double byte = 0;       // β
   double reduce = 0;     // γ: what adding a byte costs more than storing it
+  double partner = 0;    // by which share of β a byte is dearer for each rank but the first from which one receives
   bool crowded = false;  // ranks share cores, so that the work of all counts, not that of the busiest
 
   friend bool operator==(const LinkModel&, const LinkModel&) = default;

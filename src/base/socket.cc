@@ -110,8 +110,8 @@ void set_congestion_control(const Fd& socket, std::string_view name) {
 
 // Where bbr is the default, a connection that is made under it keeps the kernel's pacing for good, whatever is chosen
 // later (sk_pacing_status is set when bbr begins and never taken back). On loopback a timer then let two packets go
-// every 0.3 ms after each pause: the first all_reduce of 1 MiB took 1.3 ms instead of 0.4. So connections are made
-// without it; see tune_connection.
+// every 0.3 ms after each pause: the first all_reduce of 1 MiB took 1.3 ms instead of 0.3. So what may become a
+// connection within this host begins without it; see tune_connection.
 void start_unpaced(const Fd& socket) {
   if (congestion_control(socket) == bbr) set_congestion_control(socket, reno);
 }
@@ -215,11 +215,18 @@ Fd accept_next(const Fd& listener) {
   return open_descriptor([&] { return accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
 }
 
+// Asked of the routing table: connecting a datagram socket sends nothing.
+bool is_own(const SocketAddress& address) {
+  if (address.is_loopback()) return true;
+  const Fd probe(socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return probe && connect(probe.get(), generic(address), address.size) == 0 && is_local(probe);
+}
+
 Fd start_connect(const SocketAddress& address, const SocketBuffers& buffers) {
   Fd socket = tcp_socket(address.storage.ss_family);
   if (!socket) return socket;
   set_buffers(socket, buffers);
-  start_unpaced(socket);
+  if (is_own(address)) start_unpaced(socket);
   if (connect(socket.get(), generic(address), address.size) == 0 || errno == EINPROGRESS) return socket;
   const int problem = errno;
   socket.reset();
@@ -241,11 +248,9 @@ void tune_connection(const Fd& socket) {
   // whose receiver merely does not read for that long, as a rank does that computes.
   if (is_local(socket))
     set_congestion_control(socket, reno);
-  else if (congestion_control(tcp_socket(AF_INET)) == bbr)
-    set_congestion_control(socket, bbr);
+  else if (congestion_control(socket) == reno && congestion_control(tcp_socket(AF_INET)) == bbr)
+    set_congestion_control(socket, bbr);  // which the listener lacked; a route's own choice (congctl) is there already
 }
-
-void acknowledge_at_once(const Fd& socket) { set_option(socket, IPPROTO_TCP, TCP_QUICKACK, 1); }
 
 std::size_t buffered_bytes(const Fd& socket) {
   // The kernel counts its own bookkeeping against both and reports twice what it was asked for (socket(7)).

@@ -71,10 +71,10 @@ int connect_result(const Fd&);
 
 // Whether both ends are on one host.
 bool is_local(const Fd&);
+// Whether the address is one of this host's.
+bool is_own(const SocketAddress&);
 // Sends small packets at once, and picks the congestion control where that was measured (see the .cc).
 void tune_connection(const Fd&);
-// Tells the peer now what has arrived, and for a while without delay (TCP_QUICKACK, tcp(7)).
-void acknowledge_at_once(const Fd&);
 // What the kernel holds between the two ends of a connection like this one before the receiver reads: a lower bound.
 std::size_t buffered_bytes(const Fd&);
 

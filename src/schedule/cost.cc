@@ -4,6 +4,7 @@
 #include <cmath>
 #include <deque>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace ranvier {
@@ -94,13 +95,18 @@ ScheduleCost::ScheduleCost(const Schedule& schedule) : chunks_(std::max(schedule
   for (Rank i = 0; i < looked_at; ++i) {
     const auto rank = static_cast<Rank>(std::int64_t{i} * schedule.world / looked_at);
     OfRank& own = ranks_.emplace_back();
+    std::set<Rank> senders;
     for (const Step& step : schedule.program(rank)) {
       if (step.peer >= 0) depth_ = std::max(depth_, step.round + 1);
       if (step.action == Action::send) count(own.sends, step.chunks);
-      if (step.action == Action::recv || step.action == Action::recv_reduce) count(own.receives, step.chunks);
+      if (step.action == Action::recv || step.action == Action::recv_reduce) {
+        count(own.receives, step.chunks);
+        senders.insert(step.peer);
+      }
       const bool adds = step.action == Action::recv_reduce || step.action == Action::reduce;
       if (adds || (step.action == Action::copy && uses_scratch(step))) own.reduced_chunks += step.chunks;
     }
+    partners_ = std::max(partners_, static_cast<std::uint32_t>(senders.size()));
   }
   if (schedule.world > most_ranks) return;
   depth_ = Chain(schedule, false).longest();
@@ -157,6 +163,7 @@ RankCost ScheduleCost::shared(std::size_t bytes, std::size_t slice_bytes) const 
 
 RankCost decisive(const LinkModel& model, const ScheduleCost& cost, std::size_t bytes, std::size_t slice_bytes) {
   RankCost work = model.crowded ? cost.shared(bytes, slice_bytes) : cost.busiest(bytes, slice_bytes);
+  if (cost.partners() > 1) work.bytes *= 1 + model.partner * (cost.partners() - 1);
   const double path = cost.path_bytes(bytes, slice_bytes);
   work.bytes = std::max(work.bytes, model.crowded ? path / 2 : path);
   return work;

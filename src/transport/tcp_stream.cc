@@ -16,11 +16,6 @@ namespace {
 // From here on a copy costs more than what follows in the same packet saves.
 constexpr std::size_t direct_bytes = 16 << 10;
 constexpr std::size_t largest_element = 8;
-// After so many bytes that nothing was sent in between to carry their acknowledgement, the kernel is asked to make one.
-// Left to delay it, as it does between ranks that answer each other, 1 MiB took 430 us in the first operations after a
-// pause, and 230 with one every 128 KiB. Where an answer follows anyway, asking was 5 % of what an all_reduce of 64 KiB
-// did; hence a little more than the chunks of 256 KiB between two ranks.
-constexpr std::size_t acknowledged_bytes = 160 << 10;
 constexpr std::size_t little = 4096;  // moved to the front of the buffer rather than left to shorten the next read
 
 }  // namespace
@@ -34,8 +29,7 @@ TcpStream::TcpStream(Rank self, Rank peer, Lane lane, std::vector<Channel> chann
       remote_(remote_address(channels_.front().socket()).text()),
       sending_{.left = stripe_},
       receiving_{.left = stripe_},
-      buffers_(buffers),
-      unacknowledged_(channels_.size()) {}
+      buffers_(buffers) {}
 
 // What was accepted is still delivered: the ends are closed one after the other, and what arrived meanwhile is read,
 // since closing a socket with unread bytes makes the kernel throw away unsent ones (RFC 2525, 2.17).
@@ -80,7 +74,6 @@ std::size_t TcpStream::write(ConstBytes head, ConstBytes body) {
     if (result < 0 && !is_transient(errno)) throw_lost(errno);
     const auto taken = static_cast<std::size_t>(std::max<ssize_t>(result, 0));
     accepted += taken;
-    if (taken > 0) unacknowledged_[sending_.socket] = 0;
     advance(sending_, taken);
     if (taken < now_head.size() + now_body.size() || !channel.flushed()) {
       blocked_ = true;
@@ -171,9 +164,8 @@ std::size_t TcpStream::pull(Bytes into) {
 std::size_t TcpStream::read(Bytes into) {
   std::size_t total = 0;
   while (total < into.size() && !ended_) {
-    const std::size_t number = receiving_.socket;
     const std::size_t wanted = std::min(into.size() - total, receiving_.left);
-    const ssize_t got = channels_[number].recv(into.subspan(total, wanted));
+    const ssize_t got = channels_[receiving_.socket].recv(into.subspan(total, wanted));
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) break;
     if (got <= 0) {
       ended_ = true;
@@ -183,11 +175,6 @@ std::size_t TcpStream::read(Bytes into) {
     const auto bytes = static_cast<std::size_t>(got);
     total += bytes;
     advance(receiving_, bytes);
-    unacknowledged_[number] += bytes;
-    if (unacknowledged_[number] >= acknowledged_bytes) {
-      acknowledge_at_once(channels_[number].socket());
-      unacknowledged_[number] = 0;
-    }
     if (bytes < wanted) break;
   }
   return total;

@@ -98,7 +98,6 @@ class TcpStream {
   ReceiveBuffers::Buffer buffer_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
-  std::vector<std::size_t> unacknowledged_;  // by socket: read since an acknowledgement left
   bool seen_ = false;                        // the caller has had a view of all of it, and used nothing
   bool unsure_ = false;
   bool ended_ = false;  // the socket whose turn it is has ended: nothing can follow

@@ -73,6 +73,20 @@ TEST(Selection, PassesLargeVectorsAroundARingWhereRanksShareMemory) {
   EXPECT_EQ(taken("shm", 2, 1 << 20), "direct") << "two ranks are a ring as they are";
 }
 
+// Where its bytes take most of the time; see nominal_links.
+TEST(Selection, PassesLargeVectorsAroundARingBetweenHosts) {
+  LinkModel links = nominal_links("tcp", false);
+  links.latency = 60e-6;
+  links.byte = 8e-9;  // 1 Gbit/s
+  for (const Rank world : {4, 8}) {
+    Selection selection({.world = world, .transport = "tcp", .links = links, .slice_bytes = 512 << 10});
+    const auto& rows = selection.rows(Collective::all_reduce);
+    EXPECT_EQ(rows.back().algorithm, "ring") << world;
+    EXPECT_NE(rows.front().algorithm, "ring") << world;
+    EXPECT_LE(rows[rows.size() - 2].up_to, std::size_t{2} << 20) << world;
+  }
+}
+
 TEST(Selection, FollowsWhatTheLinksCost) {
   const auto cost_of = [](Rank world, const LinkModel& links) {
     Selection selection({.world = world, .transport = "tcp", .links = links, .slice_bytes = slice});

@@ -93,6 +93,14 @@ TEST(ScheduleCost, OfAChainIsEverythingThatItsMessagesCarryUpToASlice) {
   EXPECT_DOUBLE_EQ(predict({.byte = 1, .crowded = true}, tree, 1000, 1 << 20), 3000);
 }
 
+TEST(ScheduleCost, CountsFromHowManyOthersOneReceives) {
+  EXPECT_EQ(ScheduleCost(ring(Collective::all_reduce, 8)).partners(), 1U);
+  EXPECT_EQ(ScheduleCost(halving_doubling(Collective::all_reduce, 8)).partners(), 3U);
+  EXPECT_EQ(ScheduleCost(direct(Collective::all_reduce, 8)).partners(), 7U);
+  EXPECT_DOUBLE_EQ(predict({.byte = 1, .partner = 0.5}, ScheduleCost(direct(Collective::all_reduce, 8)), 800, 1 << 20),
+                   (1 + 6 * 0.5) * 1400);
+}
+
 // As the papers count rounds; a parameter server serves one rank a round, but nobody waits for more than two messages.
 TEST(ScheduleCost, IsAsDeepAsMessagesFollowOneAnother) {
   for (const Rank world : {2, 3, 4, 8, 12, 16, 64}) {

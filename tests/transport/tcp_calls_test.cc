@@ -97,26 +97,6 @@ TEST(TcpCalls, ASmallMessageIsOneSendAndOneReceiveOnAnyNumberOfSockets) {
   }
 }
 
-std::size_t acknowledgements() {
-  std::size_t count = 0;
-  for (const auto& [descriptor, calls] : socket_calls()) count += calls.acknowledgements;
-  return count;
-}
-
-TEST(TcpCalls, AcknowledgementsAreAskedForOnlyWhereNoAnswerCarriesThem) {
-  const auto world = tcp_world(2);
-  std::vector<std::byte> memory(100'000), result(memory.size());
-  clear_socket_calls();
-  for (int i = 0; i < 10; ++i) {
-    move(*world[0], *world[1], 0, {}, memory, result);
-    move(*world[1], *world[0], 0, {}, memory, result);
-  }
-  EXPECT_EQ(acknowledgements(), 0U);
-  for (int i = 0; i < 10; ++i) move(*world[0], *world[1], 0, {}, memory, result);
-  EXPECT_GE(acknowledgements(), 4U);
-  EXPECT_LE(acknowledgements(), 7U);
-}
-
 TEST(TcpCalls, ASliceIsOneSendOrOneForEachStripe) {
   for (const auto& [sockets, calls] : {std::pair{1, 1U}, std::pair{4, 8U}}) {
     const auto world = tcp_world(2, sockets);

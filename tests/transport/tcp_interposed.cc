@@ -20,7 +20,7 @@ std::atomic<std::size_t> allocation_count = 0;
 
 constexpr std::size_t most_descriptors = 4096;
 struct Counters {
-  std::atomic<std::size_t> sends, sent_bytes, receives, received_bytes, acknowledgements;
+  std::atomic<std::size_t> sends, sent_bytes, receives, received_bytes;
 };
 std::array<Counters, most_descriptors> counters;
 
@@ -64,11 +64,6 @@ extern "C" ssize_t recv(int socket, void* memory, std::size_t size, int flags) {
   return count(own.receives, own.received_bytes, syscall(SYS_recvfrom, socket, memory, size, flags, nullptr, nullptr));
 }
 
-extern "C" int setsockopt(int socket, int level, int name, const void* value, socklen_t size) noexcept {
-  if (level == IPPROTO_TCP && name == TCP_QUICKACK) ++counters.at(static_cast<std::size_t>(socket)).acknowledgements;
-  return static_cast<int>(syscall(SYS_setsockopt, socket, level, name, value, size));
-}
-
 // Neither is inlined: malloc() met by operator delete, or the other way round, looks like a mistake to the compiler.
 [[gnu::noinline]] void* operator new(std::size_t size) {
   ++allocation_count;
@@ -89,16 +84,15 @@ StingyKernel::~StingyKernel() { stingy = false; }
 std::map<int, SocketCalls> socket_calls() {
   std::map<int, SocketCalls> used;
   for (std::size_t i = 0; i < counters.size(); ++i) {
-    const SocketCalls calls{counters[i].sends, counters[i].sent_bytes, counters[i].receives, counters[i].received_bytes,
-                            counters[i].acknowledgements};
+    const SocketCalls calls{counters[i].sends, counters[i].sent_bytes, counters[i].receives,
+                            counters[i].received_bytes};
     if (calls.sends + calls.receives > 0) used[static_cast<int>(i)] = calls;
   }
   return used;
 }
 
 void clear_socket_calls() {
-  for (Counters& each : counters)
-    each.sends = each.sent_bytes = each.receives = each.received_bytes = each.acknowledgements = 0;
+  for (Counters& each : counters) each.sends = each.sent_bytes = each.receives = each.received_bytes = 0;
 }
 
 std::size_t allocations() { return allocation_count; }

@@ -22,7 +22,6 @@ struct SocketCalls {
   std::size_t sent_bytes = 0;
   std::size_t receives = 0;  // those too that found nothing
   std::size_t received_bytes = 0;
-  std::size_t acknowledgements = 0;  // asked for by TCP_QUICKACK
 };
 // By descriptor, of all that were used since the last clear_socket_calls().
 std::map<int, SocketCalls> socket_calls();

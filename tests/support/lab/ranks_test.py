@@ -15,6 +15,8 @@ from lab import Lab, Relay, Result, Run, reason_to_skip
 SKIPPED = 77  # as CMake knows it
 RANVIER, ENDLESS, RELAY = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
 
+AVAILABLE = pathlib.Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+
 # Heartbeats stop at once and are missed after 3 s; a closed connection is seen in milliseconds. The rest is for a
 # machine that is busy with other things.
 SILENCE_BOUND_S = 3 + 5
@@ -63,6 +65,20 @@ class Results(unittest.TestCase):
         # Were any to go another way, 4 MB would not need their 160 ms of a link of 200 Mbit/s.
         found = self.bench("-b", "4000000", "-e", "4000000", hosts=2, rate="200Mbit")
         self.assertGreater(found["rows"][0]["time_us"], 140_000)
+
+
+class Connections(unittest.TestCase):
+    def test_between_hosts_keep_the_congestion_control_that_these_have(self):
+        for name in {"bbr", "cubic"} & set(AVAILABLE.read_text().split()):
+            with self.subTest(name), Lab(hosts=2, rate="1Gbit", congestion_control=name) as lab:
+                run = lab.start([ENDLESS], environment=CLEAN)
+                self.assertTrue(run.wait_for_words("running", 30))
+                for result in lab.run(["ss", "--tcp", "--info", "--no-header", "state", "established"], limit=10):
+                    self.assertIn(f" {name} ", result.out)
+                    self.assertNotIn(" reno ", result.out)
+                for host in range(lab.hosts):
+                    run.kill(host)
+                run.wait(limit=30)
 
 
 class Losses(unittest.TestCase):

@@ -1,0 +1,49 @@
+#include "base/socket.h"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+namespace ranvier {
+namespace {
+
+std::string congestion_control(const Fd& socket) {
+  std::array<char, 16> name{};
+  socklen_t size = name.size();
+  EXPECT_EQ(getsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), &size), 0) << std::strerror(errno);
+  return name.data();
+}
+
+// Means something where bbr is the default ('sysctl net.ipv4.tcp_congestion_control'): its pacing would stay. Between
+// hosts the default has to come back: see ranks_test.py.
+TEST(Socket, IsMadeWithoutBbrAndUsesRenoWithinAHost) {
+  const Fd listener = listen_on("127.0.0.1", {}, {});
+  EXPECT_NE(congestion_control(listener), "bbr");
+  const Fd near = start_connect(local_address(listener), {});
+  ASSERT_TRUE(near);
+  EXPECT_NE(congestion_control(near), "bbr") << "before the connection stands";
+  pollfd waiting{.fd = listener.get(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(poll(&waiting, 1, 5000), 1);
+  const Fd far = accept_next(listener);
+  for (const Fd* const end : {&near, &far}) {
+    EXPECT_TRUE(is_local(*end));
+    tune_connection(*end);
+    EXPECT_EQ(congestion_control(*end), "reno");
+  }
+}
+
+TEST(Socket, KnowsTheAddressesOfItsHost) {
+  EXPECT_TRUE(is_own(*parse_address("127.0.0.1", 1)));
+  EXPECT_TRUE(is_own(*parse_address("127.0.0.77", 1)));
+  for (const std::string& each : host_addresses()) EXPECT_TRUE(is_own(*parse_address(each, 1))) << each;
+  EXPECT_FALSE(is_own(*parse_address("198.51.100.1", 1))) << "nobody has it (RFC 5737)";
+}
+
+}  // namespace
+}  // namespace ranvier
