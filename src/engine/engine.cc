@@ -91,27 +91,22 @@ void Engine::drop_claim() {
 void Engine::run_claimed(std::chrono::nanoseconds timeout) {
   inline_.engine = this;
   inline_.timeout = timeout;
+  inline_.record = recorder_.start(inline_.entry());
   const Active active{std::shared_ptr<Operation>(std::shared_ptr<void>(), &inline_), &inline_};
 
   // Most small operations end within a few polls, without a clock read or a list touched; where ranks share cores,
-  // within a few turns of the others. What they send first leaves before anything is noted: the others wait for it.
-  Progress progress = Progress::blocked;
-  bool noted = false;
+  // within a few turns of the others.
+  bool done = false;
   std::optional<Error> problem;
-  const auto note = [&] {
-    inline_.record = recorder_.start(inline_.entry());
-    noted = true;
-  };
   if (has_turn(active)) {
     lend_scratch(inline_);
     try {
-      progress = inline_.advance(*transport_, false);
-      note();
-      for (int idle = 0; progress != Progress::done && idle < traits_.polls_before_yield + yields_at_once;
-           progress = inline_.advance(*transport_, false)) {
-        if (progress == Progress::moved)
-          idle = 0;
-        else if (++idle <= traits_.polls_before_yield)
+      for (int idle = 0; !done && idle < traits_.polls_before_yield + yields_at_once;) {
+        const Progress progress = inline_.advance(*transport_, false);
+        done = progress == Progress::done;
+        if (progress == Progress::moved) idle = 0;
+        if (progress != Progress::blocked) continue;
+        if (++idle <= traits_.polls_before_yield)
           pause();
         else
           sched_yield();
@@ -120,8 +115,7 @@ void Engine::run_claimed(std::chrono::nanoseconds timeout) {
       problem = current_error();
     }
   }
-  if (!noted) note();
-  if (progress == Progress::done) {
+  if (done) {
     finish(active, nullptr);
     driver_.unlock();
     if (sleepers_.load(std::memory_order_relaxed) > 0) leave();
