@@ -100,15 +100,17 @@ std::size_t RequestKey::hash() const {
 }
 
 CollectiveCall Calls::prepare(const Request& request) {
-  if (!RequestKey::even(request)) return make(request);
   const RequestKey key = key_of(request);
   auto& places = recent_[key.hash() >> 60];
   {
     const std::lock_guard lock(lock_);
     for (const Entry& each : places)
-      if (each.key == key) return each.call;
+      if (each.is_for(key, request)) return each.call;
   }
-  Entry entry{key, make(request)};
+  Entry entry{.key = key,
+              .input_splits = {request.input_splits.begin(), request.input_splits.end()},
+              .output_splits = {request.output_splits.begin(), request.output_splits.end()},
+              .call = make(request)};
   CollectiveCall call = entry.call;
   const std::lock_guard lock(lock_);
   std::rotate(places.begin(), places.end() - 1, places.end());  // clang 14 knows no std::ranges::rotate

@@ -2,6 +2,7 @@
 // again, as they all do in training, costs one look-up.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -52,7 +53,7 @@ class AlgorithmNumbers {
   std::deque<Named> named_;  // from number `first` on
 };
 
-// All of a request that its call depends on, but for uneven splits.
+// All of a request that its call depends on, but for the sizes of uneven parts.
 class RequestKey {
  public:
   RequestKey() = default;  // of no request
@@ -113,7 +114,13 @@ class Calls {
  private:
   struct Entry {
     RequestKey key;
+    std::vector<std::size_t> input_splits, output_splits;
     CollectiveCall call;
+
+    bool is_for(const RequestKey& request_key, const Request& request) const {
+      return key == request_key && std::ranges::equal(input_splits, request.input_splits) &&
+             std::ranges::equal(output_splits, request.output_splits);
+    }
   };
   CollectiveCall make(const Request&);
   AlgorithmSpec choose(const Request&, const Shape&);
