@@ -42,6 +42,9 @@ struct Terms {
 // Before the ranks have agreed.
 constexpr Terms first_terms{.slice_bytes = 4096, .buffered_bytes = 4096};
 
+// How long a rank that cannot take part waits for the others, to tell them why.
+constexpr std::chrono::seconds time_to_decline{10};
+
 // What the program said about choosing algorithms.
 struct Guidance {
   TuningTable tuning = {};
@@ -335,7 +338,14 @@ std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Ran
                                                     const CommunicatorOptions& options) {
   demand_world(rank, world);
   const auto deadline = steady_clock::now() + options.join_timeout;
-  Guidance guidance = guidance_of(options, world);
+  Guidance guidance;
+  try {
+    guidance = guidance_of(options, world);
+  } catch (const Error& why) {
+    engine::decline(
+        why, engine::exchange_through(store, rank, world, std::min(deadline, steady_clock::now() + time_to_decline)));
+    throw;
+  }
   auto news = std::make_unique<NewsDesk>();
   auto links = engine::meet({.rank = rank, .world = world, .epoch = options.epoch}, options, guidance.tuning,
                             engine::exchange_through(store, rank, world, deadline), deadline, news->events());

@@ -19,29 +19,30 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::string_view greeting = "ranvier 4";  // of this format of card
+constexpr std::string_view greeting = "ranvier 5";  // of this format of card
 
 // What a rank tells the others about itself: fields with their lengths in front.
 struct Card {
-  std::string transport;  // as asked for
-  std::string epoch;
-  std::string tuning;                    // a short sum of the table
-  std::string measure, topology;         // as CommunicatorOptions has them
-  std::string security;                  // by which proof connections between hosts begin
-  std::string control, inside, between;  // addresses; empty where there is none
+  std::string refusal = {};    // why it does not come; empty if it does
+  std::string transport = {};  // as asked for
+  std::string epoch = {};
+  std::string tuning = {};                              // a short sum of the table
+  std::string measure = {}, topology = {};              // as CommunicatorOptions has them
+  std::string security = {};                            // by which proof connections between hosts begin
+  std::string control = {}, inside = {}, between = {};  // addresses; empty where there is none
 
   std::string text() const {
     std::string all;
     for (const std::string_view field :
-         {greeting, std::string_view(transport), std::string_view(epoch), std::string_view(tuning),
-          std::string_view(measure), std::string_view(topology), std::string_view(security), std::string_view(control),
-          std::string_view(inside), std::string_view(between)})
+         {greeting, std::string_view(refusal), std::string_view(transport), std::string_view(epoch),
+          std::string_view(tuning), std::string_view(measure), std::string_view(topology), std::string_view(security),
+          std::string_view(control), std::string_view(inside), std::string_view(between)})
       all += fmt::format("{}:{}", field.size(), field);
     return all;
   }
 
   static Card parse(std::string_view text, Rank rank) {
-    std::array<std::string, 10> fields;
+    std::array<std::string, 11> fields;
     for (std::string& field : fields) {
       std::size_t length = 0;
       const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), length);
@@ -60,7 +61,8 @@ struct Card {
             rank);
       text.remove_prefix(digits + 1 + length);
     }
-    return {fields[1], fields[2], fields[3], fields[4], fields[5], fields[6], fields[7], fields[8], fields[9]};
+    return {fields[1], fields[2], fields[3], fields[4], fields[5],
+            fields[6], fields[7], fields[8], fields[9], fields[10]};
   }
 };
 
@@ -77,6 +79,14 @@ std::string proof(const SecurityOptions& options) {
   std::string by = options.key_file.empty() ? "the key of the job" : "a key file";
   if (!options.certificate.empty()) by = "certificates";
   return options.encrypt_everywhere ? by + ", also within a host" : by;
+}
+
+// Throws what the first rank says that does not come.
+void demand_all(const std::vector<Card>& cards) {
+  for (std::size_t rank = 0; rank < cards.size(); ++rank)
+    if (!cards[rank].refusal.empty())
+      throw Error(ErrorKind::config, fmt::format("rank {} cannot take part: {}", rank, cards[rank].refusal),
+                  static_cast<Rank>(rank));
 }
 
 // Whether all cards agree with the first on `field`; throws naming the first two that do not.
@@ -120,6 +130,13 @@ std::unique_ptr<Transport> connect(const WorldInfo& info, const std::vector<Card
 
 }  // namespace
 
+void decline(const Error& why, const Exchange& exchange) {
+  try {
+    exchange(Card{.refusal = why.what()}.text());
+  } catch (const std::exception&) {  // who is not there cannot be told
+  }
+}
+
 Links meet(const WorldInfo& info, const CommunicatorOptions& options, const TuningTable& tuning,
            const Exchange& exchange, steady_clock::time_point deadline, ControlEvents events) {
   const TransportChoice choice = parse_transport(options.transport);
@@ -149,6 +166,7 @@ Links meet(const WorldInfo& info, const CommunicatorOptions& options, const Tuni
   std::vector<Card> cards;
   for (Rank peer = 0; peer < info.world; ++peer)
     cards.push_back(Card::parse(texts[static_cast<std::size_t>(peer)], peer));
+  demand_all(cards);
   demand_same(cards, &Card::transport, "transport");
   demand_same(cards, &Card::epoch, "epoch");
   demand_same(cards, &Card::tuning, "tuning table");

@@ -9,6 +9,7 @@
 
 #include "engine/control_plane.h"
 #include "ranvier/communicator.h"
+#include "ranvier/error.h"
 #include "ranvier/transport.h"
 #include "ranvier/tuning.h"
 
@@ -25,6 +26,9 @@ struct Links {
   std::unique_ptr<ControlPlane> control;
   std::unique_ptr<Transport> transport;
 };
+
+// Instead of meeting: tells the others, who would wait for this rank, why it cannot.
+void decline(const Error& why, const Exchange&);
 
 // Opens endpoints, exchanges their addresses once, and connects.
 Links meet(const WorldInfo&, const CommunicatorOptions&, const TuningTable&, const Exchange&,
