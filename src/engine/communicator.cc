@@ -19,18 +19,16 @@
 #include "engine/engine.h"
 #include "engine/link_probe.h"
 #include "engine/rendezvous.h"
-#include "engine/vendor_operation.h"
+#include "engine/vendor_calls.h"
 
 namespace ranvier {
 namespace {
 
+using engine::by_vendor;
 using engine::CollectiveCall;
 using engine::Engine;
 using engine::MessageHeader;
 using std::chrono::steady_clock;
-
-// The algorithm that is none of ranvier's: the transport's library has its own.
-constexpr std::string_view by_vendor = "vendor";
 
 // What all ranks must know alike to choose the same algorithm and to cut vectors at the same places.
 struct Terms {
@@ -95,7 +93,7 @@ class Communicator::Impl {
         terms_(own_terms_),
         links_(engine::nominal_links(transport_name_, terms_.crowded)),
         peer_memory_(links.transport->peer_memory()),
-        vendor_(links.transport->vendor_collectives()),
+        vendor_(links.transport->vendor_collectives(), transport_name_, rank_, world_),
         bounded_(bounded_tools(*links.transport, options)),
         news_(std::move(news)),
         control_(std::move(links.control)),
@@ -161,26 +159,9 @@ class Communicator::Impl {
     prefer_vendor();
   }
 
-  // From now on, if the options say so: ranks meet by ranvier's own collectives, which prove every link.
+  // Only from now on: ranks meet by ranvier's own collectives, which prove every link.
   void prefer_vendor() {
-    prefers_vendor_ = options_.algorithm == by_vendor;
-    if (prefers_vendor_ && vendor_ == nullptr && world_ > 1)
-      throw Error(ErrorKind::usage, fmt::format("transport {} has no collectives of its own for algorithm vendor; use "
-                                                "transport mpi with a process for each rank, or another algorithm",
-                                                transport_name_));
-  }
-
-  // Whether the library beneath runs `request`. The options' choice is for what the library can; a request's own is an
-  // order. Throws Error{usage} for an order that cannot be obeyed.
-  bool is_for_vendor(const Request& request) const {
-    const bool ordered = request.algorithm == by_vendor;
-    if (!ordered && !(prefers_vendor_ && request.algorithm.empty())) [[likely]]
-      return false;
-    if (world_ == 1) return false;
-    const std::string refusal = engine::vendor_refusal(vendor_, request, rank_, world_);
-    if (ordered && !refusal.empty())
-      throw Error(ErrorKind::usage, fmt::format("{} cannot run as vendor: {}", name_of(request.collective), refusal));
-    return refusal.empty();
+    if (options_.algorithm == by_vendor) vendor_.prefer();
   }
 
   // While ranks meet, every link may be used.
@@ -235,7 +216,7 @@ class Communicator::Impl {
   void run(const Request& request, std::chrono::nanoseconds timeout) {
     if (is_bounded(request)) return start(request, timeout).wait();
     if (!request.lost.empty()) std::ranges::fill(request.lost, 0.F);
-    if (is_for_vendor(request)) return start(request, timeout).wait();
+    if (vendor_.serves(request)) return start(request, timeout).wait();
     engine::CollectiveOperation* operation = engine_.try_claim();
     if (operation == nullptr) return start(request, timeout).wait();
     try {
@@ -258,10 +239,7 @@ class Communicator::Impl {
     engine_.check_alive();
     if (is_bounded(request)) return start_bounded(request, timeout);
     if (!request.lost.empty()) std::ranges::fill(request.lost, 0.F);
-    if (is_for_vendor(request))
-      return Work(engine_.start(std::make_shared<engine::VendorOperation>(
-                                    *vendor_, engine::vendor_call(request, rank_, world_), rank_, world_),
-                                timeout));
+    if (vendor_.serves(request)) return Work(vendor_.start(engine_, request, timeout));
     CollectiveCall call = calls_->prepare(request);
     call.set_ticket(engine_.next_ticket(request.priority, call.stamp));
     const auto [input, output] = memory(request, call.ticket.lane);
@@ -293,11 +271,10 @@ class Communicator::Impl {
   const Terms own_terms_;  // that this rank's own transport prefers
   Terms terms_;            // that all have agreed on
   LinkModel links_;
-  PeerMemory* const peer_memory_;    // the transport's, which the engine has; null where ranks share no memory
-  VendorCollectives* const vendor_;  // likewise; null where its library has no collectives
+  PeerMemory* const peer_memory_;  // the transport's, which the engine has; null where ranks share no memory
+  engine::VendorCalls vendor_;     // over the transport's, likewise
   const std::shared_ptr<engine::BoundedTools> bounded_;  // null: all is exact
   std::atomic<std::uint32_t> bounded_count_ = 0;
-  bool prefers_vendor_ = false;
   std::mutex leaving_;
   bool left_ = false;  // guarded by leaving_
   std::unique_ptr<NewsDesk> news_;
