@@ -11,12 +11,12 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
-#include <numeric>
 #include <utility>
 
 #include "engine/bounded_operation.h"
 #include "engine/calls.h"
 #include "engine/engine.h"
+#include "engine/group.h"
 #include "engine/link_probe.h"
 #include "engine/rendezvous.h"
 #include "engine/vendor_calls.h"
@@ -340,42 +340,11 @@ std::unique_ptr<Communicator> Communicator::over(std::unique_ptr<Transport> tran
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
-  const auto world_size = static_cast<std::size_t>(world());
   if (!impl_->control_)
     throw Error(ErrorKind::usage,
                 "split needs a communicator made by connect; one over a ready transport has no control plane");
-  std::vector<std::int64_t> choices(2 * world_size);
-  const std::array<std::int64_t, 2> choice{color, key};
-  all_gather(choice, choices);
-
-  std::vector<Rank> members;
-  for (Rank peer = 0; peer < world(); ++peer)
-    if (choices[2 * static_cast<std::size_t>(peer)] == color) members.push_back(peer);
-  std::stable_sort(members.begin(), members.end(), [&](Rank a, Rank b) {
-    return choices[2 * static_cast<std::size_t>(a) + 1] < choices[2 * static_cast<std::size_t>(b) + 1];
-  });
-
-  // Everybody's addresses travel over the old communicator, those who take no part giving none.
-  const engine::Exchange exchange = [&](const std::string& mine) {
-    std::vector<std::int64_t> lengths(world_size);
-    const std::array<std::int64_t, 1> length{static_cast<std::int64_t>(mine.size())};
-    all_gather(length, lengths);
-    std::vector<std::size_t> splits(lengths.begin(), lengths.end());
-    std::string all(static_cast<std::size_t>(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})), '\0');
-    run({.collective = Collective::all_gather,
-         .input = ConstTypedSpan(mine.data(), mine.size(), DType::u8),
-         .output = TypedSpan(all.data(), all.size(), DType::u8),
-         .output_splits = splits});
-    std::vector<std::string> texts;
-    std::size_t offset = 0;
-    std::vector<std::string> by_rank;
-    for (const std::size_t bytes : splits) {
-      by_rank.push_back(all.substr(offset, bytes));
-      offset += bytes;
-    }
-    for (const Rank member : members) texts.push_back(by_rank[static_cast<std::size_t>(member)]);
-    return texts;
-  };
+  const std::vector<Rank> members = engine::members_of(*this, color, key);
+  const engine::Exchange exchange = engine::exchange_over(*this, members);
   if (color < 0) {
     exchange({});
     return nullptr;
@@ -513,28 +482,5 @@ void Communicator::abort(const std::string& reason) {
 }
 
 std::string Communicator::flight_record() const { return impl_->engine_.recorder().dump(); }
-
-// ---- Work. A finished operation is its own: its engine may be gone.
-
-void Work::wait() {
-  if (!operation_->finished()) operation_->engine->wait(*operation_, std::nullopt);
-  if (operation_->error()) std::rethrow_exception(operation_->error());
-}
-bool Work::wait_for(std::chrono::nanoseconds limit) {
-  if (!operation_->finished() && !operation_->engine->wait(*operation_, limit)) return false;
-  if (operation_->error()) std::rethrow_exception(operation_->error());
-  return true;
-}
-bool Work::done() const { return operation_->finished(); }
-std::exception_ptr Work::error() const { return operation_->finished() ? operation_->error() : nullptr; }
-void Work::on_done(std::function<void()> then) {
-  if (operation_->finished())
-    then();
-  else
-    operation_->engine->on_done(*operation_, std::move(then));
-}
-std::uint32_t Work::sequence() const { return operation_->entry().sequence; }
-std::size_t Work::received_bytes() const { return operation_->finished() ? operation_->received_bytes() : 0; }
-Rank Work::source() const { return operation_->finished() ? operation_->source() : -1; }
 
 }  // namespace ranvier
