@@ -28,6 +28,13 @@ std::uint8_t hash_of(const std::vector<Rank>& dims, const std::vector<bool>& per
   return static_cast<std::uint8_t>(1 + hash);
 }
 
+// Parts of different sizes have different shapes. Of an exchange each rank knows the sizes of its own, and may have
+// even ones where another has not.
+bool has_common_shape(const Request& request) {
+  return RequestKey::even(request) && request.collective != Collective::all_to_all &&
+         request.collective != Collective::neighbor_exchange;
+}
+
 // A barrier is an all_reduce of one byte: it ends when every rank has contributed.
 Collective built_as(Collective collective) {
   return collective == Collective::barrier ? Collective::all_reduce : collective;
@@ -219,8 +226,7 @@ CollectiveCall Calls::make(const Request& request) {
                  .root = shape.root,
                  .label = request.label,
                  .size = shape.count};
-  // Of parts of different sizes each rank knows its own.
-  if (call.size_by_link) call.header.label.shape = 0;
+  if (!has_common_shape(request)) call.header.label.shape = 0;
   call.stamp = CallStamp::of(call.header, !call.size_by_link);
   return call;
 }
