@@ -40,9 +40,6 @@ struct Terms {
 // Before the ranks have agreed.
 constexpr Terms first_terms{.slice_bytes = 4096, .buffered_bytes = 4096};
 
-// How long a rank that cannot take part waits for the others, to tell them why.
-constexpr std::chrono::seconds time_to_decline{10};
-
 // What the program said about choosing algorithms.
 struct Guidance {
   TuningTable tuning = {};
@@ -315,17 +312,17 @@ std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Ran
                                                     const CommunicatorOptions& options) {
   demand_world(rank, world);
   const auto deadline = steady_clock::now() + options.join_timeout;
+  const engine::Exchange exchange = engine::exchange_through(store, rank, world);
   Guidance guidance;
   try {
     guidance = guidance_of(options, world);
   } catch (const Error& why) {
-    engine::decline(
-        why, engine::exchange_through(store, rank, world, std::min(deadline, steady_clock::now() + time_to_decline)));
+    engine::decline(why, exchange, deadline);
     throw;
   }
   auto news = std::make_unique<NewsDesk>();
-  auto links = engine::meet({.rank = rank, .world = world, .epoch = options.epoch}, options, guidance.tuning,
-                            engine::exchange_through(store, rank, world, deadline), deadline, news->events());
+  auto links = engine::meet({.rank = rank, .world = world, .epoch = options.epoch}, options, guidance.tuning, exchange,
+                            deadline, news->events());
   auto impl = std::make_unique<Impl>(options, std::move(guidance), std::move(links), std::move(news));
   impl->agree_on_terms(nullptr, deadline - steady_clock::now());
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
@@ -345,8 +342,9 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
                 "split needs a communicator made by connect; one over a ready transport has no control plane");
   const std::vector<Rank> members = engine::members_of(*this, color, key);
   const engine::Exchange exchange = engine::exchange_over(*this, members);
+  const auto deadline = steady_clock::now() + impl_->options_.join_timeout;
   if (color < 0) {
-    exchange({});
+    exchange({}, deadline);
     return nullptr;
   }
   CommunicatorOptions options = impl_->options_;
@@ -355,7 +353,6 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   options.topology.clear();
   Guidance guidance{.tuning = impl_->guidance_.tuning, .topology = nullptr};
   const auto self = std::find(members.begin(), members.end(), rank());
-  const auto deadline = steady_clock::now() + impl_->options_.join_timeout;
   auto news = std::make_unique<NewsDesk>();
   auto links = engine::meet({.rank = static_cast<Rank>(self - members.begin()),
                              .world = static_cast<Rank>(members.size()),

@@ -24,7 +24,7 @@ std::vector<Rank> members_of(Communicator& whole, int color, int key) {
 }
 
 Exchange exchange_over(Communicator& whole, std::vector<Rank> members) {
-  return [&whole, members = std::move(members)](const std::string& mine) {
+  return [&whole, members = std::move(members)](const std::string& mine, std::chrono::steady_clock::time_point) {
     std::vector<std::int64_t> lengths(static_cast<std::size_t>(whole.world()));
     const std::array<std::int64_t, 1> length{static_cast<std::int64_t>(mine.size())};
     whole.all_gather(length, lengths);

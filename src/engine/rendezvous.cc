@@ -19,6 +19,9 @@ namespace {
 
 using std::chrono::steady_clock;
 
+// How long a rank that cannot take part waits for the others, to tell them why.
+constexpr std::chrono::seconds time_to_decline{5};
+
 constexpr std::string_view greeting = "ranvier 5";  // of this format of card
 
 // What a rank tells the others about itself: fields with their lengths in front.
@@ -128,30 +131,47 @@ std::unique_ptr<Transport> connect(const WorldInfo& info, const std::vector<Card
   return transport::paired_transport(transport(), hosts, info.epoch, deadline);
 }
 
+// Of this rank, listening.
+struct Endpoints {
+  std::unique_ptr<ControlEndpoint> control;
+  std::unique_ptr<Endpoint> inside, between;  // of hosts; null where the transport has none
+};
+
+Endpoints open_endpoints(const WorldInfo& info, const CommunicatorOptions& options) {
+  const TransportChoice choice = parse_transport(options.transport);
+  check_security(options.security);
+  const auto door =
+      std::make_shared<transport::TcpDoor>(options.interface_address, options.ports, transport::tcp_buffers);
+  Endpoints own;
+  own.control = control_endpoint(info, {.suspect_after = options.suspect_after,
+                                        .dead_after = options.dead_after,
+                                        .interface_address = options.interface_address,
+                                        .security = options.security,
+                                        .element_name = options.element_name,
+                                        .door = door});
+  if (!choice.inside.empty()) own.inside = shm_endpoint(info, options.node);
+  if (!choice.between.empty()) own.between = endpoint_between_hosts(choice.between, info, options, door);
+  return own;
+}
+
 }  // namespace
 
-void decline(const Error& why, const Exchange& exchange) {
+void decline(const Error& why, const Exchange& exchange, steady_clock::time_point deadline) {
   try {
-    exchange(Card{.refusal = why.what()}.text());
+    exchange(Card{.refusal = why.what()}.text(), std::min(deadline, steady_clock::now() + time_to_decline));
   } catch (const std::exception&) {  // who is not there cannot be told
   }
 }
 
 Links meet(const WorldInfo& info, const CommunicatorOptions& options, const TuningTable& tuning,
            const Exchange& exchange, steady_clock::time_point deadline, ControlEvents events) {
-  const TransportChoice choice = parse_transport(options.transport);
-  check_security(options.security);
-  const auto door =
-      std::make_shared<transport::TcpDoor>(options.interface_address, options.ports, transport::tcp_buffers);
-  const auto control = control_endpoint(info, {.suspect_after = options.suspect_after,
-                                               .dead_after = options.dead_after,
-                                               .interface_address = options.interface_address,
-                                               .security = options.security,
-                                               .element_name = options.element_name,
-                                               .door = door});
-  auto inside = choice.inside.empty() ? nullptr : shm_endpoint(info, options.node);
-  const auto between = choice.between.empty() ? nullptr : endpoint_between_hosts(choice.between, info, options, door);
-
+  Endpoints own;
+  try {
+    own = open_endpoints(info, options);
+  } catch (const Error& why) {
+    decline(why, exchange, deadline);
+    throw;
+  }
   const Card mine{
       .transport = options.transport,
       .epoch = std::to_string(info.epoch),
@@ -159,10 +179,10 @@ Links meet(const WorldInfo& info, const CommunicatorOptions& options, const Tuni
       .measure = options.measure ? "yes" : "no",
       .topology = options.topology.empty() ? "none" : options.topology,
       .security = proof(options.security),
-      .control = control->address(),
-      .inside = inside ? inside->address() : "",
-      .between = between ? between->address() : ""};
-  const std::vector<std::string> texts = exchange(mine.text());
+      .control = own.control->address(),
+      .inside = own.inside ? own.inside->address() : "",
+      .between = own.between ? own.between->address() : ""};
+  const std::vector<std::string> texts = exchange(mine.text(), deadline);
   std::vector<Card> cards;
   for (Rank peer = 0; peer < info.world; ++peer)
     cards.push_back(Card::parse(texts[static_cast<std::size_t>(peer)], peer));
@@ -175,8 +195,8 @@ Links meet(const WorldInfo& info, const CommunicatorOptions& options, const Tuni
   demand_same(cards, &Card::security, "security");
 
   Links links;
-  links.control = control->connect(column(cards, &Card::control), deadline, std::move(events));
-  links.transport = connect(info, cards, inside.get(), between.get(), deadline);
+  links.control = own.control->connect(column(cards, &Card::control), deadline, std::move(events));
+  links.transport = connect(info, cards, own.inside.get(), own.between.get(), deadline);
   if (options.link_bytes_per_second > 0)
     links.transport = paced(std::move(links.transport), options.link_bytes_per_second);
   return links;

@@ -140,28 +140,5 @@ TEST(Tuning, RanksWithDifferentTablesAreToldBeforeAnythingRuns) {
   for (const std::string& sentence : told) EXPECT_THAT(sentence, HasSubstr("rank 0 has tuning table"));
 }
 
-TEST(Tuning, ATableThatOneRankCannotReadIsNewsToAll) {
-  const auto file = std::filesystem::temp_directory_path() / ("ranvier-tuning-test-" + std::to_string(getpid()));
-  std::ofstream(file) << "all_reduce tcp 2 max rign\n";
-  const auto store = memory_store();
-  std::array<std::string, 3> told;
-  const auto join = [&](Rank rank) {
-    try {
-      Communicator::connect(*store, rank, 3,
-                            {.tuning = rank == 1 ? file.string() : "", .join_timeout = std::chrono::minutes(2)});
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::config);
-      told[static_cast<std::size_t>(rank)] = error.what();
-    }
-  };
-  {
-    const std::jthread first(join, 1), second(join, 2);
-    join(0);
-  }
-  std::filesystem::remove(file);
-  for (const std::string& sentence : told) EXPECT_THAT(sentence, HasSubstr("line 1: unknown algorithm 'rign'"));
-  EXPECT_THAT(told[0], HasSubstr("rank 1 cannot take part"));
-}
-
 }  // namespace
 }  // namespace ranvier
