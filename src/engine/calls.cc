@@ -52,6 +52,8 @@ AlgorithmNumbers::Number AlgorithmNumbers::of(std::string_view name) {
   }
   Named fresh{std::string(name), parse_algorithm(name)};
   const Algorithm& algorithm = fresh.spec.algorithm();
+  if (algorithm.dims == Dims::node && fresh.spec.dims.empty() && ranks_per_node_ > 0)
+    fresh.spec.dims = {ranks_per_node_};
   algorithm.build({.collective = algorithm.collectives.front(),
                    .world = world_,
                    .dims = fresh.spec.dims,
@@ -68,7 +70,7 @@ const AlgorithmSpec& AlgorithmNumbers::operator[](Number number) {
 
 Calls::Calls(CallSettings settings)
     : settings_(std::move(settings)),
-      algorithms_(settings_.world),
+      algorithms_(settings_.world, settings_.ranks_per_node),
       programs_(settings_.rank, settings_.world, settings_.slice_bytes, settings_.buffered_bytes),
       selection_({.world = settings_.world,
                   .transport = settings_.transport,

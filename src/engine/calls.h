@@ -34,7 +34,8 @@ class AlgorithmNumbers {
   using Number = std::uint32_t;
   static constexpr Number unnamed = 0, automatic = 1;
 
-  explicit AlgorithmNumbers(Rank world) : world_(world) {}
+  // `ranks_per_node`: see CallSettings.
+  AlgorithmNumbers(Rank world, Rank ranks_per_node) : world_(world), ranks_per_node_(ranks_per_node) {}
 
   // Thread-safe. Throws Error{usage} for an unknown name, or dims that do not suit the world.
   Number of(std::string_view name);
@@ -49,6 +50,7 @@ class AlgorithmNumbers {
   static constexpr Number first = automatic + 1;
 
   const Rank world_;
+  const Rank ranks_per_node_;
   SpinLock lock_;
   std::deque<Named> named_;  // from number `first` on
 };
@@ -86,6 +88,7 @@ struct CallSettings {
   Rank rank = 0;
   Rank world = 1;
   Epoch epoch = 0;
+  Rank ranks_per_node = 0;     // what an algorithm by node takes that is named without a number; 0: its own choice
   std::string algorithm;       // for requests that name none, as AlgorithmSpec; "auto" chooses by size
   TuningTable tuning = {};     // what "auto" looks at first
   LinkModel links = {};        // what it goes by where the table has no row

@@ -83,6 +83,7 @@ class Communicator::Impl {
         guidance_(std::move(guidance)),
         rank_(links.transport->rank()),
         world_(links.transport->world()),
+        ranks_per_node_(links.ranks_per_node),
         transport_name_(links.transport->traits().name),
         own_terms_{.slice_bytes = std::bit_floor(links.transport->traits().slice_bytes),
                    .buffered_bytes = links.transport->traits().buffered_bytes,
@@ -167,6 +168,7 @@ class Communicator::Impl {
     calls_.emplace(engine::CallSettings{.rank = rank_,
                                         .world = world_,
                                         .epoch = options_.epoch,
+                                        .ranks_per_node = ranks_per_node_,
                                         .algorithm = options_.algorithm == by_vendor ? "auto" : options_.algorithm,
                                         .tuning = guidance_.tuning,
                                         .links = links_,
@@ -264,6 +266,7 @@ class Communicator::Impl {
   Guidance guidance_;
   const Rank rank_;
   const Rank world_;
+  const Rank ranks_per_node_;
   const std::string_view transport_name_;
   const Terms own_terms_;  // that this rank's own transport prefers
   Terms terms_;            // that all have agreed on

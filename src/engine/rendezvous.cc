@@ -8,6 +8,7 @@
 #include <functional>
 #include <set>
 #include <span>
+#include <string_view>
 
 #include "ranvier/error.h"
 #include "transport/paired.h"
@@ -131,6 +132,17 @@ std::unique_ptr<Transport> connect(const WorldInfo& info, const std::vector<Card
   return transport::paired_transport(transport(), hosts, info.epoch, deadline);
 }
 
+// See Links.
+Rank consecutive_ranks(const std::vector<std::string>& hosts) {
+  const auto next = std::ranges::find_if(hosts, [&](const std::string& host) { return host != hosts.front(); });
+  const auto size = static_cast<std::size_t>(next - hosts.begin());
+  if (size == 1 || size == hosts.size()) return 0;
+  std::set<std::string_view> before;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank)
+    if (rank % size == 0 ? !before.insert(hosts[rank]).second : hosts[rank] != hosts[rank - 1]) return 0;
+  return static_cast<Rank>(size);
+}
+
 // Of this rank, listening.
 struct Endpoints {
   std::unique_ptr<ControlEndpoint> control;
@@ -197,6 +209,7 @@ Links meet(const WorldInfo& info, const CommunicatorOptions& options, const Tuni
   Links links;
   links.control = own.control->connect(column(cards, &Card::control), deadline, std::move(events));
   links.transport = connect(info, cards, own.inside.get(), own.between.get(), deadline);
+  if (own.inside && own.between) links.ranks_per_node = consecutive_ranks(shm_hosts(column(cards, &Card::inside)));
   if (options.link_bytes_per_second > 0)
     links.transport = paced(std::move(links.transport), options.link_bytes_per_second);
   return links;

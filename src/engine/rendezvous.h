@@ -26,6 +26,9 @@ Exchange exchange_through(Store& store, Rank rank, Rank world);
 struct Links {
   std::unique_ptr<ControlPlane> control;
   std::unique_ptr<Transport> transport;
+  // Where there are several hosts of so many consecutive ranks each, the last of which may have fewer; else 0, or where
+  // the transport does not look for hosts.
+  Rank ranks_per_node = 0;
 };
 
 // Instead of meeting: tells the others, who would wait for this rank, why it cannot.

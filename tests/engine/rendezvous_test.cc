@@ -3,8 +3,11 @@
 
 #include <array>
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
@@ -53,6 +56,40 @@ TEST(Rendezvous, WhatOneRankCannotReadIsNewsToAll) {
 TEST(Rendezvous, WhatOneRankMisspellsIsNewsToAll) {
   expect_all_told({.transport = "tpc"}, "unknown transport 'tpc'");
   expect_all_told({.topology = "tours:3"}, "'tours'");
+}
+
+// Whom rank 0 of 6 sends to in an all_reduce by node, when each rank is on the host that `host_of` names.
+std::vector<Rank> partners(const std::function<Rank(Rank)>& host_of, const char* algorithm) {
+  const auto store = memory_store();
+  std::vector<Rank> found;
+  const auto join = [&](Rank rank) {
+    const auto comm = Communicator::connect(
+        *store, rank, 6, {.transport = "shm+tcp", .measure = false, .node = std::to_string(host_of(rank))});
+    std::array<std::uint64_t, 6> before{};
+    for (Rank peer = 0; peer < 6; ++peer) before[static_cast<std::size_t>(peer)] = comm->bytes_sent_to(peer);
+    std::vector<float> data(60, 1);
+    comm->all_reduce(data, {.algorithm = algorithm});
+    EXPECT_THAT(data, testing::Each(6));
+    for (Rank peer = 0; rank == 0 && peer < 6; ++peer)
+      if (comm->bytes_sent_to(peer) > before[static_cast<std::size_t>(peer)]) found.push_back(peer);
+    comm->barrier();
+  };
+  {
+    std::vector<std::jthread> others;
+    for (Rank rank = 1; rank < 6; ++rank) others.emplace_back(join, rank);
+    join(0);
+  }
+  return found;
+}
+
+TEST(Rendezvous, NodesAreTheHostsOfTheRanks) {
+  const auto pairs = [](Rank rank) { return rank / 2; };
+  const auto unequal = [](Rank rank) { return rank / 4; };
+  const auto scattered = [](Rank rank) { return rank / 2 % 2; };
+  EXPECT_EQ(partners(pairs, "hierarchical"), (std::vector<Rank>{1, 2, 4}));
+  EXPECT_EQ(partners(pairs, "hierarchical:3"), (std::vector<Rank>{1, 2, 3})) << "who names a number gets it";
+  EXPECT_EQ(partners(unequal, "hierarchical"), (std::vector<Rank>{1, 2, 4})) << "4 and 2: leaders, and a tree below";
+  EXPECT_EQ(partners(scattered, "hierarchical"), (std::vector<Rank>{1, 2, 3})) << "what it chooses by itself";
 }
 
 }  // namespace
