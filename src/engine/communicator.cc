@@ -18,6 +18,7 @@
 #include "engine/engine.h"
 #include "engine/group.h"
 #include "engine/link_probe.h"
+#include "engine/news_desk.h"
 #include "engine/rendezvous.h"
 #include "engine/vendor_calls.h"
 
@@ -46,39 +47,12 @@ struct Guidance {
   std::shared_ptr<const Topology> topology = nullptr;
 };
 
-// Control news that may come before there is an engine to hear it.
-class NewsDesk {
- public:
-  engine::ControlEvents events() {
-    return {.on_fault = [this](const Error& why) { hear([why](Engine& engine) { engine.fail(why); }); },
-            .on_departure = [this](Rank rank) { hear([rank](Engine& engine) { engine.departed(rank); }); }};
-  }
-  void deliver_to(Engine& engine) {
-    const std::lock_guard lock(mutex_);
-    engine_ = &engine;
-    for (const auto& news : early_) news(engine);
-    early_.clear();
-  }
-
- private:
-  void hear(std::function<void(Engine&)> news) {
-    const std::lock_guard lock(mutex_);
-    if (engine_ != nullptr)
-      news(*engine_);
-    else
-      early_.push_back(std::move(news));
-  }
-
-  std::mutex mutex_;
-  Engine* engine_ = nullptr;
-  std::vector<std::function<void(Engine&)>> early_;
-};
-
 }  // namespace
 
 class Communicator::Impl {
  public:
-  Impl(const CommunicatorOptions& options, Guidance guidance, engine::Links links, std::unique_ptr<NewsDesk> news)
+  Impl(const CommunicatorOptions& options, Guidance guidance, engine::Links links,
+       std::unique_ptr<engine::NewsDesk> news)
       : options_(options),
         guidance_(std::move(guidance)),
         rank_(links.transport->rank()),
@@ -277,7 +251,7 @@ class Communicator::Impl {
   std::atomic<std::uint32_t> bounded_count_ = 0;
   std::mutex leaving_;
   bool left_ = false;  // guarded by leaving_
-  std::unique_ptr<NewsDesk> news_;
+  std::unique_ptr<engine::NewsDesk> news_;
   std::unique_ptr<engine::ControlPlane> control_;
   Engine engine_;
   std::optional<engine::Calls> calls_;
@@ -323,7 +297,7 @@ std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Ran
     engine::decline(why, exchange, deadline);
     throw;
   }
-  auto news = std::make_unique<NewsDesk>();
+  auto news = std::make_unique<engine::NewsDesk>();
   auto links = engine::meet({.rank = rank, .world = world, .epoch = options.epoch}, options, guidance.tuning, exchange,
                             deadline, news->events());
   auto impl = std::make_unique<Impl>(options, std::move(guidance), std::move(links), std::move(news));
@@ -356,7 +330,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   options.topology.clear();
   Guidance guidance{.tuning = impl_->guidance_.tuning, .topology = nullptr};
   const auto self = std::find(members.begin(), members.end(), rank());
-  auto news = std::make_unique<NewsDesk>();
+  auto news = std::make_unique<engine::NewsDesk>();
   auto links = engine::meet({.rank = static_cast<Rank>(self - members.begin()),
                              .world = static_cast<Rank>(members.size()),
                              .epoch = impl_->options_.epoch},
