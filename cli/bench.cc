@@ -146,13 +146,26 @@ int run_coordinator(const Options& options) {
   return bench::measure_all(options, ours, worlds, absent, file);
 }
 
+// Null where a coordinator, who speaks for all ranks, has been told why they cannot meet.
+std::unique_ptr<Communicator> meet_or_tell(const WorldPlace& place, const CommunicatorOptions& options,
+                                           const char* coordinator) {
+  try {
+    return meet(place, options);
+  } catch (const Error& problem) {
+    if (coordinator == nullptr) throw;
+    bench::connect_lines(coordinator).write(bench::failure_line(problem.what()));
+    return nullptr;
+  }
+}
+
 // One rank of a world that was started for it: by run_coordinator where there is a socket, else by a launcher.
 int run_rank(const Options& options, const WorldPlace& place) {
   const char* socket = std::getenv(bench::socket_variable);
   const bool pinned = socket != nullptr ? std::getenv(bench::pin_variable) != nullptr
                                         : options.pin.value_or(place.local_world <= usable_cores());
   if (pinned) bench::pin_to_core(place.local_rank);
-  const auto communicator = meet(place, communicator_options(options, place));
+  const auto communicator = meet_or_tell(place, communicator_options(options, place), socket);
+  if (!communicator) return 1;
   if (options.probe) {
     if (place.rank == bench::root) print_probe(*communicator);
     return 0;

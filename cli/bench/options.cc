@@ -173,8 +173,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   cli::add_count(app, "-n,--iters", options.sampling.iterations,
                  "operations in a sample (default: some milliseconds' worth)", 1);
   cli::add_count(app, "-w,--warmup", options.sampling.warmups, "operations before each sample (default: a tenth)", 0);
-  cli::add_count(app, "-c,--check", options.sampling.checks, "operations checked before the samples, which also are", 0,
-                 1000);
+  cli::add_count(app, "-c,--check", options.sampling.checks,
+                 "operations checked before the samples, which also are (sums in place: of zeros)", 0, 1000);
   cli::add_count(app, "--samples", options.sampling.samples, "samples of each size; the median is shown", 1, 100'000);
 
   std::string collective = "all_reduce";

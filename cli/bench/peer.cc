@@ -45,11 +45,17 @@ std::string to_line(const Reply& reply) {
 
 std::string failure_line(const std::string& sentence) { return fmt::format("{} {}", failed_word, one_line(sentence)); }
 
+std::optional<std::string> failure_of(std::string_view line) {
+  const std::size_t space = std::min(line.find(' '), line.size());
+  if (line.substr(0, space) != failed_word) return std::nullopt;
+  return std::string(line.substr(std::min(space + 1, line.size())));
+}
+
 Reply reply_from_line(const std::string& line) {
+  if (const auto sentence = failure_of(line)) throw Error(ErrorKind::internal, *sentence);
   const std::size_t space = std::min(line.find(' '), line.size());
   const std::string_view word = std::string_view(line).substr(0, space);
   const std::string rest = line.substr(std::min(space + 1, line.size()));
-  if (word == failed_word) throw Error(ErrorKind::internal, rest);
   Reply reply;
   if (word == refused_word && !rest.empty()) {
     reply.refusal = rest;

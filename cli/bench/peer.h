@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "bench/job.h"
 #include "bench/lines.h"
@@ -45,6 +47,8 @@ std::string to_line(const Reply&);
 // Throws Error{mismatch}; for a line of failure_line, Error{internal} with its text.
 Reply reply_from_line(const std::string&);
 std::string failure_line(const std::string& sentence);
+// Its sentence; none of another line.
+std::optional<std::string> failure_of(std::string_view line);
 
 // The buffer of one job after another: grows only.
 class Memory {

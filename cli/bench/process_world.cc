@@ -90,6 +90,8 @@ bool ProcessWorld::has_ended() {
 void ProcessWorld::greet(Lines connection, Lines::Deadline until) {
   const auto hello = connection.read(until);
   if (!hello) return;  // it died; the keeper will say so
+  // The others say the same, or that it left.
+  if (const auto problem = failure_of(*hello)) throw Error(ErrorKind::config, *problem);
   std::istringstream words(*hello);
   std::string word, description;
   Rank rank = -1, world = 0;

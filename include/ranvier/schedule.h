@@ -92,7 +92,8 @@ std::uint32_t output_chunks(const Schedule&, Rank);
 
 // ---- Builders. Each throws Error{usage} for a world or root that it cannot serve. Costs: docs/algorithms.md.
 
-Schedule ring(Collective, Rank world);              // all_reduce, reduce_scatter, all_gather
+// all_reduce, reduce_scatter, all_gather; broadcast, reduce: a chain from or to the root
+Schedule ring(Collective, Rank world, Rank root = 0);
 Schedule halving_doubling(Collective, Rank world);  // all_reduce, reduce_scatter, all_gather; any world size
 Schedule binomial_tree(Collective, Rank world, Rank root = 0);  // broadcast, reduce, gather, scatter, all_reduce
 Schedule direct(Collective, Rank world, Rank root = 0);  // all: every pair talks at once; all_reduce in two rounds

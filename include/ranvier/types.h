@@ -48,7 +48,7 @@ inline constexpr std::array all_collectives{
 struct CallLabel {
   std::uint8_t element = 0;  // the element's type, where a DType stands for several: see ElementName
   std::uint8_t list = 0;     // of one call with many vectors: how many, or 255 for more
-  std::uint16_t shape = 0;   // a hash of the vector's shape; of all_reduce, reduce and broadcast only
+  std::uint16_t shape = 0;   // a hash of the vector's shape; not of all_to_all, nor of uneven parts
 
   friend bool operator==(const CallLabel&, const CallLabel&) = default;
 };

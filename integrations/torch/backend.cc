@@ -57,8 +57,9 @@ intrusive_ptr<c10d::Backend> RanvierBackend::merge(const intrusive_ptr<c10d::Sto
                                                    const int& size) {
   CommunicatorOptions settings = require_communicator()->options();
   settings.timeout = options->timeout;
-  // Dims suit one world only.
+  // Dims suit one world only, and so does a topology.
   settings.algorithm.resize(std::min(settings.algorithm.find(':'), settings.algorithm.size()));
+  settings.topology.clear();
   auto backend = make_backend(store, rank, size, settings);
   backend->getBackendOptions()->group_name = options->group_name;
   return backend;

@@ -126,7 +126,7 @@ class RanvierBackend final : public c10d::Backend {
   const unsigned forks_;                     // of this process, when this was made
   std::atomic<std::uint64_t> sequence_ = 0;  // of calls
   std::atomic<std::uint64_t> collectives_ = 0;
-  std::atomic<std::uint64_t> sparse_sums_ = 0;  // of them; calls of the library beneath have no number of their own
+  std::atomic<std::uint64_t> sparse_sums_ = 0;  // of them
   mutable std::mutex mutex_;
   std::shared_ptr<Communicator> communicator_;  // null after shutdown(); guarded by mutex_
 };

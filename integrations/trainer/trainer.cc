@@ -16,6 +16,7 @@
 #include "integrations/trainer/account.h"
 #include "integrations/trainer/auto_policy.h"
 #include "integrations/trainer/evaluator.h"
+#include "integrations/trainer/followed_plan.h"
 #include "integrations/trainer/gradient_buckets.h"
 #include "integrations/trainer/optimizer.h"
 #include "integrations/trainer/own_pace.h"
@@ -24,7 +25,6 @@
 #include "integrations/trainer/run_checkpoint.h"
 #include "integrations/trainer/run_settings.h"
 #include "integrations/trainer/sampler.h"
-#include "integrations/trainer/step_times.h"
 #include "integrations/trainer/task.h"
 #include "integrations/trainer/work_shares.h"
 #include "ranvier/error.h"
@@ -48,9 +48,7 @@ class Run {
   Run(const TrainSettings& settings, const Dataset& data, Communicator& comm)
       : settings_(settings),
         comm_(comm),
-        compress_(settings.compress),
-        bucket_bytes_(settings.bucket_bytes),
-        planned_(settings.planned),
+        plan_(settings),
         identity_(identity_of(settings, data, comm.world())),
         terms_(terms_of(settings, data, comm.world())),
         task_(make_seeded_task(settings, data)),
@@ -131,7 +129,7 @@ class Run {
   std::unique_ptr<Synchronizer> make_synchronizer(const std::string& policy) {
     return std::make_unique<Synchronizer>(
         comm_, SynchronizerOptions{.sync = policy,
-                                   .compress = compress_,
+                                   .compress = plan_.sending().compress,
                                    .place = settings_.place,
                                    .samples = static_cast<double>(shares_.own()),
                                    .run = {.steps_per_epoch = sampler_.steps_per_epoch(),
@@ -199,13 +197,7 @@ class Run {
     append_part(all, std::as_bytes(std::span(choice_.sync)));
     const std::array<std::byte, 1> split{std::byte{choice_.split_by_speed}};
     append_part(all, split);
-    // What a change of the plan made other than the settings say.
-    const std::string compress = compress_ == settings_.compress ? "" : compress_;
-    const std::size_t bucket = bucket_bytes_ == settings_.bucket_bytes ? 0 : bucket_bytes_;
-    append_part(all, std::as_bytes(std::span(&changes_, 1)));
-    append_part(all, std::as_bytes(std::span(&planned_, 1)));
-    append_part(all, std::as_bytes(std::span(compress)));
-    append_part(all, std::as_bytes(std::span(&bucket, 1)));
+    plan_.save(all);
     append_part(all, buckets_.save_state());
     append_part(all, sync_->save());
     const std::size_t share = shares_.own();
@@ -222,19 +214,7 @@ class Run {
     if (!policy.empty())
       adopt({.sync = {reinterpret_cast<const char*>(policy.data()), policy.size()},
              .split_by_speed = split[0] != std::byte{0}});
-    take_values(kept, std::span(&changes_, 1));
-    StepSeconds planned;
-    take_values(kept, std::span(&planned, 1));
-    if (changes_ > 0) {
-      // The changed plan is gone on with, and not the one that was found wrong.
-      comm_.follow(tuning.empty() ? TuningTable{} : TuningTable::parse(tuning, "the tuning table of the checkpoint"));
-      if (settings_.planned.step > 0) planned_ = planned;
-    }
-    const ConstBytes compress = take_part(kept);
-    std::size_t bucket = 0;
-    take_values(kept, std::span(&bucket, 1));
-    send_by(compress.empty() ? compress_ : std::string(reinterpret_cast<const char*>(compress.data()), compress.size()),
-            bucket);
+    send_by(plan_.restore(kept, comm_, tuning));
     buckets_.restore_state(take_part(kept));
     sync_->restore(take_part(kept));
     std::size_t share = 0;
@@ -298,7 +278,7 @@ class Run {
     if (recorder_)
       record(took, waited);
     else
-      step_times_.add(took, waited);
+      plan_.add_step(took, waited);
     return loss;
   }
 
@@ -312,40 +292,24 @@ class Run {
     recorder_.reset();
   }
 
-  bool is_plan_due() const {
-    return planned_.step > 0 && step_ < last_step_ && !own_pace_ && !recorder_ &&
-           step_times_.count() == StepTimes::warm_up + judged_steps;
-  }
+  bool is_plan_due() const { return plan_.is_due() && step_ < last_step_ && !own_pace_ && !recorder_; }
 
-  // All ranks hear the same mean, decide alike and do what rank 0 says. Nothing is under way between two steps.
+  // Nothing is under way between two steps.
   void judge_plan(const TrainEvents& events) {
-    const auto median = step_times_.median(comm_);
-    const StepSeconds measured{median.step, median.waiting};
-    if (measured.step <= (1 + tolerated_error) * planned_.step) return;
-    PlanChange change = agree_on_change(
-        comm_, events.replan, {.tuning = comm_.tuning(), .compress = compress_, .bucket_bytes = bucket_bytes_},
-        planned_, measured);
-    // What a codec that corrects momentum has gathered is not to be lost; without its codec nothing of a plan holds.
-    if (gradient_exchange().momentum() > 0 && !change.compress.empty() && change.compress != compress_)
-      change = {.reason = change.reason + "; but " + compress_ +
-                          " stays, which has gathered momentum, and algorithms are chosen by the model of the links"};
-    comm_.follow(change.tuning);
-    send_by(change.compress.empty() ? compress_ : change.compress, change.bucket_bytes);
-    planned_ = ++changes_ < most_changes ? change.expected : StepSeconds{};
-    step_times_ = {};
-    result_.changes.push_back({.step = step_, .change = std::move(change), .measured = measured});
+    auto changed = plan_.judge(step_, comm_, events.replan, gradient_exchange().momentum() > 0);
+    if (!changed) return;
+    send_by({changed->change.compress, changed->change.bucket_bytes});
+    result_.changes.push_back(std::move(*changed));
     if (comm_.rank() == 0 && events.on_change) events.on_change(result_.changes.back());
   }
 
   // From now on. What the codec before held back is lost.
-  void send_by(const std::string& compress, std::size_t bucket_bytes) {
-    if (bucket_bytes > 0 && bucket_bytes != bucket_bytes_) {
-      bucket_bytes_ = bucket_bytes;
-      buckets_.cut(bucket_bytes);
-    }
-    if (compress == compress_) return;
-    compress_ = compress;
-    renew_synchronizer(choice_.sync.empty() ? settings_.sync : choice_.sync);
+  void send_by(const Sending& next) {
+    const Sending before = plan_.sending();
+    plan_.send_by(next);
+    const Sending& now = plan_.sending();
+    if (now.bucket_bytes != before.bucket_bytes) buckets_.cut(now.bucket_bytes);
+    if (now.compress != before.compress) renew_synchronizer(choice_.sync.empty() ? settings_.sync : choice_.sync);
   }
 
   // Each worker at its own pace, until all together have done as many steps as `stop` of everybody's would be.
@@ -463,7 +427,7 @@ class Run {
     result_.shares = own_pace_ ? own_pace_->shares() : shares_.all();
     if (own_pace_) result_.groups = own_pace_->groups();
     if (recorder_) stop_recording();  // it ended early
-    const auto median = step_times_.median(comm_);
+    const auto median = plan_.times().median(comm_);
     result_.median_step_seconds = median.step;
     result_.median_waiting_seconds = median.waiting;
     result_.steps = step_;
@@ -474,10 +438,7 @@ class Run {
 
   const TrainSettings& settings_;
   Communicator& comm_;
-  std::string compress_;  // as the settings say until the plan is changed, …
-  std::size_t bucket_bytes_;
-  StepSeconds planned_;      // … and zeros once it is judged no more
-  std::size_t changes_ = 0;  // of the plan, also before this run was resumed
+  FollowedPlan plan_;
   const Identity identity_;
   const Identity terms_;
   const std::unique_ptr<Task> task_;
@@ -494,7 +455,6 @@ class Run {
   PolicyChoice choice_;                        // … and decided
   PaceReport last_report_;
   std::optional<StepRecorder> recorder_;
-  StepTimes step_times_;
   Pace pace_;
 
   std::size_t last_step_ = 0;

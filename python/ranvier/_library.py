@@ -24,7 +24,8 @@ def connect(
     operators = load()
     # A ProcessGroup is what torch can box, and it brings the store along, whatever store that is.
     carrier = dist.ProcessGroup(store, rank, world)
-    operators.attach(carrier.boxed(), settings.for_group(timeout, options))
+    is_part = dist.is_initialized() and world < dist.get_world_size()
+    operators.attach(carrier.boxed(), settings.for_group(timeout, options, is_part))
     return carrier._get_backend(torch.device("cpu"))
 
 

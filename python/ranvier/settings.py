@@ -129,11 +129,16 @@ def combined(options: Options | None = None) -> Options:
     return Options(**{name: value for each in (*_blocks.get(), options or Options()) for name, value in each._given()})
 
 
-def for_group(timeout: timedelta, options: Options) -> dict[str, str]:
+def for_group(timeout: timedelta, options: Options, is_part: bool = False) -> dict[str, str]:
     """What a new process group is given: its options, the environment's settings, and the timeout torch was called with,
-    which is also how long ranks wait for each other to come."""
+    which is also how long ranks wait for each other to come. The dimensions that the environment names are those of all
+    ranks: a group that `is_part` of them has none."""
     warn_of_misspellings()
     chosen = {variable: os.environ[variable] for variable in SETTINGS if os.environ.get(variable)}
+    if is_part:
+        chosen.pop("RANVIER_TOPOLOGY", None)
+        if algorithm := chosen.get("RANVIER_ALGORITHM"):
+            chosen["RANVIER_ALGORITHM"] = algorithm.partition(":")[0]
     milliseconds = str(max(1, _milliseconds(timeout)))
     return chosen | options.settings() | {"timeout_ms": milliseconds, "join_timeout_ms": milliseconds}
 

@@ -28,6 +28,13 @@ std::uint8_t hash_of(const std::vector<Rank>& dims, const std::vector<bool>& per
   return static_cast<std::uint8_t>(1 + hash);
 }
 
+// Parts of different sizes have different shapes. Of an exchange each rank knows the sizes of its own, and may have
+// even ones where another has not.
+bool has_common_shape(const Request& request) {
+  return RequestKey::even(request) && request.collective != Collective::all_to_all &&
+         request.collective != Collective::neighbor_exchange;
+}
+
 // A barrier is an all_reduce of one byte: it ends when every rank has contributed.
 Collective built_as(Collective collective) {
   return collective == Collective::barrier ? Collective::all_reduce : collective;
@@ -45,6 +52,8 @@ AlgorithmNumbers::Number AlgorithmNumbers::of(std::string_view name) {
   }
   Named fresh{std::string(name), parse_algorithm(name)};
   const Algorithm& algorithm = fresh.spec.algorithm();
+  if (algorithm.dims == Dims::node && fresh.spec.dims.empty() && ranks_per_node_ > 0)
+    fresh.spec.dims = {ranks_per_node_};
   algorithm.build({.collective = algorithm.collectives.front(),
                    .world = world_,
                    .dims = fresh.spec.dims,
@@ -61,7 +70,7 @@ const AlgorithmSpec& AlgorithmNumbers::operator[](Number number) {
 
 Calls::Calls(CallSettings settings)
     : settings_(std::move(settings)),
-      algorithms_(settings_.world),
+      algorithms_(settings_.world, settings_.ranks_per_node),
       programs_(settings_.rank, settings_.world, settings_.slice_bytes, settings_.buffered_bytes),
       selection_({.world = settings_.world,
                   .transport = settings_.transport,
@@ -100,15 +109,17 @@ std::size_t RequestKey::hash() const {
 }
 
 CollectiveCall Calls::prepare(const Request& request) {
-  if (!RequestKey::even(request)) return make(request);
   const RequestKey key = key_of(request);
   auto& places = recent_[key.hash() >> 60];
   {
     const std::lock_guard lock(lock_);
     for (const Entry& each : places)
-      if (each.key == key) return each.call;
+      if (each.is_for(key, request)) return each.call;
   }
-  Entry entry{key, make(request)};
+  Entry entry{.key = key,
+              .input_splits = {request.input_splits.begin(), request.input_splits.end()},
+              .output_splits = {request.output_splits.begin(), request.output_splits.end()},
+              .call = make(request)};
   CollectiveCall call = entry.call;
   const std::lock_guard lock(lock_);
   std::rotate(places.begin(), places.end() - 1, places.end());  // clang 14 knows no std::ranges::rotate
@@ -217,8 +228,7 @@ CollectiveCall Calls::make(const Request& request) {
                  .root = shape.root,
                  .label = request.label,
                  .size = shape.count};
-  // Of parts of different sizes each rank knows its own.
-  if (call.size_by_link) call.header.label.shape = 0;
+  if (!has_common_shape(request)) call.header.label.shape = 0;
   call.stamp = CallStamp::of(call.header, !call.size_by_link);
   return call;
 }

@@ -2,6 +2,7 @@
 // again, as they all do in training, costs one look-up.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +34,8 @@ class AlgorithmNumbers {
   using Number = std::uint32_t;
   static constexpr Number unnamed = 0, automatic = 1;
 
-  explicit AlgorithmNumbers(Rank world) : world_(world) {}
+  // `ranks_per_node`: see CallSettings.
+  AlgorithmNumbers(Rank world, Rank ranks_per_node) : world_(world), ranks_per_node_(ranks_per_node) {}
 
   // Thread-safe. Throws Error{usage} for an unknown name, or dims that do not suit the world.
   Number of(std::string_view name);
@@ -48,11 +50,12 @@ class AlgorithmNumbers {
   static constexpr Number first = automatic + 1;
 
   const Rank world_;
+  const Rank ranks_per_node_;
   SpinLock lock_;
   std::deque<Named> named_;  // from number `first` on
 };
 
-// All of a request that its call depends on, but for uneven splits.
+// All of a request that its call depends on, but for the sizes of uneven parts.
 class RequestKey {
  public:
   RequestKey() = default;  // of no request
@@ -85,6 +88,7 @@ struct CallSettings {
   Rank rank = 0;
   Rank world = 1;
   Epoch epoch = 0;
+  Rank ranks_per_node = 0;     // what an algorithm by node takes that is named without a number; 0: its own choice
   std::string algorithm;       // for requests that name none, as AlgorithmSpec; "auto" chooses by size
   TuningTable tuning = {};     // what "auto" looks at first
   LinkModel links = {};        // what it goes by where the table has no row
@@ -113,7 +117,13 @@ class Calls {
  private:
   struct Entry {
     RequestKey key;
+    std::vector<std::size_t> input_splits, output_splits;
     CollectiveCall call;
+
+    bool is_for(const RequestKey& request_key, const Request& request) const {
+      return key == request_key && std::ranges::equal(input_splits, request.input_splits) &&
+             std::ranges::equal(output_splits, request.output_splits);
+    }
   };
   CollectiveCall make(const Request&);
   AlgorithmSpec choose(const Request&, const Shape&);

@@ -11,26 +11,25 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
-#include <numeric>
 #include <utility>
 
 #include "engine/bounded_operation.h"
 #include "engine/calls.h"
 #include "engine/engine.h"
+#include "engine/group.h"
 #include "engine/link_probe.h"
+#include "engine/news_desk.h"
 #include "engine/rendezvous.h"
-#include "engine/vendor_operation.h"
+#include "engine/vendor_calls.h"
 
 namespace ranvier {
 namespace {
 
+using engine::by_vendor;
 using engine::CollectiveCall;
 using engine::Engine;
 using engine::MessageHeader;
 using std::chrono::steady_clock;
-
-// The algorithm that is none of ranvier's: the transport's library has its own.
-constexpr std::string_view by_vendor = "vendor";
 
 // What all ranks must know alike to choose the same algorithm and to cut vectors at the same places.
 struct Terms {
@@ -48,43 +47,17 @@ struct Guidance {
   std::shared_ptr<const Topology> topology = nullptr;
 };
 
-// Control news that may come before there is an engine to hear it.
-class NewsDesk {
- public:
-  engine::ControlEvents events() {
-    return {.on_fault = [this](const Error& why) { hear([why](Engine& engine) { engine.fail(why); }); },
-            .on_departure = [this](Rank rank) { hear([rank](Engine& engine) { engine.departed(rank); }); }};
-  }
-  void deliver_to(Engine& engine) {
-    const std::lock_guard lock(mutex_);
-    engine_ = &engine;
-    for (const auto& news : early_) news(engine);
-    early_.clear();
-  }
-
- private:
-  void hear(std::function<void(Engine&)> news) {
-    const std::lock_guard lock(mutex_);
-    if (engine_ != nullptr)
-      news(*engine_);
-    else
-      early_.push_back(std::move(news));
-  }
-
-  std::mutex mutex_;
-  Engine* engine_ = nullptr;
-  std::vector<std::function<void(Engine&)>> early_;
-};
-
 }  // namespace
 
 class Communicator::Impl {
  public:
-  Impl(const CommunicatorOptions& options, Guidance guidance, engine::Links links, std::unique_ptr<NewsDesk> news)
+  Impl(const CommunicatorOptions& options, Guidance guidance, engine::Links links,
+       std::unique_ptr<engine::NewsDesk> news)
       : options_(options),
         guidance_(std::move(guidance)),
         rank_(links.transport->rank()),
         world_(links.transport->world()),
+        ranks_per_node_(links.ranks_per_node),
         transport_name_(links.transport->traits().name),
         own_terms_{.slice_bytes = std::bit_floor(links.transport->traits().slice_bytes),
                    .buffered_bytes = links.transport->traits().buffered_bytes,
@@ -92,7 +65,7 @@ class Communicator::Impl {
         terms_(own_terms_),
         links_(engine::nominal_links(transport_name_, terms_.crowded)),
         peer_memory_(links.transport->peer_memory()),
-        vendor_(links.transport->vendor_collectives()),
+        vendor_(links.transport->vendor_collectives(), transport_name_, rank_, world_),
         bounded_(bounded_tools(*links.transport, options)),
         news_(std::move(news)),
         control_(std::move(links.control)),
@@ -158,26 +131,9 @@ class Communicator::Impl {
     prefer_vendor();
   }
 
-  // From now on, if the options say so: ranks meet by ranvier's own collectives, which prove every link.
+  // Only from now on: ranks meet by ranvier's own collectives, which prove every link.
   void prefer_vendor() {
-    prefers_vendor_ = options_.algorithm == by_vendor;
-    if (prefers_vendor_ && vendor_ == nullptr && world_ > 1)
-      throw Error(ErrorKind::usage, fmt::format("transport {} has no collectives of its own for algorithm vendor; use "
-                                                "transport mpi with a process for each rank, or another algorithm",
-                                                transport_name_));
-  }
-
-  // Whether the library beneath runs `request`. The options' choice is for what the library can; a request's own is an
-  // order. Throws Error{usage} for an order that cannot be obeyed.
-  bool is_for_vendor(const Request& request) const {
-    const bool ordered = request.algorithm == by_vendor;
-    if (!ordered && !(prefers_vendor_ && request.algorithm.empty())) [[likely]]
-      return false;
-    if (world_ == 1) return false;
-    const std::string refusal = engine::vendor_refusal(vendor_, request, rank_, world_);
-    if (ordered && !refusal.empty())
-      throw Error(ErrorKind::usage, fmt::format("{} cannot run as vendor: {}", name_of(request.collective), refusal));
-    return refusal.empty();
+    if (options_.algorithm == by_vendor) vendor_.prefer();
   }
 
   // While ranks meet, every link may be used.
@@ -186,6 +142,7 @@ class Communicator::Impl {
     calls_.emplace(engine::CallSettings{.rank = rank_,
                                         .world = world_,
                                         .epoch = options_.epoch,
+                                        .ranks_per_node = ranks_per_node_,
                                         .algorithm = options_.algorithm == by_vendor ? "auto" : options_.algorithm,
                                         .tuning = guidance_.tuning,
                                         .links = links_,
@@ -232,7 +189,7 @@ class Communicator::Impl {
   void run(const Request& request, std::chrono::nanoseconds timeout) {
     if (is_bounded(request)) return start(request, timeout).wait();
     if (!request.lost.empty()) std::ranges::fill(request.lost, 0.F);
-    if (is_for_vendor(request)) return start(request, timeout).wait();
+    if (vendor_.serves(request)) return start(request, timeout).wait();
     engine::CollectiveOperation* operation = engine_.try_claim();
     if (operation == nullptr) return start(request, timeout).wait();
     try {
@@ -255,10 +212,7 @@ class Communicator::Impl {
     engine_.check_alive();
     if (is_bounded(request)) return start_bounded(request, timeout);
     if (!request.lost.empty()) std::ranges::fill(request.lost, 0.F);
-    if (is_for_vendor(request))
-      return Work(engine_.start(std::make_shared<engine::VendorOperation>(
-                                    *vendor_, engine::vendor_call(request, rank_, world_), rank_, world_),
-                                timeout));
+    if (vendor_.serves(request)) return Work(vendor_.start(engine_, request, timeout));
     CollectiveCall call = calls_->prepare(request);
     call.set_ticket(engine_.next_ticket(request.priority, call.stamp));
     const auto [input, output] = memory(request, call.ticket.lane);
@@ -286,18 +240,18 @@ class Communicator::Impl {
   Guidance guidance_;
   const Rank rank_;
   const Rank world_;
+  const Rank ranks_per_node_;
   const std::string_view transport_name_;
   const Terms own_terms_;  // that this rank's own transport prefers
   Terms terms_;            // that all have agreed on
   LinkModel links_;
-  PeerMemory* const peer_memory_;    // the transport's, which the engine has; null where ranks share no memory
-  VendorCollectives* const vendor_;  // likewise; null where its library has no collectives
+  PeerMemory* const peer_memory_;  // the transport's, which the engine has; null where ranks share no memory
+  engine::VendorCalls vendor_;     // over the transport's, likewise
   const std::shared_ptr<engine::BoundedTools> bounded_;  // null: all is exact
   std::atomic<std::uint32_t> bounded_count_ = 0;
-  bool prefers_vendor_ = false;
   std::mutex leaving_;
   bool left_ = false;  // guarded by leaving_
-  std::unique_ptr<NewsDesk> news_;
+  std::unique_ptr<engine::NewsDesk> news_;
   std::unique_ptr<engine::ControlPlane> control_;
   Engine engine_;
   std::optional<engine::Calls> calls_;
@@ -335,10 +289,17 @@ std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Ran
                                                     const CommunicatorOptions& options) {
   demand_world(rank, world);
   const auto deadline = steady_clock::now() + options.join_timeout;
-  Guidance guidance = guidance_of(options, world);
-  auto news = std::make_unique<NewsDesk>();
-  auto links = engine::meet({.rank = rank, .world = world, .epoch = options.epoch}, options, guidance.tuning,
-                            engine::exchange_through(store, rank, world, deadline), deadline, news->events());
+  const engine::Exchange exchange = engine::exchange_through(store, rank, world);
+  Guidance guidance;
+  try {
+    guidance = guidance_of(options, world);
+  } catch (const Error& why) {
+    engine::decline(why, exchange, deadline);
+    throw;
+  }
+  auto news = std::make_unique<engine::NewsDesk>();
+  auto links = engine::meet({.rank = rank, .world = world, .epoch = options.epoch}, options, guidance.tuning, exchange,
+                            deadline, news->events());
   auto impl = std::make_unique<Impl>(options, std::move(guidance), std::move(links), std::move(news));
   impl->agree_on_terms(nullptr, deadline - steady_clock::now());
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
@@ -353,44 +314,14 @@ std::unique_ptr<Communicator> Communicator::over(std::unique_ptr<Transport> tran
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
-  const auto world_size = static_cast<std::size_t>(world());
   if (!impl_->control_)
     throw Error(ErrorKind::usage,
                 "split needs a communicator made by connect; one over a ready transport has no control plane");
-  std::vector<std::int64_t> choices(2 * world_size);
-  const std::array<std::int64_t, 2> choice{color, key};
-  all_gather(choice, choices);
-
-  std::vector<Rank> members;
-  for (Rank peer = 0; peer < world(); ++peer)
-    if (choices[2 * static_cast<std::size_t>(peer)] == color) members.push_back(peer);
-  std::stable_sort(members.begin(), members.end(), [&](Rank a, Rank b) {
-    return choices[2 * static_cast<std::size_t>(a) + 1] < choices[2 * static_cast<std::size_t>(b) + 1];
-  });
-
-  // Everybody's addresses travel over the old communicator, those who take no part giving none.
-  const engine::Exchange exchange = [&](const std::string& mine) {
-    std::vector<std::int64_t> lengths(world_size);
-    const std::array<std::int64_t, 1> length{static_cast<std::int64_t>(mine.size())};
-    all_gather(length, lengths);
-    std::vector<std::size_t> splits(lengths.begin(), lengths.end());
-    std::string all(static_cast<std::size_t>(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0})), '\0');
-    run({.collective = Collective::all_gather,
-         .input = ConstTypedSpan(mine.data(), mine.size(), DType::u8),
-         .output = TypedSpan(all.data(), all.size(), DType::u8),
-         .output_splits = splits});
-    std::vector<std::string> texts;
-    std::size_t offset = 0;
-    std::vector<std::string> by_rank;
-    for (const std::size_t bytes : splits) {
-      by_rank.push_back(all.substr(offset, bytes));
-      offset += bytes;
-    }
-    for (const Rank member : members) texts.push_back(by_rank[static_cast<std::size_t>(member)]);
-    return texts;
-  };
+  const std::vector<Rank> members = engine::members_of(*this, color, key);
+  const engine::Exchange exchange = engine::exchange_over(*this, members);
+  const auto deadline = steady_clock::now() + impl_->options_.join_timeout;
   if (color < 0) {
-    exchange({});
+    exchange({}, deadline);
     return nullptr;
   }
   CommunicatorOptions options = impl_->options_;
@@ -399,8 +330,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   options.topology.clear();
   Guidance guidance{.tuning = impl_->guidance_.tuning, .topology = nullptr};
   const auto self = std::find(members.begin(), members.end(), rank());
-  const auto deadline = steady_clock::now() + impl_->options_.join_timeout;
-  auto news = std::make_unique<NewsDesk>();
+  auto news = std::make_unique<engine::NewsDesk>();
   auto links = engine::meet({.rank = static_cast<Rank>(self - members.begin()),
                              .world = static_cast<Rank>(members.size()),
                              .epoch = impl_->options_.epoch},
@@ -526,28 +456,5 @@ void Communicator::abort(const std::string& reason) {
 }
 
 std::string Communicator::flight_record() const { return impl_->engine_.recorder().dump(); }
-
-// ---- Work. A finished operation is its own: its engine may be gone.
-
-void Work::wait() {
-  if (!operation_->finished()) operation_->engine->wait(*operation_, std::nullopt);
-  if (operation_->error()) std::rethrow_exception(operation_->error());
-}
-bool Work::wait_for(std::chrono::nanoseconds limit) {
-  if (!operation_->finished() && !operation_->engine->wait(*operation_, limit)) return false;
-  if (operation_->error()) std::rethrow_exception(operation_->error());
-  return true;
-}
-bool Work::done() const { return operation_->finished(); }
-std::exception_ptr Work::error() const { return operation_->finished() ? operation_->error() : nullptr; }
-void Work::on_done(std::function<void()> then) {
-  if (operation_->finished())
-    then();
-  else
-    operation_->engine->on_done(*operation_, std::move(then));
-}
-std::uint32_t Work::sequence() const { return operation_->entry().sequence; }
-std::size_t Work::received_bytes() const { return operation_->finished() ? operation_->received_bytes() : 0; }
-Rank Work::source() const { return operation_->finished() ? operation_->source() : -1; }
 
 }  // namespace ranvier

@@ -58,8 +58,15 @@ class Engine {
       return {sequence, urgent_lane, urgent, urgent + 1, history};
     }
     // Of these every fourth is on one lane, also when the count wraps around.
-    const std::uint32_t ordinary = sequence - urgent_.load(std::memory_order_relaxed);
+    const std::uint32_t ordinary =
+        sequence - urgent_.load(std::memory_order_relaxed) - laneless_.load(std::memory_order_relaxed);
     return {sequence, static_cast<Lane>(ordinary % ordinary_lanes), ordinary, ordinary + ordinary_lanes, history};
+  }
+
+  // Notes one that has no lane, since another library moves its bytes; its number.
+  std::uint32_t count_call(const CallStamp& stamp) {
+    laneless_.fetch_add(1, std::memory_order_relaxed);
+    return history_->add(stamp).count;
   }
 
   // Runs to the end on the calling thread, with nothing allocated, queued or handed over. First claim: that takes the
@@ -153,7 +160,8 @@ class Engine {
   const EngineOptions options_;
   FlightRecorder recorder_;
   const std::shared_ptr<CallHistory> history_;
-  std::atomic<std::uint32_t> urgent_ = 0;  // how many of them
+  std::atomic<std::uint32_t> urgent_ = 0;    // how many of them
+  std::atomic<std::uint32_t> laneless_ = 0;  // likewise, see count_call
   std::atomic<std::uint64_t> bytes_sent_ = 0;
   std::atomic<std::uint64_t> bytes_received_ = 0;
   std::atomic<std::uint64_t> operations_ = 0;

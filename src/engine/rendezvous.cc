@@ -8,6 +8,7 @@
 #include <functional>
 #include <set>
 #include <span>
+#include <string_view>
 
 #include "ranvier/error.h"
 #include "transport/paired.h"
@@ -19,29 +20,33 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::string_view greeting = "ranvier 4";  // of this format of card
+// How long a rank that cannot take part waits for the others, to tell them why.
+constexpr std::chrono::seconds time_to_decline{5};
+
+constexpr std::string_view greeting = "ranvier 5";  // of this format of card
 
 // What a rank tells the others about itself: fields with their lengths in front.
 struct Card {
-  std::string transport;  // as asked for
-  std::string epoch;
-  std::string tuning;                    // a short sum of the table
-  std::string measure, topology;         // as CommunicatorOptions has them
-  std::string security;                  // by which proof connections between hosts begin
-  std::string control, inside, between;  // addresses; empty where there is none
+  std::string refusal = {};    // why it does not come; empty if it does
+  std::string transport = {};  // as asked for
+  std::string epoch = {};
+  std::string tuning = {};                              // a short sum of the table
+  std::string measure = {}, topology = {};              // as CommunicatorOptions has them
+  std::string security = {};                            // by which proof connections between hosts begin
+  std::string control = {}, inside = {}, between = {};  // addresses; empty where there is none
 
   std::string text() const {
     std::string all;
     for (const std::string_view field :
-         {greeting, std::string_view(transport), std::string_view(epoch), std::string_view(tuning),
-          std::string_view(measure), std::string_view(topology), std::string_view(security), std::string_view(control),
-          std::string_view(inside), std::string_view(between)})
+         {greeting, std::string_view(refusal), std::string_view(transport), std::string_view(epoch),
+          std::string_view(tuning), std::string_view(measure), std::string_view(topology), std::string_view(security),
+          std::string_view(control), std::string_view(inside), std::string_view(between)})
       all += fmt::format("{}:{}", field.size(), field);
     return all;
   }
 
   static Card parse(std::string_view text, Rank rank) {
-    std::array<std::string, 10> fields;
+    std::array<std::string, 11> fields;
     for (std::string& field : fields) {
       std::size_t length = 0;
       const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), length);
@@ -60,7 +65,8 @@ struct Card {
             rank);
       text.remove_prefix(digits + 1 + length);
     }
-    return {fields[1], fields[2], fields[3], fields[4], fields[5], fields[6], fields[7], fields[8], fields[9]};
+    return {fields[1], fields[2], fields[3], fields[4], fields[5],
+            fields[6], fields[7], fields[8], fields[9], fields[10]};
   }
 };
 
@@ -77,6 +83,14 @@ std::string proof(const SecurityOptions& options) {
   std::string by = options.key_file.empty() ? "the key of the job" : "a key file";
   if (!options.certificate.empty()) by = "certificates";
   return options.encrypt_everywhere ? by + ", also within a host" : by;
+}
+
+// Throws what the first rank says that does not come.
+void demand_all(const std::vector<Card>& cards) {
+  for (std::size_t rank = 0; rank < cards.size(); ++rank)
+    if (!cards[rank].refusal.empty())
+      throw Error(ErrorKind::config, fmt::format("rank {} cannot take part: {}", rank, cards[rank].refusal),
+                  static_cast<Rank>(rank));
 }
 
 // Whether all cards agree with the first on `field`; throws naming the first two that do not.
@@ -118,23 +132,58 @@ std::unique_ptr<Transport> connect(const WorldInfo& info, const std::vector<Card
   return transport::paired_transport(transport(), hosts, info.epoch, deadline);
 }
 
-}  // namespace
+// See Links.
+Rank consecutive_ranks(const std::vector<std::string>& hosts) {
+  const auto next = std::ranges::find_if(hosts, [&](const std::string& host) { return host != hosts.front(); });
+  const auto size = static_cast<std::size_t>(next - hosts.begin());
+  if (size == 1 || size == hosts.size()) return 0;
+  std::set<std::string_view> before;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank)
+    if (rank % size == 0 ? !before.insert(hosts[rank]).second : hosts[rank] != hosts[rank - 1]) return 0;
+  return static_cast<Rank>(size);
+}
 
-Links meet(const WorldInfo& info, const CommunicatorOptions& options, const TuningTable& tuning,
-           const Exchange& exchange, steady_clock::time_point deadline, ControlEvents events) {
+// Of this rank, listening.
+struct Endpoints {
+  std::unique_ptr<ControlEndpoint> control;
+  std::unique_ptr<Endpoint> inside, between;  // of hosts; null where the transport has none
+};
+
+Endpoints open_endpoints(const WorldInfo& info, const CommunicatorOptions& options) {
   const TransportChoice choice = parse_transport(options.transport);
   check_security(options.security);
   const auto door =
       std::make_shared<transport::TcpDoor>(options.interface_address, options.ports, transport::tcp_buffers);
-  const auto control = control_endpoint(info, {.suspect_after = options.suspect_after,
-                                               .dead_after = options.dead_after,
-                                               .interface_address = options.interface_address,
-                                               .security = options.security,
-                                               .element_name = options.element_name,
-                                               .door = door});
-  auto inside = choice.inside.empty() ? nullptr : shm_endpoint(info, options.node);
-  const auto between = choice.between.empty() ? nullptr : endpoint_between_hosts(choice.between, info, options, door);
+  Endpoints own;
+  own.control = control_endpoint(info, {.suspect_after = options.suspect_after,
+                                        .dead_after = options.dead_after,
+                                        .interface_address = options.interface_address,
+                                        .security = options.security,
+                                        .element_name = options.element_name,
+                                        .door = door});
+  if (!choice.inside.empty()) own.inside = shm_endpoint(info, options.node);
+  if (!choice.between.empty()) own.between = endpoint_between_hosts(choice.between, info, options, door);
+  return own;
+}
 
+}  // namespace
+
+void decline(const Error& why, const Exchange& exchange, steady_clock::time_point deadline) {
+  try {
+    exchange(Card{.refusal = why.what()}.text(), std::min(deadline, steady_clock::now() + time_to_decline));
+  } catch (const std::exception&) {  // who is not there cannot be told
+  }
+}
+
+Links meet(const WorldInfo& info, const CommunicatorOptions& options, const TuningTable& tuning,
+           const Exchange& exchange, steady_clock::time_point deadline, ControlEvents events) {
+  Endpoints own;
+  try {
+    own = open_endpoints(info, options);
+  } catch (const Error& why) {
+    decline(why, exchange, deadline);
+    throw;
+  }
   const Card mine{
       .transport = options.transport,
       .epoch = std::to_string(info.epoch),
@@ -142,13 +191,14 @@ Links meet(const WorldInfo& info, const CommunicatorOptions& options, const Tuni
       .measure = options.measure ? "yes" : "no",
       .topology = options.topology.empty() ? "none" : options.topology,
       .security = proof(options.security),
-      .control = control->address(),
-      .inside = inside ? inside->address() : "",
-      .between = between ? between->address() : ""};
-  const std::vector<std::string> texts = exchange(mine.text());
+      .control = own.control->address(),
+      .inside = own.inside ? own.inside->address() : "",
+      .between = own.between ? own.between->address() : ""};
+  const std::vector<std::string> texts = exchange(mine.text(), deadline);
   std::vector<Card> cards;
   for (Rank peer = 0; peer < info.world; ++peer)
     cards.push_back(Card::parse(texts[static_cast<std::size_t>(peer)], peer));
+  demand_all(cards);
   demand_same(cards, &Card::transport, "transport");
   demand_same(cards, &Card::epoch, "epoch");
   demand_same(cards, &Card::tuning, "tuning table");
@@ -157,8 +207,9 @@ Links meet(const WorldInfo& info, const CommunicatorOptions& options, const Tuni
   demand_same(cards, &Card::security, "security");
 
   Links links;
-  links.control = control->connect(column(cards, &Card::control), deadline, std::move(events));
-  links.transport = connect(info, cards, inside.get(), between.get(), deadline);
+  links.control = own.control->connect(column(cards, &Card::control), deadline, std::move(events));
+  links.transport = connect(info, cards, own.inside.get(), own.between.get(), deadline);
+  if (own.inside && own.between) links.ranks_per_node = consecutive_ranks(shm_hosts(column(cards, &Card::inside)));
   if (options.link_bytes_per_second > 0)
     links.transport = paced(std::move(links.transport), options.link_bytes_per_second);
   return links;

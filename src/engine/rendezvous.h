@@ -9,24 +9,32 @@
 
 #include "engine/control_plane.h"
 #include "ranvier/communicator.h"
+#include "ranvier/error.h"
 #include "ranvier/transport.h"
 #include "ranvier/tuning.h"
 
 namespace ranvier::engine {
 
 // Gives every rank's text to every rank: takes this rank's, returns all, by rank.
-using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
+using Exchange =
+    std::function<std::vector<std::string>(const std::string& mine, std::chrono::steady_clock::time_point deadline)>;
 
 // Through a store, which may still hold what an earlier attempt of the same job left there. Throws Error{timeout}
-// naming the ranks that did not come before `deadline`.
-Exchange exchange_through(Store& store, Rank rank, Rank world, std::chrono::steady_clock::time_point deadline);
+// naming the ranks that did not come before the deadline.
+Exchange exchange_through(Store& store, Rank rank, Rank world);
 
 struct Links {
   std::unique_ptr<ControlPlane> control;
   std::unique_ptr<Transport> transport;
+  // Where there are several hosts of so many consecutive ranks each, the last of which may have fewer; else 0, or where
+  // the transport does not look for hosts.
+  Rank ranks_per_node = 0;
 };
 
-// Opens endpoints, exchanges their addresses once, and connects.
+// Instead of meeting: tells the others, who would wait for this rank, why it cannot.
+void decline(const Error& why, const Exchange&, std::chrono::steady_clock::time_point deadline);
+
+// Opens endpoints, exchanges their addresses once, and connects. Declines where it cannot open them.
 Links meet(const WorldInfo&, const CommunicatorOptions&, const TuningTable&, const Exchange&,
            std::chrono::steady_clock::time_point deadline, ControlEvents events);
 

@@ -45,8 +45,6 @@ class Examiner {
         shape.count = output.count;
         break;
       case Collective::all_gather:
-        demand(input.dtype == output.dtype, "input is {} and output is {}; both must be the same type",
-               name_of(input.dtype), name_of(output.dtype));
         gathered(shape, input.count, output.count, output_splits, "input", "output", true);
         break;
       case Collective::gather:
@@ -55,8 +53,6 @@ class Examiner {
         shape.element_bytes = static_cast<std::uint32_t>(size_of(input.dtype));
         break;
       case Collective::reduce_scatter:
-        demand(input.dtype == output.dtype, "input is {} and output is {}; both must be the same type",
-               name_of(input.dtype), name_of(output.dtype));
         gathered(shape, output.count, input.count, input_splits, "output", "input", false);
         break;
       case Collective::scatter:
@@ -65,6 +61,7 @@ class Examiner {
         break;
       case Collective::all_to_all:
         exchanged(shape, static_cast<std::size_t>(world_), "ranks");
+        demand_own_part(shape);
         break;
       case Collective::neighbor_exchange:
         break;  // see share_among_directions
@@ -86,8 +83,7 @@ class Examiner {
              parts, takers, name);
       return std::vector(parts, count / parts);
     };
-    demand(request_.input.dtype == request_.output.dtype, "input is {} and output is {}; both must be the same type",
-           name_of(request_.input.dtype), name_of(request_.output.dtype));
+    demand_one_type();
     auto inputs = side(request_.input_splits, request_.input.count, "input");
     auto outputs = side(request_.output_splits, request_.output.count, "output");
     if (request_.input_splits.empty() && request_.output_splits.empty() &&
@@ -118,6 +114,21 @@ class Examiner {
                                                 fmt::vformat(complaint, fmt::make_format_args(arguments...))));
   }
 
+  // What a rank sends to itself is what it receives from itself.
+  void demand_own_part(const Shape& shape) const {
+    if (shape.input_splits.empty()) return;
+    const auto own = static_cast<std::size_t>(rank_);
+    demand(
+        shape.input_splits[own] == shape.output_splits[own],
+        "part {} of the input has {} elements and part {} of the output {}; they are one part, which this rank keeps",
+        own, shape.input_splits[own], own, shape.output_splits[own]);
+  }
+
+  void demand_one_type() const {
+    demand(request_.input.dtype == request_.output.dtype, "input is {} and output is {}; both must be the same type",
+           name_of(request_.input.dtype), name_of(request_.output.dtype));
+  }
+
   void demand_alike() const {
     demand(request_.input.count == request_.output.count && request_.input.dtype == request_.output.dtype,
            "input is {} x {} and output is {} x {}; both must be the same", name_of(request_.input.dtype),
@@ -135,6 +146,7 @@ class Examiner {
   // One rank's part on one side, all ranks' parts on the other.
   void gathered(Shape& shape, std::size_t part, std::size_t whole, std::span<const std::size_t> splits,
                 std::string_view part_name, std::string_view whole_name, bool output_is_whole) const {
+    demand_one_type();
     const auto world = static_cast<std::size_t>(world_);
     shape.count = part;
     if (splits.empty()) {
@@ -153,8 +165,8 @@ class Examiner {
 
   // Whether input and output are one memory as this collective allows it; any other overlap is refused.
   bool in_place(const Shape& shape) const {
-    const auto& [collective, input, output, op, root, input_splits, output_splits, algorithm, timeout, priority,
-                 label, tolerates_loss, lost] = request_;
+    const auto& [collective, input, output, op, root, input_splits, output_splits, algorithm, timeout, priority, label,
+                 tolerates_loss, lost] = request_;
     if (input.bytes() == 0 || output.bytes() == 0) return false;
     if ((collective == Collective::reduce || collective == Collective::gather || collective == Collective::scatter ||
          collective == Collective::broadcast) &&

@@ -64,8 +64,8 @@ std::vector<std::string> read_all(Store& store, std::string_view name, Rank worl
 
 }  // namespace
 
-Exchange exchange_through(Store& store, Rank rank, Rank world, steady_clock::time_point deadline) {
-  return [&store, rank, world, deadline](const std::string& mine) {
+Exchange exchange_through(Store& store, Rank rank, Rank world) {
+  return [&store, rank, world](const std::string& mine, steady_clock::time_point deadline) {
     store.set(fmt::format("rank/{}", rank), new_mark() + mine);
     for (milliseconds nap(1);; nap = std::min(2 * nap, milliseconds(50))) {
       std::vector<std::string> all = read_all(store, "rank", world, deadline);

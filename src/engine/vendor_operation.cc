@@ -6,23 +6,20 @@
 #include <array>
 
 #include "engine/request.h"
-#include "ranvier/error.h"
 #include "ranvier/kernel.h"
 
 namespace ranvier::engine {
-namespace {
 
-// As the library is asked: libraries have no average.
-VendorCall summing(VendorCall call) {
+VendorCall VendorOperation::summing(VendorCall call) {
   if (call.op == ReduceOp::average) call.op = ReduceOp::sum;
   return call;
 }
 
-}  // namespace
-
-VendorOperation::VendorOperation(VendorCollectives& library, const VendorCall& call, Rank rank, Rank world)
+VendorOperation::VendorOperation(VendorCollectives& library, const VendorCall& call, std::uint32_t sequence, Rank rank,
+                                 Rank world)
     : library_(library),
       call_(call),
+      sequence_(sequence),
       rank_(rank),
       divisor_(reduces(call.collective) && call.op == ReduceOp::average ? world : 0) {}
 
@@ -55,34 +52,16 @@ void VendorOperation::divide() const {
 }
 
 std::string VendorOperation::describe() const {
-  return fmt::format("{} by the transport's library ({} x {}, {})", name_of(call_.collective), name_of(call_.dtype),
-                     call_.count, name_of(call_.op));
+  return fmt::format("{} #{} by the transport's library ({} x {}, {})", name_of(call_.collective), sequence_,
+                     name_of(call_.dtype), call_.count, name_of(call_.op));
 }
 
 FlightRecorder::Entry VendorOperation::entry() const {
-  return {.collective = call_.collective,
+  return {.sequence = sequence_,
+          .collective = call_.collective,
           .dtype = call_.dtype,
           .op = call_.op,
           .bytes = call_.count * size_of(call_.dtype)};
-}
-
-VendorCall vendor_call(const Request& request, Rank rank, Rank world) {
-  const Shape shape = shape_of(request, rank, world);
-  return {.collective = request.collective,
-          .dtype = request.output.data != nullptr ? request.output.dtype : request.input.dtype,
-          .op = request.op,
-          .input = request.input.data,
-          .output = request.output.data,
-          .count = request.collective == Collective::barrier ? 0 : shape.count,
-          .root = request.root};
-}
-
-std::string vendor_refusal(const VendorCollectives* library, const Request& request, Rank rank, Rank world) {
-  if (library == nullptr)
-    return "this transport's library has no collectives; take transport mpi, or another algorithm";
-  if (!request.input_splits.empty() || !request.output_splits.empty())
-    return "it takes parts of one size only; take another algorithm";
-  return library->refusal(summing(vendor_call(request, rank, world)));
 }
 
 }  // namespace ranvier::engine

@@ -2,6 +2,7 @@
 // deadline and its place in the flight recorder, and moves none of its bytes.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <string>
 
@@ -12,8 +13,11 @@ namespace ranvier::engine {
 
 class VendorOperation final : public Operation {
  public:
-  // `average`: the library sums, and the result is divided here. The request has been checked.
-  VendorOperation(VendorCollectives& library, const VendorCall& call, Rank rank, Rank world);
+  // As the library is asked: libraries have no average. They sum, and the result is divided here.
+  static VendorCall summing(VendorCall call);
+
+  // `sequence`: its number among the collectives of its communicator.
+  VendorOperation(VendorCollectives& library, const VendorCall& call, std::uint32_t sequence, Rank rank, Rank world);
 
   // Libraries match collectives by the order in which they are started, as begin() is called in on all ranks.
   void begin() override;
@@ -27,15 +31,11 @@ class VendorOperation final : public Operation {
 
   VendorCollectives& library_;
   VendorCall call_;
+  const std::uint32_t sequence_;
   const Rank rank_;
   const Rank divisor_;  // 0: none
   VendorCollectives::Transfer transfer_ = 0;
   std::exception_ptr problem_;  // of begin()
 };
-
-// What the library is given for `request`, which has equal parts. Throws Error{usage} where the request is impossible.
-VendorCall vendor_call(const Request& request, Rank rank, Rank world);
-// Why the library cannot do it; empty if it can. The same on all ranks.
-std::string vendor_refusal(const VendorCollectives* library, const Request& request, Rank rank, Rank world);
 
 }  // namespace ranvier::engine

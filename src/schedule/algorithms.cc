@@ -79,10 +79,10 @@ std::span<const Algorithm> algorithms() {
   static const std::array table{
       Algorithm{"ring",
                 "neighbours only: the fewest bytes, for large vectors in any world",
-                {all_reduce, reduce_scatter, all_gather},
+                {all_reduce, reduce, broadcast, all_gather, reduce_scatter},
                 true,
                 Dims::none,
-                &without_root<ring>},
+                &with_root<ring>},
       Algorithm{"halving_doubling",
                 "butterfly: the fewest bytes in the fewest rounds, any world size",
                 {all_reduce, reduce_scatter, all_gather},

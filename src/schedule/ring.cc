@@ -4,8 +4,12 @@
 // Distributed Computing 69 (2009). Chunk c starts at one rank, goes once around and is reduced at every stop; a second
 // turn carries the result to everybody.
 //
+// broadcast and reduce are a ring without the link that closes it: a chain from or to the root, along which slices
+// follow one another. P. Patarasuk, A. Faraj, X. Yuan: Pipelined broadcast on Ethernet switched clusters. IPDPS 2006.
+//
 // Cost for n bytes over p ranks: all_reduce 2(p-1) rounds and 2(p-1)/p n bytes sent by each rank, the least there is;
-// reduce_scatter and all_gather half of that. reduce_scatter holds (p-2)/p n of partial sums in scratch.
+// reduce_scatter and all_gather half of that. reduce_scatter holds (p-2)/p n of partial sums in scratch. broadcast and
+// reduce p-1 rounds and n bytes in one message; reduce makes its sums in n of scratch.
 #include "schedule/steps.h"
 
 namespace ranvier {
@@ -16,6 +20,7 @@ using namespace steps;
 struct Ring {
   Rank world;
   Rank rank;
+  Rank root;
   Rank next = around(rank + 1, world);
   Rank previous = around(rank - 1, world);
 
@@ -61,22 +66,53 @@ struct Ring {
     }
     return steps;
   }
+
+  std::vector<Step> broadcast() const {
+    const auto stops = static_cast<std::uint32_t>(around(rank - root, world));  // from the root to here
+    if (stops == 0) return {copy(input(0), output(0), 0), send(next, input(0), 0)};
+    std::vector<Step> steps{recv(previous, output(0), stops - 1)};
+    if (next != root) steps.push_back(send(next, output(0), stops));
+    return steps;
+  }
+
+  // The rank behind the root begins, so that the sum comes around to it.
+  std::vector<Step> reduce() const {
+    const auto stops = static_cast<std::uint32_t>(around(rank - root - 1, world));  // from there to here
+    if (stops == 0) return {send(next, input(0), 0)};
+    if (rank == root) return {recv_reduce(previous, input(0), output(0), stops - 1, true)};
+    return {recv_reduce(previous, input(0), scratch(0), stops - 1, false), send(next, scratch(0), stops)};
+  }
+
+  std::vector<Step> program(Collective collective) const {
+    switch (collective) {
+      case Collective::all_reduce:
+        return all_reduce();
+      case Collective::reduce_scatter:
+        return reduce_scatter();
+      case Collective::broadcast:
+        return broadcast();
+      case Collective::reduce:
+        return reduce();
+      default:
+        return all_gather();
+    }
+  }
 };
 
 }  // namespace
 
-Schedule ring(Collective collective, Rank world) {
-  check("ring", collective, {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather}, world, 0);
+Schedule ring(Collective collective, Rank world, Rank root) {
+  using enum Collective;
+  check("ring", collective, {all_reduce, reduce_scatter, all_gather, broadcast, reduce}, world, root);
+  const bool chain = collective == broadcast || collective == Collective::reduce;
   return {.algorithm = "ring",
           .collective = collective,
           .world = world,
-          .chunks = static_cast<std::uint32_t>(world),
-          .program = [collective, world](Rank rank) {
+          .root = root,
+          .chunks = chain ? 1 : static_cast<std::uint32_t>(world),
+          .program = [collective, world, root](Rank rank) {
             if (world == 1) return alone();
-            const Ring ring{.world = world, .rank = rank};
-            if (collective == Collective::all_reduce) return ring.all_reduce();
-            if (collective == Collective::reduce_scatter) return ring.reduce_scatter();
-            return ring.all_gather();
+            return Ring{.world = world, .rank = rank, .root = root}.program(collective);
           }};
 }
 

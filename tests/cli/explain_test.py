@@ -128,7 +128,7 @@ class WrongUsage(ProgramTest):
             (("--ranks", "8", "--topology", "tours:2x4"), "did you mean 'torus'?"),
             (("--ranks", "8", "--topology", ""), "''"),
             (("--ranks", "8", "--topology", "mesh"), "sizes of its dimensions"),
-            (("--ranks", "8", "--algorithm", "ring", "--collective", "broadcast"), "binomial_tree"),
+            (("--ranks", "8", "--algorithm", "swing", "--collective", "broadcast"), "binomial_tree"),
             (("--ranks", "8", "--algorithm", "rnig"), "did you mean 'ring'?"),
             (("--ranks", "8", "--algorithm", "torus:4x4"), "multiply to 8"),
             (("--ranks", "8", "--algorithm", "ring:2x4"), "write ring"),

@@ -4,6 +4,7 @@
 #include "conformance/collective_case.h"
 #include "conformance/errors.h"
 #include "conformance/worlds.h"
+#include "ranvier/schedule.h"
 
 namespace ranvier::conformance {
 namespace {
@@ -42,6 +43,34 @@ TEST_P(Groups, work_side_by_side_and_beside_the_whole) {
       run_case(*row, {.collective = Collective::all_gather, .count = 64, .salt = salt});
       if (salt % 5 == 0) run_case(comm, {.count = 9, .salt = salt});
     }
+  });
+}
+
+TEST_P(Groups, have_every_collective_also_of_uneven_parts) {
+  run(5, [](Communicator& comm) {
+    const auto group = comm.split(comm.rank() == 1 ? -1 : comm.rank() % 2, -comm.rank());
+    if (!group) return;
+    std::size_t salt = 0;
+    for (const Collective collective :
+         {Collective::all_reduce, Collective::reduce, Collective::broadcast, Collective::all_gather,
+          Collective::reduce_scatter, Collective::all_to_all, Collective::gather, Collective::scatter})
+      for (const std::string& algorithm : algorithms_for(collective, group->world()))
+        for (const bool uneven : {false, true}) {
+          const bool has_parts = collective != Collective::all_reduce && collective != Collective::reduce &&
+                                 collective != Collective::broadcast;
+          if (uneven && (!has_parts || !find_algorithm(algorithm, collective).uneven)) continue;
+          run_case(*group, {.collective = collective,
+                            .algorithm = algorithm,
+                            .count = 100,
+                            .root = group->world() - 1,
+                            .uneven = uneven,
+                            .salt = ++salt});
+        }
+    std::vector<float> halo(2, static_cast<float>(group->rank())), around(2, -1);
+    group->neighbor_exchange(halo, around);
+    const bool is_last = group->rank() + 1 == group->world();
+    EXPECT_EQ(around, (std::vector<float>{static_cast<float>(group->rank() - 1),
+                                          is_last ? -1 : static_cast<float>(group->rank() + 1)}));
   });
 }
 

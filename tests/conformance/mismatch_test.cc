@@ -202,6 +202,34 @@ TEST_P(Mismatch, of_labels_is_refused_where_both_ranks_have_one) {
   EXPECT_EQ(difference({.shape = 1}, {.element = 7}, ""), 0);
 }
 
+TEST_P(Mismatch, of_shapes_is_refused_where_all_parts_have_one) {
+  const auto told = [&](Collective collective, bool uneven) {
+    std::atomic<int> count = 0;
+    run(2, [&](Communicator& comm) {
+      std::vector<float> parts(8, 1), part(4, 1);
+      const bool gathers = collective == Collective::all_gather;
+      const std::vector<std::size_t> splits(uneven ? 2 : 0, 4);
+      const auto error = error_of([&] {
+        comm.run({.collective = collective,
+                  .input = gathers ? part : parts,
+                  .output = gathers ? parts : part,
+                  .input_splits = gathers ? std::span<const std::size_t>() : splits,
+                  .output_splits = gathers ? splits : std::span<const std::size_t>(),
+                  .timeout = patience(),
+                  .label = {.shape = static_cast<std::uint16_t>(comm.rank() + 1)}});
+      });
+      if (!error || error->kind() != ErrorKind::mismatch) return;
+      ++count;
+      EXPECT_THAT(error, throws(ErrorKind::mismatch, "the shapes of rank"));
+    });
+    return count.load();
+  };
+  for (const Collective collective : {Collective::all_gather, Collective::reduce_scatter}) {
+    EXPECT_GE(told(collective, false), connected() ? 2 : 1) << name_of(collective);
+    EXPECT_EQ(told(collective, true), 0) << name_of(collective);
+  }
+}
+
 TEST_P(Mismatch, of_labels_of_messages_is_refused) {
   std::atomic<int> told = 0;
   run(2, [&](Communicator& comm) {

@@ -56,6 +56,8 @@ TEST_P(Allocations, of_blocking_calls_are_none_once_their_shape_is_known) {
       std::vector<float> all(count * world, 0);
       std::vector<float> part(count, 0);
       std::vector<float> result(count, 0);
+      std::vector<float> transposed(count * world, 0);
+      std::vector<float> halo(2 * count, 0), around(2 * count, 0);
       const auto shared = comm.allocate(count * sizeof(float));
       const TypedSpan lent(shared.get(), count, DType::f32);
       const auto each_once = [&] {
@@ -66,6 +68,10 @@ TEST_P(Allocations, of_blocking_calls_are_none_once_their_shape_is_known) {
         comm.reduce(part, result, 0);
         comm.all_gather(part, all);
         comm.reduce_scatter(all, part);
+        comm.all_to_all(all, transposed);
+        comm.gather(part, all, 0);
+        comm.scatter(all, part, 0);
+        comm.neighbor_exchange(halo, around);
         comm.barrier();
       };
       each_once();
@@ -75,6 +81,34 @@ TEST_P(Allocations, of_blocking_calls_are_none_once_their_shape_is_known) {
     }
   };
   for (const Rank world : {2, 3}) support::run_ranks(world, body, {.way = GetParam()});
+}
+
+// Rank r has r elements more than rank 0, and to rank s s more than to rank 0.
+TEST_P(Allocations, of_blocking_calls_with_parts_of_different_sizes_are_none_either) {
+  support::run_ranks(
+      3,
+      [](Communicator& comm) {
+        constexpr std::size_t count = 1000;
+        const auto rank = static_cast<std::size_t>(comm.rank());
+        const std::vector<std::size_t> of_ranks{count, count + 1, count + 2};
+        const std::vector<std::size_t> to_ranks{count + rank, count + rank + 1, count + rank + 2};
+        std::vector<float> all(3 * count + 3, 0), part(count + rank, 0);
+        std::vector<float> sent(3 * (count + rank) + 3, 0), received(sent.size(), 0);
+        const auto each_once = [&] {
+          for (const Collective collective : {Collective::all_gather, Collective::gather})
+            comm.run({.collective = collective, .input = part, .output = all, .output_splits = of_ranks});
+          for (const Collective collective : {Collective::reduce_scatter, Collective::scatter})
+            comm.run({.collective = collective, .input = all, .output = part, .input_splits = of_ranks});
+          comm.run({.collective = Collective::all_to_all,
+                    .input = sent,
+                    .output = received,
+                    .input_splits = to_ranks,
+                    .output_splits = to_ranks});
+        };
+        for (int i = 0; i <= collective_lanes; ++i) each_once();
+        EXPECT_EQ(fewest_in(each_once), 0u);
+      },
+      {.way = GetParam()});
 }
 
 TEST_P(Allocations, of_started_operations_do_not_grow_with_their_size) {

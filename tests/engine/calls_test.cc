@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "ranvier/error.h"
 
@@ -50,6 +51,25 @@ TEST(Calls, TellPeriodsApart) {
                           dims_of("")};
   for (std::size_t i = 0; i < hashes.size(); ++i)
     for (std::size_t j = 0; j < i; ++j) EXPECT_NE(hashes[i], hashes[j]) << i << " and " << j;
+}
+
+TEST(Calls, TellSizesOfPartsApart) {
+  Calls calls(settings(2, "auto"));
+  std::array<float, 8> input{}, output{};
+  const auto program_for = [&](const std::vector<std::size_t>& sent, const std::vector<std::size_t>& received) {
+    return calls
+        .prepare({.collective = Collective::all_to_all,
+                  .input = input,
+                  .output = output,
+                  .input_splits = sent,
+                  .output_splits = received})
+        .program;
+  };
+  const auto first = program_for({3, 5}, {3, 5});
+  EXPECT_EQ(program_for({3, 5}, {3, 5}), first);
+  EXPECT_NE(program_for({5, 3}, {5, 3}), first);
+  EXPECT_NE(program_for({}, {}), first);
+  EXPECT_THROW(program_for({3, 5}, {2, 6}), Error) << "what a rank keeps for itself has one size";
 }
 
 TEST(Calls, TakeTheirOwnAlgorithmWithItsDims) {

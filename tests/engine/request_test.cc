@@ -52,6 +52,11 @@ TEST(RequestTest, TypesThatDifferAreNamed) {
   std::vector<float> floats(4);
   std::vector<double> doubles(4);
   EXPECT_THAT(complaint({.input = floats, .output = doubles}), HasSubstr("f64"));
+  std::vector<float> part(1);
+  for (const Collective collective : {Collective::all_gather, Collective::gather})
+    EXPECT_THAT(complaint({.collective = collective, .input = part, .output = doubles}), HasSubstr("f64"));
+  for (const Collective collective : {Collective::reduce_scatter, Collective::scatter})
+    EXPECT_THAT(complaint({.collective = collective, .input = doubles, .output = part}), HasSubstr("f64"));
 }
 
 TEST(RequestTest, ARootOutsideTheWorldIsRefused) {
@@ -72,6 +77,21 @@ TEST(RequestTest, SplitsMustAddUp) {
   EXPECT_THAT(
       complaint({.collective = Collective::all_gather, .input = part, .output = whole, .output_splits = others}),
       HasSubstr("give rank 0 1 elements"));
+}
+
+TEST(RequestTest, WhatARankKeepsInAnAllToAllHasOneSize) {
+  std::vector<float> eight(8), four(4);
+  const std::vector<std::size_t> sent{1, 2, 3, 2}, received{1, 3, 2, 2};
+  std::vector<float> other(8);
+  const Request uneven{.collective = Collective::all_to_all,
+                       .input = eight,
+                       .output = other,
+                       .input_splits = sent,
+                       .output_splits = received};
+  EXPECT_EQ(shape_of(uneven, 0, 4).input_splits, sent);
+  EXPECT_THAT(complaint(uneven, 1), HasSubstr("part 1 of the input has 2 elements and part 1 of the output 3"));
+  EXPECT_THAT(complaint({.collective = Collective::all_to_all, .input = eight, .output = four}),
+              HasSubstr("part 0 of the input has 2 elements"));
 }
 
 TEST(RequestTest, AllToAllNeverWorksInPlace) {

@@ -28,7 +28,7 @@ std::vector<std::vector<std::string>> meet_all(Store& store, Rank world, const s
     ranks.emplace_back([&, rank, delay] {
       std::this_thread::sleep_for(delay);
       received[static_cast<std::size_t>(rank)] =
-          exchange_through(store, rank, world, steady_clock::now() + 30s)(word + std::to_string(rank));
+          exchange_through(store, rank, world)(word + std::to_string(rank), steady_clock::now() + 30s);
     });
   }
   for (std::thread& rank : ranks) rank.join();
@@ -53,12 +53,12 @@ TEST(StoreExchange, NobodyFinishesBeforeAllOfItsAttemptHaveCome) {
   std::atomic<bool> second_came = false;
   bool first_finished_early = false;
   std::thread first([&] {
-    exchange_through(*store, 0, 2, steady_clock::now() + 30s)("the same 0");
+    exchange_through(*store, 0, 2)("the same 0", steady_clock::now() + 30s);
     first_finished_early = !second_came;
   });
   std::this_thread::sleep_for(100ms);
   second_came = true;
-  exchange_through(*store, 1, 2, steady_clock::now() + 30s)("the same 1");
+  exchange_through(*store, 1, 2)("the same 1", steady_clock::now() + 30s);
   first.join();
   EXPECT_FALSE(first_finished_early);
 }
@@ -67,7 +67,7 @@ TEST(StoreExchange, NamesThoseWhoCameOnlyToAnEarlierAttempt) {
   const auto store = memory_store();
   meet_all(*store, 3, "text ", 0, 0ms);
   try {
-    exchange_through(*store, 0, 3, steady_clock::now() + 200ms)("text 0");
+    exchange_through(*store, 0, 3)("text 0", steady_clock::now() + 200ms);
     FAIL() << "two ranks have not come";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::timeout);

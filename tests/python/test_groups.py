@@ -90,6 +90,19 @@ def test_subgroups_of_one_size():
     on_ranks(4, subgroups_of_two)
 
 
+def grid_of_all(rank, world):
+    line = [0, 1] if rank < 2 else [2, 3]
+    groups = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3])]
+    for group in (groups[rank // 2], dist.group.WORLD.split_group(line), dist.group.WORLD):
+        total = torch.ones(100)
+        group.allreduce([total]).wait()
+        assert torch.equal(total, torch.full((100,), float(group.size())))
+
+
+def test_dimensions_that_the_environment_names_are_those_of_all_ranks():
+    on_ranks(4, grid_of_all, environment={"RANVIER_TOPOLOGY": "torus:2x2", "RANVIER_ALGORITHM": "torus:2x2"})
+
+
 def optioned(rank, world):
     ring = dist.new_group([0, 1], pg_options=ranvier.Options(algorithm="ring", transport="tcp"))
     total = torch.full((1000,), float(rank))

@@ -114,13 +114,18 @@ def test_complex_and_real_numbers_are_refused(kind):
         assert "complex64" in error and "float32" in error, error
 
 
-def complex_and_real_in_python(rank, world):
-    dist.all_reduce(torch.zeros(5, dtype=torch.complex64) if rank == 0 else torch.zeros(10))
+def complex_and_real_in_python(rank, world, kind):
+    tensor = torch.zeros(5, dtype=torch.complex64) if rank == 0 else torch.zeros(10)
+    if kind == "all_reduce":
+        dist.all_reduce(tensor)
+    else:
+        dist.all_gather([torch.empty_like(tensor) for _ in range(world)], tensor)
 
 
-def test_complex_and_real_numbers_are_refused_by_their_shapes_where_torch_hides_their_types():
-    for error in errors(run_ranks(2, complex_and_real_in_python)):
-        assert "the shapes of rank" in error and "all_reduce #" in error, error
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather"])
+def test_complex_and_real_numbers_are_refused_by_their_shapes_where_torch_hides_their_types(kind):
+    for error in errors(run_ranks(2, complex_and_real_in_python, kind)):
+        assert "the shapes of rank" in error and f"{kind} #" in error, error
 
 
 def different_shapes(rank, world, kind, shapes):
@@ -130,19 +135,21 @@ def different_shapes(rank, world, kind, shapes):
     elif kind == "reduce":
         dist.reduce(tensor, 0)
         dist.barrier()
+    elif kind == "all_gather":
+        dist.all_gather([torch.empty_like(tensor) for _ in range(world)], tensor)
     else:
         dist.broadcast(tensor, 0)
         dist.barrier()
 
 
-@pytest.mark.parametrize("kind", ["all_reduce", "reduce", "broadcast"])
+@pytest.mark.parametrize("kind", ["all_reduce", "reduce", "broadcast", "all_gather"])
 def test_shapes_of_equal_size_are_refused(kind):
     for error in errors(run_ranks(2, different_shapes, kind, [(2, 3), (3, 2)])):
         assert "the shapes of rank" in error and "rank 0" in error and "rank 1" in error, error
         assert f"{kind} #" in error, error
 
 
-@pytest.mark.parametrize("kind", ["all_reduce", "reduce", "broadcast"])
+@pytest.mark.parametrize("kind", ["all_reduce", "reduce", "broadcast", "all_gather"])
 def test_dimensions_of_one_do_not_matter(kind):
     on_ranks(2, different_shapes, kind, [(1, 5, 1), (5,)])
     on_ranks(2, different_shapes, kind, [(), (1,)])

@@ -48,6 +48,10 @@ TEST_P(Cost, OfARingIsTheFewestBytesInManyRounds) {
   expect_cost(ring(Collective::all_reduce, world), 2 * (p - 1), 2 * (p - 1) * n / p, 2 * (p - 1));
   expect_cost(ring(Collective::reduce_scatter, world), p - 1, (p - 1) * n / p, p - 1);
   expect_cost(ring(Collective::all_gather, world), p - 1, (p - 1) * n / p, p - 1);
+  for (const Rank root : {0, world / 2}) {
+    expect_cost(ring(Collective::broadcast, world, root), p - 1, n, 1);
+    expect_cost(ring(Collective::reduce, world, root), p - 1, n, 1);
+  }
 }
 
 TEST_P(Cost, OfHalvingDoublingIsTheFewestBytesInTheFewestRounds) {
@@ -307,6 +311,8 @@ TEST_P(Cost, InScratchIsWhatTheDocumentsSay) {
   EXPECT_EQ(most_scratch(ring(Collective::all_reduce, world)), 0u);
   EXPECT_EQ(most_scratch(ring(Collective::all_gather, world)), 0u);
   EXPECT_EQ(most_scratch(ring(Collective::reduce_scatter, world)), (p - 2) * part);
+  EXPECT_EQ(most_scratch(ring(Collective::broadcast, world)), 0u);
+  EXPECT_EQ(most_scratch(ring(Collective::reduce, world)), p == 2 ? 0 : n);
   EXPECT_EQ(most_scratch(halving_doubling(Collective::all_reduce, world)), 0u);
   EXPECT_EQ(most_scratch(halving_doubling(Collective::reduce_scatter, world)), p == 2 ? 0 : (p + 1) / 2 * part);
   EXPECT_EQ(most_scratch(binomial_tree(Collective::all_reduce, world)), 0u);

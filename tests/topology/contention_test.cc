@@ -254,7 +254,8 @@ TEST(FatTree, SharesItsLinksAsManyTimesAsItIsOversubscribed) {
 
 TEST(MissingLink, IsNoneBetweenNeighboursAndThroughSwitches) {
   for (Rank world = 1; world <= 9; ++world)
-    EXPECT_EQ(missing_link(ring(Collective::all_reduce, world), topology::ring(world)), "") << world;
+    for (const Collective collective : {Collective::all_reduce, Collective::broadcast, Collective::reduce})
+      EXPECT_EQ(missing_link(ring(collective, world), topology::ring(world)), "") << world;
   for (const std::string_view spec : {"star", "fully_connected", "fat_tree:2"})
     EXPECT_EQ(missing_link(direct(Collective::all_to_all, 8), make_topology(spec, 8)), "") << spec;
 }

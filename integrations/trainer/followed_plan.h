@@ -1,0 +1,57 @@
+// The plan by which a run sends its gradients: what it says now, whether steps take as long as it predicted, and what
+// takes its place where they do not.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "integrations/trainer/step_times.h"
+#include "integrations/trainer/trainer.h"
+
+namespace ranvier::trainer {
+
+// How gradients are sent.
+struct Sending {
+  std::string compress = {};     // spec of an Exchange; empty: stays
+  std::size_t bucket_bytes = 0;  // 0: stays
+};
+
+class FollowedPlan {
+ public:
+  // `settings` outlives this.
+  explicit FollowedPlan(const TrainSettings& settings)
+      : settings_(settings), now_{settings.compress, settings.bucket_bytes}, planned_(settings.planned) {}
+
+  // As the settings say until the plan changes.
+  const Sending& sending() const { return now_; }
+  // From now on.
+  void send_by(const Sending&);
+
+  void add_step(std::chrono::nanoseconds took, std::chrono::nanoseconds waited) { times_.add(took, waited); }
+  // Of the steps since the plan changed.
+  const StepTimes& times() const { return times_; }
+
+  // Whether there are as many steps behind it as it is judged by.
+  bool is_due() const;
+  // All ranks call while nothing is under way; they hear the same mean, decide alike and do what rank 0 says, as
+  // `replan` has it. Nothing where the plan holds, else what the ranks have agreed on behind so many steps, by which
+  // the communicator chooses algorithms already. `keeps_codec`: what the codec holds must not be lost.
+  std::optional<ChangedPlan> judge(std::size_t steps, Communicator&, const Replan& replan, bool keeps_codec);
+
+  // What changes have made other than the settings say, as parts of a checkpoint. Restoring gives how gradients are to
+  // be sent; the communicator goes on with `tuning` then, and not with the plan that was found wrong.
+  void save(std::vector<std::byte>& all) const;
+  Sending restore(ConstBytes& kept, Communicator&, const std::string& tuning);
+
+ private:
+  const TrainSettings& settings_;
+  Sending now_;
+  StepSeconds planned_;      // zeros once it is judged no more
+  std::size_t changes_ = 0;  // also before this run was resumed
+  StepTimes times_;
+};
+
+}  // namespace ranvier::trainer

@@ -1,0 +1,19 @@
+// How some ranks of a communicator come to be one of their own: who they are, and what they tell each other over the
+// communicator that they come from.
+#pragma once
+
+#include <vector>
+
+#include "engine/rendezvous.h"
+#include "ranvier/communicator.h"
+
+namespace ranvier::engine {
+
+// The ranks that name this rank's color, by (key, rank). All ranks of `whole` call.
+std::vector<Rank> members_of(Communicator& whole, int color, int key);
+
+// Gives the texts of `members` in their order. All ranks of `whole` call it, those that take no part with no text.
+// `whole` outlives it.
+Exchange exchange_over(Communicator& whole, std::vector<Rank> members);
+
+}  // namespace ranvier::engine

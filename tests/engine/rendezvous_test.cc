@@ -1,0 +1,96 @@
+// Ranks that cannot take part do not leave the others waiting.
+#include <gmock/gmock.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ranvier/communicator.h"
+#include "ranvier/error.h"
+#include "ranvier/store.h"
+
+namespace ranvier {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr Rank world = 3;
+
+// What each rank throws when rank 1 has `options` and the others have none.
+std::array<std::string, world> told(const CommunicatorOptions& options) {
+  const auto store = memory_store();
+  std::array<std::string, world> sentences;
+  const auto join = [&](Rank rank) {
+    try {
+      Communicator::connect(*store, rank, world, rank == 1 ? options : CommunicatorOptions{});
+      ADD_FAILURE() << "rank " << rank << " met others";
+    } catch (const Error& error) {
+      EXPECT_NE(error.kind(), ErrorKind::timeout);
+      sentences[static_cast<std::size_t>(rank)] = error.what();
+    }
+  };
+  const auto before = std::chrono::steady_clock::now();
+  {
+    const std::jthread first(join, 1), second(join, 2);
+    join(0);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::minutes(1)) << "and not the join timeout";
+  return sentences;
+}
+
+void expect_all_told(const CommunicatorOptions& options, const std::string& problem) {
+  const auto sentences = told(options);
+  for (const std::string& sentence : sentences) EXPECT_THAT(sentence, HasSubstr(problem));
+  for (const std::size_t other : {0, 2}) EXPECT_THAT(sentences[other], HasSubstr("rank 1 cannot take part: "));
+}
+
+TEST(Rendezvous, WhatOneRankCannotReadIsNewsToAll) {
+  expect_all_told({.tuning = "/nowhere/table.txt"}, "cannot read the tuning table /nowhere/table.txt");
+  expect_all_told({.security = {.key_file = "/nowhere/job.key"}}, "/nowhere/job.key");
+}
+
+TEST(Rendezvous, WhatOneRankMisspellsIsNewsToAll) {
+  expect_all_told({.transport = "tpc"}, "unknown transport 'tpc'");
+  expect_all_told({.topology = "tours:3"}, "'tours'");
+}
+
+// Whom rank 0 of 6 sends to in an all_reduce by node, when each rank is on the host that `host_of` names.
+std::vector<Rank> partners(const std::function<Rank(Rank)>& host_of, const char* algorithm) {
+  const auto store = memory_store();
+  std::vector<Rank> found;
+  const auto join = [&](Rank rank) {
+    const auto comm = Communicator::connect(
+        *store, rank, 6, {.transport = "shm+tcp", .measure = false, .node = std::to_string(host_of(rank))});
+    std::array<std::uint64_t, 6> before{};
+    for (Rank peer = 0; peer < 6; ++peer) before[static_cast<std::size_t>(peer)] = comm->bytes_sent_to(peer);
+    std::vector<float> data(60, 1);
+    comm->all_reduce(data, {.algorithm = algorithm});
+    EXPECT_THAT(data, testing::Each(6));
+    for (Rank peer = 0; rank == 0 && peer < 6; ++peer)
+      if (comm->bytes_sent_to(peer) > before[static_cast<std::size_t>(peer)]) found.push_back(peer);
+    comm->barrier();
+  };
+  {
+    std::vector<std::jthread> others;
+    for (Rank rank = 1; rank < 6; ++rank) others.emplace_back(join, rank);
+    join(0);
+  }
+  return found;
+}
+
+TEST(Rendezvous, NodesAreTheHostsOfTheRanks) {
+  const auto pairs = [](Rank rank) { return rank / 2; };
+  const auto unequal = [](Rank rank) { return rank / 4; };
+  const auto scattered = [](Rank rank) { return rank / 2 % 2; };
+  EXPECT_EQ(partners(pairs, "hierarchical"), (std::vector<Rank>{1, 2, 4}));
+  EXPECT_EQ(partners(pairs, "hierarchical:3"), (std::vector<Rank>{1, 2, 3})) << "who names a number gets it";
+  EXPECT_EQ(partners(unequal, "hierarchical"), (std::vector<Rank>{1, 2, 4})) << "4 and 2: leaders, and a tree below";
+  EXPECT_EQ(partners(scattered, "hierarchical"), (std::vector<Rank>{1, 2, 3})) << "what it chooses by itself";
+}
+
+}  // namespace
+}  // namespace ranvier

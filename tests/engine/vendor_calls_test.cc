@@ -1,0 +1,122 @@
+// Collectives that the library beneath a transport runs are part of the order of all collectives.
+#include <gmock/gmock.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ranvier/communicator.h"
+#include "ranvier/error.h"
+#include "ranvier/transport.h"
+
+namespace ranvier {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+// Says of every collective but all_to_all that it is done.
+class Library final : public VendorCollectives {
+ public:
+  std::string refusal(const VendorCall& call) const override {
+    return call.collective == Collective::all_to_all ? "it has none" : "";
+  }
+  Transfer start(const VendorCall&) override { return 0; }
+  bool over(Transfer) override { return true; }
+};
+
+class WithLibrary final : public Transport {
+ public:
+  explicit WithLibrary(std::unique_ptr<Transport> links) : links_(std::move(links)) {}
+
+  Rank rank() const override { return links_->rank(); }
+  Rank world() const override { return links_->world(); }
+  TransportTraits traits() const override { return links_->traits(); }
+  std::size_t try_send(Rank to, Lane lane, ConstBytes head, ConstBytes body) override {
+    return links_->try_send(to, lane, head, body);
+  }
+  bool sent(Rank to, Lane lane) override { return links_->sent(to, lane); }
+  ConstBytes try_recv(Rank from, Lane lane, Bytes into) override { return links_->try_recv(from, lane, into); }
+  void release(Rank from, Lane lane, std::size_t bytes) override { links_->release(from, lane, bytes); }
+  void wait(std::chrono::nanoseconds limit) override { links_->wait(limit); }
+  void interrupt() override { links_->interrupt(); }
+  VendorCollectives* vendor_collectives() override { return &library_; }
+  void cancel() override { links_->cancel(); }
+
+ private:
+  const std::unique_ptr<Transport> links_;
+  Library library_;
+};
+
+// Two ranks in a process; what each of them throws, or nothing.
+template <class Body>
+std::vector<std::string> told(const CommunicatorOptions& options, const Body& body) {
+  auto links = loopback_world(2);
+  std::vector<std::string> told(2);
+  const auto run = [&](std::size_t rank) {
+    try {
+      const auto comm = Communicator::over(std::make_unique<WithLibrary>(std::move(links[rank])), options);
+      body(*comm);
+      comm->leave();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::mismatch);
+      told[rank] = error.what();
+    }
+  };
+  {
+    const std::jthread other(run, 1);
+    run(0);
+  }
+  return told;
+}
+
+TEST(VendorCalls, StandBetweenOthersWithoutALane) {
+  const auto errors = told({}, [](Communicator& comm) {
+    for (int i = 0; i < 20; ++i) {
+      std::vector<float> data(100, 1), urgent(3, 1), rooted(10, 0);
+      const Work first = comm.start({.input = data, .output = data, .algorithm = "direct"});
+      for (int call = 0; call < i % 3; ++call) comm.broadcast(rooted, 1, {.algorithm = "vendor"});
+      comm.all_reduce(urgent, {.algorithm = "direct", .priority = i % 2});
+      Work(first).wait();
+      EXPECT_THAT(data, Each(2));
+      EXPECT_THAT(urgent, Each(2));
+    }
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST(VendorCalls, ThatDifferAreNoticedByWhateverComesNext) {
+  const auto errors = told({}, [](Communicator& comm) {
+    std::vector<float> data(10, 1);
+    comm.all_reduce(data);
+    comm.broadcast(data, 0, {.algorithm = "vendor"});
+    comm.broadcast(data, comm.rank(), {.algorithm = "vendor"});
+    comm.all_reduce(data);
+    ADD_FAILURE() << "summed up";
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, HasSubstr("broadcast #2"));
+    EXPECT_THAT(error, HasSubstr("they agree up to #0"));
+  }
+}
+
+TEST(VendorCalls, OfACommunicatorsOwnChoiceAreThoseThatTheLibraryHas) {
+  const auto errors = told({.algorithm = "vendor"}, [](Communicator& comm) {
+    std::vector<float> data(10, 1), other(10, 0);
+    Work work = comm.start({.input = data, .output = data});
+    work.wait();
+    EXPECT_THAT(data, Each(1)) << "this library leaves it as it is";
+    EXPECT_EQ(work.sequence(), 0U);
+    comm.all_to_all(data, other);
+    EXPECT_THAT(other, Each(1));
+    EXPECT_THAT(comm.flight_record(), HasSubstr("#0 all_reduce"));
+    EXPECT_THROW(comm.all_to_all(data, other, {.algorithm = "vendor"}), Error);
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+}  // namespace
+}  // namespace ranvier
