@@ -128,7 +128,7 @@ BoundedOperation::~BoundedOperation() { tools_.give_back(std::move(memory_)); }
 
 Progress BoundedOperation::advance(Transport& transport, bool briefly) {
   bool moved = false;
-  if (may_differ_ && !has_begun_) begin();
+  if (may_differ_ && !has_begun_) start_clock();
   for (;;) {
     bool step = announce(transport);
     step |= look_for_peers(transport);
@@ -168,7 +168,7 @@ Progress BoundedOperation::advance(Transport& transport, bool briefly) {
 }
 
 // Nobody says that it is there: who has nothing here in time is late.
-void BoundedOperation::begin() {
+void BoundedOperation::start_clock() {
   has_begun_ = true;
   const Patience::Time now = Clock::now();
   for (Peer& each : peers_) each.began = now;

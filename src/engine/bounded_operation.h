@@ -130,7 +130,7 @@ class BoundedOperation final : public Operation {
     return unit_bytes() + parity_pieces(unit_pieces_) * PartialMessages::piece_bytes;
   }
 
-  void begin();
+  void start_clock();
   bool announce(Transport&);
   bool look_for_peers(Transport&);
   bool spread_next();
