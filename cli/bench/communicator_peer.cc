@@ -27,7 +27,7 @@ class CommunicatorPeer final : public Peer {
     request_.output = TypedSpan(output, shape.output, job.dtype);
     request_.op = job.op;
     request_.root = root;
-    request_.tolerates_loss = true;
+    request_.tolerates_loss = request_.may_differ = true;
     algorithm_ = job.algorithm;
     request_.algorithm = algorithm_;
     if (job.collective == Collective::barrier) request_.input = request_.output = TypedSpan();

@@ -75,6 +75,10 @@ struct Request {
   // arrived, and a sum is the ranks times that. All ranks end with the same bits; an infinity or NaN makes the 1024
   // values around it NaN.
   bool tolerates_loss = false;
+  // With that, where the transport is "udp:loss=…,resync=K": ranks may end with different values, since none waits for
+  // averages that are late either, nor for a rank that is: it takes its own values in place of those that it lacks.
+  // Whoever says so calls Communicator::realign every K steps with what those values went into.
+  bool may_differ = false;
   // As long as the input, or empty: what of this rank's own values the result lacks, to be added to the next ones
   // (error feedback). Zeros where nothing was lost.
   std::span<float> lost = {};
@@ -84,6 +88,11 @@ struct Request {
 struct LossCounts {
   std::uint64_t due = 0;      // pieces of 1 KiB from other ranks
   std::uint64_t missing = 0;  // of them
+  LossCounts& operator+=(const LossCounts& more) {
+    due += more.due;
+    missing += more.missing;
+    return *this;
+  }
   double share() const { return due > 0 ? static_cast<double>(missing) / static_cast<double>(due) : 0; }
 };
 
@@ -157,6 +166,11 @@ class Communicator {
   // The share of gradients that may be lost, by CommunicatorOptions::transport; 0: none.
   double tolerated_loss() const;
   LossCounts losses() const;
+  // Every so many steps ranks are to be realigned, by CommunicatorOptions::transport; 0: they never differ.
+  std::uint64_t resync() const;
+  // Their average becomes the data of all ranks, bit for bit. Between two calls a rank lacks at most the tolerated
+  // share of all averages that were due to it since the last call, or between the two before.
+  void realign(std::span<float> data);
   // Of traffic().bytes_sent, what went to `peer`.
   std::uint64_t bytes_sent_to(Rank peer) const;
   // The model of its links, measured or not, the same on all ranks.

@@ -79,8 +79,9 @@ class Exchange {
 // The floats as they are.
 std::unique_ptr<Exchange> dense_exchange(Communicator& comm);
 // The floats as they are, by an all_reduce that tolerates loss (Request::tolerates_loss), with error feedback. For
-// gradients, never for parameters.
-std::unique_ptr<Exchange> lossy_exchange(Communicator& comm);
+// gradients, never for parameters. `ranks`: Request::may_differ.
+enum class RanksEnd : std::uint8_t { alike, apart };
+std::unique_ptr<Exchange> lossy_exchange(Communicator& comm, RanksEnd ranks = RanksEnd::alike);
 // Codes that can be added: encoded once, all-reduced as codes, decoded once. Throws Error{usage} for other codecs.
 std::unique_ptr<Exchange> summable_exchange(Communicator& comm, std::unique_ptr<Codec> codec);
 // Any codec: scatter, reduce, gather. Each rank owns a part of the bucket; it decodes and sums in f32 what all send it,

@@ -49,6 +49,7 @@ struct SyncTraffic {
   std::uint64_t rounds_between = 0;
   std::uint64_t bytes_inside = 0;
   std::uint64_t bytes_between = 0;
+  LossCounts losses = {};  // of all groups
 };
 
 class Synchronizer {
@@ -78,6 +79,9 @@ class Synchronizer {
   bool end(double learning_rate, std::span<float> parameters);
   // Whether all replicas hold the same parameters now.
   bool agreed() const;
+  // Whether they ever hold different ones: by the policy, or over "udp:loss=…,resync=K", where sums of gradients part
+  // them and end_step() brings them together every K steps.
+  bool parts_replicas() const;
   // Puts the mean of all replicas in place of these, for a look at it: training goes on from what was there.
   void mean(std::span<float> parameters);
 

@@ -203,11 +203,13 @@ struct TransportChoice {
   std::string inside = {};
   std::string between = {};
   double loss = 0;  // that gradients may suffer: the share of each sender's part that a receiver does not wait for
+  std::uint64_t resync = 0;  // steps after which ranks that may differ meanwhile are realigned; 0: they never differ
 };
 inline constexpr std::array<std::string_view, 6> transport_names{"shm", "tcp", "udp", "mpi", "ucx", "grpc"};
 // "tcp" between all ranks, "shm" where all share a host, "shm+mpi" shm within hosts and mpi between them, and "auto",
 // which is "shm+tcp". "udp:loss=0.01" is udp whose sums of gradients do not wait for the last hundredth (Request::
-// tolerates_loss). Where all ranks share a host, or no two do, one of a pair serves alone. Throws Error{usage}.
+// tolerates_loss), "udp:loss=0.01,resync=100" one whose ranks may differ meanwhile (Request::may_differ). Where all
+// ranks share a host, or no two do, one of a pair serves alone. Throws Error{usage}.
 TransportChoice parse_transport(std::string_view name);
 
 // Sockets of its own for each pair and lane, so that the kernel's flow control is the credit of each lane.

@@ -18,12 +18,18 @@ void Account::add_traffic(const Mark& mark, const Synchronizer& sync) {
   bytes_.second += static_cast<double>(now.bytes_between - mark.traffic.bytes_between);
   rounds_.first += now.rounds_inside - mark.traffic.rounds_inside;
   rounds_.second += now.rounds_between - mark.traffic.rounds_between;
+  losses_ +=
+      {.due = now.losses.due - mark.traffic.losses.due, .missing = now.losses.missing - mark.traffic.losses.missing};
 }
 
 void Account::conclude(TrainResult& result, Communicator& comm) const {
   const std::chrono::duration<double> waited = waited_;
   std::array<double, 3> means{bytes_.first, bytes_.second, waited.count() / std::max(seconds(), 1e-9)};
   comm.all_reduce(means, {.op = ReduceOp::average});
+  std::array<std::int64_t, 2> losses{static_cast<std::int64_t>(losses_.due),
+                                     static_cast<std::int64_t>(losses_.missing)};
+  if (comm.tolerated_loss() > 0) comm.all_reduce(losses);
+  result.losses = {.due = static_cast<std::uint64_t>(losses[0]), .missing = static_cast<std::uint64_t>(losses[1])};
   result.bytes_inside = means[0];
   result.bytes_between = means[1];
   result.bytes_sent_per_worker = means[0] + means[1];

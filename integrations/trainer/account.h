@@ -27,7 +27,7 @@ class Account {
   void add_rounds(std::uint64_t rounds, bool between) { (between ? rounds_.second : rounds_.first) += rounds; }
 
   double seconds() const { return std::chrono::duration<double>(spent_).count(); }
-  // All ranks call: bytes and shares are means over them.
+  // All ranks call: bytes and shares are means over them, losses sums.
   void conclude(TrainResult& result, Communicator& comm) const;
 
  private:
@@ -35,6 +35,7 @@ class Account {
   std::chrono::nanoseconds waited_{};
   std::pair<std::uint64_t, std::uint64_t> rounds_{0, 0};  // inside nodes, and between them, as …
   std::pair<double, double> bytes_{0, 0};                 // … bytes
+  LossCounts losses_;
 };
 
 }  // namespace ranvier::trainer

@@ -202,7 +202,7 @@ class Run {
     append_part(all, sync_->save());
     const std::size_t share = shares_.own();
     append_part(all, std::as_bytes(std::span(&share, 1)));
-    if (!sync_->policy().averages_parameters()) return all;
+    if (!sync_->parts_replicas()) return all;
     append_part(all, std::as_bytes(memory_of(buckets_.parameters())));
     append_part(all, std::as_bytes(memory_of(optimizer_->state())));
     return all;
@@ -223,7 +223,7 @@ class Run {
       shares_.restore(share);
       sync_->set_samples(static_cast<double>(share));
     }
-    if (!sync_->policy().averages_parameters()) return;
+    if (!sync_->parts_replicas() || kept.empty()) return;
     take_values(kept, memory_of(buckets_.parameters()));
     take_values(kept, memory_of(optimizer_->state()));
   }
@@ -409,13 +409,6 @@ class Run {
             comm_);
   }
 
-  LossCounts sum_of_losses() {
-    const LossCounts own = comm_.losses();
-    std::array<std::int64_t, 2> all{static_cast<std::int64_t>(own.due), static_cast<std::int64_t>(own.missing)};
-    if (comm_.tolerated_loss() > 0) comm_.all_reduce(all);
-    return {.due = static_cast<std::uint64_t>(all[0]), .missing = static_cast<std::uint64_t>(all[1])};
-  }
-
   TrainResult conclude() {
     const auto parameters = memory_of(buckets_.parameters());
     result_.parameter_hash = hash_of(parameters);
@@ -423,7 +416,6 @@ class Run {
     account_.conclude(result_, comm_);
     result_.plain_buckets = sync_->plain_buckets();
     result_.codec_state_bytes = sync_->state_bytes();
-    result_.losses = sum_of_losses();
     result_.shares = own_pace_ ? own_pace_->shares() : shares_.all();
     if (own_pace_) result_.groups = own_pace_->groups();
     if (recorder_) stop_recording();  // it ended early

@@ -16,9 +16,47 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Ranks begin at different times, and those that are no later than they mostly are should be waited for.
+constexpr double usual_start = 0.8;
+
+// Nothing of a message that was under way before this rank was.
+void learn(Patience& patience, std::size_t pieces, const PartialMessages::Arrival& arrival, Patience::Time began,
+           bool came_to_its_end) {
+  if (arrival.pieces > 0 && arrival.first_at < began) return;
+  if (came_to_its_end)
+    patience.took(pieces, arrival.newest_at - began);
+  else
+    patience.took_longer(pieces, Clock::now() - began);
+}
+
 SpreadLayout layout_of(const Request& request, Rank world) { return {request.input.count, world}; }
 
 }  // namespace
+
+BoundedTools::BoundedTools(PartialMessages& messages_of_transport, double tolerated, std::uint64_t resync_after,
+                           Rank world)
+    : messages(messages_of_transport),
+      loss(tolerated),
+      resync(resync_after),
+      patience(tolerated),
+      share_patience(resync > 0 ? static_cast<std::size_t>(world) : 0, Patience(tolerated, usual_start, {})),
+      average_patience(share_patience.size(), Patience(0, usual_start, {})),
+      allowance_(tolerated) {}
+
+void BoundedTools::averages_due(std::size_t pieces) {
+  const std::lock_guard lock(mutex_);
+  allowance_.due(pieces);
+}
+
+bool BoundedTools::may_lack(std::size_t pieces) {
+  const std::lock_guard lock(mutex_);
+  return allowance_.take(pieces);
+}
+
+void BoundedTools::realigned() {
+  const std::lock_guard lock(mutex_);
+  allowance_.renew();
+}
 
 BoundedTools::Memory BoundedTools::take() {
   const std::lock_guard lock(mutex_);
@@ -65,6 +103,7 @@ BoundedOperation::BoundedOperation(std::shared_ptr<BoundedTools> tools, Collecti
       input_(request.input),
       output_(request.output),
       lost_(request.lost),
+      may_differ_(request.may_differ && tools_.resync > 0),
       op_(request.op),
       layout_(layout_of(request, world)),
       unit_pieces_(PartialMessages::pieces_of(layout_.part_bytes() +
@@ -79,6 +118,8 @@ BoundedOperation::BoundedOperation(std::shared_ptr<BoundedTools> tools, Collecti
   bytes_to_each = layout_.part_bytes() + sent_unit_bytes();
   bytes_to_send = bytes_to_receive = bytes_to_each * static_cast<std::size_t>(world - 1);
   peer(rank_).announced = peer(rank_).is_there = peer(rank_).closed = peer(rank_).has_average = true;
+  if (may_differ_)
+    for (Peer& each : peers_) each.announced = each.is_there = true;
 }
 
 BoundedOperation::~BoundedOperation() { tools_.give_back(std::move(memory_)); }
@@ -87,6 +128,7 @@ BoundedOperation::~BoundedOperation() { tools_.give_back(std::move(memory_)); }
 
 Progress BoundedOperation::advance(Transport& transport, bool briefly) {
   bool moved = false;
+  if (may_differ_ && !has_begun_) start_clock();
   for (;;) {
     bool step = announce(transport);
     step |= look_for_peers(transport);
@@ -123,6 +165,14 @@ Progress BoundedOperation::advance(Transport& transport, bool briefly) {
     if (briefly) return Progress::moved;
     moved = true;
   }
+}
+
+// Nobody says that it is there: who has nothing here in time is late.
+void BoundedOperation::start_clock() {
+  has_begun_ = true;
+  const Patience::Time now = Clock::now();
+  for (Peer& each : peers_) each.began = now;
+  tools_.averages_due(unit_pieces_ * static_cast<std::size_t>(world_ - 1));
 }
 
 // By a header on the collective's lane, which comes for certain, though it may come late.
@@ -178,16 +228,20 @@ bool BoundedOperation::take_what_came() {
     Peer& from = peer(rank);
     if (from.closed) continue;
     const auto arrival = tools_.messages.arrival(rank, share_ticket(), layout_.part_bytes());
-    if (arrival.pieces > 0) from.began = std::min(from.began, arrival.first_at);
-    const Patience::Time until = tools_.patience.until(arrival, layout_.part_pieces(), from.began);
-    if (until > Clock::now()) {
+    if (arrival.pieces > 0 && !may_differ_) from.began = std::min(from.began, arrival.first_at);
+    Patience& patience = may_differ_ ? tools_.share_patience[static_cast<std::size_t>(rank)] : tools_.patience;
+    const Patience::Time now = Clock::now(), until = patience.until(arrival, layout_.part_pieces(), from.began);
+    if (until > now) {
       due_ = std::min(due_, until);
       continue;
     }
     from.share = tools_.messages.take(rank, share_ticket(), layout_.part_bytes());
     from.closed = any = true;
-    if (arrival.pieces > 0)  // how long nothing took teaches nothing
-      tools_.patience.took(layout_.part_pieces(), std::max(arrival.newest_at, from.began) - from.began);
+    if (may_differ_)
+      learn(patience, layout_.part_pieces(), arrival, from.began,
+            arrival.last_is_here || until == Patience::Time::min());
+    else if (arrival.pieces > 0)  // how long nothing took teaches nothing
+      patience.took(layout_.part_pieces(), std::max(arrival.newest_at, from.began) - from.began);
   }
   const Rank before = added_;
   if (spread_ == world_) add_in_order();
@@ -241,25 +295,70 @@ void BoundedOperation::send_average() {
 
 bool BoundedOperation::take_averages() {
   bool any = false;
-  std::vector<std::uint8_t> arrived;
+  due_ = Patience::Time::max();
   for (Rank rank = 0; rank < world_; ++rank) {
     Peer& from = peer(rank);
     if (from.has_average) continue;
     const auto arrival = tools_.messages.arrival(rank, average_ticket(), sent_unit_bytes());
+    const bool late = may_differ_ && !from.has_to_be_all && is_late(rank, arrival);
     // Fewer pieces than there are of data never make up for it.
-    if (arrival.pieces == std::exchange(from.seen, arrival.pieces) || arrival.pieces < unit_pieces_) continue;
-    tools_.messages.look_at(rank, average_ticket(), sent_unit_bytes(), arrived);
-    if (!is_recoverable(arrived, unit_pieces_)) continue;
+    const bool may_be_whole =
+        arrival.pieces != std::exchange(from.seen, arrival.pieces) && arrival.pieces >= unit_pieces_;
+    if (!may_be_whole && !late) continue;
+    const std::size_t lacking = this->lacking(rank);
+    if (lacking > 0) {
+      from.has_to_be_all = late && !tools_.may_lack(lacking);
+      if (!late || from.has_to_be_all) continue;
+    }
     from.average = tools_.messages.take(rank, average_ticket(), sent_unit_bytes());
     recover(Bytes(from.average.bytes).first(sent_unit_bytes()), from.average.arrived, unit_pieces_);
+    if (may_differ_) note_average(rank, arrival, lacking);
     from.has_average = any = true;
   }
   return any;
 }
 
+// Pieces of a part's average that cannot be had now.
+std::size_t BoundedOperation::lacking(Rank part) {
+  tools_.messages.look_at(part, average_ticket(), sent_unit_bytes(), arrived_);
+  return unrecoverable(arrived_, unit_pieces_);
+}
+
+bool BoundedOperation::is_late(Rank part, const PartialMessages::Arrival& arrival) {
+  const std::size_t pieces = PartialMessages::pieces_of(sent_unit_bytes());
+  const Patience& patience = tools_.average_patience[static_cast<std::size_t>(part)];
+  const Patience::Time until = patience.until(arrival, pieces, peer(part).began);
+  if (until <= Clock::now()) return true;
+  due_ = std::min(due_, until);
+  return false;
+}
+
+void BoundedOperation::note_average(Rank part, const PartialMessages::Arrival& arrival, std::size_t lacking) {
+  learn(tools_.average_patience[static_cast<std::size_t>(part)], PartialMessages::pieces_of(sent_unit_bytes()), arrival,
+        peer(part).began, arrival.last_is_here || lacking == 0);
+  tools_.pieces_due.fetch_add(unit_pieces_, std::memory_order_relaxed);
+  tools_.pieces_missing.fetch_add(lacking, std::memory_order_relaxed);
+}
+
+// What did not come: of averages this rank's own values, and of what was missing nothing.
+void BoundedOperation::fill_in(Rank part) {
+  constexpr std::size_t bytes = PartialMessages::piece_bytes;
+  const std::vector<std::uint8_t>& arrived = peer(part).average.arrived;
+  const ConstBytes own = std::as_bytes(spread_of(part));
+  for (std::size_t piece = 0; piece < unit_pieces_; ++piece) {
+    if (arrived[piece] != 0) continue;
+    const Bytes to = unit_of(part).subspan(piece * bytes, bytes);
+    if (piece < layout_.part_pieces())
+      std::ranges::copy(own.subspan(piece * bytes, bytes), to.begin());
+    else
+      std::ranges::fill(to, std::byte{0});
+  }
+}
+
 void BoundedOperation::finish_next() {
   const Rank part = finished_parts_++;
   const std::size_t begin = layout_.begin_of(part), size = layout_.size_of(part);
+  if (may_differ_ && part != rank_) fill_in(part);
   if (!lost_.empty()) keep_what_was_lost(part);
   float* const to = static_cast<float*>(output_.data) + begin;
   bring_back(average_of(part), {to, size}, seed_of(part));

@@ -1,6 +1,6 @@
 // An all_reduce of gradients that does not wait for the last packets
 // (docs/decisions/0014-bounded-loss-is-an-exchange.md): it is part of the order of collectives, with its ticket, its
-// deadline and its headers, and all ranks end with the same bits.
+// deadline and its headers, and all ranks end with the same bits unless they may differ.
 //
 //  1. Each part of the vector is spread (spread.h) and sent to its owner as a message that is never repeated.
 //  2. The owner takes what has come of each when its patience ends (patience.h), and averages each piece over the ranks
@@ -10,6 +10,11 @@
 //
 // What was counted in place of a missing x is the average a of the others, so what the rank still owes is x - a: then
 // what was applied, times the ranks, and what all still owe add up to the sum of what was given, whatever was lost.
+//
+// Where ranks may differ until they are realigned (Request::may_differ), nobody waits for somebody who is late, whether
+// in 1. or in 3.: there are no headers, patience begins when the own rank does, and in place of averages that are late
+// and silent this rank takes its own values, as far as its allowance (allowance.h) reaches. A rank that calls something
+// else is found out by the next exact collective, which has another number there.
 #pragma once
 
 #include <atomic>
@@ -21,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/allowance.h"
 #include "engine/calls.h"
 #include "engine/collective.h"
 #include "engine/operation.h"
@@ -34,12 +40,16 @@ namespace ranvier::engine {
 // What all such operations of a communicator share. Of the driver, but for what is said to be of any thread.
 class BoundedTools {
  public:
-  BoundedTools(PartialMessages& messages_of_transport, double tolerated)
-      : messages(messages_of_transport), loss(tolerated), patience(tolerated) {}
+  // `resync`: steps after which ranks that may differ are realigned; 0: they never differ.
+  BoundedTools(PartialMessages& messages_of_transport, double tolerated, std::uint64_t resync, Rank world);
 
   PartialMessages& messages;
   const double loss;
+  const std::uint64_t resync;
+  // With shares of senders that all wait for, those that are begun by a rank that waits for nobody, and averages
+  // likewise; by sender, since one that is always late must not be taken for one that is late once.
   Patience patience;
+  std::vector<Patience> share_patience, average_patience;
   std::atomic<std::uint64_t> pieces_due = 0, pieces_missing = 0;  // any thread
 
   // Memory of an operation, kept from step to step. Any thread.
@@ -50,8 +60,14 @@ class BoundedTools {
   Memory take();
   void give_back(Memory);
 
+  // See Allowance. Any thread.
+  void averages_due(std::size_t pieces);
+  bool may_lack(std::size_t pieces);
+  void realigned();
+
  private:
   std::mutex mutex_;
+  Allowance allowance_;
   std::vector<Memory> free_;
 };
 
@@ -86,8 +102,9 @@ class BoundedOperation final : public Operation {
     bool closed = false;     // what has come of its share in this rank's part is taken
     Patience::Time began = Patience::Time::max();
     PartialMessages::Message share;
-    bool has_average = false;  // of its part
-    std::size_t seen = 0;      // pieces of that
+    bool has_average = false;    // of its part
+    std::size_t seen = 0;        // pieces of that
+    bool has_to_be_all = false;  // the allowance does not reach
     PartialMessages::Message average;
   };
 
@@ -113,6 +130,7 @@ class BoundedOperation final : public Operation {
     return unit_bytes() + parity_pieces(unit_pieces_) * PartialMessages::piece_bytes;
   }
 
+  void start_clock();
   bool announce(Transport&);
   bool look_for_peers(Transport&);
   bool spread_next();
@@ -121,6 +139,10 @@ class BoundedOperation final : public Operation {
   void average();
   void send_average();
   bool take_averages();
+  std::size_t lacking(Rank part);
+  bool is_late(Rank part, const PartialMessages::Arrival&);
+  void note_average(Rank part, const PartialMessages::Arrival&, std::size_t lacking);
+  void fill_in(Rank part);
   void finish_next();
   void keep_what_was_lost(Rank part);
 
@@ -131,6 +153,7 @@ class BoundedOperation final : public Operation {
   const ConstTypedSpan input_;
   const TypedSpan output_;
   const std::span<float> lost_;
+  const bool may_differ_;
   const ReduceOp op_;
   const SpreadLayout layout_;
   const std::size_t unit_pieces_;
@@ -139,9 +162,11 @@ class BoundedOperation final : public Operation {
   std::vector<Peer> peers_;
   std::vector<Rank> counts_;  // of ranks, by piece of this rank's part
   Phase phase_ = Phase::scatter;
+  bool has_begun_ = false;
   Rank spread_ = 0;  // parts that are
   Rank added_ = 0;   // ranks whose parts are in the sum, in their order
   Rank finished_parts_ = 0;
+  std::vector<std::uint8_t> arrived_;  // of the average that was looked at last
   Patience::Time due_ = Patience::Time::max();
 };
 

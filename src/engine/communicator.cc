@@ -109,10 +109,22 @@ class Communicator::Impl {
   void agree_on_terms(const LinkModel* measured, std::chrono::nanoseconds timeout) {
     if (world_ == 1 || !control_) return;
     const double pace = options_.link_bytes_per_second;
-    std::array<std::int64_t, 4> least{static_cast<std::int64_t>(own_terms_.slice_bytes),
-                                      static_cast<std::int64_t>(own_terms_.buffered_bytes), own_terms_.crowded ? 0 : 1,
-                                      pace > 0 ? std::llround(pace) : std::numeric_limits<std::int64_t>::max()};
+    const auto loss = bounded_ ? std::bit_cast<std::int64_t>(bounded_->loss) : 0;
+    const auto resync = bounded_ ? static_cast<std::int64_t>(bounded_->resync) : 0;
+    std::array<std::int64_t, 8> least{static_cast<std::int64_t>(own_terms_.slice_bytes),
+                                      static_cast<std::int64_t>(own_terms_.buffered_bytes),
+                                      own_terms_.crowded ? 0 : 1,
+                                      pace > 0 ? std::llround(pace) : std::numeric_limits<std::int64_t>::max(),
+                                      loss,
+                                      -loss,
+                                      resync,
+                                      -resync};
     run({.input = least, .output = least, .op = ReduceOp::min}, timeout);
+    if (least[4] != -least[5] || least[6] != -least[7])
+      throw Error(ErrorKind::mismatch,
+                  fmt::format("rank {} runs over '{}', and not all ranks tolerate the same loss or realign after as "
+                              "many steps; give all the same transport",
+                              rank_, options_.transport));
     terms_ = {.slice_bytes = static_cast<std::size_t>(least[0]),
               .buffered_bytes = static_cast<std::size_t>(least[1]),
               .crowded = least[2] == 0};
@@ -155,8 +167,8 @@ class Communicator::Impl {
 
   // Null where everything is exact. Throws Error{config} where the transport has no such messages.
   static std::shared_ptr<engine::BoundedTools> bounded_tools(Transport& transport, const CommunicatorOptions& options) {
-    const double loss = parse_transport(options.transport).loss;
-    if (loss == 0 || transport.world() == 1) return nullptr;
+    const TransportChoice choice = parse_transport(options.transport);
+    if (choice.loss == 0 || transport.world() == 1) return nullptr;
     PartialMessages* const messages = transport.partial_messages();
     if (messages == nullptr)
       throw Error(
@@ -164,7 +176,7 @@ class Communicator::Impl {
           fmt::format("'{}' needs packets of {} B on every path and a link that is not paced; raise the MTU, drop "
                       "the link's rate, or take udp, which is exact",
                       options.transport, PartialMessages::piece_bytes + 64));
-    return std::make_shared<engine::BoundedTools>(*messages, loss);
+    return std::make_shared<engine::BoundedTools>(*messages, choice.loss, choice.resync, transport.world());
   }
 
   // A topology is kept to instead: there ranks do not send to all others. Throws Error{usage} for a wrong size of
@@ -353,6 +365,11 @@ double Communicator::tolerated_loss() const { return impl_->bounded_ ? impl_->bo
 LossCounts Communicator::losses() const {
   if (!impl_->bounded_) return {};
   return {.due = impl_->bounded_->pieces_due.load(), .missing = impl_->bounded_->pieces_missing.load()};
+}
+std::uint64_t Communicator::resync() const { return impl_->bounded_ ? impl_->bounded_->resync : 0; }
+void Communicator::realign(std::span<float> data) {
+  all_reduce(data, {.op = ReduceOp::average});
+  if (impl_->bounded_) impl_->bounded_->realigned();
 }
 std::uint64_t Communicator::bytes_sent_to(Rank peer) const { return impl_->engine_.bytes_sent_to(peer); }
 const LinkModel& Communicator::links() const { return impl_->links_; }

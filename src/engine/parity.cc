@@ -45,9 +45,9 @@ void add_to(std::byte* to, const std::byte* from) {
   for (std::size_t i = 0; i < piece_bytes; ++i) to[i] ^= from[i];
 }
 
-// give(line, piece) for each piece of data that a line has back; whether all data is there at the end.
+// give(line, piece) for each piece of data that a line has back; how many are missing at the end.
 template <class Give>
-bool peel(std::span<std::uint8_t> arrived, std::size_t pieces, const Give& give) {
+std::size_t peel(std::span<std::uint8_t> arrived, std::size_t pieces, const Give& give) {
   for (bool any = true; any;) {
     any = false;
     each_line(pieces, [&](const Line& line) {
@@ -65,7 +65,7 @@ bool peel(std::span<std::uint8_t> arrived, std::size_t pieces, const Give& give)
       any = true;
     });
   }
-  return std::ranges::count(arrived.first(pieces), std::uint8_t{0}) == 0;
+  return static_cast<std::size_t>(std::ranges::count(arrived.first(pieces), std::uint8_t{0}));
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ void add_parities(Bytes message, std::size_t pieces) {
   });
 }
 
-bool is_recoverable(std::span<const std::uint8_t> arrived, std::size_t pieces) {
+std::size_t unrecoverable(std::span<const std::uint8_t> arrived, std::size_t pieces) {
   std::vector<std::uint8_t> filled(arrived.begin(), arrived.end());
   return peel(filled, pieces, [](const Line&, std::size_t) {});
 }

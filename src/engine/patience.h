@@ -2,9 +2,9 @@
 //
 //  - Enough has come: no more than the allowed share is missing.
 //  - Nothing more comes: its last piece is here, and the others are later than the path ever reorders.
-//  - It is late and silent: it takes longer than the median of the last rounds' times and a quarter more (the adaptive
-//    timeout of OptiReduce, NSDI 2025), and nothing of it has come for a while. A path that only became slower still
-//    brings it all.
+//  - It is late and silent: it takes longer than the last rounds usually took (their median) and a quarter more (the
+//    adaptive timeout of OptiReduce, NSDI 2025), and nothing of it has come for a while. A path that only became slower
+//    still brings it all.
 //
 // Pure.
 #pragma once
@@ -26,7 +26,10 @@ class Patience {
   using Time = Arrival::Time;
   using Duration = std::chrono::nanoseconds;
 
-  explicit Patience(double loss) : loss_(loss) {}
+  // `usual`: the share of the last rounds' times that are no longer than what is taken for usual. `least_silence`: a
+  // message of which nothing has come is waited for at least so long.
+  explicit Patience(double loss, double usual = 0.5, Duration least_silence = first_silence)
+      : loss_(loss), usual_(usual), least_silence_(least_silence) {}
 
   // When to go on without the rest, as far as is known now. `began`: the first sign that the sender is there;
   // Time::max() if there was none yet.
@@ -40,7 +43,7 @@ class Patience {
     Duration gap =
         arrival.pieces > 0
             ? most_gaps * ((arrival.newest_at - arrival.first_at) / static_cast<std::int64_t>(arrival.pieces))
-            : std::max(late, first_silence);
+            : std::max(late, least_silence_);
     gap = std::max(gap, arrival.reordering);
     const bool knows = histories_[size_class(pieces)].count >= least_rounds;
     const Time silent = knows || arrival.pieces == 0 ? std::max(began + late, heard + gap)
@@ -53,6 +56,9 @@ class Patience {
     History& history = histories_[size_class(pieces)];
     history.times[history.count++ % rounds_kept] = duration;
   }
+
+  // It did not end in that time: who is late again and again is waited for after a few rounds.
+  void took_longer(std::size_t pieces, Duration than) { took(pieces, 2 * than); }
 
   // Until enough rounds are known to learn from: of a message of which nothing comes, and after its newest piece.
   static constexpr Duration first_silence = std::chrono::milliseconds(50);
@@ -73,15 +79,17 @@ class Patience {
     const History& history = histories_[size_class(pieces)];
     if (history.count < least_rounds) return first_deadline;
     auto times = history.times;
-    const auto end = times.begin() + static_cast<std::ptrdiff_t>(std::min(history.count, rounds_kept));
-    const auto middle = times.begin() + (end - times.begin()) / 2;
-    std::nth_element(times.begin(), middle, end);
-    return *middle + *middle / 4;
+    const std::size_t known = std::min(history.count, rounds_kept);
+    const auto place = static_cast<std::ptrdiff_t>(usual_ * static_cast<double>(known));
+    std::nth_element(times.begin(), times.begin() + place, times.begin() + static_cast<std::ptrdiff_t>(known));
+    return times[static_cast<std::size_t>(place)] + times[static_cast<std::size_t>(place)] / 4;
   }
 
   static constexpr int most_gaps = 8;  // so many times the mean pause between pieces is no silence
 
   const double loss_;
+  const double usual_;
+  const Duration least_silence_;
   std::array<History, 65> histories_{};
 };
 

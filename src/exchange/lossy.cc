@@ -10,7 +10,7 @@ namespace {
 
 class LossyExchange final : public Exchange {
  public:
-  explicit LossyExchange(Communicator& comm) : comm_(comm) {}
+  LossyExchange(Communicator& comm, RanksEnd ranks) : comm_(comm), ranks_(ranks) {}
   std::string_view spec() const override { return "none"; }
   std::size_t state_bytes() const override { return residuals_.bytes(); }
   std::vector<std::byte> save(const Bucket& bucket) override { return residuals_.save(bucket, 0); }
@@ -27,6 +27,7 @@ class LossyExchange final : public Exchange {
                              .output = bucket.values,
                              .op = ReduceOp::average,
                              .tolerates_loss = true,
+                             .may_differ = ranks_ == RanksEnd::apart,
                              .lost = owed});
     work.on_done([state = std::move(state)] {});  // which lives until nothing is written to it any more
     return std::make_shared<OneWork>(std::move(work));
@@ -34,11 +35,14 @@ class LossyExchange final : public Exchange {
 
  private:
   Communicator& comm_;
+  const RanksEnd ranks_;
   Residuals residuals_{1};
 };
 
 }  // namespace
 
-std::unique_ptr<Exchange> lossy_exchange(Communicator& comm) { return std::make_unique<LossyExchange>(comm); }
+std::unique_ptr<Exchange> lossy_exchange(Communicator& comm, RanksEnd ranks) {
+  return std::make_unique<LossyExchange>(comm, ranks);
+}
 
 }  // namespace ranvier

@@ -86,15 +86,28 @@ double Teams::sum(std::size_t level, const std::vector<double>& by_rank) const {
   return sum;
 }
 
-std::pair<std::uint64_t, std::uint64_t> Teams::bytes() const {
-  auto sum = everybody_.bytes(nodes_);
+// Those that this rank is in.
+std::vector<const Team*> Teams::all() const {
+  std::vector<const Team*> all{&everybody_};
   for (const auto* teams : {&whole_, &leaders_})
     for (const auto& team : *teams)
-      if (team) {
-        const auto [inside, between] = team->bytes(nodes_);
-        sum.first += inside;
-        sum.second += between;
-      }
+      if (team) all.push_back(team.get());
+  return all;
+}
+
+std::pair<std::uint64_t, std::uint64_t> Teams::bytes() const {
+  std::pair<std::uint64_t, std::uint64_t> sum{0, 0};
+  for (const Team* team : all()) {
+    const auto [inside, between] = team->bytes(nodes_);
+    sum.first += inside;
+    sum.second += between;
+  }
+  return sum;
+}
+
+LossCounts Teams::losses() const {
+  LossCounts sum;
+  for (const Team* team : all()) sum += team->comm().losses();
   return sum;
 }
 

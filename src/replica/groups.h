@@ -47,9 +47,11 @@ class Teams {
 
   const Groups& nodes() const { return nodes_; }
   std::pair<std::uint64_t, std::uint64_t> bytes() const;
+  LossCounts losses() const;
 
  private:
   bool leads(std::size_t level, Rank rank) const;
+  std::vector<const Team*> all() const;
   Team* form(std::vector<std::unique_ptr<Team>>& teams, std::vector<bool>& formed, std::size_t level, bool leaders);
 
   Communicator& comm_;

@@ -50,7 +50,13 @@ class Synchronizer::Impl {
       const bool is_everybody = by_gradients == policy_->levels().size();
       const std::string_view spec = is_everybody ? std::string_view(compress_) : "none";
       Communicator& team = gradient_team_->comm();
-      gradients_ = spec == "none" && team.tolerated_loss() > 0 ? lossy_exchange(team) : make_exchange(spec, team);
+      if (spec == "none" && team.tolerated_loss() > 0) {
+        // An average of parameters that replicas make anyway would have to be of equal groups.
+        if (is_everybody && !policy_->averages_parameters()) resync_ = team.resync();
+        gradients_ = lossy_exchange(team, resync_ > 0 ? RanksEnd::apart : RanksEnd::alike);
+      } else {
+        gradients_ = make_exchange(spec, team);
+      }
     }
     if (compress_ != "none" && !policy_->takes_codec())
       throw Error(ErrorKind::usage, fmt::format("--sync '{}' sends values as they are; leave out --compress '{}'",
@@ -90,7 +96,8 @@ class Synchronizer::Impl {
   }
 
   void end_step(std::uint64_t complete, double learning_rate, std::span<float> parameters) {
-    agreed_ = by_gradients_ == policy_->levels().size();
+    agreed_ = by_gradients_ == policy_->levels().size() && (resync_ == 0 || complete % resync_ == 0);
+    if (agreed_ && resync_ > 0) realign(parameters);
     if (agreed_) agree(by_gradients_, parameters);
     const SyncEvent event{.point = SyncPoint::step_ended, .step = complete, .learning_rate = learning_rate};
     const double spread = carry_out(policy_->react(event), learning_rate, parameters);
@@ -102,8 +109,10 @@ class Synchronizer::Impl {
   bool end(double learning_rate, std::span<float> parameters) {
     const auto asked = policy_->react({.point = SyncPoint::ended});
     carry_out(asked, learning_rate, parameters);
+    const bool were_apart = resync_ > 0 && !agreed_;
+    if (were_apart) realign(parameters);
     agreed_ = true;
-    return !asked.empty();
+    return !asked.empty() || were_apart;
   }
 
   void mean(std::span<float> parameters) {
@@ -136,8 +145,11 @@ class Synchronizer::Impl {
 
   SyncTraffic traffic() const {
     const auto [inside, between] = teams_.bytes();
-    return {
-        .rounds_inside = rounds_[0], .rounds_between = rounds_[1], .bytes_inside = inside, .bytes_between = between};
+    return {.rounds_inside = rounds_[0],
+            .rounds_between = rounds_[1],
+            .bytes_inside = inside,
+            .bytes_between = between,
+            .losses = teams_.losses()};
   }
 
   double gradient_weight() const {
@@ -153,6 +165,7 @@ class Synchronizer::Impl {
   std::vector<double> samples_;  // by rank
   Team* gradient_team_ = nullptr;
   std::unique_ptr<Exchange> gradients_;
+  std::uint64_t resync_ = 0;  // steps after which replicas that gradients part are realigned; 0: they do not
   std::vector<std::unique_ptr<ParameterAverage>> averages_;  // of levels first_parameter_level() …
   std::unique_ptr<replica::Fragments> fragments_;            // of streaming policies, instead
   bool agreed_ = true;
@@ -230,6 +243,11 @@ class Synchronizer::Impl {
     return spread;
   }
 
+  void realign(std::span<float> parameters) {
+    gradient_team_->comm().realign(parameters);
+    count_round(*gradient_team_);
+  }
+
   void push(std::size_t hops, std::span<float> parameters) {
     const auto world = static_cast<std::size_t>(comm_.world());
     const auto own = static_cast<std::size_t>(comm_.rank());
@@ -275,6 +293,7 @@ std::size_t Synchronizer::nodes() const {
 }
 const std::vector<int>& Synchronizer::node_of_rank() const { return impl_->teams_.nodes(); }
 bool Synchronizer::agreed() const { return impl_->agreed_; }
+bool Synchronizer::parts_replicas() const { return impl_->policy_->averages_parameters() || impl_->resync_ > 0; }
 SyncTraffic Synchronizer::traffic() const { return impl_->traffic(); }
 std::uint64_t Synchronizer::plain_buckets() const {
   std::uint64_t sum = impl_->gradients_ ? impl_->gradients_->plain_buckets() : 0;

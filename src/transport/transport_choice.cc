@@ -13,28 +13,38 @@ namespace ranvier {
 namespace {
 
 constexpr double most_loss = 0.5;
+constexpr std::uint64_t most_resync = 1'000'000;
+
+template <class Number>
+bool parse(std::string_view text, Number& number) {
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return problem == std::errc{} && end == text.data() + text.size();
+}
 
 // What stands behind "udp:".
-double parse_loss(std::string_view name) {
+TransportChoice parse_lossy(std::string_view name) {
   const StageSpec udp = parse_spec(name).front();
   const auto refuse = [&](std::string_view problem) {
     throw Error(
         ErrorKind::usage,
         fmt::format("transport '{}' {}; write udp:loss=0.01 for sums of gradients that do not wait for the last "
-                    "hundredth, or udp",
+                    "hundredth, udp:loss=0.01,resync=100 for ranks that may differ for 100 steps, or udp",
                     name, problem));
   };
-  double loss = 0;
+  TransportChoice choice{.between = "udp"};
   for (const auto& [key, value] : udp.settings) {
-    if (key == "resync")
-      refuse("has resync, by which ranks would differ for a while: this version keeps them the same bit for bit");
-    if (key != "loss") refuse(fmt::format("has '{}', which is not known", key));
-    const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), loss);
-    if (problem != std::errc{} || end != value.data() + value.size() || !(loss > 0 && loss <= most_loss))
-      refuse(fmt::format("has the loss '{}', which is not above 0 and at most {}", value, most_loss));
+    if (key == "loss") {
+      if (!parse(value, choice.loss) || !(choice.loss > 0 && choice.loss <= most_loss))
+        refuse(fmt::format("has the loss '{}', which is not above 0 and at most {}", value, most_loss));
+    } else if (key == "resync") {
+      if (!parse(value, choice.resync) || choice.resync == 0 || choice.resync > most_resync)
+        refuse(fmt::format("has resync '{}', which is not a number of steps from 1 to {}", value, most_resync));
+    } else {
+      refuse(fmt::format("has '{}', which is not known", key));
+    }
   }
-  if (loss == 0 || !udp.value.empty()) refuse("does not say how much may be lost");
-  return loss;
+  if (choice.loss == 0 || !udp.value.empty()) refuse("does not say how much may be lost");
+  return choice;
 }
 
 }  // namespace
@@ -43,16 +53,15 @@ TransportChoice parse_transport(std::string_view name) {
   if (name == "auto") return {.inside = "shm", .between = "tcp"};
   if (name == "shm") return {.inside = "shm"};
   const auto plus = name.find('+');
-  std::string_view between = plus == name.npos ? name : name.substr(plus + 1);
-  double loss = 0;
+  const std::string_view between = plus == name.npos ? name : name.substr(plus + 1);
   if (between.starts_with("udp:")) {
-    loss = parse_loss(between);
+    const TransportChoice choice = parse_lossy(between);
     if (plus != name.npos)
       throw Error(ErrorKind::usage,
                   fmt::format("transport '{}' is no pair: where gradients may be lost, udp serves all "
                               "ranks; write {}",
                               name, between));
-    between = "udp";
+    return choice;
   }
   if (plus != name.npos && name.substr(0, plus) != "shm")
     throw Error(ErrorKind::usage,
@@ -64,7 +73,7 @@ TransportChoice parse_transport(std::string_view name) {
     names.emplace_back("shm+tcp");
     throw Error(ErrorKind::usage, unknown_name("transport", name, names));
   }
-  return {.inside = plus == name.npos ? "" : "shm", .between = std::string(between), .loss = loss};
+  return {.inside = plus == name.npos ? "" : "shm", .between = std::string(between)};
 }
 
 }  // namespace ranvier

@@ -35,14 +35,15 @@ namespace ranvier::transport {
 inline constexpr std::uint8_t udp_version = 1;
 
 enum class PacketKind : std::uint8_t {
-  data,     // bytes of a lane; without any, only an acknowledgement
-  probe,    // asks to be acknowledged; its payload is padding that shows what size of packet gets through
-  hello,    // is this the address of that rank? offset: bytes that the sender's socket holds; number: its lanes' rings
-  welcome,  // it is; likewise
-  goodbye,  // nothing will follow, and nothing will be answered
-  partial   // pieces of a message that is sent once; offset: its ticket in the upper half, the first piece in the lower
+  data,      // bytes of a lane; without any, only an acknowledgement
+  probe,     // asks to be acknowledged; its payload is padding that shows what size of packet gets through
+  hello,     // see udp_greeting.h; offset: bytes that the sender's socket holds; number: its lanes' rings
+  welcome,   // likewise
+  goodbye,   // nothing will follow, and nothing will be answered
+  partial,   // pieces of a message that is sent once; offset: its ticket above, the first piece in the lower half
+  challenge  // as hello
 };
-inline constexpr std::uint8_t packet_kinds = 6;
+inline constexpr std::uint8_t packet_kinds = 7;
 
 struct PacketHeader {
   std::uint64_t key = 0;

@@ -1,21 +1,19 @@
 #include "transport/udp_transport.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <poll.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cstring>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "ranvier/error.h"
+#include "transport/udp_greeting.h"
 
 namespace ranvier::transport {
 namespace {
@@ -26,24 +24,12 @@ using Time = Clock::time_point;
 using Duration = std::chrono::nanoseconds;
 
 constexpr std::size_t slice = 512 << 10;
-// Of all lanes' rings, both directions. A ring is the most that can be under way on a lane, so 8 MiB fill 1 Gbit/s over
-// 60 ms; pages that are never used cost nothing.
-constexpr std::size_t ring_budget = 512 << 20;
-constexpr std::size_t largest_ring = 8 << 20;
-constexpr std::size_t smallest_ring = 256 << 10;
-// Between processes of one host nothing is on its way for long, and what is under way should stay in the caches.
-constexpr std::size_t largest_local_ring = 1 << 20;
-constexpr std::size_t largest_local_window = 512 << 10;
-
-constexpr auto first_hello_pause = 10ms;  // doubles
-constexpr auto longest_hello_pause = 500ms;
 constexpr auto keeper_patience = 2ms;
 // At the end: how long a peer may be silent, and how long one may be waited for that is there but does not read.
 constexpr auto longest_silence = 300ms;
 constexpr auto longest_farewell = 5s;
 constexpr auto least_reordering = 1ms;  // threads of one host trade places for so long
 constexpr int goodbyes = 3;
-constexpr std::size_t most_named = 8;
 constexpr int most_reads = 16;  // at a time, of some packets each
 
 // Until one of them is readable or the time is up.
@@ -56,39 +42,31 @@ void sleep_on(const Fd& socket, const Fd& event, Duration limit) {
 }
 
 struct Peer {
-  std::uint64_t key = 0;
-  std::vector<SocketAddress> candidates;
-  std::vector<std::string> ips;               // of the candidates
-  SocketAddress address;                      // where it answered
-  std::unique_ptr<UdpConnection> connection;  // once it has
+  SocketAddress address;                      // where it is
+  std::unique_ptr<UdpConnection> connection;  // once that is proven
   std::unique_ptr<UdpSeal> seal;              // of all that goes there and comes from there; none: it is plain
   Time due = Time::max();
-  Time hello_due{};
-  Duration hello_pause = first_hello_pause;
-  Time hello_sent_at{};
 };
 
 class UdpTransport final : public Transport, private PartialMessages {
  public:
   UdpTransport(const WorldInfo& info, std::unique_ptr<UdpSocket> socket, const std::vector<UdpAddress>& addresses,
                const std::vector<std::optional<UdpSecrets>>& secrets)
-      : info_(info), key_(addresses[own()].key), socket_(std::move(socket)), peers_(addresses.size()) {
-    const std::string host = host_identity();
+      : info_(info),
+        key_(addresses[own()].key),
+        socket_(std::move(socket)),
+        greeting_(info, *socket_, addresses,
+                  [this](std::size_t rank, const SocketAddress& to, const PacketHeader& header, ConstBytes payload) {
+                    outgoing_[0].head_bytes = write_packet_head(header, {}, outgoing_[0].head);
+                    outgoing_[0].payload = payload;
+                    send(peers_[rank], to, 1);
+                  }),
+        peers_(addresses.size()) {
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
-      if (rank == own()) continue;
-      peers_[rank].key = addresses[rank].key;
-      if (secrets[rank]) {
-        peers_[rank].seal = std::make_unique<UdpSeal>(*secrets[rank]);
-        if (!seal_buffers_) seal_buffers_.emplace();
-      }
-      for (const std::string& ip : addresses[rank].candidates(host)) {
-        const auto address = socket_->reachable(ip, addresses[rank].port);
-        if (!address) continue;
-        peers_[rank].candidates.push_back(*address);
-        peers_[rank].ips.push_back(ip);
-      }
+      if (rank == own() || !secrets[rank]) continue;
+      peers_[rank].seal = std::make_unique<UdpSeal>(*secrets[rank]);
+      if (!seal_buffers_) seal_buffers_.emplace();
     }
-    own_addresses_ = host_addresses();
   }
 
   ~UdpTransport() override {
@@ -105,16 +83,11 @@ class UdpTransport final : public Transport, private PartialMessages {
     const auto start = Clock::now();
     for (Time now = start;; now = Clock::now()) {
       advance(now);
-      const auto missing =
-          std::ranges::count_if(peers_, [&](const Peer& peer) { return &peer != &peers_[own()] && !peer.connection; });
-      if (missing == 0) break;
-      if (now >= deadline) throw_unreached(now - start);
-      sleep_on(socket_->descriptor(), interrupt_, std::min<Duration>(say_hello(now) - now, deadline - now));
+      if (greeting_.is_complete()) break;
+      if (now >= deadline) greeting_.throw_unreached(now - start);
+      sleep_on(socket_->descriptor(), interrupt_, std::min<Duration>(greeting_.say_hello(now) - now, deadline - now));
     }
-    std::size_t local_ranks = 1;
-    for (const Peer& peer : peers_)
-      if (peer.connection && is_own(peer.address)) ++local_ranks;
-    crowded_ = static_cast<std::size_t>(sysconf(_SC_NPROCESSORS_ONLN)) < local_ranks;
+    crowded_ = greeting_.is_crowded();
     if (peers_.size() > 1) keeper_ = std::thread([this] { keep(); });
   }
 
@@ -275,19 +248,6 @@ class UdpTransport final : public Transport, private PartialMessages {
     return peers_[index];
   }
 
-  std::size_t ring_bytes(const SocketAddress& address) const {
-    const std::size_t rings = 2 * lane_count * std::max<std::size_t>(peers_.size() - 1, 1);
-    const std::size_t bytes = std::clamp(std::bit_floor(ring_budget / rings), smallest_ring, largest_ring);
-    return is_own(address) ? std::min(bytes, largest_local_ring) : bytes;
-  }
-
-  bool is_own(const SocketAddress& address) const {
-    const std::string shown = address.text();
-    return address.is_loopback() || std::ranges::any_of(own_addresses_, [&](const std::string& ip) {
-             return shown.starts_with(ip + ":") || shown.starts_with("[" + ip + "]");
-           });
-  }
-
   // ---- Moving packets; mutex_ is held, or there is no other thread.
 
   // Takes in what has arrived and sends what is due. Whether anything has arrived.
@@ -357,11 +317,9 @@ class UdpTransport final : public Transport, private PartialMessages {
     const auto rank = static_cast<std::size_t>(header.from);
     if (header.from < 0 || rank >= peers_.size() || rank == own() || header.epoch != info_.epoch) return;
     Peer& peer = peers_[rank];
-    if (header.kind == PacketKind::hello || header.kind == PacketKind::welcome) {
-      const bool answered = header.kind == PacketKind::welcome;
-      if (answered != (header.from < info_.rank)) return;
-      if (!peer.connection) pin(peer, now, from, header, answered);
-      if (!answered) greet(peer, PacketKind::welcome, from);
+    if (header.kind == PacketKind::hello || header.kind == PacketKind::challenge ||
+        header.kind == PacketKind::welcome) {
+      if (const auto found = greeting_.take(now, packet_, from)) connect(peer, now, *found);
       return;
     }
     if (!peer.connection) return;  // comes again
@@ -369,80 +327,14 @@ class UdpTransport final : public Transport, private PartialMessages {
     if (std::ranges::find(touched_, rank) == touched_.end()) touched_.push_back(rank);
   }
 
-  // ---- Meeting.
-
   // From here on the peer is at this address.
-  void pin(Peer& peer, Time now, const SocketAddress& address, const PacketHeader& header, bool answered) {
-    peer.address = address;
-    const std::string shown = address.text();
-    const bool six = shown.starts_with('[');
-    const std::string ip = six ? shown.substr(1, shown.rfind(']') - 1) : shown.substr(0, shown.rfind(':'));
-    UdpConnectionOptions options{.self = info_.rank, .peer_key = peer.key, .epoch = info_.epoch};
-    options.ring_bytes = ring_bytes(address);
+  void connect(Peer& peer, Time now, const UdpGreeting::Found& found) {
+    UdpConnectionOptions options = found.connection;
     options.seal_bytes = peer.seal ? UdpSeal::bytes : 0;
-    options.peer_ring_bytes = std::min<std::uint64_t>(header.number, largest_ring);
     buffered_bytes_ = std::min(buffered_bytes_, options.ring_bytes);
-    options.most_packet_bytes = first_link_bytes(ip);
-    if (is_own(address)) {
-      options.local_window =
-          std::clamp<std::uint64_t>(header.offset / peers_.size(), 2 * PacketSize::base, largest_local_window);
-      options.most_packet_bytes =
-          std::min(std::max(options.local_window / 4, PacketSize::base), options.most_packet_bytes);
-    }
+    peer.address = found.address;
     peer.connection = std::make_unique<UdpConnection>(options);
-    peer.connection->met(now, answered ? std::optional<Duration>(now - peer.hello_sent_at) : std::nullopt);
-  }
-
-  void greet(Peer& peer, PacketKind kind, const SocketAddress& to) {
-    PacketHeader header;
-    header.key = peer.key;
-    header.from = info_.rank;
-    header.epoch = info_.epoch;
-    header.kind = kind;
-    header.offset = socket_->receive_bytes();
-    header.number = ring_bytes(to);
-    outgoing_[0].head_bytes = write_packet_head(header, {}, outgoing_[0].head);
-    outgoing_[0].payload = {};
-    send(peer, to, 1);
-  }
-
-  // The higher rank of two asks, at all the other's addresses at once. Returns when to come again.
-  Time say_hello(Time now) {
-    Time next = now + longest_hello_pause;
-    for (std::size_t rank = 0; rank < own(); ++rank) {
-      Peer& peer = peers_[rank];
-      if (peer.connection) continue;
-      if (peer.hello_due <= now) {
-        for (const SocketAddress& candidate : peer.candidates) greet(peer, PacketKind::hello, candidate);
-        peer.hello_sent_at = now;
-        peer.hello_due = now + peer.hello_pause;
-        peer.hello_pause = std::min<Duration>(2 * peer.hello_pause, longest_hello_pause);
-      }
-      next = std::min(next, peer.hello_due);
-    }
-    return next;
-  }
-
-  [[noreturn]] void throw_unreached(Duration waited) const {
-    std::vector<std::string> missing;
-    Rank culprit = -1;
-    std::size_t count = 0;
-    for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
-      const Peer& peer = peers_[rank];
-      if (rank == own() || peer.connection) continue;
-      culprit = count == 0 ? static_cast<Rank>(rank) : -1;
-      if (++count > most_named) continue;
-      missing.push_back(rank > own() ? fmt::format("rank {} (it did not call)", rank)
-                        : peer.candidates.empty()
-                            ? fmt::format("rank {} (it has no address to be reached at)", rank)
-                            : fmt::format("rank {} ({}: no answer)", rank, fmt::join(peer.ips, ", ")));
-    }
-    if (count > most_named) missing.push_back(fmt::format("{} more", count - most_named));
-    throw Error(ErrorKind::unreachable,
-                fmt::format("rank {} has no udp connection to {} after {:.1f} s; check that they run and that no "
-                            "firewall keeps UDP from them",
-                            info_.rank, fmt::join(missing, ", "), std::chrono::duration<double>(waited).count()),
-                culprit);
+    peer.connection->met(now, found.round_trip);
   }
 
   // ---- The keeper.
@@ -514,11 +406,11 @@ class UdpTransport final : public Transport, private PartialMessages {
   const WorldInfo info_;
   const std::uint64_t key_;
   const std::unique_ptr<UdpSocket> socket_;
-  std::vector<std::string> own_addresses_;
-  std::size_t buffered_bytes_ = largest_ring;  // of the smallest ring
-  bool crowded_ = false;                       // more ranks than cores on this host
+  std::size_t buffered_bytes_ = UdpGreeting::largest_ring;  // of the smallest ring
+  bool crowded_ = false;                                    // more ranks than cores on this host
 
   std::mutex mutex_;  // of all until the next gap
+  UdpGreeting greeting_;
   std::vector<Peer> peers_;
   std::vector<std::size_t> seen_ = std::vector<std::size_t>(peers_.size() * lane_count);  // of each lane's last view
   std::vector<std::size_t> touched_;  // ranks from which something has arrived

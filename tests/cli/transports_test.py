@@ -65,7 +65,7 @@ class Choice(ProgramTest):
             self.assertEqual(len(row["samples_us"]), 2)
 
     def test_losses_that_make_no_sense_are_refused(self):
-        for spec, problem in (("udp:loss=2", "at most 0.5"), ("udp:loss=0.01,resync=5", "resync"), ("udp:los=1", "not known"),
+        for spec, problem in (("udp:loss=2", "at most 0.5"), ("udp:loss=0.01,resync=0", "resync"), ("udp:los=1", "not known"),
                               ("shm+udp:loss=0.01", "udp serves all ranks")):
             self.assert_sentence(run("bench", "--ranks", "2", "--transport", spec), 2, problem)
         words = ("bench", "--ranks", "2", "--transport", "udp:loss=0.01", "--link-rate", "200Mbit", *QUICK)

@@ -2,14 +2,9 @@
 // seed: whatever is lost, all ranks end with the same bits, what each is told it still owes makes up for it, and
 // nothing but gradients is touched.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -17,7 +12,6 @@
 #include <limits>
 #include <mutex>
 #include <random>
-#include <set>
 #include <thread>
 #include <vector>
 
@@ -25,121 +19,19 @@
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
 #include "ranvier/store.h"
-#include "transport/udp_packet.h"
-
-namespace {
-
-std::atomic<double> lost_share = 0;  // of packets that carry pieces
-std::mutex lost_mutex;
-std::set<std::uint64_t> lost_before;  // by what they carry: what is sent again arrives
-
-// By what a packet carries, so that no thread's pace changes which ones are lost.
-bool is_lost(const std::vector<std::byte>& packet) {
-  ranvier::transport::PacketHeader header;
-  if (lost_share == 0 || packet.size() <= sizeof header) return false;
-  std::memcpy(&header, packet.data(), sizeof header);
-  if (header.kind != ranvier::transport::PacketKind::partial) return false;
-  // Of what has to be whole some has to arrive, or the test waits for one timeout after the other.
-  const bool is_sent_once = (header.offset >> 32) % 2 == 0;
-  if (lost_share == 1 && !is_sent_once) return false;
-  std::uint64_t mixed = header.offset * 0x9E3779B97F4A7C15 + static_cast<std::uint64_t>(header.from);
-  for (std::size_t i = packet.size() - header.payload;
-       i + 8 <= packet.size() && i < packet.size() - header.payload + 64; i += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, packet.data() + i, sizeof word);
-    mixed = (mixed ^ word) * 0xFF51AFD7ED558CCD;
-    mixed ^= mixed >> 32;
-  }
-  if (static_cast<double>(mixed >> 11) * 0x1p-53 >= lost_share) return false;
-  const std::lock_guard lock(lost_mutex);
-  return lost_before.insert(mixed).second;
-}
-
-std::size_t segment_of(msghdr& message, std::size_t whole) {
-  constexpr int udp_segment = 103;
-  for (cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr; each = CMSG_NXTHDR(&message, each)) {
-    std::uint16_t bytes = 0;
-    if (each->cmsg_level != IPPROTO_UDP || each->cmsg_type != udp_segment) continue;
-    std::memcpy(&bytes, CMSG_DATA(each), sizeof bytes);
-    return bytes;
-  }
-  return whole;
-}
-
-}  // namespace
-
-// In front of the C library's: packet by packet, but for those that are lost.
-extern "C" int sendmmsg(int socket, mmsghdr* messages, unsigned count, int flags) {
-  for (unsigned i = 0; i < count; ++i) {
-    msghdr& message = messages[i].msg_hdr;
-    std::vector<std::byte> bytes;
-    for (std::size_t k = 0; k < message.msg_iovlen; ++k) {
-      const auto* from = static_cast<const std::byte*>(message.msg_iov[k].iov_base);
-      bytes.insert(bytes.end(), from, from + message.msg_iov[k].iov_len);
-    }
-    const std::size_t segment = segment_of(message, bytes.size());
-    for (std::size_t at = 0; at < bytes.size(); at += segment) {
-      const std::vector<std::byte> packet(
-          bytes.begin() + static_cast<std::ptrdiff_t>(at),
-          bytes.begin() + static_cast<std::ptrdiff_t>(std::min(at + segment, bytes.size())));
-      if (!is_lost(packet))
-        syscall(SYS_sendto, socket, packet.data(), packet.size(), flags, message.msg_name, message.msg_namelen);
-    }
-  }
-  return static_cast<int>(count);
-}
+#include "support/lossy_world.h"
 
 namespace ranvier {
 namespace {
 
 using namespace std::chrono_literals;
+using support::expect_same_everywhere;
+using support::gradients;
+using support::Loses;
+using support::lost_share;
+using support::on_ranks;
 
 constexpr std::size_t large = 900'001;
-
-std::vector<float> gradients(std::size_t count, Rank rank, unsigned step = 0) {
-  std::mt19937 random(static_cast<unsigned>(rank) * 100 + step);
-  std::vector<float> values(count);
-  for (float& value : values) value = static_cast<float>(random() % 2001) / 1000 - 1;
-  return values;
-}
-
-// As the ranks of one world. What one of them fails with fails the test.
-void on_ranks(Rank world, const std::function<void(Communicator&)>& body,
-              const std::string& transport = "udp:loss=0.05") {
-  {
-    const std::lock_guard lock(lost_mutex);
-    lost_before.clear();
-  }
-  const auto store = memory_store();
-  std::vector<std::jthread> ranks;
-  for (Rank rank = 0; rank < world; ++rank)
-    ranks.emplace_back([&, rank] {
-      try {
-        const auto comm =
-            Communicator::connect(*store, rank, world, {.transport = transport, .measure = false, .timeout = 120s});
-        body(*comm);
-        comm->barrier();
-      } catch (const Error& error) {
-        ADD_FAILURE() << "rank " << rank << ": " << error.what();
-      }
-    });
-}
-
-struct Loses {
-  explicit Loses(double share) { lost_share = share; }
-  ~Loses() { lost_share = 0; }
-};
-
-template <class Element>
-void expect_same_everywhere(Communicator& comm, const std::vector<Element>& values) {
-  std::vector<Element> all(values.size() * static_cast<std::size_t>(comm.world()));
-  comm.all_gather(std::span<const Element>(values), std::span(all));
-  for (Rank rank = 0; rank < comm.world(); ++rank)
-    ASSERT_EQ(std::memcmp(all.data() + static_cast<std::size_t>(rank) * values.size(), values.data(),
-                          values.size() * sizeof(Element)),
-              0)
-        << "rank " << rank << " ended with other bits than rank " << comm.rank();
-}
 
 void sum_exactly(Communicator& comm, std::vector<double>& values) { comm.all_reduce(std::span(values)); }
 
@@ -378,8 +270,11 @@ TEST(BoundedLoss, ASpecThatMakesNoSenseIsRefused) {
   EXPECT_EQ(parse_transport("udp:loss=0.01").loss, 0.01);
   EXPECT_EQ(parse_transport("udp:loss=0.01").between, "udp");
   EXPECT_EQ(parse_transport("udp").loss, 0);
+  EXPECT_EQ(parse_transport("udp:loss=0.01").resync, 0U);
+  EXPECT_EQ(parse_transport("udp:loss=0.01,resync=10").resync, 10U);
   for (const auto* spec : {"udp:loss=0", "udp:loss=0.9", "udp:loss=-1", "udp:loss=many", "udp:loss=nan", "udp:0.01",
-                           "udp:", "udp:los=0.01", "udp:loss=0.01,resync=10", "shm+udp:loss=0.01", "tcp:loss=0.01"})
+                           "udp:", "udp:los=0.01", "udp:loss=0.01,resync=0", "udp:loss=0.01,resync=-3",
+                           "udp:loss=0.01,resync=often", "udp:resync=10", "shm+udp:loss=0.01", "tcp:loss=0.01"})
     EXPECT_THROW(parse_transport(spec), Error) << spec;
 }
 

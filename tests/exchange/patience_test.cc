@@ -66,5 +66,16 @@ TEST(Patience, LearnsThatThePathHasBecomeSlower) {
   EXPECT_EQ(patience.until(arrival(900), pieces, start), start + 200ms);
 }
 
+TEST(Patience, OfRanksThatBeginUnlikeIsThatOfFourRoundsInFive) {
+  Patience patience(0.01, 0.8, {});
+  for (int round = 0; round < 10; ++round) patience.took(pieces, (round + 1) * 10ms);
+  EXPECT_EQ(patience.until({.reordering = 2ms}, pieces, start), start + 90ms + 90ms / 4) << "nothing has come";
+  // Late once, it is given up; late again and again, that is how it is.
+  patience.took_longer(pieces, 1s);
+  EXPECT_EQ(patience.until({.reordering = 2ms}, pieces, start), start + 90ms + 90ms / 4);
+  for (int round = 0; round < 3; ++round) patience.took_longer(pieces, 1s);
+  EXPECT_EQ(patience.until({.reordering = 2ms}, pieces, start), start + 2s + 2s / 4);
+}
+
 }  // namespace
 }  // namespace ranvier::engine

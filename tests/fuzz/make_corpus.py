@@ -81,7 +81,7 @@ TEXTS = {
     5: ["topk:0.01+int8+rans", "hadamard:32+int4", "dct+sidco:0.01+eden:3", "bf16+lossless", "qsgd:7+huffman", "randk:0.2"],
     6: [
         "tcp/2 host=b7/40 token=000102030405060708090a0b0c0d0e0f port=4242 sockets=1 at=10.0.0.1,fd00::1",
-        "udp/2 port=4243 key=feed tcp/2 host=b7/40 token=000102030405060708090a0b0c0d0e0f port=0 sockets=1 at=10.0.0.1",
+        "udp/3 port=4243 key=feed tcp/2 host=b7/40 token=000102030405060708090a0b0c0d0e0f port=0 sockets=1 at=10.0.0.1",
     ],
     7: ["shm3:host.pid[4026531836].0:4711:12:1a2b:3c4d"],
     8: ["shm+mpi", "auto", "tcp"],

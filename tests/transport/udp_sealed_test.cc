@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "base/socket.h"
 #include "ranvier/error.h"
@@ -28,6 +30,21 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t marked_bytes = 100'000;
 
 UdpOptions sealed() { return {.security = {.encrypt_everywhere = true}}; }
+
+Rank sender_of(const std::vector<std::byte>& datagram) {
+  transport::PacketHeader header;
+  if (datagram.size() < sizeof header) return -1;
+  std::memcpy(&header, datagram.data(), sizeof header);
+  return header.from;
+}
+
+void repeat_to(const Endpoint& endpoint, const transport::UdpSocket& stranger,
+               const std::vector<std::vector<std::byte>>& datagrams) {
+  const auto to = stranger.reachable("127.0.0.1", transport::UdpAddress::parse(endpoint.address())->port);
+  for (const auto& datagram : datagrams)
+    sendto(stranger.descriptor().get(), datagram.data(), datagram.size(), MSG_DONTWAIT,
+           reinterpret_cast<const sockaddr*>(&to->storage), to->size);
+}
 
 // Whether a world's payload can be read on the wire.
 bool can_be_read(const UdpOptions& options) {
@@ -74,13 +91,7 @@ TEST(UdpSealed, DatagramsOfAnEarlierTimeChangeNothing) {
     const transport::UdpSocket stranger("127.0.0.1");
     // To whomever it was said: both hear it again, with what was heard in the session before.
     const auto repeat = [&] {
-      for (const auto& endpoint : endpoints) {
-        const auto port = transport::UdpAddress::parse(endpoint->address())->port;
-        const auto to = stranger.reachable("127.0.0.1", port);
-        for (const auto& datagram : heard)
-          sendto(stranger.descriptor().get(), datagram.data(), datagram.size(), MSG_DONTWAIT,
-                 reinterpret_cast<const sockaddr*>(&to->storage), to->size);
-      }
+      for (const auto& endpoint : endpoints) repeat_to(*endpoint, stranger, heard);
     };
     listen_to_udp_wire();
     for (int round = 0; round < 3; ++round) {
@@ -96,6 +107,36 @@ TEST(UdpSealed, DatagramsOfAnEarlierTimeChangeNothing) {
     char answer = 0;
     EXPECT_LT(recv(stranger.descriptor().get(), &answer, 1, MSG_DONTWAIT), 0) << "a repeated datagram was answered";
   }
+}
+
+// Somebody hears rank 1's hello, keeps it from its receiver and sends it from elsewhere: rank 1 is not there.
+TEST(UdpSealed, AHelloThatComesFromElsewhereMovesNobody) {
+  const auto endpoints = udp_endpoints(2, sealed());
+  const auto addresses = addresses_of(endpoints);
+  const transport::UdpSocket stranger("127.0.0.1");
+  std::vector<std::unique_ptr<Transport>> world(2);
+  listen_to_udp_wire();
+  udp_wire = UdpWire::down;
+  on_threads(3, [&](Rank thread) {
+    if (thread < 2) {
+      const auto index = static_cast<std::size_t>(thread);
+      world[index] = endpoints[index]->connect(addresses, Clock::now() + tcp_patience);
+      return;
+    }
+    // Rank 1 calls, the stranger repeats it, and rank 0 has answered into the void before the line is up.
+    std::vector<std::vector<std::byte>> hellos;
+    for (bool is_answered = false; !is_answered;) {
+      std::this_thread::sleep_for(10ms);
+      auto heard = heard_on_udp_wire();
+      listen_to_udp_wire();
+      is_answered = std::ranges::any_of(heard, [](const auto& datagram) { return sender_of(datagram) == 0; });
+      if (hellos.empty() && !heard.empty()) repeat_to(*endpoints[0], stranger, hellos = std::move(heard));
+    }
+    udp_wire = UdpWire::honest;
+  });
+  const auto bytes = random_bytes(50'000, 4);
+  send_all(*world[0], 1, 0, bytes);
+  EXPECT_EQ(receive_all(*world[1], 0, 0, bytes.size()), bytes);
 }
 
 TEST(UdpSealed, AnotherKeyDoesNotGetInAndIsToldSo) {

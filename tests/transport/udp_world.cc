@@ -142,10 +142,10 @@ void expect_everything_delivered(const std::vector<std::unique_ptr<Transport>>& 
 extern "C" int sendmmsg(int socket, mmsghdr* messages, unsigned count, int flags) {
   using namespace ranvier::support;
   const UdpWire wire = udp_wire;
-  if (wire == UdpWire::down) return static_cast<int>(count);
   const std::lock_guard lock(mutex);
   if (listening && heard.size() < most_heard)
     for (unsigned i = 0; i < count; ++i) heard.push_back(first_datagram(messages[i].msg_hdr));
+  if (wire == UdpWire::down) return static_cast<int>(count);
   if (wire == UdpWire::honest) return static_cast<int>(syscall(SYS_sendmmsg, socket, messages, count, flags));
   const msghdr& message = messages[0].msg_hdr;
   if (chance() % 8 == 0) return 1;

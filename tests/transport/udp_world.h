@@ -19,7 +19,7 @@ enum class UdpWire {
 };
 inline std::atomic<UdpWire> udp_wire = UdpWire::honest;
 
-// Copies of datagrams that left while it was listened for them, at most some hundred.
+// Copies of datagrams that were sent while it was listened for them, lost ones too, at most some hundred.
 void listen_to_udp_wire();
 std::vector<std::vector<std::byte>> heard_on_udp_wire();
 

@@ -1,0 +1,176 @@
+#include "transport/udp_greeting.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "base/secret.h"
+#include "ranvier/error.h"
+
+namespace ranvier::transport {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Of all lanes' rings, both directions.
+constexpr std::size_t ring_budget = 512 << 20;
+constexpr std::size_t smallest_ring = 256 << 10;
+// Between processes of one host nothing is on its way for long, and what is under way should stay in the caches.
+constexpr std::size_t largest_local_ring = 1 << 20;
+constexpr std::size_t largest_local_window = 512 << 10;
+
+constexpr auto first_hello_pause = 10ms;  // doubles
+constexpr auto longest_hello_pause = 500ms;
+constexpr std::size_t most_named = 8;
+
+std::string ip_of(const SocketAddress& address) {
+  const std::string shown = address.text();
+  return shown.starts_with('[') ? shown.substr(1, shown.rfind(']') - 1) : shown.substr(0, shown.rfind(':'));
+}
+
+}  // namespace
+
+UdpGreeting::UdpGreeting(const WorldInfo& info, const UdpSocket& socket, const std::vector<UdpAddress>& addresses,
+                         Send send)
+    : info_(info),
+      socket_bytes_(socket.receive_bytes()),
+      own_addresses_(host_addresses()),
+      send_(std::move(send)),
+      peers_(addresses.size()) {
+  fill_with_random(secret_);
+  const std::string host = host_identity();
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    if (rank == own()) continue;
+    Peer& peer = peers_[rank];
+    peer.key = addresses[rank].key;
+    peer.hello_pause = first_hello_pause;
+    for (const std::string& ip : addresses[rank].candidates(host)) {
+      const auto address = socket.reachable(ip, addresses[rank].port);
+      if (!address) continue;
+      peer.candidates.push_back(*address);
+      peer.ips.push_back(ip);
+    }
+  }
+}
+
+UdpGreeting::Time UdpGreeting::say_hello(Time now) {
+  Time next = now + longest_hello_pause;
+  for (std::size_t rank = 0; rank < own(); ++rank) {
+    Peer& peer = peers_[rank];
+    if (peer.is_found) continue;
+    if (peer.hello_due <= now) {
+      for (const SocketAddress& candidate : peer.candidates) greet(rank, PacketKind::hello, candidate, 0);
+      peer.hello_due = now + peer.hello_pause;
+      peer.hello_pause = std::min<Duration>(2 * peer.hello_pause, longest_hello_pause);
+    }
+    next = std::min(next, peer.hello_due);
+  }
+  return next;
+}
+
+std::optional<UdpGreeting::Found> UdpGreeting::take(Time now, const Packet& packet, const SocketAddress& from) {
+  const PacketHeader header = packet.header;
+  const bool calls = header.from > info_.rank;
+  Cookies theirs;
+  if (packet.payload.size() != sizeof theirs || calls != (header.kind == PacketKind::hello)) return std::nullopt;
+  std::memcpy(&theirs, packet.payload.data(), sizeof theirs);
+  const auto rank = static_cast<std::size_t>(header.from);
+  Peer& peer = peers_[rank];
+  const bool is_there = theirs.echoed == cookie_for(from);
+  if (calls) greet(rank, is_there ? PacketKind::welcome : PacketKind::challenge, from, theirs.given);
+  if (peer.is_found) return std::nullopt;
+  if (header.kind == PacketKind::challenge) {
+    if (peer.answered_at == Time{}) peer.answered_at = now;
+    greet(rank, PacketKind::hello, from, theirs.given);
+    return std::nullopt;
+  }
+  if (!is_there) return std::nullopt;
+  return found(now, peer, header, from);
+}
+
+std::uint64_t UdpGreeting::cookie_for(const SocketAddress& address) const {
+  const std::string text = address.text();
+  std::array<unsigned char, 32> digest{};
+  unsigned length = 0;
+  if (HMAC(EVP_sha256(), secret_.data(), static_cast<int>(secret_.size()),
+           reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data(), &length) == nullptr)
+    throw Error(ErrorKind::internal, "OpenSSL cannot make a cookie; please report this");
+  std::uint64_t cookie = 0;
+  std::memcpy(&cookie, digest.data(), sizeof cookie);
+  return cookie;
+}
+
+void UdpGreeting::greet(std::size_t rank, PacketKind kind, const SocketAddress& to, std::uint64_t echoed) {
+  const Cookies cookies{.given = cookie_for(to), .echoed = echoed};
+  PacketHeader header;
+  header.key = peers_[rank].key;
+  header.from = info_.rank;
+  header.epoch = info_.epoch;
+  header.kind = kind;
+  header.offset = socket_bytes_;
+  header.number = ring_bytes(to);
+  header.payload = sizeof cookies;
+  send_(rank, to, header, std::as_bytes(std::span(&cookies, 1)));
+}
+
+UdpGreeting::Found UdpGreeting::found(Time now, Peer& peer, const PacketHeader& header, const SocketAddress& address) {
+  UdpConnectionOptions options{.self = info_.rank, .peer_key = peer.key, .epoch = info_.epoch};
+  options.ring_bytes = ring_bytes(address);
+  options.peer_ring_bytes = std::min<std::uint64_t>(header.number, largest_ring);
+  options.most_packet_bytes = first_link_bytes(ip_of(address));
+  if (is_own(address)) {
+    options.local_window =
+        std::clamp<std::uint64_t>(header.offset / peers_.size(), 2 * PacketSize::base, largest_local_window);
+    options.most_packet_bytes =
+        std::min(std::max(options.local_window / 4, PacketSize::base), options.most_packet_bytes);
+    ++local_;
+  }
+  peer.is_found = true;
+  ++found_;
+  return {address, options,
+          header.kind == PacketKind::welcome ? std::optional<Duration>(now - peer.answered_at) : std::nullopt};
+}
+
+std::size_t UdpGreeting::ring_bytes(const SocketAddress& address) const {
+  const std::size_t rings = 2 * lane_count * std::max<std::size_t>(peers_.size() - 1, 1);
+  const std::size_t bytes = std::clamp(std::bit_floor(ring_budget / rings), smallest_ring, largest_ring);
+  return is_own(address) ? std::min(bytes, largest_local_ring) : bytes;
+}
+
+bool UdpGreeting::is_own(const SocketAddress& address) const {
+  return address.is_loopback() || std::ranges::find(own_addresses_, ip_of(address)) != own_addresses_.end();
+}
+
+bool UdpGreeting::is_crowded() const { return static_cast<std::size_t>(sysconf(_SC_NPROCESSORS_ONLN)) < local_; }
+
+void UdpGreeting::throw_unreached(Duration waited) const {
+  std::vector<std::string> missing;
+  Rank culprit = -1;
+  std::size_t count = 0;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    const Peer& peer = peers_[rank];
+    if (rank == own() || peer.is_found) continue;
+    culprit = count == 0 ? static_cast<Rank>(rank) : -1;
+    if (++count > most_named) continue;
+    missing.push_back(rank > own() ? fmt::format("rank {} (it did not call)", rank)
+                      : peer.candidates.empty()
+                          ? fmt::format("rank {} (it has no address to be reached at)", rank)
+                          : fmt::format("rank {} ({}: no answer)", rank, fmt::join(peer.ips, ", ")));
+  }
+  if (count > most_named) missing.push_back(fmt::format("{} more", count - most_named));
+  throw Error(ErrorKind::unreachable,
+              fmt::format("rank {} has no udp connection to {} after {:.1f} s; check that they run and that no "
+                          "firewall keeps UDP from them",
+                          info_.rank, fmt::join(missing, ", "), std::chrono::duration<double>(waited).count()),
+              culprit);
+}
+
+}  // namespace ranvier::transport

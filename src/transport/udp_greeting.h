@@ -1,0 +1,94 @@
+// How the ranks of the udp transport learn where the others are: a machine, as a connection is, that is told what
+// arrives and says what to send. The higher rank of two calls, at all the other's addresses at once.
+//
+//     hello      a, 0    ->                     a, b: cookies
+//                        <-    challenge  b, a  for anybody may have heard that hello, and sent it again from elsewhere
+//     hello      a, b    ->                     who knows b receives where it was sent: the caller is there
+//                        <-    welcome    b, a  and the called one here
+//
+// That a hello is sealed shows who wrote it and not where it comes from, so no address is believed before it has
+// echoed its cookie. That is a keyed hash of the address: nothing is kept of those who ask (D. J. Bernstein, "SYN
+// cookies", 1996; RFC 9000, 8.1).
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/socket.h"
+#include "ranvier/transport.h"
+#include "transport/udp_address.h"
+#include "transport/udp_connection.h"
+#include "transport/udp_packet.h"
+#include "transport/udp_socket.h"
+
+namespace ranvier::transport {
+
+class UdpGreeting {
+ public:
+  using Time = UdpConnection::Time;
+  using Duration = UdpConnection::Duration;
+  using Send = std::function<void(std::size_t rank, const SocketAddress& to, const PacketHeader&, ConstBytes payload)>;
+
+  // `addresses` by rank; `send` is called by say_hello() and take().
+  UdpGreeting(const WorldInfo&, const UdpSocket&, const std::vector<UdpAddress>& addresses, Send send);
+
+  // Calls those whose turn it is. Returns when to come again.
+  Time say_hello(Time now);
+
+  // A rank whose place is proven now, and how to talk to it; the round trip if this rank has called.
+  struct Found {
+    SocketAddress address;
+    UdpConnectionOptions connection;
+    std::optional<Duration> round_trip;
+  };
+  // A parsed packet of another rank of this job, kind hello, challenge or welcome.
+  std::optional<Found> take(Time now, const Packet&, const SocketAddress& from);
+
+  // The most that can be under way on a lane: 8 MiB fill 1 Gbit/s over 60 ms. Pages that are never used cost nothing.
+  static constexpr std::size_t largest_ring = 8 << 20;
+
+  bool is_complete() const { return found_ == peers_.size(); }
+  // More ranks than cores on this host.
+  bool is_crowded() const;
+  // Throws Error{unreachable} that names who is still missing.
+  [[noreturn]] void throw_unreached(Duration waited) const;
+
+ private:
+  struct Peer {
+    std::uint64_t key = 0;
+    std::vector<SocketAddress> candidates;
+    std::vector<std::string> ips;  // of the candidates
+    bool is_found = false;
+    Time hello_due{};
+    Duration hello_pause;
+    Time answered_at{};  // its first challenge
+  };
+  struct Cookies {
+    std::uint64_t given = 0;   // to be echoed by whoever is at that address
+    std::uint64_t echoed = 0;  // that came from there
+  };
+
+  std::size_t own() const { return static_cast<std::size_t>(info_.rank); }
+  std::uint64_t cookie_for(const SocketAddress&) const;
+  void greet(std::size_t rank, PacketKind, const SocketAddress& to, std::uint64_t echoed);
+  Found found(Time now, Peer&, const PacketHeader&, const SocketAddress& address);
+  bool is_own(const SocketAddress&) const;
+  std::size_t ring_bytes(const SocketAddress&) const;
+
+  const WorldInfo info_;
+  const std::size_t socket_bytes_;
+  const std::vector<std::string> own_addresses_;
+  const Send send_;
+  std::array<std::byte, 32> secret_;  // of the cookies
+  std::vector<Peer> peers_;           // by rank
+  std::size_t found_ = 1;             // with this rank
+  std::size_t local_ = 1;             // of them, on this host
+};
+
+}  // namespace ranvier::transport

@@ -1,0 +1,132 @@
+// Two ranks that look for each other over a wire that exists only as a list: what is lost is said again, and nobody is
+// where he has not proven to be.
+#include "transport/udp_greeting.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <random>
+#include <vector>
+
+#include "ranvier/error.h"
+
+namespace ranvier::transport {
+namespace {
+
+using namespace std::chrono_literals;
+
+const SocketAddress elsewhere = *parse_address("192.0.2.7", 4711);
+
+class TwoRanks : public testing::Test {
+ protected:
+  struct Letter {
+    Rank from;
+    SocketAddress to;
+    PacketHeader header;
+    std::vector<std::byte> payload;
+  };
+  struct Side {
+    UdpSocket socket{"127.0.0.1"};
+    std::unique_ptr<UdpGreeting> greeting;
+    std::optional<UdpGreeting::Found> found;
+  };
+
+  TwoRanks() {
+    std::vector<UdpAddress> addresses(2);
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      addresses[rank].port = sides[rank].socket.port();
+      addresses[rank].key = rank;
+      addresses[rank].meeting.host = host_identity();
+    }
+    for (Rank rank = 0; rank < 2; ++rank)
+      side(rank).greeting = std::make_unique<UdpGreeting>(
+          WorldInfo{.rank = rank, .world = 2}, side(rank).socket, addresses,
+          [this, rank](std::size_t, const SocketAddress& to, const PacketHeader& header, ConstBytes payload) {
+            wire.push_back({rank, to, header, {payload.begin(), payload.end()}});
+          });
+  }
+
+  Side& side(Rank rank) { return sides[static_cast<std::size_t>(rank)]; }
+  SocketAddress address_of(Rank rank) { return *parse_address("127.0.0.1", side(rank).socket.port()); }
+  Letter next() {
+    Letter letter = wire.front();
+    wire.pop_front();
+    return letter;
+  }
+  void deliver(const Letter& letter, const SocketAddress& from) {
+    Side& to = side(1 - letter.from);
+    const Packet packet{.header = letter.header, .acknowledgement = {}, .payload = letter.payload};
+    if (const auto found = to.greeting->take(now, packet, from)) {
+      EXPECT_FALSE(to.found) << "twice";
+      to.found = found;
+    }
+  }
+  // What is sent elsewhere is lost.
+  bool is_lost(const Letter& letter) { return letter.to.text() != address_of(1 - letter.from).text(); }
+  void deliver(const Letter& letter) {
+    if (!is_lost(letter)) deliver(letter, address_of(letter.from));
+  }
+  void deliver_all() {
+    while (!wire.empty()) deliver(next());
+  }
+
+  std::array<Side, 2> sides;
+  std::deque<Letter> wire;
+  UdpGreeting::Time now{1h};
+};
+
+TEST_F(TwoRanks, FindEachOther) {
+  side(1).greeting->say_hello(now);
+  deliver(next());
+  EXPECT_FALSE(side(0).found) << "a hello alone proves nothing";
+  now += 20ms;
+  deliver(next());
+  now += 30ms;
+  deliver_all();
+  for (const Rank rank : {0, 1}) {
+    ASSERT_TRUE(side(rank).found);
+    EXPECT_TRUE(side(rank).greeting->is_complete());
+    EXPECT_EQ(side(rank).found->address.text(), address_of(1 - rank).text());
+  }
+  EXPECT_EQ(side(1).found->round_trip, 30ms);
+  EXPECT_FALSE(side(0).found->round_trip) << "it has not called";
+}
+
+TEST_F(TwoRanks, FindEachOtherWhateverIsLost) {
+  std::mt19937 random(1);
+  for (int look = 0; look < 200; ++look) {
+    now = std::max(now, side(1).greeting->say_hello(now));
+    while (!wire.empty())
+      if (const Letter letter = next(); random() % 2 == 0) deliver(letter);
+  }
+  EXPECT_TRUE(side(0).greeting->is_complete());
+  EXPECT_TRUE(side(1).greeting->is_complete());
+}
+
+TEST_F(TwoRanks, AreNotWhereTheirLettersWereSentAgainFrom) {
+  side(1).greeting->say_hello(now);
+  while (!wire.empty()) {
+    const Letter letter = next();
+    if (is_lost(letter)) continue;
+    deliver(letter, elsewhere);
+    deliver(letter);
+  }
+  for (const Rank rank : {0, 1}) {
+    ASSERT_TRUE(side(rank).found) << rank;
+    EXPECT_EQ(side(rank).found->address.text(), address_of(1 - rank).text());
+  }
+}
+
+TEST_F(TwoRanks, AreMissedAsLongAsNothingIsProven) {
+  side(1).greeting->say_hello(now);
+  deliver(next());
+  try {
+    side(0).greeting->throw_unreached(1s);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.culprit(), 1);
+  }
+}
+
+}  // namespace
+}  // namespace ranvier::transport
