@@ -60,7 +60,7 @@ enum class SyncPoint : std::uint8_t {
   step_begins,  // -> over whom its gradients are averaged, if over anybody
   step_ended,   // the optimizer has changed the parameters
   averaged,     // what step_ended asked for on the last level is done
-  ended         // no step comes any more: what leaves all replicas alike
+  ended         // no step comes any more: what leaves all replicas alike, their plain mean
 };
 
 struct SyncEvent {

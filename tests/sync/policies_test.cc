@@ -178,6 +178,17 @@ TEST(Policies, TheEndBringsTogetherWhatHasNotAgreed) {
   EXPECT_EQ(text(asked[0]), "parameters 1-2");
 }
 
+// Rate and momentum are meant for whole periods.
+TEST(Policies, APeriodThatIsCutShortEndsWithoutAnOuterStep) {
+  for (const std::string_view spec : {"diloco:5", "slowmo:5"}) {
+    const auto policy = make_sync_policy(spec, context);
+    for (std::uint64_t step = 1; step <= 7; ++step) policy->react({.point = SyncPoint::step_ended, .step = step});
+    const auto asked = policy->react({.point = SyncPoint::ended});
+    ASSERT_EQ(asked.size(), 1U) << spec;
+    EXPECT_EQ(text(asked[0]), "parameters 0-1") << spec;
+  }
+}
+
 // The periods of a run in which the spread of replicas is what `spread` says.
 std::vector<std::uint64_t> periods(std::string_view spec, const std::function<double(std::uint64_t)>& spread) {
   const auto policy = make_sync_policy(spec, context);
