@@ -8,6 +8,7 @@
 
 #include "machine.h"
 #include "ranvier/text.h"
+#include "report/bottleneck.h"
 #include "train/plan.h"
 
 namespace ranvier::train {
@@ -117,7 +118,8 @@ std::string to_table(const Report& report) {
       {"sent per worker", fmt::format("{}{}", human_bytes(result.bytes_sent_per_worker), bits_per_parameter(report))},
       {"synchronization", synchronization(report)},
       {"exposed communication",
-       fmt::format("{:.1f} % of the time of a step", result.exposed_communication_share * 100)}};
+       fmt::format("{:.1f} % of the time of a step", result.exposed_communication_share * 100)},
+      {"bottleneck", cli::bottleneck(cli::step_shares(result.exposed_communication_by_rank, result.groups.empty()))}};
   if (communicator.tolerated_loss() > 0)
     rows.emplace_back("lost",
                       fmt::format("{:.3f} % of the gradients' packets ({} of {} KiB)", result.losses.share() * 100,
@@ -166,6 +168,7 @@ nlohmann::json to_json(const Report& report) {
           {"groups", result.groups},
           {"decisions", std::move(decisions)},
           {"exposed_communication_share", result.exposed_communication_share},
+          {"exposed_communication_by_rank", result.exposed_communication_by_rank},
           {"bits_per_parameter", bits_sent(report)},
           {"plain_buckets", result.plain_buckets},
           {"codec_state_bytes", result.codec_state_bytes},

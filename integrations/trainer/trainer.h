@@ -109,10 +109,11 @@ struct TrainResult {
   std::vector<int> groups;                 // by rank, of asynchronous policies: who pushes together
   double exposed_communication_share = 0;  // time from the end of backward until the averages are there, of the time of
                                            // all steps; mean over the workers
-  std::uint64_t plain_buckets = 0;         // of this worker, sent as they are since a value had no code
-  LossCounts losses;                       // of all workers' gradients, where the transport may lose some
-  std::size_t codec_state_bytes = 0;       // kept by this worker from step to step
-  std::uint64_t parameter_hash = 0;        // the same on all workers: that is checked
+  std::vector<double> exposed_communication_by_rank;  // the same of each: who waits least is waited for
+  std::uint64_t plain_buckets = 0;                    // of this worker, sent as they are since a value had no code
+  LossCounts losses;                                  // of all workers' gradients, where the transport may lose some
+  std::size_t codec_state_bytes = 0;                  // kept by this worker from step to step
+  std::uint64_t parameter_hash = 0;                   // the same on all workers: that is checked
   std::size_t parameters = 0;
   double median_step_seconds = 0;        // mean over the workers, without the steps that were recorded
   double median_waiting_seconds = 0;     // of it, from the end of backward until the averages are there

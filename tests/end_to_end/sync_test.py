@@ -1,6 +1,8 @@
 """Training by synchronization policies, with real processes: who sends what where, and what a checkpoint must hold."""
 
-from program import main
+import json
+
+from program import main, run
 from training import TrainingTest
 
 PLACED = ("--workers", "4", "--place", "node=2", "--algorithm", "ring", "--model", "mlp", "--batch", "8")
@@ -18,6 +20,21 @@ class Policies(TrainingTest):
         # A ring of 4 crosses between the nodes on 2 of its 4 links.
         self.assertAlmostEqual(bsp["bytes_per_worker"]["between"] / (9 * each * 2 * 3 / 4 * 2 / 4), 1, delta=0.001)
         self.assertLess(node["history"][-1]["test_loss"], 2.3)
+
+    def test_a_report_says_what_runs_have_cost_and_whom_others_wait_for(self):
+        files = [str(self.folder / name) for name in ("even.json", "slow.json")]
+        words = ("--workers", "2", "--model", "mlp", "--steps", "12", "--batch", "32")
+        for file, more in zip(files, ((), ("--speeds", "1,0.1")), strict=True):
+            result = self.train(*words, *more, "--json", file)
+            self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"bottleneck +rank 1, for which others wait \(")
+        result = run("report", *files, "--json", "-")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        even, slow = json.loads(result.stdout)["rows"]
+        self.assertEqual(even["rounds"], 12)
+        self.assertEqual(slow["bottleneck"]["slowest"], 1)
+        self.assertGreater(slow["bottleneck"]["waiting"], 0.25)
+        self.assertIn("speeds [1.0,0.1]", slow["differs_by"])
 
     def test_a_run_stopped_in_the_middle_of_a_period_goes_on_bit_for_bit(self):
         # What nodes and policies keep is tried without processes, in tests/replica.
