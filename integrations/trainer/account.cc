@@ -23,7 +23,7 @@ void Account::add_traffic(const Mark& mark, const Synchronizer& sync) {
 
 void Account::conclude(TrainResult& result, Communicator& comm) const {
   const std::chrono::duration<double> waited = waited_;
-  std::array<double, 2> means{bytes_.first, bytes_.second};
+  std::array<double, 3> means{bytes_.first, bytes_.second, model_bytes_};
   comm.all_reduce(means, {.op = ReduceOp::average});
   const std::array<double, 1> exposed{waited.count() / std::max(seconds(), 1e-9)};
   auto& by_rank = result.exposed_communication_by_rank;
@@ -31,7 +31,8 @@ void Account::conclude(TrainResult& result, Communicator& comm) const {
   comm.all_gather(exposed, by_rank);
   result.bytes_inside = means[0];
   result.bytes_between = means[1];
-  result.bytes_sent_per_worker = means[0] + means[1];
+  result.bytes_model = means[2];
+  result.bytes_sent_per_worker = means[0] + means[1] + means[2];
   result.exposed_communication_share =
       std::accumulate(by_rank.begin(), by_rank.end(), 0.0) / static_cast<double>(by_rank.size());
   result.rounds_inside = rounds_.first;

@@ -44,6 +44,7 @@ Identity terms_of(const TrainSettings& settings, const Dataset& data, Rank world
        {"--target-loss", exact(settings.target_loss.value_or(0))},
        {"--evaluate-every", std::to_string(settings.evaluate_every)},
        {"--compress", settings.compress},
+       {"--parallel", settings.parallel},
        {"--bucket", std::to_string(settings.bucket_bytes)},
        {"--split", settings.split_by_speed ? "speed" : "even"},
        // Whether and by what steps are judged: only all together can change a plan.
