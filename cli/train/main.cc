@@ -8,6 +8,7 @@
 #include "integrations/trainer/checkpoint.h"
 #include "integrations/trainer/division.h"
 #include "integrations/trainer/rendezvous.h"
+#include "integrations/trainer/run_settings.h"
 #include "launch.h"
 #include "machine.h"
 #include "output.h"
@@ -74,7 +75,8 @@ int work(const Options& options, cli::WorldPlace place) {
   terms.measure = options.measure.value_or(place.local_world < place.world);
   const auto communicator = meet(place, terms);
 
-  Progress progress(settings.batch * settings.accumulate * static_cast<std::size_t>(place.world / division.parts));
+  Progress progress(settings.batch * settings.accumulate *
+                    trainer::training_ranks(settings.sync, place.world / division.parts));
   const auto result = trainer::train(
       settings, data, *communicator,
       {.on_step = [&](std::size_t step, std::size_t last, double loss) { progress.on_step(step, last, loss); },

@@ -173,6 +173,7 @@ void check_sync_options(const CLI::App& app, trainer::TrainSettings& run, std::o
     throw Error(ErrorKind::usage,
                 fmt::format("--sync {} sends values as they are; leave out --compress {}", run.sync, run.compress));
   if (policy->server()) {
+    if (workers) workers_of(*policy->server(), *workers);
     if (run.optimizer != "sgd" || run.weight_decay > 0)
       throw Error(ErrorKind::usage,
                   fmt::format("parameter servers take steps along gradients as they come; with --sync "

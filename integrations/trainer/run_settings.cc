@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "ranvier/error.h"
+#include "ranvier/sync.h"
 
 namespace ranvier::trainer {
 
@@ -72,6 +73,11 @@ void require_equal_terms(Communicator& comm, const Identity& terms) {
                 "rank " + std::to_string(rank) + " has another " + name + " than rank 0; give all ranks the same",
                 rank);
   }
+}
+
+std::size_t training_ranks(const std::string& sync, Rank world) {
+  const auto rule = sync == "auto" ? std::nullopt : make_sync_policy(sync, {})->server();
+  return static_cast<std::size_t>(rule ? workers_of(*rule, world) : world);
 }
 
 LearningRate rate_of(const TrainSettings& settings, double samples, double steps) {

@@ -58,9 +58,14 @@ class Policies(TrainingTest):
         self.assertLess(run["history"][-1]["test_loss"], 2.3)
 
     def test_workers_at_their_own_pace_train_and_every_sample_is_used_once(self):
-        for spec, speeds in (("ssp:2", "1,0.2"), ("ad-psgd", "1,0.2"), ("group", "1,1,0.2,0.2")):
+        for spec, speeds, groups in (
+            ("ssp:2", "1,0.2", [0, 1]),
+            ("ad-psgd", "1,0.2", [0, 1]),
+            ("group", "1,1,0.2,0.2", [0, 0, 1, 1]),
+            ("async:servers=1", "1,0.2", [0, 1, -1]),
+        ):
             with self.subTest(sync=spec):
-                workers = str(len(speeds.split(",")))
+                workers = str(len(groups))
                 file = self.folder / spec[:3]
                 run = self.results(
                     "--workers", workers, "--steps", "16", "--batch", "16", "--speeds", speeds, "--sync", spec,
@@ -68,7 +73,8 @@ class Policies(TrainingTest):
                 )  # fmt: skip
                 self.assertEqual([entry["step"] for entry in run["history"] if entry["step"] in (8, 16)], [8, 16])
                 self.assertLess(run["history"][-1]["test_loss"], 2.3)
-                self.assertEqual(run["groups"], [0, 0, 1, 1] if spec == "group" else list(range(int(workers))))
+                self.assertEqual(run["groups"], groups)
+                self.assertEqual([share > 0 for share in run["shares"]], [group >= 0 for group in groups])
                 resumed = self.train(
                     "--workers", workers, "--batch", "16", "--sync", spec, "--steps", "20", "--resume", str(file)
                 )
@@ -105,6 +111,7 @@ class Policies(TrainingTest):
             (("--weight-decay", "-1"), "--weight-decay"),
             (("--sync", "async", "--optimizer", "adamw"), "leave --optimizer at sgd"),
             (("--sync", "ssp:2", "--split", "speed"), "at its own pace"),
+            (("--sync", "async:servers=4"), "nobody to train"),
             (("--sync", "gossip", "--compress", "int8"), "leave out --compress"),
             (("--sync", "auto", "--compress", "int8"), "leave out --compress"),
         ):

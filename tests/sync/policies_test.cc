@@ -253,6 +253,12 @@ TEST(Policies, WrongSpecsGetOneSentence) {
   EXPECT_THROW(make_sync_policy("post-local:4", {.steps = 0}), Error);
 }
 
+TEST(Policies, ServersMayHaveRanksOfTheirOwn) {
+  for (const std::string_view spec : {"async:servers=2", "ssp:4,servers=2", "group:1.5,servers=2"})
+    EXPECT_EQ(make_sync_policy(spec, context)->server()->servers, 2U) << spec;
+  EXPECT_EQ(make_sync_policy("async", context)->server()->servers, 0U);
+}
+
 TEST(OuterStep, IsWhatItsPaperSays) {
   std::vector<float> change{2};
   std::vector<float> momentum{10};
