@@ -86,7 +86,7 @@ class Report(ProgramTest):
         target, header, *lines = result.stdout.splitlines()
         self.assertEqual(target, "target: accuracy 60.00 %, the best that all of them have reached")
         self.assertEqual([line.split()[0] for line in lines], list(files))
-        for line, cells in zip(lines, ("sync bsp 60.00 % 6.0 6.0 3.0 MiB 7 60.0 %", "80.00 % 4.0 8.0 3.0 MiB 7 70.0 %"), strict=True):
+        for line, cells in zip(lines, ("sync bsp 60.00 % 6.0 6.0 3 MiB 7 60.0 %", "80.00 % 4.0 8.0 3 MiB 7 70.0 %"), strict=True):
             self.assertIn(cells, " ".join(line.split()))
         self.assertEqual(header.index("s to target") + len("s to target"), lines[0].index("6.0") + len("6.0"))
 

@@ -73,7 +73,7 @@ TEST(ParameterServer, MayStandOnRanksOfItsOwn) {
                   if (start.count == 0) break;
                   samples += start.count;
                   const std::vector<float> gradient(1001, -static_cast<float>(start.count));
-                  server.exchange(gradient, {.samples = start.count}, parameters);
+                  server.exchange(gradient, {.rate = 1, .samples = start.count}, parameters);
                 }
                 if (comm.rank() == 1) {
                   EXPECT_LT(10 * comm.bytes_sent_to(0), comm.bytes_sent_to(2)) << "gradients go to who owns";
