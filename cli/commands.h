@@ -13,6 +13,7 @@ int run_doctor(const Arguments&);
 int run_key(const Arguments&);
 int run_plan(const Arguments&);
 int run_probe(const Arguments&);
+int run_report(const Arguments&);
 int run_simulate(const Arguments&);
 
 }  // namespace ranvier::cli

@@ -48,6 +48,7 @@ constexpr std::array always{
     Command{"simulate", "predict a training step on a network that need not be there, for any world size",
             run_simulate},
     Command{"design", "split bandwidth over a network's dimensions, for time or for time x cost", run_design},
+    Command{"report", "compare runs of training: accuracy, time to target, bytes, rounds, bottleneck", run_report},
     Command{"key", "make a key that keeps others out of a job", run_key},
     Command{"codec", "compress a file of floats: ratio, error, speed of each codec", run_codec},
     Command{"doctor", "what this machine and build can do, and what is wrong", run_doctor},

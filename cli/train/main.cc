@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "integrations/trainer/checkpoint.h"
+#include "integrations/trainer/division.h"
 #include "integrations/trainer/rendezvous.h"
+#include "integrations/trainer/run_settings.h"
 #include "launch.h"
 #include "machine.h"
 #include "output.h"
@@ -64,14 +66,17 @@ int work(const Options& options, cli::WorldPlace place) {
   if (options.plan) place.rank = rank_at(*options.plan, place.rank);
   if (place.rank == 0) check_files(options);
   const auto data = trainer::load_dataset(options.data);
+  const auto division = trainer::parse_division(options.trainer.parallel);
   trainer::check_model(options.trainer.model, data);
+  trainer::check_division(division, options.trainer.model, place.world);
   auto settings = options.trainer;
   settings.threads = std::max(1, cli::usable_cores() / place.local_world);
   auto terms = options.communicator;
   terms.measure = options.measure.value_or(place.local_world < place.world);
   const auto communicator = meet(place, terms);
 
-  Progress progress(settings.batch * settings.accumulate * static_cast<std::size_t>(place.world));
+  Progress progress(settings.batch * settings.accumulate *
+                    trainer::training_ranks(settings.sync, place.world / division.parts));
   const auto result = trainer::train(
       settings, data, *communicator,
       {.on_step = [&](std::size_t step, std::size_t last, double loss) { progress.on_step(step, last, loss); },

@@ -7,6 +7,7 @@
 #include <cctype>
 
 #include "integrations/trainer/checkpoint.h"
+#include "integrations/trainer/division.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
 #include "ranvier/schedule.h"
@@ -71,6 +72,26 @@ void name_variables(CLI::App& app) {
   }
 }
 
+// Of what else is asked for, what takes models that are whole, and workers that decide by themselves.
+void check_parallel(const Options& options) {
+  const auto& run = options.trainer;
+  const auto refuse = [&](std::string_view what, std::string_view why) {
+    throw Error(ErrorKind::usage, fmt::format("--parallel {} does not go with {}, {}", run.parallel, what, why));
+  };
+  const auto division = trainer::parse_division(run.parallel);
+  if (division.way == trainer::Division::Way::whole) return;
+  if (options.workers) trainer::check_division(division, run.model, *options.workers);
+  if (!run.save.empty() || !run.resume.empty()) refuse("--save and --resume", "which keep whole models");
+  if (run.record || options.plan) refuse("--record and --plan", "which are about whole models");
+  if (run.split_by_speed) refuse("--split speed", "by which each part would take other samples");
+  if (run.sync == "auto") refuse("--sync auto", "since each part would decide by itself; name a policy");
+  const auto policy = make_sync_policy(run.sync, {});
+  if (policy->server() || policy->meets_peers() || policy->wants_spread())
+    refuse("--sync " + run.sync, "by which each part would go its own way");
+  if (division.way == trainer::Division::Way::tensor && (run.optimizer == "lars" || run.optimizer == "lamb"))
+    refuse("--optimizer " + run.optimizer, "which measures whole tensors");
+}
+
 }  // namespace
 
 std::optional<Options> parse_options(const cli::Arguments& arguments) {
@@ -101,6 +122,16 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
              [&](double loss) { run.target_loss = loss; });
   cli::add_count(app, "--evaluate-every", evaluate_every, "steps between evaluations, besides one an epoch", 0);
   cli::add_count(app, "--batch", batch, "samples a worker and pass", 1, 1'000'000);
+  app.add_option_function<std::string>(
+         "--parallel",
+         [&run](const std::string& spec) {
+           trainer::parse_division(spec);
+           run.parallel = spec;
+         },
+         "so many workers hold one model together: tensor:N cuts its full layers, pipeline:N deals its layers out, and "
+         "--accumulate says in how many passes samples go through")
+      ->default_str(run.parallel)
+      ->type_name("SPEC");
   cli::add_count(app, "--accumulate", accumulate, "passes of which a step sums the gradients", 1, 1'000'000);
   add_number(app, "--lr",
              fmt::format("learning rate, at the start (default: {}; of adamw and lamb 0.002)", run.learning_rate), 1000,
@@ -168,6 +199,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (workers) options.workers = static_cast<Rank>(*workers);
   if (steps) run.steps = *steps;
   run.record = !options.record_folder.empty();
+  check_parallel(options);
   check_sync_options(app, run, options.workers);
   comm.tcp_sockets = static_cast<int>(sockets);
   run.epochs = epochs;

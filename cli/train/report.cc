@@ -3,19 +3,21 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "machine.h"
 #include "ranvier/text.h"
+#include "report/bottleneck.h"
 #include "train/plan.h"
 
 namespace ranvier::train {
 namespace {
 
 double samples_per_second(const Report& report) {
-  const auto samples = report.result.steps_here * report.options.trainer.batch * report.options.trainer.accumulate *
-                       static_cast<std::size_t>(report.communicator.world());
+  const auto& shares = report.result.shares;
+  const auto samples = report.result.steps_here * std::accumulate(shares.begin(), shares.end(), std::size_t{0});
   return report.result.seconds > 0 ? static_cast<double>(samples) / report.result.seconds : 0;
 }
 
@@ -26,6 +28,7 @@ double epochs(const trainer::TrainResult& result) {
 // What a worker sent of each parameter and step, divided by the 2 (n - 1) / n times that an all_reduce sends it: 32 if
 // gradients travel as they are, whatever the number of workers.
 double bits_sent(const Report& report) {
+  if (report.options.trainer.parallel != "none") return 0;  // of parts of a model there is no such number
   const double world = report.communicator.world();
   const double times = static_cast<double>(report.result.steps_here) * static_cast<double>(report.result.parameters) *
                        2 * (world - 1) / world;
@@ -117,7 +120,11 @@ std::string to_table(const Report& report) {
       {"sent per worker", fmt::format("{}{}", human_bytes(result.bytes_sent_per_worker), bits_per_parameter(report))},
       {"synchronization", synchronization(report)},
       {"exposed communication",
-       fmt::format("{:.1f} % of the time of a step", result.exposed_communication_share * 100)}};
+       fmt::format("{:.1f} % of the time of a step", result.exposed_communication_share * 100)},
+      {"bottleneck", cli::bottleneck(cli::step_shares(result.exposed_communication_by_rank, result.groups.empty()))}};
+  if (options.trainer.parallel != "none")
+    rows.emplace_back("model", fmt::format("{}, {} replicas; {} a worker sent between parts", options.trainer.parallel,
+                                           result.shares.size(), human_bytes(result.bytes_model)));
   if (communicator.tolerated_loss() > 0)
     rows.emplace_back("lost",
                       fmt::format("{:.3f} % of the gradients' packets ({} of {} KiB)", result.losses.share() * 100,
@@ -161,11 +168,13 @@ nlohmann::json to_json(const Report& report) {
           {"samples_per_second", samples_per_second(report)},
           {"bytes_sent_per_worker", result.bytes_sent_per_worker},
           {"rounds", {{"inside", result.rounds_inside}, {"between", result.rounds_between}}},
-          {"bytes_per_worker", {{"inside", result.bytes_inside}, {"between", result.bytes_between}}},
+          {"bytes_per_worker",
+           {{"inside", result.bytes_inside}, {"between", result.bytes_between}, {"model", result.bytes_model}}},
           {"shares", result.shares},
           {"groups", result.groups},
           {"decisions", std::move(decisions)},
           {"exposed_communication_share", result.exposed_communication_share},
+          {"exposed_communication_by_rank", result.exposed_communication_by_rank},
           {"bits_per_parameter", bits_sent(report)},
           {"plain_buckets", result.plain_buckets},
           {"codec_state_bytes", result.codec_state_bytes},
@@ -193,6 +202,7 @@ nlohmann::json to_json(const Report& report) {
             {"momentum", settings.momentum},
             {"weight_decay", settings.weight_decay},
             {"sync", settings.sync},
+            {"parallel", settings.parallel},
             {"place", settings.place},
             {"speeds", settings.speeds},
             {"jitter_share", settings.jitter_share},

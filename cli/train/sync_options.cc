@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <charconv>
 
+#include "integrations/trainer/division.h"
 #include "ranvier/error.h"
 #include "ranvier/sync.h"
 #include "ranvier/synchronizer.h"
@@ -82,14 +84,15 @@ std::string policy_help() {
 // What names workers names some that there are.
 void check_workers(const trainer::TrainSettings& run, const std::string& sync, std::optional<Rank> workers) {
   if (!workers) return;
+  const Rank replicas = std::max(*workers / trainer::parse_division(run.parallel).parts, 1);
   for (const auto& each : run.stragglers)
-    if (each.rank >= *workers)
+    if (each.rank >= replicas)
       throw Error(ErrorKind::usage,
-                  fmt::format("--straggle names rank {} of {} workers; count them from 0", each.rank, *workers));
-  check_places(sync, run.place, *workers);
-  if (run.speeds.size() > static_cast<std::size_t>(*workers))
+                  fmt::format("--straggle names rank {} of {} workers; count them from 0", each.rank, replicas));
+  check_places(sync, run.place, replicas);
+  if (run.speeds.size() > static_cast<std::size_t>(replicas))
     throw Error(ErrorKind::usage,
-                fmt::format("--speeds has {} numbers for {} workers; give one for each", run.speeds.size(), *workers));
+                fmt::format("--speeds has {} numbers for {} workers; give one for each", run.speeds.size(), replicas));
 }
 
 void check_auto(const trainer::TrainSettings& run, std::optional<Rank> workers) {
@@ -170,6 +173,7 @@ void check_sync_options(const CLI::App& app, trainer::TrainSettings& run, std::o
     throw Error(ErrorKind::usage,
                 fmt::format("--sync {} sends values as they are; leave out --compress {}", run.sync, run.compress));
   if (policy->server()) {
+    if (workers) workers_of(*policy->server(), *workers);
     if (run.optimizer != "sgd" || run.weight_decay > 0)
       throw Error(ErrorKind::usage,
                   fmt::format("parameter servers take steps along gradients as they come; with --sync "

@@ -1,5 +1,5 @@
 // Parameter servers spread over the workers: every rank serves a range of the parameters from a thread of its own, and
-// is a client of all ranges.
+// is a client of all ranges. Or on ranks of their own (ServerRule::servers), which only construct this and leave.
 //
 //   ParameterServer server(comm, *policy.server(), parameters, 0);
 //   for (;;) {
@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "ranvier/communicator.h"
 #include "ranvier/server.h"
@@ -23,8 +24,10 @@ namespace ranvier {
 class ParameterServer {
  public:
   // All ranks call, with the same rule, parameters and number of samples that all workers together have used
-  // before. `comm` outlives this; its messages with this class's tags are this class's.
-  ParameterServer(Communicator& comm, const ServerRule& rule, std::span<const float> parameters, std::uint64_t before);
+  // before. `comm` outlives this; its messages with this class's tags are this class's. `owners`: who owns which of as
+  // many equal ranges, from the first parameter to the last; none: the servers in their order.
+  ParameterServer(Communicator& comm, const ServerRule& rule, std::span<const float> parameters, std::uint64_t before,
+                  std::vector<Rank> owners = {});
   ~ParameterServer();
   ParameterServer(const ParameterServer&) = delete;
   ParameterServer& operator=(const ParameterServer&) = delete;

@@ -26,7 +26,11 @@ struct ServerRule {
   std::size_t workers = 0;  // excess: that push; 0: all
   // > 0: what the gradient has missed is estimated from its square (delay compensation).
   double compensation = 0;
+  // > 0: so many ranks, the last ones, own all parameters and are no workers; else every rank is both.
+  std::size_t servers = 0;
 };
+// How many of `world` ranks are workers. Throws Error{usage} where none is left.
+Rank workers_of(const ServerRule& rule, Rank world);
 
 // Parameters that one server owns.
 class ParameterShard {

@@ -60,7 +60,7 @@ enum class SyncPoint : std::uint8_t {
   step_begins,  // -> over whom its gradients are averaged, if over anybody
   step_ended,   // the optimizer has changed the parameters
   averaged,     // what step_ended asked for on the last level is done
-  ended         // no step comes any more: what leaves all replicas alike
+  ended         // no step comes any more: what leaves all replicas alike, their plain mean
 };
 
 struct SyncEvent {
@@ -85,6 +85,10 @@ struct GroupRule {
 };
 // Of each worker the number of its group, the fastest group first. Throws Error{usage} for speeds that are not above 0.
 std::vector<int> group_by_speed(std::span<const double> speeds, const GroupRule& rule);
+
+// The numbers of workers by ascending speed, as parameter servers own layers from the highest to the lowest: the
+// gradients of low ones come last, and the next step uses them first.
+std::vector<Rank> slowest_first(std::span<const double> speeds);
 
 // All ranks give theirs the same events and get the same answers.
 class SyncPolicy {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 namespace ranvier::trainer {
 
@@ -24,16 +25,22 @@ void Account::add_traffic(const Mark& mark, const Synchronizer& sync) {
 
 void Account::conclude(TrainResult& result, Communicator& comm) const {
   const std::chrono::duration<double> waited = waited_;
-  std::array<double, 3> means{bytes_.first, bytes_.second, waited.count() / std::max(seconds(), 1e-9)};
+  std::array<double, 3> means{bytes_.first, bytes_.second, model_bytes_};
   comm.all_reduce(means, {.op = ReduceOp::average});
   std::array<std::int64_t, 2> losses{static_cast<std::int64_t>(losses_.due),
                                      static_cast<std::int64_t>(losses_.missing)};
   if (comm.tolerated_loss() > 0) comm.all_reduce(losses);
   result.losses = {.due = static_cast<std::uint64_t>(losses[0]), .missing = static_cast<std::uint64_t>(losses[1])};
+  const std::array<double, 1> exposed{waited.count() / std::max(seconds(), 1e-9)};
+  auto& by_rank = result.exposed_communication_by_rank;
+  by_rank.resize(static_cast<std::size_t>(comm.world()));
+  comm.all_gather(exposed, by_rank);
   result.bytes_inside = means[0];
   result.bytes_between = means[1];
-  result.bytes_sent_per_worker = means[0] + means[1];
-  result.exposed_communication_share = means[2];
+  result.bytes_model = means[2];
+  result.bytes_sent_per_worker = means[0] + means[1] + means[2];
+  result.exposed_communication_share =
+      std::accumulate(by_rank.begin(), by_rank.end(), 0.0) / static_cast<double>(by_rank.size());
   result.rounds_inside = rounds_.first;
   result.rounds_between = rounds_.second;
   result.seconds = seconds();

@@ -27,6 +27,8 @@ class Account {
   void add_rounds(std::uint64_t rounds, bool between) { (between ? rounds_.second : rounds_.first) += rounds; }
 
   double seconds() const { return std::chrono::duration<double>(spent_).count(); }
+  // To workers that hold other parts of the same model.
+  void add_model_bytes(std::uint64_t bytes) { model_bytes_ += static_cast<double>(bytes); }
   // All ranks call: bytes and shares are means over them, losses sums.
   void conclude(TrainResult& result, Communicator& comm) const;
 
@@ -36,6 +38,7 @@ class Account {
   std::pair<std::uint64_t, std::uint64_t> rounds_{0, 0};  // inside nodes, and between them, as …
   std::pair<double, double> bytes_{0, 0};                 // … bytes
   LossCounts losses_;
+  double model_bytes_ = 0;
 };
 
 }  // namespace ranvier::trainer

@@ -133,7 +133,7 @@ double frechet_distance(const at::Tensor& mean1, const at::Tensor& covariance1, 
   return (mean1 - mean2).square().sum().item<double>() + (covariance1 + covariance2 - 2 * both).trace().item<double>();
 }
 
-class AdversarialTask final : public Task {
+class AdversarialTask final : public WholeTask {
  public:
   AdversarialTask(const Images& data, std::uint64_t seed)
       : train_(data.train, data),

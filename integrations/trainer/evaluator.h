@@ -13,7 +13,7 @@ namespace ranvier::trainer {
 class Evaluator {
  public:
   // Both outlive this.
-  Evaluator(const Task& task, Communicator& comm) : task_(task), comm_(comm) {}
+  Evaluator(const Task& task, ModelTeam& team) : task_(task), team_(team) {}
 
   // Of training, since the last look.
   void add_loss(double loss) {
@@ -27,7 +27,7 @@ class Evaluator {
 
  private:
   const Task& task_;
-  Communicator& comm_;
+  ModelTeam& team_;
   double loss_sum_ = 0;
   double loss_count_ = 0;
 };

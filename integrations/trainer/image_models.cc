@@ -6,64 +6,70 @@
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
 
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include "integrations/trainer/layers.h"
 
 namespace ranvier::trainer {
 namespace {
 
+// Two full layers with a rectifier between. Of a team that divides matrices each part holds a range of what is between
+// them: outputs of the first, inputs of the second, whose sum is all parts'.
+class FullPair {
+ public:
+  FullPair(std::int64_t inputs, std::int64_t between, std::int64_t outputs, ModelTeam& team)
+      : team_(team.way() == Division::Way::tensor ? &team : nullptr),
+        first_({between, inputs}),
+        second_({outputs, between}) {
+    if (team_ == nullptr) return;
+    const std::int64_t begin = between * team.part() / team.parts();
+    const std::int64_t count = between * (team.part() + 1) / team.parts() - begin;
+    first_ = first_.outputs(begin, count);
+    second_ = second_.inputs(begin, count);
+  }
+  Piece first() const {
+    return {{first_.weight, first_.bias}, [team = team_, layer = first_](const at::Tensor& x) {
+              const auto flat = x.flatten(1);
+              return at::relu(at::linear(team == nullptr ? flat : team->enter(flat), layer.weight, layer.bias));
+            }};
+  }
+  Piece second() const {
+    return {{second_.weight, second_.bias}, [team = team_, layer = second_](const at::Tensor& x) {
+              if (team == nullptr) return at::linear(x, layer.weight, layer.bias);
+              return team->leave(at::linear(x, layer.weight)).add(layer.bias);
+            }};
+  }
+
+ private:
+  ModelTeam* team_;  // null: whole
+  Layer first_;
+  Layer second_;
+};
+
+Piece convolution(at::IntArrayRef sizes) {
+  const Layer layer(sizes);
+  return {{layer.weight, layer.bias}, [layer](const at::Tensor& x) {
+            return at::max_pool2d(at::relu(at::conv2d(x, layer.weight, layer.bias)), 2);
+          }};
+}
+
 // LeNet's shape (LeCun et al., 1998) with today's rectifiers: two convolutions of 3 x 3 with pooling, two full layers.
 // 102,130 parameters for grey images of 28 x 28 and 10 classes.
-class Cnn final : public ImageModel {
- public:
-  explicit Cnn(const ImageShape& shape)
-      : conv1_({16, shape.channels, 3, 3}),
-        full1_({120, 32 * pooled(shape.rows) * pooled(shape.columns)}),
-        full2_({shape.classes, 120}) {}
-
-  at::Tensor forward(const at::Tensor& images) const override {
-    auto x = at::max_pool2d(at::relu(at::conv2d(images, conv1_.weight, conv1_.bias)), 2);
-    x = at::max_pool2d(at::relu(at::conv2d(x, conv2_.weight, conv2_.bias)), 2);
-    x = at::relu(at::linear(x.flatten(1), full1_.weight, full1_.bias));
-    return at::linear(x, full2_.weight, full2_.bias);
-  }
-  std::vector<at::Tensor> parameters() const override {
-    std::vector<at::Tensor> all;
-    for (const auto* layer : {&conv1_, &conv2_, &full1_, &full2_}) append(all, *layer);
-    return all;
-  }
-
- private:
+ImageModel cnn(const ImageShape& shape, ModelTeam& team) {
   // What two convolutions without padding and two poolings leave of a side.
-  static std::int64_t pooled(std::int64_t side) { return ((side - 2) / 2 - 2) / 2; }
+  const auto pooled = [](std::int64_t side) { return ((side - 2) / 2 - 2) / 2; };
+  ImageModel model{convolution({16, shape.channels, 3, 3}), convolution({32, 16, 3, 3})};
+  const FullPair full(32 * pooled(shape.rows) * pooled(shape.columns), 120, shape.classes, team);
+  model.insert(model.end(), {full.first(), full.second()});
+  return model;
+}
 
-  Layer conv1_;
-  Layer conv2_{{32, 16, 3, 3}};
-  Layer full1_;
-  Layer full2_;
-};
-
-class Mlp final : public ImageModel {
- public:
-  explicit Mlp(const ImageShape& shape)
-      : full1_({128, shape.channels * shape.rows * shape.columns}), full2_({shape.classes, 128}) {}
-
-  at::Tensor forward(const at::Tensor& images) const override {
-    const auto x = at::relu(at::linear(images.flatten(1), full1_.weight, full1_.bias));
-    return at::linear(x, full2_.weight, full2_.bias);
-  }
-  std::vector<at::Tensor> parameters() const override {
-    std::vector<at::Tensor> all;
-    append(all, full1_);
-    append(all, full2_);
-    return all;
-  }
-
- private:
-  Layer full1_;
-  Layer full2_;
-};
+ImageModel mlp(const ImageShape& shape, ModelTeam& team) {
+  const FullPair full(shape.channels * shape.rows * shape.columns, 128, shape.classes, team);
+  return {full.first(), full.second()};
+}
 
 // A convolution of 3 x 3 without bias and the normalization behind it. Wu and He's groups ("Group Normalization", ECCV
 // 2018) instead of batches: an image's result then depends on no other image, so that workers with parts of a batch
@@ -113,37 +119,47 @@ class ResidualBlock {
   std::vector<NormalizedConvolution> around_;  // one, where the number of channels changes
 };
 
+template <class Part>
+Piece piece_of(const Part& part) {
+  Piece piece{{}, [part](const at::Tensor& x) { return part.forward(x); }};
+  part.add_to(piece.parameters);
+  return piece;
+}
+
 // The residual network for small images of He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition", CVPR
 // 2016, section 4.2, with one block in each of its three stages (n = 1: 8 layers) and group normalization.
-class ResNet final : public ImageModel {
- public:
-  explicit ResNet(const ImageShape& shape) : first_(shape.channels, 16, 3, 1), full_({shape.classes, 64}) {}
-
-  at::Tensor forward(const at::Tensor& images) const override {
-    auto x = at::relu(first_.forward(images));
-    for (const auto& block : blocks_) x = block.forward(x);
-    return at::linear(x.mean(at::IntArrayRef{2, 3}), full_.weight, full_.bias);
-  }
-  std::vector<at::Tensor> parameters() const override {
-    std::vector<at::Tensor> all;
-    first_.add_to(all);
-    for (const auto& block : blocks_) block.add_to(all);
-    append(all, full_);
-    return all;
-  }
-
- private:
-  NormalizedConvolution first_;
-  std::vector<ResidualBlock> blocks_{{16, 16, 1}, {16, 32, 2}, {32, 64, 2}};
-  Layer full_;
-};
+ImageModel resnet(const ImageShape& shape) {
+  const NormalizedConvolution first(shape.channels, 16, 3, 1);
+  Piece begin = piece_of(first);
+  begin.forward = [first](const at::Tensor& x) { return at::relu(first.forward(x)); };
+  ImageModel model{std::move(begin)};
+  for (const auto& [from, to, stride] :
+       std::array<std::array<std::int64_t, 3>, 3>{{{16, 16, 1}, {16, 32, 2}, {32, 64, 2}}})
+    model.push_back(piece_of(ResidualBlock(from, to, stride)));
+  const Layer full({shape.classes, 64});
+  model.push_back({{full.weight, full.bias}, [full](const at::Tensor& x) {
+                     return at::linear(x.mean(at::IntArrayRef{2, 3}), full.weight, full.bias);
+                   }});
+  return model;
+}
 
 }  // namespace
 
-std::unique_ptr<ImageModel> make_image_model(std::string_view name, const ImageShape& shape) {
-  if (name == "cnn") return std::make_unique<Cnn>(shape);
-  if (name == "mlp") return std::make_unique<Mlp>(shape);
-  return std::make_unique<ResNet>(shape);
+at::Tensor run(std::span<const Piece> pieces, at::Tensor x) {
+  for (const Piece& piece : pieces) x = piece.forward(x);
+  return x;
+}
+
+std::vector<at::Tensor> parameters_of(std::span<const Piece> pieces) {
+  std::vector<at::Tensor> all;
+  for (const Piece& piece : pieces) all.insert(all.end(), piece.parameters.begin(), piece.parameters.end());
+  return all;
+}
+
+ImageModel make_image_model(std::string_view name, const ImageShape& shape, ModelTeam& team) {
+  if (name == "cnn") return cnn(shape, team);
+  if (name == "mlp") return mlp(shape, team);
+  return resnet(shape);
 }
 
 }  // namespace ranvier::trainer

@@ -4,20 +4,26 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <memory>
+#include <functional>
+#include <span>
 #include <string_view>
 #include <vector>
 
+#include "integrations/trainer/model_team.h"
+
 namespace ranvier::trainer {
 
-class ImageModel {
- public:
-  virtual ~ImageModel() = default;
-  // n x channels x rows x columns -> n x classes: the logarithms of probabilities, but for a constant.
-  virtual at::Tensor forward(const at::Tensor& images) const = 0;
-  // In the order in which forward uses them.
-  virtual std::vector<at::Tensor> parameters() const = 0;
+// A part of a network, which works on what the part in front of it has made: where a stage of a pipeline may begin or
+// end.
+struct Piece {
+  std::vector<at::Tensor> parameters;  // in the order in which forward uses them
+  std::function<at::Tensor(const at::Tensor&)> forward;
 };
+// n x channels x rows x columns -> n x classes: the logarithms of probabilities, but for a constant.
+using ImageModel = std::vector<Piece>;
+
+at::Tensor run(std::span<const Piece> pieces, at::Tensor x);
+std::vector<at::Tensor> parameters_of(std::span<const Piece> pieces);
 
 struct ImageShape {
   std::int64_t channels = 1;
@@ -26,7 +32,8 @@ struct ImageShape {
   std::int64_t classes = 10;
 };
 
-// "cnn", "mlp" or "resnet".
-std::unique_ptr<ImageModel> make_image_model(std::string_view name, const ImageShape& shape);
+// "cnn", "mlp" or "resnet", with first weights from torch's generator. Of a team that divides matrices the full layers
+// are those of this part, cut out of what the whole model would begin with; `team` outlives the model.
+ImageModel make_image_model(std::string_view name, const ImageShape& shape, ModelTeam& team);
 
 }  // namespace ranvier::trainer

@@ -18,6 +18,19 @@ at::Tensor constant_weights(at::IntArrayRef sizes, double value) {
   return at::full(sizes, value).set_requires_grad(true);
 }
 
+namespace {
+
+at::Tensor part_of(const at::Tensor& weights, std::int64_t dimension, std::int64_t first, std::int64_t count) {
+  return weights.detach().narrow(dimension, first, count).clone(at::MemoryFormat::Contiguous).set_requires_grad(true);
+}
+
+}  // namespace
+
+Layer Layer::outputs(std::int64_t first, std::int64_t count) const {
+  return {part_of(weight, 0, first, count), part_of(bias, 0, first, count)};
+}
+Layer Layer::inputs(std::int64_t first, std::int64_t count) const { return {part_of(weight, 1, first, count), bias}; }
+
 Layer::Layer(at::IntArrayRef sizes) {
   double inputs = 1;
   for (std::size_t i = 1; i < sizes.size(); ++i) inputs *= static_cast<double>(sizes[i]);

@@ -24,6 +24,9 @@ struct Layer {
   explicit Layer(at::IntArrayRef sizes);
   // The same values, of which no gradient is wanted.
   Layer fixed() const { return Layer(weight.detach(), bias.detach()); }
+  // Of a full layer so many outputs from the first on, with their biases; so many inputs, with all biases.
+  Layer outputs(std::int64_t first, std::int64_t count) const;
+  Layer inputs(std::int64_t first, std::int64_t count) const;
 
  private:
   Layer(at::Tensor own_weight, at::Tensor own_bias) : weight(std::move(own_weight)), bias(std::move(own_bias)) {}

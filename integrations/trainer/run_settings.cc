@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "ranvier/error.h"
+#include "ranvier/sync.h"
 
 namespace ranvier::trainer {
 
@@ -44,6 +45,7 @@ Identity terms_of(const TrainSettings& settings, const Dataset& data, Rank world
        {"--target-loss", exact(settings.target_loss.value_or(0))},
        {"--evaluate-every", std::to_string(settings.evaluate_every)},
        {"--compress", settings.compress},
+       {"--parallel", settings.parallel},
        {"--bucket", std::to_string(settings.bucket_bytes)},
        {"--split", settings.split_by_speed ? "speed" : "even"},
        // Whether and by what steps are judged: only all together can change a plan.
@@ -71,6 +73,11 @@ void require_equal_terms(Communicator& comm, const Identity& terms) {
                 "rank " + std::to_string(rank) + " has another " + name + " than rank 0; give all ranks the same",
                 rank);
   }
+}
+
+std::size_t training_ranks(const std::string& sync, Rank world) {
+  const auto rule = sync == "auto" ? std::nullopt : make_sync_policy(sync, {})->server();
+  return static_cast<std::size_t>(rule ? workers_of(*rule, world) : world);
 }
 
 LearningRate rate_of(const TrainSettings& settings, double samples, double steps) {

@@ -14,6 +14,8 @@ Identity identity_of(const TrainSettings& settings, const Dataset& data, Rank wo
 Identity terms_of(const TrainSettings& settings, const Dataset& data, Rank world);
 // Throws Error{mismatch} on every rank, naming the first setting in which one differs from rank 0.
 void require_equal_terms(Communicator& comm, const Identity& terms);
+// How many ranks take samples: all but those that only serve. Throws Error{usage} where none is left.
+std::size_t training_ranks(const std::string& sync, Rank world);
 // For so many samples a step, and so many steps in all.
 LearningRate rate_of(const TrainSettings& settings, double samples, double steps);
 PaceSettings pace_of(const TrainSettings& settings, Rank rank);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -11,24 +12,28 @@ using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
 constexpr std::size_t batches_to_measure = 10;
+// Of ranks that serve and do nothing else, from one evaluation to the next: heartbeats find out who has died meanwhile.
+constexpr std::chrono::hours longest_wait{24 * 7};
 
 class ServerTraining final : public OwnPaceTraining {
  public:
   ServerTraining(Communicator& comm, const SyncPolicy& policy, OwnPaceWorker worker, const OwnPaceStart& start)
       : comm_(comm),
-        rule_(policy.groups()),
+        rule_(policy.server().value()),
+        group_rule_(policy.groups()),
         worker_(std::move(worker)),
-        batch_(start.batch),
-        server_(comm, policy.server().value(), worker_.parameters, start.done),
-        shares_(static_cast<std::size_t>(comm.world()), start.batch),
-        groups_(shares_.size()) {
-    std::iota(groups_.begin(), groups_.end(), 0);
+        start_(start),
+        workers_(static_cast<std::size_t>(workers_of(rule_, comm.world()))),
+        shares_(static_cast<std::size_t>(comm.world()), 0),
+        groups_(shares_.size(), -1) {
+    std::fill_n(shares_.begin(), workers_, start.batch);
+    std::iota(groups_.begin(), groups_.begin() + static_cast<std::ptrdiff_t>(workers_), 0);
   }
 
   // Then all hold the same parameters.
   void run(std::uint64_t stop_at) override {
     if (!group_) form_groups();
-    for (;;) {
+    while (is_worker()) {
       const auto asked = steady_clock::now();
       const auto part = group_->begin(stop_at);
       waited_ += steady_clock::now() - asked;
@@ -39,36 +44,49 @@ class ServerTraining final : public OwnPaceTraining {
       waited_ += steady_clock::now() - computed;
       ++pushes_;
     }
-    comm_.barrier();  // the last ones have pushed
-    server_.pull(worker_.parameters);
-    if (rule_) form_groups();
+    comm_.barrier({.timeout = longest_wait});  // the last ones have pushed
+    server_->pull(worker_.parameters);
+    if (group_rule_) form_groups();
   }
-  void leave() override { server_.leave(); }
+  void leave() override {
+    if (server_) server_->leave();
+  }
   std::uint64_t exchanges() const override { return pushes_; }
   nanoseconds waited() const override { return waited_; }
   std::vector<std::size_t> shares() const override { return shares_; }
   std::vector<int> groups() const override { return groups_; }
 
  private:
+  bool is_worker() const { return static_cast<std::size_t>(comm_.rank()) < workers_; }
+
   // First by what some batches take that change nothing, then whenever speeds have changed.
   void form_groups() {
-    if (rule_) {
-      if (!group_)
-        for (std::size_t i = 0; i < batches_to_measure; ++i) worker_.compute(0, batch_);
+    if (group_rule_) {
+      if (!group_ && is_worker())
+        for (std::size_t i = 0; i < batches_to_measure; ++i) worker_.compute(0, start_.batch);
       auto speeds = worker_.speeds();
+      speeds.resize(workers_);
       if (group_ && !have_drifted(speeds_, speeds)) return;
       speeds_ = std::move(speeds);
-      shares_ = share_by_speed(batch_ * shares_.size(), speeds_);
-      groups_ = group_by_speed(speeds_, *rule_);
+      const auto shares = share_by_speed(start_.batch * workers_, speeds_);
+      std::copy(shares.begin(), shares.end(), shares_.begin());
+      const auto groups = group_by_speed(speeds_, *group_rule_);
+      std::copy(groups.begin(), groups.end(), groups_.begin());
     }
-    group_ = std::make_unique<AsyncGroup>(comm_, server_, groups_, shares_);
+    if (!server_) server_ = std::make_unique<ParameterServer>(comm_, rule_, worker_.parameters, start_.done, owners());
+    group_ = std::make_unique<AsyncGroup>(comm_, *server_, groups_, shares_);
   }
 
+  // The fastest own the lowest layers, which stand last among the parameters.
+  std::vector<Rank> owners() const { return rule_.servers > 0 ? std::vector<Rank>{} : slowest_first(speeds_); }
+
   Communicator& comm_;
-  const std::optional<GroupRule> rule_;
+  const ServerRule rule_;
+  const std::optional<GroupRule> group_rule_;
   const OwnPaceWorker worker_;
-  const std::size_t batch_;
-  ParameterServer server_;
+  const OwnPaceStart start_;
+  const std::size_t workers_;  // the first ranks; the others serve and do nothing else
+  std::unique_ptr<ParameterServer> server_;
   std::unique_ptr<AsyncGroup> group_;
   std::vector<std::size_t> shares_;
   std::vector<int> groups_;

@@ -20,7 +20,7 @@ at::Tensor windows_of(const std::vector<std::uint8_t>& text) {
                        at::TensorOptions(at::kByte));
 }
 
-class TextTask final : public Task {
+class TextTask final : public WholeTask {
  public:
   TextTask(std::string_view model, const Text& data)
       : train_(windows_of(data.train)),

@@ -43,30 +43,36 @@ std::span<float> memory_of(at::Tensor& flat) {
   return {flat.data_ptr<float>(), static_cast<std::size_t>(flat.numel())};
 }
 
+std::unique_ptr<Task> make_seeded_task(const TrainSettings& settings, const Dataset& data, ModelTeam& team) {
+  at::manual_seed(settings.seed);
+  return make_task(settings.model, data, settings.seed, team);
+}
+
 class Run {
  public:
-  Run(const TrainSettings& settings, const Dataset& data, Communicator& comm)
+  Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team)
       : settings_(settings),
-        comm_(comm),
+        team_(team),
+        comm_(team.replicas()),
         plan_(settings),
-        identity_(identity_of(settings, data, comm.world())),
-        terms_(terms_of(settings, data, comm.world())),
-        task_(make_seeded_task(settings, data)),
-        evaluator_(*task_, comm),
-        shares_(comm, settings.batch * settings.accumulate),
-        sampler_(task_->samples(), settings.batch * settings.accumulate, static_cast<std::size_t>(comm.world()),
+        identity_(identity_of(settings, data, comm_.world())),
+        terms_(terms_of(settings, data, comm_.world())),
+        task_(make_seeded_task(settings, data, team)),
+        evaluator_(*task_, team),
+        shares_(comm_, settings.batch * settings.accumulate, training_ranks(settings.sync, comm_.world())),
+        sampler_(task_->samples(), settings.batch * settings.accumulate, training_ranks(settings.sync, comm_.world()),
                  settings.seed),
         rate_(rate_of(settings, static_cast<double>(shares_.total()),
                       static_cast<double>(settings.epochs * sampler_.steps_per_epoch()))),
         sync_(make_synchronizer(settings.sync == "auto" ? "bsp" : settings.sync)),
-        unused_(dense_exchange(comm)),
-        buckets_(task_->parameters(), comm, gradient_exchange(), settings.bucket_bytes),
+        unused_(dense_exchange(comm_)),
+        buckets_(task_->parameters(), comm_, gradient_exchange(), settings.bucket_bytes),
         // A codec that corrects momentum puts it into the average.
         optimizer_(make_optimizer({.name = settings.optimizer,
                                    .momentum = gradient_exchange().momentum() > 0 ? 0 : settings.momentum,
                                    .weight_decay = settings.weight_decay},
                                   buckets_.parameters(), buckets_.shapes())),
-        pace_(pace_of(settings, comm.rank())) {
+        pace_(pace_of(settings, comm_.rank())) {
     last_step_ = std::min(settings.steps, settings.epochs * sampler_.steps_per_epoch());
     if (!settings.record) return;
     if (sync_->policy().server() || sync_->policy().meets_peers())
@@ -108,11 +114,6 @@ class Run {
 
   // One that averages nothing where each worker keeps its own gradients.
   Exchange& gradient_exchange() { return sync_->gradients() != nullptr ? *sync_->gradients() : *unused_; }
-
-  static std::unique_ptr<Task> make_seeded_task(const TrainSettings& settings, const Dataset& data) {
-    at::manual_seed(settings.seed);
-    return make_task(settings.model, data, settings.seed);
-  }
 
   CheckpointMemory memory() { return {memory_of(buckets_.parameters()), memory_of(optimizer_->state())}; }
 
@@ -228,26 +229,29 @@ class Run {
     take_values(kept, memory_of(optimizer_->state()));
   }
 
-  // The gradients of this worker's samples, in so many passes; the loss. `first`: as Task::loss has it.
+  // The gradients of this worker's samples, in so many passes; the loss. `first`: as Pass has it.
   double compute(std::span<const std::int64_t> chosen, std::uint64_t first, bool is_shared) {
     pace_.begin(first / all_samples());
     buckets_.clear(is_shared);
-    const double weight = is_shared ? sync_->gradient_weight() : 1;
-    const std::size_t passes = std::min(settings_.accumulate, chosen.size());
-    double mean = 0;
-    for (std::size_t pass = 0; pass < passes; ++pass) {
-      const bool is_last = pass + 1 == passes;
-      const std::size_t from = chosen.size() * pass / passes;
-      const auto part = chosen.subspan(from, chosen.size() * (pass + 1) / passes - from);
-      const double share = static_cast<double>(part.size()) / static_cast<double>(chosen.size());
-      buckets_.expect_another_pass(!is_last);
-      if (recorder_) recorder_->begin_forward();
-      const auto loss = task_->loss(part, first + from);
-      if (is_last) pace_.before_backward();
-      if (recorder_) recorder_->begin_backward();
-      (weight * share == 1 ? loss : loss * (weight * share)).backward();
-      mean += share * loss.item<double>();
+    std::vector<Pass> passes(std::min(settings_.accumulate, chosen.size()));
+    for (std::size_t number = 0; number < passes.size(); ++number) {
+      const std::size_t from = chosen.size() * number / passes.size();
+      const auto part = chosen.subspan(from, chosen.size() * (number + 1) / passes.size() - from);
+      passes[number] = {.samples = part,
+                        .share = static_cast<double>(part.size()) / static_cast<double>(chosen.size()),
+                        .first = first + from};
     }
+    const PassEvents events{.forward =
+                                [this](std::size_t) {
+                                  if (recorder_) recorder_->begin_forward();
+                                },
+                            .backward =
+                                [this, last = passes.size() - 1](std::size_t number) {
+                                  buckets_.expect_another_pass(number < last);
+                                  if (number == last) pace_.before_backward();
+                                  if (recorder_) recorder_->begin_backward();
+                                }};
+    const double mean = task_->train(passes, is_shared ? sync_->gradient_weight() : 1, events);
     pace_.end(chosen.size());
     evaluator_.add_loss(mean);
     return mean;
@@ -255,10 +259,13 @@ class Run {
 
   double train_one_step() {
     const auto mark = Account::begin(*sync_);
+    const auto waited_for_parts = team_.waited();
+    const auto sent_to_parts = team_.bytes_sent();
     const std::size_t first = shares_.before();
     const double loss =
         compute(sampler_.part(step_, first, shares_.own()), step_ * all_samples() + first, sync_->begin_step(step_));
-    auto waited = buckets_.finish();
+    auto waited = buckets_.finish() + (team_.waited() - waited_for_parts);
+    account_.add_model_bytes(team_.bytes_sent() - sent_to_parts);
     const double rate = rate_.at(static_cast<double>(step_));
     {
       const at::NoGradGuard no_grad;
@@ -413,7 +420,8 @@ class Run {
     const auto parameters = memory_of(buckets_.parameters());
     result_.parameter_hash = hash_of(parameters);
     require_equal(comm_, result_.parameter_hash, "parameters after training");
-    account_.conclude(result_, comm_);
+    result_.parameter_hash = team_.fold(result_.parameter_hash);
+    account_.conclude(result_, team_.world());
     result_.plain_buckets = sync_->plain_buckets();
     result_.codec_state_bytes = sync_->state_bytes();
     result_.shares = own_pace_ ? own_pace_->shares() : shares_.all();
@@ -429,7 +437,8 @@ class Run {
   }
 
   const TrainSettings& settings_;
-  Communicator& comm_;
+  ModelTeam& team_;
+  Communicator& comm_;  // of those that hold the same
   FollowedPlan plan_;
   const Identity identity_;
   const Identity terms_;
@@ -456,12 +465,24 @@ class Run {
   TrainResult result_;
 };
 
+// Of a model of which a worker holds a part.
+std::size_t parameters_in_all(const TrainSettings& settings, const Dataset& data, Communicator& comm) {
+  ModelTeam whole(comm, {});
+  std::size_t sum = 0;
+  for (const auto& each : make_seeded_task(settings, data, whole)->parameters())
+    sum += static_cast<std::size_t>(each.numel());
+  return sum;
+}
+
 }  // namespace
 
 TrainResult train(const TrainSettings& settings, const Dataset& data, Communicator& comm, const TrainEvents& events) {
   at::set_num_threads(settings.threads);
   try {
-    return Run(settings, data, comm).run(events);
+    ModelTeam team(comm, parse_division(settings.parallel));
+    TrainResult result = Run(settings, data, team).run(events);
+    if (!team.is_whole()) result.parameters = parameters_in_all(settings, data, comm);
+    return result;
   } catch (const c10::Error& problem) {
     comm.abort("rank " + std::to_string(comm.rank()) + " failed in torch");
     throw Error(ErrorKind::internal, std::string("torch failed: ") + problem.what_without_backtrace());

@@ -1,5 +1,6 @@
 // Data-parallel training: every worker computes the gradients of its own batch, buckets of them
-// are averaged while backward still runs, and all take the same step.
+// are averaged while backward still runs, and all take the same step. A worker may be several that hold one model
+// together (division.h): then what is said of workers below is said of such replicas, but for means over the workers.
 #pragma once
 
 #include <cstddef>
@@ -50,6 +51,7 @@ struct TrainSettings {
   std::uint64_t seed = 0;
   std::string compress = "none";    // spec of an Exchange
   std::string sync = "bsp";         // spec of a SyncPolicy
+  std::string parallel = "none";    // how a model is divided among workers: parse_division()
   std::string place = {};           // "node=2": nodes of so many workers, where they are not hosts
   std::vector<double> speeds = {};  // by rank, 1 where the list ends: workers slowed down on purpose
   double jitter_share = 0;          // so many of the steps take …
@@ -102,6 +104,7 @@ struct TrainResult {
   double bytes_sent_per_worker = 0;  // by what synchronizes them; mean over the workers, as are …
   double bytes_inside = 0;           // … those to workers of the same node …
   double bytes_between = 0;          // … and to others
+  double bytes_model = 0;            // between those that hold the same model
   std::uint64_t rounds_inside = 0;   // exchanges that rank 0 took part in, by whether they left its node
   std::uint64_t rounds_between = 0;
   std::vector<std::size_t> shares;         // by rank: samples of a step, at the end
@@ -109,10 +112,11 @@ struct TrainResult {
   std::vector<int> groups;                 // by rank, of asynchronous policies: who pushes together
   double exposed_communication_share = 0;  // time from the end of backward until the averages are there, of the time of
                                            // all steps; mean over the workers
-  std::uint64_t plain_buckets = 0;         // of this worker, sent as they are since a value had no code
-  LossCounts losses;                       // of all workers' gradients, where the transport may lose some
-  std::size_t codec_state_bytes = 0;       // kept by this worker from step to step
-  std::uint64_t parameter_hash = 0;        // the same on all workers: that is checked
+  std::vector<double> exposed_communication_by_rank;  // the same of each: who waits least is waited for
+  std::uint64_t plain_buckets = 0;                    // of this worker, sent as they are since a value had no code
+  LossCounts losses;                                  // of all workers' gradients, where the transport may lose some
+  std::size_t codec_state_bytes = 0;                  // kept by this worker from step to step
+  std::uint64_t parameter_hash = 0;                   // the same on all workers: that is checked
   std::size_t parameters = 0;
   double median_step_seconds = 0;        // mean over the workers, without the steps that were recorded
   double median_waiting_seconds = 0;     // of it, from the end of backward until the averages are there

@@ -1,6 +1,7 @@
 // How the samples of a step are shared among the workers: evenly, or by how fast each has been.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -16,8 +17,11 @@ std::vector<double> speeds_of(const std::vector<PaceReport>& reports);
 
 class WorkShares {
  public:
-  WorkShares(Communicator& comm, std::size_t each)
-      : comm_(comm), total_(each * static_cast<std::size_t>(comm.world())), shares_(total_ / each, each) {}
+  // `workers`: the first ranks; others, which only serve, take no samples.
+  WorkShares(Communicator& comm, std::size_t each, std::size_t workers)
+      : comm_(comm), total_(each * workers), shares_(static_cast<std::size_t>(comm.world()), 0) {
+    std::fill_n(shares_.begin(), workers, each);
+  }
 
   const std::vector<std::size_t>& all() const { return shares_; }
   std::size_t total() const { return total_; }

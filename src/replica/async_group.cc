@@ -13,8 +13,11 @@ AsyncGroup::AsyncGroup(Communicator& comm, ParameterServer& server, std::vector<
       total_(std::accumulate(shares_.begin(), shares_.end(), std::size_t{0})) {
   const auto rank = static_cast<std::size_t>(comm.rank());
   std::size_t members = 0;
+  std::size_t workers = 0;
   std::vector<int> numbers;
   for (std::size_t peer = 0; peer < groups.size(); ++peer) {
+    if (groups[peer] < 0) continue;
+    ++workers;
     if (std::find(numbers.begin(), numbers.end(), groups[peer]) == numbers.end()) numbers.push_back(groups[peer]);
     if (groups[peer] != groups[rank]) continue;
     ++members;
@@ -24,7 +27,7 @@ AsyncGroup::AsyncGroup(Communicator& comm, ParameterServer& server, std::vector<
   own_ = shares_[rank];
   server_.set_workers(numbers.size());
   // Every rank takes part in a split, also one that then stays alone.
-  if (numbers.size() < groups.size()) team_ = comm.split(members > 1 ? groups[rank] : -1);
+  if (numbers.size() < workers) team_ = comm.split(members > 1 ? groups[rank] : -1);
 }
 
 AsyncGroup::Part AsyncGroup::begin(std::uint64_t stop_at) {

@@ -5,7 +5,9 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ranvier/error.h"
@@ -36,11 +38,13 @@ struct Header {
 
 class ParameterServer::Impl {
  public:
-  Impl(Communicator& comm, const ServerRule& rule, std::span<const float> parameters, std::uint64_t before)
+  Impl(Communicator& comm, const ServerRule& rule, std::span<const float> parameters, std::uint64_t before,
+       std::vector<Rank> owners)
       : comm_(comm),
         count_(parameters.size()),
+        owners_(owners.empty() ? all_owners(rule, comm.world()) : std::move(owners)),
         shard_(values_of(own_range(), parameters), comm.world(), rule),
-        desk_(comm, rule.bound, before, start_tag) {
+        desk_(comm, workers_of(rule, comm.world()), rule.bound, before, start_tag) {
     if (comm_.world() > 1) thread_ = std::jthread([this] { serve(); });
   }
   ~Impl() {
@@ -82,11 +86,22 @@ class ParameterServer::Impl {
     std::size_t first;
     std::size_t size;
   };
-  Range range(Rank server) const {
-    const auto world = static_cast<std::size_t>(comm_.world());
-    const auto at = static_cast<std::size_t>(server);
-    const std::size_t first = count_ * at / world;
-    return {first, count_ * (at + 1) / world - first};
+  static std::vector<Rank> all_owners(const ServerRule& rule, Rank world) {
+    std::vector<Rank> owners(rule.servers > 0 ? rule.servers : static_cast<std::size_t>(world));
+    std::iota(owners.begin(), owners.end(), rule.servers > 0 ? workers_of(rule, world) : 0);
+    return owners;
+  }
+  // Empty of ranks that own nothing.
+  Range range(Rank rank) const {
+    const auto found = std::find(owners_.begin(), owners_.end(), rank);
+    if (found == owners_.end()) return {0, 0};
+    const auto at = static_cast<std::size_t>(found - owners_.begin());
+    const std::size_t first = count_ * at / owners_.size();
+    return {first, count_ * (at + 1) / owners_.size() - first};
+  }
+  // Rank 0, which gives samples out, hears of each push.
+  bool is_asked(Rank rank) const {
+    return rank == 0 || std::find(owners_.begin(), owners_.end(), rank) != owners_.end();
   }
   Range own_range() const { return range(comm_.rank()); }
   static std::vector<float> values_of(const Range& range, std::span<const float> all) {
@@ -104,7 +119,7 @@ class ParameterServer::Impl {
     std::vector<std::vector<std::byte>> messages;
     std::vector<Work> under_way;
     for (Rank server = 0; server < comm_.world(); ++server) {
-      if (server == comm_.rank()) continue;
+      if (server == comm_.rank() || !is_asked(server)) continue;
       const auto [first, size] = range(server);
       const auto part = gradient.empty() ? gradient : gradient.subspan(first, size);
       auto& message = messages.emplace_back(sizeof header + part.size_bytes());
@@ -113,9 +128,11 @@ class ParameterServer::Impl {
       under_way.push_back(comm_.start_recv(parameters.subspan(first, size), server, values_tag));
       under_way.push_back(comm_.start_send({message.data(), message.size(), DType::u8}, server, request_tag));
     }
-    const auto [first, size] = own_range();
-    const auto held = take(comm_.rank(), header, gradient.empty() ? gradient : gradient.subspan(first, size));
-    std::copy(held.begin(), held.end(), parameters.begin() + static_cast<std::ptrdiff_t>(first));
+    if (is_asked(comm_.rank())) {
+      const auto [first, size] = own_range();
+      const auto held = take(comm_.rank(), header, gradient.empty() ? gradient : gradient.subspan(first, size));
+      std::copy(held.begin(), held.end(), parameters.begin() + static_cast<std::ptrdiff_t>(first));
+    }
     for (Work& each : under_way) each.wait();
   }
 
@@ -167,6 +184,7 @@ class ParameterServer::Impl {
 
   Communicator& comm_;
   const std::size_t count_;
+  const std::vector<Rank> owners_;  // of equal ranges
   std::mutex mutex_;
   ParameterShard shard_;
   SampleDesk desk_;
@@ -177,8 +195,8 @@ class ParameterServer::Impl {
 };
 
 ParameterServer::ParameterServer(Communicator& comm, const ServerRule& rule, std::span<const float> parameters,
-                                 std::uint64_t before)
-    : impl_(std::make_unique<Impl>(comm, rule, parameters, before)) {}
+                                 std::uint64_t before, std::vector<Rank> owners)
+    : impl_(std::make_unique<Impl>(comm, rule, parameters, before, std::move(owners))) {}
 ParameterServer::~ParameterServer() = default;
 ParameterServer::Start ParameterServer::begin(std::uint64_t stop_at, std::uint64_t most) {
   return impl_->begin(stop_at, most);

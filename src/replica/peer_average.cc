@@ -36,7 +36,7 @@ class PeerAverage::Impl {
  public:
   Impl(Communicator& comm, std::span<const float> parameters, std::uint64_t before, std::uint64_t seed)
       : comm_(comm),
-        desk_(comm, {}, before, start_tag),
+        desk_(comm, comm.world(), {}, before, start_tag),
         held_(parameters.begin(), parameters.end()),
         random_(seed * 1'000'003 + static_cast<std::uint64_t>(comm.rank())) {
     if (comm_.world() > 1 && serves(comm_.rank())) thread_ = std::jthread([this] { serve(); });

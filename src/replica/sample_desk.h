@@ -15,9 +15,10 @@ namespace ranvier::replica {
 
 class SampleDesk {
  public:
-  // `tag`: of its answers. `comm` outlives this.
-  SampleDesk(Communicator& comm, std::optional<std::uint64_t> bound, std::uint64_t before, std::uint64_t tag)
-      : comm_(comm), tag_(tag), gate_(comm.world(), bound, before) {}
+  // `workers`: the first ranks. `tag`: of its answers. `comm` outlives this.
+  SampleDesk(Communicator& comm, Rank workers, std::optional<std::uint64_t> bound, std::uint64_t before,
+             std::uint64_t tag)
+      : comm_(comm), tag_(tag), gate_(workers, bound, before) {}
 
   // Of rank 0. What has been asked for is answered by answer().
   void asks(Rank worker, std::uint64_t stop_at, std::uint64_t most);

@@ -25,11 +25,14 @@ class ServerPolicy final : public SyncPolicy {
   const std::vector<std::string> levels_{std::string(everybody)};
 };
 
+std::size_t servers_of(Parameters& parameters) { return parameters.count("servers", 0, 0, 1'000'000); }
+
 ServerRule rule_of(Parameters& parameters) {
   const bool by_staleness = parameters.count("staleness", 1, 0, 1) == 1;
   return {.bound = {},
           .damping = by_staleness ? ServerRule::Damping::staleness : ServerRule::Damping::share,
-          .compensation = parameters.number("compensate", 0, 0, 100)};
+          .compensation = parameters.number("compensate", 0, 0, 100),
+          .servers = servers_of(parameters)};
 }
 
 }  // namespace
@@ -57,8 +60,9 @@ std::unique_ptr<SyncPolicy> group(std::string_view spec, const StageSpec& stage,
   Parameters parameters(stage);
   const GroupRule groups{.ratio = parameters.number("", 1.3, 1, 1000),
                          .largest = parameters.count("largest", 0, 0, 1e6)};
+  const ServerRule rule{.damping = ServerRule::Damping::excess, .servers = servers_of(parameters)};
   parameters.end();
-  return std::make_unique<ServerPolicy>(spec, ServerRule{.damping = ServerRule::Damping::excess}, groups);
+  return std::make_unique<ServerPolicy>(spec, rule, groups);
 }
 
 }  // namespace ranvier::sync

@@ -53,4 +53,13 @@ std::vector<int> group_by_speed(std::span<const double> speeds, const GroupRule&
   return numbers;
 }
 
+std::vector<Rank> slowest_first(std::span<const double> speeds) {
+  std::vector<Rank> order(speeds.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](Rank one, Rank other) {
+    return speeds[static_cast<std::size_t>(one)] < speeds[static_cast<std::size_t>(other)];
+  });
+  return order;
+}
+
 }  // namespace ranvier

@@ -3,11 +3,19 @@
 // Compensation", ICML 2017 (arXiv:1609.08326): g + lambda g g (x - x_pulled), the square of the gradient standing for
 // the Hessian's diagonal.
 #include <algorithm>
+#include <string>
 
 #include "ranvier/error.h"
 #include "ranvier/server.h"
 
 namespace ranvier {
+
+Rank workers_of(const ServerRule& rule, Rank world) {
+  if (rule.servers >= static_cast<std::size_t>(world))
+    throw Error(ErrorKind::usage, "of " + std::to_string(world) + " workers " + std::to_string(rule.servers) +
+                                      " are to be servers, which leaves nobody to train; take fewer servers");
+  return world - static_cast<Rank>(rule.servers);
+}
 
 ParameterShard::ParameterShard(std::vector<float> values, Rank workers, const ServerRule& rule)
     : rule_(rule), values_(std::move(values)), workers_(static_cast<std::size_t>(workers)) {

@@ -38,7 +38,7 @@ class PeriodicPolicy final : public SyncPolicy {
         adapt(event);
         return {};
       case SyncPoint::ended:
-        return agreed_ == names_.size() ? std::vector<SyncAction>{} : averages(last_, names_.size());
+        return agreed_ == names_.size() ? std::vector<SyncAction>{} : last_averages();
     }
     return {};
   }
@@ -86,6 +86,14 @@ class PeriodicPolicy final : public SyncPolicy {
                       .level = level,
                       .outer = level == names_.size() ? rule_.outer : OuterStep{}});
     if (up_to == names_.size() && by_gradients < up_to) next_ = step + period_;
+    return list;
+  }
+
+  // Of the part of a period with which training ends. Rate and momentum of the outer step are meant for whole periods:
+  // on a part they would move the model by what earlier periods have come, away from the mean that was evaluated.
+  std::vector<SyncAction> last_averages() {
+    auto list = averages(last_, names_.size());
+    for (SyncAction& each : list) each.outer = {};
     return list;
   }
 

@@ -1,6 +1,8 @@
 """Training by synchronization policies, with real processes: who sends what where, and what a checkpoint must hold."""
 
-from program import main
+import json
+
+from program import main, run
 from training import TrainingTest
 
 PLACED = ("--workers", "4", "--place", "node=2", "--algorithm", "ring", "--model", "mlp", "--batch", "8")
@@ -18,6 +20,18 @@ class Policies(TrainingTest):
         # A ring of 4 crosses between the nodes on 2 of its 4 links.
         self.assertAlmostEqual(bsp["bytes_per_worker"]["between"] / (9 * each * 2 * 3 / 4 * 2 / 4), 1, delta=0.001)
         self.assertLess(node["history"][-1]["test_loss"], 2.3)
+
+    def test_a_report_says_whom_others_wait_for(self):
+        file = str(self.folder / "slow.json")
+        words = ("--workers", "2", "--model", "mlp", "--steps", "12", "--batch", "32", "--speeds", "1,0.1")
+        result = self.train(*words, "--json", file)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"bottleneck +rank 1, for which others wait \(")
+        result = run("report", file, "--json", "-")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        row = json.loads(result.stdout)["rows"][0]
+        self.assertEqual((row["rounds"], row["bottleneck"]["slowest"]), (12, 1))
+        self.assertGreater(row["bottleneck"]["waiting"], 0.25)
 
     def test_a_run_stopped_in_the_middle_of_a_period_goes_on_bit_for_bit(self):
         # What nodes and policies keep is tried without processes, in tests/replica.
@@ -41,9 +55,13 @@ class Policies(TrainingTest):
         self.assertLess(run["history"][-1]["test_loss"], 2.3)
 
     def test_workers_at_their_own_pace_train_and_every_sample_is_used_once(self):
-        for spec, speeds in (("ssp:2", "1,0.2"), ("ad-psgd", "1,0.2"), ("group", "1,1,0.2,0.2")):
+        for spec, speeds, groups in (
+            ("ssp:2,servers=1", "1,0.2", [0, 1, -1]),
+            ("ad-psgd", "1,0.2", [0, 1]),
+            ("group", "1,1,0.2,0.2", [0, 0, 1, 1]),
+        ):
             with self.subTest(sync=spec):
-                workers = str(len(speeds.split(",")))
+                workers = str(len(groups))
                 file = self.folder / spec[:3]
                 run = self.results(
                     "--workers", workers, "--steps", "16", "--batch", "16", "--speeds", speeds, "--sync", spec,
@@ -51,7 +69,8 @@ class Policies(TrainingTest):
                 )  # fmt: skip
                 self.assertEqual([entry["step"] for entry in run["history"] if entry["step"] in (8, 16)], [8, 16])
                 self.assertLess(run["history"][-1]["test_loss"], 2.3)
-                self.assertEqual(run["groups"], [0, 0, 1, 1] if spec == "group" else list(range(int(workers))))
+                self.assertEqual(run["groups"], groups)
+                self.assertEqual([share > 0 for share in run["shares"]], [group >= 0 for group in groups])
                 resumed = self.train(
                     "--workers", workers, "--batch", "16", "--sync", spec, "--steps", "20", "--resume", str(file)
                 )
@@ -88,6 +107,7 @@ class Policies(TrainingTest):
             (("--weight-decay", "-1"), "--weight-decay"),
             (("--sync", "async", "--optimizer", "adamw"), "leave --optimizer at sgd"),
             (("--sync", "ssp:2", "--split", "speed"), "at its own pace"),
+            (("--sync", "async:servers=4"), "nobody to train"),
             (("--sync", "gossip", "--compress", "int8"), "leave out --compress"),
             (("--sync", "auto", "--compress", "int8"), "leave out --compress"),
         ):

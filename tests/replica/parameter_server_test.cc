@@ -59,6 +59,37 @@ TEST(ParameterServer, EveryGradientArrivesOnceOnEveryShard) {
     }
 }
 
+// World 4, whose last 2 ranks own the parameters and never ask for samples.
+TEST(ParameterServer, MayStandOnRanksOfItsOwn) {
+  for (const auto& owners : {std::vector<Rank>{}, std::vector<Rank>{3, 2}}) {
+    std::atomic<std::uint64_t> samples = 0;
+    run_ranks(4,
+              [&](Communicator& comm) {
+                std::vector<float> parameters(1001, 1);
+                const ServerRule rule{.bound = 1, .damping = ServerRule::Damping::share, .servers = 2};
+                ParameterServer server(comm, rule, parameters, 0, owners);
+                while (comm.rank() < 2) {
+                  const auto start = server.begin(30, 3);
+                  if (start.count == 0) break;
+                  samples += start.count;
+                  const std::vector<float> gradient(1001, -static_cast<float>(start.count));
+                  server.exchange(gradient, {.rate = 1, .samples = start.count}, parameters);
+                }
+                if (comm.rank() == 1) {
+                  EXPECT_LT(10 * comm.bytes_sent_to(0), comm.bytes_sent_to(2)) << "gradients go to who owns";
+                }
+                comm.barrier();
+                server.pull(parameters);
+                EXPECT_EQ(parameters, std::vector<float>(1001, 31));
+                comm.barrier();
+                server.leave();
+              },
+              {.way = "shm"});
+    EXPECT_EQ(samples, 30U);
+  }
+  EXPECT_THROW(workers_of({.servers = 4}, 4), Error);
+}
+
 TEST(ParameterServer, ASlowWorkerHoldsOthersNoLongerThanItsBoundSays) {
   for (const std::uint64_t bound : {0U, 2U}) {
     constexpr Rank world = 3;

@@ -248,6 +248,41 @@ TEST(Synchronizer, DiLoCoIsNesterovOnTheMeanOfWhatWorkersHaveCome) {
   }
 }
 
+// 24 steps by periods of 7: the outer optimizer is torch.optim.SGD(lr=0.7, momentum=0.9, nesterov=True), whose gradient is
+// how far the mean of all replicas has come, and the last 3 steps end with the plain mean.
+TEST(Synchronizer, DiLoCoOverSeveralPeriodsIsTorchsNesterovAndEndsWithThePlainMean) {
+  std::array<Replica, 4> replicas;
+  std::vector<float> at(size, 0.1F);
+  std::vector<float> buffer(size, 0);
+  const auto mean = [&](std::size_t i) {
+    return (replicas[0].x[i] + replicas[1].x[i] + replicas[2].x[i] + replicas[3].x[i]) / 4;
+  };
+  for (std::size_t step = 0; step < 24; ++step) {
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+      std::vector<float> gradient(size, 0);
+      add_gradient(replicas[rank].x, step * 16 + 4 * rank, 4, 1, gradient);
+      replicas[rank].step(gradient, 0.9F);
+    }
+    if ((step + 1) % 7 != 0) continue;
+    for (std::size_t i = 0; i < size; ++i) {
+      const float gradient = at[i] - mean(i);
+      buffer[i] = 0.9F * buffer[i] + gradient;
+      at[i] -= 0.7F * (gradient + 0.9F * buffer[i]);
+    }
+    for (Replica& each : replicas) each.x = at;
+  }
+  for (std::size_t i = 0; i < size; ++i) at[i] = mean(i);
+  for (const auto& trace : traces(4, {.sync = "diloco:7,rate=0.7,momentum=0.9"}))
+    EXPECT_LT(distance(trace.back(), at), 1e-5F);
+}
+
+TEST(Synchronizer, DiLoCoWhoseOuterStepChangesNothingIsLocalBitByBit) {
+  for (const std::string compress : {"none", "hadamard:32+int4"})
+    EXPECT_EQ(traces(4, {.sync = "diloco:7,rate=1,momentum=0", .compress = compress}),
+              traces(4, {.sync = "local:7", .compress = compress}))
+        << compress;
+}
+
 // Until its first fragment is applied, streaming is local descent. That fragment is then what DiLoCo with the same
 // period as the fragments' distance has made of it, mixed with what replicas have come to meanwhile.
 TEST(Synchronizer, AFragmentIsAppliedItsDelayLaterAndMergedWithWhatReplicasMadeOfIt) {

@@ -178,6 +178,17 @@ TEST(Policies, TheEndBringsTogetherWhatHasNotAgreed) {
   EXPECT_EQ(text(asked[0]), "parameters 1-2");
 }
 
+// Rate and momentum are meant for whole periods.
+TEST(Policies, APeriodThatIsCutShortEndsWithoutAnOuterStep) {
+  for (const std::string_view spec : {"diloco:5", "slowmo:5"}) {
+    const auto policy = make_sync_policy(spec, context);
+    for (std::uint64_t step = 1; step <= 7; ++step) policy->react({.point = SyncPoint::step_ended, .step = step});
+    const auto asked = policy->react({.point = SyncPoint::ended});
+    ASSERT_EQ(asked.size(), 1U) << spec;
+    EXPECT_EQ(text(asked[0]), "parameters 0-1") << spec;
+  }
+}
+
 // The periods of a run in which the spread of replicas is what `spread` says.
 std::vector<std::uint64_t> periods(std::string_view spec, const std::function<double(std::uint64_t)>& spread) {
   const auto policy = make_sync_policy(spec, context);
@@ -240,6 +251,12 @@ TEST(Policies, WrongSpecsGetOneSentence) {
   EXPECT_THAT(problem("diloco:12,merge=1.5"), HasSubstr("0 to 1"));
   EXPECT_THROW(make_sync_policy("node", {.steps_per_epoch = 0}), Error);
   EXPECT_THROW(make_sync_policy("post-local:4", {.steps = 0}), Error);
+}
+
+TEST(Policies, ServersMayHaveRanksOfTheirOwn) {
+  for (const std::string_view spec : {"async:servers=2", "ssp:4,servers=2", "group:1.5,servers=2"})
+    EXPECT_EQ(make_sync_policy(spec, context)->server()->servers, 2U) << spec;
+  EXPECT_EQ(make_sync_policy("async", context)->server()->servers, 0U);
 }
 
 TEST(OuterStep, IsWhatItsPaperSays) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -55,6 +56,11 @@ TEST(Groups, NobodyIsAloneButWhoIsTheOnlyOne) {
   EXPECT_THAT(group_by_speed(std::vector<double>{10, 9.9, 4, 1, 1}, {}), ElementsAre(0, 0, 0, 1, 1));
   EXPECT_THAT(group_by_speed(std::vector<double>{2}, {}), ElementsAre(0));
   EXPECT_THROW(group_by_speed(std::vector<double>{2, 0}, {}), Error);
+}
+
+TEST(Groups, TheFastestComeLastWhereLayersAreDealtOut) {
+  EXPECT_THAT(slowest_first(std::array{2.0, 1.0, 8.0, 1.0}), ElementsAre(1, 3, 0, 2));
+  EXPECT_TRUE(slowest_first({}).empty());
 }
 
 TEST(Shares, ImpossibleSpeedsAreRefused) {

@@ -1,0 +1,81 @@
+#include "report/trained_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "plan/import/text_file.h"
+#include "ranvier/error.h"
+
+namespace ranvier::cli {
+namespace {
+
+using nlohmann::json;
+
+// Files and limits of one run, and what another setting says already.
+constexpr std::array<std::string_view, 6> own_settings{"save",        "resume",         "target_accuracy",
+                                                       "target_loss", "evaluate_every", "link_bytes_per_second"};
+
+std::optional<double> number_or_none(const json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return std::nullopt;
+  return found->get<double>();
+}
+
+std::map<std::string, std::string> settings_of(const json& written) {
+  std::map<std::string, std::string> settings;
+  for (const auto& [name, value] : written.get<json::object_t>()) {
+    if (std::find(own_settings.begin(), own_settings.end(), name) != own_settings.end()) continue;
+    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    if (!text.empty() && !value.is_null() && text != "[]") settings[name] = text;
+  }
+  return settings;
+}
+
+StepShares shares_of(const json& root, double exposed_share) {
+  const auto by_rank = root.find("exposed_communication_by_rank");
+  const bool in_step = root.value("groups", json::array()).empty();  // those at their own pace have some
+  if (by_rank != root.end()) return step_shares(by_rank->get<std::vector<double>>(), in_step);
+  return step_shares(std::vector<double>{exposed_share}, in_step);
+}
+
+TrainedRun run_of(const json& root, const std::string& file) {
+  TrainedRun run{.file = file,
+                 .settings = settings_of(root.at("settings")),
+                 .seconds = root.at("seconds").get<double>(),
+                 .bytes_per_worker = root.at("bytes_sent_per_worker").get<double>(),
+                 .exposed_share = root.at("exposed_communication_share").get<double>()};
+  for (const char* where : {"inside", "between"}) run.rounds += root.at("rounds").at(where).get<double>();
+  for (const json& each : root.at("history"))
+    run.history.push_back({.step = each.at("step").get<std::size_t>(),
+                           .seconds = each.at("seconds").get<double>(),
+                           .test = {.accuracy = number_or_none(each, "accuracy"),
+                                    .loss = number_or_none(each, "test_loss"),
+                                    .frechet_distance = number_or_none(each, "frechet_distance")}});
+  if (run.history.empty()) throw Error(ErrorKind::config, fmt::format("{} holds no evaluation", file));
+  run.shares = shares_of(root, run.exposed_share);
+  return run;
+}
+
+// "[json.exception.out_of_range.403] key 'history' not found" -> "key 'history' not found"
+std::string_view reason(const json::exception& problem) {
+  const std::string_view words = problem.what();
+  return words.substr(std::min(words.find("] ") + 2, words.size()));
+}
+
+}  // namespace
+
+TrainedRun read_run(const std::filesystem::path& file) {
+  const std::string text = plan::read_text(file);
+  try {
+    return run_of(json::parse(text), file.string());
+  } catch (const json::exception& problem) {
+    throw Error(ErrorKind::config, fmt::format("{} is not what `ranvier train --json` writes ({}); give the files of "
+                                               "finished runs",
+                                               file.string(), reason(problem)));
+  }
+}
+
+}  // namespace ranvier::cli

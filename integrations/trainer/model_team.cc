@@ -1,0 +1,100 @@
+#include "integrations/trainer/model_team.h"
+
+#include <ATen/ops/empty.h>
+
+#include <array>
+
+#include "integrations/trainer/rank_state.h"
+
+namespace ranvier::trainer {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::uint64_t stage_tag = 0x7374616765;  // "stage"
+
+std::span<float> memory_of(const at::Tensor& values) {
+  return {values.data_ptr<float>(), static_cast<std::size_t>(values.numel())};
+}
+
+// Adds to `waited` how long it lives.
+class Stopwatch {
+ public:
+  explicit Stopwatch(std::chrono::nanoseconds& waited) : waited_(waited) {}
+  ~Stopwatch() { waited_ += steady_clock::now() - began_; }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  std::chrono::nanoseconds& waited_;
+  const steady_clock::time_point began_ = steady_clock::now();
+};
+
+}  // namespace
+
+ModelTeam::ModelTeam(Communicator& world, const Division& division) : world_(world), division_(division) {
+  require_equal(world, static_cast<std::uint64_t>(division.way) << 32 | static_cast<std::uint32_t>(division.parts),
+                "--parallel");
+  if (division.way == Division::Way::whole) return;
+  parts_ = world.split(world.rank() / division.parts);
+  replicas_ = world.split(world.rank() % division.parts);
+}
+
+at::Tensor ModelTeam::enter(const at::Tensor& x) {
+  if (!x.requires_grad()) return x;
+  const auto entered = x.view_as(x);
+  entered.register_hook([this](const at::Tensor& gradient) {
+    const auto all = gradient.clone(at::MemoryFormat::Contiguous);
+    sum(all);
+    return all;
+  });
+  return entered;
+}
+
+// Beneath autograd, for which this stays the part's own result: so each part gets the gradient of the sum.
+at::Tensor ModelTeam::leave(const at::Tensor& partial) {
+  sum(partial);
+  return partial;
+}
+
+void ModelTeam::sum(const at::Tensor& values) {
+  const Stopwatch stopwatch(waited_);
+  parts_->all_reduce(memory_of(values));
+}
+
+void ModelTeam::send(const at::Tensor& values, Rank to) {
+  std::erase_if(sending_, [](const auto& each) { return each.second.done() && !each.second.error(); });
+  const auto kept = values.detach().contiguous();
+  sending_.emplace_back(kept, parts_->start_send(memory_of(kept), to, stage_tag));
+}
+
+at::Tensor ModelTeam::receive(at::IntArrayRef sizes, Rank from) {
+  const Stopwatch stopwatch(waited_);
+  const auto values = at::empty(sizes);
+  parts_->recv(memory_of(values), from, stage_tag);
+  return values;
+}
+
+void ModelTeam::finish_sends() {
+  const Stopwatch stopwatch(waited_);
+  for (auto& [values, sending] : sending_) sending.wait();
+  sending_.clear();
+}
+
+void ModelTeam::share(std::span<double> values) {
+  if (is_whole()) return;
+  const Stopwatch stopwatch(waited_);
+  parts_->broadcast(values, parts() - 1);
+}
+
+std::uint64_t ModelTeam::fold(std::uint64_t own) {
+  if (is_whole()) return own;
+  const std::array<std::int64_t, 1> mine{static_cast<std::int64_t>(own)};
+  std::vector<std::int64_t> all(static_cast<std::size_t>(parts()));
+  parts_->all_gather(mine, all);
+  std::uint64_t folded = 0;
+  for (const std::int64_t each : all) folded = folded * 0x100000001b3 ^ static_cast<std::uint64_t>(each);
+  return folded;
+}
+
+}  // namespace ranvier::trainer

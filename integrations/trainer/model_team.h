@@ -1,0 +1,65 @@
+// The workers of one replica, each of which holds a part of the model, and the replicas beside it.
+//
+// Part p of replica r is on rank r * parts + p: parts talk most, and neighbouring ranks are those nearest to each
+// other.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "integrations/trainer/division.h"
+#include "ranvier/communicator.h"
+
+namespace ranvier::trainer {
+
+class ModelTeam {
+ public:
+  // All ranks call, with the same division. `world` outlives this. Throws Error{mismatch} for different ones.
+  ModelTeam(Communicator& world, const Division& division);
+
+  bool is_whole() const { return parts_ == nullptr; }
+  Division::Way way() const { return division_.way; }
+  Rank part() const { return is_whole() ? 0 : parts_->rank(); }
+  Rank parts() const { return division_.parts; }
+  Communicator& world() { return world_; }
+  // Those that hold the same part: what data-parallel training goes on among.
+  Communicator& replicas() { return replicas_ ? *replicas_ : world_; }
+
+  // Megatron-LM's f and g, around matrices that are cut, first by outputs, then by inputs: what goes in is everybody's,
+  // and its gradient the sum of all parts'; what comes out is the sum of all parts', in place of this one's. Shoeybi et
+  // al., arXiv:1909.08053, 2019.
+  at::Tensor enter(const at::Tensor& x);
+  at::Tensor leave(const at::Tensor& partial);
+
+  // f32, to a neighbouring stage. What was sent is under way until finish_sends().
+  void send(const at::Tensor& values, Rank to);
+  at::Tensor receive(at::IntArrayRef sizes, Rank from);
+  void finish_sends();
+
+  // What the last part has becomes every part's.
+  void share(std::span<double> values);
+  // One number of all parts': of a whole model `own`.
+  std::uint64_t fold(std::uint64_t own);
+
+  // Since the start, for other parts.
+  std::chrono::nanoseconds waited() const { return waited_; }
+  std::uint64_t bytes_sent() const { return is_whole() ? 0 : parts_->traffic().bytes_sent; }
+
+ private:
+  void sum(const at::Tensor& values);
+
+  Communicator& world_;
+  const Division division_;
+  std::unique_ptr<Communicator> parts_;     // null where a worker holds all
+  std::unique_ptr<Communicator> replicas_;  // null where that is everybody
+  std::vector<std::pair<at::Tensor, Work>> sending_;
+  std::chrono::nanoseconds waited_{};
+};
+
+}  // namespace ranvier::trainer

@@ -1,0 +1,126 @@
+"""ranvier report: what it reads, refuses and says of files as `ranvier train --json` writes them."""
+
+import json
+import pathlib
+import tempfile
+
+from program import ProgramTest, main, run
+
+
+def trained(accuracies: list[float | None], by_rank: list[float], **changed) -> dict:
+    """A run evaluated every 2 seconds."""
+    return {
+        "seconds": 2.0 * len(accuracies),
+        "bytes_sent_per_worker": 3 * 2.0**20,
+        "rounds": {"inside": 4, "between": 3},
+        "groups": [],
+        "exposed_communication_share": sum(by_rank) / len(by_rank),
+        "exposed_communication_by_rank": by_rank,
+        "history": [
+            {"step": i, "seconds": 2.0 * i, "accuracy": accuracy, "test_loss": 1.5 / i, "frechet_distance": None}
+            for i, accuracy in enumerate(accuracies, 1)
+        ],
+        "settings": {"model": "cnn", "workers": 4, "sync": "bsp", "compress": "none", "place": "", "save": "", "seed": 0},
+    } | changed
+
+
+class Report(ProgramTest):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def file(self, name: str, content: object) -> str:
+        path = self.folder / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return str(path)
+
+    def rows(self, *words: str) -> dict:
+        result = run("report", *words, "--json", "-")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)
+
+    def two(self) -> tuple[str, str]:
+        slow = trained([0.2, 0.5, 0.6], [0.6, 0.5, 0.7, 0.6])
+        settings = slow["settings"] | {"sync": "node:8", "place": "node=2", "save": "there"}
+        fast = trained([0.4, 0.7, 0.9, 0.8], [0.9, 0.9, 0.1, 0.9], settings=settings)
+        return self.file("bsp.json", slow), self.file("node.json", fast)
+
+    def test_runs_are_judged_by_what_all_of_them_have_reached(self):
+        found = self.rows(*self.two())
+        self.assertEqual(found["target"], {"of": "accuracy", "value": 0.6})
+        bsp, node = found["rows"]
+        self.assertEqual((bsp["score"], bsp["seconds_to_target"], bsp["differs_by"]), (0.6, 6, "sync bsp"))
+        self.assertEqual((node["score"], node["seconds_to_target"]), (0.8, 4))
+        self.assertEqual(node["differs_by"], "place node=2, sync node:8")
+        self.assertEqual((bsp["rounds"], bsp["bytes_sent_per_worker"], node["seconds"]), (7, 3 * 2**20, 8))
+
+    def test_a_target_may_be_given_and_be_out_of_reach(self):
+        files = self.two()
+        accuracy = self.rows(*files, "--target-accuracy", "0.85")
+        self.assertEqual([each["seconds_to_target"] for each in accuracy["rows"]], [None, 6])
+        loss = self.rows(*files, "--target-loss", "0.5")
+        self.assertEqual([each["seconds_to_target"] for each in loss["rows"]], [6, 6])
+        self.assertEqual(loss["target"], {"of": "loss", "value": 0.5})
+
+    def test_names_the_bottleneck(self):
+        asynchronous = trained([0.5], [0.9, 0.9, 0.1, 0.9], groups=[0, 1, 2, 3])
+        older = trained([0.5], [0.9, 0.9])
+        del older["exposed_communication_by_rank"], older["groups"]
+        for name, content, expected in (
+            ("link", trained([0.5], [0.6, 0.5, 0.7, 0.6]), "communication (50 %)"),
+            ("slow", trained([0.5], [0.9, 0.9, 0.1, 0.9]), "rank 2, for which others wait (60 %)"),
+            ("busy", trained([0.5], [0.1, 0.2, 0.1, 0.2]), "computing (85 %)"),
+            ("async", asynchronous, "communication (70 %)"),
+            ("older", older, "communication (90 %)"),
+        ):
+            with self.subTest(name=name):
+                row = self.rows(self.file(name, content))["rows"][0]["bottleneck"]
+                self.assertEqual(row["text"], expected)
+                self.assertAlmostEqual(row["computing"] + row["communication"] + row["waiting"], 1)
+
+    def test_the_table_has_a_line_for_each_run(self):
+        files = self.two()
+        result = run("report", *files)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        target, header, *lines = result.stdout.splitlines()
+        self.assertEqual(target, "target: accuracy 60.00 %, the best that all of them have reached")
+        self.assertEqual([line.split()[0] for line in lines], list(files))
+        for line, cells in zip(lines, ("sync bsp 60.00 % 6.0 6.0 3 MiB 7 60.0 %", "80.00 % 4.0 8.0 3 MiB 7 70.0 %"), strict=True):
+            self.assertIn(cells, " ".join(line.split()))
+        self.assertEqual(header.index("s to target") + len("s to target"), lines[0].index("6.0") + len("6.0"))
+
+    def test_a_run_that_diverged_has_no_score_and_is_not_judged_by_it(self):
+        diverged = trained([0.1, 0.1], [0.1, 0.1])
+        for each in diverged["history"]:
+            each["test_loss"] = None
+        file = self.file("diverged", diverged)
+        self.assertEqual(self.rows(file)["target"]["of"], "accuracy")
+        self.assert_sentence(run("report", file, "--target-loss", "1"), 2, "no Fréchet distance or loss in common")
+
+    def test_what_is_no_result_of_a_run_is_refused_in_a_sentence(self):
+        whole = trained([0.5], [0.1])
+        for name, content, *parts in (
+            ("words", "not JSON", "words is not what", "ranvier train --json"),
+            ("list", [1, 2], "list is not what"),
+            ("bench", {"rows": []}, "key 'settings' not found"),
+            ("empty", whole | {"history": []}, "holds no evaluation"),
+            ("text", whole | {"seconds": "long"}, "must be number"),
+            ("deep", whole | {"settings": [1]}, "deep is not what"),
+            ("large", '{"seconds": 1e999}', "large is not what"),
+        ):
+            with self.subTest(name=name):
+                self.assert_sentence(run("report", self.file(name, content)), 1, *parts)
+        self.assert_sentence(run("report", str(self.folder / "missing")), 1, "cannot read", "missing")
+        self.assert_sentence(run("report", str(self.folder)), 1, "it is a folder")
+        good = self.file("good", whole)
+        self.assert_sentence(run("report"), 2, "FILE")
+        self.assert_sentence(run("report", good, "--target-accuracy", "high"), 2, "'high' is not a number")
+        self.assert_sentence(run("report", good, "--target-accuracy", "1", "--target-loss", "1"), 2, "--target-")
+        gan = trained([None], [0.1])
+        gan["history"][0] |= {"test_loss": None, "frechet_distance": 3.0}
+        self.assert_sentence(run("report", good, self.file("gan", gan)), 2, "in common")
+
+
+if __name__ == "__main__":
+    main()

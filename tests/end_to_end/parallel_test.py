@@ -1,0 +1,70 @@
+"""Models of which several workers hold a part each: they learn what one process would."""
+
+import json
+
+from program import main, run
+from training import TrainingTest
+
+
+class Parallel(TrainingTest):
+    def curve(self, name: str, *words: str) -> dict:
+        file = self.folder / f"{name}.json"
+        result = self.train("--steps", "5", "--evaluate-every", "1", "--json", str(file), *words)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(file.read_text())
+
+    def assert_alike(self, found: dict, expected: dict) -> None:
+        self.assertEqual((found["parameters"], found["steps"]), (expected["parameters"], expected["steps"]))
+        for mine, other in zip(found["history"], expected["history"], strict=True):
+            self.assertAlmostEqual(mine["loss"], other["loss"], places=4)
+            self.assertAlmostEqual(mine["test_loss"], other["test_loss"], places=4)
+        self.assertLess(found["history"][-1]["test_loss"], found["history"][0]["test_loss"])
+
+    def test_divided_models_learn_what_one_process_does(self):
+        alone = self.curve("alone", "--model", "cnn", "--batch", "48")
+        tensor = self.curve("tensor", "--model", "cnn", "--workers", "4", "--parallel", "tensor:2", "--batch", "24")
+        # 2 replicas of 2 stages; 4 passes a step of 6 samples each.
+        pipeline = self.curve(
+            "pipeline", "--model", "cnn", "--workers", "4", "--parallel", "pipeline:2", "--batch", "6", "--accumulate", "4"
+        )
+        self.assert_alike(tensor, alone)
+        self.assert_alike(pipeline, alone)
+        # What full1 takes in, 800 numbers of each of 24 samples, has a gradient that is summed over the parts, and what
+        # full2 gives, 10 of each, is summed itself; both in all of 5 steps, by all_reduce between two.
+        self.assertEqual(tensor["bytes_per_worker"]["model"], 5 * 24 * (800 + 10) * 4)
+        # What the convolutions give goes forth, its gradient back, and so does the loss.
+        self.assertEqual(pipeline["bytes_per_worker"]["model"], 5 * (24 * 800 * 4 + 24 * 800 * 4 + 8) / 2)
+
+        report = run("report", *(str(self.folder / f"{name}.json") for name in ("alone", "tensor", "pipeline")), "--json", "-")
+        self.assertEqual(report.returncode, 0, report.stderr)
+        by = [row["differs_by"] for row in json.loads(report.stdout)["rows"]]
+        for words, part in zip(by, ("parallel none", "parallel tensor:2", "parallel pipeline:2"), strict=True):
+            self.assertIn(part, words)
+
+    def test_stages_end_where_blocks_do(self):
+        alone = self.curve("alone", "--model", "resnet", "--batch", "12", "--steps", "2")
+        self.assert_alike(
+            self.curve("stages", "--model", "resnet", "--workers", "3", "--parallel", "pipeline:3", "--batch", "6",
+                       "--accumulate", "2", "--steps", "2"), alone,
+        )  # fmt: skip
+
+    def test_replicas_of_parts_may_meet_by_any_policy_and_codec_of_equal_steps(self):
+        words = ("--model", "mlp", "--workers", "4", "--parallel", "tensor:2", "--sync", "diloco:2", "--optimizer", "adamw")
+        found = self.curve("local", *words, "--compress", "int8")
+        self.assertEqual(found["rounds"]["inside"], 3, "2 periods, and the end")
+        self.assertLess(found["test_loss"], found["history"][0]["test_loss"])
+
+    def test_what_does_not_go_together_is_refused_before_anything_starts(self):
+        for words, *parts in (
+            (("--parallel", "tensor:3"), "4 workers are no whole number"),
+            (("--parallel", "pipeline:2", "--save", str(self.folder / "kept")), "--save"),
+            (("--parallel", "tensor:2", "--sync", "async"), "--sync async"),
+            (("--parallel", "tensor:2", "--optimizer", "lars"), "whole tensors"),
+            (("--parallel", "tensor:2", "--speeds", "1,1,1"), "3 numbers for 2 workers"),
+        ):
+            with self.subTest(words=words):
+                self.assert_sentence(self.train("--workers", "4", *words), 2, *parts)
+
+
+if __name__ == "__main__":
+    main()
