@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
+#include <vector>
 
 namespace ranvier::cli {
 namespace {
@@ -12,15 +12,24 @@ constexpr double worth_naming = 0.25;
 
 }  // namespace
 
-StepShares step_shares(std::span<const double> exposed, bool in_step) {
-  if (exposed.empty()) return {};
-  const double mean = std::accumulate(exposed.begin(), exposed.end(), 0.0) / static_cast<double>(exposed.size());
-  const auto least = std::min_element(exposed.begin(), exposed.end());
-  const double communication = in_step ? *least : mean;
+StepShares step_shares(std::span<const double> exposed, std::span<const int> groups) {
+  double sum = 0;
+  std::vector<std::size_t> workers;
+  for (std::size_t rank = 0; rank < exposed.size(); ++rank) {
+    if (rank < groups.size() && groups[rank] < 0) continue;
+    workers.push_back(rank);
+    sum += exposed[rank];
+  }
+  if (workers.empty()) return {};
+  const double mean = sum / static_cast<double>(workers.size());
+  const std::size_t slowest =
+      *std::min_element(workers.begin(), workers.end(),
+                        [&](std::size_t one, std::size_t other) { return exposed[one] < exposed[other]; });
+  const double communication = groups.empty() ? exposed[slowest] : mean;
   return {.computing = 1 - mean,
           .communication = communication,
           .waiting = mean - communication,
-          .slowest = static_cast<int>(least - exposed.begin())};
+          .slowest = static_cast<int>(slowest)};
 }
 
 std::string bottleneck(const StepShares& shares) {

@@ -15,9 +15,10 @@ struct StepShares {
   int slowest = 0;
 };
 
-// `exposed`: by rank, the share of its time from the end of backward until the averages are there. `in_step`: all take
-// part in each average; workers at their own pace wait for no other one.
-StepShares step_shares(std::span<const double> exposed, bool in_step);
+// `exposed`: by rank, the share of its time from the end of backward until the averages are there. `groups`: of workers
+// at their own pace, which wait for no other one, by rank who exchanges together; those of -1 only serve and do not
+// count.
+StepShares step_shares(std::span<const double> exposed, std::span<const int> groups);
 
 // "communication (62 %)", "rank 3, for which others wait (38 %)"; "computing (90 %)" where neither takes a fourth.
 std::string bottleneck(const StepShares& shares);

@@ -15,8 +15,8 @@ namespace {
 using nlohmann::json;
 
 // Files and limits of one run, and what another setting says already.
-constexpr std::array<std::string_view, 6> own_settings{"save",        "resume",         "target_accuracy",
-                                                       "target_loss", "evaluate_every", "link_bytes_per_second"};
+constexpr std::array<std::string_view, 5> own_settings{"save", "target_accuracy", "target_loss", "evaluate_every",
+                                                       "link_bytes_per_second"};
 
 std::optional<double> number_or_none(const json& object, const char* key) {
   const auto found = object.find(key);
@@ -36,15 +36,14 @@ std::map<std::string, std::string> settings_of(const json& written) {
 
 StepShares shares_of(const json& root, double exposed_share) {
   const auto by_rank = root.find("exposed_communication_by_rank");
-  const bool in_step = root.value("groups", json::array()).empty();  // those at their own pace have some
-  if (by_rank != root.end()) return step_shares(by_rank->get<std::vector<double>>(), in_step);
-  return step_shares(std::vector<double>{exposed_share}, in_step);
+  const auto groups = root.value("groups", std::vector<int>{});
+  if (by_rank != root.end()) return step_shares(by_rank->get<std::vector<double>>(), groups);
+  return step_shares(std::vector<double>{exposed_share}, groups.empty() ? groups : std::vector<int>{0});
 }
 
 TrainedRun run_of(const json& root, const std::string& file) {
   TrainedRun run{.file = file,
                  .settings = settings_of(root.at("settings")),
-                 .seconds = root.at("seconds").get<double>(),
                  .bytes_per_worker = root.at("bytes_sent_per_worker").get<double>(),
                  .exposed_share = root.at("exposed_communication_share").get<double>()};
   for (const char* where : {"inside", "between"}) run.rounds += root.at("rounds").at(where).get<double>();
@@ -55,6 +54,8 @@ TrainedRun run_of(const json& root, const std::string& file) {
                                     .loss = number_or_none(each, "test_loss"),
                                     .frechet_distance = number_or_none(each, "frechet_distance")}});
   if (run.history.empty()) throw Error(ErrorKind::config, fmt::format("{} holds no evaluation", file));
+  // Its own are of the part since --resume, and those of evaluations from the very start.
+  run.seconds = std::max(root.at("seconds").get<double>(), run.history.back().seconds);
   run.shares = shares_of(root, run.exposed_share);
   return run;
 }

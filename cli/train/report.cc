@@ -121,10 +121,11 @@ std::string to_table(const Report& report) {
       {"synchronization", synchronization(report)},
       {"exposed communication",
        fmt::format("{:.1f} % of the time of a step", result.exposed_communication_share * 100)},
-      {"bottleneck", cli::bottleneck(cli::step_shares(result.exposed_communication_by_rank, result.groups.empty()))}};
+      {"bottleneck", cli::bottleneck(cli::step_shares(result.exposed_communication_by_rank, result.groups))}};
   if (options.trainer.parallel != "none")
-    rows.emplace_back("model", fmt::format("{}, {} replicas; {} a worker sent between parts", options.trainer.parallel,
-                                           result.shares.size(), human_bytes(result.bytes_model)));
+    rows.emplace_back("parallel",
+                      fmt::format("{}, {} replicas; {} a worker sent between parts", options.trainer.parallel,
+                                  result.shares.size(), human_bytes(result.bytes_model)));
   if (communicator.tolerated_loss() > 0)
     rows.emplace_back("lost",
                       fmt::format("{:.3f} % of the gradients' packets ({} of {} KiB)", result.losses.share() * 100,

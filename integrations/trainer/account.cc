@@ -2,9 +2,23 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 namespace ranvier::trainer {
+namespace {
+
+// Without ranks that only serve, which are in no group.
+double mean_of_workers(const std::vector<double>& by_rank, const std::vector<int>& groups) {
+  double sum = 0;
+  double workers = 0;
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    if (rank < groups.size() && groups[rank] < 0) continue;
+    sum += by_rank[rank];
+    ++workers;
+  }
+  return sum / workers;
+}
+
+}  // namespace
 
 std::chrono::nanoseconds Account::end(const Mark& mark, const Synchronizer& sync) {
   add_traffic(mark, sync);
@@ -39,8 +53,7 @@ void Account::conclude(TrainResult& result, Communicator& comm) const {
   result.bytes_between = means[1];
   result.bytes_model = means[2];
   result.bytes_sent_per_worker = means[0] + means[1] + means[2];
-  result.exposed_communication_share =
-      std::accumulate(by_rank.begin(), by_rank.end(), 0.0) / static_cast<double>(by_rank.size());
+  result.exposed_communication_share = mean_of_workers(by_rank, result.groups);
   result.rounds_inside = rounds_.first;
   result.rounds_between = rounds_.second;
   result.seconds = seconds();

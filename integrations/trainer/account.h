@@ -29,7 +29,8 @@ class Account {
   double seconds() const { return std::chrono::duration<double>(spent_).count(); }
   // To workers that hold other parts of the same model.
   void add_model_bytes(std::uint64_t bytes) { model_bytes_ += static_cast<double>(bytes); }
-  // All ranks call: bytes and shares are means over them, losses sums.
+  // All ranks call: bytes are means over them, waiting over those that result.groups does not say to only serve, losses
+  // sums.
   void conclude(TrainResult& result, Communicator& comm) const;
 
  private:

@@ -6,6 +6,7 @@
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
@@ -30,16 +31,20 @@ class FullPair {
     second_ = second_.inputs(begin, count);
   }
   Piece first() const {
-    return {{first_.weight, first_.bias}, [team = team_, layer = first_](const at::Tensor& x) {
+    return {{first_.weight, first_.bias},
+            [team = team_, layer = first_](const at::Tensor& x) {
               const auto flat = x.flatten(1);
               return at::relu(at::linear(team == nullptr ? flat : team->enter(flat), layer.weight, layer.bias));
-            }};
+            },
+            {first_.weight, first_.bias}};
   }
   Piece second() const {
-    return {{second_.weight, second_.bias}, [team = team_, layer = second_](const at::Tensor& x) {
+    return {{second_.weight, second_.bias},
+            [team = team_, layer = second_](const at::Tensor& x) {
               if (team == nullptr) return at::linear(x, layer.weight, layer.bias);
               return team->leave(at::linear(x, layer.weight)).add(layer.bias);
-            }};
+            },
+            {second_.weight}};
   }
 
  private:
@@ -153,6 +158,15 @@ at::Tensor run(std::span<const Piece> pieces, at::Tensor x) {
 std::vector<at::Tensor> parameters_of(std::span<const Piece> pieces) {
   std::vector<at::Tensor> all;
   for (const Piece& piece : pieces) all.insert(all.end(), piece.parameters.begin(), piece.parameters.end());
+  return all;
+}
+
+std::vector<at::Tensor> whole_parameters_of(std::span<const Piece> pieces) {
+  std::vector<at::Tensor> all;
+  for (const Piece& piece : pieces)
+    for (const auto& each : piece.parameters)
+      if (std::none_of(piece.divided.begin(), piece.divided.end(), [&](const auto& cut) { return cut.is_same(each); }))
+        all.push_back(each);
   return all;
 }
 

@@ -18,12 +18,15 @@ namespace ranvier::trainer {
 struct Piece {
   std::vector<at::Tensor> parameters;  // in the order in which forward uses them
   std::function<at::Tensor(const at::Tensor&)> forward;
+  std::vector<at::Tensor> divided = {};  // those of which other parts of a team hold the rest
 };
 // n x channels x rows x columns -> n x classes: the logarithms of probabilities, but for a constant.
 using ImageModel = std::vector<Piece>;
 
 at::Tensor run(std::span<const Piece> pieces, at::Tensor x);
 std::vector<at::Tensor> parameters_of(std::span<const Piece> pieces);
+// Those of them that are not divided.
+std::vector<at::Tensor> whole_parameters_of(std::span<const Piece> pieces);
 
 struct ImageShape {
   std::int64_t channels = 1;

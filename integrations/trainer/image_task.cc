@@ -22,6 +22,7 @@ class ImageTask final : public WholeTask {
   std::size_t samples() const override { return static_cast<std::size_t>(train_.labels.numel()); }
   std::size_t test_samples() const override { return static_cast<std::size_t>(test_.labels.numel()); }
   std::vector<at::Tensor> parameters() const override { return parameters_of(model_); }
+  std::vector<at::Tensor> common_parameters() const override { return whole_parameters_of(model_); }
 
   at::Tensor loss(std::span<const std::int64_t> chosen, std::uint64_t) const override {
     const auto index = as_index(chosen);

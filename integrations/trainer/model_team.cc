@@ -1,5 +1,7 @@
 #include "integrations/trainer/model_team.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
 #include <array>
@@ -12,9 +14,16 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::uint64_t stage_tag = 0x7374616765;  // "stage"
+constexpr std::uint64_t news_tag = 0x6e657773;     // "news": nobody sends any
 
 std::span<float> memory_of(const at::Tensor& values) {
   return {values.data_ptr<float>(), static_cast<std::size_t>(values.numel())};
+}
+
+at::Tensor flat(std::span<const at::Tensor> tensors) {
+  std::vector<at::Tensor> parts;
+  for (const auto& each : tensors) parts.push_back(each.detach().flatten());
+  return at::cat(parts);
 }
 
 // Adds to `waited` how long it lives.
@@ -87,6 +96,33 @@ void ModelTeam::share(std::span<double> values) {
   parts_->broadcast(values, parts() - 1);
 }
 
+void ModelTeam::align(std::span<const at::Tensor> common) {
+  if (is_whole() || common.empty() || replicas().world() == 1) return;
+  const Stopwatch stopwatch(waited_);
+  const at::NoGradGuard no_grad;
+  auto values = flat(common);
+  parts_->broadcast(memory_of(values), 0);
+  std::int64_t at = 0;
+  for (const auto& each : common) {
+    each.copy_(values.narrow(0, at, each.numel()).view_as(each));
+    at += each.numel();
+  }
+}
+
+void ModelTeam::require_aligned(std::span<const at::Tensor> common) {
+  if (is_whole() || common.empty()) return;
+  require_equal(*parts_, hash_of(memory_of(flat(common))), "values of the layers that all parts of a model hold");
+}
+
+std::size_t ModelTeam::parameters(std::size_t own, std::span<const at::Tensor> common) {
+  if (is_whole()) return own;
+  std::int64_t shared = 0;
+  for (const auto& each : common) shared += each.numel();
+  std::array<std::int64_t, 1> divided{static_cast<std::int64_t>(own) - shared};
+  parts_->all_reduce(divided);
+  return static_cast<std::size_t>(divided[0] + shared);
+}
+
 std::uint64_t ModelTeam::fold(std::uint64_t own) {
   if (is_whole()) return own;
   const std::array<std::int64_t, 1> mine{static_cast<std::int64_t>(own)};
@@ -95,6 +131,24 @@ std::uint64_t ModelTeam::fold(std::uint64_t own) {
   std::uint64_t folded = 0;
   for (const std::int64_t each : all) folded = folded * 0x100000001b3 ^ static_cast<std::uint64_t>(each);
   return folded;
+}
+
+// The same death, or the same abort, is told in the world too: any operation there fails with it.
+Error ModelTeam::in_words_of_all(const Error& problem) {
+  if (is_whole() || (problem.kind() != ErrorKind::peer_lost && problem.kind() != ErrorKind::aborted)) return problem;
+  try {
+    world_.start_recv({nothing_.data(), nothing_.size(), DType::u8}, Communicator::any_rank, news_tag)
+        .wait_for(world_.options().dead_after);
+  } catch (const Error& known) {
+    return known.with_flight_record(problem.flight_record());
+  }
+  return problem;
+}
+
+void ModelTeam::abort(const std::string& reason) {
+  world_.abort(reason);
+  if (parts_) parts_->abort(reason);
+  if (replicas_) replicas_->abort(reason);
 }
 
 }  // namespace ranvier::trainer

@@ -6,15 +6,19 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "integrations/trainer/division.h"
 #include "ranvier/communicator.h"
+#include "ranvier/error.h"
 
 namespace ranvier::trainer {
 
@@ -44,6 +48,13 @@ class ModelTeam {
 
   // What the last part has becomes every part's.
   void share(std::span<double> values);
+  // The first part's values become every part's. Averages by codecs, and sums in another order, leave other bits in
+  // what all of them hold.
+  void align(std::span<const at::Tensor> common);
+  // Throws Error{mismatch} where parts hold other values.
+  void require_aligned(std::span<const at::Tensor> common);
+  // How many parameters the whole model has, of which this part holds `own`, and all hold `common`.
+  std::size_t parameters(std::size_t own, std::span<const at::Tensor> common);
   // One number of all parts': of a whole model `own`.
   std::uint64_t fold(std::uint64_t own);
 
@@ -51,14 +62,20 @@ class ModelTeam {
   std::chrono::nanoseconds waited() const { return waited_; }
   std::uint64_t bytes_sent() const { return is_whole() ? 0 : parts_->traffic().bytes_sent; }
 
+  // What a group has failed with, as all know it: a group numbers its own ranks.
+  Error in_words_of_all(const Error& problem);
+  // As Communicator::abort does: everybody is told, whatever they wait in.
+  void abort(const std::string& reason);
+
  private:
   void sum(const at::Tensor& values);
 
   Communicator& world_;
   const Division division_;
-  std::unique_ptr<Communicator> parts_;     // null where a worker holds all
-  std::unique_ptr<Communicator> replicas_;  // null where that is everybody
-  std::vector<std::pair<at::Tensor, Work>> sending_;
+  std::vector<std::pair<at::Tensor, Work>> sending_;  // outlives parts_, which sends from it
+  std::unique_ptr<Communicator> parts_;               // null where a worker holds all
+  std::unique_ptr<Communicator> replicas_;            // null where that is everybody
+  std::array<std::byte, 1> nothing_{};                // for a message that never comes
   std::chrono::nanoseconds waited_{};
 };
 

@@ -44,7 +44,8 @@ class ServerTraining final : public OwnPaceTraining {
       waited_ += steady_clock::now() - computed;
       ++pushes_;
     }
-    comm_.barrier({.timeout = longest_wait});  // the last ones have pushed
+    // The last ones push until then.
+    comm_.barrier(is_worker() ? CollectiveOptions{} : CollectiveOptions{.timeout = longest_wait});
     server_->pull(worker_.parameters);
     if (group_rule_) form_groups();
   }

@@ -39,6 +39,8 @@ class Task {
   virtual std::size_t test_samples() const = 0;
   // In the order in which the forward pass uses them.
   virtual std::vector<at::Tensor> parameters() const = 0;
+  // Those of them that every part of a team holds.
+  virtual std::vector<at::Tensor> common_parameters() const { return {}; }
   // Adds the gradients of all passes, each as its share and times `weight`, to those of the parameters. Returns the
   // loss.
   virtual double train(std::span<const Pass> passes, double weight, const PassEvents& events) const = 0;

@@ -43,11 +43,6 @@ std::span<float> memory_of(at::Tensor& flat) {
   return {flat.data_ptr<float>(), static_cast<std::size_t>(flat.numel())};
 }
 
-std::unique_ptr<Task> make_seeded_task(const TrainSettings& settings, const Dataset& data, ModelTeam& team) {
-  at::manual_seed(settings.seed);
-  return make_task(settings.model, data, settings.seed, team);
-}
-
 class Run {
  public:
   Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team)
@@ -57,7 +52,8 @@ class Run {
         plan_(settings),
         identity_(identity_of(settings, data, comm_.world())),
         terms_(terms_of(settings, data, comm_.world())),
-        task_(make_seeded_task(settings, data, team)),
+        task_(make_task(settings.model, data, settings.seed, team)),
+        common_(task_->common_parameters()),
         evaluator_(*task_, team),
         shares_(comm_, settings.batch * settings.accumulate, training_ranks(settings.sync, comm_.world())),
         sampler_(task_->samples(), settings.batch * settings.accumulate, training_ranks(settings.sync, comm_.world()),
@@ -83,20 +79,19 @@ class Run {
   }
 
   TrainResult run(const TrainEvents& events) {
-    require_equal_terms(comm_, terms_);
+    require_equal_terms(team_.world(), terms_);
     begin();
 
-    const bool speaks = comm_.rank() == 0;
     while (step_ < last_step_ && !reached_target()) {
       const double loss = own_pace_ ? train_at_own_pace(next_evaluation()) : train_one_step();
       if (is_plan_due()) judge_plan(events);
-      if (speaks && events.on_step) events.on_step(step_, last_step_, loss);
+      if (speaks() && events.on_step) events.on_step(step_, last_step_, loss);
       if (is_auto() && choice_.sync.empty() && result_.steps_here == steps_to_measure && step_ < last_step_)
         choose_policy();
       if (!is_evaluation_due()) continue;
       evaluate();
       if (is_auto() && !choice_.sync.empty() && !is_over()) choose_policy();
-      if (speaks && events.on_evaluation) events.on_evaluation(result_.history.back());
+      if (speaks() && events.on_evaluation) events.on_evaluation(result_.history.back());
       if (is_epoch_end() || is_over()) save();
     }
     if (result_.history.empty()) {  // resumed where it had ended
@@ -224,7 +219,8 @@ class Run {
       shares_.restore(share);
       sync_->set_samples(static_cast<double>(share));
     }
-    if (!sync_->parts_replicas() || kept.empty()) return;
+    // Of a run whose replicas could not differ there is one state, which all have by now.
+    if (!sync_->parts_replicas() || (kept.empty() && !sync_->policy().averages_parameters())) return;
     take_values(kept, memory_of(buckets_.parameters()));
     take_values(kept, memory_of(optimizer_->state()));
   }
@@ -265,7 +261,6 @@ class Run {
     const double loss =
         compute(sampler_.part(step_, first, shares_.own()), step_ * all_samples() + first, sync_->begin_step(step_));
     auto waited = buckets_.finish() + (team_.waited() - waited_for_parts);
-    account_.add_model_bytes(team_.bytes_sent() - sent_to_parts);
     const double rate = rate_.at(static_cast<double>(step_));
     {
       const at::NoGradGuard no_grad;
@@ -275,7 +270,9 @@ class Run {
     ++result_.steps_here;
     const auto stepped = steady_clock::now();
     sync_->end_step(step_, rate, memory_of(buckets_.parameters()));
+    team_.align(common_);
     waited += steady_clock::now() - stepped;
+    account_.add_model_bytes(team_.bytes_sent() - sent_to_parts);
     if (settings_.split_by_speed && (step_ == steps_to_measure || is_epoch_end()) &&
         shares_.follow(speeds_of(measure())))
       sync_->set_samples(static_cast<double>(shares_.own()));
@@ -307,7 +304,7 @@ class Run {
     if (!changed) return;
     send_by({changed->change.compress, changed->change.bucket_bytes});
     result_.changes.push_back(std::move(*changed));
-    if (comm_.rank() == 0 && events.on_change) events.on_change(result_.changes.back());
+    if (speaks() && events.on_change) events.on_change(result_.changes.back());
   }
 
   // From now on. What the codec before held back is lost.
@@ -379,6 +376,7 @@ class Run {
   void bring_together() {
     const auto mark = Account::begin(*sync_);
     if (!sync_->end(rate_.at(static_cast<double>(step_)), memory_of(buckets_.parameters()))) return;
+    team_.align(common_);
     account_.end(mark, *sync_);
     const double loss = result_.history.back().loss;
     result_.history.pop_back();
@@ -391,6 +389,7 @@ class Run {
         evaluator_.look(step_, seconds_before_ + account_.seconds(), *sync_, buckets_.parameters()));
   }
 
+  bool speaks() const { return team_.world().rank() == 0; }
   bool is_auto() const { return settings_.sync == "auto"; }
 
   bool reached_target() const {
@@ -420,19 +419,20 @@ class Run {
     const auto parameters = memory_of(buckets_.parameters());
     result_.parameter_hash = hash_of(parameters);
     require_equal(comm_, result_.parameter_hash, "parameters after training");
+    team_.require_aligned(common_);
     result_.parameter_hash = team_.fold(result_.parameter_hash);
+    if (own_pace_) result_.groups = own_pace_->groups();
     account_.conclude(result_, team_.world());
     result_.plain_buckets = sync_->plain_buckets();
     result_.codec_state_bytes = sync_->state_bytes();
     result_.shares = own_pace_ ? own_pace_->shares() : shares_.all();
-    if (own_pace_) result_.groups = own_pace_->groups();
     if (recorder_) stop_recording();  // it ended early
     const auto median = plan_.times().median(comm_);
     result_.median_step_seconds = median.step;
     result_.median_waiting_seconds = median.waiting;
     result_.steps = step_;
     result_.steps_per_epoch = sampler_.steps_per_epoch();
-    result_.parameters = parameters.size();
+    result_.parameters = team_.parameters(parameters.size(), common_);
     return std::move(result_);
   }
 
@@ -443,6 +443,7 @@ class Run {
   const Identity identity_;
   const Identity terms_;
   const std::unique_ptr<Task> task_;
+  const std::vector<at::Tensor> common_;  // to all parts of a model
   Evaluator evaluator_;
   WorkShares shares_;
   Sampler sampler_;
@@ -465,29 +466,25 @@ class Run {
   TrainResult result_;
 };
 
-// Of a model of which a worker holds a part.
-std::size_t parameters_in_all(const TrainSettings& settings, const Dataset& data, Communicator& comm) {
-  ModelTeam whole(comm, {});
-  std::size_t sum = 0;
-  for (const auto& each : make_seeded_task(settings, data, whole)->parameters())
-    sum += static_cast<std::size_t>(each.numel());
-  return sum;
-}
-
 }  // namespace
 
 TrainResult train(const TrainSettings& settings, const Dataset& data, Communicator& comm, const TrainEvents& events) {
   at::set_num_threads(settings.threads);
+  at::manual_seed(settings.seed);
+  std::optional<ModelTeam> team;  // outlives a failure: its groups are told why before they are left
+  const auto abort = [&](const std::string& reason) { team ? team->abort(reason) : comm.abort(reason); };
   try {
-    ModelTeam team(comm, parse_division(settings.parallel));
-    TrainResult result = Run(settings, data, team).run(events);
-    if (!team.is_whole()) result.parameters = parameters_in_all(settings, data, comm);
-    return result;
+    team.emplace(comm, parse_division(settings.parallel));
+    return Run(settings, data, *team).run(events);
   } catch (const c10::Error& problem) {
-    comm.abort("rank " + std::to_string(comm.rank()) + " failed in torch");
+    abort("rank " + std::to_string(comm.rank()) + " failed in torch");
     throw Error(ErrorKind::internal, std::string("torch failed: ") + problem.what_without_backtrace());
+  } catch (const Error& problem) {
+    const Error known = team ? team->in_words_of_all(problem) : problem;
+    abort(known.what());  // no news to the others if it came from them
+    throw known;
   } catch (const std::exception& problem) {
-    comm.abort(problem.what());  // no news to the others if it came from them
+    abort(problem.what());
     throw;
   }
 }

@@ -101,15 +101,15 @@ struct TrainResult {
   std::size_t steps_per_epoch = 0;
   std::size_t steps_here = 0;  // by this run, which may have been resumed; the figures below are its own
   double seconds = 0;
-  double bytes_sent_per_worker = 0;  // by what synchronizes them; mean over the workers, as are …
-  double bytes_inside = 0;           // … those to workers of the same node …
-  double bytes_between = 0;          // … and to others
-  double bytes_model = 0;            // between those that hold the same model
+  double bytes_sent_per_worker = 0;  // in all; mean over the workers, as are …
+  double bytes_inside = 0;           // … those by what synchronizes them to workers of the same node, …
+  double bytes_between = 0;          // … those to others …
+  double bytes_model = 0;            // … and those between workers that hold one model together
   std::uint64_t rounds_inside = 0;   // exchanges that rank 0 took part in, by whether they left its node
   std::uint64_t rounds_between = 0;
   std::vector<std::size_t> shares;         // by rank: samples of a step, at the end
   std::vector<PolicyDecision> decisions;   // of --sync auto
-  std::vector<int> groups;                 // by rank, of asynchronous policies: who pushes together
+  std::vector<int> groups;                 // by rank, of asynchronous policies: who pushes together; -1 only serves
   double exposed_communication_share = 0;  // time from the end of backward until the averages are there, of the time of
                                            // all steps; mean over the workers
   std::vector<double> exposed_communication_by_rank;  // the same of each: who waits least is waited for

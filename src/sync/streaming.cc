@@ -4,7 +4,8 @@
 // Douillard et al., "Streaming DiLoCo with overlapping communication: Towards a Distributed Free Lunch",
 // arXiv:2501.18512, 2025.
 //
-// At the end replicas become their mean, without an outer step: fragments have just had theirs.
+// At the end replicas become their mean, without an outer step: fragments have just had theirs, but for one under way,
+// which goes without.
 #include <fmt/format.h>
 
 #include "ranvier/error.h"
@@ -36,16 +37,16 @@ class StreamingPolicy final : public SyncPolicy {
   std::vector<SyncAction> react(const SyncEvent& event) override {
     std::vector<SyncAction> asked;
     if (event.point == SyncPoint::step_ended) {
-      if (is_under_way_ && event.step == sent_ + rule_.delay) asked.push_back(finish());
+      if (is_under_way_ && event.step == sent_ + rule_.delay) asked.push_back(finish(rule_.outer));
       if (event.step % spacing() == 0) {
         asked.push_back(begin((event.step / spacing() - 1) % rule_.fragments));
         sent_ = event.step;
         is_under_way_ = true;
-        if (rule_.delay == 0) asked.push_back(finish());
+        if (rule_.delay == 0) asked.push_back(finish(rule_.outer));
       }
     }
     if (event.point == SyncPoint::ended) {
-      if (is_under_way_) asked.push_back(finish());
+      if (is_under_way_) asked.push_back(finish({}));
       for (std::size_t fragment = 0; fragment < rule_.fragments; ++fragment) {
         asked.push_back(begin(fragment));
         asked.push_back({.what = SyncAction::What::finish_fragment, .fragment = fragment});
@@ -72,10 +73,9 @@ class StreamingPolicy final : public SyncPolicy {
     fragment_ = fragment;
     return {.what = SyncAction::What::begin_fragment, .fragment = fragment};
   }
-  SyncAction finish() {
+  SyncAction finish(const OuterStep& outer) {
     is_under_way_ = false;
-    return {
-        .what = SyncAction::What::finish_fragment, .outer = rule_.outer, .fragment = fragment_, .merge = rule_.merge};
+    return {.what = SyncAction::What::finish_fragment, .outer = outer, .fragment = fragment_, .merge = rule_.merge};
   }
 
   const std::string spec_;

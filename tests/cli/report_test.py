@@ -73,11 +73,21 @@ class Report(ProgramTest):
             ("busy", trained([0.5], [0.1, 0.2, 0.1, 0.2]), "computing (85 %)"),
             ("async", asynchronous, "communication (70 %)"),
             ("older", older, "communication (90 %)"),
+            ("served", trained([0.5], [0.8, 0.9, 0], groups=[0, 1, -1]), "communication (85 %)"),
         ):
             with self.subTest(name=name):
                 row = self.rows(self.file(name, content))["rows"][0]["bottleneck"]
                 self.assertEqual(row["text"], expected)
                 self.assertAlmostEqual(row["computing"] + row["communication"] + row["waiting"], 1)
+                self.assertEqual(row["slowest"], 2 if name in ("slow", "async") else 0)
+
+    def test_the_time_of_a_resumed_run_counts_from_the_very_start(self):
+        whole = trained([0.2, 0.5, 0.6], [0.1])
+        resumed = trained([0.2, 0.5, 0.6], [0.1], seconds=2.5, settings=whole["settings"] | {"resume": "middle"})
+        for each in resumed["history"]:
+            each["seconds"] += 4
+        rows = self.rows(self.file("whole", whole), self.file("resumed", resumed))["rows"]
+        self.assertEqual([(row["seconds"], row["differs_by"]) for row in rows], [(6, ""), (10, "resume middle")])
 
     def test_the_table_has_a_line_for_each_run(self):
         files = self.two()

@@ -16,11 +16,11 @@ SILENCE_BOUND_S = 3 + 5
 
 
 class Failure(TrainingTest):
-    def start_endless(self, workers: int, transport: str):
+    def start_endless(self, workers: int, transport: str, *words: str):
         """A run in the middle of training, its workers by rank, and a reader of what they say on stderr."""
         process = self.start_training(
             "--workers", str(workers), "--transport", transport, "--epochs", "1000000", "--evaluate-every", "1",
-            "--save", str(self.folder / "checkpoint"), "--json", str(self.folder / "result.json"),
+            "--json", str(self.folder / "result.json"), *(words or ("--save", str(self.folder / "checkpoint"))),
         )  # fmt: skip
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
@@ -40,9 +40,9 @@ class Failure(TrainingTest):
         except OSError:
             return True
 
-    def lose(self, transport: str, sign: signal.Signals, bound: float) -> None:
+    def lose(self, transport: str, sign: signal.Signals, bound: float, *words: str) -> None:
         lost = 2
-        process, workers, said = self.start_endless(4, transport)
+        process, workers, said = self.start_endless(4, transport, *words)
         others = [pid for rank, pid in workers.items() if rank != lost]
         began = time.monotonic()
         os.kill(workers[lost], sign)
@@ -68,6 +68,10 @@ class Failure(TrainingTest):
         for transport in ("tcp", "shm"):
             with self.subTest(transport=transport):
                 self.lose(transport, signal.SIGKILL, DEATH_BOUND_S)
+
+    def test_those_of_divided_models_name_it_by_its_rank_among_all(self):
+        # Rank 2 is the first of two in one of its groups and the second in the other; rank 1 is in none with it.
+        self.lose("shm", signal.SIGKILL, DEATH_BOUND_S, "--parallel", "tensor:2", "--model", "mlp")
 
     def test_a_stopped_worker_ends_the_others_within_the_heartbeat_limit(self):
         self.lose("tcp", signal.SIGSTOP, SILENCE_BOUND_S)
@@ -106,13 +110,14 @@ class Failure(TrainingTest):
     def test_workers_with_another_setting_are_told_which_before_they_train(self):
         for setting, *values in (
             ("--lr", "0.1", "0.2"),
+            ("--seed", "1 --parallel tensor:2", "2 --parallel tensor:2"),
             ("--model", "cnn", "mlp"),
             ("--weight-decay", "0.1", "0.2"),
             ("--steps", "3", "4"),
             ("--bucket", "64K", "128K"),
         ):
             with self.subTest(setting=setting):
-                for _, err, code in self.pair(*(("--evaluate-every", "0", setting, value) for value in values)):
+                for _, err, code in self.pair(*(("--evaluate-every", "0", setting, *value.split()) for value in values)):
                     self.assertEqual(code, 1)
                     self.assertIn(f"rank 1 has another {setting} than rank 0", err)
                 shutil.rmtree(self.folder / "store")

@@ -11,6 +11,7 @@ class Parallel(TrainingTest):
         file = self.folder / f"{name}.json"
         result = self.train("--steps", "5", "--evaluate-every", "1", "--json", str(file), *words)
         self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stderr.count("step      2 "), 1, "one worker speaks for all")
         return json.loads(file.read_text())
 
     def assert_alike(self, found: dict, expected: dict) -> None:
@@ -30,8 +31,9 @@ class Parallel(TrainingTest):
         self.assert_alike(tensor, alone)
         self.assert_alike(pipeline, alone)
         # What full1 takes in, 800 numbers of each of 24 samples, has a gradient that is summed over the parts, and what
-        # full2 gives, 10 of each, is summed itself; both in all of 5 steps, by all_reduce between two.
-        self.assertEqual(tensor["bytes_per_worker"]["model"], 5 * 24 * (800 + 10) * 4)
+        # full2 gives, 10 of each, is summed itself; both in all of 5 steps, by all_reduce between two. The first part's
+        # convolutions and last biases, 160 + 4640 + 10, become the other's.
+        self.assertEqual(tensor["bytes_per_worker"]["model"], 5 * (24 * (800 + 10) * 4 + 4810 * 4 / 2))
         # What the convolutions give goes forth, its gradient back, and so does the loss.
         self.assertEqual(pipeline["bytes_per_worker"]["model"], 5 * (24 * 800 * 4 + 24 * 800 * 4 + 8) / 2)
 
@@ -49,8 +51,10 @@ class Parallel(TrainingTest):
         )  # fmt: skip
 
     def test_replicas_of_parts_may_meet_by_any_policy_and_codec_of_equal_steps(self):
-        words = ("--model", "mlp", "--workers", "4", "--parallel", "tensor:2", "--sync", "diloco:2", "--optimizer", "adamw")
-        found = self.curve("local", *words, "--compress", "int8")
+        # At the end, that parts agree on what each of them holds is checked by the program itself.
+        words = ("--model", "cnn", "--workers", "4", "--parallel", "tensor:2", "--compress", "int8")
+        self.curve("coded", *words, "--steps", "2")
+        found = self.curve("local", *words, "--sync", "diloco:2", "--optimizer", "adamw", "--lr", "0.002")
         self.assertEqual(found["rounds"]["inside"], 3, "2 periods, and the end")
         self.assertLess(found["test_loss"], found["history"][0]["test_loss"])
 
