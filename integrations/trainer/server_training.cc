@@ -1,8 +1,10 @@
+#include <memory>
 #include <numeric>
 #include <utility>
 
 #include "integrations/trainer/own_pace.h"
 #include "ranvier/async_group.h"
+#include "ranvier/parameter_guests.h"
 
 namespace ranvier::trainer {
 namespace {
@@ -23,11 +25,17 @@ class ServerTraining final : public OwnPaceTraining {
         shares_(static_cast<std::size_t>(comm.world()), start.batch),
         groups_(shares_.size()) {
     std::iota(groups_.begin(), groups_.end(), 0);
+    if (start.serve > 0 && comm.rank() == 0)
+      guests_ = std::make_unique<ParameterGuests>(server_, worker_.parameters.size(),
+                                                  GuestOptions{.port = start.serve,
+                                                               .interface_address = comm.options().interface_address,
+                                                               .security = comm.options().security});
   }
 
   // Then all hold the same parameters.
   void run(std::uint64_t stop_at) override {
     if (!group_) form_groups();
+    if (guests_) guests_->open();
     for (;;) {
       const auto asked = steady_clock::now();
       const auto part = group_->begin(stop_at);
@@ -39,11 +47,15 @@ class ServerTraining final : public OwnPaceTraining {
       waited_ += steady_clock::now() - computed;
       ++pushes_;
     }
-    comm_.barrier();  // the last ones have pushed
+    if (guests_) guests_->close();
+    comm_.barrier();  // the last ones have pushed, guests too
     server_.pull(worker_.parameters);
     if (rule_) form_groups();
   }
-  void leave() override { server_.leave(); }
+  void leave() override {
+    guests_.reset();
+    server_.leave();
+  }
   std::uint64_t exchanges() const override { return pushes_; }
   nanoseconds waited() const override { return waited_; }
   std::vector<std::size_t> shares() const override { return shares_; }
@@ -69,6 +81,7 @@ class ServerTraining final : public OwnPaceTraining {
   const OwnPaceWorker worker_;
   const std::size_t batch_;
   ParameterServer server_;
+  std::unique_ptr<ParameterGuests> guests_;  // of rank 0
   std::unique_ptr<AsyncGroup> group_;
   std::vector<std::size_t> shares_;
   std::vector<int> groups_;
