@@ -19,6 +19,7 @@ endfunction()
 ranvier_install(ranvier-targets ranvier_base ranvier_kernel ranvier_schedule ranvier_topology ranvier_codec
                 ranvier_sync ranvier_transport ranvier_engine ranvier_exchange ranvier_replica)
 install(DIRECTORY include/ranvier DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT cpp)
+install(FILES proto/ranvier_parameter_server.proto DESTINATION ${CMAKE_INSTALL_DATADIR}/ranvier COMPONENT cpp)
 if(RANVIER_TORCH)
   ranvier_install(ranvier-torch-targets ranvier_torch_backend ranvier_trainer_data ranvier_trainer)
   install(FILES integrations/torch/backend.h integrations/trainer/gradient_buckets.h

@@ -124,6 +124,16 @@ void add_sync_options(CLI::App& app, trainer::TrainSettings& run) {
          "so many nodes and racks of consecutive workers, such as node=2 or node=4,rack=2 (default: a node is a "
          "host)")
       ->type_name("LEVEL=N,…");
+  app.add_option_function<std::string>(
+         "--serve",
+         [&run](const std::string& word) {
+           const auto port = parse_number<std::uint16_t>(word);
+           if (!port || *port == 0)
+             throw Error(ErrorKind::usage, fmt::format("--serve '{}' is not a port from 1 to 65535", word));
+           run.serve = *port;
+         },
+         "let other programs push gradients to the parameter servers and pull from them, by gRPC at this port")
+      ->type_name("PORT");
   const auto optimizers = trainer::optimizer_names();
   cli::add_name(app, "--optimizer", run.optimizer, "what makes a step of gradients",
                 {optimizers.begin(), optimizers.end()});
@@ -162,6 +172,10 @@ void add_sync_options(CLI::App& app, trainer::TrainSettings& run) {
 }
 
 void check_sync_options(const CLI::App& app, trainer::TrainSettings& run, std::optional<Rank> workers) {
+  if (run.serve > 0 && (run.sync == chosen_by_measuring || !make_sync_policy(run.sync, {})->server()))
+    throw Error(ErrorKind::usage, fmt::format("--serve is for parameter servers, and --sync {} has none; take --sync "
+                                              "async, ssp or group",
+                                              run.sync));
   // 0.1 is a rate for descent along gradients; Adam's steps have a length of their own.
   if (app.get_option("--lr")->count() == 0 && (run.optimizer == "adamw" || run.optimizer == "lamb"))
     run.learning_rate = 0.002;

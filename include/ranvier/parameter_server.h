@@ -47,6 +47,13 @@ class ParameterServer {
   void set_workers(std::size_t workers);
   // Nothing is pushed; once all have been told to stop, and have met, they get the same.
   void pull(std::span<float> parameters);
+  // For programs that are none of the job's workers, by number: as pull() and exchange(), but nobody waits for their
+  // steps, and their samples are not counted. `push_number` rises from 1 for each guest; one that has been applied
+  // changes nothing. Of one rank, any thread.
+  static constexpr Rank most_guests = 64;
+  void pull_for(Rank guest, std::span<float> parameters);
+  void exchange_for(Rank guest, std::uint64_t push_number, std::span<const float> gradient, const Push& push,
+                    std::span<float> parameters);
   // This worker takes no more steps; every rank calls, once all have stopped.
   void leave();
 

@@ -35,7 +35,8 @@ Rank workers_of(const ServerRule& rule, Rank world);
 // Parameters that one server owns.
 class ParameterShard {
  public:
-  ParameterShard(std::vector<float> values, Rank workers, const ServerRule& rule);
+  // Behind the workers come `guests`, by their numbers: they may leave out numbers of pushes.
+  ParameterShard(std::vector<float> values, Rank workers, const ServerRule& rule, Rank guests = 0);
 
   // x -= rate * weight * g, where the rule says the weight and what becomes of g; `share` is that of its samples in a
   // step of everybody's. `number` counts this worker's pushes from 1: one that has been applied already, sent again by
@@ -51,13 +52,14 @@ class ParameterShard {
   struct Worker {
     std::uint64_t last = 0;     // push of this worker that was applied
     std::uint64_t pulled = 0;   // pushes of all when it pulled
-    std::vector<float> held{};  // what it pulled, for compensation
+    std::vector<float> held{};  // what it pulled, for compensation; empty for a guest that has not
   };
   double weight(double share, double overtaken) const;
 
   ServerRule rule_;
   std::vector<float> values_;
-  std::vector<Worker> workers_;
+  const std::size_t own_workers_;
+  std::vector<Worker> workers_;  // and guests
   std::uint64_t pushes_ = 0;
 };
 

@@ -44,6 +44,7 @@ struct OwnPaceStart {
   std::size_t batch = 1;   // samples of a worker in a step that all take alike
   std::uint64_t done = 0;  // samples that all have used before
   std::uint64_t seed = 0;
+  std::uint16_t serve = 0;  // > 0: the port at which rank 0 lets guests push and pull
 };
 
 // Null for a policy whose steps are everybody's. All ranks call with the same policy, parameters and start. `comm`

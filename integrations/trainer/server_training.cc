@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <utility>
 
 #include "integrations/trainer/own_pace.h"
 #include "ranvier/async_group.h"
+#include "ranvier/parameter_guests.h"
 
 namespace ranvier::trainer {
 namespace {
@@ -33,6 +35,7 @@ class ServerTraining final : public OwnPaceTraining {
   // Then all hold the same parameters.
   void run(std::uint64_t stop_at) override {
     if (!group_) form_groups();
+    if (guests_) guests_->open();
     while (is_worker()) {
       const auto asked = steady_clock::now();
       const auto part = group_->begin(stop_at);
@@ -44,12 +47,14 @@ class ServerTraining final : public OwnPaceTraining {
       waited_ += steady_clock::now() - computed;
       ++pushes_;
     }
-    // The last ones push until then.
+    if (guests_) guests_->close();
+    // The last ones push until then, guests too.
     comm_.barrier(is_worker() ? CollectiveOptions{} : CollectiveOptions{.timeout = longest_wait});
     server_->pull(worker_.parameters);
     if (group_rule_) form_groups();
   }
   void leave() override {
+    guests_.reset();
     if (server_) server_->leave();
   }
   std::uint64_t exchanges() const override { return pushes_; }
@@ -75,7 +80,15 @@ class ServerTraining final : public OwnPaceTraining {
       std::copy(groups.begin(), groups.end(), groups_.begin());
     }
     if (!server_) server_ = std::make_unique<ParameterServer>(comm_, rule_, worker_.parameters, start_.done, owners());
+    if (start_.serve > 0 && comm_.rank() == 0 && !guests_) guests_ = make_guests();
     group_ = std::make_unique<AsyncGroup>(comm_, *server_, groups_, shares_);
+  }
+
+  std::unique_ptr<ParameterGuests> make_guests() const {
+    return std::make_unique<ParameterGuests>(*server_, worker_.parameters.size(),
+                                             GuestOptions{.port = start_.serve,
+                                                          .interface_address = comm_.options().interface_address,
+                                                          .security = comm_.options().security});
   }
 
   // The fastest own the lowest layers, which stand last among the parameters.
@@ -88,6 +101,7 @@ class ServerTraining final : public OwnPaceTraining {
   const OwnPaceStart start_;
   const std::size_t workers_;  // the first ranks; the others serve and do nothing else
   std::unique_ptr<ParameterServer> server_;
+  std::unique_ptr<ParameterGuests> guests_;  // of rank 0
   std::unique_ptr<AsyncGroup> group_;
   std::vector<std::size_t> shares_;
   std::vector<int> groups_;

@@ -134,9 +134,11 @@ class Run {
 
   void begin_policy() {
     sync_->begin(memory_of(buckets_.parameters()), buckets_.shapes());
-    own_pace_ = own_pace_training(
-        comm_, sync_->policy(), own_pace_worker(),
-        {.batch = settings_.batch * settings_.accumulate, .done = step_ * all_samples(), .seed = settings_.seed});
+    own_pace_ = own_pace_training(comm_, sync_->policy(), own_pace_worker(),
+                                  {.batch = settings_.batch * settings_.accumulate,
+                                   .done = step_ * all_samples(),
+                                   .seed = settings_.seed,
+                                   .serve = settings_.serve});
   }
 
   // By what has been measured since the last time. Replicas meet, and go on by another policy if that is better.

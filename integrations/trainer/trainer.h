@@ -52,6 +52,7 @@ struct TrainSettings {
   std::string compress = "none";    // spec of an Exchange
   std::string sync = "bsp";         // spec of a SyncPolicy
   std::string parallel = "none";    // how a model is divided among workers: parse_division()
+  std::uint16_t serve = 0;          // > 0: a port for guests of the policy's parameter servers, on rank 0
   std::string place = {};           // "node=2": nodes of so many workers, where they are not hosts
   std::vector<double> speeds = {};  // by rank, 1 where the list ends: workers slowed down on purpose
   double jitter_share = 0;          // so many of the steps take …

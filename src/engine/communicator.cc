@@ -109,22 +109,10 @@ class Communicator::Impl {
   void agree_on_terms(const LinkModel* measured, std::chrono::nanoseconds timeout) {
     if (world_ == 1 || !control_) return;
     const double pace = options_.link_bytes_per_second;
-    const auto loss = bounded_ ? std::bit_cast<std::int64_t>(bounded_->loss) : 0;
-    const auto resync = bounded_ ? static_cast<std::int64_t>(bounded_->resync) : 0;
-    std::array<std::int64_t, 8> least{static_cast<std::int64_t>(own_terms_.slice_bytes),
-                                      static_cast<std::int64_t>(own_terms_.buffered_bytes),
-                                      own_terms_.crowded ? 0 : 1,
-                                      pace > 0 ? std::llround(pace) : std::numeric_limits<std::int64_t>::max(),
-                                      loss,
-                                      -loss,
-                                      resync,
-                                      -resync};
+    std::array<std::int64_t, 4> least{static_cast<std::int64_t>(own_terms_.slice_bytes),
+                                      static_cast<std::int64_t>(own_terms_.buffered_bytes), own_terms_.crowded ? 0 : 1,
+                                      pace > 0 ? std::llround(pace) : std::numeric_limits<std::int64_t>::max()};
     run({.input = least, .output = least, .op = ReduceOp::min}, timeout);
-    if (least[4] != -least[5] || least[6] != -least[7])
-      throw Error(ErrorKind::mismatch,
-                  fmt::format("rank {} runs over '{}', and not all ranks tolerate the same loss or realign after as "
-                              "many steps; give all the same transport",
-                              rank_, options_.transport));
     terms_ = {.slice_bytes = static_cast<std::size_t>(least[0]),
               .buffered_bytes = static_cast<std::size_t>(least[1]),
               .crowded = least[2] == 0};

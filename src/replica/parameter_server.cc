@@ -22,6 +22,7 @@ using replica::SampleDesk;
 constexpr std::uint64_t request_tag = 0x70732d31;
 constexpr std::uint64_t start_tag = 0x70732d32;
 constexpr std::uint64_t values_tag = 0x70732d33;
+constexpr std::uint64_t guest_values_tag = 0x70732d34;
 
 enum class Kind : std::uint64_t { begin, push, pull, leave };
 
@@ -32,6 +33,7 @@ struct Header {
   ParameterServer::Push push = {};  // push
   std::uint64_t stop_at = 0;        // begin
   std::uint64_t most = 0;           // begin
+  Rank guest = -1;                  // push and pull: for whom, if not for the sender
 };
 
 }  // namespace
@@ -43,7 +45,7 @@ class ParameterServer::Impl {
       : comm_(comm),
         count_(parameters.size()),
         owners_(owners.empty() ? all_owners(rule, comm.world()) : std::move(owners)),
-        shard_(values_of(own_range(), parameters), comm.world(), rule),
+        shard_(values_of(own_range(), parameters), comm.world(), rule, most_guests),
         desk_(comm, workers_of(rule, comm.world()), rule.bound, before, start_tag) {
     if (comm_.world() > 1) thread_ = std::jthread([this] { serve(); });
   }
@@ -71,6 +73,16 @@ class ParameterServer::Impl {
     shard_.set_workers(workers);
   }
   void pull(std::span<float> parameters) { ask({.kind = Kind::pull}, {}, parameters); }
+
+  void pull_for(Rank guest, std::span<float> parameters) {
+    const std::lock_guard lock(guests_mutex_);
+    ask({.kind = Kind::pull, .guest = guest}, {}, parameters);
+  }
+  void exchange_for(Rank guest, std::uint64_t push_number, std::span<const float> gradient, const Push& push,
+                    std::span<float> parameters) {
+    const std::lock_guard lock(guests_mutex_);
+    ask({.kind = Kind::push, .number = push_number, .push = push, .guest = guest}, gradient, parameters);
+  }
 
   void leave() {
     left_ = true;
@@ -125,7 +137,7 @@ class ParameterServer::Impl {
       auto& message = messages.emplace_back(sizeof header + part.size_bytes());
       std::memcpy(message.data(), &header, sizeof header);
       if (!part.empty()) std::memcpy(message.data() + sizeof header, part.data(), part.size_bytes());
-      under_way.push_back(comm_.start_recv(parameters.subspan(first, size), server, values_tag));
+      under_way.push_back(comm_.start_recv(parameters.subspan(first, size), server, tag_of(header)));
       under_way.push_back(comm_.start_send({message.data(), message.size(), DType::u8}, server, request_tag));
     }
     if (is_asked(comm_.rank())) {
@@ -136,12 +148,18 @@ class ParameterServer::Impl {
     for (Work& each : under_way) each.wait();
   }
 
+  // A worker and guests may ask at the same time.
+  static std::uint64_t tag_of(const Header& header) { return header.guest >= 0 ? guest_values_tag : values_tag; }
+
   // A push or a pull of this rank's shard.
   std::vector<float> take(Rank worker, const Header& header, std::span<const float> gradient) {
     const std::lock_guard lock(mutex_);
-    if (header.kind == Kind::push && shard_.push(worker, header.number, header.push.rate, header.push.share, gradient))
+    const bool is_guest = header.guest >= 0;
+    const Rank from = is_guest ? comm_.world() + header.guest : worker;
+    if (header.kind == Kind::push && shard_.push(from, header.number, header.push.rate, header.push.share, gradient) &&
+        !is_guest)
       desk_.ended_step(worker, header.push.samples);
-    const auto held = shard_.pull(worker);
+    const auto held = shard_.pull(from);
     return {held.begin(), held.end()};
   }
 
@@ -176,7 +194,7 @@ class ParameterServer::Impl {
       std::vector<float> gradient(rest.size() / sizeof(float));
       if (!gradient.empty()) std::memcpy(gradient.data(), rest.data(), rest.size());
       const auto held = take(worker, header, gradient);
-      comm_.send(held, worker, values_tag);
+      comm_.send(held, worker, tag_of(header));
     }
     if (comm_.rank() == 0) desk_.answer();
     return true;
@@ -186,6 +204,7 @@ class ParameterServer::Impl {
   const std::size_t count_;
   const std::vector<Rank> owners_;  // of equal ranges
   std::mutex mutex_;
+  std::mutex guests_mutex_;  // one of them at a time
   ParameterShard shard_;
   SampleDesk desk_;
   std::exception_ptr failure_;
@@ -206,6 +225,11 @@ void ParameterServer::exchange(std::span<const float> gradient, const Push& push
   impl_->exchange(gradient, push, parameters);
 }
 void ParameterServer::pull(std::span<float> parameters) { impl_->pull(parameters); }
+void ParameterServer::pull_for(Rank guest, std::span<float> parameters) { impl_->pull_for(guest, parameters); }
+void ParameterServer::exchange_for(Rank guest, std::uint64_t push_number, std::span<const float> gradient,
+                                   const Push& push, std::span<float> parameters) {
+  impl_->exchange_for(guest, push_number, gradient, push, parameters);
+}
 void ParameterServer::leave() { impl_->leave(); }
 
 }  // namespace ranvier

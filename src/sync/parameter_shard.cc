@@ -17,14 +17,17 @@ Rank workers_of(const ServerRule& rule, Rank world) {
   return world - static_cast<Rank>(rule.servers);
 }
 
-ParameterShard::ParameterShard(std::vector<float> values, Rank workers, const ServerRule& rule)
-    : rule_(rule), values_(std::move(values)), workers_(static_cast<std::size_t>(workers)) {
+ParameterShard::ParameterShard(std::vector<float> values, Rank workers, const ServerRule& rule, Rank guests)
+    : rule_(rule),
+      values_(std::move(values)),
+      own_workers_(static_cast<std::size_t>(workers)),
+      workers_(static_cast<std::size_t>(workers + guests)) {
   if (rule_.compensation > 0)
-    for (auto& worker : workers_) worker.held = values_;
+    for (std::size_t worker = 0; worker < own_workers_; ++worker) workers_[worker].held = values_;
 }
 
 double ParameterShard::weight(double share, double overtaken) const {
-  const double always = static_cast<double>(rule_.workers > 0 ? rule_.workers : workers_.size()) - 1;
+  const double always = static_cast<double>(rule_.workers > 0 ? rule_.workers : own_workers_) - 1;
   switch (rule_.damping) {
     case ServerRule::Damping::share:
       return share;
@@ -38,7 +41,8 @@ double ParameterShard::weight(double share, double overtaken) const {
 
 bool ParameterShard::push(Rank from, std::uint64_t number, double rate, double share, std::span<const float> gradient) {
   Worker& worker = workers_[static_cast<std::size_t>(from)];
-  if (gradient.size() != values_.size() || number > worker.last + 1)
+  const bool is_guest = static_cast<std::size_t>(from) >= own_workers_;
+  if (gradient.size() != values_.size() || (number > worker.last + 1 && !is_guest))
     throw Error(ErrorKind::mismatch,
                 "a push to the parameter server has another size than its shard, or comes before "
                 "one that is missing",
@@ -47,7 +51,7 @@ bool ParameterShard::push(Rank from, std::uint64_t number, double rate, double s
   worker.last = number;
   const double overtaken = static_cast<double>(pushes_ - worker.pulled);
   const auto step = static_cast<float>(rate * weight(share, overtaken));
-  if (rule_.compensation > 0) {
+  if (rule_.compensation > 0 && !worker.held.empty()) {
     const auto lambda = static_cast<float>(rule_.compensation);
     for (std::size_t i = 0; i < values_.size(); ++i)
       values_[i] -= step * (gradient[i] + lambda * gradient[i] * gradient[i] * (values_[i] - worker.held[i]));

@@ -117,4 +117,8 @@ std::unique_ptr<Endpoint> grpc_endpoint(const WorldInfo& info, const std::string
   return load_module("grpc").endpoint(info, {.interface_address = interface_address, .security = security});
 }
 
+std::unique_ptr<GuestService> guest_service(GuestCalls calls, const GuestOptions& options) {
+  return load_module("grpc").guest_service(std::move(calls), options);
+}
+
 }  // namespace ranvier

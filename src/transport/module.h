@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "ranvier/parameter_guests.h"
 #include "ranvier/transport.h"
 
 namespace ranvier::transport {
@@ -25,6 +26,8 @@ struct ModuleOptions {
 struct TransportModule {
   const char* version;  // of the ranvier that it was built with
   std::unique_ptr<Endpoint> (*endpoint)(const WorldInfo&, const ModuleOptions&);
+  // Of grpc only.
+  std::unique_ptr<GuestService> (*guest_service)(GuestCalls, const GuestOptions&) = nullptr;
 };
 inline constexpr const char* module_symbol = "ranvier_transport_module";
 

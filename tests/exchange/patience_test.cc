@@ -69,12 +69,12 @@ TEST(Patience, LearnsThatThePathHasBecomeSlower) {
 TEST(Patience, OfRanksThatBeginUnlikeIsThatOfFourRoundsInFive) {
   Patience patience(0.01, 0.8, {});
   for (int round = 0; round < 10; ++round) patience.took(pieces, (round + 1) * 10ms);
-  EXPECT_EQ(patience.until({.reordering = 2ms}, pieces, start), start + 90ms + 90ms / 4) << "nothing has come";
+  EXPECT_EQ(patience.until({.reordering = 2ms}, pieces, start), start + 112500us) << "nothing has come";
   // Late once, it is given up; late again and again, that is how it is.
   patience.took_longer(pieces, 1s);
-  EXPECT_EQ(patience.until({.reordering = 2ms}, pieces, start), start + 90ms + 90ms / 4);
+  EXPECT_EQ(patience.until({.reordering = 2ms}, pieces, start), start + 112500us);
   for (int round = 0; round < 3; ++round) patience.took_longer(pieces, 1s);
-  EXPECT_EQ(patience.until({.reordering = 2ms}, pieces, start), start + 2s + 2s / 4);
+  EXPECT_EQ(patience.until({.reordering = 2ms}, pieces, start), start + 2500ms);
 }
 
 }  // namespace

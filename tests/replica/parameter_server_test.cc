@@ -143,6 +143,38 @@ TEST(AsyncGroup, AverageTheirGradientsBySamplesAndPushOnce) {
   }
 }
 
+// Beside workers at work, from threads of rank 0: what each has pushed counts once, and nobody's answers mix.
+TEST(ParameterServer, GuestsPushAndPullBesideWorkers) {
+  constexpr std::size_t size = 101;
+  constexpr std::uint64_t pushes = 20;
+  for (const Rank world : {1, 3})
+    run_ranks(world,
+              [&](Communicator& comm) {
+                std::vector<float> parameters(size);
+                ParameterServer server(comm, {.damping = ServerRule::Damping::share, .compensation = 1e-30}, parameters,
+                                       0);
+                std::vector<std::jthread> guests;
+                const std::vector<float> up(size, -1);
+                for (const Rank guest : {0, 5})
+                  if (comm.rank() == 0)
+                    guests.emplace_back([&server, &up, guest] {
+                      std::vector<float> own(up.size());
+                      for (std::uint64_t number = 1; number <= pushes; ++number)
+                        for (int times = 0; times < 2; ++times)  // the second one is known already
+                          server.exchange_for(guest, number, up, {.rate = 100, .share = 1}, own);
+                      server.pull_for(guest, own);
+                      for (const float each : own) EXPECT_GE(each, 100 * pushes);
+                    });
+                while (server.begin(50, 1).count > 0) server.exchange(up, {.rate = 1, .share = 1}, parameters);
+                guests.clear();
+                comm.barrier();
+                server.pull(parameters);
+                for (const float each : parameters) ASSERT_FLOAT_EQ(each, 50 + 2 * 100 * pushes);
+                server.leave();
+              },
+              {.way = "shm"});
+}
+
 TEST(ParameterServer, AWorkerThatFailsTakesItsServersDownAndNobodyHangs) {
   EXPECT_THROW(run_ranks(3,
                          [](Communicator& comm) {

@@ -50,9 +50,19 @@ TEST(Verify, ProvesLargeWorlds) {
       expect_proven(schedule, {.count = count, .slice_bytes = slice_bytes, .in_place = in_place});
     });
   for_each_schedule(1000, 333, [](const Schedule& schedule) {
+    if (schedule.collective == Collective::all_to_all) return;  // see below
     const std::size_t count = moves_whole_vector(schedule.collective) ? std::min(schedule.chunks, 20u) : 1;
     expect_proven(schedule, {.count = count, .slice_bytes = slice_bytes});
   });
+}
+
+// A million parts.
+TEST(Verify, ProvesAllToAllOfAThousandRanks) {
+  if (support::sanitized) GTEST_SKIP() << "the same code in larger loops";
+  for (const Algorithm& algorithm : algorithms())
+    if (std::ranges::count(algorithm.collectives, Collective::all_to_all) > 0)
+      expect_proven(algorithm.build({.collective = Collective::all_to_all, .world = 1000}),
+                    {.count = 1, .slice_bytes = slice_bytes});
 }
 
 TEST(Verify, ProvesEveryGrid) {

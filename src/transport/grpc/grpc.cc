@@ -20,6 +20,7 @@
 #include "transport/grpc/grpc_channel.h"
 #include "transport/grpc/grpc_stream.h"
 #include "transport/grpc/grpc_transport.h"
+#include "transport/grpc/guest_service.h"
 #include "transport/module.h"
 #include "transport/plain.h"
 #include "transport/published_address.h"
@@ -107,7 +108,7 @@ class GrpcEndpoint final : public Endpoint {
     const std::string& ip = options.interface_address;
     const std::string where = ip.empty() ? "[::]:0" : ip.find(':') == ip.npos ? ip + ":0" : "[" + ip + "]:0";
     builder.AddListeningPort(where, keys_.for_server(), &port);
-    apply_to(builder);
+    apply_limits(builder);
     builder.RegisterAsyncGenericService(&reception_->service);
     world_.queue = std::make_unique<GrpcQueue>(builder.AddCompletionQueue());
     world_.server = builder.BuildAndStart();
@@ -158,15 +159,6 @@ class GrpcEndpoint final : public Endpoint {
   }
 
  private:
-  void apply_to(grpc::ServerBuilder& builder) const {
-    const grpc_channel_args all = channel_arguments().c_channel_args();
-    for (std::size_t i = 0; i < all.num_args; ++i)
-      if (all.args[i].type == GRPC_ARG_INTEGER) builder.AddChannelArgument(all.args[i].key, all.args[i].value.integer);
-    builder.SetMaxReceiveMessageSize(static_cast<int>(GrpcStream::most_message));
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5000);
-  }
-
   // Streams for all lanes, and the calls that come in for some of them.
   void expect(const std::vector<TcpAddress>& peers) {
     Rank local_ranks = 1;
@@ -247,4 +239,5 @@ extern "C" const ranvier::transport::TransportModule ranvier_transport_module{
     .endpoint = [](const ranvier::WorldInfo& info,
                    const ranvier::transport::ModuleOptions& options) -> std::unique_ptr<ranvier::Endpoint> {
       return std::make_unique<ranvier::transport::GrpcEndpoint>(info, options);
-    }};
+    },
+    .guest_service = ranvier::transport::grpc_guest_service};

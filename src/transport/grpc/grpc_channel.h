@@ -1,11 +1,12 @@
-// How gRPC is set up: flow control that keeps a lane busy, keepalive, limits, and who is let in. Included by grpc.cc
-// alone.
+// How gRPC is set up: flow control that keeps a lane busy, keepalive, limits, and who is let in. Included by
+// grpc.cc and guest_service.cc alone.
 #pragma once
 
 #include <fmt/format.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
 #include <grpcpp/support/channel_arguments.h>
 
 #include <filesystem>
@@ -91,6 +92,15 @@ inline grpc::ChannelArguments channel_arguments() {
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
   return arguments;
+}
+
+inline void apply_limits(grpc::ServerBuilder& builder) {
+  const grpc_channel_args all = channel_arguments().c_channel_args();
+  for (std::size_t i = 0; i < all.num_args; ++i)
+    if (all.args[i].type == GRPC_ARG_INTEGER) builder.AddChannelArgument(all.args[i].key, all.args[i].value.integer);
+  builder.SetMaxReceiveMessageSize(static_cast<int>(GrpcStream::most_message));
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5000);
 }
 
 // gRPC tries the addresses of a list one after the other; of one family only.

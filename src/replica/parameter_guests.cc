@@ -1,0 +1,82 @@
+#include "ranvier/parameter_guests.h"
+
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <vector>
+
+#include "ranvier/error.h"
+#include "ranvier/parameter_server.h"
+
+namespace ranvier {
+
+class ParameterGuests::Impl {
+ public:
+  Impl(ParameterServer& server, std::size_t parameters, const GuestOptions& options)
+      : server_(server),
+        held_(parameters),
+        service_(guest_service({.parameters = parameters,
+                                .guests = ParameterServer::most_guests,
+                                .pull = [this](Rank guest, std::span<float> into) { pull(guest, into); },
+                                .push = [this](Rank guest, const GuestCalls::Push& push,
+                                               std::span<const float> gradient) { this->push(guest, push, gradient); }},
+                               options)) {}
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_over_ = true;
+    }
+    changed_.notify_all();
+    service_.reset();
+  }
+
+  std::uint16_t port() const { return service_->port(); }
+  void open() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_open_ = true;
+    }
+    changed_.notify_all();
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    is_open_ = false;
+  }
+
+ private:
+  // The lock is held as long as a call is under way.
+  std::unique_lock<std::mutex> turn() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return is_open_ || is_over_; });
+    if (is_over_) throw Error(ErrorKind::aborted, "the job ends");
+    return lock;
+  }
+  void pull(Rank guest, std::span<float> into) {
+    const auto lock = turn();
+    server_.pull_for(guest, into);
+  }
+  void push(Rank guest, const GuestCalls::Push& push, std::span<const float> gradient) {
+    if (!std::ranges::all_of(gradient, [](float value) { return std::isfinite(value); }))
+      throw Error(ErrorKind::usage, "the gradient has a value that is infinite or not a number");
+    const auto lock = turn();
+    server_.exchange_for(guest, push.number, gradient, {.rate = push.rate, .share = push.share}, held_);
+  }
+
+  ParameterServer& server_;
+  std::mutex mutex_;  // of all until the next gap
+  std::condition_variable changed_;
+  bool is_open_ = false, is_over_ = false;
+  std::vector<float> held_;  // what a push leaves, which nobody asks for
+
+  std::unique_ptr<GuestService> service_;  // ends first
+};
+
+ParameterGuests::ParameterGuests(ParameterServer& server, std::size_t parameters, const GuestOptions& options)
+    : impl_(std::make_unique<Impl>(server, parameters, options)) {}
+ParameterGuests::~ParameterGuests() = default;
+std::uint16_t ParameterGuests::port() const { return impl_->port(); }
+void ParameterGuests::open() { impl_->open(); }
+void ParameterGuests::close() { impl_->close(); }
+
+}  // namespace ranvier

@@ -1,0 +1,180 @@
+#include "transport/grpc/guest_service.h"
+
+#include <fmt/format.h>
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/socket.h"
+#include "transport/grpc/grpc_channel.h"
+#include "transport/grpc/guest_messages.h"
+
+namespace ranvier::transport {
+namespace {
+
+using Reactor = grpc::ServerGenericBidiReactor;
+
+constexpr const char* pull_method = "/ranvier.v1.ParameterServer/Pull";
+constexpr const char* push_method = "/ranvier.v1.ParameterServer/Push";
+constexpr std::size_t piece_values = (1 << 20) / sizeof(float);
+constexpr int most_calls = 64;  // of one connection
+constexpr auto farewell = std::chrono::seconds(1);
+
+grpc::Status status_of(const std::exception& problem) {
+  const auto* const error = dynamic_cast<const Error*>(&problem);
+  const bool is_theirs = error != nullptr && error->kind() == ErrorKind::usage;
+  return {is_theirs ? grpc::StatusCode::INVALID_ARGUMENT : grpc::StatusCode::UNAVAILABLE, problem.what()};
+}
+
+// What a message consists of, where gRPC has it.
+class Pieces {
+ public:
+  explicit Pieces(const grpc::ByteBuffer& message) {
+    if (!message.Dump(&slices_).ok()) slices_.clear();
+    for (const grpc::Slice& each : slices_) bytes_.push_back(std::as_bytes(std::span(each.begin(), each.size())));
+  }
+  std::span<const ConstBytes> bytes() const { return bytes_; }
+
+ private:
+  std::vector<grpc::Slice> slices_;
+  std::vector<ConstBytes> bytes_;
+};
+
+class Pull final : public Reactor {
+ public:
+  explicit Pull(const GuestCalls& calls) : calls_(calls) { StartRead(&message_); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return Finish({grpc::StatusCode::CANCELLED, "the guest has left"});
+    try {
+      const Rank guest = read_pull(Pieces(message_).bytes(), calls_.guests);
+      values_ = std::make_shared<std::vector<float>>(calls_.parameters);
+      calls_.pull(guest, *values_);
+    } catch (const std::exception& problem) {
+      return Finish(status_of(problem));
+    }
+    write();
+  }
+  void OnWriteDone(bool ok) override {
+    if (!ok) return Finish({grpc::StatusCode::CANCELLED, "the guest has left"});
+    write();
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  // From where the values are; gRPC keeps them as long as it needs them.
+  void write() {
+    const std::size_t count = std::min(piece_values, values_->size() - first_);
+    if (count == 0) return Finish(grpc::Status::OK);
+    WireHead head;
+    head.add(1, values_->size());
+    head.add(2, first_);
+    head.add_bytes(3, count * sizeof(float));
+    const auto release = [](void* kept) { delete static_cast<std::shared_ptr<std::vector<float>>*>(kept); };
+    const std::array<grpc::Slice, 2> slices{grpc::Slice(head.bytes().data(), head.bytes().size()),
+                                            grpc::Slice(values_->data() + first_, count * sizeof(float), release,
+                                                        new std::shared_ptr<std::vector<float>>(values_))};
+    reply_ = grpc::ByteBuffer(slices.data(), slices.size());
+    first_ += count;
+    StartWrite(&reply_);
+  }
+
+  const GuestCalls& calls_;
+  grpc::ByteBuffer message_, reply_;
+  std::shared_ptr<std::vector<float>> values_;
+  std::size_t first_ = 0;
+};
+
+class Push final : public Reactor {
+ public:
+  Push(const GuestCalls& calls, const grpc::GenericCallbackServerContext& context)
+      : calls_(calls), context_(context), push_(calls.parameters, calls.guests) {
+    StartRead(&message_);
+  }
+
+  void OnReadDone(bool ok) override {
+    try {
+      if (ok) {
+        push_.take(Pieces(message_).bytes());
+        return StartRead(&message_);
+      }
+      if (context_.IsCancelled()) return Finish({grpc::StatusCode::CANCELLED, "the guest has left"});
+      push_.demand_all();
+      calls_.push(push_.guest(), push_.push(), push_.gradient());
+    } catch (const std::exception& problem) {
+      return Finish(status_of(problem));
+    }
+    const grpc::Slice nothing;
+    reply_ = grpc::ByteBuffer(&nothing, 1);
+    StartWriteAndFinish(&reply_, {}, grpc::Status::OK);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  const GuestCalls& calls_;
+  const grpc::GenericCallbackServerContext& context_;
+  GuestPush push_;
+  grpc::ByteBuffer message_, reply_;
+};
+
+class Service final : public GuestService, private grpc::CallbackGenericService {
+ public:
+  Service(GuestCalls calls, const GuestOptions& options) : calls_(std::move(calls)) {
+    const GrpcKeys keys(options.security);
+    const bool is_open = keys.given() || options.security.insecure;
+    const std::string ip =
+        options.interface_address.empty() ? (is_open ? "::" : "127.0.0.1") : options.interface_address;
+    const auto address = parse_address(ip, options.port);
+    if (!address || (!is_open && !address->is_loopback()))
+      throw Error(ErrorKind::config,
+                  fmt::format("guests of the parameter servers would be served at {} in the clear; give --certificate, "
+                              "--private-key and --authority, or say --insecure if the network may be trusted",
+                              ip));
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort(address->text(), keys.for_server(), &port);
+    apply_limits(builder);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, most_calls);
+    builder.RegisterCallbackGenericService(this);
+    server_ = builder.BuildAndStart();
+    if (!server_ || port == 0)
+      throw Error(
+          ErrorKind::config,
+          fmt::format("guests of the parameter servers cannot be served at {}; is the port free, and do the key "
+                      "and certificate belong together?",
+                      address->text()));
+    port_ = static_cast<std::uint16_t>(port);
+  }
+  ~Service() override {
+    server_->Shutdown(std::chrono::system_clock::now() + farewell);
+    server_->Wait();
+  }
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  std::uint16_t port() const override { return port_; }
+
+ private:
+  Reactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
+    if (context->method() == pull_method) return new Pull(calls_);
+    if (context->method() == push_method) return new Push(calls_, *context);
+    return CallbackGenericService::CreateReactor(context);
+  }
+
+  const GuestCalls calls_;
+  std::unique_ptr<grpc::Server> server_;
+  std::uint16_t port_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<GuestService> grpc_guest_service(GuestCalls calls, const GuestOptions& options) {
+  return std::make_unique<Service>(std::move(calls), options);
+}
+
+}  // namespace ranvier::transport
