@@ -30,7 +30,8 @@ class AveragesAlone final : public PartialMessages {
     arrived.assign(pieces_of(bytes), is_here(ticket) ? 1 : 0);
   }
   Message take(Rank from, std::uint32_t ticket, std::size_t bytes) override {
-    Message message{.bytes = std::vector<std::byte>(pieces_of(bytes) * piece_bytes)};
+    Message message;
+    message.bytes.resize(pieces_of(bytes) * piece_bytes);
     look_at(from, ticket, bytes, message.arrived);
     message.pieces = is_here(ticket) ? message.arrived.size() : 0;
     return message;
