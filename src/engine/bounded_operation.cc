@@ -149,7 +149,8 @@ Progress BoundedOperation::advance(Transport& transport, bool briefly) {
         if (!std::ranges::all_of(peers_,
                                  [](const Peer& each) { return each.announced && each.is_there && each.has_average; }))
           break;
-        // Every owner has closed its part: what has not left by now nobody waits for.
+        // Every owner has closed its part, or, where ranks may differ, is late itself: of what has not left by now
+        // nobody is to wait for the rest.
         for (Rank rank = 0; rank < world_; ++rank)
           if (rank != rank_) tools_.messages.withdraw(rank, share_ticket());
         phase_ = Phase::finish;
@@ -230,22 +231,32 @@ bool BoundedOperation::take_what_came() {
     const auto arrival = tools_.messages.arrival(rank, share_ticket(), layout_.part_bytes());
     if (arrival.pieces > 0 && !may_differ_) from.began = std::min(from.began, arrival.first_at);
     Patience& patience = may_differ_ ? tools_.share_patience[static_cast<std::size_t>(rank)] : tools_.patience;
-    const Patience::Time now = Clock::now(), until = patience.until(arrival, layout_.part_pieces(), from.began);
+    const Patience::Time gone = may_differ_ && arrival.pieces == 0 ? share_gone_at(rank) : Patience::Time::max();
+    const Patience::Time now = Clock::now(),
+                         until = std::min(patience.until(arrival, layout_.part_pieces(), from.began), gone);
     if (until > now) {
       due_ = std::min(due_, until);
       continue;
     }
     from.share = tools_.messages.take(rank, share_ticket(), layout_.part_bytes());
     from.closed = any = true;
-    if (may_differ_)
+    if (may_differ_ && gone == Patience::Time::max())
       learn(patience, layout_.part_pieces(), arrival, from.began,
             arrival.last_is_here || until == Patience::Time::min());
-    else if (arrival.pieces > 0)  // how long nothing took teaches nothing
+    else if (!may_differ_ && arrival.pieces > 0)  // how long nothing took teaches nothing
       patience.took(layout_.part_pieces(), std::max(arrival.newest_at, from.began) - from.began);
   }
   const Rank before = added_;
   if (spread_ == world_) add_in_order();
   return any || added_ > before;
+}
+
+// When a share of which nothing has come is given up because its sender's average is here: who averages has sent its
+// shares, and who has gone on without this rank has withdrawn what had not left. To wait for that, and to learn from it
+// how long shares take, would keep a rank behind that has stalled once.
+Patience::Time BoundedOperation::share_gone_at(Rank sender) {
+  const auto average = tools_.messages.arrival(sender, average_ticket(), sent_unit_bytes());
+  return average.pieces > 0 ? average.newest_at + Patience::first_silence : Patience::Time::max();
 }
 
 // By rank, so that without losses the sum is the same in every run.

@@ -135,6 +135,7 @@ class BoundedOperation final : public Operation {
   bool look_for_peers(Transport&);
   bool spread_next();
   bool take_what_came();
+  Patience::Time share_gone_at(Rank sender);
   void add_in_order();
   void average();
   void send_average();

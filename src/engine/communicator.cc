@@ -293,7 +293,7 @@ std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Ran
   Guidance guidance;
   try {
     guidance = guidance_of(options, world);
-  } catch (const Error& why) {
+  } catch (const std::exception& why) {
     engine::decline(why, exchange, deadline);
     throw;
   }

@@ -2,9 +2,9 @@
 //
 //  - Enough has come: no more than the allowed share is missing.
 //  - Nothing more comes: its last piece is here, and the others are later than the path ever reorders.
-//  - It is late and silent: it takes longer than the last rounds usually took (their median) and a quarter more (the
-//    adaptive timeout of OptiReduce, NSDI 2025), and nothing of it has come for a while. A path that only became slower
-//    still brings it all.
+//  - It is late and silent: it takes longer than the last rounds usually took (by default their median) and a quarter
+//    more (the adaptive timeout of OptiReduce, NSDI 2025), and nothing of it has come for a while. A path that only
+//    became slower still brings it all.
 //
 // Pure.
 #pragma once
@@ -57,12 +57,15 @@ class Patience {
     history.times[history.count++ % rounds_kept] = duration;
   }
 
-  // It did not end in that time: who is late again and again is waited for after a few rounds.
-  void took_longer(std::size_t pieces, Duration than) { took(pieces, 2 * than); }
+  // It did not end in that time: who is late again and again is waited for after a few rounds. Up to a limit, since
+  // each such wait is longer than the one before.
+  void took_longer(std::size_t pieces, Duration than) { took(pieces, std::min(2 * than, longest_guess)); }
 
   // Until enough rounds are known to learn from: of a message of which nothing comes, and after its newest piece.
   static constexpr Duration first_silence = std::chrono::milliseconds(50);
   static constexpr Duration first_deadline = std::chrono::milliseconds(500);
+  // Of what never ended.
+  static constexpr Duration longest_guess = 4 * first_deadline;
   static constexpr std::size_t rounds_kept = 15;
   static constexpr std::size_t least_rounds = 4;
 

@@ -20,9 +20,6 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// How long a rank that cannot take part waits for the others, to tell them why.
-constexpr std::chrono::seconds time_to_decline{5};
-
 constexpr std::string_view greeting = "ranvier 5";  // of this format of card
 
 // What a rank tells the others about itself: fields with their lengths in front.
@@ -168,9 +165,9 @@ Endpoints open_endpoints(const WorldInfo& info, const CommunicatorOptions& optio
 
 }  // namespace
 
-void decline(const Error& why, const Exchange& exchange, steady_clock::time_point deadline) {
+void decline(const std::exception& why, const Exchange& exchange, steady_clock::time_point deadline) {
   try {
-    exchange(Card{.refusal = why.what()}.text(), std::min(deadline, steady_clock::now() + time_to_decline));
+    exchange(Card{.refusal = why.what()}.text(), deadline);
   } catch (const std::exception&) {  // who is not there cannot be told
   }
 }
@@ -180,7 +177,7 @@ Links meet(const WorldInfo& info, const CommunicatorOptions& options, const Tuni
   Endpoints own;
   try {
     own = open_endpoints(info, options);
-  } catch (const Error& why) {
+  } catch (const std::exception& why) {
     decline(why, exchange, deadline);
     throw;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -31,8 +32,9 @@ struct Links {
   Rank ranks_per_node = 0;
 };
 
-// Instead of meeting: tells the others, who would wait for this rank, why it cannot.
-void decline(const Error& why, const Exchange&, std::chrono::steady_clock::time_point deadline);
+// Instead of meeting: tells the others, who would wait for this rank, why it cannot. Waits for those that are late, as
+// they would for it: what it leaves in a store counts only while it is there.
+void decline(const std::exception& why, const Exchange&, std::chrono::steady_clock::time_point deadline);
 
 // Opens endpoints, exchanges their addresses once, and connects. Declines where it cannot open them.
 Links meet(const WorldInfo&, const CommunicatorOptions&, const TuningTable&, const Exchange&,

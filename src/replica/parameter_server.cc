@@ -1,11 +1,14 @@
 #include "ranvier/parameter_server.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <exception>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -44,7 +47,7 @@ class ParameterServer::Impl {
        std::vector<Rank> owners)
       : comm_(comm),
         count_(parameters.size()),
-        owners_(owners.empty() ? all_owners(rule, comm.world()) : std::move(owners)),
+        owners_(owners.empty() ? all_owners(rule, comm.world()) : checked(std::move(owners), comm.world())),
         shard_(values_of(own_range(), parameters), comm.world(), rule, most_guests),
         desk_(comm, workers_of(rule, comm.world()), rule.bound, before, start_tag) {
     if (comm_.world() > 1) thread_ = std::jthread([this] { serve(); });
@@ -101,6 +104,16 @@ class ParameterServer::Impl {
   static std::vector<Rank> all_owners(const ServerRule& rule, Rank world) {
     std::vector<Rank> owners(rule.servers > 0 ? rule.servers : static_cast<std::size_t>(world));
     std::iota(owners.begin(), owners.end(), rule.servers > 0 ? workers_of(rule, world) : 0);
+    return owners;
+  }
+  static std::vector<Rank> checked(std::vector<Rank> owners, Rank world) {
+    std::set<Rank> known;
+    for (const Rank owner : owners)
+      if (owner < 0 || owner >= world || !known.insert(owner).second)
+        throw Error(ErrorKind::usage,
+                    fmt::format("rank {} cannot own a range of the parameters twice, or in a world of "
+                                "{}; name ranks from 0 to {}, each once",
+                                owner, world, world - 1));
     return owners;
   }
   // Empty of ranks that own nothing.

@@ -117,7 +117,8 @@ class Synchronizer::Impl {
 
   void mean(std::span<float> parameters) {
     if (agreed_ || comm_.world() == 1) return;
-    const double weight = own_weight();
+    // What realign() would make of them: replicas that gradients part have all taken steps of everybody's samples.
+    const double weight = resync_ > 0 ? 1 : own_weight();
     if (weight != 1)
       for (float& each : parameters) each *= static_cast<float>(weight);
     comm_.all_reduce(parameters, {.op = ReduceOp::average});

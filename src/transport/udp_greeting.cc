@@ -88,7 +88,8 @@ std::optional<UdpGreeting::Found> UdpGreeting::take(Time now, const Packet& pack
   if (calls) greet(rank, is_there ? PacketKind::welcome : PacketKind::challenge, from, theirs.given);
   if (peer.is_found) return std::nullopt;
   if (header.kind == PacketKind::challenge) {
-    if (peer.answered_at == Time{}) peer.answered_at = now;
+    peer.answered_at = now;
+    ++peer.answers;
     greet(rank, PacketKind::hello, from, theirs.given);
     return std::nullopt;
   }
@@ -136,7 +137,8 @@ UdpGreeting::Found UdpGreeting::found(Time now, Peer& peer, const PacketHeader& 
   peer.is_found = true;
   ++found_;
   return {address, options,
-          header.kind == PacketKind::welcome ? std::optional<Duration>(now - peer.answered_at) : std::nullopt};
+          header.kind == PacketKind::welcome && peer.answers == 1 ? std::optional<Duration>(now - peer.answered_at)
+                                                                  : std::nullopt};
 }
 
 std::size_t UdpGreeting::ring_bytes(const SocketAddress& address) const {

@@ -6,6 +6,10 @@
 //     hello      a, b    ->                     who knows b receives where it was sent: the caller is there
 //                        <-    welcome    b, a  and the called one here
 //
+// From the second hello to the welcome it is one round trip. Where several challenges were answered nobody knows which
+// answer is welcomed, and none is measured (P. Karn and C. Partridge, "Improving Round-Trip Time Estimates in Reliable
+// Transport Protocols", SIGCOMM 1987).
+//
 // That a hello is sealed shows who wrote it and not where it comes from, so no address is believed before it has
 // echoed its cookie. That is a keyed hash of the address: nothing is kept of those who ask (D. J. Bernstein, "SYN
 // cookies", 1996; RFC 9000, 8.1).
@@ -41,7 +45,8 @@ class UdpGreeting {
   // Calls those whose turn it is. Returns when to come again.
   Time say_hello(Time now);
 
-  // A rank whose place is proven now, and how to talk to it; the round trip if this rank has called.
+  // A rank whose place is proven now, and how to talk to it; the round trip if this rank has called and no other answer
+  // of its can have brought the welcome.
   struct Found {
     SocketAddress address;
     UdpConnectionOptions connection;
@@ -67,7 +72,8 @@ class UdpGreeting {
     bool is_found = false;
     Time hello_due{};
     Duration hello_pause;
-    Time answered_at{};  // its first challenge
+    Time answered_at{};  // its newest challenge
+    int answers = 0;     // to its challenges
   };
   struct Cookies {
     std::uint64_t given = 0;   // to be echoed by whoever is at that address

@@ -4,6 +4,8 @@
 import array
 import math
 import sys
+import threading
+import time
 from collections.abc import Iterator
 
 import grpc
@@ -43,6 +45,9 @@ class Guest:
     def push(self, *arguments, **changes) -> None:
         self._push(gradient(*arguments, **changes), timeout=60)
 
+    def begin(self, gradients: Iterator[messages.Gradient]) -> grpc.Future:
+        return self._push.future(gradients, timeout=60)
+
     def refused(self, *arguments, **changes) -> str:
         try:
             self.push(*arguments, **changes)
@@ -50,6 +55,31 @@ class Guest:
             assert problem.code() == grpc.StatusCode.INVALID_ARGUMENT, problem
             return problem.details()
         raise AssertionError("it was taken")
+
+
+def refused_beside_another(guest: Guest, values: array.array) -> str:
+    """What a push is refused with while the same guest's is under way."""
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def held_up() -> Iterator[messages.Gradient]:
+        yield next(gradient(8, values[:1]))
+        has_begun.set()
+        may_end.wait()
+
+    pending = guest.begin(held_up())
+    has_begun.wait()
+    time.sleep(0.2)  # it has left; a push of the same number as before changes nothing, whoever is the first
+    deadline = time.monotonic() + 30
+    refusal = ""
+    while not refusal and not pending.done() and time.monotonic() < deadline:
+        try:
+            guest.push(1, values)
+        except grpc.RpcError as problem:
+            assert problem.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, problem
+            refusal = problem.details()
+    may_end.set()
+    assert pending.code() == grpc.StatusCode.INVALID_ARGUMENT, pending  # not all of it has come
+    return refusal
 
 
 def differ(a: array.array, b: array.array) -> bool:
@@ -75,6 +105,10 @@ def main() -> None:
         assert "share" in guest.refused(8, ones, share=2)
         assert "guest 64" in guest.refused(8, ones, guest=64)
         assert "not a number" in guest.refused(8, array.array("f", [math.nan] * len(ones)))
+        assert "with rate 1e+39" in guest.refused(8, ones, rate=1e39)
+        assert "beyond what a float holds" in guest.refused(8, array.array("f", [-3e38] * len(ones)), rate=2)
+        assert "under way" in refused_beside_another(guest, ones)
+        guest.push(8, ones)
         print(f"{len(before)} parameters")
 
 

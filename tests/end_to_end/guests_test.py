@@ -42,6 +42,7 @@ class Guests(TrainingTest):
         # The workers themselves change hardly anything.
         words = self.words(
             "--workers", "2", "--sync", "async:staleness=0", "--lr", "0.000000001", "--epochs", "1000000", "--serve", str(port),
+            "--insecure",
         )  # fmt: skip
         process = program.start(*words, env=self.environment(), stderr=subprocess.DEVNULL)
         self.addCleanup(process.communicate)
@@ -53,6 +54,14 @@ class Guests(TrainingTest):
         self.assertEqual(guest.returncode, 0, guest.stderr)
         self.assertIn("parameters", guest.stdout)
         self.assertIsNone(process.poll(), "the job goes on")
+
+    def test_who_does_not_prove_who_it_is_has_to_be_allowed_on_loopback_too(self):
+        if reason := reason_to_skip():
+            self.skipTest(reason)
+        words = self.words("--workers", "2", "--sync", "async", "--serve", str(free_port()))
+        result = program.run(*words, env=self.environment())
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("say --insecure", result.stderr)
 
     def test_what_cannot_be_served_is_refused(self):
         for words, problem in (

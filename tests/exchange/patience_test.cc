@@ -77,5 +77,15 @@ TEST(Patience, OfRanksThatBeginUnlikeIsThatOfFourRoundsInFive) {
   EXPECT_EQ(patience.until({.reordering = 2ms}, pieces, start), start + 2500ms);
 }
 
+TEST(Patience, WithWhatNeverEndsDoesNotGrowWithoutEnd) {
+  Patience patience(0.01, 0.8, {});
+  Patience::Duration waited = 0ms;
+  for (int round = 0; round < 100; ++round) {
+    waited = patience.until({.reordering = 2ms}, pieces, start) - start;
+    patience.took_longer(pieces, waited);
+  }
+  EXPECT_EQ(waited, Patience::longest_guess * 5 / 4);
+}
+
 }  // namespace
 }  // namespace ranvier::engine

@@ -1,6 +1,7 @@
 // Replicas over "udp:loss=…": what groups lose is counted, and with resync=K replicas part between two realignments.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,7 @@ TEST(Losses, PartReplicasBetweenTwoRealignmentsAndNeverBehindOne) {
   on_ranks(
       2,
       [&](Communicator& comm) {
-        Synchronizer sync(comm, {.sync = "bsp"});
+        Synchronizer sync(comm, {.sync = "bsp", .samples = comm.rank() == 0 ? 3.0 : 1.0});
         EXPECT_TRUE(sync.parts_replicas());
         std::vector<float> parameters(size);
         sync.begin(parameters);
@@ -64,26 +65,32 @@ TEST(Losses, PartReplicasBetweenTwoRealignmentsAndNeverBehindOne) {
           }
         }
         EXPECT_GT(times_apart, 0);
-        const auto own = parameters;
-        sync.mean(parameters);
-        EXPECT_TRUE(is_same_everywhere(comm, parameters));
-        parameters = own;
+        auto mean = parameters;
+        sync.mean(mean);
         EXPECT_TRUE(sync.end(rate, parameters));
         EXPECT_TRUE(sync.agreed());
         EXPECT_TRUE(is_same_everywhere(comm, parameters));
+        EXPECT_EQ(mean, parameters) << "however many samples each has";
       },
       "udp:loss=0.2,resync=4");
 }
 
 // Averages of parameters would hand on what parts the ranks of a node.
 TEST(Losses, PartNoReplicasThatAverageParameters) {
+  const Loses loses(0.3, 30);
   on_ranks(
       4,
       [&](Communicator& comm) {
         Synchronizer sync(comm, {.sync = "node:4", .place = "node=2"});
         std::vector<float> parameters(size);
         sync.begin(parameters);
-        for (unsigned step = 0; step < 4; ++step) take_step(sync, comm.rank(), step, parameters);
+        for (unsigned step = 0; step < 4; ++step) {
+          take_step(sync, comm.rank(), step, parameters);
+          const auto all = support::everybodys(comm, parameters);
+          const auto of = [&](Rank rank) { return all.begin() + rank * static_cast<std::ptrdiff_t>(size); };
+          EXPECT_TRUE(std::equal(of(0), of(1), of(1))) << "after step " << step;
+          EXPECT_TRUE(std::equal(of(2), of(3), of(3))) << "after step " << step;
+        }
         EXPECT_TRUE(is_same_everywhere(comm, parameters));
       },
       "udp:loss=0.2,resync=3");

@@ -90,6 +90,16 @@ TEST(ParameterServer, MayStandOnRanksOfItsOwn) {
   EXPECT_THROW(workers_of({.servers = 4}, 4), Error);
 }
 
+TEST(ParameterServer, OwnersThatCannotBeAreRefused) {
+  run_ranks(2,
+            [](Communicator& comm) {
+              const std::vector<float> parameters(10);
+              for (const auto& owners : {std::vector<Rank>{1, 1}, {0, 2}, {-1}})
+                EXPECT_THROW(ParameterServer(comm, {}, parameters, 0, owners), Error);
+            },
+            {.way = "shm"});
+}
+
 TEST(ParameterServer, ASlowWorkerHoldsOthersNoLongerThanItsBoundSays) {
   for (const std::uint64_t bound : {0U, 2U}) {
     constexpr Rank world = 3;

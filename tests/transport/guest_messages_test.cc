@@ -114,6 +114,35 @@ TEST(GuestMessages, ThatMakeNoSenseAreRefused) {
   }
 }
 
+// Servers step by floats: what is finite as a double may be infinite there.
+TEST(GuestMessages, ThatWouldMakeAStepInfiniteAreRefused) {
+  const std::vector<float> one{1}, huge{-3e38F};
+  const auto refused = [](double rate, std::span<const float> values) {
+    GuestPush push(1, guests);
+    try {
+      take(push, gradient(0, 1, rate, 1, 0, values));
+      push.demand_all();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      return true;
+    }
+    return false;
+  };
+  EXPECT_FALSE(refused(3e38, one));
+  EXPECT_TRUE(refused(1e39, one));
+  EXPECT_FALSE(refused(1, huge));
+  EXPECT_TRUE(refused(2, huge));
+  EXPECT_TRUE(refused(1, std::vector<float>{std::numeric_limits<float>::infinity()}));
+  EXPECT_TRUE(refused(1, std::vector<float>{std::numeric_limits<float>::quiet_NaN()}));
+}
+
+TEST(GuestMessages, TakeMemoryForWhatHasComeAlone) {
+  GuestPush push(std::size_t{1} << 45, guests);  // more than any machine has
+  take(push, gradient());
+  EXPECT_EQ(push.gradient().size(), three.size());
+  EXPECT_THROW(push.demand_all(), Error);
+}
+
 TEST(GuestMessages, OfAnythingNeverReachBeyondTheGradient) {
   std::mt19937 random(1);
   for (int attempt = 0; attempt < 20'000; ++attempt) {

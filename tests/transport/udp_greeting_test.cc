@@ -93,6 +93,20 @@ TEST_F(TwoRanks, FindEachOther) {
   EXPECT_FALSE(side(0).found->round_trip) << "it has not called";
 }
 
+// The welcome may be of the first answer or of the second (Karn's rule).
+TEST_F(TwoRanks, MeasureNoRoundTripWhereTheyHaveAnsweredTwice) {
+  side(1).greeting->say_hello(now);
+  while (wire.front().from == 1) deliver(next());
+  const Letter challenge = next();
+  deliver(challenge);
+  now += 500ms;
+  deliver(challenge);
+  now += 30ms;
+  deliver_all();
+  ASSERT_TRUE(side(1).found);
+  EXPECT_FALSE(side(1).found->round_trip);
+}
+
 TEST_F(TwoRanks, FindEachOtherWhateverIsLost) {
   std::mt19937 random(1);
   for (int look = 0; look < 200; ++look) {

@@ -6,6 +6,9 @@
 #include <grpcpp/server_builder.h>
 
 #include <chrono>
+#include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -90,10 +93,28 @@ class Pull final : public Reactor {
   std::size_t first_ = 0;
 };
 
+// Guests of whom a push is under way: one each, so that no more gradients lie here than there are guests.
+class PushingGuests {
+ public:
+  // False: one is.
+  bool begin(Rank guest) {
+    const std::lock_guard lock(mutex_);
+    return guests_.insert(guest).second;
+  }
+  void end(Rank guest) {
+    const std::lock_guard lock(mutex_);
+    guests_.erase(guest);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<Rank> guests_;
+};
+
 class Push final : public Reactor {
  public:
-  Push(const GuestCalls& calls, const grpc::GenericCallbackServerContext& context)
-      : calls_(calls), context_(context), push_(calls.parameters, calls.guests) {
+  Push(const GuestCalls& calls, PushingGuests& pushing, const grpc::GenericCallbackServerContext& context)
+      : calls_(calls), pushing_(pushing), context_(context), push_(calls.parameters, calls.guests) {
     StartRead(&message_);
   }
 
@@ -101,24 +122,38 @@ class Push final : public Reactor {
     try {
       if (ok) {
         push_.take(Pieces(message_).bytes());
+        if (!is_counted_ && !(is_counted_ = pushing_.begin(push_.guest())))
+          return end(
+              {grpc::StatusCode::RESOURCE_EXHAUSTED,
+               fmt::format("a push of guest {} is under way; wait for its end, and give two programs two numbers",
+                           push_.guest())});
         return StartRead(&message_);
       }
-      if (context_.IsCancelled()) return Finish({grpc::StatusCode::CANCELLED, "the guest has left"});
+      if (context_.IsCancelled()) return end({grpc::StatusCode::CANCELLED, "the guest has left"});
       push_.demand_all();
       calls_.push(push_.guest(), push_.push(), push_.gradient());
     } catch (const std::exception& problem) {
-      return Finish(status_of(problem));
+      return end(status_of(problem));
     }
-    const grpc::Slice nothing;
-    reply_ = grpc::ByteBuffer(&nothing, 1);
-    StartWriteAndFinish(&reply_, {}, grpc::Status::OK);
+    end(grpc::Status::OK);
   }
   void OnDone() override { delete this; }
 
  private:
+  // The guest's next push may come as soon as it hears of this.
+  void end(const grpc::Status& status) {
+    if (std::exchange(is_counted_, false)) pushing_.end(push_.guest());
+    if (!status.ok()) return Finish(status);
+    const grpc::Slice nothing;
+    reply_ = grpc::ByteBuffer(&nothing, 1);
+    StartWriteAndFinish(&reply_, {}, status);
+  }
+
   const GuestCalls& calls_;
+  PushingGuests& pushing_;
   const grpc::GenericCallbackServerContext& context_;
   GuestPush push_;
+  bool is_counted_ = false;  // among pushing_
   grpc::ByteBuffer message_, reply_;
 };
 
@@ -126,15 +161,17 @@ class Service final : public GuestService, private grpc::CallbackGenericService 
  public:
   Service(GuestCalls calls, const GuestOptions& options) : calls_(std::move(calls)) {
     const GrpcKeys keys(options.security);
-    const bool is_open = keys.given() || options.security.insecure;
-    const std::string ip =
-        options.interface_address.empty() ? (is_open ? "::" : "127.0.0.1") : options.interface_address;
-    const auto address = parse_address(ip, options.port);
-    if (!address || (!is_open && !address->is_loopback()))
+    // On loopback too: whoever is on this host could push.
+    if (!keys.given() && !options.security.insecure)
       throw Error(ErrorKind::config,
-                  fmt::format("guests of the parameter servers would be served at {} in the clear; give --certificate, "
-                              "--private-key and --authority, or say --insecure if the network may be trusted",
-                              ip));
+                  "guests of the parameter servers would need no proof of who they are; give --certificate, "
+                  "--private-key and --authority, or say --insecure if this host and its network may be trusted");
+    const std::string ip = options.interface_address.empty() ? "::" : options.interface_address;
+    const auto address = parse_address(ip, options.port);
+    if (!address)
+      throw Error(
+          ErrorKind::config,
+          fmt::format("guests of the parameter servers cannot be served at '{}', which is no numeric address", ip));
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort(address->text(), keys.for_server(), &port);
@@ -162,11 +199,12 @@ class Service final : public GuestService, private grpc::CallbackGenericService 
  private:
   Reactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
     if (context->method() == pull_method) return new Pull(calls_);
-    if (context->method() == push_method) return new Push(calls_, *context);
+    if (context->method() == push_method) return new Push(calls_, pushing_, *context);
     return CallbackGenericService::CreateReactor(context);
   }
 
   const GuestCalls calls_;
+  PushingGuests pushing_;
   std::unique_ptr<grpc::Server> server_;
   std::uint16_t port_ = 0;
 };
