@@ -70,14 +70,14 @@ TEST(Losses, PartReplicasBetweenTwoRealignmentsAndNeverBehindOne) {
         EXPECT_TRUE(sync.end(rate, parameters));
         EXPECT_TRUE(sync.agreed());
         EXPECT_TRUE(is_same_everywhere(comm, parameters));
-        EXPECT_EQ(mean, parameters) << "however many samples each has";
+        EXPECT_TRUE(mean == parameters) << "however many samples each has";
       },
       "udp:loss=0.2,resync=4");
 }
 
 // Averages of parameters would hand on what parts the ranks of a node.
 TEST(Losses, PartNoReplicasThatAverageParameters) {
-  const Loses loses(0.3, 30);
+  const Loses loses(0.3, 3);
   on_ranks(
       4,
       [&](Communicator& comm) {
