@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "ranvier/parameter_guests.h"
+#include "ranvier/guest_service.h"
 #include "ranvier/transport.h"
 
 namespace ranvier::transport {

@@ -97,7 +97,7 @@ class WrongWords(ProgramTest):
     def test_each_gets_exit_code_2_and_one_sentence_with_the_remedy(self):
         bench = ["bench", "--ranks", "2"]
         for words, *parts in (
-            (["bnech"], "unknown subcommand 'bnech'", "did you mean 'bench'", "One of: train, bench, probe, plan, simulate, design, key, codec, doctor"),
+            (["bnech"], "unknown subcommand 'bnech'", "did you mean 'bench'", "One of: train, bench, probe, plan, simulate, design, report, key, codec, doctor"),
             (["--versoin"], "did you mean '--version'"),
             (["bench", "--colective", "all_reduce"], "unknown option '--colective'", "did you mean '--collective'"),
             (["bench", "--rank=2"], "unknown option '--rank'", "did you mean '--ranks'"),

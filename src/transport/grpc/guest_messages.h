@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ranvier/error.h"
-#include "ranvier/parameter_guests.h"
+#include "ranvier/guest_service.h"
 #include "transport/grpc/wire.h"
 
 namespace ranvier::transport {

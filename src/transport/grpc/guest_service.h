@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "ranvier/parameter_guests.h"
+#include "ranvier/guest_service.h"
 
 namespace ranvier::transport {
 

@@ -1,0 +1,47 @@
+// A service of gRPC by which programs in any language push gradients and pull parameters; its definition is
+// proto/ranvier_parameter_server.proto. Whose parameters these are, ParameterGuests says.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "ranvier/security.h"
+#include "ranvier/types.h"
+
+namespace ranvier {
+
+struct GuestOptions {
+  std::uint16_t port = 0;              // 0: one that is free
+  std::string interface_address = {};  // to listen on; empty: all
+  SecurityOptions security = {};       // certificates, for mutual TLS, or `insecure`
+};
+
+// What guests may ask for. Called by threads of the service, by several of them at once, and may block. What they throw
+// is told to the guest.
+struct GuestCalls {
+  struct Push {
+    std::uint64_t number = 0;
+    double rate = 0;
+    double share = 0;
+  };
+  std::size_t parameters = 0;
+  Rank guests = 0;  // their numbers are less
+  std::function<void(Rank guest, std::span<float> parameters)> pull;
+  std::function<void(Rank guest, const Push& push, std::span<const float> gradient)> push;
+};
+
+class GuestService {
+ public:
+  virtual ~GuestService() = default;
+  virtual std::uint16_t port() const = 0;
+};
+
+// Listens. Throws Error{config} where there is no gRPC, where the port is taken, and without certificates unless
+// `insecure` allows it, on loopback too: others may be on this host.
+std::unique_ptr<GuestService> guest_service(GuestCalls calls, const GuestOptions& options);
+
+}  // namespace ranvier
