@@ -28,6 +28,9 @@ using std::chrono::steady_clock;
 constexpr milliseconds time_to_leave{10'000};
 constexpr milliseconds time_to_die{3'000};
 
+// Ranks that have waited for each other in vain know best why, and may take so much longer to say it.
+constexpr milliseconds time_to_explain{2'000};
+
 // Runs the launch to its end in a process of its own, which dies with this one and takes the ranks with it.
 pid_t start_keeper(const cli::Launch& launch) {
   std::fflush(nullptr);
@@ -107,7 +110,7 @@ void ProcessWorld::greet(Lines connection, Lines::Deadline until) {
 }
 
 void ProcessWorld::meet(milliseconds limit) {
-  const auto until = steady_clock::now() + limit;
+  const auto until = steady_clock::now() + limit + time_to_explain;
   for (;;) {
     std::vector<std::size_t> missing;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
