@@ -85,7 +85,7 @@ double seconds_of_stream(Transport& transport, Bytes buffer, int rounds) {
 // What both ranks run; rank 0 prints.
 void run(Transport& transport) {
   pin_to(transport.rank());
-  for (const std::size_t bytes : {4u, 56u, 1u << 10, 16u << 10, 128u << 10, 1u << 20}) {
+  for (const std::size_t bytes : {4u, 56u, 256u, 1u << 10, 16u << 10, 128u << 10, 1u << 20}) {
     std::vector<std::byte> buffer(bytes, std::byte{1});
     const auto rounds = static_cast<int>(std::clamp<std::size_t>(bytes_per_window / bytes, 1, 1000));
     std::vector<double> ping_pong;
