@@ -158,7 +158,7 @@ bool BoundedOperation::look_for_peers(Transport& transport) {
     std::memcpy(&theirs, view.data(), sizeof theirs);
     CallHistory& history = engine->history();
     if (!agree(call.header, theirs))
-      throw disagreement(rank_, call.header, rank, theirs, engine->options().element_name,
+      throw disagreement(rank_, call.header, rank, theirs, engine->options().names,
                          history.since(rank_, history.alike(rank)));
     history.found_alike(rank, call.header.sequence);
     transport.release(rank, call.ticket.lane, sizeof theirs);

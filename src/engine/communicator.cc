@@ -13,6 +13,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/rank_names.h"
 #include "engine/bounded_calls.h"
 #include "engine/calls.h"
 #include "engine/engine.h"
@@ -56,6 +57,7 @@ class Communicator::Impl {
        std::unique_ptr<engine::NewsDesk> news)
       : options_(options),
         guidance_(std::move(guidance)),
+        rank_name_(options.world_ranks),
         rank_(links.transport->rank()),
         world_(links.transport->world()),
         ranks_per_node_(links.ranks_per_node),
@@ -66,7 +68,7 @@ class Communicator::Impl {
         terms_(own_terms_),
         links_(engine::nominal_links(transport_name_, terms_.crowded)),
         peer_memory_(links.transport->peer_memory()),
-        vendor_(links.transport->vendor_collectives(), transport_name_, rank_, world_),
+        vendor_(links.transport->vendor_collectives(), transport_name_, rank_, world_, rank_name_),
         bounded_(*links.transport, options),
         news_(std::move(news)),
         control_(std::move(links.control)),
@@ -77,7 +79,7 @@ class Communicator::Impl {
                                          : std::function<void(const Error&)>(),
                  .tell_waiting = control_ ? [this](const MessageHeader& call) { control_->waits_in(call); }
                                           : std::function<void(const MessageHeader&)>(),
-                 .element_name = options.element_name}) {
+                 .names = {.rank = rank_name_, .element = options.element_name}}) {
     if (control_) control_->follow(engine_.shared_history());
     if (news_) news_->deliver_to(engine_);
     const bool will_agree = world_ > 1 && control_ != nullptr;
@@ -151,7 +153,8 @@ class Communicator::Impl {
                                         .topology = topology,
                                         .slice_bytes = terms_.slice_bytes,
                                         .buffered_bytes = terms_.buffered_bytes,
-                                        .peer_memory = peer_memory_});
+                                        .peer_memory = peer_memory_,
+                                        .names = rank_name_});
   }
 
   void run(const Request& request, std::chrono::nanoseconds timeout) {
@@ -200,12 +203,13 @@ class Communicator::Impl {
   }
   void demand_peer(Rank peer, std::string_view what) const {
     if (peer < 0 || peer >= world_ || peer == rank_)
-      throw Error(ErrorKind::usage, fmt::format("{} on rank {}: rank {} is not another rank of a world of {}", what,
-                                                rank_, peer, world_));
+      throw Error(ErrorKind::usage, fmt::format("{} on {}: rank {} is not another rank of a world of {}", what,
+                                                rank_name_(rank_), peer, world_));
   }
 
   const CommunicatorOptions options_;
   Guidance guidance_;
+  const RankNames rank_name_;
   const Rank rank_;
   const Rank world_;
   const Rank ranks_per_node_;
@@ -292,6 +296,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
     return nullptr;
   }
   CommunicatorOptions options = impl_->options_;
+  options.world_ranks = engine::world_ranks_of(members, impl_->options_.world_ranks);
   // Dims suit one world only, and so does a topology.
   options.algorithm.resize(std::min(options.algorithm.find(':'), options.algorithm.size()));
   options.topology.clear();
@@ -313,6 +318,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
 
 Rank Communicator::rank() const { return impl_->rank_; }
 Rank Communicator::world() const { return impl_->world_; }
+std::string Communicator::rank_name(Rank rank) const { return impl_->rank_name_(rank); }
 const CommunicatorOptions& Communicator::options() const { return impl_->options_; }
 std::string_view Communicator::transport_name() const { return impl_->transport_name_; }
 Traffic Communicator::traffic() const { return impl_->engine_.traffic().total(); }
@@ -372,7 +378,7 @@ void Communicator::send(ConstTypedSpan data, Rank to, std::uint64_t tag) { start
 void Communicator::recv(TypedSpan data, Rank from, std::uint64_t tag) { start_recv(data, from, tag).wait(); }
 
 void Communicator::abort(const std::string& reason) {
-  const Error why(ErrorKind::aborted, fmt::format("rank {} gave up: {}", rank(), reason), rank());
+  const Error why(ErrorKind::aborted, fmt::format("{} gave up: {}", rank_name(rank()), reason), rank());
   if (impl_->control_) impl_->control_->abort(why);
   impl_->engine_.fail(why);
 }

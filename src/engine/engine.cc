@@ -50,9 +50,10 @@ Engine::Engine(std::unique_ptr<Transport> transport, EngineOptions options)
     : transport_(std::move(transport)),
       traits_(transport_->traits()),
       options_(std::move(options)),
-      history_(std::make_shared<CallHistory>(transport_->world())),
+      recorder_(options_.names.rank),
+      history_(std::make_shared<CallHistory>(transport_->world(), options_.names.rank)),
       traffic_(transport_->rank(), transport_->world()),
-      messages_(transport_->world(), options_.epoch, *history_, options_.element_name),
+      messages_(transport_->world(), options_.epoch, *history_, options_.names),
       departures_(static_cast<std::size_t>(transport_->world())) {
   for (Lane lane = 0; lane < ordinary_lanes; ++lane) turn_[lane] = lane;
 }

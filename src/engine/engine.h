@@ -34,7 +34,7 @@ struct EngineOptions {
   std::function<void(const Error&)> tell_others;
   // Tells them what this one does not get on in, for they may be in something else. Empty likewise.
   std::function<void(const MessageHeader&)> tell_waiting;
-  ElementName element_name = nullptr;
+  Names names = {};
 };
 
 class BoundedOperation;
