@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "bench/sampling.h"
 #include "machine.h"
+#include "output.h"
 #include "ranvier/error.h"
 #include "ranvier/schedule.h"
 
@@ -42,16 +42,6 @@ nlohmann::json environment_of(const Options& options) {
 }
 
 }  // namespace
-
-TuningFile::TuningFile(const std::string& path) : file_(path, "--tune") {
-  if (path != "-" && std::filesystem::exists(path)) before_ = TuningTable::read(path);
-}
-
-void TuningFile::replace(const std::vector<TuningRow>& rows) const {
-  TuningTable table = before_;
-  table.replace(rows);
-  file_.write(table.text());
-}
 
 int tune(const Options& options, World& world, const TuningFile& file) {
   const cli::JsonFile json_file(options.json_file);

@@ -92,36 +92,54 @@ void check_parallel(const Options& options) {
     refuse("--optimizer " + run.optimizer, "which measures whole tensors");
 }
 
-}  // namespace
+// What flags give whose settings have another type, until all of them are known.
+struct Given {
+  explicit Given(const Options& defaults)
+      : sockets(static_cast<std::uint64_t>(defaults.communicator.tcp_sockets)),
+        epochs(defaults.trainer.epochs),
+        batch(defaults.trainer.batch),
+        accumulate(defaults.trainer.accumulate),
+        warm_up(defaults.trainer.warm_up),
+        seed(defaults.trainer.seed),
+        evaluate_every(defaults.trainer.evaluate_every),
+        join_timeout(defaults.communicator.join_timeout) {}
 
-std::optional<Options> parse_options(const cli::Arguments& arguments) {
-  Options options;
-  options.arguments = arguments;
-  auto& run = options.trainer;
-  auto& comm = options.communicator;
-  comm.timeout = std::chrono::minutes(5);
+  void put_into(Options& options) const {
+    auto& run = options.trainer;
+    auto& comm = options.communicator;
+    if (workers) options.workers = static_cast<Rank>(*workers);
+    if (steps) run.steps = *steps;
+    run.epochs = epochs;
+    run.batch = batch;
+    run.accumulate = accumulate;
+    run.warm_up = warm_up;
+    run.seed = seed;
+    run.evaluate_every = evaluate_every;
+    comm.tcp_sockets = static_cast<int>(sockets);
+    comm.join_timeout = std::min(join_timeout, comm.timeout);
+  }
 
-  CLI::App app("Train a model over several workers.", "ranvier train");
-  app.footer(examples);
   std::optional<std::uint64_t> workers, steps;
-  std::uint64_t sockets = static_cast<std::uint64_t>(comm.tcp_sockets);
-  std::uint64_t epochs = run.epochs, batch = run.batch, seed = run.seed, evaluate_every = run.evaluate_every;
-  std::uint64_t accumulate = run.accumulate, warm_up = run.warm_up;
-  std::chrono::milliseconds join_timeout = comm.join_timeout;
+  std::uint64_t sockets, epochs, batch, accumulate, warm_up, seed, evaluate_every;
+  std::chrono::milliseconds join_timeout;
+  std::string plan, config;
+};
 
-  cli::add_count(app, "--workers", workers, "start so many processes here (default: train in this one)", 1, 1024);
+void add_training_options(CLI::App& app, Options& options, Given& given) {
+  auto& run = options.trainer;
+  cli::add_count(app, "--workers", given.workers, "start so many processes here (default: train in this one)", 1, 1024);
   const auto models = trainer::model_names();
   cli::add_name(app, "--model", run.model, "what to train", {models.begin(), models.end()});
   app.add_option("--data", options.data, "fashion-mnist, a folder of IDX or CIFAR-10 files, or a file of text")
       ->capture_default_str();
-  cli::add_count(app, "--epochs", epochs, "how long the learning rate takes to fall to 0", 1, 1'000'000);
-  cli::add_count(app, "--steps", steps, "stop after so many, counted from the very start", 1);
+  cli::add_count(app, "--epochs", given.epochs, "how long the learning rate takes to fall to 0", 1, 1'000'000);
+  cli::add_count(app, "--steps", given.steps, "stop after so many, counted from the very start", 1);
   add_number(app, "--target-accuracy", "stop when so much of the test data is right, such as 0.88", 1,
              [&](double share) { run.target_accuracy = share; });
   add_number(app, "--target-loss", "stop when the test loss is no more than this; of gan, the Fréchet distance", 1e6,
              [&](double loss) { run.target_loss = loss; });
-  cli::add_count(app, "--evaluate-every", evaluate_every, "steps between evaluations, besides one an epoch", 0);
-  cli::add_count(app, "--batch", batch, "samples a worker and pass", 1, 1'000'000);
+  cli::add_count(app, "--evaluate-every", given.evaluate_every, "steps between evaluations, besides one an epoch", 0);
+  cli::add_count(app, "--batch", given.batch, "samples a worker and pass", 1, 1'000'000);
   app.add_option_function<std::string>(
          "--parallel",
          [&run](const std::string& spec) {
@@ -132,19 +150,23 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
          "--accumulate says in how many passes samples go through")
       ->default_str(run.parallel)
       ->type_name("SPEC");
-  cli::add_count(app, "--accumulate", accumulate, "passes of which a step sums the gradients", 1, 1'000'000);
+  cli::add_count(app, "--accumulate", given.accumulate, "passes of which a step sums the gradients", 1, 1'000'000);
   add_number(app, "--lr",
              fmt::format("learning rate, at the start (default: {}; of adamw and lamb 0.002)", run.learning_rate), 1000,
              [&](double rate) { run.learning_rate = rate; });
   add_number(app, "--lr-batch",
              "--lr is right for so many samples a step of all workers; scale it to this run's (default: --lr is)", 1e9,
              [&](double samples) { run.learning_rate_batch = samples; });
-  cli::add_count(app, "--warm-up", warm_up, "steps in which the rate rises, from --lr where it is scaled, else from 0",
-                 0, 1'000'000'000);
-  cli::add_count(app, "--seed", seed, "of first weights and of the order of samples", 0, UINT64_MAX);
+  cli::add_count(app, "--warm-up", given.warm_up,
+                 "steps in which the rate rises, from --lr where it is scaled, else from 0", 0, 1'000'000'000);
+  cli::add_count(app, "--seed", given.seed, "of first weights and of the order of samples", 0, UINT64_MAX);
   app.add_option("--save", run.save, "write a checkpoint there after every epoch and at the end")->type_name("PATH");
   app.add_option("--resume", run.resume, "go on from this checkpoint")->type_name("PATH");
+}
 
+void add_communication_options(CLI::App& app, Options& options, Given& given) {
+  auto& run = options.trainer;
+  auto& comm = options.communicator;
   cli::add_transport(app, comm.transport, "how bytes travel");
   cli::add_algorithm(app, comm.algorithm, "schedule of all_reduce; vendor: that of the transport's library (mpi)",
                      algorithm_names());
@@ -172,43 +194,52 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
       ->type_name("RATE");
   app.add_option("--interface", comm.interface_address, "address to listen on (default: all of this host's)")
       ->type_name("ADDRESS");
-  cli::add_count(app, "--sockets", sockets, "of tcp for each link, where one is held below the line's rate", 1,
+  cli::add_count(app, "--sockets", given.sockets, "of tcp for each link, where one is held below the line's rate", 1,
                  most_sockets);
   cli::add_ports(app, comm.ports);
   cli::add_security(app, comm.security);
   cli::add_seconds(app, "--timeout", comm.timeout, "for one operation");
-  cli::add_seconds(app, "--join-timeout", join_timeout, "for all workers to come; no more than --timeout");
+  cli::add_seconds(app, "--join-timeout", given.join_timeout, "for all workers to come; no more than --timeout");
+}
+
+void add_file_options(CLI::App& app, Options& options, Given& given) {
   app.add_option("--json", options.json_file, "write settings and results there; - is stdout")->type_name("FILE");
-  std::string config, plan;
-  app.add_option("--plan", plan, "do as a file of ranvier plan says where no flag says otherwise, and compare")
+  app.add_option("--plan", given.plan, "do as a file of ranvier plan says where no flag says otherwise, and compare")
       ->type_name("FILE");
   app.add_option("--record", options.record_folder,
                  "write what the first 50 steps consist of to DIR/workload.toml; those overlap nothing")
       ->type_name("DIR");
-  app.add_option("--config", config, "settings by their names: link-rate = \"200Mbit\"")->type_name("TOML");
+  app.add_option("--config", given.config, "settings by their names: link-rate = \"200Mbit\"")->type_name("TOML");
+}
+
+}  // namespace
+
+std::optional<Options> parse_options(const cli::Arguments& arguments) {
+  Options options;
+  options.arguments = arguments;
+  options.communicator.timeout = std::chrono::minutes(5);
+  Given given(options);
+
+  CLI::App app("Train a model over several workers.", "ranvier train");
+  app.footer(examples);
+  add_training_options(app, options, given);
+  add_communication_options(app, options, given);
+  add_file_options(app, options, given);
   name_variables(app);
 
   if (cli::parse(app, arguments)) return std::nullopt;
-  if (!plan.empty() && !options.record_folder.empty())
+  if (!given.plan.empty() && !options.record_folder.empty())
     throw Error(ErrorKind::usage, "--record holds averaging back and would spoil --plan; give one of them");
-  if (accumulate > 1 && !options.record_folder.empty())
+  if (given.accumulate > 1 && !options.record_folder.empty())
     throw Error(ErrorKind::usage, "--record writes what a step of one pass consists of; leave out --accumulate");
-  if (!plan.empty()) apply_plan(app, read_plan(plan), options);
-  if (!config.empty()) apply_config(app, config);
+  if (!given.plan.empty()) apply_plan(app, read_plan(given.plan), options);
+  if (!given.config.empty()) apply_config(app, given.config);
 
-  if (workers) options.workers = static_cast<Rank>(*workers);
-  if (steps) run.steps = *steps;
+  given.put_into(options);
+  auto& run = options.trainer;
   run.record = !options.record_folder.empty();
   check_parallel(options);
   check_sync_options(app, run, options.workers);
-  comm.tcp_sockets = static_cast<int>(sockets);
-  run.epochs = epochs;
-  run.batch = batch;
-  run.accumulate = accumulate;
-  run.warm_up = warm_up;
-  run.seed = seed;
-  run.evaluate_every = evaluate_every;
-  comm.join_timeout = std::min(join_timeout, comm.timeout);
   if (!run.save.empty()) run.save = trainer::checkpoint_file(run.save);
   if (!run.resume.empty()) run.resume = trainer::checkpoint_file(run.resume);
   return options;

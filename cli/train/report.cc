@@ -102,6 +102,45 @@ nlohmann::json plan_json(const Report& report) {
           {"changes", changes}};
 }
 
+nlohmann::json settings_json(const Report& report) {
+  const auto& [options, communicator, result] = report;
+  const auto& settings = options.trainer;
+  return {{"workers", communicator.world()},
+          {"model", settings.model},
+          {"data", options.data},
+          {"epochs", settings.epochs},
+          {"steps", std::min(settings.steps, settings.epochs * result.steps_per_epoch)},
+          {"target_accuracy", or_null(settings.target_accuracy)},
+          {"target_loss", or_null(settings.target_loss)},
+          {"evaluate_every", settings.evaluate_every},
+          {"batch", settings.batch},
+          {"accumulate", settings.accumulate},
+          {"lr", settings.learning_rate},
+          {"lr_batch", settings.learning_rate_batch},
+          {"warm_up", settings.warm_up},
+          {"optimizer", settings.optimizer},
+          {"momentum", settings.momentum},
+          {"weight_decay", settings.weight_decay},
+          {"sync", settings.sync},
+          {"parallel", settings.parallel},
+          {"place", settings.place},
+          {"speeds", settings.speeds},
+          {"jitter_share", settings.jitter_share},
+          {"jitter_factor", settings.jitter_factor},
+          {"split_by_speed", settings.split_by_speed},
+          {"seed", settings.seed},
+          {"save", settings.save.string()},
+          {"resume", settings.resume.string()},
+          {"transport", communicator.transport_name()},
+          {"algorithm", options.communicator.algorithm},
+          {"compress", settings.compress},
+          {"bucket_bytes", settings.bucket_bytes},
+          {"sockets", options.communicator.tcp_sockets},
+          {"link_rate", options.link_rate},
+          {"link_bytes_per_second", options.communicator.link_bytes_per_second},
+          {"threads", settings.threads}};
+}
+
 }  // namespace
 
 std::string to_table(const Report& report) {
@@ -142,7 +181,6 @@ std::string to_table(const Report& report) {
 
 nlohmann::json to_json(const Report& report) {
   const auto& [options, communicator, result] = report;
-  const auto& settings = options.trainer;
   nlohmann::json history = nlohmann::json::array();
   for (const auto& entry : result.history)
     history.push_back({{"step", entry.step},
@@ -157,7 +195,6 @@ nlohmann::json to_json(const Report& report) {
     decisions.push_back(
         {{"step", each.step}, {"sync", each.sync}, {"split_by_speed", each.split_by_speed}, {"reason", each.reason}});
   const auto& last = result.history.back();
-  const auto all_steps = settings.epochs * result.steps_per_epoch;
   return {{"accuracy", or_null(last.test.accuracy)},
           {"loss", last.loss},
           {"test_loss", last.test.loss},
@@ -185,41 +222,7 @@ nlohmann::json to_json(const Report& report) {
           {"step_ns", result.median_step_seconds * 1e9},
           {"plan", plan_json(report)},
           {"history", std::move(history)},
-          {"settings",
-           {{"workers", communicator.world()},
-            {"model", settings.model},
-            {"data", options.data},
-            {"epochs", settings.epochs},
-            {"steps", std::min(settings.steps, all_steps)},
-            {"target_accuracy", or_null(settings.target_accuracy)},
-            {"target_loss", or_null(settings.target_loss)},
-            {"evaluate_every", settings.evaluate_every},
-            {"batch", settings.batch},
-            {"accumulate", settings.accumulate},
-            {"lr", settings.learning_rate},
-            {"lr_batch", settings.learning_rate_batch},
-            {"warm_up", settings.warm_up},
-            {"optimizer", settings.optimizer},
-            {"momentum", settings.momentum},
-            {"weight_decay", settings.weight_decay},
-            {"sync", settings.sync},
-            {"parallel", settings.parallel},
-            {"place", settings.place},
-            {"speeds", settings.speeds},
-            {"jitter_share", settings.jitter_share},
-            {"jitter_factor", settings.jitter_factor},
-            {"split_by_speed", settings.split_by_speed},
-            {"seed", settings.seed},
-            {"save", settings.save.string()},
-            {"resume", settings.resume.string()},
-            {"transport", communicator.transport_name()},
-            {"algorithm", options.communicator.algorithm},
-            {"compress", settings.compress},
-            {"bucket_bytes", settings.bucket_bytes},
-            {"sockets", options.communicator.tcp_sockets},
-            {"link_rate", options.link_rate},
-            {"link_bytes_per_second", options.communicator.link_bytes_per_second},
-            {"threads", settings.threads}}},
+          {"settings", settings_json(report)},
           {"environment", cli::environment()}};
 }
 

@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <charconv>
 
 #include "integrations/trainer/division.h"
 #include "ranvier/error.h"
@@ -17,17 +16,11 @@ namespace {
 
 constexpr std::string_view chosen_by_measuring = "auto";
 
-std::optional<double> number_in(std::string_view word) {
-  double number = 0;
-  const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), number);
-  return problem == std::errc{} && end == word.data() + word.size() ? std::optional(number) : std::nullopt;
-}
-
 std::vector<double> take_speeds(const std::string& words) {
   std::vector<double> speeds;
   for (std::size_t begin = 0; begin <= words.size();) {
     const std::size_t end = std::min(words.find(',', begin), words.size());
-    const auto speed = number_in(std::string_view(words).substr(begin, end - begin));
+    const auto speed = parse_number<double>(std::string_view(words).substr(begin, end - begin));
     if (!speed || !(*speed >= 0.001 && *speed <= 1))
       throw Error(ErrorKind::usage, fmt::format("--speeds '{}' are not numbers from 0.001 to 1; write one for each "
                                                 "worker, such as 1,1,0.5,0.25",
@@ -40,8 +33,9 @@ std::vector<double> take_speeds(const std::string& words) {
 
 void take_jitter(const std::string& word, trainer::TrainSettings& run) {
   const std::size_t times = word.find('x');
-  const auto share = number_in(std::string_view(word).substr(0, times));
-  const auto factor = times == std::string::npos ? std::nullopt : number_in(std::string_view(word).substr(times + 1));
+  const auto share = parse_number<double>(std::string_view(word).substr(0, times));
+  const auto factor =
+      times == std::string::npos ? std::nullopt : parse_number<double>(std::string_view(word).substr(times + 1));
   if (!share || !factor || !(*share >= 0 && *share <= 1) || !(*factor >= 1 && *factor <= 1000))
     throw Error(ErrorKind::usage, fmt::format("--jitter '{}' is not a share of the steps and how many times as long "
                                               "they take; write 0.05x4",
@@ -61,7 +55,7 @@ std::vector<trainer::Straggler> take_stragglers(const std::string& words) {
     const auto from = rest.substr(0, rest.find('-'));
     const auto span = rest.substr(std::min(from.size() + 1, rest.size()));
     const auto to = span.substr(0, span.find('x'));
-    const auto factor = number_in(span.substr(std::min(to.size() + 1, span.size())));
+    const auto factor = parse_number<double>(span.substr(std::min(to.size() + 1, span.size())));
     const auto whole = [](std::string_view number) { return parse_number<std::uint32_t>(number); };
     if (!whole(rank) || !whole(from) || !whole(to) || *whole(from) >= *whole(to) || !factor ||
         !(*factor >= 1 && *factor <= 1000))
@@ -140,7 +134,7 @@ void add_sync_options(CLI::App& app, trainer::TrainSettings& run) {
   app.add_option_function<std::string>(
          "--weight-decay",
          [&run](const std::string& word) {
-           const auto number = number_in(word);
+           const auto number = parse_number<double>(word);
            if (!number || !(*number >= 0 && *number <= 10))
              throw Error(ErrorKind::usage, fmt::format("--weight-decay '{}' is not a number from 0 to 10", word));
            run.weight_decay = *number;

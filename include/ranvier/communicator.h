@@ -51,6 +51,8 @@ struct CommunicatorOptions {
   Epoch epoch = 0;
   bool background_progress = true;     // a thread drives operations that nobody waits for
   ElementName element_name = nullptr;  // what errors call the element types of labels; null: by their number
+  // Of a group, by rank: its number in the world, by which errors name it too. Empty: it is no group. split() sets it.
+  std::vector<Rank> world_ranks = {};
 };
 
 // One collective, as data. Named members of Communicator fill it in; bindings and tools do so directly.
@@ -160,6 +162,8 @@ class Communicator {
 
   Rank rank() const;
   Rank world() const;
+  // What errors call a rank: "rank 3", or "rank 3 (1 of its group)".
+  std::string rank_name(Rank rank) const;
   const CommunicatorOptions& options() const;
   std::string_view transport_name() const;
   Traffic traffic() const;

@@ -28,7 +28,8 @@ class Error : public std::runtime_error {
       : std::runtime_error(sentence), kind_(kind), culprit_(culprit) {}
 
   ErrorKind kind() const { return kind_; }
-  // The rank whose death, silence or mistake this is; -1 where no single rank is to blame.
+  // The rank whose death, silence or mistake this is, as its communicator numbers them; -1 where no single rank is to
+  // blame.
   Rank culprit() const { return culprit_; }
 
   // The last operations of this communicator when the error arose, one per line; empty outside an operation.

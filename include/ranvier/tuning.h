@@ -32,6 +32,9 @@ struct TuningRow {
   friend bool operator==(const TuningRow&, const TuningRow&) = default;
 };
 
+// Whether a table's rows of one stand in the place of those of the other: they differ in sizes and algorithms at most.
+bool same_kind(const TuningRow& a, const TuningRow& b);
+
 // What is fastest at one size.
 struct Fastest {
   std::size_t bytes = 0;

@@ -57,6 +57,7 @@ intrusive_ptr<c10d::Backend> RanvierBackend::merge(const intrusive_ptr<c10d::Sto
                                                    const int& size) {
   CommunicatorOptions settings = require_communicator()->options();
   settings.timeout = options->timeout;
+  settings.world_ranks.clear();
   // Dims suit one world only, and so does a topology.
   settings.algorithm.resize(std::min(settings.algorithm.find(':'), settings.algorithm.size()));
   settings.topology.clear();
@@ -82,7 +83,7 @@ void RanvierBackend::abort() {
   const auto communicator = current();
   if (!communicator) return;
   const std::string* const reason = Reason::given();
-  communicator->abort(reason != nullptr ? *reason : "rank " + std::to_string(rank_) + " called abort()");
+  communicator->abort(reason != nullptr ? *reason : communicator->rank_name(rank_) + " called abort()");
 }
 
 std::shared_ptr<Communicator> RanvierBackend::current() const {

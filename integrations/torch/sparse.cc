@@ -78,9 +78,10 @@ struct Summing {
     for (std::size_t rank = 0; rank < shapes.size(); ++rank)
       if (!shapes[rank].fits(mine))
         throw Error(ErrorKind::mismatch,
-                    "ranvier:sparse_all_reduce #" + std::to_string(number) + ": the tensor of rank " +
-                        std::to_string(communicator.rank()) + " is " + mine.text() + ", and that of rank " +
-                        std::to_string(rank) + " is " + shapes[rank].text() + "; pass tensors of one shape",
+                    "ranvier:sparse_all_reduce #" + std::to_string(number) + ": the tensor of " +
+                        communicator.rank_name(communicator.rank()) + " is " + mine.text() + ", and that of " +
+                        communicator.rank_name(static_cast<Rank>(rank)) + " is " + shapes[rank].text() +
+                        "; pass tensors of one shape",
                     static_cast<Rank>(rank));
   }
 

@@ -16,8 +16,7 @@ bool FollowedPlan::is_due() const { return planned_.step > 0 && times_.count() =
 
 std::optional<ChangedPlan> FollowedPlan::judge(std::size_t steps, Communicator& comm, const Replan& replan,
                                                bool keeps_codec) {
-  const auto median = times_.median(comm);
-  const StepSeconds measured{median.step, median.waiting};
+  const StepSeconds measured = times_.median(comm);
   if (measured.step <= (1 + tolerated_error) * planned_.step) return std::nullopt;
   PlanChange change = agree_on_change(
       comm, replan, {.tuning = comm.tuning(), .compress = now_.compress, .bucket_bytes = now_.bucket_bytes}, planned_,
@@ -37,7 +36,7 @@ void FollowedPlan::save(std::vector<std::byte>& all) const {
   const std::size_t bucket = now_.bucket_bytes == settings_.bucket_bytes ? 0 : now_.bucket_bytes;
   append_part(all, std::as_bytes(std::span(&changes_, 1)));
   append_part(all, std::as_bytes(std::span(&planned_, 1)));
-  append_part(all, std::as_bytes(std::span(compress)));
+  append_text(all, compress);
   append_part(all, std::as_bytes(std::span(&bucket, 1)));
 }
 
@@ -49,8 +48,7 @@ Sending FollowedPlan::restore(ConstBytes& kept, Communicator& comm, const std::s
     comm.follow(tuning.empty() ? TuningTable{} : TuningTable::parse(tuning, "the tuning table of the checkpoint"));
     if (settings_.planned.step > 0) planned_ = planned;
   }
-  const ConstBytes compress = take_part(kept);
-  Sending sending{.compress = {reinterpret_cast<const char*>(compress.data()), compress.size()}};
+  Sending sending{.compress = take_text(kept)};
   take_values(kept, std::span(&sending.bucket_bytes, 1));
   return sending;
 }

@@ -62,7 +62,7 @@ class ModelTeam {
   std::chrono::nanoseconds waited() const { return waited_; }
   std::uint64_t bytes_sent() const { return is_whole() ? 0 : parts_->traffic().bytes_sent; }
 
-  // What a group has failed with, as all know it: a group numbers its own ranks.
+  // What a group has failed with, as all ranks are told it: those of other groups have heard of it in the world.
   Error in_words_of_all(const Error& problem);
   // As Communicator::abort does: everybody is told, whatever they wait in.
   void abort(const std::string& reason);

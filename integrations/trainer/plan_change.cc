@@ -31,14 +31,6 @@ PlanChange decide(const Replan& replan, const PlanChange& current, const StepSec
   }
 }
 
-void append_text(std::vector<std::byte>& all, const std::string& text) {
-  append_part(all, std::as_bytes(std::span(text)));
-}
-std::string take_text(ConstBytes& all) {
-  const ConstBytes part = take_part(all);
-  return {reinterpret_cast<const char*>(part.data()), part.size()};
-}
-
 std::vector<std::byte> packed(const PlanChange& change) {
   std::vector<std::byte> all;
   for (const auto& text : {change.tuning.text(), change.compress, change.reason}) append_text(all, text);

@@ -5,16 +5,11 @@
 #include <functional>
 #include <string>
 
+#include "integrations/trainer/step_times.h"
 #include "ranvier/communicator.h"
 #include "ranvier/tuning.h"
 
 namespace ranvier::trainer {
-
-// What a step was expected to take, or takes, in seconds.
-struct StepSeconds {
-  double step = 0;
-  double waiting = 0;  // for averages, of the step
-};
 
 struct PlanChange {
   TuningTable tuning = {};       // what "auto" follows from now on; none: the model of the links

@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "base/fnv.h"
 #include "ranvier/error.h"
 
 namespace ranvier::trainer {
@@ -38,11 +39,7 @@ std::vector<std::byte> hand_out_states(Communicator& comm, std::vector<std::vect
   return std::move(own);
 }
 
-std::uint64_t hash_of(std::span<const float> values) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const auto byte : std::as_bytes(values)) hash = (hash ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3;
-  return hash;
-}
+std::uint64_t hash_of(std::span<const float> values) { return fnv1a(std::as_bytes(values)); }
 
 void require_equal(Communicator& comm, std::uint64_t mine, const std::string& what) {
   const std::array<std::int64_t, 1> own{static_cast<std::int64_t>(mine)};
@@ -50,7 +47,8 @@ void require_equal(Communicator& comm, std::uint64_t mine, const std::string& wh
   comm.all_gather(own, all);
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0])
-      throw Error(ErrorKind::mismatch, "rank " + std::to_string(rank) + " has other " + what + " than rank 0",
+      throw Error(ErrorKind::mismatch,
+                  comm.rank_name(static_cast<Rank>(rank)) + " has other " + what + " than " + comm.rank_name(0),
                   static_cast<Rank>(rank));
 }
 

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <iterator>
 
+#include "base/fnv.h"
 #include "ranvier/error.h"
 #include "ranvier/sync.h"
 
@@ -58,11 +59,7 @@ Identity terms_of(const TrainSettings& settings, const Dataset& data, Rank world
 
 void require_equal_terms(Communicator& comm, const Identity& terms) {
   std::vector<std::int64_t> own;
-  for (const auto& [name, value] : terms) {
-    std::uint64_t hash = 0xcbf29ce484222325;
-    for (const char letter : value) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
-    own.push_back(static_cast<std::int64_t>(hash));
-  }
+  for (const auto& [name, value] : terms) own.push_back(static_cast<std::int64_t>(fnv1a(value)));
   std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(comm.world()));
   comm.all_gather(own, all);
   for (std::size_t i = own.size(); i < all.size(); ++i) {

@@ -10,13 +10,13 @@ void StepTimes::add(std::chrono::nanoseconds step, std::chrono::nanoseconds wait
   steps_.push_back({Duration(step).count(), Duration(waiting).count()});
 }
 
-StepTimes::Seconds StepTimes::median(Communicator& comm) const {
+StepSeconds StepTimes::median(Communicator& comm) const {
   std::array<double, 2> mean{};
   // Without those that warm up, where there are others.
-  std::vector<Seconds> sorted(steps_.begin() + (steps_.size() > 2 * warm_up ? warm_up : 0), steps_.end());
+  std::vector<StepSeconds> sorted(steps_.begin() + (steps_.size() > 2 * warm_up ? warm_up : 0), steps_.end());
   if (!sorted.empty()) {
     const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-    std::ranges::nth_element(sorted, middle, {}, &Seconds::step);
+    std::ranges::nth_element(sorted, middle, {}, &StepSeconds::step);
     mean = {middle->step, middle->waiting};
   }
   comm.all_reduce(mean, {.op = ReduceOp::average});

@@ -9,23 +9,24 @@
 
 namespace ranvier::trainer {
 
+// What a step takes, or was expected to take, in seconds.
+struct StepSeconds {
+  double step = 0;
+  double waiting = 0;  // for averages, of the step
+};
+
 class StepTimes {
  public:
   // The first few are slower: memory and caches are new.
   static constexpr std::size_t warm_up = 3;
 
-  struct Seconds {
-    double step = 0;
-    double waiting = 0;  // of it, for averages
-  };
-
   void add(std::chrono::nanoseconds step, std::chrono::nanoseconds waiting);
   std::size_t count() const { return steps_.size(); }
   // Of the median step, the mean over the workers; zeros where there was none. All ranks call it.
-  Seconds median(Communicator&) const;
+  StepSeconds median(Communicator&) const;
 
  private:
-  std::vector<Seconds> steps_;
+  std::vector<StepSeconds> steps_;
 };
 
 }  // namespace ranvier::trainer

@@ -3,6 +3,8 @@
 
 #include <cstring>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "ranvier/error.h"
@@ -26,6 +28,14 @@ inline ConstBytes take_part(ConstBytes& all) {
   const ConstBytes part = all.subspan(sizeof length, length);
   all = all.subspan(sizeof length + length);
   return part;
+}
+
+inline void append_text(std::vector<std::byte>& all, std::string_view text) {
+  append_part(all, std::as_bytes(std::span(text)));
+}
+inline std::string take_text(ConstBytes& all) {
+  const ConstBytes part = take_part(all);
+  return {reinterpret_cast<const char*>(part.data()), part.size()};
 }
 
 // The first part, of exactly `into`'s size, or nothing at all.

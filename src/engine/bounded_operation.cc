@@ -16,9 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Ranks begin at different times, and those that are no later than they mostly are should be waited for.
-constexpr double usual_start = 0.8;
-
 // Nothing of a message that was under way before this rank was.
 void learn(Patience& patience, std::size_t pieces, const PartialMessages::Arrival& arrival, Patience::Time began,
            bool came_to_its_end) {
@@ -32,44 +29,6 @@ void learn(Patience& patience, std::size_t pieces, const PartialMessages::Arriva
 SpreadLayout layout_of(const Request& request, Rank world) { return {request.input.count, world}; }
 
 }  // namespace
-
-BoundedTools::BoundedTools(PartialMessages& messages_of_transport, double tolerated, std::uint64_t resync_after,
-                           Rank world)
-    : messages(messages_of_transport),
-      loss(tolerated),
-      resync(resync_after),
-      patience(tolerated),
-      share_patience(resync > 0 ? static_cast<std::size_t>(world) : 0, Patience(tolerated, usual_start, {})),
-      average_patience(share_patience.size(), Patience(0, usual_start, {})),
-      allowance_(tolerated) {}
-
-void BoundedTools::averages_due(std::size_t pieces) {
-  const std::lock_guard lock(mutex_);
-  allowance_.due(pieces);
-}
-
-bool BoundedTools::may_lack(std::size_t pieces) {
-  const std::lock_guard lock(mutex_);
-  return allowance_.take(pieces);
-}
-
-void BoundedTools::realigned() {
-  const std::lock_guard lock(mutex_);
-  allowance_.renew();
-}
-
-BoundedTools::Memory BoundedTools::take() {
-  const std::lock_guard lock(mutex_);
-  if (free_.empty()) return {};
-  Memory memory = std::move(free_.back());
-  free_.pop_back();
-  return memory;
-}
-
-void BoundedTools::give_back(Memory memory) {
-  const std::lock_guard lock(mutex_);
-  free_.push_back(std::move(memory));
-}
 
 bool BoundedOperation::serves(const Request& request, Rank world) {
   return request.tolerates_loss && world > 1 && request.collective == Collective::all_reduce &&
@@ -199,7 +158,7 @@ bool BoundedOperation::look_for_peers(Transport& transport) {
     std::memcpy(&theirs, view.data(), sizeof theirs);
     CallHistory& history = engine->history();
     if (!agree(call.header, theirs))
-      throw disagreement(rank_, call.header, rank, theirs, engine->options().element_name,
+      throw disagreement(rank_, call.header, rank, theirs, engine->options().names,
                          history.since(rank_, history.alike(rank)));
     history.found_alike(rank, call.header.sequence);
     transport.release(rank, call.ticket.lane, sizeof theirs);

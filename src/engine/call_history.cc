@@ -28,13 +28,13 @@ CallStamp CallStamp::of(const MessageHeader& header, bool common_size) {
   return stamp;
 }
 
-std::string CallClaim::last_call() const {
+std::string CallClaim::last_call(const RankNames& rank) const {
   if (count == 0) return "nothing yet";
   if (kind == 0) return fmt::format("call #{}", count - 1);
-  return fmt::format("{} #{} of {} {} with {}root {}", name_of(static_cast<Collective>((kind & 0xFF) - 1)), count - 1,
-                     name_of(static_cast<DType>(kind >> dtype_shift & 0xFF)),
-                     name_of(static_cast<ReduceOp>(kind >> op_shift & 0xFF)),
-                     size > 0 ? fmt::format("size {}, ", size) : "", kind >> root_shift);
+  return fmt::format(
+      "{} #{} of {} {} with {}root {}", name_of(static_cast<Collective>((kind & 0xFF) - 1)), count - 1,
+      name_of(static_cast<DType>(kind >> dtype_shift & 0xFF)), name_of(static_cast<ReduceOp>(kind >> op_shift & 0xFF)),
+      size > 0 ? fmt::format("size {}, ", size) : "", rank.number(static_cast<Rank>(kind >> root_shift)));
 }
 
 CallHistory::Verdict CallHistory::compare(std::uint32_t count, std::uint32_t digest) const {
@@ -68,23 +68,21 @@ CallClaim CallHistory::claim() const {
 Error CallHistory::divergence(Rank self, Rank peer, const CallClaim& theirs, std::uint32_t alike) const {
   const auto ours = claim_at(theirs.count);
   const bool last_differs = ours && theirs.kind != 0 && (ours->kind != theirs.kind || ours->size != theirs.size);
-  return {
-      ErrorKind::mismatch,
-      last_differs
-          ? fmt::format("the ranks disagree: rank {} called {}, and rank {} called {}; {}", self, ours->last_call(),
-                        peer, theirs.last_call(), advice)
-          : fmt::format("the ranks disagree: rank {} and rank {} have called different collectives up to {}: {}; {}",
-                        self, peer, theirs.last_call(), since(self, alike), advice),
-      peer};
+  return {ErrorKind::mismatch,
+          last_differs ? fmt::format("the ranks disagree: {} called {}, and {} called {}; {}", rank_(self),
+                                     ours->last_call(rank_), rank_(peer), theirs.last_call(rank_), advice)
+                       : fmt::format("the ranks disagree: {} and {} have called different collectives up to {}: {}; {}",
+                                     rank_(self), rank_(peer), theirs.last_call(rank_), since(self, alike), advice),
+          peer};
 }
 
 std::string CallHistory::since(Rank self, std::uint32_t alike) const {
   const std::uint32_t count = now().count;
   std::string calls;
   for (std::uint32_t left = std::min(count - alike, most_named); left > 0; --left)
-    if (const auto claim = claim_at(count - left + 1)) calls += (calls.empty() ? "" : ", ") + claim->last_call();
-  return fmt::format("{}the last calls of rank {} are {}",
-                     alike == 0 ? "" : fmt::format("they agree up to #{}, and ", alike - 1), self,
+    if (const auto claim = claim_at(count - left + 1)) calls += (calls.empty() ? "" : ", ") + claim->last_call(rank_);
+  return fmt::format("{}the last calls of {} are {}",
+                     alike == 0 ? "" : fmt::format("they agree up to #{}, and ", alike - 1), rank_(self),
                      calls.empty() ? "in its flight record" : calls);
 }
 

@@ -10,8 +10,10 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "base/rank_names.h"
 #include "engine/message_header.h"
 #include "ranvier/error.h"
 #include "ranvier/types.h"
@@ -36,7 +38,7 @@ struct CallClaim {
   std::uint64_t size = 0;
 
   // "broadcast #3 of f32 sum with size 64, root 1".
-  std::string last_call() const;
+  std::string last_call(const RankNames& rank = {}) const;
 };
 static_assert(sizeof(CallClaim) == 24 && std::has_unique_object_representations_v<CallClaim>);
 
@@ -49,7 +51,8 @@ class CallHistory {
   };
   enum class Verdict { alike, different, unknown };
 
-  explicit CallHistory(Rank world) : alike_(static_cast<std::size_t>(world)) {}
+  explicit CallHistory(Rank world, RankNames rank = {})
+      : rank_(std::move(rank)), alike_(static_cast<std::size_t>(world)) {}
 
   // One more call; what was before it.
   Point add(const CallStamp& stamp) {
@@ -99,6 +102,7 @@ class CallHistory {
 
   std::atomic<std::uint64_t> past_ = 0;  // a Point: the count above the digest
   std::array<Place, capacity> places_{};
+  const RankNames rank_;
   std::vector<std::uint32_t> alike_;  // by peer
 };
 

@@ -191,7 +191,7 @@ std::vector<TuningRow> Calls::rows(Collective collective) {
 }
 
 CollectiveCall Calls::make(const Request& request) {
-  Shape shape = shape_of(request, settings_.rank, settings_.world);
+  Shape shape = shape_of(request, settings_.rank, settings_.world, settings_.names);
   const bool barrier = request.collective == Collective::barrier;
   shape.collective = built_as(request.collective);
   const bool reducing = reduces(request.collective) && !barrier;
@@ -202,7 +202,8 @@ CollectiveCall Calls::make(const Request& request) {
   shape.algorithm = static_cast<std::uint8_t>(chosen.index);
   shape.dims = std::move(chosen.dims);
   shape.periodic = std::move(chosen.periodic);
-  if (shape.collective == Collective::neighbor_exchange) share_among_directions(shape, request, settings_.rank);
+  if (shape.collective == Collective::neighbor_exchange)
+    share_among_directions(shape, request, settings_.rank, settings_.names);
 
   CollectiveCall call;
   if (barrier) call.reduce = kernel::reduce_function(ReduceOp::max, dtype);

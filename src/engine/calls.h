@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/rank_names.h"
 #include "base/spin_lock.h"
 #include "engine/collective.h"
 #include "engine/programs.h"
@@ -97,6 +98,7 @@ struct CallSettings {
   std::size_t slice_bytes = 0;                    // a power of two
   std::size_t buffered_bytes = 0;                 // the least that a link takes before its receiver reads
   PeerMemory* peer_memory = nullptr;
+  RankNames names = {};
 };
 
 class Calls {

@@ -13,7 +13,8 @@
 #include <mutex>
 #include <utility>
 
-#include "engine/bounded_operation.h"
+#include "base/rank_names.h"
+#include "engine/bounded_calls.h"
 #include "engine/calls.h"
 #include "engine/engine.h"
 #include "engine/group.h"
@@ -25,6 +26,7 @@
 namespace ranvier {
 namespace {
 
+using engine::BoundedCalls;
 using engine::by_vendor;
 using engine::CollectiveCall;
 using engine::Engine;
@@ -55,6 +57,7 @@ class Communicator::Impl {
        std::unique_ptr<engine::NewsDesk> news)
       : options_(options),
         guidance_(std::move(guidance)),
+        rank_name_(options.world_ranks),
         rank_(links.transport->rank()),
         world_(links.transport->world()),
         ranks_per_node_(links.ranks_per_node),
@@ -65,8 +68,8 @@ class Communicator::Impl {
         terms_(own_terms_),
         links_(engine::nominal_links(transport_name_, terms_.crowded)),
         peer_memory_(links.transport->peer_memory()),
-        vendor_(links.transport->vendor_collectives(), transport_name_, rank_, world_),
-        bounded_(bounded_tools(*links.transport, options)),
+        vendor_(links.transport->vendor_collectives(), transport_name_, rank_, world_, rank_name_),
+        bounded_(*links.transport, options),
         news_(std::move(news)),
         control_(std::move(links.control)),
         engine_(std::move(links.transport),
@@ -76,7 +79,7 @@ class Communicator::Impl {
                                          : std::function<void(const Error&)>(),
                  .tell_waiting = control_ ? [this](const MessageHeader& call) { control_->waits_in(call); }
                                           : std::function<void(const MessageHeader&)>(),
-                 .element_name = options.element_name}) {
+                 .names = {.rank = rank_name_, .element = options.element_name}}) {
     if (control_) control_->follow(engine_.shared_history());
     if (news_) news_->deliver_to(engine_);
     const bool will_agree = world_ > 1 && control_ != nullptr;
@@ -150,45 +153,13 @@ class Communicator::Impl {
                                         .topology = topology,
                                         .slice_bytes = terms_.slice_bytes,
                                         .buffered_bytes = terms_.buffered_bytes,
-                                        .peer_memory = peer_memory_});
-  }
-
-  // Null where everything is exact. Throws Error{config} where the transport has no such messages.
-  static std::shared_ptr<engine::BoundedTools> bounded_tools(Transport& transport, const CommunicatorOptions& options) {
-    const TransportChoice choice = parse_transport(options.transport);
-    if (choice.loss == 0 || transport.world() == 1) return nullptr;
-    PartialMessages* const messages = transport.partial_messages();
-    if (messages == nullptr)
-      throw Error(
-          ErrorKind::config,
-          fmt::format("'{}' needs packets of {} B on every path and a link that is not paced; raise the MTU, drop "
-                      "the link's rate, or take udp, which is exact",
-                      options.transport, PartialMessages::piece_bytes + 64));
-    return std::make_shared<engine::BoundedTools>(*messages, choice.loss, choice.resync, transport.world());
-  }
-
-  // A topology is kept to instead: there ranks do not send to all others. Throws Error{usage} for a wrong size of
-  // `lost`.
-  bool is_bounded(const Request& request) const {
-    if (!request.lost.empty() && request.lost.size() != request.input.count)
-      throw Error(ErrorKind::usage, fmt::format("the memory for what is lost has {} values and the input {}; give as "
-                                                "many, or none",
-                                                request.lost.size(), request.input.count));
-    return bounded_ && !guidance_.topology && engine::BoundedOperation::serves(request, world_);
-  }
-
-  Work start_bounded(const Request& request, std::chrono::nanoseconds timeout) {
-    const std::uint32_t number = bounded_count_.fetch_add(1, std::memory_order_relaxed);
-    CollectiveCall call = engine::BoundedOperation::call_of(*calls_, request);
-    call.set_ticket(engine_.next_ticket(request.priority, call.stamp));
-    return Work(engine_.start(
-        std::make_shared<engine::BoundedOperation>(bounded_, std::move(call), request, number, rank_, world_),
-        timeout));
+                                        .peer_memory = peer_memory_,
+                                        .names = rank_name_});
   }
 
   void run(const Request& request, std::chrono::nanoseconds timeout) {
-    if (is_bounded(request)) return start(request, timeout).wait();
-    if (!request.lost.empty()) std::ranges::fill(request.lost, 0.F);
+    if (bounded_.serves(request)) return start(request, timeout).wait();
+    BoundedCalls::lose_nothing(request);
     if (vendor_.serves(request)) return start(request, timeout).wait();
     engine::CollectiveOperation* operation = engine_.try_claim();
     if (operation == nullptr) return start(request, timeout).wait();
@@ -210,8 +181,8 @@ class Communicator::Impl {
 
   Work start(const Request& request, std::chrono::nanoseconds timeout) {
     engine_.check_alive();
-    if (is_bounded(request)) return start_bounded(request, timeout);
-    if (!request.lost.empty()) std::ranges::fill(request.lost, 0.F);
+    if (bounded_.serves(request)) return Work(bounded_.start(engine_, *calls_, request, timeout));
+    BoundedCalls::lose_nothing(request);
     if (vendor_.serves(request)) return Work(vendor_.start(engine_, request, timeout));
     CollectiveCall call = calls_->prepare(request);
     call.set_ticket(engine_.next_ticket(request.priority, call.stamp));
@@ -232,12 +203,13 @@ class Communicator::Impl {
   }
   void demand_peer(Rank peer, std::string_view what) const {
     if (peer < 0 || peer >= world_ || peer == rank_)
-      throw Error(ErrorKind::usage, fmt::format("{} on rank {}: rank {} is not another rank of a world of {}", what,
-                                                rank_, peer, world_));
+      throw Error(ErrorKind::usage, fmt::format("{} on {}: rank {} is not another rank of a world of {}", what,
+                                                rank_name_(rank_), peer, world_));
   }
 
   const CommunicatorOptions options_;
   Guidance guidance_;
+  const RankNames rank_name_;
   const Rank rank_;
   const Rank world_;
   const Rank ranks_per_node_;
@@ -247,8 +219,7 @@ class Communicator::Impl {
   LinkModel links_;
   PeerMemory* const peer_memory_;  // the transport's, which the engine has; null where ranks share no memory
   engine::VendorCalls vendor_;     // over the transport's, likewise
-  const std::shared_ptr<engine::BoundedTools> bounded_;  // null: all is exact
-  std::atomic<std::uint32_t> bounded_count_ = 0;
+  BoundedCalls bounded_;           // likewise
   std::mutex leaving_;
   bool left_ = false;  // guarded by leaving_
   std::unique_ptr<engine::NewsDesk> news_;
@@ -325,6 +296,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
     return nullptr;
   }
   CommunicatorOptions options = impl_->options_;
+  options.world_ranks = engine::world_ranks_of(members, impl_->options_.world_ranks);
   // Dims suit one world only, and so does a topology.
   options.algorithm.resize(std::min(options.algorithm.find(':'), options.algorithm.size()));
   options.topology.clear();
@@ -346,20 +318,18 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
 
 Rank Communicator::rank() const { return impl_->rank_; }
 Rank Communicator::world() const { return impl_->world_; }
+std::string Communicator::rank_name(Rank rank) const { return impl_->rank_name_(rank); }
 const CommunicatorOptions& Communicator::options() const { return impl_->options_; }
 std::string_view Communicator::transport_name() const { return impl_->transport_name_; }
-Traffic Communicator::traffic() const { return impl_->engine_.traffic(); }
-double Communicator::tolerated_loss() const { return impl_->bounded_ ? impl_->bounded_->loss : 0; }
-LossCounts Communicator::losses() const {
-  if (!impl_->bounded_) return {};
-  return {.due = impl_->bounded_->pieces_due.load(), .missing = impl_->bounded_->pieces_missing.load()};
-}
-std::uint64_t Communicator::resync() const { return impl_->bounded_ ? impl_->bounded_->resync : 0; }
+Traffic Communicator::traffic() const { return impl_->engine_.traffic().total(); }
+double Communicator::tolerated_loss() const { return impl_->bounded_.tolerated(); }
+LossCounts Communicator::losses() const { return impl_->bounded_.losses(); }
+std::uint64_t Communicator::resync() const { return impl_->bounded_.resync(); }
 void Communicator::realign(std::span<float> data) {
   all_reduce(data, {.op = ReduceOp::average});
-  if (impl_->bounded_) impl_->bounded_->realigned();
+  impl_->bounded_.realigned();
 }
-std::uint64_t Communicator::bytes_sent_to(Rank peer) const { return impl_->engine_.bytes_sent_to(peer); }
+std::uint64_t Communicator::bytes_sent_to(Rank peer) const { return impl_->engine_.traffic().sent_to(peer); }
 const LinkModel& Communicator::links() const { return impl_->links_; }
 TuningTable Communicator::tuning() const {
   TuningTable all;
@@ -387,53 +357,6 @@ void Communicator::run(const Request& request) { impl_->run(request, impl_->time
 
 Work Communicator::start(const Request& request) { return impl_->start(request, impl_->timeout_of(request.timeout)); }
 
-namespace {
-
-Request request(Collective collective, ConstTypedSpan input, TypedSpan output, const CollectiveOptions& options,
-                Rank root = 0) {
-  return {.collective = collective,
-          .input = input,
-          .output = output,
-          .op = options.op,
-          .root = root,
-          .algorithm = options.algorithm,
-          .timeout = options.timeout,
-          .priority = options.priority};
-}
-
-}  // namespace
-
-void Communicator::all_reduce(TypedSpan data, const CollectiveOptions& options) {
-  run(request(Collective::all_reduce, data, data, options));
-}
-void Communicator::reduce(ConstTypedSpan input, TypedSpan output, Rank root, const CollectiveOptions& options) {
-  run(request(Collective::reduce, input, rank() == root ? output : TypedSpan(nullptr, 0, input.dtype), options, root));
-}
-void Communicator::broadcast(TypedSpan data, Rank root, const CollectiveOptions& options) {
-  run(request(Collective::broadcast, rank() == root ? ConstTypedSpan(data) : ConstTypedSpan(nullptr, 0, data.dtype),
-              data, options, root));
-}
-void Communicator::all_gather(ConstTypedSpan input, TypedSpan output, const CollectiveOptions& options) {
-  run(request(Collective::all_gather, input, output, options));
-}
-void Communicator::reduce_scatter(ConstTypedSpan input, TypedSpan output, const CollectiveOptions& options) {
-  run(request(Collective::reduce_scatter, input, output, options));
-}
-void Communicator::all_to_all(ConstTypedSpan input, TypedSpan output, const CollectiveOptions& options) {
-  run(request(Collective::all_to_all, input, output, options));
-}
-void Communicator::gather(ConstTypedSpan input, TypedSpan output, Rank root, const CollectiveOptions& options) {
-  run(request(Collective::gather, input, rank() == root ? output : TypedSpan(nullptr, 0, input.dtype), options, root));
-}
-void Communicator::scatter(ConstTypedSpan input, TypedSpan output, Rank root, const CollectiveOptions& options) {
-  run(request(Collective::scatter, rank() == root ? input : ConstTypedSpan(nullptr, 0, output.dtype), output, options,
-              root));
-}
-void Communicator::neighbor_exchange(ConstTypedSpan input, TypedSpan output, const CollectiveOptions& options) {
-  run(request(Collective::neighbor_exchange, input, output, options));
-}
-void Communicator::barrier(const CollectiveOptions& options) { run(request(Collective::barrier, {}, {}, options)); }
-
 // ---- Messages.
 
 Work Communicator::start_send(ConstTypedSpan data, Rank to, std::uint64_t tag,
@@ -455,7 +378,7 @@ void Communicator::send(ConstTypedSpan data, Rank to, std::uint64_t tag) { start
 void Communicator::recv(TypedSpan data, Rank from, std::uint64_t tag) { start_recv(data, from, tag).wait(); }
 
 void Communicator::abort(const std::string& reason) {
-  const Error why(ErrorKind::aborted, fmt::format("rank {} gave up: {}", rank(), reason), rank());
+  const Error why(ErrorKind::aborted, fmt::format("{} gave up: {}", rank_name(rank()), reason), rank());
   if (impl_->control_) impl_->control_->abort(why);
   impl_->engine_.fail(why);
 }

@@ -25,7 +25,7 @@ struct ControlOptions {
   std::chrono::milliseconds dead_after = std::chrono::seconds(3);
   std::string interface_address = {};  // see TcpOptions
   SecurityOptions security = {};
-  ElementName element_name = nullptr;             // see CommunicatorOptions
+  Names names = {};
   std::shared_ptr<transport::TcpDoor> door = {};  // see MeetingOptions
 };
 

@@ -46,14 +46,16 @@ void ControlWatch::heard(Rank neighbour, const News& news, Time now, Outcome& ou
 void ControlWatch::garbled(Rank neighbour, Outcome& outcome) {
   neighbours_.at(neighbour).ended = true;
   lost(neighbour,
-       fmt::format("rank {} sent garbage on its control connection; run the same ranvier on all ranks", neighbour),
+       fmt::format("{} sent garbage on its control connection; run the same ranvier on all ranks",
+                   options_.names.rank(neighbour)),
        outcome);
 }
 
 void ControlWatch::ended(Rank neighbour, Outcome& outcome) {
   neighbours_.at(neighbour).ended = true;
   if (!has_left(neighbour))
-    lost(neighbour, fmt::format("rank {} died: its control connection closed; see its output for why", neighbour),
+    lost(neighbour,
+         fmt::format("{} died: its control connection closed; see its output for why", options_.names.rank(neighbour)),
          outcome);
 }
 
@@ -66,12 +68,12 @@ void ControlWatch::tick(Time now, Outcome& outcome) {
     const auto silence = now - *neighbour.last_heard;
     if (silence >= options_.dead_after) {
       lost(rank,
-           fmt::format("rank {} has been silent for {:.1f} s; see whether it is stopped or its host out of reach", rank,
-                       seconds(options_.dead_after)),
+           fmt::format("{} has been silent for {:.1f} s; see whether it is stopped or its host out of reach",
+                       options_.names.rank(rank), seconds(options_.dead_after)),
            outcome);
     } else if (silence >= options_.suspect_after && !neighbour.suspected) {
       neighbour.suspected = true;
-      outcome.log.push_back(fmt::format("rank {} silent for {:.1f} s", rank, seconds(silence)));
+      outcome.log.push_back(fmt::format("{} silent for {:.1f} s", options_.names.rank(rank), seconds(silence)));
     }
   }
 }
@@ -89,7 +91,7 @@ void ControlWatch::compare(Rank rank, const Neighbour& neighbour, Outcome& outco
   if (!call_ || !neighbour.call || call_->sequence != neighbour.call->sequence || agree(*call_, *neighbour.call))
     return;
   const auto found = alike_.find(rank);
-  const Error error = disagreement(rank_, *call_, rank, *neighbour.call, options_.element_name,
+  const Error error = disagreement(rank_, *call_, rank, *neighbour.call, options_.names,
                                    calls_ ? calls_->since(rank_, found == alike_.end() ? 0 : found->second) : "");
   fault({.type = NewsType::fault, .origin = rank_, .kind = error.kind(), .culprit = rank, .text = error.what()},
         outcome);

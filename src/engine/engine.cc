@@ -50,9 +50,10 @@ Engine::Engine(std::unique_ptr<Transport> transport, EngineOptions options)
     : transport_(std::move(transport)),
       traits_(transport_->traits()),
       options_(std::move(options)),
-      history_(std::make_shared<CallHistory>(transport_->world())),
-      sent_to_(static_cast<std::size_t>(transport_->world())),
-      messages_(transport_->world(), options_.epoch, *history_, options_.element_name),
+      recorder_(options_.names.rank),
+      history_(std::make_shared<CallHistory>(transport_->world(), options_.names.rank)),
+      traffic_(transport_->rank(), transport_->world()),
+      messages_(transport_->world(), options_.epoch, *history_, options_.names),
       departures_(static_cast<std::size_t>(transport_->world())) {
   for (Lane lane = 0; lane < ordinary_lanes; ++lane) turn_[lane] = lane;
 }
@@ -319,23 +320,7 @@ void Engine::finish(const Active& active, std::exception_ptr error) {
     const CollectiveCall& call = active.collective->call();
     turn_[call.ticket.lane] = call.ticket.next;
   }
-  if (error == nullptr) {
-    // Only the driver writes them, so a plain addition does.
-    const auto add = [](std::atomic<std::uint64_t>& total, std::uint64_t more) {
-      total.store(total.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
-    };
-    add(bytes_sent_, operation.bytes_to_send);
-    add(bytes_received_, operation.bytes_to_receive);
-    add(operations_, 1);
-    if (active.collective != nullptr)
-      for (const auto& [peer, bytes] : active.collective->call().program->bytes_to)
-        add(sent_to_[static_cast<std::size_t>(peer)], bytes);
-    if (operation.bytes_to_each > 0)
-      for (std::size_t peer = 0; peer < sent_to_.size(); ++peer)
-        if (static_cast<Rank>(peer) != transport_->rank()) add(sent_to_[peer], operation.bytes_to_each);
-    if (active.collective == nullptr && operation.bytes_to_send > 0)
-      add(sent_to_[static_cast<std::size_t>(operation.waits_for())], operation.bytes_to_send);
-  }
+  if (error == nullptr) traffic_.add(operation, active.collective);
   if (&operation == &inline_) {
     operation.error_ = std::move(error);
     operation.finished_.store(true, std::memory_order_release);

@@ -20,6 +20,7 @@
 #include "engine/flight_recorder.h"
 #include "engine/messages.h"
 #include "engine/operation.h"
+#include "engine/traffic_meter.h"
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
 #include "ranvier/transport.h"
@@ -33,7 +34,7 @@ struct EngineOptions {
   std::function<void(const Error&)> tell_others;
   // Tells them what this one does not get on in, for they may be in something else. Empty likewise.
   std::function<void(const MessageHeader&)> tell_waiting;
-  ElementName element_name = nullptr;
+  Names names = {};
 };
 
 class BoundedOperation;
@@ -109,13 +110,7 @@ class Engine {
   const TransportTraits& traits() const { return traits_; }
   const FlightRecorder& recorder() const { return recorder_; }
   const Transport& transport() const { return *transport_; }
-  Traffic traffic() const {
-    return {bytes_sent_.load(std::memory_order_relaxed), bytes_received_.load(std::memory_order_relaxed),
-            operations_.load(std::memory_order_relaxed)};
-  }
-  std::uint64_t bytes_sent_to(Rank peer) const {
-    return sent_to_[static_cast<std::size_t>(peer)].load(std::memory_order_relaxed);
-  }
+  const TrafficMeter& traffic() const { return traffic_; }
 
  private:
   struct Active {
@@ -162,10 +157,7 @@ class Engine {
   const std::shared_ptr<CallHistory> history_;
   std::atomic<std::uint32_t> urgent_ = 0;    // how many of them
   std::atomic<std::uint32_t> laneless_ = 0;  // likewise, see count_call
-  std::atomic<std::uint64_t> bytes_sent_ = 0;
-  std::atomic<std::uint64_t> bytes_received_ = 0;
-  std::atomic<std::uint64_t> operations_ = 0;
-  std::vector<std::atomic<std::uint64_t>> sent_to_;  // bytes, by rank
+  TrafficMeter traffic_;
 
   DriverLock driver_;
   // ---- Of the driver.

@@ -53,6 +53,7 @@ std::optional<Error> Engine::untold_mismatch() const {
 }
 
 void Engine::watch() {
+  const RankNames& rank_name = options_.names.rank;
   const auto now = steady_clock::now();
   for (const Active& active : active_) {
     Operation& operation = *active.operation;
@@ -60,11 +61,11 @@ void Engine::watch() {
     const Rank peer = operation.waits_for();
     if (now >= operation.deadline) {
       const double seconds = std::chrono::duration<double>(operation.timeout).count();
-      const auto whom = peer >= 0 ? fmt::format("rank {}", peer) : std::string("the other ranks");
+      const auto whom = peer >= 0 ? rank_name(peer) : std::string("the other ranks");
       break_down(Error(ErrorKind::timeout,
-                       fmt::format("rank {} waited {:.3g} s for {} in {}; is that rank slow or stuck? a longer "
+                       fmt::format("{} waited {:.3g} s for {} in {}; is that rank slow or stuck? a longer "
                                    "timeout gives it more time",
-                                   transport_->rank(), seconds, whom, operation.describe()),
+                                   rank_name(transport_->rank()), seconds, whom, operation.describe()),
                        peer),
                  true);
       return;
@@ -77,8 +78,8 @@ void Engine::watch() {
     }
     if (departure == steady_clock::time_point{} || now < std::max(departure, moved_at_) + departure_grace) continue;
     break_down(Error(ErrorKind::peer_lost,
-                     fmt::format("rank {} left the job while rank {} waits for it in {}", peer, transport_->rank(),
-                                 operation.describe()),
+                     fmt::format("{} left the job while {} waits for it in {}", rank_name(peer),
+                                 rank_name(transport_->rank()), operation.describe()),
                      peer),
                true);
     return;
@@ -100,22 +101,36 @@ void Engine::report_wait(steady_clock::time_point now) {
   options_.tell_waiting(call);
 }
 
+namespace {
+
+// Links know ranks by their numbers in the group only.
+Error of_a_link(const Error& lost, const RankNames& rank_name) {
+  if (!rank_name.differs(lost.culprit())) return lost;
+  return {lost.kind(),
+          fmt::format("{} is lost; by the numbers of its group, {}", rank_name(lost.culprit()), lost.what()),
+          lost.culprit()};
+}
+
+}  // namespace
+
 // A broken link shows before the news of who died: waits for that news, and falls back on what this rank saw itself.
 Error Engine::prefer_verdict(const Error& own) {
-  if (own.kind() != ErrorKind::peer_lost || !options_.tell_others) return own;
+  const RankNames& rank_name = options_.names.rank;
+  if (own.kind() != ErrorKind::peer_lost) return own;
+  if (!options_.tell_others) return of_a_link(own, rank_name);
   for (const auto end = steady_clock::now() + verdict_grace; steady_clock::now() < end;) {
     {
       const std::lock_guard lock(failure_mutex_);
       if (failure_) return *failure_;
       if (own.culprit() >= 0 && departures_[static_cast<std::size_t>(own.culprit())] != steady_clock::time_point{})
-        return Error(
-            ErrorKind::peer_lost,
-            fmt::format("rank {} left the job while rank {} still needed it", own.culprit(), transport_->rank()),
-            own.culprit());
+        return Error(ErrorKind::peer_lost,
+                     fmt::format("{} left the job while {} still needed it", rank_name(own.culprit()),
+                                 rank_name(transport_->rank())),
+                     own.culprit());
     }
     std::this_thread::sleep_for(1ms);
   }
-  return own;
+  return of_a_link(own, rank_name);
 }
 
 void Engine::break_down(const Error& why, bool tell) {

@@ -56,7 +56,7 @@ std::string FlightRecorder::dump(std::size_t most) const {
     const Rank peer = place.peer.load(relaxed);
     const double started_ms = scale_.nanoseconds_at(place.started.load(relaxed)) / 1e6;
     text += fmt::format("#{} {}{} {} {} {} B at {:.3f} ms: ", entry.sequence, name_of(entry.collective),
-                        peer >= 0 ? fmt::format(" with rank {}", peer) : "", name_of(entry.dtype), name_of(entry.op),
+                        peer >= 0 ? " with " + rank_(peer) : "", name_of(entry.dtype), name_of(entry.op),
                         place.bytes.load(relaxed), started_ms);
     if (entry.state == State::running)
       text += "still running\n";

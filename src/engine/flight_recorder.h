@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
+#include "base/rank_names.h"
 #include "base/ticks.h"
 #include "ranvier/types.h"
 
@@ -26,6 +28,8 @@ class FlightRecorder {
     Rank peer = -1;  // of a message
     std::uint64_t bytes = 0;
   };
+
+  explicit FlightRecorder(RankNames rank = {}) : rank_(std::move(rank)) {}
 
   // Notes the start of an operation; returns its place, for end(). A place is overwritten 256 operations later, and
   // then end() of the older operation does nothing.
@@ -48,6 +52,7 @@ class FlightRecorder {
   static std::uint64_t pack(const Entry&);
   static Entry unpack(std::uint64_t kind);
 
+  const RankNames rank_;
   std::array<Place, capacity> places_{};
   std::atomic<std::uint64_t> next_ = 0;
   TickScale scale_;

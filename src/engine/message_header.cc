@@ -12,10 +12,10 @@ std::string_view algorithm_of(const MessageHeader& header) {
   return header.algorithm < algorithms().size() ? algorithms()[header.algorithm].name : "an unknown algorithm";
 }
 
-std::string describe(const MessageHeader& header) {
+std::string describe(const MessageHeader& header, const RankNames& rank) {
   return fmt::format("{} #{} of {} {} with size {}, root {} by {}{} (slices of 2^{} bytes, {}epoch {})",
                      name_of(header.collective), header.sequence, name_of(header.dtype), name_of(header.op),
-                     header.size, header.root, algorithm_of(header),
+                     header.size, rank.number(header.root), algorithm_of(header),
                      header.dims == 0 ? "" : fmt::format(" with dims of hash {}", header.dims),
                      header.slice_log2 & ~MessageHeader::urgent,
                      (header.slice_log2 & MessageHeader::urgent) != 0 ? "urgent, " : "", header.epoch);
@@ -27,22 +27,23 @@ std::string length_of(const CallLabel& label) { return label.list == 255 ? "255 
 
 }  // namespace
 
-std::string label_difference(Rank self, const CallLabel& ours, Rank peer, const CallLabel& theirs, ElementName name) {
+std::string label_difference(Rank self, const CallLabel& ours, Rank peer, const CallLabel& theirs, const Names& names) {
   std::string text;
   const auto element = [&](const CallLabel& label) {
-    return name != nullptr ? name(label.element) : fmt::format("element type {}", label.element);
+    return names.element != nullptr ? names.element(label.element) : fmt::format("element type {}", label.element);
   };
   if (differ(ours.element, theirs.element))
-    text += fmt::format(", rank {} with elements of {} and rank {} of {}", self, element(ours), peer, element(theirs));
+    text += fmt::format(", {} with elements of {} and {} of {}", names.rank(self), element(ours), names.rank(peer),
+                        element(theirs));
   if (differ(ours.list, theirs.list))
-    text += fmt::format(", rank {} as one of a list of {} and rank {} of a list of {}", self, length_of(ours), peer,
-                        length_of(theirs));
+    text += fmt::format(", {} as one of a list of {} and {} of a list of {}", names.rank(self), length_of(ours),
+                        names.rank(peer), length_of(theirs));
   if (differ(ours.shape, theirs.shape))
-    text += fmt::format(", and the shapes of rank {} and rank {} differ", self, peer);
+    text += fmt::format(", and the shapes of {} and {} differ", names.rank(self), names.rank(peer));
   return text;
 }
 
-Error disagreement(Rank self, const MessageHeader& ours, Rank peer, const MessageHeader& theirs, ElementName name,
+Error disagreement(Rank self, const MessageHeader& ours, Rank peer, const MessageHeader& theirs, const Names& names,
                    const std::string& before) {
   MessageHeader alike = theirs;
   alike.history = ours.history;
@@ -51,8 +52,9 @@ Error disagreement(Rank self, const MessageHeader& ours, Rank peer, const Messag
   if (ours.history != theirs.history && agree(ours, alike))
     past = fmt::format("; what they have called before differs: {}", before);
   return {ErrorKind::mismatch,
-          fmt::format("the ranks disagree: rank {} runs {}, rank {} runs {}{}{}; {}", self, describe(ours), peer,
-                      describe(theirs), label_difference(self, ours.label, peer, theirs.label, name), past, advice),
+          fmt::format("the ranks disagree: {} runs {}, {} runs {}{}{}; {}", names.rank(self),
+                      describe(ours, names.rank), names.rank(peer), describe(theirs, names.rank),
+                      label_difference(self, ours.label, peer, theirs.label, names), past, advice),
           peer};
 }
 

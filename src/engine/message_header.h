@@ -8,6 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "base/rank_names.h"
 #include "ranvier/error.h"
 #include "ranvier/transport.h"
 #include "ranvier/types.h"
@@ -52,8 +53,14 @@ inline bool agree(const MessageHeader& a, const MessageHeader& b) {
   return a == other;
 }
 
+// What errors call what ranks tell each other by number.
+struct Names {
+  RankNames rank = {};
+  ElementName element = nullptr;  // null: by its number
+};
+
 // What of two labels differs, as a part of a sentence: ", and the shapes of rank 0 and rank 1 differ".
-std::string label_difference(Rank self, const CallLabel& ours, Rank peer, const CallLabel& theirs, ElementName name);
+std::string label_difference(Rank self, const CallLabel& ours, Rank peer, const CallLabel& theirs, const Names& names);
 
 // How errors end that are about calls which differ.
 inline constexpr std::string_view advice =
@@ -61,7 +68,7 @@ inline constexpr std::string_view advice =
 
 // What `self` gets told when `peer` does something else than it does. `before`: of ranks that do the same now, what is
 // known of how they came to differ, see CallHistory::since.
-Error disagreement(Rank self, const MessageHeader& ours, Rank peer, const MessageHeader& theirs, ElementName name,
+Error disagreement(Rank self, const MessageHeader& ours, Rank peer, const MessageHeader& theirs, const Names& names,
                    const std::string& before);
 
 // In front of each send/recv message.

@@ -48,7 +48,7 @@ Progress SendOperation::advance(Transport& transport, bool briefly) {
 }
 
 std::string SendOperation::describe() const {
-  return fmt::format("send of {} B to rank {} with tag {}", header_.bytes, to_, header_.tag);
+  return fmt::format("send of {} B to {} with tag {}", header_.bytes, messages_.rank_names()(to_), header_.tag);
 }
 
 void RecvOperation::begin() { messages_.post(*this); }
@@ -69,7 +69,7 @@ Progress RecvOperation::advance(Transport& transport, bool /*briefly*/) {
 
 std::string RecvOperation::describe() const {
   return fmt::format("recv of {} B from {} with tag {}", data_.bytes(),
-                     from_ < 0 ? std::string("any rank") : fmt::format("rank {}", from_), tag_);
+                     from_ < 0 ? std::string("any rank") : messages_.rank_names()(from_), tag_);
 }
 
 bool Messages::poll_for(Transport& transport, Rank from_or_any) {
@@ -132,11 +132,11 @@ bool Messages::poll(Transport& transport, Rank peer) {
         if (link.header.bytes > most_aside - link.bytes_aside)
           throw Error(
               ErrorKind::mismatch,
-              fmt::format("rank {} sent {} B with tag {} before what rank {} waits for, which has no recv for it "
+              fmt::format("{} sent {} B with tag {} before what {} waits for, which has no recv for it "
                           "and keeps at most {} MiB of such messages from one rank ({} B now): post their recvs "
                           "before waiting for later ones, or receive in the order of the sends",
-                          peer, link.header.bytes, link.header.tag, transport.rank(), most_aside >> 20,
-                          link.bytes_aside),
+                          names_.rank(peer), link.header.bytes, link.header.tag, names_.rank(transport.rank()),
+                          most_aside >> 20, link.bytes_aside),
               peer);
         link.aside.push_back({link.header, std::vector<std::byte>(link.header.bytes)});
         link.bytes_aside += link.header.bytes;
@@ -209,12 +209,11 @@ void Messages::check(Transport& transport, const RecvOperation& receive, Rank pe
     return;
   throw Error(
       ErrorKind::mismatch,
-      fmt::format(
-          "rank {} expects {}{} B of {} from rank {} with tag {}, and rank {} sent {} B of {}{}; make both sides "
-          "agree",
-          transport.rank(), receive.may_be_shorter_ ? "at most " : "", receive.data_.bytes(),
-          name_of(receive.data_.dtype), peer, receive.tag_, peer, header.bytes, name_of(header.dtype),
-          label_difference(transport.rank(), expected, peer, header.label, element_name_)),
+      fmt::format("{} expects {}{} B of {} from {} with tag {}, and {} sent {} B of {}{}; make both sides "
+                  "agree",
+                  names_.rank(transport.rank()), receive.may_be_shorter_ ? "at most " : "", receive.data_.bytes(),
+                  name_of(receive.data_.dtype), names_.rank(peer), receive.tag_, names_.rank(peer), header.bytes,
+                  name_of(header.dtype), label_difference(transport.rank(), expected, peer, header.label, names_)),
       peer);
 }
 
@@ -226,7 +225,8 @@ void Messages::compare_histories(Transport& transport, Rank peer, const TagHeade
   const Error error = history_.divergence(transport.rank(), peer, {.count = header.calls, .digest = header.history},
                                           history_.alike(peer));
   throw Error(error.kind(),
-              fmt::format("a message from rank {} with tag {} shows it: {}", peer, header.tag, error.what()), peer);
+              fmt::format("a message from {} with tag {} shows it: {}", names_.rank(peer), header.tag, error.what()),
+              peer);
 }
 
 void Messages::complete(RecvOperation& receive, Rank source, std::size_t bytes) {

@@ -67,11 +67,13 @@ class RecvOperation final : public Operation {
 // What both sides of all links remember between operations. Driver only.
 class Messages {
  public:
-  Messages(Rank world, Epoch epoch, CallHistory& history, ElementName element_name)
-      : epoch_(epoch), history_(history), element_name_(element_name), links_(static_cast<std::size_t>(world)) {}
+  // `names` outlive this.
+  Messages(Rank world, Epoch epoch, CallHistory& history, const Names& names)
+      : epoch_(epoch), history_(history), names_(names), links_(static_cast<std::size_t>(world)) {}
 
   Epoch epoch() const { return epoch_; }
   const CallHistory& history() const { return history_; }
+  const RankNames& rank_names() const { return names_.rank; }
 
   // Sends of one link go one after the other, in the order in which they are posted.
   void post(SendOperation& send, Rank to) { link(to).sends.push_back(&send); }
@@ -115,7 +117,7 @@ class Messages {
 
   Epoch epoch_;
   CallHistory& history_;
-  ElementName element_name_;
+  const Names& names_;
   std::vector<Link> links_;
   std::deque<RecvOperation*> posted_;  // not yet matched, oldest first
 };

@@ -42,24 +42,23 @@ struct Card {
     return all;
   }
 
-  static Card parse(std::string_view text, Rank rank) {
+  static Card parse(std::string_view text, Rank rank, const RankNames& names) {
     std::array<std::string, 11> fields;
     for (std::string& field : fields) {
       std::size_t length = 0;
       const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), length);
       const auto digits = static_cast<std::size_t>(rest - text.data());
       if (problem != std::errc{} || digits == text.size() || *rest != ':' || text.size() - digits - 1 < length)
-        throw Error(ErrorKind::mismatch,
-                    fmt::format("what rank {} left in the store is not ranvier's; is another program using it?", rank),
-                    rank);
+        throw Error(
+            ErrorKind::mismatch,
+            fmt::format("what {} left in the store is not ranvier's; is another program using it?", names(rank)), rank);
       field = text.substr(digits + 1, length);
       // Before the others are looked for: another version may have another number of them.
       if (&field == &fields[0] && field != greeting)
-        throw Error(
-            ErrorKind::mismatch,
-            fmt::format("rank {} runs another version of ranvier ('{}', this is '{}'); install the same everywhere",
-                        rank, fields[0], greeting),
-            rank);
+        throw Error(ErrorKind::mismatch,
+                    fmt::format("{} runs another version of ranvier ('{}', this is '{}'); install the same everywhere",
+                                names(rank), fields[0], greeting),
+                    rank);
       text.remove_prefix(digits + 1 + length);
     }
     return {fields[1], fields[2], fields[3], fields[4], fields[5],
@@ -83,20 +82,22 @@ std::string proof(const SecurityOptions& options) {
 }
 
 // Throws what the first rank says that does not come.
-void demand_all(const std::vector<Card>& cards) {
+void demand_all(const std::vector<Card>& cards, const RankNames& names) {
   for (std::size_t rank = 0; rank < cards.size(); ++rank)
     if (!cards[rank].refusal.empty())
-      throw Error(ErrorKind::config, fmt::format("rank {} cannot take part: {}", rank, cards[rank].refusal),
+      throw Error(ErrorKind::config,
+                  fmt::format("{} cannot take part: {}", names(static_cast<Rank>(rank)), cards[rank].refusal),
                   static_cast<Rank>(rank));
 }
 
 // Whether all cards agree with the first on `field`; throws naming the first two that do not.
-void demand_same(const std::vector<Card>& cards, std::string Card::*field, std::string_view what) {
+void demand_same(const std::vector<Card>& cards, std::string Card::*field, std::string_view what,
+                 const RankNames& names) {
   for (std::size_t rank = 1; rank < cards.size(); ++rank)
     if (cards[rank].*field != cards[0].*field)
       throw Error(ErrorKind::mismatch,
-                  fmt::format("rank 0 has {} '{}' and rank {} has '{}'; give all ranks the same", what, cards[0].*field,
-                              rank, cards[rank].*field),
+                  fmt::format("{} has {} '{}' and {} has '{}'; give all ranks the same", names(0), what,
+                              cards[0].*field, names(static_cast<Rank>(rank)), cards[rank].*field),
                   static_cast<Rank>(rank));
 }
 
@@ -152,12 +153,13 @@ Endpoints open_endpoints(const WorldInfo& info, const CommunicatorOptions& optio
   const auto door =
       std::make_shared<transport::TcpDoor>(options.interface_address, options.ports, transport::tcp_buffers);
   Endpoints own;
-  own.control = control_endpoint(info, {.suspect_after = options.suspect_after,
-                                        .dead_after = options.dead_after,
-                                        .interface_address = options.interface_address,
-                                        .security = options.security,
-                                        .element_name = options.element_name,
-                                        .door = door});
+  own.control =
+      control_endpoint(info, {.suspect_after = options.suspect_after,
+                              .dead_after = options.dead_after,
+                              .interface_address = options.interface_address,
+                              .security = options.security,
+                              .names = {.rank = RankNames(options.world_ranks), .element = options.element_name},
+                              .door = door});
   if (!choice.inside.empty()) own.inside = shm_endpoint(info, options.node);
   if (!choice.between.empty()) own.between = endpoint_between_hosts(choice.between, info, options, door);
   return own;
@@ -192,16 +194,17 @@ Links meet(const WorldInfo& info, const CommunicatorOptions& options, const Tuni
       .inside = own.inside ? own.inside->address() : "",
       .between = own.between ? own.between->address() : ""};
   const std::vector<std::string> texts = exchange(mine.text(), deadline);
+  const RankNames names(options.world_ranks);
   std::vector<Card> cards;
   for (Rank peer = 0; peer < info.world; ++peer)
-    cards.push_back(Card::parse(texts[static_cast<std::size_t>(peer)], peer));
-  demand_all(cards);
-  demand_same(cards, &Card::transport, "transport");
-  demand_same(cards, &Card::epoch, "epoch");
-  demand_same(cards, &Card::tuning, "tuning table");
-  demand_same(cards, &Card::measure, "measure");
-  demand_same(cards, &Card::topology, "topology");
-  demand_same(cards, &Card::security, "security");
+    cards.push_back(Card::parse(texts[static_cast<std::size_t>(peer)], peer, names));
+  demand_all(cards, names);
+  demand_same(cards, &Card::transport, "transport", names);
+  demand_same(cards, &Card::epoch, "epoch", names);
+  demand_same(cards, &Card::tuning, "tuning table", names);
+  demand_same(cards, &Card::measure, "measure", names);
+  demand_same(cards, &Card::topology, "topology", names);
+  demand_same(cards, &Card::security, "security", names);
 
   Links links;
   links.control = own.control->connect(column(cards, &Card::control), deadline, std::move(events));

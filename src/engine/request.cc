@@ -14,7 +14,9 @@ namespace {
 // One request under examination: every complaint begins with the name of the collective.
 class Examiner {
  public:
-  Examiner(const Request& request, Rank rank, Rank world) : request_(request), rank_(rank), world_(world) {}
+  // `names` outlive this.
+  Examiner(const Request& request, Rank rank, Rank world, const RankNames& names)
+      : request_(request), rank_(rank), world_(world), names_(names) {}
 
   Shape shape() {
     const auto [collective, input, output, op, root, input_splits, output_splits, algorithm, timeout, priority, label,
@@ -110,7 +112,7 @@ class Examiner {
   template <class... Arguments>
   void demand(bool right, fmt::string_view complaint, const Arguments&... arguments) const {
     if (!right)
-      throw Error(ErrorKind::usage, fmt::format("{} on rank {}: {}", name_of(request_.collective), rank_,
+      throw Error(ErrorKind::usage, fmt::format("{} on {}: {}", name_of(request_.collective), names_(rank_),
                                                 fmt::vformat(complaint, fmt::make_format_args(arguments...))));
   }
 
@@ -156,7 +158,8 @@ class Examiner {
     }
     demand_splits(splits, whole, whole_name, world, "ranks");
     const std::size_t mine = splits[static_cast<std::size_t>(rank_)];
-    demand(mine == part, "{}_splits give rank {} {} elements, and {} has {}", whole_name, rank_, mine, part_name, part);
+    demand(mine == part, "{}_splits give {} {} elements, and {} has {}", whole_name, names_(rank_), mine, part_name,
+           part);
     shape.count = 0;
     std::vector<std::size_t> wholes(splits.begin(), splits.end());
     shape.output_splits = output_is_whole ? std::move(wholes) : std::vector{part};
@@ -194,15 +197,18 @@ class Examiner {
   const Request& request_;
   Rank rank_;
   Rank world_;
+  const RankNames& names_;
 };
 
 }  // namespace
 
-Shape shape_of(const Request& request, Rank rank, Rank world) { return Examiner(request, rank, world).shape(); }
+Shape shape_of(const Request& request, Rank rank, Rank world, const RankNames& names) {
+  return Examiner(request, rank, world, names).shape();
+}
 
-void share_among_directions(Shape& shape, const Request& request, Rank rank) {
+void share_among_directions(Shape& shape, const Request& request, Rank rank, const RankNames& names) {
   const std::size_t dimensions = std::max<std::size_t>(shape.dims.size(), 1);
-  const Examiner examiner(request, rank, 0);
+  const Examiner examiner(request, rank, 0, names);
   examiner.exchanged(shape, 2 * dimensions, "directions");
   for (std::size_t d = 0; d < shape.periodic.size() && !shape.input_splits.empty(); ++d)
     if (shape.periodic[d] && shape.dims[d] == 1) examiner.demand_own_parts(shape, d);

@@ -1,6 +1,7 @@
 // Turns a request into the shape of its program, and refuses what cannot be meant.
 #pragma once
 
+#include "base/rank_names.h"
 #include "engine/programs.h"
 #include "ranvier/communicator.h"
 
@@ -8,11 +9,11 @@ namespace ranvier::engine {
 
 // The shape of `request` on this rank; its algorithm is still to be chosen. Throws Error{usage} naming the argument
 // that is wrong and the value that would be right.
-Shape shape_of(const Request& request, Rank rank, Rank world);
+Shape shape_of(const Request& request, Rank rank, Rank world, const RankNames& names = {});
 
 // What the shape of a neighbor_exchange still lacks until its algorithm is chosen, whose grid says how many directions
 // there are: the sizes of their parts. Throws as shape_of does.
-void share_among_directions(Shape& shape, const Request& request, Rank rank);
+void share_among_directions(Shape& shape, const Request& request, Rank rank, const RankNames& names = {});
 
 constexpr bool reduces(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::reduce ||

@@ -11,6 +11,7 @@
 #include <array>
 #include <thread>
 
+#include "base/fnv.h"
 #include "base/secret.h"
 #include "engine/rendezvous.h"
 #include "ranvier/error.h"
@@ -29,12 +30,10 @@ std::string new_mark() {
   return hex(random);
 }
 
-// FNV-1a, the same on every host.
 std::string sum_of(const std::vector<std::string>& texts) {
-  std::uint64_t sum = 0xCBF29CE484222325u;
-  for (const std::string& text : texts)
-    for (const char each : text + '\0') sum = (sum ^ static_cast<unsigned char>(each)) * 0x100000001B3u;
-  return fmt::format("{:016x}", sum);
+  std::string all;
+  for (const std::string& text : texts) all += text + '\0';
+  return fmt::format("{:016x}", fnv1a(all));
 }
 
 [[noreturn]] void throw_missing(const std::vector<Rank>& ranks, Rank world) {

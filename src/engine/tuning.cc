@@ -18,10 +18,6 @@ namespace {
 
 constexpr Rank most_ranks = 1 << 20;
 
-bool same_kind(const TuningRow& a, const TuningRow& b) {
-  return a.collective == b.collective && a.transport == b.transport && a.ranks == b.ranks;
-}
-
 std::vector<std::string_view> words_of(std::string_view line) {
   constexpr std::string_view blanks = " \t\r";
   line = line.substr(0, line.find('#'));
@@ -76,6 +72,10 @@ std::string size_text(std::size_t bytes) {
 }
 
 }  // namespace
+
+bool same_kind(const TuningRow& a, const TuningRow& b) {
+  return a.collective == b.collective && a.transport == b.transport && a.ranks == b.ranks;
+}
 
 std::vector<TuningRow> rows_of(const std::vector<Fastest>& found, const TuningRow& kind) {
   std::vector<TuningRow> rows;

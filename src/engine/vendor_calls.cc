@@ -11,8 +11,8 @@ namespace ranvier::engine {
 namespace {
 
 // What the library is given for `request`, which has equal parts. Throws Error{usage} where the request is impossible.
-VendorCall call_of(const Request& request, Rank rank, Rank world) {
-  const Shape shape = shape_of(request, rank, world);
+VendorCall call_of(const Request& request, Rank rank, Rank world, const RankNames& names) {
+  const Shape shape = shape_of(request, rank, world, names);
   return {.collective = request.collective,
           .dtype = request.output.data != nullptr ? request.output.dtype : request.input.dtype,
           .op = request.op,
@@ -56,12 +56,12 @@ std::string VendorCalls::refusal(const Request& request) const {
     return "this transport's library has no collectives; take transport mpi, or another algorithm";
   if (!request.input_splits.empty() || !request.output_splits.empty())
     return "it takes parts of one size only; take another algorithm";
-  return library_->refusal(VendorOperation::summing(call_of(request, rank_, world_)));
+  return library_->refusal(VendorOperation::summing(call_of(request, rank_, world_, names_)));
 }
 
 std::shared_ptr<Operation> VendorCalls::start(Engine& engine, const Request& request,
                                               std::chrono::nanoseconds timeout) const {
-  const VendorCall call = call_of(request, rank_, world_);
+  const VendorCall call = call_of(request, rank_, world_, names_);
   const std::uint32_t sequence = engine.count_call(stamp_of(call));
   return engine.start(std::make_shared<VendorOperation>(*library_, call, sequence, rank_, world_), timeout);
 }

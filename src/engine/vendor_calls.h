@@ -6,7 +6,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "base/rank_names.h"
 #include "engine/operation.h"
 #include "ranvier/communicator.h"
 
@@ -18,8 +20,8 @@ inline constexpr std::string_view by_vendor = "vendor";
 class VendorCalls {
  public:
   // `library` is null where the transport has no collectives of its own; it outlives this.
-  VendorCalls(VendorCollectives* library, std::string_view transport, Rank rank, Rank world)
-      : library_(library), transport_(transport), rank_(rank), world_(world) {}
+  VendorCalls(VendorCollectives* library, std::string_view transport, Rank rank, Rank world, RankNames names)
+      : library_(library), transport_(transport), rank_(rank), world_(world), names_(std::move(names)) {}
 
   // From now on the library runs all that it can and that names no other algorithm. Throws Error{usage} where it can
   // run nothing.
@@ -43,6 +45,7 @@ class VendorCalls {
   const std::string transport_;
   const Rank rank_;
   const Rank world_;
+  const RankNames names_;
   bool preferred_ = false;
 };
 

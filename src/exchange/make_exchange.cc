@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/fnv.h"
 #include "base/spec.h"
 #include "codec/parameters.h"
 #include "exchange/difference.h"
@@ -68,20 +69,17 @@ ExchangePlan plan_exchange(std::string_view preset_or_spec) {
 
 namespace {
 
-// FNV-1a: codes made by one codec and read by another would be refused at best.
+// Codes made by one codec and read by another would be refused at best.
 void demand_same_spec(std::string_view spec, Communicator& comm) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char letter : spec) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
-  const std::array<std::int64_t, 1> own{static_cast<std::int64_t>(hash)};
+  const std::array<std::int64_t, 1> own{static_cast<std::int64_t>(fnv1a(spec))};
   std::vector<std::int64_t> all(static_cast<std::size_t>(comm.world()));
   comm.all_gather(own, all);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank] != own[0])
       throw Error(
           ErrorKind::mismatch,
-          fmt::format("rank {} compresses with another codec than rank {}, which has '{}'; give the same spec to "
-                      "every rank",
-                      rank, comm.rank(), spec),
+          fmt::format("{} compresses with another codec than {}, which has '{}'; give the same spec to every rank",
+                      comm.rank_name(static_cast<Rank>(rank)), comm.rank_name(comm.rank()), spec),
           static_cast<Rank>(rank));
 }
 

@@ -30,6 +30,4 @@ class Pool {
   std::vector<std::vector<Element>> free_;
 };
 
-using CodePool = Pool<std::byte>;
-
 }  // namespace ranvier

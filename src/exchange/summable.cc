@@ -19,7 +19,7 @@ namespace {
 
 struct SummableTools {
   std::shared_ptr<const Codec> codec;
-  CodePool codes = {};
+  Pool<std::byte> codes = {};
   std::atomic<std::uint64_t> plain = 0;
 };
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ranvier/error.h"
+#include "replica/requests.h"
 #include "replica/sample_desk.h"
 
 namespace ranvier {
@@ -179,13 +180,8 @@ class ParameterServer::Impl {
   // The server's thread, until all other workers have left.
   void serve() {
     try {
-      std::vector<std::byte> message(sizeof(Header) + own_range().size * sizeof(float));
-      for (Rank working = comm_.world() - 1; working > 0;) {
-        Work arriving =
-            comm_.start_recv_at_most({message.data(), message.size(), DType::u8}, Communicator::any_rank, request_tag);
-        arriving.wait();
-        working -= answer(arriving.source(), ConstBytes(message).first(arriving.received_bytes())) ? 0 : 1;
-      }
+      replica::serve_requests(comm_, request_tag, sizeof(Header) + own_range().size * sizeof(float),
+                              [this](Rank from, ConstBytes request) { return answer(from, request); });
     } catch (...) {
       const std::lock_guard lock(mutex_);
       failure_ = std::current_exception();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ranvier/error.h"
+#include "replica/requests.h"
 #include "replica/sample_desk.h"
 
 namespace ranvier {
@@ -120,13 +121,8 @@ class PeerAverage::Impl {
   // The thread of rank 0 and of those that are asked, until all others have left.
   void serve() {
     try {
-      std::vector<std::byte> message(sizeof(Header) + held_.size() * sizeof(float));
-      for (Rank working = comm_.world() - 1; working > 0;) {
-        Work arriving =
-            comm_.start_recv_at_most({message.data(), message.size(), DType::u8}, Communicator::any_rank, request_tag);
-        arriving.wait();
-        working -= answer(arriving.source(), ConstBytes(message).first(arriving.received_bytes())) ? 0 : 1;
-      }
+      replica::serve_requests(comm_, request_tag, sizeof(Header) + held_.size() * sizeof(float),
+                              [this](Rank from, ConstBytes request) { return answer(from, request); });
     } catch (...) {
       failure_ = std::current_exception();
       desk_.fail(failure_);

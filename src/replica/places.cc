@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <fstream>
 
+#include "base/fnv.h"
 #include "base/spec.h"
 #include "ranvier/error.h"
 #include "ranvier/synchronizer.h"
@@ -43,13 +43,11 @@ std::map<std::string, Groups> parse_places(std::string_view text, Rank world) {
                                               "node=4,rack=2",
                                               text));
   for (const auto& [level, number] : stages.front().settings) {
-    std::size_t count = 0;
-    const auto [end, problem] = std::from_chars(number.data(), number.data() + number.size(), count);
-    if (problem != std::errc() || end != number.data() + number.size() || count < 1 ||
-        count > static_cast<std::size_t>(world))
+    const auto count = parse_number<std::size_t>(number);
+    if (!count || *count < 1 || *count > static_cast<std::size_t>(world))
       throw Error(ErrorKind::usage, fmt::format("'{}={}' does not place {} workers; give a whole number from 1 to {}",
                                                 level, number, world, world));
-    places.emplace(level, blocks(static_cast<std::size_t>(world), count));
+    places.emplace(level, blocks(static_cast<std::size_t>(world), *count));
   }
   return places;
 }
@@ -116,9 +114,7 @@ std::uint64_t host_identity() {
   if (const auto length = readlink("/proc/self/ns/net", space.data(), space.size()); length > 0)
     name.append(space.data(), static_cast<std::size_t>(length));
   if (gethostname(space.data(), space.size() - 1) == 0) name += space.data();
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char letter : name) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
-  return hash;
+  return fnv1a(name);
 }
 
 }  // namespace ranvier

@@ -5,22 +5,20 @@
 // an inner period of 1, and `hierarchy` is the same for any number of levels and any periods.
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "ranvier/error.h"
+#include "ranvier/text.h"
 #include "sync/periodic.h"
 
 namespace ranvier::sync {
 namespace {
 
 std::uint64_t period_of(std::string_view level, std::string_view text) {
-  std::uint64_t period = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), period);
-  if (problem != std::errc() || end != text.data() + text.size() || period < 1 || period > longest_period)
+  const auto period = parse_number<std::uint64_t>(text);
+  if (!period || *period < 1 || *period > longest_period)
     throw Error(ErrorKind::usage, fmt::format("the period of '{}' in 'hierarchy' is '{}'; give a whole number of steps "
                                               "from 1 to {}",
                                               level, text, longest_period));
-  return period;
+  return *period;
 }
 
 }  // namespace

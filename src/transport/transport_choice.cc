@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <vector>
 
 #include "base/spec.h"
@@ -14,12 +13,6 @@ namespace {
 
 constexpr double most_loss = 0.5;
 constexpr std::uint64_t most_resync = 1'000'000;
-
-template <class Number>
-bool parse(std::string_view text, Number& number) {
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return problem == std::errc{} && end == text.data() + text.size();
-}
 
 // What stands behind "udp:".
 TransportChoice parse_lossy(std::string_view name) {
@@ -34,10 +27,12 @@ TransportChoice parse_lossy(std::string_view name) {
   TransportChoice choice{.between = "udp"};
   for (const auto& [key, value] : udp.settings) {
     if (key == "loss") {
-      if (!parse(value, choice.loss) || !(choice.loss > 0 && choice.loss <= most_loss))
+      choice.loss = parse_number<double>(value).value_or(0);
+      if (!(choice.loss > 0 && choice.loss <= most_loss))
         refuse(fmt::format("has the loss '{}', which is not above 0 and at most {}", value, most_loss));
     } else if (key == "resync") {
-      if (!parse(value, choice.resync) || choice.resync == 0 || choice.resync > most_resync)
+      choice.resync = parse_number<std::uint64_t>(value).value_or(0);
+      if (choice.resync == 0 || choice.resync > most_resync)
         refuse(fmt::format("has resync '{}', which is not a number of steps from 1 to {}", value, most_resync));
     } else {
       refuse(fmt::format("has '{}', which is not known", key));

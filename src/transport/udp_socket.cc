@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
+#include <poll.h>
 #include <sys/uio.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -199,6 +201,14 @@ bool UdpSocket::receive(const std::function<void(ConstBytes, const SocketAddress
     }
   }
   return count > 0;
+}
+
+void UdpSocket::wait(const Fd& event, std::chrono::nanoseconds limit) const {
+  std::array<pollfd, 2> descriptors{pollfd{event.get(), POLLIN, 0}, pollfd{socket_.get(), POLLIN, 0}};
+  limit = std::clamp<std::chrono::nanoseconds>(limit, std::chrono::nanoseconds(0), std::chrono::hours(1));
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(limit);
+  const timespec time{.tv_sec = seconds.count(), .tv_nsec = (limit - seconds).count()};
+  ppoll(descriptors.data(), descriptors.size(), &time, nullptr);
 }
 
 std::size_t first_link_bytes(const std::string& ip) {

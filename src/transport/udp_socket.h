@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -37,6 +38,9 @@ class UdpSocket {
 
   // Calls `arrived` for some of what has arrived; false if there was nothing.
   bool receive(const std::function<void(ConstBytes, const SocketAddress&)>& arrived);
+
+  // Sleeps until something has arrived, `event` is signalled, or the time is up.
+  void wait(const Fd& event, std::chrono::nanoseconds limit) const;
 
  private:
   struct SendBuffers;

@@ -1,19 +1,17 @@
 #include "transport/udp_transport.h"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <time.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "ranvier/error.h"
 #include "transport/udp_greeting.h"
+#include "transport/udp_keeper.h"
 
 namespace ranvier::transport {
 namespace {
@@ -24,22 +22,12 @@ using Time = Clock::time_point;
 using Duration = std::chrono::nanoseconds;
 
 constexpr std::size_t slice = 512 << 10;
-constexpr auto keeper_patience = 2ms;
 // At the end: how long a peer may be silent, and how long one may be waited for that is there but does not read.
 constexpr auto longest_silence = 300ms;
 constexpr auto longest_farewell = 5s;
 constexpr auto least_reordering = 1ms;  // threads of one host trade places for so long
 constexpr int goodbyes = 3;
 constexpr int most_reads = 16;  // at a time, of some packets each
-
-// Until one of them is readable or the time is up.
-void sleep_on(const Fd& socket, const Fd& event, Duration limit) {
-  std::array<pollfd, 2> descriptors{pollfd{event.get(), POLLIN, 0}, pollfd{socket.get(), POLLIN, 0}};
-  limit = std::clamp<Duration>(limit, Duration(0), 1h);
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(limit);
-  const timespec time{.tv_sec = seconds.count(), .tv_nsec = (limit - seconds).count()};
-  ppoll(descriptors.data(), descriptors.size(), &time, nullptr);
-}
 
 struct Peer {
   SocketAddress address;                      // where it is
@@ -61,7 +49,11 @@ class UdpTransport final : public Transport, private PartialMessages {
                     outgoing_[0].payload = payload;
                     send(peers_[rank], to, 1);
                   }),
-        peers_(addresses.size()) {
+        peers_(addresses.size()),
+        keeper_(*socket_, mutex_, [this](Time now) {
+          advance(now);
+          return next_due_;
+        }) {
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
       if (rank == own() || !secrets[rank]) continue;
       peers_[rank].seal = std::make_unique<UdpSeal>(*secrets[rank]);
@@ -70,9 +62,7 @@ class UdpTransport final : public Transport, private PartialMessages {
   }
 
   ~UdpTransport() override {
-    stop_keeper_ = true;
-    signal_event(keeper_event_);
-    if (keeper_.joinable()) keeper_.join();
+    keeper_.stop();
     try {
       take_leave();
     } catch (const Error&) {  // no memory for a lane: what is left to receive is received by nobody
@@ -85,10 +75,10 @@ class UdpTransport final : public Transport, private PartialMessages {
       advance(now);
       if (greeting_.is_complete()) break;
       if (now >= deadline) greeting_.throw_unreached(now - start);
-      sleep_on(socket_->descriptor(), interrupt_, std::min<Duration>(greeting_.say_hello(now) - now, deadline - now));
+      socket_->wait(interrupt_, std::min<Duration>(greeting_.say_hello(now) - now, deadline - now));
     }
     crowded_ = greeting_.is_crowded();
-    if (peers_.size() > 1) keeper_ = std::thread([this] { keep(); });
+    if (peers_.size() > 1) keeper_.start();
   }
 
   Rank rank() const override { return info_.rank; }
@@ -157,10 +147,10 @@ class UdpTransport final : public Transport, private PartialMessages {
         advance(driving.now);
         if (std::exchange(news_, false) || driving.now >= until) return;
         next = std::min(until, next_due_);
-        sleeping_ = true;
+        keeper_.others_sleep(true);
       }
-      sleep_on(socket_->descriptor(), interrupt_, next - Clock::now());
-      sleeping_ = false;
+      socket_->wait(interrupt_, next - Clock::now());
+      keeper_.others_sleep(false);
       clear_event(interrupt_);
     }
   }
@@ -181,7 +171,7 @@ class UdpTransport final : public Transport, private PartialMessages {
   // Held by whoever moves packets; tells the keeper that somebody does.
   struct Driving {
     explicit Driving(UdpTransport& transport) : lock(transport.mutex_), now(Clock::now()) {
-      transport.driven_at_.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+      transport.keeper_.driven(now);
     }
     std::lock_guard<std::mutex> lock;
     const Time now;
@@ -239,8 +229,8 @@ class UdpTransport final : public Transport, private PartialMessages {
     if (cancelled_) [[unlikely]]
       throw Error(ErrorKind::aborted,
                   fmt::format("rank {} used udp after it was cancelled; make a new communicator", info_.rank));
-    if (problem_) [[unlikely]]
-      throw Error(*problem_);
+    if (keeper_.problem()) [[unlikely]]
+      throw Error(*keeper_.problem());
     const auto index = static_cast<std::size_t>(rank);
     if (lane >= lane_count || index >= peers_.size() || !peers_[index].connection) [[unlikely]]
       throw Error(ErrorKind::usage,
@@ -304,11 +294,7 @@ class UdpTransport final : public Transport, private PartialMessages {
     }
     peer.due = peer.connection->due(now);
     next_due_ = std::min(next_due_, peer.due);
-    // It went to sleep when nothing was due: what was just sent may have to be sent again while nobody else looks.
-    if (next_due_ < keeper_until_) {
-      keeper_until_ = Time::min();
-      signal_event(keeper_event_);
-    }
+    keeper_.due(next_due_);
   }
 
   void take(Time now, ConstBytes datagram, const SocketAddress& from) {
@@ -337,40 +323,6 @@ class UdpTransport final : public Transport, private PartialMessages {
     peer.connection->met(now, found.round_trip);
   }
 
-  // ---- The keeper.
-
-  void keep() {
-    for (;;) {
-      clear_event(keeper_event_);
-      if (stop_keeper_) return;
-      const Time driven{Duration(driven_at_.load(std::memory_order_relaxed))};
-      Time next;
-      if (sleeping_ || Clock::now() - driven < keeper_patience) {
-        std::array<pollfd, 1> stop{pollfd{keeper_event_.get(), POLLIN, 0}};
-        const timespec time{.tv_sec = 0, .tv_nsec = Duration(keeper_patience).count()};
-        ppoll(stop.data(), stop.size(), &time, nullptr);
-        continue;
-      }
-      Time now;
-      try {
-        const std::lock_guard lock(mutex_);
-        keeper_until_ = Time::min();
-        now = Clock::now();
-        advance(now);
-        keeper_until_ = next = next_due_;
-      } catch (const Error& problem) {  // no memory for a lane
-        const std::lock_guard lock(mutex_);
-        problem_ = problem;
-        return;
-      } catch (const std::exception& problem) {
-        const std::lock_guard lock(mutex_);
-        problem_ = Error(ErrorKind::internal, fmt::format("udp cannot go on: {}", problem.what()));
-        return;
-      }
-      sleep_on(socket_->descriptor(), keeper_event_, next == Time::max() ? Duration(1h) : next - now);
-    }
-  }
-
   // ---- The end.
 
   // What was accepted still arrives: until each peer has acknowledged all, has left, or is silent.
@@ -393,7 +345,7 @@ class UdpTransport final : public Transport, private PartialMessages {
         return now - std::max(peer.connection->heard_at(), until - longest_farewell) > patience;
       });
       if (over) break;
-      sleep_on(socket_->descriptor(), interrupt_, std::min<Duration>(std::max(next_due_, now) - now, 10ms));
+      socket_->wait(interrupt_, std::min<Duration>(std::max(next_due_, now) - now, 10ms));
     }
     for (int repetition = 0; repetition < goodbyes; ++repetition)
       for (Peer& peer : peers_) {
@@ -415,21 +367,15 @@ class UdpTransport final : public Transport, private PartialMessages {
   std::vector<std::size_t> seen_ = std::vector<std::size_t>(peers_.size() * lane_count);  // of each lane's last view
   std::vector<std::size_t> touched_;  // ranks from which something has arrived
   Time next_due_ = Time::max();
-  Time keeper_until_ = Time::min();  // the keeper sleeps so long if nothing arrives; min: it is awake
-  bool news_ = false;                // since the last wait()
+  bool news_ = false;  // since the last wait()
   bool cancelled_ = false;
-  std::optional<Error> problem_;  // that ended the keeper
   Packet packet_;
   std::array<OutgoingPacket, UdpSocket::most_at_once> outgoing_;
   std::optional<UdpSeal::Buffers> seal_buffers_;  // if there is anybody with a seal
 
-  std::atomic<std::int64_t> driven_at_ = 0;  // Clock
-  std::atomic<bool> sleeping_ = false;       // in wait()
   std::atomic<bool> interrupted_ = false;
-  std::atomic<bool> stop_keeper_ = false;
   Fd interrupt_ = event_descriptor();
-  Fd keeper_event_ = event_descriptor();
-  std::thread keeper_;
+  UdpKeeper keeper_;
 };
 
 }  // namespace

@@ -2,7 +2,8 @@
 //
 // What a kernel does for tcp while nobody looks, acknowledging and sending again, somebody has to do here. Whoever
 // polls the transport does it on the way; while nobody has polled for a moment, as during a training step's
-// computation, a keeper thread does. Both hold one lock, so a call of an idle transport costs an uncontended one more.
+// computation, a keeper does (udp_keeper.h). Both hold one lock, so a call of an idle transport costs an uncontended
+// one more.
 #pragma once
 
 #include <chrono>

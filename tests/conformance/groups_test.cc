@@ -9,6 +9,8 @@
 namespace ranvier::conformance {
 namespace {
 
+using namespace std::chrono_literals;
+
 class Groups : public Ways {};
 
 TEST_P(Groups, are_formed_by_color_and_ordered_by_key) {
@@ -83,6 +85,40 @@ TEST_P(Groups, can_be_split_again_and_outlive_what_they_were_made_from) {
     group.reset();
     run_case(*single, {.count = 100});
     run_case(*again, {.count = 100});
+  });
+}
+
+// Whoever reads an error looks for a worker by its number among all: here the last two of four are a group, and then
+// once more, the other way round.
+TEST_P(Groups, name_ranks_by_their_numbers_in_the_world_too) {
+  run(4, [](Communicator& comm) {
+    const auto half = comm.split(comm.rank() / 2);
+    const auto turned = half->split(0, -half->rank());
+    float value = 0;
+    const auto nothing_comes = [&](Communicator& group, Rank from) {
+      return error_of([&] { group.start_recv(TypedSpan(&value, 1, DType::f32), from, 0, 50ms).wait(); });
+    };
+    if (comm.rank() != 3) return comm.barrier();
+    const auto error = nothing_comes(*turned, 1);
+    EXPECT_THAT(error, throws(ErrorKind::timeout, "rank 3 (0 of its group) waited 0.05 s for rank 2 (1 of its group)"));
+    EXPECT_THAT(error, throws(ErrorKind::timeout, "recv of 4 B from rank 2 (1 of its group)"));
+    EXPECT_THAT(error->flight_record(), testing::HasSubstr("recv with rank 2 (1 of its group)"));
+    EXPECT_EQ(error->culprit(), 1) << "as the group numbers its ranks";
+    EXPECT_THAT(nothing_comes(*half, 0),
+                throws(ErrorKind::timeout, "rank 3 (1 of its group) waited 0.05 s for rank 2 (0 of its group)"));
+    comm.barrier();
+  });
+}
+
+TEST_P(Groups, that_disagree_are_told_who_they_are_in_the_world) {
+  run(4, [](Communicator& comm) {
+    const auto half = comm.split(comm.rank() / 2);
+    std::vector<float> data(8 + static_cast<std::size_t>(comm.rank()));
+    const bool upper = comm.rank() >= 2;
+    const auto error = error_of([&] { half->all_reduce(data); });
+    comm.barrier();
+    EXPECT_THAT(error, throws(ErrorKind::mismatch, upper ? "rank 3 (1 of its group)" : "rank 1"));
+    EXPECT_THAT(error, throws(ErrorKind::mismatch, upper ? "rank 2 (0 of its group)" : "rank 0"));
   });
 }
 

@@ -38,7 +38,7 @@ class BrokenLink final : public Transport {
 };
 
 template <typename Call>
-void expect_blame(const Call& call) {
+void expect_blame(const Call& call, const char* words = "") {
   try {
     call();
     FAIL() << "nobody answered, and yet it ended";
@@ -46,6 +46,7 @@ void expect_blame(const Call& call) {
     EXPECT_EQ(error.kind(), ErrorKind::peer_lost);
     EXPECT_EQ(error.culprit(), 1);
     EXPECT_THAT(error.what(), HasSubstr("the link to rank 1 broke"));
+    EXPECT_THAT(error.what(), HasSubstr(words));
   }
 }
 
@@ -54,6 +55,12 @@ TEST(BrokenLinkTest, ABlockingCallAndTheNextOneTell) {
   std::vector<float> data(10);
   expect_blame([&] { comm->all_reduce(data); });
   expect_blame([&] { comm->all_reduce(data); });
+}
+
+TEST(BrokenLinkTest, OfAGroupNamesTheRankOfTheWorld) {
+  const auto comm = Communicator::over(std::make_unique<BrokenLink>(), {.timeout = 20s, .world_ranks = {4, 7}});
+  std::vector<float> data(10);
+  expect_blame([&] { comm->all_reduce(data); }, "rank 7 (1 of its group) is lost");
 }
 
 TEST(BrokenLinkTest, AStartedOperationTellsWhoeverWaitsAndWhoeverDoesNot) {

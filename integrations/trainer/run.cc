@@ -1,0 +1,132 @@
+#include "integrations/trainer/run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "integrations/trainer/rank_state.h"
+#include "integrations/trainer/run_settings.h"
+#include "ranvier/error.h"
+
+namespace ranvier::trainer {
+
+Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team)
+    : settings_(settings),
+      team_(team),
+      comm_(team.replicas()),
+      plan_(settings),
+      identity_(identity_of(settings, data, comm_.world())),
+      terms_(terms_of(settings, data, comm_.world())),
+      task_(make_task(settings.model, data, settings.seed, team)),
+      common_(task_->common_parameters()),
+      evaluator_(*task_, team),
+      shares_(comm_, settings.batch * settings.accumulate, training_ranks(settings.sync, comm_.world())),
+      sampler_(task_->samples(), settings.batch * settings.accumulate, training_ranks(settings.sync, comm_.world()),
+               settings.seed),
+      rate_(rate_of(settings, static_cast<double>(shares_.total()),
+                    static_cast<double>(settings.epochs * sampler_.steps_per_epoch()))),
+      sync_(make_synchronizer(settings.sync == "auto" ? "bsp" : settings.sync)),
+      unused_(dense_exchange(comm_)),
+      buckets_(task_->parameters(), comm_, gradient_exchange(), settings.bucket_bytes),
+      // A codec that corrects momentum puts it into the average.
+      optimizer_(make_optimizer({.name = settings.optimizer,
+                                 .momentum = gradient_exchange().momentum() > 0 ? 0 : settings.momentum,
+                                 .weight_decay = settings.weight_decay},
+                                buckets_.parameters(), buckets_.shapes())),
+      pace_(pace_of(settings, comm_.rank())) {
+  last_step_ = std::min(settings.steps, settings.epochs * sampler_.steps_per_epoch());
+  if (!settings.record) return;
+  if (sync_->policy().server() || sync_->policy().meets_peers())
+    throw Error(ErrorKind::usage, "--record writes what a step of all workers consists of, and --sync " +
+                                      settings.sync + " has no such steps; record with --sync bsp");
+  recorder_.emplace(buckets_.tensors().size());
+  buckets_.record(&*recorder_);
+}
+
+TrainResult Run::run(const TrainEvents& events) {
+  require_equal_terms(team_.world(), terms_);
+  begin();
+
+  while (step_ < last_step_ && !reached_target()) {
+    const double loss = own_pace_ ? train_at_own_pace(next_evaluation()) : train_one_step();
+    if (is_plan_due()) judge_plan(events);
+    if (speaks() && events.on_step) events.on_step(step_, last_step_, loss);
+    if (is_auto() && choice_.sync.empty() && result_.steps_here == steps_to_measure && step_ < last_step_)
+      choose_policy();
+    if (!is_evaluation_due()) continue;
+    evaluate();
+    if (is_auto() && !choice_.sync.empty() && !is_over()) choose_policy();
+    if (speaks() && events.on_evaluation) events.on_evaluation(result_.history.back());
+    if (is_epoch_end() || is_over()) save();
+  }
+  if (result_.history.empty()) {  // resumed where it had ended
+    evaluate();
+    save();
+  }
+  bring_together();
+  if (own_pace_) own_pace_->leave();
+  return conclude();
+}
+
+// ---- When.
+
+// The step after which the next one is due.
+std::size_t Run::next_evaluation() const {
+  const auto after = [this](std::size_t period) { return (step_ / period + 1) * period; };
+  std::size_t next = std::min(last_step_, after(sampler_.steps_per_epoch()));
+  if (settings_.evaluate_every > 0) next = std::min(next, after(settings_.evaluate_every));
+  return next;
+}
+
+bool Run::reached_target() const {
+  if (result_.history.empty()) return false;
+  const Score& last = result_.history.back().test;
+  return (settings_.target_accuracy && last.accuracy && *last.accuracy >= *settings_.target_accuracy) ||
+         (settings_.target_loss && last.to_lower() <= *settings_.target_loss);
+}
+
+bool Run::is_evaluation_due() const {
+  return step_ == last_step_ || is_epoch_end() ||
+         (settings_.evaluate_every > 0 && step_ % settings_.evaluate_every == 0);
+}
+
+// ---- The result.
+
+void Run::evaluate() {
+  result_.history.push_back(
+      evaluator_.look(step_, seconds_before_ + account_.seconds(), *sync_, buckets_.parameters()));
+}
+
+// Replicas that still differ at the end become one, which is what the result is about.
+void Run::bring_together() {
+  const auto mark = Account::begin(*sync_);
+  if (!sync_->end(rate_.at(static_cast<double>(step_)), memory_of(buckets_.parameters()))) return;
+  team_.align(common_);
+  account_.end(mark, *sync_);
+  const double loss = result_.history.back().loss;
+  result_.history.pop_back();
+  evaluate();
+  result_.history.back().loss = loss;
+}
+
+TrainResult Run::conclude() {
+  const auto parameters = memory_of(buckets_.parameters());
+  result_.parameter_hash = hash_of(parameters);
+  require_equal(comm_, result_.parameter_hash, "parameters after training");
+  team_.require_aligned(common_);
+  result_.parameter_hash = team_.fold(result_.parameter_hash);
+  if (own_pace_) result_.groups = own_pace_->groups();
+  account_.conclude(result_, team_.world());
+  result_.plain_buckets = sync_->plain_buckets();
+  result_.codec_state_bytes = sync_->state_bytes();
+  result_.shares = own_pace_ ? own_pace_->shares() : shares_.all();
+  if (recorder_) stop_recording();  // it ended early
+  const auto median = plan_.times().median(comm_);
+  result_.median_step_seconds = median.step;
+  result_.median_waiting_seconds = median.waiting;
+  result_.steps = step_;
+  result_.steps_per_epoch = sampler_.steps_per_epoch();
+  result_.parameters = team_.parameters(parameters.size(), common_);
+  return std::move(result_);
+}
+
+}  // namespace ranvier::trainer

@@ -1,0 +1,125 @@
+// One run of training on one rank: the loop of trainer.h, with all that it goes by. A file a subject: run.cc has the
+// loop and its result, run_steps.cc what a step does, run_policy.cc how replicas are kept alike, and run_state.cc what
+// checkpoints keep.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "integrations/trainer/account.h"
+#include "integrations/trainer/auto_policy.h"
+#include "integrations/trainer/checkpoint.h"
+#include "integrations/trainer/evaluator.h"
+#include "integrations/trainer/followed_plan.h"
+#include "integrations/trainer/gradient_buckets.h"
+#include "integrations/trainer/learning_rate.h"
+#include "integrations/trainer/model_team.h"
+#include "integrations/trainer/optimizer.h"
+#include "integrations/trainer/own_pace.h"
+#include "integrations/trainer/pace.h"
+#include "integrations/trainer/run_checkpoint.h"
+#include "integrations/trainer/sampler.h"
+#include "integrations/trainer/step_recorder.h"
+#include "integrations/trainer/task.h"
+#include "integrations/trainer/trainer.h"
+#include "integrations/trainer/work_shares.h"
+#include "ranvier/exchange.h"
+#include "ranvier/synchronizer.h"
+
+namespace ranvier::trainer {
+
+class Run {
+ public:
+  // All ranks call, with the same settings and data; `settings` and `team` outlive this. Throws Error.
+  Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team);
+  TrainResult run(const TrainEvents& events);
+
+ private:
+  static constexpr std::size_t steps_to_measure = 10;  // before samples are first shared by speed
+
+  static std::span<float> memory_of(at::Tensor& flat) {
+    return {flat.data_ptr<float>(), static_cast<std::size_t>(flat.numel())};
+  }
+
+  // ---- The loop.
+  bool speaks() const { return team_.world().rank() == 0; }
+  bool is_auto() const { return settings_.sync == "auto"; }
+  bool reached_target() const;
+  bool is_over() const { return step_ == last_step_ || reached_target(); }
+  bool is_epoch_end() const { return step_ % sampler_.steps_per_epoch() == 0; }
+  bool is_evaluation_due() const;
+  std::size_t next_evaluation() const;
+  void evaluate();
+  void bring_together();
+  TrainResult conclude();
+
+  // ---- Steps.
+  // Of a step of everybody's.
+  std::size_t all_samples() const { return shares_.total(); }
+  double compute(std::span<const std::int64_t> chosen, std::uint64_t first, bool is_shared);
+  double train_one_step();
+  double train_at_own_pace(std::size_t stop);
+  OwnPaceWorker own_pace_worker();
+  std::vector<PaceReport> measure();
+  void record(std::chrono::nanoseconds took, std::chrono::nanoseconds waited);
+  void stop_recording();
+
+  // ---- How replicas are kept alike.
+  // One that averages nothing where each worker keeps its own gradients.
+  Exchange& gradient_exchange() { return sync_->gradients() != nullptr ? *sync_->gradients() : *unused_; }
+  std::unique_ptr<Synchronizer> make_synchronizer(const std::string& policy);
+  void begin_policy();
+  void renew_synchronizer(const std::string& policy);
+  void choose_policy();
+  void adopt(const PolicyChoice& choice);
+  bool is_plan_due() const { return plan_.is_due() && step_ < last_step_ && !own_pace_ && !recorder_; }
+  void judge_plan(const TrainEvents& events);
+  void send_by(const Sending& next);
+
+  // ---- Checkpoints.
+  CheckpointMemory memory() { return {memory_of(buckets_.parameters()), memory_of(optimizer_->state())}; }
+  void begin();
+  void follow(const std::string& tuning);
+  void save();
+  std::vector<std::byte> save_own();
+  void restore_own(ConstBytes kept, const std::string& tuning);
+
+  const TrainSettings& settings_;
+  ModelTeam& team_;
+  Communicator& comm_;  // of those that hold the same
+  FollowedPlan plan_;
+  const Identity identity_;
+  const Identity terms_;
+  const std::unique_ptr<Task> task_;
+  const std::vector<at::Tensor> common_;  // to all parts of a model
+  Evaluator evaluator_;
+  WorkShares shares_;
+  Sampler sampler_;
+  const LearningRate rate_;
+  std::unique_ptr<Synchronizer> sync_;
+  const std::unique_ptr<Exchange> unused_;
+  GradientBuckets buckets_;
+  const std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<OwnPaceTraining> own_pace_;  // of policies whose workers wait for nobody
+  std::optional<AutoPolicy> auto_;             // of --sync auto, once it has measured …
+  PolicyChoice choice_;                        // … and decided
+  PaceReport last_report_;
+  std::optional<StepRecorder> recorder_;
+  Pace pace_;
+
+  std::size_t last_step_ = 0;
+  std::size_t step_ = 0;  // completed
+  double seconds_before_ = 0;
+  Account account_;
+  TrainResult result_;
+};
+
+}  // namespace ranvier::trainer

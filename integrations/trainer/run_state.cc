@@ -1,0 +1,78 @@
+// What a run keeps in a checkpoint beside the model, and how it goes on from one.
+#include <array>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/parts.h"
+#include "integrations/trainer/run.h"
+#include "integrations/trainer/run_checkpoint.h"
+
+namespace ranvier::trainer {
+
+// Rank 0's state becomes everybody's: its checkpoint's, or its first draw of the weights.
+void Run::begin() {
+  Progress progress = begin_from(settings_.resume, identity_, memory(), comm_);
+  step_ = progress.step;
+  seconds_before_ = progress.seconds;
+  follow(progress.tuning);
+  begin_policy();
+  if (!settings_.resume.empty()) restore_own(progress.own, progress.tuning);
+}
+
+// What was measured then decides as it did then, unless this run was given a table of its own.
+void Run::follow(const std::string& tuning) {
+  if (!settings_.tuning.rows().empty()) return comm_.follow(settings_.tuning);
+  if (tuning.empty() || !comm_.options().tuning.empty()) return;
+  comm_.follow(TuningTable::parse(tuning, "the tuning table of the checkpoint"));
+}
+
+void Run::save() {
+  if (settings_.save.empty()) return;
+  save_to(settings_.save, identity_, memory(),
+          {.step = step_,
+           .seconds = seconds_before_ + account_.seconds(),
+           .tuning = comm_.tuning().text(),
+           .own = save_own()},
+          comm_);
+}
+
+// What its codecs hold back, its policy's state, its share of the samples and, where replicas differ, its own.
+std::vector<std::byte> Run::save_own() {
+  std::vector<std::byte> all;
+  append_text(all, choice_.sync);
+  const std::array<std::byte, 1> split{std::byte{choice_.split_by_speed}};
+  append_part(all, split);
+  plan_.save(all);
+  append_part(all, buckets_.save_state());
+  append_part(all, sync_->save());
+  const std::size_t share = shares_.own();
+  append_part(all, std::as_bytes(std::span(&share, 1)));
+  if (!sync_->parts_replicas()) return all;
+  append_part(all, std::as_bytes(memory_of(buckets_.parameters())));
+  append_part(all, std::as_bytes(memory_of(optimizer_->state())));
+  return all;
+}
+
+void Run::restore_own(ConstBytes kept, const std::string& tuning) {
+  std::string policy = take_text(kept);
+  std::array<std::byte, 1> split{};
+  take_values(kept, std::span<std::byte>(split));
+  if (!policy.empty()) adopt({.sync = std::move(policy), .split_by_speed = split[0] != std::byte{0}});
+  send_by(plan_.restore(kept, comm_, tuning));
+  buckets_.restore_state(take_part(kept));
+  sync_->restore(take_part(kept));
+  std::size_t share = 0;
+  take_values(kept, std::span(&share, 1));
+  if (settings_.split_by_speed || choice_.split_by_speed) {
+    shares_.restore(share);
+    sync_->set_samples(static_cast<double>(share));
+  }
+  // Of a run whose replicas could not differ there is one state, which all have by now.
+  if (!sync_->parts_replicas() || (kept.empty() && !sync_->policy().averages_parameters())) return;
+  take_values(kept, memory_of(buckets_.parameters()));
+  take_values(kept, memory_of(optimizer_->state()));
+}
+
+}  // namespace ranvier::trainer

@@ -1,0 +1,138 @@
+// What a worker does in a step of its run: gradients, the optimizer, exchanges, and what all that took.
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <vector>
+
+#include "integrations/trainer/run.h"
+
+namespace ranvier::trainer {
+
+using std::chrono::nanoseconds;
+using std::chrono::steady_clock;
+
+// The gradients of this worker's samples, in so many passes; the loss. `first`: as Pass has it.
+double Run::compute(std::span<const std::int64_t> chosen, std::uint64_t first, bool is_shared) {
+  pace_.begin(first / all_samples());
+  buckets_.clear(is_shared);
+  std::vector<Pass> passes(std::min(settings_.accumulate, chosen.size()));
+  for (std::size_t number = 0; number < passes.size(); ++number) {
+    const std::size_t from = chosen.size() * number / passes.size();
+    const auto part = chosen.subspan(from, chosen.size() * (number + 1) / passes.size() - from);
+    passes[number] = {.samples = part,
+                      .share = static_cast<double>(part.size()) / static_cast<double>(chosen.size()),
+                      .first = first + from};
+  }
+  const PassEvents events{.forward =
+                              [this](std::size_t) {
+                                if (recorder_) recorder_->begin_forward();
+                              },
+                          .backward =
+                              [this, last = passes.size() - 1](std::size_t number) {
+                                buckets_.expect_another_pass(number < last);
+                                if (number == last) pace_.before_backward();
+                                if (recorder_) recorder_->begin_backward();
+                              }};
+  const double mean = task_->train(passes, is_shared ? sync_->gradient_weight() : 1, events);
+  pace_.end(chosen.size());
+  evaluator_.add_loss(mean);
+  return mean;
+}
+
+double Run::train_one_step() {
+  const auto mark = Account::begin(*sync_);
+  const auto waited_for_parts = team_.waited();
+  const auto sent_to_parts = team_.bytes_sent();
+  const std::size_t first = shares_.before();
+  const double loss =
+      compute(sampler_.part(step_, first, shares_.own()), step_ * all_samples() + first, sync_->begin_step(step_));
+  auto waited = buckets_.finish() + (team_.waited() - waited_for_parts);
+  const double rate = rate_.at(static_cast<double>(step_));
+  {
+    const at::NoGradGuard no_grad;
+    optimizer_->step(buckets_.parameters(), buckets_.gradients(), rate);
+  }
+  ++step_;
+  ++result_.steps_here;
+  const auto stepped = steady_clock::now();
+  sync_->end_step(step_, rate, memory_of(buckets_.parameters()));
+  team_.align(common_);
+  waited += steady_clock::now() - stepped;
+  account_.add_model_bytes(team_.bytes_sent() - sent_to_parts);
+  if (settings_.split_by_speed && (step_ == steps_to_measure || is_epoch_end()) && shares_.follow(speeds_of(measure())))
+    sync_->set_samples(static_cast<double>(shares_.own()));
+
+  account_.add_waiting(waited);
+  const auto took = account_.end(mark, *sync_);
+  if (recorder_)
+    record(took, waited);
+  else
+    plan_.add_step(took, waited);
+  return loss;
+}
+
+// Each worker at its own pace, until all together have done as many steps as `stop` of everybody's would be.
+double Run::train_at_own_pace(std::size_t stop) {
+  const auto mark = Account::begin(*sync_);
+  const auto waited_before = own_pace_->waited();
+  const std::uint64_t exchanges_before = own_pace_->exchanges();
+  own_pace_->run(stop * all_samples());
+  account_.add_waiting(own_pace_->waited() - waited_before);
+  account_.add_rounds(own_pace_->exchanges() - exchanges_before, sync_->nodes() > 1);
+  result_.steps_here += stop - step_;
+  step_ = stop;
+  // Of peers, replicas differ now.
+  if (sync_->policy().meets_peers())
+    sync_->end_step(step_, rate_.at(static_cast<double>(step_)), memory_of(buckets_.parameters()));
+  account_.end(mark, *sync_);
+  return evaluator_.mean_loss();
+}
+
+OwnPaceWorker Run::own_pace_worker() {
+  return {.compute =
+              [this](std::uint64_t first, std::uint64_t samples) {
+                if (samples > 0)
+                  compute(sampler_.from(first, samples), first, false);
+                else
+                  buckets_.clear(false);
+              },
+          // The servers keep no momentum, since asynchrony adds some (Mitliagkas et al., "Asynchrony begets
+          // Momentum", 2016): steps are as much longer as momentum would have made them by then.
+          .server_rate =
+              [this](std::uint64_t done) {
+                const double step = static_cast<double>(done) / static_cast<double>(all_samples());
+                return rate_.at(step) * (1 - std::pow(settings_.momentum, step + 1)) / (1 - settings_.momentum);
+              },
+          .step =
+              [this](std::uint64_t done) {
+                const at::NoGradGuard no_grad;
+                optimizer_->step(buckets_.parameters(), buckets_.gradients(),
+                                 rate_.at(static_cast<double>(done) / static_cast<double>(all_samples())));
+              },
+          .speeds = [this] { return speeds_of(measure()); },
+          .gradients = memory_of(buckets_.gradients()),
+          .parameters = memory_of(buckets_.parameters())};
+}
+
+// How fast every rank has been since this was last asked, or before, if it has done nothing since.
+std::vector<PaceReport> Run::measure() {
+  if (const PaceReport now = pace_.report(); now.seconds_per_sample > 0) last_report_ = now;
+  return collect(comm_, last_report_);
+}
+
+// ---- What the first steps consist of.
+
+void Run::record(nanoseconds took, nanoseconds waited) {
+  recorder_->end_step(took, waited);
+  if (recorder_->is_done() || step_ == last_step_) stop_recording();
+}
+
+void Run::stop_recording() {
+  buckets_.record(nullptr);
+  result_.recorded = recorder_->finish(comm_, buckets_.tensors());
+  recorder_.reset();
+}
+
+}  // namespace ranvier::trainer

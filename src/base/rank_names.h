@@ -1,0 +1,36 @@
+// What errors call ranks. A group numbers its own from 0, and whoever reads an error looks for a worker by its number
+// in the world: so both are said where they differ.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ranvier/types.h"
+
+namespace ranvier {
+
+class RankNames {
+ public:
+  RankNames() = default;  // of a world
+  // `world_ranks`: CommunicatorOptions::world_ranks.
+  explicit RankNames(std::vector<Rank> world_ranks) : world_ranks_(std::move(world_ranks)) {}
+
+  // "3", or "3 (1 of its group)".
+  std::string number(Rank rank) const {
+    if (!differs(rank)) return std::to_string(rank);
+    return std::to_string(world_ranks_[static_cast<std::size_t>(rank)]) + " (" + std::to_string(rank) +
+           " of its group)";
+  }
+  bool differs(Rank rank) const {
+    const auto index = static_cast<std::size_t>(rank);
+    return rank >= 0 && index < world_ranks_.size() && world_ranks_[index] != rank;
+  }
+  // "rank 3", likewise.
+  std::string operator()(Rank rank) const { return "rank " + number(rank); }
+
+ private:
+  std::vector<Rank> world_ranks_;  // by rank; empty: a world's own
+};
+
+}  // namespace ranvier

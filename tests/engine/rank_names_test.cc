@@ -1,0 +1,52 @@
+#include "base/rank_names.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/call_history.h"
+#include "engine/group.h"
+#include "engine/message_header.h"
+
+namespace ranvier::engine {
+namespace {
+
+using Ranks = std::vector<Rank>;
+
+TEST(RankNames, of_a_world_are_numbers) {
+  EXPECT_EQ(RankNames()(3), "rank 3");
+  EXPECT_EQ(RankNames().number(3), "3");
+}
+
+TEST(RankNames, of_a_group_say_both_numbers_where_they_differ) {
+  const RankNames rank({0, 5, 2});
+  EXPECT_EQ(rank(0), "rank 0");
+  EXPECT_EQ(rank(1), "rank 5 (1 of its group)");
+  EXPECT_EQ(rank.number(1), "5 (1 of its group)");
+  EXPECT_EQ(rank(2), "rank 2");
+  EXPECT_EQ(rank(7), "rank 7") << "not of the group: told as it came";
+}
+
+TEST(RankNames, of_a_group_of_a_group_are_of_the_world) {
+  const Ranks half = world_ranks_of({2, 3}, {});
+  EXPECT_EQ(half, (Ranks{2, 3}));
+  EXPECT_EQ(world_ranks_of({1, 0}, half), (Ranks{3, 2}));
+}
+
+TEST(RankNames, stand_in_every_part_of_a_disagreement) {
+  const Names names{.rank = RankNames({4, 6})};
+  const MessageHeader ours{.root = 0};
+  const MessageHeader theirs{.root = 1};
+  const std::string text = disagreement(0, ours, 1, theirs, names, "").what();
+  EXPECT_NE(text.find("rank 4 (0 of its group) runs"), text.npos) << text;
+  EXPECT_NE(text.find("rank 6 (1 of its group) runs"), text.npos) << text;
+  EXPECT_NE(text.find("root 6 (1 of its group)"), text.npos) << text;
+  EXPECT_EQ(label_difference(0, {.shape = 1}, 1, {.shape = 2}, names),
+            ", and the shapes of rank 4 (0 of its group) and rank 6 (1 of its group) differ");
+
+  CallHistory history(2, names.rank);
+  history.add(CallStamp::of({.collective = Collective::broadcast, .root = 1}, true));
+  EXPECT_EQ(history.since(0, 0),
+            "the last calls of rank 4 (0 of its group) are broadcast #0 of u8 sum with root 6 (1 of its group)");
+}
+
+}  // namespace
+}  // namespace ranvier::engine
