@@ -200,7 +200,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (steps) run.steps = *steps;
   run.record = !options.record_folder.empty();
   check_parallel(options);
-  check_sync_options(app, run, options.workers);
+  check_sync_options(app, options);
   comm.tcp_sockets = static_cast<int>(sockets);
   run.epochs = epochs;
   run.batch = batch;
