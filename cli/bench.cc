@@ -101,7 +101,7 @@ int run_comparison(Options options, bool pinned) {
     Launch launch = own_launch(options, pinned);
     launch.environment.emplace_back("RANVIER_TRANSPORT", name);
     auto world = std::make_unique<bench::ProcessWorld>(each.transport, *options.ranks, launch, options.timeout);
-    world->meet(options.join_timeout);
+    world->meet(options.join_timeout, true);
     each.world = std::move(world);
   }
   return bench::compare_transports(options, all, file);
@@ -130,7 +130,7 @@ int run_coordinator(const Options& options) {
   if (!options.tune_file.empty()) {
     const bench::TuningFile tuning(options.tune_file);
     bench::ProcessWorld tuned("ranvier", ranks, own, options.timeout);
-    tuned.meet(options.join_timeout);
+    tuned.meet(options.join_timeout, true);
     return bench::tune(options, tuned, tuning);
   }
   bench::ProcessWorld ours("ranvier", ranks, own, options.timeout);
@@ -138,9 +138,9 @@ int run_coordinator(const Options& options) {
   for (auto& [name, launch] : launches)
     baselines.push_back(std::make_unique<bench::ProcessWorld>(name, ranks, std::move(launch), options.timeout));
   std::vector<bench::World*> worlds;
-  ours.meet(options.join_timeout);
+  ours.meet(options.join_timeout, true);
   for (const auto& baseline : baselines) {
-    baseline->meet(options.join_timeout);
+    baseline->meet(options.join_timeout, false);
     worlds.push_back(baseline.get());
   }
   return bench::measure_all(options, ours, worlds, absent, file);

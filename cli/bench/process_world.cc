@@ -28,7 +28,8 @@ using std::chrono::steady_clock;
 constexpr milliseconds time_to_leave{10'000};
 constexpr milliseconds time_to_die{3'000};
 
-// Ranks that have waited for each other in vain know best why, and may take so much longer to say it.
+// Ranks that have waited for each other in vain know best why, and may take so much longer to say it. Once one has come
+// they have all met, and nobody is left who could.
 constexpr milliseconds time_to_explain{2'000};
 
 // Runs the launch to its end in a process of its own, which dies with this one and takes the ranks with it.
@@ -109,23 +110,32 @@ void ProcessWorld::greet(Lines connection, Lines::Deadline until) {
   if (rank == 0) description_ = description;
 }
 
-void ProcessWorld::meet(milliseconds limit) {
-  const auto until = steady_clock::now() + limit + time_to_explain;
+std::vector<std::size_t> ProcessWorld::absent() const {
+  std::vector<std::size_t> missing;
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+    if (!ranks_[rank]) missing.push_back(rank);
+  return missing;
+}
+
+void ProcessWorld::meet(milliseconds limit, bool ranks_tell) {
+  const auto start = steady_clock::now();
   for (;;) {
-    std::vector<std::size_t> missing;
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-      if (!ranks_[rank]) missing.push_back(rank);
+    const auto missing = absent();
     if (missing.empty()) return;
-    if (has_ended())
-      throw Error(ErrorKind::peer_lost,
-                  fmt::format("the {} ranks ended with exit code {} before they were measured; what "
-                              "they said is above",
-                              name_, exit_code_));
+    const bool may_explain = ranks_tell && missing.size() == ranks_.size();
+    const auto until = start + limit + (may_explain ? time_to_explain : milliseconds(0));
     if (steady_clock::now() >= until)
       throw Error(ErrorKind::timeout, fmt::format("of {} {} ranks these did not come within {} s: {}; start fewer, or "
                                                   "allow more with --join-timeout",
                                                   size_, name_, limit.count() / 1000, fmt::join(missing, ", ")));
-    if (auto connection = accept_lines(listener_, milliseconds(50))) greet(std::move(*connection), until);
+    const bool ended = has_ended();  // what they said before that is there by now
+    if (auto connection = accept_lines(listener_, milliseconds(ended ? 0 : 50)))
+      greet(std::move(*connection), until);
+    else if (ended)
+      throw Error(ErrorKind::peer_lost,
+                  fmt::format("the {} ranks ended with exit code {} before they were measured; what "
+                              "they said is above",
+                              name_, exit_code_));
   }
 }
 

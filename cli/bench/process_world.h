@@ -24,8 +24,9 @@ class ProcessWorld final : public World {
   ProcessWorld(const ProcessWorld&) = delete;
   ProcessWorld& operator=(const ProcessWorld&) = delete;
 
-  // Waits for all ranks. Throws Error naming those who did not come.
-  void meet(std::chrono::milliseconds limit);
+  // Waits for all ranks. Throws Error naming those who did not come. `ranks_tell`: as ranvier's do, they come once they
+  // have met, or say why they cannot; those of other libraries come or do not.
+  void meet(std::chrono::milliseconds limit, bool ranks_tell);
 
   std::string name() const override { return name_; }
   std::string description() const override { return description_; }
@@ -34,6 +35,7 @@ class ProcessWorld final : public World {
 
  private:
   Lines::Deadline deadline() const { return std::chrono::steady_clock::now() + timeout_; }
+  std::vector<std::size_t> absent() const;
   void greet(Lines connection, Lines::Deadline until);
   bool has_ended();
   [[noreturn]] void throw_left(Rank) const;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "ranvier/server.h"
+
 namespace ranvier::cli {
 namespace {
 
@@ -16,7 +18,7 @@ StepShares step_shares(std::span<const double> exposed, std::span<const int> gro
   double sum = 0;
   std::vector<std::size_t> workers;
   for (std::size_t rank = 0; rank < exposed.size(); ++rank) {
-    if (rank < groups.size() && groups[rank] < 0) continue;
+    if (!trains(groups, rank)) continue;
     workers.push_back(rank);
     sum += exposed[rank];
   }

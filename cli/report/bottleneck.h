@@ -16,8 +16,7 @@ struct StepShares {
 };
 
 // `exposed`: by rank, the share of its time from the end of backward until the averages are there. `groups`: of workers
-// at their own pace, which wait for no other one, by rank who exchanges together; those of -1 only serve and do not
-// count.
+// at their own pace, which wait for no other one, by rank who exchanges together; who only serves does not count.
 StepShares step_shares(std::span<const double> exposed, std::span<const int> groups);
 
 // "communication (62 %)", "rank 3, for which others wait (38 %)"; "computing (90 %)" where neither takes a fourth.

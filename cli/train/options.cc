@@ -239,7 +239,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   auto& run = options.trainer;
   run.record = !options.record_folder.empty();
   check_parallel(options);
-  check_sync_options(app, run, options.workers);
+  check_sync_options(app, options);
   if (!run.save.empty()) run.save = trainer::checkpoint_file(run.save);
   if (!run.resume.empty()) run.resume = trainer::checkpoint_file(run.resume);
   return options;

@@ -7,6 +7,7 @@
 
 #include "integrations/trainer/division.h"
 #include "ranvier/error.h"
+#include "ranvier/guest_service.h"
 #include "ranvier/sync.h"
 #include "ranvier/synchronizer.h"
 #include "ranvier/text.h"
@@ -165,11 +166,14 @@ void add_sync_options(CLI::App& app, trainer::TrainSettings& run) {
       ->type_name("NAME");
 }
 
-void check_sync_options(const CLI::App& app, trainer::TrainSettings& run, std::optional<Rank> workers) {
+void check_sync_options(const CLI::App& app, Options& options) {
+  trainer::TrainSettings& run = options.trainer;
+  const std::optional<Rank> workers = options.workers;
   if (run.serve > 0 && (run.sync == chosen_by_measuring || !make_sync_policy(run.sync, {})->server()))
     throw Error(ErrorKind::usage, fmt::format("--serve is for parameter servers, and --sync {} has none; take --sync "
                                               "async, ssp or group",
                                               run.sync));
+  if (run.serve > 0) check_guest_security(options.communicator.security);
   // 0.1 is a rate for descent along gradients; Adam's steps have a length of their own.
   if (app.get_option("--lr")->count() == 0 && (run.optimizer == "adamw" || run.optimizer == "lamb"))
     run.learning_rate = 0.002;

@@ -13,7 +13,7 @@ namespace ranvier {
 class AsyncGroup {
  public:
   // Every rank calls with the same groups, a number for each rank, and the same shares, the samples of each rank in a
-  // step of everybody's. A rank of group -1 is no worker, and only calls this. `comm` and `server` outlive this.
+  // step of everybody's. A rank that only serves (ranvier/server.h) only calls this. `comm` and `server` outlive this.
   AsyncGroup(Communicator& comm, ParameterServer& server, std::vector<int> groups, std::vector<std::size_t> shares);
 
   // The next samples of this rank; what it is part of has `count` > 0 for all ranks of a group or for none, but where

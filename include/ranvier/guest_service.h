@@ -40,8 +40,11 @@ class GuestService {
   virtual std::uint16_t port() const = 0;
 };
 
-// Listens. Throws Error{config} where there is no gRPC, where the port is taken, and without certificates unless
-// `insecure` allows it, on loopback too: others may be on this host.
+// Throws Error{usage} without certificates unless `insecure` allows it, on loopback too: others may be on this host.
+void check_guest_security(const SecurityOptions&);
+
+// Listens. Throws what check_guest_security throws, and Error{config} where there is no gRPC and where the port is
+// taken.
 std::unique_ptr<GuestService> guest_service(GuestCalls calls, const GuestOptions& options);
 
 }  // namespace ranvier

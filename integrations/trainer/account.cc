@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <array>
 
+#include "ranvier/server.h"
+
 namespace ranvier::trainer {
 namespace {
 
-// Without ranks that only serve, which are in no group.
 double mean_of_workers(const std::vector<double>& by_rank, const std::vector<int>& groups) {
   double sum = 0;
   double workers = 0;
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    if (rank < groups.size() && groups[rank] < 0) continue;
+    if (!trains(groups, rank)) continue;
     sum += by_rank[rank];
     ++workers;
   }

@@ -27,7 +27,7 @@ class ServerTraining final : public OwnPaceTraining {
         start_(start),
         workers_(static_cast<std::size_t>(workers_of(rule_, comm.world()))),
         shares_(static_cast<std::size_t>(comm.world()), 0),
-        groups_(shares_.size(), -1) {
+        groups_(shares_.size(), serves_only) {
     std::fill_n(shares_.begin(), workers_, start.batch);
     std::iota(groups_.begin(), groups_.begin() + static_cast<std::ptrdiff_t>(workers_), 0);
   }

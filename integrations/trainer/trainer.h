@@ -110,7 +110,7 @@ struct TrainResult {
   std::uint64_t rounds_between = 0;
   std::vector<std::size_t> shares;         // by rank: samples of a step, at the end
   std::vector<PolicyDecision> decisions;   // of --sync auto
-  std::vector<int> groups;                 // by rank, of asynchronous policies: who pushes together; -1 only serves
+  std::vector<int> groups;                 // by rank, of asynchronous policies: who pushes together (ranvier/server.h)
   double exposed_communication_share = 0;  // time from the end of backward until the averages are there, of the time of
                                            // all steps; mean over the workers
   std::vector<double> exposed_communication_by_rank;  // the same of each: who waits least is waited for

@@ -4,6 +4,8 @@
 #include <array>
 #include <numeric>
 
+#include "ranvier/server.h"
+
 namespace ranvier {
 
 AsyncGroup::AsyncGroup(Communicator& comm, ParameterServer& server, std::vector<int> groups,
@@ -16,7 +18,7 @@ AsyncGroup::AsyncGroup(Communicator& comm, ParameterServer& server, std::vector<
   std::size_t workers = 0;
   std::vector<int> numbers;
   for (std::size_t peer = 0; peer < groups.size(); ++peer) {
-    if (groups[peer] < 0) continue;
+    if (!trains(groups, peer)) continue;
     ++workers;
     if (std::find(numbers.begin(), numbers.end(), groups[peer]) == numbers.end()) numbers.push_back(groups[peer]);
     if (groups[peer] != groups[rank]) continue;

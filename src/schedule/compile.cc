@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "ranvier/error.h"
@@ -28,6 +28,38 @@ struct Piece {
   std::uint32_t cells;
 };
 
+// Whom a rank sends to, or receives from, in rank order, and how many bytes.
+class Links {
+ public:
+  Links(std::span<const Step> steps, bool of_sends) {
+    for (const Step& step : steps)
+      if (is_transfer(step.action) && (step.action == Action::send) == of_sends && step.chunks > 0)
+        if (totals_.empty() || totals_.back().first != step.peer) totals_.emplace_back(step.peer, 0);
+    std::ranges::sort(totals_);
+    const auto repeated = std::ranges::unique(totals_);
+    totals_.erase(repeated.begin(), repeated.end());
+    begun_.resize(totals_.size());
+  }
+
+  // Says of the next transfer on its link where it stands there.
+  void append(Instruction& transfer) {
+    if (totals_[last_].first != transfer.peer)
+      last_ = static_cast<std::size_t>(
+          std::ranges::lower_bound(totals_, transfer.peer, {}, &std::pair<Rank, std::size_t>::first) - totals_.begin());
+    transfer.first_on_link = !begun_[last_];
+    begun_[last_] = true;
+    transfer.link_end = totals_[last_].second += transfer.bytes;
+    transfer.link = static_cast<std::uint32_t>(last_);
+  }
+
+  std::vector<std::pair<Rank, std::size_t>> totals() && { return std::move(totals_); }
+
+ private:
+  std::vector<std::pair<Rank, std::size_t>> totals_;
+  std::vector<bool> begun_;
+  std::size_t last_ = 0;
+};
+
 class Compiler {
  public:
   Compiler(const Schedule& schedule, Rank rank, const Layout& layout, const CompileOptions& options)
@@ -44,8 +76,6 @@ class Compiler {
     program.scratch_bytes = memory_.scratch_bytes();
     program.runs_unbuffered = runs_unbuffered_;
     emit(program);
-    number_links(program.sends, program.bytes_to);
-    number_links(program.receives, program.bytes_from);
     return program;
   }
 
@@ -126,14 +156,8 @@ class Compiler {
   }
 
   void emit(Program& program) {
-    std::map<Rank, std::size_t> bytes_to;
-    std::map<Rank, std::size_t> bytes_from;
-    const auto count_on_link = [](std::map<Rank, std::size_t>& links, Instruction& transfer) {
-      const auto [link, first] = links.try_emplace(transfer.peer, 0);
-      link->second += transfer.bytes;
-      transfer.link_end = link->second;
-      return first;
-    };
+    Links to(steps_, true);
+    Links from(steps_, false);
     // For each cell, how many instructions of a list stand up to the last one that wrote or read it.
     std::vector<std::uint32_t> written(memory_.cells());
     std::vector<std::uint32_t> sent(memory_.cells());
@@ -151,7 +175,7 @@ class Compiler {
       Instruction& instruction = piece.instruction;
       const bool sending = instruction.action == Action::send;
       if (is_transfer(instruction.action)) {
-        instruction.first_on_link = count_on_link(sending ? bytes_to : bytes_from, instruction);
+        (sending ? to : from).append(instruction);
         if (instruction.bytes == 0 && !instruction.first_on_link) continue;
       }
       if (sending) {
@@ -164,16 +188,8 @@ class Compiler {
         mark(written, piece.to_cell, piece.cells, program.receives.size());
       }
     }
-    program.bytes_to.assign(bytes_to.begin(), bytes_to.end());
-    program.bytes_from.assign(bytes_from.begin(), bytes_from.end());
-  }
-
-  static void number_links(std::vector<Instruction>& list, const std::vector<std::pair<Rank, std::size_t>>& links) {
-    for (Instruction& each : list) {
-      if (!is_transfer(each.action)) continue;
-      const auto link = std::ranges::lower_bound(links, each.peer, {}, &std::pair<Rank, std::size_t>::first);
-      each.link = static_cast<std::uint32_t>(link - links.begin());
-    }
+    program.bytes_to = std::move(to).totals();
+    program.bytes_from = std::move(from).totals();
   }
 
   Rank rank_;

@@ -61,11 +61,16 @@ void SymbolicRun::prepare(Rank rank) {
     state.user[state.input_at + i].value = values_.contribution(rank, static_cast<std::uint32_t>(i));
 }
 
-void SymbolicRun::run() {
+void SymbolicRun::check_programs() const {
   for (Rank rank = 0; rank < schedule_.world; ++rank) {
     for (const Instruction& instruction : program(rank).sends) check_shape(rank, instruction);
     for (const Instruction& instruction : program(rank).receives) check_shape(rank, instruction);
+    check_firsts_on_links(rank, program(rank).sends);
+    check_firsts_on_links(rank, program(rank).receives);
   }
+}
+
+void SymbolicRun::run() {
   for (Rank rank = 0; rank < schedule_.world; ++rank) wake(rank);
   while (!awake_.empty()) {
     const Rank rank = awake_.front();
@@ -96,9 +101,9 @@ bool SymbolicRun::advance_sends(Rank rank) {
   if (!ready({rank, List::sends})) return false;
   const Instruction& send = *next_send(rank);
   if (options_.buffered_slices == 0) return deliver_at_once(rank, send.peer);
-  Link& out = link(rank, send.peer);
-  if (out.buffered.size() >= options_.buffered_slices) return false;
-  out.buffered.push_back(take_up(rank, send));
+  Link& out = buffered(rank, send.peer);
+  if (out.size() >= options_.buffered_slices) return false;
+  take_up(rank, send, out.emplace_back(Message{&send, {}}).values);
   ++at(rank).sends;
   wake(send.peer);
   return true;
@@ -113,10 +118,10 @@ bool SymbolicRun::advance_receives(Rank rank) {
     return true;
   }
   if (options_.buffered_slices == 0) return deliver_at_once(instruction.peer, rank);
-  Link& in = link(instruction.peer, rank);
-  if (in.buffered.empty()) return false;
-  receive(rank, instruction, in.buffered.front());
-  in.buffered.erase(in.buffered.begin());
+  Link& in = buffered(instruction.peer, rank);
+  if (in.empty()) return false;
+  receive(rank, instruction, *in.front().send, in.front().values);
+  in.erase(in.begin());
   ++at(rank).receives;
   wake(instruction.peer);
   return true;
@@ -129,7 +134,8 @@ bool SymbolicRun::deliver_at_once(Rank from, Rank to) {
   const Instruction& instruction = *next_receive(to);
   const bool transfer = instruction.action == Action::recv || instruction.action == Action::recv_reduce;
   if (send.peer != to || !transfer || instruction.peer != from) return false;
-  receive(to, instruction, take_up(from, send));
+  take_up(from, send, moving_);
+  receive(to, instruction, send, moving_);
   ++at(from).sends;
   ++at(to).receives;
   wake(from);
@@ -137,55 +143,40 @@ bool SymbolicRun::deliver_at_once(Rank from, Rank to) {
   return true;
 }
 
-SymbolicRun::Message SymbolicRun::take_up(Rank rank, const Instruction& send) {
-  Link& out = link(rank, send.peer);
-  if (send.first_on_link == out.sent)
-    fault(rank, send,
-          out.sent ? "is marked as the first on its link but is not" : "is the first on its link but not marked so");
-  out.sent = true;
+void SymbolicRun::take_up(Rank rank, const Instruction& send, Ids& values) {
   State& state = at(rank);
   state.receives_waited = std::max(state.receives_waited, send.after);
-  Message message{&send, {}};
-  message.values.reserve(send.bytes / element);
+  values.clear();
   for (Cell& cell : cells(rank, send.from_buffer, send.from, send.bytes)) {
     if (cell.value == Values::nothing) fault(rank, send, "reads memory that nothing was written to");
     if (cell.written > state.receives_waited) fault(rank, send, "does not wait until what it reads has been written");
     cell.sent = static_cast<std::uint32_t>(state.sends + 1);
-    message.values.push_back(cell.value);
+    values.push_back(cell.value);
   }
-  return message;
 }
 
-void SymbolicRun::receive(Rank rank, const Instruction& instruction, const Message& message) {
-  check_ends_of_link(rank, instruction, message);
-  Link& in = link(instruction.peer, rank);
-  if (instruction.first_on_link == in.received)
-    fault(rank, instruction,
-          in.received ? "is marked as the first on its link but is not" : "is the first on its link but not marked so");
-  in.received = true;
-  if (instruction.action == Action::recv) return write(rank, instruction, message.values);
-  std::vector<Values::Id> sums;
-  sums.reserve(message.values.size());
-  const auto own = cells(rank, instruction.from_buffer, instruction.from, instruction.bytes);
-  for (std::size_t i = 0; i < own.size(); ++i)
-    sums.push_back(combine(rank, instruction, own[i].value, message.values[i]));
-  write(rank, instruction, sums);
+void SymbolicRun::receive(Rank rank, const Instruction& instruction, const Instruction& send, Ids& values) {
+  check_ends_of_link(rank, instruction, send);
+  if (instruction.action == Action::recv_reduce) {
+    const auto own = cells(rank, instruction.from_buffer, instruction.from, instruction.bytes);
+    for (std::size_t i = 0; i < own.size(); ++i) values[i] = combine(rank, instruction, own[i].value, values[i]);
+  }
+  write(rank, instruction, values);
 }
 
 void SymbolicRun::compute(Rank rank, const Instruction& instruction) {
   const auto from = cells(rank, instruction.from_buffer, instruction.from, instruction.bytes);
   const auto to = cells(rank, instruction.to_buffer, instruction.to, instruction.bytes);
-  std::vector<Values::Id> results;
-  results.reserve(from.size());
+  moving_.clear();
   for (std::size_t i = 0; i < from.size(); ++i) {
     if (from[i].value == Values::nothing) fault(rank, instruction, "reads memory that nothing was written to");
-    results.push_back(instruction.action == Action::copy ? from[i].value
+    moving_.push_back(instruction.action == Action::copy ? from[i].value
                                                          : combine(rank, instruction, to[i].value, from[i].value));
   }
-  write(rank, instruction, results);
+  write(rank, instruction, moving_);
 }
 
-void SymbolicRun::write(Rank rank, const Instruction& instruction, std::span<const Values::Id> values) {
+void SymbolicRun::write(Rank rank, const Instruction& instruction, const Ids& values) {
   State& state = at(rank);
   state.sends_waited = std::max(state.sends_waited, instruction.after);
   const auto to = cells(rank, instruction.to_buffer, instruction.to, instruction.bytes);
@@ -210,14 +201,26 @@ Values::Id SymbolicRun::combine(Rank rank, const Instruction& instruction, Value
   return sum;
 }
 
-void SymbolicRun::check_ends_of_link(Rank rank, const Instruction& instruction, const Message& message) const {
-  const Instruction& send = *message.send;
+void SymbolicRun::check_ends_of_link(Rank rank, const Instruction& instruction, const Instruction& send) const {
   if (send.bytes != instruction.bytes)
     fault(rank, instruction,
           fmt::format("expects {} bytes, but rank {} sends {} bytes of {} in round {}", instruction.bytes,
                       instruction.peer, send.bytes, name(instruction.peer, send.from_buffer, send.from), send.round));
   if (send.round != instruction.round)
     fault(rank, instruction, fmt::format("gets what rank {} sends in round {}", instruction.peer, send.round));
+}
+
+// Its first bytes carry the header.
+void SymbolicRun::check_firsts_on_links(Rank rank, const std::vector<Instruction>& list) const {
+  std::vector<bool> begun(static_cast<std::size_t>(schedule_.world));
+  for (const Instruction& instruction : list) {
+    if (instruction.action == Action::copy || instruction.action == Action::reduce) continue;
+    auto has_begun = begun[static_cast<std::size_t>(instruction.peer)];
+    if (instruction.first_on_link == has_begun)
+      fault(rank, instruction,
+            has_begun ? "is marked as the first on its link but is not" : "is the first on its link but not marked so");
+    has_begun = true;
+  }
 }
 
 void SymbolicRun::check_shape(Rank rank, const Instruction& instruction) const {
@@ -284,11 +287,8 @@ void SymbolicRun::check_all_done() const {
         throw Error(ErrorKind::internal, "deadlock: " + circle);
       }
     }
-  for (const auto& [key, each] : links_)
-    if (!each.buffered.empty()) {
-      const auto from = static_cast<Rank>(key >> 32);
-      fault(from, *each.buffered.front().send, "is never received");
-    }
+  for (const auto& [key, messages] : buffered_)
+    if (!messages.empty()) fault(static_cast<Rank>(key >> 32), *messages.front().send, "is never received");
 }
 
 SymbolicRun::Cursor SymbolicRun::waits_for(Cursor cursor) const {
@@ -332,8 +332,8 @@ void SymbolicRun::fault(Rank rank, const Instruction& instruction, const std::st
   throw Error(ErrorKind::internal, fmt::format("{}, which {}", name(rank, instruction), what));
 }
 
-SymbolicRun::Link& SymbolicRun::link(Rank from, Rank to) {
-  return links_[std::uint64_t{static_cast<std::uint32_t>(from)} << 32 | static_cast<std::uint32_t>(to)];
+SymbolicRun::Link& SymbolicRun::buffered(Rank from, Rank to) {
+  return buffered_[std::uint64_t{static_cast<std::uint32_t>(from)} << 32 | static_cast<std::uint32_t>(to)];
 }
 
 }  // namespace ranvier::schedule_detail

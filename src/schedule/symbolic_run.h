@@ -17,7 +17,10 @@ class SymbolicRun {
   // All of these outlive the run.
   SymbolicRun(const Schedule&, std::span<const Layout>, std::span<const Program>, const VerifyOptions&);
 
-  // Throws Error{internal} with a sentence that names rank, round and chunk for the first fault that it meets.
+  // Both throw Error{internal} with a sentence that names rank, round and chunk for the first fault that they meet: one
+  // in what an instruction says by itself, …
+  void check_programs() const;
+  // … and, of programs that passed, one in what they do together.
   void run();
 
   const Values& values() const { return values_; }
@@ -44,16 +47,12 @@ class SymbolicRun {
     bool queued = false;
   };
 
+  using Ids = std::vector<Values::Id>;
   struct Message {
     const Instruction* send;
-    std::vector<Values::Id> values;
+    Ids values;
   };
-
-  struct Link {
-    bool sent = false;  // whether anything was
-    bool received = false;
-    std::vector<Message> buffered = {};  // few; there are many links, and an empty deque is half a kilobyte
-  };
+  using Link = std::vector<Message>;  // few; there are many links, and an empty deque is half a kilobyte
 
   enum class List : std::uint8_t { sends, receives };
   struct Cursor {
@@ -67,12 +66,13 @@ class SymbolicRun {
   bool advance_sends(Rank);
   bool advance_receives(Rank);
   bool deliver_at_once(Rank from, Rank to);
-  Message take_up(Rank, const Instruction& send);
-  void receive(Rank, const Instruction&, const Message&);
+  void take_up(Rank, const Instruction& send, Ids& values);
+  void receive(Rank, const Instruction&, const Instruction& send, Ids& values);
   void compute(Rank, const Instruction&);
-  void write(Rank, const Instruction&, std::span<const Values::Id>);
+  void write(Rank, const Instruction&, const Ids&);
   Values::Id combine(Rank, const Instruction&, Values::Id own, Values::Id other);
-  void check_ends_of_link(Rank, const Instruction& receive, const Message&) const;
+  void check_ends_of_link(Rank, const Instruction& receive, const Instruction& send) const;
+  void check_firsts_on_links(Rank, const std::vector<Instruction>&) const;
   void check_shape(Rank, const Instruction&) const;
   void check_all_done() const;
 
@@ -91,7 +91,7 @@ class SymbolicRun {
   State& at(Rank rank) { return states_[static_cast<std::size_t>(rank)]; }
   const State& at(Rank rank) const { return states_[static_cast<std::size_t>(rank)]; }
   const Program& program(Rank rank) const { return programs_[static_cast<std::size_t>(rank)]; }
-  Link& link(Rank from, Rank to);
+  Link& buffered(Rank from, Rank to);
   void wake(Rank);
 
   const Schedule& schedule_;
@@ -100,7 +100,8 @@ class SymbolicRun {
   VerifyOptions options_;
   Values values_;
   std::vector<State> states_;
-  std::unordered_map<std::uint64_t, Link> links_;
+  std::unordered_map<std::uint64_t, Link> buffered_;  // by link; none where every send is a rendezvous
+  Ids moving_;                                        // of one instruction at a time
   std::deque<Rank> awake_;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "ranvier/error.h"
 #include "schedule/symbolic_run.h"
@@ -35,33 +36,34 @@ class Definition {
  public:
   Definition(const Schedule& schedule, std::span<const Layout> layouts) : schedule_(schedule), layouts_(layouts) {}
 
-  // Whose contributions element `i` of output chunk `chunk` of `rank` holds at the end, in order; nobody's if it is to
-  // stay as it was.
-  std::vector<Values::Contribution> expected(Rank rank, std::size_t chunk, std::size_t i) const {
+  // Calls `visit` with each contribution that element `i` of output chunk `chunk` of `rank` holds at the end, in order;
+  // with none if it is to stay as it was.
+  template <class Visit>
+  void expected(Rank rank, std::size_t chunk, std::size_t i, Visit visit) const {
     const Extent& place = layout(rank).output[chunk];
     const auto at = static_cast<std::uint32_t>(place.offset / element + i);
     const auto source = static_cast<Rank>(chunk);
     switch (schedule_.collective) {
       case Collective::all_reduce:
       case Collective::reduce:
-        return everybody(at);
+        return everybody(at, visit);
       case Collective::reduce_scatter:
-        return everybody(in_input_of(rank, rank, i));
+        return everybody(in_input_of(rank, rank, i), visit);
       case Collective::all_gather:
       case Collective::gather:
-        return {{source, static_cast<std::uint32_t>(i)}};
+        return visit({source, static_cast<std::uint32_t>(i)});
       case Collective::all_to_all:
-        return {{source, in_input_of(source, rank, i)}};
+        return visit({source, in_input_of(source, rank, i)});
       case Collective::scatter:
-        return {{schedule_.root, in_input_of(schedule_.root, rank, i)}};
+        return visit({schedule_.root, in_input_of(schedule_.root, rank, i)});
       case Collective::neighbor_exchange: {
         const auto direction = static_cast<std::uint32_t>(chunk);
         const Rank beside = neighbor(schedule_.grid, rank, direction);
-        if (beside == no_neighbor) return {};
-        return {{beside, in_input_of(beside, static_cast<Rank>(opposite(direction)), i)}};
+        if (beside == no_neighbor) return;
+        return visit({beside, in_input_of(beside, static_cast<Rank>(opposite(direction)), i)});
       }
       default:
-        return {{schedule_.root, at}};
+        return visit({schedule_.root, at});
     }
   }
 
@@ -72,11 +74,9 @@ class Definition {
     return static_cast<std::uint32_t>(layout(rank).input[static_cast<std::size_t>(chunk)].offset / element + i);
   }
 
-  std::vector<Values::Contribution> everybody(std::uint32_t at) const {
-    std::vector<Values::Contribution> all;
-    all.reserve(static_cast<std::size_t>(schedule_.world));
-    for (Rank rank = 0; rank < schedule_.world; ++rank) all.emplace_back(rank, at);
-    return all;
+  template <class Visit>
+  void everybody(std::uint32_t at, Visit visit) const {
+    for (Rank rank = 0; rank < schedule_.world; ++rank) visit(Values::Contribution{rank, at});
   }
 
   const Schedule& schedule_;
@@ -118,10 +118,10 @@ class ExpectedMembers {
  private:
   Sum sum(Rank rank, std::size_t chunk, std::size_t i) const {
     Sum sum;
-    for (const auto& contribution : definition_.expected(rank, chunk, i)) {
+    definition_.expected(rank, chunk, i, [&](const Values::Contribution& contribution) {
       sum.members += Values::members_of(contribution);
       ++sum.count;
-    }
+    });
     return sum;
   }
 
@@ -146,9 +146,12 @@ void check_outputs(const Schedule& schedule, std::span<const Layout> layouts, co
         const Values::Id id = run.output(rank, at);
         const Values::Value& value = values[id];
         const auto expected = expected_members.of(rank, chunk, i, at);
-        if (value.count != expected.count || value.members != expected.members)
-          fault(difference(id == Values::nothing ? std::vector<Values::Contribution>{} : values.contributions(id),
-                           definition.expected(rank, chunk, i)));
+        if (value.count != expected.count || value.members != expected.members) {
+          std::vector<Values::Contribution> all;
+          definition.expected(rank, chunk, i, [&](const Values::Contribution& each) { all.push_back(each); });
+          fault(
+              difference(id == Values::nothing ? std::vector<Values::Contribution>{} : values.contributions(id), all));
+        }
         if (value.complete != (reduces(schedule.collective) && schedule.world > 1))
           fault("was never completed: no step is marked as adding the last contribution");
         if (schedule.collective == Collective::all_reduce && value.bits != values[run.output(0, at)].bits)
@@ -178,21 +181,35 @@ void count_cost(const Schedule& schedule, std::span<const Layout> layouts, std::
   }
 }
 
-void check_totals(Rank rank, const std::vector<std::pair<Rank, std::size_t>>& totals,
-                  const std::vector<Instruction>& list, std::string_view direction) {
-  std::vector<std::pair<Rank, std::size_t>> found;
-  for (const Instruction& instruction : list) {
-    if (instruction.action == Action::copy || instruction.action == Action::reduce) continue;
-    const auto place = std::lower_bound(found.begin(), found.end(), std::pair{instruction.peer, std::size_t{0}});
-    if (place != found.end() && place->first == instruction.peer)
-      place->second += instruction.bytes;
-    else
-      found.insert(place, {instruction.peer, instruction.bytes});
+// What a rank sends to or receives from each peer, in rank order, as its program says and as it is.
+class LinkTotals {
+ public:
+  explicit LinkTotals(Rank world) : bytes_(static_cast<std::size_t>(world)) {}
+
+  void check(Rank rank, const std::vector<std::pair<Rank, std::size_t>>& totals, const std::vector<Instruction>& list,
+             std::string_view direction) {
+    std::vector<Rank> peers;
+    for (const Instruction& instruction : list) {
+      if (instruction.action == Action::copy || instruction.action == Action::reduce) continue;
+      auto& bytes = of(instruction.peer);
+      if (!bytes) peers.push_back(instruction.peer);
+      bytes = bytes.value_or(0) + instruction.bytes;
+    }
+    std::ranges::sort(peers);
+    const bool right = std::ranges::equal(peers, totals, [&](Rank peer, const auto& total) {
+      return total == std::pair{peer, of(peer).value()};
+    });
+    if (!right)
+      throw Error(ErrorKind::internal,
+                  fmt::format("rank {} has wrong totals of the bytes that it {} each peer", rank, direction));
+    for (const Rank peer : peers) of(peer).reset();
   }
-  if (found != totals)
-    throw Error(ErrorKind::internal,
-                fmt::format("rank {} has wrong totals of the bytes that it {} each peer", rank, direction));
-}
+
+ private:
+  std::optional<std::size_t>& of(Rank peer) { return bytes_[static_cast<std::size_t>(peer)]; }
+
+  std::vector<std::optional<std::size_t>> bytes_;  // by peer; none where nothing goes
+};
 
 }  // namespace
 
@@ -218,12 +235,14 @@ Verdict verify(const Schedule& schedule, std::span<const Layout> layouts, std::s
   Verdict verdict;
   try {
     count_cost(schedule, layouts, programs, verdict);
+    SymbolicRun run(schedule, layouts, programs, options);
+    run.check_programs();
+    LinkTotals totals(schedule.world);
     for (Rank rank = 0; rank < schedule.world; ++rank) {
       const Program& program = programs[static_cast<std::size_t>(rank)];
-      check_totals(rank, program.bytes_to, program.sends, "sends to");
-      check_totals(rank, program.bytes_from, program.receives, "receives from");
+      totals.check(rank, program.bytes_to, program.sends, "sends to");
+      totals.check(rank, program.bytes_from, program.receives, "receives from");
     }
-    SymbolicRun run(schedule, layouts, programs, options);
     run.run();
     check_outputs(schedule, layouts, run);
     verdict.ok = true;

@@ -118,6 +118,7 @@ std::unique_ptr<Endpoint> grpc_endpoint(const WorldInfo& info, const std::string
 }
 
 std::unique_ptr<GuestService> guest_service(GuestCalls calls, const GuestOptions& options) {
+  check_guest_security(options.security);
   return load_module("grpc").guest_service(std::move(calls), options);
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/secret.h"
 #include "ranvier/error.h"
+#include "ranvier/guest_service.h"
 #include "ranvier/security.h"
 
 namespace ranvier {
@@ -54,6 +55,13 @@ void check_security(const SecurityOptions& options) {
   if (certificate && (options.certificate.empty() || options.private_key.empty() || options.authority.empty()))
     throw Error(ErrorKind::config, "certificates take three files: a certificate, its private key and the authority");
   if (key) read_job_key(options.key_file);
+}
+
+void check_guest_security(const SecurityOptions& options) {
+  if (options.certificate.empty() && !options.insecure)
+    throw Error(ErrorKind::usage,
+                "guests of the parameter servers would need no proof of who they are; give --certificate, "
+                "--private-key and --authority, or say --insecure if this host and its network may be trusted");
 }
 
 }  // namespace ranvier

@@ -40,11 +40,7 @@ std::string ip_of(const SocketAddress& address) {
 
 UdpGreeting::UdpGreeting(const WorldInfo& info, const UdpSocket& socket, const std::vector<UdpAddress>& addresses,
                          Send send)
-    : info_(info),
-      socket_bytes_(socket.receive_bytes()),
-      own_addresses_(host_addresses()),
-      send_(std::move(send)),
-      peers_(addresses.size()) {
+    : info_(info), socket_bytes_(socket.receive_bytes()), send_(std::move(send)), peers_(addresses.size()) {
   fill_with_random(secret_);
   const std::string host = host_identity();
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
@@ -145,10 +141,6 @@ std::size_t UdpGreeting::ring_bytes(const SocketAddress& address) const {
   const std::size_t rings = 2 * lane_count * std::max<std::size_t>(peers_.size() - 1, 1);
   const std::size_t bytes = std::clamp(std::bit_floor(ring_budget / rings), smallest_ring, largest_ring);
   return is_own(address) ? std::min(bytes, largest_local_ring) : bytes;
-}
-
-bool UdpGreeting::is_own(const SocketAddress& address) const {
-  return address.is_loopback() || std::ranges::find(own_addresses_, ip_of(address)) != own_addresses_.end();
 }
 
 bool UdpGreeting::is_crowded() const { return static_cast<std::size_t>(sysconf(_SC_NPROCESSORS_ONLN)) < local_; }

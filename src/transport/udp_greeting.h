@@ -84,12 +84,10 @@ class UdpGreeting {
   std::uint64_t cookie_for(const SocketAddress&) const;
   void greet(std::size_t rank, PacketKind, const SocketAddress& to, std::uint64_t echoed);
   Found found(Time now, Peer&, const PacketHeader&, const SocketAddress& address);
-  bool is_own(const SocketAddress&) const;
   std::size_t ring_bytes(const SocketAddress&) const;
 
   const WorldInfo info_;
   const std::size_t socket_bytes_;
-  const std::vector<std::string> own_addresses_;
   const Send send_;
   std::array<std::byte, 32> secret_;  // of the cookies
   std::vector<Peer> peers_;           // by rank

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <string>
 
+#include "support/link_local.h"
+
 namespace ranvier {
 namespace {
 
@@ -43,6 +45,22 @@ TEST(Socket, KnowsTheAddressesOfItsHost) {
   EXPECT_TRUE(is_own(*parse_address("127.0.0.77", 1)));
   for (const std::string& each : host_addresses()) EXPECT_TRUE(is_own(*parse_address(each, 1))) << each;
   EXPECT_FALSE(is_own(*parse_address("198.51.100.1", 1))) << "nobody has it (RFC 5737)";
+}
+
+TEST(Socket, KnowsItsHostsIpv4AddressesAsSocketsOfBothFamiliesShowThem) {
+  EXPECT_TRUE(is_own(*parse_address("::ffff:127.0.0.1", 1)));
+  for (const std::string& each : host_addresses())
+    if (each.find(':') == std::string::npos) EXPECT_TRUE(is_own(*parse_address("::ffff:" + each, 1))) << each;
+  EXPECT_FALSE(is_own(*parse_address("::ffff:198.51.100.1", 1)));
+}
+
+TEST(Socket, KnowsItsHostsLinkLocalAddress) {
+  const auto own = support::link_local_address();
+  if (!own) GTEST_SKIP() << "no interface has one";
+  EXPECT_TRUE(is_own(*own)) << own->text();
+  SocketAddress other = *own;
+  reinterpret_cast<sockaddr_in6&>(other.storage).sin6_addr.s6_addr[15] ^= 1;
+  EXPECT_FALSE(is_own(other)) << other.text();
 }
 
 }  // namespace

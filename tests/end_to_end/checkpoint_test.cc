@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "ranvier/error.h"
+#include "support/refusal.h"
 #include "support/temporary_folder.h"
 
 namespace ranvier::trainer {
@@ -34,13 +35,7 @@ class CheckpointTest : public testing::Test {
   }
   void put(const std::string& bytes) const { std::ofstream(file_, std::ios::binary) << bytes; }
   std::string problem() const {
-    try {
-      load_checkpoint(file_);
-      return "accepted";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::config);
-      return error.what();
-    }
+    return support::refusal([&] { load_checkpoint(file_); }, ErrorKind::config);
   }
 
   const support::TemporaryFolder temporary_;
@@ -81,7 +76,7 @@ TEST_F(CheckpointTest, EveryMissingEndIsFound) {
   const std::string whole = bytes();
   for (std::size_t size = 0; size < whole.size(); ++size) {
     put(whole.substr(0, size));
-    ASSERT_NE(problem(), "accepted") << size << " bytes";
+    ASSERT_NE(problem(), "nothing was refused") << size << " bytes";
   }
   put(whole + "x");
   EXPECT_THAT(problem(), HasSubstr("damaged"));
@@ -107,15 +102,10 @@ TEST_F(CheckpointTest, ASaveThatFailsLeavesTheOldOneAndNothingElse) {
 }
 
 TEST_F(CheckpointTest, OtherSettingsAreNamed) {
-  const auto problem_with = [&](const Identity& identity) -> std::string {
-    try {
-      check_identity(file_, sample(), identity);
-      return "accepted";
-    } catch (const Error& error) {
-      return error.what();
-    }
+  const auto problem_with = [&](const Identity& identity) {
+    return support::refusal([&] { check_identity(file_, sample(), identity); }, ErrorKind::config);
   };
-  EXPECT_EQ(problem_with(sample().identity), "accepted");
+  EXPECT_EQ(problem_with(sample().identity), "nothing was refused");
   EXPECT_THAT(problem_with({{"--model", "cnn"}, {"--seed", "4"}}), HasSubstr("--seed 3 and this run has 4"));
   EXPECT_THAT(problem_with({{"--model", "cnn"}, {"--seed", "3"}, {"--lr", "1"}}), HasSubstr("--lr"));
 }

@@ -10,7 +10,7 @@
 #include <map>
 #include <set>
 
-#include "ranvier/error.h"
+#include "support/refusal.h"
 
 namespace ranvier::trainer {
 namespace {
@@ -37,13 +37,7 @@ class DataFiles : public testing::Test {
     return folder_ / name;
   }
   static std::string refusal(const fs::path& data) {
-    try {
-      load_dataset(data.string());
-      return "accepted";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::config);
-      return error.what();
-    }
+    return support::refusal([&] { load_dataset(data.string()); }, ErrorKind::config);
   }
   // Records of CIFAR-10 whose pixels all are their number.
   static std::string records(int count) {

@@ -9,23 +9,13 @@
 #include <map>
 
 #include "integrations/trainer/pipeline_order.h"
-#include "ranvier/error.h"
+#include "support/refusal.h"
 
 namespace ranvier::trainer {
 namespace {
 
+using support::refusal;
 using testing::HasSubstr;
-
-template <class Do>
-std::string problem(Do act) {
-  try {
-    act();
-    return "accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::usage);
-    return error.what();
-  }
-}
 
 TEST(Division, IsSaidByASpec) {
   EXPECT_EQ(parse_division("none").way, Division::Way::whole);
@@ -35,17 +25,17 @@ TEST(Division, IsSaidByASpec) {
   EXPECT_EQ(parse_division("pipeline:3").way, Division::Way::pipeline);
   for (const std::string_view wrong : {"tensor", "tensor:1", "tensor:-2", "tensor:2.5", "tensor:many", "none:2",
                                        "tensor:2+pipeline:2", "tensor:2,by=3", "pipeline:99999999999"})
-    EXPECT_THAT(problem([&] { parse_division(wrong); }), HasSubstr("write tensor:2")) << wrong;
-  EXPECT_THAT(problem([] { parse_division("tensr:2"); }), HasSubstr("did you mean 'tensor'"));
+    EXPECT_THAT(refusal([&] { parse_division(wrong); }), HasSubstr("write tensor:2")) << wrong;
+  EXPECT_THAT(refusal([] { parse_division("tensr:2"); }), HasSubstr("did you mean 'tensor'"));
 }
 
 TEST(Division, HasToSuitModelAndWorkers) {
   const auto check = [](std::string_view spec, std::string_view model, Rank world) {
-    return problem([&] { check_division(parse_division(spec), model, world); });
+    return refusal([&] { check_division(parse_division(spec), model, world); });
   };
-  EXPECT_EQ(check("tensor:2", "cnn", 4), "accepted");
-  EXPECT_EQ(check("pipeline:5", "resnet", 10), "accepted");
-  EXPECT_EQ(check("none", "gan", 3), "accepted");
+  EXPECT_EQ(check("tensor:2", "cnn", 4), "nothing was refused");
+  EXPECT_EQ(check("pipeline:5", "resnet", 10), "nothing was refused");
+  EXPECT_EQ(check("none", "gan", 3), "nothing was refused");
   EXPECT_THAT(check("tensor:2", "resnet", 4), HasSubstr("cannot be divided"));
   EXPECT_THAT(check("pipeline:2", "transformer", 4), HasSubstr("cannot be divided"));
   EXPECT_THAT(check("pipeline:3", "mlp", 3), HasSubstr("2 parts at most"));

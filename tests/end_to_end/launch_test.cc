@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "ranvier/error.h"
+#include "support/refusal.h"
 #include "support/temporary_folder.h"
 
 namespace ranvier::cli {
@@ -152,13 +153,7 @@ std::optional<WorldPlace> place_in(const Variables& variables) {
 }
 
 std::string sentence_for(const Variables& variables) {
-  try {
-    place_in(variables);
-    return "accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::config);
-    return error.what();
-  }
+  return support::refusal([&] { place_in(variables); }, ErrorKind::config);
 }
 
 Variables without(Variables variables, const std::string& name) {

@@ -3,24 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ranvier/error.h"
 #include "ranvier/synchronizer.h"
+#include "support/refusal.h"
 
 namespace ranvier::replica {
 namespace {
 
+using support::refusal;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string problem(const std::function<void()>& doing) {
-  try {
-    doing();
-    return "accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::usage);
-    return error.what();
-  }
-}
 
 TEST(Places, AreBlocksOfConsecutiveRanks) {
   const auto places = parse_places("node=3,rack=2", 8);
@@ -43,10 +34,10 @@ TEST(Places, TheLastLevelHoldsEverybody) {
 
 TEST(Places, WhatMakesNoSenseIsRefusedInASentence) {
   const auto check = [](std::string_view sync, std::string_view place) {
-    return problem([&] { check_places(sync, place, 8); });
+    return refusal([&] { check_places(sync, place, 8); });
   };
-  EXPECT_EQ(check("node:4", "node=2"), "accepted");
-  EXPECT_EQ(check("hierarchy:node=1,rack=2,world=4", "node=4,rack=2"), "accepted");
+  EXPECT_EQ(check("node:4", "node=2"), "nothing was refused");
+  EXPECT_EQ(check("hierarchy:node=1,rack=2,world=4", "node=4,rack=2"), "nothing was refused");
   EXPECT_THAT(check("node:4", "node=9"), HasSubstr("1 to 8"));
   EXPECT_THAT(check("node:4", "node=0"), HasSubstr("1 to 8"));
   EXPECT_THAT(check("node:4", "2"), HasSubstr("node=2"));

@@ -13,6 +13,7 @@
 
 #include "ranvier/error.h"
 #include "ranvier/sync.h"
+#include "support/refusal.h"
 
 namespace ranvier {
 namespace {
@@ -45,13 +46,7 @@ std::map<std::uint64_t, std::vector<std::string>> run(std::string_view spec, std
 }
 
 std::string problem(std::string_view spec) {
-  try {
-    make_sync_policy(spec, context);
-    return "accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::usage);
-    return error.what();
-  }
+  return support::refusal([&] { make_sync_policy(spec, context); });
 }
 
 TEST(Policies, BspAveragesEverybodysGradientsInEveryStep) {

@@ -57,6 +57,13 @@ TEST(ParameterShard, ExcessStalenessIsWhatSoManyWorkersDoNotAlwaysHave) {
   EXPECT_FLOAT_EQ(shard.pull(1)[0], 1 + 0.5F / 2);
 }
 
+TEST(ServerRule, WhoOnlyServesDoesNotTrain) {
+  const std::vector<int> groups{0, 1, 0, serves_only};
+  for (const std::size_t rank : {0, 1, 2}) EXPECT_TRUE(trains(groups, rank));
+  EXPECT_FALSE(trains(groups, 3));
+  EXPECT_TRUE(trains({}, 3)) << "without servers everybody does";
+}
+
 TEST(ParameterShard, CompensatesForWhatAGradientHasMissed) {
   ParameterShard shard({2}, 2, {.damping = ServerRule::Damping::share, .compensation = 0.5});
   shard.pull(0);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ranvier/error.h"
+#include "support/link_local.h"
 
 namespace ranvier::transport {
 namespace {
@@ -32,19 +33,25 @@ class TwoRanks : public testing::Test {
     std::optional<UdpGreeting::Found> found;
   };
 
-  TwoRanks() {
+  TwoRanks() { meet(); }
+
+  // From the beginning, as if they had never met.
+  void meet() {
+    wire.clear();
     std::vector<UdpAddress> addresses(2);
     for (std::size_t rank = 0; rank < 2; ++rank) {
       addresses[rank].port = sides[rank].socket.port();
       addresses[rank].key = rank;
       addresses[rank].meeting.host = host_identity();
     }
-    for (Rank rank = 0; rank < 2; ++rank)
+    for (Rank rank = 0; rank < 2; ++rank) {
+      side(rank).found.reset();
       side(rank).greeting = std::make_unique<UdpGreeting>(
           WorldInfo{.rank = rank, .world = 2}, side(rank).socket, addresses,
           [this, rank](std::size_t, const SocketAddress& to, const PacketHeader& header, ConstBytes payload) {
             wire.push_back({rank, to, header, {payload.begin(), payload.end()}});
           });
+    }
   }
 
   Side& side(Rank rank) { return sides[static_cast<std::size_t>(rank)]; }
@@ -129,6 +136,26 @@ TEST_F(TwoRanks, AreNotWhereTheirLettersWereSentAgainFrom) {
   for (const Rank rank : {0, 1}) {
     ASSERT_TRUE(side(rank).found) << rank;
     EXPECT_EQ(side(rank).found->address.text(), address_of(1 - rank).text());
+  }
+}
+
+// What they agree on between themselves depends on it: windows, rings.
+TEST_F(TwoRanks, KnowWhoIsOnTheirHostHoweverItsAddressIsShown) {
+  std::vector<std::pair<SocketAddress, bool>> shown{{address_of(1), true},
+                                                    {*parse_address("::ffff:127.0.0.1", 4711), true},
+                                                    {elsewhere, false},
+                                                    {*parse_address("::ffff:192.0.2.7", 4711), false}};
+  for (const std::string& each : host_addresses()) shown.emplace_back(*parse_address(each, 4711), true);
+  if (const auto own = support::link_local_address(4711)) shown.emplace_back(*own, true);
+  for (const auto& [address, is_own] : shown) {
+    meet();
+    side(1).greeting->say_hello(now);
+    for (int letters = 0; !wire.empty() && letters < 20; ++letters) {
+      const Letter letter = next();
+      deliver(letter, letter.from == 1 ? address : address_of(0));
+    }
+    ASSERT_TRUE(side(0).found) << address.text();
+    EXPECT_EQ(side(0).found->connection.local_window > 0, is_own) << address.text();
   }
 }
 

