@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +15,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,6 +23,7 @@
 #include "ranvier/cost.h"
 #include "ranvier/error.h"
 #include "ranvier/schedule.h"
+#include "ranvier/store.h"
 #include "support/cluster.h"
 #include "support/temporary_folder.h"
 
@@ -322,6 +326,7 @@ TEST(Learning, IsOfACommunicatorThatIsToldTo) {
   const support::TemporaryFolder folder;
   auto options = support::ClusterOptions::patient();
   options.learn = true;
+  options.measure = false;
   options.tuning = (folder.path() / "tuning.txt").string();
   OfRanks<std::string> tables;
   support::run_ranks(world,
@@ -333,11 +338,29 @@ TEST(Learning, IsOfACommunicatorThatIsToldTo) {
                          for (const float value : part) ASSERT_EQ(value, world);
                          std::ranges::fill(part, 1.F);
                        }
-                       EXPECT_GE(comm.traffic().operations, 202U) << "two of which told what the others found";
+                       EXPECT_GE(comm.traffic().operations, 203U)
+                           << "one to agree on slices, two to tell what the others found";
                        of(tables, comm) = comm.tuning().text();
                      },
                      {.way = "tcp", .communicator = options});
   expect_alike(tables);
+}
+
+TEST(Learning, RanksThatAreNotAllToldToAreRefused) {
+  const auto store = memory_store();
+  std::array<std::string, 2> told;
+  const auto join = [&](Rank rank) {
+    try {
+      Communicator::connect(*store, rank, 2, {.learn = rank == 0, .join_timeout = std::chrono::seconds(20)});
+    } catch (const Error& error) {
+      told[static_cast<std::size_t>(rank)] = error.what();
+    }
+  };
+  {
+    const std::jthread other(join, 1);
+    join(0);
+  }
+  for (const std::string& sentence : told) EXPECT_THAT(sentence, testing::HasSubstr("rank 0 has learn"));
 }
 
 }  // namespace
