@@ -35,6 +35,7 @@ CommunicatorOptions communicator_options(const Options& options, const WorldPlac
   result.algorithm = options.algorithm;
   result.tuning = options.tuning;
   result.measure = options.measure;
+  result.learn = options.learn;
   if (!options.topologies.empty()) result.topology = options.topologies.front();
   result.timeout = options.timeout;
   result.join_timeout = options.join_timeout;

@@ -6,7 +6,11 @@ For each world `ranvier bench --probe` measures the links and prints the table t
 better than it is, so who is best is decided on every other sample, and the ratio taken over the remaining ones: the time
 of auto / the time of the best in the same turn, median and quartiles. Above 1, auto is slower.
 
+With --learn, auto first runs each size for itself and corrects that table (`ranvier bench --learn`). Then a second ratio
+is that of the algorithm which it took before to the one it takes afterwards, of the same samples: above 1, learning helped.
+
 usage: auto_against_best.py build/release/bin/ranvier [--ranks 2 4] [--transport shm tcp] [--collective all_reduce]
+       [--learn]
 """
 
 from __future__ import annotations
@@ -65,6 +69,31 @@ def rows(measured: list[dict], table: str, collective: str) -> Iterator[tuple[st
         )
 
 
+def learned(world: list[str], sizes: list[str], folder: pathlib.Path) -> str:
+    """The table after a run of each size that is long enough for two duels; empty if no challenger won."""
+    table = folder / "learned.txt"
+    table.unlink(missing_ok=True)
+    words = ["--learn", "--tuning", str(table), *sizes, "--samples", "3", "--iters", "80"]
+    subprocess.run([*world, *words], check=True, stdout=subprocess.DEVNULL)
+    return table.read_text() if table.exists() else ""
+
+
+def print_gain(measured: list[dict], before: str, after: str, collective: str) -> None:
+    if not after:
+        print("\nlearned: nothing")
+        return
+    print("\n| bytes | before | us | learned | us | before / learned |\n| --- | --- | --- | --- | --- | --- |")
+    for size in sorted({row["bytes"] for row in measured}):
+        times = {row["algorithm"]: row["samples_us"] for row in measured if row["bytes"] == size}
+        old, new = (followed(table, collective, size) for table in (before, after))
+        new = old if new == "auto" else new
+        low, ratio, high = quartiles([a / b for a, b in zip(times[old], times[new])])
+        print(
+            f"| {show(size)} | `{old}` | {statistics.median(times[old]):.4g} | `{new}` | "
+            f"{statistics.median(times[new]):.4g} | {ratio:.2f} ({low:.2f} to {high:.2f}) |"
+        )
+
+
 def compare(options: argparse.Namespace, ranks: int, transport: str, folder: pathlib.Path) -> list[str]:
     """Prints one world's table; returns what in it is beyond the limit."""
     world = [options.ranvier, "bench", "--ranks", str(ranks), "--transport", transport]
@@ -72,8 +101,10 @@ def compare(options: argparse.Namespace, ranks: int, transport: str, folder: pat
     table, times = folder / "table.txt", folder / "times.json"
     table.write_text(probed)
     sizes = ["-b", options.minbytes, "-e", options.maxbytes, "-f", str(options.stepfactor)]
-    sizes += ["--samples", str(options.samples), "--collective", options.collective]
-    command = [*world, *sizes, "--tuning", str(table), "--tune", str(folder / "fastest.txt"), "--json", str(times)]
+    sizes += ["--collective", options.collective]
+    after = learned(world, sizes, folder) if options.learn else None
+    command = [*world, *sizes, "--samples", str(options.samples), "--json", str(times)]
+    command += ["--tuning", str(table), "--tune", str(folder / "fastest.txt")]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     print(f"\n{options.collective}, {ranks} ranks, {transport}; {probed.splitlines()[0].lstrip('# ')}\n")
@@ -83,6 +114,8 @@ def compare(options: argparse.Namespace, ranks: int, transport: str, folder: pat
         print(line, flush=True)
         if ratio > LIMIT and not is_best:
             beyond.append(f"{options.collective}, {ranks} ranks, {transport}: {line}")
+    if after is not None:
+        print_gain(json.loads(times.read_text())["rows"], probed, after, options.collective)
     return beyond
 
 
@@ -96,6 +129,7 @@ def main() -> None:
     parser.add_argument("-e", "--maxbytes", default="64M")
     parser.add_argument("-f", "--stepfactor", type=float, default=4)
     parser.add_argument("--samples", type=int, default=31)
+    parser.add_argument("--learn", action="store_true", help="and what auto takes once it has learned")
     options = parser.parse_args()
 
     beyond: list[str] = []

@@ -108,6 +108,8 @@ void refuse_contradictions_of_tune(const Options& options) {
   if (options.explain) refuse("--explain runs nothing that --tune could time; leave out one of them");
   if (!options.baselines.empty()) refuse("--tune compares ranvier with itself; leave out --baseline");
   if (options.algorithm != "auto") refuse("--tune times every algorithm; leave out --algorithm");
+  if (options.learn)
+    refuse("--tune times what auto chooses, which --learn would change meanwhile; leave out one of them");
   if (options.collective == Collective::neighbor_exchange)
     refuse(
         "neighbor_exchange has one algorithm, and its grid is no choice but what it means; name another collective "
@@ -140,6 +142,7 @@ void refuse_contradictions(const Options& options) {
   refuse_contradictions_of_explain(options);
   refuse_contradictions_of_probe(options);
   refuse_contradictions_of_tune(options);
+  if (options.learn && options.algorithm != "auto") refuse("--learn corrects auto; leave out --algorithm");
   if (options.compare &&
       (!options.ranks || !options.baselines.empty() || options.probe || options.explain || !options.tune_file.empty()))
     refuse("--compare-transports needs --ranks N, and none of --baseline, --probe, --explain and --tune");
@@ -231,6 +234,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.add_flag("--measure,!--no-measure", options.measure,
                "measure the links at start, for auto to choose by; else it goes by ordinary ones")
       ->envname("RANVIER_MEASURE");
+  app.add_flag("--learn", options.learn,
+               "let auto correct itself by what it meets, and write that into the file of --tuning at the end");
   app.add_flag("--probe", options.probe,
                "time nothing: print what the links can do, and the table that auto follows on them");
   app.add_flag("--compare-transports", options.compare,

@@ -49,6 +49,7 @@ struct Options {
 
   std::string tune_file;                // measure all algorithms instead, and write the table of the fastest
   bool measure = true;                  // the links, for auto: see CommunicatorOptions
+  bool learn = false;                   // likewise
   bool probe = false;                   // print what they can do and what auto makes of it instead of timing anything
   bool compare = false;                 // measure every transport of this build instead of one
   bool explain = false;                 // print the schedules instead of timing them

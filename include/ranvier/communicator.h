@@ -35,6 +35,12 @@ struct CommunicatorOptions {
   // How "auto" chooses where that file has no row: by a model of the links, measured when the ranks meet (some
   // milliseconds); false: by one that is the same in every run, so that float sums are as well.
   bool measure = true;
+  // Corrects what "auto" chooses, where that file has no row, by how long all_reduce, all_gather and reduce_scatter
+  // take while the program runs: now and then operations of a shape that comes often are run by another algorithm,
+  // which is kept if it is faster, by all ranks alike. Sums of floats then change their last bits in the middle of a
+  // run; an operation that is started, rather than run, is left as it is, as are all of its shape. What was learned is
+  // written into the file of `tuning` at the end, which need not exist before; see docs/decisions/0015.
+  bool learn = false;
   // A network that data has to keep to, as make_topology takes it: "torus:2x4". An algorithm that would have ranks
   // forward for others is then refused, and not chosen where there is another. Empty: every rank reaches every other.
   std::string topology = {};
@@ -179,7 +185,7 @@ class Communicator {
   std::uint64_t bytes_sent_to(Rank peer) const;
   // The model of its links, measured or not, the same on all ranks.
   const LinkModel& links() const;
-  // What "auto" follows: the rows it was given, and for all else those of the model of its links.
+  // What "auto" follows: the rows it was given, what it has learned, and for all else the model of its links.
   TuningTable tuning() const;
   // From now on "auto" looks at `table` first. All ranks call this with the same table and nothing under way: to go on
   // where an earlier run stopped, with its choices and so with its bits.

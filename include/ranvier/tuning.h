@@ -4,7 +4,8 @@
 //
 //   # collective   transport  ranks  up to  algorithm
 //   all_reduce     tcp        4      32K    one_round
-//   all_reduce     tcp        4      max    ring
+//   all_reduce     tcp        4      64K    auto                 # as if there were no row
+//   all_reduce     tcp        4      max    ring      learned    # by an earlier run, see CommunicatorOptions::learn
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,8 @@ struct TuningRow {
   std::string transport;  // "shm", "tcp"
   Rank ranks = 1;
   std::size_t up_to = max;  // bytes of the longest buffer of a rank, as `ranvier bench` counts sizes
-  std::string algorithm;    // as parse_algorithm takes it
+  std::string algorithm;    // as parse_algorithm takes it, or "auto": the model of the links chooses
+  bool learned = false;     // by a run, and neither by `ranvier bench --tune` nor by a person
 
   friend bool operator==(const TuningRow&, const TuningRow&) = default;
 };
@@ -43,6 +45,9 @@ struct Fastest {
 // Rising sizes as rows like `kind`: neighbouring sizes of one algorithm become one row; where the algorithm changes,
 // the border is the geometric mean.
 std::vector<TuningRow> rows_of(const std::vector<Fastest>& found, const TuningRow& kind);
+// `rows`, which are of one kind, cover all sizes and rise, with `row` in the place of what they say of the sizes from
+// `from` up to its own.
+std::vector<TuningRow> overlaid(const std::vector<TuningRow>& rows, std::size_t from, const TuningRow& row);
 
 class TuningTable {
  public:
@@ -53,13 +58,15 @@ class TuningTable {
   // The same for a file; Error{config} also where it cannot be read.
   static TuningTable read(const std::filesystem::path& file);
   std::string text() const;
+  // Into a file, which others see as it was before or whole. Throws Error{config} where that cannot be.
+  void write(const std::filesystem::path& file) const;
 
   // Puts `rows` in the place of all that are for their collective, transport and number of ranks. Rows of one such kind
   // stand together, sizes rising.
   void replace(const std::vector<TuningRow>& rows);
   const std::vector<TuningRow>& rows() const { return rows_; }
 
-  // What the table says; nothing where it has no row for this collective, transport and world.
+  // What the table says; nothing where it has no row for this collective, transport and world, or one of "auto".
   std::optional<AlgorithmSpec> find(Collective, std::string_view transport, Rank world, std::size_t bytes) const;
 
  private:

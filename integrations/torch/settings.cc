@@ -58,6 +58,7 @@ CommunicatorOptions options_from(const std::vector<Setting>& settings) {
       {"RANVIER_ALGORITHM", [&](const Setting& setting) { options.algorithm = setting.second; }},
       {"RANVIER_TUNING", [&](const Setting& setting) { options.tuning = setting.second; }},
       {"RANVIER_MEASURE", [&](const Setting& setting) { options.measure = yes_or_no(setting); }},
+      {"RANVIER_LEARN", [&](const Setting& setting) { options.learn = yes_or_no(setting); }},
       {"RANVIER_TOPOLOGY", [&](const Setting& setting) { options.topology = setting.second; }},
       {"RANVIER_INTERFACE", [&](const Setting& setting) { options.interface_address = setting.second; }},
       {"RANVIER_NODE", [&](const Setting& setting) { options.node = setting.second; }},

@@ -179,15 +179,16 @@ void Calls::demand_links(const AlgorithmSpec& spec, const Shape& shape) {
 }
 
 std::vector<TuningRow> Calls::rows(Collective collective) {
-  std::vector<TuningRow> given;
-  for (const TuningRow& row : settings_.tuning.rows())
-    if (row.collective == collective && row.transport == settings_.transport && row.ranks == settings_.world)
-      given.push_back(row);
-  if (!given.empty() && given.back().up_to == TuningRow::max) return given;
-  // A table that ends below the largest sizes leaves those to the model.
-  for (const TuningRow& row : selection_.rows(collective))
-    if (given.empty() || row.up_to > given.back().up_to) given.push_back(row);
-  return given;
+  // What the table leaves out is left to the model: sizes above its last row, and rows of "auto".
+  std::vector<TuningRow> all = selection_.rows(collective);
+  std::size_t from = 0;
+  for (const TuningRow& row : settings_.tuning.rows()) {
+    if (row.collective != collective || row.transport != settings_.transport || row.ranks != settings_.world) continue;
+    if (row.algorithm != "auto") all = overlaid(all, from, row);
+    if (row.up_to == TuningRow::max) break;
+    from = row.up_to + 1;
+  }
+  return all;
 }
 
 CollectiveCall Calls::make(const Request& request) {

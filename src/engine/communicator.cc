@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <mutex>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "engine/calls.h"
 #include "engine/engine.h"
 #include "engine/group.h"
+#include "engine/learning.h"
 #include "engine/link_probe.h"
 #include "engine/news_desk.h"
 #include "engine/rendezvous.h"
@@ -88,7 +90,9 @@ class Communicator::Impl {
       links_ = engine::nominal_links(transport_name_, terms_.crowded);
     }
     prepare_calls(will_agree ? nullptr : guidance_.topology);
-    if (!will_agree) prefer_vendor();
+    if (will_agree) return;
+    prefer_vendor();
+    begin_to_learn();
   }
   ~Impl() {
     if (const auto mismatch = leave()) std::fprintf(stderr, "ranvier: %s\n", mismatch->what());
@@ -100,6 +104,7 @@ class Communicator::Impl {
     if (std::exchange(left_, true)) return std::nullopt;
     engine_.close();
     std::optional<Error> mismatch = engine_.untold_mismatch();
+    if (engine_.closed_in_order()) keep_what_was_learned();
     // The goodbye is the last that the others hear.
     if (control_)
       if (const auto found = control_->leave(); found && engine_.closed_in_order()) mismatch = found;
@@ -132,6 +137,33 @@ class Communicator::Impl {
           [&](const Request& request) { run(request, timeout); });
     prepare_calls(guidance_.topology);
     prefer_vendor();
+    begin_to_learn();
+  }
+
+  // By a new table what was learned is given up. Nothing is learned where sums do not wait for all that was sent.
+  void begin_to_learn() {
+    learning_.reset();
+    if (!options_.learn || options_.algorithm != "auto" || world_ == 1 || bounded_) return;
+    learning_.emplace(engine::LearningSettings{
+        .selection = {.world = world_,
+                      .transport = std::string(transport_name_),
+                      .links = links_,
+                      .slice_bytes = terms_.slice_bytes,
+                      .topology = guidance_.topology},
+        .given = guidance_.tuning,
+        .run = [this](const Request& request) { run(request, timeout_of(request.timeout)); },
+        .start = [this](const Request& request) { return start(request, timeout_of(request.timeout)); },
+        .clock = [] { return std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count(); }});
+  }
+
+  // Every rank writes the same text, for its host may be the only one that has its file.
+  void keep_what_was_learned() const {
+    if (!learning_ || !keeps_what_it_learns_ || options_.tuning.empty()) return;
+    try {
+      learning_->add_to(options_.tuning);
+    } catch (const Error& error) {
+      std::fprintf(stderr, "ranvier: %s\n", error.what());
+    }
   }
 
   // Only from now on: ranks meet by ranvier's own collectives, which prove every link.
@@ -226,7 +258,9 @@ class Communicator::Impl {
   std::unique_ptr<engine::ControlPlane> control_;
   Engine engine_;
   std::optional<engine::Calls> calls_;
-  engine::RequestKey claimed_for_;  // what the engine's claimed operation is set up for; with the claim only
+  std::optional<engine::Learning> learning_;
+  bool keeps_what_it_learns_ = false;  // in the file of its table; not where it is a group, of which there may be many
+  engine::RequestKey claimed_for_;     // what the engine's claimed operation is set up for; with the claim only
   std::array<std::byte, collective_lanes> barrier_memory_{};  // a barrier is an all_reduce of one byte, one a lane
 };
 
@@ -248,7 +282,8 @@ void demand_world(Rank rank, Rank world) {
 
 Guidance guidance_of(const CommunicatorOptions& options, Rank world) {
   Guidance guidance;
-  if (!options.tuning.empty()) guidance.tuning = TuningTable::read(options.tuning);
+  const bool has_table = !options.tuning.empty() && (!options.learn || std::filesystem::exists(options.tuning));
+  if (has_table) guidance.tuning = TuningTable::read(options.tuning);
   if (!options.topology.empty())
     guidance.topology = std::make_shared<const Topology>(make_topology(options.topology, world));
   return guidance;
@@ -272,6 +307,7 @@ std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Ran
   auto links = engine::meet({.rank = rank, .world = world, .epoch = options.epoch}, options, guidance.tuning, exchange,
                             deadline, news->events());
   auto impl = std::make_unique<Impl>(options, std::move(guidance), std::move(links), std::move(news));
+  impl->keeps_what_it_learns_ = true;
   impl->agree_on_terms(nullptr, deadline - steady_clock::now());
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
 }
@@ -335,12 +371,14 @@ TuningTable Communicator::tuning() const {
   TuningTable all;
   for (const Collective collective : all_collectives)
     if (!candidates(collective, world()).empty() && collective != Collective::neighbor_exchange)
-      all.replace(impl_->calls_->rows(collective));
+      all.replace(impl_->learning_ ? impl_->learning_->corrected(collective, impl_->calls_->rows(collective))
+                                   : impl_->calls_->rows(collective));
   return all;
 }
 void Communicator::follow(TuningTable table) {
   impl_->guidance_.tuning = std::move(table);
   impl_->prepare_calls(impl_->guidance_.topology);
+  impl_->begin_to_learn();
 }
 
 std::shared_ptr<std::byte[]> Communicator::allocate(std::size_t bytes) {
@@ -353,9 +391,15 @@ std::shared_ptr<std::byte[]> Communicator::allocate(std::size_t bytes) {
 
 // ---- Collectives.
 
-void Communicator::run(const Request& request) { impl_->run(request, impl_->timeout_of(request.timeout)); }
+void Communicator::run(const Request& request) {
+  if (impl_->learning_) return impl_->learning_->run(request);
+  impl_->run(request, impl_->timeout_of(request.timeout));
+}
 
-Work Communicator::start(const Request& request) { return impl_->start(request, impl_->timeout_of(request.timeout)); }
+Work Communicator::start(const Request& request) {
+  if (impl_->learning_) return impl_->learning_->start(request);
+  return impl_->start(request, impl_->timeout_of(request.timeout));
+}
 
 // ---- Messages.
 

@@ -26,26 +26,32 @@ constexpr std::size_t worth_lending = 512 << 10;
 constexpr std::size_t leaves_caches = 256 << 10;
 constexpr double ring_in_caches = 0.776;  // of what the model predicts
 
-struct Candidate {
-  std::string name;
-  ScheduleCost cost;
-  bool lends;  // also in place
-};
+bool is_shared_memory(std::string_view transport) { return transport == "shm" || transport == "loopback"; }
 
-std::vector<Candidate> candidates_on(Collective collective, Rank world, const Topology* topology) {
+}  // namespace
+
+const std::vector<Selection::Candidate>& Selection::candidates_for(Collective collective) {
+  if (const auto found = candidates_.find(collective); found != candidates_.end()) return found->second;
   std::vector<Candidate> fitting, others;
-  for (const AlgorithmSpec& spec : candidates(collective, world)) {
+  for (const AlgorithmSpec& spec : candidates(collective, settings_.world)) {
     const Schedule schedule =
-        spec.algorithm().build({.collective = collective, .world = world, .root = 0, .dims = spec.dims});
-    const bool fits = topology == nullptr || missing_link(schedule, *topology).empty();
+        spec.algorithm().build({.collective = collective, .world = settings_.world, .root = 0, .dims = spec.dims});
+    const bool fits = settings_.topology == nullptr || missing_link(schedule, *settings_.topology).empty();
     (fits ? fitting : others)
         .push_back({.name = spec_text(spec), .cost = ScheduleCost(schedule), .lends = !schedule.buffered_in_place});
   }
   // Where no algorithm keeps to the links that there are, ranks have to forward for others.
-  return fitting.empty() ? others : fitting;
+  return candidates_[collective] = std::move(fitting.empty() ? others : fitting);
 }
 
-}  // namespace
+Selection::Price Selection::price(const Candidate& each, Collective collective, std::size_t bytes) const {
+  const bool shared_memory = is_shared_memory(settings_.transport);
+  const bool leaves =
+      shared_memory && collective == Collective::all_reduce && settings_.world > 2 && bytes >= leaves_caches;
+  const bool lending = shared_memory && bytes >= worth_lending;
+  const double predicted = predict(settings_.links, each.cost, bytes, settings_.slice_bytes);
+  return {lending && !each.lends, leaves && each.name == "ring" ? ring_in_caches * predicted : predicted};
+}
 
 const std::vector<TuningRow>& Selection::rows(Collective collective) {
   const std::lock_guard lock(mutex_);
@@ -54,25 +60,28 @@ const std::vector<TuningRow>& Selection::rows(Collective collective) {
   return found->second;
 }
 
-std::vector<TuningRow> Selection::make(Collective collective) const {
-  const std::vector<Candidate> all = candidates_on(collective, settings_.world, settings_.topology.get());
+std::vector<Prediction> Selection::ranked(Collective collective, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::pair<Price, const Candidate*>> all;
+  for (const Candidate& each : candidates_for(collective)) all.emplace_back(price(each, collective, bytes), &each);
+  std::ranges::stable_sort(all, {}, [](const auto& each) { return each.first; });
+  std::vector<Prediction> result;
+  for (const auto& [price, each] : all) result.push_back({.algorithm = each->name, .seconds = price.second});
+  return result;
+}
+
+std::vector<TuningRow> Selection::make(Collective collective) {
+  const std::vector<Candidate>& all = candidates_for(collective);
   std::vector<Fastest> found;
   const Candidate* last = nullptr;
-  const bool shared_memory = settings_.transport == "shm" || settings_.transport == "loopback";
   for (std::size_t bytes = smallest; bytes <= largest; bytes *= 2) {
-    const bool leaves =
-        shared_memory && collective == Collective::all_reduce && settings_.world > 2 && bytes >= leaves_caches;
-    const auto seconds = [&](const Candidate& each) {
-      const double predicted = predict(settings_.links, each.cost, bytes, settings_.slice_bytes);
-      return leaves && each.name == "ring" ? ring_in_caches * predicted : predicted;
-    };
-    const bool lending = shared_memory && bytes >= worth_lending;
-    const auto rank_of = [&](const Candidate& each) { return std::pair(lending && !each.lends, seconds(each)); };
-    const Candidate* best = &*std::ranges::min_element(all, {}, rank_of);
+    const auto price_of = [&](const Candidate& each) { return price(each, collective, bytes); };
+    const Candidate* best = &*std::ranges::min_element(all, {}, price_of);
     // Of equals, the one that sends each part straight to whom it is for.
     for (const Candidate& each : all)
-      if (each.name == "direct" && rank_of(each) == rank_of(*best)) best = &each;
-    if (last == nullptr || (lending && !last->lends) || seconds(*best) < clearly * seconds(*last)) last = best;
+      if (each.name == "direct" && price_of(each) == price_of(*best)) best = &each;
+    if (last == nullptr || price_of(*last).first || price_of(*best).second < clearly * price_of(*last).second)
+      last = best;
     found.push_back({.bytes = bytes, .algorithm = last->name});
   }
   return rows_of(

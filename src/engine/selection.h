@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ranvier/cost.h"
@@ -23,6 +24,11 @@ struct SelectionSettings {
   std::shared_ptr<const Topology> topology = {};  // null: every rank reaches every other one
 };
 
+struct Prediction {
+  std::string algorithm;
+  double seconds = 0;
+};
+
 class Selection {
  public:
   explicit Selection(SelectionSettings settings) : settings_(std::move(settings)) {}
@@ -30,12 +36,25 @@ class Selection {
   // What a tuning table would say for this world. Made at the first call for each collective, which counts through the
   // programs of all candidates. Thread-safe; the result stays.
   const std::vector<TuningRow>& rows(Collective);
+  // All candidates for vectors of one size, the one that it would take first. Thread-safe.
+  std::vector<Prediction> ranked(Collective, std::size_t bytes);
 
  private:
-  std::vector<TuningRow> make(Collective) const;
+  struct Candidate {
+    std::string name;
+    ScheduleCost cost;
+    bool lends;  // also in place
+  };
+  // What a candidate is ranked by: whether it copies where others lend, and then its seconds.
+  using Price = std::pair<bool, double>;
+
+  const std::vector<Candidate>& candidates_for(Collective);
+  Price price(const Candidate&, Collective, std::size_t bytes) const;
+  std::vector<TuningRow> make(Collective);
 
   const SelectionSettings settings_;
   std::mutex mutex_;
+  std::map<Collective, std::vector<Candidate>> candidates_;
   std::map<Collective, std::vector<TuningRow>> rows_;
 };
 

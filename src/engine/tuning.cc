@@ -1,6 +1,7 @@
 #include "ranvier/tuning.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -8,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 
 #include "ranvier/error.h"
 #include "ranvier/text.h"
@@ -17,6 +19,8 @@ namespace ranvier {
 namespace {
 
 constexpr Rank most_ranks = 1 << 20;
+constexpr std::string_view automatic = "auto";   // where an algorithm stands
+constexpr std::string_view learned = "learned";  // behind it
 
 std::vector<std::string_view> words_of(std::string_view line) {
   constexpr std::string_view blanks = " \t\r";
@@ -33,10 +37,13 @@ std::vector<std::string_view> words_of(std::string_view line) {
 // Throws Error with one sentence on what is wrong, without the place.
 TuningRow row_of(const std::vector<std::string_view>& words) {
   const auto refuse = [](const std::string& sentence) { throw Error(ErrorKind::config, sentence); };
-  if (words.size() != 5)
+  if (words.size() != 5 && words.size() != 6)
     refuse(fmt::format("{} words where a row has 5: collective, transport, ranks, up to how many bytes, algorithm",
                        words.size()));
   TuningRow row;
+  row.learned = words.size() == 6;
+  if (row.learned && words[5] != learned)
+    refuse(fmt::format("'{}' behind the algorithm; nothing or '{}' can stand there", words[5], learned));
   const auto collective = parse_collective(words[0]);
   if (!collective) {
     std::vector<std::string_view> names(all_collectives.size());
@@ -58,6 +65,7 @@ TuningRow row_of(const std::vector<std::string_view>& words) {
     row.up_to = *bytes;
   }
   row.algorithm = words[4];
+  if (row.algorithm == automatic) return row;
   const AlgorithmSpec spec = parse_algorithm(row.algorithm);
   find_algorithm(spec.algorithm().name, row.collective);
   spec.algorithm().build({.collective = row.collective, .world = row.ranks, .dims = spec.dims});
@@ -90,6 +98,26 @@ std::vector<TuningRow> rows_of(const std::vector<Fastest>& found, const TuningRo
     rows.push_back(row);
   }
   return rows;
+}
+
+std::vector<TuningRow> overlaid(const std::vector<TuningRow>& rows, std::size_t from, const TuningRow& row) {
+  std::vector<TuningRow> result;
+  std::size_t begin = 0;
+  bool placed = false;
+  for (const TuningRow& each : rows) {
+    if (begin < from) {
+      result.push_back(each);
+      result.back().up_to = std::min(each.up_to, from - 1);
+    }
+    if (!placed && each.up_to >= from) {
+      result.push_back(row);
+      placed = true;
+    }
+    if (each.up_to > row.up_to) result.push_back(each);
+    if (each.up_to == TuningRow::max) break;
+    begin = each.up_to + 1;
+  }
+  return result;
 }
 
 TuningTable TuningTable::parse(std::string_view text, std::string_view source) {
@@ -126,9 +154,24 @@ std::string TuningTable::text() const {
   std::string all =
       fmt::format("# {:<14} {:<9} {:<5} {:<8} {}\n", "collective", "transport", "ranks", "up to", "algorithm");
   for (const TuningRow& row : rows_)
-    all += fmt::format("{:<16} {:<9} {:<5} {:<8} {}\n", name_of(row.collective), row.transport, row.ranks,
-                       size_text(row.up_to), row.algorithm);
+    all += fmt::format("{:<16} {:<9} {:<5} {:<8} {}{}{}\n", name_of(row.collective), row.transport, row.ranks,
+                       size_text(row.up_to), row.algorithm, row.learned ? " " : "", row.learned ? learned : "");
   return all;
+}
+
+void TuningTable::write(const std::filesystem::path& path) const {
+  const std::filesystem::path part = path.string() + fmt::format(".part-{}-{}", getpid(), fmt::ptr(this));
+  std::ofstream file(part, std::ios::binary);
+  file << text();
+  file.close();
+  std::error_code problem;
+  if (file) std::filesystem::rename(part, path, problem);
+  if (file && !problem) return;
+  const std::string why = problem ? problem.message() : std::strerror(errno);
+  std::filesystem::remove(part, problem);
+  throw Error(ErrorKind::config, fmt::format("cannot write the tuning table {} ({}); make its folder writable, or name "
+                                             "another file",
+                                             path.string(), why));
 }
 
 void TuningTable::replace(const std::vector<TuningRow>& rows) {
@@ -142,7 +185,7 @@ std::optional<AlgorithmSpec> TuningTable::find(Collective collective, std::strin
                                                std::size_t bytes) const {
   for (const TuningRow& row : rows_)
     if (row.collective == collective && row.transport == transport && row.ranks == world && bytes <= row.up_to)
-      return parse_algorithm(row.algorithm);
+      return row.algorithm == automatic ? std::nullopt : std::optional(parse_algorithm(row.algorithm));
   return std::nullopt;
 }
 

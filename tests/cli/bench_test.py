@@ -288,8 +288,25 @@ class Tuning(ProgramTest):
             self.assertEqual(missing.returncode, 1)
             self.assertIn("cannot read the tuning table", missing.stderr)
 
+    def test_auto_may_learn_and_what_it_learned_is_a_table(self):
+        with temporary_folder() as folder:
+            table = folder / "tuning.txt"
+            words = ("--ranks", "2", "--transport", "tcp", "--tuning", str(table), "-b", "4K", "-e", "4K")
+            result = run("bench", *words, "--learn", "--samples", "3", "--iters", "100")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            # Whether something else is faster is the machine's business.
+            rows = rows_of(table.read_text()) if table.exists() else []
+            self.assertTrue(all(row[4] == "auto" or row[5:] == ["learned"] for row in rows), rows)
+
+            table.write_text("all_reduce tcp 2 1K auto\nall_reduce tcp 2 max ring learned\n")
+            probed = run("bench", "--ranks", "2", "--transport", "tcp", "--tuning", str(table), "--probe")
+            self.assertEqual(probed.returncode, 0, probed.stderr)
+            self.assertRegex(probed.stdout, r"(?m)^all_reduce +tcp +2 +max +ring learned$")
+            self.assertNotRegex(probed.stdout, r"(?m)\bauto\b")
+
     def test_flags_that_make_no_sense_together_are_refused(self):
-        for words in (("--algorithm", "ring"), ("--baseline", "gloo"), ("--explain",)):
+        self.assert_sentence(run("bench", "--ranks", "2", "--learn", "--algorithm", "ring"), 2, "--learn corrects auto")
+        for words in (("--learn",), ("--algorithm", "ring"), ("--baseline", "gloo"), ("--explain",)):
             self.assert_sentence(run("bench", "--ranks", "2", "--tune", "t", *words), 2, "leave out")
         self.assert_sentence(run("bench", "--ranks", "2", "--tune", "t", "--collective", "barrier"), 2, "another collective")
 

@@ -111,6 +111,31 @@ TEST_P(Allocations, of_blocking_calls_with_parts_of_different_sizes_are_none_eit
       {.way = GetParam()});
 }
 
+// But where ranks agree on something, which are a few operations of a shape.
+TEST_P(Allocations, of_blocking_calls_are_none_where_auto_learns_either) {
+  auto options = support::ClusterOptions::patient();
+  options.learn = true;
+  support::run_ranks(3,
+                     [](Communicator& comm) {
+                       std::vector<float> data(100, 0);
+                       const auto once = [&] { comm.all_reduce(data); };
+                       int operations = 0;
+                       const auto go_on_to = [&](int last) {
+                         for (; operations < last; ++operations) once();
+                       };
+                       for (const int agreement : {50, 200, 800}) {
+                         // Some before, and some of those that are timed for it.
+                         go_on_to(agreement - 21);
+                         EXPECT_EQ(fewest_in(once), 0u) << "before operation " << agreement;
+                         EXPECT_EQ(fewest_in(once), 0u);
+                         operations += 10;
+                       }
+                       go_on_to(900);
+                       EXPECT_EQ(fewest_in(once), 0u) << "when all is learned";
+                     },
+                     {.way = GetParam(), .communicator = options});
+}
+
 TEST_P(Allocations, of_started_operations_do_not_grow_with_their_size) {
   support::run_ranks(2,
                      [](Communicator& comm) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <unistd.h>
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
@@ -56,6 +57,45 @@ TEST(Tuning, ReadsWhatItWrites) {
   EXPECT_EQ(TuningTable::parse(table.text(), "again").rows(), table.rows());
 }
 
+TEST(Tuning, RowsOfAutoLeaveASizeToTheModel) {
+  const TuningTable table = TuningTable::parse(
+      "all_reduce tcp 4 1K auto\n"
+      "all_reduce tcp 4 2K parameter_server learned\n"
+      "all_reduce tcp 4 max auto",
+      "table");
+  const auto found = [&](std::size_t bytes) { return table.find(Collective::all_reduce, "tcp", 4, bytes); };
+  EXPECT_FALSE(found(1024));
+  EXPECT_EQ(found(1025)->algorithm().name, "parameter_server");
+  EXPECT_FALSE(found(2049));
+  EXPECT_FALSE(table.rows()[0].learned);
+  EXPECT_TRUE(table.rows()[1].learned);
+  EXPECT_EQ(TuningTable::parse(table.text(), "again").rows(), table.rows());
+
+  engine::Calls calls({.world = 4, .algorithm = "auto", .tuning = table, .transport = "tcp", .slice_bytes = 4096});
+  const std::vector<TuningRow> rows = calls.rows(Collective::all_reduce);
+  const auto row = std::ranges::find(rows, "parameter_server", &TuningRow::algorithm);
+  ASSERT_NE(row, rows.end());
+  EXPECT_EQ(row->up_to, 2048U);
+  EXPECT_TRUE(row->learned);
+  EXPECT_EQ(std::ranges::count(rows, "auto", &TuningRow::algorithm), 0) << "but what auto chooses";
+  EXPECT_EQ(rows.back().up_to, TuningRow::max);
+}
+
+TEST(Tuning, ARowIsLaidOverThoseOfOtherSizes) {
+  const auto row = [](std::size_t up_to, const char* algorithm) {
+    return TuningRow{.transport = "tcp", .ranks = 4, .up_to = up_to, .algorithm = algorithm};
+  };
+  const std::vector<TuningRow> rows{row(10, "a"), row(20, "b"), row(TuningRow::max, "c")};
+  using Rows = std::vector<TuningRow>;
+  EXPECT_EQ(overlaid(rows, 0, row(5, "x")), (Rows{row(5, "x"), row(10, "a"), row(20, "b"), row(TuningRow::max, "c")}));
+  EXPECT_EQ(overlaid(rows, 6, row(15, "x")), (Rows{row(5, "a"), row(15, "x"), row(20, "b"), row(TuningRow::max, "c")}));
+  EXPECT_EQ(overlaid(rows, 11, row(20, "x")), (Rows{row(10, "a"), row(20, "x"), row(TuningRow::max, "c")}));
+  EXPECT_EQ(overlaid(rows, 15, row(TuningRow::max, "x")), (Rows{row(10, "a"), row(14, "b"), row(TuningRow::max, "x")}));
+  EXPECT_EQ(overlaid(rows, 0, row(TuningRow::max, "x")), (Rows{row(TuningRow::max, "x")}));
+  EXPECT_EQ(overlaid(rows, 30, row(40, "x")),
+            (Rows{row(10, "a"), row(20, "b"), row(29, "c"), row(40, "x"), row(TuningRow::max, "c")}));
+}
+
 TEST(Tuning, NewRowsTakeThePlaceOfTheirKindOnly) {
   TuningTable table = TuningTable::parse(table_text, "table");
   table.replace({{.collective = Collective::all_reduce, .transport = "tcp", .ranks = 4, .algorithm = "ring"}});
@@ -75,6 +115,8 @@ TEST(Tuning, SaysWhereATableIsWrongAndWhatWouldBeRight) {
   EXPECT_THAT(refusal_of("all_to_all tcp 4 32K ring"), HasSubstr("does not build all_to_all"));
   EXPECT_THAT(refusal_of("all_reduce tcp 4 32K torus:3x3"), HasSubstr("4"));
   EXPECT_THAT(refusal_of("all_reduce tcp 4 32K ring\nall_reduce tcp 4 16K direct"), HasSubstr("line 2"));
+  EXPECT_THAT(refusal_of("all_reduce tcp 4 32K ring leaned"), HasSubstr("'leaned' behind the algorithm"));
+  EXPECT_THAT(refusal_of("all_reduce tcp 4 32K ring learned twice"), HasSubstr("7 words"));
   EXPECT_THAT(refusal_of("neighbor_exchange tcp 4 max neighbor_exchange:2x2,periods=1x0"),
               HasSubstr("take this row out"));
   EXPECT_THAT(refusal_of(std::string("\0\0\x7f garbage", 11)), HasSubstr("line 1"));

@@ -146,6 +146,7 @@ GIVEN = {
     "algorithm": "ring",
     "tuning": Path("tuning.toml"),
     "measure": False,
+    "learn": True,
     "topology": "torus:2x4",
     "interface": "127.0.0.1",
     "sockets": 4,
@@ -164,7 +165,7 @@ GIVEN = {
 def test_every_setting_has_an_option():
     given = settings.Options(**GIVEN).settings()
     assert set(given) == set(settings.SETTINGS)
-    words = "tcp a ring tuning.toml 0 torus:2x4 127.0.0.1 4 20000-20100 job.key rank.pem rank.key ca.pem 1 0 200Mbit 2000"
+    words = "tcp a ring tuning.toml 0 1 torus:2x4 127.0.0.1 4 20000-20100 job.key rank.pem rank.key ca.pem 1 0 200Mbit 2000"
     assert list(given.values()) == words.split()
 
 
