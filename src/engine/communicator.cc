@@ -143,7 +143,7 @@ class Communicator::Impl {
   // By a new table what was learned is given up. Nothing is learned where sums do not wait for all that was sent.
   void begin_to_learn() {
     learning_.reset();
-    if (!options_.learn || options_.algorithm != "auto" || world_ == 1 || bounded_) return;
+    if (!options_.learn || options_.algorithm != "auto" || world_ == 1 || bounded_.tolerated() > 0) return;
     learning_.emplace(engine::LearningSettings{
         .selection = {.world = world_,
                       .transport = std::string(transport_name_),
