@@ -266,7 +266,7 @@ TEST(Learning, SizesThatComeInTurnsFavourNobody) {
   support::run_ranks(world, [](Communicator& comm) {
     Learner learner(comm, bytes_for_nothing,
                     [](const Planted& operation) { return 1e-6 * static_cast<double>(operation.bytes); });
-    for (int i = 0; i < 900; ++i) learner.all_reduce(i % 2 == 0 ? 48 << 10 : 84 << 10);
+    for (int i = 0; i < 900; ++i) learner.all_reduce(i % 2 == 0 ? 84 << 10 : 48 << 10);
     EXPECT_GT(learner.agreements(), Lesson::agreements.size()) << "there were duels";
     EXPECT_EQ(learner.table().text(), TuningTable().text());
   });
