@@ -195,10 +195,13 @@ class LinkTotals {
       if (!bytes) peers.push_back(instruction.peer);
       bytes = bytes.value_or(0) + instruction.bytes;
     }
-    std::ranges::sort(peers);
-    const bool right = std::ranges::equal(peers, totals, [&](Rank peer, const auto& total) {
-      return total == std::pair{peer, of(peer).value()};
-    });
+    const auto is_right = [&](const std::pair<Rank, std::size_t>& total) {
+      return total.first >= 0 && static_cast<std::size_t>(total.first) < bytes_.size() &&
+             of(total.first) == total.second;
+    };
+    const bool right = peers.size() == totals.size() && std::ranges::all_of(totals, is_right) &&
+                       std::ranges::adjacent_find(totals, std::ranges::greater_equal{},
+                                                  &std::pair<Rank, std::size_t>::first) == totals.end();
     if (!right)
       throw Error(ErrorKind::internal,
                   fmt::format("rank {} has wrong totals of the bytes that it {} each peer", rank, direction));
