@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 namespace ranvier::bench {
 namespace {
 
@@ -12,14 +15,12 @@ TuningRow row(Collective collective, std::size_t up_to, const std::string& algor
 const std::vector<TuningRow> fresh{row(Collective::all_reduce, 64 << 10, "one_round"),
                                    row(Collective::all_reduce, TuningRow::max, "ring")};
 
-constexpr std::string_view heading = "# collective     transport ranks up to    algorithm\n";
-constexpr std::string_view fresh_lines =
+const std::string heading = "# collective     transport ranks up to    algorithm\n";
+const std::string fresh_lines =
     "all_reduce       tcp       4     64K      one_round\n"
     "all_reduce       tcp       4     max      ring\n";
 
-TEST(TuningFile, that_is_new_has_a_heading_and_the_rows) {
-  EXPECT_EQ(with_rows("", fresh), std::string(heading) + std::string(fresh_lines));
-}
+TEST(TuningFile, that_is_new_has_a_heading_and_the_rows) { EXPECT_EQ(with_rows("", fresh), heading + fresh_lines); }
 
 TEST(TuningFile, keeps_every_comment_with_its_row) {
   const std::string before =
@@ -57,15 +58,17 @@ TEST(TuningFile, keeps_two_comments_of_rows_that_became_one) {
   const std::string before =
       "all_reduce tcp 4 4K  one_round  # first\n"
       "all_reduce tcp 4 32K halving_doubling  # second\n";
-  EXPECT_EQ(with_rows(before, fresh), std::string(heading) +
-                                          "# second\n"
-                                          "all_reduce       tcp       4     64K      one_round  # first\n"
-                                          "all_reduce       tcp       4     max      ring\n");
+  const std::string rows =
+      "# second\n"
+      "all_reduce       tcp       4     64K      one_round  # first\n"
+      "all_reduce       tcp       4     max      ring\n";
+  EXPECT_EQ(with_rows(before, fresh), heading + rows);
 }
 
 TEST(TuningFile, has_rows_of_a_new_kind_behind_all_that_was_there) {
-  const std::string before = std::string(heading) + "broadcast tcp 4 max binomial_tree\n# The end.\n";
-  EXPECT_EQ(with_rows(before, fresh), before + std::string(fresh_lines));
+  const std::string rows = "broadcast tcp 4 max binomial_tree\n# The end.\n";
+  const std::string before = heading + rows;
+  EXPECT_EQ(with_rows(before, fresh), before + fresh_lines);
 }
 
 TEST(TuningFile, is_the_same_when_it_is_written_again) {
