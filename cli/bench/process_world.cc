@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <cstring>
 #include <sstream>
-#include <thread>
 
 #include "bench/peer.h"
 #include "ranvier/error.h"
@@ -27,10 +26,6 @@ using std::chrono::steady_clock;
 // How long ranks whose coordinator has left may take to exit: mpirun and Python need a while.
 constexpr milliseconds time_to_leave{10'000};
 constexpr milliseconds time_to_die{3'000};
-
-// Ranks that have waited for each other in vain know best why, and may take so much longer to say it. Once one has come
-// they have all met, and nobody is left who could.
-constexpr milliseconds time_to_explain{2'000};
 
 // Runs the launch to its end in a process of its own, which dies with this one and takes the ranks with it.
 pid_t start_keeper(const cli::Launch& launch) {
@@ -69,7 +64,8 @@ ProcessWorld::~ProcessWorld() {
   ranks_.clear();
   const auto gone_within = [&](milliseconds limit) {
     const auto until = steady_clock::now() + limit;
-    while (!has_ended() && steady_clock::now() < until) std::this_thread::sleep_for(milliseconds(5));
+    // Whoever connects now, or has and was not accepted, is told to leave as the others are.
+    while (!has_ended() && steady_clock::now() < until) accept_lines(listener_, milliseconds(5));
     return keeper_ < 0;
   };
   const auto tell = [&](int signal) { kill(keeper_, signal); };
@@ -92,8 +88,13 @@ bool ProcessWorld::has_ended() {
 }
 
 void ProcessWorld::greet(Lines connection, Lines::Deadline until) {
-  const auto hello = connection.read(until);
-  if (!hello) return;  // it died; the keeper will say so
+  std::optional<std::string> hello;
+  try {
+    hello = connection.read(until);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::timeout) throw;
+  }
+  if (!hello) return;  // it died, as the keeper will say, or has not come in time
   // The others say the same, or that it left.
   if (const auto problem = failure_of(*hello)) throw Error(ErrorKind::config, *problem);
   std::istringstream words(*hello);
@@ -117,25 +118,30 @@ std::vector<std::size_t> ProcessWorld::absent() const {
   return missing;
 }
 
-void ProcessWorld::meet(milliseconds limit, bool ranks_tell) {
-  const auto start = steady_clock::now();
+void ProcessWorld::meet(milliseconds limit, bool ranks_tell, const Patience& patience) {
+  const auto in_time = steady_clock::now() + limit;
+  const auto soon = [&] { return steady_clock::now() + patience.to_follow; };
+  auto until = in_time + (ranks_tell ? patience.to_explain : milliseconds(0));
   for (;;) {
     const auto missing = absent();
     if (missing.empty()) return;
-    const bool may_explain = ranks_tell && missing.size() == ranks_.size();
-    const auto until = start + limit + (may_explain ? time_to_explain : milliseconds(0));
-    if (steady_clock::now() >= until)
-      throw Error(ErrorKind::timeout, fmt::format("of {} {} ranks these did not come within {} s: {}; start fewer, or "
-                                                  "allow more with --join-timeout",
-                                                  size_, name_, limit.count() / 1000, fmt::join(missing, ", ")));
-    const bool ended = has_ended();  // what they said before that is there by now
-    if (auto connection = accept_lines(listener_, milliseconds(ended ? 0 : 50)))
-      greet(std::move(*connection), until);
-    else if (ended)
+    // Whoever has connected before either is still heard.
+    const bool ended = has_ended();
+    const bool is_late = steady_clock::now() >= until;
+    if (auto connection = accept_lines(listener_, milliseconds(ended || is_late ? 0 : 50))) {
+      greet(std::move(*connection), std::max(until, soon()));
+      const bool is_first = missing.size() == ranks_.size() && absent().size() < ranks_.size();
+      if (is_first) until = std::max(in_time, soon());
+    } else if (ended) {
       throw Error(ErrorKind::peer_lost,
                   fmt::format("the {} ranks ended with exit code {} before they were measured; what "
                               "they said is above",
                               name_, exit_code_));
+    } else if (is_late) {
+      throw Error(ErrorKind::timeout, fmt::format("of {} {} ranks these did not come within {} s: {}; start fewer, or "
+                                                  "allow more with --join-timeout",
+                                                  size_, name_, limit.count() / 1000, fmt::join(missing, ", ")));
+    }
   }
 }
 

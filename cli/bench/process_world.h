@@ -14,6 +14,14 @@
 
 namespace ranvier::bench {
 
+// How much longer than its limit a coordinator waits for ranks that have something to tell it.
+struct Patience {
+  // As long as none has come: ranks that have waited for each other in vain know best why.
+  std::chrono::milliseconds to_explain{2'000};
+  // For the others, once one has come: they have all met, and nobody is left who could explain anything.
+  std::chrono::milliseconds to_follow{200};
+};
+
 class ProcessWorld final : public World {
  public:
   // Starts `launch` under a process of its own that watches over it, so that several worlds run at a time. Its ranks
@@ -26,7 +34,7 @@ class ProcessWorld final : public World {
 
   // Waits for all ranks. Throws Error naming those who did not come. `ranks_tell`: as ranvier's do, they come once they
   // have met, or say why they cannot; those of other libraries come or do not.
-  void meet(std::chrono::milliseconds limit, bool ranks_tell);
+  void meet(std::chrono::milliseconds limit, bool ranks_tell, const Patience& = {});
 
   std::string name() const override { return name_; }
   std::string description() const override { return description_; }

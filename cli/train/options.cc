@@ -92,7 +92,8 @@ void check_parallel(const Options& options) {
     refuse("--optimizer " + run.optimizer, "which measures whole tensors");
 }
 
-// What flags give whose settings have another type, until all of them are known.
+// What flags give that is no setting yet, until all of them are known: settings of another type, and names of files to
+// read.
 struct Given {
   explicit Given(const Options& defaults)
       : sockets(static_cast<std::uint64_t>(defaults.communicator.tcp_sockets)),

@@ -6,7 +6,7 @@
 namespace ranvier::train {
 
 void add_sync_options(CLI::App& app, trainer::TrainSettings& run);
-// Once the flags are read. Throws Error{usage} for what makes no sense together, or for so many workers.
+// Once the flags are read. Throws Error{usage} for what makes no sense together or with options.workers.
 void check_sync_options(const CLI::App& app, Options& options);
 
 }  // namespace ranvier::train

@@ -65,8 +65,6 @@ void SymbolicRun::check_programs() const {
   for (Rank rank = 0; rank < schedule_.world; ++rank) {
     for (const Instruction& instruction : program(rank).sends) check_shape(rank, instruction);
     for (const Instruction& instruction : program(rank).receives) check_shape(rank, instruction);
-    check_firsts_on_links(rank, program(rank).sends);
-    check_firsts_on_links(rank, program(rank).receives);
   }
 }
 
@@ -208,19 +206,6 @@ void SymbolicRun::check_ends_of_link(Rank rank, const Instruction& instruction, 
                       instruction.peer, send.bytes, name(instruction.peer, send.from_buffer, send.from), send.round));
   if (send.round != instruction.round)
     fault(rank, instruction, fmt::format("gets what rank {} sends in round {}", instruction.peer, send.round));
-}
-
-// Its first bytes carry the header.
-void SymbolicRun::check_firsts_on_links(Rank rank, const std::vector<Instruction>& list) const {
-  std::vector<bool> begun(static_cast<std::size_t>(schedule_.world));
-  for (const Instruction& instruction : list) {
-    if (instruction.action == Action::copy || instruction.action == Action::reduce) continue;
-    auto has_begun = begun[static_cast<std::size_t>(instruction.peer)];
-    if (instruction.first_on_link == has_begun)
-      fault(rank, instruction,
-            has_begun ? "is marked as the first on its link but is not" : "is the first on its link but not marked so");
-    has_begun = true;
-  }
 }
 
 void SymbolicRun::check_shape(Rank rank, const Instruction& instruction) const {

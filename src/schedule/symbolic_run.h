@@ -17,11 +17,13 @@ class SymbolicRun {
   // All of these outlive the run.
   SymbolicRun(const Schedule&, std::span<const Layout>, std::span<const Program>, const VerifyOptions&);
 
-  // Both throw Error{internal} with a sentence that names rank, round and chunk for the first fault that they meet: one
-  // in what an instruction says by itself, …
+  // Throws fault() for the first instruction with a peer that there is not, beyond its buffers or in the wrong list.
   void check_programs() const;
-  // … and, of programs that passed, one in what they do together.
+  // Throws fault() for the first instruction that goes wrong with the others, and Error{internal} with the circle of
+  // those that wait for each other. Precondition: check_programs() has passed.
   void run();
+  // Error{internal} with a sentence that names rank, round and chunk: "rank 1 sends …, which `what`".
+  [[noreturn]] void fault(Rank, const Instruction&, const std::string& what) const;
 
   const Values& values() const { return values_; }
   Values::Id output(Rank, std::size_t element) const;
@@ -72,7 +74,6 @@ class SymbolicRun {
   void write(Rank, const Instruction&, const Ids&);
   Values::Id combine(Rank, const Instruction&, Values::Id own, Values::Id other);
   void check_ends_of_link(Rank, const Instruction& receive, const Instruction& send) const;
-  void check_firsts_on_links(Rank, const std::vector<Instruction>&) const;
   void check_shape(Rank, const Instruction&) const;
   void check_all_done() const;
 
@@ -86,7 +87,6 @@ class SymbolicRun {
   std::span<Cell> cells(Rank, Buffer, std::size_t offset, std::size_t bytes);
   std::string name(Rank, Buffer, std::size_t offset) const;
   std::string name(Rank, const Instruction&) const;
-  [[noreturn]] void fault(Rank, const Instruction&, const std::string& what) const;
 
   State& at(Rank rank) { return states_[static_cast<std::size_t>(rank)]; }
   const State& at(Rank rank) const { return states_[static_cast<std::size_t>(rank)]; }

@@ -181,24 +181,40 @@ void count_cost(const Schedule& schedule, std::span<const Layout> layouts, std::
   }
 }
 
-// What a rank sends to or receives from each peer, in rank order, as its program says and as it is.
-class LinkTotals {
+// What programs say of their links, of which nothing shows in what they do: where each transfer stands on its link, and
+// what goes over each link in all, in rank order. The first transfer on a link carries the header; by where they end
+// the executor tells how much of lent memory the other side has read.
+class LinkCheck {
  public:
-  explicit LinkTotals(Rank world) : bytes_(static_cast<std::size_t>(world)) {}
+  LinkCheck(const SymbolicRun& run, Rank world) : run_(run), bytes_(static_cast<std::size_t>(world)) {}
 
+  // Precondition: run.check_programs() has passed.
   void check(Rank rank, const std::vector<std::pair<Rank, std::size_t>>& totals, const std::vector<Instruction>& list,
              std::string_view direction) {
     std::vector<Rank> peers;
     for (const Instruction& instruction : list) {
       if (instruction.action == Action::copy || instruction.action == Action::reduce) continue;
       auto& bytes = of(instruction.peer);
+      if (instruction.first_on_link == bytes.has_value())
+        run_.fault(
+            rank, instruction,
+            bytes ? "is marked as the first on its link but is not" : "is the first on its link but not marked so");
       if (!bytes) peers.push_back(instruction.peer);
       bytes = bytes.value_or(0) + instruction.bytes;
+      if (instruction.link_end != *bytes)
+        run_.fault(
+            rank, instruction,
+            fmt::format("is said to end at byte {} of its link but ends at byte {}", instruction.link_end, *bytes));
+      if (instruction.link >= totals.size() || totals[instruction.link].first != instruction.peer)
+        run_.fault(rank, instruction, "is said to be on another rank's link");
     }
-    std::ranges::sort(peers);
-    const bool right = std::ranges::equal(peers, totals, [&](Rank peer, const auto& total) {
-      return total == std::pair{peer, of(peer).value()};
-    });
+    const auto is_right = [&](const std::pair<Rank, std::size_t>& total) {
+      return total.first >= 0 && static_cast<std::size_t>(total.first) < bytes_.size() &&
+             of(total.first) == total.second;
+    };
+    const bool right = peers.size() == totals.size() && std::ranges::all_of(totals, is_right) &&
+                       std::ranges::adjacent_find(totals, std::ranges::greater_equal{},
+                                                  &std::pair<Rank, std::size_t>::first) == totals.end();
     if (!right)
       throw Error(ErrorKind::internal,
                   fmt::format("rank {} has wrong totals of the bytes that it {} each peer", rank, direction));
@@ -208,7 +224,8 @@ class LinkTotals {
  private:
   std::optional<std::size_t>& of(Rank peer) { return bytes_[static_cast<std::size_t>(peer)]; }
 
-  std::vector<std::optional<std::size_t>> bytes_;  // by peer; none where nothing goes
+  const SymbolicRun& run_;
+  std::vector<std::optional<std::size_t>> bytes_;  // by peer, up to here; none where nothing has gone
 };
 
 }  // namespace
@@ -237,11 +254,11 @@ Verdict verify(const Schedule& schedule, std::span<const Layout> layouts, std::s
     count_cost(schedule, layouts, programs, verdict);
     SymbolicRun run(schedule, layouts, programs, options);
     run.check_programs();
-    LinkTotals totals(schedule.world);
+    LinkCheck links(run, schedule.world);
     for (Rank rank = 0; rank < schedule.world; ++rank) {
       const Program& program = programs[static_cast<std::size_t>(rank)];
-      totals.check(rank, program.bytes_to, program.sends, "sends to");
-      totals.check(rank, program.bytes_from, program.receives, "receives from");
+      links.check(rank, program.bytes_to, program.sends, "sends to");
+      links.check(rank, program.bytes_from, program.receives, "receives from");
     }
     run.run();
     check_outputs(schedule, layouts, run);

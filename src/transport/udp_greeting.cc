@@ -30,6 +30,8 @@ constexpr std::size_t largest_local_window = 512 << 10;
 constexpr auto first_hello_pause = 10ms;  // doubles
 constexpr auto longest_hello_pause = 500ms;
 constexpr std::size_t most_named = 8;
+// Of which it is kept whether they are this host's: an old challenge may be sent again from anywhere.
+constexpr std::size_t most_known_ips = 4096;
 
 std::string ip_of(const SocketAddress& address) {
   const std::string shown = address.text();
@@ -39,8 +41,12 @@ std::string ip_of(const SocketAddress& address) {
 }  // namespace
 
 UdpGreeting::UdpGreeting(const WorldInfo& info, const UdpSocket& socket, const std::vector<UdpAddress>& addresses,
-                         Send send)
-    : info_(info), socket_bytes_(socket.receive_bytes()), send_(std::move(send)), peers_(addresses.size()) {
+                         Send send, IsOwn is_own)
+    : info_(info),
+      socket_bytes_(socket.receive_bytes()),
+      send_(std::move(send)),
+      is_own_(std::move(is_own)),
+      peers_(addresses.size()) {
   fill_with_random(secret_);
   const std::string host = host_identity();
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
@@ -113,7 +119,7 @@ void UdpGreeting::greet(std::size_t rank, PacketKind kind, const SocketAddress& 
   header.epoch = info_.epoch;
   header.kind = kind;
   header.offset = socket_bytes_;
-  header.number = ring_bytes(to);
+  if (kind != PacketKind::challenge) header.number = ring_bytes(to);  // whoever it goes to need not be there
   header.payload = sizeof cookies;
   send_(rank, to, header, std::as_bytes(std::span(&cookies, 1)));
 }
@@ -123,7 +129,7 @@ UdpGreeting::Found UdpGreeting::found(Time now, Peer& peer, const PacketHeader& 
   options.ring_bytes = ring_bytes(address);
   options.peer_ring_bytes = std::min<std::uint64_t>(header.number, largest_ring);
   options.most_packet_bytes = first_link_bytes(ip_of(address));
-  if (is_own(address)) {
+  if (is_on_this_host(address)) {
     options.local_window =
         std::clamp<std::uint64_t>(header.offset / peers_.size(), 2 * PacketSize::base, largest_local_window);
     options.most_packet_bytes =
@@ -137,10 +143,20 @@ UdpGreeting::Found UdpGreeting::found(Time now, Peer& peer, const PacketHeader& 
                                                                   : std::nullopt};
 }
 
-std::size_t UdpGreeting::ring_bytes(const SocketAddress& address) const {
+// Asked once: a peer is told of a ring before that is made, and the network may change in between.
+bool UdpGreeting::is_on_this_host(const SocketAddress& address) {
+  const std::string ip = ip_of(address);
+  const auto known = on_this_host_.find(ip);
+  if (known != on_this_host_.end()) return known->second;
+  const bool answer = is_own_(address);
+  if (on_this_host_.size() < most_known_ips) on_this_host_.emplace(ip, answer);
+  return answer;
+}
+
+std::size_t UdpGreeting::ring_bytes(const SocketAddress& address) {
   const std::size_t rings = 2 * lane_count * std::max<std::size_t>(peers_.size() - 1, 1);
   const std::size_t bytes = std::clamp(std::bit_floor(ring_budget / rings), smallest_ring, largest_ring);
-  return is_own(address) ? std::min(bytes, largest_local_ring) : bytes;
+  return is_on_this_host(address) ? std::min(bytes, largest_local_ring) : bytes;
 }
 
 bool UdpGreeting::is_crowded() const { return static_cast<std::size_t>(sysconf(_SC_NPROCESSORS_ONLN)) < local_; }

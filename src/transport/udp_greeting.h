@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,8 +40,11 @@ class UdpGreeting {
   using Duration = UdpConnection::Duration;
   using Send = std::function<void(std::size_t rank, const SocketAddress& to, const PacketHeader&, ConstBytes payload)>;
 
-  // `addresses` by rank; `send` is called by say_hello() and take().
-  UdpGreeting(const WorldInfo&, const UdpSocket&, const std::vector<UdpAddress>& addresses, Send send);
+  using IsOwn = std::function<bool(const SocketAddress&)>;
+
+  // `addresses` by rank; `send` is called by say_hello() and take(); `is_own` tells this host's addresses.
+  UdpGreeting(const WorldInfo&, const UdpSocket&, const std::vector<UdpAddress>& addresses, Send send,
+              IsOwn is_own = ranvier::is_own);
 
   // Calls those whose turn it is. Returns when to come again.
   Time say_hello(Time now);
@@ -84,15 +88,18 @@ class UdpGreeting {
   std::uint64_t cookie_for(const SocketAddress&) const;
   void greet(std::size_t rank, PacketKind, const SocketAddress& to, std::uint64_t echoed);
   Found found(Time now, Peer&, const PacketHeader&, const SocketAddress& address);
-  std::size_t ring_bytes(const SocketAddress&) const;
+  bool is_on_this_host(const SocketAddress&);
+  std::size_t ring_bytes(const SocketAddress&);
 
   const WorldInfo info_;
   const std::size_t socket_bytes_;
   const Send send_;
-  std::array<std::byte, 32> secret_;  // of the cookies
-  std::vector<Peer> peers_;           // by rank
-  std::size_t found_ = 1;             // with this rank
-  std::size_t local_ = 1;             // of them, on this host
+  const IsOwn is_own_;
+  std::map<std::string, bool> on_this_host_;  // by IP, what is_own_ has said
+  std::array<std::byte, 32> secret_;          // of the cookies
+  std::vector<Peer> peers_;                   // by rank
+  std::size_t found_ = 1;                     // with this rank
+  std::size_t local_ = 1;                     // of them, on this host
 };
 
 }  // namespace ranvier::transport

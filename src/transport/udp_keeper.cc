@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <time.h>
 
-#include <array>
 #include <utility>
 
 namespace ranvier::transport {

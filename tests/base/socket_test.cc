@@ -49,8 +49,10 @@ TEST(Socket, KnowsTheAddressesOfItsHost) {
 
 TEST(Socket, KnowsItsHostsIpv4AddressesAsSocketsOfBothFamiliesShowThem) {
   EXPECT_TRUE(is_own(*parse_address("::ffff:127.0.0.1", 1)));
-  for (const std::string& each : host_addresses())
-    if (each.find(':') == std::string::npos) EXPECT_TRUE(is_own(*parse_address("::ffff:" + each, 1))) << each;
+  for (const std::string& each : host_addresses()) {
+    if (each.find(':') != std::string::npos) continue;
+    EXPECT_TRUE(is_own(*parse_address("::ffff:" + each, 1))) << each;
+  }
   EXPECT_FALSE(is_own(*parse_address("::ffff:198.51.100.1", 1)));
 }
 

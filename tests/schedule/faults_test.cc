@@ -145,9 +145,9 @@ struct Compiled {
   std::vector<Layout> layouts;
   std::vector<Program> programs;
 
-  Compiled(const Schedule& built, bool in_place, std::size_t count) : schedule(built) {
+  Compiled(const Schedule& built, bool in_place, std::size_t count, std::size_t buffered_slices) : schedule(built) {
     how.in_place = in_place;
-    how.buffered_slices = in_place && schedule.buffered_in_place ? 1 : 0;
+    how.buffered_slices = buffered_slices;
     const auto steps = std::make_shared<std::vector<std::vector<Step>>>();
     for (Rank rank = 0; rank < schedule.world; ++rank) steps->push_back(schedule.program(rank));
     schedule.program = [steps](Rank rank) { return (*steps)[static_cast<std::size_t>(rank)]; };
@@ -188,7 +188,7 @@ TEST_P(PlantedFault, InAnyStepOfAnyBuilderIsCaught) {
     const std::size_t chunk = 5 * options.slice_bytes / verified_element_bytes / 2 + 1;
     const std::size_t count =
         moves_whole_vector(schedule.collective) ? schedule.chunks * chunk + schedule.chunks / 2 : chunk;
-    Compiled compiled(schedule, false, count);
+    Compiled compiled(schedule, false, count, 0);
     ASSERT_TRUE(compiled.check().ok);
     for (Rank rank = 0; rank < schedule.world; ++rank) {
       const std::vector<Step> steps = schedule.program(rank);
@@ -253,7 +253,9 @@ void for_each_compiled(Visit visit) {
   for (const Rank world : {2, 4, 5})
     for_each_schedule(world, 0, [&](const Schedule& schedule) {
       const std::size_t count = moves_whole_vector(schedule.collective) ? 41 : 9;
-      for (const bool in_place : places(schedule)) for_each_instruction(Compiled(schedule, in_place, count), visit);
+      const std::size_t buffered_slices = schedule.buffered_in_place ? 1 : 0;
+      for (const bool in_place : places(schedule))
+        for_each_instruction(Compiled(schedule, in_place, count, buffered_slices), visit);
     });
 }
 
@@ -277,7 +279,13 @@ TEST(PlantedFault, OfSwappedTransfersOnALinkIsCaught) {
   for_each_compiled([&](const std::vector<Instruction>& list, std::size_t i, auto expect) {
     if (i + 1 == list.size() || list[i].peer != list[i + 1].peer || list[i].peer < 0) return;
     ++planted;
-    expect("swapped with the next", [&](std::vector<Instruction>& spoilt) { std::swap(spoilt[i], spoilt[i + 1]); });
+    expect("swapped with the next", [&](std::vector<Instruction>& spoilt) {
+      std::swap(spoilt[i], spoilt[i + 1]);
+      // What they say of their link is right: the fault is in what they do.
+      std::swap(spoilt[i].first_on_link, spoilt[i + 1].first_on_link);
+      spoilt[i].link_end = list[i].link_end - list[i].bytes + spoilt[i].bytes;
+      spoilt[i + 1].link_end = list[i + 1].link_end;
+    });
   });
   EXPECT_GT(planted, 500);
 }
@@ -288,8 +296,11 @@ TEST(PlantedFault, InAnyFieldOfAnInstructionIsCaught) {
     const bool transfer = sound.action != Action::copy && sound.action != Action::reduce;
     const bool reads = sound.action != Action::recv;
     const bool writes = sound.action != Action::send;
-    if (transfer)
+    if (transfer) {
       expect("a wrong first_on_link", [&](auto& spoilt) { spoilt[i].first_on_link = !sound.first_on_link; });
+      expect("a wrong link_end", [&](auto& spoilt) { spoilt[i].link_end += verified_element_bytes; });
+      expect("a wrong link", [&](auto& spoilt) { spoilt[i].link += 1; });
+    }
     if (reads) expect("a wrong place to read", [&](auto& spoilt) { spoilt[i].from += verified_element_bytes; });
     if (writes && sound.to_buffer != Buffer::scratch)
       expect("a wrong place to write", [&](auto& spoilt) { spoilt[i].to += verified_element_bytes; });
@@ -299,7 +310,7 @@ TEST(PlantedFault, InAnyFieldOfAnInstructionIsCaught) {
 }
 
 TEST(PlantedFault, InTheTotalsOfALinkIsCaught) {
-  Compiled compiled(ring(Collective::all_reduce, 3), false, 41);
+  Compiled compiled(ring(Collective::all_reduce, 3), false, 41, 0);
   compiled.programs[1].bytes_to[0].second += 4;
   EXPECT_THAT(compiled.check().problem, testing::HasSubstr("rank 1 has wrong totals"));
 }

@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "ranvier/error.h"
+#include "ranvier/guest_service.h"
 #include "support/refusal.h"
 #include "support/temporary_folder.h"
 #include "transport/tcp_world.h"
@@ -214,6 +215,11 @@ TEST(Security, ContradictionsAreRefused) {
               HasSubstr("name one of them"));
   EXPECT_THAT(config_refusal([] { check_security({.certificate = "b"}); }), HasSubstr("three files"));
   check_security({});
+}
+
+// The programs say so before they start workers; whoever uses the library is told here.
+TEST(Security, GuestsHaveToProveWhoTheyAre) {
+  EXPECT_THAT(refusal([] { guest_service({}, {}); }), HasSubstr("say --insecure"));
 }
 
 }  // namespace

@@ -50,7 +50,8 @@ class TwoRanks : public testing::Test {
           WorldInfo{.rank = rank, .world = 2}, side(rank).socket, addresses,
           [this, rank](std::size_t, const SocketAddress& to, const PacketHeader& header, ConstBytes payload) {
             wire.push_back({rank, to, header, {payload.begin(), payload.end()}});
-          });
+          },
+          own_addresses);
     }
   }
 
@@ -80,6 +81,7 @@ class TwoRanks : public testing::Test {
 
   std::array<Side, 2> sides;
   std::deque<Letter> wire;
+  UdpGreeting::IsOwn own_addresses = is_own;
   UdpGreeting::Time now{1h};
 };
 
@@ -157,6 +159,38 @@ TEST_F(TwoRanks, KnowWhoIsOnTheirHostHoweverItsAddressIsShown) {
     ASSERT_TRUE(side(0).found) << address.text();
     EXPECT_EQ(side(0).found->connection.local_window > 0, is_own) << address.text();
   }
+}
+
+TEST_F(TwoRanks, MakeTheRingsThatTheyTellEvenIfTheNetworkChangesMeanwhile) {
+  int asked = 0;
+  own_addresses = [&](const SocketAddress&) { return ++asked % 2 == 0; };
+  meet();
+  side(1).greeting->say_hello(now);
+  std::array<std::uint64_t, 2> told{};
+  while (!wire.empty()) {
+    const Letter letter = next();
+    if (letter.header.kind != PacketKind::challenge)
+      told.at(static_cast<std::size_t>(letter.from)) = letter.header.number;
+    deliver(letter);
+  }
+  for (const Rank rank : {0, 1}) {
+    ASSERT_TRUE(side(rank).found) << rank;
+    EXPECT_EQ(side(rank).found->connection.ring_bytes, told.at(static_cast<std::size_t>(rank))) << rank;
+    EXPECT_EQ(side(rank).found->connection.peer_ring_bytes, told.at(static_cast<std::size_t>(1 - rank))) << rank;
+  }
+}
+
+// Anybody can send them again, as often as he likes, and each question to the system takes four calls of it.
+TEST_F(TwoRanks, AskNothingOfTheSystemForHellosThatProveNothing) {
+  int asked = 0;
+  own_addresses = [&](const SocketAddress&) { return ++asked > 0; };
+  meet();
+  side(1).greeting->say_hello(now);
+  const Letter hello = next();
+  asked = 0;
+  for (std::uint16_t port = 1; port <= 100; ++port) deliver(hello, *parse_address("192.0.2.7", port));
+  EXPECT_EQ(wire.size(), 100U) << "challenges";
+  EXPECT_EQ(asked, 0);
 }
 
 TEST_F(TwoRanks, AreMissedAsLongAsNothingIsProven) {

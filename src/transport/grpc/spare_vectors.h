@@ -12,7 +12,7 @@ namespace ranvier::transport {
 class SpareVectors {
  public:
   // Two guests by turns, the one's values still on their way while the other's are read; of more at once the memory is
-  // not kept.
+  // not kept. These stay, two models' worth, until this is gone: guests that never come at once need one.
   static constexpr std::size_t most_spare = 2;
 
   explicit SpareVectors(std::size_t size) : size_(size) {}
