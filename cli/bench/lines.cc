@@ -84,6 +84,8 @@ std::optional<std::string> Lines::read(std::optional<Deadline> deadline) {
   }
 }
 
+void Lines::finish() { shutdown(socket_.get(), SHUT_WR); }
+
 Listener listen_for_lines() {
   Listener listener{unix_socket(), {}};
   sockaddr_un address{};

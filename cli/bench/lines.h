@@ -21,6 +21,8 @@ class Lines {
   void write(std::string_view line);
   // The next line without its end; none when the other side has closed. Throws Error{timeout} after `deadline`.
   std::optional<std::string> read(std::optional<Deadline> deadline = {});
+  // Nothing more is written: the other side reads none from here on, and may still write.
+  void finish();
 
  private:
   Fd socket_;

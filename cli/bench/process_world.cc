@@ -62,10 +62,14 @@ ProcessWorld::ProcessWorld(std::string name, Rank size, cli::Launch launch, mill
 
 ProcessWorld::~ProcessWorld() {
   ranks_.clear();
+  // Whoever connects now, or has and was not accepted, is told to leave as the others are. Why they cannot meet they
+  // may say to nobody: another has said it for them.
+  std::vector<Lines> latecomers;
   const auto gone_within = [&](milliseconds limit) {
     const auto until = steady_clock::now() + limit;
-    // Whoever connects now, or has and was not accepted, is told to leave as the others are.
-    while (!has_ended() && steady_clock::now() < until) accept_lines(listener_, milliseconds(5));
+    while (!has_ended() && steady_clock::now() < until)
+      if (auto connection = accept_lines(listener_, milliseconds(5)))
+        latecomers.emplace_back(std::move(*connection)).finish();
     return keeper_ < 0;
   };
   const auto tell = [&](int signal) { kill(keeper_, signal); };

@@ -40,6 +40,14 @@ TEST(Lines, EndWithTheOtherSide) {
   EXPECT_EQ(here.read(), std::nullopt);
 }
 
+TEST(Lines, MayEndInOneDirection) {
+  auto [here, there] = connected();
+  here.finish();
+  EXPECT_EQ(there.read(), std::nullopt);
+  there.write("still there");
+  EXPECT_EQ(here.read(), "still there");
+}
+
 TEST(Lines, WaitNoLongerThanTheirDeadline) {
   auto [here, there] = connected();
   try {

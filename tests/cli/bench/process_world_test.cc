@@ -147,6 +147,7 @@ TEST(Ranks, DISABLED_WhoseRanksWereNeverAcceptedIsToldToLeave) {
   Lines lines = coordinator();
   make(shared(own_rank()));
   lines.read();
+  lines.write(failure_line("nobody is there"));  // heard by nobody, and no mistake
   make(shared(fmt::format("rank {} has left", own_rank())));
 }
 
