@@ -9,10 +9,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "base/socket.h"
+#include "base/whole_file.h"
 #include "ranvier/error.h"
 
 namespace ranvier::cli {
@@ -20,26 +21,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int most_links = 40;  // as the kernel
-
 // Not a folder's entry that another file may take: a shell's "> file" holds on to the file itself.
 bool is_stdout(const fs::path& path) {
   struct stat named {};
   struct stat ours {};
   return stat(path.c_str(), &named) == 0 && fstat(STDOUT_FILENO, &ours) == 0 && named.st_dev == ours.st_dev &&
          named.st_ino == ours.st_ino;
-}
-
-// Where the links of `path` lead, also if there is nothing yet. Empty if they lead nowhere.
-fs::path followed(fs::path path) {
-  std::error_code problem;
-  if (fs::path target = fs::canonical(path, problem); !problem) return target;
-  for (int links = 0; fs::is_symlink(fs::symlink_status(path, problem)); ++links) {
-    if (links == most_links) return {};
-    path = path.parent_path() / fs::read_symlink(path, problem);
-    if (problem) return {};
-  }
-  return path;
 }
 
 bool is_special(const fs::path& path) { return fs::exists(path) && !fs::is_regular_file(path); }
@@ -100,16 +87,7 @@ void ResultFile::write(const std::string& text) const {
     if (const int problem = write_to_special(path_, text); problem != 0) throw_unwritable(problem);
     return;
   }
-  const fs::path part = fmt::format("{}.part-{}", path_.string(), getpid());
-  std::ofstream file(part);
-  file << text;
-  file.close();
-  std::error_code problem;
-  if (file) fs::rename(part, path_, problem);
-  if (file && !problem) return;
-  const int why = problem ? problem.value() : errno;
-  fs::remove(part, problem);
-  throw_unwritable(why);
+  if (const std::error_code problem = write_whole(path_, text)) throw_unwritable(problem.value());
 }
 
 }  // namespace ranvier::cli

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <chrono>
+#include <memory>
 #include <optional>
 
 #include "engine/learning.h"
@@ -15,7 +16,9 @@ namespace {
 using std::chrono::steady_clock;
 
 LearningSettings settings_of_a_pretence() {
-  return {.selection = {.world = 4, .transport = "tcp", .links = nominal_links("tcp", false), .slice_bytes = 128 << 10},
+  return {.selection = std::make_shared<Selection>(SelectionSettings{
+              .world = 4, .transport = "tcp", .links = nominal_links("tcp", false), .slice_bytes = 128 << 10}),
+          .check = [](const Request& request) { benchmark::DoNotOptimize(&request); },
           .run = [](const Request& request) { benchmark::DoNotOptimize(&request); },
           .clock = [] { return std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count(); }};
 }

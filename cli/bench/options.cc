@@ -87,6 +87,8 @@ void refuse_contradictions_of_explain(const Options& options) {
   if (!options.explain && options.topologies.size() > 1)
     refuse("data keeps to one network; name one --topology, or add --explain to compare several");
   if (!options.explain) return;
+  if (options.learn)
+    refuse("--explain runs nothing that --learn could learn from; leave out --learn (RANVIER_LEARN=0)");
   if (!options.ranks) refuse("--explain needs --ranks N: the world of which the schedule is");
   if (!options.baselines.empty()) refuse("--explain runs nothing beside which to measure; leave out --baseline");
   if (options.collective == Collective::barrier || options.collective == Collective::send)
@@ -96,6 +98,7 @@ void refuse_contradictions_of_explain(const Options& options) {
 void refuse_contradictions_of_probe(const Options& options) {
   const auto refuse = [](const std::string& sentence) { throw Error(ErrorKind::usage, sentence); };
   if (!options.probe) return;
+  if (options.learn) refuse("--probe runs nothing that --learn could learn from; leave out --learn (RANVIER_LEARN=0)");
   if (options.explain) refuse("--explain starts no ranks whose links --probe could show; leave out one of them");
   if (!options.baselines.empty()) refuse("--probe times nothing, and no baseline beside it; leave out --baseline");
   if (!options.tune_file.empty()) refuse("--probe times nothing that --tune could write; leave out one of them");
@@ -109,7 +112,8 @@ void refuse_contradictions_of_tune(const Options& options) {
   if (!options.baselines.empty()) refuse("--tune compares ranvier with itself; leave out --baseline");
   if (options.algorithm != "auto") refuse("--tune times every algorithm; leave out --algorithm");
   if (options.learn)
-    refuse("--tune times what auto chooses, which --learn would change meanwhile; leave out one of them");
+    refuse(
+        "--tune times what auto chooses, which --learn (RANVIER_LEARN) would change meanwhile; leave out one of them");
   if (options.collective == Collective::neighbor_exchange)
     refuse(
         "neighbor_exchange has one algorithm, and its grid is no choice but what it means; name another collective "
@@ -142,7 +146,8 @@ void refuse_contradictions(const Options& options) {
   refuse_contradictions_of_explain(options);
   refuse_contradictions_of_probe(options);
   refuse_contradictions_of_tune(options);
-  if (options.learn && options.algorithm != "auto") refuse("--learn corrects auto; leave out --algorithm");
+  if (options.learn && options.algorithm != "auto")
+    refuse("--learn corrects auto; leave out --algorithm, or --learn (RANVIER_LEARN=0)");
   if (options.compare &&
       (!options.ranks || !options.baselines.empty() || options.probe || options.explain || !options.tune_file.empty()))
     refuse("--compare-transports needs --ranks N, and none of --baseline, --probe, --explain and --tune");
@@ -235,7 +240,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
                "measure the links at start, for auto to choose by; else it goes by ordinary ones")
       ->envname("RANVIER_MEASURE");
   app.add_flag("--learn", options.learn,
-               "let auto correct itself by what it meets, and write that into the file of --tuning at the end");
+               "let auto correct itself by what it meets, and write that into the file of --tuning at the end")
+      ->envname("RANVIER_LEARN");
   app.add_flag("--probe", options.probe,
                "time nothing: print what the links can do, and the table that auto follows on them");
   app.add_flag("--compare-transports", options.compare,

@@ -31,15 +31,17 @@ struct CommunicatorOptions {
   std::string transport = "auto";  // shm within hosts and tcp between them; see parse_transport
   std::string algorithm = "auto";  // for collectives that name none themselves: "ring", "torus:2x4", …; or
                                    // "vendor": those of the transport's library where it has them (mpi)
-  std::string tuning = {};         // a file with what "auto" chooses (ranvier/tuning.h), the same on all ranks
+  std::string tuning = {};         // a file with what "auto" chooses (ranvier/tuning.h), the same on all ranks;
+                                   // with `learn` that of rank 0, which all follow and the others need not have
   // How "auto" chooses where that file has no row: by a model of the links, measured when the ranks meet (some
   // milliseconds); false: by one that is the same in every run, so that float sums are as well.
   bool measure = true;
   // Corrects what "auto" chooses, where that file has no row, by how long all_reduce, all_gather and reduce_scatter
   // take while the program runs: now and then operations of a shape that comes often are run by another algorithm,
   // which is kept if it is faster, by all ranks alike. Sums of floats then change their last bits in the middle of a
-  // run; an operation that is started, rather than run, is left as it is, as are all of its shape. What was learned is
-  // written into the file of `tuning` at the end, which need not exist before; see docs/decisions/0015.
+  // run; an operation that is started, rather than run, is left as it is, as are all of its shape. Rank 0 adds what was
+  // learned to the file of its `tuning` when it leaves, which need not exist before; a group (world_ranks) keeps
+  // nothing. See docs/decisions/0015.
   bool learn = false;
   // A network that data has to keep to, as make_topology takes it: "torus:2x4". An algorithm that would have ranks
   // forward for others is then refused, and not chosen where there is another. Empty: every rank reaches every other.
@@ -69,7 +71,8 @@ struct Request {
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
   // Elements per rank where they differ (all_gather: of every rank's part; all_to_all: of every part sent and received;
-  // gather, scatter, reduce_scatter: of every rank's part), or per direction (neighbor_exchange). Empty: all alike.
+  // gather, scatter, reduce_scatter: of every rank's part), or per direction (neighbor_exchange). Empty: all alike. Of
+  // all_gather and reduce_scatter all ranks give them, or none does, also where their parts are of one size.
   std::span<const std::size_t> input_splits = {};
   std::span<const std::size_t> output_splits = {};
   std::string_view algorithm = {};  // empty: CommunicatorOptions::algorithm

@@ -32,11 +32,12 @@ struct ServerRule {
 // How many of `world` ranks are workers. Throws Error{usage} where none is left.
 Rank workers_of(const ServerRule& rule, Rank world);
 
-// Workers push by groups, numbered from 0; where those are told by rank, this stands for a rank that only serves.
+// Workers push by groups, numbered from 0; where those are told by rank, this, as any below 0, stands for a rank that
+// only serves.
 inline constexpr int serves_only = -1;
 // Whether a rank trains. Where nothing is said of it, it does.
 constexpr bool trains(std::span<const int> groups, std::size_t rank) {
-  return rank >= groups.size() || groups[rank] != serves_only;
+  return rank >= groups.size() || groups[rank] >= 0;
 }
 
 // Parameters that one server owns.

@@ -23,12 +23,13 @@ namespace ranvier {
 
 struct TuningRow {
   static constexpr std::size_t max = std::numeric_limits<std::size_t>::max();
+  static constexpr std::string_view automatic = "auto";
 
   Collective collective = Collective::all_reduce;
   std::string transport;  // "shm", "tcp"
   Rank ranks = 1;
   std::size_t up_to = max;  // bytes of the longest buffer of a rank, as `ranvier bench` counts sizes
-  std::string algorithm;    // as parse_algorithm takes it, or "auto": the model of the links chooses
+  std::string algorithm;    // as parse_algorithm takes it, or `automatic`: the model of the links chooses
   bool learned = false;     // by a run, and neither by `ranvier bench --tune` nor by a person
 
   friend bool operator==(const TuningRow&, const TuningRow&) = default;
@@ -58,8 +59,6 @@ class TuningTable {
   // The same for a file; Error{config} also where it cannot be read.
   static TuningTable read(const std::filesystem::path& file);
   std::string text() const;
-  // Into a file, which others see as it was before or whole. Throws Error{config} where that cannot be.
-  void write(const std::filesystem::path& file) const;
 
   // Puts `rows` in the place of all that are for their collective, transport and number of ranks. Rows of one such kind
   // stand together, sizes rising.

@@ -46,7 +46,7 @@ inline constexpr std::array all_collectives{
 // What a binding knows of a call beyond what the engine works with. Ranks compare it; what is 0 on either side is not
 // compared.
 struct CallLabel {
-  std::uint8_t element = 0;  // the element's type, where a DType stands for several: see ElementName
+  std::uint8_t element = 0;  // the element's type, where a DType stands for several: see ElementName; 255 is ranvier's
   std::uint8_t list = 0;     // of one call with many vectors: how many, or 255 for more
   std::uint16_t shape = 0;   // a hash of the vector's shape; not of all_to_all, nor of uneven parts
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "integrations/torch/errors.h"
 #include "integrations/torch/forks.h"
@@ -49,15 +50,26 @@ intrusive_ptr<c10d::Backend> RanvierBackend::split(const intrusive_ptr<c10d::Sto
                                                    const intrusive_ptr<Options>& options) {
   const auto mine = std::ranges::find(ranks, rank_);
   if (mine == ranks.end()) return {};
-  return merge(store, options, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()));
+  // This may be a group itself, and errors name ranks by their numbers in the world.
+  std::vector<Rank> world_ranks = ranks;
+  if (const auto& whole = require_communicator()->options().world_ranks; !whole.empty())
+    for (Rank& each : world_ranks) each = whole.at(static_cast<std::size_t>(each));
+  return form(store, options, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()),
+              std::move(world_ranks));
 }
 
 intrusive_ptr<c10d::Backend> RanvierBackend::merge(const intrusive_ptr<c10d::Store>& store,
                                                    const intrusive_ptr<Options>& options, const int& rank,
                                                    const int& size) {
+  return form(store, options, rank, size, {});
+}
+
+intrusive_ptr<c10d::Backend> RanvierBackend::form(const intrusive_ptr<c10d::Store>& store,
+                                                  const intrusive_ptr<Options>& options, Rank rank, Rank size,
+                                                  std::vector<Rank> world_ranks) {
   CommunicatorOptions settings = require_communicator()->options();
   settings.timeout = options->timeout;
-  settings.world_ranks.clear();
+  settings.world_ranks = std::move(world_ranks);
   // Dims suit one world only, and so does a topology.
   settings.algorithm.resize(std::min(settings.algorithm.find(':'), settings.algorithm.size()));
   settings.topology.clear();

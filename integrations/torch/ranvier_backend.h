@@ -100,6 +100,9 @@ class RanvierBackend final : public c10d::Backend {
   // Throws ValueError that says why there is none.
   std::shared_ptr<Communicator> require_communicator() const;
   std::optional<milliseconds> timeout_for(milliseconds of_call) const;
+  // With this group's settings; `world_ranks` as CommunicatorOptions has them.
+  intrusive_ptr<c10d::Backend> form(const intrusive_ptr<c10d::Store>& store, const intrusive_ptr<Options>& options,
+                                    Rank rank, Rank size, std::vector<Rank> world_ranks);
 
   intrusive_ptr<PendingWork> pending(Call call);
   // A caller who will wait at once runs the operations here and now: that wakes no other thread.

@@ -1,5 +1,6 @@
 #include "integrations/torch/settings.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <string_view>
@@ -41,6 +42,19 @@ PortRange ports(const Setting& setting) {
   return *range;
 }
 
+std::vector<Rank> ranks(const Setting& setting) {
+  const auto& [name, text] = setting;
+  std::vector<Rank> all;
+  for (std::string_view left = text; !left.empty();) {
+    const std::string_view word = left.substr(0, left.find(','));
+    const auto rank = parse_number<Rank>(word);
+    if (!rank || *rank < 0) throw Error(ErrorKind::config, name + " is '" + text + "': write ranks such as 0,2,4");
+    all.push_back(*rank);
+    left.remove_prefix(std::min(word.size() + 1, left.size()));
+  }
+  return all;
+}
+
 double rate(const Setting& setting) {
   const auto& [name, text] = setting;
   const auto bytes_per_second = parse_rate(text);
@@ -73,6 +87,7 @@ CommunicatorOptions options_from(const std::vector<Setting>& settings) {
        [&](const Setting& setting) { options.security.encrypt_everywhere = yes_or_no(setting); }},
       {"RANVIER_LINK_RATE", [&](const Setting& setting) { options.link_bytes_per_second = rate(setting); }},
       {"RANVIER_DEAD_AFTER_MS", [&](const Setting& setting) { options.dead_after = duration(setting); }},
+      {"world_ranks", [&](const Setting& setting) { options.world_ranks = ranks(setting); }},
       {"timeout_ms", [&](const Setting& setting) { options.timeout = duration(setting); }},
       {"join_timeout_ms", [&](const Setting& setting) { options.join_timeout = duration(setting); }},
   };

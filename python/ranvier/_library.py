@@ -14,18 +14,29 @@ from ranvier import settings
 from ranvier._parts import library_for
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch.distributed import Backend, ProcessGroup, Store
 
 
 def connect(
-    store: Store, rank: int, world: int, timeout: timedelta, options: settings.Options = settings.Options()
+    store: Store,
+    rank: int,
+    world: int,
+    timeout: timedelta,
+    options: settings.Options = settings.Options(),
+    world_ranks: Sequence[int] = (),
 ) -> Backend:
-    """Meets the other ranks through `store`. Raises DistBackendError naming the ranks that did not come."""
+    """Meets the other ranks through `store`. Of a group, `world_ranks` are its members. Raises DistBackendError naming the
+    ranks that did not come."""
     operators = load()
     # A ProcessGroup is what torch can box, and it brings the store along, whatever store that is.
     carrier = dist.ProcessGroup(store, rank, world)
     is_part = dist.is_initialized() and world < dist.get_world_size()
-    operators.attach(carrier.boxed(), settings.for_group(timeout, options, is_part))
+    chosen = settings.for_group(timeout, options, is_part)
+    if world_ranks:
+        chosen["world_ranks"] = ",".join(map(str, world_ranks))
+    operators.attach(carrier.boxed(), chosen)
     return carrier._get_backend(torch.device("cpu"))
 
 

@@ -40,7 +40,8 @@ def _create(options: Any, backend_options: Any) -> torch.distributed.Backend:
             raise TypeError(f"pg_options of ranvier are a ranvier.Options, and not a {type(backend_options).__name__}")
         backend_options = None
     chosen = combined(backend_options)
-    backend = connect(options.store, options.group_rank, options.group_size, options.timeout, chosen)
+    members = options.global_ranks_in_group  # none: it is the world
+    backend = connect(options.store, options.group_rank, options.group_size, options.timeout, chosen, members)
     made_with[options.group_id] = (chosen, options.timeout)
     return backend
 

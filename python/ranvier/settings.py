@@ -17,7 +17,7 @@ SETTINGS: dict[str, str] = {
     "RANVIER_ALGORITHM": "ring, or another name that `ranvier bench --help` lists, or auto (the default): by size",
     "RANVIER_TUNING": "a file that `ranvier bench --tune` wrote: what auto chooses; the same on all ranks",
     "RANVIER_MEASURE": "0: auto does not measure the links first, and chooses the same in every run; 1, the default: it does",
-    "RANVIER_LEARN": "1: auto corrects itself by what waited operations take, into RANVIER_TUNING; 0, the default: not",
+    "RANVIER_LEARN": "1: auto corrects itself by what operations take, and rank 0 keeps that in RANVIER_TUNING; 0, the default: not",
     "RANVIER_TOPOLOGY": "torus:2x4, mesh:2x4 or ring: the network that data has to keep to; unset: all ranks reach all",
     "RANVIER_INTERFACE": "IP address to listen on; unset: all addresses of this host",
     "RANVIER_SOCKETS": "of tcp for each link, where one is held below the line's rate: 1 (the default) to 16",

@@ -1,13 +1,16 @@
 #include "engine/call_history.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+
+#include "engine/request.h"
 
 namespace ranvier::engine {
 namespace {
 
-constexpr unsigned dtype_shift = 8, op_shift = 16, root_shift = 32;
+constexpr unsigned dtype_shift = 8, op_shift = 16, agreement_shift = 24, root_shift = 32;
 constexpr std::uint32_t most_named = 3;
 
 }  // namespace
@@ -17,6 +20,7 @@ CallStamp CallStamp::of(const MessageHeader& header, bool common_size) {
   stamp.kind = (static_cast<std::uint64_t>(header.collective) + 1) |
                static_cast<std::uint64_t>(header.dtype) << dtype_shift |
                static_cast<std::uint64_t>(header.op) << op_shift |
+               static_cast<std::uint64_t>(is_agreement(header.label)) << agreement_shift |
                static_cast<std::uint64_t>(static_cast<std::uint32_t>(header.root)) << root_shift;
   stamp.size = common_size ? header.size : 0;
   std::uint64_t mixed = stamp.kind;
@@ -31,10 +35,15 @@ CallStamp CallStamp::of(const MessageHeader& header, bool common_size) {
 std::string CallClaim::last_call(const RankNames& rank) const {
   if (count == 0) return "nothing yet";
   if (kind == 0) return fmt::format("call #{}", count - 1);
-  return fmt::format(
-      "{} #{} of {} {} with {}root {}", name_of(static_cast<Collective>((kind & 0xFF) - 1)), count - 1,
-      name_of(static_cast<DType>(kind >> dtype_shift & 0xFF)), name_of(static_cast<ReduceOp>(kind >> op_shift & 0xFF)),
-      size > 0 ? fmt::format("size {}, ", size) : "", rank.number(static_cast<Rank>(kind >> root_shift)));
+  const auto collective = static_cast<Collective>((kind & 0xFF) - 1);
+  std::vector<std::string> numbers;
+  if (size > 0) numbers.push_back(fmt::format("size {}", size));
+  if (has_root(collective)) numbers.push_back("root " + rank.number(static_cast<Rank>(kind >> root_shift)));
+  return fmt::format("{} #{}{} of {} {}{}{}", name_of(collective), count - 1,
+                     (kind >> agreement_shift & 1) != 0 ? agreement_words : "",
+                     name_of(static_cast<DType>(kind >> dtype_shift & 0xFF)),
+                     name_of(static_cast<ReduceOp>(kind >> op_shift & 0xFF)), numbers.empty() ? "" : " with ",
+                     fmt::join(numbers, ", "));
 }
 
 CallHistory::Verdict CallHistory::compare(std::uint32_t count, std::uint32_t digest) const {

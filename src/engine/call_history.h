@@ -22,7 +22,7 @@ namespace ranvier::engine {
 
 // What counts of a call: all that its header says and that is the same on all ranks, but for what only receivers see.
 struct CallStamp {
-  std::uint64_t kind = 0;  // collective (from 1), dtype, op, root
+  std::uint64_t kind = 0;  // collective (from 1), dtype, op, whether ranvier called it itself, root
   std::uint64_t size = 0;  // elements; 0 where it may differ between ranks
   std::uint32_t fingerprint = 0;
 

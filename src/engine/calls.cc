@@ -44,7 +44,7 @@ Collective built_as(Collective collective) {
 
 AlgorithmNumbers::Number AlgorithmNumbers::of(std::string_view name) {
   if (name.empty()) return unnamed;
-  if (name == "auto" || name == "vendor") return automatic;  // "vendor" comes here in worlds of one only
+  if (name == TuningRow::automatic || name == "vendor") return automatic;  // "vendor" comes here in worlds of one only
   {
     const std::lock_guard lock(lock_);
     const auto found = std::ranges::find(named_, name, &Named::name);
@@ -72,11 +72,11 @@ Calls::Calls(CallSettings settings)
     : settings_(std::move(settings)),
       algorithms_(settings_.world, settings_.ranks_per_node),
       programs_(settings_.rank, settings_.world, settings_.slice_bytes, settings_.buffered_bytes),
-      selection_({.world = settings_.world,
-                  .transport = settings_.transport,
-                  .links = settings_.links,
-                  .slice_bytes = settings_.slice_bytes,
-                  .topology = settings_.topology}) {
+      selection_(std::make_shared<Selection>(SelectionSettings{.world = settings_.world,
+                                                               .transport = settings_.transport,
+                                                               .links = settings_.links,
+                                                               .slice_bytes = settings_.slice_bytes,
+                                                               .topology = settings_.topology})) {
   const auto own = algorithms_.of(settings_.algorithm);
   if (own > AlgorithmNumbers::automatic) own_ = algorithms_[own];
 }
@@ -155,7 +155,7 @@ AlgorithmSpec Calls::choose(const Request& request, const Shape& shape) {
   const std::size_t bytes = shape.count * shape.element_bytes * parts;
   if (auto tuned = settings_.tuning.find(shape.collective, settings_.transport, settings_.world, bytes)) return *tuned;
   const auto fits = [&](const TuningRow& row) { return bytes <= row.up_to; };
-  return parse_algorithm(std::ranges::find_if(selection_.rows(shape.collective), fits)->algorithm);
+  return parse_algorithm(std::ranges::find_if(selection_->rows(shape.collective), fits)->algorithm);
 }
 
 // Whoever names a topology wants no rank to forward for others. What "auto" takes keeps to it wherever that can be.
@@ -180,11 +180,11 @@ void Calls::demand_links(const AlgorithmSpec& spec, const Shape& shape) {
 
 std::vector<TuningRow> Calls::rows(Collective collective) {
   // What the table leaves out is left to the model: sizes above its last row, and rows of "auto".
-  std::vector<TuningRow> all = selection_.rows(collective);
+  std::vector<TuningRow> all = selection_->rows(collective);
   std::size_t from = 0;
   for (const TuningRow& row : settings_.tuning.rows()) {
-    if (row.collective != collective || row.transport != settings_.transport || row.ranks != settings_.world) continue;
-    if (row.algorithm != "auto") all = overlaid(all, from, row);
+    if (!same_kind(row, all.front())) continue;
+    if (row.algorithm != TuningRow::automatic) all = overlaid(all, from, row);
     if (row.up_to == TuningRow::max) break;
     from = row.up_to + 1;
   }

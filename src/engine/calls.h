@@ -115,6 +115,8 @@ class Calls {
   CollectiveCall prepare(const Request& request);
   // What "auto" follows for a collective: the rows given, else those of the model. Thread-safe.
   std::vector<TuningRow> rows(Collective);
+  // What it chooses by where no row was given.
+  const std::shared_ptr<Selection>& selection() const { return selection_; }
 
  private:
   struct Entry {
@@ -135,7 +137,7 @@ class Calls {
   AlgorithmNumbers algorithms_;
   std::optional<AlgorithmSpec> own_;  // the algorithm that the settings name
   ProgramCache programs_;
-  Selection selection_;
+  const std::shared_ptr<Selection> selection_;
   std::mutex links_mutex_;
   std::set<std::pair<std::string, Rank>> on_links_;  // schedules, by root, that keep to the links of the topology
   SpinLock lock_;

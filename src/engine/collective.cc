@@ -200,8 +200,8 @@ void CollectiveOperation::check(const MessageHeader& theirs, Rank peer, Rank sel
 std::string CollectiveOperation::describe() const {
   const MessageHeader& header = call_.header;
   if (header.collective == Collective::barrier) return fmt::format("barrier #{}", header.sequence);
-  return fmt::format("{} #{} ({} x {}, {})", name_of(header.collective), header.sequence, name_of(header.dtype),
-                     call_.count, name_of(header.op));
+  return fmt::format("{} #{} ({} x {}, {}){}", name_of(header.collective), header.sequence, name_of(header.dtype),
+                     call_.count, name_of(header.op), is_agreement(header.label) ? agreement_words : "");
 }
 
 Rank CollectiveOperation::waits_for() const {

@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
+#include <exception>
 #include <limits>
 #include <mutex>
 #include <utility>
@@ -23,6 +22,7 @@
 #include "engine/link_probe.h"
 #include "engine/news_desk.h"
 #include "engine/rendezvous.h"
+#include "engine/tuning_file.h"
 #include "engine/vendor_calls.h"
 
 namespace ranvier {
@@ -145,24 +145,22 @@ class Communicator::Impl {
     learning_.reset();
     if (!options_.learn || options_.algorithm != "auto" || world_ == 1 || bounded_.tolerated() > 0) return;
     learning_.emplace(engine::LearningSettings{
-        .selection = {.world = world_,
-                      .transport = std::string(transport_name_),
-                      .links = links_,
-                      .slice_bytes = terms_.slice_bytes,
-                      .topology = guidance_.topology},
+        .selection = calls_->selection(),
         .given = guidance_.tuning,
+        .check = [this](const Request& request) { check(request); },
         .run = [this](const Request& request) { run(request, timeout_of(request.timeout)); },
         .start = [this](const Request& request) { return start(request, timeout_of(request.timeout)); },
         .clock = [] { return std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count(); }});
   }
 
-  // Every rank writes the same text, for its host may be the only one that has its file.
+  // Whose file all go by, and none for groups, of which there may be many: see CommunicatorOptions. The others are
+  // waiting for the goodbye.
   void keep_what_was_learned() const {
-    if (!learning_ || !keeps_what_it_learns_ || options_.tuning.empty()) return;
+    if (!learning_ || rank_ != 0 || !options_.world_ranks.empty() || options_.tuning.empty()) return;
     try {
       learning_->add_to(options_.tuning);
-    } catch (const Error& error) {
-      std::fprintf(stderr, "ranvier: %s\n", error.what());
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "ranvier: what auto learned is lost: %s\n", error.what());
     }
   }
 
@@ -187,6 +185,11 @@ class Communicator::Impl {
                                         .buffered_bytes = terms_.buffered_bytes,
                                         .peer_memory = peer_memory_,
                                         .names = rank_name_});
+  }
+
+  // Throws what run() and start() throw of a request that makes no sense.
+  void check(const Request& request) {
+    if (!bounded_.serves(request) && !vendor_.serves(request)) calls_->prepare(request);
   }
 
   void run(const Request& request, std::chrono::nanoseconds timeout) {
@@ -235,8 +238,9 @@ class Communicator::Impl {
   }
   void demand_peer(Rank peer, std::string_view what) const {
     if (peer < 0 || peer >= world_ || peer == rank_)
-      throw Error(ErrorKind::usage, fmt::format("{} on {}: rank {} is not another rank of a world of {}", what,
-                                                rank_name_(rank_), peer, world_));
+      throw Error(ErrorKind::usage,
+                  fmt::format("{} on {}: {} is not another rank of a {} of {}", what, rank_name_(rank_),
+                              rank_name_(peer), options_.world_ranks.empty() ? "world" : "group", world_));
   }
 
   const CommunicatorOptions options_;
@@ -259,8 +263,7 @@ class Communicator::Impl {
   Engine engine_;
   std::optional<engine::Calls> calls_;
   std::optional<engine::Learning> learning_;
-  bool keeps_what_it_learns_ = false;  // in the file of its table; not where it is a group, of which there may be many
-  engine::RequestKey claimed_for_;     // what the engine's claimed operation is set up for; with the claim only
+  engine::RequestKey claimed_for_;  // what the engine's claimed operation is set up for; with the claim only
   std::array<std::byte, collective_lanes> barrier_memory_{};  // a barrier is an all_reduce of one byte, one a lane
 };
 
@@ -280,10 +283,11 @@ void demand_world(Rank rank, Rank world) {
                 fmt::format("rank {} of a world of {} is impossible; ranks are 0 to world - 1", rank, world));
 }
 
-Guidance guidance_of(const CommunicatorOptions& options, Rank world) {
+// `follows`: another rank's table, and not that of its own file.
+Guidance guidance_of(const CommunicatorOptions& options, Rank world, bool follows) {
   Guidance guidance;
-  const bool has_table = !options.tuning.empty() && (!options.learn || std::filesystem::exists(options.tuning));
-  if (has_table) guidance.tuning = TuningTable::read(options.tuning);
+  if (!options.tuning.empty() && !follows)
+    guidance.tuning = options.learn ? engine::read_if_there(options.tuning) : TuningTable::read(options.tuning);
   if (!options.topology.empty())
     guidance.topology = std::make_shared<const Topology>(make_topology(options.topology, world));
   return guidance;
@@ -298,7 +302,7 @@ std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Ran
   const engine::Exchange exchange = engine::exchange_through(store, rank, world);
   Guidance guidance;
   try {
-    guidance = guidance_of(options, world);
+    guidance = guidance_of(options, world, options.learn && rank != 0);
   } catch (const std::exception& why) {
     engine::decline(why, exchange, deadline);
     throw;
@@ -306,15 +310,15 @@ std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Ran
   auto news = std::make_unique<engine::NewsDesk>();
   auto links = engine::meet({.rank = rank, .world = world, .epoch = options.epoch}, options, guidance.tuning, exchange,
                             deadline, news->events());
+  guidance.tuning = std::move(links.tuning);
   auto impl = std::make_unique<Impl>(options, std::move(guidance), std::move(links), std::move(news));
-  impl->keeps_what_it_learns_ = true;
   impl->agree_on_terms(nullptr, deadline - steady_clock::now());
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
 }
 
 std::unique_ptr<Communicator> Communicator::over(std::unique_ptr<Transport> transport,
                                                  const CommunicatorOptions& options) {
-  Guidance guidance = guidance_of(options, transport->world());
+  Guidance guidance = guidance_of(options, transport->world(), false);
   auto impl = std::make_unique<Impl>(options, std::move(guidance),
                                      engine::Links{.control = nullptr, .transport = std::move(transport)}, nullptr);
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));

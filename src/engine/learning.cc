@@ -4,17 +4,51 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
+
+#include "engine/message_header.h"
 
 namespace ranvier::engine {
+namespace {
 
-Learning::Learning(LearningSettings settings) : settings_(std::move(settings)), selection_(settings_.selection) {
-  for (std::size_t i = 0; i < learned_collectives.size(); ++i)
+std::vector<TuningRow> rows_like(const TuningRow& kind, const TuningTable& table) {
+  std::vector<TuningRow> rows;
+  std::ranges::copy_if(table.rows(), std::back_inserter(rows),
+                       [&](const TuningRow& row) { return same_kind(row, kind); });
+  return rows;
+}
+
+// Whether `rows`, of one kind, name an algorithm for any of the sizes.
+bool name_one(const std::vector<TuningRow>& rows, std::size_t least, std::size_t most) {
+  std::size_t begin = 0;
+  for (const TuningRow& row : rows) {
+    if (row.algorithm != TuningRow::automatic && begin <= most && row.up_to >= least) return true;
+    if (row.up_to == TuningRow::max) break;
+    begin = row.up_to + 1;
+  }
+  return false;
+}
+
+}  // namespace
+
+Learning::Learning(LearningSettings settings) : settings_(std::move(settings)) {
+  for (std::size_t i = 0; i < learned_collectives.size(); ++i) {
+    const std::vector<TuningRow> given = rows_like(kind_of(i), settings_.given);
     for (std::size_t size_class = first_class; size_class <= last_class; ++size_class)
-      if (is_given(learned_collectives[i], size_class)) lessons_[i][size_class - first_class].close();
+      if (name_one(given, least_of(size_class), largest_of(size_class))) lessons_[i][size_class - first_class].close();
+  }
+}
+
+TuningRow Learning::kind_of(std::size_t collective) const {
+  return {.collective = learned_collectives[collective],
+          .transport = settings_.selection->settings().transport,
+          .ranks = settings_.selection->settings().world,
+          .algorithm = std::string(TuningRow::automatic)};
 }
 
 // ---- Shapes.
@@ -29,28 +63,19 @@ std::size_t Learning::largest_of(std::size_t size_class) {
   return static_cast<std::size_t>(std::sqrt(std::ldexp(1.0, static_cast<int>(2 * size_class + 1))));
 }
 
+std::size_t Learning::least_of(std::size_t size_class) {
+  return size_class == first_class ? 0 : largest_of(size_class - 1) + 1;
+}
+
 std::size_t Learning::class_of(std::size_t bytes) {
   const std::size_t power = std::clamp<std::size_t>(std::bit_width(bytes) - 1, first_class, last_class);
   return bytes <= largest_of(power) ? power : power + 1;
 }
 
-bool Learning::is_given(Collective collective, std::size_t size_class) const {
-  const std::size_t least = size_class == first_class ? 0 : largest_of(size_class - 1) + 1;
-  std::size_t begin = 0;
-  for (const TuningRow& row : settings_.given.rows()) {
-    if (row.collective != collective || row.transport != settings_.selection.transport ||
-        row.ranks != settings_.selection.world)
-      continue;
-    if (row.algorithm != "auto" && begin <= largest_of(size_class) && row.up_to >= least) return true;
-    if (row.up_to == TuningRow::max) break;
-    begin = row.up_to + 1;
-  }
-  return false;
-}
-
-// Null for one of which nothing is to be learned. All ranks answer alike, since what counts here is the same on all.
+// Null for one of which nothing is to be learned. All ranks answer alike: what counts here is the same on all, and of
+// splits that they are given, which all ranks do or none (Request).
 Lesson* Learning::lesson_of(const Request& request) {
-  if (!request.algorithm.empty() && request.algorithm != "auto") return nullptr;
+  if (!request.algorithm.empty() && request.algorithm != TuningRow::automatic) return nullptr;
   if (request.priority != 0 || !request.input_splits.empty() || !request.output_splits.empty()) return nullptr;
   const auto found = std::ranges::find(learned_collectives, request.collective);
   const std::size_t bytes = bytes_of(request);
@@ -87,9 +112,20 @@ Lesson::Turn Learning::take(Lesson& lesson, const Request& request) {
     const std::lock_guard lock(lock_);
     if (const Lesson::Turn turn = lesson.take(true); !turn.is_due) return turn;
   }
-  agree(lesson, request);
+  if (may_agree(lesson, request)) agree(lesson, request);
   const std::lock_guard lock(lock_);
   return lesson.take(true);
+}
+
+// First of all, whatever refuses the request does so now: the other ranks, whose request is right, must not find this
+// one in their agreement and then nowhere. And nothing is learned where auto itself had to leave the links of the
+// topology, since any algorithm that is named is refused there.
+bool Learning::may_agree(Lesson& lesson, const Request& request) {
+  settings_.check(request);
+  if (settings_.selection->keeps_to_links(request.collective)) return true;
+  const std::lock_guard lock(lock_);
+  lesson.close();
+  return false;
 }
 
 // Every rank needs all others for the operation that comes next, so that waiting for them here is nothing new.
@@ -99,11 +135,12 @@ void Learning::agree(Lesson& lesson, const Request& request) {
                  .input = most,
                  .output = most,
                  .op = ReduceOp::max,
-                 .timeout = request.timeout});
+                 .timeout = request.timeout,
+                 .label = agreement_label});
   const std::size_t bytes = bytes_of(request);
-  const auto ranked = selection_.ranked(request.collective, bytes);
+  const auto ranked = settings_.selection->ranked(request.collective, bytes);
   const auto fits = [&](const TuningRow& row) { return bytes <= row.up_to; };
-  const std::string& own = std::ranges::find_if(selection_.rows(request.collective), fits)->algorithm;
+  const std::string& own = std::ranges::find_if(settings_.selection->rows(request.collective), fits)->algorithm;
   const std::lock_guard lock(lock_);
   lesson.conclude(most, ranked, own, scale_beside(lesson));
 }
@@ -131,14 +168,17 @@ Work Learning::start(const Request& request) {
     turn = lesson->take(false);
   }
   if (turn.is_due) {
-    const auto most = std::make_shared<Lesson::Findings>(Lesson::objection);
-    settings_
-        .start({.collective = Collective::all_reduce,
-                .input = *most,
-                .output = *most,
-                .op = ReduceOp::max,
-                .timeout = request.timeout})
-        .on_done([most] {});  // which keeps it until then
+    if (may_agree(*lesson, request)) {
+      const auto most = std::make_shared<Lesson::Findings>(Lesson::objection);
+      settings_
+          .start({.collective = Collective::all_reduce,
+                  .input = *most,
+                  .output = *most,
+                  .op = ReduceOp::max,
+                  .timeout = request.timeout,
+                  .label = agreement_label})
+          .on_done([most] {});  // which keeps it until then
+    }
     const std::lock_guard lock(lock_);
     lesson->close();
     turn = lesson->take(false);
@@ -157,17 +197,18 @@ Work Learning::start(const Request& request) {
 
 // ---- What came out.
 
-std::vector<TuningRow> Learning::overlay(std::size_t collective, std::vector<TuningRow> rows) const {
+// But where `chosen`, of one kind, name an algorithm.
+std::vector<TuningRow> Learning::overlay(std::size_t collective, std::vector<TuningRow> rows,
+                                         const std::vector<TuningRow>& chosen) const {
   for (std::size_t size_class = first_class; size_class <= last_class; ++size_class) {
     const std::string_view learned = lessons_[collective][size_class - first_class].learned();
-    if (learned.empty()) continue;
-    rows = overlaid(rows, size_class == first_class ? 0 : largest_of(size_class - 1) + 1,
-                    {.collective = learned_collectives[collective],
-                     .transport = settings_.selection.transport,
-                     .ranks = settings_.selection.world,
-                     .up_to = largest_of(size_class),
-                     .algorithm = std::string(learned),
-                     .learned = true});
+    const std::size_t least = least_of(size_class), most = largest_of(size_class);
+    if (learned.empty() || name_one(chosen, least, most)) continue;
+    TuningRow row = kind_of(collective);
+    row.up_to = most;
+    row.algorithm = learned;
+    row.learned = true;
+    rows = overlaid(rows, least, row);
   }
   return rows;
 }
@@ -179,32 +220,24 @@ std::vector<TuningRow> Learning::corrected(Collective collective, std::vector<Tu
   return overlay(static_cast<std::size_t>(found - learned_collectives.begin()), std::move(rows));
 }
 
-bool Learning::add_to(TuningTable& table) const {
-  bool any = false;
+RowsByKind Learning::additions_to(const TuningTable& table) const {
+  RowsByKind all;
   const std::lock_guard lock(lock_);
   for (std::size_t i = 0; i < learned_collectives.size(); ++i) {
-    const TuningRow automatic{.collective = learned_collectives[i],
-                              .transport = settings_.selection.transport,
-                              .ranks = settings_.selection.world,
-                              .algorithm = "auto"};
-    std::vector<TuningRow> rows;
-    for (const TuningRow& row : settings_.given.rows())
-      if (row.collective == automatic.collective && row.transport == automatic.transport &&
-          row.ranks == automatic.ranks)
-        rows.push_back(row);
-    if (rows.empty() || rows.back().up_to != TuningRow::max) rows.push_back(automatic);
-    const std::vector<TuningRow> corrected = overlay(i, rows);
-    if (corrected == rows) continue;
-    table.replace(corrected);
-    any = true;
+    std::vector<TuningRow> rows = rows_like(kind_of(i), table);
+    if (rows.empty() || rows.back().up_to != TuningRow::max) rows.push_back(kind_of(i));
+    std::vector<TuningRow> chosen = rows;
+    for (TuningRow& row : chosen)
+      if (row.learned) row.algorithm = TuningRow::automatic;
+    if (std::vector<TuningRow> both = overlay(i, rows, chosen); both != rows) all.push_back(std::move(both));
   }
-  return any;
+  return all;
 }
 
 void Learning::add_to(const std::filesystem::path& file) const {
-  // Another communicator may have written to it since this one read it.
-  TuningTable table = std::filesystem::exists(file) ? TuningTable::read(file) : settings_.given;
-  if (add_to(table)) table.write(file);
+  if (additions_to({}).empty()) return;
+  // Another communicator, or somebody, may have written to it since this one began.
+  complete(file, [this](const TuningTable& table) { return additions_to(table); });
 }
 
 }  // namespace ranvier::engine

@@ -6,12 +6,14 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "base/spin_lock.h"
 #include "engine/lesson.h"
 #include "engine/selection.h"
+#include "engine/tuning_file.h"
 #include "ranvier/communicator.h"
 #include "ranvier/tuning.h"
 
@@ -19,9 +21,10 @@ namespace ranvier::engine {
 
 // The same on all ranks, but for the functions.
 struct LearningSettings {
-  SelectionSettings selection = {};              // what auto chooses by
-  TuningTable given = {};                        // its rows stand
-  std::function<void(const Request&)> run = {};  // does it, to its end and without learning
+  std::shared_ptr<Selection> selection = {};       // what auto chooses by
+  TuningTable given = {};                          // its rows stand
+  std::function<void(const Request&)> check = {};  // throws what the next two would, of a request that makes no sense
+  std::function<void(const Request&)> run = {};    // does it, to its end and without learning
   std::function<Work(const Request&)> start = {};
   std::function<double()> clock = {};  // seconds
 };
@@ -39,10 +42,10 @@ class Learning {
 
   // `rows`, which are of one collective and cover all sizes, with what has been learned. Thread-safe.
   std::vector<TuningRow> corrected(Collective, std::vector<TuningRow> rows) const;
-  // Puts what has been learned into a table for the next run, whose other rows stay. False where that is nothing.
-  // Thread-safe.
-  bool add_to(TuningTable&) const;
-  // The same for a file, which need not exist and stays as it is where nothing was learned. Throws Error{config}.
+  // What has been learned, as rows for a table of the next run, beside what that says already; of what somebody else
+  // than a run put there nothing is replaced. Thread-safe.
+  RowsByKind additions_to(const TuningTable&) const;
+  // Puts them into its file, which need not exist and stays as it is where nothing was learned. Throws Error{config}.
   void add_to(const std::filesystem::path& file) const;
 
  private:
@@ -53,18 +56,20 @@ class Learning {
   using Lessons = std::array<Lesson, last_class - first_class + 1>;
 
   static std::size_t bytes_of(const Request&);
+  static std::size_t least_of(std::size_t size_class);
   static std::size_t largest_of(std::size_t size_class);
   static std::size_t class_of(std::size_t bytes);
 
   Lesson* lesson_of(const Request&);
   Lesson::Turn take(Lesson&, const Request&);
+  bool may_agree(Lesson&, const Request&);
   void agree(Lesson&, const Request&);
   double scale_beside(const Lesson&) const;
-  bool is_given(Collective, std::size_t size_class) const;
-  std::vector<TuningRow> overlay(std::size_t collective, std::vector<TuningRow> rows) const;
+  TuningRow kind_of(std::size_t collective) const;
+  std::vector<TuningRow> overlay(std::size_t collective, std::vector<TuningRow> rows,
+                                 const std::vector<TuningRow>& chosen = {}) const;
 
   const LearningSettings settings_;
-  Selection selection_;
   mutable SpinLock lock_;  // of lessons_
   std::array<Lessons, learned_collectives.size()> lessons_;
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/request.h"
 #include "ranvier/schedule.h"
 
 namespace ranvier::engine {
@@ -13,9 +14,10 @@ std::string_view algorithm_of(const MessageHeader& header) {
 }
 
 std::string describe(const MessageHeader& header, const RankNames& rank) {
-  return fmt::format("{} #{} of {} {} with size {}, root {} by {}{} (slices of 2^{} bytes, {}epoch {})",
-                     name_of(header.collective), header.sequence, name_of(header.dtype), name_of(header.op),
-                     header.size, rank.number(header.root), algorithm_of(header),
+  return fmt::format("{} #{}{} of {} {} with size {}{} by {}{} (slices of 2^{} bytes, {}epoch {})",
+                     name_of(header.collective), header.sequence, is_agreement(header.label) ? agreement_words : "",
+                     name_of(header.dtype), name_of(header.op), header.size,
+                     has_root(header.collective) ? ", root " + rank.number(header.root) : "", algorithm_of(header),
                      header.dims == 0 ? "" : fmt::format(" with dims of hash {}", header.dims),
                      header.slice_log2 & ~MessageHeader::urgent,
                      (header.slice_log2 & MessageHeader::urgent) != 0 ? "urgent, " : "", header.epoch);
@@ -32,6 +34,7 @@ std::string label_difference(Rank self, const CallLabel& ours, Rank peer, const 
   const auto element = [&](const CallLabel& label) {
     return names.element != nullptr ? names.element(label.element) : fmt::format("element type {}", label.element);
   };
+  if (is_agreement(ours) != is_agreement(theirs)) return text;  // which their names say
   if (differ(ours.element, theirs.element))
     text += fmt::format(", {} with elements of {} and {} of {}", names.rank(self), element(ours), names.rank(peer),
                         element(theirs));

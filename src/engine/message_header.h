@@ -42,6 +42,13 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 32 && std::has_unique_object_representations_v<MessageHeader>);
 
+// Of an all_reduce that no program called: Learning's, by which ranks agree. Its elements are nobody's.
+inline constexpr CallLabel agreement_label{.element = 255};
+inline bool is_agreement(const CallLabel& label) { return label.element == agreement_label.element; }
+// What errors say of it behind its name.
+inline constexpr std::string_view agreement_words =
+    " (the ranks agreeing on what auto learned; RANVIER_LEARN=0 leaves it out)";
+
 // Whether they are of one operation: equal, but for parts of a label that one of them has not.
 inline bool agree(const MessageHeader& a, const MessageHeader& b) {
   if (a == b) [[likely]]

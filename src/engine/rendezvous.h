@@ -30,6 +30,8 @@ struct Links {
   // Where there are several hosts of so many consecutive ranks each, the last of which may have fewer; else 0, or where
   // the transport does not look for hosts.
   Rank ranks_per_node = 0;
+  // What all of them follow: each rank's own, which are the same, or with CommunicatorOptions::learn the first rank's.
+  TuningTable tuning = {};
 };
 
 // Instead of meeting: tells the others, who would wait for this rank, why it cannot. Waits for those that are late, as

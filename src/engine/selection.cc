@@ -30,7 +30,7 @@ bool is_shared_memory(std::string_view transport) { return transport == "shm" ||
 
 }  // namespace
 
-const std::vector<Selection::Candidate>& Selection::candidates_for(Collective collective) {
+const Selection::Candidates& Selection::candidates_for(Collective collective) {
   if (const auto found = candidates_.find(collective); found != candidates_.end()) return found->second;
   std::vector<Candidate> fitting, others;
   for (const AlgorithmSpec& spec : candidates(collective, settings_.world)) {
@@ -41,7 +41,13 @@ const std::vector<Selection::Candidate>& Selection::candidates_for(Collective co
         .push_back({.name = spec_text(spec), .cost = ScheduleCost(schedule), .lends = !schedule.buffered_in_place});
   }
   // Where no algorithm keeps to the links that there are, ranks have to forward for others.
-  return candidates_[collective] = std::move(fitting.empty() ? others : fitting);
+  const bool any_fits = !fitting.empty();
+  return candidates_[collective] = {.keep_to_links = any_fits, .all = std::move(any_fits ? fitting : others)};
+}
+
+bool Selection::keeps_to_links(Collective collective) {
+  const std::lock_guard lock(mutex_);
+  return candidates_for(collective).keep_to_links;
 }
 
 Selection::Price Selection::price(const Candidate& each, Collective collective, std::size_t bytes) const {
@@ -63,7 +69,7 @@ const std::vector<TuningRow>& Selection::rows(Collective collective) {
 std::vector<Prediction> Selection::ranked(Collective collective, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   std::vector<std::pair<Price, const Candidate*>> all;
-  for (const Candidate& each : candidates_for(collective)) all.emplace_back(price(each, collective, bytes), &each);
+  for (const Candidate& each : candidates_for(collective).all) all.emplace_back(price(each, collective, bytes), &each);
   std::ranges::stable_sort(all, {}, [](const auto& each) { return each.first; });
   std::vector<Prediction> result;
   for (const auto& [price, each] : all) result.push_back({.algorithm = each->name, .seconds = price.second});
@@ -71,7 +77,7 @@ std::vector<Prediction> Selection::ranked(Collective collective, std::size_t byt
 }
 
 std::vector<TuningRow> Selection::make(Collective collective) {
-  const std::vector<Candidate>& all = candidates_for(collective);
+  const std::vector<Candidate>& all = candidates_for(collective).all;
   std::vector<Fastest> found;
   const Candidate* last = nullptr;
   for (std::size_t bytes = smallest; bytes <= largest; bytes *= 2) {

@@ -33,9 +33,14 @@ class Selection {
  public:
   explicit Selection(SelectionSettings settings) : settings_(std::move(settings)) {}
 
+  const SelectionSettings& settings() const { return settings_; }
+
   // What a tuning table would say for this world. Made at the first call for each collective, which counts through the
   // programs of all candidates. Thread-safe; the result stays.
   const std::vector<TuningRow>& rows(Collective);
+  // Whether those keep to the links of the topology; else, where none does, ranks have to forward for others.
+  // Thread-safe.
+  bool keeps_to_links(Collective);
   // All candidates for vectors of one size, the one that it would take first. Thread-safe.
   std::vector<Prediction> ranked(Collective, std::size_t bytes);
 
@@ -45,16 +50,20 @@ class Selection {
     ScheduleCost cost;
     bool lends;  // also in place
   };
+  struct Candidates {
+    bool keep_to_links = true;
+    std::vector<Candidate> all;
+  };
   // What a candidate is ranked by: whether it copies where others lend, and then its seconds.
   using Price = std::pair<bool, double>;
 
-  const std::vector<Candidate>& candidates_for(Collective);
+  const Candidates& candidates_for(Collective);
   Price price(const Candidate&, Collective, std::size_t bytes) const;
   std::vector<TuningRow> make(Collective);
 
   const SelectionSettings settings_;
   std::mutex mutex_;
-  std::map<Collective, std::vector<Candidate>> candidates_;
+  std::map<Collective, Candidates> candidates_;
   std::map<Collective, std::vector<TuningRow>> rows_;
 };
 

@@ -1,7 +1,6 @@
 #include "ranvier/tuning.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,8 +18,7 @@ namespace ranvier {
 namespace {
 
 constexpr Rank most_ranks = 1 << 20;
-constexpr std::string_view automatic = "auto";   // where an algorithm stands
-constexpr std::string_view learned = "learned";  // behind it
+constexpr std::string_view learned = "learned";  // behind an algorithm
 
 std::vector<std::string_view> words_of(std::string_view line) {
   constexpr std::string_view blanks = " \t\r";
@@ -38,8 +36,10 @@ std::vector<std::string_view> words_of(std::string_view line) {
 TuningRow row_of(const std::vector<std::string_view>& words) {
   const auto refuse = [](const std::string& sentence) { throw Error(ErrorKind::config, sentence); };
   if (words.size() != 5 && words.size() != 6)
-    refuse(fmt::format("{} words where a row has 5: collective, transport, ranks, up to how many bytes, algorithm",
-                       words.size()));
+    refuse(
+        fmt::format("{} words where a row has 5, or 6 with '{}': collective, transport, ranks, up to how many bytes, "
+                    "algorithm",
+                    words.size(), learned));
   TuningRow row;
   row.learned = words.size() == 6;
   if (row.learned && words[5] != learned)
@@ -65,7 +65,7 @@ TuningRow row_of(const std::vector<std::string_view>& words) {
     row.up_to = *bytes;
   }
   row.algorithm = words[4];
-  if (row.algorithm == automatic) return row;
+  if (row.algorithm == TuningRow::automatic) return row;
   const AlgorithmSpec spec = parse_algorithm(row.algorithm);
   find_algorithm(spec.algorithm().name, row.collective);
   spec.algorithm().build({.collective = row.collective, .world = row.ranks, .dims = spec.dims});
@@ -141,12 +141,16 @@ TuningTable TuningTable::parse(std::string_view text, std::string_view source) {
 }
 
 TuningTable TuningTable::read(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file)
+  const auto refuse = [&](int why) {
     throw Error(ErrorKind::config,
                 fmt::format("cannot read the tuning table {} ({}); 'ranvier bench --tune' writes one", path.string(),
-                            std::strerror(errno)));
+                            std::strerror(why)));
+  };
+  std::error_code problem;
+  if (std::filesystem::is_directory(path, problem)) refuse(EISDIR);  // which a stream would open, and throw
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file) refuse(errno);
   return parse(text, path.string());
 }
 
@@ -159,21 +163,6 @@ std::string TuningTable::text() const {
   return all;
 }
 
-void TuningTable::write(const std::filesystem::path& path) const {
-  const std::filesystem::path part = path.string() + fmt::format(".part-{}-{}", getpid(), fmt::ptr(this));
-  std::ofstream file(part, std::ios::binary);
-  file << text();
-  file.close();
-  std::error_code problem;
-  if (file) std::filesystem::rename(part, path, problem);
-  if (file && !problem) return;
-  const std::string why = problem ? problem.message() : std::strerror(errno);
-  std::filesystem::remove(part, problem);
-  throw Error(ErrorKind::config, fmt::format("cannot write the tuning table {} ({}); make its folder writable, or name "
-                                             "another file",
-                                             path.string(), why));
-}
-
 void TuningTable::replace(const std::vector<TuningRow>& rows) {
   std::erase_if(rows_, [&](const TuningRow& old) {
     return std::ranges::any_of(rows, [&](const TuningRow& row) { return same_kind(row, old); });
@@ -183,9 +172,10 @@ void TuningTable::replace(const std::vector<TuningRow>& rows) {
 
 std::optional<AlgorithmSpec> TuningTable::find(Collective collective, std::string_view transport, Rank world,
                                                std::size_t bytes) const {
+  const TuningRow kind{.collective = collective, .transport = std::string(transport), .ranks = world, .algorithm = {}};
   for (const TuningRow& row : rows_)
-    if (row.collective == collective && row.transport == transport && row.ranks == world && bytes <= row.up_to)
-      return row.algorithm == automatic ? std::nullopt : std::optional(parse_algorithm(row.algorithm));
+    if (same_kind(row, kind) && bytes <= row.up_to)
+      return row.algorithm == TuningRow::automatic ? std::nullopt : std::optional(parse_algorithm(row.algorithm));
   return std::nullopt;
 }
 

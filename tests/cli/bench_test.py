@@ -306,6 +306,10 @@ class Tuning(ProgramTest):
 
     def test_flags_that_make_no_sense_together_are_refused(self):
         self.assert_sentence(run("bench", "--ranks", "2", "--learn", "--algorithm", "ring"), 2, "--learn corrects auto")
+        for mode in ("--explain", "--probe"):
+            self.assert_sentence(run("bench", "--ranks", "2", "--learn", mode), 2, mode, "leave out --learn")
+            told = run("bench", "--ranks", "2", mode, env=clean_environment(RANVIER_LEARN="1"))
+            self.assert_sentence(told, 2, mode, "RANVIER_LEARN=0")
         for words in (("--learn",), ("--algorithm", "ring"), ("--baseline", "gloo"), ("--explain",)):
             self.assert_sentence(run("bench", "--ranks", "2", "--tune", "t", *words), 2, "leave out")
         self.assert_sentence(run("bench", "--ranks", "2", "--tune", "t", "--collective", "barrier"), 2, "another collective")

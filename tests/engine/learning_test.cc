@@ -9,8 +9,11 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <string>
@@ -19,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/request.h"
 #include "ranvier/communicator.h"
 #include "ranvier/cost.h"
 #include "ranvier/error.h"
@@ -67,9 +71,11 @@ class Learner {
   Learner(Communicator& comm, const LinkModel& believed, Truth truth, TuningTable given = {})
       : comm_(comm),
         truth_(std::move(truth)),
-        selection_({.world = world, .transport = "tcp", .links = believed, .slice_bytes = slice}),
-        learning_({.selection = {.world = world, .transport = "tcp", .links = believed, .slice_bytes = slice},
+        selection_(std::make_shared<Selection>(
+            SelectionSettings{.world = world, .transport = "tcp", .links = believed, .slice_bytes = slice})),
+        learning_({.selection = selection_,
                    .given = std::move(given),
+                   .check = [this](const Request& request) { shape_of(request, comm_.rank(), world); },
                    .run =
                        [this](const Request& request) {
                          if (real_ || request.output.dtype == DType::f64) comm_.run(request);
@@ -93,13 +99,12 @@ class Learner {
 
   std::string own_choice(std::size_t bytes) {
     const auto fits = [&](const TuningRow& row) { return bytes <= row.up_to; };
-    return std::ranges::find_if(selection_.rows(Collective::all_reduce), fits)->algorithm;
+    return std::ranges::find_if(selection_->rows(Collective::all_reduce), fits)->algorithm;
   }
   // What the next run would find in its file.
-  TuningTable table() const {
-    TuningTable all;
-    learning_.add_to(all);
-    return all;
+  TuningTable table(TuningTable before = {}) const {
+    for (const std::vector<TuningRow>& rows : learning_.additions_to(before)) before.replace(rows);
+    return before;
   }
   const Learning& learning() const { return learning_; }
   const std::vector<std::string>& ran() const { return ran_; }
@@ -125,7 +130,7 @@ class Learner {
 
   Communicator& comm_;
   const Truth truth_;
-  Selection selection_;
+  const std::shared_ptr<Selection> selection_;
   bool real_ = false;
   double now_ = 0;
   std::vector<std::string> ran_;  // algorithms
@@ -252,8 +257,7 @@ TEST(Learning, WhatSomebodyChoseStands) {
     EXPECT_EQ(learner.agreements(), 0U);
     for (int i = 0; i < 100; ++i) learner.all_reduce(512 << 10);
     EXPECT_EQ(learner.agreements(), 2U) << "what is left to auto is corrected";
-    TuningTable table = given;
-    learner.learning().add_to(table);
+    const TuningTable table = learner.table(given);
     EXPECT_EQ(spec_text(*table.find(Collective::all_reduce, "tcp", world, bytes)), "parameter_server");
     EXPECT_FALSE(table.find(Collective::all_reduce, "tcp", world, 1024));
     EXPECT_TRUE(table.find(Collective::all_reduce, "tcp", world, 512 << 10));
@@ -327,6 +331,31 @@ TEST(Learning, IsKeptInAFileThatTheNextRunFollows) {
   TuningTable table = TuningTable::read(file);
   EXPECT_TRUE(table.find(Collective::all_reduce, "tcp", world, bytes));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1) << "and nothing beside it";
+}
+
+TEST(Learning, CommunicatorsOfOneKindKeepWhatTheOtherHasFound) {
+  const support::TemporaryFolder folder;
+  const auto file = folder.path() / "tuning.txt";
+  std::ofstream(file) << "# mine\nall_gather tcp 4 max ring\n";
+  support::run_ranks(world, [&](Communicator& comm) {
+    Learner first(comm, bytes_for_nothing, true_to(gigabit)), second(comm, bytes_for_nothing, true_to(gigabit));
+    for (int i = 0; i < 90; ++i) {
+      first.all_reduce(256 << 10);
+      second.all_reduce(64 << 10);
+    }
+    if (comm.rank() != 0) return;
+    first.learning().add_to(file);
+    second.learning().add_to(file);
+    // What somebody has written meanwhile stands.
+    TuningTable meanwhile;
+    meanwhile.replace({{.transport = "tcp", .ranks = world, .algorithm = "ring"}});
+    EXPECT_EQ(first.table(meanwhile).rows(), meanwhile.rows());
+  });
+  const TuningTable table = TuningTable::read(file);
+  for (const std::size_t bytes : {256 << 10, 64 << 10})
+    EXPECT_TRUE(table.find(Collective::all_reduce, "tcp", world, bytes)) << bytes;
+  std::ifstream in(file);
+  EXPECT_THAT(std::string(std::istreambuf_iterator<char>(in), {}), testing::HasSubstr("# mine\nall_gather tcp"));
 }
 
 TEST(Learning, IsOfACommunicatorThatIsToldTo) {

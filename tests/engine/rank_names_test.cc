@@ -31,10 +31,33 @@ TEST(RankNames, of_a_group_of_a_group_are_of_the_world) {
   EXPECT_EQ(world_ranks_of({1, 0}, half), (Ranks{3, 2}));
 }
 
+TEST(MessageHeader, names_no_root_where_there_is_none) {
+  const MessageHeader ours{.collective = Collective::all_reduce, .size = 1};
+  const MessageHeader theirs{.collective = Collective::all_reduce, .size = 2};
+  const std::string text = disagreement(0, ours, 1, theirs, {.rank = RankNames({4, 6})}, "").what();
+  EXPECT_EQ(text.find("root"), text.npos) << text;
+  CallHistory history(2);
+  history.add(CallStamp::of({.collective = Collective::all_gather, .dtype = DType::f32}, false));
+  EXPECT_EQ(history.claim().last_call(), "all_gather #0 of f32 sum");
+}
+
+TEST(MessageHeader, says_which_call_is_none_of_the_program) {
+  const auto element = [](std::uint8_t number) { return "type " + std::to_string(number); };
+  const MessageHeader ours{.collective = Collective::all_reduce, .label = agreement_label, .size = 3};
+  const MessageHeader theirs{.collective = Collective::all_reduce, .label = {.element = 7}, .size = 2};
+  const std::string text = disagreement(0, ours, 1, theirs, {.element = element}, "").what();
+  EXPECT_NE(text.find("rank 0 runs all_reduce #0 (the ranks agreeing on what auto learned; RANVIER_LEARN=0"), text.npos)
+      << text;
+  EXPECT_EQ(text.find("elements of"), text.npos) << "a type that no program has: " << text;
+  CallHistory history(2);
+  history.add(CallStamp::of(ours, true));
+  EXPECT_NE(history.claim().last_call().find("agreeing"), std::string::npos);
+}
+
 TEST(RankNames, stand_in_every_part_of_a_disagreement) {
   const Names names{.rank = RankNames({4, 6})};
-  const MessageHeader ours{.root = 0};
-  const MessageHeader theirs{.root = 1};
+  const MessageHeader ours{.collective = Collective::reduce, .root = 0};
+  const MessageHeader theirs{.collective = Collective::reduce, .root = 1};
   const std::string text = disagreement(0, ours, 1, theirs, names, "").what();
   EXPECT_NE(text.find("rank 4 (0 of its group) runs"), text.npos) << text;
   EXPECT_NE(text.find("rank 6 (1 of its group) runs"), text.npos) << text;

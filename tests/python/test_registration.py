@@ -7,6 +7,7 @@ import sys
 import warnings
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import _ranvier_autoload
 import pytest
@@ -129,6 +130,18 @@ def test_the_environment_and_the_timeout_become_settings(monkeypatch):
     chosen = settings.for_group(timedelta(seconds=1.5), settings.Options())
     assert chosen == {"RANVIER_TRANSPORT": "tcp", "timeout_ms": "1500", "join_timeout_ms": "1500"}
     assert settings.for_group(timedelta(minutes=30), settings.Options())["join_timeout_ms"] == "1800000"  # torch's default
+
+
+@pytest.mark.parametrize(("members", "told"), [([], None), ([3, 5], "3,5")])
+def test_a_group_is_told_its_ranks_in_the_world(monkeypatch, members, told):
+    given = []
+    backend = SimpleNamespace(attach=lambda group, chosen: given.append(chosen))
+    monkeypatch.setattr(_library, "load", lambda: backend)
+    monkeypatch.setattr(dist.ProcessGroup, "_get_backend", lambda *_: None)
+    made = {"store": dist.HashStore(), "group_rank": 0, "group_size": 2, "timeout": timedelta(seconds=1)}
+    _register._create(SimpleNamespace(**made, group_id="told", global_ranks_in_group=members), None)
+    _register.made_with.pop("told")
+    assert [chosen.get("world_ranks") for chosen in given] == [told]
 
 
 def test_options_go_before_the_environment(monkeypatch):

@@ -61,6 +61,8 @@ TEST(ServerRule, WhoOnlyServesDoesNotTrain) {
   const std::vector<int> groups{0, 1, 0, serves_only};
   for (const std::size_t rank : {0, 1, 2}) EXPECT_TRUE(trains(groups, rank));
   EXPECT_FALSE(trains(groups, 3));
+  const std::vector<int> below{0, -2};
+  EXPECT_FALSE(trains(below, 1)) << "as Communicator::split takes every negative color for nobody's";
   EXPECT_TRUE(trains({}, 3)) << "without servers everybody does";
 }
 

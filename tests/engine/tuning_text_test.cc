@@ -1,11 +1,12 @@
-#include "bench/tuning_file.h"
+#include "engine/tuning_text.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
-namespace ranvier::bench {
+namespace ranvier::engine {
 namespace {
 
 TuningRow row(Collective collective, std::size_t up_to, const std::string& algorithm) {
@@ -15,14 +16,20 @@ TuningRow row(Collective collective, std::size_t up_to, const std::string& algor
 const std::vector<TuningRow> fresh{row(Collective::all_reduce, 64 << 10, "one_round"),
                                    row(Collective::all_reduce, TuningRow::max, "ring")};
 
-const std::string heading = "# collective     transport ranks up to    algorithm\n";
-const std::string fresh_lines =
+constexpr std::string_view heading = "# collective     transport ranks up to    algorithm\n";
+constexpr std::string_view fresh_lines =
     "all_reduce       tcp       4     64K      one_round\n"
     "all_reduce       tcp       4     max      ring\n";
 
-TEST(TuningFile, that_is_new_has_a_heading_and_the_rows) { EXPECT_EQ(with_rows("", fresh), heading + fresh_lines); }
+std::string with_heading(std::string_view lines) {
+  std::string text(heading);
+  text += lines;
+  return text;
+}
 
-TEST(TuningFile, keeps_every_comment_with_its_row) {
+TEST(TuningText, that_is_new_has_a_heading_and_the_rows) { EXPECT_EQ(with_rows("", fresh), with_heading(fresh_lines)); }
+
+TEST(TuningText, keeps_every_comment_with_its_row) {
   const std::string before =
       "# Measured on the new cluster.\n"
       "#  collective  transport ranks up to algorithm\n"
@@ -54,28 +61,25 @@ TEST(TuningFile, keeps_every_comment_with_its_row) {
             "# To do: 16 ranks.\n");
 }
 
-TEST(TuningFile, keeps_two_comments_of_rows_that_became_one) {
+TEST(TuningText, keeps_two_comments_of_rows_that_became_one) {
   const std::string before =
       "all_reduce tcp 4 4K  one_round  # first\n"
       "all_reduce tcp 4 32K halving_doubling  # second\n";
-  const std::string rows =
-      "# second\n"
-      "all_reduce       tcp       4     64K      one_round  # first\n"
-      "all_reduce       tcp       4     max      ring\n";
-  EXPECT_EQ(with_rows(before, fresh), heading + rows);
+  EXPECT_EQ(with_rows(before, fresh), with_heading("# second\n"
+                                                   "all_reduce       tcp       4     64K      one_round  # first\n"
+                                                   "all_reduce       tcp       4     max      ring\n"));
 }
 
-TEST(TuningFile, has_rows_of_a_new_kind_behind_all_that_was_there) {
-  const std::string rows = "broadcast tcp 4 max binomial_tree\n# The end.\n";
-  const std::string before = heading + rows;
-  EXPECT_EQ(with_rows(before, fresh), before + fresh_lines);
+TEST(TuningText, has_rows_of_a_new_kind_behind_all_that_was_there) {
+  const std::string before = with_heading("broadcast tcp 4 max binomial_tree\n# The end.\n");
+  EXPECT_EQ(with_rows(before, fresh), before + std::string(fresh_lines));
 }
 
-TEST(TuningFile, is_the_same_when_it_is_written_again) {
+TEST(TuningText, is_the_same_when_it_is_written_again) {
   const std::string once = with_rows("# mine\nbroadcast tcp 4 max binomial_tree\n\n# last\n", fresh);
   EXPECT_EQ(with_rows(once, fresh), once);
   EXPECT_EQ(TuningTable::parse(once, "once").rows().size(), 3U);
 }
 
 }  // namespace
-}  // namespace ranvier::bench
+}  // namespace ranvier::engine

@@ -1,0 +1,78 @@
+#include "engine/tuning_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+
+#include <cerrno>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include "base/socket.h"
+#include "base/whole_file.h"
+#include "engine/tuning_text.h"
+#include "ranvier/error.h"
+
+namespace ranvier::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_there(const fs::path& file) {
+  std::error_code problem;
+  const bool there = fs::exists(file, problem);
+  if (problem)
+    throw Error(ErrorKind::config, fmt::format("cannot look for the tuning table {} ({}); let this user into its "
+                                               "folder, or name another file",
+                                               file.string(), problem.message()));
+  return there;
+}
+
+std::string text_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+// A lock on the folder, since the file itself is replaced by another one, and one beside it would stay there. Where the
+// file system has none for folders, or somebody holds it for long, there is none: what two then write at once is
+// whole, but one of them is lost.
+Fd lock_folder_of(const fs::path& file) {
+  using namespace std::chrono_literals;
+  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+  Fd lock(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const auto deadline = std::chrono::steady_clock::now() + 1s;
+  while (lock && flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK &&
+         std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(1ms);
+  return lock;
+}
+
+}  // namespace
+
+TuningTable read_if_there(const fs::path& file) { return is_there(file) ? TuningTable::read(file) : TuningTable(); }
+
+void complete(const fs::path& file, const std::function<RowsByKind(const TuningTable&)>& rows) {
+  const auto refuse = [&](const std::error_code& why) {
+    throw Error(ErrorKind::config, fmt::format("cannot write the tuning table {} ({}); make its folder writable, or "
+                                               "name another file",
+                                               file.string(), why.message()));
+  };
+  const fs::path target = followed(file);
+  if (target.empty()) refuse(std::make_error_code(std::errc::too_many_symbolic_link_levels));
+  const Fd lock = lock_folder_of(target);
+  const RowsByKind all = rows(read_if_there(target));
+  if (all.empty()) return;
+  std::error_code problem;
+  if (is_there(target) && !fs::is_regular_file(target, problem))
+    refuse(std::make_error_code(std::errc::operation_not_supported));
+  std::string text = text_of(target);
+  for (const std::vector<TuningRow>& kind : all) text = with_rows(text, kind);
+  problem = write_whole(target, text);
+  if (problem) refuse(problem);
+}
+
+}  // namespace ranvier::engine
