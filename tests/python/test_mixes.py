@@ -40,7 +40,8 @@ def with_options(rank, world):
     total = torch.ones(3)
     dist.all_reduce(total)
     ranvier.hook("int8")  # makes a group of the same kind
-    assert len(chosen) == 2 and chosen[1] == chosen[0]
+    first, of_hook = chosen
+    assert of_hook == first | {"world_ranks": "0"}
     return chosen[0]["RANVIER_ALGORITHM"], total.sum().item()
 
 
