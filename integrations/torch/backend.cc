@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/rank_names.h"
 #include "integrations/torch/errors.h"
 #include "integrations/torch/forks.h"
 #include "integrations/torch/ranvier_backend.h"
@@ -51,11 +52,8 @@ intrusive_ptr<c10d::Backend> RanvierBackend::split(const intrusive_ptr<c10d::Sto
   const auto mine = std::ranges::find(ranks, rank_);
   if (mine == ranks.end()) return {};
   // This may be a group itself, and errors name ranks by their numbers in the world.
-  std::vector<Rank> world_ranks = ranks;
-  if (const auto& whole = require_communicator()->options().world_ranks; !whole.empty())
-    for (Rank& each : world_ranks) each = whole.at(static_cast<std::size_t>(each));
   return form(store, options, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()),
-              std::move(world_ranks));
+              world_ranks_of(ranks, require_communicator()->options().world_ranks));
 }
 
 intrusive_ptr<c10d::Backend> RanvierBackend::merge(const intrusive_ptr<c10d::Store>& store,

@@ -2,6 +2,7 @@
 // in the world: so both are said where they differ.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,15 @@
 #include "ranvier/types.h"
 
 namespace ranvier {
+
+// What the members of a group are called in the world; `whole`: that of the communicator that they come from, see
+// CommunicatorOptions::world_ranks.
+inline std::vector<Rank> world_ranks_of(const std::vector<Rank>& members, const std::vector<Rank>& whole) {
+  if (whole.empty()) return members;
+  std::vector<Rank> ranks;
+  for (const Rank member : members) ranks.push_back(whole.at(static_cast<std::size_t>(member)));
+  return ranks;
+}
 
 class RankNames {
  public:

@@ -5,7 +5,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
@@ -15,6 +14,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/whole_file.h"
 #include "ranvier/error.h"
 
 namespace ranvier {
@@ -71,20 +71,9 @@ class FileStore final : public Store {
   }
 
   void set(const std::string& key, std::string_view value) override {
-    // Written beside and renamed, so that a reader sees all of it or nothing.
     const fs::path path = directory_ / file_name(key);
-    const fs::path part = fmt::format("{}.part-{}-{}", path.string(), getpid(), writes_.fetch_add(1));
-    {
-      std::ofstream file(part, std::ios::binary);
-      file.write(value.data(), static_cast<std::streamsize>(value.size()));
-      file.close();
-      if (!file) {
-        std::error_code ignored;
-        fs::remove(part, ignored);
-        throw Error(ErrorKind::config, fmt::format("cannot write {}; is the disk full?", path.string()));
-      }
-    }
-    fs::rename(part, path);
+    if (write_whole(path, value))
+      throw Error(ErrorKind::config, fmt::format("cannot write {}; is the disk full?", path.string()));
   }
 
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
@@ -109,7 +98,6 @@ class FileStore final : public Store {
 
  private:
   fs::path directory_;
-  std::atomic<unsigned> writes_ = 0;
 };
 
 class MemoryStore final : public Store {

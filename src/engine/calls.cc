@@ -154,8 +154,7 @@ AlgorithmSpec Calls::choose(const Request& request, const Shape& shape) {
   const std::size_t parts = has_common_count(request.collective) ? 1 : static_cast<std::size_t>(settings_.world);
   const std::size_t bytes = shape.count * shape.element_bytes * parts;
   if (auto tuned = settings_.tuning.find(shape.collective, settings_.transport, settings_.world, bytes)) return *tuned;
-  const auto fits = [&](const TuningRow& row) { return bytes <= row.up_to; };
-  return parse_algorithm(std::ranges::find_if(selection_->rows(shape.collective), fits)->algorithm);
+  return parse_algorithm(selection_->choice(shape.collective, bytes));
 }
 
 // Whoever names a topology wants no rank to forward for others. What "auto" takes keeps to it wherever that can be.

@@ -336,7 +336,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
     return nullptr;
   }
   CommunicatorOptions options = impl_->options_;
-  options.world_ranks = engine::world_ranks_of(members, impl_->options_.world_ranks);
+  options.world_ranks = world_ranks_of(members, impl_->options_.world_ranks);
   // Dims suit one world only, and so does a topology.
   options.algorithm.resize(std::min(options.algorithm.find(':'), options.algorithm.size()));
   options.topology.clear();

@@ -23,13 +23,6 @@ std::vector<Rank> members_of(Communicator& whole, int color, int key) {
   return members;
 }
 
-std::vector<Rank> world_ranks_of(const std::vector<Rank>& members, const std::vector<Rank>& whole) {
-  if (whole.empty()) return members;
-  std::vector<Rank> ranks;
-  for (const Rank member : members) ranks.push_back(whole.at(static_cast<std::size_t>(member)));
-  return ranks;
-}
-
 Exchange exchange_over(Communicator& whole, std::vector<Rank> members) {
   return [&whole, members = std::move(members)](const std::string& mine, std::chrono::steady_clock::time_point) {
     std::vector<std::int64_t> lengths(static_cast<std::size_t>(whole.world()));

@@ -12,10 +12,6 @@ namespace ranvier::engine {
 // The ranks that name this rank's color, by (key, rank). All ranks of `whole` call.
 std::vector<Rank> members_of(Communicator& whole, int color, int key);
 
-// What its members are called in the world; `whole`: that of the communicator that they come from, see
-// CommunicatorOptions::world_ranks.
-std::vector<Rank> world_ranks_of(const std::vector<Rank>& members, const std::vector<Rank>& whole);
-
 // Gives the texts of `members` in their order. All ranks of `whole` call it, those that take no part with no text.
 // `whole` outlives it.
 Exchange exchange_over(Communicator& whole, std::vector<Rank> members);

@@ -139,8 +139,7 @@ void Learning::agree(Lesson& lesson, const Request& request) {
                  .label = agreement_label});
   const std::size_t bytes = bytes_of(request);
   const auto ranked = settings_.selection->ranked(request.collective, bytes);
-  const auto fits = [&](const TuningRow& row) { return bytes <= row.up_to; };
-  const std::string& own = std::ranges::find_if(settings_.selection->rows(request.collective), fits)->algorithm;
+  const std::string& own = settings_.selection->choice(request.collective, bytes);
   const std::lock_guard lock(lock_);
   lesson.conclude(most, ranked, own, scale_beside(lesson));
 }

@@ -45,6 +45,11 @@ const Selection::Candidates& Selection::candidates_for(Collective collective) {
   return candidates_[collective] = {.keep_to_links = any_fits, .all = std::move(any_fits ? fitting : others)};
 }
 
+const std::string& Selection::choice(Collective collective, std::size_t bytes) {
+  const auto fits = [&](const TuningRow& row) { return bytes <= row.up_to; };
+  return std::ranges::find_if(rows(collective), fits)->algorithm;
+}
+
 bool Selection::keeps_to_links(Collective collective) {
   const std::lock_guard lock(mutex_);
   return candidates_for(collective).keep_to_links;

@@ -38,7 +38,9 @@ class Selection {
   // What a tuning table would say for this world. Made at the first call for each collective, which counts through the
   // programs of all candidates. Thread-safe; the result stays.
   const std::vector<TuningRow>& rows(Collective);
-  // Whether those keep to the links of the topology; else, where none does, ranks have to forward for others.
+  // Of these, for vectors of one size. Thread-safe; the result stays.
+  const std::string& choice(Collective, std::size_t bytes);
+  // Whether they keep to the links of the topology; else, where none does, ranks have to forward for others.
   // Thread-safe.
   bool keeps_to_links(Collective);
   // All candidates for vectors of one size, the one that it would take first. Thread-safe.

@@ -114,9 +114,9 @@ std::string with_rows(std::string_view text, const std::vector<TuningRow>& rows)
   }
   after.entries.insert(after.entries.begin() + static_cast<std::ptrdiff_t>(*place), fresh.begin(), fresh.end());
   const Lines lines = lines_of(text);
-  const bool has_heading =
-      std::ranges::any_of(lines, [](const std::string& line) { return same_words(line, heading()); });
-  return (has_heading ? "" : heading() + '\n') + text_of(after);
+  const std::string own = heading();
+  const bool has_heading = std::ranges::any_of(lines, [&](const std::string& line) { return same_words(line, own); });
+  return (has_heading ? "" : own + '\n') + text_of(after);
 }
 
 }  // namespace ranvier::engine

@@ -25,6 +25,7 @@
 #include "ranvier/topology.h"
 #include "support/cluster.h"
 #include "support/temporary_folder.h"
+#include "support/transport_over.h"
 
 namespace ranvier::engine {
 namespace {
@@ -50,15 +51,13 @@ void on_threads(Rank ranks, const std::function<void(Rank)>& body) {
 }
 
 // A link over which each message of one algorithm takes long, so that the model is wrong by much.
-class SlowBy final : public Transport {
+class SlowBy final : public support::TransportOver {
  public:
   SlowBy(std::unique_ptr<Transport> inner, const std::atomic<std::size_t>& algorithm)
-      : inner_(std::move(inner)), algorithm_(algorithm) {}
+      : TransportOver(std::move(inner)), algorithm_(algorithm) {}
 
-  Rank rank() const override { return inner_->rank(); }
-  Rank world() const override { return inner_->world(); }
   TransportTraits traits() const override {
-    TransportTraits traits = inner_->traits();
+    TransportTraits traits = TransportOver::traits();
     traits.name = "tcp";
     return traits;
   }
@@ -69,17 +68,10 @@ class SlowBy final : public Transport {
       if (header.algorithm == algorithm_.load() && header.dtype == DType::f32)
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
-    return inner_->try_send(to, lane, head, body);
+    return TransportOver::try_send(to, lane, head, body);
   }
-  bool sent(Rank to, Lane lane) override { return inner_->sent(to, lane); }
-  ConstBytes try_recv(Rank from, Lane lane, Bytes into) override { return inner_->try_recv(from, lane, into); }
-  void release(Rank from, Lane lane, std::size_t bytes) override { inner_->release(from, lane, bytes); }
-  void wait(std::chrono::nanoseconds limit) override { inner_->wait(limit); }
-  void interrupt() override { inner_->interrupt(); }
-  void cancel() override { inner_->cancel(); }
 
  private:
-  const std::unique_ptr<Transport> inner_;
   const std::atomic<std::size_t>& algorithm_;
 };
 

@@ -11,6 +11,7 @@
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
 #include "ranvier/transport.h"
+#include "support/transport_over.h"
 
 namespace ranvier {
 namespace {
@@ -28,26 +29,12 @@ class Library final : public VendorCollectives {
   bool over(Transfer) override { return true; }
 };
 
-class WithLibrary final : public Transport {
+class WithLibrary final : public support::TransportOver {
  public:
-  explicit WithLibrary(std::unique_ptr<Transport> links) : links_(std::move(links)) {}
-
-  Rank rank() const override { return links_->rank(); }
-  Rank world() const override { return links_->world(); }
-  TransportTraits traits() const override { return links_->traits(); }
-  std::size_t try_send(Rank to, Lane lane, ConstBytes head, ConstBytes body) override {
-    return links_->try_send(to, lane, head, body);
-  }
-  bool sent(Rank to, Lane lane) override { return links_->sent(to, lane); }
-  ConstBytes try_recv(Rank from, Lane lane, Bytes into) override { return links_->try_recv(from, lane, into); }
-  void release(Rank from, Lane lane, std::size_t bytes) override { links_->release(from, lane, bytes); }
-  void wait(std::chrono::nanoseconds limit) override { links_->wait(limit); }
-  void interrupt() override { links_->interrupt(); }
+  using TransportOver::TransportOver;
   VendorCollectives* vendor_collectives() override { return &library_; }
-  void cancel() override { links_->cancel(); }
 
  private:
-  const std::unique_ptr<Transport> links_;
   Library library_;
 };
 

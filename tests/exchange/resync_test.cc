@@ -104,13 +104,11 @@ TEST(Resync, NobodyWaitsForARankThatIsLate) {
         average_apart(comm, given, result, lost);
         if (comm.rank() == 0) rank_0_has_ended = true;
         EXPECT_TRUE(rank_0_has_ended) << "it waited";
-        // Rank 0 has taken its own for all, and of its half of the vector rank 1 hears that it came too late.
-        const auto of_rank_0 = gradients(large, 0);
-        if (comm.rank() == 0) {
-          for (std::size_t i = 0; i < large; ++i) ASSERT_NEAR(result[i], given[i], 1e-5) << i;
-        } else {
-          for (std::size_t i = 0; i < large / 3; ++i) ASSERT_NEAR(lost[i], given[i] - of_rank_0[i], 1e-4) << i;
-        }
+        // Rank 0 has taken its own for all. Of its half of the vector rank 1 hears that it came too late, or it does
+        // not hear in time and takes its own too: what it gave is in the result or owed.
+        const std::size_t certain = comm.rank() == 0 ? large : large / 3;
+        for (std::size_t i = 0; i < certain && !HasFailure(); ++i)
+          EXPECT_NEAR(result[i] + (comm.rank() == 0 ? 0 : lost[i]), given[i], 1e-4) << i;
         comm.realign(result);
         EXPECT_TRUE(is_same_everywhere(comm, result));
       },
