@@ -4,11 +4,12 @@ PYTHON := $(abspath $(VENV))/bin/python
 JOBS ?= $(shell nproc)
 TORCH_FLAGS := -DRANVIER_PYTHON=$(PYTHON)
 
-.PHONY: help setup build demo test test-core test-asan test-tsan test-sanitizers test-threads test-python test-torch test-fabrics fuzz bench tidy format clean
+.PHONY: help setup build demo test test-core test-asan test-tsan test-sanitizers test-threads test-python test-torch test-fabrics \
+        fuzz bench tidy format clean build-core build-threads run-core run-python run-threads run-core-and-python build-threads-meanwhile
 help:
 	@echo "make demo    train a CNN with 4 workers over a slow network, plain and with bf16 on the wire"
 	@echo "make build   the programs ranvier and ranvier-train, in build/release/bin"
-	@echo "make test    every test: unit, property, conformance, end to end, Python; threads again under tsan"
+	@echo "make test    the tests of every change: unit, property, conformance, end to end, Python; threads again under tsan"
 	@echo "             (test-core, test-python, test-threads: one part alone)"
 	@echo "make test-sanitizers  everything but Python and torch under asan with ubsan, and under tsan"
 	@echo "make fuzz    decoders and parsers on hostile bytes, FUZZ_SECONDS (60) each"
@@ -27,15 +28,27 @@ build: setup
 demo: build
 	$(PYTHON) scripts/demo.py build/release/bin/ranvier
 
-test: test-core test-python test-threads
+# Tests wait for each other half of their time: what is compiled for tsan takes the processors when they are idle.
+test: build-core
+	$(MAKE) -j 2 run-core-and-python build-threads-meanwhile
+	$(MAKE) run-threads
 	@echo "make test: dev, Python and threads under tsan passed"
 
 test-sanitizers: test-asan test-tsan
 
-test-core: setup
+test-core: build-core
+	$(MAKE) run-core
+
+build-core: setup
 	cmake --preset dev $(TORCH_FLAGS)
 	cmake --build --preset dev -j $(JOBS)
+
+run-core:
 	ctest --preset dev -j 2
+
+run-core-and-python:
+	$(MAKE) run-core
+	$(MAKE) run-python
 
 test-asan: setup
 	cmake --preset asan
@@ -48,10 +61,20 @@ test-tsan: setup
 	ctest --preset tsan
 
 # What has threads, without the programs, which take half of the time to build.
-THREADED := bounded_loss lent_memory loopback paced ring shm simulated tcp tcp_meeting udp control_plane engine exchange conformance
-test-threads: setup
+THREADED := base bounded_loss lent_memory loopback paced ring shm simulated tcp tcp_meeting udp guest_messages control_plane engine \
+            exchange conformance replica replica_loss
+test-threads: build-threads
+	$(MAKE) run-threads
+
+build-threads: setup
 	cmake --preset tsan
 	cmake --build --preset tsan -j $(JOBS) --target $(THREADED:%=%_test)
+
+build-threads-meanwhile:
+	mkdir -p build
+	chrt --idle 0 $(MAKE) build-threads > build/threads.log 2>&1 || { cat build/threads.log; exit 1; }
+
+run-threads:
 	ctest --preset tsan -j 2 -R "^($$(echo $(THREADED) | tr ' ' '|'))_test(_[0-9]+)?$$"
 
 # The conformance suite over the transports that stand in modules.
@@ -63,10 +86,13 @@ test-torch: setup
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps .
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r requirements-frameworks.txt
 	$(PYTHON) tests/python/pytorch_suite/run.py
-	RANVIER_TEST_LONG=1 $(PYTHON) -m pytest -q tests/python/test_frameworks.py tests/python/test_rebuild.py
+	RANVIER_TEST_LONG=1 $(PYTHON) -m pytest -q tests/python/test_frameworks.py tests/python/test_rebuild.py tests/python/test_parallelism.py
 
 # What pip does for users, in the folder of test-core, so that nothing is compiled twice.
 test-python: setup
+	$(MAKE) run-python
+
+run-python:
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps . \
 	  -Cbuild-dir=build/dev -Ccmake.build-type=RelWithDebInfo -Ccmake.define.RANVIER_DEVELOPER=ON
 	$(PYTHON) -m pytest -q tests/python

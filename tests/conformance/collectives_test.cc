@@ -193,6 +193,25 @@ TEST_P(Collectives, every_operator_works_on_every_type_that_it_is_defined_for) {
     });
 }
 
+TEST_P(Collectives, every_type_is_moved_at_every_size) {
+  run(3, [](Communicator& comm) {
+    std::size_t salt = 0;
+    for (const Collective collective : memory_collectives) {
+      if (reduces(collective)) continue;
+      const auto names = algorithms_for(collective, comm.world());
+      for (const DType dtype : all_dtypes)
+        for (const std::size_t count : {0, 1, 1023}) {
+          ++salt;
+          run_case(comm, {.collective = collective,
+                          .algorithm = names[salt % names.size()],
+                          .count = count,
+                          .dtype = dtype,
+                          .salt = salt});
+        }
+    }
+  });
+}
+
 TEST_P(Collectives, every_rank_can_be_root) {
   for (const Rank world : {5, 8})
     run(world, [](Communicator& comm) {

@@ -124,6 +124,16 @@ double average_of(DType type, double sum, Rank world) {
   return static_cast<double>(truncated);
 }
 
+Values values_of(DType type, ReduceOp op, Rank rank, std::size_t begin, std::size_t count, std::size_t salt) {
+  Values values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = value_of(type, op, rank, begin + i, salt);
+  return values;
+}
+
+void combine(ReduceOp op, DType type, Values& values, const Values& others) {
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = combine(op, type, values[i], others[i]);
+}
+
 std::vector<std::byte> encode(DType type, std::span<const double> values) {
   std::vector<std::byte> bytes(values.size() * size_of(type));
   for (std::size_t i = 0; i < values.size(); ++i) encode_one(type, values[i], bytes.data() + i * size_of(type));

@@ -6,9 +6,11 @@
 #include <array>
 #include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "engine/link_probe.h"
 #include "ranvier/schedule.h"
+#include "support/sanitized.h"
 
 namespace ranvier::engine {
 namespace {
@@ -24,7 +26,9 @@ Schedule built(const TuningRow& row) {
 }
 
 TEST(Selection, IsATableOfAllSizesForAnyWorld) {
-  for (const Rank world : {1, 2, 3, 4, 5, 8, 12, 17, 64, 1000})
+  const std::vector<Rank> worlds =
+      support::sanitized ? std::vector{1, 2, 3, 5, 8, 17} : std::vector{1, 2, 3, 4, 5, 8, 12, 17, 64, 1000};
+  for (const Rank world : worlds)
     for (const auto* const transport : {"shm", "tcp"})
       for (const bool crowded : {false, true}) {
         Selection selection(
