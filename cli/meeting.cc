@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <functional>
+#include <utility>
 
 #include "ranvier/error.h"
 #include "ranvier/store.h"
@@ -17,6 +18,21 @@ namespace fs = std::filesystem;
 struct MeetingPlace {
   fs::path directory;
   bool ours = false;  // to remove
+};
+
+// Rank 0's, whether the ranks have met or not.
+class Removed {
+ public:
+  explicit Removed(fs::path directory) : directory_(std::move(directory)) {}
+  ~Removed() {
+    std::error_code ignored;
+    if (!directory_.empty()) fs::remove_all(directory_, ignored);
+  }
+  Removed(const Removed&) = delete;
+  Removed& operator=(const Removed&) = delete;
+
+ private:
+  const fs::path directory_;
 };
 
 MeetingPlace meeting_place(const WorldPlace& place) {
@@ -37,13 +53,10 @@ MeetingPlace meeting_place(const WorldPlace& place) {
 
 std::unique_ptr<Communicator> meet(const WorldPlace& place, const CommunicatorOptions& options) {
   const MeetingPlace meeting = meeting_place(place);
+  const Removed at_the_end(meeting.ours && place.rank == 0 ? meeting.directory : fs::path());
   const auto store = file_store(meeting.directory);
   auto communicator = Communicator::connect(*store, place.rank, place.world, options);
-  if (meeting.ours) {
-    communicator->barrier();  // nobody reads it any more
-    std::error_code ignored;
-    if (place.rank == 0) fs::remove_all(meeting.directory, ignored);
-  }
+  if (meeting.ours) communicator->barrier();  // nobody reads it any more
   return communicator;
 }
 

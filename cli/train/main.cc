@@ -11,6 +11,7 @@
 #include "integrations/trainer/run_settings.h"
 #include "launch.h"
 #include "machine.h"
+#include "meeting.h"
 #include "output.h"
 #include "ranvier/error.h"
 #include "ranvier/store.h"
@@ -26,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::unique_ptr<Communicator> meet(const cli::WorldPlace& place, const CommunicatorOptions& options) {
+std::unique_ptr<Communicator> join(const cli::WorldPlace& place, const CommunicatorOptions& options) {
   if (place.launcher.empty()) return Communicator::connect(*memory_store(), 0, 1, options);
   if (place.store.empty()) {
     const auto store = trainer::tcp_store({.address = place.master_address,
@@ -38,14 +39,7 @@ std::unique_ptr<Communicator> meet(const cli::WorldPlace& place, const Communica
     communicator->barrier();  // the store may end with this scope: rank 0 serves it
     return communicator;
   }
-  const auto store = file_store(place.store);
-  auto communicator = Communicator::connect(*store, place.rank, place.world, options);
-  if (place.owns_store) {
-    communicator->barrier();
-    std::error_code ignored;
-    if (place.rank == 0) fs::remove_all(place.store, ignored);
-  }
-  return communicator;
+  return cli::meet(place, options);
 }
 
 // What can be found out before any work begins: every file that is to be read or written.
@@ -73,7 +67,7 @@ int work(const Options& options, cli::WorldPlace place) {
   settings.threads = std::max(1, cli::usable_cores() / place.local_world);
   auto terms = options.communicator;
   terms.measure = options.measure.value_or(place.local_world < place.world);
-  const auto communicator = meet(place, terms);
+  const auto communicator = join(place, terms);
 
   Progress progress(settings.batch * settings.accumulate *
                     trainer::training_ranks(settings.sync, place.world / division.parts));

@@ -173,6 +173,8 @@ class Communicator {
   Rank world() const;
   // What errors call a rank: "rank 3", or "rank 3 (1 of its group)".
   std::string rank_name(Rank rank) const;
+  // What these of its ranks are called in the world: for CommunicatorOptions::world_ranks of a group of them.
+  std::vector<Rank> world_ranks_of(const std::vector<Rank>& members) const;
   const CommunicatorOptions& options() const;
   std::string_view transport_name() const;
   Traffic traffic() const;

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <utility>
 
-#include "base/rank_names.h"
 #include "integrations/torch/errors.h"
 #include "integrations/torch/forks.h"
 #include "integrations/torch/ranvier_backend.h"
@@ -53,7 +52,7 @@ intrusive_ptr<c10d::Backend> RanvierBackend::split(const intrusive_ptr<c10d::Sto
   if (mine == ranks.end()) return {};
   // This may be a group itself, and errors name ranks by their numbers in the world.
   return form(store, options, static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()),
-              world_ranks_of(ranks, require_communicator()->options().world_ranks));
+              require_communicator()->world_ranks_of(ranks));
 }
 
 intrusive_ptr<c10d::Backend> RanvierBackend::merge(const intrusive_ptr<c10d::Store>& store,
@@ -104,9 +103,7 @@ std::shared_ptr<Communicator> RanvierBackend::current() const {
 
 std::shared_ptr<Communicator> RanvierBackend::require_communicator() const {
   auto communicator = current();
-  TORCH_CHECK_VALUE(forks() == forks_, "this process was forked off after rank ", rank_,
-                    " initialized this process group, which stays with the parent: start processes with the method "
-                    "\"spawn\" or \"forkserver\", or initialize a group of its own here");
+  require_no_fork_since(forks_, rank_);
   TORCH_CHECK_VALUE(communicator, "this process group was shut down, on rank ", rank_, ": initialize another one");
   return communicator;
 }

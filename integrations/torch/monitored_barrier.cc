@@ -49,8 +49,9 @@ std::string list(const std::vector<Rank>& ranks) {
 
 // Ends the group with `reason` on every rank.
 [[noreturn]] void give_up(Communicator& communicator, const std::string& reason) {
+  const Error error = Error(ErrorKind::timeout, reason).with_flight_record(communicator.flight_record());
   communicator.abort(reason);
-  throw c10::DistBackendError(reason);
+  std::rethrow_exception(to_torch(std::make_exception_ptr(error)));
 }
 
 // What `work` failed with; none while it runs.

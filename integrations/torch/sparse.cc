@@ -74,15 +74,17 @@ struct Summing {
   at::Tensor all_indices;
   at::Tensor all_values;
 
-  void check() const {
+  // `sequence`: of the collective that gathered them.
+  void check(std::uint32_t sequence) const {
     for (std::size_t rank = 0; rank < shapes.size(); ++rank)
       if (!shapes[rank].fits(mine))
         throw Error(ErrorKind::mismatch,
-                    "ranvier:sparse_all_reduce #" + std::to_string(number) + ": the tensor of " +
+                    "ranvier:sparse_all_reduce #" + std::to_string(sequence) + ": the tensor of " +
                         communicator.rank_name(communicator.rank()) + " is " + mine.text() + ", and that of " +
                         communicator.rank_name(static_cast<Rank>(rank)) + " is " + shapes[rank].text() +
                         "; pass tensors of one shape",
-                    static_cast<Rank>(rank));
+                    static_cast<Rank>(rank))
+            .with_flight_record(communicator.flight_record());
   }
 
   void make_room() {
@@ -160,9 +162,9 @@ intrusive_ptr<c10d::Work> RanvierBackend::all_reduce_sparse(const at::Tensor& te
              .timeout = summing->timeout,
              .label = {.element = label_of(values).element}});
       },
-      [summing](PendingWork& self, const Work&) {
+      [summing](PendingWork& self, const Work& gathered) {
         const at::AutoDispatchBelowADInplaceOrView plain_copies;
-        summing->check();
+        summing->check(gathered.sequence());
         summing->make_room();
         summing->exchange(self);
       });

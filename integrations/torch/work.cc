@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "integrations/torch/errors.h"
+#include "integrations/torch/forks.h"
 #include "ranvier/error.h"
 
 namespace ranvier::pytorch {
@@ -24,6 +25,7 @@ PendingWork::PendingWork(Rank rank, Call call, std::uint64_t sequence)
     : c10d::Work(rank, call.type, call.title, call.inputs),
       call_(std::move(call)),
       sequence_(sequence),
+      forks_(forks()),
       future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
 
 void PendingWork::hold(ranvier::Work part, Next next) {
@@ -101,6 +103,7 @@ std::exception_ptr PendingWork::exception() const {
 // Waits on the parts and not on the Future, because whoever waits on a part drives the engine: no thread has to be
 // woken.
 bool PendingWork::wait(milliseconds timeout) {
+  if (!future_->completed()) require_no_fork_since(forks_, rank_);  // the parent's engine cannot be driven here
   const bool forever =
       timeout <= milliseconds::zero();  // kNoTimeout, kUnsetTimeout: operations have their own deadline
   const auto deadline = steady_clock::now() + timeout;

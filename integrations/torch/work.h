@@ -76,6 +76,7 @@ class PendingWork final : public c10d::Work {
 
   Call call_;
   const std::uint64_t sequence_;
+  const unsigned forks_;  // of this process, when this was made
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::vector<ranvier::Work> parts_;         // guarded by c10d::Work::mutex_
   std::atomic<std::size_t> open_nexts_ = 0;  // that may still add to them

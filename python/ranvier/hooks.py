@@ -25,6 +25,7 @@ back with weights_only=False.
 
 # No `from __future__ import annotations`: DDP looks at the annotations of a hook and wants types, not their names.
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -79,6 +80,7 @@ class CompressionState:
         wire.demand_same_spec(self.spec)
         # One thread: buckets go in the order in which backward finishes them, which is the same on all ranks.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ranvier-hook")
+        self._process = os.getpid()
         self._way = wire, exchange
         return self._way
 
@@ -130,6 +132,11 @@ class CompressionState:
 
     def start(self, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         wire, exchange = self._way or self._take(None)
+        if os.getpid() != self._process:  # the thread is not here, and nobody would ever answer
+            raise ValueError(
+                "this process was forked off after ranvier.hook was given its group, which stays with the parent: start "
+                'processes with the method "spawn" or "forkserver", or make group and hook here'
+            )
         buffer, parameters = bucket.buffer(), bucket.parameters()
         number, self._number = self._number, self._number + 1
         done: torch.futures.Future[Tensor] = torch.futures.Future()

@@ -336,7 +336,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
     return nullptr;
   }
   CommunicatorOptions options = impl_->options_;
-  options.world_ranks = world_ranks_of(members, impl_->options_.world_ranks);
+  options.world_ranks = world_ranks_of(members);
   // Dims suit one world only, and so does a topology.
   options.algorithm.resize(std::min(options.algorithm.find(':'), options.algorithm.size()));
   options.topology.clear();
@@ -359,6 +359,9 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
 Rank Communicator::rank() const { return impl_->rank_; }
 Rank Communicator::world() const { return impl_->world_; }
 std::string Communicator::rank_name(Rank rank) const { return impl_->rank_name_(rank); }
+std::vector<Rank> Communicator::world_ranks_of(const std::vector<Rank>& members) const {
+  return ranvier::world_ranks_of(members, impl_->options_.world_ranks);
+}
 const CommunicatorOptions& Communicator::options() const { return impl_->options_; }
 std::string_view Communicator::transport_name() const { return impl_->transport_name_; }
 Traffic Communicator::traffic() const { return impl_->engine_.traffic().total(); }

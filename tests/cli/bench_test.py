@@ -163,6 +163,16 @@ class Launchers(ProgramTest):
             self.assert_sentence(result, 1, "1")
             self.assertEqual(result.stdout, "")
 
+    def test_a_world_that_does_not_fill_up_leaves_nothing_behind(self):
+        with temporary_folder() as temporary:
+            environment = clean_environment(
+                WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", RANK="0", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1",
+                MASTER_PORT="29124", TMPDIR=str(temporary),
+            )  # fmt: skip
+            result = run("bench", *QUICK, "--join-timeout", "1", env=environment, limit=30)
+            self.assert_sentence(result, 1, "1")
+            self.assertEqual(list(temporary.iterdir()), [])
+
     def test_half_an_environment_is_refused(self):
         result = run("bench", env=clean_environment(RANVIER_RANK="0"), limit=10)
         self.assert_sentence(result, 1, "RANVIER_WORLD is not set")

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "engine/call_history.h"
-#include "engine/group.h"
 #include "engine/message_header.h"
 
 namespace ranvier::engine {

@@ -54,6 +54,8 @@ PUBLIC = {
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+# What `python -m ranvier rebuild` compiles where there are only the public headers.
+SHIPPED = pathlib.PurePath("integrations/torch")
 FOREIGN = re.compile(r"^(torch|ATen|c10|c10d|pybind11)/|^Python\.h$")
 SOURCES = {".h", ".cc", ".cu", ".cl"}
 
@@ -96,6 +98,8 @@ def problems(root: pathlib.Path) -> list[str]:
                     found.append(f"{where}: the core must not know {name}; what needs it belongs to integrations")
                     continue
                 included = layer_of_include(name)
+                if where.is_relative_to(SHIPPED) and included not in (None, "integrations") and not name.startswith("ranvier/"):
+                    found.append(f"{where}: {name} is not in the package that compiles this for another torch; use what is public")
                 if included == "unknown":
                     found.append(f"{where}: {name} belongs to no layer; add it to PUBLIC in {pathlib.Path(__file__).name}")
                 elif included is not None and LAYERS.index(included) > LAYERS.index(layer):

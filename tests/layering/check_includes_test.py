@@ -46,6 +46,11 @@ class CheckIncludes(unittest.TestCase):
         self.assertEqual(len(self.problems_with({"src/engine/a.cc": "#include <c10/core/Device.h>\n"})), 1)
         self.assertEqual(len(self.problems_with({"src/engine/a.cc": "#include <Python.h>\n"})), 1)
 
+    def test_what_is_compiled_again_for_another_torch_knows_only_what_is_public(self):
+        (problem,) = self.problems_with({"integrations/torch/a.cc": '#include "base/a.h"\n#include "ranvier/types.h"\n'})
+        self.assertIn("base/a.h is not in the package", problem)
+        self.assertEqual(self.problems_with({"integrations/torch/a.cc": '#include "integrations/torch/b.h"\n'}), [])
+
     def test_what_belongs_to_no_layer_is_named(self):
         self.assertEqual(len(self.problems_with({"src/misc/a.cc": ""})), 1)
         self.assertEqual(len(self.problems_with({"src/engine/a.cc": '#include "ranvier/misc.h"\n'})), 1)

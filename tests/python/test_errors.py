@@ -3,11 +3,13 @@
 import os
 import signal
 import time
+from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
 from ranks import on_ranks, run_ranks
+from torch._C import _distributed_c10d as c10d
 
 
 def errors(outcomes) -> list[str]:
@@ -133,6 +135,51 @@ def late(rank, world):
 def test_a_rank_that_never_comes_is_named_when_the_time_is_up():
     outcome = run_ranks(2, late, group_timeout=1)[1]
     assert outcome.error and "all_reduce" in outcome.error and "rank 0" in outcome.error, outcome
+
+
+def options_with_a_timeout(kind, **settings):
+    options = kind()
+    options.timeout = timedelta(milliseconds=300)
+    for name, value in settings.items():
+        setattr(options, name, value)
+    return options
+
+
+def alone(rank, world):
+    """Calls of rank 0 that rank 1 never joins, each with a timeout of its own; the group's is 30 s."""
+    one, two = torch.ones(2), torch.ones(4)
+    calls = {
+        "all_reduce": lambda group: group.allreduce([one], options_with_a_timeout(c10d.AllreduceOptions)),
+        "reduce": lambda group: group.reduce([one], options_with_a_timeout(c10d.ReduceOptions, rootRank=0)),
+        "broadcast": lambda group: group.broadcast([one], options_with_a_timeout(c10d.BroadcastOptions, rootRank=1)),
+        "all_gather": lambda group: group.allgather(
+            [[one, one]], [one], options_with_a_timeout(c10d.AllgatherOptions)
+        ),
+        "gather": lambda group: group.gather(
+            [[one, one]], [one], options_with_a_timeout(c10d.GatherOptions, rootRank=0)
+        ),
+        "scatter": lambda group: group.scatter([one], [], options_with_a_timeout(c10d.ScatterOptions, rootRank=1)),
+        "reduce_scatter": lambda group: group._reduce_scatter_base(
+            one, two, options_with_a_timeout(c10d.ReduceScatterOptions)
+        ),
+        "all_to_all": lambda group: group.alltoall_base(one.clone(), one, [], [], options_with_a_timeout(c10d.AllToAllOptions)),
+        "barrier": lambda group: group.barrier(options_with_a_timeout(c10d.BarrierOptions)),
+    }
+    told = {}
+    for name, call in calls.items():
+        group = dist.new_group([0, 1])._get_backend(torch.device("cpu"))
+        if rank == 0:
+            try:
+                call(group).wait()
+            except RuntimeError as error:
+                told[name] = str(error)
+    assert rank == 1 or list(told) == list(calls), told
+    return told
+
+
+def test_each_operation_may_have_a_timeout_of_its_own():
+    for name, error in on_ranks(2, alone)[0].items():
+        assert name in error and "0.3 s" in error and "rank 1" in error, (name, error)
 
 
 def refused(rank, world):

@@ -2,6 +2,7 @@
 
 import os
 
+import ranvier
 import torch
 import torch.distributed as dist
 from ranks import on_ranks
@@ -41,6 +42,33 @@ def forking(rank, world):
 
 def test_the_group_says_that_it_stayed_with_the_parent():
     on_ranks(2, forking)
+
+
+def waiting(rank, world):
+    late = torch.zeros(1)
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(1000), async_op=True)  # not done before rank 1 takes part
+        status, text = in_a_fork(work.wait)
+        assert status == 7 and text.startswith("ValueError: this process was forked off after rank 0"), (status, text)
+        dist.send(late, 1)
+        work.wait()
+    else:
+        dist.recv(late, 0)
+        dist.all_reduce(torch.ones(1000))
+
+
+def test_what_the_parent_started_cannot_be_waited_for():
+    on_ranks(2, waiting)
+
+
+def compressing(rank, world):
+    state, hook = ranvier.hook("bf16")
+    status, text = in_a_fork(lambda: hook(state, None))
+    assert status == 7 and text.startswith("ValueError: this process was forked off after ranvier.hook"), (status, text)
+
+
+def test_a_hook_stays_with_the_parent():
+    on_ranks(1, compressing)
 
 
 def with_a_group_of_its_own(rank, world, folder):
