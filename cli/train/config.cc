@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include <fstream>
+#include <sstream>
 
+#include "base/whole_file.h"
 #include "ranvier/error.h"
 #include "ranvier/text.h"
 
@@ -13,10 +14,11 @@ namespace ranvier::train {
 // Not CLI11's own set_config: there the file would come before the environment, and unknown keys get no better words
 // than that they were not expected.
 void apply_config(CLI::App& app, const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path))
-    throw Error(ErrorKind::config,
-                fmt::format("cannot read the settings in {}; name a TOML file with --config", path.string()));
+  const WholeFile settings = read_whole(path);
+  if (!settings.problem.empty())
+    throw Error(ErrorKind::config, fmt::format("cannot read the settings in {} ({}); name a TOML file with --config",
+                                               path.string(), settings.problem));
+  std::istringstream file(settings.text);
   std::vector<CLI::ConfigItem> items;
   try {
     items = CLI::ConfigTOML().from_config(file);

@@ -28,7 +28,7 @@ struct SecurityOptions {
   friend bool operator==(const SecurityOptions&, const SecurityOptions&) = default;
 };
 
-// Throws Error{config} for options that contradict one another, and for a key file that does not do.
+// Throws Error{config} for options that contradict one another, and for a key file or certificate that does not do.
 void check_security(const SecurityOptions&);
 
 // 256 random bits.

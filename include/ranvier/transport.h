@@ -258,9 +258,14 @@ std::unique_ptr<Endpoint> mpi_endpoint(const WorldInfo&);
 std::unique_ptr<Endpoint> ucx_endpoint(const WorldInfo&, const std::string& interface_address = {});
 
 // HTTP/2 streams by gRPC, one port a process. Mutual TLS by the files of `security`, whose certificates name the host
-// "ranvier"; without them nothing is encrypted, and ranks on other hosts are refused unless it says `insecure`.
-std::unique_ptr<Endpoint> grpc_endpoint(const WorldInfo&, const std::string& interface_address = {},
-                                        const SecurityOptions& security = {});
+// "ranvier"; without them nothing is encrypted, and unless it says `insecure` a rank listens on loopback only and
+// refuses those of other hosts.
+struct GrpcOptions {
+  std::string interface_address = {};  // see TcpOptions
+  PortRange ports = {};                // to listen on one of
+  SecurityOptions security = {};
+};
+std::unique_ptr<Endpoint> grpc_endpoint(const WorldInfo&, const GrpcOptions& = {});
 
 // A world inside one process, its ranks threads; the same rings as shm on plain memory. Result: one transport a rank.
 std::vector<std::unique_ptr<Transport>> loopback_world(Rank world);

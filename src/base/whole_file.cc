@@ -1,6 +1,8 @@
 #include "base/whole_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 #include <cstddef>
 
 #include "base/secret.h"
+#include "base/socket.h"
 
 namespace ranvier {
 namespace {
@@ -16,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int most_links = 40;  // as the kernel
+constexpr std::size_t piece = 64 << 10;
 
 std::error_code last_problem() { return {errno, std::generic_category()}; }
 
@@ -46,6 +50,28 @@ fs::path followed(fs::path path) {
     if (problem) return {};
   }
   return path;
+}
+
+WholeFile read_whole(const fs::path& path, std::size_t most_bytes) {
+  // Opening a pipe would wait for somebody who writes to it.
+  const Fd file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  struct stat facts {};
+  if (!file || fstat(file.get(), &facts) != 0) return {.problem = last_problem().message()};
+  if (S_ISDIR(facts.st_mode)) return {.problem = "it is a folder"};
+  if (!S_ISREG(facts.st_mode)) return {.problem = "it is no regular file"};
+  std::string text;
+  // Its size says nothing of one that grows, nor of those in /proc.
+  for (std::size_t size = 0;;) {
+    text.resize(size + piece);
+    const ssize_t got = ::read(file.get(), text.data() + size, piece);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return {.problem = last_problem().message()};
+    size += static_cast<std::size_t>(got);
+    if (size > most_bytes) return {.problem = fmt::format("it is larger than {} MiB", most_bytes >> 20)};
+    if (got > 0) continue;
+    text.resize(size);
+    return {.text = std::move(text)};
+  }
 }
 
 std::error_code write_whole(const fs::path& file, std::string_view text) {

@@ -1,7 +1,9 @@
-// Files that others see as they were before or whole.
+// Files that are read and written as a whole, so that others see them as they were before or whole.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <string>
 #include <string_view>
 #include <system_error>
 
@@ -9,6 +11,14 @@ namespace ranvier {
 
 // Where the links of `path` lead, also if there is nothing yet. Empty if they lead nowhere.
 std::filesystem::path followed(std::filesystem::path path);
+
+// What a file says; or, as words for a sentence, why it was not read.
+struct WholeFile {
+  std::string text = {};
+  std::string problem = {};  // empty if it was read
+};
+// Of regular files only, and of small ones: a pipe could keep its reader for ever, and a device has no end.
+WholeFile read_whole(const std::filesystem::path& file, std::size_t most_bytes = std::size_t{16} << 20);
 
 // Makes `text` the content of a file, which is no link (see followed) and need not exist. Leaves nothing beside it,
 // whatever happens. The reason where that cannot be.

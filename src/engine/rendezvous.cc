@@ -57,10 +57,11 @@ struct Card {
       field = text.substr(digits + 1, length);
       // Before the others are looked for: another version may have another number of them.
       if (&field == &fields[0] && field != greeting)
-        throw Error(ErrorKind::mismatch,
-                    fmt::format("{} runs another version of ranvier ('{}', this is '{}'); install the same everywhere",
-                                names(rank), fields[0], greeting),
-                    rank);
+        throw Error(
+            ErrorKind::mismatch,
+            fmt::format("{} runs another version of ranvier ('{:.20}', this is '{}'); install the same everywhere",
+                        names(rank), fields[0], greeting),
+            rank);
       text.remove_prefix(digits + 1 + length);
     }
     return {fields[1], fields[2], fields[3], fields[4],  fields[5],  fields[6],
@@ -109,7 +110,9 @@ std::unique_ptr<Endpoint> endpoint_between_hosts(std::string_view name, const Wo
   const SecurityOptions& security = options.security;
   if (name == "mpi") return mpi_endpoint(info);
   if (name == "ucx") return ucx_endpoint(info, options.interface_address);
-  if (name == "grpc") return grpc_endpoint(info, options.interface_address, security);
+  if (name == "grpc")
+    return grpc_endpoint(
+        info, {.interface_address = options.interface_address, .ports = options.ports, .security = security});
   if (name == "udp")
     return transport::udp_endpoint_at(
         door, info, {.interface_address = options.interface_address, .ports = options.ports, .security = security});

@@ -3,13 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
-#include <iterator>
-#include <system_error>
 
+#include "engine/tuning_text.h"
 #include "ranvier/error.h"
 #include "ranvier/text.h"
 #include "ranvier/transport.h"
@@ -141,17 +137,7 @@ TuningTable TuningTable::parse(std::string_view text, std::string_view source) {
 }
 
 TuningTable TuningTable::read(const std::filesystem::path& path) {
-  const auto refuse = [&](int why) {
-    throw Error(ErrorKind::config,
-                fmt::format("cannot read the tuning table {} ({}); 'ranvier bench --tune' writes one", path.string(),
-                            std::strerror(why)));
-  };
-  std::error_code problem;
-  if (std::filesystem::is_directory(path, problem)) refuse(EISDIR);  // which a stream would open, and throw
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file) refuse(errno);
-  return parse(text, path.string());
+  return parse(engine::tuning_text(path), path.string());
 }
 
 std::string TuningTable::text() const {

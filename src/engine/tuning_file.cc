@@ -6,8 +6,6 @@
 
 #include <cerrno>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -32,11 +30,6 @@ bool is_there(const fs::path& file) {
   return there;
 }
 
-std::string text_of(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
 // A lock on the folder, since the file itself is replaced by another one, and one beside it would stay there. Where the
 // file system has none for folders, or somebody holds it for long, there is none: what two then write at once is
 // whole, but one of them is lost.
@@ -53,7 +46,9 @@ Fd lock_folder_of(const fs::path& file) {
 
 }  // namespace
 
-TuningTable read_if_there(const fs::path& file) { return is_there(file) ? TuningTable::read(file) : TuningTable(); }
+TuningTable read_if_there(const fs::path& file) { return TuningTable::parse(text_if_there(file), file.string()); }
+
+std::string text_if_there(const fs::path& file) { return is_there(file) ? tuning_text(file) : ""; }
 
 void complete(const fs::path& file, const std::function<RowsByKind(const TuningTable&)>& rows) {
   const auto refuse = [&](const std::error_code& why) {
@@ -64,15 +59,11 @@ void complete(const fs::path& file, const std::function<RowsByKind(const TuningT
   const fs::path target = followed(file);
   if (target.empty()) refuse(std::make_error_code(std::errc::too_many_symbolic_link_levels));
   const Fd lock = lock_folder_of(target);
-  const RowsByKind all = rows(read_if_there(target));
+  std::string text = text_if_there(target);
+  const RowsByKind all = rows(TuningTable::parse(text, target.string()));
   if (all.empty()) return;
-  std::error_code problem;
-  if (is_there(target) && !fs::is_regular_file(target, problem))
-    refuse(std::make_error_code(std::errc::operation_not_supported));
-  std::string text = text_of(target);
   for (const std::vector<TuningRow>& kind : all) text = with_rows(text, kind);
-  problem = write_whole(target, text);
-  if (problem) refuse(problem);
+  if (const std::error_code problem = write_whole(target, text)) refuse(problem);
 }
 
 }  // namespace ranvier::engine

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "ranvier/tuning.h"
@@ -12,6 +13,9 @@ namespace ranvier::engine {
 // What it says; nothing where there is no file yet. Throws Error{config} where that cannot be seen, and as
 // TuningTable::read does.
 TuningTable read_if_there(const std::filesystem::path& file);
+
+// The same as the text that it stands in.
+std::string text_if_there(const std::filesystem::path& file);
 
 // Rows of one kind to be in the place of what a table has of it; and that for several kinds.
 using RowsByKind = std::vector<std::vector<TuningRow>>;

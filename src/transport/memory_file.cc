@@ -20,7 +20,8 @@ constexpr int size_seals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 MemoryFile MemoryFile::make(const char* name, std::size_t bytes) {
   MemoryFile file(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file.valid() || ftruncate(file.descriptor_, static_cast<off_t>(bytes)) != 0 ||
+  if (!file.valid() || fchmod(file.descriptor_, S_IRUSR | S_IWUSR) != 0 ||
+      ftruncate(file.descriptor_, static_cast<off_t>(bytes)) != 0 ||
       fcntl(file.descriptor_, F_ADD_SEALS, size_seals | F_SEAL_SEAL) != 0)
     throw Error(ErrorKind::config,
                 fmt::format("cannot make a shared-memory file of {} bytes: {}; use the tcp transport, "
@@ -37,6 +38,11 @@ MemoryFile MemoryFile::open(int process, int number) {
 
 void MemoryFile::close() {
   if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+}
+
+bool MemoryFile::is_own() const {
+  struct stat facts {};
+  return fstat(descriptor_, &facts) == 0 && facts.st_uid == geteuid();
 }
 
 bool MemoryFile::is_sealed_at(std::size_t bytes) const {

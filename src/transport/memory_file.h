@@ -10,8 +10,8 @@ namespace ranvier::transport {
 class MemoryFile {
  public:
   MemoryFile() = default;
-  // Zero-filled, and sealed at its size, so that no peer can shrink it and have the others die of SIGBUS. `name` is
-  // what /proc/PID/maps shows. Throws Error{config}.
+  // Zero-filled, for this user only, and sealed at its size, so that no peer can shrink it and have the others die of
+  // SIGBUS. `name` is what /proc/PID/maps shows. Throws Error{config}.
   static MemoryFile make(const char* name, std::size_t bytes);
   // The file that has this number in that process. Not valid if it cannot be opened; errno then says why.
   static MemoryFile open(int process, int number);
@@ -26,6 +26,8 @@ class MemoryFile {
 
   int number() const { return descriptor_; }
   bool valid() const { return descriptor_ >= 0; }
+  // Whether it belongs to this process's user: root may open everybody's.
+  bool is_own() const;
   // Whether it was made by make() with so many bytes: a process's number may have come to mean another file.
   bool is_sealed_at(std::size_t bytes) const;
 

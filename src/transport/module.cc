@@ -112,9 +112,9 @@ std::unique_ptr<Endpoint> ucx_endpoint(const WorldInfo& info, const std::string&
   return load_module("ucx").endpoint(info, {.interface_address = interface_address});
 }
 
-std::unique_ptr<Endpoint> grpc_endpoint(const WorldInfo& info, const std::string& interface_address,
-                                        const SecurityOptions& security) {
-  return load_module("grpc").endpoint(info, {.interface_address = interface_address, .security = security});
+std::unique_ptr<Endpoint> grpc_endpoint(const WorldInfo& info, const GrpcOptions& options) {
+  return load_module("grpc").endpoint(
+      info, {.interface_address = options.interface_address, .ports = options.ports, .security = options.security});
 }
 
 std::unique_ptr<GuestService> guest_service(GuestCalls calls, const GuestOptions& options) {

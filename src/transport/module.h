@@ -19,6 +19,7 @@ namespace ranvier::transport {
 // What a module needs to know beyond the world; each uses its own part.
 struct ModuleOptions {
   std::string interface_address = {};  // to listen on, see TcpOptions
+  PortRange ports = {};                // of which to listen on one
   SecurityOptions security = {};
 };
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -26,6 +27,14 @@ void set_place(Address& address, const std::string& interface_address) {
   address.ips = host_addresses();
 }
 
+// What may be shown of a published text: its first word, which says of which transport and version it is. The rest
+// holds what lets a stranger in.
+inline std::string kind_of_address(std::string_view text) {
+  constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyz0123456789./";
+  constexpr std::size_t longest = 12;
+  return std::string(text.substr(0, std::min({text.find_first_not_of(letters), text.size(), longest})));
+}
+
 // The addresses of all ranks. Throws Error{usage} if there is not one a rank, Error{mismatch} naming the rank whose
 // text is none of this transport.
 template <class Address>
@@ -37,12 +46,11 @@ std::vector<Address> parse_addresses(std::string_view transport, Rank world, con
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     auto address = Address::parse(texts[rank]);
     if (!address)
-      throw Error(
-          ErrorKind::mismatch,
-          fmt::format("rank {} published '{:.100}', which is no {} address of this version; run the same ranvier on "
-                      "all ranks",
-                      rank, texts[rank], transport),
-          static_cast<Rank>(rank));
+      throw Error(ErrorKind::mismatch,
+                  fmt::format("rank {} published '{}', which is no {} address of this version; run the same ranvier on "
+                              "all ranks",
+                              rank, kind_of_address(texts[rank]), transport),
+                  static_cast<Rank>(rank));
     addresses.push_back(*std::move(address));
   }
   return addresses;

@@ -13,6 +13,7 @@
 #include "transport/inbox.h"
 #include "transport/mapping.h"
 #include "transport/memory_file.h"
+#include "transport/published_address.h"
 #include "transport/ring_transport.h"
 #include "transport/shm_address.h"
 
@@ -100,7 +101,7 @@ class ShmEndpoint final : public Endpoint {
       throw Error(ErrorKind::mismatch,
                   fmt::format("rank {} published '{}' as its shared-memory address, which this version "
                               "of ranvier does not read; install the same version everywhere",
-                              peer, published),
+                              peer, transport::kind_of_address(published)),
                   peer);
     if (address->host != address_.host)
       throw Error(ErrorKind::unreachable,
@@ -118,6 +119,12 @@ class ShmEndpoint final : public Endpoint {
                   fmt::format("the shared memory of rank {} (process {}) cannot be opened: {}; see "
                               "whether it still runs, or use the tcp transport",
                               peer, address.process, std::strerror(errno)),
+                  peer);
+    if (!file.is_own())
+      throw Error(ErrorKind::unreachable,
+                  fmt::format("the shared memory of rank {} (process {}) belongs to another user; run all ranks as one "
+                              "user, or use the tcp transport",
+                              peer, address.process),
                   peer);
     if (!file.is_sealed_at(layout_.bytes())) throw_foreign(peer, address.process);
     return file;

@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <list>
@@ -23,7 +24,6 @@ using std::chrono::milliseconds;
 
 constexpr auto connect_limit = milliseconds(500);  // of a first attempt on one address; doubles with each round
 constexpr auto most_connect_limit = milliseconds(8000);
-constexpr auto greeting_limit = milliseconds(5000);
 constexpr auto first_pause = milliseconds(10);  // after every address has failed once; doubles too
 constexpr auto most_pause = milliseconds(500);
 constexpr std::size_t most_strangers = 64;  // guests that have proved nothing yet, beyond those that are expected
@@ -130,7 +130,7 @@ class Gathering {
             return give_up(dial, now, std::strerror(problem));
           protect(dial, peer.candidates[dial.candidate], TlsRole::dialler);
           dial.phase = DialPhase::securing;
-          dial.until = now + greeting_limit;
+          dial.until = now + options_.greeting_limit;
           return advance(dial, now);
         }
         if (now >= dial.until) give_up(dial, now, "no answer");
@@ -140,7 +140,7 @@ class Gathering {
           const TlsProgress progress = dial.channel.secure();
           if (progress == TlsProgress::failed) return give_up(dial, now, dial.channel.tls()->problem());
           if (progress == TlsProgress::done) {
-            if (!dial.say(greeting)) return give_up(dial, now, "it closed the connection");
+            if (!dial.say(greeting)) return give_up(dial, now, reason_to_close(dial, "it closed the connection"));
             dial.phase = DialPhase::greeting;
             return advance(dial, now);
           }
@@ -151,7 +151,7 @@ class Gathering {
         if (dial.ready != 0) {
           const Arrival arrival = dial.listen();
           if (arrival == Arrival::closed)
-            return give_up(dial, now, "it refused the handshake, as another job or epoch would");
+            return give_up(dial, now, reason_to_close(dial, "it refused the handshake, as another job or epoch would"));
           if (arrival == Arrival::complete) {
             Hello confirm = greeting;
             confirm.step = HelloStep::confirm;
@@ -166,6 +166,15 @@ class Gathering {
       case DialPhase::done:
         return;
     }
+  }
+
+  // What the other side may have said in TLS before it closed the connection.
+  static std::string reason_to_close(Dial& dial, const char* otherwise) {
+    std::array<std::byte, 1> ignored;
+    if (dial.channel.tls() == nullptr) return otherwise;
+    dial.channel.recv(ignored);
+    const std::string& problem = dial.channel.tls()->problem();
+    return problem.empty() ? otherwise : problem;
   }
 
   void give_up(Dial& dial, Clock::time_point now, std::string problem) {
@@ -194,7 +203,7 @@ class Gathering {
       const SocketAddress other_end = remote_address(socket);
       guest.channel = Channel(std::move(socket));
       protect(guest, other_end, TlsRole::guest);
-      guest.until = now + greeting_limit;
+      guest.until = now + options_.greeting_limit;
       guest.ready = POLLIN;  // what it says may be here already
     }
   }
@@ -238,7 +247,7 @@ class Gathering {
       Hello welcome = own;
       welcome.step = HelloStep::welcome;
       guest.welcomed = true;
-      guest.until = now + greeting_limit;
+      guest.until = now + options_.greeting_limit;
       return guest.say(welcome);
     }
     stand(index, std::move(guest.channel));

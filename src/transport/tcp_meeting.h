@@ -32,7 +32,8 @@ struct MeetingOptions {
   int sockets = 1;  // a lane; connect() throws Error{mismatch} where other ranks want another number
   SecurityOptions security = {};
   PortRange ports = {};
-  std::shared_ptr<TcpDoor> door = {};  // of several meetings of this process; none: this one makes its own
+  std::chrono::milliseconds greeting_limit{5000};  // in which whoever has connected proves who he is
+  std::shared_ptr<TcpDoor> door = {};              // of several meetings of this process; none: this one makes its own
 };
 
 class TcpMeeting {

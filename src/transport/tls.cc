@@ -21,9 +21,11 @@ constexpr std::size_t record = SSL3_RT_MAX_PLAIN_LENGTH;  // 16 KiB
 // Encrypted before the kernel is asked to take it: few system calls, and it still lies in the core's cache then.
 constexpr std::size_t batch = 8 * record;
 constexpr std::size_t read_ahead = 64 << 10;
-// Of a stranger. A hello with a key has some 300 bytes, a chain of certificates several thousand.
-constexpr std::size_t most_before_key = 4 << 10;
-constexpr std::size_t most_before_certificate = 16 << 10;
+// Of a stranger. A hello with a key has some 300 bytes, and one that offers keys for tomorrow's computers 2000. Chains
+// of certificates may be longer: then as much is read as a peer needs whose chain is as long as this rank's own.
+constexpr std::size_t most_unproved = 4 << 10;
+constexpr std::size_t beside_certificates = 3 << 10;
+constexpr std::size_t most_with_certificates = 16 << 10;
 
 constexpr std::array<unsigned char, 7> identity{'r', 'a', 'n', 'v', 'i', 'e', 'r'};
 
@@ -82,6 +84,18 @@ int find_key(SSL* ssl, const unsigned char* name, std::size_t name_size, SSL_SES
   return *session == nullptr ? 0 : 1;
 }
 
+// Bytes of the certificates that this side shows.
+std::size_t chain_bytes(SSL_CTX* context) {
+  const auto bytes_of = [](X509* certificate) {
+    return static_cast<std::size_t>(std::max(i2d_X509(certificate, nullptr), 0));
+  };
+  STACK_OF(X509)* others = nullptr;
+  SSL_CTX_get0_chain_certs(context, &others);
+  std::size_t total = bytes_of(SSL_CTX_get0_certificate(context));
+  for (int i = 0; i < sk_X509_num(others); ++i) total += bytes_of(sk_X509_value(others, i));
+  return total;
+}
+
 void demand(bool done, std::string_view what, const std::filesystem::path& file) {
   if (!done)
     throw Error(ErrorKind::config, fmt::format("{} '{}' cannot be used: {}", what, file.string(), last_problem()));
@@ -102,11 +116,18 @@ struct TlsSession::Records {
 
   static int read(BIO* bio, char* data, std::size_t size, std::size_t* given) {
     BIO_clear_retry_flags(bio);
+    *given = 0;
+    if (wire(bio).may_receive == 0) {
+      wire(bio).wants_too_much = true;
+      BIO_set_retry_read(bio);
+      return 0;
+    }
+    size = std::min(size, wire(bio).may_receive);
     const ssize_t got = ::recv(wire(bio).socket.get(), data, size, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
     wire(bio).ended = got == 0;
     *given = static_cast<std::size_t>(std::max<ssize_t>(got, 0));
-    wire(bio).received += *given;
+    if (wire(bio).may_receive != Wire::unlimited) wire(bio).may_receive -= *given;
     return got > 0 ? 1 : 0;
   }
 
@@ -139,22 +160,22 @@ TlsContext::TlsContext(const SecurityOptions& options, ConstBytes token)
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_IGNORE_UNEXPECTED_EOF);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(context, 0);
-  SSL_CTX_set_read_ahead(context, 1);
-  SSL_CTX_set_default_read_buffer_len(context, read_ahead);
+  SSL_CTX_set_default_read_buffer_len(context, read_ahead);  // as much as handshake() lets it read, from its end on
   SSL_CTX_set_session_id_context(context, identity.data(),
                                  identity.size());  // else no key does where peers are verified
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
 
   if (!options.certificate.empty()) {
-    most_unproved_bytes_ = most_before_certificate;
     demand(SSL_CTX_use_certificate_chain_file(context, options.certificate.c_str()) == 1, "the certificate",
            options.certificate);
     demand(SSL_CTX_use_PrivateKey_file(context, options.private_key.c_str(), SSL_FILETYPE_PEM) == 1 &&
                SSL_CTX_check_private_key(context) == 1,
            "the private key", options.private_key);
     demand(SSL_CTX_load_verify_file(context, options.authority.c_str()) == 1, "the authority", options.authority);
+    most_unproved_bytes_ =
+        std::clamp(chain_bytes(context) + beside_certificates, most_unproved, most_with_certificates);
   } else {
-    most_unproved_bytes_ = most_before_key;
+    most_unproved_bytes_ = most_unproved;
     const bool named = !options.key_file.empty();
     JobKey secret = named ? read_job_key(options.key_file) : JobKey{};  // zeros: the token is the secret then
     shared_key_ = derived_key(secret, token);
@@ -168,7 +189,9 @@ TlsContext::TlsContext(const SecurityOptions& options, ConstBytes token)
 TlsContext::~TlsContext() { OPENSSL_cleanse(shared_key_.data(), shared_key_.size()); }
 
 TlsSession::TlsSession(std::shared_ptr<const TlsContext> context, const Fd& socket, TlsRole role)
-    : context_(std::move(context)), wire_{.socket = socket}, ssl_(SSL_new(context_->context_.get())) {
+    : context_(std::move(context)),
+      wire_{.socket = socket, .may_receive = context_->most_unproved_bytes_},
+      ssl_(SSL_new(context_->context_.get())) {
   BIO* const records = BIO_new(Records::method());
   if (ssl_ == nullptr || records == nullptr)
     throw Error(ErrorKind::config, fmt::format("OpenSSL cannot make a session: {}", last_problem()));
@@ -191,10 +214,14 @@ TlsProgress TlsSession::handshake() {
   flush();
   if (result == 1) {
     // Without a certificate there is no other way to an end than the key; still, nothing is taken for granted.
-    if (context_->shared_key_.empty() || SSL_session_reused(ssl_) == 1) return TlsProgress::done;
+    if (context_->shared_key_.empty() || SSL_session_reused(ssl_) == 1) {
+      wire_.may_receive = Wire::unlimited;
+      SSL_set_read_ahead(ssl_, 1);
+      return TlsProgress::done;
+    }
     problem_ = "it did not prove that it knows the job's key";
   } else if (error == SSL_ERROR_WANT_READ) {
-    if (wire_.received <= context_->most_unproved_bytes_) return TlsProgress::pending;
+    if (!wire_.wants_too_much) return TlsProgress::pending;
     problem_ = "it sent too much before it proved who it is";
   } else if (error == SSL_ERROR_SSL) {
     problem_ = fmt::format("TLS failed: {}{}", last_problem(),
@@ -300,6 +327,7 @@ ssize_t TlsSession::failed_with(int error) {
     return -1;
   }
   if (error == SSL_ERROR_ZERO_RETURN) return 0;
+  if (error == SSL_ERROR_SSL && problem_.empty()) problem_ = fmt::format("TLS failed: {}", last_problem());
   if (broken_ == 0) broken_ = error == SSL_ERROR_SYSCALL && errno != 0 ? errno : EBADMSG;
   errno = broken_;
   return -1;

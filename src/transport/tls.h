@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -37,7 +38,7 @@ class TlsContext {
 
   std::unique_ptr<ssl_ctx_st, void (*)(ssl_ctx_st*)> context_;
   std::vector<unsigned char> shared_key_;  // empty with certificates
-  std::size_t most_unproved_bytes_;        // that a stranger may send
+  std::size_t most_unproved_bytes_;        // that are read of a stranger
 };
 
 enum class TlsRole { dialler, guest };
@@ -51,11 +52,11 @@ class TlsSession {
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;
 
-  // Goes on as far as what has arrived allows.
+  // Goes on as far as what has arrived allows. Nothing behind the handshake is read.
   TlsProgress handshake();
   // Fills `into` with what only the two ends of this session know, after its handshake (RFC 8446, 7.5).
   void export_secret(std::string_view label, Bytes into) const;
-  // Why it failed.
+  // Why the handshake failed, or TLS after it: a peer may say only then that it takes no proof of this side.
   const std::string& problem() const { return problem_; }
 
   // As send(2) and recv(2) would: how many bytes were taken or given; -1 with errno, EAGAIN if it cannot be now and
@@ -78,7 +79,9 @@ class TlsSession {
   struct Wire {
     const Fd& socket;
     std::vector<std::byte> unsent = {};
-    std::size_t received = 0;
+    static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
+    std::size_t may_receive = unlimited;  // before the other end has proved who it is
+    bool wants_too_much = false;
     bool ended = false;
   };
 

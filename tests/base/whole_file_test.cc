@@ -1,7 +1,9 @@
 #include "base/whole_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -36,6 +38,34 @@ TEST(WholeFile, SaysWhyItCannotBeWrittenAndLeavesNothing) {
   fs::create_directories(folder.path() / "taken" / "by");
   EXPECT_TRUE(write_whole(folder.path() / "taken", "text"));
   EXPECT_EQ(entries(folder.path()), 1);
+}
+
+TEST(WholeFile, IsReadAsItWasWritten) {
+  const support::TemporaryFolder folder;
+  const fs::path file = folder.path() / "file";
+  for (const std::size_t size : {0, 1, 65535, 65536, 200'000}) {
+    const std::string text(size, 'x');
+    EXPECT_FALSE(write_whole(file, text));
+    const WholeFile read = read_whole(file, size);
+    EXPECT_EQ(read.problem, "");
+    EXPECT_EQ(read.text, text);
+  }
+  EXPECT_FALSE(read_whole("/proc/self/status").text.empty()) << "whose size is 0";
+}
+
+TEST(WholeFile, WhatCouldTakeForEverOrAllMemoryIsNotRead) {
+  const support::TemporaryFolder folder;
+  const fs::path pipe = folder.path() / "pipe", large = folder.path() / "large";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const fs::path& file : {pipe, fs::path("/dev/zero")})
+    EXPECT_EQ(read_whole(file).problem, "it is no regular file");
+  EXPECT_FALSE(write_whole(large, "x"));
+  fs::resize_file(large, std::uintmax_t{1} << 40);
+  const WholeFile read = read_whole(large);
+  EXPECT_EQ(read.problem, "it is larger than 16 MiB");
+  EXPECT_EQ(read.text, "");
+  EXPECT_EQ(read_whole(folder.path()).problem, "it is a folder");
+  EXPECT_EQ(read_whole(folder.path() / "none").problem, "No such file or directory");
 }
 
 TEST(WholeFile, LinksAreFollowedAlsoToNothing) {

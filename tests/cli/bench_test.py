@@ -298,6 +298,17 @@ class Tuning(ProgramTest):
             self.assertEqual(missing.returncode, 1)
             self.assertIn("cannot read the tuning table", missing.stderr)
 
+    def test_a_pipe_or_a_device_is_no_table(self):
+        with temporary_folder() as folder:
+            pipe = folder / "pipe"
+            os.mkfifo(pipe)
+            for file in (str(pipe), "/dev/zero"):
+                self.assert_sentence(run("bench", "--ranks", "2", "--tune", file, *QUICK), 1, file)
+                for words in (("--tuning", file), ("--tuning", file, "--learn")):
+                    refused = run("bench", "--ranks", "2", *words, *QUICK)
+                    self.assertEqual(refused.returncode, 1)
+                    self.assertIn(f"cannot read the tuning table {file} (it is no regular file)", refused.stderr)
+
     def test_auto_may_learn_and_what_it_learned_is_a_table(self):
         with temporary_folder() as folder:
             table = folder / "tuning.txt"

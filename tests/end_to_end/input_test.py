@@ -65,6 +65,9 @@ class Words(TrainingTest):
         file.write_text('model = "cn"\n')
         self.assert_sentence(self.train("--config", str(file)), 2, "did you mean 'cnn'?")
         self.assert_sentence(self.train("--config", str(self.folder / "none")), 1, str(self.folder / "none"))
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        self.assert_sentence(self.train("--config", str(pipe)), 1, str(pipe), "regular file")
 
     def test_a_variable_with_a_wrong_value_is_refused(self):
         result = self.train(variables={"RANVIER_TRANSPORT": "tpc"})
@@ -90,10 +93,10 @@ class Words(TrainingTest):
 
 
 class Master(TrainingTest):
-    """Rank 1 of 2, whose MASTER_ADDR and MASTER_PORT are not those of a rank 0."""
+    """One rank of 2, whose MASTER_ADDR and MASTER_PORT are not those of a rank 0."""
 
-    def join(self, port: int, host: str = "127.0.0.1") -> subprocess.CompletedProcess:
-        place = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    def join(self, port: int, host: str = "127.0.0.1", rank: int = 1) -> subprocess.CompletedProcess:
+        place = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"}
         place |= {"MASTER_ADDR": host, "MASTER_PORT": str(port)}
         return self.train("--join-timeout", "2", variables=place, limit=60)
 
@@ -109,6 +112,12 @@ class Master(TrainingTest):
             result = self.join(port)
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertIn(f"torch's store at 127.0.0.1:{port} does not answer", result.stderr)
+
+    def test_a_port_that_is_taken_where_rank_0_is_to_serve(self):
+        with socket.create_server(("", 0)) as taken:
+            port = taken.getsockname()[1]
+            result = self.join(port, rank=0)
+        self.assert_sentence(result, 1, f"127.0.0.1:{port}", "port taken", "MASTER_PORT")
 
     def test_a_batch_that_is_more_than_the_data_is_refused(self):
         result = self.train("--batch", "1000")

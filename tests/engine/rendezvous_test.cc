@@ -1,9 +1,13 @@
 // Ranks that cannot take part do not leave the others waiting.
+#include "engine/rendezvous.h"
+
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -12,6 +16,9 @@
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
 #include "ranvier/store.h"
+#include "support/certificates.h"
+#include "support/refusal.h"
+#include "support/temporary_folder.h"
 
 namespace ranvier {
 namespace {
@@ -51,6 +58,57 @@ void expect_all_told(const CommunicatorOptions& options, const std::string& prob
 TEST(Rendezvous, WhatOneRankCannotReadIsNewsToAll) {
   expect_all_told({.tuning = "/nowhere/table.txt"}, "cannot read the tuning table /nowhere/table.txt");
   expect_all_told({.security = {.key_file = "/nowhere/job.key"}}, "/nowhere/job.key");
+}
+
+TEST(Rendezvous, ACorruptTableOfOneRankIsNewsToAll) {
+  const support::TemporaryFolder folder;
+  const auto table = folder.path() / "table.txt";
+  std::ofstream(table) << "all_reduce tcp 3 max ring\nall_reduce tcp 3 max \x01\xff\n";
+  expect_all_told({.tuning = table}, "table.txt, line 2: ");
+  EXPECT_EQ(mkfifo((folder.path() / "pipe").c_str(), 0600), 0);
+  expect_all_told({.tuning = folder.path() / "pipe"}, "it is no regular file");
+}
+
+// Peers would see it too, each when it connects; and a rank that waits for one whom it has refused waits long.
+TEST(Rendezvous, AnExpiredCertificateOfOneRankIsNewsToAll) {
+  support::Certificates made;
+  made.add("old", "ours", -1);
+  for (const char* const transport : {"tcp", "udp", "grpc"})
+    expect_all_told({.transport = transport, .security = made.options("old")},
+                    "old.pem' cannot be used: it has expired on ");
+}
+
+// What rank 0 of 2 says when the other has left `card` where the two meet.
+std::string told_by_card(const std::function<std::string(const std::string& own)>& card) {
+  return support::refusal(
+      [&] {
+        engine::meet({.rank = 0, .world = 2}, {.transport = "tcp"}, {},
+                     [&](const std::string& mine, auto) {
+                       return std::vector{mine, card(mine)};
+                     },
+                     std::chrono::steady_clock::now() + std::chrono::seconds(10), {});
+      },
+      ErrorKind::mismatch);
+}
+
+TEST(Rendezvous, AnotherVersionAndAnotherProgramAreNamed) {
+  const std::string version = "9:ranvier 7";
+  const auto of_version = [&](const std::string& other, const std::string& rest) {
+    return told_by_card([&](const std::string& mine) {
+      EXPECT_TRUE(mine.starts_with(version)) << "name the new version in this test";
+      return other + (rest.empty() ? mine.substr(version.size()) : rest);
+    });
+  };
+  EXPECT_EQ(of_version("9:ranvier 6", ""),
+            "rank 1 runs another version of ranvier ('ranvier 6', this is 'ranvier 7'); install the same everywhere");
+  EXPECT_THAT(of_version("10:ranvier 10", "0:"), HasSubstr("another version of ranvier ('ranvier 10'"))
+      << "of fewer words";
+  EXPECT_THAT(of_version("40:" + std::string(40, 'x'), ""), HasSubstr("('" + std::string(20, 'x') + "', this"));
+  for (const char* const garbage :
+       {"", ":", "hello", "9:ranvier", "99999999999999999999:x", "9:ranvier 7", "9:ranvier 75:x"})
+    EXPECT_THAT(told_by_card([&](const std::string&) { return garbage; }),
+                HasSubstr("rank 1 left in the store is not ranvier's"))
+        << garbage;
 }
 
 TEST(Rendezvous, WhatOneRankMisspellsIsNewsToAll) {

@@ -2,17 +2,20 @@
 #include "engine/tuning_file.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "ranvier/error.h"
+#include "support/refusal.h"
 #include "support/temporary_folder.h"
 
 namespace ranvier::engine {
@@ -30,6 +33,8 @@ std::string text_of(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
+
+std::string refusal(const std::function<void()>& call) { return support::refusal(call, ErrorKind::config); }
 
 TEST(TuningFile, KeepsWhatPeopleWroteBesideTheRows) {
   const support::TemporaryFolder folder;
@@ -78,17 +83,21 @@ TEST(TuningFile, OfSeveralWhoAddAtOnceNoneIsLost) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1) << "nothing stays beside it";
 }
 
+TEST(TuningFile, APipeOrADeviceIsNoTable) {
+  const support::TemporaryFolder folder;
+  const fs::path pipe = folder.path() / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const fs::path& file : {pipe, fs::path("/dev/zero")}) {
+    const auto refused = testing::AllOf(testing::HasSubstr(file.string()), testing::HasSubstr("no regular file"));
+    EXPECT_THAT(refusal([&] { TuningTable::read(file); }), refused);
+    EXPECT_THAT(refusal([&] { text_if_there(file); }), refused);
+    EXPECT_THAT(refusal([&] { complete(file, one_row); }), refused);
+  }
+  EXPECT_TRUE(fs::is_fifo(pipe));
+}
+
 TEST(TuningFile, WhatTheFileSystemRefusesIsAnErrorWithARemedy) {
   const support::TemporaryFolder folder;
-  const auto refusal = [](const auto& call) -> std::string {
-    try {
-      call();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::config);
-      return error.what();
-    }
-    return "";
-  };
   const fs::path too_long = folder.path() / std::string(300, 'x');
   EXPECT_THAT(refusal([&] { read_if_there(too_long); }), testing::HasSubstr("name another file"));
   EXPECT_THAT(refusal([&] { complete(too_long, one_row); }), testing::HasSubstr("name another file"));

@@ -152,9 +152,9 @@ std::vector<std::jthread> start_world(Rank world, Roll& roll, const RankBody& bo
     });
     return threads;
   }
-  const bool paired = options.way == "paired";
+  const bool paired = options.way == "paired" || options.way.starts_with("shm+");
   const bool encrypted = options.way == "tls" || options.way == "sealed";
-  communicator.transport = paired                    ? "auto"
+  communicator.transport = options.way == "paired"   ? "auto"
                            : options.way == "tls"    ? "tcp"
                            : options.way == "sealed" ? "udp"
                                                      : std::string(options.way);

@@ -17,7 +17,8 @@ namespace ranvier::support {
 
 // The ways to form a world. "loopback" and "simulated" stand over a transport that is already there; the others meet
 // through a store and have a control plane. "tls" is tcp with every connection encrypted, "sealed" is udp with every
-// datagram encrypted, "paired" is transport auto with every second rank on another host, as far as shared memory goes.
+// datagram encrypted, "paired" is transport auto with every second rank on another host, as far as shared memory goes;
+// other pairs ("shm+udp") can be named likewise and are no part of these lists.
 // Those in modules (mpi, ucx, grpc) are there where this build has them and RANVIER_TEST_LONG is set (make
 // test-fabrics), and not under sanitizers, which understand neither their threads nor their memory.
 std::vector<std::string_view> connected_ways();

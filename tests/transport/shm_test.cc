@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -213,6 +214,30 @@ TEST(ShmMeeting, NamesTheRankWhoseProcessIsGone) {
   EXPECT_EQ(error->kind(), ErrorKind::unreachable);
   EXPECT_EQ(error->culprit(), 1);
   EXPECT_THAT(error->what(), HasSubstr("rank 1 (process " + std::to_string(gone) + ")"));
+}
+
+TEST(ShmMeeting, MemoryIsForItsUserOnly) {
+  const auto peer = shm_endpoint({.rank = 1, .world = 2});
+  const int file = transport::ShmAddress::parse(peer->address())->file;
+  struct stat facts {};
+  ASSERT_EQ(fstat(file, &facts), 0);
+  EXPECT_EQ(facts.st_mode & 07777, 0600U);
+  EXPECT_EQ(facts.st_uid, geteuid());
+  if (fchown(file, 65534, 65534) != 0) GTEST_SKIP() << "only root can give a file to another user";
+  const auto error = error_of_connecting(peer->address());
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->kind(), ErrorKind::unreachable);
+  EXPECT_EQ(error->culprit(), 1);
+  EXPECT_THAT(error->what(), HasSubstr("rank 1 (process " + std::to_string(getpid()) + ") belongs to another user"));
+}
+
+TEST(ShmMeeting, AnErrorShowsTheKindOfAnAddressAndNotItsToken) {
+  const auto peer = shm_endpoint({.rank = 1, .world = 2});
+  const std::string address = peer->address();
+  const auto error = error_of_connecting(address + ":new");
+  ASSERT_TRUE(error);
+  EXPECT_THAT(error->what(), HasSubstr("rank 1 published '" + address.substr(0, address.find(':')) + "'"));
+  EXPECT_THAT(error->what(), ::testing::Not(HasSubstr(address.substr(address.rfind(':')))));
 }
 
 TEST(ShmMeeting, RefusesMemoryWithAnotherToken) {

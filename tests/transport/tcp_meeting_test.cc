@@ -10,6 +10,7 @@
 
 #include <future>
 
+#include "base/secret.h"
 #include "ranvier/error.h"
 #include "transport/tcp_hello.h"
 #include "transport/tcp_world.h"
@@ -121,6 +122,53 @@ TEST(TcpMeeting, StrangersAtTheDoorHoldNobodyUp) {
       if (i % 3 == 0) crowd.back().reset();
     }
   expect_connected(connect_all(endpoints));
+}
+
+// Whether the other side has ended the connection, now or within `patience`.
+bool was_dropped(const Fd& socket, std::chrono::milliseconds patience = 0ms) {
+  pollfd ready{socket.get(), POLLIN, 0};
+  char byte;
+  return poll(&ready, 1, static_cast<int>(patience.count())) == 1 && recv(socket.get(), &byte, 1, MSG_DONTWAIT) <= 0;
+}
+
+// Rank 0 of 2 waits for rank 1 while strangers come; in the end both meet.
+class MeetingWithStrangers {
+ public:
+  explicit MeetingWithStrangers(std::chrono::milliseconds greeting_limit)
+      : first_({.rank = 0, .world = 2}, {.greeting_limit = greeting_limit}), second_({.rank = 1, .world = 2}, {}) {
+    meeting_ = std::async(std::launch::async, [this] { return meet(first_, 1); });
+  }
+  std::string address() const { return first_.address(); }
+  bool ends_well() { return meet(second_, 0) == 1 && meeting_.get() == 1; }
+
+ private:
+  std::size_t meet(TcpMeeting& meeting, Rank other) const {
+    const std::vector<std::string> addresses{first_.address(), second_.address()};
+    return meeting.connect(addresses, {{other, 0}}, Clock::now() + tcp_patience).size();
+  }
+
+  TcpMeeting first_, second_;
+  std::future<std::size_t> meeting_;
+};
+
+TEST(TcpMeeting, Of64StrangersBeyondTheExpectedTheOldestHasToGo) {
+  MeetingWithStrangers job(tcp_patience);  // none goes because of its age
+  constexpr std::size_t kept = 64 + 1, more = 10;
+  std::vector<Fd> crowd;
+  for (std::size_t i = 0; i < kept + more; ++i) crowd.push_back(stranger(job.address()));
+  for (std::size_t i = 0; i < more; ++i) EXPECT_TRUE(was_dropped(crowd[i], tcp_patience)) << i;
+  for (std::size_t i = more; i < crowd.size(); ++i) EXPECT_FALSE(was_dropped(crowd[i])) << i;
+  EXPECT_TRUE(job.ends_well());
+}
+
+TEST(TcpMeeting, WhoDoesNotProveWhoHeIsInTimeHasToGo) {
+  EXPECT_EQ(MeetingOptions().greeting_limit, 5s);
+  MeetingWithStrangers job(100ms);
+  const Fd silent = stranger(job.address()), slow = stranger(job.address());
+  send(slow.get(), "R", 1, MSG_NOSIGNAL);
+  EXPECT_TRUE(was_dropped(silent, tcp_patience));
+  EXPECT_TRUE(was_dropped(slow, tcp_patience));
+  EXPECT_TRUE(job.ends_well());
 }
 
 TEST(TcpMeeting, WhoConnectsLaterFindsNobody) {
@@ -320,6 +368,16 @@ TEST(TcpAddress, OtherTextIsNoAddress) {
   EXPECT_EQ(error.kind(), ErrorKind::mismatch);
   EXPECT_EQ(error.culprit(), 1);
   EXPECT_EQ(error_of([&] { endpoint->connect({endpoint->address()}, Clock::now() + 1s); }).kind(), ErrorKind::usage);
+}
+
+// Errors end in logs, which more people read than may join a job.
+TEST(TcpAddress, AnErrorShowsTheKindOfAnAddressAndNotItsSecret) {
+  const TcpAddress secret{.host = "b", .token = random_token(), .port = 7, .ips = {"10.0.0.1"}};
+  const auto endpoint = tcp_endpoint({.rank = 0, .world = 2});
+  const Error error = error_of([&] {
+    endpoint->connect({endpoint->address(), secret.text() + " new=1"}, Clock::now() + 1s);
+  });
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 1 published 'tcp/2'"), testing::Not(HasSubstr(hex(secret.token)))));
 }
 
 // In a process of its own, whose limits are its own: 0 if `body` returns true.

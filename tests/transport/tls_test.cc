@@ -1,16 +1,17 @@
 // Who is let in where connections are encrypted, and what becomes of bytes that somebody touched on their way.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <array>
-#include <cstdlib>
 #include <fstream>
 #include <functional>
 
 #include "ranvier/error.h"
 #include "ranvier/guest_service.h"
+#include "support/certificates.h"
 #include "support/refusal.h"
 #include "support/temporary_folder.h"
 #include "transport/tcp_world.h"
@@ -162,35 +163,57 @@ TEST(Tls, AWorldThatEncryptsAndOneThatDoesNotDoNotMeet) {
 }
 
 TEST(Tls, MutualCertificatesOfOneAuthorityDo) {
-  const TemporaryFolder folder;
-  const auto run = [&](const std::string& command) {
-    return std::system(("cd " + folder.path().string() + " && " + command + " >/dev/null 2>&1").c_str()) == 0;
-  };
-  const auto authority = [&](const std::string& name) {
-    return run("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=" + name +
-               " -keyout " + name + ".key -out " + name + ".pem");
-  };
-  const auto signed_by = [&](const std::string& signer, const std::string& name, int days) {
-    return run("openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=" + name + " -keyout " + name +
-               ".key -out " + name + ".csr && openssl x509 -req -in " + name + ".csr -CA " + signer + ".pem -CAkey " +
-               signer + ".key -CAcreateserial -days " + std::to_string(days) + " -out " + name + ".pem");
-  };
-  ASSERT_TRUE(authority("ours") && authority("theirs"));
-  ASSERT_TRUE(signed_by("ours", "one", 2) && signed_by("ours", "two", 2) && signed_by("theirs", "three", 2) &&
-              signed_by("ours", "old", -1));
-  const auto options = [&](const std::string& name) {
-    return SecurityOptions{.certificate = folder.path() / (name + ".pem"),
-                           .private_key = folder.path() / (name + ".key"),
-                           .authority = folder.path() / "ours.pem"};
-  };
-  EXPECT_TRUE(Pair(options("one"), options("two"), Pair::token, Pair::token).shake_hands());
-  EXPECT_FALSE(Pair(options("one"), options("three"), Pair::token, Pair::token).shake_hands());
-  EXPECT_FALSE(Pair(options("three"), options("one"), Pair::token, Pair::token).shake_hands());
-  Pair expired(options("one"), options("old"), Pair::token, Pair::token);
+  Certificates made("ours");
+  made.add_authority("theirs");
+  made.add("one", "ours");
+  made.add("two", "ours");
+  made.add("three", "theirs");
+  made.add("old", "ours", -1);
+  EXPECT_TRUE(Pair(made.options("one"), made.options("two"), Pair::token, Pair::token).shake_hands());
+  EXPECT_FALSE(Pair(made.options("one"), made.options("three"), Pair::token, Pair::token).shake_hands());
+  EXPECT_FALSE(Pair(made.options("three"), made.options("one"), Pair::token, Pair::token).shake_hands());
+  Pair expired(made.options("one"), made.options("old"), Pair::token, Pair::token);
   EXPECT_FALSE(expired.shake_hands());
   EXPECT_THAT(expired.dialler->problem(), HasSubstr("certificate"));
-  EXPECT_THAT(config_refusal([&] { Pair(options("missing")); }),
+  EXPECT_THAT(config_refusal([&] { Pair(made.options("missing")); }),
               AllOf(HasSubstr("missing.pem"), HasSubstr("cannot be used")));
+}
+
+// Bytes that a side takes from its socket when this much of a hello that never ends is there at once.
+std::size_t taken_of_a_long_hello(Pair&& pair) {
+  // Records as long as they may be, of a message as long as they may be.
+  std::string flood;
+  while (flood.size() < 60'000) {
+    flood += {'\x16', '\x03', '\x01', '\x40', '\x00'};
+    flood += flood.size() == 5 ? std::string{'\x01', '\x01', '\xf0', '\x00'} : std::string(4, 'x');
+    flood += std::string((1 << 14) - 4, 'x');
+  }
+  const ssize_t sent = send(pair.sockets[0].get(), flood.data(), flood.size(), MSG_DONTWAIT);
+  EXPECT_EQ(sent, static_cast<ssize_t>(flood.size()));
+  EXPECT_EQ(pair.guest->handshake(), TlsProgress::failed);
+  EXPECT_EQ(pair.guest->problem(), "it sent too much before it proved who it is");
+  int left = 0;
+  ioctl(pair.sockets[1].get(), FIONREAD, &left);
+  return flood.size() - static_cast<std::size_t>(left);
+}
+
+TEST(Tls, OfAStranger4KiBAreRead) {
+  EXPECT_EQ(taken_of_a_long_hello(Pair()), 4096);
+  Certificates made;
+  made.add("one", "ours");
+  EXPECT_EQ(taken_of_a_long_hello(Pair(made.options("one"))), 4096);
+}
+
+TEST(Tls, WhoHasLongCertificatesReadsAsMuchOfAStranger) {
+  Certificates made;
+  made.add("short", "ours");
+  made.add("long", "ours", 2, std::string(6000, 'x'));
+  EXPECT_TRUE(Pair(made.options("long")).shake_hands());
+  Pair unequal(made.options("long"), made.options("short"), Pair::token, Pair::token);
+  EXPECT_FALSE(unequal.shake_hands());
+  const std::size_t taken = taken_of_a_long_hello(Pair(made.options("long")));
+  EXPECT_GT(taken, 9000);
+  EXPECT_LT(taken, 16 << 10);
 }
 
 TEST(JobKey, ComesBackFromItsFileAndOtherFilesAreRefused) {

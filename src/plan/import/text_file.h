@@ -8,7 +8,7 @@
 
 namespace ranvier::plan {
 
-// Throws Error{config} where the file cannot be read or is larger than 64 MiB.
+// Throws Error{config} where the file cannot be read, is no regular one or is larger than 64 MiB.
 std::string read_text(const std::filesystem::path&);
 
 struct TextPlace {

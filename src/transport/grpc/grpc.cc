@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <grpcpp/server_builder.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <functional>
@@ -92,6 +93,14 @@ class Listener {
   std::list<Guest> guests_;
 };
 
+constexpr const char* default_loopback = "127.0.0.1";
+
+// What is not protected is not even offered to others than this host's processes.
+std::string loopback_of(const std::string& interface_address) {
+  const auto named = parse_address(interface_address, 0);
+  return named && named->is_loopback() ? interface_address : default_loopback;
+}
+
 // What the server needs as long as it runs.
 struct Reception {
   grpc::AsyncGenericService service;
@@ -103,28 +112,14 @@ class GrpcEndpoint final : public Endpoint {
  public:
   GrpcEndpoint(const WorldInfo& info, const ModuleOptions& options)
       : info_(info), security_(options.security), keys_(options.security), reception_(std::make_shared<Reception>()) {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    const std::string& ip = options.interface_address;
-    const std::string where = ip.empty() ? "[::]:0" : ip.find(':') == ip.npos ? ip + ":0" : "[" + ip + "]:0";
-    builder.AddListeningPort(where, keys_.for_server(), &port);
-    apply_limits(builder);
-    builder.RegisterAsyncGenericService(&reception_->service);
-    world_.queue = std::make_unique<GrpcQueue>(builder.AddCompletionQueue());
-    world_.server = builder.BuildAndStart();
-    if (!world_.server || port == 0) {
-      world_.queue->drain();
-      world_.server.reset();
-      throw Error(
-          ErrorKind::config,
-          fmt::format("grpc cannot listen on {}{}; is that an address of this host, and do the key and certificate "
-                      "belong together?",
-                      where, keys_.given() ? " with TLS" : ""));
-    }
-    reception_->listener = std::make_unique<Listener>(reception_->service, world_.queue->queue());
+    const bool stays_here = !keys_.given() && !security_.insecure;
+    const std::string ip = stays_here ? loopback_of(options.interface_address) : options.interface_address;
+    address_.port = listen_at(ip, options.ports);
     address_.token = random_token();
-    address_.port = static_cast<std::uint16_t>(port);
-    set_place(address_, ip);
+    reception_->listener = std::make_unique<Listener>(reception_->service, world_.queue->queue());
+    // By its other addresses a rank is told from those of this host, and refused, though it does not listen there.
+    set_place(address_, options.interface_address == ip ? ip : "");
+    if (stays_here && address_.host.empty()) address_.ips.insert(address_.ips.begin(), ip);
     world_.rank = info.rank;
     world_.world = info.world;
     world_.listener = reception_;
@@ -159,6 +154,31 @@ class GrpcEndpoint final : public Endpoint {
   }
 
  private:
+  // Starts the server; on which port.
+  std::uint16_t listen_at(const std::string& ip, const PortRange& ports) {
+    // gRPC takes no range. A port of it is held until gRPC shares it, so that no other process comes between.
+    const Fd held = ports.first == 0 ? Fd() : listen_on(ip, ports, {});
+    const int shared = 1;
+    if (held) setsockopt(held.get(), SOL_SOCKET, SO_REUSEPORT, &shared, sizeof shared);
+    const std::string where = ip.empty() ? "[::]" : ip.find(':') == ip.npos ? ip : "[" + ip + "]";
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort(fmt::format("{}:{}", where, held ? local_address(held).port() : 0), keys_.for_server(),
+                             &port);
+    apply_limits(builder);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, held ? 1 : 0);
+    builder.RegisterAsyncGenericService(&reception_->service);
+    world_.queue = std::make_unique<GrpcQueue>(builder.AddCompletionQueue());
+    world_.server = builder.BuildAndStart();
+    if (world_.server && port != 0) return static_cast<std::uint16_t>(port);
+    world_.queue->drain();
+    world_.server.reset();
+    throw Error(ErrorKind::config,
+                fmt::format("grpc cannot listen on {}{}; is that an address of this host, and do the key and "
+                            "certificate belong together?",
+                            where, keys_.given() ? " with TLS" : ""));
+  }
+
   // Streams for all lanes, and the calls that come in for some of them.
   void expect(const std::vector<TcpAddress>& peers) {
     Rank local_ranks = 1;
@@ -217,7 +237,7 @@ class GrpcEndpoint final : public Endpoint {
     throw Error(
         ErrorKind::unreachable,
         fmt::format("rank {} has no grpc connection to {}; check that they run, that no firewall stands between, "
-                    "and that all have certificates of one authority or none",
+                    "and that all have certificates of one authority that have not expired, or none",
                     info_.rank, fmt::join(missing, ", ")),
         culprit);
   }

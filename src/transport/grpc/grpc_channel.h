@@ -10,11 +10,11 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "base/whole_file.h"
 #include "ranvier/error.h"
 #include "ranvier/transport.h"
 #include "transport/grpc/grpc_stream.h"
@@ -26,12 +26,12 @@ namespace ranvier::transport {
 inline constexpr const char* name_in_certificates = "ranvier";
 
 inline std::string text_of_file(const std::filesystem::path& path, const char* what) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (text.empty())
+  WholeFile file = read_whole(path);
+  if (file.text.empty())
     throw Error(ErrorKind::config,
-                fmt::format("cannot read the {} for grpc from {}; check the path and its rights", what, path.string()));
-  return text;
+                fmt::format("cannot read the {} for grpc from {} ({}); check the path and its rights", what,
+                            path.string(), file.problem.empty() ? "it is empty" : file.problem));
+  return std::move(file.text);
 }
 
 // Files of key, certificate and authority as text; all empty where nothing is encrypted.
@@ -99,7 +99,6 @@ inline void apply_limits(grpc::ServerBuilder& builder) {
   for (std::size_t i = 0; i < all.num_args; ++i)
     if (all.args[i].type == GRPC_ARG_INTEGER) builder.AddChannelArgument(all.args[i].key, all.args[i].value.integer);
   builder.SetMaxReceiveMessageSize(static_cast<int>(GrpcStream::most_message));
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5000);
 }
 

@@ -173,6 +173,7 @@ class Service final : public GuestService, private grpc::CallbackGenericService 
     int port = 0;
     builder.AddListeningPort(address->text(), keys.for_server(), &port);
     apply_limits(builder);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, most_calls);
     builder.RegisterCallbackGenericService(this);
     server_ = builder.BuildAndStart();

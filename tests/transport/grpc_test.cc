@@ -1,0 +1,183 @@
+// The grpc transport at its port: who may come there, which one it is, and what strangers say there.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <chrono>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/socket.h"
+#include "ranvier/error.h"
+#include "support/certificates.h"
+#include "support/refusal.h"
+#include "transport/tcp_address.h"
+#include "transport/tcp_world.h"
+
+namespace ranvier {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace support;
+using Clock = std::chrono::steady_clock;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class Grpc : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = missing_transport("grpc"); !why.empty()) GTEST_SKIP() << why;
+  }
+};
+
+std::vector<std::unique_ptr<Endpoint>> endpoints(Rank world, const GrpcOptions& options = {}) {
+  std::vector<std::unique_ptr<Endpoint>> result;
+  for (Rank rank = 0; rank < world; ++rank) result.push_back(grpc_endpoint({.rank = rank, .world = world}, options));
+  return result;
+}
+
+std::uint16_t port_of(const Endpoint& endpoint) { return transport::TcpAddress::parse(endpoint.address())->port; }
+
+// A connection to that port by somebody who is not a rank; none where it is refused.
+Fd stranger(const std::string& ip, std::uint16_t port) {
+  Fd socket = start_connect(*parse_address(ip, port), {});
+  pollfd ready{socket.get(), POLLOUT, 0};
+  if (socket && (poll(&ready, 1, 10'000) != 1 || connect_result(socket) != 0)) socket.reset();
+  return socket;
+}
+
+// Every rank sends to every other one on every lane, and gets what was sent.
+void exchange(const std::vector<std::unique_ptr<Transport>>& world) {
+  constexpr std::size_t bytes = 300'000;
+  const auto content = [](Rank from, Lane lane) {
+    return std::vector<std::byte>(bytes, static_cast<std::byte>(1 + from * lane_count + lane));
+  };
+  on_threads(static_cast<Rank>(world.size()), [&](Rank rank) {
+    Transport& own = *world[static_cast<std::size_t>(rank)];
+    const auto deadline = Clock::now() + tcp_patience;
+    for (Rank peer = 0; peer < own.world(); ++peer)
+      for (Lane lane = 0; peer != rank && lane < lane_count; ++lane) {
+        const std::vector<std::byte> mine = content(rank, lane), expected = content(peer, lane);
+        std::vector<std::byte> got;
+        std::size_t sent = 0;
+        while ((sent < bytes || !own.sent(peer, lane) || got.size() < bytes) && Clock::now() < deadline) {
+          if (sent < bytes) sent += own.try_send(peer, lane, {}, ConstBytes(mine).subspan(sent));
+          const ConstBytes view = own.try_recv(peer, lane, {});
+          got.insert(got.end(), view.begin(), view.end());
+          own.release(peer, lane, view.size());
+          if (view.empty()) own.wait(1ms);
+        }
+        EXPECT_TRUE(got == expected) << got.size() << " of " << bytes << " bytes from rank " << peer;
+      }
+  });
+}
+
+TEST_F(Grpc, WhatIsNotEncryptedIsOfferedToThisHostOnly) {
+  std::vector<std::string> others = host_addresses();
+  others.emplace_back("127.0.0.2");  // loopback too, but no address that this rank names
+  const auto heard_at = [&](const GrpcOptions& options) {
+    const auto endpoint = grpc_endpoint({.rank = 0, .world = 2}, options);
+    const std::uint16_t port = port_of(*endpoint);
+    EXPECT_TRUE(stranger("127.0.0.1", port));
+    std::vector<std::string> heard;
+    for (const std::string& ip : others)
+      if (stranger(ip, port)) heard.push_back(ip);
+    return heard;
+  };
+  EXPECT_THAT(heard_at({}), ::testing::IsEmpty());
+  EXPECT_THAT(heard_at({.interface_address = others.front()}), ::testing::IsEmpty());
+  EXPECT_EQ(heard_at({.security = {.insecure = true}}).size(), others.size());
+  Certificates made;
+  made.add("one", "ours");
+  EXPECT_EQ(heard_at({.security = made.options("one")}).size(), others.size());
+}
+
+TEST_F(Grpc, RanksOfThisHostMeetAnyWay) {
+  Certificates made;
+  made.add("one", "ours");
+  const std::vector<std::string> own = host_addresses();
+  std::vector<GrpcOptions> ways{
+      {}, {.interface_address = "127.0.0.1"}, {.security = {.insecure = true}}, {.security = made.options("one")}};
+  if (!own.empty()) ways.push_back({.interface_address = own.front()});
+  for (const GrpcOptions& options : ways) exchange(connect_all(endpoints(2, options)));
+}
+
+TEST_F(Grpc, PortsComeFromTheRangeThatIsNamed) {
+  const Fd first = listen_on("", {}, {});
+  const std::uint16_t taken = local_address(first).port();
+  constexpr Rank count = 8;
+  const PortRange range{taken, static_cast<std::uint16_t>(std::min(taken + 100, 65535))};
+  for (const bool insecure : {false, true}) {
+    const GrpcOptions options{.ports = range, .security = {.insecure = insecure}};
+    std::vector<std::unique_ptr<Endpoint>> world(count);
+    on_threads(count, [&](Rank rank) {
+      world[static_cast<std::size_t>(rank)] = grpc_endpoint({.rank = rank, .world = count}, options);
+    });
+    std::set<std::uint16_t> ports;
+    for (const auto& endpoint : world) ports.insert(port_of(*endpoint));
+    EXPECT_EQ(ports.size(), std::size_t{count});
+    EXPECT_GT(*ports.begin(), taken);
+    EXPECT_LE(*ports.rbegin(), range.last);
+    EXPECT_THAT(refusal(
+                    [&] {
+                      endpoints(1, {.ports = {taken, taken}, .security = options.security});
+                    },
+                    ErrorKind::config),
+                HasSubstr("no port from " + std::to_string(taken) + " to " + std::to_string(taken) + " is free"));
+  }
+}
+
+TEST_F(Grpc, AnotherProtocolAtItsPortDisturbsNobody) {
+  const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+  const std::vector<std::string> said{"",
+                                      "GET / HTTP/1.1\r\nHost: ranvier\r\n\r\n",
+                                      std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11),
+                                      std::string(100'000, 'G'),
+                                      preface,
+                                      preface + std::string(5000, '\xff'),
+                                      preface + std::string("\0\0\0\4\0\0\0\0\0", 9) +
+                                          std::string("\0\xff\xff\1\x25\0\0\0\1", 9) + std::string(9000, 'h')};
+  const auto meeting = endpoints(2);
+  std::vector<Fd> crowd;
+  const auto disturb = [&] {
+    for (const auto& endpoint : meeting)
+      for (const std::string& words : said) {
+        crowd.push_back(stranger("127.0.0.1", port_of(*endpoint)));
+        if (crowd.back()) send(crowd.back().get(), words.data(), words.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      }
+  };
+  disturb();
+  const auto world = connect_all(meeting);
+  for (int round = 0; round < 3; ++round) {
+    disturb();
+    const std::jthread meanwhile([&] {
+      if (round == 1) disturb();
+    });
+    exchange(world);
+  }
+}
+
+TEST_F(Grpc, WhoseCertificateHasExpiredIsNotLetIn) {
+  Certificates made;
+  made.add("new", "ours");
+  made.add("old", "ours", -1);
+  for (const Rank old : {0, 1}) {
+    std::vector<std::unique_ptr<Endpoint>> meeting;
+    for (Rank rank = 0; rank < 2; ++rank)
+      meeting.push_back(
+          grpc_endpoint({.rank = rank, .world = 2}, {.security = made.options(rank == old ? "old" : "new")}));
+    const auto addresses = addresses_of(meeting);
+    on_threads(2, [&](Rank rank) {
+      const auto connect = [&] { meeting[static_cast<std::size_t>(rank)]->connect(addresses, Clock::now() + 1s); };
+      EXPECT_THAT(refusal(connect, ErrorKind::unreachable),
+                  AllOf(HasSubstr("rank " + std::to_string(1 - rank)), HasSubstr("expired")));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace ranvier
