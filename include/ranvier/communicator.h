@@ -77,8 +77,9 @@ struct Request {
   std::span<const std::size_t> output_splits = {};
   std::string_view algorithm = {};  // empty: CommunicatorOptions::algorithm
   std::optional<std::chrono::milliseconds> timeout = {};
-  // Of operations under way together, those of higher priority move first, slice by slice; and those above 0 wait for
-  // none of the others to end. The same on all ranks.
+  // Of operations under way together, those of higher priority move first, slice by slice. 1, 2, and 3 with all above
+  // it, are classes of their own: one waits for no operation of another class to end, and for those of its own that
+  // were called before it. The same on all ranks.
   int priority = 0;
   CallLabel label = {};
   // The values are gradients: where the transport is "udp:loss=…", a large all_reduce of f32 by sum or average does not

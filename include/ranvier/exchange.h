@@ -34,6 +34,9 @@ struct Bucket {
   std::span<float> values = {};
   // In the order of their values. None: one tensor that is known by its address and size, so its memory has to stay.
   std::span<const Tensor> tensors = {};
+  // Of its collectives, see Request. Messages have none: what coded_exchange and low_rank_exchange send goes in its
+  // order.
+  int priority = 0;
 };
 
 // A bucket under way. Dropping it does not stop the exchange.

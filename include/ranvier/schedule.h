@@ -159,7 +159,7 @@ AlgorithmSpec parse_algorithm(std::string_view spec);
 // What parse_algorithm reads as this.
 std::string spec_text(const AlgorithmSpec&);
 // Everything that can serve a collective in a world: all algorithms that build it, those on a grid with every division
-// into two dimensions, those by node with every size of nodes.
+// into two dimensions and the most even one into three, those by node with every size of nodes.
 std::vector<AlgorithmSpec> candidates(Collective, Rank world);
 // Throws Error{usage} with the nearest right name and the list for an unknown name, or the collectives it does build.
 const Algorithm& find_algorithm(std::string_view name, Collective);

@@ -21,11 +21,11 @@ namespace ranvier {
 // not wait for one another.
 using Lane = std::uint8_t;
 
-// Collectives in flight together take turns on lanes 0 … ordinary_lanes-1; urgent ones have the next, and messages
-// (send/recv) the last.
+// Collectives in flight together take turns on lanes 0 … ordinary_lanes-1; urgent ones have the next, a lane for each
+// class, the most urgent one last; and messages (send/recv) have the last of all.
 inline constexpr Lane ordinary_lanes = 4;
-inline constexpr Lane urgent_lane = ordinary_lanes;
-inline constexpr Lane collective_lanes = ordinary_lanes + 1;
+inline constexpr Lane urgent_lanes = 3;
+inline constexpr Lane collective_lanes = ordinary_lanes + urgent_lanes;
 inline constexpr Lane message_lane = collective_lanes;
 inline constexpr Lane lane_count = collective_lanes + 1;
 

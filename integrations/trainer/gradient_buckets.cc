@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "base/parts.h"
+#include "integrations/trainer/bucket_priority.h"
 #include "integrations/trainer/step_recorder.h"
 #include "ranvier/error.h"
 
@@ -114,9 +115,11 @@ std::vector<RecordedTensor> GradientBuckets::tensors() const {
 // incomplete belong to parameters that this batch did not use, whose gradients are zero.
 void GradientBuckets::start_in_order(bool all) {
   if (!averaged_) return;
-  for (; next_ < buckets_.size() && (all || buckets_[next_].missing == 0); ++next_)
-    buckets_[next_].averaging =
-        exchange_->start({.values = buckets_[next_].gradients, .tensors = buckets_[next_].tensors});
+  for (; next_ < buckets_.size() && (all || buckets_[next_].missing == 0); ++next_) {
+    Bucket& bucket = buckets_[next_];
+    bucket.averaging = exchange_->start(
+        {.values = bucket.gradients, .tensors = bucket.tensors, .priority = bucket_priority(next_, buckets_.size())});
+  }
 }
 
 std::chrono::nanoseconds GradientBuckets::finish() {

@@ -224,7 +224,7 @@ CollectiveCall Calls::make(const Request& request) {
                  .op = reducing ? request.op : ReduceOp::sum,
                  .algorithm = shape.algorithm,
                  .slice_log2 = static_cast<std::uint8_t>((std::bit_width(ready.slice_bytes) - 1) |
-                                                         (request.priority > 0 ? MessageHeader::urgent : 0)),
+                                                         urgency_of(request.priority) << MessageHeader::urgency_shift),
                  .dims = hash_of(shape.dims, shape.periodic),
                  .root = shape.root,
                  .label = request.label,

@@ -21,6 +21,9 @@ constexpr auto longest_nap = 10ms;
 constexpr std::size_t most_at_once = 64 << 10;
 // Whoever starts an operation often waits for it next, and then drives best itself; the background thread lets it.
 constexpr auto head_start = 50us;
+// How many slices a blocking call moves alone while others are under way, some of which may be more urgent: enough for
+// a small one to end.
+constexpr int slices_at_once = 8;
 // How often a blocking call gives its core away before it takes the long way, which looks at deadlines and sleeps.
 constexpr int yields_at_once = 16;
 constexpr std::align_val_t scratch_alignment{64};
@@ -102,10 +105,16 @@ void Engine::run_claimed(std::chrono::nanoseconds timeout) {
   if (has_turn(active)) {
     lend_scratch(inline_);
     try {
-      for (int idle = 0; !done && idle < traits_.polls_before_yield + yields_at_once;) {
-        const Progress progress = inline_.advance(*transport_, false);
+      for (int idle = 0, slices = 0; !done && idle < traits_.polls_before_yield + yields_at_once;) {
+        const bool alone = pending_.load(std::memory_order_relaxed) == 0;
+        const Progress progress = inline_.advance(*transport_, !alone);
         done = progress == Progress::done;
-        if (progress == Progress::moved) idle = 0;
+        if (progress == Progress::moved) {
+          if (alone)
+            idle = 0;
+          else if (++slices == slices_at_once)
+            break;
+        }
         if (progress != Progress::blocked) continue;
         if (++idle <= traits_.polls_before_yield)
           pause();

@@ -50,23 +50,24 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // The next collective's, and notes it. Every rank calls in the same order with the same priorities. Those above 0
-  // have a lane of their own, so that no other one is in front of them there.
+  // The next collective's, and notes it. Every rank calls in the same order with the same priorities. Each class of
+  // those above 0 has a lane of its own, so that none of another class is in front of them there: which operations of a
+  // lane have begun differs from rank to rank, so that nothing there can be passed.
   Ticket next_ticket(int priority, const CallStamp& stamp) {
     const auto [sequence, history] = history_->add(stamp);
-    if (priority > 0) {
-      const std::uint32_t urgent = urgent_.fetch_add(1, std::memory_order_relaxed);
-      return {sequence, urgent_lane, urgent, urgent + 1, history};
+    if (const Lane urgency = urgency_of(priority); urgency > 0) {
+      elsewhere_.fetch_add(1, std::memory_order_relaxed);
+      const std::uint32_t turn = urgent_[urgency - 1].fetch_add(1, std::memory_order_relaxed);
+      return {sequence, static_cast<Lane>(ordinary_lanes + urgency - 1), turn, turn + 1, history};
     }
     // Of these every fourth is on one lane, also when the count wraps around.
-    const std::uint32_t ordinary =
-        sequence - urgent_.load(std::memory_order_relaxed) - laneless_.load(std::memory_order_relaxed);
+    const std::uint32_t ordinary = sequence - elsewhere_.load(std::memory_order_relaxed);
     return {sequence, static_cast<Lane>(ordinary % ordinary_lanes), ordinary, ordinary + ordinary_lanes, history};
   }
 
   // Notes one that has no lane, since another library moves its bytes; its number.
   std::uint32_t count_call(const CallStamp& stamp) {
-    laneless_.fetch_add(1, std::memory_order_relaxed);
+    elsewhere_.fetch_add(1, std::memory_order_relaxed);
     return history_->add(stamp).count;
   }
 
@@ -155,8 +156,8 @@ class Engine {
   const EngineOptions options_;
   FlightRecorder recorder_;
   const std::shared_ptr<CallHistory> history_;
-  std::atomic<std::uint32_t> urgent_ = 0;    // how many of them
-  std::atomic<std::uint32_t> laneless_ = 0;  // likewise, see count_call
+  std::array<std::atomic<std::uint32_t>, urgent_lanes> urgent_{};  // how many of each class
+  std::atomic<std::uint32_t> elsewhere_ = 0;                       // how many on no ordinary lane
   TrafficMeter traffic_;
 
   DriverLock driver_;

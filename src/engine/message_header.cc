@@ -18,9 +18,8 @@ std::string describe(const MessageHeader& header, const RankNames& rank) {
                      name_of(header.collective), header.sequence, is_agreement(header.label) ? agreement_words : "",
                      name_of(header.dtype), name_of(header.op), header.size,
                      has_root(header.collective) ? ", root " + rank.number(header.root) : "", algorithm_of(header),
-                     header.dims == 0 ? "" : fmt::format(" with dims of hash {}", header.dims),
-                     header.slice_log2 & ~MessageHeader::urgent,
-                     (header.slice_log2 & MessageHeader::urgent) != 0 ? "urgent, " : "", header.epoch);
+                     header.dims == 0 ? "" : fmt::format(" with dims of hash {}", header.dims), header.slice_bits(),
+                     header.urgency() > 0 ? fmt::format("priority {}, ", header.urgency()) : "", header.epoch);
 }
 
 bool differ(unsigned a, unsigned b) { return a != b && a != 0 && b != 0; }

@@ -2,6 +2,7 @@
 // its own before it uses any data, so that ranks that disagree are told so instead of summing garbage.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -26,21 +27,25 @@ struct MessageHeader {
   DType dtype = DType::u8;
   ReduceOp op = ReduceOp::sum;
   std::uint8_t algorithm = 0;   // index in algorithms(), or bounded_loss
-  std::uint8_t slice_log2 = 0;  // slices of different sizes would arrive in different orders; and see urgent
+  std::uint8_t slice_log2 = 0;  // slices of different sizes would arrive in different orders; and see urgency
   std::uint8_t dims = 0;        // a hash of what the algorithm was given behind its name; 0: nothing
   Rank root = 0;
   CallLabel label = {};    // as the request has it; what is 0 on either side is not compared
   std::uint64_t size = 0;  // all_reduce, reduce, broadcast: elements of the vector; else of this link: size_on_link
 
-  static constexpr std::uint8_t urgent = 0x80;  // in slice_log2: the operation has the urgent lane
+  static constexpr unsigned urgency_shift = 6;  // in slice_log2, above the size: the class of its priority, urgency_of
   // As algorithm: a BoundedOperation, which understands no rank that runs the same all_reduce exactly.
   static constexpr std::uint8_t bounded_loss = 0xFF;
+
+  unsigned slice_bits() const { return slice_log2 & ((1U << urgency_shift) - 1); }
+  unsigned urgency() const { return slice_log2 >> urgency_shift; }
 
   friend bool operator==(const MessageHeader& a, const MessageHeader& b) {
     return std::memcmp(&a, &b, sizeof(MessageHeader)) == 0;
   }
 };
 static_assert(sizeof(MessageHeader) == 32 && std::has_unique_object_representations_v<MessageHeader>);
+static_assert(urgent_lanes < 1U << (8 - MessageHeader::urgency_shift), "a class has its bits in slice_log2");
 
 // Of an all_reduce that no program called: Learning's, by which ranks agree. Its elements are nobody's.
 inline constexpr CallLabel agreement_label{.element = 255};
@@ -77,6 +82,9 @@ inline constexpr std::string_view advice =
 // known of how they came to differ, see CallHistory::since.
 Error disagreement(Rank self, const MessageHeader& ours, Rank peer, const MessageHeader& theirs, const Names& names,
                    const std::string& before);
+
+// The class of a priority: 0 is that of ordinary operations, which share lanes; each above has one of its own.
+constexpr Lane urgency_of(int priority) { return static_cast<Lane>(std::clamp<int>(priority, 0, urgent_lanes)); }
 
 // In front of each send/recv message.
 struct TagHeader {

@@ -15,6 +15,7 @@
 #include "exchange/coded_slice.h"
 #include "exchange/gathered_slice.h"
 #include "exchange/residuals.h"
+#include "exchange/staged_averaging.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
 
@@ -24,49 +25,33 @@ namespace {
 // 4 MiB of floats: long enough that a message costs little, short enough that many are under way.
 constexpr std::size_t slice_values = std::size_t{1} << 20;
 
-class CodedAveraging final : public Averaging, public std::enable_shared_from_this<CodedAveraging> {
+class CodedAveraging final : public StagedAveraging {
  public:
   CodedAveraging(std::shared_ptr<Residuals::State> state, std::vector<std::shared_ptr<Phased>> slices)
-      : state_(std::move(state)), slices_(std::move(slices)), left_(slices_.size()) {}
+      : state_(std::move(state)), slices_(std::move(slices)), left_(slices_.size() + 1) {}
 
   void start() {
-    for (const auto& slice : slices_) slice->start([self = shared_from_this()] { self->one_less(); });
+    const auto one_less = [this, self = shared_from_this()] {
+      if (left_.fetch_sub(1) == 1) complete();
+    };
+    for (const auto& slice : slices_) slice->start(one_less);
+    one_less();
   }
   void wait() override {
     for (const auto& slice : slices_) slice->wait();
-  }
-  bool done() const override {
-    return std::ranges::all_of(slices_, [](const auto& slice) { return slice->done(); });
-  }
-  std::exception_ptr error() const override {
-    for (const auto& slice : slices_)
-      if (slice->done() && slice->error()) return slice->error();
-    return nullptr;
-  }
-  void on_done(std::function<void()> then) override {
-    {
-      const std::lock_guard lock(mutex_);
-      if (left_ > 0) return callbacks_.push_back(std::move(then));
-    }
-    then();
+    StagedAveraging::wait();
   }
 
  private:
-  void one_less() {
-    std::vector<std::function<void()>> callbacks;
-    {
-      const std::lock_guard lock(mutex_);
-      if (--left_ > 0) return;
-      callbacks.swap(callbacks_);
-    }
-    for (const auto& callback : callbacks) callback();
+  void complete() {
+    for (const auto& slice : slices_)
+      if (slice->error()) return finish(slice->error());
+    finish(nullptr);
   }
 
   const std::shared_ptr<Residuals::State> state_;  // lives as long as the slices that view it
   const std::vector<std::shared_ptr<Phased>> slices_;
-  std::mutex mutex_;
-  std::size_t left_;
-  std::vector<std::function<void()>> callbacks_;
+  std::atomic<std::size_t> left_;
 };
 
 class CodedExchange final : public Exchange {

@@ -4,24 +4,16 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <exception>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
-#include "exchange/phased.h"
-#include "ranvier/exchange.h"
+#include "exchange/staged_averaging.h"
 
 namespace ranvier {
 
-class CollectiveAveraging : public Averaging, public std::enable_shared_from_this<CollectiveAveraging> {
+class CollectiveAveraging : public StagedAveraging {
  public:
   void wait() override;
-  bool done() const override;
-  std::exception_ptr error() const override;
-  void on_done(std::function<void()> then) override;
 
  protected:
   // The last thing of a start.
@@ -32,16 +24,9 @@ class CollectiveAveraging : public Averaging, public std::enable_shared_from_thi
 
  private:
   void complete();
-  void finish(std::exception_ptr problem);
 
   std::vector<Work> works_;
   std::atomic<std::size_t> left_ = 0;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::shared_ptr<Phased> rest_;
-  bool done_ = false;
-  std::exception_ptr problem_;
-  std::vector<std::function<void()>> callbacks_;
 };
 
 }  // namespace ranvier

@@ -10,8 +10,8 @@ class DenseExchange final : public Exchange {
   explicit DenseExchange(Communicator& comm) : comm_(comm) {}
   std::string_view spec() const override { return "none"; }
   std::shared_ptr<Averaging> start(const Bucket& bucket) override {
-    return std::make_shared<OneWork>(
-        comm_.start({.input = bucket.values, .output = bucket.values, .op = ReduceOp::average}));
+    return std::make_shared<OneWork>(comm_.start(
+        {.input = bucket.values, .output = bucket.values, .op = ReduceOp::average, .priority = bucket.priority}));
   }
 
  private:

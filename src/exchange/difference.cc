@@ -27,9 +27,9 @@ class DifferenceAveraging final : public Averaging, public std::enable_shared_fr
   DifferenceAveraging(std::shared_ptr<Residuals::State> state, std::span<float> bucket)
       : state_(std::move(state)), bucket_(bucket), differences_(bucket.size()) {}
 
-  void start(Exchange& exchange, std::span<const Tensor> tensors) {
+  void start(Exchange& exchange, std::span<const Tensor> tensors, int priority) {
     kernel::subtract(bucket_.data(), state_->residual.data(), differences_.data(), bucket_.size());
-    inner_ = exchange.start({.values = differences_, .tensors = tensors});
+    inner_ = exchange.start({.values = differences_, .tensors = tensors, .priority = priority});
     inner_->on_done([self = shared_from_this()] { self->add_up(); });
   }
   void wait() override {
@@ -82,7 +82,7 @@ class DifferenceExchange final : public Exchange {
     const auto state = last_.of(bucket);
     // By what the bucket's tensors are known: the differences lie elsewhere at every step.
     auto averaging = std::make_shared<DifferenceAveraging>(state, bucket.values);
-    averaging->start(*inner_, state->tensors);
+    averaging->start(*inner_, state->tensors, bucket.priority);
     return averaging;
   }
   // The residual comes first: to a codec of values it is what it says, something that is owed.

@@ -26,6 +26,7 @@ class LossyExchange final : public Exchange {
     Work work = comm_.start({.input = bucket.values,
                              .output = bucket.values,
                              .op = ReduceOp::average,
+                             .priority = bucket.priority,
                              .tolerates_loss = true,
                              .may_differ = ranks_ == RanksEnd::apart,
                              .lost = owed});

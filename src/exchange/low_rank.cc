@@ -3,13 +3,14 @@
 #include "ranvier/low_rank.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
-#include <condition_variable>
 #include <cstring>
 #include <unordered_map>
 
 #include "exchange/coded_slice.h"
 #include "exchange/residuals.h"
+#include "exchange/staged_averaging.h"
 #include "kernel/vectors.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
@@ -38,7 +39,7 @@ struct LowRankTools {
   std::atomic<std::uint64_t> plain_buckets = 0;
 };
 
-class LowRankAveraging final : public Averaging, public std::enable_shared_from_this<LowRankAveraging> {
+class LowRankAveraging final : public StagedAveraging {
  public:
   LowRankAveraging(Communicator& comm, std::shared_ptr<LowRankTools> tools, std::shared_ptr<Factors> factors,
                    std::shared_ptr<Residuals::State> state, std::span<float> bucket, std::uint64_t number)
@@ -55,38 +56,6 @@ class LowRankAveraging final : public Averaging, public std::enable_shared_from_
     kernel::add(state_->residual.data(), bucket_.data(), state_->residual.data(), bucket_.size());
     left_is_next_ = !tools_->options.alternating || step_ % 2 == 0;
     send_factors();
-  }
-
-  void wait() override {
-    while (!done()) {
-      std::shared_ptr<CodedSlice> slice;
-      {
-        std::unique_lock lock(mutex_);
-        // Between two slices another thread multiplies matrices.
-        changed_.wait(lock, [&] { return done_ || slice_ != nullptr; });
-        slice = slice_;
-      }
-      if (!slice) break;
-      try {
-        slice->wait();
-      } catch (...) {  // advance() finds it
-      }
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return done_ || slice_ != slice; });
-    }
-    if (problem_) std::rethrow_exception(problem_);
-  }
-  bool done() const override {
-    const std::lock_guard lock(mutex_);
-    return done_;
-  }
-  std::exception_ptr error() const override { return done() ? problem_ : nullptr; }
-  void on_done(std::function<void()> then) override {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!done_) return callbacks_.push_back(std::move(then));
-    }
-    then();
   }
 
  private:
@@ -128,13 +97,8 @@ class LowRankAveraging final : public Averaging, public std::enable_shared_from_
 
   void average(std::span<float> values, const std::shared_ptr<CodedTools>& codecs) {
     const auto number = number_ + static_cast<std::uint64_t>(phase_);
-    auto slice = std::make_shared<CodedSlice>(comm_, codecs, values, CodecState{}, number, step_);
-    {
-      const std::lock_guard lock(mutex_);
-      slice_ = slice;
-    }
-    changed_.notify_all();
-    slice->start([self = shared_from_this(), raw = slice.get()] { self->advance(raw->error()); });
+    go_on_with(std::make_shared<CodedSlice>(comm_, codecs, values, CodecState{}, number, step_),
+               [this](std::exception_ptr problem) { advance(std::move(problem)); });
   }
 
   // Called once for each slice, by the thread that finishes it.
@@ -145,15 +109,7 @@ class LowRankAveraging final : public Averaging, public std::enable_shared_from_
       problem = std::current_exception();
       comm_.abort(error.what());
     }
-    std::vector<std::function<void()>> callbacks;
-    {
-      const std::lock_guard lock(mutex_);
-      problem_ = problem;
-      done_ = true;
-      callbacks.swap(callbacks_);
-    }
-    changed_.notify_all();
-    for (const auto& callback : callbacks) callback();
+    finish(problem);
   }
 
   // Whether more has to travel.
@@ -217,13 +173,6 @@ class LowRankAveraging final : public Averaging, public std::enable_shared_from_
   const std::uint64_t number_, step_;
   bool left_is_next_ = true;
   Phase phase_ = Phase::first;
-
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::shared_ptr<CodedSlice> slice_;  // under way
-  bool done_ = false;
-  std::exception_ptr problem_;
-  std::vector<std::function<void()>> callbacks_;
 };
 
 class LowRankExchange final : public Exchange {

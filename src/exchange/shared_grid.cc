@@ -140,7 +140,7 @@ class GridAveraging final : public CollectiveAveraging {
         number_(number),
         seed_(static_cast<std::uint32_t>(seed_of(number, 0, 1))) {}
 
-  void start() {
+  void start(int priority) {
     ++state_->step;
     coded_ = !norms_->shared.empty();
     work_.resize(bucket_.size());
@@ -148,22 +148,26 @@ class GridAveraging final : public CollectiveAveraging {
     norms_->next.resize((work_.size() + block - 1) / block);
     has_code_ = SharedGrid::spread(work_, norms_->next, seed_);
     std::vector<Work> works;
-    works.push_back(comm_.start({.input = norms_->next, .output = norms_->next, .op = ReduceOp::max}));
-    works.push_back(coded_ ? start_codes() : start_floats());
+    works.push_back(
+        comm_.start({.input = norms_->next, .output = norms_->next, .op = ReduceOp::max, .priority = priority}));
+    works.push_back(coded_ ? start_codes(priority) : start_floats(priority));
     watch(std::move(works));
   }
 
  private:
-  Work start_codes() {
+  Work start_codes(int priority) {
     own_.resize(tools_->grid.bytes(bucket_.size()));
     sum_.resize(own_.size());
     if (has_code_) tools_->grid.encode(work_, norms_->shared, own_);
     const auto size = own_.size();
     return comm_.start({.input = ConstTypedSpan(own_.data(), size, DType::u8),
                         .output = TypedSpan(sum_.data(), size, DType::u8),
-                        .op = ReduceOp::sum});
+                        .op = ReduceOp::sum,
+                        .priority = priority});
   }
-  Work start_floats() { return comm_.start({.input = bucket_, .output = bucket_, .op = ReduceOp::average}); }
+  Work start_floats(int priority) {
+    return comm_.start({.input = bucket_, .output = bucket_, .op = ReduceOp::average, .priority = priority});
+  }
 
   std::shared_ptr<Phased> take() override {
     const bool all_have_codes = std::ranges::all_of(norms_->next, [](float norm) { return std::isfinite(norm); });
@@ -225,7 +229,7 @@ class GridExchange final : public Exchange {
     // A bucket that is another one now has other blocks.
     if (!norms || norms->shared.size() != (bucket.values.size() + block - 1) / block) norms = std::make_shared<Norms>();
     auto averaging = std::make_shared<GridAveraging>(comm_, tools_, std::move(state), norms, bucket.values, number_++);
-    averaging->start();
+    averaging->start(bucket.priority);
     return averaging;
   }
 

@@ -29,7 +29,7 @@ class SummableAveraging final : public CollectiveAveraging {
                     std::span<float> bucket)
       : tools_(std::move(tools)), state_(std::move(state)), bucket_(bucket) {}
 
-  void start(Communicator& comm, std::uint64_t number) {
+  void start(Communicator& comm, std::uint64_t number, int priority) {
     comm_ = &comm;
     number_ = number;
     const Codec& codec = *tools_->codec;
@@ -52,7 +52,10 @@ class SummableAveraging final : public CollectiveAveraging {
     divisor_ = is_floating(type) ? 1 : comm.world();
     const std::size_t head = std::min(codec.summable_at(), bytes_);
     const TypedSpan sum(codes_.data() + head, (bytes_ - head) / size_of(type), type);
-    watch({comm.start({.input = sum, .output = sum, .op = is_floating(type) ? ReduceOp::average : ReduceOp::sum})});
+    watch({comm.start({.input = sum,
+                       .output = sum,
+                       .op = is_floating(type) ? ReduceOp::average : ReduceOp::sum,
+                       .priority = priority})});
   }
 
  private:
@@ -122,7 +125,7 @@ class SummableExchange final : public Exchange {
   std::shared_ptr<Averaging> start(const Bucket& bucket) override {
     auto state = tools_->codec->state_parts() > 0 ? residuals_.of(bucket) : std::make_shared<Residuals::State>();
     auto averaging = std::make_shared<SummableAveraging>(tools_, std::move(state), bucket.values);
-    averaging->start(comm_, number_++);
+    averaging->start(comm_, number_++, bucket.priority);
     return averaging;
   }
 

@@ -9,8 +9,21 @@
 namespace ranvier {
 namespace {
 
-// Two dimensions, or nodes, of every size that divides the world. More dimensions are for networks that have them, and
-// whoever has one names them. A node of all ranks, or of one, is no hierarchy.
+// Three dimensions as equal as they can be, the largest one last; empty where the world has none.
+std::vector<Rank> balanced_in_three(Rank world) {
+  std::vector<Rank> best;
+  for (Rank first = 2; first * first * first <= world; ++first) {
+    if (world % first != 0) continue;
+    for (Rank second = first; first * second * second <= world; ++second)
+      if (const Rank third = world / first / second; world % (first * second) == 0)
+        if (best.empty() || first + second + third < best[0] + best[1] + best[2]) best = {first, second, third};
+  }
+  return best;
+}
+
+// Two dimensions, or nodes, of every size that divides the world, and three dimensions, whose rounds are fewer, of the
+// sizes that make them fewest. More divisions would be tried in vain on most networks; whoever has one names its
+// dimensions. A node of all ranks, or of one, is no hierarchy.
 std::vector<std::vector<Rank>> dims_for(Dims kind, Rank world) {
   if (kind == Dims::none || kind == Dims::periodic_grid) return {{}};
   std::vector<std::vector<Rank>> all;
@@ -21,6 +34,8 @@ std::vector<std::vector<Rank>> dims_for(Dims kind, Rank world) {
     else
       all.push_back({divisor, world / divisor});
   }
+  if (kind == Dims::grid)
+    if (const auto dims = balanced_in_three(world); !dims.empty()) all.push_back(dims);
   return all;
 }
 

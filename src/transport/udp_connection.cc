@@ -73,9 +73,10 @@ bool UdpConnection::waits_for_credit() const {
   return std::ranges::any_of(send_lanes_, [](const UdpSendLane& lane) { return lane.waits_for_credit(); });
 }
 
-// Urgent collectives first; the others and messages by turns.
+// The most urgent collectives first; the ordinary ones and messages by turns.
 UdpSendLane* UdpConnection::lane_to_send() {
-  if (send_lanes_[urgent_lane].has_next()) return &send_lanes_[urgent_lane];
+  for (Lane lane = collective_lanes - 1; lane >= ordinary_lanes; --lane)
+    if (send_lanes_[lane].has_next()) return &send_lanes_[lane];
   for (Lane tried = 0; tried < lane_count; ++tried) {
     UdpSendLane& lane = send_lanes_[turn_];
     if (lane.has_next()) return &lane;

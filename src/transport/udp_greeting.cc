@@ -21,7 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // Of all lanes' rings, both directions.
-constexpr std::size_t ring_budget = 512 << 20;
+constexpr std::size_t ring_budget = 704 << 20;  // the largest rings for up to 6 ranks
 constexpr std::size_t smallest_ring = 256 << 10;
 // Between processes of one host nothing is on its way for long, and what is under way should stay in the caches.
 constexpr std::size_t largest_local_ring = 1 << 20;

@@ -32,7 +32,7 @@
 
 namespace ranvier::transport {
 
-inline constexpr std::uint8_t udp_version = 1;
+inline constexpr std::uint8_t udp_version = 2;
 
 enum class PacketKind : std::uint8_t {
   data,      // bytes of a lane; without any, only an acknowledgement

@@ -217,8 +217,8 @@ TEST(LearningJob, AnErrorSaysWhichCallIsNoneOfTheProgram) {
 
 // Where ranks have to forward for others whatever is chosen, what is named is refused; a challenger is named.
 TEST(LearningJob, NothingIsLearnedWhereNoAlgorithmKeepsToTheLinks) {
-  constexpr Rank ranks = 27;
-  constexpr auto network = "torus:3x3x3";
+  constexpr Rank ranks = 24;
+  constexpr auto network = "torus:4x3x2";
   Selection selection({.world = ranks,
                        .transport = "loopback",
                        .links = {},

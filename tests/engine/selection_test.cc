@@ -1,10 +1,12 @@
 #include "engine/selection.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -104,6 +106,15 @@ TEST(Selection, FollowsWhatTheLinksCost) {
         << "only bytes cost";
   }
   EXPECT_LE(cost_of(16, {.message = 1}).first.busiest(4, slice).messages, 4) << "only messages cost";
+}
+
+// Fewer rounds than on two, and fewer messages than on one: what decides for vectors of middling size on slow links.
+TEST(Selection, DividesManyRanksIntoThreeDimensionsWhereTheModelSaysSo) {
+  const LinkModel links{.latency = 50e-6, .message = 1e-6, .byte = 8e-9, .partner = 0.05};
+  Selection selection({.world = 64, .transport = "tcp", .links = links, .slice_bytes = slice});
+  std::vector<std::string> chosen;
+  for (const TuningRow& row : selection.rows(Collective::all_reduce)) chosen.push_back(row.algorithm);
+  EXPECT_THAT(chosen, testing::Contains("multi_dimensional:4x4x4"));
 }
 
 TEST(Selection, KeepsToTheLinksOfATopologyWhereItCan) {

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "ranvier/error.h"
 #include "schedule/every_schedule.h"
@@ -76,6 +78,22 @@ TEST(Algorithms, RefuseImpossibleWorldsAndRoots) {
   }
   EXPECT_THAT(refusal([] { binomial_tree(Collective::broadcast, 4, 4); }), HasSubstr("root 4"));
   EXPECT_THAT(refusal([] { direct(Collective::gather, 4, -1); }), HasSubstr("root -1"));
+}
+
+TEST(Candidates, HaveEveryGridOfTwoDimensionsAndTheMostEvenOneOfThree) {
+  const auto toruses = [](Rank world) {
+    std::vector<std::string> found;
+    for (const AlgorithmSpec& spec : candidates(Collective::all_reduce, world))
+      if (spec.algorithm().name == "torus") found.push_back(spec_text(spec));
+    return found;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(toruses(6), ElementsAre("torus:2x3", "torus:3x2"));
+  EXPECT_THAT(toruses(8), ElementsAre("torus:2x4", "torus:4x2", "torus:2x2x2"));
+  EXPECT_THAT(toruses(10), ElementsAre("torus:2x5", "torus:5x2"));
+  EXPECT_THAT(toruses(12), testing::Contains("torus:2x2x3"));
+  EXPECT_THAT(toruses(1000), testing::Contains("torus:10x10x10"));
+  EXPECT_EQ(toruses(64).back(), "torus:4x4x4");
 }
 
 TEST(Draw, ShowsRoundsAsRowsAndRanksAsColumns) {

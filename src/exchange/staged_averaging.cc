@@ -1,0 +1,65 @@
+#include "exchange/staged_averaging.h"
+
+#include <utility>
+
+namespace ranvier {
+
+// The callback keeps this alive until then, whatever becomes of the handle.
+void StagedAveraging::go_on_with(const std::shared_ptr<Phased>& stage, std::function<void(std::exception_ptr)> then) {
+  {
+    const std::lock_guard lock(mutex_);
+    stage_ = stage;
+  }
+  changed_.notify_all();
+  stage->start([self = shared_from_this(), raw = stage.get(), then = std::move(then)] { then(raw->error()); });
+}
+
+void StagedAveraging::finish(std::exception_ptr problem) {
+  std::vector<std::function<void()>> callbacks;
+  {
+    const std::lock_guard lock(mutex_);
+    problem_ = std::move(problem);
+    done_ = true;
+    callbacks.swap(callbacks_);
+  }
+  changed_.notify_all();
+  for (const auto& callback : callbacks) callback();
+}
+
+void StagedAveraging::wait() {
+  std::shared_ptr<Phased> driven;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    // Between two stages another thread computes.
+    changed_.wait(lock, [&] { return done_ || stage_ != driven; });
+    if (done_) break;
+    driven = stage_;
+    lock.unlock();
+    try {
+      driven->wait();
+    } catch (...) {  // what was to come then gets it
+    }
+    lock.lock();
+  }
+  if (problem_) std::rethrow_exception(problem_);
+}
+
+bool StagedAveraging::done() const {
+  const std::lock_guard lock(mutex_);
+  return done_;
+}
+
+std::exception_ptr StagedAveraging::error() const {
+  const std::lock_guard lock(mutex_);
+  return problem_;
+}
+
+void StagedAveraging::on_done(std::function<void()> then) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!done_) return callbacks_.push_back(std::move(then));
+  }
+  then();
+}
+
+}  // namespace ranvier
