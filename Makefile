@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 TORCH_FLAGS := -DRANVIER_PYTHON=$(PYTHON)
 
 .PHONY: help setup build demo test test-core test-asan test-tsan test-sanitizers test-threads test-python test-torch test-fabrics \
-        fuzz bench tidy format clean build-core build-threads run-core run-python run-threads run-core-and-python build-threads-meanwhile
+        fuzz bench tidy format clean build-core build-threads run-core run-python run-threads
 help:
 	@echo "make demo    train a CNN with 4 workers over a slow network, plain and with bf16 on the wire"
 	@echo "make build   the programs ranvier and ranvier-train, in build/release/bin"
@@ -30,7 +30,11 @@ demo: build
 
 # Tests wait for each other half of their time: what is compiled for tsan takes the processors when they are idle.
 test: build-core
-	$(MAKE) -j 2 run-core-and-python build-threads-meanwhile
+	@mkdir -p build
+	idle=$$(chrt --idle 0 true 2>/dev/null && echo chrt --idle 0); \
+	$$idle $(MAKE) build-threads > build/threads.log 2>&1 & threads=$$!; \
+	trap 'kill $$threads 2>/dev/null' EXIT INT TERM; \
+	$(MAKE) run-core && $(MAKE) run-python && { wait $$threads || { cat build/threads.log; false; }; }
 	$(MAKE) run-threads
 	@echo "make test: dev, Python and threads under tsan passed"
 
@@ -45,10 +49,6 @@ build-core: setup
 
 run-core:
 	ctest --preset dev -j 2
-
-run-core-and-python:
-	$(MAKE) run-core
-	$(MAKE) run-python
 
 test-asan: setup
 	cmake --preset asan
@@ -69,10 +69,6 @@ test-threads: build-threads
 build-threads: setup
 	cmake --preset tsan
 	cmake --build --preset tsan -j $(JOBS) --target $(THREADED:%=%_test)
-
-build-threads-meanwhile:
-	mkdir -p build
-	chrt --idle 0 $(MAKE) build-threads > build/threads.log 2>&1 || { cat build/threads.log; exit 1; }
 
 run-threads:
 	ctest --preset tsan -j 2 -R "^($$(echo $(THREADED) | tr ' ' '|'))_test(_[0-9]+)?$$"

@@ -41,7 +41,7 @@ struct WorldPlace {
 
   // Where the ranks meet: a directory …
   std::filesystem::path store;
-  bool owns_store = false;  // nobody else removes the directory: rank 0 does, once all have met
+  bool owns_store = false;  // nobody else removes the directory: rank 0 does, once all have met or some did not come
   // … or, where `store` is empty, torch's TCPStore at this address.
   std::string master_address;
   std::uint16_t master_port = 0;

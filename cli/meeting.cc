@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <functional>
-#include <utility>
 
 #include "ranvier/error.h"
 #include "ranvier/store.h"
@@ -20,20 +19,10 @@ struct MeetingPlace {
   bool ours = false;  // to remove
 };
 
-// Rank 0's, whether the ranks have met or not.
-class Removed {
- public:
-  explicit Removed(fs::path directory) : directory_(std::move(directory)) {}
-  ~Removed() {
-    std::error_code ignored;
-    if (!directory_.empty()) fs::remove_all(directory_, ignored);
-  }
-  Removed(const Removed&) = delete;
-  Removed& operator=(const Removed&) = delete;
-
- private:
-  const fs::path directory_;
-};
+void remove(const MeetingPlace& meeting) {
+  std::error_code ignored;
+  fs::remove_all(meeting.directory, ignored);
+}
 
 MeetingPlace meeting_place(const WorldPlace& place) {
   if (!place.store.empty()) return {place.store, place.owns_store};
@@ -53,11 +42,18 @@ MeetingPlace meeting_place(const WorldPlace& place) {
 
 std::unique_ptr<Communicator> meet(const WorldPlace& place, const CommunicatorOptions& options) {
   const MeetingPlace meeting = meeting_place(place);
-  const Removed at_the_end(meeting.ours && place.rank == 0 ? meeting.directory : fs::path());
+  const bool removes = meeting.ours && place.rank == 0;
   const auto store = file_store(meeting.directory);
-  auto communicator = Communicator::connect(*store, place.rank, place.world, options);
-  if (meeting.ours) communicator->barrier();  // nobody reads it any more
-  return communicator;
+  try {
+    auto communicator = Communicator::connect(*store, place.rank, place.world, options);
+    if (meeting.ours) communicator->barrier();  // nobody reads it any more
+    if (removes) remove(meeting);
+    return communicator;
+  } catch (const Error& error) {
+    // Of other errors the other ranks read the reason there.
+    if (removes && error.kind() == ErrorKind::timeout) remove(meeting);
+    throw;
+  }
 }
 
 }  // namespace ranvier::cli

@@ -103,7 +103,8 @@ std::exception_ptr PendingWork::exception() const {
 // Waits on the parts and not on the Future, because whoever waits on a part drives the engine: no thread has to be
 // woken.
 bool PendingWork::wait(milliseconds timeout) {
-  if (!future_->completed()) require_no_fork_since(forks_, rank_);  // the parent's engine cannot be driven here
+  // The parent's engine cannot be driven here.
+  if (forks() != forks_ && !future_->completed()) require_no_fork_since(forks_, rank_);
   const bool forever =
       timeout <= milliseconds::zero();  // kNoTimeout, kUnsetTimeout: operations have their own deadline
   const auto deadline = steady_clock::now() + timeout;

@@ -10,7 +10,7 @@
 namespace ranvier::engine {
 namespace {
 
-constexpr unsigned dtype_shift = 8, op_shift = 16, agreement_shift = 24, root_shift = 32;
+constexpr unsigned dtype_shift = 8, op_shift = 16, agreement_shift = 24, urgency_shift = 25, root_shift = 32;
 constexpr std::uint32_t most_named = 3;
 
 }  // namespace
@@ -21,6 +21,7 @@ CallStamp CallStamp::of(const MessageHeader& header, bool common_size) {
                static_cast<std::uint64_t>(header.dtype) << dtype_shift |
                static_cast<std::uint64_t>(header.op) << op_shift |
                static_cast<std::uint64_t>(is_agreement(header.label)) << agreement_shift |
+               static_cast<std::uint64_t>(header.urgency()) << urgency_shift |
                static_cast<std::uint64_t>(static_cast<std::uint32_t>(header.root)) << root_shift;
   stamp.size = common_size ? header.size : 0;
   std::uint64_t mixed = stamp.kind;
@@ -39,6 +40,8 @@ std::string CallClaim::last_call(const RankNames& rank) const {
   std::vector<std::string> numbers;
   if (size > 0) numbers.push_back(fmt::format("size {}", size));
   if (has_root(collective)) numbers.push_back("root " + rank.number(static_cast<Rank>(kind >> root_shift)));
+  if (const auto urgency = kind >> urgency_shift & 3; urgency > 0)
+    numbers.push_back(fmt::format("priority {}", urgency));
   return fmt::format("{} #{}{} of {} {}{}{}", name_of(collective), count - 1,
                      (kind >> agreement_shift & 1) != 0 ? agreement_words : "",
                      name_of(static_cast<DType>(kind >> dtype_shift & 0xFF)),

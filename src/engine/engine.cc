@@ -21,9 +21,9 @@ constexpr auto longest_nap = 10ms;
 constexpr std::size_t most_at_once = 64 << 10;
 // Whoever starts an operation often waits for it next, and then drives best itself; the background thread lets it.
 constexpr auto head_start = 50us;
-// How many slices a blocking call moves alone while others are under way, some of which may be more urgent: enough for
-// a small one to end.
-constexpr int slices_at_once = 8;
+// How often a blocking call moves alone while others are under way, some of which may be more urgent: enough for a
+// small one of two ranks to end.
+constexpr int moves_at_once = 8;
 // How often a blocking call gives its core away before it takes the long way, which looks at deadlines and sleeps.
 constexpr int yields_at_once = 16;
 constexpr std::align_val_t scratch_alignment{64};
@@ -105,14 +105,14 @@ void Engine::run_claimed(std::chrono::nanoseconds timeout) {
   if (has_turn(active)) {
     lend_scratch(inline_);
     try {
-      for (int idle = 0, slices = 0; !done && idle < traits_.polls_before_yield + yields_at_once;) {
+      for (int idle = 0, moves = 0; !done && idle < traits_.polls_before_yield + yields_at_once;) {
         const bool alone = pending_.load(std::memory_order_relaxed) == 0;
         const Progress progress = inline_.advance(*transport_, !alone);
         done = progress == Progress::done;
         if (progress == Progress::moved) {
           if (alone)
             idle = 0;
-          else if (++slices == slices_at_once)
+          else if (++moves == moves_at_once)
             break;
         }
         if (progress != Progress::blocked) continue;
@@ -295,7 +295,9 @@ bool Engine::has_turn(const Active& active) const {
 bool Engine::advance_all() {
   bool moved = admit();
   // Of the whole pass, though its operation may end in it: whoever waits for that one shall not wait for the rest.
-  const int most_urgent = active_.empty() ? 0 : active_.front().operation->priority;
+  // Whoever waits for another one on its lane is no reason to hold that one up.
+  const auto first = std::ranges::find_if(active_, [this](const Active& each) { return has_turn(each); });
+  const int most_urgent = first == active_.end() ? 0 : first->operation->priority;
   for (std::size_t i = 0; i < active_.size();) {
     if (!has_turn(active_[i])) {
       ++i;

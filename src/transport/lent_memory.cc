@@ -92,7 +92,13 @@ void LenderMemory::map(const LentBytes& lent) {
   const std::size_t bytes = entry.bytes;
   const MemoryFile file = MemoryFile::open(table_.process, entry.file);
   const int problem = errno;
-  if (!file.valid() || !file.is_own() || !file.is_sealed_at(bytes) || entry.life.load() != lent.life)
+  if (file.valid() && !file.is_own())
+    throw Error(ErrorKind::unreachable,
+                fmt::format("the memory that rank {} (process {}) lends belongs to another user; run all ranks as one "
+                            "user, or use the tcp transport",
+                            peer_, table_.process),
+                peer_);
+  if (!file.valid() || !file.is_sealed_at(bytes) || entry.life.load() != lent.life)
     throw Error(
         ErrorKind::unreachable,
         fmt::format("the memory that rank {} (process {}) lends cannot be opened: {}; see whether it still "

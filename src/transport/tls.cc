@@ -84,7 +84,7 @@ int find_key(SSL* ssl, const unsigned char* name, std::size_t name_size, SSL_SES
   return *session == nullptr ? 0 : 1;
 }
 
-// Bytes of the certificates that this side shows.
+// Bytes of the certificates that this side shows, those among them that the authority's file has.
 std::size_t chain_bytes(SSL_CTX* context) {
   const auto bytes_of = [](X509* certificate) {
     return static_cast<std::size_t>(std::max(i2d_X509(certificate, nullptr), 0));
@@ -172,6 +172,9 @@ TlsContext::TlsContext(const SecurityOptions& options, ConstBytes token)
                SSL_CTX_check_private_key(context) == 1,
            "the private key", options.private_key);
     demand(SSL_CTX_load_verify_file(context, options.authority.c_str()) == 1, "the authority", options.authority);
+    // As it would at every handshake, where the file has the leaf alone: what is sent is to be known.
+    SSL_CTX_build_cert_chain(
+        context, SSL_BUILD_CHAIN_FLAG_UNTRUSTED | SSL_BUILD_CHAIN_FLAG_IGNORE_ERROR | SSL_BUILD_CHAIN_FLAG_CLEAR_ERROR);
     most_unproved_bytes_ =
         std::clamp(chain_bytes(context) + beside_certificates, most_unproved, most_with_certificates);
   } else {

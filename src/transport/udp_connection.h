@@ -2,7 +2,7 @@
 // told what arrives and what time it is, and says what to send: so that its tests run it over a network that exists
 // only as a list.
 //
-// What a gradient needs is not what a file needs: six independent lanes (a lost packet holds up its own only), bytes
+// What a gradient needs is not what a file needs: eight independent lanes (a lost packet holds up its own only), bytes
 // that stay in their ring until they are acknowledged, and a window that follows the path's rate whatever it loses.
 #pragma once
 

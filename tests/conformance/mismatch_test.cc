@@ -89,6 +89,22 @@ TEST_P(Mismatch, of_priorities_is_told) {
   }
 }
 
+// The root sends on one lane and ends, the other waits on another one: what both have called tells it.
+TEST_P(Mismatch, of_priorities_of_a_broadcast_is_told) {
+  if (!connected()) GTEST_SKIP() << "without a control plane only the deadline ends this";
+  std::atomic<int> told = 0;
+  run(2, [&](Communicator& comm) {
+    std::vector<float> data(64, 1);
+    const auto error = error_of([&] {
+      comm.broadcast(data, 0, {.timeout = 60s, .priority = 1 + comm.rank()});
+      comm.barrier({.timeout = 60s});
+    });
+    EXPECT_THAT(error, throws(ErrorKind::mismatch, "priority"));
+    ++told;
+  });
+  EXPECT_EQ(told, 2);
+}
+
 // Two roots of a broadcast both send and do not look. What they do next shows it, whatever that is.
 TEST_P(Mismatch, of_roots_is_refused_by_the_next_operation_of_any_kind) {
   using Next = std::function<void(Communicator&, std::vector<float>&)>;

@@ -8,6 +8,7 @@
 #include "conformance/collective_case.h"
 #include "conformance/errors.h"
 #include "ranvier/simulated.h"
+#include "support/sanitized.h"
 
 namespace ranvier::conformance {
 namespace {
@@ -111,8 +112,10 @@ class DrawnProgram {
 
 Rank world_of(std::uint64_t seed) { return static_cast<Rank>(1 + seed % 8); }
 
+constexpr std::uint64_t seeds = support::sanitized ? 40 : 100;
+
 TEST(SimulatedNetworks, never_change_a_result) {
-  for (std::uint64_t seed = 1; seed <= 100 && !testing::Test::HasFailure(); ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SimulatedWorld world(world_of(seed), drawn_network(seed));
     run(world, [&](Communicator& comm) { DrawnProgram(seed, comm.world()).run(comm, 20); });
@@ -134,7 +137,7 @@ TEST(SimulatedNetworks, replay_exactly_from_a_seed) {
 
 TEST(SimulatedCrashes, end_every_survivor_with_an_error_that_names_the_lost_rank) {
   int crashes = 0;
-  for (std::uint64_t seed = 1; seed <= 100 && !testing::Test::HasFailure(); ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const Rank size = 2 + world_of(seed) % 7;
     SimulationOptions options = drawn_network(seed);

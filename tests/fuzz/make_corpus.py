@@ -28,9 +28,9 @@ def codecs() -> None:
 
 
 def packet(kind: int, number: int, *, lane: int = 0, offset: int = 0, payload: bytes = b"", ranges=(), limit: int = 65536) -> bytes:
-    head = struct.pack("<QQQiIHHBBBB", 5, number, offset, 1, 0, len(payload), 0, 1, kind, lane, len(ranges))
+    head = struct.pack("<QQQiIHHBBBB", 5, number, offset, 1, 0, len(payload), 0, 2, kind, lane, len(ranges))
     if ranges:
-        head += struct.pack("<II6Q", 100, 0, *[limit] * 6)
+        head += struct.pack("<II8Q", 100, 0, *[limit] * 8)
         head += b"".join(struct.pack("<QQ", *each) for each in ranges)
     return head + payload
 

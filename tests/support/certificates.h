@@ -15,11 +15,15 @@ namespace ranvier::support {
 
 class Certificates {
  public:
-  // The authority whose word `options` take.
-  explicit Certificates(const std::string& authority = "ours") : authority_(authority) { add_authority(authority); }
+  // The authority whose word `options` take. `comment` makes its certificate longer.
+  explicit Certificates(const std::string& authority = "ours", const std::string& comment = "none")
+      : authority_(authority) {
+    add_authority(authority, comment);
+  }
 
-  void add_authority(const std::string& name) {
-    run(fmt::format("openssl req -x509 {} -days 2 -subj /CN={} -keyout {}.key -out {}.pem", new_key, name, name, name));
+  void add_authority(const std::string& name, const std::string& comment = "none") {
+    run(fmt::format("openssl req -x509 {} -days 2 -subj /CN={} -addext nsComment={} -keyout {}.key -out {}.pem",
+                    new_key, name, comment, name, name));
   }
   // Of the host "ranvier", as grpc wants it. `days`: below 0 it has expired. `comment` makes it longer.
   void add(const std::string& name, const std::string& signer, int days = 2, const std::string& comment = "none") {

@@ -89,7 +89,9 @@ TEST_F(Grpc, WhatIsNotEncryptedIsOfferedToThisHostOnly) {
     return heard;
   };
   EXPECT_THAT(heard_at({}), ::testing::IsEmpty());
-  EXPECT_THAT(heard_at({.interface_address = others.front()}), ::testing::IsEmpty());
+  if (others.size() > 1) {
+    EXPECT_THAT(heard_at({.interface_address = others.front()}), ::testing::IsEmpty());
+  }
   EXPECT_EQ(heard_at({.security = {.insecure = true}}).size(), others.size());
   Certificates made;
   made.add("one", "ours");
@@ -165,6 +167,7 @@ TEST_F(Grpc, WhoseCertificateHasExpiredIsNotLetIn) {
   Certificates made;
   made.add("new", "ours");
   made.add("old", "ours", -1);
+  exchange(connect_all(endpoints(2, {.security = made.options("new")})));
   for (const Rank old : {0, 1}) {
     std::vector<std::unique_ptr<Endpoint>> meeting;
     for (Rank rank = 0; rank < 2; ++rank)

@@ -216,6 +216,13 @@ TEST(Tls, WhoHasLongCertificatesReadsAsMuchOfAStranger) {
   EXPECT_LT(taken, 16 << 10);
 }
 
+// OpenSSL sends it behind the leaf, though the leaf's file has not got it.
+TEST(Tls, ALongCertificateOfTheAuthorityCountsAsWell) {
+  Certificates made("ours", std::string(6000, 'x'));
+  made.add("one", "ours");
+  EXPECT_TRUE(Pair(made.options("one")).shake_hands());
+}
+
 TEST(JobKey, ComesBackFromItsFileAndOtherFilesAreRefused) {
   const TemporaryFolder folder;
   const JobKey key = new_job_key();

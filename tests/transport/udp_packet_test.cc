@@ -5,8 +5,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <random>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "transport/packet_size.h"
@@ -133,6 +137,25 @@ TEST(RoundTrip, follows_what_it_is_told_and_never_waits_for_less) {
   for (int i = 0; i < 100; ++i) trip.sample(80ms, 0ms);
   EXPECT_NEAR(std::chrono::duration<double>(trip.smoothed()).count(), 0.080, 0.001);
   EXPECT_GE(trip.least(), 20ms);
+}
+
+// Else the fuzz target would have every seed dropped at its door, as happened when the version changed.
+TEST(UdpPacket, seeds_of_the_fuzz_target_are_of_this_version) {
+  constexpr std::uint64_t key_of_seeds = 5;
+  constexpr std::size_t head_of_seeds = 3;  // the length of a datagram, two bytes, and how much time passes
+  int seeds = 0;
+  for (const auto& file : std::filesystem::directory_iterator(RANVIER_TEST_CORPUS "/udp_fuzz")) {
+    std::ifstream stream(file.path(), std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+    ASSERT_GT(text.size(), head_of_seeds);
+    const std::size_t length = static_cast<std::uint8_t>(text[0]) | std::size_t{static_cast<std::uint8_t>(text[1])}
+                                                                        << 8;
+    Packet packet;
+    EXPECT_TRUE(parse_packet(std::as_bytes(std::span(text)).subspan(head_of_seeds, length), key_of_seeds, packet))
+        << file.path() << ": run tests/fuzz/make_corpus.py";
+    ++seeds;
+  }
+  EXPECT_GE(seeds, 6);
 }
 
 }  // namespace
