@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/tuning_text.h"
+#include "engine/tuning_file.h"
 #include "ranvier/error.h"
 #include "ranvier/text.h"
 #include "ranvier/transport.h"

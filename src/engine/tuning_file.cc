@@ -9,6 +9,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/socket.h"
 #include "base/whole_file.h"
@@ -47,6 +48,15 @@ Fd lock_folder_of(const fs::path& file) {
 }  // namespace
 
 TuningTable read_if_there(const fs::path& file) { return TuningTable::parse(text_if_there(file), file.string()); }
+
+std::string tuning_text(const fs::path& file) {
+  WholeFile read = read_whole(file);
+  if (!read.problem.empty())
+    throw Error(ErrorKind::config,
+                fmt::format("cannot read the tuning table {} ({}); 'ranvier bench --tune' writes one", file.string(),
+                            read.problem));
+  return std::move(read.text);
+}
 
 std::string text_if_there(const fs::path& file) { return is_there(file) ? tuning_text(file) : ""; }
 

@@ -1,4 +1,4 @@
-// The file of a tuning table to which runs add what they learned (ranvier/tuning.h).
+// The file of a tuning table (ranvier/tuning.h), to which runs may add what they learned.
 #pragma once
 
 #include <filesystem>
@@ -16,6 +16,9 @@ TuningTable read_if_there(const std::filesystem::path& file);
 
 // The same as the text that it stands in.
 std::string text_if_there(const std::filesystem::path& file);
+
+// That of a file that has to be there. Throws Error{config} where it cannot be read; what it says is not looked at.
+std::string tuning_text(const std::filesystem::path& file);
 
 // Rows of one kind to be in the place of what a table has of it; and that for several kinds.
 using RowsByKind = std::vector<std::vector<TuningRow>>;

@@ -1,16 +1,11 @@
 #include "engine/tuning_text.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
 #include <optional>
 #include <sstream>
 #include <utility>
-
-#include "base/whole_file.h"
-#include "ranvier/error.h"
 
 namespace ranvier::engine {
 namespace {
@@ -96,15 +91,6 @@ bool same_words(const std::string& a, const std::string& b) {
 }
 
 }  // namespace
-
-std::string tuning_text(const std::filesystem::path& file) {
-  WholeFile read = read_whole(file);
-  if (!read.problem.empty())
-    throw Error(ErrorKind::config,
-                fmt::format("cannot read the tuning table {} ({}); 'ranvier bench --tune' writes one", file.string(),
-                            read.problem));
-  return std::move(read.text);
-}
 
 std::string with_rows(std::string_view text, const std::vector<TuningRow>& rows) {
   if (rows.empty()) return std::string(text);

@@ -1,7 +1,6 @@
 // A tuning table (ranvier/tuning.h) as a text that people read and write in, too.
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,9 +8,6 @@
 #include "ranvier/tuning.h"
 
 namespace ranvier::engine {
-
-// What the file of a table says. Throws Error{config} where it cannot be read; what it says is not looked at.
-std::string tuning_text(const std::filesystem::path& file);
 
 // The table `text` with `rows`, all of one kind, in the place of its rows of that kind, as TuningTable::replace has it.
 // Other lines stay as they are. So do comments above a row or behind it; where that row was replaced, they go to the

@@ -15,14 +15,16 @@ def without_files() -> None:
 
 
 @functools.cache
-def plain_run() -> subprocess.CompletedProcess:
-    """It imports torch, which takes seconds."""
-    return run("doctor")
+def whole_run() -> tuple[subprocess.CompletedProcess, dict]:
+    """What it printed and what it wrote, of one run: it imports torch, which takes seconds."""
+    with temporary_folder() as folder:
+        result = run("doctor", "--json", str(folder / "found.json"))
+        return result, json.loads((folder / "found.json").read_text())
 
 
 class Doctor(ProgramTest):
     def test_finds_nothing_broken_where_these_tests_run(self):
-        result = plain_run()
+        result, _ = whole_run()
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertRegex(result.stdout, r"(?m)^ok +shm +two ranks joined")
         self.assertRegex(result.stdout, r"(?m)^ok +tcp +two ranks joined")
@@ -30,14 +32,13 @@ class Doctor(ProgramTest):
             self.assertRegex(result.stdout, rf"(?m)^(ok|warn) +{name} ")
 
     def test_gives_a_remedy_for_everything_that_is_not_ok(self):
-        lines = plain_run().stdout.splitlines()
+        lines = whole_run()[0].stdout.splitlines()
         for line, following in zip(lines, lines[1:] + [""], strict=True):
             if not line.startswith(" "):
                 self.assertEqual(following.lstrip().startswith("->"), not line.startswith("ok"), line)
 
     def test_json_has_the_same(self):
-        result = run("doctor", "--json", "-")
-        found = json.loads(result.stdout)
+        _, found = whole_run()
         self.assertEqual({check["health"] for check in found["checks"]} - {"ok", "warn"}, set())
         self.assertIn("tcp", {check["name"] for check in found["checks"]})
         self.assertTrue(all(check["remedy"] for check in found["checks"] if check["health"] != "ok"))

@@ -79,8 +79,7 @@ double decode_one(DType type, const std::byte* from) {
   return with_integer(type, [&](auto t) { return static_cast<double>(get<decltype(t)>(from)); });
 }
 
-}  // namespace
-
+// Element `index` of what `rank` contributes.
 double value_of(DType type, ReduceOp op, Rank rank, std::size_t index, std::size_t salt) {
   // Fibonacci hashing: neighbours in rank, index and salt get unrelated values.
   std::uint64_t hash = (static_cast<std::uint64_t>(rank) * 1'000'003 + index) * 1'000'003 + salt;
@@ -93,7 +92,7 @@ double value_of(DType type, ReduceOp op, Rank rank, std::size_t index, std::size
   return static_cast<double>(hash % 16) - (type == DType::u8 ? 0 : 7);
 }
 
-double combine(ReduceOp op, DType type, double a, double b) {
+double combined(ReduceOp op, DType type, double a, double b) {
   const auto whole_a = static_cast<std::int64_t>(a);
   const auto whole_b = static_cast<std::int64_t>(b);
   const bool boolean = type == DType::boolean;
@@ -118,6 +117,8 @@ double combine(ReduceOp op, DType type, double a, double b) {
   return 0;
 }
 
+}  // namespace
+
 double average_of(DType type, double sum, Rank world) {
   if (is_floating(type)) return sum / world;
   const std::int64_t truncated = static_cast<std::int64_t>(sum) / world;
@@ -131,7 +132,7 @@ Values values_of(DType type, ReduceOp op, Rank rank, std::size_t begin, std::siz
 }
 
 void combine(ReduceOp op, DType type, Values& values, const Values& others) {
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = combine(op, type, values[i], others[i]);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = combined(op, type, values[i], others[i]);
 }
 
 std::vector<std::byte> encode(DType type, std::span<const double> values) {

@@ -12,15 +12,11 @@ namespace ranvier::conformance {
 
 using Values = std::vector<double>;
 
-// Element `index` of what `rank` contributes to case number `salt`.
-double value_of(DType, ReduceOp, Rank rank, std::size_t index, std::size_t salt);
-
-// Those of the elements begin … begin + count.
+// What `rank` contributes to case number `salt`: elements begin … begin + count.
 Values values_of(DType, ReduceOp, Rank, std::size_t begin, std::size_t count, std::size_t salt);
 
-// What `op` makes of two values of `type`, as arithmetic has it: integers wrap, booleans are or, and. Averages add.
-double combine(ReduceOp, DType, double a, double b);
-// Of each of `values` with the one of `others` beside it, into `values`.
+// What `op` makes of each of `values` and the one of `others` beside it, into `values`, as arithmetic has it: integers
+// wrap, booleans are or, and. Averages add.
 void combine(ReduceOp, DType, Values& values, const Values& others);
 // The sum of all ranks' values as their average.
 double average_of(DType, double sum, Rank world);

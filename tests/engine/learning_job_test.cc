@@ -24,6 +24,7 @@
 #include "ranvier/store.h"
 #include "ranvier/topology.h"
 #include "support/cluster.h"
+#include "support/on_threads.h"
 #include "support/temporary_folder.h"
 #include "support/transport_over.h"
 
@@ -31,6 +32,7 @@ namespace ranvier::engine {
 namespace {
 
 namespace fs = std::filesystem;
+using support::on_threads;
 using testing::HasSubstr;
 
 CommunicatorOptions learning() {
@@ -43,11 +45,6 @@ CommunicatorOptions learning() {
 std::string text_of(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
-void on_threads(Rank ranks, const std::function<void(Rank)>& body) {
-  std::vector<std::jthread> threads;
-  for (Rank rank = 0; rank < ranks; ++rank) threads.emplace_back(body, rank);
 }
 
 // A link over which each message of one algorithm takes long, so that the model is wrong by much.

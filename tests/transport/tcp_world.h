@@ -2,13 +2,12 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "ranvier/transport.h"
+#include "support/on_threads.h"
 
 namespace ranvier::support {
 
@@ -26,12 +25,6 @@ inline std::vector<std::string> addresses_of(const std::vector<std::unique_ptr<E
   std::vector<std::string> result;
   for (const auto& endpoint : world) result.push_back(endpoint->address());
   return result;
-}
-
-// Calls body(rank) on a thread each.
-inline void on_threads(Rank count, const std::function<void(Rank)>& body) {
-  std::vector<std::jthread> threads;
-  for (Rank rank = 0; rank < count; ++rank) threads.emplace_back([&body, rank] { body(rank); });
 }
 
 inline std::vector<std::unique_ptr<Transport>> connect_all(const std::vector<std::unique_ptr<Endpoint>>& endpoints) {
