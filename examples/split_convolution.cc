@@ -6,28 +6,20 @@
 //   split_convolution WORKERS [HEIGHT WIDTH]
 //
 // starts so many processes on this machine. Exit code: 0 where the results are equal.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <exception>
-#include <filesystem>
 #include <numeric>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "ranvier/communicator.h"
-#include "ranvier/store.h"
+#include "workers.h"
 
 namespace {
 
+using examples::number;
 using ranvier::Collective;
 using ranvier::Communicator;
 using ranvier::Rank;
@@ -42,14 +34,6 @@ struct Size {
   std::size_t height = 0;
   std::size_t width = 0;
 };
-
-// The same numbers in every process, without a file: values in [-1, 1) that look random.
-float number(std::uint64_t stream, std::uint64_t i) {
-  std::uint64_t x = (stream << 40) + i + 0x9E3779B97F4A7C15u;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return static_cast<float>(static_cast<std::int32_t>(x >> 40) - (1 << 23)) / static_cast<float>(1 << 23);
-}
 
 std::vector<Layer> layers() {
   std::vector<Layer> result{{.in = 3, .out = 16}, {.in = 16, .out = 8}};
@@ -139,28 +123,25 @@ void print_cost(const std::vector<Layer>& stack, const Size& size, const std::ve
 }
 
 // Whether all went well, as far as this rank can tell.
-bool work(const std::filesystem::path& meeting_place, Rank rank, Rank workers, const Size& size) {
-  const auto store = ranvier::file_store(meeting_place);
-  ranvier::CommunicatorOptions options;
-  options.join_timeout = std::chrono::minutes(1);
-  const auto comm = Communicator::connect(*store, rank, workers, options);
+bool work(Communicator& comm, const Size& size) {
+  const Rank rank = comm.rank(), workers = comm.world();
   const std::vector<Layer> stack = layers();
 
   const auto first_row = [&](Rank of) {
     return size.height * static_cast<std::size_t>(of) / static_cast<std::size_t>(workers);
   };
-  const std::uint64_t before = comm->traffic().bytes_sent;
-  const std::vector<float> mine = split(*comm, stack, first_row(rank), first_row(rank + 1), size.width);
-  const std::array<std::int64_t, 1> halo_bytes{static_cast<std::int64_t>(comm->traffic().bytes_sent - before)};
+  const std::uint64_t before = comm.traffic().bytes_sent;
+  const std::vector<float> mine = split(comm, stack, first_row(rank), first_row(rank + 1), size.width);
+  const std::array<std::int64_t, 1> halo_bytes{static_cast<std::int64_t>(comm.traffic().bytes_sent - before)};
 
   const bool is_root = rank == 0;
   const std::size_t row = size.width * stack.back().out;
   std::vector<std::size_t> parts;
   for (Rank each = 0; each < workers; ++each) parts.push_back((first_row(each + 1) - first_row(each)) * row);
   std::vector<float> whole(is_root ? size.height * row : 0);
-  comm->run({.collective = Collective::gather, .input = mine, .output = whole, .output_splits = parts});
+  comm.run({.collective = Collective::gather, .input = mine, .output = whole, .output_splits = parts});
   std::vector<std::int64_t> all_halo_bytes(static_cast<std::size_t>(workers));
-  comm->gather(halo_bytes, all_halo_bytes, 0);
+  comm.gather(halo_bytes, all_halo_bytes, 0);
   if (!is_root) return true;
 
   const std::vector<float> expected = unsplit(stack, size);
@@ -172,50 +153,17 @@ bool work(const std::filesystem::path& meeting_place, Rank rank, Rank workers, c
   return equal;
 }
 
-int run_worker(const std::filesystem::path& meeting_place, Rank rank, Rank workers, const Size& size) {
-  try {
-    return work(meeting_place, rank, workers, size) ? 0 : 1;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "split_convolution: rank %d: %s\n", rank, error.what());
-    return 1;
-  }
-}
-
-// A whole number from 1; 0 for anything else.
-long positive(const char* word) {
-  char* end = nullptr;
-  const long value = std::strtol(word, &end, 10);
-  return *word != '\0' && *end == '\0' && value > 0 && value <= 1'000'000 ? value : 0;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const long workers = argc > 1 ? positive(argv[1]) : 0;
-  const Size size{.height = static_cast<std::size_t>(argc > 3 ? positive(argv[2]) : 224),
-                  .width = static_cast<std::size_t>(argc > 3 ? positive(argv[3]) : 224)};
+  const long workers = argc > 1 ? examples::positive(argv[1]) : 0;
+  const Size size{.height = static_cast<std::size_t>(argc > 3 ? examples::positive(argv[2]) : 224),
+                  .width = static_cast<std::size_t>(argc > 3 ? examples::positive(argv[3]) : 224)};
   if (workers == 0 || argc == 3 || argc > 4 || size.width == 0 || size.height < static_cast<std::size_t>(workers)) {
     std::fprintf(stderr, "usage: split_convolution WORKERS [HEIGHT WIDTH]: at least one row for each worker\n");
     return 2;
   }
 
-  std::string meeting_place = (std::filesystem::temp_directory_path() / "split_convolution_XXXXXX").string();
-  if (mkdtemp(meeting_place.data()) == nullptr) {
-    std::perror("split_convolution: no folder for the workers to meet in");
-    return 1;
-  }
-  std::vector<pid_t> children;
-  for (Rank rank = 1; rank < workers; ++rank) {
-    const pid_t child = fork();
-    if (child == 0) std::_Exit(run_worker(meeting_place, rank, static_cast<Rank>(workers), size));
-    if (child < 0) std::perror("split_convolution: a worker could not be started");  // the others will miss it
-    if (child > 0) children.push_back(child);
-  }
-  bool well = run_worker(meeting_place, 0, static_cast<Rank>(workers), size) == 0;
-  for (const pid_t child : children) {
-    int status = 0;
-    well = waitpid(child, &status, 0) == child && status == 0 && well;
-  }
-  std::filesystem::remove_all(meeting_place);
-  return well ? 0 : 1;
+  return examples::run_workers("split_convolution", static_cast<Rank>(workers),
+                               [&](Communicator& comm) { return work(comm, size); });
 }
