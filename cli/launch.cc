@@ -13,7 +13,9 @@
 #include <cstring>
 #include <system_error>
 
+#include "engine/rendezvous.h"
 #include "ranvier/error.h"
+#include "ranvier/store.h"
 
 namespace ranvier::cli {
 namespace {
@@ -189,13 +191,48 @@ class Workers {
   std::vector<Worker> workers_;
 };
 
+std::string how_it_ended(int status) {
+  if (!WIFSIGNALED(status)) return fmt::format("has ended with exit code {}", WEXITSTATUS(status));
+  return fmt::format("was ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+}
+
+// Where ranks that have not met wait for one that has ended, they wait for long. A process in its place tells them.
+class StandIns {
+ public:
+  StandIns() = default;
+  ~StandIns() {
+    for (const pid_t pid : pids_) {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+  }
+  StandIns(const StandIns&) = delete;
+  StandIns& operator=(const StandIns&) = delete;
+
+  void stand_in(const Launch& launch, std::size_t rank, int status, const fs::path& store) {
+    const pid_t parent = getpid();
+    const pid_t pid = fork();
+    if (pid > 0) pids_.push_back(pid);
+    if (pid != 0) return;  // without one, they are ended when the time for grace is over
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    const auto place = file_store(store);
+    engine::decline(Error(ErrorKind::unreachable, "it " + how_it_ended(status)),
+                    engine::exchange_through(*place, static_cast<Rank>(rank), launch.count),
+                    steady_clock::now() + launch.grace);
+    _exit(0);
+  }
+
+ private:
+  std::vector<pid_t> pids_;
+};
+
 int exit_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 1; }
 
 // A worker that exits says itself why; of one that a signal ended nobody else does.
 void report_signal(std::size_t rank, const Worker& worker) {
   if (!WIFSIGNALED(*worker.status)) return;
-  fmt::print(stderr, "ranvier: worker {} (process {}) was ended by signal {} ({})\n", rank, worker.pid,
-             WTERMSIG(*worker.status), strsignal(WTERMSIG(*worker.status)));
+  fmt::print(stderr, "ranvier: worker {} (process {}) {}\n", rank, worker.pid, how_it_ended(*worker.status));
 }
 
 }  // namespace
@@ -209,6 +246,7 @@ int run_workers(const Launch& launch) {
 
   const CaughtSignals signals;  // for longer than there is a directory: a late one must not end us before it is removed
   const TemporaryDirectory store;
+  StandIns stand_ins;
   Workers workers;
   for (int rank = 0; rank < launch.count; ++rank) workers.start(launch, rank, store.path(), signals.before());
 
@@ -224,6 +262,7 @@ int run_workers(const Launch& launch) {
   for (;;) {
     for (const auto rank : workers.reap()) {
       if (!ending && !workers[rank].killed) report_signal(rank, workers[rank]);
+      if (!ending) stand_ins.stand_in(launch, rank, *workers[rank].status, store.path());
       if (code == 0) {
         code = exit_code(*workers[rank].status);
         give(launch.grace, SIGTERM);

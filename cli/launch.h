@@ -17,7 +17,8 @@ struct Launch {
   int count = 1;
   std::vector<std::string> command;  // path of the program and its arguments; the same for every worker
   std::vector<std::pair<std::string, std::string>> environment = {};  // on top of what this process has
-  // After the first failure the others have this long to notice (the control plane tells them) and to say so.
+  // After the first failure the others have this long to notice (the control plane tells them, or, where they have not
+  // met, a process in the place of the one that failed) and to say so.
   std::chrono::milliseconds grace = std::chrono::seconds(5);
 };
 

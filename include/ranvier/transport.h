@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -186,6 +187,9 @@ struct WorldInfo {
   Rank rank = 0;
   Rank world = 1;
   Epoch epoch = 0;
+  // Every check_interval or so an endpoint that waits for its peers calls this, which throws when one of them is lost.
+  std::function<void()> check_peers = [] {};
+  static constexpr std::chrono::milliseconds check_interval{100};
 };
 
 // A transport that listens but has not yet met its peers. address() is what the others must know; it goes through the

@@ -6,6 +6,9 @@
 #include <array>
 #include <charconv>
 #include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string_view>
@@ -132,7 +135,7 @@ std::unique_ptr<Transport> connect(const WorldInfo& info, const std::vector<Card
   const auto distinct = std::set<std::string>(hosts.begin(), hosts.end()).size();
   if (distinct == 1) return inside->connect(shm, deadline);
   if (distinct == hosts.size()) return transport();
-  return transport::paired_transport(transport(), hosts, info.epoch, deadline);
+  return transport::paired_transport(transport(), hosts, info, deadline);
 }
 
 // See Links.
@@ -145,6 +148,42 @@ Rank consecutive_ranks(const std::vector<std::string>& hosts) {
     if (rank % size == 0 ? !before.insert(hosts[rank]).second : hosts[rank] != hosts[rank - 1]) return 0;
   return static_cast<Rank>(size);
 }
+
+// Whom the control plane has lost while the other links are made. Who is lost by then makes none of them.
+class Losses {
+ public:
+  // `events`, and this is told as well.
+  static ControlEvents told_with(const std::shared_ptr<Losses>& losses, ControlEvents events) {
+    return {
+        .on_fault =
+            [losses, inner = std::move(events.on_fault)](const Error& why) {
+              losses->note(why);
+              if (inner) inner(why);
+            },
+        .on_departure =
+            [losses, inner = std::move(events.on_departure)](Rank rank) {
+              losses->note({ErrorKind::unreachable,
+                            fmt::format("{} left before all links stood; it says why", losses->names_(rank)), rank});
+              if (inner) inner(rank);
+            }};
+  }
+  explicit Losses(RankNames names) : names_(std::move(names)) {}
+
+  void check() {
+    const std::lock_guard lock(mutex_);
+    if (first_) throw *first_;
+  }
+
+ private:
+  void note(const Error& why) {
+    const std::lock_guard lock(mutex_);
+    if (!first_) first_ = why;
+  }
+
+  const RankNames names_;
+  std::mutex mutex_;
+  std::optional<Error> first_;
+};
 
 // Of this rank, listening.
 struct Endpoints {
@@ -179,8 +218,11 @@ void decline(const std::exception& why, const Exchange& exchange, steady_clock::
   }
 }
 
-Links meet(const WorldInfo& info, const CommunicatorOptions& options, const TuningTable& tuning,
-           const Exchange& exchange, steady_clock::time_point deadline, ControlEvents events) {
+Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable& tuning, const Exchange& exchange,
+           steady_clock::time_point deadline, ControlEvents events) {
+  const RankNames names(options.world_ranks);
+  const auto losses = std::make_shared<Losses>(names);
+  info.check_peers = [losses] { losses->check(); };
   Endpoints own;
   try {
     own = open_endpoints(info, options);
@@ -203,7 +245,6 @@ Links meet(const WorldInfo& info, const CommunicatorOptions& options, const Tuni
       .inside = own.inside ? own.inside->address() : "",
       .between = own.between ? own.between->address() : ""};
   const std::vector<std::string> texts = exchange(mine.text(), deadline);
-  const RankNames names(options.world_ranks);
   std::vector<Card> cards;
   for (Rank peer = 0; peer < info.world; ++peer)
     cards.push_back(Card::parse(texts[static_cast<std::size_t>(peer)], peer, names));
@@ -218,7 +259,8 @@ Links meet(const WorldInfo& info, const CommunicatorOptions& options, const Tuni
 
   Links links;
   links.tuning = follow_first ? TuningTable::parse(cards.front().table, "the tuning table of " + names(0)) : tuning;
-  links.control = own.control->connect(column(cards, &Card::control), deadline, std::move(events));
+  links.control =
+      own.control->connect(column(cards, &Card::control), deadline, Losses::told_with(losses, std::move(events)));
   links.transport = connect(info, cards, own.inside.get(), own.between.get(), deadline);
   if (own.inside && own.between) links.ranks_per_node = consecutive_ranks(shm_hosts(column(cards, &Card::inside)));
   if (options.link_bytes_per_second > 0)

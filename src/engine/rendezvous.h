@@ -38,8 +38,10 @@ struct Links {
 // they would for it: what it leaves in a store counts only while it is there.
 void decline(const std::exception& why, const Exchange&, std::chrono::steady_clock::time_point deadline);
 
-// Opens endpoints, exchanges their addresses once, and connects. Declines where it cannot open them.
-Links meet(const WorldInfo&, const CommunicatorOptions&, const TuningTable&, const Exchange&,
+// Opens endpoints, exchanges their addresses once, and connects: first the control plane, which from then on finds out
+// when a rank is lost. Declines where it cannot open them. Until the addresses are exchanged a rank that is lost cannot be
+// told from one that is late.
+Links meet(WorldInfo, const CommunicatorOptions&, const TuningTable&, const Exchange&,
            std::chrono::steady_clock::time_point deadline, ControlEvents events);
 
 }  // namespace ranvier::engine

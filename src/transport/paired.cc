@@ -148,7 +148,8 @@ class PairedTransport final : public Transport, public PeerMemory {
 // Texts between ranks that have nothing but lanes: a length, then the text.
 class Letters {
  public:
-  Letters(Transport& transport, Clock::time_point deadline) : transport_(transport), deadline_(deadline) {}
+  Letters(Transport& transport, const WorldInfo& info, Clock::time_point deadline)
+      : transport_(transport), info_(info), deadline_(deadline) {}
 
   void post(Rank to, const std::string& text) {
     const auto length = static_cast<std::uint32_t>(text.size());
@@ -199,11 +200,13 @@ class Letters {
                                 "why it is late, or allow more time",
                                 peer, transport_.rank()),
                     peer);
+      info_.check_peers();
       transport_.wait(std::min<std::chrono::nanoseconds>(left, std::chrono::milliseconds(10)));
     }
   }
 
   Transport& transport_;
+  const WorldInfo& info_;
   const Clock::time_point deadline_;
 };
 
@@ -215,17 +218,19 @@ std::unique_ptr<Transport> paired_transport(std::unique_ptr<Transport> inside, s
 }
 
 std::unique_ptr<Transport> paired_transport(std::unique_ptr<Transport> between, const std::vector<std::string>& hosts,
-                                            Epoch epoch, Clock::time_point deadline) {
-  const Rank self = between->rank();
+                                            const WorldInfo& info, Clock::time_point deadline) {
+  const Rank self = info.rank;
   std::vector<Rank> members, local;
   for (const std::string& host : hosts) {
     const bool shared = host == hosts[static_cast<std::size_t>(self)];
     local.push_back(shared ? static_cast<Rank>(members.size()) : -1);
     if (shared) members.push_back(static_cast<Rank>(local.size()) - 1);
   }
-  const auto endpoint = shm_endpoint(
-      {.rank = local[static_cast<std::size_t>(self)], .world = static_cast<Rank>(members.size()), .epoch = epoch});
-  Letters letters(*between, deadline);
+  const auto endpoint = shm_endpoint({.rank = local[static_cast<std::size_t>(self)],
+                                      .world = static_cast<Rank>(members.size()),
+                                      .epoch = info.epoch,
+                                      .check_peers = info.check_peers});
+  Letters letters(*between, info, deadline);
   std::vector<std::string> addresses(members.size());
   for (const Rank peer : members)
     if (peer != self) letters.post(peer, endpoint->address());

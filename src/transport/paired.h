@@ -15,7 +15,7 @@ namespace ranvier::transport {
 // `hosts`: by rank, equal for those that share one, see shm_hosts. All ranks call it. Throws Error{timeout} naming the
 // rank whose memory was not reached before `deadline`.
 std::unique_ptr<Transport> paired_transport(std::unique_ptr<Transport> between, const std::vector<std::string>& hosts,
-                                            Epoch epoch, std::chrono::steady_clock::time_point deadline);
+                                            const WorldInfo& info, std::chrono::steady_clock::time_point deadline);
 
 // Over two that stand: `local[rank]` is the rank that `inside` has for it, -1 where it does not reach that rank.
 std::unique_ptr<Transport> paired_transport(std::unique_ptr<Transport> inside, std::vector<Rank> local,

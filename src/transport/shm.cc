@@ -155,8 +155,9 @@ class ShmEndpoint final : public Endpoint {
     const auto others = static_cast<std::uint32_t>(info_.world - 1);
     for (auto count = attached.load(); count < others; count = attached.load()) {
       const auto left = deadline - std::chrono::steady_clock::now();
+      info_.check_peers();
       if (left > left.zero()) {
-        transport::futex_wait(attached, count, left);
+        transport::futex_wait(attached, count, std::min<std::chrono::nanoseconds>(left, WorldInfo::check_interval));
       } else if (const auto missing = first_unattached()) {
         throw Error(
             ErrorKind::timeout,

@@ -78,6 +78,7 @@ class Gathering {
     while (open_ > 0) {
       const auto now = Clock::now();
       if (now >= deadline) throw_unreached(now - start);
+      info_.check_peers();
       admit(now);
       for (Dial& dial : dials_) advance(dial, now);
       guests_.remove_if([&](Guest& guest) { return !keep(guest, now); });
@@ -272,7 +273,7 @@ class Gathering {
 
   void wait(Clock::time_point now, Clock::time_point deadline) {
     polled_.clear();
-    auto until = deadline;
+    auto until = std::min(deadline, now + WorldInfo::check_interval);
     polled_.push_back({door_.listener.get(), POLLIN, 0});
     const auto add = [&](Conversation& conversation, short events) {
       conversation.ready = 0;
@@ -283,7 +284,7 @@ class Gathering {
       if (dial.phase != DialPhase::done) add(dial, dial.phase == DialPhase::connecting ? POLLOUT : POLLIN);
     for (Guest& guest : guests_) add(guest, POLLIN);
 
-    const auto limit = std::chrono::ceil<milliseconds>(std::min<Clock::duration>(until - now, std::chrono::minutes(1)));
+    const auto limit = std::chrono::ceil<milliseconds>(until - now);
     if (poll(polled_.data(), polled_.size(), static_cast<int>(std::max(limit, milliseconds(0)).count())) <= 0) return;
     std::size_t next = 1;
     for (Dial& dial : dials_)

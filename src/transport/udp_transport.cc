@@ -75,7 +75,9 @@ class UdpTransport final : public Transport, private PartialMessages {
       advance(now);
       if (greeting_.is_complete()) break;
       if (now >= deadline) greeting_.throw_unreached(now - start);
-      socket_->wait(interrupt_, std::min<Duration>(greeting_.say_hello(now) - now, deadline - now));
+      info_.check_peers();
+      socket_->wait(interrupt_,
+                    std::min<Duration>({greeting_.say_hello(now) - now, deadline - now, WorldInfo::check_interval}));
     }
     crowded_ = greeting_.is_crowded();
     if (peers_.size() > 1) keeper_.start();

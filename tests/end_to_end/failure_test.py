@@ -69,6 +69,17 @@ class Failure(TrainingTest):
             with self.subTest(transport=transport):
                 self.lose(transport, signal.SIGKILL, DEATH_BOUND_S)
 
+    def test_who_is_killed_before_all_have_met_is_named(self):
+        process = self.start_training("--workers", "3", "--epochs", "1000000")
+        self.addCleanup(process.kill)
+        self.assertTrue(wait_until(lambda: sorted(workers_of(process.pid)) == [0, 1, 2], 30))
+        os.kill(workers_of(process.pid)[1], signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1)
+        for rank in (0, 2):
+            self.assertIn(f"ranvier train, rank {rank}: rank 1 ", err)
+        self.assert_nothing_left()
+
     def test_those_of_divided_models_name_it_by_its_rank_among_all(self):
         # Rank 2 is the first of two in one of its groups and the second in the other; rank 1 is in none with it.
         self.lose("shm", signal.SIGKILL, DEATH_BOUND_S, "--parallel", "tensor:2", "--model", "mlp")

@@ -107,6 +107,20 @@ TEST(Launch, AWorkerEndedByASignalIsAFailureThatIsReported) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("worker 1"));
 }
 
+// As ranks read it that have not met, in the place of what that worker would have told them.
+TEST(Launch, ThoseWhoWaitForAWorkerThatHasEndedAreTold) {
+  const Folder folder;
+  const std::string script =
+      "case $RANVIER_RANK in 0) kill -KILL $$;; 1) exit 5;; esac; "
+      "until grep -qs 'it was ended by signal 9' -r $RANVIER_STORE && grep -qs 'it has ended with exit code 5' -r "
+      "$RANVIER_STORE; do sleep 0.01; done; echo > $FOLDER/told";
+  Launch launch = shell(3, script, folder);
+  launch.grace = 30s;
+  EXPECT_NE(run_workers(launch), 0);
+  EXPECT_TRUE(fs::exists(folder.path() / "told"));
+  EXPECT_TRUE(folder.nothing_left_behind());
+}
+
 TEST(Launch, ASignalIsPassedOnAndEndsTheJob) {
   const Folder folder;
   // Each worker writes what it was told, so that a mere death would not do.

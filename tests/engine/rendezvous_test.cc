@@ -111,6 +111,45 @@ TEST(Rendezvous, AnotherVersionAndAnotherProgramAreNamed) {
         << garbage;
 }
 
+// A card with another last field, the address between hosts. Fields have their lengths in front.
+std::string with_address(const std::string& card, const std::string& address) {
+  std::size_t last = 0;
+  for (std::size_t at = 0; at < card.size();) {
+    last = at;
+    at = card.find(':', at) + 1 + std::stoul(card.substr(at));
+  }
+  return card.substr(0, last) + std::to_string(address.size()) + ":" + address;
+}
+
+// One that has met the others, but does not find them by the transport.
+TEST(Rendezvous, WhoLeavesBeforeAllLinksStandIsNotWaitedFor) {
+  for (const char* const transport : {"tcp", "udp", "grpc"}) {
+    const auto store = memory_store();
+    const auto before = std::chrono::steady_clock::now();
+    const auto deadline = before + std::chrono::minutes(2);
+    std::jthread lost([&] {
+      const auto exchange = engine::exchange_through(*store, 1, 2);
+      EXPECT_THROW(engine::meet({.rank = 1, .world = 2}, {.transport = transport}, {},
+                                [&](const std::string& mine, auto until) {
+                                  auto all = exchange(mine, until);
+                                  all[0] = with_address(all[0], "nowhere");
+                                  return all;
+                                },
+                                deadline, {}),
+                   Error);
+    });
+    EXPECT_EQ(support::refusal(
+                  [&] {
+                    engine::meet({.rank = 0, .world = 2}, {.transport = transport}, {},
+                                 engine::exchange_through(*store, 0, 2), deadline, {});
+                  },
+                  ErrorKind::unreachable),
+              "rank 1 left before all links stood; it says why")
+        << transport;
+    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::minutes(1)) << "and not the join timeout";
+  }
+}
+
 TEST(Rendezvous, WhatOneRankMisspellsIsNewsToAll) {
   expect_all_told({.transport = "tpc"}, "unknown transport 'tpc'");
   expect_all_told({.topology = "tours:3"}, "'tours'");

@@ -147,6 +147,7 @@ class GrpcEndpoint final : public Endpoint {
     while (!all_open()) {
       if (Clock::now() >= deadline) throw_missing(peers);
       throw_refused(peers);
+      info_.check_peers();
       world_.queue->drive(std::chrono::milliseconds(10));
     }
     reception_->listener->stop();
