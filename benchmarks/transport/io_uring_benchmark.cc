@@ -1,10 +1,10 @@
-// Claim: for what ranvier asks of its sockets, io_uring (J. Axboe, "Efficient IO with io_uring", 2019) is not faster than
-// send() and recv() that never block, with epoll to sleep in. Two threads exchange the argument's bytes each way over
-// so many bare connections on loopback, as ranks do with so many partners in a round:
-//   spin         send() and recv() until all is moved: what ranvier does while a core has nothing else to do
-//   epoll        the same, but sleeps in epoll_wait() whenever no socket moves: what it does then
-//   uring        every send and receive queued, one io_uring_enter() for all, which sleeps until all are done
-//   uring_spin   the same, but looks at the completions until all are there
+// Claim: for what ranvier asks of its sockets, io_uring (J. Axboe, "Efficient IO with io_uring", 2019) is not faster
+// than send() and recv() that never block, with epoll to sleep in. Two threads exchange the argument's bytes each way
+// over so many bare connections on loopback, as ranks do with so many partners in a round:
+//   direct/spins   send() and recv() until all is moved: what ranvier does while a core has nothing else to do
+//   direct/sleeps  the same, but in epoll_wait() whenever no socket moves: what it does then
+//   uring/sleeps   every send and receive queued, one io_uring_enter() for all, which sleeps until all are done
+//   uring/spins    the same, but looks at the completions until all are there
 // --benchmark_repetitions=9 --benchmark_enable_random_interleaving=true lets them take turns.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
@@ -87,7 +87,8 @@ class Uring : public Mover {
   explicit Uring(const std::vector<Fd>& sockets, bool sleeps) : sleeps_(sleeps) {
     for (const Fd& socket : sockets) fcntl(socket.get(), F_SETFL, 0);
     io_uring_params params{};
-    // The cheapest that there is for each: completions are worked off in io_uring_enter(), or by the interrupted thread.
+    // The cheapest that there is for each: completions are worked off in io_uring_enter(), or by the interrupted
+    // thread.
     params.flags = sleeps ? IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN : 0;
     works_ = io_uring_queue_init_params(64, &ring_, &params) == 0;
   }
@@ -189,10 +190,12 @@ void sizes(benchmark::internal::Benchmark* benchmark) {
     for (const int bytes : {64, 4 << 10, 64 << 10, 1 << 20}) benchmark->Args({sockets, bytes});
   benchmark->UseRealTime();
 }
-BENCHMARK_CAPTURE(exchange<Direct>, spin, false)->Apply(sizes);
-BENCHMARK_CAPTURE(exchange<Direct>, epoll, true)->Apply(sizes);
-BENCHMARK_CAPTURE(exchange<Uring>, uring, true)->Apply(sizes);
-BENCHMARK_CAPTURE(exchange<Uring>, uring_spin, false)->Apply(sizes);
+void direct(benchmark::State& state, bool sleeps) { exchange<Direct>(state, sleeps); }
+void uring(benchmark::State& state, bool sleeps) { exchange<Uring>(state, sleeps); }
+BENCHMARK_CAPTURE(direct, spins, false)->Apply(sizes);
+BENCHMARK_CAPTURE(direct, sleeps, true)->Apply(sizes);
+BENCHMARK_CAPTURE(uring, spins, false)->Apply(sizes);
+BENCHMARK_CAPTURE(uring, sleeps, true)->Apply(sizes);
 
 }  // namespace
 }  // namespace ranvier
