@@ -1,6 +1,8 @@
 // ranvier bench: times collectives as nccl-tests does, checks every result, and measures other libraries beside.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 
 #include "bench/baselines.h"
@@ -79,10 +81,16 @@ Launch own_launch(const Options& options, bool pinned) {
   return own;
 }
 
+// The ranks of a comparison that are started here find one of them in their environment, and do not get here.
+void refuse_transport(const Options& options) {
+  if (options.transport != "auto")
+    throw Error(ErrorKind::usage,
+                "--compare-transports measures all of them; leave out --transport (RANVIER_TRANSPORT)");
+}
+
 // Why that transport cannot be compared; empty if it can.
 std::string absence_of(std::string_view name, const SecurityOptions& security) {
-  if (std::string missing = missing_transport(name); !missing.empty()) return missing;
-  if (name == "mpi" && bench::mpirun_command(1).empty()) return "mpirun is not in PATH; install openmpi-bin";
+  if (std::string missing = missing_transport(parse_transport(name).between); !missing.empty()) return missing;
   if (name == "grpc" && (!security.key_file.empty() || (security.encrypt_everywhere && security.certificate.empty())))
     return "it encrypts by certificates only; name them in --certificate, --private-key and --authority";
   return {};
@@ -90,13 +98,13 @@ std::string absence_of(std::string_view name, const SecurityOptions& security) {
 
 // Every transport of this build. The ranks read from their environment which one is theirs.
 int run_comparison(Options options, bool pinned) {
-  if (options.transport != "auto")
-    throw Error(ErrorKind::usage, "--compare-transports measures all of them; leave out --transport");
+  refuse_transport(options);
   const JsonFile file(options.json_file);
   std::vector<bench::Compared> all;
-  for (const std::string_view name : transport_names) {
-    bench::Compared& each = all.emplace_back(bench::Compared{.transport = std::string(name)});
+  for (const std::string& name : bench::compared_transports()) {
+    bench::Compared& each = all.emplace_back(bench::Compared{.transport = name});
     each.absent = absence_of(name, options.security);
+    if (name == "mpi" && bench::mpirun_command(1).empty()) each.absent = "mpirun is not in PATH; install openmpi-bin";
     if (!each.absent.empty()) continue;
     options.transport = name;
     Launch launch = own_launch(options, pinned);
@@ -105,7 +113,65 @@ int run_comparison(Options options, bool pinned) {
     world->meet(options.join_timeout, true);
     each.world = std::move(world);
   }
-  return bench::compare_transports(options, all, file);
+  options.transport = "auto";
+  return bench::compare_transports(options, *options.ranks, "on this machine", all, file);
+}
+
+// The sentence of the first rank that has one, on all ranks; empty if none has.
+std::string reason_of_any(Communicator& control, const std::string& own) {
+  std::array<std::int64_t, 1> who{own.empty() ? control.world() : control.rank()};
+  control.all_reduce(who, {.op = ReduceOp::min});
+  if (who[0] == control.world()) return {};
+  std::array<std::uint8_t, 1024> text{};
+  std::copy_n(own.begin(), std::min(own.size(), text.size() - 1), text.begin());
+  control.broadcast(text, static_cast<Rank>(who[0]));
+  return {text.begin(), std::find(text.begin(), text.end(), 0)};
+}
+
+// Every transport between ranks that a launcher started: each rank has a communicator of every one, and what is to be
+// measured next goes over one more.
+int compare_as_rank(const Options& options, const WorldPlace& place) {
+  refuse_transport(options);
+  CommunicatorOptions plain = communicator_options(options, place);
+  plain.transport = "tcp";
+  plain.algorithm = "auto";
+  plain.measure = plain.learn = false;
+  const auto control = meet(place, plain, "control");
+  std::vector<bench::Compared> all;
+  std::vector<std::unique_ptr<Communicator>> met;
+  for (const std::string& name : bench::compared_transports()) {
+    std::string absent = absence_of(name, options.security);
+    if (name == "shm" && place.local_world < place.world) absent = "its ranks share a host, and these do not";
+    std::unique_ptr<Communicator> communicator;
+    if (absent = reason_of_any(*control, absent); absent.empty()) {
+      CommunicatorOptions measured = communicator_options(options, place);
+      measured.transport = name;
+      try {
+        communicator = meet(place, measured, name);
+      } catch (const Error& problem) {
+        absent = problem.what();
+      }
+      absent = reason_of_any(*control, absent);
+    }
+    all.push_back({.transport = name, .absent = absent});
+    if (absent.empty()) met.push_back(std::move(communicator));
+  }
+
+  if (place.rank != bench::root) {
+    std::vector<Communicator*> served;
+    for (const auto& each : met) served.push_back(each.get());
+    bench::serve_communicators(*control, served, options.buffers);
+    return 0;
+  }
+  const bench::Dismissal dismissal(*control);
+  std::size_t number = 0;
+  for (bench::Compared& each : all) {
+    if (!each.absent.empty()) continue;
+    each.world = bench::communicator_world(*control, *met[number], options.buffers, number);
+    ++number;
+  }
+  const auto where = place.local_world == place.world ? "on one host" : "on several hosts";
+  return bench::compare_transports(options, place.world, where, all, JsonFile(options.json_file));
 }
 
 // Coordinates worlds that it starts on this machine.
@@ -165,6 +231,7 @@ int run_rank(const Options& options, const WorldPlace& place) {
   const bool pinned = socket != nullptr ? std::getenv(bench::pin_variable) != nullptr
                                         : options.pin.value_or(place.local_world <= usable_cores());
   if (pinned) bench::pin_to_core(place.local_rank);
+  if (options.compare && socket == nullptr) return compare_as_rank(options, place);
   const auto communicator = meet_or_tell(place, communicator_options(options, place), socket);
   if (!communicator) return 1;
   if (options.probe) {
@@ -175,10 +242,12 @@ int run_rank(const Options& options, const WorldPlace& place) {
     return bench::serve(*bench::communicator_peer(*communicator, options.buffers), bench::connect_lines(socket));
 
   if (place.rank != bench::root) {
-    bench::serve_communicator(*communicator, options.buffers);
+    Communicator* const measured = communicator.get();
+    bench::serve_communicators(*communicator, {&measured, 1}, options.buffers);
     return 0;
   }
-  const auto world = bench::communicator_world(*communicator, options.buffers);
+  const bench::Dismissal dismissal(*communicator);
+  const auto world = bench::communicator_world(*communicator, *communicator, options.buffers);
   if (!options.tune_file.empty()) return bench::tune(options, *world, bench::TuningFile(options.tune_file));
   const JsonFile file(options.json_file);
   return bench::measure_all(options, *world, {}, {}, file);

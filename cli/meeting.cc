@@ -40,8 +40,11 @@ MeetingPlace meeting_place(const WorldPlace& place) {
 
 }  // namespace
 
-std::unique_ptr<Communicator> meet(const WorldPlace& place, const CommunicatorOptions& options) {
-  const MeetingPlace meeting = meeting_place(place);
+std::unique_ptr<Communicator> meet(const WorldPlace& place, const CommunicatorOptions& options,
+                                   const std::string& subject) {
+  MeetingPlace meeting = meeting_place(place);
+  // Beside a directory that goes with the meeting, since others may be at the next one by then.
+  if (!subject.empty()) meeting.ours ? meeting.directory += "-" + subject : meeting.directory /= subject;
   const bool removes = meeting.ours && place.rank == 0;
   const auto store = file_store(meeting.directory);
   try {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "launch.h"
 #include "ranvier/communicator.h"
@@ -9,7 +10,9 @@
 namespace ranvier::cli {
 
 // Meets in place.store; a world that torchrun started on one host meets in a directory of its own instead. Throws
-// Error{config} where hosts have no directory that the place names.
-std::unique_ptr<Communicator> meet(const WorldPlace& place, const CommunicatorOptions& options);
+// Error{config} where hosts have no directory that the place names. `subject`: of a world that meets several times, a
+// name for each.
+std::unique_ptr<Communicator> meet(const WorldPlace& place, const CommunicatorOptions& options,
+                                   const std::string& subject = {});
 
 }  // namespace ranvier::cli

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "bench/kernel_packets.h"
+
 namespace ranvier::bench {
 namespace {
 
@@ -16,6 +18,13 @@ class CommunicatorPeer final : public Peer {
                                               : std::string(communicator_.transport_name());
   }
   LossCounts losses() const override { return communicator_.losses(); }
+  PacketCounts packets() const override {
+    if (communicator_.transport_name() == "shm") return {};
+    const KernelPackets kernel = kernel_packets();
+    auto own = communicator_.packet_counts();
+    if (own) own->refused += kernel.damaged_udp;
+    return own.value_or(kernel.tcp);
+  }
   std::shared_ptr<std::byte[]> allocate(std::size_t bytes) override {
     return buffers_ == Buffers::ranvier ? communicator_.allocate(bytes) : Peer::allocate(bytes);
   }

@@ -8,17 +8,22 @@
 
 #include "bench/job.h"
 #include "machine.h"
+#include "ranvier/transport.h"
 
 namespace ranvier::bench {
 namespace {
 
-constexpr std::uint64_t latency_samples = 400;  // the 99th percentile of them is the fifth slowest
+constexpr double late = 2;  // times the median
 
 struct Measurements {
   std::vector<double> latencies;  // seconds, of one operation each
   std::vector<double> large;      // seconds of one operation
   std::vector<double> cpu;        // seconds of CPU in one operation, all ranks together
   std::uint64_t wrong = 0;
+  LossCounts losses;
+  PacketCounts packets;
+  double squared_errors = 0;
+  std::uint64_t checks = 0;
 };
 
 double percentile(std::vector<double> values, double share) {
@@ -27,63 +32,144 @@ double percentile(std::vector<double> values, double share) {
   return values[std::max<std::size_t>(place, 1) - 1];
 }
 
+double late_share(const std::vector<double>& values) {
+  const double limit = late * percentile(values, 0.5);
+  const auto count = std::count_if(values.begin(), values.end(), [&](double each) { return each > limit; });
+  return static_cast<double>(count) / static_cast<double>(values.size());
+}
+
+Outcome run(const Compared& each, const Job& job, Measurements& result) {
+  Outcome outcome = each.world->run(job);
+  result.wrong += outcome.wrong;
+  result.losses += outcome.losses;
+  result.packets.sent += outcome.packets.sent;
+  result.packets.lost += outcome.packets.lost;
+  result.packets.refused += outcome.packets.refused;
+  return outcome;
+}
+
 // One sample of every transport after the other, `samples` times.
 template <class Take>
 void alternate(const std::vector<Compared>& all, std::vector<Measurements>& results, const Job& job,
                std::uint64_t samples, Take take) {
-  for (std::uint64_t sample = 0; sample < samples; ++sample)
+  for (std::uint64_t sample = 0; sample < samples + 1; ++sample)
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!all[i].world) continue;
-      const Outcome outcome = all[i].world->run(job);
-      results[i].wrong += outcome.wrong;
+      const Outcome outcome = run(all[i], job, results[i]);
       if (sample > 0) take(results[i], outcome);  // the first one warms up
     }
 }
 
+bool may_lack(const Job& job, const std::string& transport) {
+  return parse_transport(transport).loss > 0 && job.collective == Collective::all_reduce && job.dtype == DType::f32 &&
+         (job.op == ReduceOp::sum || job.op == ReduceOp::average);
+}
+
+// Whole results against the exact answer, with other values each time: right, and where they may lack some, how far
+// off.
+void check(const std::vector<Compared>& all, std::vector<Measurements>& results, Job job, std::uint64_t times) {
+  job.iterations = 1;
+  job.warmups = 0;
+  for (job.seed = 1; job.seed <= times; ++job.seed)
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!all[i].world) continue;
+      const bool lacks = may_lack(job, all[i].transport);
+      job.fill = lacks ? Fill::centred : Fill::varied;
+      const double error = run(all[i], job, results[i]).error;
+      results[i].squared_errors += error * error;
+      ++results[i].checks;
+      job.fill = Fill::alike;
+      if (lacks) run(all[i], job, results[i]);
+    }
+}
+
 nlohmann::json row_of(const std::string& transport, const Measurements& found, double gigabytes) {
-  return {{"transport", transport},
-          {"algbw_gbps", gigabytes / percentile(found.large, 0.5)},
-          {"latency_us", percentile(found.latencies, 0.5) * 1e6},
-          {"latency_p99_us", percentile(found.latencies, 0.99) * 1e6},
-          {"cpu_seconds_per_gb", percentile(found.cpu, 0.5) / gigabytes},
-          {"wrong", found.wrong}};
+  const PacketCounts& packets = found.packets;
+  nlohmann::json row{{"transport", transport},
+                     {"algbw_gbps", gigabytes / percentile(found.large, 0.5)},
+                     {"latency_us", percentile(found.latencies, 0.5) * 1e6},
+                     {"latency_p99_us", percentile(found.latencies, 0.99) * 1e6},
+                     {"late_share", late_share(found.latencies)},
+                     {"cpu_seconds_per_gb", percentile(found.cpu, 0.5) / gigabytes},
+                     {"packets_sent", nullptr},
+                     {"packets_lost_share", nullptr},
+                     {"packets_refused", nullptr},
+                     {"lost_share", found.losses.share()},
+                     {"relative_error", nullptr},
+                     {"wrong", found.wrong}};
+  if (packets.sent > 0) {
+    row["packets_sent"] = packets.sent;
+    row["packets_lost_share"] = static_cast<double>(packets.lost) / static_cast<double>(packets.sent);
+    row["packets_refused"] = packets.refused;
+  }
+  if (found.checks > 0) row["relative_error"] = std::sqrt(found.squared_errors / static_cast<double>(found.checks));
+  return row;
+}
+
+constexpr auto heads = "#{:>13} {:>9} {:>10} {:>10} {:>7} {:>8} {:>8} {:>8} {:>8} {:>9} {:>7}\n";
+
+void print_heads(const Options& options, Rank ranks, const std::string& where) {
+  fmt::print("# ranvier bench: {} of {} over each transport, {} ranks {}\n", job_name(options.collective),
+             name_of(options.dtype), ranks, where);
+  fmt::print("# throughput and CPU seconds (all ranks, per GB of the vector): {} B, median of {} samples\n",
+             options.max_bytes, options.sampling.samples);
+  fmt::print(
+      "# latency: one operation of {} B after a barrier, median and 99th percentile of {}; late: took more "
+      "than {:g} times the median\n",
+      options.min_bytes, options.latency_samples, late);
+  fmt::print(
+      "# lost: packets sent again or given up, by udp's own count, else by the kernel's of all TCP of these "
+      "hosts; damaged: arrived and were thrown away\n");
+  fmt::print(
+      "# missing: of the values that a sum was to have; error: of sums of values with mean 0, relative, root mean "
+      "square of {}\n#\n",
+      options.sampling.checks);
+  fmt::print(heads, "transport", "algbw", "latency", "p99", "late", "CPU", "lost", "damaged", "missing", "error",
+             "#wrong");
+  fmt::print(heads, "", "(GB/s)", "(us)", "(us)", "(%)", "(s/GB)", "(%)", "(packets)", "(%)", "", "");
 }
 
 void print(const nlohmann::json& row) {
-  fmt::print("{:>10} {:>12.3f} {:>12.1f} {:>12.1f} {:>12.3f} {:>8}\n", row["transport"].get<std::string>(),
-             row["algbw_gbps"].get<double>(), row["latency_us"].get<double>(), row["latency_p99_us"].get<double>(),
-             row["cpu_seconds_per_gb"].get<double>(), row["wrong"].get<std::uint64_t>());
+  const auto number = [&](const char* key) { return row[key].get<double>(); };
+  const auto known = [&](const char* key, const char* format, double times = 1) {
+    return row[key].is_null() ? "-" : fmt::format(fmt::runtime(format), number(key) * times);
+  };
+  fmt::print(" {:>13} {:>9.4f} {:>10.1f} {:>10.1f} {:>7.2f} {:>8.3f} {:>8} {:>8} {:>8.3f} {:>9} {:>7}\n",
+             row["transport"].get<std::string>(), number("algbw_gbps"), number("latency_us"), number("latency_p99_us"),
+             number("late_share") * 100, number("cpu_seconds_per_gb"), known("packets_lost_share", "{:.3f}", 100),
+             known("packets_refused", "{:.0f}"), number("lost_share") * 100, known("relative_error", "{:.2g}"),
+             row["wrong"].get<std::uint64_t>());
 }
 
 }  // namespace
 
-int compare_transports(const Options& options, const std::vector<Compared>& all, const cli::JsonFile& file) {
-  const Rank ranks = *options.ranks;
+std::vector<std::string> compared_transports() {
+  std::vector<std::string> all(transport_names.begin(), transport_names.end());
+  all.insert(std::find(all.begin(), all.end(), "udp") + 1, "udp:loss=0.01");
+  return all;
+}
+
+int compare_transports(const Options& options, Rank ranks, const std::string& where, const std::vector<Compared>& all,
+                       const cli::JsonFile& file) {
   Job small = job_of(options, options.min_bytes, ranks), large = job_of(options, options.max_bytes, ranks);
   small.iterations = 1;
   small.warmups = 1;
   large.iterations = options.sampling.iterations.value_or(2);
-  large.warmups = 1;
+  large.warmups = options.sampling.warmups.value_or(1);
   small.fill = steady_fill(small);
   large.fill = steady_fill(large);
   const double gigabytes = static_cast<double>(large.count * size_of(large.dtype)) / 1e9;
 
   std::vector<Measurements> results(all.size());
-  alternate(all, results, small, latency_samples + 1,
+  alternate(all, results, small, options.latency_samples,
             [](Measurements& to, const Outcome& outcome) { to.latencies.push_back(outcome.seconds); });
-  alternate(all, results, large, options.sampling.samples + 1, [](Measurements& to, const Outcome& outcome) {
+  alternate(all, results, large, options.sampling.samples, [](Measurements& to, const Outcome& outcome) {
     to.large.push_back(outcome.seconds);
     to.cpu.push_back(outcome.cpu_seconds);
   });
+  check(all, results, large, options.sampling.checks);
 
-  fmt::print("# ranvier bench: {} of {} over each transport, {} ranks on this machine\n", job_name(options.collective),
-             name_of(options.dtype), ranks);
-  fmt::print("# throughput and CPU seconds (all ranks, per GB of the vector): {} B, median of {} samples\n",
-             options.max_bytes, options.sampling.samples);
-  fmt::print("# latency: one operation of {} B after a barrier, median and 99th percentile of {}\n#\n",
-             options.min_bytes, latency_samples);
-  fmt::print("#{:>9} {:>12} {:>12} {:>12} {:>12} {:>8}\n", "transport", "algbw", "latency", "p99", "CPU", "#wrong");
-  fmt::print("#{:>9} {:>12} {:>12} {:>12} {:>12} {:>8}\n", "", "(GB/s)", "(us)", "(us)", "(s/GB)", "");
+  print_heads(options, ranks, where);
   nlohmann::json rows = nlohmann::json::array(), absent = nlohmann::json::object();
   std::uint64_t wrong = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view sendrecv = "sendrecv";
 
-constexpr std::array<std::string_view, 4> fill_names{"varied", "zeros", "ones", "alike"};
+constexpr std::array<std::string_view, 5> fill_names{"varied", "zeros", "ones", "alike", "centred"};
 
 // Every rank has an equal part of the longest buffer.
 bool is_split(Collective collective) {

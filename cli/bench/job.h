@@ -14,8 +14,10 @@ namespace ranvier::bench {
 
 // What the memory holds before a sample. `varied` gives every rank and element its own value. Repeating a sum in place
 // would make those overflow, so such samples run on zeros, or on ones for a product: values that the operation keeps.
-// `alike`: the ranks give the same, so that a sum that tolerates loss has a right result whatever was lost.
-enum class Fill : std::uint8_t { varied, zeros, ones, alike };
+// `alike`: the ranks give the same, so that a sum that tolerates loss has a right result whatever was lost. `centred`:
+// varied f32 or f64 with a mean of zero, as gradients have, whose sum may lack some: it has an error, and nothing but
+// what is no number is wrong.
+enum class Fill : std::uint8_t { varied, zeros, ones, alike, centred };
 
 struct Job {
   // Collective::send stands for sendrecv: every rank sends to the next one and receives from the one before it.

@@ -28,7 +28,7 @@ Examples:
   ranvier bench --ranks 4 --transport tcp --collective all_gather -b 1K -e 1M -f 2
   ranvier bench --ranks 2 --transport shm --baseline mpi,gloo --json shm.json
   mpirun -n 2 ranvier bench -e 1M
-  ranvier bench --ranks 2 --compare-transports -e 16M
+  ranvier bench --ranks 2 --compare-transports -e 16M           (or started on hosts by mpirun, torchrun, srun)
   ranvier bench --ranks 4 --transport tcp --probe
   ranvier bench --ranks 4 --transport tcp --tune tuning.txt     (then: --tuning tuning.txt, or RANVIER_TUNING)
   ranvier bench --explain --ranks 8 --algorithm ring --topology mesh:2x4
@@ -148,9 +148,8 @@ void refuse_contradictions(const Options& options) {
   refuse_contradictions_of_tune(options);
   if (options.learn && options.algorithm != "auto")
     refuse("--learn corrects auto; leave out --algorithm, or --learn (RANVIER_LEARN=0)");
-  if (options.compare &&
-      (!options.ranks || !options.baselines.empty() || options.probe || options.explain || !options.tune_file.empty()))
-    refuse("--compare-transports needs --ranks N, and none of --baseline, --probe, --explain and --tune");
+  if (options.compare && (!options.baselines.empty() || options.probe || options.explain || !options.tune_file.empty()))
+    refuse("--compare-transports measures transports only; leave out --baseline, --probe, --explain and --tune");
   if (options.collective == Collective::neighbor_exchange && !options.baselines.empty())
     refuse(
         "neighbor_exchange has a grid that no baseline is told; leave out --baseline, or time sendrecv, which is one "
@@ -245,7 +244,10 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.add_flag("--probe", options.probe,
                "time nothing: print what the links can do, and the table that auto follows on them");
   app.add_flag("--compare-transports", options.compare,
-               "throughput, latency and CPU time of every transport of this build, in one table");
+               "throughput, latency, CPU time and errors of every transport of this build, in one table");
+  cli::add_count(app, "--latency-samples", options.latency_samples, "operations of --minbytes that it times of each", 1,
+                 1'000'000)
+      ->capture_default_str();
   app.add_flag("--explain", options.explain,
                "time nothing: draw the --algorithm, or compare all there are, with proof, cost and contention");
   app.add_option("--topology", options.topologies,

@@ -52,6 +52,7 @@ struct Options {
   bool learn = false;                   // likewise
   bool probe = false;                   // print what they can do and what auto makes of it instead of timing anything
   bool compare = false;                 // measure every transport of this build instead of one
+  std::uint64_t latency_samples = 400;  // of each of them: the 99th percentile is the fifth slowest
   bool explain = false;                 // print the schedules instead of timing them
   std::vector<std::string> topologies;  // to explain schedules on; else at most the one that data has to keep to
 

@@ -86,6 +86,17 @@ double last_place(DType dtype) {
   }
 }
 
+// -3, -1, 1 or 3, of each rank whatever the others have: an error of values that resemble each other would be too
+// small. The mixing is that of SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom number
+// generators", OOPSLA 2014).
+std::int64_t centred_value(Rank rank, std::size_t index, std::uint64_t seed) {
+  std::uint64_t mixed = index + (static_cast<std::uint64_t>(rank) << 16) + (seed << 40);
+  mixed = (mixed + 1) * 0x9e3779b97f4a7c15;
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
+  return 2 * static_cast<std::int64_t>(mixed >> 62) - 3;
+}
+
 // The first period of elements whose values `value(i)` gives, or fewer where there are no more than `count`.
 template <class Value>
 std::vector<std::byte> tile(DType dtype, std::size_t count, Value value) {
@@ -116,6 +127,7 @@ Pattern::Pattern(const Job& job, Rank world)
 std::int64_t Pattern::value(Rank rank, std::size_t index) const {
   if (fill_ == Fill::alike) rank = 0;
   if (fill_ == Fill::zeros || fill_ == Fill::ones) return fill_ == Fill::zeros ? 0 : 1;
+  if (fill_ == Fill::centred) return centred_value(rank, index % period, seed_);
   const std::uint32_t mixed =
       (static_cast<std::uint32_t>(index % period) * 2654435761U + static_cast<std::uint32_t>(rank) * 2246822519U +
        static_cast<std::uint32_t>(seed_) * 3266489917U);
@@ -186,6 +198,7 @@ std::uint64_t Pattern::count_wrong(Rank rank, std::size_t first, std::size_t cou
 
 std::uint64_t Pattern::count_wrong_reduced(std::size_t first, std::size_t count, const void* found) const {
   const std::size_t size = size_of(dtype_);
+  if (fill_ == Fill::centred) return count_no_numbers(count, found);
   // Zeros are right with either sign.
   const bool by_value =
       fill_ == Fill::alike || (is_floating(dtype_) && (op_ == ReduceOp::average || fill_ == Fill::zeros));
@@ -204,6 +217,28 @@ std::uint64_t Pattern::count_wrong_reduced(std::size_t first, std::size_t count,
     wrong += !(std::abs(decode_float(dtype_, at + i * size) - exact) <= allowed) ? 1 : 0;
   }
   return wrong;
+}
+
+std::uint64_t Pattern::count_no_numbers(std::size_t count, const void* found) const {
+  const auto* at = static_cast<const std::byte*>(found);
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    wrong += std::isfinite(decode_float(dtype_, at + i * size_of(dtype_))) ? 0 : 1;
+  return wrong;
+}
+
+double Pattern::relative_error(std::size_t first, std::size_t count, const void* found) const {
+  const auto* at = static_cast<const std::byte*>(found);
+  const Rank divisor = op_ == ReduceOp::average ? world_ : 1;
+  double off = 0, all = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double exact = static_cast<double>(reduced(first + i)) / divisor;
+    const double difference = decode_float(dtype_, at + i * size_of(dtype_)) - exact;
+    if (!std::isfinite(difference)) continue;
+    off += difference * difference;
+    all += exact * exact;
+  }
+  return all > 0 ? std::sqrt(off / all) : 0;
 }
 
 namespace {
@@ -228,6 +263,11 @@ std::uint64_t count_wrong_of_neighbors(const Pattern& pattern, const Job& job, R
 }
 
 }  // namespace
+
+double error_of_output(const Job& job, Rank world, const void* output) {
+  if (job.fill != Fill::centred || job.collective != Collective::all_reduce) return 0;
+  return Pattern(job, world).relative_error(0, job.count, output);
+}
 
 void fill_input(const Job& job, Rank rank, Rank world, void* input) {
   Pattern(job, world).fill(rank, 0, shape_of(job, rank, world).input, input);

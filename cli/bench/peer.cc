@@ -23,6 +23,9 @@ constexpr std::string_view done_word = "done";
 constexpr std::string_view refused_word = "refused";
 constexpr std::string_view failed_word = "failed";
 
+// A packet that was taken for lost may turn up later, so that a count goes back.
+std::uint64_t grown(std::uint64_t before, std::uint64_t after) { return after > before ? after - before : 0; }
+
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
@@ -39,8 +42,9 @@ double cpu_seconds() {
 
 std::string to_line(const Reply& reply) {
   if (!reply.refusal.empty()) return fmt::format("{} {}", refused_word, one_line(reply.refusal));
-  return fmt::format("{} {} {} {} {} {}", done_word, reply.seconds, reply.wrong, reply.cpu_seconds, reply.losses.due,
-                     reply.losses.missing);
+  return fmt::format("{} {} {} {} {} {} {} {} {} {}", done_word, reply.seconds, reply.wrong, reply.cpu_seconds,
+                     reply.losses.due, reply.losses.missing, reply.packets.sent, reply.packets.lost,
+                     reply.packets.refused, reply.error);
 }
 
 std::string failure_line(const std::string& sentence) { return fmt::format("{} {}", failed_word, one_line(sentence)); }
@@ -67,6 +71,8 @@ Reply reply_from_line(const std::string& line) {
                 fmt::format("'{}' is no answer of a rank; do both sides come from one build?", line));
   if (!(numbers >> reply.cpu_seconds)) reply.cpu_seconds = 0;
   if (!(numbers >> reply.losses.due >> reply.losses.missing)) reply.losses = {};
+  PacketCounts& packets = reply.packets;
+  if (!(numbers >> packets.sent >> packets.lost >> packets.refused >> reply.error)) packets = {};
   return reply;
 }
 
@@ -104,6 +110,7 @@ Reply Measurer::measure(const Job& job) {
 
   peer_.barrier();
   const LossCounts before = peer_.losses();
+  const PacketCounts packets_before = peer_.packets();
   if (job.warmups > 0) {
     peer_.run(job.warmups);
     peer_.barrier();
@@ -117,7 +124,12 @@ Reply Measurer::measure(const Job& job) {
 
   const LossCounts after = peer_.losses();
   reply.losses = {.due = after.due - before.due, .missing = after.missing - before.missing};
+  const PacketCounts packets = peer_.packets();
+  reply.packets = {.sent = packets.sent - packets_before.sent,
+                   .lost = grown(packets_before.lost, packets.lost),
+                   .refused = packets.refused - packets_before.refused};
   reply.wrong = count_wrong_output(job, peer_.rank(), peer_.world(), output);
+  reply.error = error_of_output(job, peer_.world(), output);
   return reply;
 }
 

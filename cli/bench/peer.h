@@ -31,17 +31,21 @@ class Peer {
   virtual void barrier() = 0;
   // Since the start; none where every byte arrives.
   virtual LossCounts losses() const { return {}; }
+  // Since some moment, of all that this rank sent and received; zeros where nobody counts them.
+  virtual PacketCounts packets() const { return {}; }
   // Memory for inputs and outputs, aligned to a page. Throws Error{config} where there is no more.
   virtual std::shared_ptr<std::byte[]> allocate(std::size_t bytes);
 };
 
 // What a rank says of a job.
 struct Reply {
-  std::string refusal = {};  // of the job; the rest then means nothing
-  double seconds = 0;        // all iterations together, without the warm-ups
-  std::uint64_t wrong = 0;   // elements of this rank's output after the last iteration
-  double cpu_seconds = 0;    // of this process meanwhile; 0 where a peer does not tell
-  LossCounts losses = {};    // of this rank, warm-ups and all
+  std::string refusal = {};   // of the job; the rest then means nothing
+  double seconds = 0;         // all iterations together, without the warm-ups
+  std::uint64_t wrong = 0;    // elements of this rank's output after the last iteration
+  double cpu_seconds = 0;     // of this process meanwhile; 0 where a peer does not tell
+  LossCounts losses = {};     // of this rank, warm-ups and all
+  PacketCounts packets = {};  // likewise
+  double error = 0;           // of this rank's output, relative; see Fill::centred
 };
 std::string to_line(const Reply&);
 // Throws Error{mismatch}; for a line of failure_line, Error{internal} with its text.

@@ -185,12 +185,7 @@ Outcome ProcessWorld::run(const Job& job) {
   Outcome outcome;
   for (Rank rank = 0; rank < size_; ++rank) {
     const Reply reply = answer_of(rank, until);
-    if (!reply.refusal.empty()) outcome.refusal = reply.refusal;
-    outcome.seconds = std::max(outcome.seconds, reply.seconds / static_cast<double>(job.iterations));
-    outcome.cpu_seconds += reply.cpu_seconds / static_cast<double>(job.iterations);
-    outcome.wrong += reply.wrong;
-    outcome.losses.due += reply.losses.due;
-    outcome.losses.missing += reply.losses.missing;
+    outcome.add(reply, job.iterations);
   }
   return outcome;
 }

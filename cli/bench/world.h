@@ -5,16 +5,22 @@
 #include <string>
 
 #include "bench/job.h"
+#include "bench/peer.h"
 #include "ranvier/communicator.h"
 
 namespace ranvier::bench {
 
 struct Outcome {
-  std::string refusal;      // why these ranks cannot run the job; the rest then means nothing
-  double seconds = 0;       // for one operation, on the slowest rank
-  double cpu_seconds = 0;   // for one operation, of all ranks; 0 where they do not tell
-  std::uint64_t wrong = 0;  // elements, over all ranks
-  LossCounts losses = {};   // of all ranks
+  std::string refusal;        // why these ranks cannot run the job; the rest then means nothing
+  double seconds = 0;         // for one operation, on the slowest rank
+  double cpu_seconds = 0;     // for one operation, of all ranks; 0 where they do not tell
+  std::uint64_t wrong = 0;    // elements, over all ranks
+  LossCounts losses = {};     // of all ranks
+  PacketCounts packets = {};  // likewise
+  double error = 0;           // of the output of the rank that is off most, relative; see Fill::centred
+
+  // Of one rank; `iterations`: of its job.
+  void add(const Reply& reply, std::uint64_t iterations);
 };
 
 class World {

@@ -182,6 +182,8 @@ class Communicator {
   // The share of gradients that may be lost, by CommunicatorOptions::transport; 0: none.
   double tolerated_loss() const;
   LossCounts losses() const;
+  // None where the transport does not count them itself: all but udp.
+  std::optional<PacketCounts> packet_counts() const;
   // Every so many steps ranks are to be realigned, by CommunicatorOptions::transport; 0: they never differ.
   std::uint64_t resync() const;
   // Their average becomes the data of all ranks, bit for bit. Between two calls a rank lacks at most the tolerated

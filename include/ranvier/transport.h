@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -131,6 +132,13 @@ class VendorCollectives {
   virtual bool over(Transfer) = 0;
 };
 
+// Of the packets of all its links, since the start.
+struct PacketCounts {
+  std::uint64_t sent = 0;
+  std::uint64_t lost = 0;     // of them: sent again, or given up where that is tolerated
+  std::uint64_t refused = 0;  // arrived here and were not taken: damaged, forged, or a stranger's
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -173,6 +181,9 @@ class Transport {
 
   // Null where its library has no collectives, or none for these ranks.
   virtual VendorCollectives* vendor_collectives() { return nullptr; }
+
+  // None where others count them: the kernel, a library. Safe from any thread.
+  virtual std::optional<PacketCounts> packet_counts() const { return std::nullopt; }
 
   // Gives up every transfer: on return no memory of callers is or will be touched, and the calls above throw or do
   // nothing. Recovery makes a new transport with the next epoch.

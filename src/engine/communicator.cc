@@ -367,6 +367,7 @@ std::string_view Communicator::transport_name() const { return impl_->transport_
 Traffic Communicator::traffic() const { return impl_->engine_.traffic().total(); }
 double Communicator::tolerated_loss() const { return impl_->bounded_.tolerated(); }
 LossCounts Communicator::losses() const { return impl_->bounded_.losses(); }
+std::optional<PacketCounts> Communicator::packet_counts() const { return impl_->engine_.transport().packet_counts(); }
 std::uint64_t Communicator::resync() const { return impl_->bounded_.resync(); }
 void Communicator::realign(std::span<float> data) {
   all_reduce(data, {.op = ReduceOp::average});

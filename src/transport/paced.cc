@@ -51,6 +51,8 @@ class PacedTransport final : public Transport {
   ConstBytes try_recv(Rank from, Lane lane, Bytes into) override { return inner_->try_recv(from, lane, into); }
   void release(Rank from, Lane lane, std::size_t bytes) override { inner_->release(from, lane, bytes); }
 
+  std::optional<PacketCounts> packet_counts() const override { return inner_->packet_counts(); }
+
   void wait(std::chrono::nanoseconds limit) override {
     if (std::exchange(held_back_, false)) {
       if (bucket_.has_tokens(Clock::now())) return;

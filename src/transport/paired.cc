@@ -75,6 +75,7 @@ class PairedTransport final : public Transport, public PeerMemory {
 
   PeerMemory* peer_memory() override { return memory_ == nullptr ? nullptr : this; }
   VendorCollectives* vendor_collectives() override { return between_->vendor_collectives(); }
+  std::optional<PacketCounts> packet_counts() const override { return between_->packet_counts(); }
 
   std::shared_ptr<std::byte[]> allocate(std::size_t bytes) override { return memory_->allocate(bytes); }
 

@@ -139,6 +139,18 @@ class UdpTransport final : public Transport, private PartialMessages {
     return this;
   }
 
+  std::optional<PacketCounts> packet_counts() const override {
+    const std::lock_guard lock(mutex_);
+    PacketCounts all{.refused = refused_};
+    for (const Peer& peer : peers_) {
+      if (!peer.connection) continue;
+      const UdpCounts counts = peer.connection->counts();
+      all.sent += counts.packets_sent;
+      all.lost += counts.packets_lost;
+    }
+    return all;
+  }
+
   void wait(Duration limit) override {
     const Time until = Clock::now() + std::min<Duration>(limit, 1h);
     for (;;) {
@@ -300,7 +312,10 @@ class UdpTransport final : public Transport, private PartialMessages {
   }
 
   void take(Time now, ConstBytes datagram, const SocketAddress& from) {
-    if (!parse_packet(opened(datagram), key_, packet_)) return;
+    if (!parse_packet(opened(datagram), key_, packet_)) {
+      ++refused_;
+      return;
+    }
     const PacketHeader& header = packet_.header;
     const auto rank = static_cast<std::size_t>(header.from);
     if (header.from < 0 || rank >= peers_.size() || rank == own() || header.epoch != info_.epoch) return;
@@ -363,13 +378,14 @@ class UdpTransport final : public Transport, private PartialMessages {
   std::size_t buffered_bytes_ = UdpGreeting::largest_ring;  // of the smallest ring
   bool crowded_ = false;                                    // more ranks than cores on this host
 
-  std::mutex mutex_;  // of all until the next gap
+  mutable std::mutex mutex_;  // of all until the next gap
   UdpGreeting greeting_;
   std::vector<Peer> peers_;
   std::vector<std::size_t> seen_ = std::vector<std::size_t>(peers_.size() * lane_count);  // of each lane's last view
   std::vector<std::size_t> touched_;  // ranks from which something has arrived
   Time next_due_ = Time::max();
-  bool news_ = false;  // since the last wait()
+  bool news_ = false;          // since the last wait()
+  std::uint64_t refused_ = 0;  // datagrams
   bool cancelled_ = false;
   Packet packet_;
   std::array<OutgoingPacket, UdpSocket::most_at_once> outgoing_;

@@ -7,7 +7,7 @@ import subprocess
 import unittest
 
 import program
-from program import BASELINES, ProgramTest, clean_environment, main, run, temporary_folder
+from program import BASELINES, ProgramTest, clean_environment, main, run, start, temporary_folder
 
 QUICK = ("-b", "4", "-e", "256K", "-f", "512", "--samples", "2", "--iters", "3", "--no-measure")
 
@@ -90,13 +90,42 @@ class Choice(ProgramTest):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertNotIn("did not exit", result.stderr)  # each world leaves by itself while others stand
             found = json.loads(file.read_text())
-        here = {row["transport"] for row in found["rows"]}
-        self.assertLessEqual({"shm", "tcp", "udp"}, here)
-        self.assertEqual(here | set(found["absent"]), {"shm", "tcp", "udp", "mpi", "ucx", "grpc"})
-        for row in found["rows"]:
+        self.assert_compared(found)
+
+    def test_ranks_of_a_launcher_are_compared_too(self):
+        with temporary_folder() as folder:
+            file = folder / "compared.json"
+            words = ("bench", "--compare-transports", "--no-pin", "-e", "512K", "--samples", "2", "--latency-samples", "5",
+                     "--json", str(file))
+            place = {"RANVIER_WORLD": "2", "RANVIER_LOCAL_WORLD": "2", "RANVIER_STORE": str(folder / "store")}
+            ranks = [start(*words, env=clean_environment(RANVIER_RANK=str(rank), RANVIER_LOCAL_RANK=str(rank), **place))
+                     for rank in range(2)]
+            said = [rank.communicate(timeout=100) for rank in ranks]
+            self.assertEqual([rank.returncode for rank in ranks], [0, 0], said)
+            self.assertIn("on one host", said[0][0])
+            self.assertEqual(said[1][0], "")
+            found = json.loads(file.read_text())
+        self.assert_compared(found)
+        self.assertIn("mpirun", found["absent"]["mpi"])
+
+    def assert_compared(self, found: dict) -> None:
+        rows = {row["transport"]: row for row in found["rows"]}
+        self.assertLessEqual({"shm", "tcp", "udp", "udp:loss=0.01"}, rows.keys())
+        self.assertEqual(rows.keys() | set(found["absent"]), {"shm", "tcp", "udp", "udp:loss=0.01", "mpi", "ucx", "grpc"})
+        for row in rows.values():
             self.assertEqual(row["wrong"], 0)
             self.assertLessEqual(row["latency_us"], row["latency_p99_us"])
             self.assertGreater(row["cpu_seconds_per_gb"], 0)
+            self.assertTrue(0 <= row["late_share"] < 0.5, row)
+        self.assertIsNone(rows["shm"]["packets_sent"])
+        self.assertGreater(rows["udp"]["packets_sent"], 0)
+        self.assertEqual([row["relative_error"] for name, row in rows.items() if name != "udp:loss=0.01"], [0] * (len(rows) - 1))
+
+    def test_a_comparison_of_all_transports_takes_no_single_one(self):
+        for words in (("--transport", "tcp"), ("--ranks", "2", "--transport", "tcp")):
+            environment = clean_environment(RANVIER_RANK="0", RANVIER_WORLD="1", RANVIER_STORE="/nonexistent")
+            self.assert_sentence(run("bench", "--compare-transports", *words, env=environment), 2, "leave out --transport")
+        self.assert_sentence(run("bench", "--compare-transports", "--probe", "--ranks", "2"), 2, "--compare-transports measures")
 
     @unittest.skipUnless(has("grpc"), "this build has no transport grpc")
     def test_what_cannot_be_encrypted_without_certificates_is_absent(self):

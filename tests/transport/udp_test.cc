@@ -64,6 +64,31 @@ TEST(Udp, WhatWasLostIsSentAgainThoughItsSenderNeverCallsAgain) {
   EXPECT_LT(Clock::now() - start, tcp_patience);
 }
 
+TEST(Udp, CountsItsPacketsThoseThatWereLostAndThoseThatItRefused) {
+  EXPECT_FALSE(connect_all(tcp_endpoints(1)).front()->packet_counts()) << "the kernel counts them";
+  auto world = connect_all(udp_endpoints(2, {.security = {.encrypt_everywhere = true}}));
+  const auto bytes = random_bytes(100'000, 9);
+  send_all(*world[0], 1, 0, bytes);
+  receive_all(*world[1], 0, 0, bytes.size());
+  EXPECT_GT(world[0]->packet_counts()->sent, 0U);
+  EXPECT_EQ(world[0]->packet_counts()->refused + world[1]->packet_counts()->refused, 0U);
+
+  udp_wire = UdpWire::down;
+  world[0]->try_send(1, 2, {}, bytes);
+  udp_wire = UdpWire::honest;
+  receive_all(*world[1], 0, 2, 1000);
+  // Whoever sent them knows once the acknowledgement of what came again is back.
+  const auto until = Clock::now() + tcp_patience;
+  while (world[0]->packet_counts()->lost == 0 && Clock::now() < until) std::this_thread::sleep_for(1ms);
+  EXPECT_GT(world[0]->packet_counts()->lost, 0U);
+
+  udp_wire = UdpWire::hostile;  // copies come behind them, changed and cut short
+  send_all(*world[0], 1, 1, bytes);
+  udp_wire = UdpWire::honest;
+  receive_all(*world[1], 0, 1, bytes.size());
+  EXPECT_GT(world[1]->packet_counts()->refused, 0U);
+}
+
 TEST(Udp, AWaiterWakesForBytesAndForInterrupts) {
   const auto world = udp_world(2);
   std::jthread other([&] {

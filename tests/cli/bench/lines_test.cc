@@ -75,6 +75,16 @@ TEST(Reply, IsTheSameAfterItsLineWasRead) {
   const Reply done = reply_from_line(to_line(Reply{.seconds = 1.25e-7, .wrong = 3}));
   EXPECT_DOUBLE_EQ(done.seconds, 1.25e-7);
   EXPECT_EQ(done.wrong, 3);
+  const Reply more = reply_from_line(to_line(Reply{.seconds = 1,
+                                                   .cpu_seconds = 0.5,
+                                                   .losses = {.due = 7, .missing = 2},
+                                                   .packets = {.sent = 9, .lost = 3, .refused = 1},
+                                                   .error = 0.0625}));
+  EXPECT_EQ(more.losses.missing, 2);
+  EXPECT_EQ(more.packets.sent, 9);
+  EXPECT_EQ(more.packets.lost, 3);
+  EXPECT_EQ(more.packets.refused, 1);
+  EXPECT_DOUBLE_EQ(more.error, 0.0625);
   EXPECT_EQ(reply_from_line(to_line(Reply{.refusal = "has no\nbf16"})).refusal, "has no bf16");
   EXPECT_THROW(reply_from_line(failure_line("the link broke")), Error);
   EXPECT_THROW(reply_from_line("perhaps"), Error);

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <ostream>
 #include <utility>
@@ -113,6 +115,28 @@ TEST(Pattern, RefusesTheResultOfAnotherJob) {
                 (reduces(c.job.collective) && c.world == 40))
         << c;
   }
+}
+
+// Twice the own value in place of a missing one's sum: what a sum that tolerates loss does.
+TEST(Pattern, MeasuresHowFarASumOfCentredValuesIsOff) {
+  const Case c{{.count = 8191, .fill = Fill::centred, .seed = 3}, 2};
+  const Buffer exact = reduction(c, false);
+  EXPECT_EQ(error_of_output(c.job, c.world, exact.data()), 0);
+  EXPECT_EQ(count_wrong_output(c.job, 0, c.world, exact.data()), 0);
+  std::vector<float> own(c.job.count), sum(c.job.count);
+  const Buffer input = input_of(c, 0);
+  std::memcpy(own.data(), input.data(), input.size());
+  EXPECT_NEAR(std::accumulate(own.begin(), own.end(), 0.0) / static_cast<double>(own.size()), 0, 0.1);
+  std::memcpy(sum.data(), exact.data(), exact.size());
+  for (std::size_t i = 0; i < sum.size(); i += 100) sum[i] = 2 * own[i];
+  EXPECT_NEAR(error_of_output(c.job, c.world, sum.data()), 0.1, 0.03) << "the root of a hundredth";
+  EXPECT_EQ(count_wrong_output(c.job, 0, c.world, sum.data()), 0);
+  sum[5] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(count_wrong_output(c.job, 0, c.world, sum.data()), 1);
+  EXPECT_TRUE(std::isfinite(error_of_output(c.job, c.world, sum.data())));
+  Job right_or_wrong = c.job;
+  right_or_wrong.fill = Fill::varied;
+  EXPECT_EQ(error_of_output(right_or_wrong, c.world, sum.data()), 0);
 }
 
 TEST(Pattern, RefusesAPartInTheWrongPlace) {

@@ -72,7 +72,7 @@ TEST(Sampling, AddsUpWhatIsWrongInChecksAndSamples) {
   Machine machine;
   MadeUpWorld ours(machine, "ranvier", 1e-3), other(machine, "mpi", 1e-3);
   World* const baselines[]{&other};
-  ours.wrong = 2;
+  ours.always.wrong = 2;
   const Row row = measure(ours, baselines, job, quick);
   EXPECT_EQ(row.ours.wrong, 2 * (1 + 9));
   EXPECT_EQ(row.baselines[0].wrong, 0);
@@ -82,7 +82,7 @@ TEST(Sampling, GoesOnWithoutABaselineThatRefusesTheJob) {
   Machine machine;
   MadeUpWorld ours(machine, "ranvier", 1e-3), other(machine, "mpi", 1e-3);
   World* const baselines[]{&other};
-  other.refusal = "MPI has no bf16";
+  other.always.refusal = "MPI has no bf16";
   const Row row = measure(ours, baselines, job, quick);
   EXPECT_EQ(row.baselines[0].refusal, "MPI has no bf16");
   EXPECT_EQ(other.jobs.size(), 1);

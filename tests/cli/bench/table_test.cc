@@ -22,8 +22,8 @@ struct Printed {
 Printed measure_made_up(std::uint64_t our_wrong, std::uint64_t their_wrong) {
   Machine machine;
   MadeUpWorld ours(machine, "ranvier", 1e-3), other(machine, "mpi", 2e-3);
-  ours.wrong = our_wrong;
-  other.wrong = their_wrong;
+  ours.always.wrong = our_wrong;
+  other.always.wrong = their_wrong;
   const auto options = parse_options({"-b", "1M", "-e", "1M", "--samples", "3", "--iters", "1", "-w", "0"});
   const auto path = std::filesystem::path(testing::TempDir()) / "table_test.json";
   const cli::JsonFile file(path);

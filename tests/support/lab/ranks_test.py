@@ -67,6 +67,40 @@ class Results(unittest.TestCase):
         self.assertGreater(found["rows"][0]["time_us"], 140_000)
 
 
+class Comparison(unittest.TestCase):
+    """Of transports: what gets lost and damaged on the way is told, and never shows in results but where it may."""
+
+    def compare(self, relay: Relay) -> dict:
+        with Lab(hosts=2, relay=relay) as lab:
+            file = lab.network.folder / "compared.json"
+            words = ["--compare-transports", "--insecure", "--no-pin", "-b", "64K", "-e", "512K", "--samples", "2", "-n", "1",
+                     "--latency-samples", "20", "-c", "4", "--json", file]  # fmt: skip
+            environment = CLEAN | {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
+            for result in lab.run([RANVIER, "bench", *words], limit=100, environment=environment):
+                self.assertEqual(result.code, 0, result)
+            found = json.loads(file.read_text())
+        self.assertIn("share a host", found["absent"]["shm"])
+        rows = {row["transport"]: row for row in found["rows"]}
+        self.assertLessEqual({"tcp", "udp", "udp:loss=0.01"}, rows.keys())
+        self.assertEqual({row["wrong"] for row in rows.values()}, {0})
+        return rows
+
+    def test_tells_what_is_lost_and_what_that_costs_a_sum(self):
+        rows = self.compare(Relay(RELAY, rate="200Mbit", loss=0.03))
+        for name in ("tcp", "udp", "udp:loss=0.01"):
+            self.assertGreater(rows[name]["packets_lost_share"], 0.01, name)
+        for name in ("tcp", "udp"):
+            self.assertEqual((rows[name]["lost_share"], rows[name]["relative_error"]), (0, 0), name)
+        self.assertGreater(rows["udp:loss=0.01"]["lost_share"], 0)
+        self.assertTrue(0 < rows["udp:loss=0.01"]["relative_error"] < 0.5, rows["udp:loss=0.01"])
+
+    def test_tells_what_was_damaged(self):
+        rows = self.compare(Relay(RELAY, rate="200Mbit", corrupt=0.02))
+        for name in ("tcp", "udp"):
+            self.assertGreater(rows[name]["packets_refused"], 0, name)
+            self.assertEqual(rows[name]["relative_error"], 0, name)
+
+
 class Connections(unittest.TestCase):
     def test_between_hosts_keep_the_congestion_control_that_these_have(self):
         for name in {"bbr", "cubic"} & set(AVAILABLE.read_text().split()):

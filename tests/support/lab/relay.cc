@@ -1,7 +1,7 @@
 // A network between namespaces that is as bad as one asks for: `lab_relay [FLAGS] NAMESPACE…`, as root. Each namespace
 // gets a device eth0 whose packets this program reads and hands to the namespace that has their address, after a
-// bottleneck with a rate and a queue, a delay and its jitter, and with seeded loss, reordering and duplicates. For
-// kernels without netem, and where one wants the same losses twice.
+// bottleneck with a rate and a queue, a delay and its jitter, and with seeded loss, reordering, duplicates and damaged
+// bits. For kernels without netem, and where one wants the same losses twice.
 //
 //     namespace 0 eth0 ──▶ ┌───────┐   for each receiver: [queue, rate] ──▶ [delay + jitter] ──▶ eth0 namespace 1
 //                          │ relay │
@@ -51,6 +51,7 @@ struct Settings {
   double loss = 0;
   double reorder = 0;
   double duplicate = 0;
+  double corrupt = 0;
   std::uint64_t seed = 1;
   std::vector<std::string> namespaces;
 };
@@ -126,9 +127,18 @@ class Relay {
       if (got <= 0) return spare_.push_back(std::move(bytes));
       bytes.resize(static_cast<std::size_t>(got));
       if (happens(settings_.loss)) continue;
+      if (happens(settings_.corrupt)) damage(bytes);
       if (happens(settings_.duplicate)) take(bytes);
       take(std::move(bytes));
     }
+  }
+
+  // A bit behind the IP header, whose own checksum routers look at.
+  void damage(std::vector<char>& bytes) {
+    const auto header = static_cast<std::size_t>(bytes[0] & 0x0f) * 4;
+    if (header >= bytes.size()) return;
+    const std::size_t at = std::uniform_int_distribution<std::size_t>(header, bytes.size() - 1)(random_);
+    bytes[at] = static_cast<char>(bytes[at] ^ (1 << (random_() % 8)));
   }
 
   void take(std::vector<char> bytes) {
@@ -204,6 +214,7 @@ int main(int argc, char** argv) {
   app.add_option("--loss", settings.loss, "share of packets that vanish")->check(share);
   app.add_option("--reorder", settings.reorder, "share of packets that come late")->check(share);
   app.add_option("--duplicate", settings.duplicate, "share of packets that come twice")->check(share);
+  app.add_option("--corrupt", settings.corrupt, "share of packets with a wrong bit")->check(share);
   app.add_option("--seed", settings.seed, "of what happens to which packet");
   app.add_option("namespaces", settings.namespaces, "by number")->required();
   CLI11_PARSE(app, argc, argv);
