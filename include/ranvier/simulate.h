@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,8 @@ struct SimulateOptions {
                                 // along it may leave everything as it is, beside those that the topology has
   bool trace = false;
   std::optional<Crash> crash = {};  // nobody notices it: the others go on until they wait for ever
+  // Asked again and again while it is simulated; once it says so that ends with Error{timeout}. None: never.
+  std::function<bool()> enough = {};
   // As benchmarks time them: each rank starts the next operation when it has ended the one before, so that one overlaps
   // the tail of another and links have no rest. The time is of one of them; the first is left out.
   std::size_t in_a_row = 1;

@@ -14,6 +14,9 @@
 namespace ranvier::plan {
 namespace {
 
+// A moment of a thousand messages takes less than a millisecond.
+constexpr std::size_t moments_between_questions = 16;
+
 class Simulation {
  public:
   Simulation(const Instance& instance, const SimulateOptions& options)
@@ -36,7 +39,9 @@ class Simulation {
     if (options_.crash) at(options_.crash->at_ns, What::crash, static_cast<std::size_t>(options_.crash->rank));
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) proceed(rank);
     std::vector<std::uint32_t> left;
-    while (network_.flows() || !events_.empty()) {
+    for (std::size_t moment = 0; network_.flows() || !events_.empty(); ++moment) {
+      if (options_.enough && moment % moments_between_questions == 0 && options_.enough())
+        throw Error(ErrorKind::timeout, "simulating was ended by who asked for it, after as long as it may take");
       const double event = events_.empty() ? std::numeric_limits<double>::infinity() : events_.top().at - now_;
       const double flow = network_.flows() ? network_.until_next() : std::numeric_limits<double>::infinity();
       const double passes = std::max(0.0, std::min(event, flow));
