@@ -7,80 +7,25 @@
 #include "commands.h"
 #include "machine.h"
 #include "output.h"
-#include "plan/codec_speed.h"
 #include "ranvier/error.h"
-#include "ranvier/plan.h"
-#include "ranvier/simulate.h"
 #include "ranvier/text.h"
-#include "simulate/options.h"
+#include "simulate/crash.h"
+#include "simulate/cut.h"
+#include "simulate/failure_rate.h"
+#include "simulate/prediction.h"
 #include "simulate/trace.h"
-#include "simulate/workload.h"
 
 namespace ranvier::cli {
 namespace {
 
 using nlohmann::json;
+using simulation::CutTime;
 using simulation::Options;
+using simulation::Prediction;
+using simulation::Training;
 
 // Beyond it more ranks are mostly there to wait for each other.
 constexpr double worthwhile_efficiency = 0.8;
-
-constexpr std::uint64_t steps_of_a_policy = 10'000;
-
-struct Prediction {
-  Rank world;
-  StepPrediction step = {};
-  std::optional<PolicyPrediction> policy = {};
-  bool folded = false;
-  std::vector<SimulatedMessage> messages = {};
-};
-
-// What one run knows of its workload: read and measured once, whatever the number of worlds.
-struct Training {
-  Workload workload = {};
-  CodecSpeed codec = {};
-};
-
-Training training_of(const Options& options) {
-  if (options.bytes > 0) return {};
-  Training training{.workload = simulation::load_workload(options.workload)};
-  if (!options.compress.empty()) training.codec = planning::measure_codec(options.compress);
-  return training;
-}
-
-Prediction predict(const Options& options, const Training& training, Rank world) {
-  const Topology topology = options.network.topology(world);
-  StepSimulation how = options.step;
-  how.options.trace = !options.trace_file.empty();
-  if (options.straggler) {
-    if (options.straggler->first >= world)
-      throw Error(ErrorKind::usage,
-                  fmt::format("--straggler names rank {} of {} ranks", options.straggler->first, world));
-    how.options.slowdown.assign(static_cast<std::size_t>(world), 1);
-    how.options.slowdown[static_cast<std::size_t>(options.straggler->first)] = options.straggler->second;
-  }
-  if (options.bytes == 0) {
-    how = with_codec(how, training.codec, world);
-    Prediction result{.world = world, .step = simulate_step(training.workload, topology, how)};
-    if (options.sync.empty()) return result;
-    const auto policy = make_sync_policy(options.sync, {.steps_per_epoch = 0, .steps = 0});
-    result.policy = simulate_policy(*policy, training.workload, topology, how, steps_of_a_policy);
-    return result;
-  }
-
-  const AlgorithmSpec spec = parse_algorithm(how.algorithm);
-  const Schedule schedule =
-      spec.algorithm().build({.collective = Collective::all_reduce, .world = world, .dims = spec.dims});
-  // Rounded up to whole chunks, as the buckets of a step are: ranks of even worlds then do the same.
-  const std::size_t values = (options.bytes + 3) / 4;
-  const std::size_t chunk = (values + schedule.chunks - 1) / schedule.chunks;
-  const SimulatedRun run = simulate(schedule, topology, chunk * schedule.chunks, 4, how.options);
-  Prediction result{.world = world, .step = {.step_ns = run.ns, .communication_ns = run.ns}, .folded = run.folded};
-  result.step.exposed_communication_ns = run.ns;
-  result.step.links = run.links;
-  result.messages = run.trace;
-  return result;
-}
 
 double efficiency(const StepPrediction& step) { return step.step_ns > 0 ? step.compute_ns / step.step_ns : 1; }
 
@@ -113,17 +58,16 @@ json to_json(const Prediction& prediction) {
           {"links", links}};
 }
 
+void print_heading(const Options& options) {
+  fmt::print("# {} on {}, {}, {}/s links\n{:>8} {:>12} {:>12} {:>12} {:>12} {:>11} {:>10}\n",
+             options.bytes > 0 ? human_bytes(static_cast<double>(options.bytes)) : options.workload,
+             options.network.spec(), options.step.algorithm, human_bytes(options.network.bytes_per_second()), "ranks",
+             "step ms", "compute ms", "comm ms", "exposed ms", "efficiency", "busiest");
+}
+
 void print_policy(const std::string& sync, const PolicyPrediction& policy) {
   fmt::print("{:>8} by {}: {:.4f} ms a step in the mean, {:.4f} of them exposed, {:.3g} rounds a step\n", "", sync,
              policy.step_ns / 1e6, policy.exposed_communication_ns / 1e6, policy.rounds_per_step);
-}
-
-void print_failures(const StepWithFailures& lasting) {
-  fmt::print("{:>8} with failures {:.4f} ms for a step that counts, {:.2f} % of the time lost{}\n", "",
-             lasting.step_ns / 1e6, lasting.lost_share * 100,
-             lasting.checkpoint_interval_s > 0
-                 ? fmt::format("; a checkpoint every {:.0f} s is best", lasting.checkpoint_interval_s)
-                 : "");
 }
 
 // The groups that communicate, and what the end of the step waits for.
@@ -140,6 +84,53 @@ void print_details(const StepPrediction& step) {
              step.critical_path.size(), waits / step.step_ns * 100, last.name);
 }
 
+// One all_reduce by every algorithm, with and without the cables that were cut.
+std::vector<CutTime> cut_times(const Options& options, const Topology& whole, const Topology& left) {
+  if (options.cuts.empty() || options.bytes == 0) return {};
+  std::vector<std::string> algorithms{options.step.algorithm};
+  for (const auto name : simulation::all_reduce_algorithms())
+    if (name != options.step.algorithm) algorithms.emplace_back(name);
+  return simulation::compare(algorithms, whole, left, [&](const std::string& algorithm, const Topology& topology) {
+    Options one = options;
+    one.step.algorithm = algorithm;
+    return simulation::predict(one, {}, topology).step.step_ns;
+  });
+}
+
+// The algorithm that was asked for has to run without them.
+void check_runs(const std::vector<CutTime>& times, const std::string& algorithm) {
+  std::vector<std::string> run;
+  const CutTime* chosen = nullptr;
+  for (const CutTime& each : times) {
+    if (each.ns) run.push_back(each.algorithm);
+    if (each.algorithm == algorithm && !each.ns) chosen = &each;
+  }
+  if (chosen == nullptr) return;
+  throw Error(ErrorKind::usage,
+              fmt::format("{}: {}; {}", algorithm, chosen->refusal,
+                          run.empty() ? "no algorithm runs" : fmt::format("these run: {}", fmt::join(run, ", "))));
+}
+
+// What --crash and --cut ask for beyond the prediction, printed and for --json.
+json what_fails(const Options& options, const Training& training, const Topology& whole, const Topology& left,
+                const Prediction& prediction, bool prints) {
+  json result = json::object();
+  if (!options.cuts.empty() && options.bytes == 0) {
+    const double whole_ns = simulation::predict(options, training, whole).step.step_ns;
+    if (prints) fmt::print("with all cables a step takes {:.4f} ms\n", whole_ns / 1e6);
+    result["whole_step_ns"] = whole_ns;
+  }
+  if (!options.crash) return result;
+  const auto after = [&] {
+    if (options.bytes == 0) return simulation::after_crash(options, left, prediction.step);
+    const auto operation = simulation::all_reduce_of(options, options.step.algorithm, left.world);
+    return simulation::after_crash(options, left, operation.schedule, operation.count);
+  }();
+  if (prints) simulation::print(after);
+  result["crash"] = simulation::to_json(after);
+  return result;
+}
+
 }  // namespace
 
 int run_simulate(const Arguments& arguments) {
@@ -148,16 +139,16 @@ int run_simulate(const Arguments& arguments) {
   const JsonFile file(options->json_file);
   const ResultFile trace(options->trace_file, "--trace");
   const bool prints = options->json_file != "-";
-  if (prints)
-    fmt::print("# {} on {}, {}, {}/s links\n{:>8} {:>12} {:>12} {:>12} {:>12} {:>11} {:>10}\n",
-               options->bytes > 0 ? human_bytes(static_cast<double>(options->bytes)) : options->workload,
-               options->network.spec(), options->step.algorithm, human_bytes(options->network.bytes_per_second()),
-               "ranks", "step ms", "compute ms", "comm ms", "exposed ms", "efficiency", "busiest");
-  const Training training = training_of(*options);
+  const Training training = simulation::training_of(*options);
   json worlds = json::array();
   std::optional<Rank> knee;
   for (const Rank world : options->worlds) {
-    const Prediction prediction = predict(*options, training, world);
+    const Topology whole = options->network.topology(world);
+    const Topology left = simulation::without(whole, options->cuts);
+    const auto cut = cut_times(*options, whole, left);
+    check_runs(cut, options->step.algorithm);
+    const Prediction prediction = simulation::predict(*options, training, left);
+    if (prints && worlds.empty()) print_heading(*options);
     const StepPrediction& step = prediction.step;
     if (options->bytes == 0 && efficiency(step) >= worthwhile_efficiency) knee = world;
     if (prints)
@@ -166,20 +157,24 @@ int run_simulate(const Arguments& arguments) {
                  efficiency(step) * 100, busiest(step) * 100);
     if (prints && prediction.policy) print_policy(options->sync, *prediction.policy);
     std::fflush(stdout);
-    const StepWithFailures lasting = with_failures(step.step_ns, world, options->failures);
-    if (prints && options->failures.mtbf_hours > 0) print_failures(lasting);
     worlds.push_back(to_json(prediction));
     if (prediction.policy)
       worlds.back()["sync"] = {{"spec", options->sync},
                                {"step_ns", prediction.policy->step_ns},
                                {"exposed_communication_ns", prediction.policy->exposed_communication_ns},
                                {"rounds_per_step", prediction.policy->rounds_per_step}};
-    if (options->failures.mtbf_hours > 0)
-      worlds.back().update({{"step_with_failures_ns", lasting.step_ns},
-                            {"lost_share", lasting.lost_share},
-                            {"checkpoint_interval_s", lasting.checkpoint_interval_s}});
+    if (options->failures.mtbf_hours > 0) {
+      const auto rate = simulation::failure_rate(step.step_ns, world, options->failures);
+      if (prints) simulation::print(rate);
+      worlds.back().update(simulation::to_json(rate));
+    }
     if (options->worlds.size() > 1) continue;
     if (prints) print_details(step);
+    if (!cut.empty()) {
+      if (prints) simulation::print(cut);
+      worlds.back()["algorithms"] = simulation::to_json(cut);
+    }
+    worlds.back().update(what_fails(*options, training, whole, left, prediction, prints));
     trace.write(simulation::trace_json(step, prediction.messages).dump() + '\n');
   }
   if (prints && options->bytes == 0 && options->worlds.size() > 1) {

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "ranvier/error.h"
-#include "ranvier/workload_file.h"
+#include "simulate/workload.h"
 
 namespace ranvier::design {
 namespace {
@@ -22,9 +22,9 @@ struct Placed {
 };
 
 Placed placed(const Options& options, const std::string& name) {
-  const bool is_workload_file = name.ends_with(".toml");
-  if (is_workload_file || !is_file(name)) {
-    Workload workload = is_workload_file ? read_workload(name) : make_workload(name);
+  const bool knows_its_groups = name.ends_with(".toml") || name.ends_with(".et");
+  if (knows_its_groups || !is_file(name)) {
+    Workload workload = simulation::load_workload(name);
     Placement placement = place(workload.degrees, options.network);
     return {std::move(workload), std::move(placement)};
   }

@@ -24,6 +24,9 @@ Examples:
   ranvier simulate --workload llama3-8b --world 8..65536 --link-rate 100Gbit --algorithm ring
   ranvier simulate --workload resnet50 --world 16 --link-rate 1Gbit --sync diloco:30,fragments=3,delay=5
   ranvier simulate --bytes 100M --world 64 --topology torus:8x8 --algorithm torus:8x8 --trace ring.json
+  ranvier simulate --bytes 100M --world 16 --topology torus:4x4 --cut 0-1
+  ranvier simulate --bytes 100M --world 16 --crash 3:0.5
+  ranvier simulate --workload llama3-8b --world 1024 --mtbf-hours 50000 --checkpoint-s 30
 )";
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::usage, sentence); }
@@ -52,11 +55,24 @@ std::pair<Rank, double> straggler_of(const std::string& text) {
   return {*rank, *factor};
 }
 
+// "3:12.5"
+Crash crash_of(const std::string& text) {
+  const auto colon = text.find(':');
+  const auto rank = parse_number<Rank>(std::string_view(text).substr(0, colon));
+  const auto ms =
+      colon == std::string::npos ? std::nullopt : parse_number<double>(std::string_view(text).substr(colon + 1));
+  if (!rank || *rank < 0 || !ms || !(*ms >= 0 && *ms < 1e9))
+    refuse(fmt::format("--crash '{}' is not a rank and after how many ms it is lost; write 3:12.5", text));
+  return {.rank = *rank, .at_ns = *ms * 1e6};
+}
+
 }  // namespace
 
 std::optional<Options> parse_options(const cli::Arguments& arguments) {
   Options options;
-  std::string world, straggler;
+  std::string world, straggler, crash;
+  std::string loss = "host";
+  std::optional<double> checkpoint_s;
   std::size_t bucket = 0;
   std::size_t slice = 0;
   std::uint64_t in_a_row = 1;
@@ -78,14 +94,24 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
                  "of --bytes: so many one behind the other, as bench does; the time of one", 1, 100);
   app.add_option("--straggler", straggler, "a rank, and how many times slower it and its links are")
       ->type_name("RANK:FACTOR");
-  const auto add_amount = [&](const std::string& flag, double& amount, const std::string& help) {
-    app.add_option(flag, amount, help)->type_name("X");
-  };
-  add_amount("--mtbf-hours", options.failures.mtbf_hours,
-             "mean time between failures of one rank; default: none fails");
-  add_amount("--recovery-s", options.failures.recovery_s, "from a failure until training goes on; default 3");
-  add_amount("--checkpoint-s", options.failures.checkpoint_s,
-             "to write a checkpoint; default 0: survivors go on without one");
+  app.add_option("--crash", crash, "a rank that is lost so many ms after the beginning: who waits, who notices it when")
+      ->type_name("RANK:MS");
+  cli::add_name(app, "--crash-of", loss, "what is lost; default: the host, which others notice by its silence",
+                {"host", "process"});
+  app.add_option("--cut", options.cuts,
+                 "a cable that is lost, by its ends, ranks or switches: 0-1, 3-s0; may be repeated")
+      ->type_name("A-B")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  auto& failures = options.failures;
+  app.add_option("--mtbf-hours", failures.mtbf_hours, "mean time between failures of one rank; default: none fails")
+      ->type_name("H");
+  app.add_option("--checkpoint-s", checkpoint_s, "to write a checkpoint, while training waits")->type_name("S");
+  cli::add_count(app, "--checkpoint-every", failures.checkpoint_steps,
+                 "steps from one checkpoint to the next; default: as many as is best", 1);
+  app.add_option("--recovery-s", failures.recovery_s,
+                 "from the end of all ranks until training goes on from the last checkpoint; default 30")
+      ->type_name("S");
   app.add_flag("--no-fold", unfolded, "simulate each rank, even where all do the same");
   app.add_option("--trace", options.trace_file, "write a timeline for ui.perfetto.dev there")->type_name("FILE");
   app.add_option("--json", options.json_file, "write the prediction there; - is stdout, in place of the table")
@@ -105,17 +131,30 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   }
   if (bucket > 0) options.step.bucket_bytes = static_cast<double>(bucket);
   if (!straggler.empty()) options.straggler = straggler_of(straggler);
+  if (failures.mtbf_hours > 0 && !checkpoint_s)
+    refuse(
+        "--mtbf-hours needs --checkpoint-s, how long writing one takes: after a failure training begins again from it");
+  failures.checkpoint_s = checkpoint_s.value_or(0);
   for (const auto& [flag, amount] :
-       {std::pair("--mtbf-hours", options.failures.mtbf_hours), std::pair("--recovery-s", options.failures.recovery_s),
-        std::pair("--checkpoint-s", options.failures.checkpoint_s)})
+       {std::pair("--mtbf-hours", failures.mtbf_hours), std::pair("--recovery-s", failures.recovery_s),
+        std::pair("--checkpoint-s", failures.checkpoint_s)})
     if (!(amount >= 0 && amount < 1e9)) refuse(fmt::format("{} {} is not a number that is at least 0", flag, amount));
+  if (!crash.empty()) options.crash = crash_of(crash);
+  options.loss = loss == "host" ? Loss::host : Loss::process;
   options.step.options = options.network.transfers();
   if (slice > 0) options.step.options.slice_bytes = slice;
   options.step.options.fold = !unfolded;
   if (in_a_row > 1 && options.bytes == 0) refuse("--in-a-row is of --bytes; a step has an order of its own");
   options.step.options.in_a_row = in_a_row;
-  if (!options.trace_file.empty() && options.worlds.size() > 1)
-    refuse("--trace is of one world; name one, such as --world 16");
+  if (options.worlds.size() > 1)
+    for (const auto& [flag, is_given] :
+         {std::pair("--trace", !options.trace_file.empty()), std::pair("--crash", options.crash.has_value()),
+          std::pair("--cut", !options.cuts.empty())})
+      if (is_given) refuse(fmt::format("{} is of one world; name one, such as --world 16", flag));
+  if (options.crash && options.crash->rank >= options.worlds.front())
+    refuse(fmt::format("--crash names rank {} of {} ranks", options.crash->rank, options.worlds.front()));
+  if (options.crash && options.worlds.front() == 1) refuse("--crash leaves nobody of one rank; name a larger --world");
+  if (options.crash && in_a_row > 1) refuse("--crash is in one operation; leave out --in-a-row");
   return options;
 }
 

@@ -21,6 +21,9 @@ struct Options {
   StepSimulation step;
   std::optional<std::pair<Rank, double>> straggler;
   FailureModel failures;
+  std::optional<Crash> crash;
+  Loss loss = Loss::host;         // what of the rank
+  std::vector<std::string> cuts;  // see without() in simulate/cut.h
   std::string trace_file;
   std::string json_file;
 };

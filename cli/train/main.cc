@@ -77,7 +77,7 @@ int work(const Options& options, cli::WorldPlace place) {
        .on_evaluation = [&](const trainer::Evaluation& evaluation) { progress.on_evaluation(evaluation); },
        .on_change = [&](const trainer::ChangedPlan& changed) { progress.on_change(changed); },
        .replan = options.plan ? trainer::Replan([&](const auto& current, const auto& planned, const auto& measured) {
-         return replan(*options.plan, current, planned, measured);
+         return replan(*options.plan, current, planned, measured, options.replan_limit);
        })
                               : nullptr});
   if (place.rank != 0) return 0;

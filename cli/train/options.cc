@@ -207,6 +207,8 @@ void add_file_options(CLI::App& app, Options& options, Given& given) {
   app.add_option("--json", options.json_file, "write settings and results there; - is stdout")->type_name("FILE");
   app.add_option("--plan", given.plan, "do as a file of ranvier plan says where no flag says otherwise, and compare")
       ->type_name("FILE");
+  cli::add_seconds(app, "--replan-limit", options.replan_limit,
+                   "for planning again where a step takes longer than planned, while all workers wait");
   app.add_option("--record", options.record_folder,
                  "write what the first 50 steps consist of to DIR/workload.toml; those overlap nothing")
       ->type_name("DIR");
@@ -233,6 +235,9 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
     throw Error(ErrorKind::usage, "--record holds averaging back and would spoil --plan; give one of them");
   if (given.accumulate > 1 && !options.record_folder.empty())
     throw Error(ErrorKind::usage, "--record writes what a step of one pass consists of; leave out --accumulate");
+  // The other ranks wait for a quarter of an hour (integrations/trainer/plan_change.cc).
+  if (options.replan_limit > std::chrono::minutes(10))
+    throw Error(ErrorKind::usage, "--replan-limit is for a search that holds all workers up; give it 600 s at most");
   if (!given.plan.empty()) apply_plan(app, read_plan(given.plan), options);
   if (!given.config.empty()) apply_config(app, given.config);
 

@@ -20,6 +20,7 @@ struct Options {
   std::string json_file;
   std::string record_folder;  // empty: nothing is recorded
   std::optional<Plan> plan;
+  std::chrono::milliseconds replan_limit = std::chrono::seconds(2);  // while all ranks wait
   trainer::TrainSettings trainer;
   CommunicatorOptions communicator;
   std::optional<bool> measure;  // none: where ranks are on several hosts

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <optional>
 
 #include "plan/codec_speed.h"
 #include "plan/planner.h"
@@ -34,16 +36,47 @@ Topology slower(Topology topology, double factor) {
   return topology;
 }
 
+// How long it has taken since, and whether anything was ended for it.
+class Budget {
+ public:
+  explicit Budget(std::chrono::milliseconds limit) : limit_(limit) {}
+
+  // For SimulateOptions::enough and PlanSearch::enough: yes once that share of the limit is over. Not to outlive this.
+  std::function<bool()> until(double share) {
+    return [this, end = begin_ + std::chrono::duration_cast<Clock::duration>(limit_ * share)] {
+      const bool over = Clock::now() >= end;
+      ends_ |= over;
+      return over;
+    };
+  }
+  bool ended_something() const { return ends_; }
+  double seconds() const { return std::chrono::duration<double>(limit_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const std::chrono::milliseconds limit_;
+  const Clock::time_point begin_ = Clock::now();
+  bool ends_ = false;
+};
+
+// Of the limit, until when the network's factor is to be known, and the fastest algorithms by size; the rest is for the
+// search. Each ends a little behind its time, by a moment of the simulation.
+constexpr double share_of_factor = 0.4;
+constexpr double share_of_sizes = 0.7;
+
+StepSimulation as_planned(const Plan& plan, const PlanNetwork& network, const CodecSpeed& codec) {
+  return with_codec({.algorithm = plan.all_reduce.empty() ? "ring" : plan.all_reduce.back().algorithm,
+                     .by_size = plan.all_reduce,
+                     .bucket_bytes = static_cast<double>(plan.bucket_bytes),
+                     .options = network.options},
+                    codec, network.topology.world);
+}
+
 // How many times slower the network is: the factor by which the plan's own step waits as long as was measured.
-double network_factor(const Plan& plan, const Workload& workload, const PlanNetwork& network, const CodecSpeed& codec,
+double network_factor(const StepSimulation& how, const Workload& workload, const Topology& topology,
                       double waiting_ns) {
   const auto waits = [&](double factor) {
-    StepSimulation how{.algorithm = plan.all_reduce.empty() ? "ring" : plan.all_reduce.back().algorithm,
-                       .by_size = plan.all_reduce,
-                       .bucket_bytes = static_cast<double>(plan.bucket_bytes),
-                       .options = network.options};
-    how = with_codec(std::move(how), codec, network.topology.world);
-    return simulate_step(workload, slower(network.topology, factor), how).exposed_communication_ns;
+    return simulate_step(workload, slower(topology, factor), how).exposed_communication_ns;
   };
   double least = -std::log2(most_change);
   double most = std::log2(most_change);
@@ -72,10 +105,25 @@ Plan followed(Plan plan, const trainer::PlanChange& current) {
   return plan;
 }
 
+// None where the budget did not last until a single way was known.
+std::optional<planning::Answer> search(planning::Question& question, Budget& budget) {
+  question.networks.front().options.enough = budget.until(share_of_sizes);
+  question.search.enough = budget.until(1);
+  try {
+    planning::complete(question);
+    return planning::answer(question);
+  } catch (const Error& ended) {
+    if (ended.kind() != ErrorKind::timeout) throw;
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 trainer::PlanChange replan(const Plan& original, const trainer::PlanChange& current,
-                           const trainer::StepSeconds& planned, const trainer::StepSeconds& measured) {
+                           const trainer::StepSeconds& planned, const trainer::StepSeconds& measured,
+                           std::chrono::milliseconds limit) {
+  Budget budget(limit);
   const Plan plan = followed(original, current);
   if (plan.sync != "bsp")
     throw Error(ErrorKind::usage, fmt::format("its policy is {}, whose steps are not alike", plan.sync));
@@ -108,25 +156,41 @@ trainer::PlanChange replan(const Plan& original, const trainer::PlanChange& curr
   auto& codecs = question.search.codecs;
   if (std::ranges::find(codecs, codec_now, &CodecSpeed::spec) == codecs.end())
     codecs.push_back(planning::measure_codec(codec_now));
-  const double factor = network_factor(plan, workload, now, *std::ranges::find(codecs, codec_now, &CodecSpeed::spec),
-                                       measured.waiting * 1e9);
-  now.topology = slower(std::move(now.topology), factor);
+  StepSimulation how = as_planned(plan, now, *std::ranges::find(codecs, codec_now, &CodecSpeed::spec));
+  double factor = 1;
+  StepPrediction unchanged;
+  try {
+    how.options.enough = budget.until(share_of_factor);
+    factor = network_factor(how, workload, now.topology, measured.waiting * 1e9);
+    now.topology = slower(std::move(now.topology), factor);
+    unchanged = simulate_step(workload, now.topology, how);
+  } catch (const Error& ended) {
+    if (ended.kind() != ErrorKind::timeout) throw;
+    throw Error(ErrorKind::timeout,
+                fmt::format("that takes longer than the {:.3g} s of --replan-limit", budget.seconds()));
+  }
   question.speed = {.bytes_per_second = network.bytes_per_second() / factor, .latency = speed.latency};
   question.networks = {std::move(now)};
   question.divisions = {std::move(workload)};
   for (const auto name : simulation::all_reduce_algorithms()) question.search.algorithms.emplace_back(name);
-  planning::complete(question);
-  const planning::Answer answer = planning::answer(question);
-
-  trainer::PlanChange change{.tuning = table_of(answer.plan),
-                             .compress = answer.plan.compress,
-                             .bucket_bytes = answer.plan.bucket_bytes,
-                             .expected = {answer.plan.step_ns / 1e9, answer.plan.exposed_communication_ns / 1e9}};
+  // A search that is cut short may not come to what is better, or to what is followed already.
+  trainer::PlanChange change = current;
+  change.expected = {unchanged.step_ns / 1e9, unchanged.exposed_communication_ns / 1e9};
+  std::string chosen = "the same as before";
+  if (const auto answer = search(question, budget); answer && answer->plan.step_ns <= unchanged.step_ns) {
+    change = {.tuning = table_of(answer->plan),
+              .compress = answer->plan.compress,
+              .bucket_bytes = answer->plan.bucket_bytes,
+              .expected = {answer->plan.step_ns / 1e9, answer->plan.exposed_communication_ns / 1e9}};
+    chosen = planning::describe(question, answer->ranked.front());
+  }
+  if (budget.ended_something())
+    chosen += fmt::format(" (the search was cut short after {:.3g} s, see --replan-limit)", budget.seconds());
   change.reason = fmt::format(
       "a step takes {:.2f} ms and not {:.2f}: computing {:.2f} and not {:.2f}, waiting {:.2f} and not {:.2f}, as if "
       "the network were {:.2g} times slower than planned; from now on {}, expected to take {:.2f}",
       measured.step * 1e3, planned.step * 1e3, computing * 1e3, expected * 1e3, measured.waiting * 1e3,
-      planned.waiting * 1e3, factor, planning::describe(question, answer.ranked.front()), answer.plan.step_ns / 1e6);
+      planned.waiting * 1e3, factor, chosen, change.expected.step * 1e3);
   return change;
 }
 

@@ -1,6 +1,8 @@
 // Planning again while training goes on, by what was measured in place of what was expected.
 #pragma once
 
+#include <chrono>
+
 #include "integrations/trainer/plan_change.h"
 #include "ranvier/plan_file.h"
 
@@ -8,10 +10,11 @@ namespace ranvier::train {
 
 // `current`: what is followed now in place of the plan's own algorithms, bucket and codec. The plan's workload computes
 // as fast as was measured, and its network is as much slower (or faster) as makes the simulator wait as long as
-// training did; algorithm, bucket and codec are then searched again. Transport, placement and policy stay. Throws Error
-// where the plan's files are gone, and for plans whose policy does not average gradients in every step, whose mean says
-// nothing about single ones.
+// training did; algorithm, bucket and codec are then searched again, until `limit` is over, for all ranks wait
+// meanwhile: then the best that is known by then is taken, or `current` stays, and the reason says so. Transport,
+// placement and policy stay. Throws Error where the plan's files are gone, where `limit` is too short for anything, and
+// for plans whose policy does not average gradients in every step, whose mean says nothing about single ones.
 trainer::PlanChange replan(const Plan&, const trainer::PlanChange& current, const trainer::StepSeconds& planned,
-                           const trainer::StepSeconds& measured);
+                           const trainer::StepSeconds& measured, std::chrono::milliseconds limit);
 
 }  // namespace ranvier::train

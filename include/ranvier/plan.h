@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,6 +54,8 @@ struct PlanSearch {
   std::vector<double> bucket_bytes = {1e6, 5e6, 25e6, 100e6, 1e18};
   std::vector<CodecSpeed> codecs = {{}};
   std::vector<PlanPolicy> policies = {{}};
+  // Asked while it searches, see SimulateOptions::enough: the rest is left out then.
+  std::function<bool()> enough = {};
   bool exhaustive = false;  // also what can neither be chosen nor come second, nor be the best of its codec
 };
 
@@ -75,13 +78,15 @@ struct PlanChoice {
 // lists). `divisions` are one workload divided in different ways over the same samples. What an algorithm cannot do in
 // this world, or takes simulating too many unlike ranks, is left out, and so is what a bound shows to be slower than
 // two others and than the best with its codec. Policies that do not average gradients in every step are weighed with
-// the quickest average of each codec. Throws Error{usage} where nothing is left.
+// the quickest average of each codec. Throws Error{usage} where nothing is left, and Error{timeout} where the search
+// was ended before it knew a single one.
 std::vector<PlanChoice> rank_plans(const std::vector<Workload>& divisions, const std::vector<PlanNetwork>& networks,
                                    const PlanSearch&);
 std::vector<PlanChoice> rank_plans(const Workload&, const Topology&, const PlanSearch&);
 
 // For sizes that double from 4 bytes to `most_bytes`: the fastest algorithm up to each size at which it changes; the
-// last one is for all beyond.
+// last one is for all beyond. Where SimulateOptions::enough ends it, larger sizes are left out, and all of them are
+// what is beyond; Error{timeout} where not even the smallest one is known.
 std::vector<FastestAlgorithm> fastest_algorithms(const Topology&, const std::vector<std::string>& algorithms,
                                                  std::size_t most_bytes, const SimulateOptions& = {});
 

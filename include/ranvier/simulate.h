@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,13 @@
 #include "ranvier/workload.h"
 
 namespace ranvier {
+
+// A rank whose host is lost at that time: it sends and reduces nothing any more. Messages that are leaving for it or
+// from it are lost, and so are, in networks whose ranks forward for others, those that go through it.
+struct Crash {
+  Rank rank = 0;
+  double at_ns = 0;
+};
 
 struct SimulateOptions {
   std::size_t slice_bytes = 1 << 17;  // as CompileOptions
@@ -27,6 +36,9 @@ struct SimulateOptions {
   std::vector<Rank> grid = {};  // how the world is divided into groups, the last dimension counted fastest: shifts
                                 // along it may leave everything as it is, beside those that the topology has
   bool trace = false;
+  std::optional<Crash> crash = {};  // nobody notices it: the others go on until they wait for ever
+  // Asked again and again while it is simulated; once it says so that ends with Error{timeout}. None: never.
+  std::function<bool()> enough = {};
   // As benchmarks time them: each rank starts the next operation when it has ended the one before, so that one overlaps
   // the tail of another and links have no rest. The time is of one of them; the first is left out.
   std::size_t in_a_row = 1;
@@ -48,12 +60,20 @@ struct SimulatedLink {
   double utilisation = 0;  // bytes carried / (time x bandwidth)
 };
 
+// How far a rank came in a run with a crash.
+struct RankEnd {
+  double ns = 0;          // when it did something for the last time
+  bool finished = false;  // with its part of the operation
+  Rank waits_for = -1;    // whose message, or whose link, it waits for if not
+};
+
 struct SimulatedRun {
-  double ns = 0;
+  double ns = 0;  // with a crash: until the last rank ends or waits for ever
   bool folded = false;
   std::size_t messages = 0;                  // simulated; folded ones stand for one of each rank
   std::vector<SimulatedLink> links = {};     // folded: one for each kind of link
   std::vector<SimulatedMessage> trace = {};  // folded: those of rank 0
+  std::vector<RankEnd> ends = {};            // with a crash: by rank, that of the lost one included
 };
 
 // `count` elements as even_layout counts them, of element_bytes each, not in place. Folding needs a network and a
@@ -125,19 +145,43 @@ struct PolicyPrediction {
 PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload&, const Topology&, const StepSimulation&,
                                  std::uint64_t steps);
 
-// ---- Failures, in the long run.
+// ---- Failures.
 
+// How a world learns that one of its ranks is lost: by the control plane's own rules (docs/architecture.md, Failure) on
+// a virtual clock, with heartbeats of different ranks at different phases. Its connections take the topology's ways,
+// and go around the lost rank. Times are from the loss on.
+struct Detection {
+  struct Notice {
+    Rank rank = 0;
+    double ns = 0;
+  };
+  std::vector<Notice> by_themselves = {};  // who notice it without being told, the first one first
+  double all_know_ns = 0;                  // when the last rank ends with an error that names the lost one
+};
+enum class Loss : std::uint8_t {
+  process,  // its connections close
+  host,     // it is silent, until CommunicatorOptions::dead_after
+};
+// Throws Error{usage} for a rank that is not there, and for a world of one, where nobody is left.
+Detection simulate_detection(const Topology&, Rank lost, Loss);
+
+// What failures cost in the long run: the ranks that are left end with an error, and training begins again from its
+// last checkpoint.
 struct FailureModel {
-  double mtbf_hours = 0;    // mean time between failures of one rank; 0: none fails
-  double recovery_s = 3;    // from a failure until training goes on: noticing it, meeting again, reading a checkpoint
-  double checkpoint_s = 0;  // to write one, while training waits; 0: survivors go on and run only the last step again
+  double mtbf_hours = 0;               // mean time between failures of one rank, which come by chance; 0: none fails
+  double detection_s = 3;              // from a failure until all ranks have ended: see simulate_detection
+  double recovery_s = 30;              // from there until training goes on: starting, meeting, reading the checkpoint
+  double checkpoint_s = 0;             // to write one, while training waits
+  std::uint64_t checkpoint_steps = 0;  // from one to the next; 0: as many as is best
 };
 
 struct StepWithFailures {
   double step_ns = 0;  // mean time for each step that counts; infinite where failures come faster than progress
-  double lost_share = 0;
-  double checkpoint_interval_s = 0;  // the best one; 0 without checkpoints
+  double goodput = 1;  // time of steps that count / time
+  std::uint64_t checkpoint_steps = 0;  // the model's, or the best
 };
+// J. T. Daly: A higher order estimate of the optimum checkpoint interval for restart dumps. Future Generation Computer
+// Systems 22 (2006): the mean for failures that come by chance, also while checkpoints are written and read.
 StepWithFailures with_failures(double step_ns, Rank world, const FailureModel&);
 
 }  // namespace ranvier

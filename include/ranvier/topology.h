@@ -78,6 +78,16 @@ Topology fat_tree(Rank world, std::int32_t arity, std::int32_t oversubscription 
 Topology make_topology(std::string_view spec, Rank world);
 std::span<const std::string_view> topology_names();
 
+// Both links between two corners.
+struct Cable {
+  Vertex one = 0;
+  Vertex other = 0;
+};
+// The same network after it has lost cables. What went over them takes a shortest way around, through ranks only where
+// there are no switches; all else goes as before. Throws Error{usage} where there is no such cable; `path` of what is
+// left does where there is no way around.
+Topology without_cables(const Topology&, const std::vector<Cable>&);
+
 // ---- What a schedule does to a network.
 
 // All that one rank sends another in one round counts as one transfer. Loads are in multiples of the whole vector (as

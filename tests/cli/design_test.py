@@ -203,6 +203,9 @@ class WrongUsage(ProgramTest):
             traffic.write_text('{"compute_ns": 1,\n "terms": [}')
             result = design("--traffic", str(traffic), "--network", NETWORK, "--budget", "5")
             self.assert_sentence(result, 1, "traffic.json, line 2, column 12")
+            traffic.write_text('{"terms": [\n{"weight": -1, "bytes": [1, 2, 3, 4]}]}')
+            result = design("--traffic", str(traffic), "--network", NETWORK, "--budget", "5")
+            self.assert_sentence(result, 1, "traffic.json, line 2, column 12: terms[0].weight is -1; expected")
             workload = folder / "workload.txt"
             workload.write_text("layer -1 5 NONE\n")
             groups = folder / "groups.yml"

@@ -100,9 +100,59 @@ class Prediction(ProgramTest):
         words = ("--workload", "resnet50", "--world", "8", "--link-rate", "1Gbit")
         plain, coded = as_json(*words), as_json(*words, "--compress", "bf16")
         self.assertLess(coded["step_ns"], 0.7 * plain["step_ns"])
-        failing = as_json(*words, "--mtbf-hours", "100", "--recovery-s", "60")
-        self.assertEqual(failing["step_ns"], plain["step_ns"])
-        self.assertGreater(failing["step_with_failures_ns"], plain["step_ns"])
+
+    def test_says_what_failures_cost_and_how_often_a_checkpoint_is_best(self):
+        words = ("--workload", "resnet50", "--world", "8", "--link-rate", "1Gbit")
+        plain = as_json(*words)
+        often = (*words, "--mtbf-hours", "100", "--checkpoint-s", "5", "--recovery-s", "60")
+        best = as_json(*often)
+        self.assertEqual(best["step_ns"], plain["step_ns"])
+        self.assertAlmostEqual(best["step_with_failures_ns"] * best["goodput"] / plain["step_ns"], 1, delta=1e-9)
+        self.assertLess(best["goodput"], 1)
+        # Young's interval: the square root of 2 x 5 s x 100 h / 8.
+        self.assertAlmostEqual(best["checkpoint_interval_s"] / (2 * 5 * 100 * 3600 / 8) ** 0.5, 1, delta=0.02)
+        rare = as_json(*often, "--checkpoint-every", "100000")
+        self.assertEqual((rare["checkpoint_steps"], rare["best_checkpoint_steps"]), (100000, best["checkpoint_steps"]))
+        self.assertEqual(rare["best_goodput"], best["goodput"])
+        self.assertLess(rare["goodput"], best["goodput"])
+        said = simulate(*often, "--checkpoint-every", "100000").stdout
+        self.assertRegex(said, r"goodput [\d.]+ % with a checkpoint every 100000 steps \(.*; best: [\d.]+ % with a checkpoint every")
+
+    def test_of_a_crash_says_who_waits_and_who_notices_it(self):
+        words = ("--bytes", "8000", "--world", "8", "--link-rate", "1GB", "--crash")
+        early = as_json(*words, "3:0.001")["crash"]
+        self.assertEqual([each["finished"] for each in early["ranks"]], [False] * 8)
+        self.assertEqual(early["ranks"][4]["waits_for"], 3)
+        self.assertNotIn("waits_for", early["ranks"][3])
+        self.assertTrue(2.7e9 < early["noticed_by"][0]["ns"] <= early["all_know_ns"] < 3.3e9)
+        late = as_json(*words, "3:1000", "--crash-of", "process")["crash"]
+        self.assertEqual([each["finished"] for each in late["ranks"]], [True] * 8)
+        self.assertEqual({each["rank"] for each in late["noticed_by"]}, {1, 2, 4, 5, 7})
+        self.assertLess(late["all_know_ns"], 1e5)
+        step = simulate("--workload", "resnet50", "--world", "8", "--link-rate", "1Gbit", "--crash", "3:100")
+        self.assertRegex(step.stdout, r"\n  bucket \d+ does not end\n  noticed by rank.* names rank 3\n")
+
+    def test_of_a_cut_cable_compares_the_algorithms(self):
+        words = ("--bytes", "10M", "--world", "16", "--topology", "torus:4x4", "--cut", "0-1")
+        found = as_json(*words)
+        ns = {each["algorithm"]: each["ns"] for each in found["algorithms"]}
+        whole = {each["algorithm"]: each["whole_ns"] for each in found["algorithms"]}
+        self.assertEqual(list(ns.values()), sorted(ns.values()))
+        self.assertEqual(ns["ring"], found["step_ns"])
+        self.assertAlmostEqual(ns["ring"] / whole["ring"], 2, delta=0.05)  # another way carries two messages
+        step = as_json("--workload", "resnet50", "--world", "16", "--topology", "torus:4x4", "--cut", "0-1", "--link-rate", "1Gbit")
+        self.assertGreater(step["step_ns"], step["whole_step_ns"])
+
+    def test_an_algorithm_that_a_cut_stops_is_refused_with_those_that_run(self):
+        with temporary_folder() as folder:
+            file = folder / "t.toml"
+            pairs = [(a, b) for a in range(4) for b in range(4) if a != b]
+            link = "[[link]]\nfrom = {}\nto = {}\nlatency_us = 1\ngbit_per_second = 1\n"
+            file.write_text("world = 4\n" + "".join(link.format(a, b) for a, b in pairs))
+            # Rank 2 sends over switch 2, and rank 3 receives over switch 7.
+            words = ("--bytes", "1M", "--topology", str(file), "--cut", "s2-s7")
+            self.assert_sentence(simulate(*words), 2, "ring: rank 2 has no way to rank 3", "these run: ", "parameter_server")
+            self.assertEqual(simulate(*words, "--algorithm", "parameter_server").returncode, 0)
 
     def test_in_a_row_is_the_time_of_one(self):
         words = ("--bytes", "8000", "--world", "8", "--algorithm", "binomial_tree")
@@ -130,6 +180,14 @@ class WrongUsage(ProgramTest):
             (("--world", "8", "--bytes", "4", "--compress", "bf16"), "give --workload"),
             (("--world", "8", "--workload", "resnet50", "--in-a-row", "3"), "--in-a-row is of --bytes"),
             (("--world", "8", "--workload", "resnet50", "--mtbf-hours", "-1"), "--mtbf-hours -1"),
+            (("--world", "8", "--workload", "resnet50", "--mtbf-hours", "9"), "needs --checkpoint-s"),
+            (("--world", "8", "--bytes", "4", "--crash", "3"), "write 3:12.5"),
+            (("--world", "8", "--bytes", "4", "--crash", "8:1"), "rank 8 of 8 ranks"),
+            (("--world", "8..16", "--bytes", "4", "--crash", "1:1"), "name one, such as --world 16"),
+            (("--world", "8", "--bytes", "4", "--crash", "1:1", "--in-a-row", "2"), "leave out --in-a-row"),
+            (("--world", "8", "--bytes", "4", "--topology", "ring", "--cut", "0-2"), "its cables go to rank 1, rank 7"),
+            (("--world", "8", "--bytes", "4", "--topology", "ring", "--cut", "0"), "write 0-1"),
+            (("--world", "8", "--bytes", "4", "--cut", "3-s0"), "no algorithm runs"),
             (("--world", "4096", "--bytes", "4", "--algorithm", "binomial_tree"), "up to 1024"),
         ):
             with self.subTest(words=words):

@@ -83,10 +83,11 @@ TEST_F(Chakra, SaysWhatIsWrongAndWhere) {
            {"layer 1\nlayer 2\n", "at byte"},
            {head, "there is no node"},
            {whole.substr(0, whole.size() - 1), "the node at byte 8 cannot be read"},
-           {whole + node(1, compute, 1, {}), "two nodes have the number 1"},
-           {head + node(1, compute, 1, {9}), "node 1 (n1) depends on node 9, which is not there"},
+           {whole + node(1, compute, 1, {}), "two nodes have the number 1, at bytes 8 and 21"},
+           {head + node(1, compute, 1, {9}), "node 1 (n1) at byte 8 depends on node 9, which is not there"},
            {head + node(1, compute, 1, {2}) + node(2, compute, 1, {1}), "waits for itself around a circle"},
-           {head + node(1, collective, 0, {}, attribute("comm_type", int64_value, 0)), "no attribute comm_size"},
+           {head + node(1, collective, 0, {}, attribute("comm_type", int64_value, 0)),
+            "node 1 (n1) at byte 8 communicates and has no attribute comm_size"},
            {head + node(1, collective, 0, {}, attribute("comm_size", int64_value, 4)), "no known comm_type"},
            {head + node(1, 2, 0, {}), "none of its nodes computes or communicates"}})
     try {

@@ -96,6 +96,9 @@ TEST_F(Import, WrongFilesNameLineAndColumn) {
               HasSubstr("line 2, column 17: unknown collective 'ALREDUCE'; did you mean 'ALLREDUCE'?"));
   EXPECT_THAT(astra("a -1 -5 NONE 0 2 NONE 0 3 NONE 0 10\n"), HasSubstr("line 1, column 6: '-5' is not a number"));
   EXPECT_THAT(astra(""), HasSubstr("there is no layer in it"));
+  EXPECT_THAT(astra("a -1 \x1b\xff[2J NONE 0 2 NONE 0 3 NONE 0 10\n"), HasSubstr("'\?\?[2J' is not a number"));
+  EXPECT_THAT(astra("DATA\n2\na -1 1 NONE 0 2 NONE 0 3 NONE 0 10\n"),
+              HasSubstr("line 2, column 1: 2 layers are to follow, and here are 1; is the file whole?"));
 
   const auto network = [&](const char* text) { return refusal([&] { read_libra_network(file("n.yml", text)); }); };
   EXPECT_THAT(network("Topology: [ Ring ]\nNpusCount: [ 4, 5 ]\nCostDimension: [ InterPod ]\n"),
@@ -123,13 +126,46 @@ TEST_F(Import, TrafficIsReadAndWrongTrafficNamed) {
   EXPECT_DOUBLE_EQ(step_ns(step, std::vector<double>{2, 4}), 10 + 3 * 4 + 1);
   const auto traffic = [&](const char* text) { return refusal([&] { read_traffic(file("t.json", text), 2); }); };
   EXPECT_THAT(traffic("{\n  \"terms\": [}\n"), HasSubstr("t.json, line 2, column 13: this is no JSON"));
-  EXPECT_THAT(traffic(R"({"compute_ns": 1e999})"), HasSubstr("t.json: it holds a number that is too large"));
-  EXPECT_THAT(traffic("[]"), HasSubstr("the file is not an object"));
-  EXPECT_THAT(traffic(R"({"terms": [{"bytes": [1]}]})"), HasSubstr("terms[0].bytes is not a list of 2 numbers"));
-  EXPECT_THAT(traffic(R"({"terms": [{"bytes": [1, -1]}]})"), HasSubstr("terms[0].bytes[1] is not a number of bytes"));
-  EXPECT_THAT(traffic(R"({"terms": [{"bytes": [1, 1], "wieght": 2}]})"),
-              HasSubstr("terms[0].wieght is not weight or bytes"));
-  EXPECT_THAT(traffic(R"({"compute_ns": "much"})"), HasSubstr("compute_ns is not a number"));
+  EXPECT_THAT(traffic("{\"compute_ns\":\n 1e999}"),
+              HasSubstr("t.json, line 2, column 2: the number 1e999 is too large"));
+  EXPECT_THAT(traffic("{\"compute_ns\": 1e99}"),
+              HasSubstr("compute_ns is 1e+99; expected a number of ns from 0 to 1e24"));
+  EXPECT_THAT(traffic("\n[]"), HasSubstr("line 2, column 1: the file is a list of 0; expected an object"));
+  EXPECT_THAT(traffic("{\"terms\": {}}"), HasSubstr("line 1, column 11: terms is an object; expected a list"));
+  EXPECT_THAT(traffic("{\"terms\": [\n{\"bytes\": [1]}]}"),
+              HasSubstr("line 2, column 11: terms[0].bytes is a list of 1; expected a list of 2 numbers"));
+  EXPECT_THAT(traffic("{\"terms\": [{\"bytes\": [1, 2]},\n {\"weight\": 1}]}"),
+              HasSubstr("line 2, column 2: terms[1].bytes is missing; expected a list of 2 numbers"));
+  EXPECT_THAT(traffic("{\"compute_ns\": \"much\"}"),
+              HasSubstr("column 16: compute_ns is \"much\"; expected a number of ns from 0"));
+  EXPECT_THAT(traffic("{\"terms\": [{\"bytes\": [1, 1], \"wieght\": 2}]}"),
+              HasSubstr("column 30: unknown key of terms[0] 'wieght'; did you mean 'weight'?"));
+}
+
+// Whatever stands before the wrong value is walked over: brackets and quotes in texts, lists in lists, equal keys.
+TEST_F(Import, PlacesInJsonAreFoundBehindAnything) {
+  const auto place = [&](const std::string& text) { return refusal([&] { read_traffic(file("t.json", text), 2); }); };
+  const std::string before =
+      "\xEF\xBB\xBF{ \"compute_ns\" : 1 ,\n\"terms\": [ {\"weight\": 1.5e3, \"bytes\": [0, 1]},\n";
+  EXPECT_THAT(place(before + "{\"bytes\": [1, -1]}]}"),
+              HasSubstr("line 3, column 15: terms[1].bytes[1] is -1; expected a number of bytes from 0"));
+  EXPECT_THAT(place(before + "{\"bytes\": [1, [\"]\", {\"\\\"}\": []}]], \"weight\": -3}]}"),
+              HasSubstr("line 3, column 46: terms[1].weight is -3"));
+  EXPECT_THAT(place(before + "{\"bytes\": [1, [\"]\", {\"\\\"}\": []}]], \"weight\": 3}]}"),
+              HasSubstr("line 3, column 15: terms[1].bytes[1] is a list of 2"));
+  EXPECT_THAT(place("{\"compute_ns\": -1, \"compute_ns\": -2}"), HasSubstr("column 34: compute_ns is -2"));
+  EXPECT_THAT(place("{\"terms\": [], \"\\u0063ompute_ns\": null}"), HasSubstr("column 34: compute_ns is null"));
+}
+
+// Deep, long and many-lined values are described, not repeated.
+TEST_F(Import, WrongValuesInJsonAreShort) {
+  const auto sentence = [&](const std::string& text) {
+    return refusal([&] { read_traffic(file("t.json", text), 2); });
+  };
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  EXPECT_THAT(sentence("{\"compute_ns\": " + deep + "}"), HasSubstr("compute_ns is a list of 1;"));
+  EXPECT_LT(sentence("{\"compute_ns\": \"" + std::string(1000, 'x') + "\"}").size(), 250u);
+  EXPECT_THAT(sentence("{\"compute\\nns\": 1}"), HasSubstr("unknown key of the file 'compute\\nns'; did you mean"));
 }
 
 }  // namespace

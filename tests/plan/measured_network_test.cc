@@ -40,11 +40,12 @@ TEST_F(MeasuredFile, BecomesNicsThatPairsShare) {
 }
 
 TEST_F(MeasuredFile, ThatIsWrongNamesThePlace) {
+  const std::string link = "[[link]]\nfrom = 0\nto = 1\nlatency_us = 1\ngbit_per_second = 1\n";
   for (const auto& [text, part] : std::vector<std::pair<std::string, std::string>>{
            {"world = 2\n[[link]\n", "line 2, column"},
            {"", "the key world"},
            {"world = 0\n", "line 1, column 9: a whole number from 1"},
-           {"world = 2\n", "the link from rank 0 to rank 1 is there 0 times"},
+           {"world = 2\n", "the link from rank 0 to rank 1 is missing"},
            {"world = 2\n[[link]]\nfrom = 0\nto = 2\n", "line 4, column 6: a whole number from 0 to 1"},
            {"world = 2\n[[link]]\nfrom = 0\nto = 1\nlatency_us = 1\n", "the key gbit_per_second is missing"},
            {"world = 2\n[[link]]\nfrom = 0\nto = 1\nlatency_us = -1\n",
@@ -52,7 +53,8 @@ TEST_F(MeasuredFile, ThatIsWrongNamesThePlace) {
            {"world = 2\n[[link]]\nfrom = 0\nto = 1\nlatency_us = 1\ngbit_per_second = 1\nburst_bytes = 1e19\n",
             "burst_bytes is 1e+19; at most 1e+15 are expected"},
            {"world = 2\n[[link]]\nfrom = 1\nto = 1\nlatency_us = 1\ngbit_per_second = 1\n",
-            "rank 1 has a link to itself"}})
+            "rank 1 has a link to itself"},
+           {"world = 2\n" + link + link, "line 7, column 1: the link from rank 0 to rank 1 is there twice"}})
     try {
       read_measured_network(holding(text));
       ADD_FAILURE() << text << " was accepted";

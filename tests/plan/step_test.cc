@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "ranvier/error.h"
 #include "ranvier/simulate.h"
 
@@ -97,19 +95,6 @@ TEST(Step, FollowsATableOfSizes) {
   const StepSimulation all{.algorithm = "ring", .by_size = {{.up_to = 4000, .algorithm = "binomial_tree"}}};
   EXPECT_EQ(simulate_step(workload, star, small_ones).step_ns, by_ring.step_ns);
   EXPECT_EQ(simulate_step(workload, star, all).step_ns, by_tree.step_ns);
-}
-
-// 1000 ranks of which each fails once in 1000 hours: one failure an hour.
-TEST(Failures, CostWhatIsRunAgainAndTheWayBack) {
-  const auto survivors = with_failures(2e9, 1000, {.mtbf_hours = 1000, .recovery_s = 5});
-  EXPECT_NEAR(survivors.lost_share, 6.0 / 3600, 1e-12);
-  EXPECT_NEAR(survivors.step_ns, 2e9 / (1 - 6.0 / 3600), 1);
-  // Young: every sqrt(2 x 8 s x 3600 s) = 240 s; writing takes 1/30 of the time, and 120 s go with each failure.
-  const auto restarts = with_failures(2e9, 1000, {.mtbf_hours = 1000, .recovery_s = 0, .checkpoint_s = 8});
-  EXPECT_NEAR(restarts.checkpoint_interval_s, 240, 1e-9);
-  EXPECT_NEAR(restarts.lost_share, 1.0 / 15, 1e-12);
-  EXPECT_EQ(with_failures(2e9, 1000, {}).step_ns, 2e9);
-  EXPECT_TRUE(std::isinf(with_failures(2e9, 1 << 20, {.mtbf_hours = 0.001}).step_ns));
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "ranvier/error.h"
 #include "ranvier/plan.h"
 
@@ -96,6 +98,59 @@ TEST(Plan, BoundsLeaveOutNothingThatMatters) {
                   std::ranges::find(all, each.spec, &PlanChoice::codec)->step_ns)
             << each.spec;
     }
+}
+
+// What says after how many questions it is enough.
+std::function<bool()> after(int questions) {
+  return [left = questions]() mutable { return left-- <= 0; };
+}
+
+// The search ends as soon as it is told so, with what it knows: some of the choices, each as it is without an end, and
+// the best of them the first.
+TEST(Plan, ASearchThatIsEndedGivesTheBestThatItKnows) {
+  const std::vector<std::string> algorithms{"ring", "direct", "binomial_tree", "halving_doubling"};
+  const auto search = [&](const std::function<bool()>& enough) {
+    return rank_plans(make_workload("resnet50"), star(6, 1e9),
+                      {.algorithms = algorithms, .enough = enough, .exhaustive = true});
+  };
+  const auto all = search({});
+  EXPECT_EQ(search([] { return false; }).size(), all.size());
+  std::size_t before = 0;
+  int cut = 0;
+  for (int questions = 0; before < all.size() && questions < 1'000'000; questions += 1 + questions / 8) try {
+      const auto found = search(after(questions));
+      EXPECT_GE(found.size(), before) << questions;
+      before = found.size();
+      cut += found.size() < all.size() ? 1 : 0;
+      EXPECT_TRUE(std::ranges::is_sorted(found, {}, &PlanChoice::step_ns));
+      for (const PlanChoice& each : found)
+        EXPECT_TRUE(std::ranges::any_of(all, [&](const PlanChoice& other) {
+          return other.algorithm == each.algorithm && other.bucket_bytes == each.bucket_bytes &&
+                 other.step_ns == each.step_ns;
+        }));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::timeout);
+      EXPECT_EQ(before, 0u) << "more time found less";
+    }
+  EXPECT_GT(cut, 5);
+  EXPECT_EQ(before, all.size());
+}
+
+TEST(Plan, ATableThatIsEndedKeepsItsSmallSizes) {
+  const std::vector<std::string> algorithms{"ring", "one_round", "binomial_tree"};
+  const auto all = fastest_algorithms(star(8, 1e9), algorithms, 1 << 22);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(fastest_algorithms(star(8, 1e9), algorithms, 1 << 22, {.enough = after(1'000'000)}).size(), 2u);
+  const auto cut = fastest_algorithms(star(8, 1e9), algorithms, 1 << 22, {.enough = after(4)});
+  ASSERT_EQ(cut.size(), 1u);
+  EXPECT_EQ(cut[0].algorithm, all[0].algorithm);
+  EXPECT_EQ(cut[0].up_to, std::numeric_limits<std::size_t>::max());
+  try {
+    fastest_algorithms(star(8, 1e9), algorithms, 1 << 22, {.enough = after(0)});
+    ADD_FAILURE() << "a table without a simulation";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::timeout);
+  }
 }
 
 TEST(Plan, TakesTheFasterOfTwoTransports) {

@@ -27,17 +27,21 @@ class Trace {
     chakra::Metadata metadata;
     read(stream, metadata, "metadata");
     while (stream.CurrentPosition() < static_cast<int>(bytes.size())) {
+      const int begin = stream.CurrentPosition();
       chakra::Node node;
       read(stream, node, "node");
       const auto [found, added] = place_.emplace(node.id(), nodes_.size());
-      if (!added) refuse(fmt::format("two nodes have the number {}", node.id()));
+      if (!added)
+        refuse(
+            fmt::format("two nodes have the number {}, at bytes {} and {}", node.id(), begins_[found->second], begin));
       nodes_.push_back(std::move(node));
+      begins_.push_back(begin);
     }
     if (nodes_.empty()) refuse("there is no node in it");
     for (const auto& node : nodes_)
       for (const std::uint64_t before : dependencies(node))
         if (!place_.contains(before))
-          refuse(fmt::format("node {} ({}) depends on node {}, which is not there", node.id(), node.name(), before));
+          refuse(fmt::format("{} depends on node {}, which is not there", named(node), before));
   }
 
   Workload workload(const std::string& name) const {
@@ -69,6 +73,10 @@ class Trace {
  private:
   [[noreturn]] void refuse(const std::string& what) const {
     throw Error(ErrorKind::config, fmt::format("{}: {}; is it a Chakra execution trace?", file_, what));
+  }
+
+  std::string named(const chakra::Node& node) const {
+    return fmt::format("node {} ({}) at byte {}", node.id(), printable(node.name()), begins_[place_.at(node.id())]);
   }
 
   template <class Message>
@@ -125,9 +133,7 @@ class Trace {
   std::optional<Communication> communication(const chakra::Node& node) const {
     if (node.type() != chakra::SEND && node.type() != chakra::COLLECTIVE) return std::nullopt;
     const auto bytes = attribute(node, "comm_size");
-    if (!bytes || *bytes < 0)
-      refuse(
-          fmt::format("node {} ({}) communicates and has no attribute comm_size", node.id(), printable(node.name())));
+    if (!bytes || *bytes < 0) refuse(fmt::format("{} communicates and has no attribute comm_size", named(node)));
     if (node.type() == chakra::SEND) return Communication{Collective::send, static_cast<double>(*bytes), Role::forward};
     // In the order of the schema's CollectiveCommType.
     constexpr Collective kinds[] = {Collective::all_reduce, Collective::reduce,         Collective::all_gather,
@@ -136,7 +142,7 @@ class Trace {
                                     Collective::barrier};
     const auto kind = attribute(node, "comm_type");
     if (!kind || *kind < 0 || *kind >= std::ssize(kinds))
-      refuse(fmt::format("node {} ({}) is a collective of no known comm_type", node.id(), printable(node.name())));
+      refuse(fmt::format("{} is a collective of no known comm_type", named(node)));
     if (kinds[*kind] == Collective::barrier) return std::nullopt;
     return Communication{kinds[*kind], static_cast<double>(*bytes), Role::forward};
   }
@@ -168,8 +174,7 @@ class Trace {
     if (order.size() < nodes_.size()) {
       const auto stuck = static_cast<std::size_t>(
           std::ranges::find_if(missing, [](std::size_t count) { return count > 0; }) - missing.begin());
-      refuse(fmt::format("node {} ({}) waits for itself around a circle", nodes_[stuck].id(),
-                         printable(nodes_[stuck].name())));
+      refuse(fmt::format("{} waits for itself around a circle", named(nodes_[stuck])));
     }
     return order;
   }
@@ -187,6 +192,7 @@ class Trace {
 
   std::string file_;
   std::vector<chakra::Node> nodes_;
+  std::vector<int> begins_;  // byte of each
   std::unordered_map<std::uint64_t, std::size_t> place_;
 };
 

@@ -49,8 +49,13 @@ class Reader {
       begin = end + 1;
     }
     // A kind of parallelism, then how many layers follow.
-    if (lines.size() >= 2 && lines[0].size() < columns && lines[1].size() == 1 && number(lines[1][0]) >= 0)
+    if (lines.size() >= 2 && lines[0].size() < columns && lines[1].size() == 1) {
+      const Word count = lines[1][0];
       lines.erase(lines.begin(), lines.begin() + 2);
+      if (number(count) != static_cast<double>(lines.size()))
+        refuse(count.offset,
+               fmt::format("{} layers are to follow, and here are {}; is the file whole?", count.text, lines.size()));
+    }
     std::vector<Layer> layers;
     layers.reserve(lines.size());
     for (const auto& line : lines) layers.push_back(layer(line));
@@ -67,7 +72,8 @@ class Reader {
 
   double number(const Word& word) const {
     const auto value = parse_number<double>(word.text);
-    if (!value || *value < 0) refuse(word.offset, fmt::format("'{}' is not a number that is at least 0", word.text));
+    if (!value || *value < 0)
+      refuse(word.offset, fmt::format("'{}' is not a number that is at least 0", plan::quotable(word.text)));
     return *value;
   }
 
@@ -85,7 +91,7 @@ class Reader {
       if (known_name == name) return value;
       known.push_back(known_name);
     }
-    refuse(word.offset, unknown_name("collective", word.text, known));
+    refuse(word.offset, unknown_name("collective", plan::quotable(word.text), known));
   }
 
   Phase phase(const std::vector<Word>& line, std::size_t first, Role role) const {

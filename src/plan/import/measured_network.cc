@@ -23,9 +23,18 @@ class Reader {
     MeasuredNetwork network;
     network.world = static_cast<Rank>(file_.whole(file_.need(root, "world", "a network"), 1, most_ranks));
     network.transport = file_.text(root, "transport", "");
-    for (const auto& each : file_.list(root, "link"))
-      network.links.push_back(link(file_.table(each, "a link"), network.world));
-    check_all_pairs(network);
+    const auto world = static_cast<std::size_t>(network.world);
+    std::vector<bool> is_there(world * world);
+    for (const auto& each : file_.list(root, "link")) {
+      const toml::table& table = file_.table(each, "a link");
+      network.links.push_back(link(table, network.world));
+      const Rank from = network.links.back().from;
+      const Rank to = network.links.back().to;
+      auto seen = is_there[static_cast<std::size_t>(from) * world + static_cast<std::size_t>(to)];
+      if (seen) file_.refuse(table.source(), fmt::format("the link from rank {} to rank {} is there twice", from, to));
+      seen = true;
+    }
+    check_all_pairs(network.world, is_there);
     return network;
   }
 
@@ -58,20 +67,14 @@ class Reader {
     return result;
   }
 
-  void check_all_pairs(const MeasuredNetwork& network) const {
-    std::vector<int> seen(static_cast<std::size_t>(network.world) * static_cast<std::size_t>(network.world));
-    for (const MeasuredLink& each : network.links)
-      ++seen[static_cast<std::size_t>(each.from) * static_cast<std::size_t>(network.world) +
-             static_cast<std::size_t>(each.to)];
-    for (Rank from = 0; from < network.world; ++from)
-      for (Rank to = 0; to < network.world; ++to) {
-        const int times = seen[static_cast<std::size_t>(from) * static_cast<std::size_t>(network.world) +
-                               static_cast<std::size_t>(to)];
-        if (from != to && times != 1)
-          throw Error(ErrorKind::config,
-                      fmt::format("{}: the link from rank {} to rank {} is there {} times instead of once", name_, from,
-                                  to, times));
-      }
+  void check_all_pairs(Rank world, const std::vector<bool>& is_there) const {
+    std::size_t pair = 0;
+    for (Rank from = 0; from < world; ++from)
+      for (Rank to = 0; to < world; ++to)
+        if (!is_there[pair++] && from != to)
+          throw Error(
+              ErrorKind::config,
+              fmt::format("{}: the link from rank {} to rank {} is missing; is the file whole?", name_, from, to));
   }
 
   std::string name_;

@@ -19,6 +19,14 @@ std::string read_text(const std::filesystem::path& path) {
   return std::move(file.text);
 }
 
+std::string quotable(std::string_view text) {
+  constexpr std::size_t most_letters = 40;
+  std::string quoted(text.substr(0, most_letters));
+  for (char& letter : quoted)
+    if (static_cast<unsigned char>(letter) < 0x20 || static_cast<unsigned char>(letter) > 0x7e) letter = '?';
+  return text.size() > most_letters ? quoted + "…" : quoted;
+}
+
 TextPlace place_of(std::string_view text, std::size_t offset) {
   const std::string_view before = text.substr(0, std::min(offset, text.size()));
   const std::size_t start = before.rfind('\n');

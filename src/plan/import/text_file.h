@@ -11,6 +11,9 @@ namespace ranvier::plan {
 // Throws Error{config} where the file cannot be read, is no regular one or is larger than 64 MiB.
 std::string read_text(const std::filesystem::path&);
 
+// What a sentence quotes of a file: its first letters on one line, '?' for what no terminal shows.
+std::string quotable(std::string_view text);
+
 struct TextPlace {
   std::size_t line;
   std::size_t column;

@@ -44,6 +44,13 @@ void FluidNetwork::start(std::uint32_t channel, double bytes) {
   shared_ = false;
 }
 
+void FluidNetwork::stop(std::uint32_t channel) {
+  if (std::erase(active_, channel) == 0) return;
+  for (const Crossing& crossing : routes_[channel]) carried_[crossing.link] -= left_[channel] * crossing.times;
+  left_[channel] = 0;
+  shared_ = false;
+}
+
 double FluidNetwork::until_next() {
   share();
   double least = std::numeric_limits<double>::infinity();

@@ -30,6 +30,8 @@ class FluidNetwork {
                std::vector<std::uint32_t> senders = {});
 
   void start(std::uint32_t channel, double bytes);
+  // What is left of the message on that channel never arrives; nothing if none flows.
+  void stop(std::uint32_t channel);
   bool flows() const { return !active_.empty(); }
   // Until the first message has left entirely, or a link has used up what it had saved, if nothing else starts before.
   double until_next();

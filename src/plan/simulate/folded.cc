@@ -193,7 +193,7 @@ std::optional<Instance> folded(const Job& job) {
   const Rank world = job.schedule.world;
   const bool uneven =
       std::any_of(job.options.slowdown.begin(), job.options.slowdown.end(), [](double slower) { return slower != 1; });
-  if (world < 2 || uneven || job.topology.switches > 1) return std::nullopt;
+  if (world < 2 || uneven || job.options.crash || job.topology.switches > 1) return std::nullopt;
   std::vector<Group> groups{Group::grid({world})};
   if (std::has_single_bit(static_cast<unsigned>(world))) groups.push_back(Group::exclusive_or(world));
   if (auto dims = grid_dims(job.topology); dims.size() > 1) groups.push_back(Group::grid(std::move(dims)));

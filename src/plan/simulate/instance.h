@@ -18,6 +18,7 @@ struct Instance {
     double latency_ns = 0;
     Rank from = 0;  // for people
     Rank to = 0;
+    bool crashes = false;  // with SimulateOptions::crash: it begins or ends at that rank, or goes through it
   };
   struct LinkInfo {
     FluidLink speed = {};

@@ -14,6 +14,9 @@
 namespace ranvier::plan {
 namespace {
 
+// A moment of a thousand messages takes less than a millisecond.
+constexpr std::size_t moments_between_questions = 16;
+
 class Simulation {
  public:
   Simulation(const Instance& instance, const SimulateOptions& options)
@@ -33,9 +36,12 @@ class Simulation {
   }
 
   SimulatedRun run() {
+    if (options_.crash) at(options_.crash->at_ns, What::crash, static_cast<std::size_t>(options_.crash->rank));
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) proceed(rank);
     std::vector<std::uint32_t> left;
-    while (network_.flows() || !events_.empty()) {
+    for (std::size_t moment = 0; network_.flows() || !events_.empty(); ++moment) {
+      if (options_.enough && moment % moments_between_questions == 0 && options_.enough())
+        throw Error(ErrorKind::timeout, "simulating was ended by who asked for it, after as long as it may take");
       const double event = events_.empty() ? std::numeric_limits<double>::infinity() : events_.top().at - now_;
       const double flow = network_.flows() ? network_.until_next() : std::numeric_limits<double>::infinity();
       const double passes = std::max(0.0, std::min(event, flow));
@@ -52,7 +58,7 @@ class Simulation {
       for (const auto rank : woken_) proceed(rank);
       woken_.clear();
     }
-    check_finished();
+    if (!options_.crash) check_finished();
     return result();
   }
 
@@ -62,6 +68,8 @@ class Simulation {
     std::size_t sends_done = 0;  // in order
     std::size_t next_receive = 0;
     bool reduces = false;
+    bool lost = false;
+    double moved_at = 0;
     std::vector<bool> sent;
   };
   struct Channel {
@@ -71,7 +79,7 @@ class Simulation {
     std::size_t arrived = 0;        // messages that wait for their receive
     double begun = 0;
   };
-  enum class What : std::uint8_t { arrival, reduced };
+  enum class What : std::uint8_t { arrival, reduced, crash };
   struct Event {
     double at;
     std::uint64_t order;  // of equal times the first made comes first
@@ -111,7 +119,7 @@ class Simulation {
   void proceed(std::size_t rank) {
     const Program& program = instance_.programs[rank];
     RankState& state = ranks_[rank];
-    for (bool moved = true; moved;) {
+    for (bool moved = !state.lost; moved;) {
       moved = false;
       while (state.next_send < program.sends.size() && program.sends[state.next_send].after <= state.next_receive) {
         const auto channel = instance_.send_channels[rank][state.next_send];
@@ -138,11 +146,13 @@ class Simulation {
         ++state.next_receive;
         moved = true;
       }
+      if (moved) state.moved_at = now_;
     }
   }
 
   void begin(std::uint32_t number) {
     Channel& channel = channels_[number];
+    if (crashed_ && instance_.channels[number].crashes) return;
     channel.begun = now_;
     network_.start(number, static_cast<double>(send_of(channel).bytes));
   }
@@ -161,6 +171,7 @@ class Simulation {
                         .end_ns = now_ + arrives,
                         .bytes = send.bytes});
     }
+    state.moved_at = now_;
     state.sent[channel.queue.front()] = true;
     while (state.sends_done < state.sent.size() && state.sent[state.sends_done]) ++state.sends_done;
     channel.queue.pop_front();
@@ -171,20 +182,52 @@ class Simulation {
   }
 
   void happen(const Event& event) {
-    if (event.what == What::arrival) {
-      ++channels_[event.who].arrived;
-      woken_.push_back(channels_[event.who].receiver);
-      return;
+    switch (event.what) {
+      case What::arrival:
+        ++channels_[event.who].arrived;
+        woken_.push_back(channels_[event.who].receiver);
+        return;
+      case What::reduced:
+        if (ranks_[event.who].lost) return;
+        ranks_[event.who].reduces = false;
+        ranks_[event.who].moved_at = now_;
+        ++ranks_[event.who].next_receive;
+        woken_.push_back(event.who);
+        return;
+      case What::crash:
+        crashed_ = ranks_[event.who].lost = true;
+        for (std::uint32_t channel = 0; channel < channels_.size(); ++channel)
+          if (instance_.channels[channel].crashes) network_.stop(channel);
     }
-    ranks_[event.who].reduces = false;
-    ++ranks_[event.who].next_receive;
-    woken_.push_back(event.who);
+  }
+
+  bool is_finished(std::size_t rank) const {
+    return ranks_[rank].sends_done == instance_.programs[rank].sends.size() &&
+           ranks_[rank].next_receive == instance_.programs[rank].receives.size();
+  }
+
+  // Of a rank that is not finished: its next receive, unless it is a send that does not get away.
+  Rank waits_for(std::size_t rank) const {
+    const RankState& state = ranks_[rank];
+    const Program& program = instance_.programs[rank];
+    if (state.next_receive < program.receives.size() && program.receives[state.next_receive].after <= state.sends_done)
+      return program.receives[state.next_receive].peer;
+    return program.sends[state.sends_done].peer;
+  }
+
+  std::vector<RankEnd> ends() const {
+    std::vector<RankEnd> result;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const bool finished = is_finished(rank);
+      const bool waits = !finished && !ranks_[rank].lost;
+      result.push_back({.ns = ranks_[rank].moved_at, .finished = finished, .waits_for = waits ? waits_for(rank) : -1});
+    }
+    return result;
   }
 
   void check_finished() const {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-      if (ranks_[rank].sends_done < instance_.programs[rank].sends.size() ||
-          ranks_[rank].next_receive < instance_.programs[rank].receives.size())
+      if (!is_finished(rank))
         throw Error(
             ErrorKind::internal,
             fmt::format("the simulated rank {} waits for ever, at send {} of {} and receive {} of {}; report the "
@@ -194,6 +237,11 @@ class Simulation {
   }
 
   SimulatedRun result() {
+    std::vector<RankEnd> far;
+    if (options_.crash) {
+      far = ends();
+      now_ = std::ranges::max_element(far, {}, &RankEnd::ns)->ns;
+    }
     SimulatedRun run{.ns = now_, .folded = instance_.folded, .messages = messages_};
     for (std::size_t link = 0; link < instance_.links.size(); ++link)
       run.links.push_back(
@@ -201,6 +249,7 @@ class Simulation {
            .to = instance_.links[link].to,
            .utilisation = now_ > 0 ? network_.carried()[link] / (now_ * instance_.links[link].speed.bytes_per_ns) : 0});
     run.trace = std::move(trace_);
+    run.ends = std::move(far);
     return run;
   }
 
@@ -215,6 +264,7 @@ class Simulation {
   double now_ = 0;
   std::uint64_t order_ = 0;
   std::size_t messages_ = 0;
+  bool crashed_ = false;
 };
 
 }  // namespace
@@ -250,6 +300,10 @@ SimulatedRun simulate(const Schedule& schedule, const Topology& topology, std::s
                 fmt::format("a schedule of {} ranks was put on topology {} of {} ranks; build both for "
                             "one world",
                             schedule.world, topology.name, topology.world));
+  if (options.crash && (options.crash->rank < 0 || options.crash->rank >= schedule.world || options.in_a_row > 1))
+    throw Error(ErrorKind::usage,
+                fmt::format("a crash of rank {} in {} operations; it is of one of the {} ranks, in one",
+                            options.crash->rank, options.in_a_row, schedule.world));
   if (schedule.world > most_folded_ranks)
     throw Error(ErrorKind::usage,
                 fmt::format("{} ranks are more than the {} that are simulated", schedule.world, most_folded_ranks));

@@ -31,7 +31,9 @@ Instance whole(const Job& job) {
     const auto [found, added] = numbers.try_emplace({from, to}, static_cast<std::uint32_t>(numbers.size()));
     if (!added) return found->second;
     Instance::Channel made{.route = {}, .from = from, .to = to};
+    const auto is_lost = [&](Vertex end) { return job.options.crash && job.options.crash->rank == end; };
     for (const LinkNumber link : job.topology.path(from, to)) {
+      made.crashes |= is_lost(job.topology.links[link].from) || is_lost(job.topology.links[link].to);
       made.route.push_back({link, 1});
       made.latency_ns += static_cast<double>(job.topology.links[link].speed.latency.count());
     }

@@ -37,15 +37,11 @@ class Search {
       : divisions_(divisions), networks_(networks), search_(search) {}
 
   std::vector<PlanChoice> run() {
-    collect();
-    // The most promising of all first: what comes later is then known to be slower by its bound alone.
-    std::vector<const Candidate*> by_bound;
-    for (const Candidate& each : candidates_) by_bound.push_back(&each);
-    std::ranges::stable_sort(by_bound, {}, &Candidate::least_ns);
-    for (const Candidate* each : by_bound)
-      if (search_.exhaustive || may_matter(*each)) simulate(*each);
-    for (const PlanPolicy& policy : search_.policies)
-      if (policy.spec != "bsp") relax(policy);
+    try {
+      search();
+    } catch (const Error& ended) {
+      if (ended.kind() != ErrorKind::timeout || found_.empty()) throw;
+    }
     if (std::ranges::none_of(search_.policies, [](const auto& policy) { return policy.spec == "bsp"; }))
       std::erase_if(found_, [](const Found& each) { return each.choice.sync == "bsp"; });
     if (found_.empty()) plan::refuse_all(refusal_);
@@ -73,11 +69,25 @@ class Search {
     PlanChoice choice;
   };
 
+  void search() {
+    collect();
+    // The most promising of all first: what comes later is then known to be slower by its bound alone.
+    std::vector<const Candidate*> by_bound;
+    for (const Candidate& each : candidates_) by_bound.push_back(&each);
+    std::ranges::stable_sort(by_bound, {}, &Candidate::least_ns);
+    for (const Candidate* each : by_bound)
+      if (search_.exhaustive || may_matter(*each)) simulate(*each);
+    for (const PlanPolicy& policy : search_.policies)
+      if (policy.spec != "bsp") relax(policy);
+  }
+
   plan::CollectiveTimes& times(std::size_t division, std::size_t network) {
     auto& slot = times_[{division, network}];
-    if (!slot)
-      slot = std::make_unique<plan::CollectiveTimes>(divisions_[division], networks_[network].topology,
-                                                     networks_[network].options);
+    if (!slot) {
+      SimulateOptions options = networks_[network].options;
+      options.enough = search_.enough;
+      slot = std::make_unique<plan::CollectiveTimes>(divisions_[division], networks_[network].topology, options);
+    }
     return *slot;
   }
 
@@ -102,7 +112,9 @@ class Search {
     for (std::size_t codec = 0; codec < search_.codecs.size(); ++codec)
       for (std::size_t division = 0; division < divisions_.size(); ++division)
         for (std::size_t network = 0; network < networks_.size(); ++network)
-          for (const std::string& algorithm : algorithms_of(search_.codecs[codec], networks_[network]))
+          for (const std::string& algorithm : algorithms_of(search_.codecs[codec], networks_[network])) {
+            if (search_.enough && search_.enough())
+              throw Error(ErrorKind::timeout, "planning was ended before it knew a single way to communicate");
             for (const double bucket : search_.bucket_bytes) {
               Candidate each{candidates_.size(), division, network, codec, algorithm, bucket, 0};
               const auto least = plan::if_possible(
@@ -112,6 +124,7 @@ class Search {
               each.least_ns = *least;
               candidates_.push_back(std::move(each));
             }
+          }
   }
 
   // Whether it may still be the best of its codec, network or division, which reasons are given by, or one of the two

@@ -1,0 +1,46 @@
+#include "simulate/failure_rate.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace ranvier::simulation {
+namespace {
+
+double interval_s(const FailureRate& rate, const StepWithFailures& each) {
+  return static_cast<double>(each.checkpoint_steps) * rate.step_ns / 1e9;
+}
+
+std::string checkpoints(const FailureRate& rate, const StepWithFailures& each) {
+  return fmt::format("a checkpoint every {} steps ({:.1f} s)", each.checkpoint_steps, interval_s(rate, each));
+}
+
+}  // namespace
+
+FailureRate failure_rate(double step_ns, Rank world, FailureModel model) {
+  FailureRate rate{.step_ns = step_ns, .chosen = with_failures(step_ns, world, model), .best = {}};
+  model.checkpoint_steps = 0;
+  rate.best = with_failures(step_ns, world, model);
+  return rate;
+}
+
+void print(const FailureRate& rate) {
+  const bool is_best = rate.chosen.checkpoint_steps == rate.best.checkpoint_steps;
+  fmt::print("{:>8} with failures {:.4f} ms for a step that counts: goodput {:.2f} % with {}{}\n", "",
+             rate.chosen.step_ns / 1e6, rate.chosen.goodput * 100, checkpoints(rate, rate.chosen),
+             is_best ? ", as is best"
+                     : fmt::format("; best: {:.2f} % with {}", rate.best.goodput * 100, checkpoints(rate, rate.best)));
+}
+
+nlohmann::json to_json(const FailureRate& rate) {
+  return {{"step_with_failures_ns", rate.chosen.step_ns},
+          {"goodput", rate.chosen.goodput},
+          {"lost_share", 1 - rate.chosen.goodput},
+          {"checkpoint_steps", rate.chosen.checkpoint_steps},
+          {"checkpoint_interval_s", interval_s(rate, rate.chosen)},
+          {"best_goodput", rate.best.goodput},
+          {"best_checkpoint_steps", rate.best.checkpoint_steps},
+          {"best_checkpoint_interval_s", interval_s(rate, rate.best)}};
+}
+
+}  // namespace ranvier::simulation

@@ -1,0 +1,38 @@
+// What one world is predicted to do: a step of training, or one all_reduce.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ranvier/plan.h"
+#include "ranvier/simulate.h"
+#include "simulate/options.h"
+
+namespace ranvier::simulation {
+
+// What one run knows of its workload: read and measured once, whatever the number of worlds.
+struct Training {
+  Workload workload = {};
+  CodecSpeed codec = {};
+};
+Training training_of(const Options&);
+
+struct Operation {
+  Schedule schedule;
+  std::size_t count;  // of values of 4 bytes
+};
+// Options::bytes, by `algorithm` as parse_algorithm takes it.
+Operation all_reduce_of(const Options&, const std::string& algorithm, Rank world);
+
+struct Prediction {
+  Rank world;
+  StepPrediction step = {};
+  std::optional<PolicyPrediction> policy = {};
+  bool folded = false;
+  std::vector<SimulatedMessage> messages = {};
+};
+// With Options::step, on that network. Throws Error{usage}.
+Prediction predict(const Options&, const Training&, const Topology&);
+
+}  // namespace ranvier::simulation
