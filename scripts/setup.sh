@@ -20,7 +20,7 @@ python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 
 if ((${#missing[@]})); then
   as_root=()
-  if ((EUID != 0)); then
+  if (($(id -u) != 0)); then
     if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
       as_root=(sudo -n)
     else

@@ -80,7 +80,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::reduce_scatter(Tensors& outputs, std::
                  .op = op,
                  .input_splits = splits,
                  .timeout = timeout_for(options.timeout),
-                 .label = label_of(from)},
+                 .label = label_of(parts)},
                 options.asyncOp);
 }
 

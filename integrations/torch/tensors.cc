@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
+#include <algorithm>
 #include <optional>
 
 namespace ranvier::pytorch {
@@ -55,6 +56,18 @@ TypedSpan span_of(const at::Tensor& tensor, const Element& element) {
 }
 
 bool is_packed(const at::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg(); }
+
+constexpr std::uint64_t hash_factor = 0x9E3779B97F4A7C15u;
+
+std::uint64_t shape_hash(std::uint64_t hash, const at::Tensor& tensor) {
+  for (const std::int64_t size : tensor.sizes())
+    if (size != 1) hash = (hash + static_cast<std::uint64_t>(size)) * hash_factor;
+  return hash;
+}
+
+// Of a label, in which 0 stands for none.
+std::uint16_t digest(std::uint64_t hash) { return std::max<std::uint16_t>(1, static_cast<std::uint16_t>(hash >> 48)); }
+std::uint8_t number_of(at::ScalarType type) { return static_cast<std::uint8_t>(static_cast<int>(type) + 1); }
 
 // Copies are no part of the caller's autograd graph, and run on threads that know nothing of its modes.
 using PlainCopies = at::AutoDispatchBelowADInplaceOrView;
@@ -122,12 +135,13 @@ TypedSpan reducible(const at::Tensor& packed, ReduceOp op) {
 }
 
 CallLabel label_of(const at::Tensor& tensor) {
+  return {.element = number_of(tensor.scalar_type()), .shape = digest(shape_hash(0, tensor))};
+}
+
+CallLabel label_of(const std::vector<at::Tensor>& parts) {
   std::uint64_t hash = 0;
-  for (const std::int64_t size : tensor.sizes())
-    if (size != 1) hash = (hash + static_cast<std::uint64_t>(size)) * 0x9E3779B97F4A7C15u;
-  const auto shape = static_cast<std::uint16_t>(hash >> 48);
-  return {.element = static_cast<std::uint8_t>(static_cast<int>(tensor.scalar_type()) + 1),
-          .shape = shape == 0 ? std::uint16_t{1} : shape};
+  for (const at::Tensor& part : parts) hash = shape_hash(hash + hash_factor, part);  // where one ends counts
+  return {.element = number_of(parts.front().scalar_type()), .shape = digest(hash)};
 }
 
 std::string element_name(std::uint8_t element) {

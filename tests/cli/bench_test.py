@@ -14,6 +14,8 @@ from program import BASELINES, RANVIER, ProgramTest, clean_environment, main, ru
 
 QUICK = ("-b", "4", "-e", "4K", "-f", "32", "--samples", "2", "--iters", "3")
 COLLECTIVES = "all_reduce reduce broadcast all_gather reduce_scatter all_to_all gather scatter barrier sendrecv".split()
+OPEN_MPI = BASELINES and (RANVIER.parent / "ranvier-bench-mpi").exists()
+TORCH_PYTHON = os.environ.get("RANVIER_TEST_TORCH_PYTHON", "")
 
 
 def rows_of(output: str) -> list[list[str]]:
@@ -179,7 +181,7 @@ class Launchers(ProgramTest):
 
 
 class Baselines(ProgramTest):
-    @unittest.skipUnless(BASELINES and (RANVIER.parent / "ranvier-bench-mpi").exists(), "needs Open MPI")
+    @unittest.skipUnless(OPEN_MPI, "needs Open MPI")
     def test_open_mpi_is_measured_beside_and_checked_too(self):
         with temporary_folder() as folder:
             file = folder / "result.json"
@@ -194,7 +196,7 @@ class Baselines(ProgramTest):
             self.assertEqual(mpi["wrong"], 0)
         self.assertEqual([len(row) for row in rows_of(result.stdout)], [10] * 3)
 
-    @unittest.skipUnless(BASELINES and (RANVIER.parent / "ranvier-bench-mpi").exists(), "needs Open MPI")
+    @unittest.skipUnless(OPEN_MPI, "needs Open MPI")
     def test_what_a_baseline_cannot_do_is_left_out_and_explained(self):
         with temporary_folder() as folder:
             file = folder / "result.json"
@@ -218,19 +220,23 @@ class Baselines(ProgramTest):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertIn("# not beside it: gloo", result.stdout)
 
-    @unittest.skipUnless(BASELINES, "under a sanitizer the Python in use cannot load it")
-    def test_gloo_is_measured_where_there_is_torch(self):
-        python = os.environ.get("RANVIER_PYTHON", "python3")
-        if subprocess.run([python, "-c", "import torch"], capture_output=True).returncode != 0:
-            self.skipTest("needs torch in python3 or RANVIER_PYTHON")
+    @unittest.skipUnless(BASELINES and TORCH_PYTHON, "needs a build with torch, and no sanitizer, which Python cannot load")
+    def test_gloo_and_open_mpi_are_measured_in_one_run(self):
+        names = ["gloo", "mpi"] if OPEN_MPI else ["gloo"]
         with temporary_folder() as folder:
             file = folder / "result.json"
-            words = ("--ranks", "2", "--baseline", "gloo", "--python", python, "--json", str(file))
+            words = ("--ranks", "2", "--baseline", ",".join(names), "--python", TORCH_PYTHON, "--json", str(file))
             result = run("bench", *words, *QUICK)
             self.assertEqual(result.returncode, 0, result.stderr)
-            for row in json.loads(file.read_text())["rows"]:
-                self.assertGreater(row["baseline"]["gloo"]["time_us"], 0)
-                self.assertEqual(row["baseline"]["gloo"]["wrong"], 0)
+            rows = json.loads(file.read_text())["rows"]
+        self.assertEqual([row["bytes"] for row in rows], [4, 128, 4096])
+        for row in rows:
+            self.assertEqual(set(row["baseline"]), set(names))
+            for name, measured in row["baseline"].items():
+                self.assertGreater(measured["time_us"], 0, name)
+                self.assertGreater(measured["ratio"], 0, name)
+                self.assertEqual(measured["wrong"], 0, name)
+        self.assertEqual([len(row) for row in rows_of(result.stdout)], [8 + 2 * len(names)] * 3, result.stdout)
 
 
 class Tuning(ProgramTest):

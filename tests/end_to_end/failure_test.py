@@ -10,9 +10,14 @@ import time
 from program import main
 from training import TrainingTest, wait_until, workers_of
 
-# Detection takes milliseconds for a death and 3 s for silence; the rest is for a machine that is busy with other things.
-DEATH_BOUND_S = 3
-SILENCE_BOUND_S = 3 + 5
+# The promises: a death ends the others within a second, and silence is known once it has lasted for 3 s, after which
+# they have still to end. A machine may be busy with other things for a while: one of three attempts has to keep them.
+DEATH_BOUND_S = 1
+SILENCE_BOUND_S = 3 + 2
+ATTEMPTS = 3
+
+# A line of the flight record: "#41 all_reduce f32 average 79872 B at 812.345 ms: done after 0.210 ms".
+RECORDED = r"^#\d+ \w+ .*\d+ B at [\d.]+ ms: "
 
 
 class Failure(TrainingTest):
@@ -40,15 +45,23 @@ class Failure(TrainingTest):
         except OSError:
             return True
 
-    def lose(self, transport: str, sign: signal.Signals, bound: float, *words: str) -> None:
+    def lose_in_time(self, transport: str, sign: signal.Signals, bound: float, *words: str) -> None:
+        took = []
+        for _ in range(ATTEMPTS):
+            took.append(self.lose(transport, sign, *words))
+            if took[-1] < bound:
+                return
+        self.fail(f"{took} s, and {bound} s are promised")
+
+    def lose(self, transport: str, sign: signal.Signals, *words: str) -> float:
+        """Loses a worker; checks what the others say, and returns how many seconds later they had ended."""
         lost = 2
         process, workers, said = self.start_endless(4, transport, *words)
         others = [pid for rank, pid in workers.items() if rank != lost]
         began = time.monotonic()
         os.kill(workers[lost], sign)
-        self.assertTrue(wait_until(lambda: all(self.has_ended(pid) for pid in others), bound + 10))
+        self.assertTrue(wait_until(lambda: all(self.has_ended(pid) for pid in others), 20))
         took = time.monotonic() - began
-        self.assertLess(took, bound)
         process.wait(timeout=30)
         self.assertEqual(process.returncode, 1)
         self.assertTrue(self.has_ended(workers[lost]))
@@ -58,16 +71,18 @@ class Failure(TrainingTest):
                 mine = [line for line in lines if line.startswith(f"ranvier train, rank {rank}:")]
                 self.assertEqual(len(mine), 1, lines)
                 self.assertIn(f"rank {lost}", mine[0])
+                self.assertRegex(lines[lines.index(mine[0]) + 1], RECORDED, "no flight record behind it")
         stopped = f"worker {lost} (process {workers[lost]}) is stopped, and is ended"
         self.assertEqual(any(stopped in line for line in lines), sign == signal.SIGSTOP, lines)
         self.assertFalse((self.folder / "result.json").exists())
         self.assertEqual({path.name for path in self.folder.iterdir()} - {"tmp", "checkpoint"}, set())
         self.assert_nothing_left()
+        return took
 
     def test_a_killed_worker_ends_the_others_who_name_it(self):
         for transport in ("tcp", "shm"):
             with self.subTest(transport=transport):
-                self.lose(transport, signal.SIGKILL, DEATH_BOUND_S)
+                self.lose_in_time(transport, signal.SIGKILL, DEATH_BOUND_S)
 
     def test_who_is_killed_before_all_have_met_is_named(self):
         process = self.start_training("--workers", "3", "--epochs", "1000000")
@@ -82,10 +97,10 @@ class Failure(TrainingTest):
 
     def test_those_of_divided_models_name_it_by_its_rank_among_all(self):
         # Rank 2 is the first of two in one of its groups and the second in the other; rank 1 is in none with it.
-        self.lose("shm", signal.SIGKILL, DEATH_BOUND_S, "--parallel", "tensor:2", "--model", "mlp")
+        self.lose_in_time("shm", signal.SIGKILL, DEATH_BOUND_S, "--parallel", "tensor:2", "--model", "mlp")
 
     def test_a_stopped_worker_ends_the_others_within_the_heartbeat_limit(self):
-        self.lose("tcp", signal.SIGSTOP, SILENCE_BOUND_S)
+        self.lose_in_time("tcp", signal.SIGSTOP, SILENCE_BOUND_S)
 
     def test_a_killed_launcher_takes_its_workers_along(self):
         process, workers, _ = self.start_endless(2, "shm")

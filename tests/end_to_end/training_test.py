@@ -1,17 +1,20 @@
 """Training with real processes: every worker ends with the same parameters, whatever carried the bytes."""
 
+import contextlib
 import json
 import math
 import os
 import pathlib
+import pty
 import re
 import shutil
 import signal
 import subprocess
+import threading
 import tomllib
 import unittest
 
-from program import RANVIER, main, run
+from program import RANVIER, main, run, start
 from training import TrainingTest, wait_until
 
 KEYS = {
@@ -27,7 +30,27 @@ KEYS = {
     "settings",
     "environment",
 }
+# Of the table at the end, where neither options nor events add some.
+TABLE = [
+    "model",
+    "workers",
+    "test accuracy",
+    "loss",
+    "time",
+    "samples/s",
+    "sent per worker",
+    "synchronization",
+    "exposed communication",
+    "bottleneck",
+]
 FASHION_MNIST = pathlib.Path("/usr/share/datasets/fashion-mnist")
+
+
+def read_terminal(terminal: int, into: bytearray) -> None:
+    """Until nobody writes to it any more, which Linux tells by an error."""
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 4096):
+            into += part
 
 
 class Training(TrainingTest):
@@ -67,9 +90,39 @@ class Training(TrainingTest):
             self.assertLessEqual({"step", "seconds", "loss", "accuracy"}, entry.keys())
         self.assertEqual(run["history"][-1]["accuracy"], run["accuracy"])
         self.assertTrue(0 <= run["exposed_communication_share"] <= 1)
-        for word in ("test accuracy", "samples/s", "sent per worker", "exposed communication"):
-            self.assertIn(word, result.stdout)
+        table = {line[:22].rstrip(): line[23:] for line in result.stdout.splitlines()}
+        self.assertEqual(list(table), TABLE, result.stdout)
+        self.assertEqual(table["test accuracy"], f"{run['accuracy'] * 100:.2f} %")
+        self.assertEqual(table["loss"], f"{run['loss']:.4f} in training, {run['test_loss']:.4f} in test")
+        # 640 samples, 2 workers x 16: 20 steps an epoch.
+        self.assertEqual(table["time"], f"{run['seconds']:.1f} s for 4 steps (0.20 epochs in all)")
+        self.assertEqual(table["samples/s"], f"{int(run['samples_per_second']):,}")
+        self.assertEqual(
+            table["exposed communication"], f"{run['exposed_communication_share'] * 100:.1f} % of the time of a step"
+        )
         self.assertNotIn("\r", result.stderr, "a progress bar where no terminal is")
+
+    def test_a_terminal_has_a_bar_while_it_lasts(self):
+        terminal, stderr = pty.openpty()
+        self.addCleanup(os.close, terminal)
+        shown = bytearray()
+        process = start(*self.words("--workers", "2", "--steps", "8"), env=self.environment(), stderr=stderr)
+        os.close(stderr)
+        reader = threading.Thread(target=read_terminal, args=(terminal, shown), daemon=True)
+        reader.start()
+        out, _ = process.communicate(timeout=120)
+        reader.join(timeout=30)
+        text = shown.decode()
+        self.assertEqual(process.returncode, 0, text)
+        bar = re.compile(r"\r\x1b\[K\[(=*)( *)\] step (\d+)/8  loss \d+\.\d{4}  \d+ samples/s")
+        bars = bar.findall(text)
+        self.assertIn("1", [step for _, _, step in bars], text)
+        for full, rest, step in bars:
+            self.assertEqual((len(full), len(full + rest)), (24 * int(step) // 8, 24), text)
+        self.assertEqual(len(bars), len({step for _, _, step in bars}), "one worker speaks for all")
+        # What stays: the line of the evaluation, on a line that was wiped.
+        self.assertRegex(bar.sub("", text), r"\A\r\x1b\[Kstep +8  loss .*  test accuracy .* s\r\n\Z")
+        self.assertNotIn("\r", out)
 
     def test_json_alone_may_go_to_stdout(self):
         result = self.train("--workers", "2", "--steps", "2", "--json", "-")

@@ -1,5 +1,6 @@
 """`python -m ranvier`: the programs in the package, and what belongs to Python."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -32,6 +33,18 @@ def test_help_names_rebuild_and_rebuild_explains_itself():
         assert done.returncode == 0 and "usage: ranvier rebuild" in done.stdout, done
     assert command("rebuild", "everything").returncode == 2
     assert "did you mean 'rebuild'" in command("rebiuld").stderr
+
+
+def test_bench_measures_ranvier_through_torch_beside_itself(tmp_path):
+    file = tmp_path / "result.json"
+    size = ("-b", "4", "-e", "4K", "-f", "32", "--samples", "2", "--iters", "3")
+    done = command("bench", "--ranks", "2", "--baseline", "torch", "--json", str(file), *size)
+    assert done.returncode == 0, done
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["bytes"] for row in rows] == [4, 128, 4096]
+    for row in rows:
+        through_torch = row["baseline"]["torch"]
+        assert through_torch["time_us"] > 0 and through_torch["ratio"] > 0 and through_torch["wrong"] == 0, row
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """What goes wrong is said: on every rank, naming the ranks, and without a hang."""
 
 import os
+import re
 import signal
 import time
 from datetime import timedelta
@@ -8,7 +9,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import on_ranks, run_ranks
+from ranks import on_ranks, run_ranks, values
 from torch._C import _distributed_c10d as c10d
 
 
@@ -103,15 +104,28 @@ def killed(rank, world, fatal):
     return "no error", 0
 
 
+# The promises: a death is known within a second, and silence once it has lasted for 3 s. A machine may be busy with other
+# things for a while, so that one of three attempts has to keep them.
+WITHIN = {signal.SIGKILL: 1, signal.SIGSTOP: 3 + 1}
+
+
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
-@pytest.mark.parametrize("fatal", [signal.SIGKILL, signal.SIGSTOP], ids=lambda fatal: fatal.name)
-def test_a_rank_that_is_killed_or_stopped_is_named_by_all_others(transport, fatal):
-    outcomes = run_ranks(3, killed, fatal, environment={"RANVIER_TRANSPORT": transport}, lost={1})
-    for rank in (0, 2):
-        assert not outcomes[rank].error, outcomes[rank]
-        message, seconds = outcomes[rank].value
-        assert "rank 1" in message and message.startswith("Dist"), message
-        assert seconds < 15  # the promise is 1 s, or 3 s where it is stopped; this tells them from the group's 30 s
+@pytest.mark.parametrize("fatal", WITHIN, ids=lambda fatal: fatal.name)
+def test_a_rank_that_is_killed_or_stopped_is_named_by_all_others_in_time(transport, fatal):
+    slowest = []
+    for _ in range(3):
+        outcomes = run_ranks(3, killed, fatal, environment={"RANVIER_TRANSPORT": transport}, lost={1})
+        survivors = values([outcomes[rank] for rank in (0, 2)])
+        for message, _ in survivors:
+            sentence, title, *record = message.split("\n")
+            assert "rank 1" in sentence and sentence.startswith("Dist"), message
+            assert title == "Last operations of this rank:", message
+            number = re.search(r"all_reduce (#\d+) ", sentence).group(1)
+            assert re.fullmatch(rf"{number} all_reduce f32 sum 40 B at [\d.]+ ms: still running", record[-1]), message
+        slowest.append(max(seconds for _, seconds in survivors))
+        if slowest[-1] < WITHIN[fatal]:
+            return
+    raise AssertionError(f"{slowest} s")
 
 
 def unfinished(rank, world):

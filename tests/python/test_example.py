@@ -1,13 +1,15 @@
-"""examples/ddp.py, which knows nothing of ranvier, runs over it under torchrun."""
+"""examples/ddp.py, which knows nothing of ranvier, runs over it under torchrun; and the benchmark of its model."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "ddp.py"
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "ddp.py"
 DATA = Path("/usr/share/datasets/fashion-mnist")
 
 
@@ -25,3 +27,14 @@ def test_the_example_trains_under_torchrun():
     assert done.returncode == 0, done.stderr
     accuracy = float(done.stdout.split("test accuracy ")[1].split(" %")[0])
     assert accuracy > 40, done.stdout  # 30 steps; guessing gives 10
+
+
+def test_the_benchmark_of_a_step_runs_both_backends():
+    command = [sys.executable, ROOT / "benchmarks" / "torch" / "ddp_step.py", "--samples", "2", "--batch", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(
+        r"ranvier +[\d.]+ ms a step\ngloo +[\d.]+ ms a step\n"
+        r"gloo / ranvier: [\d.]+ \([\d.]+ to [\d.]+\), 2 steps each\n",
+        done.stdout,
+    ), done.stdout

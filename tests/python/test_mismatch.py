@@ -1,5 +1,6 @@
 """Ranks that call different things are told so, on every rank, by names and numbers, where gloo hangs or sums garbage."""
 
+import re
 import time
 from datetime import timedelta
 
@@ -137,19 +138,73 @@ def different_shapes(rank, world, kind, shapes):
         dist.barrier()
     elif kind == "all_gather":
         dist.all_gather([torch.empty_like(tensor) for _ in range(world)], tensor)
+    elif kind == "all_gather into one":
+        dist.all_gather_into_tensor(torch.empty(world * tensor.numel()), tensor)
+    elif kind == "reduce_scatter":
+        dist.reduce_scatter(torch.empty_like(tensor), [tensor] * world)
+    elif kind == "reduce_scatter of one":
+        dist.reduce_scatter_tensor(torch.empty_like(tensor), torch.stack([tensor] * world))
+    elif kind == "gather":
+        dist.gather(tensor, [torch.empty_like(tensor) for _ in range(world)] if rank == 0 else None)
+        dist.barrier()
+    elif kind == "scatter":
+        dist.scatter(tensor, [torch.ones_like(tensor) for _ in range(world)] if rank == 0 else None)
+        dist.barrier()
     else:
         dist.broadcast(tensor, 0)
         dist.barrier()
 
 
-@pytest.mark.parametrize("kind", ["all_reduce", "reduce", "broadcast", "all_gather"])
+ALIKE_EVERYWHERE = [
+    "all_reduce", "reduce", "broadcast", "all_gather", "all_gather into one", "reduce_scatter", "reduce_scatter of one",
+    "gather", "scatter",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ALIKE_EVERYWHERE)
 def test_shapes_of_equal_size_are_refused(kind):
     for error in errors(run_ranks(2, different_shapes, kind, [(2, 3), (3, 2)])):
         assert "the shapes of rank" in error and "rank 0" in error and "rank 1" in error, error
-        assert f"{kind} #" in error, error
+        assert f"{kind.split()[0]} #" in error, error
 
 
-@pytest.mark.parametrize("kind", ["all_reduce", "reduce", "broadcast", "all_gather"])
+def different_sizes(rank, world, kind):
+    """Rank 1 has parts of 5 elements where rank 0 has parts of 4."""
+    size = 4 + rank
+    part, parts = torch.ones(size), [torch.ones(size) for _ in range(world)]
+    if kind == "reduce_scatter":
+        dist.reduce_scatter(part, parts)
+    elif kind == "reduce_scatter of one":
+        dist.reduce_scatter_tensor(part, torch.cat(parts))
+    elif kind == "gather":
+        dist.gather(part, parts if rank == 0 else None)
+    elif kind == "scatter":
+        dist.scatter(part, parts if rank == 0 else None)
+    elif kind == "all_to_all":
+        dist.all_to_all([torch.empty(size) for _ in range(world)], parts)
+    elif kind == "all_to_all of one":
+        dist.all_to_all_single(torch.empty(world * size), torch.cat(parts))
+    else:  # each keeps 2; rank 0 has 3 for rank 1, which expects 4 and has 1 for rank 0, as that expects
+        sent, expected = ([2, 3], [2, 1]) if rank == 0 else ([1, 2], [4, 2])
+        dist.all_to_all_single(torch.empty(sum(expected)), torch.ones(sum(sent)), expected, sent)
+    dist.barrier()  # who only had to send hears of it here at the latest
+
+
+PARTS = [
+    "reduce_scatter", "reduce_scatter of one", "gather", "scatter", "all_to_all", "all_to_all of one",
+    "all_to_all with splits",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_parts_of_different_sizes_are_refused(kind):
+    for error in errors(run_ranks(2, different_sizes, kind)):
+        assert "rank 0" in error and "rank 1" in error and f"{kind.split()[0]} #" in error, error
+        bytes_on_link = {"12", "16"} if kind.endswith("splits") else {"16", "20"}
+        assert set(re.findall(r"with size (\d+)", error)) == bytes_on_link, error
+
+
+@pytest.mark.parametrize("kind", ALIKE_EVERYWHERE)
 def test_dimensions_of_one_do_not_matter(kind):
     on_ranks(2, different_shapes, kind, [(1, 5, 1), (5,)])
     on_ranks(2, different_shapes, kind, [(), (1,)])

@@ -1,6 +1,7 @@
 """Registering the backend, loading its library, its settings."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -60,6 +61,24 @@ def test_a_rebuilt_part_serves_its_own_version(monkeypatch, tmp_path):
 def test_the_core_knows_no_torch():
     needed = subprocess.run(["readelf", "--dynamic", _parts.PACKAGE / _parts.CORE], capture_output=True, text=True).stdout
     assert "NEEDED" in needed and "torch" not in needed and "libc10" not in needed, needed
+
+
+def test_the_part_for_torch_knows_no_python():
+    """One library serves every Python that this torch is made for."""
+    library = _parts.library_for(torch.__version__)
+
+    def said_by(*command):
+        done = subprocess.run([*command, library], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done
+        return done.stdout
+
+    needed = re.findall(r"NEEDED.*\[(.+)\]", said_by("readelf", "--dynamic", "--wide"))
+    assert any(name.startswith("libtorch_cpu.so") for name in needed), needed
+    assert not [name for name in needed if "python" in name], needed
+    undefined = {line.split()[-1] for line in said_by("nm", "--dynamic", "--undefined-only").splitlines()}
+    assert any("c10d" in symbol for symbol in undefined)
+    # Python's own begin so; THP and pybind11 are names of torch's Python layer.
+    assert not [symbol for symbol in undefined if re.match(r"_?Py[A-Z_]|.*(THP|pybind11)", symbol)], undefined
 
 
 def test_another_torch_stops_the_group_before_the_library_is_loaded(tmp_path):
