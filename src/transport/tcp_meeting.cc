@@ -337,7 +337,7 @@ class Gathering {
 }  // namespace
 
 TcpMeeting::TcpMeeting(const WorldInfo& info, MeetingOptions options)
-    : info_(info), options_(std::move(options)), door_(std::move(options_.door)) {
+    : info_(info), options_(std::move(options)), door_(options_.door) {
   if (!door_) door_ = std::make_shared<TcpDoor>(options_.interface_address, options_.ports, options_.buffers);
   address_.token = door_->token;
   address_.port = local_address(door_->listener).port();

@@ -50,7 +50,7 @@ TransportChoice parse_transport(std::string_view name) {
   const auto plus = name.find('+');
   const std::string_view between = plus == name.npos ? name : name.substr(plus + 1);
   if (between.starts_with("udp:")) {
-    const TransportChoice choice = parse_lossy(between);
+    TransportChoice choice = parse_lossy(between);
     if (plus != name.npos)
       throw Error(ErrorKind::usage,
                   fmt::format("transport '{}' is no pair: where gradients may be lost, udp serves all "

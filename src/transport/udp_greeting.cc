@@ -154,7 +154,7 @@ bool UdpGreeting::is_on_this_host(const SocketAddress& address) {
 }
 
 std::size_t UdpGreeting::ring_bytes(const SocketAddress& address) {
-  const std::size_t rings = 2 * lane_count * std::max<std::size_t>(peers_.size() - 1, 1);
+  const std::size_t rings = std::size_t{2} * lane_count * std::max<std::size_t>(peers_.size() - 1, 1);
   const std::size_t bytes = std::clamp(std::bit_floor(ring_budget / rings), smallest_ring, largest_ring);
   return is_on_this_host(address) ? std::min(bytes, largest_local_ring) : bytes;
 }

@@ -93,7 +93,10 @@ SimulatedRun streamed(const Schedule& schedule, const Topology& topology, std::s
   const auto of_periods = [&](std::size_t few, std::size_t periods) {
     return simulated((shortest(few) + periods * few) * slice + rest);
   };
-  const auto periods_to_go = [&](std::size_t few) { return static_cast<double>((slices - shortest(few)) / few); };
+  const auto periods_to_go = [&](std::size_t few) {
+    const std::size_t periods = (slices - shortest(few)) / few;
+    return static_cast<double>(periods);
+  };
   const auto is_long = [slices](std::size_t few) { return 5 * few < slices; };
 
   std::size_t few = long_enough(period_of(schedule));

@@ -161,7 +161,7 @@ UcxMessages::Transfer UcxMessages::receive(Rank from, Lane lane, Bytes into) {
 }
 
 bool UcxMessages::over(Transfer transfer) {
-  auto* const request = reinterpret_cast<void*>(transfer);
+  auto* const request = reinterpret_cast<void*>(transfer);  // NOLINT(performance-no-int-to-ptr): it was one
   ucs_status_t status = ucp_request_check_status(request);
   if (status == UCS_INPROGRESS) {
     ucp_worker_progress(worker_);
@@ -176,7 +176,7 @@ bool UcxMessages::over(Transfer transfer) {
 }
 
 bool UcxMessages::abandon(Transfer transfer) {
-  auto* const request = reinterpret_cast<void*>(transfer);
+  auto* const request = reinterpret_cast<void*>(transfer);  // NOLINT(performance-no-int-to-ptr): it was one
   ucp_request_cancel(worker_, request);
   for (int tries = 0; tries < 100 && ucp_request_check_status(request) == UCS_INPROGRESS; ++tries)
     ucp_worker_progress(worker_);

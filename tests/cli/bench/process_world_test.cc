@@ -53,7 +53,7 @@ class World : public testing::Test {
 
   fs::path file(const std::string& name) const { return folder_.path() / name; }
   std::string problem(ErrorKind kind, std::chrono::milliseconds limit, bool ranks_tell, const Patience& patience) {
-    const std::string said = support::refusal([&] { world_->meet(limit, ranks_tell, patience); }, kind);
+    std::string said = support::refusal([&] { world_->meet(limit, ranks_tell, patience); }, kind);
     make(file("over"));
     return said;
   }
