@@ -220,7 +220,7 @@ std::unique_ptr<Communicator> meet_or_tell(const WorldPlace& place, const Commun
     return meet(place, options);
   } catch (const Error& problem) {
     if (coordinator == nullptr) throw;
-    bench::connect_lines(coordinator).write(bench::failure_line(problem.what()));
+    bench::connect_lines(coordinator).write(bench::failure_line(problem));
     return nullptr;
   }
 }

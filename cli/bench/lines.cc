@@ -17,8 +17,6 @@
 namespace ranvier::bench {
 namespace {
 
-constexpr std::size_t longest_line = 4096;
-
 Fd unix_socket() {
   Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket)
@@ -69,7 +67,7 @@ std::optional<std::string> Lines::read(std::optional<Deadline> deadline) {
       buffer_.erase(0, end + 1);
       return line;
     }
-    if (buffer_.size() > longest_line)
+    if (buffer_.size() > longest)
       throw Error(ErrorKind::mismatch,
                   "the other process of the benchmark sends no lines; do both come from one build?");
     if (deadline) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,8 @@ namespace ranvier::bench {
 class Lines {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
+  // Longer ones are none that a benchmark writes.
+  static constexpr std::size_t longest = 4096;
 
   explicit Lines(Fd socket) : socket_(std::move(socket)) {}
 

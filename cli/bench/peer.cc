@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <sstream>
 #include <utility>
@@ -47,16 +48,37 @@ std::string to_line(const Reply& reply) {
                      reply.packets.refused, reply.error);
 }
 
-std::string failure_line(const std::string& sentence) { return fmt::format("{} {}", failed_word, one_line(sentence)); }
+// "failed KIND<tab>SENTENCE<tab>RECORD", whose lines have tabs for their ends.
+std::string failure_line(const Error& error) {
+  std::string sentence = error.what();
+  std::replace(sentence.begin(), sentence.end(), '\t', ' ');
+  std::string line = fmt::format("{} {}\t{}", failed_word, name_of(error.kind()), one_line(sentence));
+  line.resize(std::min(line.size(), Lines::longest - 1));
+  std::string_view record = error.flight_record();
+  while (line.size() + 1 + record.size() > Lines::longest)
+    record.remove_prefix(std::min(record.find('\n'), record.size() - 1) + 1);
+  line += '\t';
+  std::ranges::replace_copy(record, std::back_inserter(line), '\n', '\t');
+  return line;
+}
 
-std::optional<std::string> failure_of(std::string_view line) {
-  const std::size_t space = std::min(line.find(' '), line.size());
-  if (line.substr(0, space) != failed_word) return std::nullopt;
-  return std::string(line.substr(std::min(space + 1, line.size())));
+std::optional<Error> failure_of(std::string_view line) {
+  const auto next = [&line](char end) {
+    const std::size_t size = std::min(line.find(end), line.size());
+    const std::string_view part = line.substr(0, size);
+    line.remove_prefix(std::min(size + 1, line.size()));
+    return part;
+  };
+  if (next(' ') != failed_word) return std::nullopt;
+  const ErrorKind kind = parse_error_kind(next('\t')).value_or(ErrorKind::internal);
+  const std::string sentence(next('\t'));
+  std::string record(line);
+  std::replace(record.begin(), record.end(), '\t', '\n');
+  return Error(kind, sentence).with_flight_record(record);
 }
 
 Reply reply_from_line(const std::string& line) {
-  if (const auto sentence = failure_of(line)) throw Error(ErrorKind::internal, *sentence);
+  if (const auto failure = failure_of(line)) throw *failure;
   const std::size_t space = std::min(line.find(' '), line.size());
   const std::string_view word = std::string_view(line).substr(0, space);
   const std::string rest = line.substr(std::min(space + 1, line.size()));
@@ -133,14 +155,29 @@ Reply Measurer::measure(const Job& job) {
   return reply;
 }
 
+namespace {
+
+// A coordinator that has heard it from another rank, or was ended, has left.
+void tell(Lines& coordinator, const Error& problem) {
+  try {
+    coordinator.write(failure_line(problem));
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace
+
 int serve(Peer& peer, Lines coordinator) {
   coordinator.write(fmt::format("hello {} {} {}", peer.rank(), peer.world(), one_line(peer.description())));
   Measurer measurer(peer);
   while (const auto line = coordinator.read()) {
     try {
       coordinator.write(to_line(measurer.measure(job_from_line(*line))));
+    } catch (const Error& problem) {
+      tell(coordinator, problem);
+      return 1;
     } catch (const std::exception& problem) {
-      coordinator.write(failure_line(problem.what()));
+      tell(coordinator, Error(ErrorKind::internal, problem.what()));
       return 1;
     }
   }

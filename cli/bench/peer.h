@@ -12,6 +12,7 @@
 #include "bench/job.h"
 #include "bench/lines.h"
 #include "ranvier/communicator.h"
+#include "ranvier/error.h"
 
 namespace ranvier::bench {
 
@@ -48,11 +49,13 @@ struct Reply {
   double error = 0;           // of this rank's output, relative; see Fill::centred
 };
 std::string to_line(const Reply&);
-// Throws Error{mismatch}; for a line of failure_line, Error{internal} with its text.
+// Throws Error{mismatch}; for a line of failure_line what that says.
 Reply reply_from_line(const std::string&);
-std::string failure_line(const std::string& sentence);
-// Its sentence; none of another line.
-std::optional<std::string> failure_of(std::string_view line);
+// What a rank failed with: its kind, sentence and flight record, of which the oldest lines are left out where they make
+// the line too long.
+std::string failure_line(const Error&);
+// None of another line.
+std::optional<Error> failure_of(std::string_view line);
 
 // The buffer of one job after another: grows only.
 class Memory {

@@ -100,7 +100,7 @@ void ProcessWorld::greet(Lines connection, Lines::Deadline until) {
   }
   if (!hello) return;  // it died, as the keeper will say, or has not come in time
   // The others say the same, or that it left.
-  if (const auto problem = failure_of(*hello)) throw Error(ErrorKind::config, *problem);
+  if (const auto problem = failure_of(*hello)) throw *problem;
   std::istringstream words(*hello);
   std::string word, description;
   Rank rank = -1, world = 0;
@@ -168,7 +168,8 @@ Reply ProcessWorld::answer_of(Rank rank, Lines::Deadline until) {
   try {
     return reply_from_line(*line);
   } catch (const Error& failure) {
-    throw Error(failure.kind(), fmt::format("{} rank {} failed: {}", name_, rank, failure.what()), rank);
+    throw Error(failure.kind(), fmt::format("{} rank {} failed: {}", name_, rank, failure.what()), rank)
+        .with_flight_record(failure.flight_record());
   }
 }
 

@@ -1,6 +1,7 @@
 // What ranvier throws. The kind says the remedy; what() is one sentence that names the thing and what to do about it.
 #pragma once
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -21,6 +22,7 @@ enum class ErrorKind {
 };
 
 std::string_view name_of(ErrorKind);
+std::optional<ErrorKind> parse_error_kind(std::string_view);
 
 class Error : public std::runtime_error {
  public:

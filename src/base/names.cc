@@ -78,5 +78,6 @@ std::optional<ReduceOp> parse_reduce_op(std::string_view word) {
   return find_value(op_synonyms, word);
 }
 std::optional<Collective> parse_collective(std::string_view word) { return find_value(collective_names, word); }
+std::optional<ErrorKind> parse_error_kind(std::string_view word) { return find_value(kind_names, word); }
 
 }  // namespace ranvier

@@ -55,7 +55,6 @@ void CollectiveOperation::rewind() {
   std::ranges::fill(accepted_, 0);
   finished_.store(false, std::memory_order_relaxed);
   if (error_) error_ = nullptr;
-  deadline = {};
 }
 
 FlightRecorder::Entry CollectiveOperation::entry() const {
@@ -69,12 +68,12 @@ FlightRecorder::Entry CollectiveOperation::entry() const {
 Progress CollectiveOperation::advance(Transport& transport, bool briefly) {
   const Program& program = *call_.program;
   bool moved = false;
-  for (;;) {
+  for (int steps = 1;; ++steps) {
     const bool pushed = push(transport);
     const bool pulled = pull(transport);
     if (next_receive_ == program.receives.size() && sends_done_ == program.sends.size()) return Progress::done;
     if (!pushed && !pulled) return moved ? Progress::moved : Progress::blocked;
-    if (briefly) return Progress::moved;
+    if (briefly || steps == most_steps) return Progress::moved;
     moved = true;
   }
 }

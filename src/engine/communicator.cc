@@ -95,7 +95,8 @@ class Communicator::Impl {
     begin_to_learn();
   }
   ~Impl() {
-    if (const auto mismatch = leave()) std::fprintf(stderr, "ranvier: %s\n", mismatch->what());
+    if (const auto mismatch = leave())
+      std::fprintf(stderr, "ranvier: %s\n%s", mismatch->what(), mismatch->flight_record().c_str());
   }
 
   // What nobody has been told of yet.
@@ -108,7 +109,8 @@ class Communicator::Impl {
     // The goodbye is the last that the others hear.
     if (control_)
       if (const auto found = control_->leave(); found && engine_.closed_in_order()) mismatch = found;
-    return mismatch;
+    if (mismatch) return engine_.with_record(*mismatch);
+    return std::nullopt;
   }
 
   // Ranks whose transports prefer different sizes (paced ones do) settle on the smallest, and all are crowded if one

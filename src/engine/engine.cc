@@ -21,9 +21,10 @@ constexpr auto longest_nap = 10ms;
 constexpr std::size_t most_at_once = 64 << 10;
 // Whoever starts an operation often waits for it next, and then drives best itself; the background thread lets it.
 constexpr auto head_start = 50us;
-// How often a blocking call moves alone while others are under way, some of which may be more urgent: enough for a
-// small one of two ranks to end.
+// How often a blocking call moves before it takes the long way, which looks at deadlines: while others are under way,
+// some of which may be more urgent, enough for a small one of two ranks to end; alone, some milliseconds' worth.
 constexpr int moves_at_once = 8;
+constexpr int moves_alone = 64;
 // How often a blocking call gives its core away before it takes the long way, which looks at deadlines and sleeps.
 constexpr int yields_at_once = 16;
 constexpr std::align_val_t scratch_alignment{64};
@@ -110,10 +111,8 @@ void Engine::run_claimed(std::chrono::nanoseconds timeout) {
         const Progress progress = inline_.advance(*transport_, !alone);
         done = progress == Progress::done;
         if (progress == Progress::moved) {
-          if (alone)
-            idle = 0;
-          else if (++moves == moves_at_once)
-            break;
+          if (++moves >= (alone ? moves_alone : moves_at_once)) break;
+          if (alone) idle = 0;
         }
         if (progress != Progress::blocked) continue;
         if (++idle <= traits_.polls_before_yield)
@@ -132,6 +131,7 @@ void Engine::run_claimed(std::chrono::nanoseconds timeout) {
     return;
   }
   inline_busy_.store(true, std::memory_order_relaxed);
+  inline_.deadline = steady_clock::now() + timeout;
   insert(active);
   if (problem) break_down(prefer_verdict(*problem), true);
   wanted_.fetch_add(1);
@@ -243,7 +243,7 @@ void Engine::drive(const std::function<bool()>& until, Pace pace) {
     }
     ++idle;
     // A slow but steady stream of progress must not hide a deadline.
-    if (idle % 64 == 0 || round % 1024 == 0) watch();
+    if (round % 64 == 0) watch();
     if (idle <= before_yield)
       pause();
     else if (idle <= before_nap)

@@ -105,6 +105,9 @@ class Engine {
   // That ranks have called different things, where no operation and no call has said so yet.
   std::optional<Error> untold_mismatch() const;
 
+  // What errors are thrown with: the last operations.
+  Error with_record(const Error& error) const { return error.with_flight_record(recorder_.dump(8)); }
+
   const EngineOptions& options() const { return options_; }
   CallHistory& history() { return *history_; }
   std::shared_ptr<const CallHistory> shared_history() const { return history_; }

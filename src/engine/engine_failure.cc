@@ -43,8 +43,8 @@ void Engine::check_alive() {
   if (!failed_.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(failure_mutex_);
   failure_told_ = true;
-  throw Error(failure_->kind(), fmt::format("this communicator has failed: {}", failure_->what()), failure_->culprit())
-      .with_flight_record(recorder_.dump(8));
+  throw with_record(
+      {failure_->kind(), fmt::format("this communicator has failed: {}", failure_->what()), failure_->culprit()});
 }
 
 std::optional<Error> Engine::untold_mismatch() const {
@@ -57,7 +57,6 @@ void Engine::watch() {
   const auto now = steady_clock::now();
   for (const Active& active : active_) {
     Operation& operation = *active.operation;
-    if (operation.deadline == steady_clock::time_point{}) operation.deadline = now + operation.timeout;
     const Rank peer = operation.waits_for();
     if (now >= operation.deadline) {
       const double seconds = std::chrono::duration<double>(operation.timeout).count();
@@ -159,9 +158,8 @@ void Engine::break_down(const Error& why, bool tell) {
 Error Engine::error_for(const Operation& operation) const {
   const std::lock_guard lock(failure_mutex_);
   failure_told_ = true;
-  return Error(failure_->kind(), fmt::format("{} failed: {}", operation.describe(), failure_->what()),
-               failure_->culprit())
-      .with_flight_record(recorder_.dump(8));
+  return with_record(
+      {failure_->kind(), fmt::format("{} failed: {}", operation.describe(), failure_->what()), failure_->culprit()});
 }
 
 }  // namespace ranvier::engine

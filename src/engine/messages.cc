@@ -31,7 +31,7 @@ void SendOperation::begin() { messages_.post(*this, to_); }
 
 Progress SendOperation::advance(Transport& transport, bool briefly) {
   bool moved = false;
-  while (!head_sent_ || !data_.empty()) {
+  for (int steps = 1; !head_sent_ || !data_.empty(); ++steps) {
     if (!head_sent_ && !messages_.has_turn(*this, to_)) return Progress::blocked;
     const ConstBytes head = head_sent_ ? ConstBytes() : std::as_bytes(std::span(&header_, 1));
     std::size_t accepted = transport.try_send(to_, message_lane, head, data_);
@@ -41,7 +41,7 @@ Progress SendOperation::advance(Transport& transport, bool briefly) {
     head_sent_ = true;
     data_ = data_.subspan(accepted);
     if (data_.empty()) messages_.end_turn(to_);
-    if (briefly) return Progress::moved;
+    if (briefly || steps == most_steps) return Progress::moved;
   }
   if (transport.sent(to_, message_lane)) return Progress::done;
   return moved ? Progress::moved : Progress::blocked;
@@ -96,6 +96,7 @@ bool Messages::poll_for(Transport& transport, Rank from_or_any) {
 bool Messages::poll(Transport& transport, Rank peer) {
   Link& link = this->link(peer);
   bool moved = false;
+  int steps = 0;
 
   // What was put aside goes first: it came first.
   for (std::size_t i = 0; i < posted_.size();) {
@@ -106,6 +107,7 @@ bool Messages::poll(Transport& transport, Rank peer) {
   }
 
   for (;;) {
+    if (steps++ >= Operation::most_steps) return true;
     if (!link.head_known) {
       const bool wanted = std::any_of(posted_.begin(), posted_.end(), [&](const RecvOperation* receive) {
         return receive->from_ == peer || receive->from_ < 0;
@@ -146,6 +148,7 @@ bool Messages::poll(Transport& transport, Rank peer) {
     std::byte* memory =
         link.receive != nullptr ? static_cast<std::byte*>(link.receive->data_.data) : link.aside.back().data.data();
     while (link.offset < link.header.bytes) {
+      if (steps++ >= Operation::most_steps) return true;
       const std::size_t wanted = link.header.bytes - link.offset;
       const ConstBytes view = transport.try_recv(peer, message_lane, {memory + link.offset, wanted});
       if (view.empty()) return moved;
@@ -209,11 +212,15 @@ void Messages::check(Transport& transport, const RecvOperation& receive, Rank pe
     return;
   throw Error(
       ErrorKind::mismatch,
-      fmt::format("{} expects {}{} B of {} from {} with tag {}, and {} sent {} B of {}{}; make both sides "
+      fmt::format("{} expects {}{} B of {} from {} with tag {}, and {} sent {} B of {}{}{}; make both sides "
                   "agree",
                   names_.rank(transport.rank()), receive.may_be_shorter_ ? "at most " : "", receive.data_.bytes(),
                   name_of(receive.data_.dtype), names_.rank(peer), receive.tag_, names_.rank(peer), header.bytes,
-                  name_of(header.dtype), label_difference(transport.rank(), expected, peer, header.label, names_)),
+                  name_of(header.dtype), label_difference(transport.rank(), expected, peer, header.label, names_),
+                  header.epoch == epoch_
+                      ? ""
+                      : fmt::format(", {} in epoch {} and {} in epoch {}", names_.rank(transport.rank()), epoch_,
+                                    names_.rank(peer), header.epoch)),
       peer);
 }
 

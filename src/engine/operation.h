@@ -22,9 +22,11 @@ class Operation {
  public:
   virtual ~Operation() = default;
 
+  static constexpr int most_steps = 64;
   // Its place in the order of operations is fixed. Called once, before the first advance.
   virtual void begin() {}
-  // Moves what can be moved, or `briefly` at most one slice each way, so that a more urgent operation gets its turn.
+  // Moves what can be moved, of a long operation up to `most_steps` slices each way, so that whoever drives looks at
+  // deadlines also while all goes on moving; or `briefly` at most one, so that a more urgent operation gets its turn.
   // Called by one thread at a time: whoever drives the engine. Throws Error{mismatch} when the other side turns out to
   // do something else, and what the transport throws.
   virtual Progress advance(Transport&, bool briefly) = 0;
@@ -46,8 +48,8 @@ class Operation {
   Engine* engine = nullptr;
   int priority = 0;
   std::chrono::nanoseconds timeout{};
-  std::chrono::steady_clock::time_point deadline{};  // the epoch, until the clock is first read for it
-  std::uint64_t record = 0;                          // its place in the flight recorder
+  std::chrono::steady_clock::time_point deadline{};
+  std::uint64_t record = 0;  // its place in the flight recorder
   std::size_t bytes_to_send = 0;
   std::size_t bytes_to_receive = 0;
   std::size_t bytes_to_each = 0;  // to every other rank, beside its program's

@@ -71,7 +71,7 @@ class Results(ProgramTest):
         self.assert_sentence(run(*words, "--baseline", "mpi"), 2, "sendrecv")
 
     def test_columns_are_those_of_nccl_tests(self):
-        result = run("bench", "--ranks", "2", "--dtype", "f64", "--op", "max", "--in-place", *QUICK)
+        result = run("bench", "--ranks", "2", "--dtype", "f64", "--op", "max", "--in-place", "-w", "1", "-c", "3", *QUICK)
         titles = [line for line in result.stdout.splitlines() if line.startswith("#")][-2]
         self.assertEqual(
             titles.lstrip("#").split(), "size count type redop time algbw busbw #wrong".split(), result.stdout
@@ -285,8 +285,7 @@ class Tuning(ProgramTest):
         result = run(*words, "mesh:2x2", *QUICK)
         self.assertEqual(result.returncode, 0, result.stderr)
         named = run(*words, "mesh:2x2", "--algorithm", "direct", *QUICK)
-        self.assertEqual(named.returncode, 1)
-        self.assertIn("all_reduce by direct needs a link that is not there: in round 0 rank 0 sends to rank 3", named.stderr)
+        self.assert_sentence(named, 2, "all_reduce by direct needs a link that is not there: in round 0 rank 0 sends to rank 3")
         self.assert_sentence(run(*words, "mesh:2x3", *QUICK), 2, "multiply to the 4 ranks")
         self.assert_sentence(run(*words, "ring", "--topology", "star", *QUICK), 2, "name one --topology")
 
@@ -365,13 +364,17 @@ class Failures(ProgramTest):
         return [rank for keeper in children(process.pid) for rank in children(keeper)]
 
     def test_a_rank_that_is_killed_ends_the_benchmark_with_a_sentence(self):
-        with temporary_folder() as temporary:
-            process = self.start_long(temporary)
-            os.kill(self.ranks_of(process)[1], signal.SIGKILL)
-            out, err = process.communicate(timeout=30)
-            self.assertEqual(process.returncode, 1, err)
-            self.assertRegex(err, r"(?m)^ranvier bench: ranvier rank [01] (left|failed)")
-            self.assertEqual(list(temporary.iterdir()), [])
+        for _ in range(10):
+            with temporary_folder() as temporary:
+                process = self.start_long(temporary)
+                os.kill(self.ranks_of(process)[1], signal.SIGKILL)
+                out, err = process.communicate(timeout=30)
+                self.assertEqual(process.returncode, 1, err)
+                self.assertRegex(err, r"(?m)^ranvier bench: ranvier rank [01] (left|failed)")
+                self.assertEqual(list(temporary.iterdir()), [])
+            if "failed" in err:  # it had not just answered
+                break
+        self.assertRegex(err, r"(?m)^#\d+ \w+ .* at [0-9.]+ ms: (done|failed) after")
 
     def test_nothing_is_left_when_the_benchmark_itself_is_killed_or_interrupted(self):
         for how in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):

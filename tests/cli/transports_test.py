@@ -44,7 +44,7 @@ class Mpi(ProgramTest):
 class Choice(ProgramTest):
     def test_a_transport_without_collectives_has_no_vendor(self):
         words = ("bench", "--ranks", "2", "--transport", "tcp", "--algorithm", "vendor", *QUICK)
-        self.assert_sentence(run(*words), 1, "use transport mpi")
+        self.assert_sentence(run(*words), 2, "use transport mpi")
 
     def test_wrong_names_get_the_nearest_right_one(self):
         self.assert_sentence(run("bench", "--ranks", "2", "--transport", "mpj"), 2, "mpi")

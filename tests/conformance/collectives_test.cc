@@ -16,6 +16,7 @@ namespace ranvier::conformance {
 namespace {
 
 class CollectivesByWorld : public Worlds {};
+class CollectivesInAllWorlds : public Worlds {};
 class Collectives : public Ways {};
 
 constexpr std::array memory_collectives{Collective::all_reduce, Collective::reduce,         Collective::broadcast,
@@ -212,6 +213,29 @@ TEST_P(Collectives, every_type_is_moved_at_every_size) {
   });
 }
 
+TEST_P(CollectivesInAllWorlds, every_type_is_served_at_every_size) {
+  run([](Communicator& comm) {
+    std::size_t salt = 0;
+    for (const Collective collective : memory_collectives)
+      for (const DType dtype : all_dtypes)
+        for (const std::size_t count : {0, 1, 17, 1023})
+          run_case(comm, {.collective = collective, .count = count, .dtype = dtype, .salt = ++salt});
+  });
+}
+
+TEST_P(CollectivesInAllWorlds, nobody_leaves_a_barrier_before_everybody_has_come) {
+  std::atomic<int> arrived = 0;
+  run([&](Communicator& comm) {
+    for (int round = 1; round <= 50; ++round) {
+      ++arrived;
+      comm.barrier();
+      EXPECT_GE(arrived, round * comm.world());
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(, CollectivesInAllWorlds, testing::ValuesIn(all_worlds()), name_of_world);
+
 TEST_P(Collectives, every_rank_can_be_root) {
   for (const Rank world : {5, 8})
     run(world, [](Communicator& comm) {
@@ -294,19 +318,6 @@ TEST_P(Collectives, all_ranks_end_with_the_same_bits) {
                   << name_of(dtype) << " by " << algorithm;
           }
     });
-}
-
-TEST_P(Collectives, nobody_leaves_a_barrier_before_everybody_has_come) {
-  for (const Rank world : {1, 2, 5, 8}) {
-    std::atomic<int> arrived = 0;
-    run(world, [&](Communicator& comm) {
-      for (int round = 1; round <= 50; ++round) {
-        ++arrived;
-        comm.barrier();
-        EXPECT_GE(arrived, round * comm.world());
-      }
-    });
-  }
 }
 
 TEST_P(Collectives, as_many_bytes_arrive_as_are_sent_and_a_ring_sends_the_least_that_is_possible) {

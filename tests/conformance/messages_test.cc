@@ -13,6 +13,7 @@ namespace ranvier::conformance {
 namespace {
 
 class Messages : public Ways {};
+class MessagesInAllWorlds : public Worlds {};
 
 std::vector<std::int32_t> text(Rank from, Rank to, std::uint64_t tag, std::size_t count) {
   std::vector<std::int32_t> values(count);
@@ -43,6 +44,33 @@ TEST_P(Messages, all_pairs_talk_at_once_in_all_sizes) {
       for (const auto& [got, want] : expected) EXPECT_EQ(*got, want);
     });
 }
+
+TEST_P(MessagesInAllWorlds, every_type_reaches_every_rank_at_every_size) {
+  run([](Communicator& comm) {
+    for (const DType dtype : all_dtypes) {
+      std::deque<std::vector<std::byte>> memory;
+      std::vector<Work> works;
+      std::vector<std::pair<const std::vector<std::byte>*, std::vector<std::byte>>> expected;
+      for (Rank peer = 0; peer < comm.world(); ++peer) {
+        if (peer == comm.rank()) continue;
+        for (const std::size_t count : {0, 1, 17, 1023}) {
+          const auto message = [&](Rank from, Rank to) {
+            return encode(dtype, values_of(dtype, ReduceOp::sum, from, 0, count, static_cast<std::size_t>(to)));
+          };
+          memory.push_back(message(comm.rank(), peer));
+          works.push_back(comm.start_send({memory.back().data(), count, dtype}, peer, count));
+          memory.emplace_back(count * size_of(dtype));
+          works.push_back(comm.start_recv({memory.back().data(), count, dtype}, peer, count));
+          expected.emplace_back(&memory.back(), message(peer, comm.rank()));
+        }
+      }
+      for (Work& work : works) work.wait();
+      for (const auto& [got, want] : expected) EXPECT_EQ(*got, want) << name_of(dtype);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(, MessagesInAllWorlds, testing::ValuesIn(all_worlds(2)), name_of_world);
 
 TEST_P(Messages, a_receive_of_at_most_so_much_says_how_much_came) {
   run(2, [](Communicator& comm) {

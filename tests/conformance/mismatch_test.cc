@@ -31,7 +31,10 @@ class Mismatch : public Ways {
       Request request = run.request();
       // Without a control plane nobody tells the ranks that have not met the disagreement themselves.
       if (!connected()) request.timeout = alone;
-      const auto error = error_of([&] { comm.run(request); });
+      const auto error = error_of([&] {
+        comm.run(request);
+        if (connected()) comm.barrier();  // for those who only had to send
+      });
       if (!error) return;
       if (error->kind() == ErrorKind::mismatch) {
         ++told;
@@ -160,6 +163,7 @@ TEST_P(Mismatch, of_roots_is_told_at_the_end) {
       EXPECT_THAT(error, throws(ErrorKind::mismatch, "rank 0"));
       EXPECT_THAT(error, throws(ErrorKind::mismatch, "root 1"));
       EXPECT_THAT(error, throws(ErrorKind::mismatch, "broadcast #"));
+      EXPECT_THAT(error->flight_record(), testing::HasSubstr("broadcast"));
       ++told;
       EXPECT_FALSE(error_of([&] { comm.leave(); })) << "once is enough";
       EXPECT_TRUE(error_of([&] { comm.barrier(); }));
@@ -304,6 +308,17 @@ TEST_P(Mismatch, of_parts_is_refused) {
                  {.collective = Collective::all_gather, .count = 65});
   expect_refused(2, {.collective = Collective::all_to_all, .count = 64},
                  {.collective = Collective::all_to_all, .count = 32});
+}
+
+TEST_P(Mismatch, of_counts_is_refused_by_every_collective) {
+  if (!connected()) GTEST_SKIP() << "without a control plane only the deadline ends this";
+  for (const Collective collective : {Collective::broadcast, Collective::reduce, Collective::reduce_scatter,
+                                      Collective::gather, Collective::scatter, Collective::all_to_all}) {
+    const Case common{.collective = collective, .count = 64, .uneven = collective == Collective::all_to_all};
+    Case other = common;
+    other.count = 32;
+    expect_refused(3, common, other);
+  }
 }
 
 TEST_P(Mismatch, of_order_is_refused) {

@@ -20,14 +20,25 @@ inline std::vector<Rank> world_sizes() {
   return {1, 2, 3, 4, 5, 6, 7, 8};
 }
 
+using WorldList = std::vector<std::tuple<std::string_view, Rank>>;
+
 // Every way with each of these, and the slower ones with three ranks, which as a pair are two on one host and one
 // alone.
-inline std::vector<std::tuple<std::string_view, Rank>> worlds() {
-  std::vector<std::tuple<std::string_view, Rank>> result;
+inline WorldList worlds() {
+  WorldList result;
   for (const std::string_view way : support::all_ways()) {
     const bool slow = way != "loopback" && way != "simulated" && way != "shm" && way != "tcp";
     for (const Rank world : slow ? std::vector<Rank>{3} : world_sizes()) result.emplace_back(way, world);
   }
+  return result;
+}
+
+// Every way with each of these from `least` on, for tests that run little in each.
+inline WorldList all_worlds(Rank least = 1) {
+  WorldList result;
+  for (const std::string_view way : support::all_ways())
+    for (const Rank world : world_sizes())
+      if (world >= least) result.emplace_back(way, world);
   return result;
 }
 

@@ -1,5 +1,6 @@
 #include "bench/lines.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -86,9 +87,47 @@ TEST(Reply, IsTheSameAfterItsLineWasRead) {
   EXPECT_EQ(more.packets.refused, 1);
   EXPECT_DOUBLE_EQ(more.error, 0.0625);
   EXPECT_EQ(reply_from_line(to_line(Reply{.refusal = "has no\nbf16"})).refusal, "has no bf16");
-  EXPECT_THROW(reply_from_line(failure_line("the link broke")), Error);
   EXPECT_THROW(reply_from_line("perhaps"), Error);
   EXPECT_THROW(reply_from_line("done soon"), Error);
+}
+
+Error failure_after(const Error& error) {
+  const std::string line = failure_line(error);
+  EXPECT_LE(line.size(), Lines::longest);
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+  try {
+    reply_from_line(line);
+  } catch (const Error& problem) {
+    return problem;
+  }
+  ADD_FAILURE() << "a failure was taken for an answer";
+  return error;
+}
+
+TEST(Failure, KeepsItsKindSentenceAndFlightRecord) {
+  for (const ErrorKind kind : {ErrorKind::usage, ErrorKind::config, ErrorKind::peer_lost, ErrorKind::internal}) {
+    const std::string record = "#1 all_reduce: done\n#2 barrier: failed\n";
+    const Error bare = failure_after(Error(kind, "the link\tbroke,\nand so on"));
+    EXPECT_EQ(bare.kind(), kind);
+    EXPECT_STREQ(bare.what(), "the link broke, and so on");
+    EXPECT_EQ(bare.flight_record(), "");
+    EXPECT_EQ(failure_after(Error(kind, "the link broke").with_flight_record(record)).flight_record(), record);
+  }
+}
+
+TEST(Failure, TellsTheNewestOperationsWhereThereIsNoRoomForAll) {
+  const std::string old(3000, 'o'), last(2000, 'l');
+  const Error error = Error(ErrorKind::timeout, "too late").with_flight_record(old + '\n' + last + '\n');
+  EXPECT_EQ(failure_after(error).flight_record(), last + '\n');
+  EXPECT_EQ(failure_after(error.with_flight_record(old + old)).flight_record(), "");
+  EXPECT_THAT(failure_after(Error(ErrorKind::timeout, old + old).with_flight_record("#1")).what(),
+              testing::StartsWith(old));
+}
+
+TEST(Failure, OfWhomeverSpeaksOtherwiseIsAnswered) {
+  EXPECT_FALSE(failure_of("failure is no option"));
+  EXPECT_EQ(failure_of("failed")->kind(), ErrorKind::internal);
+  EXPECT_STREQ(failure_of("failed what\tso")->what(), "so");
 }
 
 }  // namespace

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <optional>
+
 #include "ranvier/error.h"
 
 namespace ranvier::bench {
@@ -30,6 +33,25 @@ TEST(Options, NameEachBaselineOnceAndAllOnlyWhereTheyAre) {
   EXPECT_EQ(named->baselines, (std::vector<std::string>{"gloo", "mpi"}));
   EXPECT_FALSE(named->every_baseline);
   EXPECT_TRUE(parse_options({"--ranks", "2", "--baseline", "all"})->every_baseline);
+}
+
+TEST(Options, TakeHowOftenToRunAndToCheck) {
+  const auto none = parse_options({})->sampling;
+  EXPECT_EQ(none.iterations, std::nullopt);
+  EXPECT_EQ(none.warmups, std::nullopt);
+  EXPECT_EQ(none.checks, 1U);
+  for (const std::array<const char*, 3> names : {std::array{"-n", "-w", "-c"}, {"--iters", "--warmup", "--check"}}) {
+    const auto sampling = parse_options({names[0], "20", names[1], "5", names[2], "3"})->sampling;
+    EXPECT_EQ(sampling.iterations, 20U);
+    EXPECT_EQ(sampling.warmups, 5U);
+    EXPECT_EQ(sampling.checks, 3U);
+  }
+  const auto least = parse_options({"-n", "1", "-w", "0", "-c", "0"})->sampling;
+  EXPECT_EQ(least.iterations, 1U);
+  EXPECT_EQ(least.warmups, 0U);
+  EXPECT_EQ(least.checks, 0U);
+  for (const cli::Arguments& wrong : {cli::Arguments{"-n", "0"}, {"-w", "-1"}, {"-c", "1001"}, {"-c", "often"}})
+    EXPECT_THROW(parse_options(wrong), Error) << wrong[0] << ' ' << wrong[1];
 }
 
 TEST(Options, TakeTheNamesOfOtherLibraries) {

@@ -70,14 +70,34 @@ fs::path shared(Rank rank) { return shared(fmt::format("rank {}", rank)); }
 
 // Unless the coordinator gives up before, as it should.
 void complain_later() {
-  if (!appears(shared("over"), 15s)) coordinator().write(failure_line("too late"));
+  if (!appears(shared("over"), 15s)) coordinator().write(failure_line(Error(ErrorKind::timeout, "too late")));
 }
 
 TEST_F(World, WhoseRanksHaveWaitedInVainIsToldWhy) {
-  EXPECT_EQ(problem(ErrorKind::config, 0ms, true, {.to_explain = long_enough}), "nobody is there");
+  EXPECT_EQ(problem(ErrorKind::unreachable, 0ms, true, {.to_explain = long_enough}), "nobody is there");
 }
 TEST(Ranks, DISABLED_WhoseRanksHaveWaitedInVainIsToldWhy) {
-  if (own_rank() == 0) coordinator().write(failure_line("nobody is there"));
+  if (own_rank() == 0) coordinator().write(failure_line(Error(ErrorKind::unreachable, "nobody is there")));
+}
+
+// The kind is what the exit code of the coordinator tells.
+TEST_F(World, IsToldWhatARankFailedWithAndWhatItHadDone) {
+  ASSERT_NO_THROW(world_->meet(0ms, true, {.to_explain = long_enough, .to_follow = long_enough}));
+  try {
+    world_->run({});
+    FAIL() << "nobody measured anything";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_STREQ(error.what(), "library rank 0 failed: a call that makes no sense");
+    EXPECT_EQ(error.flight_record(), "#1 all_reduce\n#2 barrier\n");
+  }
+}
+TEST(Ranks, DISABLED_IsToldWhatARankFailedWithAndWhatItHadDone) {
+  Lines lines = coordinator();
+  lines.write(hello());
+  lines.read();
+  lines.write(failure_line(
+      Error(ErrorKind::usage, "a call that makes no sense").with_flight_record("#1 all_reduce\n#2 barrier\n")));
 }
 
 TEST_F(World, WhoseRanksTellNothingIsNotWaitedForLonger) {
@@ -147,7 +167,7 @@ TEST(Ranks, DISABLED_WhoseRanksWereNeverAcceptedIsToldToLeave) {
   Lines lines = coordinator();
   make(shared(own_rank()));
   lines.read();
-  lines.write(failure_line("nobody is there"));  // heard by nobody, and no mistake
+  lines.write(failure_line(Error(ErrorKind::unreachable, "nobody is there")));  // heard by nobody, and no mistake
   make(shared(fmt::format("rank {} has left", own_rank())));
 }
 

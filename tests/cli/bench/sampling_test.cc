@@ -68,6 +68,18 @@ TEST(Sampling, RunsAsOftenAsItIsTold) {
   EXPECT_EQ(ours.jobs[1].warmups, 2);
 }
 
+TEST(Sampling, ChecksAsOftenAsItIsTold) {
+  for (const std::uint64_t checks : {0, 1, 3}) {
+    Machine machine;
+    MadeUpWorld ours(machine, "ranvier", 1e-3);
+    ours.wrong = 1;
+    Sampling sampling = quick;
+    sampling.checks = checks;
+    EXPECT_EQ(measure(ours, {}, job, sampling).ours.wrong, checks + 9);
+    EXPECT_EQ(ours.jobs.size(), checks + 9);
+  }
+}
+
 TEST(Sampling, AddsUpWhatIsWrongInChecksAndSamples) {
   Machine machine;
   MadeUpWorld ours(machine, "ranvier", 1e-3), other(machine, "mpi", 1e-3);
