@@ -16,6 +16,7 @@
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
 #include "ranvier/store.h"
+#include "ranvier/transport.h"
 #include "support/certificates.h"
 #include "support/refusal.h"
 #include "support/temporary_folder.h"
@@ -124,6 +125,7 @@ std::string with_address(const std::string& card, const std::string& address) {
 // One that has met the others, but does not find them by the transport.
 TEST(Rendezvous, WhoLeavesBeforeAllLinksStandIsNotWaitedFor) {
   for (const char* const transport : {"tcp", "udp", "grpc"}) {
+    if (!missing_transport(transport).empty()) continue;  // as under sanitizers
     const auto store = memory_store();
     const auto before = std::chrono::steady_clock::now();
     const auto deadline = before + std::chrono::minutes(2);
