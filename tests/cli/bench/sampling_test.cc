@@ -72,7 +72,7 @@ TEST(Sampling, ChecksAsOftenAsItIsTold) {
   for (const std::uint64_t checks : {0, 1, 3}) {
     Machine machine;
     MadeUpWorld ours(machine, "ranvier", 1e-3);
-    ours.wrong = 1;
+    ours.always.wrong = 1;
     Sampling sampling = quick;
     sampling.checks = checks;
     EXPECT_EQ(measure(ours, {}, job, sampling).ours.wrong, checks + 9);
