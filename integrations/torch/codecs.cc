@@ -1,4 +1,5 @@
 // Codecs for Python: a class that torch carries, as register.cc's operators are carried.
+#include <ATen/ops/empty.h>
 #include <torch/custom_class.h>
 #include <torch/library.h>
 

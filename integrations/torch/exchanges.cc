@@ -1,4 +1,5 @@
 // What an exchange is made of, for Python, which carries it out over any process group: python/ranvier/_exchanges.py.
+#include <ATen/ops/empty.h>
 #include <torch/custom_class.h>
 #include <torch/library.h>
 

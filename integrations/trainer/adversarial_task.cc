@@ -7,6 +7,7 @@
 // gradient descent), so that both networks are one vector of parameters with one gradient, which any policy, codec and
 // optimizer exchanges as any other. Each network's loss leaves the other one's parameters alone.
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/adaptive_avg_pool2d.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/conv_transpose2d.h>

@@ -1,5 +1,6 @@
 // Telling images apart by stages: each worker of a team holds some consecutive pieces of the network, and the passes of
 // a step go through all of them, one forward, one backward.
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/zeros.h>

@@ -1,5 +1,7 @@
 #include "integrations/trainer/task.h"
 
+#include <ATen/TensorOperators.h>
+
 #include "integrations/trainer/models.h"
 
 namespace ranvier::trainer {
