@@ -77,9 +77,10 @@ run-threads:
 test-fabrics: test-core
 	RANVIER_TEST_LONG=1 build/dev/bin/conformance_test --gtest_filter='*mpi*:*ucx*:*grpc*'
 
-# All of PyTorch's own suite over ranvier, at 2, 3 and 4 ranks, and the frameworks of docs/frameworks.md.
+# All of PyTorch's own suite over ranvier, at 2, 3 and 4 ranks, and the frameworks of docs/frameworks.md, with the
+# package that users build: isolated from what else is installed.
 test-torch: setup
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps .
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check .
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r requirements-frameworks.txt
 	$(PYTHON) tests/python/pytorch_suite/run.py
 	RANVIER_TEST_LONG=1 $(PYTHON) -m pytest -q tests/python/test_frameworks.py tests/python/test_rebuild.py tests/python/test_parallelism.py

@@ -257,6 +257,20 @@ class TcpControlPlane final : public ControlPlane {
   std::thread thread_;
 };
 
+// Whoever is connected with this rank already, which will not come to have a control plane.
+void tell_why(Rank rank, const Error& why, std::span<transport::Channel> standing) {
+  std::vector<std::byte> frame;
+  append_frame(
+      frame,
+      {.type = NewsType::fault, .origin = rank, .kind = why.kind(), .culprit = why.culprit(), .text = why.what()});
+  for (transport::Channel& channel : standing) {
+    if (!channel) continue;
+    channel.send({}, frame);
+    channel.flush();
+    shutdown(channel.socket().get(), SHUT_WR);
+  }
+}
+
 class TcpControlEndpoint final : public ControlEndpoint {
  public:
   TcpControlEndpoint(const WorldInfo& info, const ControlOptions& options)
@@ -266,7 +280,10 @@ class TcpControlEndpoint final : public ControlEndpoint {
                         .interface_address = options.interface_address,
                         .buffers = {},
                         .security = options.security,
-                        .door = options.door}) {}
+                        .door = options.door,
+                        .on_failure = [rank = info.rank](const Error& why, std::span<transport::Channel> standing) {
+                          tell_why(rank, why, standing);
+                        }}) {}
 
   std::string address() const override { return meeting_.address(); }
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <list>
 #include <map>
+#include <optional>
 #include <span>
 
 #include "ranvier/error.h"
@@ -26,6 +27,11 @@ constexpr auto connect_limit = milliseconds(500);  // of a first attempt on one 
 constexpr auto most_connect_limit = milliseconds(8000);
 constexpr auto first_pause = milliseconds(10);  // after every address has failed once; doubles too
 constexpr auto most_pause = milliseconds(500);
+// Whoever has told his address listens there until he is connected with all. Within a host a refusal says that he has
+// ended; between hosts a firewall may refuse as well, in front of a rank that is about to dial itself.
+constexpr auto knock_after = milliseconds(200);  // at the door of a rank that should have dialled
+constexpr auto ended_within_host = milliseconds(300);
+constexpr auto ended_between_hosts = milliseconds(3000);
 constexpr std::size_t most_strangers = 64;  // guests that have proved nothing yet, beyond those that are expected
 constexpr std::size_t most_named = 8;       // ranks in one error message
 
@@ -33,6 +39,7 @@ enum class DialPhase { pausing, connecting, securing, greeting, done };
 
 struct Dial : Conversation {
   std::size_t link = 0;
+  bool knocks = false;  // only looks whether anybody listens: the other side is the one to dial
   DialPhase phase = DialPhase::pausing;
   std::size_t candidate = 0;
   int rounds = 0;  // how often every candidate was tried
@@ -43,6 +50,8 @@ struct Peer {
   std::vector<std::string> problems;  // the last one of each candidate
   std::string refusal;                // why a guest that claimed to be this rank was turned away
   std::size_t open_links = 0;
+  std::size_t refusals = 0;                        // in a row
+  std::optional<Clock::time_point> refused_since;  // every candidate
 };
 
 // The state of one TcpMeeting::connect().
@@ -61,7 +70,8 @@ class Gathering {
     for (std::size_t i = 0; i < links.size(); ++i) {
       Peer& peer = peers_[links[i].peer];
       ++peer.open_links;
-      if (links[i].peer > info.rank) continue;
+      const bool knocks = links[i].peer > info.rank;
+      if (knocks && !nothing_watches()) continue;
       if (peer.candidates.empty()) {
         peer.candidates = addresses[static_cast<std::size_t>(links[i].peer)].candidates(host);
         peer.problems.resize(peer.candidates.size());
@@ -69,10 +79,27 @@ class Gathering {
       if (peer.candidates.empty()) continue;  // the deadline's error says so
       Dial& dial = dials_.emplace_back();
       dial.link = i;
+      dial.knocks = knocks;
+      if (knocks) dial.until = Clock::now() + knock_after;
     }
   }
 
   std::vector<Channel> run(Clock::time_point deadline) {
+    try {
+      gather(deadline);
+    } catch (const Error& why) {
+      if (options_.on_failure) options_.on_failure(why, channels_);
+      throw;
+    }
+    for (const Channel& channel : channels_) tune_connection(channel.socket());
+    return std::move(channels_);
+  }
+
+ private:
+  // The control plane finds out who is lost, once it stands.
+  bool nothing_watches() const { return options_.purpose == TcpPurpose::control; }
+
+  void gather(Clock::time_point deadline) {
     const auto start = Clock::now();
     guests_.splice(guests_.end(), door_.waiting);
     while (open_ > 0) {
@@ -84,11 +111,8 @@ class Gathering {
       guests_.remove_if([&](Guest& guest) { return !keep(guest, now); });
       if (open_ > 0) wait(now, deadline);
     }
-    for (const Channel& channel : channels_) tune_connection(channel.socket());
-    return std::move(channels_);
   }
 
- private:
   Hello hello(const TcpLink& link) const {
     Hello message;
     message.epoch = info_.epoch;
@@ -116,19 +140,24 @@ class Gathering {
 
   void advance(Dial& dial, Clock::time_point now) {
     Peer& peer = peers_[links_[dial.link].peer];
+    if (dial.knocks && channels_[dial.link]) {
+      dial.channel = Channel();
+      dial.phase = DialPhase::done;
+    }
     const Hello greeting = hello(links_[dial.link]);
     switch (dial.phase) {
       case DialPhase::pausing:
         if (now < dial.until) return;
         dial.channel = Channel(start_connect(peer.candidates[dial.candidate], options_.buffers));
-        if (!dial.channel) return give_up(dial, now, std::strerror(errno));
+        if (!dial.channel) return refused(dial, now, errno);
         dial.phase = DialPhase::connecting;
         dial.until = now + std::min(connect_limit * (1 << std::min(dial.rounds, 4)), most_connect_limit);
         return;
       case DialPhase::connecting:
         if (dial.ready != 0) {
           if (const int problem = connect_result(dial.channel.socket()); problem != 0)
-            return give_up(dial, now, std::strerror(problem));
+            return refused(dial, now, problem);
+          if (dial.knocks) return give_up(dial, now, "it did not connect, but listens");
           protect(dial, peer.candidates[dial.candidate], TlsRole::dialler);
           dial.phase = DialPhase::securing;
           dial.until = now + options_.greeting_limit;
@@ -178,8 +207,25 @@ class Gathering {
     return problem.empty() ? otherwise : problem;
   }
 
+  // No connection came about, for this reason of the system's.
+  void refused(Dial& dial, Clock::time_point now, int problem) {
+    const Rank rank = links_[dial.link].peer;
+    Peer& peer = peers_[rank];
+    const auto since = peer.refused_since;
+    const auto refusals = peer.refusals;
+    give_up(dial, now, std::strerror(problem));  // which begins to count anew
+    if (problem != ECONNREFUSED || !nothing_watches()) return;
+    peer.refusals = refusals + 1;
+    if (peer.refusals < peer.candidates.size()) return;
+    peer.refused_since = since.value_or(now);
+    const bool same_host = std::ranges::all_of(peer.candidates, &SocketAddress::is_loopback);
+    if (now - *peer.refused_since >= (same_host ? ended_within_host : ended_between_hosts)) throw_ended(rank, peer);
+  }
+
   void give_up(Dial& dial, Clock::time_point now, std::string problem) {
     Peer& peer = peers_[links_[dial.link].peer];
+    peer.refusals = 0;
+    peer.refused_since.reset();
     peer.problems[dial.candidate] = std::move(problem);
     dial.channel = Channel();
     dial.ready = 0;
@@ -292,6 +338,13 @@ class Gathering {
     for (Guest& guest : guests_) guest.ready = polled_[next++].revents;
   }
 
+  [[noreturn]] void throw_ended(Rank rank, const Peer& peer) const {
+    throw Error(
+        ErrorKind::peer_lost,
+        fmt::format("rank {} died before it was connected ({}); see its output for why", rank, reason_by_address(peer)),
+        rank);
+  }
+
   [[noreturn]] void throw_unreached(Clock::duration waited) const {
     std::vector<std::string> missing;
     std::size_t count = 0;
@@ -314,6 +367,10 @@ class Gathering {
   std::string reason(Rank rank, const Peer& peer) const {
     if (rank > info_.rank) return peer.refusal.empty() ? "it did not connect" : peer.refusal;
     if (peer.candidates.empty()) return "it has no address outside its own host";
+    return reason_by_address(peer);
+  }
+
+  static std::string reason_by_address(const Peer& peer) {
     std::vector<std::string> tried;
     for (std::size_t i = 0; i < peer.candidates.size(); ++i)
       tried.push_back(

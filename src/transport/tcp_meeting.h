@@ -5,11 +5,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/socket.h"
+#include "ranvier/error.h"
 #include "ranvier/security.h"
 #include "ranvier/transport.h"
 #include "transport/channel.h"
@@ -34,6 +37,8 @@ struct MeetingOptions {
   PortRange ports = {};
   std::chrono::milliseconds greeting_limit{5000};  // in which whoever has connected proves who he is
   std::shared_ptr<TcpDoor> door = {};              // of several meetings of this process; none: this one makes its own
+  // Called before connect() throws, with the channels that stand: the others can be told there.
+  std::function<void(const Error& why, std::span<Channel> standing)> on_failure = {};
 };
 
 class TcpMeeting {
@@ -44,7 +49,8 @@ class TcpMeeting {
 
   // Connected channels, in the order of `links`; both ends must ask for a link. The higher rank dials.
   // Returns when all stand, and lets go of the door: call it once. Throws Error{unreachable} naming the ranks that were
-  // not reached by `deadline` and the addresses that were tried.
+  // not reached by `deadline` and the addresses that were tried. A meeting of control planes, which nothing watches
+  // over yet, throws Error{peer_lost} once nobody listens where a rank did.
   std::vector<Channel> connect(const std::vector<std::string>& addresses, const std::vector<TcpLink>& links,
                                std::chrono::steady_clock::time_point deadline);
 

@@ -8,6 +8,7 @@
 
 #include "engine/control_diary.h"
 #include "engine/control_watch.h"
+#include "support/on_threads.h"
 #include "transport/tcp_meeting.h"
 
 namespace ranvier::engine {
@@ -37,20 +38,26 @@ struct World {
   }
 };
 
-World connected_world(Rank world, const ControlOptions& options = {}) {
+struct Meeting {
+  explicit Meeting(Rank world, const ControlOptions& options = {}) {
+    for (Rank rank = 0; rank < world; ++rank) {
+      endpoints.push_back(control_endpoint({.rank = rank, .world = world}, options));
+      addresses.push_back(endpoints.back()->address());
+    }
+  }
   std::vector<std::unique_ptr<ControlEndpoint>> endpoints;
   std::vector<std::string> addresses;
-  for (Rank rank = 0; rank < world; ++rank) {
-    endpoints.push_back(control_endpoint({.rank = rank, .world = world}, options));
-    addresses.push_back(endpoints.back()->address());
-  }
+};
+
+World connected_world(Rank world, const ControlOptions& options = {}) {
+  const Meeting meeting(world, options);
   World result{std::vector<Diary>(static_cast<std::size_t>(world)), {}};
-  result.planes.resize(endpoints.size());
-  std::vector<std::jthread> threads;
-  for (std::size_t i = 0; i < endpoints.size(); ++i)
-    threads.emplace_back([&, i] {
-      result.planes[i] = endpoints[i]->connect(addresses, Clock::now() + Diary::patience, result.diaries[i].events());
-    });
+  result.planes.resize(meeting.endpoints.size());
+  support::on_threads(world, [&](Rank rank) {
+    const auto i = static_cast<std::size_t>(rank);
+    result.planes[i] =
+        meeting.endpoints[i]->connect(meeting.addresses, Clock::now() + Diary::patience, result.diaries[i].events());
+  });
   return result;
 }
 
@@ -114,6 +121,36 @@ TEST(ControlPlane, RanksThatAllLeaveAtOnceBlameNobody) {
     threads.clear();
     for (Diary& diary : world.diaries) EXPECT_EQ(diary.faults(), 0U);
   }
+}
+
+// Whoever would dial it sees at once that nobody listens; whom it would dial looks; the others are told by those.
+TEST(ControlPlane, ARankThatDiesBeforeItIsConnectedIsNamedByAll) {
+  for (const bool encrypted : {false, true})
+    for (const Rank dead : {0, 3, 7}) {
+      Meeting meeting(8, {.security = {.encrypt_everywhere = encrypted}});
+      meeting.endpoints[static_cast<std::size_t>(dead)].reset();
+      std::vector<std::optional<Error>> heard(8);
+      std::vector<Diary> diaries(8);
+      support::on_threads(8, [&](Rank rank) {
+        const auto index = static_cast<std::size_t>(rank);
+        if (rank == dead) return;
+        try {
+          const auto plane = meeting.endpoints[index]->connect(meeting.addresses, Clock::now() + Diary::patience,
+                                                               diaries[index].events());
+          heard[index] = diaries[index].wait_for_fault();
+        } catch (const Error& error) {
+          heard[index] = error;
+        }
+      });
+      for (Rank rank = 0; rank < 8; ++rank) {
+        if (rank == dead) continue;
+        const auto& error = heard[static_cast<std::size_t>(rank)];
+        ASSERT_TRUE(error) << "rank " << rank;
+        EXPECT_EQ(error->kind(), ErrorKind::peer_lost) << error->what();
+        EXPECT_EQ(error->culprit(), dead) << error->what();
+        EXPECT_THAT(error->what(), HasSubstr("died before it was connected"));
+      }
+    }
 }
 
 TEST(ControlPlane, AWorldOfOneHasNothingToDo) {
