@@ -10,12 +10,12 @@
 #include <cstring>
 #include <list>
 #include <map>
-#include <optional>
 #include <span>
 
 #include "ranvier/error.h"
 #include "transport/published_address.h"
 #include "transport/tcp_hello.h"
+#include "transport/tcp_peer.h"
 
 namespace ranvier::transport {
 namespace {
@@ -27,13 +27,9 @@ constexpr auto connect_limit = milliseconds(500);  // of a first attempt on one 
 constexpr auto most_connect_limit = milliseconds(8000);
 constexpr auto first_pause = milliseconds(10);  // after every address has failed once; doubles too
 constexpr auto most_pause = milliseconds(500);
-// Whoever has told his address listens there until he is connected with all. Within a host a refusal says that he has
-// ended; between hosts a firewall may refuse as well, in front of a rank that is about to dial itself.
 constexpr auto knock_after = milliseconds(200);  // at the door of a rank that should have dialled
-constexpr auto ended_within_host = milliseconds(300);
-constexpr auto ended_between_hosts = milliseconds(3000);
-constexpr std::size_t most_strangers = 64;  // guests that have proved nothing yet, beyond those that are expected
-constexpr std::size_t most_named = 8;       // ranks in one error message
+constexpr std::size_t most_strangers = 64;       // guests that have proved nothing yet, beyond those that are expected
+constexpr std::size_t most_named = 8;            // ranks in one error message
 
 enum class DialPhase { pausing, connecting, securing, greeting, done };
 
@@ -43,15 +39,6 @@ struct Dial : Conversation {
   DialPhase phase = DialPhase::pausing;
   std::size_t candidate = 0;
   int rounds = 0;  // how often every candidate was tried
-};
-
-struct Peer {
-  std::vector<SocketAddress> candidates;
-  std::vector<std::string> problems;  // the last one of each candidate
-  std::string refusal;                // why a guest that claimed to be this rank was turned away
-  std::size_t open_links = 0;
-  std::size_t refusals = 0;                        // in a row
-  std::optional<Clock::time_point> refused_since;  // every candidate
 };
 
 // The state of one TcpMeeting::connect().
@@ -68,15 +55,13 @@ class Gathering {
         open_(links.size()) {
     const std::string host = host_identity();
     for (std::size_t i = 0; i < links.size(); ++i) {
-      Peer& peer = peers_[links[i].peer];
+      TcpPeer& peer = peers_[links[i].peer];
       ++peer.open_links;
       const bool knocks = links[i].peer > info.rank;
       if (knocks && !nothing_watches()) continue;
-      if (peer.candidates.empty()) {
-        peer.candidates = addresses[static_cast<std::size_t>(links[i].peer)].candidates(host);
-        peer.problems.resize(peer.candidates.size());
-      }
-      if (peer.candidates.empty()) continue;  // the deadline's error says so
+      if (peer.candidates().empty())
+        peer.listens_at(addresses[static_cast<std::size_t>(links[i].peer)].candidates(host));
+      if (peer.candidates().empty()) continue;  // the deadline's error says so
       Dial& dial = dials_.emplace_back();
       dial.link = i;
       dial.knocks = knocks;
@@ -139,7 +124,7 @@ class Gathering {
   }
 
   void advance(Dial& dial, Clock::time_point now) {
-    Peer& peer = peers_[links_[dial.link].peer];
+    const TcpPeer& peer = peers_[links_[dial.link].peer];
     if (dial.knocks && channels_[dial.link]) {
       dial.channel = Channel();
       dial.phase = DialPhase::done;
@@ -148,17 +133,17 @@ class Gathering {
     switch (dial.phase) {
       case DialPhase::pausing:
         if (now < dial.until) return;
-        dial.channel = Channel(start_connect(peer.candidates[dial.candidate], options_.buffers));
-        if (!dial.channel) return refused(dial, now, errno);
+        dial.channel = Channel(start_connect(peer.candidates()[dial.candidate], options_.buffers));
+        if (!dial.channel) return not_connected(dial, now, errno);
         dial.phase = DialPhase::connecting;
         dial.until = now + std::min(connect_limit * (1 << std::min(dial.rounds, 4)), most_connect_limit);
         return;
       case DialPhase::connecting:
         if (dial.ready != 0) {
           if (const int problem = connect_result(dial.channel.socket()); problem != 0)
-            return refused(dial, now, problem);
+            return not_connected(dial, now, problem);
           if (dial.knocks) return give_up(dial, now, "it did not connect, but listens");
-          protect(dial, peer.candidates[dial.candidate], TlsRole::dialler);
+          protect(dial, peer.candidates()[dial.candidate], TlsRole::dialler);
           dial.phase = DialPhase::securing;
           dial.until = now + options_.greeting_limit;
           return advance(dial, now);
@@ -207,32 +192,29 @@ class Gathering {
     return problem.empty() ? otherwise : problem;
   }
 
-  // No connection came about, for this reason of the system's.
-  void refused(Dial& dial, Clock::time_point now, int problem) {
+  void not_connected(Dial& dial, Clock::time_point now, int problem) {
+    if (problem != ECONNREFUSED) return give_up(dial, now, std::strerror(problem));
     const Rank rank = links_[dial.link].peer;
-    Peer& peer = peers_[rank];
-    const auto since = peer.refused_since;
-    const auto refusals = peer.refusals;
-    give_up(dial, now, std::strerror(problem));  // which begins to count anew
-    if (problem != ECONNREFUSED || !nothing_watches()) return;
-    peer.refusals = refusals + 1;
-    if (peer.refusals < peer.candidates.size()) return;
-    peer.refused_since = since.value_or(now);
-    const bool same_host = std::ranges::all_of(peer.candidates, &SocketAddress::is_loopback);
-    if (now - *peer.refused_since >= (same_host ? ended_within_host : ended_between_hosts)) throw_ended(rank, peer);
+    TcpPeer& peer = peers_[rank];
+    if (peer.refused(dial.candidate, now) && nothing_watches())
+      throw Error(ErrorKind::peer_lost,
+                  fmt::format("rank {} died before it was connected ({}); see its output for why", rank, peer.tried()),
+                  rank);
+    try_next(dial, now);
   }
 
   void give_up(Dial& dial, Clock::time_point now, std::string problem) {
-    Peer& peer = peers_[links_[dial.link].peer];
-    peer.refusals = 0;
-    peer.refused_since.reset();
-    peer.problems[dial.candidate] = std::move(problem);
+    peers_[links_[dial.link].peer].failed(dial.candidate, std::move(problem));
+    try_next(dial, now);
+  }
+
+  void try_next(Dial& dial, Clock::time_point now) {
     dial.channel = Channel();
     dial.ready = 0;
     dial.heard_bytes = 0;
     dial.phase = DialPhase::pausing;
     dial.until = now;
-    dial.candidate = (dial.candidate + 1) % peer.candidates.size();
+    dial.candidate = (dial.candidate + 1) % peers_[links_[dial.link].peer].candidates().size();
     if (dial.candidate != 0) return;
     dial.until = now + std::min(first_pause * (1 << std::min(dial.rounds, 6)), most_pause);
     ++dial.rounds;
@@ -311,7 +293,7 @@ class Gathering {
   // Only for the error message: a guest proves nothing by what it says.
   void note_refusal(const Hello& heard, const Hello& expected) {
     if (heard.magic != expected.magic || heard.version != expected.version) return;
-    peers_[heard.from].refusal =
+    peers_[heard.from].turned_away =
         heard.epoch != expected.epoch
             ? fmt::format("a connection in its name was of epoch {} and this is {}", heard.epoch, expected.epoch)
             : "a connection in its name came from another job";
@@ -338,13 +320,6 @@ class Gathering {
     for (Guest& guest : guests_) guest.ready = polled_[next++].revents;
   }
 
-  [[noreturn]] void throw_ended(Rank rank, const Peer& peer) const {
-    throw Error(
-        ErrorKind::peer_lost,
-        fmt::format("rank {} died before it was connected ({}); see its output for why", rank, reason_by_address(peer)),
-        rank);
-  }
-
   [[noreturn]] void throw_unreached(Clock::duration waited) const {
     std::vector<std::string> missing;
     std::size_t count = 0;
@@ -364,18 +339,9 @@ class Gathering {
         culprit);
   }
 
-  std::string reason(Rank rank, const Peer& peer) const {
-    if (rank > info_.rank) return peer.refusal.empty() ? "it did not connect" : peer.refusal;
-    if (peer.candidates.empty()) return "it has no address outside its own host";
-    return reason_by_address(peer);
-  }
-
-  static std::string reason_by_address(const Peer& peer) {
-    std::vector<std::string> tried;
-    for (std::size_t i = 0; i < peer.candidates.size(); ++i)
-      tried.push_back(
-          fmt::format("{}: {}", peer.candidates[i].text(), peer.problems[i].empty() ? "no answer" : peer.problems[i]));
-    return fmt::format("{}", fmt::join(tried, ", "));
+  std::string reason(Rank rank, const TcpPeer& peer) const {
+    if (rank > info_.rank) return peer.turned_away.empty() ? "it did not connect" : peer.turned_away;
+    return peer.candidates().empty() ? "it has no address outside its own host" : peer.tried();
   }
 
   const WorldInfo& info_;
@@ -385,7 +351,7 @@ class Gathering {
   const std::vector<TcpLink>& links_;
   std::vector<Channel> channels_;
   std::size_t open_;  // links that do not stand yet
-  std::map<Rank, Peer> peers_;
+  std::map<Rank, TcpPeer> peers_;
   std::list<Dial> dials_;
   std::list<Guest> guests_;
   std::vector<pollfd> polled_;

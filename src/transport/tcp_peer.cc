@@ -1,0 +1,47 @@
+#include "transport/tcp_peer.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace ranvier::transport {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds ended_within_host{300};
+constexpr milliseconds ended_between_hosts{3000};
+
+}  // namespace
+
+void TcpPeer::listens_at(std::vector<SocketAddress> candidates) {
+  candidates_ = std::move(candidates);
+  problems_.assign(candidates_.size(), "no answer");
+}
+
+void TcpPeer::failed(std::size_t candidate, std::string problem) {
+  problems_[candidate] = std::move(problem);
+  refusals_ = 0;
+  refused_since_.reset();
+}
+
+bool TcpPeer::refused(std::size_t candidate, Time now) {
+  problems_[candidate] = std::strerror(ECONNREFUSED);
+  if (++refusals_ < candidates_.size()) return false;
+  if (!refused_since_) refused_since_ = now;
+  const bool same_host = std::ranges::all_of(candidates_, &SocketAddress::is_loopback);
+  return now - *refused_since_ >= (same_host ? ended_within_host : ended_between_hosts);
+}
+
+std::string TcpPeer::tried() const {
+  std::vector<std::string> each;
+  for (std::size_t i = 0; i < candidates_.size(); ++i)
+    each.push_back(fmt::format("{}: {}", candidates_[i].text(), problems_[i]));
+  return fmt::format("{}", fmt::join(each, ", "));
+}
+
+}  // namespace ranvier::transport
