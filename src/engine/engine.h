@@ -105,8 +105,10 @@ class Engine {
   // That ranks have called different things, where no operation and no call has said so yet.
   std::optional<Error> untold_mismatch() const;
 
-  // What errors are thrown with: the last operations.
-  Error with_record(const Error& error) const { return error.with_flight_record(recorder_.dump(8)); }
+  // What errors are thrown with: the last operations. `failing`: see FlightRecorder::dump.
+  Error with_record(const Error& error, std::optional<std::uint64_t> failing = {}) const {
+    return error.with_flight_record(recorder_.dump(8, failing));
+  }
 
   const EngineOptions& options() const { return options_; }
   CallHistory& history() { return *history_; }
@@ -144,7 +146,8 @@ class Engine {
   void watch();
   void report_wait(std::chrono::steady_clock::time_point now);
   void nap();
-  void break_down(const Error& why, bool tell);
+  // `cause`: the operation that cannot go on, where it is one.
+  void break_down(const Error& why, bool tell, const Operation* cause = nullptr);
   Error prefer_verdict(const Error& own);
   void unlock_and_call_back();
   void move_at_once();

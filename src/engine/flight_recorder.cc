@@ -46,7 +46,7 @@ void FlightRecorder::end(std::uint64_t number, bool failed) {
                    relaxed);
 }
 
-std::string FlightRecorder::dump(std::size_t most) const {
+std::string FlightRecorder::dump(std::size_t most, std::optional<std::uint64_t> failing) const {
   std::string text;
   const std::uint64_t next = next_.load(relaxed);
   const std::uint64_t kept = std::min(next, std::uint64_t{std::min(capacity, most)});
@@ -58,11 +58,12 @@ std::string FlightRecorder::dump(std::size_t most) const {
     text += fmt::format("#{} {}{} {} {} {} B at {:.3f} ms: ", entry.sequence, name_of(entry.collective),
                         peer >= 0 ? " with " + rank_(peer) : "", name_of(entry.dtype), name_of(entry.op),
                         place.bytes.load(relaxed), started_ms);
-    if (entry.state == State::running)
+    const bool fails_now = entry.state == State::running && failing == i;
+    if (entry.state == State::running && !fails_now)
       text += "still running\n";
     else
       text += fmt::format("{} after {:.3f} ms\n", entry.state == State::done ? "done" : "failed",
-                          scale_.nanoseconds_at(place.ended.load(relaxed)) / 1e6 - started_ms);
+                          scale_.nanoseconds_at(fails_now ? ticks() : place.ended.load(relaxed)) / 1e6 - started_ms);
   }
   return text;
 }
