@@ -65,7 +65,13 @@ class Engine {
     return {sequence, static_cast<Lane>(ordinary % ordinary_lanes), ordinary, ordinary + ordinary_lanes, history};
   }
 
-  // Notes one that has no lane, since another library moves its bytes; its number.
+  // The number of the next collective, see CallHistory::restart; lanes go on in their order.
+  void renumber(std::uint32_t next) {
+    elsewhere_.fetch_add(next - history_->now().count, std::memory_order_relaxed);
+    history_->restart(next);
+  }
+
+  // Notes one that has no lane, since its bytes do not move as a collective's; its number.
   std::uint32_t count_call(const CallStamp& stamp) {
     elsewhere_.fetch_add(1, std::memory_order_relaxed);
     return history_->add(stamp).count;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "engine/message_header.h"
+
 namespace ranvier::engine {
 namespace {
 
@@ -55,9 +57,10 @@ std::string FlightRecorder::dump(std::size_t most, std::optional<std::uint64_t> 
     const Entry entry = unpack(place.kind.load(relaxed));
     const Rank peer = place.peer.load(relaxed);
     const double started_ms = scale_.nanoseconds_at(place.started.load(relaxed)) / 1e6;
-    text += fmt::format("#{} {}{} {} {} {} B at {:.3f} ms: ", entry.sequence, name_of(entry.collective),
-                        peer >= 0 ? " with " + rank_(peer) : "", name_of(entry.dtype), name_of(entry.op),
-                        place.bytes.load(relaxed), started_ms);
+    const bool message = entry.collective == Collective::send || entry.collective == Collective::recv;
+    text += fmt::format("{}{}{} {} {} {} B at {:.3f} ms: ", message ? "" : call_number(entry.sequence) + " ",
+                        call_name(entry.collective), peer >= 0 ? " with " + rank_(peer) : "", name_of(entry.dtype),
+                        name_of(entry.op), place.bytes.load(relaxed), started_ms);
     const bool fails_now = entry.state == State::running && failing == i;
     if (entry.state == State::running && !fails_now)
       text += "still running\n";
