@@ -16,33 +16,39 @@ def two() -> list[torch.Tensor]:
     return [one(), one()]
 
 
-# By what errors call it.
+# By what errors call it: calls of (group, whether this rank is the root, root).
 CALLS = {
-    "all_reduce": lambda group, rank: dist.all_reduce(one(), group=group),
-    "sparse_all_reduce": lambda group, rank: dist.all_reduce(one().to_sparse(), group=group),
-    "broadcast": lambda group, rank: dist.broadcast(one(), 0, group=group),
-    "reduce": lambda group, rank: dist.reduce(one(), 0, group=group),
-    "all_gather": lambda group, rank: dist.all_gather(two(), one(), group=group),
-    "gather": lambda group, rank: dist.gather(one(), two() if rank == 0 else None, 0, group=group),
-    "scatter": lambda group, rank: dist.scatter(one(), two() if rank == 0 else None, 0, group=group),
-    "reduce_scatter": lambda group, rank: dist.reduce_scatter(one(), two(), group=group),
-    "all_to_all": lambda group, rank: dist.all_to_all(two(), two(), group=group),
-    "barrier": lambda group, rank: dist.barrier(group=group),
-    "monitored_barrier": lambda group, rank: dist.monitored_barrier(group=group),
+    "all_reduce": lambda group, here, root: dist.all_reduce(one(), group=group),
+    "sparse_all_reduce": lambda group, here, root: dist.all_reduce(one().to_sparse(), group=group),
+    "broadcast": lambda group, here, root: dist.broadcast(one(), root, group=group),
+    "reduce": lambda group, here, root: dist.reduce(one(), root, group=group),
+    "all_gather": lambda group, here, root: dist.all_gather(two(), one(), group=group),
+    "gather": lambda group, here, root: dist.gather(one(), two() if here else None, root, group=group),
+    "scatter": lambda group, here, root: dist.scatter(one(), two() if here else None, root, group=group),
+    "reduce_scatter": lambda group, here, root: dist.reduce_scatter(one(), two(), group=group),
+    "all_to_all": lambda group, here, root: dist.all_to_all(two(), two(), group=group),
+    "barrier": lambda group, here, root: dist.barrier(group=group),
+    "monitored_barrier": lambda group, here, root: dist.monitored_barrier(group=group),
 }
-# Data that flows one way, from or to rank 0.
 FROM_ROOT = {"broadcast", "scatter"}
 TO_ROOT = {"reduce", "gather"}
-PAIRS = list(itertools.permutations(CALLS, 2))
+# What rank 0 and what rank 1 calls, each with its root.
+CASES = [((first, 0), (second, 0)) for first, second in itertools.permutations(CALLS, 2)]
+CASES += [((name, root), (name, 1 - root)) for name in sorted(FROM_ROOT | TO_ROOT) for root in (0, 1)]
 
 
-def all_pairs(rank, world):
-    """What each of the two is told when rank 0 calls the first of a pair and rank 1 the second."""
+def only_sends(rank, name, root):
+    return name in (FROM_ROOT if rank == root else TO_ROOT)
+
+
+def all_cases(rank, world):
+    """What this rank is told in each case."""
     told = []
-    for pair in PAIRS:
+    for case in CASES:
         group = dist.new_group([0, 1])  # with the time limit of all: nothing here waits for that
+        name, root = case[rank]
         try:
-            CALLS[pair[rank]](group, rank)
+            CALLS[name](group, rank == root, root)
             dist.barrier(group=group)
             told.append("nothing")
         except RuntimeError as error:
@@ -51,12 +57,12 @@ def all_pairs(rank, world):
 
 
 def test_each_pair_of_collectives():
-    told = on_ranks(2, all_pairs, group_timeout=600)
-    for pair, *errors in zip(PAIRS, *told, strict=True):
+    for case, *errors in zip(CASES, *on_ranks(2, all_cases, group_timeout=600), strict=True):
         # Where both only send, the barriers behind show it, and errors have the calls of the rank that noticed first.
-        either = any if pair[0] in FROM_ROOT and pair[1] in TO_ROOT else all
+        either = any if all(only_sends(rank, *call) for rank, call in enumerate(case)) else all
         for error in errors:
             sentence = error.partition("\n")[0]
-            assert error.startswith("DistBackendError") and "the ranks disagree" in sentence, (pair, error)
-            assert "rank 0" in sentence and "rank 1" in sentence, (pair, error)
-            assert either(re.search(rf"\b{name} #0\b", sentence) for name in pair), (pair, error)
+            assert error.startswith("DistBackendError") and "the ranks disagree" in sentence, (case, error)
+            assert "rank 0" in sentence and "rank 1" in sentence, (case, error)
+            assert either(re.search(rf"\b{name} #0\b", sentence) for name, _ in case), (case, error)
+            assert case[0][0] != case[1][0] or "root" in sentence, (case, error)
