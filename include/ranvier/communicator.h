@@ -63,6 +63,9 @@ struct CommunicatorOptions {
   std::vector<Rank> world_ranks = {};
 };
 
+// Calls of a binding that are made of several: errors and the flight record name them, and ranks compare them.
+enum class Composite : std::uint8_t { none, sparse_all_reduce, monitored_barrier };
+
 // One collective, as data. Named members of Communicator fill it in; bindings and tools do so directly.
 struct Request {
   Collective collective = Collective::all_reduce;
@@ -82,6 +85,7 @@ struct Request {
   // were called before it. The same on all ranks.
   int priority = 0;
   CallLabel label = {};
+  Composite part_of = Composite::none;  // what an all_gather begins
   // The values are gradients: where the transport is "udp:loss=…", a large all_reduce of f32 by sum or average does not
   // wait for the last of them. A missing value counts as absent: the average is taken over the ranks whose packet
   // arrived, and a sum is the ranks times that. All ranks end with the same bits; an infinity or NaN makes the 1024
@@ -244,6 +248,9 @@ class Communicator {
   // Any collective, blocking or not. A barrier takes no memory.
   void run(const Request&);
   Work start(const Request&);
+  // Counts a call that consists of messages as one of the collectives, so that ranks which call something else there
+  // are told. Its number among them.
+  std::uint32_t count(Composite call);
 
   // ---- Messages between two ranks. A receive takes the oldest message of its tag from its source; sizes and types
   // must agree. Messages neither order nor are ordered by collectives.

@@ -112,14 +112,13 @@ std::optional<milliseconds> RanvierBackend::timeout_for(milliseconds of_call) co
   return of_call > milliseconds::zero() ? of_call : options_->timeout;  // negative: c10d::kUnsetTimeout
 }
 
-intrusive_ptr<PendingWork> RanvierBackend::pending(Call call) {
-  return c10::make_intrusive<PendingWork>(rank_, std::move(call), sequence_++);
+intrusive_ptr<PendingWork> RanvierBackend::pending(Call call, std::uint64_t number) {
+  return c10::make_intrusive<PendingWork>(rank_, std::move(call), number);
 }
 
 intrusive_ptr<c10d::Work> RanvierBackend::launch(Call call, std::span<const Request> requests, bool asynchronous) {
   const auto communicator = require_communicator();
-  ++collectives_;
-  auto work = pending(std::move(call));
+  auto work = pending(std::move(call), collectives_.fetch_add(requests.size()));
   for (Request request : requests) {
     request.label.list = static_cast<std::uint8_t>(std::min<std::size_t>(requests.size(), 255));
     if (asynchronous)

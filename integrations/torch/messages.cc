@@ -13,7 +13,7 @@ CallLabel type_of(const at::Tensor& tensor) { return {.element = label_of(tensor
 intrusive_ptr<c10d::Work> RanvierBackend::send(Tensors& tensors, int to, int tag) {
   const at::Tensor memory = packed(single(tensors, "ranvier:send"));
   const auto communicator = require_communicator();
-  auto work = pending({c10d::OpType::SEND, "ranvier:send", {}, {memory}, {}});
+  auto work = pending({c10d::OpType::SEND, "ranvier:send", {}, {memory}, {}}, messages_++);
   work->add([&] {
     return communicator->start_send(elements(memory), to, static_cast<std::uint64_t>(tag), options_->timeout,
                                     type_of(memory));
@@ -37,7 +37,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::receive(c10d::OpType type, const char*
   const auto communicator = require_communicator();
   Call call{type, title, {tensor}, {memory}, {}};
   add_write_back(call.write_backs, tensor, memory);
-  auto work = pending(std::move(call));
+  auto work = pending(std::move(call), messages_++);
   work->add([&] {
     return communicator->start_recv(elements(memory), from, static_cast<std::uint64_t>(tag), options_->timeout,
                                     type_of(memory));

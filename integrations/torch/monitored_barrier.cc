@@ -1,6 +1,6 @@
 // A barrier that says who did not come: rank 0 hears from every rank within the timeout and answers, or ends the group
 // with the names of those it did not hear from. Two messages a rank; what fails says so in the words of c10d's gloo
-// backend, which scripts look for.
+// backend, which scripts look for. It counts as a collective, so that ranks which call another one are told at once.
 #include <array>
 #include <chrono>
 #include <memory>
@@ -64,21 +64,30 @@ std::optional<Error> failure(const Work& work) {
   return std::nullopt;
 }
 
+// That ranks call something else is the error then, and not that they do not come.
+void throw_mismatch(std::uint32_t number, const std::optional<Error>& error) {
+  if (!error || error->kind() != ErrorKind::mismatch) return;
+  throw Error(error->kind(), "monitored_barrier #" + std::to_string(number) + ": " + error->what(), error->culprit())
+      .with_flight_record(error->flight_record());
+}
+
 }  // namespace
 
 void RanvierBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   const auto communicator = require_communicator();
   const milliseconds timeout = options.timeout == c10d::kUnsetTimeout ? options_->timeout : options.timeout;
-  ++collectives_;
   translating_errors([&] {
+    const std::uint32_t number = communicator->count(Composite::monitored_barrier);
+    ++collectives_;
     if (rank_ == 0)
-      await_reports(*communicator, timeout, wait_all_ranks);
+      await_reports(*communicator, number, timeout, wait_all_ranks);
     else
-      report_to_first(*communicator, timeout);
+      report_to_first(*communicator, number, timeout);
   });
 }
 
-void RanvierBackend::await_reports(Communicator& communicator, milliseconds timeout, bool wait_all_ranks) {
+void RanvierBackend::await_reports(Communicator& communicator, std::uint32_t number, milliseconds timeout,
+                                   bool wait_all_ranks) {
   const auto deadline = steady_clock::now() + timeout;
   const milliseconds never = timeout + std::chrono::hours(24);  // the deadline is kept here, and not by the engine
   if (timeout <= milliseconds::zero())                          // for everybody: nobody waits, and nobody need be told
@@ -97,6 +106,7 @@ void RanvierBackend::await_reports(Communicator& communicator, milliseconds time
     Work& report = reports[static_cast<std::size_t>(rank)].work;
     if (arrives(report, deadline - steady_clock::now())) continue;
     if (const auto error = failure(report)) {  // the whole group has failed, possibly through another rank
+      throw_mismatch(number, error);
       missing = {error->culprit() > 0 ? error->culprit() : rank};
       reason = std::string(": ") + error->what();
       break;
@@ -115,7 +125,7 @@ void RanvierBackend::await_reports(Communicator& communicator, milliseconds time
 }
 
 // Waits longer than rank 0 does, which then says who is to blame.
-void RanvierBackend::report_to_first(Communicator& communicator, milliseconds timeout) {
+void RanvierBackend::report_to_first(Communicator& communicator, std::uint32_t number, milliseconds timeout) {
   const milliseconds patience = timeout + std::min<milliseconds>(timeout, std::chrono::seconds(5));
   const milliseconds never = patience + std::chrono::hours(24);
   const auto messages = std::make_shared<std::vector<Message>>(2);
@@ -125,6 +135,7 @@ void RanvierBackend::report_to_first(Communicator& communicator, milliseconds ti
   keep(messages, answer, communicator.start_recv(answer.byte, 0, barrier_tag, never));
   if (arrives(answer.work, patience)) return report.work.wait();
   const auto error = failure(answer.work);
+  throw_mismatch(number, error);
   give_up(communicator,
           "Rank " + std::to_string(rank_) +
               " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0: " +

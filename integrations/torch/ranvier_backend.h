@@ -31,7 +31,8 @@ class RanvierBackend final : public c10d::Backend {
   intrusive_ptr<Options> getBackendOptions() override { return options_; }
   void setTimeout(milliseconds timeout) override { options_->timeout = timeout; }
   void setSequenceNumberForGroup() override {}  // every rank counts from 0
-  // Of collectives only: messages are not the same on all ranks, and TORCH_DISTRIBUTED_DEBUG=DETAIL compares.
+  // The number that errors give the next collective. Messages do not count: they are not the same on all ranks, and
+  // TORCH_DISTRIBUTED_DEBUG=DETAIL compares.
   std::uint64_t getSequenceNumberForGroup() override { return collectives_; }
   bool supportsSplitting() const override { return true; }
   void enableCollectivesTiming() override {}  // there is nothing to start: the flight recorder times every operation
@@ -104,7 +105,7 @@ class RanvierBackend final : public c10d::Backend {
   intrusive_ptr<c10d::Backend> form(const intrusive_ptr<c10d::Store>& store, const intrusive_ptr<Options>& options,
                                     Rank rank, Rank size, std::vector<Rank> world_ranks);
 
-  intrusive_ptr<PendingWork> pending(Call call);
+  intrusive_ptr<PendingWork> pending(Call call, std::uint64_t number);
   // A caller who will wait at once runs the operations here and now: that wakes no other thread.
   intrusive_ptr<c10d::Work> launch(Call call, std::span<const Request> requests, bool asynchronous);
   intrusive_ptr<c10d::Work> launch(Call call, const Request& request, bool asynchronous) {
@@ -122,14 +123,15 @@ class RanvierBackend final : public c10d::Backend {
                                        const Splits& input_splits, const Splits& output_splits,
                                        const c10d::AllToAllOptions& options);
   intrusive_ptr<c10d::Work> receive(c10d::OpType type, const char* title, Tensors& tensors, Rank from, int tag);
-  void await_reports(Communicator& communicator, milliseconds timeout, bool wait_all_ranks);
-  void report_to_first(Communicator& communicator, milliseconds timeout);
+  // `number`: of the barrier among the collectives.
+  void await_reports(Communicator& communicator, std::uint32_t number, milliseconds timeout, bool wait_all_ranks);
+  void report_to_first(Communicator& communicator, std::uint32_t number, milliseconds timeout);
 
   const intrusive_ptr<Options> options_;
-  const unsigned forks_;                     // of this process, when this was made
-  std::atomic<std::uint64_t> sequence_ = 0;  // of calls
-  std::atomic<std::uint64_t> collectives_ = 0;
+  const unsigned forks_;                        // of this process, when this was made
+  std::atomic<std::uint64_t> collectives_ = 0;  // as the communicator counts them
   std::atomic<std::uint64_t> sparse_sums_ = 0;  // of them
+  std::atomic<std::uint64_t> messages_ = 0;
   mutable std::mutex mutex_;
   std::shared_ptr<Communicator> communicator_;  // null after shutdown(); guarded by mutex_
 };

@@ -146,13 +146,12 @@ intrusive_ptr<c10d::Work> RanvierBackend::all_reduce_sparse(const at::Tensor& te
                                                          .shapes = std::vector<Shape>(static_cast<std::size_t>(size_)),
                                                          .all_indices = {},
                                                          .all_values = {}});
-  ++collectives_;
   Call call{c10d::OpType::_ALLREDUCE_SPARSE, title, {tensor}, {indices, values}, {}};
   call.finish = [tensor, summing] {
     const at::AutoDispatchBelowADInplaceOrView plain_copies;
     tensor.copy_(sum(summing->shapes, summing->all_indices, summing->all_values, tensor.sizes()));
   };
-  auto work = pending(std::move(call));
+  auto work = pending(std::move(call), collectives_++);
   work->add(
       [&] {
         return communicator->start(
@@ -160,7 +159,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::all_reduce_sparse(const at::Tensor& te
              .input = summing->mine.word,
              .output = TypedSpan(summing->shapes.data(), summing->shapes.size() * Shape::words, DType::i64),
              .timeout = summing->timeout,
-             .label = {.element = label_of(values).element}});
+             .label = {.element = label_of(values).element},
+             .part_of = Composite::sparse_all_reduce});
       },
       [summing](PendingWork& self, const Work& gathered) {
         const at::AutoDispatchBelowADInplaceOrView plain_copies;

@@ -360,8 +360,8 @@ void BoundedOperation::keep_what_was_lost(Rank part) {
 // ---- For people.
 
 std::string BoundedOperation::describe() const {
-  return fmt::format("all_reduce #{} with bounded loss (f32 x {}, {})", place_.call().header.sequence, input_.count,
-                     name_of(op_));
+  return fmt::format("all_reduce {} with bounded loss (f32 x {}, {})", call_number(place_.call().header.sequence),
+                     input_.count, name_of(op_));
 }
 
 Rank BoundedOperation::waits_for() const {

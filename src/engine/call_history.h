@@ -69,6 +69,9 @@ class CallHistory {
     return point(before);
   }
 
+  // The next call is number `count`, and nothing counts as called before it. While nobody calls.
+  void restart(std::uint32_t count);
+
   Point now() const { return point(past_.load(std::memory_order_relaxed)); }
   CallClaim claim() const;
   // Whether this rank had called the same when it had called as many. Unknown where it has not called as many yet, and

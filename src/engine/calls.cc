@@ -91,7 +91,8 @@ RequestKey::RequestKey(const Request& request, AlgorithmNumbers::Number algorith
       op_(request.op),
       input_type_(request.input.dtype),
       output_type_(request.output.dtype),
-      label_(request.label) {
+      label_(request.label),
+      part_of_(request.part_of) {
   const auto from = reinterpret_cast<std::uintptr_t>(request.input.data);
   const auto to = reinterpret_cast<std::uintptr_t>(request.output.data);
   const bool separate = from + request.input.bytes() <= to || to + request.output.bytes() <= from;
@@ -219,7 +220,7 @@ CollectiveCall Calls::make(const Request& request) {
   call.element_bytes = shape.element_bytes;
   call.count = shape.count;
   call.header = {.epoch = settings_.epoch,
-                 .collective = request.collective,
+                 .collective = request.part_of == Composite::none ? request.collective : as_collective(request.part_of),
                  .dtype = dtype,
                  .op = reducing ? request.op : ReduceOp::sum,
                  .algorithm = shape.algorithm,

@@ -82,6 +82,7 @@ class RequestKey {
   DType input_type_ = DType::u8;
   DType output_type_ = DType::u8;
   CallLabel label_;
+  Composite part_of_ = Composite::none;
 };
 
 // The same on all ranks, but for `rank`.

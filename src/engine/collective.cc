@@ -198,9 +198,10 @@ void CollectiveOperation::check(const MessageHeader& theirs, Rank peer, Rank sel
 
 std::string CollectiveOperation::describe() const {
   const MessageHeader& header = call_.header;
-  if (header.collective == Collective::barrier) return fmt::format("barrier #{}", header.sequence);
-  return fmt::format("{} #{} ({} x {}, {}){}", name_of(header.collective), header.sequence, name_of(header.dtype),
-                     call_.count, name_of(header.op), is_agreement(header.label) ? agreement_words : "");
+  const std::string call = fmt::format("{} {}", call_name(header.collective), call_number(header.sequence));
+  if (header.collective == Collective::barrier || is_composite(header.collective)) return call;
+  return fmt::format("{} ({} x {}, {}){}", call, name_of(header.dtype), call_.count, name_of(header.op),
+                     is_agreement(header.label) ? agreement_words : "");
 }
 
 Rank CollectiveOperation::waits_for() const {

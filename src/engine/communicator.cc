@@ -82,9 +82,10 @@ class Communicator::Impl {
                  .tell_waiting = control_ ? [this](const MessageHeader& call) { control_->waits_in(call); }
                                           : std::function<void(const MessageHeader&)>(),
                  .names = {.rank = rank_name_, .element = options.element_name}}) {
+    const bool will_agree = world_ > 1 && control_ != nullptr;
+    if (will_agree) engine_.renumber(engine::first_of_meeting);
     if (control_) control_->follow(engine_.shared_history());
     if (news_) news_->deliver_to(engine_);
-    const bool will_agree = world_ > 1 && control_ != nullptr;
     if (will_agree) {
       terms_ = first_terms;
       links_ = engine::nominal_links(transport_name_, terms_.crowded);
@@ -138,6 +139,7 @@ class Communicator::Impl {
           {.world = world_, .slice_bytes = terms_.slice_bytes, .least_seconds_per_byte = least_seconds_per_byte},
           [&](const Request& request) { run(request, timeout); });
     prepare_calls(guidance_.topology);
+    engine_.renumber(0);
     prefer_vendor();
     begin_to_learn();
   }
@@ -409,6 +411,11 @@ void Communicator::run(const Request& request) {
 Work Communicator::start(const Request& request) {
   if (impl_->learning_) return impl_->learning_->start(request);
   return impl_->start(request, impl_->timeout_of(request.timeout));
+}
+
+std::uint32_t Communicator::count(Composite call) {
+  impl_->engine_.check_alive();
+  return impl_->engine_.count_call(engine::CallStamp::of({.collective = engine::as_collective(call)}, false));
 }
 
 // ---- Messages.

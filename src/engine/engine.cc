@@ -133,7 +133,7 @@ void Engine::run_claimed(std::chrono::nanoseconds timeout) {
   inline_busy_.store(true, std::memory_order_relaxed);
   inline_.deadline = steady_clock::now() + timeout;
   insert(active);
-  if (problem) break_down(prefer_verdict(*problem), true);
+  if (problem) break_down(prefer_verdict(*problem), true, &inline_);
   wanted_.fetch_add(1);
   drive([this] { return inline_.finished(); }, Pace::caller);
   wait(inline_, std::nullopt);
@@ -309,7 +309,7 @@ bool Engine::advance_all() {
       const bool briefly = active_[i].operation->priority < most_urgent;
       progress = active_[i].operation->advance(*transport_, briefly);
     } catch (...) {
-      break_down(prefer_verdict(current_error()), true);
+      break_down(prefer_verdict(current_error()), true, active_[i].operation.get());
       return true;
     }
     moved |= progress != Progress::blocked;

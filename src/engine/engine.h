@@ -65,7 +65,13 @@ class Engine {
     return {sequence, static_cast<Lane>(ordinary % ordinary_lanes), ordinary, ordinary + ordinary_lanes, history};
   }
 
-  // Notes one that has no lane, since another library moves its bytes; its number.
+  // The number of the next collective, see CallHistory::restart; lanes go on in their order.
+  void renumber(std::uint32_t next) {
+    elsewhere_.fetch_add(next - history_->now().count, std::memory_order_relaxed);
+    history_->restart(next);
+  }
+
+  // Notes one that has no lane, since its bytes do not move as a collective's; its number.
   std::uint32_t count_call(const CallStamp& stamp) {
     elsewhere_.fetch_add(1, std::memory_order_relaxed);
     return history_->add(stamp).count;
@@ -105,8 +111,10 @@ class Engine {
   // That ranks have called different things, where no operation and no call has said so yet.
   std::optional<Error> untold_mismatch() const;
 
-  // What errors are thrown with: the last operations.
-  Error with_record(const Error& error) const { return error.with_flight_record(recorder_.dump(8)); }
+  // What errors are thrown with: the last operations. `failing`: see FlightRecorder::dump.
+  Error with_record(const Error& error, std::optional<std::uint64_t> failing = {}) const {
+    return error.with_flight_record(recorder_.dump(8, failing));
+  }
 
   const EngineOptions& options() const { return options_; }
   CallHistory& history() { return *history_; }
@@ -144,7 +152,8 @@ class Engine {
   void watch();
   void report_wait(std::chrono::steady_clock::time_point now);
   void nap();
-  void break_down(const Error& why, bool tell);
+  // `cause`: the operation that cannot go on, where it is one.
+  void break_down(const Error& why, bool tell, const Operation* cause = nullptr);
   Error prefer_verdict(const Error& own);
   void unlock_and_call_back();
   void move_at_once();

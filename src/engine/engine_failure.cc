@@ -66,7 +66,7 @@ void Engine::watch() {
                                    "timeout gives it more time",
                                    rank_name(transport_->rank()), seconds, whom, operation.describe()),
                        peer),
-                 true);
+                 true, &operation);
       return;
     }
     if (peer < 0 || !any_departed_.load()) continue;
@@ -80,7 +80,7 @@ void Engine::watch() {
                      fmt::format("{} left the job while {} waits for it in {}", rank_name(peer),
                                  rank_name(transport_->rank()), operation.describe()),
                      peer),
-               true);
+               true, &operation);
     return;
   }
   if (options_.tell_waiting) report_wait(now);
@@ -132,7 +132,7 @@ Error Engine::prefer_verdict(const Error& own) {
   return of_a_link(own, rank_name);
 }
 
-void Engine::break_down(const Error& why, bool tell) {
+void Engine::break_down(const Error& why, bool tell, const Operation* cause) {
   Error first = why;
   {
     const std::lock_guard lock(failure_mutex_);
@@ -150,16 +150,21 @@ void Engine::break_down(const Error& why, bool tell) {
   if (tell && options_.tell_others) options_.tell_others(first);
   transport_->cancel();
   admit();
+  if (cause != nullptr) recorder_.end(cause->record, true);
   std::vector<Active> failing;
   failing.swap(active_);
-  for (const Active& active : failing) finish(active, std::make_exception_ptr(error_for(*active.operation)));
+  // All of them before the first has ended: to each the others were still under way.
+  std::vector<std::exception_ptr> errors;
+  for (const Active& active : failing) errors.push_back(std::make_exception_ptr(error_for(*active.operation)));
+  for (std::size_t i = 0; i < failing.size(); ++i) finish(failing[i], errors[i]);
 }
 
 Error Engine::error_for(const Operation& operation) const {
   const std::lock_guard lock(failure_mutex_);
   failure_told_ = true;
   return with_record(
-      {failure_->kind(), fmt::format("{} failed: {}", operation.describe(), failure_->what()), failure_->culprit()});
+      {failure_->kind(), fmt::format("{} failed: {}", operation.describe(), failure_->what()), failure_->culprit()},
+      operation.record);
 }
 
 }  // namespace ranvier::engine

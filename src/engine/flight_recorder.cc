@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "engine/message_header.h"
+
 namespace ranvier::engine {
 namespace {
 
@@ -46,7 +48,7 @@ void FlightRecorder::end(std::uint64_t number, bool failed) {
                    relaxed);
 }
 
-std::string FlightRecorder::dump(std::size_t most) const {
+std::string FlightRecorder::dump(std::size_t most, std::optional<std::uint64_t> failing) const {
   std::string text;
   const std::uint64_t next = next_.load(relaxed);
   const std::uint64_t kept = std::min(next, std::uint64_t{std::min(capacity, most)});
@@ -55,14 +57,16 @@ std::string FlightRecorder::dump(std::size_t most) const {
     const Entry entry = unpack(place.kind.load(relaxed));
     const Rank peer = place.peer.load(relaxed);
     const double started_ms = scale_.nanoseconds_at(place.started.load(relaxed)) / 1e6;
-    text += fmt::format("#{} {}{} {} {} {} B at {:.3f} ms: ", entry.sequence, name_of(entry.collective),
-                        peer >= 0 ? " with " + rank_(peer) : "", name_of(entry.dtype), name_of(entry.op),
-                        place.bytes.load(relaxed), started_ms);
-    if (entry.state == State::running)
+    const bool message = entry.collective == Collective::send || entry.collective == Collective::recv;
+    text += fmt::format("{}{}{} {} {} {} B at {:.3f} ms: ", message ? "" : call_number(entry.sequence) + " ",
+                        call_name(entry.collective), peer >= 0 ? " with " + rank_(peer) : "", name_of(entry.dtype),
+                        name_of(entry.op), place.bytes.load(relaxed), started_ms);
+    const bool fails_now = entry.state == State::running && failing == i;
+    if (entry.state == State::running && !fails_now)
       text += "still running\n";
     else
       text += fmt::format("{} after {:.3f} ms\n", entry.state == State::done ? "done" : "failed",
-                          scale_.nanoseconds_at(place.ended.load(relaxed)) / 1e6 - started_ms);
+                          scale_.nanoseconds_at(fails_now ? ticks() : place.ended.load(relaxed)) / 1e6 - started_ms);
   }
   return text;
 }

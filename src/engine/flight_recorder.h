@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -36,8 +37,8 @@ class FlightRecorder {
   std::uint64_t start(const Entry&);
   void end(std::uint64_t place, bool failed);
 
-  // The newest `most` operations, oldest first, one a line.
-  std::string dump(std::size_t most = capacity) const;
+  // The newest `most` operations, oldest first, one a line. `failing`: the place of one that ends by a failure now.
+  std::string dump(std::size_t most = capacity, std::optional<std::uint64_t> failing = {}) const;
 
   static constexpr std::size_t capacity = 256;
 

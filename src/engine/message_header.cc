@@ -14,9 +14,13 @@ std::string_view algorithm_of(const MessageHeader& header) {
 }
 
 std::string describe(const MessageHeader& header, const RankNames& rank) {
-  return fmt::format("{} #{}{} of {} {} with size {}{} by {}{} (slices of 2^{} bytes, {}epoch {})",
-                     name_of(header.collective), header.sequence, is_agreement(header.label) ? agreement_words : "",
-                     name_of(header.dtype), name_of(header.op), header.size,
+  // Types and sizes of a part of a composite call are not the caller's.
+  const std::string vector =
+      is_composite(header.collective)
+          ? ""
+          : fmt::format(" of {} {} with size {}", name_of(header.dtype), name_of(header.op), header.size);
+  return fmt::format("{} {}{}{}{} by {}{} (slices of 2^{} bytes, {}epoch {})", call_name(header.collective),
+                     call_number(header.sequence), is_agreement(header.label) ? agreement_words : "", vector,
                      has_root(header.collective) ? ", root " + rank.number(header.root) : "", algorithm_of(header),
                      header.dims == 0 ? "" : fmt::format(" with dims of hash {}", header.dims), header.slice_bits(),
                      header.urgency() > 0 ? fmt::format("priority {}, ", header.urgency()) : "", header.epoch);
@@ -27,6 +31,17 @@ bool differ(unsigned a, unsigned b) { return a != b && a != 0 && b != 0; }
 std::string length_of(const CallLabel& label) { return label.list == 255 ? "255 or more" : std::to_string(label.list); }
 
 }  // namespace
+
+std::string_view call_name(Collective collective) {
+  if (collective == as_collective(Composite::sparse_all_reduce)) return "sparse_all_reduce";
+  if (collective == as_collective(Composite::monitored_barrier)) return "monitored_barrier";
+  return name_of(collective);
+}
+
+std::string call_number(std::uint32_t sequence) {
+  return sequence < first_of_meeting ? fmt::format("#{}", sequence)
+                                     : fmt::format("#{} of the meeting", sequence - first_of_meeting);
+}
 
 std::string label_difference(Rank self, const CallLabel& ours, Rank peer, const CallLabel& theirs, const Names& names) {
   std::string text;

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "base/rank_names.h"
+#include "ranvier/communicator.h"
 #include "ranvier/error.h"
 #include "ranvier/transport.h"
 #include "ranvier/types.h"
@@ -64,6 +65,20 @@ inline bool agree(const MessageHeader& a, const MessageHeader& b) {
   if (a.label.shape == 0 || b.label.shape == 0) other.label.shape = a.label.shape;
   return a == other;
 }
+
+// Calls of bindings that are made of others: headers and histories have these in place of the collective.
+constexpr Collective as_collective(Composite call) {
+  return static_cast<Collective>(0x80 | static_cast<std::uint8_t>(call));
+}
+constexpr bool is_composite(Collective collective) { return (static_cast<std::uint8_t>(collective) & 0x80) != 0; }
+// Their names too.
+std::string_view call_name(Collective collective);
+
+// The calls by which ranks meet, as many as that takes, have numbers of their own, so that a program's first call is
+// #0.
+inline constexpr std::uint32_t first_of_meeting = 0xFFFF0000;
+// "#17", or "#2 of the meeting".
+std::string call_number(std::uint32_t sequence);
 
 // What errors call what ranks tell each other by number.
 struct Names {

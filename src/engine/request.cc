@@ -20,7 +20,7 @@ class Examiner {
 
   Shape shape() {
     const auto [collective, input, output, op, root, input_splits, output_splits, algorithm, timeout, priority, label,
-                tolerates_loss, may_differ, lost] = request_;
+                part_of, tolerates_loss, may_differ, lost] = request_;
     if (has_root(collective)) demand(root >= 0 && root < world_, "root {} is not in a world of {} ranks", root, world_);
     const bool is_root = rank_ == root;
     Shape shape;
@@ -169,7 +169,7 @@ class Examiner {
   // Whether input and output are one memory as this collective allows it; any other overlap is refused.
   bool in_place(const Shape& shape) const {
     const auto& [collective, input, output, op, root, input_splits, output_splits, algorithm, timeout, priority, label,
-                 tolerates_loss, may_differ, lost] = request_;
+                 part_of, tolerates_loss, may_differ, lost] = request_;
     if (input.bytes() == 0 || output.bytes() == 0) return false;
     if ((collective == Collective::reduce || collective == Collective::gather || collective == Collective::scatter ||
          collective == Collective::broadcast) &&

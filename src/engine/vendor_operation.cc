@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/message_header.h"
 #include "engine/request.h"
 #include "ranvier/kernel.h"
 
@@ -52,8 +53,8 @@ void VendorOperation::divide() const {
 }
 
 std::string VendorOperation::describe() const {
-  return fmt::format("{} #{} by the transport's library ({} x {}, {})", name_of(call_.collective), sequence_,
-                     name_of(call_.dtype), call_.count, name_of(call_.op));
+  return fmt::format("{} {} by the transport's library ({} x {}, {})", name_of(call_.collective),
+                     call_number(sequence_), name_of(call_.dtype), call_.count, name_of(call_.op));
 }
 
 FlightRecorder::Entry VendorOperation::entry() const {

@@ -114,6 +114,30 @@ TEST(CallHistory, SaysWhichCallsDiffer) {
   EXPECT_THAT(earlier.what(), HasSubstr("broadcast #4"));
 }
 
+// Where one rank has met the others already, and another is still about to end that.
+TEST(CallHistory, BeginsAnewWhenTheRanksHaveMet) {
+  CallHistory early(2);
+  CallHistory late(2);
+  for (CallHistory* each : {&early, &late}) {
+    each->restart(first_of_meeting);
+    each->add(stamp(Collective::barrier, 0));
+    EXPECT_THAT(each->claim().last_call(), HasSubstr("barrier #0 of the meeting of "));
+  }
+  early.restart(0);
+  EXPECT_NE(compare(early, late), Verdict::different);
+  EXPECT_NE(compare(late, early), Verdict::different);
+  early.add(stamp(Collective::broadcast, 0));
+  EXPECT_EQ(compare(early, late), Verdict::unknown);
+  EXPECT_NE(compare(late, early), Verdict::different);
+  late.restart(0);
+  late.add(stamp(Collective::broadcast, 1));
+  EXPECT_EQ(compare(early, late), Verdict::different);
+  EXPECT_THAT(
+      late.divergence(1, 0, early.claim(), first_of_meeting + 1).what(),
+      HasSubstr("rank 1 called broadcast #0 of f32 sum with size 64, root 1, and rank 0 called broadcast #0 of"));
+  EXPECT_EQ(late.since(1, first_of_meeting + 1).find("agree"), std::string::npos);
+}
+
 // Calls from several threads: each has a number of its own, and the digest before it is what was added before.
 TEST(CallHistory, IsAddedToByManyThreads) {
   CallHistory history(2);

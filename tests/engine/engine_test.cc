@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <latch>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -17,6 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using support::run_ranks;
+using testing::ContainsRegex;
 using testing::Each;
 using testing::HasSubstr;
 
@@ -55,6 +57,27 @@ TEST(EngineTest, BlockingCallsMayRunBetweenStartedOnes) {
       work.wait();
       EXPECT_THAT(slow, Each(2.0F));
     }
+  });
+}
+
+TEST(EngineTest, TheRecordOfAnErrorTellsTheOperationsThatFailedFromThoseUnderWay) {
+  std::latch over(1);
+  run_ranks(2, [&](Communicator& comm) {
+    if (comm.rank() == 1) return over.wait();
+    std::vector<float> first(10, 1.0F), second(10, 1.0F);
+    Work late = comm.start({.input = first, .output = first, .timeout = 20ms});
+    const Work other = comm.start({.input = second, .output = second});
+    EXPECT_THROW(late.wait(), Error);
+    const auto record = [](const Work& work) -> std::string {
+      try {
+        std::rethrow_exception(work.error());
+      } catch (const Error& error) {
+        return error.flight_record();
+      }
+    };
+    EXPECT_THAT(record(late), ContainsRegex("#0 [^\n]* failed after [^\n]*\n#1 [^\n]* still running\n"));
+    EXPECT_THAT(record(other), ContainsRegex("#0 [^\n]* failed after [^\n]*\n#1 [^\n]* failed after [^\n]*\n"));
+    over.count_down();
   });
 }
 

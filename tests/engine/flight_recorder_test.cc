@@ -7,6 +7,7 @@
 namespace ranvier::engine {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -22,8 +23,19 @@ TEST(FlightRecorderTest, TellsWhatRanAndHowItEnded) {
   EXPECT_THAT(text, HasSubstr("#7 all_reduce f32 sum 64 B"));
   EXPECT_THAT(text, HasSubstr("done after"));
   EXPECT_THAT(text, HasSubstr("failed after"));
-  EXPECT_THAT(text, HasSubstr("send with rank 3"));
+  EXPECT_THAT(text, HasSubstr("\nsend with rank 3")) << "messages have no numbers";
   EXPECT_THAT(text, HasSubstr("still running"));
+}
+
+TEST(FlightRecorderTest, TellsWhatIsAboutToFailFromWhatIsUnderWay) {
+  FlightRecorder recorder;
+  recorder.end(recorder.start({.sequence = 0}), false);
+  const auto failing = recorder.start({.sequence = 1});
+  recorder.start({.sequence = 2});
+  const std::string text = recorder.dump(8, failing);
+  EXPECT_THAT(text,
+              ContainsRegex("#0 [^\n]* done after [^\n]*\n#1 [^\n]* failed after [^\n]*\n#2 [^\n]* still running\n"));
+  EXPECT_THAT(recorder.dump(), Not(HasSubstr("failed")));
 }
 
 TEST(FlightRecorderTest, KeepsTheNewest) {

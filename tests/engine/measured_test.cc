@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <thread>
@@ -67,6 +68,20 @@ TEST_P(Measured, LinksOfAPartAreThoseOfTheWhole) {
     std::array<float, 1> one{1};
     half->all_reduce(one);
     EXPECT_EQ(one[0], 2);
+  });
+}
+
+TEST_P(Measured, HoweverLongThatTakesTheFirstCallOfAProgramIsNumberZero) {
+  connected({.transport = GetParam()}, [&](Communicator& comm) {
+    const auto half = comm.split(comm.rank() % 2);
+    std::array<float, 1> one{1};
+    for (const std::uint32_t number : {0U, 1U, 2U, 3U, 4U}) {
+      const Work work = half->start({.input = one, .output = one});
+      Work(work).wait();
+      EXPECT_EQ(work.sequence(), number);
+    }
+    EXPECT_THAT(half->flight_record(), HasSubstr("#0 of the meeting all_reduce i64 min"));
+    EXPECT_THAT(half->flight_record(), HasSubstr("\n#0 all_reduce f32 sum"));
   });
 }
 

@@ -53,6 +53,22 @@ TEST(MessageHeader, says_which_call_is_none_of_the_program) {
   EXPECT_NE(history.claim().last_call().find("agreeing"), std::string::npos);
 }
 
+TEST(MessageHeader, names_the_call_that_an_operation_is_a_part_of) {
+  const auto element = [](std::uint8_t number) { return "type " + std::to_string(number); };
+  const MessageHeader ours{.collective = as_collective(Composite::sparse_all_reduce),
+                           .dtype = DType::i64,
+                           .label = {.element = 3},
+                           .size = 128};
+  const MessageHeader theirs{.collective = Collective::all_reduce, .label = {.element = 7}, .size = 2};
+  const std::string text = disagreement(0, ours, 1, theirs, {.element = element}, "").what();
+  EXPECT_NE(text.find("rank 0 runs sparse_all_reduce #0 by "), text.npos) << text;
+  EXPECT_NE(text.find("rank 1 runs all_reduce #0 of u8 sum with size 2 by "), text.npos) << text;
+  EXPECT_NE(text.find("rank 0 with elements of type 3 and rank 1 of type 7"), text.npos) << text;
+  CallHistory history(2);
+  history.add(CallStamp::of({.collective = as_collective(Composite::monitored_barrier)}, false));
+  EXPECT_EQ(history.claim().last_call(), "monitored_barrier #0");
+}
+
 TEST(RankNames, stand_in_every_part_of_a_disagreement) {
   const Names names{.rank = RankNames({4, 6})};
   const MessageHeader ours{.collective = Collective::reduce, .root = 0};

@@ -1,5 +1,6 @@
 """What torch's debugging and profiling see of the operations."""
 
+import re
 import time
 
 import pytest
@@ -78,6 +79,29 @@ def counted(rank, world):
 
 def test_sequence_numbers_count_collectives():
     assert set(on_ranks(3, counted)) == {2}
+
+
+def numbered(rank, world):
+    """The numbers that c10d has and that errors have of the same call."""
+    group = dist.group.WORLD
+    backend = group._get_backend(torch.device("cpu"))
+    tensor = torch.ones(3)
+    if rank < 2:
+        dist.send(tensor, 1) if rank == 0 else dist.recv(tensor, 0)
+    dist.all_reduce(tensor)
+    dist.all_reduce(tensor.to_sparse())
+    dist.monitored_barrier()
+    group.allreduce_coalesced([tensor, tensor]).wait()
+    dist.barrier()
+    number = backend._get_sequence_number_for_group()
+    with pytest.raises(RuntimeError) as caught:
+        dist.all_reduce(torch.ones(3 + rank))
+    return number, re.findall(r"all_reduce #(\d+) ", str(caught.value).partition("\n")[0])
+
+
+def test_sequence_numbers_are_those_of_errors():
+    for number, found in on_ranks(3, numbered):
+        assert number == 6 and set(found) == {"6"}, found
 
 
 def profiled(rank, world):

@@ -121,7 +121,7 @@ def test_a_rank_that_is_killed_or_stopped_is_named_by_all_others_in_time(transpo
             assert "rank 1" in sentence and sentence.startswith("Dist"), message
             assert title == "Last operations of this rank:", message
             number = re.search(r"all_reduce (#\d+) ", sentence).group(1)
-            assert re.fullmatch(rf"{number} all_reduce f32 sum 40 B at [\d.]+ ms: still running", record[-1]), message
+            assert re.fullmatch(rf"{number} all_reduce f32 sum 40 B at [\d.]+ ms: failed after [\d.]+ ms", record[-1]), message
         slowest.append(max(seconds for _, seconds in survivors))
         if slowest[-1] < WITHIN[fatal]:
             return

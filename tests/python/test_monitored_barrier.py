@@ -1,6 +1,7 @@
 """A barrier that names who did not come, on every rank."""
 
 import os
+import re
 import time
 from datetime import timedelta
 
@@ -46,6 +47,23 @@ def test_who_does_not_come_is_named_on_every_rank(late, wait_all_ranks, verdict)
     outcomes = run_ranks(4, some_late, late, wait_all_ranks)
     assert all(each.error and verdict in each.error for each in outcomes), outcomes
     assert "Rank 3 successfully reached monitoredBarrier" in outcomes[3].error, outcomes[3]
+
+
+def elsewhere(rank, world, who):
+    dist.barrier()
+    if rank == who:
+        dist.all_reduce(torch.ones(5))
+    else:
+        dist.monitored_barrier()
+
+
+@pytest.mark.parametrize("who", [0, 2])
+def test_who_calls_another_collective_is_told_with_all_others(who):
+    for outcome in run_ranks(3, elsewhere, who, group_timeout=600):
+        sentence = outcome.error.partition("\n")[0]
+        assert outcome.error.startswith("DistBackendError"), outcome
+        assert f"rank {who} called all_reduce #1 of f32 sum with size 5" in sentence, outcome
+        assert re.search(r"rank \d called monitored_barrier #1[,;]", sentence), outcome
 
 
 def first_missing(rank, world):
