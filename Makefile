@@ -15,7 +15,7 @@ help:
 	@echo "make fuzz    decoders and parsers on hostile bytes, FUZZ_SECONDS (60) each"
 	@echo "make test-torch  all of PyTorch's own tests of torch.distributed over ranvier, and the frameworks"
 	@echo "make test-fabrics  the conformance suite over mpi, ucx and grpc, as far as this machine has them"
-	@echo "make bench   all_reduce against Open MPI and gloo, on shared memory and on tcp"
+	@echo "make bench   all_reduce up to 256 MiB against Open MPI and, through torch.distributed, against gloo"
 	@echo "make tidy    clang-tidy over the core;  make format  clang-format over everything"
 
 setup:
@@ -106,7 +106,8 @@ fuzz:
 	    -print_final_stats=1 build/fuzz/corpus/$$fuzzer tests/fuzz/corpus/$$fuzzer; done
 
 bench: build
-	benchmarks/collectives/all.sh build/release/bin/ranvier $(PYTHON)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps .
+	benchmarks/collectives/all_reduce.py build/release/bin/ranvier $(PYTHON)
 
 tidy:
 	@scripts/setup.sh $(VENV) clang-14 clang-tidy-14

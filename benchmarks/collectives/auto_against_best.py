@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""What choosing costs: auto beside the best fixed algorithm, at every size, all measured in turn in one run.
+"""What choosing costs: auto beside the best fixed algorithm, of every collective, all measured in turn in one run.
 
 For each world `ranvier bench --probe` measures the links and prints the table that auto makes of them; `ranvier bench
 --tune` then times auto with that table and every candidate, sample by sample. The best of two dozen noisy medians looks
 better than it is, so who is best is decided on every other sample, and the ratio taken over the remaining ones: the time
 of auto / the time of the best in the same turn, median and quartiles. Above 1, auto is slower.
 
-With --learn, auto first runs each size for itself and corrects that table (`ranvier bench --learn`). Then a second ratio
-is that of the algorithm which it took before to the one it takes afterwards, of the same samples: above 1, learning helped.
+Two more ways of choosing can be judged by the same samples, each by the algorithm that it names at a size:
+--tuned: the table that a run of `ranvier bench --tune` before wrote, which is not the one that is timed here.
+--learn: that of the links after auto has run each size for itself and corrected it (`ranvier bench --learn`), which it
+does for all_reduce, all_gather and reduce_scatter.
 
-usage: auto_against_best.py build/release/bin/ranvier [--ranks 2 4] [--transport shm tcp] [--collective all_reduce]
-       [--learn]
+usage: auto_against_best.py build/release/bin/ranvier [--ranks 2 4] [--transport shm tcp] [--collective all_reduce …]
+       [-b 4] [-e 64M] [-f 256] [--samples 7] [--tuned] [--learn]
 """
 
 from __future__ import annotations
@@ -21,10 +23,12 @@ import pathlib
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Iterator
 
 LIMIT = 1.10
 """Auto is to be no more than this much slower."""
+
+COLLECTIVES = "all_reduce reduce broadcast all_gather reduce_scatter all_to_all gather scatter".split()
+LEARNED = ("all_reduce", "all_gather", "reduce_scatter")
 
 
 def show(size: int) -> str:
@@ -40,7 +44,7 @@ def quartiles(values: list[float]) -> tuple[float, float, float]:
 
 
 def followed(table: str, collective: str, size: int) -> str:
-    """The algorithm of the table's row for this size."""
+    """The algorithm of the table's row for this size; "auto" where it has none."""
     units = {"K": 10, "M": 20, "G": 30}
     for line in table.splitlines():
         words = line.split("#")[0].split()
@@ -50,73 +54,82 @@ def followed(table: str, collective: str, size: int) -> str:
         shift = units.get(up_to[-1], 0)
         if up_to == "max" or size <= int(up_to[:-1] if shift else up_to) << shift:
             return words[4]
-    raise ValueError(f"the table has no row for {collective} of {size} bytes")
+    return "auto"
 
 
-def rows(measured: list[dict], table: str, collective: str) -> Iterator[tuple[str, float, bool]]:
-    """Each size as a line of the table that is printed, its ratio, and whether auto took the best itself."""
+class World:
+    """Ranks on one transport, the table that auto makes of their links, and a folder for what they write."""
+
+    def __init__(self, options: argparse.Namespace, ranks: int, transport: str, folder: pathlib.Path):
+        self.options, self.folder = options, folder
+        self.name = f"{ranks} ranks, {transport}"
+        self.command = [options.ranvier, "bench", "--ranks", str(ranks), "--transport", transport]
+        probed = subprocess.run([*self.command, "--probe"], check=True, capture_output=True, text=True).stdout
+        self.table = folder / "table.txt"
+        self.table.write_text(probed)
+        self.links = probed.splitlines()[0].lstrip("# ")
+
+    def bench(self, collective: str, *words: str) -> None:
+        options = self.options
+        sizes = ["-b", options.minbytes, "-e", options.maxbytes, "-f", str(options.stepfactor)]
+        command = [*self.command, *sizes, "--collective", collective, *words]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+    def file(self, name: str) -> pathlib.Path:
+        file = self.folder / name
+        file.unlink(missing_ok=True)
+        return file
+
+    def tuned(self, collective: str) -> str:
+        table = self.file("tuned.txt")
+        self.bench(collective, "--samples", "5", "--tune", str(table))
+        return table.read_text()
+
+    def learned(self, collective: str) -> str:
+        """After a run of each size that is long enough for two duels; empty if no challenger won."""
+        table = self.file("learned.txt")
+        self.bench(collective, "--learn", "--tuning", str(table), "--samples", "3", "--iters", "80")
+        return table.read_text() if table.exists() else ""
+
+    def times(self, collective: str) -> list[dict]:
+        times = self.file("times.json")
+        words = ["--tuning", str(self.table), "--tune", str(self.file("fastest.txt")), "--json", str(times)]
+        self.bench(collective, "--samples", str(self.options.samples), *words)
+        return json.loads(times.read_text())["rows"]
+
+
+def compare(world: World, collective: str) -> tuple[int, list[str]]:
+    """Prints one table; returns how many choices it judges, and which are beyond the limit."""
+    ways = {"auto": world.table.read_text()}
+    if world.options.tuned:
+        ways["tuned"] = world.tuned(collective)
+    if world.options.learn and collective in LEARNED:
+        ways["learned"] = world.learned(collective)
+    measured = world.times(collective)
+
+    print(f"\n{collective}, {world.name}; {world.links}\n")
+    columns = ["bytes", "the best fixed", "us"]
+    for way in ways:
+        columns += [f"{way} took", "us", f"{way} / best"]
+    print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
+    judged, beyond = 0, []
     for size in sorted({row["bytes"] for row in measured}):
         times = {row["algorithm"]: row["samples_us"] for row in measured if row["bytes"] == size}
         auto = times.pop("auto")
         best = min(times, key=lambda name: statistics.median(times[name][0::2]))
-        chosen = followed(table, collective, size)
-        low, ratio, high = quartiles([a / b for a, b in zip(auto[1::2], times[best][1::2])])
-        yield (
-            f"| {show(size)} | `{chosen}` | {statistics.median(auto):.4g} | `{best}` | "
-            f"{statistics.median(times[best]):.4g} | {ratio:.2f} ({low:.2f} to {high:.2f}) |",
-            ratio,
-            chosen == best,
-        )
-
-
-def learned(world: list[str], sizes: list[str], folder: pathlib.Path) -> str:
-    """The table after a run of each size that is long enough for two duels; empty if no challenger won."""
-    table = folder / "learned.txt"
-    table.unlink(missing_ok=True)
-    words = ["--learn", "--tuning", str(table), *sizes, "--samples", "3", "--iters", "80"]
-    subprocess.run([*world, *words], check=True, stdout=subprocess.DEVNULL)
-    return table.read_text() if table.exists() else ""
-
-
-def print_gain(measured: list[dict], before: str, after: str, collective: str) -> None:
-    if not after:
-        print("\nlearned: nothing")
-        return
-    print("\n| bytes | before | us | learned | us | before / learned |\n| --- | --- | --- | --- | --- | --- |")
-    for size in sorted({row["bytes"] for row in measured}):
-        times = {row["algorithm"]: row["samples_us"] for row in measured if row["bytes"] == size}
-        old, new = (followed(table, collective, size) for table in (before, after))
-        new = old if new == "auto" else new
-        low, ratio, high = quartiles([a / b for a, b in zip(times[old], times[new])])
-        print(
-            f"| {show(size)} | `{old}` | {statistics.median(times[old]):.4g} | `{new}` | "
-            f"{statistics.median(times[new]):.4g} | {ratio:.2f} ({low:.2f} to {high:.2f}) |"
-        )
-
-
-def compare(options: argparse.Namespace, ranks: int, transport: str, folder: pathlib.Path) -> list[str]:
-    """Prints one world's table; returns what in it is beyond the limit."""
-    world = [options.ranvier, "bench", "--ranks", str(ranks), "--transport", transport]
-    probed = subprocess.run([*world, "--probe"], check=True, capture_output=True, text=True).stdout
-    table, times = folder / "table.txt", folder / "times.json"
-    table.write_text(probed)
-    sizes = ["-b", options.minbytes, "-e", options.maxbytes, "-f", str(options.stepfactor)]
-    sizes += ["--collective", options.collective]
-    after = learned(world, sizes, folder) if options.learn else None
-    command = [*world, *sizes, "--samples", str(options.samples), "--json", str(times)]
-    command += ["--tuning", str(table), "--tune", str(folder / "fastest.txt")]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
-    print(f"\n{options.collective}, {ranks} ranks, {transport}; {probed.splitlines()[0].lstrip('# ')}\n")
-    print("| bytes | auto took | us | the best fixed | us | auto / best |\n| --- | --- | --- | --- | --- | --- |")
-    beyond = []
-    for line, ratio, is_best in rows(json.loads(times.read_text())["rows"], probed, options.collective):
-        print(line, flush=True)
-        if ratio > LIMIT and not is_best:
-            beyond.append(f"{options.collective}, {ranks} ranks, {transport}: {line}")
-    if after is not None:
-        print_gain(json.loads(times.read_text())["rows"], probed, after, options.collective)
-    return beyond
+        cells = [show(size), f"`{best}`", f"{statistics.median(times[best]):.4g}"]
+        for way, table in ways.items():
+            chosen = followed(table, collective, size)
+            if chosen == "auto":
+                chosen = followed(ways["auto"], collective, size)
+            own = auto if way == "auto" else times[chosen]
+            low, ratio, high = quartiles([a / b for a, b in zip(own[1::2], times[best][1::2])])
+            cells += [f"`{chosen}`", f"{statistics.median(own):.4g}", f"{ratio:.2f} ({low:.2f} to {high:.2f})"]
+            judged += 1
+            if ratio > LIMIT and chosen != best:
+                beyond.append(f"{collective}, {world.name}, {show(size)}: {way}, `{chosen}`, {cells[-1]} of `{best}`")
+        print(f"| {' | '.join(cells)} |", flush=True)
+    return judged, beyond
 
 
 def main() -> None:
@@ -124,20 +137,28 @@ def main() -> None:
     parser.add_argument("ranvier")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--transport", nargs="+", default=["shm", "tcp"])
-    parser.add_argument("--collective", default="all_reduce")
+    parser.add_argument("--collective", nargs="+", choices=COLLECTIVES, default=COLLECTIVES, metavar="NAME")
     parser.add_argument("-b", "--minbytes", default="4")
     parser.add_argument("-e", "--maxbytes", default="64M")
-    parser.add_argument("-f", "--stepfactor", type=float, default=4)
-    parser.add_argument("--samples", type=int, default=31)
+    parser.add_argument("-f", "--stepfactor", type=float, default=256)
+    parser.add_argument("--samples", type=int, default=7)
+    parser.add_argument("--tuned", action="store_true", help="and what a tuning table of an earlier run takes")
     parser.add_argument("--learn", action="store_true", help="and what auto takes once it has learned")
     options = parser.parse_args()
+    if options.samples < 4:
+        parser.error("--samples is at least 4: two that say which algorithm is the best, and two that are compared")
 
-    beyond: list[str] = []
+    judged, beyond = 0, []
     with tempfile.TemporaryDirectory() as folder:
         for transport in options.transport:
             for ranks in options.ranks:
-                beyond += compare(options, ranks, transport, pathlib.Path(folder))
-    print(f"\n{len(beyond)} of these are more than {LIMIT - 1:.0%} slower than the best fixed algorithm", *beyond, sep="\n")
+                world = World(options, ranks, transport, pathlib.Path(folder))
+                for collective in options.collective:
+                    more, slower = compare(world, collective)
+                    judged += more
+                    beyond += slower
+    print(f"\n{len(beyond)} of {judged} choices are more than {LIMIT - 1:.0%} slower than the best fixed algorithm")
+    print(*beyond, sep="\n")
 
 
 if __name__ == "__main__":

@@ -15,41 +15,15 @@
 namespace ranvier::bench {
 namespace {
 
-constexpr Rank most_drawn_ranks = 64;    // wider drawings are more than anybody reads
-constexpr Rank most_uneven_ranks = 128;  // the proof takes the cube of the world, and minutes beyond a thousand
+constexpr Rank most_drawn_ranks = 64;  // wider drawings are more than anybody reads
 
-// A schedule, what was found out about it, and what it does to each topology that was named.
+// A schedule, and what was found out about it, on each topology that was named.
 struct Explained {
   Schedule schedule;
-  Verdict verdict;
-  std::vector<Contention> contentions;
-
-  double sent() const {
-    return verdict.vector_bytes == 0
-               ? 0
-               : static_cast<double>(verdict.most_bytes_sent) / static_cast<double>(verdict.vector_bytes);
-  }
+  Assessment found;
 };
 
 bool works_in_place(const Schedule& schedule) { return schedule.collective != Collective::neighbor_exchange; }
-
-// The hard way, in place and out of place: chunks of several slices, of different sizes. Then, or instead, chunks of
-// one element each, which make the cost exact.
-Verdict prove(const Schedule& schedule) {
-  const bool whole = schedule.collective == Collective::all_reduce || schedule.collective == Collective::reduce ||
-                     schedule.collective == Collective::broadcast;
-  const std::size_t one_each = whole ? schedule.chunks : 1;
-  const std::size_t hard = schedule.world <= most_uneven_ranks ? 0 : one_each;  // 0 leaves the choice to verify
-  for (const bool in_place : {true, false}) {
-    if (in_place && !works_in_place(schedule)) continue;
-    const std::size_t buffered = in_place && schedule.buffered_in_place ? 1 : 0;
-    Verdict verdict = verify(
-        schedule,
-        {.count = hard, .slice_bytes = 2 * verified_element_bytes, .buffered_slices = buffered, .in_place = in_place});
-    if (!verdict.ok || (!in_place && hard == one_each)) return verdict;
-  }
-  return verify(schedule, {.count = one_each});
-}
 
 // Without dims the algorithm chooses its own.
 Explained explain_one(const Algorithm& algorithm, const AlgorithmSpec& spec, const Options& options,
@@ -60,8 +34,7 @@ Explained explain_one(const Algorithm& algorithm, const AlgorithmSpec& spec, con
                                      .root = root,
                                      .dims = spec.dims,
                                      .periodic = spec.periodic});
-  result.verdict = prove(result.schedule);
-  for (const Topology& topology : topologies) result.contentions.push_back(contention(result.schedule, topology));
+  result.found = assess(result.schedule, topologies);
   return result;
 }
 
@@ -78,7 +51,8 @@ nlohmann::json link_json(const Topology& topology, LinkNumber number) {
 }
 
 void print_details(const Explained& explained, const std::vector<Topology>& topologies) {
-  const auto& [schedule, verdict, contentions] = explained;
+  const Schedule& schedule = explained.schedule;
+  const auto& [verdict, contentions] = explained.found;
   if (schedule.world <= most_drawn_ranks)
     fmt::print("{}\n", draw(schedule));
   else
@@ -91,7 +65,8 @@ void print_details(const Explained& explained, const std::vector<Topology>& topo
   else
     fmt::print("not proven: {}\n", verdict.problem);
   fmt::print("cost: {}; the busiest rank sends {} n in {} (n: the bytes of the whole vector)\n",
-             plural(verdict.rounds, "round"), times_n(explained.sent()), plural(verdict.most_messages, "message"));
+             plural(verdict.rounds, "round"), times_n(explained.found.sent()),
+             plural(verdict.most_messages, "message"));
   for (std::size_t i = 0; i < topologies.size(); ++i) {
     const Topology& topology = topologies[i];
     const Contention& found = contentions[i];
@@ -127,17 +102,18 @@ void print_table(const std::vector<Explained>& all, const Options& options, cons
   fmt::print("# {:<18} {:>9} {:>7} {:>9} {:>9}{}\n", "algorithm", "verdict", "rounds", "messages", "sent", columns);
   fmt::print("# {:<18} {:>9} {:>7} {:>9} {:>9}{}\n", "", "", "", "", "(n)", units);
   for (const Explained& each : all) {
-    fmt::print("  {:<18} {:>9} {:>7} {:>9} {:>9}", each.schedule.algorithm, each.verdict.ok ? "proven" : "wrong",
-               each.verdict.rounds, each.verdict.most_messages, times_n(each.sent()));
+    fmt::print("  {:<18} {:>9} {:>7} {:>9} {:>9}", each.schedule.algorithm, each.found.verdict.ok ? "proven" : "wrong",
+               each.found.verdict.rounds, each.found.verdict.most_messages, times_n(each.found.sent()));
     for (std::size_t i = 0; i < topologies.size(); ++i)
-      fmt::print("  {:>{}} {:>8}", each.contentions[i].most_transfers, width(topologies[i]) - 9,
-                 times_n(each.contentions[i].load_by_rounds));
+      fmt::print("  {:>{}} {:>8}", each.found.contentions[i].most_transfers, width(topologies[i]) - 9,
+                 times_n(each.found.contentions[i].load_by_rounds));
     fmt::print("\n");
   }
 }
 
 nlohmann::json json_of(const Explained& explained, const std::vector<Topology>& topologies) {
-  const auto& [schedule, verdict, contentions] = explained;
+  const Schedule& schedule = explained.schedule;
+  const auto& [verdict, contentions] = explained.found;
   nlohmann::json result = {{"collective", name_of(schedule.collective)},
                            {"algorithm", schedule.algorithm},
                            {"ranks", schedule.world},
@@ -147,7 +123,7 @@ nlohmann::json json_of(const Explained& explained, const std::vector<Topology>& 
                            {"problem", verdict.problem},
                            {"rounds", verdict.rounds},
                            {"messages", verdict.most_messages},
-                           {"sent", explained.sent()},
+                           {"sent", explained.found.sent()},
                            {"contention", nlohmann::json::array()}};
   for (std::size_t i = 0; i < topologies.size(); ++i) {
     const Contention& found = contentions[i];
@@ -192,9 +168,9 @@ int explain(const Options& options) {
 
   int code = 0;
   for (const Explained& each : all) {
-    if (each.verdict.ok) continue;
+    if (each.found.verdict.ok) continue;
     fmt::print(stderr, "ranvier bench: {} by {} is not proven: {}; report this\n", name_of(each.schedule.collective),
-               each.schedule.algorithm, each.verdict.problem);
+               each.schedule.algorithm, each.found.verdict.problem);
     code = 1;
   }
   return code;

@@ -26,8 +26,16 @@ std::string_view reduction(const Job& job) { return reduces(job.collective) ? na
 nlohmann::json time_json(const Measured& measured) {
   if (!measured.refusal.empty()) return {{"time_us", nullptr}, {"unsupported", measured.refusal}};
   const auto& seconds = measured.seconds;
-  return {{"time_us", seconds.median * 1e6},  {"time_us_min", seconds.min * 1e6},  {"time_us_p25", seconds.p25 * 1e6},
-          {"time_us_p75", seconds.p75 * 1e6}, {"iterations", measured.iterations}, {"wrong", measured.wrong}};
+  // In the order in which they ran: the i-th of all baselines ran in one turn, in which ranvier has one beside each.
+  nlohmann::json samples = nlohmann::json::array();
+  for (const double each : measured.samples) samples.push_back(each * 1e6);
+  return {{"time_us", seconds.median * 1e6},
+          {"time_us_min", seconds.min * 1e6},
+          {"time_us_p25", seconds.p25 * 1e6},
+          {"time_us_p75", seconds.p75 * 1e6},
+          {"samples_us", samples},
+          {"iterations", measured.iterations},
+          {"wrong", measured.wrong}};
 }
 
 }  // namespace
@@ -79,7 +87,6 @@ void Report::print(const Row& row) const {
 nlohmann::json Report::row_json(const Row& row) const {
   const double bandwidth = algbw(row.job, row.ours.seconds.median);
   nlohmann::json result = time_json(row.ours);
-  for (const double seconds : row.ours.samples) result["samples_us"].push_back(seconds * 1e6);
   result.update({{"collective", job_name(row.job.collective)},
                  {"transport", ours_.description()},
                  {"algorithm", options_.algorithm},

@@ -26,9 +26,9 @@ enum class Action : std::uint8_t {
 enum class Buffer : std::uint8_t { input, output, scratch };
 
 // A chunk in one of a rank's three buffers. Input and output may be the same memory (an in-place call); programs are
-// written as if they were not, and are right in both cases. Scratch chunk c is as large as chunk c of whichever of
-// input and output has more chunks, or as its chunk 0 where that has no chunk c (inner ranks of a tree that gathers or
-// scatters: trees are for even splits); `slot` tells several scratch copies of one chunk apart.
+// written as if they were not, and are right in both cases. Scratch chunk c is as large as Layout::parts says, or where
+// it is empty as chunk c of whichever of input and output has more chunks, or as its chunk 0 where that has no chunk c
+// (inner ranks of a tree that gathers or scatters); `slot` tells several scratch copies of one chunk apart.
 struct Place {
   Buffer buffer = Buffer::output;
   std::uint32_t chunk = 0;
@@ -176,6 +176,9 @@ struct Extent {
 struct Layout {
   std::vector<Extent> input;
   std::vector<Extent> output;
+  // gather and scatter: the bytes of every rank's part, of which ranks other than the root hold their own and may pass
+  // on others'. Empty: all are as large as that.
+  std::vector<std::size_t> parts = {};
 };
 // `count` elements of `element_bytes`: the whole vector for all_reduce, reduce and broadcast (split into `chunks` parts
 // that differ by at most one element); else the elements of one chunk.

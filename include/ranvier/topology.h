@@ -104,6 +104,17 @@ struct Contention {
 // Throws Error{usage} where the topology is of another world than the schedule.
 Contention contention(const Schedule&, const Topology&);
 
+// Of a schedule: that it is right, what it costs its ranks, and how it shares the links of networks.
+struct Assessment {
+  Verdict verdict;                      // its bytes are exact: all chunks have one size
+  std::vector<Contention> contentions;  // one a network
+  // By the rank that sends most, in multiples of the whole vector.
+  double sent() const;
+};
+// Proves it with chunks of several slices and of different sizes, in place and not (in worlds of more than 128 ranks
+// with chunks of one element: the proof takes the cube of the world). Throws as contention does.
+Assessment assess(const Schedule&, std::span<const Topology>);
+
 // For algorithms that are to use neighbours only, those joined by a cable or through switches: the first transfer (by
 // round, then rank) that another rank has to forward, as one sentence; empty if there is none. Throws as contention
 // does.

@@ -6,6 +6,8 @@
 #include <bit>
 #include <cstdint>
 #include <mutex>
+#include <numeric>
+#include <span>
 #include <utility>
 
 #include "engine/request.h"
@@ -33,6 +35,20 @@ std::uint8_t hash_of(const std::vector<Rank>& dims, const std::vector<bool>& per
 bool has_common_shape(const Request& request) {
   return RequestKey::even(request) && request.collective != Collective::all_to_all &&
          request.collective != Collective::neighbor_exchange;
+}
+
+// Of gather and scatter: the elements of every rank's part, which all ranks know or none.
+std::span<const std::size_t> splits_of(const Request& request) {
+  if (request.collective == Collective::gather) return request.output_splits;
+  if (request.collective == Collective::scatter) return request.input_splits;
+  return {};
+}
+
+// Inner ranks of a tree pass on parts of others, in which no rank would notice that another cut them elsewhere.
+std::uint16_t hash_of(std::span<const std::size_t> splits) {
+  std::uint64_t hash = 0;
+  for (const std::size_t elements : splits) hash = (hash ^ elements) * 0x9E3779B97F4A7C15u;
+  return splits.empty() ? 0 : static_cast<std::uint16_t>(1 + (hash >> 48) % 0xFFFF);
 }
 
 // A barrier is an all_reduce of one byte: it ends when every rank has contributed.
@@ -151,9 +167,13 @@ AlgorithmSpec Calls::choose(const Request& request, const Shape& shape) {
     demand_links(parse_algorithm("neighbor_exchange"), shape);
     return parse_algorithm("neighbor_exchange");
   }
-  if (uneven) return parse_algorithm(select_for_uneven(shape.collective, settings_.world));
+  if (uneven && !has_root(shape.collective))
+    return parse_algorithm(select_for_uneven(shape.collective, settings_.world));
+  const auto splits = splits_of(request);
   const std::size_t parts = has_common_count(request.collective) ? 1 : static_cast<std::size_t>(settings_.world);
-  const std::size_t bytes = shape.count * shape.element_bytes * parts;
+  const std::size_t elements =
+      splits.empty() ? shape.count * parts : std::accumulate(splits.begin(), splits.end(), std::size_t{0});
+  const std::size_t bytes = elements * shape.element_bytes;
   if (auto tuned = settings_.tuning.find(shape.collective, settings_.transport, settings_.world, bytes)) return *tuned;
   return parse_algorithm(selection_->choice(shape.collective, bytes));
 }
@@ -230,7 +250,7 @@ CollectiveCall Calls::make(const Request& request) {
                  .root = shape.root,
                  .label = request.label,
                  .size = shape.count};
-  if (!has_common_shape(request)) call.header.label.shape = 0;
+  if (!has_common_shape(request)) call.header.label.shape = hash_of(splits_of(request));
   call.stamp = CallStamp::of(call.header, !call.size_by_link);
   return call;
 }

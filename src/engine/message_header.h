@@ -31,7 +31,9 @@ struct MessageHeader {
   std::uint8_t slice_log2 = 0;  // slices of different sizes would arrive in different orders; and see urgency
   std::uint8_t dims = 0;        // a hash of what the algorithm was given behind its name; 0: nothing
   Rank root = 0;
-  CallLabel label = {};    // as the request has it; what is 0 on either side is not compared
+  // As the request has it; of uneven gather and scatter, shape is a hash of all parts' sizes. What is 0 on either side
+  // is not compared.
+  CallLabel label = {};
   std::uint64_t size = 0;  // all_reduce, reduce, broadcast: elements of the vector; else of this link: size_on_link
 
   static constexpr unsigned urgency_shift = 6;  // in slice_log2, above the size: the class of its priority, urgency_of

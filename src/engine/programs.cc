@@ -33,6 +33,7 @@ std::size_t ProgramCache::Hash::operator()(const Shape& shape) const {
   for (const bool periodic : shape.periodic) mix(periodic ? 1 : 0);
   for (const std::size_t count : shape.input_splits) mix(count);
   for (const std::size_t count : shape.output_splits) mix(count);
+  for (const std::size_t count : shape.parts) mix(count);
   return hash;
 }
 
@@ -56,6 +57,7 @@ ReadyProgram ProgramCache::make(const Shape& shape) const {
   Layout layout = even_layout(schedule, rank_, shape.count, shape.element_bytes);
   if (!shape.input_splits.empty()) layout.input = extents(shape.input_splits, shape.element_bytes);
   if (!shape.output_splits.empty()) layout.output = extents(shape.output_splits, shape.element_bytes);
+  for (const std::size_t count : shape.parts) layout.parts.push_back(count * shape.element_bytes);
   ReadyProgram ready;
   ready.slice_bytes = slice_bytes_;
   if (schedule.buffered_in_place && shape.in_place)

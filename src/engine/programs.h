@@ -24,6 +24,7 @@ struct Shape {
   std::uint32_t element_bytes = 4;
   std::size_t count = 0;                                 // as even_layout takes it
   std::vector<std::size_t> input_splits, output_splits;  // elements per chunk where uneven
+  std::vector<std::size_t> parts;                        // of a rank that holds its own only: elements of Layout::parts
 
   friend bool operator==(const Shape&, const Shape&) = default;
 };

@@ -50,16 +50,14 @@ class Examiner {
         gathered(shape, input.count, output.count, output_splits, "input", "output", true);
         break;
       case Collective::gather:
-        if (is_root) gathered(shape, input.count, output.count, output_splits, "input", "output", true);
-        shape.count = shape.output_splits.empty() ? input.count : 0;
+        gathered(shape, input.count, output.count, output_splits, "input", "output", true);
         shape.element_bytes = static_cast<std::uint32_t>(size_of(input.dtype));
         break;
       case Collective::reduce_scatter:
         gathered(shape, output.count, input.count, input_splits, "output", "input", false);
         break;
       case Collective::scatter:
-        if (is_root) gathered(shape, output.count, input.count, input_splits, "output", "input", false);
-        shape.count = shape.input_splits.empty() ? output.count : 0;
+        gathered(shape, output.count, input.count, input_splits, "output", "input", false);
         break;
       case Collective::all_to_all:
         exchanged(shape, static_cast<std::size_t>(world_), "ranks");
@@ -145,25 +143,27 @@ class Examiner {
     demand(sum == count, "{}_splits add up to {}, and {} has {} elements", whole, sum, whole, count);
   }
 
-  // One rank's part on one side, all ranks' parts on the other.
+  // One rank's part on one side, all ranks' parts on the other, which only the root has where there is one.
   void gathered(Shape& shape, std::size_t part, std::size_t whole, std::span<const std::size_t> splits,
                 std::string_view part_name, std::string_view whole_name, bool output_is_whole) const {
-    demand_one_type();
+    const bool has_whole = !has_root(request_.collective) || rank_ == request_.root;
+    if (has_whole) demand_one_type();
     const auto world = static_cast<std::size_t>(world_);
     shape.count = part;
     if (splits.empty()) {
-      demand(whole == part * world, "{} has {} elements, so {} must have {} x {} = {}, and has {}", part_name, part,
-             whole_name, world, part, part * world, whole);
+      demand(!has_whole || whole == part * world, "{} has {} elements, so {} must have {} x {} = {}, and has {}",
+             part_name, part, whole_name, world, part, part * world, whole);
       return;
     }
-    demand_splits(splits, whole, whole_name, world, "ranks");
+    const std::size_t sum = std::accumulate(splits.begin(), splits.end(), std::size_t{0});
+    demand_splits(splits, has_whole ? whole : sum, whole_name, world, "ranks");
     const std::size_t mine = splits[static_cast<std::size_t>(rank_)];
     demand(mine == part, "{}_splits give {} {} elements, and {} has {}", whole_name, names_(rank_), mine, part_name,
            part);
     shape.count = 0;
-    std::vector<std::size_t> wholes(splits.begin(), splits.end());
-    shape.output_splits = output_is_whole ? std::move(wholes) : std::vector{part};
-    shape.input_splits = output_is_whole ? std::vector{part} : std::vector(splits.begin(), splits.end());
+    (output_is_whole ? shape.input_splits : shape.output_splits) = {part};
+    auto& all = !has_whole ? shape.parts : output_is_whole ? shape.output_splits : shape.input_splits;
+    all.assign(splits.begin(), splits.end());
   }
 
   // Whether input and output are one memory as this collective allows it; any other overlap is refused.

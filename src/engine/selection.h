@@ -69,8 +69,8 @@ class Selection {
   std::map<Collective, std::vector<TuningRow>> rows_;
 };
 
-// For parts of different sizes, which only some algorithms serve and of which ranks know only those that they exchange:
-// their sizes do not count.
+// For parts of different sizes without a root, which only some algorithms serve and of which ranks know only those that
+// they exchange: their sizes do not count.
 std::string_view select_for_uneven(Collective, Rank world);
 
 }  // namespace ranvier::engine

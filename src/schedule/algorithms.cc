@@ -92,7 +92,7 @@ std::span<const Algorithm> algorithms() {
       Algorithm{"binomial_tree",
                 "log2 rounds from or to a root",
                 {all_reduce, reduce, broadcast, gather, scatter},
-                false,  // inner ranks do not know the sizes of others' parts
+                true,
                 Dims::none,
                 &with_root<binomial_tree>},
       Algorithm{"direct",
@@ -143,7 +143,7 @@ std::span<const Algorithm> algorithms() {
       Algorithm{"bine_tree",
                 "log2 rounds from or to a root, over shorter ways than a binomial tree's",
                 {all_reduce, reduce, broadcast, gather, scatter},
-                false,
+                true,
                 Dims::none,
                 &with_root<bine_tree>},
       Algorithm{"multi_dimensional",

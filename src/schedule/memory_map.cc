@@ -27,7 +27,7 @@ MemoryMap::MemoryMap(const Schedule& schedule, Rank rank, const Layout& layout, 
       input_(map(layout.input)),
       output_(map(layout.output)) {
   if (in_place) overlay(schedule, layout);
-  lay_out_scratch(steps);
+  lay_out_scratch(steps, layout.parts);
 }
 
 std::uint32_t MemoryMap::cells_of(std::size_t bytes) const {
@@ -80,7 +80,7 @@ void MemoryMap::overlay(const Schedule& schedule, const Layout& layout) {
   }
 }
 
-void MemoryMap::lay_out_scratch(std::span<const Step> steps) {
+void MemoryMap::lay_out_scratch(std::span<const Step> steps, const std::vector<std::size_t>& parts) {
   const auto use = [&](const Step& step, Place place) {
     if (place.buffer != Buffer::scratch) return;
     const std::uint64_t end = std::uint64_t{place.chunk} + step.chunks;
@@ -99,7 +99,10 @@ void MemoryMap::lay_out_scratch(std::span<const Step> steps) {
     for (std::size_t chunk = 0; chunk < slot.size(); ++chunk) {
       Region& region = slot[chunk];
       if (region.first_cell == unused || sizes.empty()) continue;
-      region = {scratch_bytes_, chunk < sizes.size() ? sizes[chunk].bytes : sizes[0].bytes, cells_};
+      const std::size_t bytes = chunk < parts.size()   ? parts[chunk]
+                                : chunk < sizes.size() ? sizes[chunk].bytes
+                                                       : sizes[0].bytes;
+      region = {scratch_bytes_, bytes, cells_};
       scratch_bytes_ += region.bytes;
       cells_ += cells_of(region.bytes);
     }

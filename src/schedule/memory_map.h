@@ -31,7 +31,7 @@ class MemoryMap {
  private:
   std::vector<Region> map(const std::vector<Extent>& extents);
   void overlay(const Schedule&, const Layout&);
-  void lay_out_scratch(std::span<const Step> steps);
+  void lay_out_scratch(std::span<const Step> steps, const std::vector<std::size_t>& parts);
   std::uint32_t cells_of(std::size_t bytes) const;
 
   Rank rank_;

@@ -1,5 +1,5 @@
-// Collectives over a tree that spans all ranks, whatever its shape. A tree is for even splits: inner ranks of a gather
-// or scatter do not know the sizes of others' parts.
+// Collectives over a tree that spans all ranks, whatever its shape. Inner ranks of a gather or scatter pass on parts of
+// others, whose sizes they have to know where these differ: see Layout::parts.
 #pragma once
 
 #include <cstdint>

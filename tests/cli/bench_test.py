@@ -191,6 +191,7 @@ class Baselines(ProgramTest):
             found = json.loads(file.read_text())
         for row in found["rows"]:
             mpi = row["baseline"]["mpi"]
+            self.assertEqual(len(mpi["samples_us"]), len(row["samples_us"]), "each has its pair")
             self.assertGreater(mpi["time_us"], 0)
             self.assertGreater(mpi["ratio"], 0)
             self.assertEqual(mpi["wrong"], 0)

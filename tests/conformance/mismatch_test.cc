@@ -310,6 +310,35 @@ TEST_P(Mismatch, of_parts_is_refused) {
                  {.collective = Collective::all_to_all, .count = 32});
 }
 
+// Ranks 2 and 3 are one subtree, of as many elements either way.
+TEST_P(Mismatch, of_the_border_between_two_parts_of_a_subtree_is_refused) {
+  if (!connected()) GTEST_SKIP() << "without a control plane only the deadline ends this";
+  for (const Collective collective : {Collective::gather, Collective::scatter}) {
+    std::atomic<int> told = 0;
+    run(4, [&](Communicator& comm) {
+      const bool is_root = comm.rank() == 0;
+      const std::vector<std::size_t> splits =
+          is_root ? std::vector<std::size_t>{1, 1, 3, 5} : std::vector<std::size_t>{1, 1, 4, 4};
+      std::vector<float> part(splits[static_cast<std::size_t>(comm.rank())], 1), all(is_root ? 10 : 0, 1);
+      const bool gathers = collective == Collective::gather;
+      const std::vector<std::size_t> none;
+      const auto error = error_of([&] {
+        comm.run({.collective = collective,
+                  .input = gathers ? part : all,
+                  .output = gathers ? all : part,
+                  .input_splits = gathers ? none : splits,
+                  .output_splits = gathers ? splits : none,
+                  .algorithm = "binomial_tree",
+                  .timeout = 60s});
+        comm.barrier({.timeout = 60s});
+      });
+      EXPECT_THAT(error, throws(ErrorKind::mismatch, "the shapes of rank"));
+      ++told;
+    });
+    EXPECT_EQ(told, 4);
+  }
+}
+
 TEST_P(Mismatch, of_counts_is_refused_by_every_collective) {
   if (!connected()) GTEST_SKIP() << "without a control plane only the deadline ends this";
   for (const Collective collective : {Collective::broadcast, Collective::reduce, Collective::reduce_scatter,

@@ -72,6 +72,30 @@ TEST(Calls, TellSizesOfPartsApart) {
   EXPECT_THROW(program_for({3, 5}, {2, 6}), Error) << "what a rank keeps for itself has one size";
 }
 
+// All ranks know how much there is in all, and so what auto takes: the same as for even parts of that much.
+TEST(Calls, ChooseForUnevenPartsOfARootByTheirSum) {
+  CallSettings many = settings(16, "auto");
+  many.transport = "tcp";
+  many.links = {.latency = 1, .message = 10, .byte = 1};
+  many.rank = 1;
+  Calls calls(many);
+  std::vector<float> two(2), three(3);
+  const TypedSpan none(nullptr, 0, DType::f32);
+  std::vector<std::size_t> splits(16, 2);
+  splits[1] = 3;
+  splits[2] = 1;
+  const auto algorithm_of = [](const CollectiveCall& call) { return algorithms()[call.header.algorithm].name; };
+  for (const bool gathers : {true, false}) {
+    const auto request = [&](std::vector<float>& part, const std::vector<std::size_t>& sizes) {
+      return gathers ? Request{.collective = Collective::gather, .input = part, .output = none, .output_splits = sizes}
+                     : Request{.collective = Collective::scatter, .input = none, .output = part, .input_splits = sizes};
+    };
+    const std::vector<std::size_t> even;
+    EXPECT_EQ(algorithm_of(calls.prepare(request(two, even))), "binomial_tree");
+    EXPECT_EQ(algorithm_of(calls.prepare(request(three, splits))), "binomial_tree");
+  }
+}
+
 TEST(Calls, TakeTheirOwnAlgorithmWithItsDims) {
   std::array<float, 16> data{};
   const Request request{.input = data, .output = data};

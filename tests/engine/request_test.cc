@@ -79,6 +79,31 @@ TEST(RequestTest, SplitsMustAddUp) {
       HasSubstr("give rank 0 1 elements"));
 }
 
+// Inner ranks of a tree pass on parts of others.
+TEST(RequestTest, SplitsOfGatherAndScatterAreForAllRanks) {
+  std::vector<float> part(3);
+  const std::vector<std::size_t> splits{2, 3, 0, 5}, few{2, 3};
+  const TypedSpan none(nullptr, 0, DType::f32);
+  const auto gather = [&](const std::vector<std::size_t>& sizes) {
+    return Request{.collective = Collective::gather, .input = part, .output = none, .output_splits = sizes};
+  };
+  const auto scatter = [&](const std::vector<std::size_t>& sizes) {
+    return Request{.collective = Collective::scatter, .input = none, .output = part, .input_splits = sizes};
+  };
+  const Shape gathered = shape_of(gather(splits), 1, 4);
+  EXPECT_EQ(gathered.parts, splits);
+  EXPECT_EQ(gathered.input_splits, std::vector<std::size_t>{3});
+  EXPECT_TRUE(gathered.output_splits.empty());
+  const Shape scattered = shape_of(scatter(splits), 1, 4);
+  EXPECT_EQ(scattered.parts, splits);
+  EXPECT_EQ(scattered.output_splits, std::vector<std::size_t>{3});
+  EXPECT_TRUE(scattered.input_splits.empty());
+  for (const Request& request : {gather(few), scatter(few)})
+    EXPECT_THAT(complaint(request, 1), HasSubstr("2 entries, and 4 ranks need 4"));
+  for (const Request& request : {gather(splits), scatter(splits)})
+    EXPECT_THAT(complaint(request, 3), HasSubstr("give rank 3 5 elements"));
+}
+
 TEST(RequestTest, WhatARankKeepsInAnAllToAllHasOneSize) {
   std::vector<float> eight(8), four(4);
   const std::vector<std::size_t> sent{1, 2, 3, 2}, received{1, 3, 2, 2};

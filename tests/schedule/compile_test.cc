@@ -103,7 +103,7 @@ TEST(Compile, MarksTheFirstTransferOfEachLink) {
 TEST(Compile, CopiesNothingOntoItself) {
   for_each_schedule(4, 1, [](const Schedule& schedule) {
     const bool by_rank = schedule.collective == Collective::gather || schedule.collective == Collective::scatter;
-    if (by_rank && !find_algorithm(schedule.algorithm, schedule.collective).uneven) return;  // inner ranks do copy
+    if (by_rank && schedule.algorithm.ends_with("_tree")) return;              // inner ranks do copy
     if (schedule.algorithm == "bruck" || schedule.algorithm == "pat") return;  // these pack what goes together
     if (!works_in_place(schedule)) return;
     for (Rank rank = 0; rank < 4; ++rank)

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""all_reduce from 4 bytes to 256 MiB beside Open MPI, and through torch.distributed beside gloo: the recorded tables of
+docs/benchmarks.md, with 2 and 4 ranks, over shared memory (in any memory, and in memory that ranvier lends) and over tcp.
+
+Each world is one run of `ranvier bench`, which measures all peers sample by sample in turn and leaves every sample in
+FOLDER/NAME.json. The tables, printed and in FOLDER/tables.md, are of all such files that FOLDER has: a run that was cut
+short is completed with --only. Times are medians in us; a ratio is the peer's time / ranvier's of samples of one turn,
+the median with the quartiles in brackets, in bold below 1.
+Stop what else runs on the machine first (`ranvier doctor` says how busy it is).
+
+usage: all_reduce.py build/release/bin/ranvier PYTHON_WITH_TORCH [--folder FOLDER] [--samples 15] [-e 256M] [--only NAME …]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+
+
+@dataclass
+class World:
+    name: str
+    title: str
+    ranks: int
+    flags: list[str]
+    baselines: str
+
+    def measured(self, options: argparse.Namespace) -> None:
+        command = [options.ranvier, "bench", "--ranks", str(self.ranks), *self.flags]
+        command += ["-b", options.minbytes, "-e", options.maxbytes, "-f", str(options.stepfactor)]
+        command += ["--samples", str(options.samples), "--baseline", self.baselines, "--python", options.python]
+        file = self.file(options.folder)
+        file.unlink(missing_ok=True)
+        subprocess.run([*command, "--json", str(file)], check=True, stdout=subprocess.DEVNULL)
+
+    def file(self, folder: pathlib.Path) -> pathlib.Path:
+        return folder / f"{self.name}.json"
+
+
+LENT = ["--buffers", "ranvier"]
+BESIDE_MPI = [
+    World("shm-2", "2 ranks, shm", 2, ["--transport", "shm"], "mpi"),
+    World("shm-2-lent", "2 ranks, shm, lent", 2, ["--transport", "shm", *LENT], "mpi"),
+    World("shm-4", "4 ranks, shm", 4, ["--transport", "shm"], "mpi"),
+    World("shm-4-lent", "4 ranks, shm, lent", 4, ["--transport", "shm", *LENT], "mpi"),
+    World("tcp-2", "2 ranks, tcp", 2, ["--transport", "tcp"], "mpi"),
+    World("tcp-4", "4 ranks, tcp", 4, ["--transport", "tcp"], "mpi"),
+]
+BESIDE_GLOO = [
+    World("torch-shm-2", "2 ranks, shm", 2, ["--transport", "shm"], "torch,gloo"),
+    World("torch-shm-4", "4 ranks, shm", 4, ["--transport", "shm"], "torch,gloo"),
+    World("torch-tcp-2", "2 ranks, tcp", 2, ["--transport", "tcp"], "torch,gloo"),
+    World("torch-tcp-4", "4 ranks, tcp", 4, ["--transport", "tcp"], "torch,gloo"),
+]
+
+
+def show_size(size: int) -> str:
+    for unit, shift in (("M", 20), ("K", 10)):
+        if size >= 1 << shift and size % (1 << shift) == 0:
+            return f"{size >> shift} {unit}"
+    return str(size)
+
+
+def show_time(samples: list[float]) -> str:
+    middle = statistics.median(samples)
+    return f"{middle:.0f}" if middle >= 1000 else f"{middle:.3g}"
+
+
+def show_ratio(peer: list[float], own: list[float]) -> str:
+    ratios = [a / b for a, b in zip(peer, own)]
+    if len(ratios) < 2:
+        return f"{ratios[0]:.2f}"
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    digits = 0 if middle >= 20 else 2
+    text = f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+    return f"**{text}**" if middle < 1 else text
+
+
+def table(worlds: list[World], own: str, peer: str, folder: pathlib.Path) -> list[str]:
+    """A line a size, three columns a world; `own` and `peer` name baselines, or "" for ranvier itself."""
+    there = [world for world in worlds if world.file(folder).exists()]
+    if not there:
+        return []
+    cells: dict[int, dict[str, str]] = {}
+    for world in there:
+        for row in json.loads(world.file(folder).read_text())["rows"]:
+            ours = row["baseline"][own]["samples_us"] if own else row["samples_us"]
+            theirs = row["baseline"][peer]["samples_us"]
+            cell = f" {show_time(ours)} | {show_time(theirs)} | {show_ratio(theirs, ours)} |"
+            cells.setdefault(row["bytes"], {})[world.name] = cell
+    name = "Open MPI" if peer == "mpi" else peer
+    titles = "".join(f" {world.title}: ranvier, us | {name}, us | ratio |" for world in there)
+    lines = [f"| bytes |{titles}", "| --- |" + " --- |" * (3 * len(there))]
+    for size in sorted(cells):
+        lines.append(f"| {show_size(size)} |" + "".join(cells[size].get(world.name, " | | |") for world in there))
+    return [*lines, ""]
+
+
+def main() -> None:
+    names = [world.name for world in BESIDE_MPI + BESIDE_GLOO]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("ranvier")
+    parser.add_argument("python")
+    parser.add_argument("--folder", type=pathlib.Path, help="where the samples and tables stay (default: nowhere)")
+    parser.add_argument("--samples", type=int, default=15)
+    parser.add_argument("-b", "--minbytes", default="4")
+    parser.add_argument("-e", "--maxbytes", default="256M")
+    parser.add_argument("-f", "--stepfactor", type=float, default=4)
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
+    options = parser.parse_args()
+
+    failed = []
+    with tempfile.TemporaryDirectory() as scratch:
+        options.folder = options.folder or pathlib.Path(scratch)
+        options.folder.mkdir(parents=True, exist_ok=True)
+        for world in BESIDE_MPI + BESIDE_GLOO:
+            if world.name not in options.only:
+                continue
+            start = time.monotonic()
+            print(f"{world.name} beside {world.baselines} …", end=" ", file=sys.stderr, flush=True)
+            try:
+                world.measured(options)
+                print(f"{time.monotonic() - start:.0f} s", file=sys.stderr)
+            except subprocess.CalledProcessError:  # bench has said why
+                failed.append(world.name)
+        lines = table(BESIDE_MPI[:2], "", "mpi", options.folder) + table(BESIDE_MPI[2:4], "", "mpi", options.folder)
+        lines += table(BESIDE_MPI[4:], "", "mpi", options.folder)
+        lines += table(BESIDE_GLOO[:2], "torch", "gloo", options.folder)
+        lines += table(BESIDE_GLOO[2:], "torch", "gloo", options.folder)
+        text = "\n".join(lines)
+        (options.folder / "tables.md").write_text(text)
+        print(text)
+    if failed:
+        sys.exit(f"not in the tables: {', '.join(failed)}; complete them with --folder and --only")
+
+
+if __name__ == "__main__":
+    main()
