@@ -38,7 +38,11 @@ class World:
         command += ["--samples", str(options.samples), "--baseline", self.baselines, "--python", options.python]
         file = self.file(options.folder)
         file.unlink(missing_ok=True)
-        subprocess.run([*command, "--json", str(file)], check=True, stdout=subprocess.DEVNULL)
+        try:
+            subprocess.run([*command, "--json", str(file)], check=True, stdout=subprocess.DEVNULL)
+        except subprocess.CalledProcessError:  # it may have found wrong results: those are for no table
+            file.unlink(missing_ok=True)
+            raise
 
     def file(self, folder: pathlib.Path) -> pathlib.Path:
         return folder / f"{self.name}.json"
@@ -91,8 +95,10 @@ def table(worlds: list[World], own: str, peer: str, folder: pathlib.Path) -> lis
     cells: dict[int, dict[str, str]] = {}
     for world in there:
         for row in json.loads(world.file(folder).read_text())["rows"]:
-            ours = row["baseline"][own]["samples_us"] if own else row["samples_us"]
-            theirs = row["baseline"][peer]["samples_us"]
+            ours = (row["baseline"][own] if own else row).get("samples_us")
+            theirs = row["baseline"][peer].get("samples_us")
+            if not ours or not theirs:  # a size that one of them refuses
+                continue
             cell = f" {show_time(ours)} | {show_time(theirs)} | {show_ratio(theirs, ours)} |"
             cells.setdefault(row["bytes"], {})[world.name] = cell
     name = "Open MPI" if peer == "mpi" else peer

@@ -34,15 +34,15 @@ CallStamp CallStamp::of(const MessageHeader& header, bool common_size) {
 }
 
 std::string CallClaim::last_call(const RankNames& rank) const {
-  if (count == 0) return "nothing yet";
+  if (count == 0 || count == first_of_meeting) return "nothing yet";
   if (kind == 0) return "call " + call_number(count - 1);
   const auto collective = static_cast<Collective>((kind & 0xFF) - 1);
+  if (is_composite(collective)) return fmt::format("{} {}", call_name(collective), call_number(count - 1));
   std::vector<std::string> numbers;
   if (size > 0) numbers.push_back(fmt::format("size {}", size));
   if (has_root(collective)) numbers.push_back("root " + rank.number(static_cast<Rank>(kind >> root_shift)));
   if (const auto urgency = kind >> urgency_shift & 3; urgency > 0)
     numbers.push_back(fmt::format("priority {}", urgency));
-  if (is_composite(collective)) return fmt::format("{} {}", call_name(collective), call_number(count - 1));
   return fmt::format("{} {}{} of {} {}{}{}", name_of(collective), call_number(count - 1),
                      (kind >> agreement_shift & 1) != 0 ? agreement_words : "",
                      name_of(static_cast<DType>(kind >> dtype_shift & 0xFF)),
@@ -96,7 +96,7 @@ Error CallHistory::divergence(Rank self, Rank peer, const CallClaim& theirs, std
 
 std::string CallHistory::since(Rank self, std::uint32_t alike) const {
   const std::uint32_t count = now().count;
-  if (alike > count) alike = 0;  // while the ranks met
+  if (alike > count || alike == first_of_meeting) alike = 0;  // while the ranks met, or before
   std::string calls;
   for (std::uint32_t left = std::min(count - alike, most_named); left > 0; --left)
     if (const auto claim = claim_at(count - left + 1)) calls += (calls.empty() ? "" : ", ") + claim->last_call(rank_);

@@ -216,8 +216,7 @@ CollectiveCall Calls::make(const Request& request) {
   const bool barrier = request.collective == Collective::barrier;
   shape.collective = built_as(request.collective);
   const bool reducing = reduces(request.collective) && !barrier;
-  const DType dtype =
-      barrier ? DType::u8 : (request.output.data != nullptr ? request.output.dtype : request.input.dtype);
+  const DType dtype = barrier ? DType::u8 : dtype_of(request);
 
   AlgorithmSpec chosen = choose(request, shape);
   shape.algorithm = static_cast<std::uint8_t>(chosen.index);

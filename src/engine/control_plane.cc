@@ -4,7 +4,9 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <list>
@@ -27,6 +29,8 @@ using std::chrono::milliseconds;
 // it called; and how often a neighbour that has not come so far looks again.
 constexpr auto goodbye_limit = milliseconds(500);
 constexpr auto look_again = milliseconds(5);
+// How long a rank that cannot even begin waits for them to have read why.
+constexpr auto farewell_limit = milliseconds(200);
 
 struct Link {
   Link(Rank rank, Rank world, transport::Channel&& connected)
@@ -257,7 +261,8 @@ class TcpControlPlane final : public ControlPlane {
   std::thread thread_;
 };
 
-// Whoever is connected with this rank already, which will not come to have a control plane.
+// Whoever is connected with this rank already, which will not come to have a control plane. Waits a moment for them to
+// close their ends: see TcpControlPlane::say_goodbye.
 void tell_why(Rank rank, const Error& why, std::span<transport::Channel> standing) {
   std::vector<std::byte> frame;
   append_frame(
@@ -268,6 +273,17 @@ void tell_why(Rank rank, const Error& why, std::span<transport::Channel> standin
     channel.send({}, frame);
     channel.flush();
     shutdown(channel.socket().get(), SHUT_WR);
+  }
+  for (const auto deadline = Clock::now() + farewell_limit; Clock::now() < deadline; usleep(1000)) {
+    bool open = false;
+    for (transport::Channel& channel : standing) {
+      std::array<std::byte, 256> ignored;
+      ssize_t got = channel ? 1 : 0;
+      while (got > 0) got = channel.recv(ignored);
+      if (got == 0 || (errno != EAGAIN && errno != EINTR)) channel.close();
+      open |= static_cast<bool>(channel);
+    }
+    if (!open) return;
   }
 }
 
@@ -280,6 +296,7 @@ class TcpControlEndpoint final : public ControlEndpoint {
                         .interface_address = options.interface_address,
                         .buffers = {},
                         .security = options.security,
+                        .names = options.names.rank,
                         .door = options.door,
                         .on_failure = [rank = info.rank](const Error& why, std::span<transport::Channel> standing) {
                           tell_why(rank, why, standing);

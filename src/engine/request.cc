@@ -26,7 +26,7 @@ class Examiner {
     Shape shape;
     shape.collective = collective;
     shape.root = has_root(collective) ? root : 0;
-    shape.element_bytes = static_cast<std::uint32_t>(size_of(output.data != nullptr ? output.dtype : input.dtype));
+    shape.element_bytes = static_cast<std::uint32_t>(size_of(dtype_of(request_)));
     switch (collective) {
       case Collective::barrier:
         shape.count = 1;
@@ -40,7 +40,6 @@ class Examiner {
       case Collective::reduce:
         if (is_root) demand_alike();
         shape.count = input.count;
-        shape.element_bytes = static_cast<std::uint32_t>(size_of(input.dtype));
         break;
       case Collective::broadcast:
         if (is_root) demand_alike();
@@ -51,7 +50,6 @@ class Examiner {
         break;
       case Collective::gather:
         gathered(shape, input.count, output.count, output_splits, "input", "output", true);
-        shape.element_bytes = static_cast<std::uint32_t>(size_of(input.dtype));
         break;
       case Collective::reduce_scatter:
         gathered(shape, output.count, input.count, input_splits, "output", "input", false);

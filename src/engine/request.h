@@ -15,6 +15,12 @@ Shape shape_of(const Request& request, Rank rank, Rank world, const RankNames& n
 // there are: the sizes of their parts. Throws as shape_of does.
 void share_among_directions(Shape& shape, const Request& request, Rank rank, const RankNames& names = {});
 
+// Of the vectors that it moves. Who is not the root has only one of the two, and an empty part may have no memory.
+inline DType dtype_of(const Request& request) {
+  const bool gathers = request.collective == Collective::gather || request.collective == Collective::reduce;
+  return gathers ? request.input.dtype : request.output.dtype;
+}
+
 constexpr bool reduces(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::reduce ||
          collective == Collective::reduce_scatter || collective == Collective::barrier;

@@ -56,6 +56,8 @@ std::string VendorCalls::refusal(const Request& request) const {
     return "this transport's library has no collectives; take transport mpi, or another algorithm";
   if (!request.input_splits.empty() || !request.output_splits.empty())
     return "it takes parts of one size only; take another algorithm";
+  if (request.part_of != Composite::none)
+    return "a library does not compare what it is a part of; take another algorithm";
   return library_->refusal(VendorOperation::summing(call_of(request, rank_, world_, names_)));
 }
 

@@ -196,9 +196,10 @@ class Gathering {
     if (problem != ECONNREFUSED) return give_up(dial, now, std::strerror(problem));
     const Rank rank = links_[dial.link].peer;
     TcpPeer& peer = peers_[rank];
-    if (peer.refused(dial.candidate, now) && nothing_watches())
+    if (peer.refused(dial.candidate, dial.knocks, now) && nothing_watches())
       throw Error(ErrorKind::peer_lost,
-                  fmt::format("rank {} died before it was connected ({}); see its output for why", rank, peer.tried()),
+                  fmt::format("{} died or gave up before it was connected ({}); see its output for why",
+                              options_.names(rank), peer.tried()),
                   rank);
     try_next(dial, now);
   }
@@ -327,16 +328,15 @@ class Gathering {
     for (const auto& [rank, peer] : peers_) {
       if (peer.open_links == 0) continue;
       culprit = count == 0 ? rank : -1;
-      if (++count <= most_named) missing.push_back(fmt::format("rank {} ({})", rank, reason(rank, peer)));
+      if (++count <= most_named) missing.push_back(fmt::format("{} ({})", options_.names(rank), reason(rank, peer)));
     }
     if (count > most_named) missing.push_back(fmt::format("{} more", count - most_named));
-    throw Error(
-        ErrorKind::unreachable,
-        fmt::format("rank {} has no {} connection to {} after {:.1f} s; check that they run and that no firewall "
-                    "stands between",
-                    info_.rank, options_.purpose == TcpPurpose::data ? "tcp" : "control", fmt::join(missing, ", "),
-                    std::chrono::duration<double>(waited).count()),
-        culprit);
+    throw Error(ErrorKind::unreachable,
+                fmt::format("{} has no {} connection to {} after {:.1f} s; check that they run and that no firewall "
+                            "stands between",
+                            options_.names(info_.rank), options_.purpose == TcpPurpose::data ? "tcp" : "control",
+                            fmt::join(missing, ", "), std::chrono::duration<double>(waited).count()),
+                culprit);
   }
 
   std::string reason(Rank rank, const TcpPeer& peer) const {

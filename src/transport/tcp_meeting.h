@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/rank_names.h"
 #include "base/socket.h"
 #include "ranvier/error.h"
 #include "ranvier/security.h"
@@ -36,6 +37,7 @@ struct MeetingOptions {
   SecurityOptions security = {};
   PortRange ports = {};
   std::chrono::milliseconds greeting_limit{5000};  // in which whoever has connected proves who he is
+  RankNames names = {};                            // in errors
   std::shared_ptr<TcpDoor> door = {};              // of several meetings of this process; none: this one makes its own
   // Called before connect() throws, with the channels that stand: the others can be told there.
   std::function<void(const Error& why, std::span<Channel> standing)> on_failure = {};

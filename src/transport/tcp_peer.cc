@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -13,8 +12,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds ended_within_host{300};
-constexpr milliseconds ended_between_hosts{3000};
+constexpr milliseconds a_moment{300};
+constexpr milliseconds long_enough{10'000};
 
 }  // namespace
 
@@ -29,12 +28,12 @@ void TcpPeer::failed(std::size_t candidate, std::string problem) {
   refused_since_.reset();
 }
 
-bool TcpPeer::refused(std::size_t candidate, Time now) {
+bool TcpPeer::refused(std::size_t candidate, bool knocks, Time now) {
   problems_[candidate] = std::strerror(ECONNREFUSED);
   if (++refusals_ < candidates_.size()) return false;
   if (!refused_since_) refused_since_ = now;
-  const bool same_host = std::ranges::all_of(candidates_, &SocketAddress::is_loopback);
-  return now - *refused_since_ >= (same_host ? ended_within_host : ended_between_hosts);
+  const bool same_host = candidates_.front().is_loopback();  // where there is such an address it comes first
+  return now - *refused_since_ >= (knocks && !same_host ? long_enough : a_moment);
 }
 
 std::string TcpPeer::tried() const {

@@ -24,10 +24,10 @@ class TcpPeer {
 
   // Of an attempt on a candidate: something else than nobody's listening, …
   void failed(std::size_t candidate, std::string problem);
-  // … or that. Whether it has ended: whoever has told his address listens there until he is connected with all. Within
-  // a host refusals of a moment say so; between hosts a firewall may refuse as well, in front of a rank that is about
-  // to dial itself.
-  bool refused(std::size_t candidate, Time now);
+  // … or that. Whether it has ended, or given up: whoever has told his address listens there until he is connected with
+  // all, so that refusals of a moment say so. Where this rank only knocks, since the other is the one to dial, a
+  // firewall between hosts may refuse as well: that one is given longer.
+  bool refused(std::size_t candidate, bool knocks, Time now);
 
   // The addresses and what came of them.
   std::string tried() const;

@@ -148,9 +148,21 @@ TEST(ControlPlane, ARankThatDiesBeforeItIsConnectedIsNamedByAll) {
         ASSERT_TRUE(error) << "rank " << rank;
         EXPECT_EQ(error->kind(), ErrorKind::peer_lost) << error->what();
         EXPECT_EQ(error->culprit(), dead) << error->what();
-        EXPECT_THAT(error->what(), HasSubstr("died before it was connected"));
+        EXPECT_THAT(error->what(), HasSubstr("died or gave up before it was connected"));
       }
     }
+}
+
+TEST(ControlPlane, ARankOfAGroupThatDiesBeforeItIsConnectedHasItsNumberInTheWorld) {
+  Meeting meeting(2, {.names = {.rank = RankNames({4, 6})}});
+  meeting.endpoints[1].reset();
+  Diary diary;
+  try {
+    meeting.endpoints[0]->connect(meeting.addresses, Clock::now() + Diary::patience, diary.events());
+    FAIL() << "it was connected";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::StartsWith("rank 6 (1 of its group) died or gave up"));
+  }
 }
 
 TEST(ControlPlane, AWorldOfOneHasNothingToDo) {

@@ -68,6 +68,7 @@ TEST(EngineTest, TheRecordOfAnErrorTellsTheOperationsThatFailedFromThoseUnderWay
     Work late = comm.start({.input = first, .output = first, .timeout = 20ms});
     const Work other = comm.start({.input = second, .output = second});
     EXPECT_THROW(late.wait(), Error);
+    EXPECT_THROW(Work(other).wait(), Error);
     const auto record = [](const Work& work) -> std::string {
       try {
         std::rethrow_exception(work.error());

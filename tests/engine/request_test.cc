@@ -48,6 +48,18 @@ TEST(RequestTest, SizesThatDoNotFitAreNamed) {
               HasSubstr("cannot share evenly"));
 }
 
+// Whoever is not the root has one vector, which may be an empty one without memory, and the other as it was made.
+TEST(RequestTest, TheTypeIsOfTheVectorThatARankHas) {
+  std::vector<std::int64_t> none;
+  const std::vector<std::size_t> splits{4, 0, 4, 4};
+  const Request takes{.collective = Collective::scatter, .output = none, .input_splits = splits};
+  EXPECT_EQ(dtype_of(takes), DType::i64);
+  EXPECT_EQ(shape_of(takes, 1, 4).element_bytes, 8U);
+  const Request gives{.collective = Collective::gather, .input = none, .output_splits = splits};
+  EXPECT_EQ(dtype_of(gives), DType::i64);
+  EXPECT_EQ(shape_of(gives, 1, 4).element_bytes, 8U);
+}
+
 TEST(RequestTest, TypesThatDifferAreNamed) {
   std::vector<float> floats(4);
   std::vector<double> doubles(4);

@@ -14,15 +14,18 @@ const SocketAddress between = *parse_address("10.1.2.3", 4000);
 
 class Refusals {
  public:
-  explicit Refusals(std::vector<SocketAddress> candidates) { peer_.listens_at(std::move(candidates)); }
+  explicit Refusals(std::vector<SocketAddress> candidates, bool knocks = true) : knocks_(knocks) {
+    peer_.listens_at(std::move(candidates));
+  }
 
   bool at(std::chrono::milliseconds time, std::size_t candidate = 0) {
-    return peer_.refused(candidate, TcpPeer::Time{} + time);
+    return peer_.refused(candidate, knocks_, TcpPeer::Time{} + time);
   }
   TcpPeer& peer() { return peer_; }
 
  private:
   TcpPeer peer_;
+  bool knocks_;
 };
 
 TEST(TcpPeer, HasEndedWhenItsHostRefusesForAMoment) {
@@ -32,11 +35,19 @@ TEST(TcpPeer, HasEndedWhenItsHostRefusesForAMoment) {
   EXPECT_TRUE(refused.at(300ms));
 }
 
-TEST(TcpPeer, OnAnotherHostIsGivenLonger) {
-  Refusals refused({between});
-  EXPECT_FALSE(refused.at(0ms));
-  EXPECT_FALSE(refused.at(2999ms));
-  EXPECT_TRUE(refused.at(3000ms));
+TEST(TcpPeer, OfThisHostHasAddressesThatOthersReachToo) {
+  Refusals refused({within, between});
+  for (const std::size_t candidate : {0U, 1U}) EXPECT_FALSE(refused.at(0ms, candidate));
+  EXPECT_TRUE(refused.at(300ms));
+}
+
+TEST(TcpPeer, OnAnotherHostIsGivenLongerWhereItIsTheOneToDial) {
+  Refusals knocking({between}), dialling({between}, false);
+  EXPECT_FALSE(knocking.at(0ms));
+  EXPECT_FALSE(dialling.at(0ms));
+  EXPECT_TRUE(dialling.at(300ms));
+  EXPECT_FALSE(knocking.at(9999ms));
+  EXPECT_TRUE(knocking.at(10'000ms));
 }
 
 TEST(TcpPeer, HasNotEndedWhileOneOfItsAddressesMayAnswer) {
