@@ -28,6 +28,15 @@ constexpr double ring_in_caches = 0.776;  // of what the model predicts
 
 bool is_shared_memory(std::string_view transport) { return transport == "shm" || transport == "loopback"; }
 
+// The algorithm of a grid has the name of the network that is one. However that is divided, it is a candidate there.
+void add_own_grid(std::vector<AlgorithmSpec>& all, const Topology& topology, Collective collective) {
+  if (!topology.name.starts_with("torus:") && !topology.name.starts_with("mesh:")) return;
+  AlgorithmSpec own = parse_algorithm(topology.name);
+  const auto is_own = [&](const AlgorithmSpec& each) { return each.index == own.index && each.dims == own.dims; };
+  if (std::ranges::count(own.algorithm().collectives, collective) > 0 && std::ranges::none_of(all, is_own))
+    all.push_back(std::move(own));
+}
+
 }  // namespace
 
 Selection::Kind Selection::kind_of(Collective collective, Rank root) const {
@@ -37,8 +46,10 @@ Selection::Kind Selection::kind_of(Collective collective, Rank root) const {
 const Selection::Candidates& Selection::candidates_for(Kind kind) {
   if (const auto found = candidates_.find(kind); found != candidates_.end()) return found->second;
   const auto [collective, root] = kind;
+  std::vector<AlgorithmSpec> all = candidates(collective, settings_.world);
+  if (settings_.topology != nullptr) add_own_grid(all, *settings_.topology, collective);
   std::vector<Candidate> fitting, others;
-  for (const AlgorithmSpec& spec : candidates(collective, settings_.world)) {
+  for (const AlgorithmSpec& spec : all) {
     const Schedule schedule =
         spec.algorithm().build({.collective = collective, .world = settings_.world, .root = root, .dims = spec.dims});
     const bool fits = settings_.topology == nullptr || missing_link(schedule, *settings_.topology).empty();
