@@ -100,21 +100,21 @@ TEST(Pattern, PassesWhatTheDefinitionOfTheCollectiveGivesInAnyOrderOfReduction) 
 
 TEST(Pattern, CountsEachWrongElementOnce) {
   for (const auto& c : all_cases()) {
-    Buffer output = output_of(c, 0);
+    Buffer output = output_of(c, c.job.root);
     const std::size_t size = size_of(c.job.dtype);
     for (const std::size_t element : {std::size_t{0}, std::size_t{17}, output.size() / size - 1})
       output[element * size + size - 1] ^= std::byte{1};  // the byte that no rounding explains
     const bool tiny = output.size() / size < 19;
-    ASSERT_EQ(count_wrong_output(c.job, 0, c.world, output.data()), tiny ? 2 : 3) << c;
+    ASSERT_EQ(count_wrong_output(c.job, c.job.root, c.world, output.data()), tiny ? 2 : 3) << c;
   }
 }
 
 TEST(Pattern, RefusesTheResultOfAnotherJob) {
   for (auto c : all_cases()) {
-    const Buffer output = output_of(c, 0);
+    const Buffer output = output_of(c, c.job.root);
     ++c.job.seed;
     // Zeros for most ranks and minima of many agree by chance; what moves data never does everywhere.
-    ASSERT_TRUE(count_wrong_output(c.job, 0, c.world, output.data()) > 0 ||
+    ASSERT_TRUE(count_wrong_output(c.job, c.job.root, c.world, output.data()) > 0 ||
                 (reduces(c.job.collective) && c.world == 40))
         << c;
   }
@@ -144,7 +144,7 @@ TEST(Pattern, MeasuresHowFarASumOfCentredValuesIsOff) {
 
 TEST(Pattern, RefusesAPartInTheWrongPlace) {
   Case c{{.collective = Collective::all_gather, .count = 4096}, 4};
-  Buffer output = output_of(c, 0);
+  Buffer output = output_of(c, c.job.root);
   std::swap_ranges(output.begin(), output.begin() + 4096, output.begin() + 4096);
   EXPECT_GT(count_wrong_output(c.job, 0, c.world, output.data()), 2000);
 }
