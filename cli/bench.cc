@@ -157,7 +157,7 @@ int compare_as_rank(const Options& options, const WorldPlace& place) {
     if (absent.empty()) met.push_back(std::move(communicator));
   }
 
-  if (place.rank != bench::root) {
+  if (place.rank != bench::first_rank) {
     std::vector<Communicator*> served;
     for (const auto& each : met) served.push_back(each.get());
     bench::serve_communicators(*control, served, options.buffers);
@@ -235,13 +235,13 @@ int run_rank(const Options& options, const WorldPlace& place) {
   const auto communicator = meet_or_tell(place, communicator_options(options, place), socket);
   if (!communicator) return 1;
   if (options.probe) {
-    if (place.rank == bench::root) print_probe(*communicator);
+    if (place.rank == bench::first_rank) print_probe(*communicator);
     return 0;
   }
   if (socket != nullptr)
     return bench::serve(*bench::communicator_peer(*communicator, options.buffers), bench::connect_lines(socket));
 
-  if (place.rank != bench::root) {
+  if (place.rank != bench::first_rank) {
     Communicator* const measured = communicator.get();
     bench::serve_communicators(*communicator, {&measured, 1}, options.buffers);
     return 0;

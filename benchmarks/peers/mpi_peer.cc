@@ -52,6 +52,7 @@ class MpiPeer final : public Peer {
     all_ = static_cast<int>(job.count);
     part_ = all_ / world_;
     in_place_ = job.in_place;
+    root_ = job.root;
     input_ = input;
     output_ = output;
     if (shape.input == 0 && shape.output > 0) input_ = output;  // broadcast and scatter to ranks other than root
@@ -67,16 +68,16 @@ class MpiPeer final : public Peer {
   void run_once() {
     // Where MPI takes MPI_IN_PLACE: on every rank for most collectives, but only on the root of a rooted one.
     const void* from = in_place_ ? MPI_IN_PLACE : input_;
-    const void* from_at_root = rank_ == root ? from : input_;
+    const void* from_at_root = rank_ == root_ ? from : input_;
     switch (collective_) {
       case Collective::all_reduce:
         MPI_Allreduce(from, output_, all_, type_, op_, MPI_COMM_WORLD);
         break;
       case Collective::reduce:
-        MPI_Reduce(from_at_root, output_, all_, type_, op_, root, MPI_COMM_WORLD);
+        MPI_Reduce(from_at_root, output_, all_, type_, op_, root_, MPI_COMM_WORLD);
         break;
       case Collective::broadcast:
-        MPI_Bcast(output_, all_, type_, root, MPI_COMM_WORLD);
+        MPI_Bcast(output_, all_, type_, root_, MPI_COMM_WORLD);
         break;
       case Collective::all_gather:
         MPI_Allgather(from, part_, type_, output_, part_, type_, MPI_COMM_WORLD);
@@ -88,11 +89,11 @@ class MpiPeer final : public Peer {
         MPI_Alltoall(from, part_, type_, output_, part_, type_, MPI_COMM_WORLD);
         break;
       case Collective::gather:
-        MPI_Gather(from_at_root, part_, type_, output_, part_, type_, root, MPI_COMM_WORLD);
+        MPI_Gather(from_at_root, part_, type_, output_, part_, type_, root_, MPI_COMM_WORLD);
         break;
       case Collective::scatter:
         // Here it is the receive buffer that MPI_IN_PLACE stands for.
-        MPI_Scatter(input_, part_, type_, in_place_ && rank_ == root ? MPI_IN_PLACE : output_, part_, type_, root,
+        MPI_Scatter(input_, part_, type_, in_place_ && rank_ == root_ ? MPI_IN_PLACE : output_, part_, type_, root_,
                     MPI_COMM_WORLD);
         break;
       case Collective::barrier:
@@ -113,6 +114,7 @@ class MpiPeer final : public Peer {
   Collective collective_ = Collective::barrier;
   MPI_Datatype type_ = MPI_BYTE;
   MPI_Op op_ = MPI_OP_NULL;
+  Rank root_ = 0;
   int all_ = 0;
   int part_ = 0;
   bool in_place_ = false;

@@ -39,7 +39,6 @@ OPS = {
 }
 REDUCING = {"all_reduce", "reduce", "reduce_scatter"}
 PERIOD = 8191
-ROOT = 0
 
 
 @dataclass
@@ -53,14 +52,24 @@ class Job:
     iterations: int
     fill: str
     seed: int
+    root: int
 
     @classmethod
     def from_line(cls, line: str) -> "Job":
-        word, collective, dtype, op, count, place, warmups, iterations, fill, seed = line.split(" ")
+        word, collective, dtype, op, count, place, warmups, iterations, fill, seed, root = line.split(" ")
         if word != "run":
             raise ValueError(f"'{line}' is not a job; do both sides come from one build?")
         return cls(
-            collective, dtype, op, int(count), place == "in_place", int(warmups), int(iterations), fill, int(seed)
+            collective,
+            dtype,
+            op,
+            int(count),
+            place == "in_place",
+            int(warmups),
+            int(iterations),
+            fill,
+            int(seed),
+            int(root),
         )
 
 
@@ -144,7 +153,7 @@ class Peer:
 
     def prepare(self, job: Job) -> tuple[torch.Tensor, torch.Tensor]:
         """Input and output, filled: the same tensor in place, since only calls with one buffer run so."""
-        is_root = self.rank == ROOT
+        is_root = self.rank == job.root
         all_, part = job.count, job.count // self.world
         sizes = {
             "reduce_scatter": (all_, part),
@@ -166,14 +175,14 @@ class Peer:
         pattern, count = Pattern(job, self.world), output.numel()
         part = job.count // self.world
         mine = self.rank * part
-        if count == 0 or (job.collective == "reduce" and self.rank != ROOT):
+        if count == 0 or (job.collective == "reduce" and self.rank != job.root):
             return 0
         if job.collective in REDUCING:
             first = mine if job.collective == "reduce_scatter" else 0
             return count_wrong(output, pattern.reduced(first, count))
         if job.collective in ("broadcast", "scatter"):
             first = mine if job.collective == "scatter" else 0
-            return count_wrong(output, pattern.values(ROOT, first, count))
+            return count_wrong(output, pattern.values(job.root, first, count))
         if job.collective == "sendrecv":
             return count_wrong(output, pattern.values((self.rank - 1) % self.world, 0, count))
         first = mine if job.collective == "all_to_all" else 0
@@ -186,9 +195,9 @@ class Peer:
         if job.collective == "all_reduce":
             return lambda: dist.all_reduce(output, op)
         if job.collective == "reduce":
-            return lambda: dist.reduce(output, ROOT, op)
+            return lambda: dist.reduce(output, job.root, op)
         if job.collective == "broadcast":
-            return lambda: dist.broadcast(output, ROOT)
+            return lambda: dist.broadcast(output, job.root)
         if job.collective == "all_gather":
             return lambda: dist.all_gather_into_tensor(output, input_)
         if job.collective == "reduce_scatter":
@@ -196,11 +205,11 @@ class Peer:
         if job.collective == "all_to_all":
             return lambda: dist.all_to_all_single(output, input_)
         if job.collective == "gather":
-            parts = list(output.chunk(world)) if rank == ROOT else None
-            return lambda: dist.gather(input_, parts, ROOT)
+            parts = list(output.chunk(world)) if rank == job.root else None
+            return lambda: dist.gather(input_, parts, job.root)
         if job.collective == "scatter":
-            parts = list(input_.chunk(world)) if rank == ROOT else None
-            return lambda: dist.scatter(output, parts, ROOT)
+            parts = list(input_.chunk(world)) if rank == job.root else None
+            return lambda: dist.scatter(output, parts, job.root)
         if job.collective == "barrier":
             return dist.barrier
 

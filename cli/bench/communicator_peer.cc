@@ -37,7 +37,7 @@ class CommunicatorPeer final : public Peer {
     request_.input = ConstTypedSpan(input, shape.input, job.dtype);
     request_.output = TypedSpan(output, shape.output, job.dtype);
     request_.op = job.op;
-    request_.root = root;
+    request_.root = job.root;
     request_.tolerates_loss = request_.may_differ = true;
     algorithm_ = job.algorithm;
     request_.algorithm = algorithm_;

@@ -22,12 +22,12 @@ using LineBytes = std::array<std::uint8_t, line_bytes>;
 void send_line(Communicator& communicator, std::string_view line) {
   LineBytes bytes{};
   std::copy_n(line.data(), std::min(line.size(), line_bytes - 1), bytes.data());
-  communicator.broadcast(bytes, root);
+  communicator.broadcast(bytes, first_rank);
 }
 
 std::string receive_line(Communicator& communicator) {
   LineBytes bytes{};
-  communicator.broadcast(bytes, root);
+  communicator.broadcast(bytes, first_rank);
   std::string line;
   for (const auto byte : bytes)
     if (byte != 0) line += static_cast<char>(byte);
@@ -47,8 +47,8 @@ std::vector<double> gather_numbers(Communicator& control, const Reply& reply) {
                      number(reply.packets.sent),
                      number(reply.packets.lost),
                      number(reply.packets.refused)};
-  std::vector<double> all(control.rank() == root ? mine.size() * static_cast<std::size_t>(control.world()) : 0);
-  control.gather(mine, all, root);
+  std::vector<double> all(control.rank() == first_rank ? mine.size() * static_cast<std::size_t>(control.world()) : 0);
+  control.gather(mine, all, first_rank);
   return all;
 }
 

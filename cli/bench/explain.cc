@@ -31,7 +31,7 @@ Explained explain_one(const Algorithm& algorithm, const AlgorithmSpec& spec, con
   Explained result;
   result.schedule = algorithm.build({.collective = options.collective,
                                      .world = *options.ranks,
-                                     .root = root,
+                                     .root = options.root,
                                      .dims = spec.dims,
                                      .periodic = spec.periodic});
   result.found = assess(result.schedule, topologies);
@@ -87,8 +87,9 @@ void print_details(const Explained& explained, const std::vector<Topology>& topo
 
 // A pair of columns a topology, as wide as its name asks.
 void print_table(const std::vector<Explained>& all, const Options& options, const std::vector<Topology>& topologies) {
-  fmt::print("# {} of {}; n: the bytes of the whole vector\n", name_of(options.collective),
-             plural(static_cast<std::size_t>(*options.ranks), "rank"));
+  fmt::print("# {} of {}{}; n: the bytes of the whole vector\n", name_of(options.collective),
+             plural(static_cast<std::size_t>(*options.ranks), "rank"),
+             has_root(options.collective) ? fmt::format(", root {}", options.root) : "");
   fmt::print("# sent: by the busiest rank; share: the most transfers on one link in a round\n");
   fmt::print("# load: what each round's busiest link carries, added up\n#\n");
   const auto width = [](const Topology& topology) { return std::max<std::size_t>(topology.name.size(), 14); };

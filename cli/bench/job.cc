@@ -63,6 +63,11 @@ bool reduces(Collective collective) {
          collective == Collective::reduce_scatter;
 }
 
+bool has_root(Collective collective) {
+  return collective == Collective::reduce || collective == Collective::broadcast || collective == Collective::gather ||
+         collective == Collective::scatter;
+}
+
 CartesianGrid grid_of(const Job& job, Rank world) {
   const AlgorithmSpec spec = parse_algorithm(job.algorithm.empty() ? "neighbor_exchange" : job.algorithm);
   return neighbor_exchange(world, {.dims = spec.dims, .periodic = spec.periodic}).grid;
@@ -95,7 +100,7 @@ Shape shape_of(const Job& job, Rank rank, Rank world) {
   const std::size_t all = job.count;
   const std::size_t part = all / static_cast<std::size_t>(world);
   const std::size_t mine = part * static_cast<std::size_t>(rank);
-  const bool is_root = rank == root;
+  const bool is_root = rank == job.root;
   switch (job.collective) {
     case Collective::all_reduce:
     case Collective::all_to_all:
@@ -128,15 +133,15 @@ double bus_factor(Collective collective, Rank world) {
 }
 
 std::string to_line(const Job& job) {
-  return fmt::format("run {} {} {} {} {} {} {} {} {}{}{}", job_name(job.collective), name_of(job.dtype),
+  return fmt::format("run {} {} {} {} {} {} {} {} {} {}{}{}", job_name(job.collective), name_of(job.dtype),
                      name_of(job.op), job.count, job.in_place ? "in_place" : "out_of_place", job.warmups,
-                     job.iterations, fill_names[static_cast<std::size_t>(job.fill)], job.seed,
+                     job.iterations, fill_names[static_cast<std::size_t>(job.fill)], job.seed, job.root,
                      job.algorithm.empty() ? "" : " ", job.algorithm);
 }
 
 Job job_from_line(std::string_view line) {
   const auto words = split_words(line);
-  if (words.size() < 10 || words.size() > 11 || words[0] != "run") refuse(line);
+  if (words.size() < 11 || words.size() > 12 || words[0] != "run") refuse(line);
   const auto number = [&](std::string_view word) {
     const auto value = parse_number<std::uint64_t>(word);
     if (!value) refuse(line);
@@ -157,7 +162,8 @@ Job job_from_line(std::string_view line) {
   job.iterations = number(words[7]);
   job.fill = static_cast<Fill>(fill - fill_names.begin());
   job.seed = number(words[9]);
-  if (words.size() > 10) job.algorithm = words[10];
+  job.root = static_cast<Rank>(number(words[10]));
+  if (words.size() > 11) job.algorithm = words[11];
   return job;
 }
 

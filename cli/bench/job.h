@@ -30,17 +30,19 @@ struct Job {
   std::uint64_t iterations = 1;
   Fill fill = Fill::varied;
   std::uint64_t seed = 0;
+  Rank root = 0;               // of collectives that have one
   std::string algorithm = {};  // empty: what the world was started with; of neighbor_exchange, with its grid
 
   friend bool operator==(const Job&, const Job&) = default;
 };
 
-inline constexpr Rank root = 0;  // of collectives that have one
+inline constexpr Rank first_rank = 0;  // of a world that measures: it speaks for all
 
 // What can be timed, by the names that flags take: all collectives, and "sendrecv".
 std::span<const std::string_view> job_names();
 std::string_view job_name(Collective);
 bool reduces(Collective);
+bool has_root(Collective);
 
 // As many elements as fit into `bytes` and make equal parts, of every rank or of every neighbour; at least one each. Of
 // the job its collective, type and algorithm are used.

@@ -35,6 +35,8 @@ Examples:
   ranvier bench --explain --ranks 16 --topology star --topology torus:4x4 --topology fat_tree:4
 )";
 
+constexpr std::uint64_t most_ranks = 1024;
+
 // One of `values`, in any spelling that `parse` knows.
 template <class Value, std::size_t count>
 void add_value(CLI::App& app, const std::string& flag, Value& value, const std::string& help,
@@ -132,6 +134,13 @@ void refuse_unfit_algorithm(const Options& options) {
         {.collective = options.collective, .world = *options.ranks, .dims = spec.dims, .periodic = spec.periodic});
 }
 
+void refuse_unfit_root(const Options& options, Rank world) {
+  if (options.root < world) return;
+  throw Error(ErrorKind::usage,
+              fmt::format("--root {} is not in a world of {}; name one of ranks 0 to {}", options.root,
+                          world == 1 ? "1 rank" : fmt::format("{} ranks", world), world - 1));
+}
+
 void refuse_contradictions(const Options& options) {
   const auto refuse = [](const std::string& sentence) { throw Error(ErrorKind::usage, sentence); };
   if (options.min_bytes > options.max_bytes)
@@ -141,6 +150,10 @@ void refuse_contradictions(const Options& options) {
     refuse(fmt::format("--op {} has no meaning on --dtype {}; choose sum or max", name_of(options.op),
                        name_of(options.dtype)));
   refuse_unfit_algorithm(options);
+  if (options.root != 0 && !has_root(options.collective))
+    refuse(fmt::format("{} has no root; leave out --root, or name broadcast, reduce, gather or scatter",
+                       job_name(options.collective)));
+  if (options.ranks) refuse_unfit_root(options, *options.ranks);
   if (options.ranks)  // says whether its dims suit the world
     for (const std::string& topology : options.topologies) make_topology(topology, *options.ranks);
   refuse_contradictions_of_explain(options);
@@ -188,6 +201,9 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   cli::add_name(app, "--collective", collective, "what to time", {job_names().begin(), job_names().end()});
   add_value(app, "--dtype", options.dtype, "element type", parse_dtype, all_dtypes);
   add_value(app, "--op", options.op, "reduction", parse_reduce_op, all_reduce_ops);
+  std::uint64_t root = 0;
+  cli::add_count(app, "-r,--root", root, "of broadcast, reduce, gather and scatter", 0, most_ranks - 1)
+      ->capture_default_str();
   bool in_place = false, out_of_place = false;
   auto* in = app.add_flag("--in-place", in_place, "input and output share memory (default for all_reduce, reduce)");
   app.add_flag("--out-of-place", out_of_place, "they do not (default for the others)")->excludes(in);
@@ -222,7 +238,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
 
   std::optional<std::uint64_t> ranks;
   cli::add_count(app, "--ranks", ranks, "start so many processes here (default: be one of a world that was started)", 1,
-                 1024);
+                 most_ranks);
   cli::add_count(app, "--nodes", options.nodes,
                  "let ranks share memory as if they were on so many hosts, to try transport auto or shm+mpi", 1, 1024);
   bool pin = false;
@@ -269,6 +285,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
     options.link_bytes_per_second = *bytes;
   }
   options.collective = collective_named(collective);
+  options.root = static_cast<Rank>(root);
   options.buffers = buffers == "ranvier" ? Buffers::ranvier : Buffers::malloc;
   if (options.explain && options.topologies.empty()) options.topologies = {"star"};
   if (ranks) options.ranks = static_cast<Rank>(*ranks);
@@ -283,11 +300,13 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
 }
 
 Job job_of(const Options& options, std::size_t bytes, Rank world) {
+  refuse_unfit_root(options, world);
   Job job;
   job.collective = options.collective;
   job.dtype = options.dtype;
   job.op = options.op;
   job.in_place = options.in_place;
+  job.root = options.root;
   if (options.collective == Collective::neighbor_exchange && options.algorithm != "auto")
     job.algorithm = options.algorithm;
   job.count = job_count(job, bytes, world);

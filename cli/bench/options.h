@@ -25,6 +25,7 @@ struct Options {
   Collective collective = Collective::all_reduce;
   DType dtype = DType::f32;
   ReduceOp op = ReduceOp::sum;
+  Rank root = 0;  // of collectives that have one
   bool in_place = true;
   Buffers buffers = Buffers::malloc;  // of ranvier; its peers have theirs from malloc
 
@@ -62,7 +63,7 @@ struct Options {
 // Throws Error{usage}. None: --help was asked for and given.
 std::optional<Options> parse_options(const cli::Arguments&);
 
-// What is timed at one size.
+// What is timed at one size. Throws Error{usage} where the world has no such root.
 Job job_of(const Options&, std::size_t bytes, Rank world);
 // min, min * factor, … up to max; each at least one byte more than the last.
 std::vector<std::size_t> sizes(const Options&);

@@ -286,9 +286,9 @@ std::uint64_t count_wrong_output(const Job& job, Rank rank, Rank world, const vo
     case Collective::reduce_scatter:
       return pattern.count_wrong_reduced(mine, count, output);
     case Collective::broadcast:
-      return pattern.count_wrong(root, 0, count, output);
+      return pattern.count_wrong(job.root, 0, count, output);
     case Collective::scatter:
-      return pattern.count_wrong(root, mine, count, output);
+      return pattern.count_wrong(job.root, mine, count, output);
     case Collective::neighbor_exchange:
       return count_wrong_of_neighbors(pattern, job, rank, world, static_cast<const std::byte*>(output));
     case Collective::send:

@@ -49,9 +49,10 @@ Report::Report(const Options& options, const World& ours, std::vector<const Worl
       may_lose_(parse_transport(options.transport).loss > 0) {}
 
 void Report::print_header() const {
-  fmt::print("# ranvier bench: {} of {}, {} ranks, {}, algorithm {}, {}\n", job_name(options_.collective),
-             name_of(options_.dtype), ours_.size(), ours_.description(), options_.algorithm,
-             options_.in_place ? "in place" : "out of place");
+  fmt::print("# ranvier bench: {} of {}, {} ranks{}, {}, algorithm {}, {}\n", job_name(options_.collective),
+             name_of(options_.dtype), ours_.size(),
+             has_root(options_.collective) ? fmt::format(", root {}", options_.root) : "", ours_.description(),
+             options_.algorithm, options_.in_place ? "in place" : "out of place");
   for (const auto* baseline : baselines_)
     fmt::print("# beside it: {} ({})\n", baseline->name(), baseline->description());
   for (const auto& sentence : absent_) fmt::print("# not beside it: {}\n", sentence);
@@ -99,6 +100,7 @@ nlohmann::json Report::row_json(const Row& row) const {
                  {"in_place", row.job.in_place},
                  {"algbw_gbps", bandwidth},
                  {"busbw_gbps", bandwidth * bus_factor(row.job.collective, ours_.size())}});
+  if (has_root(row.job.collective)) result["root"] = row.job.root;
   nlohmann::json baselines = nlohmann::json::object();
   for (std::size_t i = 0; i < baselines_.size(); ++i) {
     nlohmann::json entry = time_json(row.baselines[i]);

@@ -44,12 +44,24 @@ std::span<const std::size_t> splits_of(const Request& request) {
   return {};
 }
 
+// All parts together, as far as a rank knows them.
+std::size_t bytes_of(const Request& request, const Shape& shape, Rank world) {
+  const auto& splits = request.output_splits.empty() ? request.input_splits : request.output_splits;
+  const std::size_t parts = has_common_count(request.collective) ? 1 : static_cast<std::size_t>(world);
+  const std::size_t elements =
+      splits.empty() ? shape.count * parts : std::accumulate(splits.begin(), splits.end(), std::size_t{0});
+  return elements * shape.element_bytes;
+}
+
 // Inner ranks of a tree pass on parts of others, in which no rank would notice that another cut them elsewhere.
 std::uint16_t hash_of(std::span<const std::size_t> splits) {
   std::uint64_t hash = 0;
   for (const std::size_t elements : splits) hash = (hash ^ elements) * 0x9E3779B97F4A7C15u;
   return splits.empty() ? 0 : static_cast<std::uint16_t>(1 + (hash >> 48) % 0xFFFF);
 }
+
+constexpr std::string_view other_algorithm =
+    "name an algorithm that keeps to neighbours, leave the choice to auto, or leave out the topology";
 
 // A barrier is an all_reduce of one byte: it ends when every rank has contributed.
 Collective built_as(Collective collective) {
@@ -155,31 +167,32 @@ AlgorithmSpec Calls::choose(const Request& request, const Shape& shape) {
       throw Error(ErrorKind::usage,
                   fmt::format("{} with uneven splits cannot run as {}, which needs parts of one size; use direct",
                               name_of(request.collective), algorithm.name));
-    demand_links(named, shape);
+    demand_links(named, shape, other_algorithm);
     return named;
   }
   if (number == AlgorithmNumbers::unnamed && own_ && builds(own_->algorithm(), shape.collective) &&
       (own_->algorithm().uneven || !uneven)) {
-    demand_links(*own_, shape);
+    demand_links(*own_, shape, other_algorithm);
     return *own_;
   }
   if (shape.collective == Collective::neighbor_exchange) {  // in a line
-    demand_links(parse_algorithm("neighbor_exchange"), shape);
+    demand_links(parse_algorithm("neighbor_exchange"), shape, other_algorithm);
     return parse_algorithm("neighbor_exchange");
   }
+  const std::size_t bytes = bytes_of(request, shape, settings_.world);
   if (uneven && !has_root(shape.collective))
-    return parse_algorithm(select_for_uneven(shape.collective, settings_.world));
-  const auto splits = splits_of(request);
-  const std::size_t parts = has_common_count(request.collective) ? 1 : static_cast<std::size_t>(settings_.world);
-  const std::size_t elements =
-      splits.empty() ? shape.count * parts : std::accumulate(splits.begin(), splits.end(), std::size_t{0});
-  const std::size_t bytes = elements * shape.element_bytes;
-  if (auto tuned = settings_.tuning.find(shape.collective, settings_.transport, settings_.world, bytes)) return *tuned;
-  return parse_algorithm(selection_->choice(shape.collective, bytes));
+    return parse_algorithm(selection_->choice_for_uneven(shape.collective, bytes));
+  const Rank root = has_root(shape.collective) ? shape.root : 0;
+  if (auto tuned = settings_.tuning.find(shape.collective, settings_.transport, settings_.world, bytes)) {
+    if (settings_.topology && selection_->keeps_to_links(shape.collective, root))
+      demand_links(*tuned, shape, "make its row in the tuning table one of auto, or leave out the topology");
+    return *tuned;
+  }
+  return parse_algorithm(selection_->choice(shape.collective, bytes, root));
 }
 
 // Whoever names a topology wants no rank to forward for others. What "auto" takes keeps to it wherever that can be.
-void Calls::demand_links(const AlgorithmSpec& spec, const Shape& shape) {
+void Calls::demand_links(const AlgorithmSpec& spec, const Shape& shape, std::string_view remedy) {
   if (!settings_.topology) return;
   const std::string name = fmt::format("{} by {}", name_of(shape.collective), spec_text(spec));
   const std::pair key(name, shape.root);
@@ -191,10 +204,7 @@ void Calls::demand_links(const AlgorithmSpec& spec, const Shape& shape) {
                                                     .dims = spec.dims,
                                                     .periodic = spec.periodic});
   if (const std::string missing = missing_link(schedule, *settings_.topology); !missing.empty())
-    throw Error(ErrorKind::usage,
-                fmt::format("{} needs a link that is not there: {}; name an algorithm that keeps to neighbours, leave "
-                            "the choice to auto, or leave out the topology",
-                            name, missing));
+    throw Error(ErrorKind::usage, fmt::format("{} needs a link that is not there: {}; {}", name, missing, remedy));
   on_links_.insert(key);
 }
 

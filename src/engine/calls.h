@@ -132,7 +132,7 @@ class Calls {
   };
   CollectiveCall make(const Request&);
   AlgorithmSpec choose(const Request&, const Shape&);
-  void demand_links(const AlgorithmSpec&, const Shape&);
+  void demand_links(const AlgorithmSpec&, const Shape&, std::string_view remedy);
 
   const CallSettings settings_;
   AlgorithmNumbers algorithms_;

@@ -28,31 +28,56 @@ constexpr double ring_in_caches = 0.776;  // of what the model predicts
 
 bool is_shared_memory(std::string_view transport) { return transport == "shm" || transport == "loopback"; }
 
+// The algorithm of a grid has the name of the network that is one. However that is divided, it is a candidate there.
+void add_own_grid(std::vector<AlgorithmSpec>& all, const Topology& topology, Collective collective) {
+  if (!topology.name.starts_with("torus:") && !topology.name.starts_with("mesh:")) return;
+  AlgorithmSpec own = parse_algorithm(topology.name);
+  const auto is_own = [&](const AlgorithmSpec& each) { return each.index == own.index && each.dims == own.dims; };
+  if (std::ranges::count(own.algorithm().collectives, collective) > 0 && std::ranges::none_of(all, is_own))
+    all.push_back(std::move(own));
+}
+
 }  // namespace
 
-const Selection::Candidates& Selection::candidates_for(Collective collective) {
-  if (const auto found = candidates_.find(collective); found != candidates_.end()) return found->second;
+Selection::Kind Selection::kind_of(Collective collective, Rank root) const {
+  return {collective, settings_.topology == nullptr ? 0 : root};
+}
+
+const Selection::Candidates& Selection::candidates_for(Kind kind) {
+  if (const auto found = candidates_.find(kind); found != candidates_.end()) return found->second;
+  const auto [collective, root] = kind;
+  std::vector<AlgorithmSpec> all = candidates(collective, settings_.world);
+  if (settings_.topology != nullptr) add_own_grid(all, *settings_.topology, collective);
   std::vector<Candidate> fitting, others;
-  for (const AlgorithmSpec& spec : candidates(collective, settings_.world)) {
+  for (const AlgorithmSpec& spec : all) {
     const Schedule schedule =
-        spec.algorithm().build({.collective = collective, .world = settings_.world, .root = 0, .dims = spec.dims});
+        spec.algorithm().build({.collective = collective, .world = settings_.world, .root = root, .dims = spec.dims});
     const bool fits = settings_.topology == nullptr || missing_link(schedule, *settings_.topology).empty();
     (fits ? fitting : others)
         .push_back({.name = spec_text(spec), .cost = ScheduleCost(schedule), .lends = !schedule.buffered_in_place});
   }
   // Where no algorithm keeps to the links that there are, ranks have to forward for others.
   const bool any_fits = !fitting.empty();
-  return candidates_[collective] = {.keep_to_links = any_fits, .all = std::move(any_fits ? fitting : others)};
+  return candidates_[kind] = {.keep_to_links = any_fits, .all = std::move(any_fits ? fitting : others)};
 }
 
-const std::string& Selection::choice(Collective collective, std::size_t bytes) {
+const std::string& Selection::choice(Collective collective, std::size_t bytes, Rank root) {
   const auto fits = [&](const TuningRow& row) { return bytes <= row.up_to; };
-  return std::ranges::find_if(rows(collective), fits)->algorithm;
+  return std::ranges::find_if(rows(collective, root), fits)->algorithm;
 }
 
-bool Selection::keeps_to_links(Collective collective) {
+std::string Selection::choice_for_uneven(Collective collective, std::size_t bytes) {
+  // Of an exchange ranks know no sizes but their own, and whatever serves it sends from each rank to each other one.
+  if (collective == Collective::all_to_all) return "direct";
+  if (settings_.topology != nullptr && keeps_to_links(collective))
+    for (const Prediction& each : ranked(collective, bytes))
+      if (find_algorithm(parse_algorithm(each.algorithm).algorithm().name, collective).uneven) return each.algorithm;
+  return settings_.world > most_direct ? "ring" : "direct";
+}
+
+bool Selection::keeps_to_links(Collective collective, Rank root) {
   const std::lock_guard lock(mutex_);
-  return candidates_for(collective).keep_to_links;
+  return candidates_for(kind_of(collective, root)).keep_to_links;
 }
 
 Selection::Price Selection::price(const Candidate& each, Collective collective, std::size_t bytes) const {
@@ -64,25 +89,28 @@ Selection::Price Selection::price(const Candidate& each, Collective collective, 
   return {lending && !each.lends, leaves && each.name == "ring" ? ring_in_caches * predicted : predicted};
 }
 
-const std::vector<TuningRow>& Selection::rows(Collective collective) {
+const std::vector<TuningRow>& Selection::rows(Collective collective, Rank root) {
   const std::lock_guard lock(mutex_);
-  auto found = rows_.find(collective);
-  if (found == rows_.end()) found = rows_.emplace(collective, make(collective)).first;
+  const Kind kind = kind_of(collective, root);
+  auto found = rows_.find(kind);
+  if (found == rows_.end()) found = rows_.emplace(kind, make(kind)).first;
   return found->second;
 }
 
 std::vector<Prediction> Selection::ranked(Collective collective, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   std::vector<std::pair<Price, const Candidate*>> all;
-  for (const Candidate& each : candidates_for(collective).all) all.emplace_back(price(each, collective, bytes), &each);
+  for (const Candidate& each : candidates_for(kind_of(collective, 0)).all)
+    all.emplace_back(price(each, collective, bytes), &each);
   std::ranges::stable_sort(all, {}, [](const auto& each) { return each.first; });
   std::vector<Prediction> result;
   for (const auto& [price, each] : all) result.push_back({.algorithm = each->name, .seconds = price.second});
   return result;
 }
 
-std::vector<TuningRow> Selection::make(Collective collective) {
-  const std::vector<Candidate>& all = candidates_for(collective).all;
+std::vector<TuningRow> Selection::make(Kind kind) {
+  const Collective collective = kind.first;
+  const std::vector<Candidate>& all = candidates_for(kind).all;
   std::vector<Fastest> found;
   const Candidate* last = nullptr;
   for (std::size_t bytes = smallest; bytes <= largest; bytes *= 2) {
@@ -97,11 +125,6 @@ std::vector<TuningRow> Selection::make(Collective collective) {
   }
   return rows_of(
       found, {.collective = collective, .transport = settings_.transport, .ranks = settings_.world, .algorithm = {}});
-}
-
-std::string_view select_for_uneven(Collective collective, Rank world) {
-  const bool many_small = collective == Collective::all_gather || collective == Collective::reduce_scatter;
-  return many_small && world > most_direct ? "ring" : "direct";
 }
 
 }  // namespace ranvier::engine

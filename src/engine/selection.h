@@ -36,13 +36,15 @@ class Selection {
   const SelectionSettings& settings() const { return settings_; }
 
   // What a tuning table would say for this world. Made at the first call for each collective, which counts through the
-  // programs of all candidates. Thread-safe; the result stays.
-  const std::vector<TuningRow>& rows(Collective);
+  // programs of all candidates; on a topology, for each root. Thread-safe; the result stays.
+  const std::vector<TuningRow>& rows(Collective, Rank root = 0);
   // Of these, for vectors of one size. Thread-safe; the result stays.
-  const std::string& choice(Collective, std::size_t bytes);
+  const std::string& choice(Collective, std::size_t bytes, Rank root = 0);
+  // For parts of different sizes without a root, `bytes` in all, which only some algorithms serve. Thread-safe.
+  std::string choice_for_uneven(Collective, std::size_t bytes);
   // Whether they keep to the links of the topology; else, where none does, ranks have to forward for others.
   // Thread-safe.
-  bool keeps_to_links(Collective);
+  bool keeps_to_links(Collective, Rank root = 0);
   // All candidates for vectors of one size, the one that it would take first. Thread-safe.
   std::vector<Prediction> ranked(Collective, std::size_t bytes);
 
@@ -59,18 +61,18 @@ class Selection {
   // What a candidate is ranked by: whether it copies where others lend, and then its seconds.
   using Price = std::pair<bool, double>;
 
-  const Candidates& candidates_for(Collective);
+  // What is counted through once. From another root a schedule has the same cost, but not the same links.
+  using Kind = std::pair<Collective, Rank>;
+
+  Kind kind_of(Collective, Rank root) const;
+  const Candidates& candidates_for(Kind);
   Price price(const Candidate&, Collective, std::size_t bytes) const;
-  std::vector<TuningRow> make(Collective);
+  std::vector<TuningRow> make(Kind);
 
   const SelectionSettings settings_;
   std::mutex mutex_;
-  std::map<Collective, Candidates> candidates_;
-  std::map<Collective, std::vector<TuningRow>> rows_;
+  std::map<Kind, Candidates> candidates_;
+  std::map<Kind, std::vector<TuningRow>> rows_;
 };
-
-// For parts of different sizes without a root, which only some algorithms serve and of which ranks know only those that
-// they exchange: their sizes do not count.
-std::string_view select_for_uneven(Collective, Rank world);
 
 }  // namespace ranvier::engine

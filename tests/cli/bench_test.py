@@ -57,6 +57,21 @@ class Results(ProgramTest):
                     self.assertEqual(len(rows), 1 if collective == "barrier" else 3)
                     self.assertTrue(all(row[7] == "0" for row in rows), result.stdout)
 
+    def test_any_rank_may_be_the_root(self):
+        quick = ("-b", "48", "-e", "48", "--samples", "2", "--iters", "3")
+        for collective in ("broadcast", "reduce", "gather", "scatter"):
+            words = ("bench", "--ranks", "3", "--collective", collective, *quick)
+            for place in ("--in-place", "--out-of-place"):
+                with self.subTest(collective=collective, place=place), temporary_folder() as folder:
+                    file = folder / "bench.json"
+                    result = run(*words, "--root", "2", place, "--json", str(file))
+                    self.assertEqual(result.returncode, 0, result.stderr)
+                    self.assertIn("3 ranks, root 2,", result.stdout)
+                    (row,) = json.loads(file.read_text())["rows"]
+                    self.assertEqual((row["root"], row["wrong"]), (2, 0))
+            self.assert_sentence(run(*words, "-r", "3"), 2, "--root 3 is not in a world of 3 ranks", "ranks 0 to 2")
+        self.assert_sentence(run("bench", "--ranks", "2", "-r", "1"), 2, "all_reduce has no root", "leave out --root")
+
     def test_neighbours_in_any_grid_get_their_parts(self):
         for ranks, grid in (("2", ()), ("4", ("--algorithm", "neighbor_exchange:2x2,periods=1x0"))):
             with self.subTest(grid=grid):
@@ -287,6 +302,11 @@ class Tuning(ProgramTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         named = run(*words, "mesh:2x2", "--algorithm", "direct", *QUICK)
         self.assert_sentence(named, 2, "all_reduce by direct needs a link that is not there: in round 0 rank 0 sends to rank 3")
+        with temporary_folder() as folder:
+            table = folder / "tuning.txt"
+            table.write_text("all_reduce shm 4 max direct\n")
+            tuned = run(*words, "mesh:2x2", "--transport", "shm", "--tuning", str(table), *QUICK)
+            self.assert_sentence(tuned, 2, "rank 0 sends to rank 3", "make its row in the tuning table one of auto")
         self.assert_sentence(run(*words, "mesh:2x3", *QUICK), 2, "multiply to the 4 ranks")
         self.assert_sentence(run(*words, "ring", "--topology", "star", *QUICK), 2, "name one --topology")
 

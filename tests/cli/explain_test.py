@@ -101,6 +101,14 @@ class EveryAlgorithm(ProgramTest):
                 self.assertIn(" proven ", result.stdout)
                 self.assertNotIn(" wrong ", result.stdout)
 
+    def test_is_of_the_root_that_was_named(self):
+        words = ("--ranks", "4", "--collective", "broadcast", "--topology", "mesh:4")
+        self.assertIn("neighbours only: no rank", explain(*words, "--algorithm", "ring").stdout)
+        result = explain(*words, "--algorithm", "ring", "--root", "2")
+        self.assertIn("rank 3 sends to rank 0", result.stdout)
+        self.assertIn("4 ranks, root 2;", explain(*words, "--root", "2").stdout)
+        self.assert_sentence(explain(*words, "--root", "4"), 2, "not in a world of 4 ranks")
+
     def test_stands_in_the_json_file_too(self):
         with temporary_folder() as folder:
             file = folder / "explained.json"

@@ -17,6 +17,8 @@ CallSettings settings(Rank world, std::string algorithm) {
   return {.world = world, .algorithm = std::move(algorithm), .slice_bytes = 4096, .buffered_bytes = 4096};
 }
 
+std::string_view algorithm_of(const CollectiveCall& call) { return algorithms()[call.header.algorithm].name; }
+
 TEST(Calls, KnowARequestAgainByItsAlgorithmAndDims) {
   Calls calls(settings(8, "auto"));
   std::array<float, 16> data{};
@@ -84,7 +86,6 @@ TEST(Calls, ChooseForUnevenPartsOfARootByTheirSum) {
   std::vector<std::size_t> splits(16, 2);
   splits[1] = 3;
   splits[2] = 1;
-  const auto algorithm_of = [](const CollectiveCall& call) { return algorithms()[call.header.algorithm].name; };
   for (const bool gathers : {true, false}) {
     const auto request = [&](std::vector<float>& part, const std::vector<std::size_t>& sizes) {
       return gathers ? Request{.collective = Collective::gather, .input = part, .output = none, .output_splits = sizes}
@@ -131,6 +132,95 @@ TEST(Calls, RefuseAnAlgorithmThatNeedsALinkThatIsNotThere) {
   EXPECT_NE(refusal("direct"), "");
   EXPECT_NE(refusal("mesh:4x2"), "");
   EXPECT_NE(refusal("ring"), "") << "and again";
+}
+
+CallSettings on(const char* topology, Rank world) {
+  CallSettings result = settings(world, "auto");
+  result.transport = "tcp";
+  result.links = {.latency = 1};  // fewest rounds: where all links were alike, "direct" would be the cheapest
+  result.topology = std::make_shared<const Topology>(make_topology(topology, world));
+  return result;
+}
+
+// Of every rank and both collectives: all take the same, and send to neighbours alone.
+TEST(Calls, KeepUnevenPartsToTheLinksOfATopology) {
+  for (const auto& [topology, world] : {std::pair{"mesh:2x4", 8}, {"torus:2x4", 8}, {"ring", 5}, {"mesh:3x4", 12}})
+    for (const bool gathers : {true, false}) {
+      std::string_view chosen;
+      for (Rank rank = 0; rank < world; ++rank) {
+        SCOPED_TRACE(testing::Message() << topology << ", rank " << rank);
+        CallSettings grid = on(topology, world);
+        grid.rank = rank;
+        std::vector<std::size_t> splits(static_cast<std::size_t>(world), 2);
+        splits[1] = 5;
+        std::vector<float> part(splits[static_cast<std::size_t>(rank)]), all(static_cast<std::size_t>(2 * world + 3));
+        Calls calls(grid);
+        const CollectiveCall call = calls.prepare(
+            gathers
+                ? Request{.collective = Collective::all_gather, .input = part, .output = all, .output_splits = splits}
+                : Request{
+                      .collective = Collective::reduce_scatter, .input = all, .output = part, .input_splits = splits});
+        if (rank == 0) chosen = algorithm_of(call);
+        EXPECT_EQ(algorithm_of(call), chosen);
+        for (const auto& [peer, bytes] : call.program->bytes_to)
+          EXPECT_EQ(grid.topology->path(rank, peer).size(), 1U) << algorithm_of(call) << " sends to rank " << peer;
+      }
+    }
+}
+
+// Each rank has something for every other one: there is no algorithm of neighbours alone.
+TEST(Calls, LetOthersForwardWhereNoAlgorithmKeepsToTheLinks) {
+  Calls calls(on("mesh:4", 4));
+  std::array<float, 10> input{}, output{};
+  const std::vector<std::size_t> splits{1, 2, 3, 4};
+  EXPECT_EQ(algorithm_of(calls.prepare({.collective = Collective::all_to_all,
+                                        .input = input,
+                                        .output = output,
+                                        .input_splits = splits,
+                                        .output_splits = splits})),
+            "direct");
+}
+
+// A chain from rank 0, or to rank 3, ends where the line does; of any other root it goes around. Then all that there is
+// counts. On a ring Bine trees of four ranks are trees of neighbours, whatever the root.
+TEST(Calls, KeepToTheLinksOfATopologyByRoot) {
+  Calls on_line(on("mesh:4", 4)), on_ring(on("ring", 4));
+  std::array<float, 16> data{};
+  for (const Collective collective : {Collective::broadcast, Collective::reduce})
+    for (const Rank root : {0, 2, 3}) {
+      SCOPED_TRACE(testing::Message() << name_of(collective) << ", root " << root);
+      const Request request{.collective = collective, .input = data, .output = data, .root = root};
+      EXPECT_EQ(algorithm_of(on_line.prepare(request)),
+                root == (collective == Collective::broadcast ? 0 : 3) ? "ring" : "direct");
+      EXPECT_EQ(algorithm_of(on_ring.prepare(request)), "bine_tree");
+    }
+}
+
+TEST(Calls, RefuseARowThatNeedsALinkThatIsNotThere) {
+  CallSettings tuned = on("mesh:4", 4);
+  tuned.tuning = TuningTable::parse(
+      "all_reduce tcp 4 32 mesh:4\nall_reduce tcp 4 max ring\nbroadcast tcp 4 max ring\nall_to_all tcp 4 max "
+      "round_robin\n",
+      "its text");
+  Calls calls(tuned);
+  std::array<float, 8> small{}, other{};
+  std::array<float, 16> large{};
+  EXPECT_EQ(algorithm_of(calls.prepare({.input = small, .output = small})), "mesh");
+  try {
+    calls.prepare({.input = large, .output = large});
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_STREQ(error.what(),
+                 "all_reduce by ring needs a link that is not there: in round 0 rank 3 sends to rank 0, and topology "
+                 "mesh:4 has no link between them, only a way of 3 links through rank 2; make its row in the tuning "
+                 "table one of auto, or leave out the topology");
+  }
+  // Where auto has to leave the links, too, a row may.
+  const Request from_inside{.collective = Collective::broadcast, .input = small, .output = small, .root = 2};
+  EXPECT_EQ(algorithm_of(calls.prepare(from_inside)), "ring");
+  EXPECT_EQ(algorithm_of(calls.prepare({.collective = Collective::all_to_all, .input = small, .output = other})),
+            "round_robin");
 }
 
 TEST(Calls, RefuseDimsThatDoNotSuitTheWorld) {

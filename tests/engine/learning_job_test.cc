@@ -212,8 +212,8 @@ TEST(LearningJob, AnErrorSaysWhichCallIsNoneOfTheProgram) {
   EXPECT_THAT(told, testing::Each(HasSubstr("RANVIER_LEARN=0 leaves it out")));
 }
 
-// Where ranks have to forward for others whatever is chosen, what is named is refused; a challenger is named.
-TEST(LearningJob, NothingIsLearnedWhereNoAlgorithmKeepsToTheLinks) {
+// A challenger is named, and what is named is refused where it has ranks forward for others.
+TEST(LearningJob, ChallengersKeepToTheLinksOfAnyGrid) {
   constexpr Rank ranks = 24;
   constexpr auto network = "torus:4x3x2";
   Selection selection({.world = ranks,
@@ -221,7 +221,7 @@ TEST(LearningJob, NothingIsLearnedWhereNoAlgorithmKeepsToTheLinks) {
                        .links = {},
                        .slice_bytes = 4096,
                        .topology = std::make_shared<const Topology>(make_topology(network, ranks))});
-  ASSERT_FALSE(selection.keeps_to_links(Collective::all_reduce));
+  ASSERT_TRUE(selection.keeps_to_links(Collective::all_reduce));
   CommunicatorOptions options = learning();
   options.topology = network;
   support::run_ranks(ranks,

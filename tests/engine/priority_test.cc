@@ -12,6 +12,7 @@
 
 #include "ranvier/communicator.h"
 #include "ranvier/simulated.h"
+#include "support/cluster.h"
 #include "support/transport_over.h"
 
 namespace ranvier {
@@ -127,6 +128,28 @@ TEST(Priority, of_a_started_one_counts_while_a_blocking_call_moves) {
       EXPECT_THAT(small, Each(2));
       EXPECT_EQ(large.back(), 2);
     });
+}
+
+// Nobody waits for the ordinary one: with whoever waits for the urgent ones it moves no further than they take.
+class PriorityOver : public testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(RealTransports, PriorityOver, testing::Values("shm", "tcp"));
+
+TEST_P(PriorityOver, an_urgent_one_ends_before_what_was_started_first) {
+  auto options = support::ClusterOptions::patient();
+  options.background_progress = false;
+  options.algorithm = "ring";
+  support::run_ranks(3,
+                     [](Communicator& comm) {
+                       std::vector<float> large(16'000'000, 1), small(10, 1);
+                       Work slow = comm.start(request_of(large, 0));
+                       comm.start(request_of(small, 1)).wait();
+                       EXPECT_FALSE(slow.done()) << "64 MB have gone in front of 40 bytes";
+                       EXPECT_THAT(small, Each(3));
+                       slow.wait();
+                       EXPECT_EQ(std::ranges::count(large, 3.0F), std::ssize(large));
+                     },
+                     {.way = GetParam(), .communicator = options});
 }
 
 }  // namespace

@@ -118,9 +118,17 @@ TEST(Selection, DividesManyRanksIntoThreeDimensionsWhereTheModelSaysSo) {
 }
 
 TEST(Selection, KeepsToTheLinksOfATopologyWhereItCan) {
-  for (const auto* const spec : {"ring", "torus:2x4", "mesh:2x4", "torus:2x2x2", "star"}) {
-    const auto topology = std::make_shared<const Topology>(make_topology(spec, 8));
-    Selection selection({.world = 8,
+  for (const auto& [spec, world] : {std::pair{"ring", 8},
+                                    {"torus:2x4", 8},
+                                    {"mesh:2x4", 8},
+                                    {"torus:2x2x2", 8},
+                                    {"star", 8},
+                                    {"mesh:8", 8},
+                                    {"mesh:4x2x2", 16},
+                                    {"torus:2x4x4", 32},
+                                    {"mesh:2x2x2x2", 16}}) {
+    const auto topology = std::make_shared<const Topology>(make_topology(spec, world));
+    Selection selection({.world = world,
                          .transport = "tcp",
                          .links = nominal_links("tcp", false),
                          .slice_bytes = slice,

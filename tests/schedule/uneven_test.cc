@@ -125,6 +125,18 @@ TEST_P(UnevenSplits, AreServedByAllThatSaySo) {
   });
 }
 
+// What auto takes where no topology is named.
+TEST(UnevenSplitsOfLargeWorlds, AreServedByRingAndDirect) {
+  const std::vector<Rank> worlds = support::sanitized ? std::vector{33} : std::vector{33, 64, 96};
+  for (const Rank world : worlds)
+    for (const Collective collective : {Collective::all_gather, Collective::reduce_scatter, Collective::all_to_all})
+      for (const bool in_place : {false, true}) {
+        if (collective == Collective::all_to_all && in_place) continue;
+        expect_proven(direct(collective, world), parts_of(world), in_place);
+        if (collective != Collective::all_to_all) expect_proven(ring(collective, world), parts_of(world), in_place);
+      }
+}
+
 TEST_P(UnevenSplits, OfEveryRootAreServedByTrees) {
   for (Rank root = 0; root < world(); ++root)
     for_each_tree(world(), root, [&](const Schedule& schedule) {

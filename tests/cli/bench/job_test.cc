@@ -12,8 +12,8 @@ TEST(Job, IsTheSameAfterItsLineWasRead) {
     for (const bool in_place : {false, true})
       for (const auto fill : {Fill::varied, Fill::zeros, Fill::ones}) {
         for (const char* const algorithm : {"", "torus:2x4"}) {
-          const Job job{collective, DType::bf16, ReduceOp::bit_xor, 12345678901, in_place, 3, 1000,
-                        fill,       42,          algorithm};
+          const Job job{collective, DType::bf16, ReduceOp::bit_xor, 12345678901, in_place, 3, 1000, fill,
+                        42,         2,           algorithm};
           EXPECT_EQ(job_from_line(to_line(job)), job) << to_line(job);
         }
       }

@@ -54,6 +54,22 @@ TEST(Options, TakeHowOftenToRunAndToCheck) {
     EXPECT_THROW(parse_options(wrong), Error) << wrong[0] << ' ' << wrong[1];
 }
 
+TEST(Options, TakeARootThatIsInTheWorld) {
+  const auto root_of = [](const cli::Arguments& words) {
+    cli::Arguments all{"--collective", "scatter"};
+    all.insert(all.end(), words.begin(), words.end());
+    return parse_options(all)->root;
+  };
+  EXPECT_EQ(root_of({}), 0);
+  EXPECT_EQ(root_of({"--ranks", "4", "--root", "3"}), 3);
+  EXPECT_THROW(root_of({"--ranks", "4", "-r", "4"}), Error);
+  EXPECT_THROW(root_of({"-r", "-1"}), Error);
+  EXPECT_THROW(parse_options({"--collective", "all_gather", "-r", "1"}), Error) << "it has none";
+  const auto of_a_world_that_stands = parse_options({"--collective", "reduce", "-r", "2"});
+  EXPECT_EQ(job_of(*of_a_world_that_stands, 64, 3).root, 2);
+  EXPECT_THROW(job_of(*of_a_world_that_stands, 64, 2), Error);
+}
+
 TEST(Options, TakeTheNamesOfOtherLibraries) {
   const auto options = parse_options({"--dtype", "bfloat16", "--op", "avg"});
   EXPECT_EQ(options->dtype, DType::bf16);
