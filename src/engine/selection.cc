@@ -26,6 +26,8 @@ constexpr std::size_t worth_lending = 512 << 10;
 constexpr std::size_t leaves_caches = 256 << 10;
 constexpr double ring_in_caches = 0.776;  // of what the model predicts
 
+constexpr const char* for_uneven_exchange = "direct";
+
 bool is_shared_memory(std::string_view transport) { return transport == "shm" || transport == "loopback"; }
 
 // The algorithm of a grid has the name of the network that is one. However that is divided, it is a candidate there.
@@ -48,6 +50,8 @@ const Selection::Candidates& Selection::candidates_for(Kind kind) {
   const auto [collective, root] = kind;
   std::vector<AlgorithmSpec> all = candidates(collective, settings_.world);
   if (settings_.topology != nullptr) add_own_grid(all, *settings_.topology, collective);
+  // Whoever has parts of one size to exchange does not know that the others' are.
+  if (collective == Collective::all_to_all) all = {parse_algorithm(for_uneven_exchange)};
   std::vector<Candidate> fitting, others;
   for (const AlgorithmSpec& spec : all) {
     const Schedule schedule =
@@ -68,7 +72,7 @@ const std::string& Selection::choice(Collective collective, std::size_t bytes, R
 
 std::string Selection::choice_for_uneven(Collective collective, std::size_t bytes) {
   // Of an exchange ranks know no sizes but their own, and whatever serves it sends from each rank to each other one.
-  if (collective == Collective::all_to_all) return "direct";
+  if (collective == Collective::all_to_all) return for_uneven_exchange;
   if (settings_.topology != nullptr && keeps_to_links(collective))
     for (const Prediction& each : ranked(collective, bytes))
       if (find_algorithm(parse_algorithm(each.algorithm).algorithm().name, collective).uneven) return each.algorithm;

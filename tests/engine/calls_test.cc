@@ -97,6 +97,27 @@ TEST(Calls, ChooseForUnevenPartsOfARootByTheirSum) {
   }
 }
 
+// A rank knows the sizes of its own parts only, which may be even where another's are not.
+TEST(Calls, ChooseTheSameForEvenAndUnevenExchanges) {
+  CallSettings many = settings(16, "auto");
+  many.transport = "tcp";
+  many.links = {.latency = 1000, .message = 1000, .byte = 1};
+  Calls calls(many);
+  std::vector<float> from(16), to(16);
+  const std::vector<std::size_t> ones(16, 1), none;
+  const auto algorithm_for = [&](const std::vector<std::size_t>& splits) {
+    return algorithms()[calls
+                            .prepare({.collective = Collective::all_to_all,
+                                      .input = from,
+                                      .output = to,
+                                      .input_splits = splits,
+                                      .output_splits = splits})
+                            .header.algorithm]
+        .name;
+  };
+  EXPECT_EQ(algorithm_for(none), algorithm_for(ones));
+}
+
 TEST(Calls, TakeTheirOwnAlgorithmWithItsDims) {
   std::array<float, 16> data{};
   const Request request{.input = data, .output = data};
