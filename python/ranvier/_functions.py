@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def extend(torch_distributed: ModuleType) -> None:
     """Replaces three functions, which for other backends do what they do where ranvier is not installed."""
     c10d = torch_distributed.distributed_c10d
-    extensions = {
+    extensions: dict[str, Callable[..., Any]] = {
         "monitored_barrier": _monitored_barrier,
         "_set_pg_timeout": _set_pg_timeout,
         "_new_process_group_helper": _new_process_group_helper,
