@@ -31,13 +31,13 @@ endif()
 
 file(STRINGS ${ranvier_torch_folder}/version.py ranvier_torch_line REGEX "^__version__ = ")
 string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" RANVIER_TORCH_VERSION "${ranvier_torch_line}")
-if(RANVIER_TORCH_VERSION VERSION_LESS 2.6)
-  message(FATAL_ERROR "torch ${RANVIER_TORCH_VERSION} in ${ranvier_torch_folder} is too old: ranvier needs 2.6 or newer")
+if(RANVIER_TORCH_VERSION VERSION_LESS 2.12)
+  message(FATAL_ERROR "torch ${RANVIER_TORCH_VERSION} in ${ranvier_torch_folder} is too old: ranvier needs 2.12 or newer")
 endif()
 file(STRINGS ${ranvier_torch_folder}/share/cmake/Torch/TorchConfig.cmake ranvier_torch_old_abi REGEX "CXX11_ABI=0")
 if(ranvier_torch_old_abi)
   message(FATAL_ERROR "torch ${RANVIER_TORCH_VERSION} in ${ranvier_torch_folder} was built for the C++ ABI of before 2011, "
-                      "which no library of this system has: install torch 2.7 or newer")
+                      "which no library of this system has: install a wheel of PyPI")
 endif()
 
 set(RANVIER_TORCH_VERSION ${RANVIER_TORCH_VERSION} CACHE INTERNAL "The version of torch that is built for")

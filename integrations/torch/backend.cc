@@ -71,7 +71,7 @@ intrusive_ptr<c10d::Backend> RanvierBackend::form(const intrusive_ptr<c10d::Stor
   settings.algorithm.resize(std::min(settings.algorithm.find(':'), settings.algorithm.size()));
   settings.topology.clear();
   auto backend = make_backend(store, rank, size, settings);
-  backend->getBackendOptions()->group_name = options->group_name;
+  static_cast<RanvierBackend&>(*backend).options_->group_name = options->group_name;
   return backend;
 }
 

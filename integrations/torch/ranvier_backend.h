@@ -28,7 +28,8 @@ class RanvierBackend final : public c10d::Backend {
   ~RanvierBackend() override;
 
   const std::string getBackendName() const override { return "ranvier"; }
-  intrusive_ptr<Options> getBackendOptions() override { return options_; }
+  // A copy: split_group() writes the timeout and the name of the new group into what it gets here.
+  intrusive_ptr<Options> getBackendOptions() override { return c10::make_intrusive<Options>(*options_); }
   void setTimeout(milliseconds timeout) override { options_->timeout = timeout; }
   void setSequenceNumberForGroup() override {}  // every rank counts from 0
   // The number that errors give the next collective. Messages do not count: they are not the same on all ranks, and

@@ -92,7 +92,11 @@ void PendingWork::complete() {
     future_->markCompleted(c10::IValue(call_.results));
 }
 
-bool PendingWork::isCompleted() { return future_->completed(); }
+bool PendingWork::isCompleted() {
+  if (future_->completed()) return true;
+  require_no_fork_since(forks_, rank_);  // there it would never be
+  return false;
+}
 
 bool PendingWork::isSuccess() const { return future_->completed() && !future_->hasError(); }
 
@@ -145,6 +149,9 @@ std::vector<at::Tensor> PendingWork::result() {
   return call_.results;
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> PendingWork::getFuture() { return future_; }
+c10::intrusive_ptr<c10::ivalue::Future> PendingWork::getFuture() {
+  if (!future_->completed()) require_no_fork_since(forks_, rank_);
+  return future_;
+}
 
 }  // namespace ranvier::pytorch

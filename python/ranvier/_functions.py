@@ -1,5 +1,6 @@
-"""Two functions of torch.distributed ask for gloo by name before they call what every backend could have. Here they ask
-for ranvier too. See docs/decisions/0008-two-functions-of-torch.md."""
+"""Two functions of torch.distributed ask for gloo by name before they call what every backend could have: here they ask
+for ranvier too. A third names no default backend for groups by device type once a backend such as ranvier is registered:
+here it does. See docs/decisions/0008-functions-of-torch.md."""
 
 from __future__ import annotations
 
@@ -14,11 +15,16 @@ if TYPE_CHECKING:
 
 
 def extend(torch_distributed: ModuleType) -> None:
-    """Replaces monitored_barrier and _set_pg_timeout, which for other backends do what they did."""
+    """Replaces three functions, which for other backends do what they do where ranvier is not installed."""
     c10d = torch_distributed.distributed_c10d
-    for name, extension in (("monitored_barrier", _monitored_barrier), ("_set_pg_timeout", _set_pg_timeout)):
+    extensions: dict[str, Callable[..., Any]] = {
+        "monitored_barrier": _monitored_barrier,
+        "_set_pg_timeout": _set_pg_timeout,
+        "_new_process_group_helper": _new_process_group_helper,
+    }
+    for name, extension in extensions.items():
         original = getattr(c10d, name, None)
-        if original is None:  # both are torch's to rename
+        if original is None:  # all are torch's to rename
             continue
         extended = functools.wraps(original)(functools.partial(extension, c10d, original))
         for module in (c10d, torch_distributed):
@@ -56,6 +62,18 @@ def _set_pg_timeout(
             others += 1
     if others:
         original(timeout, group)
+
+
+def _new_process_group_helper(c10d: ModuleType, original: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    made = original(*arguments, **named)
+    group = made[0]
+    if isinstance(group, c10d.ProcessGroup) and group.name() == "undefined":
+        kinds = c10d.ProcessGroup.BackendType
+        if "ranvier" in c10d.BackendConfig(c10d._world.pg_map[group][0]).device_backend_map.values():
+            group._set_default_backend(kinds.CUSTOM)
+        elif set(c10d.Backend._plugins) == {"RANVIER"}:  # else torch would have named none without ranvier either
+            group._set_default_backend(kinds.GLOO)
+    return made
 
 
 def _ours(c10d: ModuleType, group: ProcessGroup | None) -> Any:

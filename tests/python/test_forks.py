@@ -48,10 +48,13 @@ def waiting(rank, world):
     late = torch.zeros(1)
     if rank == 0:
         work = dist.all_reduce(torch.ones(1000), async_op=True)  # not done before rank 1 takes part
-        status, text = in_a_fork(work.wait)
-        assert status == 7 and text.startswith("ValueError: this process was forked off after rank 0"), (status, text)
+        for call in (work.wait, work.is_completed, work.get_future):
+            status, text = in_a_fork(call)
+            assert status == 7 and text.startswith("ValueError: this process was forked off after rank 0"), (call, text)
         dist.send(late, 1)
         work.wait()
+        for call in (work.wait, work.is_completed, lambda: work.get_future().done()):
+            assert in_a_fork(call) == (7, "True"), "what ended before the fork is known there"
     else:
         dist.recv(late, 0)
         dist.all_reduce(torch.ones(1000))

@@ -75,6 +75,42 @@ def test_a_group_splits():
     on_ranks(3, parts)
 
 
+def part_with_a_timeout(rank, world):
+    part = dist.group.WORLD.split_group([0, 1], timeout=timedelta(seconds=1))
+    if rank == 1:
+        time.sleep(2)  # longer than the part would wait
+    dist.barrier()
+    with pytest.raises(dist.DistBackendError, match="waited 1 s"):
+        if rank == 1:
+            time.sleep(2)
+        part.allreduce([torch.ones(3)]).wait()
+
+
+def test_a_part_has_a_timeout_of_its_own():
+    on_ranks(2, part_with_a_timeout)
+
+
+def merging(rank, world, folder):
+    dist.destroy_process_group()
+    # Two worlds, of ranks 0 and 1 and of rank 2, which know nothing of each other.
+    mine, ranks = ("first", 2) if rank < 2 else ("second", 1)
+    dist.init_process_group("ranvier", init_method=f"file://{folder}/{mine}", rank=rank % 2, world_size=ranks)
+    store = dist.FileStore(f"{folder}/both", world)
+    merged = dist.group.WORLD.merge_remote_group(store, world, timedelta(seconds=20), group_name="both")
+    total = torch.tensor([1.0, float(rank)])
+    merged.allreduce([total]).wait()
+    own = torch.ones(1)
+    dist.all_reduce(own)
+    assert own.item() == ranks, "the world is as it was"
+    return merged.rank(), merged.size(), total.tolist()
+
+
+def test_worlds_merge(tmp_path):
+    got = on_ranks(3, merging, tmp_path)
+    assert sorted(rank for rank, _, _ in got) == [0, 1, 2]
+    assert all((size, total) == (3, [3.0, 3.0]) for _, size, total in got), got
+
+
 def subgroups_of_two(rank, world):
     mine, _ = dist.new_subgroups(2)
     assert dist.get_world_size(mine) == 2

@@ -129,6 +129,31 @@ def test_complex_and_real_numbers_are_refused_by_their_shapes_where_torch_hides_
         assert "the shapes of rank" in error and f"{kind} #" in error, error
 
 
+def different_operators(rank, world):
+    dist.all_reduce(torch.ones(3), [dist.ReduceOp.SUM, dist.ReduceOp.MAX][rank])
+
+
+def test_two_operators_are_refused():
+    for error in errors(run_ranks(2, different_operators)):
+        assert "rank 0" in error and "rank 1" in error and "all_reduce #0" in error, error
+        assert "sum" in error and "max" in error, error
+
+
+def different_lengths_of_a_message(rank, world, lengths):
+    if rank == 0:
+        dist.send(torch.ones(lengths[0]), 1)
+    else:
+        dist.recv(torch.empty(lengths[1]), 0)
+    dist.barrier()  # the sender may be through before it can hear of it
+
+
+@pytest.mark.parametrize("lengths", [(3, 5), (5, 3), (100_000, 5), (5, 100_000)])
+def test_messages_of_another_length_than_expected_are_refused(lengths):
+    for error in errors(run_ranks(2, different_lengths_of_a_message, lengths)):
+        assert "rank 0" in error and "rank 1" in error, error
+        assert all(str(4 * length) in error or str(length) in error for length in lengths), error
+
+
 def different_shapes(rank, world, kind, shapes):
     tensor = torch.ones(shapes[rank])
     if kind == "all_reduce":

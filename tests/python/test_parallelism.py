@@ -67,6 +67,12 @@ def test_sharded_models_learn_as_one_process_does(name, share):
     assert share in together, together
 
 
+def test_a_mesh_learns_as_one_process_does():
+    alone, together = run_example("mesh.py", 1)[0], run_example("mesh.py", 4, "--tensor-parallel", "2")[0]
+    assert abs(loss(alone) - loss(together)) < 1e-4, (alone, together)
+    assert "holds 256 of 1024" in together, together
+
+
 def test_a_pipeline_learns_as_one_process_does():
     alone, together = run_example("pipeline.py", 1)[0], run_example("pipeline.py", 2)[1]
     assert abs(loss(alone) - loss(together)) < 1e-4, (alone, together)

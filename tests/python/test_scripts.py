@@ -53,6 +53,21 @@ def test_a_script_that_ends_well_prints_nothing(tmp_path, end, transport):
         assert result == (0, "", "")
 
 
+@pytest.mark.parametrize("backend", ["ranvier", "cpu:ranvier", "cpu:ranvier,cuda:gloo", "cpu:gloo"])
+def test_groups_by_device_type_end_as_quietly(tmp_path, backend):
+    """Also those without ranvier, which torch knows because `import torch` registers it."""
+    script = f'{SCRIPT}\ndist.destroy_process_group()'.replace('"ranvier"', repr(backend))
+    for result in run_script(tmp_path, script, 2):
+        assert result == (0, "", "")
+
+
+def test_groups_on_gloo_count_as_they_do_without_ranvier(tmp_path):
+    count = "print(dist.group.WORLD.name(), dist.group.WORLD._get_sequence_number_for_group())"
+    script = f"{SCRIPT}\n{count}\ndist.destroy_process_group()".replace('"ranvier"', '"cpu:gloo,cuda:gloo"')
+    for result in run_script(tmp_path, script, 2):
+        assert result == (0, "gloo 1\n", "")
+
+
 def test_the_others_are_told_what_ended_a_rank(tmp_path):
     end = "if dist.get_rank() == 1: raise ValueError('no such image')\ndist.all_reduce(tensor)"
     waiting, failing = run_script(tmp_path, SCRIPT + end, 2)

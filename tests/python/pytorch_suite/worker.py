@@ -51,6 +51,9 @@ def main() -> None:
     names = names or unittest.TestLoader().getTestCaseNames(suite.PyTorchSuite)
     recorder = Recorder()
     unittest.TestSuite(suite.PyTorchSuite(name) for name in names).run(recorder)
+    if wrong := set(names) ^ set(recorder.outcomes):  # setUpClass, say, fails under a name of its own
+        told = {name: recorder.outcomes.get(name, "not run") for name in sorted(wrong)}
+        raise RuntimeError(f"the suite did not run as it was asked to: {told}")
     results.write_text(json.dumps(recorder.outcomes))
 
 
