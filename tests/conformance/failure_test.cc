@@ -129,13 +129,13 @@ TEST_P(Failure, impossible_calls_are_refused_and_harm_nothing) {
     const std::vector<std::size_t> three_each{3, 3, 3};  // even, but said so
     refused(
         [&] {
-          comm.run({.collective = Collective::gather,
+          comm.run({.collective = Collective::all_gather,
                     .input = three,
                     .output = nine,
                     .output_splits = three_each,
-                    .algorithm = "binomial_tree"});
+                    .algorithm = "bruck"});
         },
-        "binomial_tree");
+        "bruck");
     refused(
         [&] {
           comm.run({.collective = Collective::all_reduce,
