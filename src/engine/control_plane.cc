@@ -175,9 +175,10 @@ class TcpControlPlane final : public ControlPlane {
 
   void tell(const ControlWatch::Outcome& outcome) const {
     for (const std::string& line : outcome.log) std::fprintf(stderr, "ranvier: %s\n", line.c_str());
+    // First: whoever tells of a fault leaves next, and what is under way is to fail by what has happened.
+    if (outcome.fault && events_.on_fault) events_.on_fault(*outcome.fault);
     for (const Rank rank : outcome.departures)
       if (events_.on_departure) events_.on_departure(rank);
-    if (outcome.fault && events_.on_fault) events_.on_fault(*outcome.fault);
   }
 
   void receive_all(ControlWatch::Outcome& outcome) {

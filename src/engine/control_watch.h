@@ -25,8 +25,8 @@ class ControlWatch {
   struct Outcome {
     std::vector<News> pass_on;     // to every neighbour
     std::vector<std::string> log;  // one line each
-    std::vector<Rank> departures;  // ranks that left
     std::optional<Error> fault;    // at most once in the life of a watch
+    std::vector<Rank> departures;  // ranks that left
   };
 
   ControlWatch(Rank rank, Rank world, const ControlOptions& options, Time now);

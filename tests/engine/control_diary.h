@@ -17,7 +17,11 @@ class Diary {
 
   ControlEvents events() {
     return {.on_fault = [this](const Error& error) { write(faults_, error); },
-            .on_departure = [this](Rank rank) { write(departures_, rank); }};
+            .on_departure =
+                [this](Rank rank) {
+                  left_first_ |= faults() == 0;
+                  write(departures_, rank);
+                }};
   }
 
   // The first one; empty after `patience`.
@@ -31,6 +35,8 @@ class Diary {
     changed_.wait_for(lock, patience, [&] { return departures_.size() >= count; });
     return departures_;
   }
+  // Whether somebody left before there was a fault; to be asked once nothing more is told.
+  bool left_first() const { return left_first_; }
   std::size_t faults() {
     const std::lock_guard lock(mutex_);
     return faults_.size();
@@ -48,6 +54,7 @@ class Diary {
   std::condition_variable changed_;
   std::vector<Error> faults_;
   std::vector<Rank> departures_;
+  bool left_first_ = false;
 };
 
 }  // namespace ranvier::engine

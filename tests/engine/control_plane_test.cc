@@ -83,6 +83,7 @@ TEST(ControlPlane, ARankThatAbortsAndLeavesAtOnceIsStillHeard) {
     world.planes[1]->abort(why);
     world.planes[1].reset();
     world.expect_fault(1, why);
+    for (const Rank rank : {0, 2, 3}) EXPECT_FALSE(world.diaries[static_cast<std::size_t>(rank)].left_first());
   }
 }
 
