@@ -63,11 +63,6 @@ bool reduces(Collective collective) {
          collective == Collective::reduce_scatter;
 }
 
-bool has_root(Collective collective) {
-  return collective == Collective::reduce || collective == Collective::broadcast || collective == Collective::gather ||
-         collective == Collective::scatter;
-}
-
 CartesianGrid grid_of(const Job& job, Rank world) {
   const AlgorithmSpec spec = parse_algorithm(job.algorithm.empty() ? "neighbor_exchange" : job.algorithm);
   return neighbor_exchange(world, {.dims = spec.dims, .periodic = spec.periodic}).grid;

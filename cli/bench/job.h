@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/request.h"
 #include "ranvier/schedule.h"
 #include "ranvier/types.h"
 
@@ -42,7 +43,7 @@ inline constexpr Rank first_rank = 0;  // of a world that measures: it speaks fo
 std::span<const std::string_view> job_names();
 std::string_view job_name(Collective);
 bool reduces(Collective);
-bool has_root(Collective);
+using engine::has_root;
 
 // As many elements as fit into `bytes` and make equal parts, of every rank or of every neighbour; at least one each. Of
 // the job its collective, type and algorithm are used.
