@@ -1,5 +1,7 @@
-// What a collective costs, by the α-β-γ model: time = α depth + o messages + β bytes + γ bytes added up. The counts are
-// taken from the schedule that runs, never from formulas of their own; the links' numbers are measured (LinkModel).
+// What a collective costs, by the α-β-γ model: time = α depth + o messages + β bytes + γ bytes added up, and between
+// hosts that hold several ranks each another β for what these send together, over the one line that they share. The
+// counts are taken from the schedule that runs, never from formulas of their own; the links' numbers are measured
+// (LinkModel).
 //
 // R. Hockney: The communication challenge for MPP: Intel Paragon and Meiko CS-2. Parallel Computing 20 (1994), with the
 // terms for adding and for each further message that Thakur et al. (docs/algorithms.md) and LogGP have: A. Alexandrov,
@@ -20,13 +22,16 @@ struct RankCost {
   double messages = 0;  // what is longer than a slice goes as several
   double bytes = 0;
   double reduced = 0;  // bytes added up, or moved within the rank's own memory by way of scratch
+  double between = 0;  // bytes of its node to others, or from them
 };
 
 // A schedule's counts for vectors of any size. Made once; asking is cheap.
 class ScheduleCost {
  public:
   // Looks at all programs of a world of up to 64 ranks, and at nine of a larger one, rank 0 among them.
-  explicit ScheduleCost(const Schedule&);
+  // `ranks_per_node`: of consecutive ranks on one host; of a larger world the first of these is looked at. 0: not
+  // known.
+  explicit ScheduleCost(const Schedule&, Rank ranks_per_node = 0);
 
   // How many messages follow one another, each with what the one before it brought. At most the number of rounds, which
   // is what a world of more than 64 ranks gets; fewer where a rank only takes turns in serving others.
@@ -39,8 +44,14 @@ class ScheduleCost {
   RankCost busiest(std::size_t bytes, std::size_t slice_bytes) const;
   // What ranks have on average, in one direction, or half of what the busiest one has if that is more.
   RankCost shared(std::size_t bytes, std::size_t slice_bytes) const;
-  // From how many other ranks one receives, at most.
+  // From how many other ranks one receives, at most; and from how many on other nodes.
   std::uint32_t partners() const { return partners_; }
+  std::uint32_t distant_partners() const { return distant_partners_; }
+  bool knows_nodes() const { return knows_nodes_; }
+  // What one node sends to the others, or receives from them, whichever is more; of the node that has most.
+  double between_nodes(std::size_t bytes) const {
+    return static_cast<double>(bytes) / chunks_ * static_cast<double>(chunks_between_);
+  }
 
  private:
   // Transfers of so many chunks each.
@@ -53,21 +64,26 @@ class ScheduleCost {
     std::uint64_t reduced_chunks = 0;
   };
   static RankCost transfers(const std::vector<Transfers>&, double chunk, double slice_bytes);
+  void look_at_nodes(const Schedule&, Rank ranks_per_node);
 
   std::uint32_t depth_ = 0;
   std::uint32_t path_chunks_ = 0;
   std::uint32_t chunks_ = 1;
   std::uint32_t partners_ = 0;
+  std::uint32_t distant_partners_ = 0;
+  bool knows_nodes_ = false;
+  std::uint64_t chunks_between_ = 0;
   std::vector<OfRank> ranks_;
 };
 
 // The links as all ranks of a world have them together, in seconds.
 struct LinkModel {
-  double latency = 0;    // α: from one rank's send to another's having it
-  double message = 0;    // o: each message that a rank has to do with
-  double byte = 0;       // β
-  double reduce = 0;     // γ: what adding a byte costs more than storing it
-  double partner = 0;    // by which share of β a byte is dearer for each rank but the first from which one receives
+  double latency = 0;  // α: from one rank's send to another's having it
+  double message = 0;  // o: each message that a rank has to do with
+  double byte = 0;     // β
+  double reduce = 0;   // γ: what adding a byte costs more than storing it
+  double partner = 0;  // by which share of β a byte is dearer for each rank but the first from which one receives
+  double between = 0;  // β of a node's line to others, which its ranks share; 0: each rank has its own, and β says it
   bool crowded = false;  // ranks share cores, so that the work of all counts, not that of the busiest
 
   friend bool operator==(const LinkModel&, const LinkModel&) = default;

@@ -64,7 +64,6 @@ constexpr std::uint64_t first_tag = std::uint64_t{1} << 41;
 // comes when the first has ended, at another time on every rank: so it has to be messages, since collectives have one
 // order.
 struct Summing {
-  Communicator& communicator;  // which ends its operations before it ends
   const std::uint64_t number;  // among these sums, the same on all ranks
   const std::optional<milliseconds> timeout;
   const at::Tensor indices;  // this rank's, …
@@ -75,7 +74,7 @@ struct Summing {
   at::Tensor all_values;
 
   // `sequence`: of the collective that gathered them.
-  void check(std::uint32_t sequence) const {
+  void check(const Communicator& communicator, std::uint32_t sequence) const {
     for (std::size_t rank = 0; rank < shapes.size(); ++rank)
       if (!shapes[rank].fits(mine))
         throw Error(ErrorKind::mismatch,
@@ -98,7 +97,7 @@ struct Summing {
   }
 
   // This rank's non-zeros to all others, and theirs to their places here.
-  void exchange(PendingWork& work) {
+  void exchange(Communicator& communicator, PendingWork& work) {
     const std::uint64_t tag = first_tag + 2 * number;
     std::int64_t offset = 0;
     for (Rank rank = 0; rank < communicator.world(); ++rank) {
@@ -137,8 +136,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::all_reduce_sparse(const at::Tensor& te
   const at::Tensor indices = packed(input.indices());
   const at::Tensor values = packed(input.values());
   const Shape mine = shape_of(input, indices, title);
-  const auto summing = std::make_shared<Summing>(Summing{.communicator = *communicator,
-                                                         .number = sparse_sums_++,
+  const auto summing = std::make_shared<Summing>(Summing{.number = sparse_sums_++,
                                                          .timeout = timeout_for(options.timeout),
                                                          .indices = indices,
                                                          .values = values,
@@ -162,11 +160,13 @@ intrusive_ptr<c10d::Work> RanvierBackend::all_reduce_sparse(const at::Tensor& te
              .label = {.element = label_of(values).element},
              .part_of = Composite::sparse_all_reduce});
       },
-      [summing](PendingWork& self, const Work& gathered) {
+      [summing, group = std::weak_ptr(communicator)](PendingWork& self, const Work& gathered) {
+        const auto living = group.lock();
+        if (!living) throw Error(ErrorKind::aborted, "the process group was destroyed before this sum was done");
         const at::AutoDispatchBelowADInplaceOrView plain_copies;
-        summing->check(gathered.sequence());
+        summing->check(*living, gathered.sequence());
         summing->make_room();
-        summing->exchange(self);
+        summing->exchange(*living, self);
       });
   work->seal();
   return work;

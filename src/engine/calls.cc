@@ -101,6 +101,7 @@ Calls::Calls(CallSettings settings)
       algorithms_(settings_.world, settings_.ranks_per_node),
       programs_(settings_.rank, settings_.world, settings_.slice_bytes, settings_.buffered_bytes),
       selection_(std::make_shared<Selection>(SelectionSettings{.world = settings_.world,
+                                                               .ranks_per_node = settings_.ranks_per_node,
                                                                .transport = settings_.transport,
                                                                .links = settings_.links,
                                                                .slice_bytes = settings_.slice_bytes,
@@ -242,7 +243,8 @@ CollectiveCall Calls::make(const Request& request) {
   call.program = ready.program;
   call.bytes_to_send = ready.bytes_to_send;
   call.bytes_to_receive = ready.bytes_to_receive;
-  if (ready.lends) call.lender = settings_.peer_memory;
+  if (ready.lends && (settings_.links.crowded || ready.most_to_one >= PeerMemory::least_to_one))
+    call.lender = settings_.peer_memory;
   call.priority = request.priority;
   call.size_by_link = !has_common_count(request.collective);
   call.divisor = reducing && request.op == ReduceOp::average ? settings_.world : 0;

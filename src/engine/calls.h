@@ -90,7 +90,9 @@ struct CallSettings {
   Rank rank = 0;
   Rank world = 1;
   Epoch epoch = 0;
-  Rank ranks_per_node = 0;     // what an algorithm by node takes that is named without a number; 0: its own choice
+  // Consecutive ranks on one host; an algorithm by node takes it that is named without a number. 0: not the same
+  // everywhere.
+  Rank ranks_per_node = 0;
   std::string algorithm;       // for requests that name none, as AlgorithmSpec; "auto" chooses by size
   TuningTable tuning = {};     // what "auto" looks at first
   LinkModel links = {};        // what it goes by where the table has no row

@@ -66,7 +66,7 @@ class Communicator::Impl {
         transport_name_(links.transport->traits().name),
         own_terms_{.slice_bytes = std::bit_floor(links.transport->traits().slice_bytes),
                    .buffered_bytes = links.transport->traits().buffered_bytes,
-                   .crowded = links.transport->traits().crowded},
+                   .crowded = links.crowded || links.transport->traits().crowded},
         terms_(own_terms_),
         links_(engine::nominal_links(transport_name_, terms_.crowded)),
         peer_memory_(links.transport->peer_memory()),
@@ -74,18 +74,21 @@ class Communicator::Impl {
         bounded_(*links.transport, options),
         news_(std::move(news)),
         control_(std::move(links.control)),
-        engine_(std::move(links.transport),
-                {.epoch = options.epoch,
-                 .background_progress = options.background_progress,
-                 .tell_others = control_ ? [this](const Error& why) { control_->abort(why); }
-                                         : std::function<void(const Error&)>(),
-                 .tell_waiting = control_ ? [this](const MessageHeader& call) { control_->waits_in(call); }
-                                          : std::function<void(const MessageHeader&)>(),
-                 .names = {.rank = rank_name_, .element = options.element_name}}) {
+        engine_(std::make_shared<Engine>(
+            std::move(links.transport),
+            engine::EngineOptions{.epoch = options.epoch,
+                                  .background_progress = options.background_progress,
+                                  .crowded = own_terms_.crowded,
+                                  .tell_others = control_ ? [this](const Error& why) { control_->abort(why); }
+                                                          : std::function<void(const Error&)>(),
+                                  .tell_waiting = control_
+                                                      ? [this](const MessageHeader& call) { control_->waits_in(call); }
+                                                      : std::function<void(const MessageHeader&)>(),
+                                  .names = {.rank = rank_name_, .element = options.element_name}})) {
     const bool will_agree = world_ > 1 && control_ != nullptr;
-    if (will_agree) engine_.renumber(engine::first_of_meeting);
-    if (control_) control_->follow(engine_.shared_history());
-    if (news_) news_->deliver_to(engine_);
+    if (will_agree) engine_->renumber(engine::first_of_meeting);
+    if (control_) control_->follow(engine_->shared_history());
+    if (news_) news_->deliver_to(*engine_);
     if (will_agree) {
       terms_ = first_terms;
       links_ = engine::nominal_links(transport_name_, terms_.crowded);
@@ -104,13 +107,13 @@ class Communicator::Impl {
   std::optional<Error> leave() {
     const std::lock_guard lock(leaving_);
     if (std::exchange(left_, true)) return std::nullopt;
-    engine_.close();
-    std::optional<Error> mismatch = engine_.untold_mismatch();
-    if (engine_.closed_in_order()) keep_what_was_learned();
+    engine_->close();
+    std::optional<Error> mismatch = engine_->untold_mismatch();
+    if (engine_->closed_in_order()) keep_what_was_learned();
     // The goodbye is the last that the others hear.
     if (control_)
-      if (const auto found = control_->leave(); found && engine_.closed_in_order()) mismatch = found;
-    if (mismatch) return engine_.with_record(*mismatch);
+      if (const auto found = control_->leave(); found && engine_->closed_in_order()) mismatch = found;
+    if (mismatch) return engine_->with_record(*mismatch);
     return std::nullopt;
   }
 
@@ -134,12 +137,15 @@ class Communicator::Impl {
     if (measured != nullptr)
       links_ = *measured;
     else if (options_.measure)
-      links_ = engine::measure_links(
-          engine::nominal_links(transport_name_, terms_.crowded),
-          {.world = world_, .slice_bytes = terms_.slice_bytes, .least_seconds_per_byte = least_seconds_per_byte},
-          [&](const Request& request) { run(request, timeout); });
+      links_ = engine::measure_links(engine::nominal_links(transport_name_, terms_.crowded),
+                                     {.rank = rank_,
+                                      .world = world_,
+                                      .ranks_per_node = ranks_per_node_,
+                                      .slice_bytes = terms_.slice_bytes,
+                                      .least_seconds_per_byte = least_seconds_per_byte},
+                                     [&](const Request& request) { run(request, timeout); });
     prepare_calls(guidance_.topology);
-    engine_.renumber(0);
+    engine_->renumber(0);
     prefer_vendor();
     begin_to_learn();
   }
@@ -200,7 +206,7 @@ class Communicator::Impl {
     if (bounded_.serves(request)) return start(request, timeout).wait();
     BoundedCalls::lose_nothing(request);
     if (vendor_.serves(request)) return start(request, timeout).wait();
-    engine::CollectiveOperation* operation = engine_.try_claim();
+    engine::CollectiveOperation* operation = engine_->try_claim();
     if (operation == nullptr) return start(request, timeout).wait();
     try {
       if (!calls_->serves(claimed_for_, request)) {
@@ -209,25 +215,25 @@ class Communicator::Impl {
         if (engine::RequestKey::even(request)) claimed_for_ = calls_->key_of(request);
       }
     } catch (...) {
-      engine_.drop_claim();
+      engine_->drop_claim();
       throw;
     }
-    const engine::Ticket ticket = engine_.next_ticket(request.priority, operation->call().stamp);
+    const engine::Ticket ticket = engine_->next_ticket(request.priority, operation->call().stamp);
     const auto [input, output] = memory(request, ticket.lane);
     operation->restart(input, output, ticket);
-    engine_.run_claimed(timeout);
+    engine_->run_claimed(timeout);
   }
 
   Work start(const Request& request, std::chrono::nanoseconds timeout) {
-    engine_.check_alive();
-    if (bounded_.serves(request)) return Work(bounded_.start(engine_, *calls_, request, timeout));
+    engine_->check_alive();
+    if (bounded_.serves(request)) return Work(bounded_.start(*engine_, *calls_, request, timeout));
     BoundedCalls::lose_nothing(request);
-    if (vendor_.serves(request)) return Work(vendor_.start(engine_, request, timeout));
+    if (vendor_.serves(request)) return Work(vendor_.start(*engine_, request, timeout));
     CollectiveCall call = calls_->prepare(request);
-    call.set_ticket(engine_.next_ticket(request.priority, call.stamp));
+    call.set_ticket(engine_->next_ticket(request.priority, call.stamp));
     const auto [input, output] = memory(request, call.ticket.lane);
     call.set_memory(input, output);
-    return Work(engine_.start(std::move(call), timeout));
+    return Work(engine_->start(std::move(call), timeout));
   }
 
   std::pair<std::byte*, std::byte*> memory(const Request& request, Lane lane) {
@@ -264,7 +270,7 @@ class Communicator::Impl {
   bool left_ = false;  // guarded by leaving_
   std::unique_ptr<engine::NewsDesk> news_;
   std::unique_ptr<engine::ControlPlane> control_;
-  Engine engine_;
+  const std::shared_ptr<Engine> engine_;  // whoever waits for an operation keeps it, too
   std::optional<engine::Calls> calls_;
   std::optional<engine::Learning> learning_;
   engine::RequestKey claimed_for_;  // what the engine's claimed operation is set up for; with the claim only
@@ -351,6 +357,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
                              .world = static_cast<Rank>(members.size()),
                              .epoch = impl_->options_.epoch},
                             options, guidance.tuning, exchange, deadline, news->events());
+  links.crowded = impl_->terms_.crowded;
   // A group that shares a host may have none of the library's collectives, where the whole world has.
   if (options.algorithm == by_vendor && links.transport->vendor_collectives() == nullptr) options.algorithm = "auto";
   auto impl = std::make_unique<Impl>(options, std::move(guidance), std::move(links), std::move(news));
@@ -368,16 +375,16 @@ std::vector<Rank> Communicator::world_ranks_of(const std::vector<Rank>& members)
 }
 const CommunicatorOptions& Communicator::options() const { return impl_->options_; }
 std::string_view Communicator::transport_name() const { return impl_->transport_name_; }
-Traffic Communicator::traffic() const { return impl_->engine_.traffic().total(); }
+Traffic Communicator::traffic() const { return impl_->engine_->traffic().total(); }
 double Communicator::tolerated_loss() const { return impl_->bounded_.tolerated(); }
 LossCounts Communicator::losses() const { return impl_->bounded_.losses(); }
-std::optional<PacketCounts> Communicator::packet_counts() const { return impl_->engine_.transport().packet_counts(); }
+std::optional<PacketCounts> Communicator::packet_counts() const { return impl_->engine_->transport().packet_counts(); }
 std::uint64_t Communicator::resync() const { return impl_->bounded_.resync(); }
 void Communicator::realign(std::span<float> data) {
   all_reduce(data, {.op = ReduceOp::average});
   impl_->bounded_.realigned();
 }
-std::uint64_t Communicator::bytes_sent_to(Rank peer) const { return impl_->engine_.traffic().sent_to(peer); }
+std::uint64_t Communicator::bytes_sent_to(Rank peer) const { return impl_->engine_->traffic().sent_to(peer); }
 const LinkModel& Communicator::links() const { return impl_->links_; }
 TuningTable Communicator::tuning() const {
   TuningTable all;
@@ -414,8 +421,8 @@ Work Communicator::start(const Request& request) {
 }
 
 std::uint32_t Communicator::count(Composite call) {
-  impl_->engine_.check_alive();
-  return impl_->engine_.count_call(engine::CallStamp::of({.collective = engine::as_collective(call)}, false));
+  impl_->engine_->check_alive();
+  return impl_->engine_->count_call(engine::CallStamp::of({.collective = engine::as_collective(call)}, false));
 }
 
 // ---- Messages.
@@ -423,17 +430,17 @@ std::uint32_t Communicator::count(Composite call) {
 Work Communicator::start_send(ConstTypedSpan data, Rank to, std::uint64_t tag,
                               std::optional<std::chrono::milliseconds> timeout, CallLabel label) {
   impl_->demand_peer(to, "send");
-  return Work(impl_->engine_.start_send(data, to, tag, impl_->timeout_of(timeout), label));
+  return Work(impl_->engine_->start_send(data, to, tag, impl_->timeout_of(timeout), label));
 }
 Work Communicator::start_recv(TypedSpan data, Rank from_or_any, std::uint64_t tag,
                               std::optional<std::chrono::milliseconds> timeout, CallLabel label) {
   if (from_or_any != any_rank) impl_->demand_peer(from_or_any, "recv");
-  return Work(impl_->engine_.start_recv(data, from_or_any, tag, false, impl_->timeout_of(timeout), label));
+  return Work(impl_->engine_->start_recv(data, from_or_any, tag, false, impl_->timeout_of(timeout), label));
 }
 Work Communicator::start_recv_at_most(TypedSpan data, Rank from_or_any, std::uint64_t tag,
                                       std::optional<std::chrono::milliseconds> timeout) {
   if (from_or_any != any_rank) impl_->demand_peer(from_or_any, "recv");
-  return Work(impl_->engine_.start_recv(data, from_or_any, tag, true, impl_->timeout_of(timeout)));
+  return Work(impl_->engine_->start_recv(data, from_or_any, tag, true, impl_->timeout_of(timeout)));
 }
 void Communicator::send(ConstTypedSpan data, Rank to, std::uint64_t tag) { start_send(data, to, tag).wait(); }
 void Communicator::recv(TypedSpan data, Rank from, std::uint64_t tag) { start_recv(data, from, tag).wait(); }
@@ -441,9 +448,9 @@ void Communicator::recv(TypedSpan data, Rank from, std::uint64_t tag) { start_re
 void Communicator::abort(const std::string& reason) {
   const Error why(ErrorKind::aborted, fmt::format("{} gave up: {}", rank_name(rank()), reason), rank());
   if (impl_->control_) impl_->control_->abort(why);
-  impl_->engine_.fail(why);
+  impl_->engine_->fail(why);
 }
 
-std::string Communicator::flight_record() const { return impl_->engine_.recorder().dump(); }
+std::string Communicator::flight_record() const { return impl_->engine_->recorder().dump(); }
 
 }  // namespace ranvier

@@ -40,6 +40,17 @@ Error current_error() {
   }
 }
 
+TransportTraits traits_of(const Transport& transport, bool crowded) {
+  TransportTraits traits = transport.traits();
+  if (crowded) {
+    traits.crowded = true;
+    traits.polls_before_yield = 0;
+  }
+  return traits;
+}
+
+Error closed_error() { return {ErrorKind::aborted, "the communicator has been closed"}; }
+
 inline void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -52,7 +63,7 @@ void Engine::AlignedDelete::operator()(std::byte* memory) const { ::operator del
 
 Engine::Engine(std::unique_ptr<Transport> transport, EngineOptions options)
     : transport_(std::move(transport)),
-      traits_(transport_->traits()),
+      traits_(traits_of(*transport_, options.crowded)),
       options_(std::move(options)),
       recorder_(options_.names.rank),
       history_(std::make_shared<CallHistory>(transport_->world(), options_.names.rank)),
@@ -64,18 +75,27 @@ Engine::Engine(std::unique_ptr<Transport> transport, EngineOptions options)
 
 Engine::~Engine() { close(); }
 
+// From here on nobody else is told anything, and late callers are refused. Whoever drives meanwhile sees the failure,
+// ends what he waits for, and gives up the seat.
 void Engine::close() {
   if (closed_) return;
   closed_ = true;
   stop_ = true;
+  closed_in_order_ = fail(closed_error());
   transport_->interrupt();
   leave();
-  if (background_.joinable()) background_.join();
+  std::call_once(background_once_, [] {});  // it is not started any more
+  // In a callback that it calls it cannot be waited for: it ends next, and keeps the engine until then.
+  if (background_.get_id() == std::this_thread::get_id())
+    background_.detach();
+  else if (background_.joinable())
+    background_.join();
+  end_all();
+}
+
+void Engine::end_all() {
   while (!driver_.try_lock()) sched_yield();
-  admit();
-  closed_in_order_ = !failed_.load();
-  // From here on nobody else is told anything, and late callers are refused.
-  break_down(Error(ErrorKind::aborted, "the communicator has been closed"), false);
+  break_down(closed_error(), false);
   unlock_and_call_back();
 }
 
@@ -173,6 +193,7 @@ std::shared_ptr<Operation> Engine::enqueue(Active active, std::chrono::nanosecon
   check_alive();
   std::shared_ptr<Operation> operation = active.operation;
   operation->engine = this;
+  operation->keeper = weak_from_this();
   operation->timeout = timeout;
   operation->deadline = steady_clock::now() + timeout;
   pending_.fetch_add(1);
@@ -181,8 +202,11 @@ std::shared_ptr<Operation> Engine::enqueue(Active active, std::chrono::nanosecon
     inbox_.push_back(std::move(active));
     inbox_ready_.store(true);
   }
-  if (options_.background_progress) {
-    std::call_once(background_once_, [this] { background_ = std::thread([this] { background(); }); });
+  if (stop_.load()) {
+    end_all();  // it was closed since check_alive(), and nobody else would
+  } else if (options_.background_progress) {
+    std::call_once(background_once_,
+                   [this] { background_ = std::thread([self = shared_from_this()] { self->background(); }); });
     if (operation->bytes_to_send <= most_at_once) move_at_once();
     if (napping_.load()) transport_->interrupt();
     if (!operation->finished()) leave();

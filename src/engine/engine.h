@@ -30,16 +30,18 @@ namespace ranvier::engine {
 struct EngineOptions {
   Epoch epoch = 0;
   bool background_progress = true;
+  bool crowded = false;  // also where the transport does not know of it, see TransportTraits
   // Tells the other ranks why this one cannot go on. Empty: nobody to tell.
-  std::function<void(const Error&)> tell_others;
+  std::function<void(const Error&)> tell_others = {};
   // Tells them what this one does not get on in, for they may be in something else. Empty likewise.
-  std::function<void(const MessageHeader&)> tell_waiting;
+  std::function<void(const MessageHeader&)> tell_waiting = {};
   Names names = {};
 };
 
 class BoundedOperation;
 
-class Engine {
+// Held by shared_ptr: whoever waits in it, as its own thread does, keeps it.
+class Engine : public std::enable_shared_from_this<Engine> {
  public:
   Engine(std::unique_ptr<Transport> transport, EngineOptions options);
   ~Engine();
@@ -103,7 +105,7 @@ class Engine {
   void on_done(Operation& operation, std::function<void()> then);
 
   // News from the control plane; from any thread.
-  void fail(const Error& why);
+  bool fail(const Error& why);  // whether nothing had failed before
   void departed(Rank rank);
   // Throws what the engine failed with, if it has.
   void check_alive();
@@ -156,6 +158,7 @@ class Engine {
   void break_down(const Error& why, bool tell, const Operation* cause = nullptr);
   Error prefer_verdict(const Error& own);
   void unlock_and_call_back();
+  void end_all();  // once closed
   void move_at_once();
   void background();
   void stop_wanting();

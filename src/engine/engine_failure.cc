@@ -22,15 +22,16 @@ constexpr auto unremarkable_wait = 100ms;
 
 }  // namespace
 
-void Engine::fail(const Error& why) {
+bool Engine::fail(const Error& why) {
   {
     const std::lock_guard lock(failure_mutex_);
-    if (failure_) return;
+    if (failure_) return false;
     failure_ = why;
     failed_.store(true);
   }
   transport_->interrupt();
   leave();
+  return true;
 }
 
 void Engine::departed(Rank rank) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "ranvier/kernel.h"
@@ -34,17 +35,68 @@ class Prober {
 
   LinkModel measure() {
     const ProbeSample least = sample(Collective::all_reduce, "recursive_doubling", tiny_bytes);
-    ProbeSample most;
-    for (const std::size_t bytes : many) {
-      most = sample(Collective::all_gather, "direct", bytes);
-      if (most.seconds > long_enough) break;
+    LinkModel found;
+    if (world_.ranks_per_node > 0) {
+      const auto inside = most_of([&](std::size_t bytes) { return exchange(bytes, true); });
+      const auto across = most_of([&](std::size_t bytes) { return exchange(bytes, false); });
+      found = fit_nodes(nominal_, least, inside, across, seconds_to_add());
+    } else {
+      const auto most = most_of([&](std::size_t bytes) { return sample(Collective::all_gather, "direct", bytes); });
+      found = fit_links(nominal_, least, most, seconds_to_add());
     }
-    LinkModel found = fit_links(nominal_, least, most, seconds_to_add());
     found.byte = std::max(found.byte, world_.least_seconds_per_byte);
     return rounded(found);
   }
 
  private:
+  // With as many bytes as take long enough.
+  template <class Sample>
+  static ProbeSample most_of(const Sample& sample) {
+    ProbeSample most;
+    for (const std::size_t bytes : many) {
+      most = sample(bytes);
+      if (most.seconds > long_enough) break;
+    }
+    return most;
+  }
+
+  // Each rank sends the ranks of its node a share of `bytes` each; or all of them to the rank in its place on the next
+  // node, where there is one. So all lines are in use, and every rank has the same to do, but on a last node with
+  // fewer.
+  ProbeSample exchange(std::size_t bytes, bool inside) {
+    const Rank per_node = world_.ranks_per_node;
+    const Rank nodes = (world_.world + per_node - 1) / per_node;
+    const std::size_t count = bytes / sizeof(float);
+    const auto elements = [&](Rank from, Rank to) -> std::size_t {
+      if (inside)
+        return from / per_node == to / per_node && from != to ? count / static_cast<std::size_t>(per_node) : 0;
+      return from % per_node == to % per_node && (from / per_node + 1) % nodes == to / per_node ? count : 0;
+    };
+    std::vector<std::size_t> to_each, from_each;
+    for (Rank peer = 0; peer < world_.world; ++peer) {
+      to_each.push_back(elements(world_.rank, peer));
+      from_each.push_back(elements(peer, world_.rank));
+    }
+    const auto total = [](const std::vector<std::size_t>& counts) {
+      return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+    };
+    input_.resize(std::max(input_.size(), total(to_each)));
+    output_.resize(std::max(output_.size(), total(from_each)));
+    const Request request{.collective = Collective::all_to_all,
+                          .input = ConstTypedSpan(input_.data(), total(to_each), DType::f32),
+                          .output = TypedSpan(output_.data(), total(from_each), DType::f32),
+                          .input_splits = to_each,
+                          .output_splits = from_each,
+                          .algorithm = "direct"};
+    const auto mates = static_cast<std::size_t>(per_node);
+    const auto sent = static_cast<double>((inside ? count / mates * (mates - 1) : count) * sizeof(float));
+    return {
+        .seconds = time(request),
+        .depth = 1,
+        .work = {
+            .messages = static_cast<double>(world_.world - 1), .bytes = sent, .between = inside ? 0 : sent * per_node}};
+  }
+
   ProbeSample sample(Collective collective, std::string_view algorithm, std::size_t bytes) {
     const ScheduleCost cost(
         find_algorithm(algorithm, collective).build({.collective = collective, .world = world_.world}));
@@ -109,12 +161,15 @@ class Prober {
   // model whatever their libraries make of a logarithm.
   LinkModel rounded(const LinkModel& found) {
     LinkModel result = nominal_;
-    for (double LinkModel::*const number :
-         {&LinkModel::latency, &LinkModel::message, &LinkModel::byte, &LinkModel::reduce}) {
-      const double ratio = std::max(found.*number / (nominal_.*number), std::ldexp(1, least_class));
+    const auto round = [&](double LinkModel::*number, double scale) {
+      const double ratio = std::max(found.*number / scale, std::ldexp(1, least_class));
       const auto own = static_cast<std::int64_t>(std::lround(std::log2(ratio)));
-      result.*number = std::ldexp(nominal_.*number, static_cast<int>(slowest(std::min(own, most_class))));
-    }
+      result.*number = std::ldexp(scale, static_cast<int>(slowest(std::min(own, most_class))));
+    };
+    for (double LinkModel::*const number :
+         {&LinkModel::latency, &LinkModel::message, &LinkModel::byte, &LinkModel::reduce})
+      round(number, nominal_.*number);
+    if (world_.ranks_per_node > 0) round(&LinkModel::between, nominal_.byte);
     return result;
   }
 
@@ -126,18 +181,31 @@ class Prober {
 
 }  // namespace
 
+namespace {
+
+double seconds_of_messages(const LinkModel& links, const ProbeSample& sample) {
+  return links.latency * sample.depth + links.message * sample.work.messages;
+}
+
+}  // namespace
+
 LinkModel fit_links(const LinkModel& nominal, const ProbeSample& tiny, const ProbeSample& large,
                     double reduce_seconds_per_byte) {
-  const auto of_messages = [](const LinkModel& links, const ProbeSample& sample) {
-    return links.latency * sample.depth + links.message * sample.work.messages;
-  };
   LinkModel found = nominal;
-  const double scale = tiny.seconds / of_messages(nominal, tiny);
+  const double scale = tiny.seconds / seconds_of_messages(nominal, tiny);
   found.latency *= scale;
   found.message *= scale;
-  found.byte = (large.seconds - of_messages(found, large)) / large.work.bytes;
+  found.byte = (large.seconds - seconds_of_messages(found, large)) / large.work.bytes;
   // Memory that is slow to move bytes through is slow to add them from.
   found.reduce = std::max(reduce_seconds_per_byte, found.byte * nominal.reduce / nominal.byte);
+  return found;
+}
+
+LinkModel fit_nodes(const LinkModel& nominal, const ProbeSample& tiny, const ProbeSample& inside,
+                    const ProbeSample& across, double reduce_seconds_per_byte) {
+  LinkModel found = fit_links(nominal, tiny, inside, reduce_seconds_per_byte);
+  const double of_memory = std::max(found.byte, 0.0) * across.work.bytes;
+  found.between = (across.seconds - seconds_of_messages(found, across) - of_memory) / across.work.between;
   return found;
 }
 

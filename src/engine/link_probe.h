@@ -27,9 +27,15 @@ struct ProbeSample {
 // belongs to the kind of transport. γ is what adding takes by itself, and no less than its nominal share of β. Pure.
 LinkModel fit_links(const LinkModel& nominal, const ProbeSample& tiny, const ProbeSample& large,
                     double reduce_seconds_per_byte);
+// The same with the line between nodes priced by itself: `inside` moved bytes within nodes only, `across` each rank's
+// to another node, and adds nothing up either. Pure.
+LinkModel fit_nodes(const LinkModel& nominal, const ProbeSample& tiny, const ProbeSample& inside,
+                    const ProbeSample& across, double reduce_seconds_per_byte);
 
 struct ProbedWorld {
+  Rank rank = 0;
   Rank world = 1;
+  Rank ranks_per_node = 0;  // see Links
   std::size_t slice_bytes = 0;
   double least_seconds_per_byte = 0;  // where sending is paced, which a short measurement would not notice
 };

@@ -44,8 +44,9 @@ class Operation {
   // Valid once finished.
   const std::exception_ptr& error() const { return error_; }
 
-  // What the engine keeps with each operation. Driver only, but for finished_.
+  // What the engine keeps with each operation. Driver only, but for finished_ and keeper, which is set once.
   Engine* engine = nullptr;
+  std::weak_ptr<Engine> keeper;  // … and for those who hold its handle: whoever waits keeps the engine until he is back
   int priority = 0;
   std::chrono::nanoseconds timeout{};
   std::chrono::steady_clock::time_point deadline{};

@@ -65,7 +65,10 @@ ReadyProgram ProgramCache::make(const Shape& shape) const {
   auto program = std::make_shared<Program>(
       compile(schedule, rank_, layout,
               {.element_bytes = shape.element_bytes, .slice_bytes = ready.slice_bytes, .in_place = shape.in_place}));
-  for (const auto& [peer, bytes] : program->bytes_to) ready.bytes_to_send += bytes;
+  for (const auto& [peer, bytes] : program->bytes_to) {
+    ready.bytes_to_send += bytes;
+    ready.most_to_one = std::max(ready.most_to_one, bytes);
+  }
   for (const auto& [peer, bytes] : program->bytes_from) ready.bytes_to_receive += bytes;
   ready.lends = program->runs_unbuffered && std::ranges::any_of(program->sends, [](const Instruction& send) {
                   return send.bytes >= PeerMemory::least_lent;

@@ -33,6 +33,7 @@ struct ReadyProgram {
   std::shared_ptr<const Program> program;
   std::size_t bytes_to_send = 0;
   std::size_t bytes_to_receive = 0;
+  std::size_t most_to_one = 0;  // of bytes_to_send, what goes to the peer that gets most
   std::size_t slice_bytes = 0;  // a power of two
   bool lends = false;           // it may, and some send is worth it: see PeerMemory
 };

@@ -30,6 +30,8 @@ struct Links {
   // Where there are several hosts of so many consecutive ranks each, the last of which may have fewer; else 0, or where
   // the transport does not look for hosts.
   Rank ranks_per_node = 0;
+  // Of a part of a world whose ranks share cores: as the whole, however few they are.
+  bool crowded = false;
   // What all of them follow: each rank's own, which are the same, or with CommunicatorOptions::learn the first rank's.
   TuningTable tuning = {};
 };

@@ -58,7 +58,9 @@ const Selection::Candidates& Selection::candidates_for(Kind kind) {
         spec.algorithm().build({.collective = collective, .world = settings_.world, .root = root, .dims = spec.dims});
     const bool fits = settings_.topology == nullptr || missing_link(schedule, *settings_.topology).empty();
     (fits ? fitting : others)
-        .push_back({.name = spec_text(spec), .cost = ScheduleCost(schedule), .lends = !schedule.buffered_in_place});
+        .push_back({.name = spec_text(spec),
+                    .cost = ScheduleCost(schedule, settings_.ranks_per_node),
+                    .lends = !schedule.buffered_in_place});
   }
   // Where no algorithm keeps to the links that there are, ranks have to forward for others.
   const bool any_fits = !fitting.empty();

@@ -18,6 +18,7 @@ namespace ranvier::engine {
 
 struct SelectionSettings {
   Rank world = 1;
+  Rank ranks_per_node = 0;  // see ScheduleCost
   std::string transport;
   LinkModel links;
   std::size_t slice_bytes = 1;

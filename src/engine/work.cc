@@ -1,27 +1,37 @@
-// The handle of an operation. A finished operation is its own: its engine may be gone.
+// The handle of an operation. A finished operation is its own: its engine may be gone, or go while others wait in it.
 #include <utility>
 
 #include "engine/engine.h"
 #include "ranvier/communicator.h"
 
 namespace ranvier {
+namespace {
+
+// Whether it ended. An engine that is gone has ended all of its operations.
+bool wait_in_its_engine(engine::Operation& operation, std::optional<std::chrono::nanoseconds> limit) {
+  if (operation.finished()) return true;
+  const auto engine = operation.keeper.lock();
+  return engine ? engine->wait(operation, limit) : operation.finished();
+}
+
+}  // namespace
 
 void Work::wait() {
-  if (!operation_->finished()) operation_->engine->wait(*operation_, std::nullopt);
+  wait_in_its_engine(*operation_, std::nullopt);
   if (operation_->error()) std::rethrow_exception(operation_->error());
 }
 bool Work::wait_for(std::chrono::nanoseconds limit) {
-  if (!operation_->finished() && !operation_->engine->wait(*operation_, limit)) return false;
+  if (!wait_in_its_engine(*operation_, limit)) return false;
   if (operation_->error()) std::rethrow_exception(operation_->error());
   return true;
 }
 bool Work::done() const { return operation_->finished(); }
 std::exception_ptr Work::error() const { return operation_->finished() ? operation_->error() : nullptr; }
 void Work::on_done(std::function<void()> then) {
-  if (operation_->finished())
-    then();
+  if (const auto engine = operation_->finished() ? nullptr : operation_->keeper.lock())
+    engine->on_done(*operation_, std::move(then));
   else
-    operation_->engine->on_done(*operation_, std::move(then));
+    then();
 }
 std::uint32_t Work::sequence() const { return operation_->entry().sequence; }
 std::size_t Work::received_bytes() const { return operation_->finished() ? operation_->received_bytes() : 0; }

@@ -14,8 +14,9 @@ constexpr std::uint64_t plain_twin = std::uint64_t{1} << 60;
 
 bool all_gather_is_cheaper(const LinkModel& links, Rank world, double bytes) {
   const double peers = world - 1;
-  const double of_gather = links.latency + peers * (links.message + bytes * links.byte);
-  const double of_scatter = 2 * links.latency + 2 * peers * (links.message + bytes / world * links.byte);
+  const double byte = links.byte + links.between;
+  const double of_gather = links.latency + peers * (links.message + bytes * byte);
+  const double of_scatter = 2 * links.latency + 2 * peers * (links.message + bytes / world * byte);
   return world > 1 && of_gather < of_scatter;
 }
 

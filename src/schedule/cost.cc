@@ -83,7 +83,7 @@ bool uses_scratch(const Step& step) { return step.from.buffer == Buffer::scratch
 
 }  // namespace
 
-ScheduleCost::ScheduleCost(const Schedule& schedule) : chunks_(std::max(schedule.chunks, 1u)) {
+ScheduleCost::ScheduleCost(const Schedule& schedule, Rank ranks_per_node) : chunks_(std::max(schedule.chunks, 1u)) {
   const Rank looked_at = schedule.world <= most_ranks ? schedule.world : ranks_of_large_worlds;
   const auto count = [](std::vector<Transfers>& all, std::uint32_t chunks) {
     const auto found = std::ranges::find(all, chunks, &Transfers::chunks);
@@ -108,9 +108,31 @@ ScheduleCost::ScheduleCost(const Schedule& schedule) : chunks_(std::max(schedule
     }
     partners_ = std::max(partners_, static_cast<std::uint32_t>(senders.size()));
   }
+  knows_nodes_ = ranks_per_node > 0;
+  if (knows_nodes_) look_at_nodes(schedule, ranks_per_node);
   if (schedule.world > most_ranks) return;
   depth_ = Chain(schedule, false).longest();
   path_chunks_ = Chain(schedule, true).longest();
+}
+
+void ScheduleCost::look_at_nodes(const Schedule& schedule, Rank ranks_per_node) {
+  const Rank looked_at = schedule.world <= most_ranks ? schedule.world : std::min(ranks_per_node, schedule.world);
+  std::uint64_t sent = 0, received = 0;
+  for (Rank rank = 0; rank < looked_at; ++rank) {
+    if (rank % ranks_per_node == 0) sent = received = 0;
+    std::set<Rank> distant;
+    for (const Step& step : schedule.program(rank)) {
+      if (step.peer < 0 || step.peer / ranks_per_node == rank / ranks_per_node) continue;
+      if (step.action == Action::send) {
+        sent += step.chunks;
+      } else {
+        received += step.chunks;
+        distant.insert(step.peer);
+      }
+    }
+    distant_partners_ = std::max(distant_partners_, static_cast<std::uint32_t>(distant.size()));
+    chunks_between_ = std::max({chunks_between_, sent, received});
+  }
 }
 
 RankCost ScheduleCost::transfers(const std::vector<Transfers>& all, double chunk, double slice_bytes) {
@@ -163,7 +185,15 @@ RankCost ScheduleCost::shared(std::size_t bytes, std::size_t slice_bytes) const 
 
 RankCost decisive(const LinkModel& model, const ScheduleCost& cost, std::size_t bytes, std::size_t slice_bytes) {
   RankCost work = model.crowded ? cost.shared(bytes, slice_bytes) : cost.busiest(bytes, slice_bytes);
-  if (cost.partners() > 1) work.bytes *= 1 + model.partner * (cost.partners() - 1);
+  const auto meeting = [&](std::uint32_t partners) { return partners > 1 ? 1 + model.partner * (partners - 1) : 1; };
+  // Streams meet on the line between hosts; where that has a price of its own, β is that of memory. Ranks of whom it is
+  // not known which of them stand together count as if none did.
+  if (model.between == 0)
+    work.bytes *= meeting(cost.partners());
+  else if (cost.knows_nodes())
+    work.between = cost.between_nodes(bytes) * meeting(cost.distant_partners());
+  else
+    work.between = work.bytes * meeting(cost.partners());
   const double path = cost.path_bytes(bytes, slice_bytes);
   work.bytes = std::max(work.bytes, model.crowded ? path / 2 : path);
   return work;
@@ -172,7 +202,7 @@ RankCost decisive(const LinkModel& model, const ScheduleCost& cost, std::size_t 
 double predict(const LinkModel& model, const ScheduleCost& cost, std::size_t bytes, std::size_t slice_bytes) {
   const RankCost work = decisive(model, cost, bytes, slice_bytes);
   return model.latency * cost.depth() + model.message * work.messages + model.byte * work.bytes +
-         model.reduce * work.reduced;
+         model.reduce * work.reduced + model.between * work.between;
 }
 
 }  // namespace ranvier

@@ -47,15 +47,18 @@ std::shared_ptr<std::byte[]> OwnMemory::allocate(std::size_t bytes) {
   entry.life.fetch_add(1);
   std::byte* data = memory.data();
   *vacant = {std::move(memory), std::move(file)};
+  living_.fetch_add(1, std::memory_order_relaxed);
   return {data, [self = shared_from_this(), index](std::byte*) { self->free(index); }};
 }
 
 void OwnMemory::free(std::uint32_t region) {
   const std::lock_guard lock(mutex_);
   regions_[region] = {};
+  living_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 std::optional<LentBytes> OwnMemory::find(ConstBytes body) const {
+  if (living_.load(std::memory_order_relaxed) == 0) return std::nullopt;
   const std::lock_guard lock(mutex_);
   for (std::uint32_t i = 0; i < most_regions; ++i) {
     const Mapping& memory = regions_[i].memory;

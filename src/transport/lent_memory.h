@@ -48,7 +48,7 @@ class OwnMemory : public std::enable_shared_from_this<OwnMemory> {
 
   // See PeerMemory::allocate.
   std::shared_ptr<std::byte[]> allocate(std::size_t bytes);
-  // Where `body` lies; none if any of it is outside of one region.
+  // Where `body` lies; none if any of it is outside of one region. Takes no lock while there are no regions.
   std::optional<LentBytes> find(ConstBytes body) const;
 
  private:
@@ -60,6 +60,7 @@ class OwnMemory : public std::enable_shared_from_this<OwnMemory> {
 
   RegionTable& table_;
   const std::shared_ptr<const void> inbox_;
+  std::atomic<std::uint32_t> living_ = 0;  // regions; whoever has an address in one knows that it is counted
   mutable std::mutex mutex_;
   std::array<Region, most_regions> regions_;
 };

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,6 +36,27 @@ TEST(Calls, KnowARequestAgainByItsAlgorithmAndDims) {
   EXPECT_NE(calls.prepare(request("torus:4x2")).program, call.program);
   EXPECT_NE(calls.prepare(request("torus:4x2")).header.dims, call.header.dims);
   EXPECT_EQ(calls.prepare(request("torus")).header.dims, 0);
+}
+
+TEST(Calls, LendWhereThatIsFasterThanCopying) {
+  class NoMemory final : public PeerMemory {
+    std::shared_ptr<std::byte[]> allocate(std::size_t) override { return {}; }
+    std::size_t try_lend(Rank, Lane, ConstBytes, ConstBytes) override { return 0; }
+    std::size_t lent(Rank, Lane) override { return 0; }
+  } memory;
+  const auto lends = [&](std::size_t bytes, bool crowded) {
+    CallSettings shared = settings(2, "direct");
+    shared.slice_bytes = shared.buffered_bytes = 128 << 10;
+    shared.peer_memory = &memory;
+    shared.links.crowded = crowded;
+    std::vector<float> data(bytes / sizeof(float));
+    return Calls(shared).prepare({.input = data, .output = data}).lender != nullptr;
+  };
+  // Each of two ranks sends the other a half of what is to be summed, and a half of the sum.
+  EXPECT_TRUE(lends(PeerMemory::least_to_one, false));
+  EXPECT_FALSE(lends(PeerMemory::least_to_one - 4096, false)) << "while both copy at once";
+  EXPECT_TRUE(lends(2 * PeerMemory::least_lent, true));
+  EXPECT_FALSE(lends(2 * PeerMemory::least_lent - 8, true));
 }
 
 TEST(Calls, TellPeriodsApart) {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/engine.h"
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
 #include "support/cluster.h"
@@ -31,6 +32,18 @@ TEST(EngineTest, OperationsThatNobodyWaitsForEndAllTheSame) {
     ASSERT_TRUE(work.done());
     EXPECT_THAT(data, Each(2.0F));
   });
+}
+
+// Of a part of a world that shares its cores the transport sees too few ranks to know.
+TEST(EngineTest, GivesItsCoreAwayAtOnceWhereItIsToldThatOthersNeedIt) {
+  auto transports = loopback_world(1);
+  const TransportTraits traits = transports.front()->traits();
+  ASSERT_FALSE(traits.crowded);
+  ASSERT_GT(traits.polls_before_yield, 0);
+  const auto engine =
+      std::make_shared<engine::Engine>(std::move(transports.front()), engine::EngineOptions{.crowded = true});
+  EXPECT_TRUE(engine->traits().crowded);
+  EXPECT_EQ(engine->traits().polls_before_yield, 0);
 }
 
 TEST(EngineTest, WaitsInAnyOrderWithMoreOperationsThanLanes) {

@@ -169,5 +169,47 @@ TEST(LinkProbe, FindsTheModelByWhichSamplesTookTheirTime) {
     }
 }
 
+TEST(LinkProbe, FindsWhatTheLineBetweenNodesCostsBesideMemory) {
+  for (const bool crowded : {false, true}) {
+    const LinkModel nominal = nominal_links("shm+tcp", crowded);
+    LinkModel truth = nominal;
+    truth.byte *= 0.2;
+    truth.between = 8e-9;
+    truth.reduce = 1e-10;
+    const auto took = [&](ProbeSample sample) {
+      sample.seconds = truth.latency * sample.depth + truth.message * sample.work.messages +
+                       truth.byte * sample.work.bytes + truth.between * sample.work.between;
+      return sample;
+    };
+    const LinkModel found =
+        fit_nodes(nominal, took({.depth = 3, .work = {.messages = 3}}),
+                  took({.depth = 1, .work = {.messages = 7, .bytes = 48e3}}),
+                  took({.depth = 1, .work = {.messages = 7, .bytes = 64e3, .between = 256e3}}), truth.reduce);
+    EXPECT_NEAR(found.byte / truth.byte, 1, 1e-6);
+    EXPECT_NEAR(found.between / truth.between, 1, 1e-6);
+  }
+}
+
+TEST(Selection, SparesTheLineThatTheRanksOfANodeShare) {
+  LinkModel links = nominal_links("shm+tcp", false);
+  links.byte = 0.06e-9;
+  for (const Rank nodes : {2, 3, 4}) {
+    SelectionSettings settings{
+        .world = 4 * nodes, .ranks_per_node = 4, .transport = "shm+tcp", .links = links, .slice_bytes = slice};
+    EXPECT_THAT(Selection(settings).choice(Collective::all_reduce, 64 << 20), testing::Not("hierarchical:4"))
+        << "with lines that cost no more than memory";
+    settings.links.between = 8e-9;  // 1 Gbit/s
+    Selection selection(settings);
+    const ScheduleCost hierarchy(hierarchical(Collective::all_reduce, settings.world, 4), 4);
+    for (const std::size_t bytes : {1 << 20, 64 << 20}) {
+      const AlgorithmSpec taken = parse_algorithm(selection.choice(Collective::all_reduce, bytes));
+      const Schedule schedule =
+          taken.algorithm().build({.collective = Collective::all_reduce, .world = settings.world, .dims = taken.dims});
+      EXPECT_LE(ScheduleCost(schedule, 4).between_nodes(bytes), 1.01 * hierarchy.between_nodes(bytes))
+          << spec_text(taken) << " of " << bytes << " between " << nodes << " nodes";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ranvier::engine

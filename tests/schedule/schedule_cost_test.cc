@@ -102,6 +102,22 @@ TEST(ScheduleCost, CountsFromHowManyOthersOneReceives) {
 }
 
 // As the papers count rounds; a parameter server serves one rank a round, but nobody waits for more than two messages.
+TEST(ScheduleCost, CountsWhatANodeExchangesWithOthers) {
+  const auto between = [](const Schedule& schedule) { return ScheduleCost(schedule, 4).between_nodes(800); };
+  EXPECT_DOUBLE_EQ(between(ring(Collective::all_reduce, 8)), 1400) << "all that goes over one of its links";
+  EXPECT_DOUBLE_EQ(between(direct(Collective::all_reduce, 8)), 3200) << "four ranks to four others, a part each, twice";
+  EXPECT_DOUBLE_EQ(between(hierarchical(Collective::all_reduce, 8, 4)), 800);
+  EXPECT_DOUBLE_EQ(between(hierarchical(Collective::all_reduce, 128, 4)), 2 * 31 * 800 / 32.0) << "of the first node";
+  EXPECT_EQ(ScheduleCost(hierarchical(Collective::all_reduce, 8, 4), 4).distant_partners(), 1U);
+  EXPECT_EQ(ScheduleCost(direct(Collective::all_reduce, 8), 4).distant_partners(), 4U);
+  EXPECT_DOUBLE_EQ(between(direct(Collective::all_gather, 6)), 800 / 6.0 * 8) << "of whom the last node has two ranks";
+  EXPECT_FALSE(ScheduleCost(ring(Collective::all_reduce, 8)).knows_nodes());
+  const LinkModel links{.byte = 1, .between = 10};
+  EXPECT_DOUBLE_EQ(predict(links, ScheduleCost(ring(Collective::all_reduce, 8), 4), 800, 1 << 20), 1400 + 14000);
+  EXPECT_DOUBLE_EQ(predict(links, ScheduleCost(ring(Collective::all_reduce, 8)), 800, 1 << 20), 1400 + 14000)
+      << "who stands with whom is not known: as if nobody did";
+}
+
 TEST(ScheduleCost, IsAsDeepAsMessagesFollowOneAnother) {
   for (const Rank world : {2, 3, 4, 8, 12, 16, 64}) {
     const auto ranks = static_cast<std::uint32_t>(world);

@@ -287,6 +287,11 @@ class Network:
         packets = {counter["name"]: counter["packets"] for counter in counters}
         return packets["seen"], packets["lost"]
 
+    def bytes_sent(self, host: int) -> int:
+        """By this host so far, to all others."""
+        [device] = json.loads(command("ip", "-n", self.namespace(host), "-s", "-j", "link", "show", "dev", "eth0"))
+        return device["stats64"]["tx"]["bytes"]
+
     def _start_keeper(self) -> subprocess.Popen:
         """Its stdin ends when this process does, even by SIGKILL; its own session keeps Ctrl-C from it."""
         keeper = [sys.executable, str(pathlib.Path(__file__).with_name("keeper.py")), self.name]

@@ -43,6 +43,24 @@ class Results(unittest.TestCase):
                 for row in found["rows"]:
                     self.assertEqual((row["ranks"], row["transport"], row["wrong"]), (hosts, "tcp", 0))
 
+    def test_auto_spares_the_line_that_ranks_of_a_host_share(self):
+        # A ring crosses it with three quarters of the vector twice, a hierarchy with each half once.
+        two_ranks_here = '''
+            export RANVIER_WORLD=4 RANVIER_LOCAL_WORLD=4
+            first=$((2 * RANVIER_RANK)) second=$((2 * RANVIER_RANK + 1))
+            RANVIER_RANK=$second RANVIER_LOCAL_RANK=$second "$@" & other=$!
+            RANVIER_RANK=$first RANVIER_LOCAL_RANK=$first "$@" && wait $other'''
+        sent = {}
+        with Lab(hosts=2, rate="200Mbit") as lab:
+            for algorithm in ("auto", "ring"):
+                before = lab.network.bytes_sent(0)
+                words = [RANVIER, "bench", "--nodes", "2", "--no-pin", "--algorithm", algorithm, "-b", "2M", "-e", "2M"]
+                words += ["--samples", "2", "--iters", "2", "-w", "0"]
+                for result in lab.run(["sh", "-c", two_ranks_here, "sh", *words], limit=100, environment=CLEAN):
+                    self.assertEqual((result.code, result.err), (0, ""), result)
+                sent[algorithm] = lab.network.bytes_sent(0) - before
+        self.assertLess(sent["auto"], 0.8 * sent["ring"], sent)
+
     def test_are_right_where_packets_are_lost(self):
         found = self.bench("-b", "64K", "-e", "1M", "-f", "16", hosts=3, rate="200Mbit", loss=0.01)
         self.assertEqual([row["wrong"] for row in found["rows"]], [0, 0])
