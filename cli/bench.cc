@@ -48,9 +48,8 @@ CommunicatorOptions communicator_options(const Options& options, const WorldPlac
   result.link_bytes_per_second = options.link_bytes_per_second;
   if (options.nodes)
     result.node = fmt::format("{}", place.local_rank * static_cast<Rank>(*options.nodes) / place.local_world);
-  // A benchmark crowds its machine, and ranks that sleep while another library is measured are not dead.
-  result.suspect_after = std::chrono::seconds(10);
-  result.dead_after = std::chrono::seconds(30);
+  result.suspect_after = bench::longest_silence / 3;
+  result.dead_after = bench::longest_silence;
   return result;
 }
 

@@ -235,15 +235,8 @@ void report_signal(std::size_t rank, const Worker& worker) {
   fmt::print(stderr, "ranvier: worker {} (process {}) {}\n", rank, worker.pid, how_it_ended(*worker.status));
 }
 
-}  // namespace
-
-int run_workers(const Launch& launch) {
-  if (launch.count < 1 || launch.command.empty())
-    throw Error(ErrorKind::usage, fmt::format("cannot start {} workers; start at least 1", launch.count));
-  if (access(launch.command.front().c_str(), X_OK) != 0)
-    throw Error(ErrorKind::config, fmt::format("cannot run {}: {}", launch.command.front(), std::strerror(errno)));
-  std::fflush(nullptr);
-
+// Starts the workers and sees them to their end.
+int keep(const Launch& launch) {
   const CaughtSignals signals;  // for longer than there is a directory: a late one must not end us before it is removed
   const TemporaryDirectory store;
   StandIns stand_ins;
@@ -285,6 +278,50 @@ int run_workers(const Launch& launch) {
     ending = true;
     code = 128 + arrived->si_signo;
     give(term_to_kill, next_signal == 0 ? SIGTERM : SIGKILL);
+  }
+}
+
+void check(const Launch& launch) {
+  if (launch.count < 1 || launch.command.empty())
+    throw Error(ErrorKind::usage, fmt::format("cannot start {} workers; start at least 1", launch.count));
+  if (access(launch.command.front().c_str(), X_OK) != 0)
+    throw Error(ErrorKind::config, fmt::format("cannot run {}: {}", launch.command.front(), std::strerror(errno)));
+}
+
+}  // namespace
+
+pid_t start_keeper(const Launch& launch, const std::function<void()>& first) {
+  check(launch);
+  std::fflush(nullptr);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0)
+    throw Error(ErrorKind::config, fmt::format("cannot start {} workers: {}; allow more processes (ulimit -u)",
+                                               launch.count, std::strerror(errno)));
+  if (pid > 0) return pid;
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(1);
+  int code = 1;
+  try {
+    if (first) first();
+    code = keep(launch);
+  } catch (const std::exception& problem) {
+    fmt::print(stderr, "ranvier: {}\n", problem.what());
+  }
+  std::fflush(nullptr);
+  _exit(code);
+}
+
+int exit_code_of_keeper(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+
+int run_workers(const Launch& launch) {
+  const CaughtSignals signals;
+  const pid_t keeper = start_keeper(launch, [&] { sigprocmask(SIG_SETMASK, &signals.before(), nullptr); });
+  for (int status = 0;;) {
+    if (waitpid(keeper, &status, WNOHANG) == keeper) return exit_code_of_keeper(status);
+    const auto arrived = signals.wait(milliseconds(1000));
+    // What a terminal sends reaches the keeper as well.
+    if (arrived && arrived->si_signo != SIGCHLD && arrived->si_code != SI_KERNEL) kill(keeper, arrived->si_signo);
   }
 }
 

@@ -1,6 +1,8 @@
 // Starting the workers of a job on this machine, and finding out which worker of which job this process is.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -26,8 +28,14 @@ struct Launch {
 // RANVIER_LOCAL_WORLD) and where they meet (RANVIER_STORE: a temporary directory, removed before this returns). They
 // share stdout and stderr with this process; SIGINT, SIGTERM and SIGHUP are passed on to them; none outlives the
 // calling thread. Returns 0 when all succeed, else the exit code of the first that failed (1 where a signal ended it),
-// or 128 + the signal that was passed on. Throws Error where a process cannot be started.
+// or 128 + the signal that was passed on. Throws Error where they cannot be started.
 int run_workers(const Launch&);
+
+// The same without waiting: starts the process that does it, whose exit code is what run_workers would return. It ends
+// the workers and removes their directory also where the calling thread dies, however it dies. `first` is called in
+// that process. Call it while this process has one thread.
+pid_t start_keeper(const Launch&, const std::function<void()>& first = {});
+int exit_code_of_keeper(int status);  // which waitpid gave
 
 // The path of the running program, for Launch::command.
 std::string this_program();
@@ -42,7 +50,7 @@ struct WorldPlace {
 
   // Where the ranks meet: a directory …
   std::filesystem::path store;
-  bool owns_store = false;  // nobody else removes the directory: rank 0 does, once all have met or some did not come
+  bool owns_store = false;  // nobody else makes and removes the directory (meeting.h)
   // … or, where `store` is empty, torch's TCPStore at this address.
   std::string master_address;
   std::uint16_t master_port = 0;

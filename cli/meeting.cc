@@ -1,30 +1,31 @@
 #include "meeting.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
+#include <string_view>
+#include <utility>
 
 #include "ranvier/error.h"
-#include "ranvier/store.h"
 
 namespace ranvier::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct MeetingPlace {
+struct Place {
   fs::path directory;
-  bool ours = false;  // to remove
+  bool ours = false;  // to make and to remove
 };
 
-void remove(const MeetingPlace& meeting) {
-  std::error_code ignored;
-  fs::remove_all(meeting.directory, ignored);
-}
-
-MeetingPlace meeting_place(const WorldPlace& place) {
+Place place_of(const WorldPlace& place) {
   if (!place.store.empty()) return {place.store, place.owns_store};
   if (const char* named = std::getenv("RANVIER_STORE"); named != nullptr) return {named, false};
   if (place.local_world != place.world)
@@ -38,25 +39,56 @@ MeetingPlace meeting_place(const WorldPlace& place) {
   return {fs::temp_directory_path() / name, true};
 }
 
+[[noreturn]] void refuse(const fs::path& folder, std::string_view problem) {
+  throw Error(ErrorKind::config, fmt::format("cannot meet in {}: {}; remove it, or set TMPDIR to another directory on "
+                                             "all ranks",
+                                             folder.string(), problem));
+}
+
+// The folder with its lock; none if it was removed meanwhile.
+Fd try_to_enter(const fs::path& folder) {
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) refuse(folder, std::strerror(errno));
+  Fd entered(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!entered && errno == ENOENT) return {};
+  struct stat facts {};
+  if (!entered || fstat(entered.get(), &facts) != 0) refuse(folder, std::strerror(errno));
+  if (facts.st_uid != geteuid()) refuse(folder, fmt::format("it belongs to user {}", facts.st_uid));
+  if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    refuse(folder, fmt::format("others may look into it or write there (mode {:o})", facts.st_mode & 07777));
+  while (flock(entered.get(), LOCK_SH) != 0)
+    if (errno != EINTR) refuse(folder, std::strerror(errno));
+  struct stat named {};
+  const bool is_there =
+      lstat(folder.c_str(), &named) == 0 && named.st_dev == facts.st_dev && named.st_ino == facts.st_ino;
+  return is_there ? std::move(entered) : Fd();
+}
+
 }  // namespace
+
+MeetingFolder::MeetingFolder(fs::path path) : path_(std::move(path)) {
+  while (!entered_) entered_ = try_to_enter(path_);
+}
+
+MeetingFolder::~MeetingFolder() {
+  // Whoever else is inside holds the lock as well. Of several who try at once the kernel lets the last one have it,
+  // since each gives up its own first.
+  if (flock(entered_.get(), LOCK_EX | LOCK_NB) != 0) return;
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+Meeting::Meeting(const WorldPlace& place, const std::string& subject) {
+  Place at = place_of(place);
+  // Beside a directory that goes with the meeting, since others may be at the next one by then.
+  if (!subject.empty()) at.ours ? at.directory += "-" + subject : at.directory /= subject;
+  if (at.ours) own_.emplace(at.directory);
+  store_ = file_store(at.directory);
+}
 
 std::unique_ptr<Communicator> meet(const WorldPlace& place, const CommunicatorOptions& options,
                                    const std::string& subject) {
-  MeetingPlace meeting = meeting_place(place);
-  // Beside a directory that goes with the meeting, since others may be at the next one by then.
-  if (!subject.empty()) meeting.ours ? meeting.directory += "-" + subject : meeting.directory /= subject;
-  const bool removes = meeting.ours && place.rank == 0;
-  const auto store = file_store(meeting.directory);
-  try {
-    auto communicator = Communicator::connect(*store, place.rank, place.world, options);
-    if (meeting.ours) communicator->barrier();  // nobody reads it any more
-    if (removes) remove(meeting);
-    return communicator;
-  } catch (const Error& error) {
-    // Of other errors the other ranks read the reason there.
-    if (removes && error.kind() == ErrorKind::timeout) remove(meeting);
-    throw;
-  }
+  const Meeting meeting(place, subject);
+  return Communicator::connect(meeting.store(), place.rank, place.world, options);
 }
 
 }  // namespace ranvier::cli

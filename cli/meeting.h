@@ -1,18 +1,50 @@
 // How a process of a world that something else started meets the others, without torch.
 #pragma once
 
+#include <chrono>
+#include <exception>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "base/socket.h"
 #include "launch.h"
 #include "ranvier/communicator.h"
+#include "ranvier/store.h"
 
 namespace ranvier::cli {
 
-// Meets in place.store; a world that torchrun started on one host meets in a directory of its own instead. Throws
-// Error{config} where hosts have no directory that the place names. `subject`: of a world that meets several times, a
-// name for each.
-std::unique_ptr<Communicator> meet(const WorldPlace& place, const CommunicatorOptions& options,
-                                   const std::string& subject = {});
+// A folder that ranks of one host make for their meeting, since nobody else does. The last of them to leave removes it,
+// however the meeting went and whoever of them died; where they all die at once it stays.
+class MeetingFolder {
+ public:
+  // Throws Error{config} where there is something of that name which others could read or write: the job's token will
+  // lie in there.
+  explicit MeetingFolder(std::filesystem::path);
+  ~MeetingFolder();
+  MeetingFolder(const MeetingFolder&) = delete;
+  MeetingFolder& operator=(const MeetingFolder&) = delete;
+
+ private:
+  std::filesystem::path path_;
+  Fd entered_;  // locked, with all who are inside
+};
+
+// The store in which the ranks of a world meet: in place.store; those that torchrun started on one host, in a directory
+// of their own instead.
+class Meeting {
+ public:
+  // Throws Error{config} where hosts have no directory that the place names. `subject`: of a world that meets several
+  // times, a name for each.
+  explicit Meeting(const WorldPlace&, const std::string& subject = {});
+  Store& store() const { return *store_; }
+
+ private:
+  std::optional<MeetingFolder> own_;
+  std::unique_ptr<Store> store_;
+};
+
+std::unique_ptr<Communicator> meet(const WorldPlace&, const CommunicatorOptions&, const std::string& subject = {});
 
 }  // namespace ranvier::cli

@@ -4,13 +4,13 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace ranvier::cli {
 
 // Made before the work begins, so that a path that cannot be written is found in time. The file appears with write(),
-// whole, and replaces one that is there. A link is followed, also to a file that is not there yet; a device or a pipe
-// is written to and stays what it is. "-" is stdout, and so is whatever stdout is.
+// whole, as write_named (base/whole_file.h) has it. "-" is stdout.
 class ResultFile {
  public:
   // Throws Error{config} when there is no writing to `path`, which `flag` named. An empty path: write() does nothing.
@@ -19,7 +19,7 @@ class ResultFile {
   void write(const std::string& text) const;
 
  private:
-  [[noreturn]] void throw_unwritable(int problem) const;
+  [[noreturn]] void throw_unwritable(const std::error_code& problem) const;
 
   std::filesystem::path path_;
   std::string flag_;

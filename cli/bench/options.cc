@@ -249,7 +249,9 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
                                        "torch.distributed), or all that are here")
                             ->type_name("LIST");
   app.add_option("--python", options.python, "the Python that has torch, for gloo and torch")->type_name("PATH");
-  cli::add_seconds(app, "--timeout", options.timeout, "for one sample");
+  cli::add_seconds(app, "--timeout", options.timeout,
+                   fmt::format("for one sample; a rank that falls silent is given up after {} s, if not before",
+                               longest_silence.count()));
   cli::add_seconds(app, "--join-timeout", options.join_timeout, "for all ranks to come");
   app.add_flag("--measure,!--no-measure", options.measure,
                "measure the links at start, for auto to choose by; else it goes by ordinary ones")

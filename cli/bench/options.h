@@ -60,6 +60,10 @@ struct Options {
   cli::Arguments arguments;  // as given, for the ranks that are started
 };
 
+// A rank that nothing is heard of for so long is given up; other programs do so after CommunicatorOptions::dead_after.
+// A benchmark crowds its machine, and ranks that get no turn while others are measured are not dead.
+inline constexpr std::chrono::seconds longest_silence{30};
+
 // Throws Error{usage}. None: --help was asked for and given.
 std::optional<Options> parse_options(const cli::Arguments&);
 

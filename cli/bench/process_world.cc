@@ -3,15 +3,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <sstream>
 
 #include "bench/peer.h"
@@ -27,26 +24,12 @@ using std::chrono::steady_clock;
 constexpr milliseconds time_to_leave{10'000};
 constexpr milliseconds time_to_die{3'000};
 
-// Runs the launch to its end in a process of its own, which dies with this one and takes the ranks with it.
-pid_t start_keeper(const cli::Launch& launch) {
-  std::fflush(nullptr);
-  const pid_t parent = getpid();
-  const pid_t pid = fork();
-  if (pid != 0) return pid;
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(1);
-  // Results are the coordinator's: what others print goes to stderr, and the terminal's input to nobody.
+// Results are the coordinator's: what others print goes to stderr, and the terminal's input to nobody.
+void stay_apart() {
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(nothing, STDIN_FILENO);
   dup2(STDERR_FILENO, STDOUT_FILENO);
   close_range(STDERR_FILENO + 1, ~0U, 0);  // an earlier world's ranks would wait for this copy of their socket to end
-  int code = 1;
-  try {
-    code = cli::run_workers(launch);
-  } catch (const std::exception& problem) {
-    fmt::print(stderr, "ranvier bench: {}\n", problem.what());
-  }
-  _exit(code);
 }
 
 }  // namespace
@@ -54,10 +37,7 @@ pid_t start_keeper(const cli::Launch& launch) {
 ProcessWorld::ProcessWorld(std::string name, Rank size, cli::Launch launch, milliseconds timeout)
     : name_(std::move(name)), size_(size), timeout_(timeout), listener_(listen_for_lines()), ranks_(size) {
   launch.environment.emplace_back(socket_variable, listener_.name);
-  keeper_ = start_keeper(launch);
-  if (keeper_ < 0)
-    throw Error(ErrorKind::config, fmt::format("cannot start the {} ranks: {}; allow more processes (ulimit -u)", name_,
-                                               std::strerror(errno)));
+  keeper_ = cli::start_keeper(launch, stay_apart);
 }
 
 ProcessWorld::~ProcessWorld() {
@@ -86,7 +66,7 @@ bool ProcessWorld::has_ended() {
   int status = 0;
   if (keeper_ >= 0 && waitpid(keeper_, &status, WNOHANG) == keeper_) {
     keeper_ = -1;
-    exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    exit_code_ = cli::exit_code_of_keeper(status);
   }
   return keeper_ < 0;
 }

@@ -16,7 +16,7 @@ namespace ranvier::bench {
 
 // How much longer than its limit a coordinator waits for ranks that have something to tell it.
 struct Patience {
-  // As long as none has come: ranks that have waited for each other in vain know best why.
+  // As long as none has come, or answered: ranks that have waited for each other in vain know best why.
   std::chrono::milliseconds to_explain{2'000};
   // For the others, once one has come: they have all met, and nobody is left who could explain anything.
   std::chrono::milliseconds to_follow{200};
@@ -42,7 +42,8 @@ class ProcessWorld final : public World {
   Outcome run(const Job&) override;
 
  private:
-  Lines::Deadline deadline() const { return std::chrono::steady_clock::now() + timeout_; }
+  // Of an answer: ranks whose own time is over first say whom they were waiting for.
+  Lines::Deadline deadline() const { return std::chrono::steady_clock::now() + timeout_ + Patience{}.to_explain; }
   std::vector<std::size_t> absent() const;
   void greet(Lines connection, Lines::Deadline until);
   bool has_ended();

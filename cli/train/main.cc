@@ -4,17 +4,16 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "integrations/trainer/checkpoint.h"
 #include "integrations/trainer/division.h"
-#include "integrations/trainer/rendezvous.h"
 #include "integrations/trainer/run_settings.h"
 #include "launch.h"
 #include "machine.h"
-#include "meeting.h"
 #include "output.h"
 #include "ranvier/error.h"
-#include "ranvier/store.h"
+#include "train/join.h"
 #include "train/options.h"
 #include "train/plan.h"
 #include "train/progress.h"
@@ -25,52 +24,55 @@
 namespace ranvier::train {
 namespace {
 
-namespace fs = std::filesystem;
-
-std::unique_ptr<Communicator> join(const cli::WorldPlace& place, const CommunicatorOptions& options) {
-  if (place.launcher.empty()) return Communicator::connect(*memory_store(), 0, 1, options);
-  if (place.store.empty()) {
-    const auto store = trainer::tcp_store({.address = place.master_address,
-                                           .port = place.master_port,
-                                           .serve = place.rank == 0 && !place.master_runs_elsewhere,
-                                           .prefix = "ranvier/" + place.attempt},
-                                          options.join_timeout);
-    auto communicator = Communicator::connect(*store, place.rank, place.world, options);
-    communicator->barrier();  // the store may end with this scope: rank 0 serves it
-    return communicator;
+// What can be found out before any work begins: that there is such a run, and, of the process that reads and writes its
+// files, that they can be read and written. Leaves nothing.
+trainer::Dataset prepare(const Options& options, Rank world, bool has_files) {
+  const trainer::TrainSettings& run = options.trainer;
+  if (has_files) {
+    const cli::JsonFile writable(options.json_file);
+    if (!options.record_folder.empty()) check_record_folder(options.record_folder);
+    if (!run.save.empty()) trainer::check_checkpoint_place(run.save);
   }
-  return cli::meet(place, options);
+  auto data = trainer::load_dataset(options.data);
+  const auto division = trainer::parse_division(run.parallel);
+  trainer::check_model(run.model, data);
+  trainer::check_division(division, run.model, world);
+  const Rank replicas = world / division.parts;
+  trainer::check_batch(run, data, replicas);
+  if (has_files && !run.resume.empty())
+    trainer::check_identity(run.resume, trainer::load_checkpoint(run.resume),
+                            trainer::identity_of(run, data, replicas));
+  return data;
 }
 
-// What can be found out before any work begins: every file that is to be read or written.
-void check_files(const Options& options) {
-  const cli::JsonFile writable(options.json_file);
-  if (!options.record_folder.empty()) {
-    std::error_code problem;
-    fs::create_directories(options.record_folder, problem);
-    const cli::ResultFile recorded(workload_file(options.record_folder), "--record");
-  }
-  if (!options.trainer.resume.empty()) trainer::load_checkpoint(options.trainer.resume);
-  if (options.trainer.save.empty()) return;
-  trainer::check_checkpoint_place(options.trainer.save);
+// Says what ended the program, and returns its exit code. One write, so that the words of several workers do not mix.
+int fail(const std::string& speaker, const std::exception& problem) {
+  const auto* ours = dynamic_cast<const Error*>(&problem);
+  fmt::print(stderr, "{}",
+             fmt::format("{}: {}\n{}", speaker, problem.what(), ours == nullptr ? "" : ours->flight_record()));
+  return ours != nullptr && ours->kind() == ErrorKind::usage ? 2 : 1;
 }
 
-int work(const Options& options, cli::WorldPlace place) {
-  check_plan(options, place.world);
-  if (options.plan) place.rank = rank_at(*options.plan, place.rank);
-  if (place.rank == 0) check_files(options);
-  const auto data = trainer::load_dataset(options.data);
-  const auto division = trainer::parse_division(options.trainer.parallel);
-  trainer::check_model(options.trainer.model, data);
-  trainer::check_division(division, options.trainer.model, place.world);
+int work(const Options& options, cli::WorldPlace place, const std::string& speaker) {
+  trainer::Dataset data;
+  try {
+    check_plan(options, place.world);
+    if (options.plan) place.rank = rank_at(*options.plan, place.rank);
+    data = prepare(options, place.world, place.rank == 0);
+  } catch (const std::exception& why) {
+    if (place.launcher.empty()) throw;
+    const int code = fail(speaker, why);  // before others are waited for, who may be late
+    decline(place, why, options.communicator.join_timeout);
+    return code;
+  }
   auto settings = options.trainer;
   settings.threads = std::max(1, cli::usable_cores() / place.local_world);
   auto terms = options.communicator;
   terms.measure = options.measure.value_or(place.local_world < place.world);
   const auto communicator = join(place, terms);
 
-  Progress progress(settings.batch * settings.accumulate *
-                    trainer::training_ranks(settings.sync, place.world / division.parts));
+  const Rank replicas = place.world / trainer::parse_division(settings.parallel).parts;
+  Progress progress(settings.batch * settings.accumulate * trainer::training_ranks(settings.sync, replicas));
   const auto result = trainer::train(
       settings, data, *communicator,
       {.on_step = [&](std::size_t step, std::size_t last, double loss) { progress.on_step(step, last, loss); },
@@ -91,8 +93,7 @@ int work(const Options& options, cli::WorldPlace place) {
 int launch(const Options& options) {
   // Found here, a mistake is reported once and not by every worker.
   check_plan(options, *options.workers);
-  check_files(options);
-  trainer::check_model(options.trainer.model, trainer::load_dataset(options.data));
+  prepare(options, *options.workers, true);
   cli::Launch workers{.count = *options.workers, .command = {cli::this_program()}};
   workers.command.insert(workers.command.end(), options.arguments.begin(), options.arguments.end());
   return cli::run_workers(workers);
@@ -102,13 +103,13 @@ int run(const cli::Arguments& arguments, std::string& speaker) {
   const auto options = parse_options(arguments);
   if (!options) return 0;
   const auto place = cli::world_from_environment();
-  if (!place) return options->workers.value_or(1) > 1 ? launch(*options) : work(*options, {});
+  if (!place) return options->workers.value_or(1) > 1 ? launch(*options) : work(*options, {}, speaker);
   if (options->workers && place->launcher != "ranvier")
     throw Error(ErrorKind::usage, fmt::format("--workers starts processes, and {} has started this one already as rank "
                                               "{} of {}; leave out --workers",
                                               place->launcher, place->rank, place->world));
   speaker = fmt::format("ranvier train, rank {}", place->rank);
-  return work(*options, *place);
+  return work(*options, *place, speaker);
 }
 
 }  // namespace
@@ -118,12 +119,7 @@ int main(int argc, char** argv) {
   std::string speaker = "ranvier train";
   try {
     return ranvier::cli::after_output(ranvier::train::run({argv + 1, argv + argc}, speaker));
-  } catch (const ranvier::Error& problem) {
-    // One write, so that the words of several workers do not mix.
-    fmt::print(stderr, "{}", fmt::format("{}: {}\n{}", speaker, problem.what(), problem.flight_record()));
-    return problem.kind() == ranvier::ErrorKind::usage ? 2 : 1;
   } catch (const std::exception& problem) {
-    fmt::print(stderr, "{}: {}\n", speaker, problem.what());
-    return 1;
+    return ranvier::train::fail(speaker, problem);
   }
 }

@@ -8,6 +8,8 @@
 namespace ranvier::train {
 namespace {
 
+namespace fs = std::filesystem;
+
 // The forward pass, of which only the whole is known, then a layer for each tensor: gradients become ready from the
 // last layer to the first.
 Workload workload_of(const Report& report) {
@@ -23,15 +25,25 @@ Workload workload_of(const Report& report) {
   return workload;
 }
 
+fs::path workload_file(const fs::path& folder) { return folder / "workload.toml"; }
+
 }  // namespace
 
-std::filesystem::path workload_file(const std::filesystem::path& folder) { return folder / "workload.toml"; }
+void check_record_folder(const fs::path& folder) {
+  std::error_code problem;
+  fs::path first = workload_file(folder);  // of what is to be made
+  while (first.has_parent_path() && !fs::exists(first.parent_path(), problem)) first = first.parent_path();
+  const cli::ResultFile makable(first, "--record");
+}
 
 void write_workload(const Report& report) {
   const std::string origin =
       fmt::format("Written by ranvier train --record: the median of {} steps of {} samples on each of {} workers.",
                   report.result.recorded->steps, report.options.trainer.batch, report.communicator.world());
-  const cli::ResultFile file(workload_file(report.options.record_folder), "--record");
+  const fs::path folder = report.options.record_folder;
+  std::error_code problem;
+  fs::create_directories(folder, problem);  // the file says what is wrong
+  const cli::ResultFile file(workload_file(folder), "--record");
   file.write(to_toml(workload_of(report), origin));
 }
 

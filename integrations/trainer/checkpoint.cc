@@ -2,9 +2,7 @@
 // parameters and what the optimizer keeps as little-endian f32, what is each rank's own, and the CRC-32 of all that.
 #include "integrations/trainer/checkpoint.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <bit>
@@ -15,7 +13,9 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
+#include <system_error>
 
+#include "base/whole_file.h"
 #include "ranvier/error.h"
 
 namespace ranvier::trainer {
@@ -38,30 +38,11 @@ std::uint32_t checksum(std::string_view text) {
   throw Error(ErrorKind::config, fmt::format("cannot resume from {}: {}", path.string(), problem));
 }
 
-// Writes and waits until the disk has it: a rename may otherwise outrun the contents. True, or errno says why not.
-bool write_durably(const fs::path& path, std::string_view text) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file < 0) return false;
-  bool fine = true;
-  while (fine && !text.empty()) {
-    const ssize_t written = write(file, text.data(), text.size());
-    if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
-    fine = written > 0 || (written < 0 && errno == EINTR);
-  }
-  fine = fine && fsync(file) == 0;
-  const int problem = errno;
-  close(file);
-  errno = problem;
-  return fine;
-}
-
-fs::path part_of(const fs::path& path) { return path.string() + ".part"; }
-
-[[noreturn]] void throw_unwritable(const fs::path& path, int problem) {
+[[noreturn]] void throw_unwritable(const fs::path& path, const std::error_code& problem) {
   throw Error(
       ErrorKind::config,
-      fmt::format("cannot write the checkpoint {} ({}); {} place with --save", path.string(), std::strerror(problem),
-                  problem == ENOSPC ? "free some space there or name another" : "name another"));
+      fmt::format("cannot write the checkpoint {} ({}); {} place with --save", path.string(), problem.message(),
+                  problem == std::errc::no_space_on_device ? "free some space there or name another" : "name another"));
 }
 
 }  // namespace
@@ -85,18 +66,11 @@ void save_checkpoint(const fs::path& path, const Checkpoint& checkpoint) {
   const std::uint32_t sum = checksum(text);
   text.append(reinterpret_cast<const char*>(&sum), sizeof sum);
 
-  const fs::path part = part_of(path);
-  if (write_durably(part, text) && std::rename(part.c_str(), path.c_str()) == 0) return;
-  const int problem = errno;
-  unlink(part.c_str());
-  throw_unwritable(path, problem);
+  if (const std::error_code problem = write_named(path, text, true)) throw_unwritable(path, problem);
 }
 
 void check_checkpoint_place(const fs::path& path) {
-  if (fs::is_directory(path)) throw_unwritable(path, EISDIR);
-  const fs::path part = part_of(path);
-  if (!write_durably(part, "")) throw_unwritable(path, errno);
-  unlink(part.c_str());
+  if (const std::error_code problem = check_named(path)) throw_unwritable(path, problem);
 }
 
 Checkpoint load_checkpoint(const fs::path& path) {

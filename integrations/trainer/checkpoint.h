@@ -24,7 +24,8 @@ struct Checkpoint {
   std::vector<std::vector<std::byte>> rank_state = {};  // what each rank has of its own: a codec's residuals, a replica
 };
 
-// Replaces `path` whole or leaves it as it was. Throws Error{config} when it cannot be written.
+// Replaces `path` whole or leaves it as it was; links, devices and pipes stay (base/whole_file.h). Throws Error{config}
+// when it cannot be written.
 void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint);
 // Throws Error{config} where save_checkpoint could not write.
 void check_checkpoint_place(const std::filesystem::path& path);

@@ -53,4 +53,14 @@ Dataset load_dataset(const std::string& name) {
   return data;
 }
 
+// The last one needs a character behind it.
+std::size_t windows_in(const std::vector<std::uint8_t>& text) {
+  return (text.size() - 1) / static_cast<std::size_t>(window);
+}
+
+std::size_t training_samples(const Dataset& data) {
+  const auto* images = std::get_if<Images>(&data.content);
+  return images != nullptr ? images->train.count() : windows_in(std::get<Text>(data.content).train);
+}
+
 }  // namespace ranvier::trainer

@@ -37,6 +37,12 @@ struct Dataset {
   std::string fingerprint;  // of all its bytes: tells whether a checkpoint saw the same data
 };
 
+// So many characters of a text are seen at once, and are a sample.
+inline constexpr std::int64_t window = 64;
+std::size_t windows_in(const std::vector<std::uint8_t>& text);  // which do not overlap
+// Images or windows to train with.
+std::size_t training_samples(const Dataset&);
+
 // `name`: "fashion-mnist" (Debian's package dataset-fashion-mnist); a folder with train-images-idx3-ubyte,
 // train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte; a folder with data_batch_*.bin and
 // test_batch.bin (CIFAR-10's binary version); or a file of text. Each file plain or with ".gz". Throws Error{config}

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "base/fnv.h"
+#include "integrations/trainer/sampler.h"
 #include "ranvier/error.h"
 #include "ranvier/sync.h"
 
@@ -75,6 +76,10 @@ void require_equal_terms(Communicator& comm, const Identity& terms) {
 std::size_t training_ranks(const std::string& sync, Rank world) {
   const auto rule = sync == "auto" ? std::nullopt : make_sync_policy(sync, {})->server();
   return static_cast<std::size_t>(rule ? workers_of(*rule, world) : world);
+}
+
+void check_batch(const TrainSettings& settings, const Dataset& data, Rank world) {
+  steps_per_epoch(training_samples(data), settings.batch * settings.accumulate, training_ranks(settings.sync, world));
 }
 
 LearningRate rate_of(const TrainSettings& settings, double samples, double steps) {

@@ -16,6 +16,8 @@ Identity terms_of(const TrainSettings& settings, const Dataset& data, Rank world
 void require_equal_terms(Communicator& comm, const Identity& terms);
 // How many ranks take samples: all but those that only serve. Throws Error{usage} where none is left.
 std::size_t training_ranks(const std::string& sync, Rank world);
+// Throws Error{config} where the data does not fill one step of so many workers that hold a model each.
+void check_batch(const TrainSettings& settings, const Dataset& data, Rank world);
 // For so many samples a step, and so many steps in all.
 LearningRate rate_of(const TrainSettings& settings, double samples, double steps);
 PaceSettings pace_of(const TrainSettings& settings, Rank rank);

@@ -10,13 +10,22 @@
 
 namespace ranvier::trainer {
 
-Sampler::Sampler(std::size_t samples, std::size_t batch, std::size_t world, std::uint64_t seed)
-    : batch_(batch), world_(world), seed_(seed), steps_per_epoch_(samples / (batch * world)), order_(samples) {
-  if (steps_per_epoch_ == 0)
+std::size_t steps_per_epoch(std::size_t samples, std::size_t batch, std::size_t world) {
+  const std::size_t steps = samples / (batch * world);
+  if (steps == 0)
     throw Error(ErrorKind::config,
                 fmt::format("{} training samples are too few for one step of {} workers with a batch "
                             "of {} each; lower --batch",
                             samples, world, batch));
+  return steps;
+}
+
+Sampler::Sampler(std::size_t samples, std::size_t batch, std::size_t world, std::uint64_t seed)
+    : batch_(batch),
+      world_(world),
+      seed_(seed),
+      steps_per_epoch_(trainer::steps_per_epoch(samples, batch, world)),
+      order_(samples) {
   shuffle(0);
 }
 

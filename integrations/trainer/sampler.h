@@ -9,10 +9,14 @@
 
 namespace ranvier::trainer {
 
+// In an epoch of so many samples, where every one of `world` workers takes `batch` a step. Throws Error{config} if not
+// even one step is full.
+std::size_t steps_per_epoch(std::size_t samples, std::size_t batch, std::size_t world);
+
 class Sampler {
  public:
   // Of `samples`, every one of `world` workers takes `batch` a step; what does not fill a step is left out of the
-  // epoch, another rest each time. Throws Error{config} if not even one step is full.
+  // epoch, another rest each time. Throws as steps_per_epoch().
   Sampler(std::size_t samples, std::size_t batch, std::size_t world, std::uint64_t seed);
 
   std::size_t steps_per_epoch() const { return steps_per_epoch_; }

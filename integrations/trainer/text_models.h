@@ -8,10 +8,9 @@
 #include <string_view>
 #include <vector>
 
-namespace ranvier::trainer {
+#include "integrations/trainer/dataset.h"
 
-// So many characters are seen at once.
-inline constexpr std::int64_t window = 64;
+namespace ranvier::trainer {
 
 class TextModel {
  public:

@@ -15,7 +15,7 @@ namespace {
 
 // Rows of a window and the character behind it: each begins with the last one of the row in front.
 at::Tensor windows_of(const std::vector<std::uint8_t>& text) {
-  const auto count = (static_cast<std::int64_t>(text.size()) - 1) / window;
+  const auto count = static_cast<std::int64_t>(windows_in(text));
   return at::from_blob(const_cast<std::uint8_t*>(text.data()), {count, window + 1}, {window, 1},
                        at::TensorOptions(at::kByte));
 }

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "base/whole_file.h"
@@ -26,6 +27,16 @@ using std::chrono::steady_clock;
 [[noreturn]] void throw_missing(const std::string& key, std::chrono::milliseconds waited) {
   throw Error(ErrorKind::timeout, fmt::format("'{}' did not appear in the store within {} ms; is every rank running?",
                                               key, waited.count()));
+}
+
+[[noreturn]] void throw_unwritable(const fs::path& file, const std::error_code& problem) {
+  const bool is_full = problem == std::errc::no_space_on_device || problem.value() == EDQUOT;
+  const bool is_gone = problem == std::errc::no_such_file_or_directory;
+  throw Error(ErrorKind::config,
+              fmt::format("cannot write {} ({}); {}", file.string(), problem.message(),
+                          is_full   ? "free some space there, or name a directory elsewhere for the store"
+                          : is_gone ? "keep the store's directory until all ranks have ended"
+                                    : "name a directory for the store in which every rank may write files"));
 }
 
 // Keys become file names: anything but letters, digits, '-' and '_' is written as %XX, so that '/' stays one file.
@@ -72,8 +83,7 @@ class FileStore final : public Store {
 
   void set(const std::string& key, std::string_view value) override {
     const fs::path path = directory_ / file_name(key);
-    if (write_whole(path, value))
-      throw Error(ErrorKind::config, fmt::format("cannot write {}; is the disk full?", path.string()));
+    if (const std::error_code problem = write_whole(path, value)) throw_unwritable(path, problem);
   }
 
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override {

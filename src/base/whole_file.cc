@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdio>
 
 #include "base/secret.h"
 #include "base/socket.h"
@@ -37,6 +38,33 @@ std::error_code write_all(int file, std::string_view text) {
     text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(written, 0)));
   }
   return {};
+}
+
+// Not a folder's entry that another file may take: a shell's "> file" holds on to the file itself.
+bool is_stdout(const fs::path& path) {
+  struct stat named {};
+  struct stat ours {};
+  return stat(path.c_str(), &named) == 0 && fstat(STDOUT_FILENO, &ours) == 0 && named.st_dev == ours.st_dev &&
+         named.st_ino == ours.st_ino;
+}
+
+// Behind what was printed.
+std::error_code write_to_stdout(std::string_view text) {
+  if (std::fflush(stdout) != 0) return last_problem();
+  return write_all(STDOUT_FILENO, text);
+}
+
+bool is_special(const fs::path& path) {
+  std::error_code ignored;
+  const auto status = fs::status(path, ignored);
+  return fs::exists(status) && !fs::is_regular_file(status);
+}
+
+// A pipe that nobody reads is refused instead of waited for.
+std::error_code write_to_special(const fs::path& path, std::string_view text) {
+  const Fd file(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!file || fcntl(file.get(), F_SETFL, O_WRONLY) != 0) return last_problem();
+  return write_all(file.get(), text);
 }
 
 }  // namespace
@@ -74,17 +102,40 @@ WholeFile read_whole(const fs::path& path, std::size_t most_bytes) {
   }
 }
 
-std::error_code write_whole(const fs::path& file, std::string_view text) {
+std::error_code write_whole(const fs::path& file, std::string_view text, bool durably) {
   const fs::path part = part_beside(file);
   const int written = open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (written < 0) return last_problem();
   std::error_code problem = write_all(written, text);
+  if (durably && !problem && fsync(written) != 0) problem = last_problem();
   // A network's file system may say only now that the disk is full.
   if (close(written) != 0 && !problem) problem = last_problem();
   if (!problem) fs::rename(part, file, problem);
   std::error_code ignored;
   if (problem) fs::remove(part, ignored);
   return problem;
+}
+
+std::error_code write_named(const fs::path& path, std::string_view text, bool durably) {
+  if (is_stdout(path)) return write_to_stdout(text);
+  const fs::path target = followed(path);
+  if (target.empty()) return make_error_code(std::errc::too_many_symbolic_link_levels);
+  return is_special(target) ? write_to_special(target, text) : write_whole(target, text, durably);
+}
+
+std::error_code check_named(const fs::path& path) {
+  if (is_stdout(path)) return {};
+  const fs::path target = followed(path);
+  if (target.empty()) return make_error_code(std::errc::too_many_symbolic_link_levels);
+  std::error_code ignored;
+  if (fs::is_directory(target, ignored)) return make_error_code(std::errc::is_a_directory);
+  if (is_special(target)) return access(target.c_str(), W_OK) == 0 ? std::error_code() : last_problem();
+  // Tried: access() grants root what a file system such as /proc refuses.
+  const fs::path part = part_beside(target);
+  const Fd tried(open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!tried) return last_problem();
+  unlink(part.c_str());
+  return {};
 }
 
 }  // namespace ranvier

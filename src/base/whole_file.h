@@ -21,7 +21,14 @@ struct WholeFile {
 WholeFile read_whole(const std::filesystem::path& file, std::size_t most_bytes = std::size_t{16} << 20);
 
 // Makes `text` the content of a file, which is no link (see followed) and need not exist. Leaves nothing beside it,
-// whatever happens. The reason where that cannot be.
-std::error_code write_whole(const std::filesystem::path& file, std::string_view text);
+// whatever happens. The reason where that cannot be. `durably`: returns once the disk has it, since a rename may outrun
+// the contents where the power fails.
+std::error_code write_whole(const std::filesystem::path& file, std::string_view text, bool durably = false);
+
+// The same to wherever a user's path leads: links stay and are followed, also to a file that is not there yet; a device
+// or a pipe is written to and stays what it is, and so does whatever stdout is, such as the file of a shell's "> file".
+std::error_code write_named(const std::filesystem::path& path, std::string_view text, bool durably = false);
+// Why write_named cannot be expected to, found out without writing anything that stays.
+std::error_code check_named(const std::filesystem::path& path);
 
 }  // namespace ranvier

@@ -1,6 +1,8 @@
 #include "ranvier/store.h"
 
 #include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "ranvier/error.h"
+#include "support/refusal.h"
 #include "support/temporary_folder.h"
 
 namespace ranvier {
@@ -19,6 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using support::TemporaryFolder;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Runs `body(rank)` in `world` processes; true where all of them return true.
@@ -186,6 +190,24 @@ TEST(FileStore, LetsGoOfTheCounterWhenItsHolderDies) {
   const std::int64_t value = store->add("count", 0);
   EXPECT_GT(value, 0);
   EXPECT_EQ(store->add("count", 1), value + 1);
+}
+
+TEST(FileStore, SaysWhyItCannotWriteAndWhatHelps) {
+  const TemporaryFolder folder;
+  const auto store = file_store(folder.path() / "store");
+  const std::string large(4096, 'x');
+  // As processes: a limit on the size of files holds for all that follows.
+  EXPECT_TRUE(run_processes(1, [&](int) {
+    const rlimit limit{1024, 1024};
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const std::string sentence = support::refusal([&] { store->set("key", large); }, ErrorKind::config);
+    return sentence.find("key (File too large); name a directory") != std::string::npos;
+  }));
+  std::filesystem::remove_all(folder.path() / "store");
+  EXPECT_THAT(support::refusal([&] { store->set("key", "value"); }, ErrorKind::config),
+              AllOf(HasSubstr((folder.path() / "store" / "key").string()), HasSubstr("No such file or directory"),
+                    HasSubstr("keep the store's directory")));
 }
 
 TEST(FileStore, SaysWhichDirectoryItCannotCreate) {

@@ -68,6 +68,34 @@ TEST(WholeFile, WhatCouldTakeForEverOrAllMemoryIsNotRead) {
   EXPECT_EQ(read_whole(folder.path() / "none").problem, "No such file or directory");
 }
 
+TEST(WholeFile, ANamedOneKeepsLinksAndDevices) {
+  const support::TemporaryFolder folder;
+  const fs::path link = folder.path() / "link", device = folder.path() / "device";
+  fs::create_symlink("file", link);
+  fs::create_symlink("/dev/null", device);
+  for (const std::string text : {"first", "second"}) {
+    EXPECT_FALSE(check_named(link));
+    EXPECT_FALSE(write_named(link, text, true));
+    EXPECT_EQ(text_of(folder.path() / "file"), text);
+  }
+  EXPECT_FALSE(check_named(device));
+  EXPECT_FALSE(write_named(device, "text", true));
+  EXPECT_TRUE(fs::is_symlink(link) && fs::is_symlink(device));
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  EXPECT_EQ(entries(folder.path()), 3);
+}
+
+TEST(WholeFile, ANamedOneThatCannotBeIsFoundOutWithoutATrace) {
+  const support::TemporaryFolder folder;
+  fs::create_symlink("loop", folder.path() / "loop");
+  EXPECT_EQ(check_named(folder.path() / "loop"), std::errc::too_many_symbolic_link_levels);
+  EXPECT_EQ(check_named(folder.path()), std::errc::is_a_directory);
+  EXPECT_EQ(check_named(folder.path() / "none" / "file"), std::errc::no_such_file_or_directory);
+  EXPECT_TRUE(check_named("/proc/none")) << "which access() grants root";
+  EXPECT_FALSE(check_named(folder.path() / "file"));
+  EXPECT_EQ(entries(folder.path()), 1);
+}
+
 TEST(WholeFile, LinksAreFollowedAlsoToNothing) {
   const support::TemporaryFolder folder;
   const fs::path base = fs::canonical(folder.path());

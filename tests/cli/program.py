@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 RANVIER = pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else None
@@ -36,6 +37,22 @@ def run(*words: str, limit: float = 120, **options) -> subprocess.CompletedProce
         process.kill()
         raise
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def children_of(process: int) -> list[int]:
+    try:
+        return [int(each) for each in pathlib.Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    except OSError:  # it has just ended
+        return []
+
+
+def wait_until(condition, seconds: float = 60) -> bool:
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 @contextlib.contextmanager

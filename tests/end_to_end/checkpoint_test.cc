@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <bit>
 #include <fstream>
+#include <iterator>
 #include <limits>
 
 #include "ranvier/error.h"
@@ -94,11 +96,36 @@ TEST_F(CheckpointTest, AForeignFileIsNotACheckpoint) {
 TEST_F(CheckpointTest, ASaveThatFailsLeavesTheOldOneAndNothingElse) {
   save_checkpoint(file_, sample());
   const std::string before = bytes();
-  fs::create_directory(folder_ / "checkpoint.ranvier.part");  // where the new one would be written
-  EXPECT_THROW(save_checkpoint(file_, sample()), Error);
+  // No file may grow to the size of a checkpoint.
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit small{before.size() / 2, limit.rlim_max};
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &small);
+  const std::string sentence = support::refusal([&] { save_checkpoint(file_, sample()); }, ErrorKind::config);
+  setrlimit(RLIMIT_FSIZE, &limit);
+  signal(SIGXFSZ, handler);
+  EXPECT_THAT(sentence, HasSubstr(file_.string() + " (File too large); name another place with --save"));
   EXPECT_EQ(bytes(), before);
-  fs::remove(folder_ / "checkpoint.ranvier.part");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
   EXPECT_THROW(save_checkpoint(folder_ / "missing" / "file", sample()), Error);
+}
+
+TEST_F(CheckpointTest, LinksAndDevicesStayAndOtherFilesAreNotTouched) {
+  const fs::path part = folder_ / "checkpoint.ranvier.part", link = folder_ / "link", device = folder_ / "device";
+  std::ofstream(part) << "somebody's own";
+  fs::create_symlink(file_, link);
+  fs::create_symlink("/dev/null", device);
+  for (const fs::path& path : {link, device}) {
+    check_checkpoint_place(path);
+    save_checkpoint(path, sample());
+    EXPECT_TRUE(fs::is_symlink(path)) << path;
+  }
+  EXPECT_EQ(load_checkpoint(file_).step, sample().step);
+  std::string kept;
+  std::getline(std::ifstream(part), kept);
+  EXPECT_EQ(kept, "somebody's own");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 4);
 }
 
 TEST_F(CheckpointTest, OtherSettingsAreNamed) {

@@ -4,11 +4,12 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import threading
 import time
 
-from program import main
-from training import TrainingTest, wait_until, workers_of
+from program import main, wait_until
+from training import TrainingTest, workers_of
 
 # The promises: a death ends the others within a second, and silence is known once it has lasted for 3 s, after which
 # they have still to end. A machine may be busy with other things for a while: one of three attempts has to keep them.
@@ -106,6 +107,8 @@ class Failure(TrainingTest):
         process, workers, _ = self.start_endless(2, "shm")
         process.kill()
         self.assertTrue(wait_until(lambda: all(self.has_ended(pid) for pid in workers.values()), 10))
+        self.assertTrue(wait_until(lambda: not os.listdir(self.temporary), 5), os.listdir(self.temporary))
+        self.assert_nothing_left()
 
     def test_an_interrupt_ends_all(self):
         process, workers, _ = self.start_endless(2, "tcp")
@@ -115,16 +118,17 @@ class Failure(TrainingTest):
         self.assertTrue(all(self.has_ended(pid) for pid in workers.values()))
         self.assert_nothing_left()
 
-    def pair(self, *words_of_ranks: tuple[str, ...]):
-        """Ranks that are started one by one, as a scheduler would; what each returned."""
-        store = str(self.folder / "store")
-        processes = [
-            self.start_training(
-                *words,
-                variables={"RANVIER_RANK": str(rank), "RANVIER_WORLD": "2", "RANVIER_STORE": store},
-            )
-            for rank, words in enumerate(words_of_ranks)
-        ]
+    def start_rank(self, rank: int, *words: str, **place: str):
+        """A rank of two that are started one by one, as a scheduler would."""
+        place = place or {"RANVIER_STORE": str(self.folder / "store")}
+        process = self.start_training(*words, variables={"RANVIER_RANK": str(rank), "RANVIER_WORLD": "2", **place})
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def pair(self, *words_of_ranks: tuple[str, ...], **place: str):
+        """What each of them returned."""
+        processes = [self.start_rank(rank, *words, **place) for rank, words in enumerate(words_of_ranks)]
         return [(*process.communicate(timeout=60), process.returncode) for process in processes]
 
     def test_a_world_that_does_not_fill_up_names_who_is_missing(self):
@@ -132,6 +136,44 @@ class Failure(TrainingTest):
         self.assertEqual(code, 1)
         self.assertIn("ranvier train, rank 0:", err)
         self.assertIn("rank 1", err)
+
+    def master(self) -> dict[str, str]:
+        """A place where rank 0 is to serve torch's store."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+
+    def test_a_worker_that_cannot_begin_tells_the_others_why(self):
+        # None has 5 minutes for it, which is how long they would wait for one that is late.
+        nowhere = str(self.folder / "nowhere")
+        for words, problem in (
+            (("--data", nowhere), f"there is no folder or file {nowhere}"),
+            (("--model", "transformer"), "learns from text"),
+            (("--batch", "1000000"), "training samples are too few"),
+        ):
+            for bad in range(2):
+                for place in ({"RANVIER_STORE": str(self.folder / f"store-{bad}-{words[0]}")}, self.master()):
+                    with self.subTest(words=words, bad=bad, place=place):
+                        told = self.pair(*(words if rank == bad else () for rank in range(2)), **place)
+                        for rank, (_, err, code) in enumerate(told):
+                            self.assertNotEqual(code, 0)
+                            self.assertEqual(len(err.splitlines()), 1, err)
+                            self.assertTrue(err.startswith(f"ranvier train, rank {rank}: "), err)
+                            self.assertIn(problem, err)
+                        self.assertIn(f"rank {bad} cannot take part: ", told[1 - bad][1])
+
+    def test_a_worker_that_cannot_begin_says_so_before_the_others_come(self):
+        bad = self.start_rank(1, "--data", str(self.folder / "nowhere"))
+        self.assertIn("there is no folder or file", bad.stderr.readline())
+        other = self.start_rank(0)
+        self.assertIn("rank 1 cannot take part: there is no folder or file", other.communicate(timeout=60)[1])
+        bad.communicate(timeout=60)
+        self.assertEqual((bad.returncode, other.returncode), (1, 1))
+
+    def test_ranks_that_disagree_where_one_serves_the_store_all_say_on_what(self):
+        for _ in range(5):
+            for _, err, code in self.pair(("--transport", "tcp"), ("--transport", "shm"), **self.master()):
+                self.assertEqual(code, 1)
+                self.assertIn("rank 0 has transport 'tcp' and rank 1 has 'shm'", err)
 
     def test_workers_with_another_setting_are_told_which_before_they_train(self):
         for setting, *values in (

@@ -86,6 +86,23 @@ class Words(TrainingTest):
         os.mkfifo(pipe)
         self.assert_sentence(self.train("--workers", "2", "--resume", str(pipe)), 1, str(pipe), "regular file")
 
+    def test_a_failing_run_leaves_no_folder_of_its_recording(self):
+        folder = self.folder / "new" / "recorded"
+        for words in (("--data", str(self.folder / "nowhere")), ("--batch", "1000000"), ("--model", "lstm")):
+            for workers in ("1", "2"):
+                with self.subTest(words=words, workers=workers):
+                    self.assert_sentence(self.train("--workers", workers, "--record", str(folder), *words), 2 if "lstm" in words else 1)
+                    self.assertEqual(os.listdir(self.folder), ["tmp"])
+        done = self.train("--workers", "2", "--steps", "8", "--model", "mlp", "--record", str(folder))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(os.listdir(folder), ["workload.toml"])
+        self.assert_nothing_left()
+
+    def test_a_batch_that_is_more_than_the_data_is_refused_once_for_all_workers(self):
+        for words in (("--batch", "1000000"), ("--batch", "1000", "--accumulate", "1000"), ("--parallel", "tensor:2", "--batch", "321")):
+            with self.subTest(words=words):
+                self.assert_sentence(self.train("--workers", "4", *words), 1, "640 training samples", "lower --batch")
+
     def test_the_last_of_two_words_for_one_option_counts(self):
         result = self.train("--steps", "1", "--model", "mlp", "--seed", "1", "--seed", "2", "--json", "-")
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -8,9 +8,8 @@ import random
 import struct
 import subprocess
 import tempfile
-import time
 
-from program import ProgramTest, clean_environment, run, start
+from program import ProgramTest, children_of, clean_environment, run, start
 
 SIDE = 28
 CLASSES = 10
@@ -93,26 +92,14 @@ class TrainingTest(ProgramTest):
 
 
 def workers_of(launcher: int) -> dict[int, int]:
-    """Rank to process id of the workers that a process has started."""
+    """Rank to process id of the workers that the children of a process have started."""
     found = {}
-    for entry in pathlib.Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
+    for worker in (grandchild for child in children_of(launcher) for grandchild in children_of(child)):
         try:
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            variables = (entry / "environ").read_bytes().split(b"\0") if parent == launcher else []
+            variables = pathlib.Path(f"/proc/{worker}/environ").read_bytes().split(b"\0")
         except OSError:  # it has just ended
             continue
         for variable in variables:
             if variable.startswith(b"RANVIER_RANK="):
-                found[int(variable.partition(b"=")[2])] = int(entry.name)
+                found[int(variable.partition(b"=")[2])] = worker
     return found
-
-
-def wait_until(condition, seconds: float = 60) -> bool:
-    until = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True

@@ -24,6 +24,7 @@
 namespace ranvier {
 namespace {
 
+using namespace std::chrono_literals;
 using testing::HasSubstr;
 
 constexpr Rank world = 3;
@@ -68,6 +69,20 @@ TEST(Rendezvous, ACorruptTableOfOneRankIsNewsToAll) {
   expect_all_told({.tuning = table}, "table.txt, line 2: ");
   EXPECT_EQ(mkfifo((folder.path() / "pipe").c_str(), 0600), 0);
   expect_all_told({.tuning = folder.path() / "pipe"}, "it is no regular file");
+}
+
+TEST(Rendezvous, SilenceIsSuspectAfter1SAndFatalAfter3SUnlessTheOptionsSayOtherwise) {
+  EXPECT_EQ(CommunicatorOptions().suspect_after, 1s);
+  EXPECT_EQ(CommunicatorOptions().dead_after, 3s);
+  // Limits that contradict each other come back from the control plane with their numbers.
+  const auto arrived = [](const CommunicatorOptions& options) {
+    const auto store = memory_store();
+    return support::refusal([&] { Communicator::connect(*store, 0, 1, options); }, ErrorKind::config);
+  };
+  EXPECT_THAT(arrived({.suspect_after = 2s, .dead_after = 1500ms}),
+              HasSubstr("suspect_after is 2000 ms and dead_after 1500 ms"));
+  EXPECT_THAT(arrived({.suspect_after = 0s}), HasSubstr("suspect_after is 0 ms and dead_after 3000 ms"));
+  EXPECT_THAT(arrived({.dead_after = 1ms}), HasSubstr("suspect_after is 1000 ms and dead_after 1 ms"));
 }
 
 // Peers would see it too, each when it connects; and a rank that waits for one whom it has refused waits long.

@@ -1,0 +1,18 @@
+// How a worker meets the others, through torch's store where that is where they meet.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <memory>
+
+#include "launch.h"
+#include "ranvier/communicator.h"
+
+namespace ranvier::train {
+
+std::unique_ptr<Communicator> join(const cli::WorldPlace&, const CommunicatorOptions&);
+// Instead of joining: the others, who would wait for this worker, end and know why. Waits for those that are late, as
+// they would for it.
+void decline(const cli::WorldPlace&, const std::exception& why, std::chrono::milliseconds limit);
+
+}  // namespace ranvier::train
