@@ -3,8 +3,8 @@
     torchrun --nproc-per-node=2 examples/dtensor.py
 
 A power iteration: the largest singular value of a matrix whose rows are spread over the ranks. Each product leaves a
-vector in parts or a sum that is still to be added up; redistribute() is where ranks talk: all_gather, all_reduce,
-reduce_scatter and all_to_all. Prints what one rank alone prints, too.
+vector in parts or a sum that is still to be added up; redistribute() is where ranks talk: reduce_scatter, all_reduce,
+all_gather and all_to_all. Prints what one rank alone prints, too.
 """
 
 import torch
@@ -25,8 +25,9 @@ def main() -> None:
         left = matrix @ right  # each rank has its own rows of it
         sums = matrix.t() @ left  # each rank has a part of the sum
         assert left.placements == (Shard(0),) and (sums.placements == (Partial(),) or mesh.size() == 1)
-        right = sums.redistribute(placements=[Replicate()])  # all_reduce
-        right = right / right.norm()
+        parts = sums.redistribute(placements=[Shard(0)])  # reduce_scatter: each rank has some of the whole sums
+        length = parts.norm().redistribute(placements=[Replicate()])  # all_reduce of each part's
+        right = (parts / length).redistribute(placements=[Replicate()])  # all_gather
     largest = (matrix @ right).redistribute(placements=[Replicate()]).to_local().norm()  # all_gather
     by_columns = matrix.redistribute(placements=[Shard(1)])  # all_to_all
     assert torch.equal(by_columns.full_tensor(), whole)

@@ -59,6 +59,7 @@ struct CommunicatorOptions {
   Epoch epoch = 0;
   bool background_progress = true;     // a thread drives operations that nobody waits for
   ElementName element_name = nullptr;  // what errors call the element types of labels; null: by their number
+  std::string join_timeout_name = "join_timeout, --join-timeout";  // what errors call it where ranks do not come
   // Of a group, by rank: its number in the world, by which errors name it too. Empty: it is no group. split() sets it.
   std::vector<Rank> world_ranks = {};
 };

@@ -48,7 +48,9 @@ inline constexpr std::array all_collectives{
 struct CallLabel {
   std::uint8_t element = 0;  // the element's type, where a DType stands for several: see ElementName; 255 is ranvier's
   std::uint8_t list = 0;     // of one call with many vectors: how many, or 255 for more
-  std::uint16_t shape = 0;   // a hash of the vector's shape; not of all_to_all, nor of uneven parts
+  // A hash of the vector's shape; not of uneven parts. Of all_to_all that of a part, where all that this rank sends and
+  // receives have the same: whoever has parts of several leaves it 0.
+  std::uint16_t shape = 0;
 
   friend bool operator==(const CallLabel&, const CallLabel&) = default;
 };

@@ -33,6 +33,21 @@ Splits splits_of(const at::Tensor& tensor, const std::vector<std::int64_t>& rows
   return splits;
 }
 
+CallLabel label_of_exchange(const Tensors& inputs, const Tensors& outputs) {
+  const auto is_alike = [&](const at::Tensor& part) { return part.sizes() == inputs.front().sizes(); };
+  CallLabel label = label_of(inputs.front());
+  // Nothing has any shape: who sends no rows may have forgotten their width.
+  const bool one_shape =
+      inputs.front().numel() > 0 && std::ranges::all_of(inputs, is_alike) && std::ranges::all_of(outputs, is_alike);
+  if (!one_shape) label.shape = 0;
+  return label;
+}
+
+CallLabel label_of_exchange(const at::Tensor& input, const at::Tensor& output, bool by_rows, Rank world) {
+  if (by_rows || input.sizes() != output.sizes() || input.numel() == 0) return {.element = label_of(input).element};
+  return label_of_part(input, world);
+}
+
 const Tensors& one_list(const std::vector<Tensors>& lists, Rank world, const char* title) {
   TORCH_CHECK_VALUE(lists.size() == 1, title, " takes one list of tensors, and this call has ", lists.size());
   require_one_each(lists.front(), world, title);

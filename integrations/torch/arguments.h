@@ -20,6 +20,12 @@ Splits splits_of(const Tensors&);
 // The same for rows of one tensor, as all_to_all_single is given them.
 Splits splits_of(const at::Tensor&, const std::vector<std::int64_t>& rows, Rank world, const char* title);
 
+// What ranks compare of an exchange. Each may cut its tensors as it likes: a shape there is only where all that this
+// rank sends and receives have the same, so that two ranks of which that is true must have the same one.
+CallLabel label_of_exchange(const Tensors& inputs, const Tensors& outputs);
+// The same of rows, where they are given.
+CallLabel label_of_exchange(const at::Tensor& input, const at::Tensor& output, bool by_rows, Rank world);
+
 // The one list in `lists`, with a dense CPU tensor for each rank.
 const Tensors& one_list(const std::vector<Tensors>& lists, Rank world, const char* title);
 void require_one_each(const Tensors&, Rank world, const char* title);

@@ -66,6 +66,7 @@ intrusive_ptr<c10d::Backend> RanvierBackend::form(const intrusive_ptr<c10d::Stor
                                                   std::vector<Rank> world_ranks) {
   CommunicatorOptions settings = require_communicator()->options();
   settings.timeout = options->timeout;
+  settings.join_timeout = options->timeout;  // as of every group of torch's
   settings.world_ranks = std::move(world_ranks);
   // Dims suit one world only, and so does a topology.
   settings.algorithm.resize(std::min(settings.algorithm.find(':'), settings.algorithm.size()));

@@ -4,8 +4,9 @@
 //   auto backend = ranvier::pytorch::make_backend(store, rank, world, {.timeout = 60s});
 //   backend->allreduce(tensors)->wait();
 //
-// Every c10d::Work returned is asynchronous and has a Future; tensors live until it is done. Callbacks of a Future run
-// on the thread that finishes the operation. Errors carry the text of ranvier::Error, as
+// Every c10d::Work returned has a Future; tensors live until it is done. With asyncOp, which is c10d's default, it is
+// under way when the call returns; without, the call returns when it is done, and throws what went wrong. Callbacks of
+// a Future run on the thread that finishes the operation. Errors carry the text of ranvier::Error, as
 // torch.distributed.DistBackendError.
 #pragma once
 

@@ -111,16 +111,18 @@ intrusive_ptr<c10d::Work> RanvierBackend::alltoall_base(at::Tensor& output, at::
   same_type(output, input, title);
   const Splits input_splits = splits_of(input, input_rows, size_, title);
   const Splits output_splits = splits_of(output, output_rows, size_, title);
+  const bool by_rows = !input_rows.empty() || !output_rows.empty();
+  const CallLabel label = label_of_exchange(input, output, by_rows, size_);
   const at::Tensor from = packed(input);
   const at::Tensor to = packed_room(output);
   Call call{c10d::OpType::ALLTOALL_BASE, title, {output}, {from}, {}};
   add_write_back(call.write_backs, output, to);
-  return all_to_all(std::move(call), from, to, input_splits, output_splits, options);
+  return all_to_all(std::move(call), from, to, input_splits, output_splits, label, options);
 }
 
 intrusive_ptr<c10d::Work> RanvierBackend::all_to_all(Call call, const at::Tensor& from, const at::Tensor& to,
                                                      const Splits& input_splits, const Splits& output_splits,
-                                                     const c10d::AllToAllOptions& options) {
+                                                     CallLabel label, const c10d::AllToAllOptions& options) {
   return launch(std::move(call),
                 {.collective = Collective::all_to_all,
                  .input = elements(from),
@@ -128,7 +130,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::all_to_all(Call call, const at::Tensor
                  .input_splits = input_splits,
                  .output_splits = output_splits,
                  .timeout = timeout_for(options.timeout),
-                 .label = label_of(from)},
+                 .label = label},
                 options.asyncOp);
 }
 

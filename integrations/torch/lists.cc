@@ -98,7 +98,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::alltoall(Tensors& outputs, Tensors& in
   Splits output_splits;
   for (const at::Tensor& tensor : inputs) input_splits.push_back(elements(tensor).count);
   for (const at::Tensor& tensor : outputs) output_splits.push_back(elements(tensor).count);
-  return all_to_all(std::move(call), from, to, input_splits, output_splits, options);
+  return all_to_all(std::move(call), from, to, input_splits, output_splits, label_of_exchange(inputs, outputs),
+                    options);
 }
 
 intrusive_ptr<c10d::Work> RanvierBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,

@@ -121,7 +121,7 @@ class RanvierBackend final : public c10d::Backend {
   intrusive_ptr<c10d::Work> reduce_scatter_each(c10d::OpType type, const char* title, const Tensors& outputs,
                                                 const Tensors& inputs, const c10d::ReduceScatterOptions& options);
   intrusive_ptr<c10d::Work> all_to_all(Call call, const at::Tensor& from, const at::Tensor& to,
-                                       const Splits& input_splits, const Splits& output_splits,
+                                       const Splits& input_splits, const Splits& output_splits, CallLabel label,
                                        const c10d::AllToAllOptions& options);
   intrusive_ptr<c10d::Work> receive(c10d::OpType type, const char* title, Tensors& tensors, Rank from, int tag);
   // `number`: of the barrier among the collectives.

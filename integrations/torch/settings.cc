@@ -67,6 +67,7 @@ double rate(const Setting& setting) {
 
 CommunicatorOptions options_from(const std::vector<Setting>& settings) {
   CommunicatorOptions options;
+  options.join_timeout_name = "timeout= of init_process_group, new_group or split_group";
   const std::map<std::string_view, std::function<void(const Setting&)>> known{
       {"RANVIER_TRANSPORT", [&](const Setting& setting) { options.transport = setting.second; }},
       {"RANVIER_ALGORITHM", [&](const Setting& setting) { options.algorithm = setting.second; }},

@@ -59,8 +59,8 @@ bool is_packed(const at::Tensor& tensor) { return tensor.is_contiguous() && !ten
 
 constexpr std::uint64_t hash_factor = 0x9E3779B97F4A7C15u;
 
-std::uint64_t shape_hash(std::uint64_t hash, const at::Tensor& tensor) {
-  for (const std::int64_t size : tensor.sizes())
+std::uint64_t shape_hash(std::uint64_t hash, at::IntArrayRef sizes) {
+  for (const std::int64_t size : sizes)
     if (size != 1) hash = (hash + static_cast<std::uint64_t>(size)) * hash_factor;
   return hash;
 }
@@ -135,12 +135,18 @@ TypedSpan reducible(const at::Tensor& packed, ReduceOp op) {
 }
 
 CallLabel label_of(const at::Tensor& tensor) {
-  return {.element = number_of(tensor.scalar_type()), .shape = digest(shape_hash(0, tensor))};
+  return {.element = number_of(tensor.scalar_type()), .shape = digest(shape_hash(0, tensor.sizes()))};
+}
+
+CallLabel label_of_part(const at::Tensor& whole, Rank parts) {
+  std::vector<std::int64_t> sizes = whole.sizes().vec();
+  if (!sizes.empty()) sizes.front() /= parts;
+  return {.element = number_of(whole.scalar_type()), .shape = digest(shape_hash(0, sizes))};
 }
 
 CallLabel label_of(const std::vector<at::Tensor>& parts) {
   std::uint64_t hash = 0;
-  for (const at::Tensor& part : parts) hash = shape_hash(hash + hash_factor, part);  // where one ends counts
+  for (const at::Tensor& part : parts) hash = shape_hash(hash + hash_factor, part.sizes());  // where one ends counts
   return {.element = number_of(parts.front().scalar_type()), .shape = digest(hash)};
 }
 

@@ -36,6 +36,8 @@ TypedSpan reducible(const at::Tensor& packed, ReduceOp op);
 // What the ranks compare of a tensor beyond that: its type, and its shape but for dimensions of one, which change
 // nothing about the order of its elements.
 CallLabel label_of(const at::Tensor& tensor);
+// The same of each of so many parts into which its rows are divided evenly.
+CallLabel label_of_part(const at::Tensor& whole, Rank parts);
 // The same of parts that are joined for the way.
 CallLabel label_of(const std::vector<at::Tensor>& parts);
 // "complex64", of a label.

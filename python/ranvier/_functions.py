@@ -1,6 +1,6 @@
-"""Two functions of torch.distributed ask for gloo by name before they call what every backend could have: here they ask
-for ranvier too. A third names no default backend for groups by device type once a backend such as ranvier is registered:
-here it does. See docs/decisions/0008-functions-of-torch.md."""
+"""Two functions of torch.distributed and a method of its groups ask for backends by name before they call what every
+backend could have: here they ask for ranvier too. A third function names no default backend for groups by device type
+once a backend such as ranvier is registered: here it does. See docs/decisions/0008-functions-of-torch.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def extend(torch_distributed: ModuleType) -> None:
-    """Replaces three functions, which for other backends do what they do where ranvier is not installed."""
+    """Replaces three functions and a method. For other backends they do what they do where ranvier is not installed."""
     c10d = torch_distributed.distributed_c10d
     extensions: dict[str, Callable[..., Any]] = {
         "monitored_barrier": _monitored_barrier,
@@ -30,6 +30,23 @@ def extend(torch_distributed: ModuleType) -> None:
         for module in (c10d, torch_distributed):
             if getattr(module, name, None) is original:
                 setattr(module, name, extended)
+    _extend_groups(c10d)
+
+
+def _extend_groups(c10d: ModuleType) -> None:
+    name = "_get_sequence_number_for_group"
+    original = getattr(c10d.ProcessGroup, name, None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def extended(group: ProcessGroup) -> Any:
+        # "custom" is what the default backend is called that is none of torch's own: beside one, ranvier may not be it.
+        if group.name() != "custom" or not _ours(c10d, group):
+            return original(group)
+        return group._get_backend(_cpu())._get_sequence_number_for_group()
+
+    setattr(c10d.ProcessGroup, name, extended)
 
 
 def _monitored_barrier(
@@ -78,8 +95,12 @@ def _new_process_group_helper(c10d: ModuleType, original: Callable[..., Any], *a
 
 def _ours(c10d: ModuleType, group: ProcessGroup | None) -> Any:
     """The group, if ranvier serves its CPU tensors."""
+    chosen = c10d._get_default_group() if group is None else group
+    cpu = _cpu()
+    return chosen if cpu in chosen._device_types and chosen._get_backend(cpu).name() == "ranvier" else None
+
+
+def _cpu() -> Any:
     import torch
 
-    chosen = c10d._get_default_group() if group is None else group
-    cpu = torch.device("cpu")
-    return chosen if cpu in chosen._device_types and chosen._get_backend(cpu).name() == "ranvier" else None
+    return torch.device("cpu")

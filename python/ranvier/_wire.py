@@ -2,45 +2,25 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ranvier._register import made_with
-from ranvier.settings import Options
+from ranvier._groups import agreed_name, group_like
 
 # torch 2.13 has given it another name.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 
-def _timeout_of(group: dist.ProcessGroup) -> timedelta | None:
-    options = getattr(group._get_backend(group._device_types[0]), "options", None)
-    return getattr(options, "_timeout", None)
-
-
 class Wire:
     """A group of its own, of the same ranks and kind: DDP and the program use theirs meanwhile, and in no common order.
-    All ranks make it.
+    All ranks of `model` make it, by a broadcast in `model`.
 
     What travels is made on the CPU. Where the group has no way for CPU tensors of a bucket on another device, it is
     copied: set `device` by device_for() before a bucket goes."""
 
     def __init__(self, model: dist.ProcessGroup) -> None:
-        backends = str(dist.get_backend_config(model))
-        options, timeout = Options(), _timeout_of(model)
-        # Names come again, so that there may be an entry of an earlier group.
-        if "ranvier" in {each.partition(":")[2] for each in backends.split(",")}:
-            options, timeout = made_with.get(model.group_name, (options, timeout))
-        with options:
-            self.group = dist.new_group(
-                dist.get_process_group_ranks(model),
-                timeout=timeout,
-                backend=backends,
-                use_local_synchronization=True,
-                group_desc="ranvier hook",
-            )
+        self.group = group_like(model, agreed_name(model), "ranvier hook")
         self.rank, self.world = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.device = torch.device("cpu")
         self.bytes_sent = 0

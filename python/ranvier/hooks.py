@@ -45,7 +45,8 @@ def hook(spec: str, group: dist.ProcessGroup | None = None) -> "tuple[Compressio
     """What DDP.register_comm_hook takes. `spec` is a codec's or a preset's name, "powersgd:4", "acpsgd:4", "thc:8" or
     "none"; `group` the one that DDP was given; none: the default group.
 
-    Codes travel in a process group of their own, of the same ranks: all of them call.
+    Codes travel in a process group of their own, of the same ranks: all of them call, at the same point between what
+    else they do in `group`, and no rank outside of it. Which groups a rank has besides does not matter.
 
     Raises ValueError for a spec that is wrong, or that another rank does not have. A codec that corrects momentum (dgc,
     and with it "strong" and "extreme") takes the place of the optimizer's, which then has to be 0.

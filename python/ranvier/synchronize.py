@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ranvier import _library
-
+from ranvier._groups import group_like, new_name
 
 _PUSH = 2
 
@@ -109,7 +109,7 @@ class Synchronization:
             )
         if isinstance(optimizer, torch.optim.LBFGS):
             raise ValueError("LBFGS evaluates the model within its step, where no policy can average: take another optimizer")
-        mine = (sync, place, operators.host_identity(), samples)
+        mine = (sync, place, operators.host_identity(), samples, new_name())
         everybodys: list[Any] = [None] * self._world
         dist.all_gather_object(everybodys, mine, group=self._group)
         for rank, theirs in enumerate(everybodys):
@@ -120,7 +120,7 @@ class Synchronization:
                 )
         self._samples = [float(theirs[3]) for theirs in everybodys]
         self._levels: list[list[int]] = self._policy.levels(place, [theirs[2] for theirs in everybodys])
-        self._whole, self._leaders = self._form_teams()
+        self._whole, self._leaders = self._form_teams(name=everybodys[0][4])
         for tensor in [*self._parameters, *self._buffers]:
             dist.broadcast(tensor.detach(), dist.get_global_rank(self._group, 0), group=self._group)
 
@@ -160,27 +160,26 @@ class Synchronization:
         for mine, theirs in zip(own, kept, strict=True):
             mine.copy_(theirs)
 
-    def _form_teams(self) -> tuple[list[_Team | None], list[_Team | None]]:
+    def _form_teams(self, name: str) -> tuple[list[_Team | None], list[_Team | None]]:
         """Of each level this rank's whole group, and the first rank of each group inside it, if this rank is one."""
         whole: list[_Team | None] = [None]
         leaders: list[_Team | None] = [None]
-        for inner, groups in zip(self._levels, self._levels[1:], strict=False):
+        for level, (inner, groups) in enumerate(zip(self._levels, self._levels[1:], strict=False), start=1):
             first = [rank for rank in range(self._world) if inner.index(inner[rank]) == rank]
-            whole.append(self._form(groups, range(self._world)))
-            leaders.append(self._form(groups, first))
+            whole.append(self._form(groups, range(self._world), f"{name}/{level}/whole"))
+            leaders.append(self._form(groups, first, f"{name}/{level}/leaders"))
         return whole, leaders
 
-    def _form(self, groups: list[int], taking_part: Iterable[int]) -> _Team | None:
-        """Every rank makes all process groups, in the same order, as torch wants it."""
-        mine = None
-        for number in sorted(set(groups)):
-            ranks = [rank for rank in taking_part if groups[rank] == number]
-            world_ranks = [dist.get_global_rank(self._group, rank) for rank in ranks]
-            is_everybody = len(ranks) == self._world
-            formed = self._group if is_everybody else dist.new_group(world_ranks, backend=dist.get_backend(self._group))
-            if self._rank in ranks:
-                mine = _Team(formed, world_ranks)
-        return mine
+    def _form(self, groups: list[int], taking_part: Iterable[int], name: str) -> _Team | None:
+        """The members make it, level by level: nobody waits for one who waits for him elsewhere."""
+        mine = groups[self._rank]
+        ranks = [rank for rank in taking_part if groups[rank] == mine]
+        if self._rank not in ranks:
+            return None
+        world_ranks = [dist.get_global_rank(self._group, rank) for rank in ranks]
+        if len(ranks) == self._world:
+            return _Team(self._group, world_ranks)
+        return _Team(group_like(self._group, f"{name}/{mine}", "ranvier attach", world_ranks), world_ranks)
 
     def _weight(self, inside: int, level: int) -> float:
         """Of this rank, which speaks for its group `inside`, among all that speak in its group of `level`."""

@@ -31,10 +31,10 @@ std::uint8_t hash_of(const std::vector<Rank>& dims, const std::vector<bool>& per
 }
 
 // Parts of different sizes have different shapes. Of an exchange each rank knows the sizes of its own, and may have
-// even ones where another has not.
-bool has_common_shape(const Request& request) {
-  return RequestKey::even(request) && request.collective != Collective::all_to_all &&
-         request.collective != Collective::neighbor_exchange;
+// even ones where another has not: there the caller says whether there is a shape.
+bool has_shape(const Request& request) {
+  if (request.collective == Collective::all_to_all) return true;
+  return RequestKey::even(request) && request.collective != Collective::neighbor_exchange;
 }
 
 // Of gather and scatter: the elements of every rank's part, which all ranks know or none.
@@ -261,7 +261,7 @@ CollectiveCall Calls::make(const Request& request) {
                  .root = shape.root,
                  .label = request.label,
                  .size = shape.count};
-  if (!has_common_shape(request)) call.header.label.shape = hash_of(splits_of(request));
+  if (!has_shape(request)) call.header.label.shape = hash_of(splits_of(request));
   call.stamp = CallStamp::of(call.header, !call.size_by_link);
   return call;
 }

@@ -309,7 +309,7 @@ std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Ran
                                                     const CommunicatorOptions& options) {
   demand_world(rank, world);
   const auto deadline = steady_clock::now() + options.join_timeout;
-  const engine::Exchange exchange = engine::exchange_through(store, rank, world);
+  const engine::Exchange exchange = engine::exchange_through(store, rank, world, options);
   Guidance guidance;
   try {
     guidance = guidance_of(options, world, options.learn && rank != 0);

@@ -21,8 +21,8 @@ using Exchange =
     std::function<std::vector<std::string>(const std::string& mine, std::chrono::steady_clock::time_point deadline)>;
 
 // Through a store, which may still hold what an earlier attempt of the same job left there. Throws Error{timeout}
-// naming the ranks that did not come before the deadline.
-Exchange exchange_through(Store& store, Rank rank, Rank world);
+// naming the ranks that did not come before the deadline, and the setting that gives them longer, as `options` do.
+Exchange exchange_through(Store& store, Rank rank, Rank world, const CommunicatorOptions& options = {});
 
 struct Links {
   std::unique_ptr<ControlPlane> control;
@@ -41,8 +41,8 @@ struct Links {
 void decline(const std::exception& why, const Exchange&, std::chrono::steady_clock::time_point deadline);
 
 // Opens endpoints, exchanges their addresses once, and connects: first the control plane, which from then on finds out
-// when a rank is lost. Declines where it cannot open them. Until the addresses are exchanged a rank that is lost cannot be
-// told from one that is late.
+// when a rank is lost. Declines where it cannot open them. Until the addresses are exchanged a rank that is lost cannot
+// be told from one that is late.
 Links meet(WorldInfo, const CommunicatorOptions&, const TuningTable&, const Exchange&,
            std::chrono::steady_clock::time_point deadline, ControlEvents events);
 

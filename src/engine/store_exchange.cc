@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/fnv.h"
+#include "base/rank_names.h"
 #include "base/secret.h"
 #include "engine/rendezvous.h"
 #include "ranvier/error.h"
@@ -36,19 +37,30 @@ std::string sum_of(const std::vector<std::string>& texts) {
   return fmt::format("{:016x}", fnv1a(all));
 }
 
-[[noreturn]] void throw_missing(const std::vector<Rank>& ranks, Rank world) {
-  throw Error(ErrorKind::timeout,
-              fmt::format("rank{} {} of a world of {} did not come in time; start all of them, or allow more time "
-                          "(join_timeout, --join-timeout)",
-                          ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "), world),
-              ranks.front());
-}
+// What a program has called the ranks that are to come, and the time it gives them.
+struct Expected {
+  Rank world;
+  bool is_group;
+  RankNames names;
+  std::string timeout_name;
+
+  [[noreturn]] void throw_missing(const std::vector<Rank>& ranks) const {
+    std::vector<std::string> numbers;
+    for (const Rank rank : ranks) numbers.push_back(names.number(rank));
+    throw Error(ErrorKind::timeout,
+                fmt::format("rank{} {} of a {} of {} did not come in time; start all of them, or allow more time ({})",
+                            ranks.size() > 1 ? "s" : "", fmt::join(numbers, ", "), is_group ? "group" : "world", world,
+                            timeout_name),
+                ranks.front());
+  }
+};
 
 // What all ranks have set under `name`, waiting for it.
-std::vector<std::string> read_all(Store& store, std::string_view name, Rank world, steady_clock::time_point deadline) {
+std::vector<std::string> read_all(Store& store, std::string_view name, const Expected& expected,
+                                  steady_clock::time_point deadline) {
   std::vector<std::string> all;
   std::vector<Rank> missing;
-  for (Rank peer = 0; peer < world; ++peer) {
+  for (Rank peer = 0; peer < expected.world; ++peer) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
     try {
       all.push_back(store.get(fmt::format("{}/{}", name, peer), std::max(left, milliseconds(0))));
@@ -57,20 +69,24 @@ std::vector<std::string> read_all(Store& store, std::string_view name, Rank worl
       missing.push_back(peer);
     }
   }
-  if (!missing.empty()) throw_missing(missing, world);
+  if (!missing.empty()) expected.throw_missing(missing);
   return all;
 }
 
 }  // namespace
 
-Exchange exchange_through(Store& store, Rank rank, Rank world) {
-  return [&store, rank, world](const std::string& mine, steady_clock::time_point deadline) {
+Exchange exchange_through(Store& store, Rank rank, Rank world, const CommunicatorOptions& options) {
+  const Expected expected{.world = world,
+                          .is_group = !options.world_ranks.empty(),
+                          .names = RankNames(options.world_ranks),
+                          .timeout_name = options.join_timeout_name};
+  return [&store, rank, world, expected](const std::string& mine, steady_clock::time_point deadline) {
     store.set(fmt::format("rank/{}", rank), new_mark() + mine);
     for (milliseconds nap(1);; nap = std::min(2 * nap, milliseconds(50))) {
-      std::vector<std::string> all = read_all(store, "rank", world, deadline);
+      std::vector<std::string> all = read_all(store, "rank", expected, deadline);
       const std::string sum = sum_of(all);
       store.set(fmt::format("seen/{}", rank), sum);
-      const std::vector<std::string> seen = read_all(store, "seen", world, deadline);
+      const std::vector<std::string> seen = read_all(store, "seen", expected, deadline);
       std::vector<Rank> behind;
       for (Rank peer = 0; peer < world; ++peer)
         if (seen[static_cast<std::size_t>(peer)] != sum) behind.push_back(peer);
@@ -78,7 +94,7 @@ Exchange exchange_through(Store& store, Rank rank, Rank world) {
         for (std::string& text : all) text.erase(0, mark_length);
         return all;
       }
-      if (steady_clock::now() >= deadline) throw_missing(behind, world);
+      if (steady_clock::now() >= deadline) expected.throw_missing(behind);
       std::this_thread::sleep_for(nap);
     }
   };

@@ -229,12 +229,16 @@ TEST_P(Mismatch, of_shapes_is_refused_where_all_parts_have_one) {
     std::atomic<int> count = 0;
     run(2, [&](Communicator& comm) {
       std::vector<float> parts(8, 1), part(4, 1);
+      std::vector<float> others(8);
       const bool gathers = collective == Collective::all_gather;
+      const bool exchanges = collective == Collective::all_to_all;
       const std::vector<std::size_t> splits(uneven ? 2 : 0, 4);
       const auto error = error_of([&] {
         comm.run({.collective = collective,
                   .input = gathers ? part : parts,
-                  .output = gathers ? parts : part,
+                  .output = exchanges ? others
+                            : gathers ? parts
+                                      : part,
                   .input_splits = gathers ? std::span<const std::size_t>() : splits,
                   .output_splits = gathers ? splits : std::span<const std::size_t>(),
                   .timeout = patience(),
@@ -246,6 +250,7 @@ TEST_P(Mismatch, of_shapes_is_refused_where_all_parts_have_one) {
     });
     return count.load();
   };
+  EXPECT_GE(told(Collective::all_to_all, false), connected() ? 2 : 1);
   for (const Collective collective : {Collective::all_gather, Collective::reduce_scatter}) {
     EXPECT_GE(told(collective, false), connected() ? 2 : 1) << name_of(collective);
     EXPECT_EQ(told(collective, true), 0) << name_of(collective);

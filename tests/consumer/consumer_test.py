@@ -1,4 +1,5 @@
-"""Installs ranvier, builds the project beside this file against it, and trains with 1 and 2 ranks: one result.
+"""Installs ranvier, builds the project beside this file against it, trains with 1 and 2 ranks: one result; and has a
+c10d backend add up tensors.
 
 usage: consumer_test.py BUILD_FOLDER PYTHON
 """
@@ -67,9 +68,14 @@ def main() -> None:
         program = folder / "build" / "train"
         (alone,) = train(program, folder / "one", 1)
         first, second = train(program, folder / "two", 2)
+        sums = run([str(folder / "build" / "sum")])
     assert first.split(":")[1] == second.split(":")[1], (first, second)
     assert abs(value("loss", alone) - value("loss", first)) < 1e-3, (alone, first)
-    print(alone, first, second, sep="")
+    assert sums.returncode == 0 and sums.stdout.splitlines() == [
+        "sums 6000 6000 6000",
+        "rank 1 of a world of 2 did not come in time; start all of them, or allow more time (join_timeout, --join-timeout)",
+    ], sums.stdout
+    print(alone, first, second, sums.stdout, sep="")
 
 
 if __name__ == "__main__":

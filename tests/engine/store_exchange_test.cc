@@ -75,5 +75,18 @@ TEST(StoreExchange, NamesThoseWhoCameOnlyToAnEarlierAttempt) {
   }
 }
 
+TEST(StoreExchange, NamesThoseOfAGroupByTheirNumbersInTheWorld) {
+  const auto store = memory_store();
+  try {
+    exchange_through(*store, 0, 3, {.join_timeout_name = "timeout=", .world_ranks = {3, 5, 2}})(
+        "text", steady_clock::now() + 200ms);
+    FAIL() << "two ranks have not come";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "ranks 5 (1 of its group), 2 of a group of 3 did not come in time; start all of them, or allow more "
+                 "time (timeout=)");
+  }
+}
+
 }  // namespace
 }  // namespace ranvier::engine

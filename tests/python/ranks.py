@@ -101,6 +101,7 @@ def _read(reader: Any) -> Outcome:
 def _rank(writer: Any, rank: int, setup: Setup, body: Callable[..., Any], args: tuple[Any, ...]) -> None:
     torch.set_num_threads(1)
     os.environ.update(setup.environment)
+    dist.set_debug_level_from_env()  # torch has read it before, in the process that this one was forked from
     try:
         dist.init_process_group(
             setup.backend,

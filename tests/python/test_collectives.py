@@ -147,6 +147,58 @@ def test_reduce_gives_the_root_the_sum(world):
     on_ranks(world, reduce)
 
 
+def reduce_every_kind(rank, world):
+    """Each type with each operation, where gloo takes them; 70001 elements go by another algorithm than 7."""
+    root = world - 1
+    for dtype in FLOATS + INTEGERS:
+        ops = [ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX]
+        if dtype in INTEGERS:
+            ops += [ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR]
+        for op in ops:
+            for count in (0, 7, 70_001):
+                everybodys = stack(world, dtype, count)
+                tensor = example(rank, dtype, count)
+                dist.reduce(tensor, root, op)
+                if rank == root:
+                    check(tensor, reduced(op, everybodys), "reduce", op, dtype, count)
+                parts = [example(rank, dtype, count) + part for part in range(world)]
+                expected = reduced(op, everybodys + rank)
+                output = torch.empty(count, dtype=dtype)
+                dist.reduce_scatter(output, parts, op)
+                check(output, expected, "reduce_scatter", op, dtype, count)
+                output = torch.empty(count, dtype=dtype)
+                dist.reduce_scatter_tensor(output, torch.cat(parts), op)
+                check(output, expected, "reduce_scatter_tensor", op, dtype, count)
+
+
+@worlds
+def test_reduce_and_reduce_scatter_apply_every_operation_to_every_type(world):
+    on_ranks(world, reduce_every_kind)
+
+
+def reduce_complex_and_averages(rank, world):
+    for dtype in (torch.complex64, torch.complex128):
+        mine = torch.complex(example(rank, torch.float64, 7), example(rank + 1, torch.float64, 7)).to(dtype)
+        others = torch.stack([example(r + 1, torch.float64, 7) for r in range(world)])
+        expected = torch.complex(stack(world, torch.float64, 7).sum(0), others.sum(0)).to(dtype)
+        tensor = mine.clone()
+        dist.reduce(tensor, 0)
+        if rank == 0:
+            check(tensor, expected, "reduce", dtype)
+        output = torch.empty(7, dtype=dtype)
+        dist.reduce_scatter_tensor(output, mine.repeat(world))
+        check(output, expected, "reduce_scatter_tensor", dtype)
+    for dtype in (torch.float32, torch.float64):
+        output = torch.empty(7, dtype=dtype)
+        dist.reduce_scatter_tensor(output, (world * example(rank, dtype, 7)).repeat(world), ReduceOp.AVG)
+        check(output, stack(world, dtype, 7).sum(0), "average", dtype)
+
+
+@worlds
+def test_reduce_and_reduce_scatter_sum_complex_numbers_and_average(world):
+    on_ranks(world, reduce_complex_and_averages)
+
+
 def all_gather(rank, world):
     for dtype in FLOATS + INTEGERS + MOVED_ONLY:
         for count in COUNTS:
@@ -235,6 +287,35 @@ def reduce_scatter_coalesced(rank, world):
 @worlds
 def test_reduce_scatter_coalesced_scatters_each_tensor(world):
     on_ranks(world, reduce_scatter_coalesced)
+
+
+def coalesced_under_way(rank, world):
+    """Nothing is complete before its wait, as far as the caller may know, and several are under way at once."""
+    sizes = (5, 700)
+    sums = [example(rank, torch.float32, size) for size in sizes]
+    with dist._coalescing_manager(async_ops=True) as reducing:
+        for tensor in sums:
+            dist.all_reduce(tensor)
+    gathered = [torch.empty(world * size) for size in sizes]
+    with dist._coalescing_manager(async_ops=True) as gathering:
+        for output, size in zip(gathered, sizes, strict=True):
+            dist.all_gather_into_tensor(output, example(rank, torch.float32, size))
+    parts = [torch.empty(size, dtype=torch.int32) for size in sizes]
+    with dist._coalescing_manager(async_ops=True) as scattering:
+        for output, size in zip(parts, sizes, strict=True):
+            dist.reduce_scatter_tensor(output, example(rank, torch.int32, world * size), ReduceOp.MAX)
+    for manager in (scattering, reducing, gathering):
+        assert len(manager.works) == 1
+        manager.wait()
+    for size, total, whole, part in zip(sizes, sums, gathered, parts, strict=True):
+        check(total, stack(world, torch.float32, size).sum(0))
+        check(whole, stack(world, torch.float32, size).flatten())
+        check(part, stack(world, torch.int32, world * size).amax(0).chunk(world)[rank])
+
+
+@worlds
+def test_coalesced_collectives_may_be_waited_for_later(world):
+    on_ranks(world, coalesced_under_way)
 
 
 def gather_and_scatter(rank, world):
@@ -440,6 +521,36 @@ def objects(rank, world):
     box = [("from", rank)]
     dist.broadcast_object_list(box, src=world - 1)
     assert box == [("from", world - 1)]
+    for root in range(world):
+        gathered = [None] * world if rank == root else None
+        dist.gather_object({"rank": rank, "text": "y" * 100 * rank}, gathered, root)
+        assert gathered == ([{"rank": r, "text": "y" * 100 * r} for r in range(world)] if rank == root else None)
+        received = [None]
+        dist.scatter_object_list(received, [("to", r, "z" * r) for r in range(world)] if rank == root else None, root)
+        assert received == [("to", rank, "z" * rank)]
+
+
+def objects_in_messages(rank, world):
+    """Lists of objects of different lengths."""
+    if rank == 0:
+        got = [None, None]
+        assert dist.recv_object_list(got, src=1) == 1
+        assert got == [{"from": 1}, "long" * 1000]
+        got = [None]
+        assert dist.recv_object_list(got, src=2) == 2
+        assert got == [("from", 2)]
+        dist.send_object_list([None, [rank]], dst=1)
+    elif rank == 1:
+        dist.send_object_list([{"from": 1}, "long" * 1000], dst=0)
+        got = [1, 2]
+        dist.recv_object_list(got, src=0)
+        assert got == [None, [0]]
+    else:
+        dist.send_object_list([("from", rank)], dst=0)
+
+
+def test_python_objects_go_from_rank_to_rank():
+    on_ranks(3, objects_in_messages)
 
 
 def test_python_objects_travel():

@@ -2,11 +2,14 @@
 
 import re
 import time
+from datetime import timedelta
 
 import pytest
+import ranvier
 import torch
 import torch.distributed as dist
 from ranks import on_ranks
+from torch.nn.parallel import DistributedDataParallel
 
 
 def detail(rank, world):
@@ -44,6 +47,47 @@ def test_debug_level_detail_compares_calls():
         assert "mismatch between collectives on ranks" in text, text
 
 
+def all_in_wrappers(rank, world, backend):
+    whole = dist.group.WORLD
+    cpu = torch.device("cpu")
+    assert isinstance(whole._get_backend(cpu), dist.distributed_c10d._ProcessGroupWrapper)
+    total = torch.full((5,), float(rank))
+    dist.all_reduce(total)
+    assert total.tolist() == [1.0] * 5
+    state, hook = ranvier.hook("int8")
+    if backend == "ranvier":  # over gloo, torch 2.13 itself crashes where DDP is made in this mode
+        net = DistributedDataParallel(torch.nn.Linear(64, 8))
+        net.register_comm_hook(state, hook)
+        net(torch.full((2, 64), float(rank))).sum().backward()
+        torch.testing.assert_close(net.module.weight.grad, torch.full((8, 64), 1.0), rtol=0.02, atol=0.02)
+    net = torch.nn.Linear(3, 3)
+    ranvier.attach(net, torch.optim.SGD(net.parameters(), lr=0.1), "local:2").finish()
+    dist.monitored_barrier()
+    dist.barrier()
+    try:
+        dist.all_reduce(torch.ones(5)) if rank == 0 else dist.broadcast(torch.ones(5), 1)
+    except RuntimeError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+def test_debug_level_detail_in_the_environment_wraps_the_default_group(backend):
+    detail = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
+    for text in on_ranks(2, all_in_wrappers, backend, backend=backend, environment=detail):
+        assert text and "mismatch between collectives on ranks" in text, text
+
+
+def split_in_a_wrapper(rank, world):
+    part = dist.group.WORLD.split_group([0, 1], timeout=timedelta(seconds=20))
+    total = torch.full((5,), float(rank))
+    part.allreduce([total]).wait()
+    return total.tolist()
+
+
+def test_a_group_in_a_wrapper_splits():
+    assert on_ranks(2, split_in_a_wrapper, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}) == [[1.0] * 5] * 2
+
+
 def aborted_in_a_wrapper(rank, world):
     from ranvier import _library
 
@@ -65,20 +109,21 @@ def test_a_group_in_a_wrapper_is_aborted_with_its_reason():
 
 
 def counted(rank, world):
-    # Not through the group, which c10d lets count for its own backends only.
-    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
-    first = backend._get_sequence_number_for_group()
+    group, backend = dist.group.WORLD, dist.group.WORLD._get_backend(torch.device("cpu"))
+    first = group._get_sequence_number_for_group()
+    assert first == backend._get_sequence_number_for_group()
     if rank == 0:
         dist.send(torch.ones(3), 1)
     elif rank == 1:
         dist.recv(torch.ones(3), 0)
     dist.barrier()
     dist.all_reduce(torch.ones(3))
-    return backend._get_sequence_number_for_group() - first
+    return group._get_sequence_number_for_group() - first
 
 
-def test_sequence_numbers_count_collectives():
-    assert set(on_ranks(3, counted)) == {2}
+@pytest.mark.parametrize("backend", ["ranvier", "cpu:ranvier"])
+def test_sequence_numbers_count_collectives(backend):
+    assert set(on_ranks(3, counted, backend=backend)) == {2}
 
 
 def numbered(rank, world):

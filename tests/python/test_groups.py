@@ -1,5 +1,6 @@
 """Subgroups, mixed backends, stores of every kind."""
 
+import re
 import threading
 import time
 from datetime import timedelta
@@ -90,6 +91,38 @@ def test_a_part_has_a_timeout_of_its_own():
     on_ranks(2, part_with_a_timeout)
 
 
+def absent(rank, world, how, folder):
+    """Rank 2 does not come; the others, who wait for it, are of a world that would wait longer."""
+    if rank == 2:
+        return "elsewhere"
+    limit = timedelta(seconds=1)
+    try:
+        if how == "new":
+            if rank == 0:
+                dist.new_group([0, 2], timeout=limit, use_local_synchronization=True)
+        elif how == "split":
+            if rank == 0:
+                dist.group.WORLD.split_group([0, 2], timeout=limit)
+        else:
+            dist.group.WORLD.merge_remote_group(dist.FileStore(f"{folder}/both", 4), 4, limit, group_name="both")
+    except dist.DistBackendError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("how", ["new", "split"])
+def test_members_that_do_not_come_are_named_within_the_groups_own_timeout(how):
+    error = on_ranks(3, absent, how, "", group_timeout=600, limit=60)[0]
+    assert error == (
+        "rank 2 (1 of its group) of a group of 2 did not come in time; start all of them, or allow more time "
+        "(timeout= of init_process_group, new_group or split_group)"
+    )
+
+
+def test_worlds_that_merge_wait_no_longer_than_they_were_told(tmp_path):
+    for error in on_ranks(3, absent, "merge", str(tmp_path), group_timeout=600, limit=60)[:2]:
+        assert re.match(r"ranks 2, 3 of a world of 4 did not come in time", error), error
+
+
 def merging(rank, world, folder):
     dist.destroy_process_group()
     # Two worlds, of ranks 0 and 1 and of rank 2, which know nothing of each other.
@@ -152,6 +185,22 @@ def optioned(rank, world):
 
 def test_groups_have_options_of_their_own():
     on_ranks(2, optioned)
+
+
+def world_with_options(rank, world, store):
+    dist.destroy_process_group()
+    chosen = ranvier.Options(algorithm="swing")
+    dist.init_process_group("ranvier", init_method=f"file://{store}", rank=rank, world_size=world, pg_options=chosen)
+    total = torch.full((5,), float(rank))
+    dist.all_reduce(total)
+    assert total.tolist() == [1.0] * 5
+    # Only errors tell by which algorithm a group runs.
+    with pytest.raises(dist.DistBackendError, match="all_reduce #1 .* by swing"):
+        dist.all_reduce(torch.ones(5 + rank))
+
+
+def test_the_default_group_has_options_of_its_own(tmp_path):
+    on_ranks(2, world_with_options, str(tmp_path / "store"))
 
 
 def impatient(rank, world, how):

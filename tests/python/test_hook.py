@@ -8,7 +8,8 @@ import ranvier
 import torch
 import torch.distributed as dist
 from ranks import on_ranks
-from ranvier._wire import Wire, _timeout_of
+from ranvier._groups import timeout_of
+from ranvier._wire import Wire
 from test_ddp import BATCH, model, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -136,13 +137,35 @@ def test_a_hook_serves_a_group_of_some_ranks(backend):
         torch.testing.assert_close(gradient, torch.full((8, 64), 2.0), rtol=0.02, atol=0.02)
 
 
+def among_groups_of_some_ranks(rank, world, case):
+    """torch numbers groups by how many this rank is in, or was."""
+    if case == "one rank has a group of its own":
+        dist.new_group([0])
+    whole = dist.new_group()
+    for group in (whole, None):
+        net = nn.Linear(64, 8)
+        state, hook = ranvier.hook("int8", group)
+        net = DistributedDataParallel(net, process_group=group)
+        net.register_comm_hook(state, hook)
+        net(torch.full((2, 64), float(rank))).sum().backward()
+        torch.testing.assert_close(net.module.weight.grad, torch.full((8, 64), 1.0), rtol=0.02, atol=0.02)
+        if group is not None:
+            dist.destroy_process_group(group)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+@pytest.mark.parametrize("case", ["one rank has a group of its own", "a group was destroyed"])
+def test_a_hook_does_not_mind_which_groups_a_rank_has(backend, case):
+    on_ranks(2, among_groups_of_some_ranks, case, backend=backend)
+
+
 def of_a_name_that_came_again(rank, world, folder):
     name = dist.group.WORLD.group_name
     dist.destroy_process_group()
     limit = timedelta(seconds=77)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world, timeout=limit)
     assert dist.group.WORLD.group_name == name
-    assert _timeout_of(Wire(dist.group.WORLD).group) == limit
+    assert timeout_of(Wire(dist.group.WORLD).group) == limit
 
 
 def test_a_hook_takes_nothing_of_an_earlier_group_of_that_name(tmp_path):

@@ -3,6 +3,7 @@
 import torch
 import torch.distributed as dist
 from ranks import on_ranks
+from test_collectives import FLOATS, INTEGERS, MOVED_ONLY, check, example
 
 
 def around(rank, world):
@@ -18,6 +19,27 @@ def around(rank, world):
 
 def test_messages_go_around_a_ring():
     on_ranks(3, around)
+
+
+def every_type(rank, world):
+    for dtype in FLOATS + INTEGERS + MOVED_ONLY:
+        for count in (0, 1, 70_001):
+            if rank == 0:
+                dist.send(example(3, dtype, count), 1)
+                check(*_received(dtype, count, 1), dtype, count)
+            else:
+                check(*_received(dtype, count, 0), dtype, count)
+                dist.isend(example(3, dtype, count), 0).wait()
+
+
+def _received(dtype, count, sender):
+    got = torch.zeros(count).to(dtype)
+    dist.recv(got, sender)
+    return got, example(3, dtype, count)
+
+
+def test_messages_are_of_every_type():
+    on_ranks(2, every_type)
 
 
 def tags(rank, world):

@@ -175,6 +175,10 @@ def different_shapes(rank, world, kind, shapes):
     elif kind == "scatter":
         dist.scatter(tensor, [torch.ones_like(tensor) for _ in range(world)] if rank == 0 else None)
         dist.barrier()
+    elif kind == "all_to_all":
+        dist.all_to_all([torch.empty_like(tensor) for _ in range(world)], [tensor] * world)
+    elif kind == "all_to_all of one":
+        dist.all_to_all_single(torch.empty(world, *tensor.shape), torch.stack([tensor] * world))
     else:
         dist.broadcast(tensor, 0)
         dist.barrier()
@@ -182,7 +186,7 @@ def different_shapes(rank, world, kind, shapes):
 
 ALIKE_EVERYWHERE = [
     "all_reduce", "reduce", "broadcast", "all_gather", "all_gather into one", "reduce_scatter", "reduce_scatter of one",
-    "gather", "scatter",
+    "gather", "scatter", "all_to_all", "all_to_all of one",
 ]  # fmt: skip
 
 
@@ -233,6 +237,31 @@ def test_parts_of_different_sizes_are_refused(kind):
 def test_dimensions_of_one_do_not_matter(kind):
     on_ranks(2, different_shapes, kind, [(1, 5, 1), (5,)])
     on_ranks(2, different_shapes, kind, [(), (1,)])
+
+
+def of_several_shapes(rank, world):
+    """Who cuts its tensors otherwise than the others, as it may, is compared with nobody."""
+    parts = [torch.ones(2, 3)] * world
+    whole = torch.ones(2 * world, 3)
+    if rank == 0:  # received as something else than sent
+        dist.all_to_all([torch.empty(3, 2) for _ in range(world)], parts)
+        dist.all_to_all_single(torch.empty(world, 6), whole)
+        dist.all_to_all_single(torch.empty(6 * world), torch.ones(6 * world), [6] * world, [6] * world)
+        dist.all_to_all_single(torch.empty(0), torch.empty(0))
+    else:
+        dist.all_to_all([torch.empty(2, 3) for _ in range(world)], parts)
+        dist.all_to_all_single(torch.empty(2 * world, 3), whole)
+        dist.all_to_all_single(torch.empty(2 * world, 3), whole)
+        dist.all_to_all_single(torch.empty(0, 3), torch.empty(0, 3))
+    # Between ranks 1 and 2 go parts of another shape than between them and rank 0; only that has one shape.
+    rows = {0: [2] * world, 1: [2, 2, 4], 2: [2, 4, 2]}[rank]
+    inputs, outputs = [torch.ones(each, 3) for each in rows], [torch.empty(each, 3) for each in rows]
+    dist.all_to_all(outputs, inputs)
+    assert all(torch.equal(a, b) for a, b in zip(inputs, outputs, strict=True))
+
+
+def test_exchanges_of_parts_of_several_shapes_are_left_alone():
+    on_ranks(3, of_several_shapes)
 
 
 def ahead_and_behind(rank, world):

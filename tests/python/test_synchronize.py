@@ -5,6 +5,7 @@ import ranvier
 import torch
 import torch.distributed as dist
 from ranks import on_ranks
+from ranvier._register import made_with
 from torch import nn
 
 STEPS = 12
@@ -95,6 +96,53 @@ def test_policies_keep_their_promises(backend):
         assert torch.equal(node[0][step], node[2][step]) == ((step + 1) % 4 == 0)
     assert by_case[2][0][2] == STEPS + STEPS // 4 + 0, "a round a step inside, one a period between leaders"
     assert by_case[2][1][2] == STEPS, "who leads no node has no round between nodes"
+
+
+def attached_in(group, rank):
+    """What training in a group of two nodes ends with."""
+    net = network()
+    optimizer = optimizer_for("sgd", net)
+    sync = ranvier.attach(net, optimizer, "node:2", place="node=2", group=group)
+    train(net, optimizer, rank, rank + 1, range(2))
+    sync.finish()
+    return flat(net)
+
+
+def in_groups(rank, world):
+    """Groups attach at once, then one of them alone; afterwards all ranks still make groups together."""
+    groups = [dist.new_group([0, 1, 2]), dist.new_group([3, 4, 5])]
+    mine = groups[rank // 3]
+    ends = [attached_in(mine, rank)]
+    if rank < 3:
+        ends.append(attached_in(mine, rank))
+    whole = dist.new_group()
+    total = torch.ones(3)
+    dist.all_reduce(total, group=whole)
+    assert total.tolist() == [6.0] * 3
+    return ends
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+def test_groups_attach_apart_from_one_another(backend):
+    ends = on_ranks(6, in_groups, backend=backend)
+    for first, *others in (ends[:3], ends[3:]):
+        for other in others:
+            assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+    assert not torch.equal(ends[0][0], ends[3][0])
+
+
+def on_a_grid(rank, world):
+    grid = dist.new_group(pg_options=ranvier.Options(algorithm="torus:2x2", topology="torus:2x2", transport="tcp"))
+    whole, ends = attached_in(grid, rank), [torch.empty(STEPS) for _ in range(world)]
+    dist.all_gather(ends, whole[:STEPS].clone())
+    assert all(torch.equal(end, ends[0]) for end in ends)
+    parts = [group for group in dist.distributed_c10d._world.pg_names if group.size() == 2]
+    return [made_with[part.group_name][0].transport for part in parts]
+
+
+def test_groups_within_a_grid_have_its_options_but_for_its_dimensions():
+    for transports in on_ranks(4, on_a_grid):
+        assert transports and set(transports) == {"tcp"}
 
 
 def resumed(rank, world):

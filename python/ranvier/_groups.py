@@ -1,0 +1,67 @@
+"""Process groups that their members make by themselves, whatever groups their ranks have made or left before.
+
+torch.distributed names a new group by a count: of all groups (`new_group`), so that every rank of the world has to call
+it, or of those that this rank is in (`use_local_synchronization=True`), which differs between ranks. Ranks that count
+differently never meet. Here the name is one that the members have agreed on, and they meet in a group's own store."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from ranvier._register import made_with
+from ranvier.settings import Options
+
+_c10d = dist.distributed_c10d
+
+
+def new_name() -> str:
+    """That no group has, nor ever had in a store that outlives them."""
+    return uuid.uuid4().hex
+
+
+def agreed_name(group: dist.ProcessGroup) -> str:
+    """The same on all ranks of `group`, all of which call."""
+    name = [new_name()]
+    dist.broadcast_object_list(name, dist.get_global_rank(group, 0), group=group)
+    return name[0]
+
+
+def group_like(
+    model: dist.ProcessGroup, name: str, description: str, ranks: Sequence[int] | None = None
+) -> dist.ProcessGroup:
+    """A group of the same kind, with the same timeout and options. `ranks` of the world, this one among them, call with
+    the same `name`; none: all ranks of `model`."""
+    members = list(ranks) if ranks is not None else dist.get_process_group_ranks(model)
+    options, timeout = Options(), timeout_of(model)
+    # Names of torch's come again, so that there may be an entry of an earlier group.
+    if "ranvier" in {each.partition(":")[2] for each in str(dist.get_backend_config(model)).split(",")}:
+        options, timeout = made_with.get(model.group_name, (options, timeout))
+        if len(members) < model.size():  # dimensions suit one number of ranks only, and so does a topology
+            algorithm = options.algorithm.partition(":")[0] if options.algorithm else None
+            options = replace(options, algorithm=algorithm, topology=None)
+    backend = dist.get_backend(model)
+    with options:
+        made, _ = _c10d._new_process_group_helper(
+            len(members),
+            members.index(dist.get_rank()),
+            members,
+            backend,
+            _c10d._get_process_group_store(model),
+            f"{model.group_name}/{name}",
+            timeout=timeout if timeout is not None else _c10d._get_default_timeout(backend),
+            device_id=dist.group.WORLD.bound_device_id,
+            group_desc=description,
+        )
+    _c10d._world.pg_group_ranks[made] = {member: rank for rank, member in enumerate(members)}
+    return made
+
+
+def timeout_of(group: dist.ProcessGroup) -> timedelta | None:
+    backend = group._get_backend(group._device_types[0])
+    backend = getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it, and shows no options
+    return getattr(getattr(backend, "options", None), "_timeout", None)
