@@ -6,6 +6,7 @@ busbw is the rate at which all_reduce uses a link when it sends no byte more tha
 carries both ways at once: measured before and after each size by one stream from every host to the next, all at a time.
 The share is the one divided by the other; 100 % is a line that never rests and carries nothing twice. Where each flow
 has a limit of its own (--flow-rate), a stream is held by it, and several --sockets can carry more than 100 %.
+With several ranks on each host (--ranks-per-host) the line of a host is what they share, and memory is free.
 """
 
 import argparse
@@ -20,7 +21,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 LABORATORY = HERE.parents[1] / "tests" / "support" / "lab"
 sys.path.insert(0, str(LABORATORY))
 
-from lab import Lab, LabError, Result, reason_to_skip  # noqa: E402
+from lab import Lab, LabError, Result, reason_to_skip, several_on_each  # noqa: E402
 from network import bits_per_second  # noqa: E402
 
 MIB = 1 << 20
@@ -48,6 +49,9 @@ class Comparison:
                 raise LabError(f"{pathlib.Path(str(command[0])).name} on host {result.host} failed: {why}")
         return results[0].out
 
+    def run_ranks(self, command: list) -> str:
+        return self.run(several_on_each(self.arguments.ranks_per_host, command))
+
     def streams(self) -> float:
         """Bytes a second, the mean of the hosts: what one stream loses to another host's, that one gains."""
         results = self.lab.run([sys.executable, LABORATORY / "streams.py", "2"], limit=LIMIT_S)
@@ -59,10 +63,10 @@ class Comparison:
     def ranvier(self, algorithm: str, sockets: int, size: int) -> list[float]:
         """The quartiles and the median of the time of one operation."""
         file = self.lab.network.folder / "bench.json"
-        self.run(
+        self.run_ranks(
             [
-                self.arguments.ranvier, "bench", "--transport", "tcp", "--no-pin", "--algorithm", algorithm,
-                "--sockets", sockets, *(["--insecure"] if self.arguments.insecure else []),
+                self.arguments.ranvier, "bench", "--transport", "auto", "--nodes", self.lab.hosts, "--no-pin",
+                "--algorithm", algorithm, "--sockets", sockets, *(["--insecure"] if self.arguments.insecure else []),
                 "-b", size, "-e", size, "-n", self.iterations(size), "-w", 1, "--samples", self.arguments.samples,
                 "--json", file,
             ]
@@ -74,7 +78,7 @@ class Comparison:
 
     def gloo(self, size: int) -> list[float]:
         job = [size, self.arguments.samples, self.iterations(size)]
-        times = json.loads(self.run([self.arguments.python, HERE / "gloo_peer.py", *job]))
+        times = json.loads(self.run_ranks([self.arguments.python, HERE / "gloo_peer.py", *job]))
         return statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
 
     def row(self, size: int) -> dict:
@@ -113,6 +117,7 @@ def main() -> int:
     parser.add_argument("ranvier", type=pathlib.Path, help="the program")
     parser.add_argument("--python", metavar="PATH", help="a Python that has torch, to measure gloo beside")
     parser.add_argument("--hosts", type=int, nargs="+", default=[2, 4, 8], metavar="N", help="default: 2 4 8")
+    parser.add_argument("--ranks-per-host", type=int, default=1, metavar="N", help="default: 1")
     parser.add_argument("--mib", type=float, nargs="+", default=[1, 4, 16, 64], metavar="M", help="default: 1 4 16 64")
     parser.add_argument("--algorithms", nargs="+", default=["ring", "auto"], metavar="NAME", help="default: ring auto")
     parser.add_argument("--rate", default="1Gbit", help="of each link, both ways (default: 1Gbit)")

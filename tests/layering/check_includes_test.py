@@ -36,7 +36,13 @@ class CheckIncludes(unittest.TestCase):
 
     def test_an_upward_include_of_a_public_header_is_named(self):
         (problem,) = self.problems_with({"src/schedule/a.cc": '  #  include "ranvier/communicator.h"\n'})
-        self.assertIn("above it in engine", problem)
+        self.assertIn("above or beside it in engine", problem)
+
+    def test_an_include_of_a_layer_beside_is_named(self):
+        (problem,) = self.problems_with({"src/schedule/a.cc": '#include "kernel/grid.h"\n'})
+        self.assertIn("beside it in kernel", problem)
+        (problem,) = self.problems_with({"src/transport/a.cc": '#include "ranvier/codec.h"\n'})
+        self.assertIn("beside it in codec", problem)
 
     def test_public_headers_keep_the_order_too(self):
         (problem,) = self.problems_with({"include/ranvier/transport.h": '#include "ranvier/exchange.h"\n'})

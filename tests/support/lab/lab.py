@@ -183,6 +183,23 @@ class Lab:
         self.network.mend(host)
 
 
+def several_on_each(count: int, command: list) -> list[str]:
+    """For `run`: so many ranks on each host, one after the other. All hosts of the laboratory are one machine, and each
+    rank says that it is on that one (RANVIER_LOCAL_RANK); `ranvier bench --nodes HOSTS` tells them apart again."""
+    script = f"""
+        first=$((RANVIER_RANK * {count}))
+        export RANVIER_WORLD=$((RANVIER_WORLD * {count}))
+        export RANVIER_LOCAL_WORLD=$RANVIER_WORLD
+        others=
+        for rank in $(seq $((first + 1)) $((first + {count} - 1))); do
+          RANVIER_RANK=$rank RANVIER_LOCAL_RANK=$rank "$@" & others="$others $!"
+        done
+        RANVIER_RANK=$first RANVIER_LOCAL_RANK=$first "$@"; code=$?
+        for other in $others; do wait $other || code=$?; done
+        exit $code"""
+    return ["sh", "-c", script, "sh", *map(str, command)]
+
+
 def print_while(run: Run, hosts: int, limit: float) -> list[Result]:
     """Passes on what the hosts say, line by line, as they say it."""
     shown = {(host, stream): 0 for host in range(hosts) for stream in ("out", "err")}

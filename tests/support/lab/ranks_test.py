@@ -10,7 +10,7 @@ import sys
 import time
 import unittest
 
-from lab import Lab, Relay, Result, Run, reason_to_skip
+from lab import Lab, Relay, Result, Run, reason_to_skip, several_on_each
 
 SKIPPED = 77  # as CMake knows it
 RANVIER, ENDLESS, RELAY = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
@@ -45,18 +45,13 @@ class Results(unittest.TestCase):
 
     def test_auto_spares_the_line_that_ranks_of_a_host_share(self):
         # A ring crosses it with three quarters of the vector twice, a hierarchy with each half once.
-        two_ranks_here = '''
-            export RANVIER_WORLD=4 RANVIER_LOCAL_WORLD=4
-            first=$((2 * RANVIER_RANK)) second=$((2 * RANVIER_RANK + 1))
-            RANVIER_RANK=$second RANVIER_LOCAL_RANK=$second "$@" & other=$!
-            RANVIER_RANK=$first RANVIER_LOCAL_RANK=$first "$@" && wait $other'''
         sent = {}
         with Lab(hosts=2, rate="200Mbit") as lab:
             for algorithm in ("auto", "ring"):
                 before = lab.network.bytes_sent(0)
                 words = [RANVIER, "bench", "--nodes", "2", "--no-pin", "--algorithm", algorithm, "-b", "2M", "-e", "2M"]
                 words += ["--samples", "2", "--iters", "2", "-w", "0"]
-                for result in lab.run(["sh", "-c", two_ranks_here, "sh", *words], limit=100, environment=CLEAN):
+                for result in lab.run(several_on_each(2, words), limit=100, environment=CLEAN):
                     self.assertEqual((result.code, result.err), (0, ""), result)
                 sent[algorithm] = lab.network.bytes_sent(0) - before
         self.assertLess(sent["auto"], 0.8 * sent["ring"], sent)
