@@ -28,7 +28,8 @@ struct Launch {
 // RANVIER_LOCAL_WORLD) and where they meet (RANVIER_STORE: a temporary directory, removed before this returns). They
 // share stdout and stderr with this process; SIGINT, SIGTERM and SIGHUP are passed on to them; none outlives the
 // calling thread. Returns 0 when all succeed, else the exit code of the first that failed (1 where a signal ended it),
-// or 128 + the signal that was passed on. Throws Error where they cannot be started.
+// or 128 + the signal that was passed on. Throws Error for a command that cannot be run; what goes wrong later it says
+// on stderr.
 int run_workers(const Launch&);
 
 // The same without waiting: starts the process that does it, whose exit code is what run_workers would return. It ends
