@@ -3,8 +3,8 @@
     torchrun --nproc-per-node=2 examples/dtensor.py
 
 A power iteration: the largest singular value of a matrix whose rows are spread over the ranks. Each product leaves a
-vector in parts or a sum that is still to be added up; redistribute() is where ranks talk: reduce_scatter, all_reduce,
-all_gather and all_to_all. Prints what one rank alone prints, too.
+vector in parts or a sum that is still to be added up; redistribute() is where ranks talk: reduce_scatter, all_reduce
+and all_gather. Prints what one rank alone prints, too.
 """
 
 import torch
@@ -29,7 +29,7 @@ def main() -> None:
         length = parts.norm().redistribute(placements=[Replicate()])  # all_reduce of each part's
         right = (parts / length).redistribute(placements=[Replicate()])  # all_gather
     largest = (matrix @ right).redistribute(placements=[Replicate()]).to_local().norm()  # all_gather
-    by_columns = matrix.redistribute(placements=[Shard(1)])  # all_to_all
+    by_columns = matrix.redistribute(placements=[Shard(1)])  # where GPUs exchange, torch gathers on CPUs
     assert torch.equal(by_columns.full_tensor(), whole)
     if dist.get_rank() == 0:
         held = tuple(matrix.to_local().shape)

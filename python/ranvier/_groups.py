@@ -62,6 +62,5 @@ def group_like(
 
 
 def timeout_of(group: dist.ProcessGroup) -> timedelta | None:
-    backend = group._get_backend(group._device_types[0])
-    backend = getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it, and shows no options
-    return getattr(getattr(backend, "options", None), "_timeout", None)
+    options = getattr(group._get_backend(group._device_types[0]), "options", None)
+    return getattr(options, "_timeout", None)

@@ -9,6 +9,7 @@ import ranvier
 import torch
 import torch.distributed as dist
 from ranks import on_ranks
+from ranvier._groups import timeout_of
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -55,6 +56,7 @@ def all_in_wrappers(rank, world, backend):
     dist.all_reduce(total)
     assert total.tolist() == [1.0] * 5
     state, hook = ranvier.hook("int8")
+    assert timeout_of(state._way[0].group) == timedelta(seconds=30)
     if backend == "ranvier":  # over gloo, torch 2.13 itself crashes where DDP is made in this mode
         net = DistributedDataParallel(torch.nn.Linear(64, 8))
         net.register_comm_hook(state, hook)
