@@ -73,7 +73,8 @@ def main() -> None:
     assert abs(value("loss", alone) - value("loss", first)) < 1e-3, (alone, first)
     assert sums.returncode == 0 and sums.stdout.splitlines() == [
         "sums 6000 6000 6000",
-        "rank 1 of a world of 2 did not come in time; start all of them, or allow more time (join_timeout, --join-timeout)",
+        "rank 1 of a world of 2 did not come in time; start all of them, or allow more time "
+        "(join_timeout, --join-timeout)",
     ], sums.stdout
     print(alone, first, second, sums.stdout, sep="")
 
