@@ -320,8 +320,9 @@ int run_workers(const Launch& launch) {
   for (int status = 0;;) {
     if (waitpid(keeper, &status, WNOHANG) == keeper) return exit_code_of_keeper(status);
     const auto arrived = signals.wait(milliseconds(1000));
-    // What a terminal sends reaches the keeper as well.
-    if (arrived && arrived->si_signo != SIGCHLD && arrived->si_code != SI_KERNEL) kill(keeper, arrived->si_signo);
+    // What a terminal sends reaches the keeper as well, but for a hang-up, which goes to the session's leader only.
+    const bool is_news = arrived && arrived->si_signo != SIGCHLD;
+    if (is_news && (arrived->si_code != SI_KERNEL || arrived->si_signo == SIGHUP)) kill(keeper, arrived->si_signo);
   }
 }
 

@@ -169,9 +169,9 @@ class Communicator {
   // Over a transport that already stands (loopback, simulated): no heartbeats, faults only by deadline.
   static std::unique_ptr<Communicator> over(std::unique_ptr<Transport> transport,
                                             const CommunicatorOptions& options = {});
-  // As leave(), but what that would throw is logged.
+  // As leave(), but what that would throw is logged. Other threads may be in the wait of a Work, and in no other call.
   ~Communicator();
-  // Tells the others that this rank leaves. Operations still under way fail, and nothing can be started any more.
+  // Tells the others that this rank leaves. Operations under way fail, whoever waits for them, and none can be started.
   // Throws Error{mismatch} if the ranks turn out to have called different collectives and no operation has said so.
   // Once is enough: after that nothing happens.
   void leave();

@@ -3,8 +3,9 @@
     ddp.register_comm_hook(*ranvier.hook("hadamard:32+int4"))
 
 Codes travel as byte tensors through that group's all_to_all, all_gather and all_reduce: gloo, ranvier, or NCCL (untested:
-codes are made on the CPU, and copied). All ranks end with the same bits. docs/codecs.md explains codecs, presets
-("safe", "strong", "extreme"), error feedback, and how a bucket becomes its average.
+codes are made on the CPU, and copied; where init_process_group was given a device_id, all ranks of the world have to
+call). All ranks end with the same bits. docs/codecs.md explains codecs, presets ("safe", "strong", "extreme"), error
+feedback, and how a bucket becomes its average.
 
 What the codec holds back belongs in a checkpoint, and every rank saves its own:
 

@@ -21,7 +21,8 @@ struct WholeFile {
 WholeFile read_whole(const std::filesystem::path& file, std::size_t most_bytes = std::size_t{16} << 20);
 
 // Makes `text` the content of a file, which is no link (see followed) and need not exist. Leaves nothing beside it,
-// whatever happens. The reason where that cannot be. `durably`: returns once the disk has it, since a rename may outrun
+// whatever happens, but for a process that is killed on a file system without nameless files (O_TMPFILE). The reason
+// where that cannot be. `durably`: returns once the disk has it, since a rename may outrun
 // the contents where the power fails.
 std::error_code write_whole(const std::filesystem::path& file, std::string_view text, bool durably = false);
 

@@ -251,8 +251,10 @@ void Engine::drive(const std::function<bool()>& until, Pace pace) {
   const int before_nap = pace == Pace::caller ? traits_.polls_before_wait : std::min(traits_.polls_before_wait, 10);
   int idle = 0;
   for (unsigned round = 1;; ++round) {
-    if (failed_.load(std::memory_order_acquire) && !broken_down_) break_down(*failure_, false);
-    if (advance_all()) {
+    if (failed_.load(std::memory_order_acquire)) {
+      // Also those that slip in afterwards: nothing is advanced any more.
+      if (!broken_down_ || inbox_ready_.load() || !active_.empty()) break_down(*failure_, false);
+    } else if (advance_all()) {
       idle = 0;
       if (any_departed_.load(std::memory_order_relaxed)) moved_at_ = steady_clock::now();
     }
@@ -318,6 +320,7 @@ bool Engine::has_turn(const Active& active) const {
 
 bool Engine::advance_all() {
   bool moved = admit();
+  if (failed_.load(std::memory_order_acquire)) return moved;  // what was admitted since has not begun
   // Of the whole pass, though its operation may end in it: whoever waits for that one shall not wait for the rest.
   // Whoever waits for another one on its lane is no reason to hold that one up.
   const auto first = std::ranges::find_if(active_, [this](const Active& each) { return has_turn(each); });

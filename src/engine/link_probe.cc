@@ -90,11 +90,11 @@ class Prober {
                           .algorithm = "direct"};
     const auto mates = static_cast<std::size_t>(per_node);
     const auto sent = static_cast<double>((inside ? count / mates * (mates - 1) : count) * sizeof(float));
-    return {
-        .seconds = time(request),
-        .depth = 1,
-        .work = {
-            .messages = static_cast<double>(world_.world - 1), .bytes = sent, .between = inside ? 0 : sent * per_node}};
+    return {.seconds = time(request),
+            .depth = 1,
+            .work = {.messages = static_cast<double>(world_.world - 1),
+                     .bytes = sent,
+                     .between = inside ? 0 : sent * streams_across(world_)}};
   }
 
   ProbeSample sample(Collective collective, std::string_view algorithm, std::size_t bytes) {
@@ -226,6 +226,11 @@ LinkModel nominal_links(std::string_view transport, bool crowded) {
                 : LinkModel{.latency = 4.5e-6, .message = 1.5e-6, .byte = 0.2e-9, .reduce = 0.05e-9, .partner = 0.08};
   model.crowded = crowded;
   return model;
+}
+
+Rank streams_across(const ProbedWorld& world) {
+  const bool of_two = world.world <= 2 * world.ranks_per_node;
+  return of_two ? std::min(world.ranks_per_node, world.world - world.ranks_per_node) : world.ranks_per_node;
 }
 
 LinkModel measure_links(const LinkModel& nominal, const ProbedWorld& world,

@@ -1,14 +1,20 @@
 #include "base/whole_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 
+#include "base/socket.h"
 #include "support/temporary_folder.h"
 
 namespace ranvier {
@@ -37,6 +43,29 @@ TEST(WholeFile, SaysWhyItCannotBeWrittenAndLeavesNothing) {
   EXPECT_EQ(write_whole(folder.path() / "none" / "file", "text"), std::errc::no_such_file_or_directory);
   fs::create_directories(folder.path() / "taken" / "by");
   EXPECT_TRUE(write_whole(folder.path() / "taken", "text"));
+  EXPECT_EQ(entries(folder.path()), 1);
+}
+
+// As a process that is killed while it saves a large checkpoint; here by the kernel, at a size that it may not exceed.
+TEST(WholeFile, OfAProcessThatIsKilledNothingStays) {
+  const support::TemporaryFolder folder;
+  const fs::path file = folder.path() / "file";
+  if (const Fd nameless(open(folder.path().c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600)); !nameless)
+    GTEST_SKIP() << "this file system knows no files without a name";
+  ASSERT_FALSE(write_whole(file, "first"));
+  const std::string large(4 << 20, 'x');
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit{.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    signal(SIGXFSZ, SIG_DFL);
+    write_whole(file, large);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(text_of(file), "first");
   EXPECT_EQ(entries(folder.path()), 1);
 }
 

@@ -66,7 +66,7 @@ class Meeting(ProgramTest):
             folder = self.folder_in(temporary)
             self.assertTrue(wait_until((folder / "rank%2F0").exists, 30))
             killed.send_signal(signal.SIGSTOP)  # or the two would meet
-            waiting = self.begin(of_srun(1), temporary, "--join-timeout", "2")
+            waiting = self.begin(of_srun(1), temporary, "--join-timeout", "10")
             self.assertTrue(wait_until((folder / "rank%2F1").exists, 30))
             killed.send_signal(signal.SIGKILL)
             self.assertEqual(self.end(waiting).returncode, 1)

@@ -2,12 +2,14 @@
 
 import os
 import pathlib
+import pty
 import shutil
 import signal
 import socket
 import threading
 import time
 
+import program
 from program import main, wait_until
 from training import TrainingTest, workers_of
 
@@ -116,6 +118,25 @@ class Failure(TrainingTest):
         process.wait(timeout=30)
         self.assertEqual(process.returncode, 128 + signal.SIGINT)
         self.assertTrue(all(self.has_ended(pid) for pid in workers.values()))
+        self.assert_nothing_left()
+
+    def test_a_terminal_that_hangs_up_ends_all(self):
+        # Of a session's processes the kernel tells its leader alone.
+        leader, terminal = pty.fork()
+        if leader == 0:
+            words = self.words("--workers", "2", "--transport", "shm", "--epochs", "1000000", "--evaluate-every", "1")
+            os.execve(program.RANVIER, [program.RANVIER, *words], self.environment())
+        said = b""
+        while b"step      2" not in said:
+            said += os.read(terminal, 4096)
+        workers = workers_of(leader)
+        self.assertEqual(sorted(workers), [0, 1])
+        os.close(terminal)
+        ended = wait_until(lambda: all(self.has_ended(pid) for pid in workers.values()), 20)
+        if not ended:
+            os.kill(leader, signal.SIGKILL)  # which takes them along
+        os.waitpid(leader, 0)
+        self.assertTrue(ended)
         self.assert_nothing_left()
 
     def start_rank(self, rank: int, *words: str, **place: str):

@@ -7,6 +7,7 @@
 #include <latch>
 #include <memory>
 #include <span>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -70,10 +71,10 @@ TEST(ClosingTest, EndsALimitedWaitOfAnotherThread) {
 TEST(ClosingTest, EndsABlockingCallOfAnotherThread) {
   auto ranks = two_ranks();
   std::vector<float> values(100);
-  const auto start = Clock::now();
   std::jthread caller(
       [&] { EXPECT_THAT(refusal([&] { ranks[0]->all_reduce(values); }, ErrorKind::aborted), HasSubstr("closed")); });
-  std::this_thread::sleep_for(20ms);
+  while (ranks[0]->flight_record().find("all_reduce") == std::string::npos) std::this_thread::yield();
+  const auto start = Clock::now();
   ranks[0]->leave();
   caller.join();
   EXPECT_LT(Clock::now() - start, soon);

@@ -190,6 +190,16 @@ TEST(LinkProbe, FindsWhatTheLineBetweenNodesCostsBesideMemory) {
   }
 }
 
+TEST(LinkProbe, CountsTheStreamsThatShareALine) {
+  const auto streams = [](Rank ranks, Rank per_node) {
+    return streams_across({.world = ranks, .ranks_per_node = per_node});
+  };
+  EXPECT_EQ(streams(8, 4), 4);
+  EXPECT_EQ(streams(5, 4), 1) << "the others of the first node have no counterpart";
+  EXPECT_EQ(streams(7, 4), 3);
+  EXPECT_EQ(streams(9, 4), 4) << "between the first two nodes";
+}
+
 TEST(Selection, SparesTheLineThatTheRanksOfANodeShare) {
   LinkModel links = nominal_links("shm+tcp", false);
   links.byte = 0.06e-9;

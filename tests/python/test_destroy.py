@@ -14,37 +14,40 @@ from ranks import on_ranks
 SOON_S = 15
 
 
-def other_thread_waits(rank, world, how):
+def other_thread_waits(rank, world, how, ended):
     dist.barrier()
     if rank == 1:
-        time.sleep(0.5)  # its going would be a reason of its own
+        while not ended.exists():  # its going would be a reason of its own
+            time.sleep(0.01)
         return True
     said = []
+    work = dist.irecv(torch.ones(3), 1) if how != "recv" else None
 
     def wait():
         try:
             if how == "recv":
                 dist.recv(torch.ones(3), 1)
             else:
-                work = dist.irecv(torch.ones(3), 1)
                 work.wait() if how == "wait" else work.get_future().wait()
         except Exception as error:  # of several types: see what it says
             said.append(str(error))
 
     waiter = threading.Thread(target=wait)
     waiter.start()
-    time.sleep(0.2)
+    time.sleep(0.5)  # it waits by now
     started = time.monotonic()
     dist.destroy_process_group()
     waiter.join()
-    assert time.monotonic() - started < SOON_S
+    took = time.monotonic() - started
+    ended.touch()
+    assert took < SOON_S
     assert len(said) == 1 and "closed" in said[0], said
     return True
 
 
 @pytest.mark.parametrize("how", ["recv", "wait", "future"])
-def test_ends_the_waits_of_other_threads(how):
-    assert on_ranks(2, other_thread_waits, how) == [True, True]
+def test_ends_the_waits_of_other_threads(how, tmp_path):
+    assert on_ranks(2, other_thread_waits, how, tmp_path / "ended") == [True, True]
 
 
 def in_a_callback(rank, world, waits):
