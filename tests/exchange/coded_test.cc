@@ -149,6 +149,18 @@ TEST(Coded, WhatIsNotFiniteReachesEverybodyAsItIsAndIsCounted) {
       });
 }
 
+TEST(Coded, ValuesWhoseTransformHasNoCodeGoPlain) {
+  for (const std::string_view spec : {"dct+topk:0.1,by=reduce_scatter", "dct+topk:0.1,by=all_gather",
+                                      "dct:ef=0+topk:0.1,by=reduce_scatter", "dct:ef=0+topk:0.1,by=all_gather"})
+    run_ranks(2, [&](Communicator& comm) {
+      const auto exchange = make_exchange(spec, comm);
+      std::vector<float> bucket(128, comm.rank() == 0 ? 0x1p48F : 0);
+      exchange->start(bucket)->wait();
+      EXPECT_EQ(bucket, std::vector<float>(128, 0x1p47F));
+      EXPECT_EQ(exchange->plain_buckets(), 1U);
+    });
+}
+
 TEST(Coded, APlainBucketLeavesTheResidualAsItWas) {
   for (const std::string_view spec : {"sign", "sign:by=all_gather", "delta+sign"})
     run_ranks(3, [&](Communicator& comm) {
