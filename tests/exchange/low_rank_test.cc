@@ -156,6 +156,22 @@ TEST(LowRank, SmallMatricesTakeALowerRank) {
   });
 }
 
+TEST(LowRank, ABucketThatBeginsWithTheFirstTensorOfAnotherOneHasFactorsOfItsOwn) {
+  run_ranks(2, [&](Communicator& comm) {
+    const auto exchange = make_exchange("powersgd:2", comm);
+    auto bucket = gradients(comm.rank(), 0);
+    exchange->start({.values = bucket, .tensors = tensors})->wait();
+    for (const Tensor& other : {Tensor{.id = 3, .rows = 100}, Tensor{.id = 4, .rows = 3}}) {
+      bucket = gradients(comm.rank(), 1);
+      bucket.resize(rows * columns + other.size());
+      const auto tail = bucket.begin() + rows * columns;
+      std::fill(tail, bucket.end(), static_cast<float>(comm.rank()));
+      exchange->start({.values = bucket, .tensors = std::vector<Tensor>{tensors[0], other}})->wait();
+      EXPECT_EQ(std::vector<float>(tail, bucket.end()), std::vector<float>(other.size(), 0.5F));
+    }
+  });
+}
+
 TEST(LowRank, WhatIsNotFiniteGoesPlainAndSpoilsNothing) {
   for (const std::string_view spec : {"powersgd:1", "acpsgd:1"})
     run_ranks(3, [&](Communicator& comm) {
