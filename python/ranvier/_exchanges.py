@@ -205,10 +205,10 @@ class LowRank:
 
     def _average(self, wire: Wire, tensors: list[Tensor], number: int) -> bool:
         """In place. False where the averages are not finite, which all ranks see alike."""
-        if wire.world == 1 or not tensors:
+        if not tensors:
             return True
         vector = torch.cat([tensor.flatten() for tensor in tensors])
-        coded = self._factors.average(wire, vector, Memory([]), number)
+        coded = wire.world == 1 or self._factors.average(wire, vector, Memory([]), number)
         for tensor, part in zip(tensors, vector.split([t.numel() for t in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
         return coded and math.isfinite(float(vector.abs().sum(dtype=torch.float64)))
