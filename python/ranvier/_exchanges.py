@@ -58,8 +58,10 @@ class Coded:
 
     def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
         if wire.world == 1:  # nothing to send; momentum is still this exchange's
-            if memory.velocity.numel() > 0:
-                values.copy_(memory.velocity.mul_(self.momentum).add_(values))
+            if self.kinds and not self._differs and bool(values.isfinite().all()):
+                if memory.velocity.numel() > 0:
+                    values.copy_(memory.velocity.mul_(self.momentum).add_(values))
+                _pay(values, memory.residual)
             return True
         gradient = values.clone() if self._differs else values
         if self._differs:
@@ -106,6 +108,8 @@ class Coded:
 
         expected = own.stop > own.start
         complete = all(code.numel() > 0 for rank, code in enumerate(arrived) if rank != wire.rank) or not expected
+        if memory.velocity.numel() > 0 and not bool(values[own].isfinite().all()):
+            complete = False  # momentum would keep it for ever
         result = torch.empty(0, dtype=torch.uint8)
         total = torch.zeros(own.stop - own.start)
         if complete and expected:
@@ -214,6 +218,13 @@ class LowRank:
         return coded and math.isfinite(float(vector.abs().sum(dtype=torch.float64)))
 
 
+def _pay(values: Tensor, residual: Tensor) -> None:
+    """To one rank alone, what codes for others have lost before."""
+    if residual.numel() > 0:
+        values += residual
+        residual.zero_()
+
+
 class SharedGrid:
     """THC: codes on a grid that all ranks share are added up by an all_reduce of bytes. The norms behind the grid are
     those of the step before, the largest of all ranks'; the first step goes as floats."""
@@ -226,6 +237,8 @@ class SharedGrid:
 
     def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
         if wire.world == 1:
+            if bool(values.isfinite().all()):
+                _pay(values, memory.residual)
             return True
         seed = number * 0x9E3779B1 % 2**32  # far apart: signs of neighbouring seeds are shifted ones
         owed = values + memory.residual
