@@ -59,6 +59,10 @@ class Codec {
   virtual std::optional<DType> summable_as() const { return std::nullopt; }
   // Where in a code those elements begin. What stands before them follows from the key, which all ranks then share.
   virtual std::size_t summable_at() const { return 0; }
+  // By what a sum of so many ranks' values is multiplied before it is coded. f16 ends at 65504, which sums, and partial
+  // sums in transit, reach long before averages do: a power of two, which changes no digit, keeps them below their
+  // largest value. 1 where the range is that of f32, or a residual takes what a code cuts off.
+  virtual float sum_scale(Rank) const { return 1; }
   // The codec for sums of what this one decodes, where it is another one; null: this one.
   virtual std::unique_ptr<Codec> for_sums() const { return nullptr; }
   // Its velocity takes the place of the optimizer's momentum, which then has to be 0.

@@ -110,6 +110,8 @@ class Coded:
         complete = all(code.numel() > 0 for rank, code in enumerate(arrived) if rank != wire.rank) or not expected
         if memory.velocity.numel() > 0 and not bool(values[own].isfinite().all()):
             complete = False  # momentum would keep it for ever
+        # With a residual, which takes what a code cuts off, sums are coded as they are.
+        scale = self._sums.sum_scale(wire.world) if memory.residual.numel() == 0 else 1.0
         result = torch.empty(0, dtype=torch.uint8)
         total = torch.zeros(own.stop - own.start)
         if complete and expected:
@@ -121,7 +123,7 @@ class Coded:
                 else:
                     total += values[own]
             result = self._sums.encode(
-                total, memory.residual[own], torch.empty(0), seed + wire.world * wire.world, memory.step
+                total.mul_(scale), memory.residual[own], torch.empty(0), seed + wire.world * wire.world, memory.step
             )
         results = wire.gather(result)
 
@@ -131,7 +133,7 @@ class Coded:
         for code, part in zip(results, parts, strict=True):
             if part.stop > part.start:
                 self._sums.decode(code, values[part], False)
-        values.mul_(1 / wire.world)
+        values.mul_(1 / (wire.world * scale))
         return True
 
     def _restore(

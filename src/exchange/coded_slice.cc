@@ -157,12 +157,16 @@ bool CodedSlice::own_may_be_added() {
   return state_.velocity.empty() || std::isfinite(kernel::largest_magnitude(own.data(), own.size()));
 }
 
+// With a residual, which takes what a code cuts off, sums are coded as they are.
+float CodedSlice::sum_scale() const { return state_.residual.empty() ? tools_->sums->sum_scale(world_) : 1; }
+
 void CodedSlice::reduce() {
   if (part(rank_).size == 0) return;
   Code& code = sums_[static_cast<std::size_t>(rank_)];
   code.bytes = 0;
   if (all_arrived() && own_may_be_added()) {
     sum_gradients();
+    if (const float scale = sum_scale(); scale != 1) kernel::multiply(sum_.data(), scale, sum_.data(), sum_.size());
     const CodecKey key{.seed = mixed(~number_) + static_cast<std::uint64_t>(rank_), .step = step_};
     code.bytes = tools_->sums->encode(sum_, {.residual = state_of(rank_).residual}, code.room, key);
   }
@@ -170,7 +174,7 @@ void CodedSlice::reduce() {
 }
 
 void CodedSlice::finish() {
-  const float share = 1 / static_cast<float>(world_);
+  const float share = 1 / (static_cast<float>(world_) * sum_scale());
   for (Rank rank = 0; rank < world_; ++rank) {
     const std::span<float> values = values_of(rank);
     if (values.empty()) continue;

@@ -71,6 +71,7 @@ class CodedSlice final : public Phased {
   Work receive(Bytes room, Rank from, Phase phase);
   bool all_arrived() const;
   bool own_may_be_added();
+  float sum_scale() const;
 
   const std::shared_ptr<CodedTools> tools_;
   const std::span<float> values_;

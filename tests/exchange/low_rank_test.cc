@@ -131,6 +131,17 @@ TEST(LowRank, HoldsBackWhatItsRankLacks) {
     });
 }
 
+TEST(LowRank, FactorsInFp16AreAveragesAndNotCutOffSums) {
+  for (const Rank world : {3, 4})
+    run_ranks(world, [&](Communicator& comm) {
+      auto bucket = gradients(comm.rank(), 0);
+      const auto small = bucket.begin() + rows * columns;
+      std::fill(small, bucket.end(), 30000.0F);
+      make_exchange("powersgd:1+fp16", comm)->start({.values = bucket, .tensors = tensors})->wait();
+      for (auto value = small; value != bucket.end(); ++value) EXPECT_NEAR(*value, 30000, 30000 * 0x1p-10);
+    });
+}
+
 TEST(LowRank, SendsTheFactorsOnly) {
   run_ranks(2, [](Communicator& comm) {
     for (const auto& [spec, floats] :

@@ -86,6 +86,19 @@ def test_gradients_of_16_bits_are_encoded_as_they_are():
         torch.testing.assert_close(gradient.float(), torch.full((8, 64), 2.0), rtol=0.02, atol=0.02)
 
 
+def large(rank, world):
+    net = DistributedDataParallel(nn.Linear(64, 8))
+    net.register_comm_hook(*ranvier.hook("fp16"))
+    net(torch.full((2, 64), 15000.0)).sum().backward()
+    return net.module.weight.grad
+
+
+@pytest.mark.parametrize("world", [3, 4])
+def test_fp16_holds_averages_whose_sums_it_does_not(world):
+    for gradient in on_ranks(world, large, backend="gloo"):
+        torch.testing.assert_close(gradient, torch.full((8, 64), 30000.0), rtol=2**-10, atol=0)
+
+
 def alone(rank, world, spec, saved):
     layer = nn.Linear(50, 4, bias=False)
     net = DistributedDataParallel(layer)
