@@ -48,8 +48,8 @@ class Codec {
   // its length in bytes. The residual becomes what the code has lost: values + residual - decoded. Fused: `values` and
   // residual are read, and the residual written, once. Whoever brings less state than state_parts does without it.
   // Returns 0 where a value is NaN, infinite or beyond 2^50 (but to casts, which take them): those have no code, and
-  // the state stays as it was (up to the rounding of its sums; a velocity decays where residual and momentum have
-  // outgrown what has a code, or they would for ever).
+  // the state stays as it was, up to the rounding of its sums. But a velocity decays where residual and momentum
+  // together have outgrown 2^50: else no later step would have a code either.
   virtual std::size_t encode(std::span<const float> values, const CodecState& state, Bytes out,
                              const CodecKey& key) const = 0;
   // Reads a code made by encode for out.size() values. Throws Error{mismatch} for bytes that are not one.

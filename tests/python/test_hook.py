@@ -118,7 +118,8 @@ def test_one_rank_alone_pays_what_it_owes(spec):
     residual = torch.linspace(-1, 1, 200)
     velocity = torch.full((200,), 2.0 if spec.startswith("dgc") else 0.0)
     record = {"size": 200, "step": 3, "residual": residual, "velocity": velocity}
-    ((spoilt, first, second),) = on_ranks(1, alone, spec, {"number": 3, "parameters": {"weight": record}}, backend="gloo")
+    saved = {"number": 3, "parameters": {"weight": record}}
+    ((spoilt, first, second),) = on_ranks(1, alone, spec, saved, backend="gloo")
     momentum = 0.5 if spec.startswith("dgc") else 0.0
     assert spoilt.isnan().all()
     torch.testing.assert_close(first.flatten(), 1 + momentum * velocity + residual)
