@@ -48,7 +48,8 @@ class Codec {
   // its length in bytes. The residual becomes what the code has lost: values + residual - decoded. Fused: `values` and
   // residual are read, and the residual written, once. Whoever brings less state than state_parts does without it.
   // Returns 0 where a value is NaN, infinite or beyond 2^50 (but to casts, which take them): those have no code, and
-  // the state stays as it was (up to the rounding of its sums).
+  // the state stays as it was, up to the rounding of its sums. But a velocity decays where residual and momentum
+  // together have outgrown 2^50: else no later step would have a code either.
   virtual std::size_t encode(std::span<const float> values, const CodecState& state, Bytes out,
                              const CodecKey& key) const = 0;
   // Reads a code made by encode for out.size() values. Throws Error{mismatch} for bytes that are not one.
@@ -58,6 +59,10 @@ class Codec {
   virtual std::optional<DType> summable_as() const { return std::nullopt; }
   // Where in a code those elements begin. What stands before them follows from the key, which all ranks then share.
   virtual std::size_t summable_at() const { return 0; }
+  // By what a sum of so many ranks' values is multiplied before it is coded. f16 ends at 65504, which sums, and partial
+  // sums in transit, reach long before averages do: a power of two, which changes no digit, keeps them below their
+  // largest value. 1 where the range is that of f32, or a residual takes what a code cuts off.
+  virtual float sum_scale(Rank) const { return 1; }
   // The codec for sums of what this one decodes, where it is another one; null: this one.
   virtual std::unique_ptr<Codec> for_sums() const { return nullptr; }
   // Its velocity takes the place of the optimizer's momentum, which then has to be 0.

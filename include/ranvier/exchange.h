@@ -63,8 +63,8 @@ class Exchange {
   virtual std::shared_ptr<Averaging> start(const Bucket& bucket) = 0;
   std::shared_ptr<Averaging> start(std::span<float> values) { return start(Bucket{.values = values}); }
 
-  // How many buckets went plain because a value was NaN, infinite or beyond 2^50: such values reach everybody as they
-  // are, and what was held back stays held back.
+  // How many buckets (of coded_exchange: slices of 4 MiB) went plain because a value was NaN, infinite or beyond 2^50:
+  // such values reach everybody as they are, and what was held back stays held back.
   virtual std::uint64_t plain_buckets() const { return 0; }
   // Bytes kept from step to step.
   virtual std::size_t state_bytes() const { return 0; }

@@ -71,6 +71,10 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
       .def("momentum", [](const Handle& self) { return self->codec->momentum(); })
       .def("of_differences", [](const Handle& self) { return self->codec->of_differences(); })
       .def("by_all_gather", [](const Handle& self) { return self->codec->way() == ranvier::Way::all_gather; })
+      .def("sum_scale",
+           [](const Handle& self, std::int64_t ranks) {
+             return static_cast<double>(self->codec->sum_scale(static_cast<ranvier::Rank>(ranks)));
+           })
       .def("for_sums", [](const Handle& self) {
         auto sums = self->codec->for_sums();
         return sums ? c10::make_intrusive<CodecHandle>(std::move(sums)) : self;

@@ -58,8 +58,10 @@ class Coded:
 
     def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
         if wire.world == 1:  # nothing to send; momentum is still this exchange's
-            if memory.velocity.numel() > 0:
-                values.copy_(memory.velocity.mul_(self.momentum).add_(values))
+            if self.kinds and not self._differs and bool(values.isfinite().all()):
+                if memory.velocity.numel() > 0:
+                    values.copy_(memory.velocity.mul_(self.momentum).add_(values))
+                _pay(values, memory.residual)
             return True
         gradient = values.clone() if self._differs else values
         if self._differs:
@@ -106,6 +108,10 @@ class Coded:
 
         expected = own.stop > own.start
         complete = all(code.numel() > 0 for rank, code in enumerate(arrived) if rank != wire.rank) or not expected
+        if memory.velocity.numel() > 0 and not bool(values[own].isfinite().all()):
+            complete = False  # momentum would keep it for ever
+        # With a residual, which takes what a code cuts off, sums are coded as they are.
+        scale = self._sums.sum_scale(wire.world) if memory.residual.numel() == 0 else 1.0
         result = torch.empty(0, dtype=torch.uint8)
         total = torch.zeros(own.stop - own.start)
         if complete and expected:
@@ -117,7 +123,7 @@ class Coded:
                 else:
                     total += values[own]
             result = self._sums.encode(
-                total, memory.residual[own], torch.empty(0), seed + wire.world * wire.world, memory.step
+                total.mul_(scale), memory.residual[own], torch.empty(0), seed + wire.world * wire.world, memory.step
             )
         results = wire.gather(result)
 
@@ -127,7 +133,7 @@ class Coded:
         for code, part in zip(results, parts, strict=True):
             if part.stop > part.start:
                 self._sums.decode(code, values[part], False)
-        values.mul_(1 / wire.world)
+        values.mul_(1 / (wire.world * scale))
         return True
 
     def _restore(
@@ -205,13 +211,20 @@ class LowRank:
 
     def _average(self, wire: Wire, tensors: list[Tensor], number: int) -> bool:
         """In place. False where the averages are not finite, which all ranks see alike."""
-        if wire.world == 1 or not tensors:
+        if not tensors:
             return True
         vector = torch.cat([tensor.flatten() for tensor in tensors])
-        coded = self._factors.average(wire, vector, Memory([]), number)
+        coded = wire.world == 1 or self._factors.average(wire, vector, Memory([]), number)
         for tensor, part in zip(tensors, vector.split([t.numel() for t in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
         return coded and math.isfinite(float(vector.abs().sum(dtype=torch.float64)))
+
+
+def _pay(values: Tensor, residual: Tensor) -> None:
+    """To one rank alone, what codes for others have lost before."""
+    if residual.numel() > 0:
+        values += residual
+        residual.zero_()
 
 
 class SharedGrid:
@@ -226,6 +239,8 @@ class SharedGrid:
 
     def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
         if wire.world == 1:
+            if bool(values.isfinite().all()):
+                _pay(values, memory.residual)
             return True
         seed = number * 0x9E3779B1 % 2**32  # far apart: signs of neighbouring seeds are shifted ones
         owed = values + memory.residual

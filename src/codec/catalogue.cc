@@ -49,7 +49,7 @@ constexpr std::array all{
            "value: values in a block (64)", "exact", "Suresh et al. 2017"},
           add_hadamard},
     Stage{{"dct", transform, "discrete cosine transform; before a sparsifier: dct+topk:0.02",
-           "value: values in a run (64)", "exact", "Peng et al. 2024"},
+           "value: values in a run, 64 at most (64)", "exact", "Peng et al. 2024"},
           add_dct},
     Stage{{"fp32", quantize, "as they are", "", "exact", ""}, add_fp32},
     Stage{{"bf16", quantize, "bfloat16, nearest even", "", "relative error 2^-8 at most", "Kalamkar et al. 2019"},

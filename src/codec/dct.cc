@@ -65,7 +65,7 @@ class Dct final : public Transform {
 }  // namespace
 
 void add_dct(Parameters& parameters, Draft& draft) {
-  draft.transforms.push_back(std::make_unique<Dct>(parameters.block(most_values, "")));
+  draft.transforms.push_back(std::make_unique<Dct>(parameters.block(most_values, "", most_values)));
 }
 
 }  // namespace ranvier

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
 #include "kernel/pack.h"
@@ -49,6 +50,10 @@ class DenseCodec final : public Pipeline {
   std::optional<DType> summable_as() const override {
     return stages_.transforms.empty() && !stages_.coder && !settings().feedback ? stages_.quantizer->summable_as()
                                                                                 : std::nullopt;
+  }
+
+  float sum_scale(Rank ranks) const override {
+    return summable_as() == DType::f16 ? 1 / static_cast<float>(std::bit_ceil(static_cast<unsigned>(ranks))) : 1;
   }
 
   std::size_t max_bytes(std::size_t count) const override {

@@ -50,10 +50,13 @@ std::size_t Parameters::count(std::string_view key, std::size_t otherwise, std::
 }
 
 std::size_t Parameters::block(std::size_t otherwise, std::string_view key) {
-  const std::size_t block = count(key, otherwise, 8, chunk_values);
+  return block(otherwise, key, chunk_values);
+}
+
+std::size_t Parameters::block(std::size_t otherwise, std::string_view key, std::size_t most) {
+  const std::size_t block = count(key, otherwise, 8, most);
   if (!std::has_single_bit(block))
-    throw Error(ErrorKind::usage,
-                fmt::format("{} is {}; give a power of two from 8 to {}", words(key), block, chunk_values));
+    throw Error(ErrorKind::usage, fmt::format("{} is {}; give a power of two from 8 to {}", words(key), block, most));
   return block;
 }
 

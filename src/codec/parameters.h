@@ -20,8 +20,9 @@ class Parameters {
   // range.
   double number(std::string_view key, double otherwise, double least, double most);
   std::size_t count(std::string_view key, std::size_t otherwise, std::size_t least, std::size_t most);
-  // A power of two.
+  // A power of two, `most` or a whole chunk at most.
   std::size_t block(std::size_t otherwise, std::string_view key = "block");
+  std::size_t block(std::size_t otherwise, std::string_view key, std::size_t most);
   std::string choice(std::string_view key, std::string_view otherwise, std::span<const std::string_view> choices);
   bool has(std::string_view key) const;
   // Throws Error{usage} for what nobody asked for: call it last.

@@ -77,10 +77,11 @@ class SparseCodec final : public Pipeline {
     if (values.empty()) return 0;
     auto& [sums, kept, lost, chosen] = scratch();
     const bool feedback = feeds_back(state);
+    const bool with_momentum = feedback && momentum() > 0 && !state.velocity.empty();
     std::span<const float> candidates = values;
     if (!(kernel::largest_magnitude(values.data(), values.size()) <= largest_codable)) return 0;
     if (feedback) {
-      if (momentum() > 0 && !state.velocity.empty()) {
+      if (with_momentum) {
         sums.resize(values.size());
         kernel::multiply(state.velocity.data(), static_cast<float>(momentum()), sums.data(), values.size());
         kernel::add(sums.data(), values.data(), state.velocity.data(), values.size());
@@ -109,15 +110,20 @@ class SparseCodec final : public Pipeline {
     }
     const std::size_t bytes = values_->encode(kept, {}, out.subspan(at), {.seed = seed ^ 1, .step = key.step});
     if (bytes == 0 && !kept.empty()) {  // a residual has grown beyond what has a code
-      if (feedback && momentum() == 0)
+      if (with_momentum) {
+        kernel::subtract(state.residual.data(), state.velocity.data(), state.residual.data(), values.size());
+        // m u: undecayed it would reach as far at every step, and never anything of it could be sent.
+        std::ranges::copy(sums, state.velocity.begin());
+      } else if (feedback) {
         kernel::subtract(state.residual.data(), values.data(), state.residual.data(), values.size());
+      }
       return 0;
     }
     if (feedback) {
       lost.resize(kept.size());
       values_->decode(out.subspan(at, bytes), lost, Combine::replace);
       for (std::size_t i = 0; i < chosen.size(); ++i) state.residual[chosen[i]] = kept[i] - lost[i];
-      if (momentum() > 0 && !state.velocity.empty())
+      if (with_momentum)
         for (const std::uint32_t index : chosen) state.velocity[index] = 0;
     }
     return at + bytes;

@@ -37,16 +37,21 @@ class TransformedCodec final : public Pipeline {
     require_code_room(spec(), values.size(), max_bytes(values.size()), out.size());
     if (values.empty() || !(kernel::largest_magnitude(values.data(), values.size()) <= largest_codable)) return 0;
     const bool feedback = feeds_back(state);
-    if (feedback) kernel::add(state.residual.data(), values.data(), state.residual.data(), values.size());
     std::vector<float>& work = coefficient_memory(values.size());
-    std::ranges::copy(feedback ? std::span<const float>(state.residual) : values, work.begin());
+    if (feedback)
+      kernel::add(state.residual.data(), values.data(), work.data(), values.size());
+    else
+      std::ranges::copy(values, work.begin());
     const auto seed = static_cast<std::uint32_t>(mix(key.seed));
     std::memcpy(out.data(), &seed, seed_bytes);
     each_chunk(work, seed,
                [&](std::span<float> chunk, std::uint32_t chunk_seed) { transform_->forward(chunk, chunk_seed); });
     const std::size_t bytes =
         coefficients_->encode(work, {}, out.subspan(seed_bytes), {.seed = key.seed ^ 1, .step = key.step});
+    // A coefficient may be sqrt(n) times its values, and so beyond what has a code where they are not.
+    if (bytes == 0) return 0;
     if (feedback) {
+      kernel::add(state.residual.data(), values.data(), state.residual.data(), values.size());
       decode(out.first(seed_bytes + bytes), work, Combine::replace);
       kernel::subtract(state.residual.data(), work.data(), state.residual.data(), values.size());
     }

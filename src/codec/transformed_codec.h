@@ -1,4 +1,4 @@
-// transform + sparsify + …: the largest coefficients of a transform, as DeMo sends them, instead of the largest values.
+// transform + sparsify + …: the largest coefficients of a transform of the whole vector instead of the largest values.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,7 @@
 #include "exchange/coded_slice.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -43,17 +44,29 @@ CodecState CodedSlice::state_of(Rank rank) {
 }
 
 bool CodedSlice::begin() {
-  if (world_ == 1) {  // nothing to send; momentum is still this exchange's
-    if (!state_.velocity.empty()) {
-      accumulate(state_.velocity, values_);
-      std::ranges::copy(state_.velocity, values_.begin());
-    }
+  if (world_ == 1) {
+    stay_alone();
     return false;
   }
   lay_out();
   post_receives();
   scatter();
   return true;
+}
+
+// Nothing to send, so nothing is lost, and what codes for other ranks have lost before is paid. Momentum is still this
+// exchange's. What is not finite leaves the state as it was, as it does among several.
+void CodedSlice::stay_alone() {
+  if (state_.residual.empty() && state_.velocity.empty()) return;
+  if (!std::isfinite(kernel::largest_magnitude(values_.data(), values_.size()))) return;
+  if (!state_.velocity.empty()) {
+    accumulate(state_.velocity, values_);
+    std::ranges::copy(state_.velocity, values_.begin());
+  }
+  if (!state_.residual.empty()) {
+    kernel::add(values_.data(), state_.residual.data(), values_.data(), values_.size());
+    std::ranges::fill(state_.residual, 0.0F);
+  }
 }
 
 void CodedSlice::lay_out() {
@@ -138,12 +151,22 @@ bool CodedSlice::all_arrived() const {
   return true;
 }
 
+// Momentum would keep for ever what is not finite, which the values of this rank's own part may be: no codec sees them.
+bool CodedSlice::own_may_be_added() {
+  const std::span<float> own = values_of(rank_);
+  return state_.velocity.empty() || std::isfinite(kernel::largest_magnitude(own.data(), own.size()));
+}
+
+// With a residual, which takes what a code cuts off, sums are coded as they are.
+float CodedSlice::sum_scale() const { return state_.residual.empty() ? tools_->sums->sum_scale(world_) : 1; }
+
 void CodedSlice::reduce() {
   if (part(rank_).size == 0) return;
   Code& code = sums_[static_cast<std::size_t>(rank_)];
   code.bytes = 0;
-  if (all_arrived()) {
+  if (all_arrived() && own_may_be_added()) {
     sum_gradients();
+    if (const float scale = sum_scale(); scale != 1) kernel::multiply(sum_.data(), scale, sum_.data(), sum_.size());
     const CodecKey key{.seed = mixed(~number_) + static_cast<std::uint64_t>(rank_), .step = step_};
     code.bytes = tools_->sums->encode(sum_, {.residual = state_of(rank_).residual}, code.room, key);
   }
@@ -151,7 +174,7 @@ void CodedSlice::reduce() {
 }
 
 void CodedSlice::finish() {
-  const float share = 1 / static_cast<float>(world_);
+  const float share = 1 / (static_cast<float>(world_) * sum_scale());
   for (Rank rank = 0; rank < world_; ++rank) {
     const std::span<float> values = values_of(rank);
     if (values.empty()) continue;

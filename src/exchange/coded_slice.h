@@ -54,6 +54,7 @@ class CodedSlice final : public Phased {
   bool begin() override;
   bool advance() override;
   void end() override;
+  void stay_alone();
   void lay_out();
   void post_receives();
   void scatter();
@@ -69,6 +70,8 @@ class CodedSlice final : public Phased {
   void send(ConstBytes bytes, Rank to, Phase phase);
   Work receive(Bytes room, Rank from, Phase phase);
   bool all_arrived() const;
+  bool own_may_be_added();
+  float sum_scale() const;
 
   const std::shared_ptr<CodedTools> tools_;
   const std::span<float> values_;

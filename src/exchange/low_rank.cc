@@ -28,6 +28,7 @@ struct Matrix {
 
 // What is kept of a bucket; its residual is in Residuals.
 struct Factors {
+  std::vector<Tensor> tensors;  // whose matrices these are
   std::vector<Matrix> matrices;
   std::vector<float> travelling;  // P or Q of all matrices, then the small tensors
 };
@@ -234,13 +235,18 @@ class LowRankExchange final : public Exchange {
 
   std::shared_ptr<Factors> factors_for(const Residuals::State& state) {
     auto& factors = factors_[state.tensors.front().id];
-    if (!factors || factors->matrices.size() != state.tensors.size()) factors = new_factors(state);
+    // Another bucket may begin with the same tensor.
+    const auto are_same = [](const Tensor& a, const Tensor& b) {
+      return a.id == b.id && a.rows == b.rows && a.columns == b.columns;
+    };
+    if (!factors || !std::ranges::equal(factors->tensors, state.tensors, are_same)) factors = new_factors(state);
     begin_where_new(*factors, state);
     return factors;
   }
 
   std::shared_ptr<Factors> new_factors(const Residuals::State& state) const {
     auto factors = std::make_shared<Factors>();
+    factors->tensors = state.tensors;
     std::size_t begin = 0;
     for (const Tensor& tensor : state.tensors) {
       factors->matrices.push_back({.shape = low_rank_shape(tensor.rows, tensor.columns, tools_->options.rank),

@@ -35,6 +35,8 @@ class SummableAveraging final : public CollectiveAveraging {
     const Codec& codec = *tools_->codec;
     const DType type = *codec.summable_as();
     const CodecKey key{.seed = seed_of(number, 0, 1), .step = state_->step++};
+    const float scale = codec.sum_scale(comm.world());
+    if (scale != 1) kernel::multiply(bucket_.data(), scale, bucket_.data(), bucket_.size());
     codes_ = tools_->codes.take(codec.max_bytes(bucket_.size()));
     bytes_ = codec.encode(bucket_, {.residual = state_->residual}, codes_, key);
     // Whoever has no code gives NaN in its place, which reaches everybody: the code of nothing is as long, and as
@@ -48,14 +50,13 @@ class SummableAveraging final : public CollectiveAveraging {
     // What has a residual may need its own code again.
     if (!state_->residual.empty()) own_ = codes_;
     // Floating codes are averaged where the last of them is added, in f32 and rounded once; integers would be rounded
-    // towards zero there, so the division is left to the floats.
-    divisor_ = is_floating(type) ? 1 : comm.world();
+    // towards zero there, so the division is left to the floats; and so is what a scale leaves of it.
+    const bool averages = is_floating(type) && scale == 1;
+    divisor_ = averages ? 1 : static_cast<float>(comm.world()) * scale;
     const std::size_t head = std::min(codec.summable_at(), bytes_);
     const TypedSpan sum(codes_.data() + head, (bytes_ - head) / size_of(type), type);
-    watch({comm.start({.input = sum,
-                       .output = sum,
-                       .op = is_floating(type) ? ReduceOp::average : ReduceOp::sum,
-                       .priority = priority})});
+    watch({comm.start(
+        {.input = sum, .output = sum, .op = averages ? ReduceOp::average : ReduceOp::sum, .priority = priority})});
   }
 
  private:
@@ -75,7 +76,7 @@ class SummableAveraging final : public CollectiveAveraging {
         rest = go_plain();
     }
     if (divisor_ != 1)
-      for (float& value : bucket_) value /= static_cast<float>(divisor_);
+      for (float& value : bucket_) value /= divisor_;
     tools_->codes.give_back(std::move(codes_));
     return rest;
   }
@@ -100,7 +101,7 @@ class SummableAveraging final : public CollectiveAveraging {
   std::vector<std::byte> codes_, own_;
   std::size_t bytes_ = 0;
   bool coded_ = true;
-  Rank divisor_ = 1;
+  float divisor_ = 1;
 };
 
 class SummableExchange final : public Exchange {

@@ -50,6 +50,7 @@ TEST(MakeCodec, RefusesParametersOutOfRange) {
   EXPECT_THAT(refusal("topk:2"), AllOf(HasSubstr("'topk'"), HasSubstr("to 1")));
   EXPECT_THAT(refusal("topk:many"), HasSubstr("'many'; give a number"));
   EXPECT_THAT(refusal("int8:block=100"), HasSubstr("power of two"));
+  EXPECT_THAT(refusal("dct:128+topk:0.1"), HasSubstr("from 8 to 64"));
   EXPECT_THAT(refusal("eden:5"), HasSubstr("from 1 to 4"));
   EXPECT_THAT(refusal("eden:1.5"), HasSubstr("whole number"));
   EXPECT_THAT(refusal("fp8:e3m4"), HasSubstr("e4m3"));

@@ -179,6 +179,24 @@ INSTANTIATE_TEST_SUITE_P(Of, EveryCodec, ::testing::ValuesIn(cases), [](const ::
   return name;
 });
 
+// A coefficient of n values may be sqrt(n) times as large as they are.
+TEST(TransformedCodecs, HaveNoCodeForCoefficientsBeyond2To50AndKeepTheirStateThen) {
+  struct Try {
+    std::string spec;
+    float value;
+    float residual;
+  };
+  for (const auto& [spec, value, owed] :
+       {Try{"dct+topk:0.1", 0x1p48F, 0}, Try{"dct+topk:0.1", 0x1p46F, 0x1p47F}, Try{"dct:ef=0+topk:0.1", 0x1p48F, 0},
+        Try{"hadamard:1024+topk:0.1+int8", 0x1p50F, 1}, Try{"dct+threshold:0.1", 0x1p48F, 1}}) {
+    const auto codec = make_codec(spec);
+    const Values before(1024, owed);
+    Values residual = before;
+    EXPECT_TRUE(encoded(*codec, Values(1024, value), 7, {.residual = residual}).empty()) << spec;
+    EXPECT_EQ(residual, before) << spec;
+  }
+}
+
 // Errors are summed up with the values, their signs and ones as weights, once for each key: what is biased, towards
 // zero or to one side, is biased there too. The mean of such a sum over many keys is nearly normal, and is compared
 // with 6 of its deviations, which chance exceeds with a probability of 2e-9; for all specs and weights together, 1e-7.

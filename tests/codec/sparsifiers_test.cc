@@ -104,6 +104,24 @@ TEST(Dgc, AccumulatesCorrectedMomentumAndForgetsItWhereItWasSent) {
   EXPECT_EQ(residual, (Values{1, 0}));
 }
 
+// Residual and momentum together are beyond 2^50: the gradients go plain, and must not be counted here as well.
+TEST(Dgc, KeepsNoGradientThatHadNoCodeAndHasOneAgainWhenMomentumHasDecayed) {
+  const auto codec = make_codec("dgc:0.5+int4");
+  const Values owed{0x1p49F, 1};
+  Values residual = owed, velocity{0x1p50F, 1};
+  const auto code_of = [&](const Values& gradient) {
+    return encoded(*codec, gradient, 1, {.residual = residual, .velocity = velocity});
+  };
+  EXPECT_TRUE(code_of({0x1p48F, 0.5F}).empty());
+  EXPECT_EQ(velocity, (Values{0.9F * 0x1p50F, 0.9F}));
+  for (int step = 2; step < 7; ++step) EXPECT_TRUE(code_of({1, 1}).empty()) << step;
+  EXPECT_NEAR(residual[0], owed[0], 0x1p49 * 1e-6);
+  EXPECT_NEAR(residual[1], owed[1], 1e-5);
+  EXPECT_NEAR(velocity[1], std::pow(0.9, 6), 1e-6);
+  const Values sent = decoded(*codec, code_of({1, 1}), 2);  // 0.9^7 2^50 + 2^49 is below 2^50
+  EXPECT_NEAR(sent[0], (std::pow(0.9, 7) + 0.5) * 0x1p50, 0x1p50 * 0.1);
+}
+
 TEST(Dgc, WarmsUp) {
   const auto codec = make_codec("dgc:0.001,warmup=8");
   const Values values = values_of(Kind::normal, 100'000);

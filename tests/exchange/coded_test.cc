@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -149,6 +150,18 @@ TEST(Coded, WhatIsNotFiniteReachesEverybodyAsItIsAndIsCounted) {
       });
 }
 
+TEST(Coded, ValuesWhoseTransformHasNoCodeGoPlain) {
+  for (const std::string_view spec : {"dct+topk:0.1,by=reduce_scatter", "dct+topk:0.1,by=all_gather",
+                                      "dct:ef=0+topk:0.1,by=reduce_scatter", "dct:ef=0+topk:0.1,by=all_gather"})
+    run_ranks(2, [&](Communicator& comm) {
+      const auto exchange = make_exchange(spec, comm);
+      std::vector<float> bucket(128, comm.rank() == 0 ? 0x1p48F : 0);
+      exchange->start(bucket)->wait();
+      EXPECT_EQ(bucket, std::vector<float>(128, 0x1p47F));
+      EXPECT_EQ(exchange->plain_buckets(), 1U);
+    });
+}
+
 TEST(Coded, APlainBucketLeavesTheResidualAsItWas) {
   for (const std::string_view spec : {"sign", "sign:by=all_gather", "delta+sign"})
     run_ranks(3, [&](Communicator& comm) {
@@ -168,6 +181,61 @@ TEST(Coded, APlainBucketLeavesTheResidualAsItWas) {
       }
       for (std::size_t i = 0; i < count; ++i) ASSERT_NEAR(a[i], b[i], 1e-3);
     });
+}
+
+// Of which no codec sees the values: they are not sent.
+TEST(Coded, MomentumOfARanksOwnPartKeepsNothingThatIsNotFinite) {
+  for (const std::string_view spec : {"dgc:0.1,by=reduce_scatter+int4", "dgc:0.1,by=all_gather+int4"})
+    run_ranks(2, [&](Communicator& comm) {
+      const auto exchange = make_exchange(spec, comm);
+      constexpr std::size_t count = 2000;
+      const std::vector<Tensor> tensors{{.id = 1, .columns = count}};
+      for (unsigned step = 0; step < 4; ++step) {
+        auto bucket = gradients(comm.rank(), count, step);
+        if (step == 1 && comm.rank() == 0) bucket.front() = INFINITY;
+        if (step == 1 && comm.rank() == 1) bucket.back() = NAN;
+        exchange->start({.values = bucket, .tensors = tensors})->wait();
+        for (std::size_t i = 1; i + 1 < count; ++i) ASSERT_TRUE(std::isfinite(bucket[i])) << i << " in step " << step;
+        EXPECT_EQ(std::isfinite(bucket.front()), step != 1) << step;
+        EXPECT_EQ(std::isnan(bucket.back()), step == 1) << step;
+      }
+      EXPECT_EQ(exchange->plain_buckets(), 1U);
+    });
+}
+
+// A checkpoint of two ranks that one goes on with: nobody else will ever ask for what it owes.
+TEST(Coded, OneRankAlonePaysWhatItOwes) {
+  constexpr std::size_t count = 1000;
+  const std::vector<Tensor> tensors{{.id = 1, .columns = count}};
+  for (const std::string_view spec : {"sign", "topk:0.1,by=all_gather", "dgc:0.1,momentum=0.5"}) {
+    std::vector<std::byte> kept;
+    std::vector<float> residual(count), velocity(count);
+    run_ranks(2, [&](Communicator& comm) {
+      const auto exchange = make_exchange(spec, comm);
+      auto bucket = gradients(comm.rank(), count);
+      exchange->start({.values = bucket, .tensors = tensors})->wait();
+      if (comm.rank() == 0) kept = exchange->save({.values = bucket, .tensors = tensors});
+    });
+    constexpr std::size_t head = 32;
+    std::memcpy(residual.data(), kept.data() + head, count * sizeof(float));
+    const float momentum = spec.starts_with("dgc") ? 0.5F : 0;
+    if (momentum > 0) std::memcpy(velocity.data(), kept.data() + head + count * sizeof(float), count * sizeof(float));
+    EXPECT_GT(std::ranges::count_if(residual, [](float value) { return value != 0; }), 100);
+    run_ranks(1, [&](Communicator& comm) {
+      const auto exchange = make_exchange(spec, comm);
+      std::vector<float> bucket(count, NAN);
+      exchange->restore({.values = bucket, .tensors = tensors}, kept);
+      exchange->start({.values = bucket, .tensors = tensors})->wait();  // leaves it as it is
+      for (int step = 1; step < 4; ++step) {
+        std::fill(bucket.begin(), bucket.end(), 1.0F);
+        exchange->start({.values = bucket, .tensors = tensors})->wait();
+        for (std::size_t i = 0; i < count; ++i) {
+          velocity[i] = momentum * velocity[i] + 1;
+          ASSERT_FLOAT_EQ(bucket[i], velocity[i] + (step == 1 ? residual[i] : 0)) << spec << " in step " << step;
+        }
+      }
+    });
+  }
 }
 
 TEST(Coded, SendsTwoCodesOfTheBucketWhateverTheWorld) {

@@ -115,6 +115,40 @@ TEST(Exchange, Bf16CarriesWhatIsNotFinite) {
   });
 }
 
+TEST(Exchange, Fp16GivesTheAverageWithinItsRounding) {
+  for (const Rank world : {1, 2, 3, 4})
+    run_ranks(world, [&](Communicator& comm) {
+      auto bucket = gradients(comm.rank(), odd_size);
+      make_exchange("fp16", comm)->start(bucket)->wait();
+      // As bf16, with 2^-11; and 2^-25 where values and sums are below 2^-14, of a share of a fourth.
+      for (std::size_t i = 0; i < bucket.size(); ++i)
+        ASSERT_NEAR(bucket[i], exact_average(world, i), scale(world, i) / 2048 * 1.01 + 7 * 0x1p-25) << "element " << i;
+      expect_equal_everywhere(comm, bucket);
+    });
+}
+
+// The sum of four times 30000, and of three on the way to it, is beyond 65504, where f16 ends.
+TEST(Exchange, Fp16HoldsAveragesWhoseSumsItDoesNot) {
+  for (const std::string_view algorithm : {"ring", "direct"})
+    for (const Rank world : {2, 3, 4, 7}) {
+      support::ClusterOptions options;
+      options.communicator.algorithm = algorithm;
+      const auto body = [](Communicator& comm) {
+        std::vector<float> bucket(odd_size, 30000);
+        bucket[1] = -65504;
+        bucket[2] = comm.rank() == 0 ? 100'000.0F : 0;
+        bucket[3] = comm.rank() == 0 ? INFINITY : 0;
+        make_exchange("fp16", comm)->start(bucket)->wait();
+        for (std::size_t i = 4; i < bucket.size(); ++i) ASSERT_NEAR(bucket[i], 30000, 30000 * 0x1p-9);
+        EXPECT_NEAR(bucket[1], -65504, 65504 * 0x1p-9);
+        EXPECT_NEAR(bucket[2], 100'000.0 / comm.world(), 1e5 * 0x1p-9);
+        EXPECT_EQ(bucket[3], INFINITY);
+        expect_equal_everywhere(comm, bucket);
+      };
+      support::run_ranks(world, body, options);
+    }
+}
+
 TEST(Exchange, Bf16SendsHalfTheBytes) {
   support::ClusterOptions options;
   options.communicator.algorithm = "ring";  // auto may take another algorithm for vectors of half the size

@@ -131,6 +131,17 @@ TEST(LowRank, HoldsBackWhatItsRankLacks) {
     });
 }
 
+TEST(LowRank, FactorsInFp16AreAveragesAndNotCutOffSums) {
+  for (const Rank world : {3, 4})
+    run_ranks(world, [&](Communicator& comm) {
+      auto bucket = gradients(comm.rank(), 0);
+      const auto small = bucket.begin() + rows * columns;
+      std::fill(small, bucket.end(), 30000.0F);
+      make_exchange("powersgd:1+fp16", comm)->start({.values = bucket, .tensors = tensors})->wait();
+      for (auto value = small; value != bucket.end(); ++value) EXPECT_NEAR(*value, 30000, 30000 * 0x1p-10);
+    });
+}
+
 TEST(LowRank, SendsTheFactorsOnly) {
   run_ranks(2, [](Communicator& comm) {
     for (const auto& [spec, floats] :
@@ -153,6 +164,22 @@ TEST(LowRank, SmallMatricesTakeALowerRank) {
     const auto before = comm.traffic().bytes_sent;
     exchange->start({.values = bucket, .tensors = small})->wait();
     EXPECT_EQ(comm.traffic().bytes_sent - before, (10 + 12 + 16) * sizeof(float));
+  });
+}
+
+TEST(LowRank, ABucketThatBeginsWithTheFirstTensorOfAnotherOneHasFactorsOfItsOwn) {
+  run_ranks(2, [&](Communicator& comm) {
+    const auto exchange = make_exchange("powersgd:2", comm);
+    auto bucket = gradients(comm.rank(), 0);
+    exchange->start({.values = bucket, .tensors = tensors})->wait();
+    for (const Tensor& other : {Tensor{.id = 3, .rows = 100}, Tensor{.id = 4, .rows = 3}}) {
+      bucket = gradients(comm.rank(), 1);
+      bucket.resize(rows * columns + other.size());
+      const auto tail = bucket.begin() + rows * columns;
+      std::fill(tail, bucket.end(), static_cast<float>(comm.rank()));
+      exchange->start({.values = bucket, .tensors = std::vector<Tensor>{tensors[0], other}})->wait();
+      EXPECT_EQ(std::vector<float>(tail, bucket.end()), std::vector<float>(other.size(), 0.5F));
+    }
   });
 }
 

@@ -53,9 +53,9 @@ def test_codes_are_as_short_as_they_say():
     assert bf16 / int4 == pytest.approx(16 / 4.25, rel=0.02)
 
 
-def spoiled(rank, world):
+def spoiled(rank, world, spec):
     net = DistributedDataParallel(nn.Linear(64, 8))
-    state, hook = ranvier.hook("int4")
+    state, hook = ranvier.hook(spec)
     net.register_comm_hook(state, hook)
     net(torch.full((2, 64), float("nan") if rank == 1 else 1.0)).sum().backward()
     assert net.module.weight.grad.isnan().all()
@@ -65,8 +65,9 @@ def spoiled(rank, world):
     return net.module.weight.grad, state.plain_buckets
 
 
-def test_what_is_not_finite_goes_plain_and_spoils_nothing():
-    for gradient, plain in on_ranks(2, spoiled, backend="gloo"):
+@pytest.mark.parametrize("spec", ["int4", "dgc:1+int8"])  # dgc sends everything, and so delivers no momentum
+def test_what_is_not_finite_goes_plain_and_spoils_nothing(spec):
+    for gradient, plain in on_ranks(2, spoiled, spec, backend="gloo"):
         assert plain == 1
         torch.testing.assert_close(gradient, torch.full((8, 64), 2.0), rtol=0.02, atol=0.02)
 
@@ -83,6 +84,46 @@ def test_gradients_of_16_bits_are_encoded_as_they_are():
     for gradient in on_ranks(2, halves, backend="gloo"):
         assert gradient.dtype == torch.bfloat16
         torch.testing.assert_close(gradient.float(), torch.full((8, 64), 2.0), rtol=0.02, atol=0.02)
+
+
+def large(rank, world):
+    net = DistributedDataParallel(nn.Linear(64, 8))
+    net.register_comm_hook(*ranvier.hook("fp16"))
+    net(torch.full((2, 64), 15000.0)).sum().backward()
+    return net.module.weight.grad
+
+
+@pytest.mark.parametrize("world", [3, 4])
+def test_fp16_holds_averages_whose_sums_it_does_not(world):
+    for gradient in on_ranks(world, large, backend="gloo"):
+        torch.testing.assert_close(gradient, torch.full((8, 64), 30000.0), rtol=2**-10, atol=0)
+
+
+def alone(rank, world, spec, saved):
+    layer = nn.Linear(50, 4, bias=False)
+    net = DistributedDataParallel(layer)
+    state, hook = ranvier.hook(spec)
+    state.load_state_dict(layer, saved)
+    net.register_comm_hook(state, hook)
+    gradients = []
+    for factor in (float("nan"), 1.0, 1.0):
+        net.zero_grad()
+        (net(torch.ones(1, 50)).sum() * factor).backward()
+        gradients.append(layer.weight.grad.clone())
+    return gradients
+
+
+@pytest.mark.parametrize("spec", ["topk:0.1", "dgc:0.1,momentum=0.5", "thc:8"])
+def test_one_rank_alone_pays_what_it_owes(spec):
+    residual = torch.linspace(-1, 1, 200)
+    velocity = torch.full((200,), 2.0 if spec.startswith("dgc") else 0.0)
+    record = {"size": 200, "step": 3, "residual": residual, "velocity": velocity}
+    saved = {"number": 3, "parameters": {"weight": record}}
+    ((spoilt, first, second),) = on_ranks(1, alone, spec, saved, backend="gloo")
+    momentum = 0.5 if spec.startswith("dgc") else 0.0
+    assert spoilt.isnan().all()
+    torch.testing.assert_close(first.flatten(), 1 + momentum * velocity + residual)
+    torch.testing.assert_close(second.flatten(), 1 + momentum * (1 + momentum * velocity))
 
 
 def kept(rank, world):
