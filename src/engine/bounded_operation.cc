@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -354,7 +353,7 @@ void BoundedOperation::keep_what_was_lost(Rank part) {
   }
   bring_back(own, lost, seed_of(part));
   // A step that overflowed owes nothing to the next.
-  if (!std::isfinite(kernel::largest_magnitude(lost.data(), lost.size()))) std::ranges::fill(lost, 0.F);
+  if (!kernel::all_finite(lost)) std::ranges::fill(lost, 0.F);
 }
 
 // ---- For people.

@@ -179,10 +179,6 @@ class Prober {
   std::vector<float> input_, output_;
 };
 
-}  // namespace
-
-namespace {
-
 double seconds_of_messages(const LinkModel& links, const ProbeSample& sample) {
   return links.latency * sample.depth + links.message * sample.work.messages;
 }

@@ -1,7 +1,6 @@
 #include "exchange/coded_slice.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -58,7 +57,7 @@ bool CodedSlice::begin() {
 // exchange's. What is not finite leaves the state as it was, as it does among several.
 void CodedSlice::stay_alone() {
   if (state_.residual.empty() && state_.velocity.empty()) return;
-  if (!std::isfinite(kernel::largest_magnitude(values_.data(), values_.size()))) return;
+  if (!kernel::all_finite(values_)) return;
   if (!state_.velocity.empty()) {
     accumulate(state_.velocity, values_);
     std::ranges::copy(state_.velocity, values_.begin());
@@ -152,10 +151,7 @@ bool CodedSlice::all_arrived() const {
 }
 
 // Momentum would keep for ever what is not finite, which the values of this rank's own part may be: no codec sees them.
-bool CodedSlice::own_may_be_added() {
-  const std::span<float> own = values_of(rank_);
-  return state_.velocity.empty() || std::isfinite(kernel::largest_magnitude(own.data(), own.size()));
-}
+bool CodedSlice::own_may_be_added() { return state_.velocity.empty() || kernel::all_finite(values_of(rank_)); }
 
 // With a residual, which takes what a code cuts off, sums are coded as they are.
 float CodedSlice::sum_scale() const { return state_.residual.empty() ? tools_->sums->sum_scale(world_) : 1; }

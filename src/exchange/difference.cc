@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <mutex>
 #include <vector>
 
@@ -55,7 +54,7 @@ class DifferenceAveraging final : public Averaging, public std::enable_shared_fr
       kernel::add(differences_.data(), state_->velocity.data(), differences_.data(), count);
       // The same bits on all ranks, so all remember this step or none. What is not finite reached everybody plain and
       // is not to be subtracted from the next gradient.
-      if (std::isfinite(kernel::largest_magnitude(differences_.data(), count))) {
+      if (kernel::all_finite(std::span(differences_).first(count))) {
         std::ranges::copy(bucket_, state_->residual.begin());
         std::ranges::copy(differences_, state_->velocity.begin());
       }

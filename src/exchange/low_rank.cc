@@ -118,7 +118,7 @@ class LowRankAveraging final : public StagedAveraging {
     if (phase_ == Phase::plain) return false;
     std::vector<float>& vector = factors_->travelling;
     // The same bits everywhere, so all ranks turn off here or none.
-    if (!std::isfinite(kernel::largest_magnitude(vector.data(), vector.size()))) {
+    if (!kernel::all_finite(vector)) {
       go_plain();
       return true;
     }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <vector>
 
 #include "exchange/coded_slice.h"
@@ -70,7 +69,7 @@ class SummableAveraging final : public CollectiveAveraging {
     } else {
       std::vector<float> average(bucket_.size());
       codec.decode(code, average, Combine::replace);
-      if (std::isfinite(kernel::largest_magnitude(average.data(), average.size())))
+      if (kernel::all_finite(average))
         std::ranges::copy(average, bucket_.begin());
       else
         rest = go_plain();

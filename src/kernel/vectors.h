@@ -1,7 +1,9 @@
 // Sums and sizes of f32 vectors, as codecs need them.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
+#include <span>
 
 namespace ranvier::kernel {
 
@@ -14,6 +16,9 @@ void add_multiple(const float* a, float factor, float* to, std::size_t count);
 
 // Infinity or NaN if one is among them; 0 of nothing.
 float largest_magnitude(const float* values, std::size_t count);
+inline bool all_finite(std::span<const float> values) {
+  return std::isfinite(largest_magnitude(values.data(), values.size()));
+}
 // to += a; the largest magnitude of the sums.
 float add_and_measure(const float* a, float* to, std::size_t count);
 double sum_of_magnitudes(const float* values, std::size_t count);

@@ -11,6 +11,7 @@ import unittest
 
 import network
 from lab import Lab, LabError, reason_to_skip
+from program import wait_until
 
 HERE = pathlib.Path(__file__).parent
 SKIPPED = 77  # as CMake knows it
@@ -76,15 +77,6 @@ def left_of(name: str) -> list:
     """What there still is of a lab."""
     folder = network.folder_of(name)
     return [*network.namespaces_of(name), *network.processes_of(name), *([folder] if folder.exists() else [])]
-
-
-def wait_until(condition, seconds: float) -> bool:
-    until = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 class Hosts(unittest.TestCase):
