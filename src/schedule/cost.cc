@@ -13,6 +13,10 @@ namespace {
 constexpr Rank most_ranks = 64;
 constexpr Rank ranks_of_large_worlds = 9;
 
+// Of what the busiest rank moves beyond the mean while ranks share cores: the others wait for it now and then, which
+// leaves cores idle. By all algorithms with 4 ranks on 2 cores, 1 to 16 MiB: 0.55 over tcp, 0.2 over shm.
+constexpr double share_of_excess = 0.4;
+
 // Follows the chunks of all ranks through the rounds: the longest chain of messages, in which a message counts as one
 // or as its chunks.
 class Chain {
@@ -178,8 +182,9 @@ RankCost ScheduleCost::shared(std::size_t bytes, std::size_t slice_bytes) const 
   }
   const auto ranks = static_cast<double>(ranks_.size());
   const RankCost most = busiest(bytes, slice_bytes);
+  const double mean = sum.bytes / ranks / 2;
   return {.messages = std::max(sum.messages / ranks, most.messages) / 2,
-          .bytes = std::max(sum.bytes / ranks, most.bytes) / 2,
+          .bytes = std::max(mean + share_of_excess * (most.bytes - mean), most.bytes / 2),
           .reduced = std::max(sum.reduced / ranks, most.reduced / 2)};
 }
 

@@ -75,11 +75,19 @@ TEST(ScheduleCost, AddsUpWhatEveryReductionMust) {
 TEST(ScheduleCost, IsSharedByAllRanksButForTheBusiest) {
   const ScheduleCost tree(binomial_tree(Collective::all_reduce, 4));
   EXPECT_DOUBLE_EQ(tree.busiest(1000, 1 << 20).bytes, 2000);
-  EXPECT_DOUBLE_EQ(tree.shared(1000, 1 << 20).bytes, 1500) << "two sums up and two down for each pair of ranks";
+  EXPECT_DOUBLE_EQ(tree.shared(1000, 1 << 20).bytes, 1500 + 0.4 * 500) << "two up and two down for each pair of ranks";
   EXPECT_DOUBLE_EQ(tree.shared(1000, 1 << 20).messages, 1.5);
   const ScheduleCost star(direct(Collective::broadcast, 8));
   EXPECT_DOUBLE_EQ(star.busiest(1000, 1 << 20).bytes, 7000);
   EXPECT_DOUBLE_EQ(star.shared(1000, 1 << 20).bytes, 3500);
+}
+
+TEST(ScheduleCost, WaitsForTheBusiestWhereLargeVectorsShareCores) {
+  const LinkModel crowded{.latency = 0.5e-6, .message = 6.5e-6, .byte = 0.6e-9, .reduce = 0.15e-9, .crowded = true};
+  const ScheduleCost server(parameter_server(Collective::all_reduce, 4));
+  const ScheduleCost halving(halving_doubling(Collective::all_reduce, 4));
+  EXPECT_LT(predict(crowded, server, 4096, 1 << 20), predict(crowded, halving, 4096, 1 << 20));
+  EXPECT_GT(predict(crowded, server, 1 << 20, 1 << 20), 1.2 * predict(crowded, halving, 1 << 20, 1 << 20));
 }
 
 TEST(ScheduleCost, OfAChainIsEverythingThatItsMessagesCarryUpToASlice) {
