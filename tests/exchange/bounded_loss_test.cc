@@ -20,6 +20,7 @@
 #include "ranvier/exchange.h"
 #include "ranvier/store.h"
 #include "support/lossy_world.h"
+#include "support/sanitized.h"
 
 namespace ranvier {
 namespace {
@@ -31,7 +32,7 @@ using support::Loses;
 using support::lost_share;
 using support::on_ranks;
 
-constexpr std::size_t large = 900'001;
+constexpr std::size_t large = support::sanitized ? 300'001 : 900'001;
 
 void sum_exactly(Communicator& comm, std::vector<double>& values) { comm.all_reduce(std::span(values)); }
 

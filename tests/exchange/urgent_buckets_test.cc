@@ -7,6 +7,7 @@
 
 #include "ranvier/exchange.h"
 #include "support/cluster.h"
+#include "support/sanitized.h"
 
 namespace ranvier {
 namespace {
@@ -21,7 +22,8 @@ TEST(UrgentBuckets, PassThoseThatWereStartedBefore) {
         [&](Communicator& comm) {
           const auto exchange = make_exchange(spec, comm);
           // Dozens of slices each, and more of them than there are ordinary lanes.
-          std::vector<std::vector<float>> large(std::size_t{2} * ordinary_lanes, std::vector<float>(1'000'000, 1));
+          const std::size_t count = support::sanitized ? 400'000 : 1'000'000;
+          std::vector<std::vector<float>> large(std::size_t{2} * ordinary_lanes, std::vector<float>(count, 1));
           std::vector<float> small(10, 1);
           std::vector<std::shared_ptr<Averaging>> before;
           for (auto& values : large) before.push_back(exchange->start(values));
