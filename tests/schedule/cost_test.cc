@@ -243,6 +243,9 @@ TEST(HierarchicalCost, CrossesBetweenNodesAsLittleAsCanBe) {
       const Verdict cost = cost_of(schedule);
       EXPECT_EQ(cost.rounds, turns * (inside + nodes / 2)) << name(schedule);
       EXPECT_EQ(cost.most_bytes_sent, turns * (p - 1) * part) << name(schedule);
+      // The chunks that one node's rank has for others' nodes lie side by side in an all_reduce only.
+      const std::size_t sums = 2 * (per_node - 1 + nodes - 1);
+      EXPECT_EQ(cost.most_messages, collective == Collective::all_reduce ? sums : p - 1) << name(schedule);
       std::size_t leaving = 0;
       for (const Step& step : schedule.program(0))
         if (step.action == Action::send && step.peer >= static_cast<Rank>(per_node)) leaving += step.chunks;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <new>
 #include <set>
@@ -155,6 +157,43 @@ TEST(ShmTraits, SaysHowManyRanksShareACore) {
     ASSERT_EQ(sched_getaffinity(0, sizeof cpus, &cpus), 0);
     EXPECT_EQ(crowded, CPU_COUNT(&cpus) < 3);
     EXPECT_EQ(transport.traits().name, "shm");
+  });
+}
+
+// So that no training step pays for it.
+TEST(ShmMemory, IsTouchedWhenTheRanksMeet) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const auto faults = [] {
+    rusage usage{};
+    getrusage(RUSAGE_THREAD, &usage);
+    return static_cast<std::size_t>(usage.ru_minflt);
+  };
+  {
+    constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, which Linux has from 5.14 on
+    void* const one = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const bool takes = madvise(one, page, populate_write) == 0;
+    munmap(one, page);
+    if (!takes) GTEST_SKIP() << "this kernel cannot find pages before they are used";
+  }
+  run_ranks(2, [&](Transport& transport) {
+    const Rank peer = 1 - transport.rank();
+    const std::size_t slice = transport.traits().slice_bytes;
+    const std::vector<std::byte> data(slice, std::byte{1});
+    std::vector<std::byte> received(slice);
+    const std::size_t before = faults();
+    for (int slots = 0; slots < 16; ++slots) {  // all of a ring, and some of it again
+      while (transport.try_send(peer, 0, {}, data) == 0) std::this_thread::yield();
+      ConstBytes view;
+      while ((view = transport.try_recv(peer, 0, {})).empty()) std::this_thread::yield();
+      std::memcpy(received.data(), view.data(), view.size());
+      transport.release(peer, 0, view.size());
+    }
+    EXPECT_LT(faults() - before, 8 * slice / page / 8) << "of " << 8 * slice / page << " pages that a ring has";
+    const std::size_t bytes = 1024 * page;
+    const auto lent = transport.peer_memory()->allocate(bytes);
+    const std::size_t unused = faults();
+    std::memset(lent.get(), 1, bytes);
+    EXPECT_LT(faults() - unused, 64) << "of 1024 pages of lent memory";
   });
 }
 
