@@ -75,9 +75,9 @@ struct Request {
   ReduceOp op = ReduceOp::sum;
   Rank root = 0;
   // Elements per rank where they differ (all_gather: of every rank's part; all_to_all: of every part sent and received;
-  // gather, scatter, reduce_scatter: of every rank's part), or per direction (neighbor_exchange). Empty: all alike. Of
-  // all_gather, reduce_scatter, gather and scatter all ranks give them, or none does, also where their parts are of one
-  // size; who is not the root may have to pass on parts of others.
+  // gather, scatter, reduce_scatter: of every rank's part), or per direction (neighbor_exchange). Empty: all alike. All
+  // ranks give them, or none does, also who has parts of one size: of all_to_all nobody knows the others' sizes, and of
+  // gather and scatter who is not the root may have to pass on parts of others.
   std::span<const std::size_t> input_splits = {};
   std::span<const std::size_t> output_splits = {};
   std::string_view algorithm = {};  // empty: CommunicatorOptions::algorithm

@@ -33,6 +33,10 @@ Splits splits_of(const at::Tensor& tensor, const std::vector<std::int64_t>& rows
   return splits;
 }
 
+Splits even_splits(const at::Tensor& tensor, Rank world) {
+  return Splits(static_cast<std::size_t>(world), elements(tensor).count / static_cast<std::size_t>(world));
+}
+
 CallLabel label_of_exchange(const Tensors& inputs, const Tensors& outputs) {
   const auto is_alike = [&](const at::Tensor& part) { return part.sizes() == inputs.front().sizes(); };
   CallLabel label = label_of(inputs.front());

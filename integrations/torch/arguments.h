@@ -19,6 +19,8 @@ using Splits = std::vector<std::size_t>;
 Splits splits_of(const Tensors&);
 // The same for rows of one tensor, as all_to_all_single is given them.
 Splits splits_of(const at::Tensor&, const std::vector<std::int64_t>& rows, Rank world, const char* title);
+// Those of a tensor that divides among all ranks alike.
+Splits even_splits(const at::Tensor&, Rank world);
 
 // What ranks compare of an exchange. Each may cut its tensors as it likes: a shape there is only where all that this
 // rank sends and receives have the same, so that two ranks of which that is true must have the same one.

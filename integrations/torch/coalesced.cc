@@ -109,8 +109,14 @@ intrusive_ptr<c10d::Work> RanvierBackend::alltoall_base(at::Tensor& output, at::
   require_dense_cpu(output, title);
   require_dense_cpu(input, title);
   same_type(output, input, title);
-  const Splits input_splits = splits_of(input, input_rows, size_, title);
-  const Splits output_splits = splits_of(output, output_rows, size_, title);
+  Splits input_splits = splits_of(input, input_rows, size_, title);
+  Splits output_splits = splits_of(output, output_rows, size_, title);
+  // Torch lets a rank without split sizes meet one that has them: then both say theirs, for auto to take what serves
+  // uneven parts.
+  if (require_communicator()->options().algorithm == "auto") {
+    if (input_splits.empty()) input_splits = even_splits(input, size_);
+    if (output_splits.empty()) output_splits = even_splits(output, size_);
+  }
   const bool by_rows = !input_rows.empty() || !output_rows.empty();
   const CallLabel label = label_of_exchange(input, output, by_rows, size_);
   const at::Tensor from = packed(input);

@@ -50,8 +50,6 @@ const Selection::Candidates& Selection::candidates_for(Kind kind) {
   const auto [collective, root] = kind;
   std::vector<AlgorithmSpec> all = candidates(collective, settings_.world);
   if (settings_.topology != nullptr) add_own_grid(all, *settings_.topology, collective);
-  // Whoever has parts of one size to exchange does not know that the others' are.
-  if (collective == Collective::all_to_all) all = {parse_algorithm(for_uneven_exchange)};
   std::vector<Candidate> fitting, others;
   for (const AlgorithmSpec& spec : all) {
     const Schedule schedule =

@@ -120,25 +120,27 @@ TEST(Calls, ChooseForUnevenPartsOfARootByTheirSum) {
   }
 }
 
-// A rank knows the sizes of its own parts only, which may be even where another's are not.
-TEST(Calls, ChooseTheSameForEvenAndUnevenExchanges) {
+// A rank that gives sizes knows those of its own parts only, which may be even where another's are not.
+TEST(Calls, ChooseTheSameForAllExchangesWithGivenSizes) {
   CallSettings many = settings(16, "auto");
   many.transport = "tcp";
   many.links = {.latency = 1000, .message = 1000, .byte = 1};
   Calls calls(many);
   std::vector<float> from(16), to(16);
   const std::vector<std::size_t> ones(16, 1), none;
+  std::vector<std::size_t> uneven = ones;
+  uneven[3] = 0;
+  uneven[4] = 2;
   const auto algorithm_for = [&](const std::vector<std::size_t>& splits) {
-    return algorithms()[calls
-                            .prepare({.collective = Collective::all_to_all,
-                                      .input = from,
-                                      .output = to,
-                                      .input_splits = splits,
-                                      .output_splits = splits})
-                            .header.algorithm]
-        .name;
+    return algorithm_of(calls.prepare({.collective = Collective::all_to_all,
+                                       .input = from,
+                                       .output = to,
+                                       .input_splits = splits,
+                                       .output_splits = splits}));
   };
-  EXPECT_EQ(algorithm_for(none), algorithm_for(ones));
+  EXPECT_EQ(algorithm_for(ones), "direct");
+  EXPECT_EQ(algorithm_for(uneven), "direct");
+  EXPECT_EQ(algorithm_for(none), "bruck") << "no rank has given any";
 }
 
 TEST(Calls, TakeTheirOwnAlgorithmWithItsDims) {
