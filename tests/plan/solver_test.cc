@@ -114,6 +114,40 @@ TEST(Solver, MarginalValueIsTheDerivativeOfTheOptimum) {
   EXPECT_GT(design.marginal_ns_per_gbps[0], 1.1 * design.marginal_ns_per_gbps[1]);
 }
 
+// What a limit holds far below its share is stiff, and so are dimensions that limits tie together: what is loose beside
+// them must not drown in their rounding.
+class TightLimits : public testing::TestWithParam<Objective> {};
+
+TEST_P(TightLimits, AreProven) {
+  const std::vector<std::vector<std::vector<double>>> steps{
+      {{19e6, 46e6, 140e6}}, {{140e6, 46e6, 19e6}}, {{1, 2, 3}, {100, 0, 5}}, {{0, 0, 138694.6}}, {{6e5, 31, 1.5e9}}};
+  const std::vector<std::vector<std::string>> limits{{"b0<=5"},
+                                                     {"b1<=1"},
+                                                     {"b2<=0.05"},
+                                                     {"b0<=0.5", "b1<=0.005"},
+                                                     {"b2>=b1", "b1>=b0", "b2<=394"},
+                                                     {"b2>=0.02", "b0<=0.05", "b2>=0.04", "b1<=466"}};
+  for (const auto& terms : steps)
+    for (auto texts : limits) {
+      SCOPED_TRACE(testing::PrintToString(terms) + " with " + testing::PrintToString(texts));
+      texts.emplace_back("b0+b1+b2=500");
+      DesignProblem problem{.step = {.dimensions = 3, .cases = {{}}}, .objective = GetParam()};
+      problem.dollars_per_gbps = {4, 7.8, 57.4};
+      problem.constraints = constraints(texts, 3);
+      for (const auto& bytes : terms) {
+        problem.step.terms.push_back(term(bytes));
+        problem.step.cases[0].weights.push_back(1);
+      }
+      expect_certified(problem, solve(problem));
+      if (GetParam() == Objective::time_cost) continue;  // that falls with all bandwidths where no equation holds them
+      problem.constraints.back().relation = Relation::at_most;
+      expect_certified(problem, solve(problem));
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(, TightLimits, testing::Values(Objective::time, Objective::time_cost),
+                         [](const auto& each) { return each.param == Objective::time ? "Time" : "TimeCost"; });
+
 TEST(Solver, TiesGoToTheCheapest) {
   // Dimension 0 is to have 10 at least, far more than it needs; nothing is left for the others to be faster with, and
   // bandwidth that is not needed may be anywhere.

@@ -7,8 +7,11 @@
 // for the cases, which get one auxiliary unknown each. A step takes time linear in the terms and cubic only in
 // variables + cases + equations; some 100 steps give ten digits.
 //
-// Equations are kept by moving within their null space only, so that they hold to the last digit however steep the
-// barrier. Their prices follow at the end from what is left over.
+// Each limit is an equation with a slack of its own, which is a variable like the others. Equations are kept by moving
+// within their null space only, so that they hold to the last digit however steep the barrier. Near the end a variable,
+// or slack, at zero is 10^9 times as stiff as a free one; so that no basis vector mixes the two, each step takes the
+// null space in variables scaled by their stiffness. The prices of equations and limits follow from what is left over,
+// in the same measure: free variables tell them best.
 //
 // The derivatives of the barrier at a point near the central path are the weights and prices of the certificate, which
 // is then evaluated for itself: the bound holds however well or badly the iteration went.
@@ -56,28 +59,34 @@ struct Point {
   double dot(const Point& other) const { return x.dot(other.x) + t.dot(other.t) + z * other.z; }
 };
 
+// Of a unit of each variable.
+VectorXd prices(const MinMaxProgram& program, const MinMaxSolution& found) {
+  return apply(transposed(program.at_most), found.limit_prices) + apply(transposed(program.equal), found.equal_prices);
+}
+
 class Barrier {
  public:
   Barrier(const MinMaxProgram& program, const VectorXd& start)
-      : program_(program),
-        weights_transposed_(transposed(program.weights)),
-        at_most_transposed_(transposed(program.at_most)),
-        at_{.x = start, .t = {}, .z = 0} {
+      : program_(program), weights_transposed_(transposed(program.weights)) {
+    const Index variables = start.size();
     const Index equations = program.equal.rows();
-    null_space_ = MatrixXd::Identity(start.size(), start.size());
-    if (equations > 0) {
-      const Eigen::HouseholderQR<MatrixXd> decomposition(transposed(program.equal));
-      null_space_ = MatrixXd(decomposition.householderQ()).rightCols(start.size() - equations);
-      // The start keeps the equations as well as a linear program does.
-      at_.x += least_solution(program.equal, program.equal_to - apply(program.equal, start));
-    }
-    null_space_transposed_ = transposed(null_space_);
+    const Index limits = program.limit.size();
+    equal_ = MatrixXd::Zero(equations + limits, variables + limits);
+    equal_.topLeftCorner(equations, variables) = program.equal;
+    equal_.bottomLeftCorner(limits, variables) = program.at_most;
+    equal_.bottomRightCorner(limits, limits).setIdentity();
+    VectorXd equal_to(equations + limits);
+    equal_to << program.equal_to, program.limit;
+    at_.x.resize(variables + limits);
+    at_.x << start, program.limit - apply(program.at_most, start);
+    // The start keeps the equations as well as a linear program does.
+    if (equal_.rows() > 0) at_.x += least_solution(equal_, equal_to - apply(equal_, at_.x));
     at_.t.resize(index(program.terms.size()));
-    for (std::size_t k = 0; k < program.terms.size(); ++k) at_.t(index(k)) = 1.5 * slowest(k, start);
+    for (std::size_t k = 0; k < program.terms.size(); ++k) at_.t(index(k)) = 1.5 * slowest(k, at_.x);
     const VectorXd cases = program.constant + apply(program.weights, at_.t);
     at_.z = cases.maxCoeff() + std::max(1.0, cases.cwiseAbs().maxCoeff()) * 0.5;
     for (const auto& loads : program.terms) complexity_ += 2 * static_cast<double>(loads.size());
-    complexity_ += static_cast<double>(program.constant.size() + program.limit.size() + start.size());
+    complexity_ += static_cast<double>(program.constant.size() + at_.x.size());
   }
 
   MinMaxSolution solve() {
@@ -114,18 +123,16 @@ class Barrier {
     for (std::size_t k = 0; k < program_.terms.size(); ++k)
       for (const auto& load : program_.terms[k])
         if (point.t(index(k)) <= 0 || point.x(load.variable) * point.t(index(k)) <= load.amount) return false;
-    return (case_slack(point).array() > 0).all() && (limit_slack(point).array() > 0).all();
+    return (case_slack(point).array() > 0).all();
   }
 
   VectorXd case_slack(const Point& point) const {
     return VectorXd::Constant(program_.constant.size(), point.z) - program_.constant - apply(program_.weights, point.t);
   }
-  VectorXd limit_slack(const Point& point) const { return program_.limit - apply(program_.at_most, point.x); }
 
   Point gradient(const Point& point, double sharpness) const {
     const VectorXd cases = case_slack(point).cwiseInverse();
     Point result{.x = -point.x.cwiseInverse(), .t = apply(weights_transposed_, cases), .z = sharpness - cases.sum()};
-    result.x += apply(at_most_transposed_, limit_slack(point).cwiseInverse());
     for (std::size_t k = 0; k < program_.terms.size(); ++k) {
       const double t = point.t(index(k));
       for (const auto& load : program_.terms[k]) {
@@ -138,42 +145,62 @@ class Barrier {
     return result;
   }
 
-  // Newton's direction.
-  Point direction(const Point& gradient) const {
-    const Index n = at_.x.size();
-    const Index terms = at_.t.size();
-    const Index cases = program_.constant.size();
-    MatrixXd xx = at_.x.cwiseInverse().cwiseAbs2().asDiagonal();
-    const VectorXd limits = limit_slack(at_).cwiseInverse();
-    xx += times(at_most_transposed_, limits.cwiseAbs2().asDiagonal() * program_.at_most);
-    MatrixXd xt = MatrixXd::Zero(n, terms);
-    VectorXd tt = VectorXd::Zero(terms);
+  // What has no part in the equations, as columns, which are of length one in variables divided by `scale`.
+  MatrixXd null_space(const VectorXd& scale) const {
+    if (equal_.rows() == 0) return scale.asDiagonal();
+    const Eigen::HouseholderQR<MatrixXd> decomposition(transposed(MatrixXd(equal_ * scale.asDiagonal())));
+    return scale.asDiagonal() * MatrixXd(decomposition.householderQ()).rightCols(scale.size() - equal_.rows());
+  }
+
+  struct Curvature {
+    MatrixXd xx, xt;
+    VectorXd tt;  // diagonal
+    // How far each variable moves for one unit of the barrier, terms following.
+    VectorXd scale() const {
+      const VectorXd stiffness = xx.diagonal() - apply(xt.cwiseAbs2(), tt.cwiseInverse());
+      return stiffness.cwiseMax(1e-12 * xx.diagonal()).cwiseSqrt().cwiseInverse();
+    }
+  };
+
+  Curvature curvature() const {
+    Curvature of{.xx = at_.x.cwiseInverse().cwiseAbs2().asDiagonal(),
+                 .xt = MatrixXd::Zero(at_.x.size(), at_.t.size()),
+                 .tt = VectorXd::Zero(at_.t.size())};
     for (std::size_t k = 0; k < program_.terms.size(); ++k) {
       const double t = at_.t(index(k));
       for (const auto& load : program_.terms[k]) {
         const double x = at_.x(load.variable);
         const double inverse = 1 / (x * t - load.amount);
-        xx(load.variable, load.variable) += t * inverse * t * inverse;
-        xt(load.variable, index(k)) += load.amount * inverse * inverse;
-        tt(index(k)) += x * inverse * x * inverse;
+        of.xx(load.variable, load.variable) += t * inverse * t * inverse;
+        of.xt(load.variable, index(k)) += load.amount * inverse * inverse;
+        of.tt(index(k)) += x * inverse * x * inverse;
       }
     }
+    return of;
+  }
+
+  // Newton's direction.
+  Point direction(const Point& gradient) const {
+    const Index cases = program_.constant.size();
+    const auto [xx, xt, tt] = curvature();
+    const MatrixXd basis = null_space(Curvature{xx, xt, tt}.scale());
+    const MatrixXd basis_transposed = transposed(basis);
     const VectorXd tt_inverse = tt.cwiseInverse();
     const MatrixXd xt_tt = xt * tt_inverse.asDiagonal();
     const MatrixXd w_tt = program_.weights * tt_inverse.asDiagonal();
     const MatrixXd tx = transposed(xt);
 
     // Unknowns: dx in the null space, dz, and one u for each case (its slack's change over slack squared).
-    const Index z_at = null_space_.cols();
+    const Index z_at = basis.cols();
     const Index u_at = z_at + 1;
     MatrixXd matrix = MatrixXd::Zero(u_at + cases, u_at + cases);
     VectorXd right = VectorXd::Zero(u_at + cases);
-    matrix.block(0, 0, z_at, z_at) = times(times(null_space_transposed_, xx - times(xt_tt, tx)), null_space_);
-    matrix.block(0, u_at, z_at, cases) = -times(times(null_space_transposed_, xt_tt), weights_transposed_);
-    right.head(z_at) = apply(null_space_transposed_, apply(xt_tt, gradient.t) - gradient.x);
+    matrix.block(0, 0, z_at, z_at) = times(times(basis_transposed, xx - times(xt_tt, tx)), basis);
+    matrix.block(0, u_at, z_at, cases) = -times(times(basis_transposed, xt_tt), weights_transposed_);
+    right.head(z_at) = apply(basis_transposed, apply(xt_tt, gradient.t) - gradient.x);
     matrix.block(z_at, u_at, 1, cases).setConstant(-1);
     right(z_at) = -gradient.z;
-    matrix.block(u_at, 0, cases, z_at) = times(times(w_tt, tx), null_space_);
+    matrix.block(u_at, 0, cases, z_at) = times(times(w_tt, tx), basis);
     matrix.block(u_at, z_at, cases, 1).setConstant(1);
     matrix.block(u_at, u_at, cases, cases) = times(w_tt, weights_transposed_);
     matrix.block(u_at, u_at, cases, cases).diagonal() += case_slack(at_).cwiseAbs2();
@@ -186,7 +213,7 @@ class Barrier {
     VectorXd solved = scaled.partialPivLu().solve(scaled_right);
     solved.array() *= scale.array();
 
-    Point result{.x = apply(null_space_, solved.head(z_at)), .t = {}, .z = solved(z_at)};
+    Point result{.x = apply(basis, solved.head(z_at)), .t = {}, .z = solved(z_at)};
     result.t =
         -tt_inverse.cwiseProduct(gradient.t + apply(tx, result.x) + apply(weights_transposed_, solved.tail(cases)));
     return result;
@@ -220,8 +247,13 @@ class Barrier {
   }
 
   MinMaxSolution solution(double sharpness) const {
-    MinMaxSolution found{
-        .x = at_.x, .slowest = {}, .case_weights = {}, .load_weights = {}, .equal_prices = {}, .limit_prices = {}};
+    const Index variables = at_.x.size() - program_.limit.size();
+    MinMaxSolution found{.x = at_.x.head(variables),
+                         .slowest = {},
+                         .case_weights = {},
+                         .load_weights = {},
+                         .equal_prices = {},
+                         .limit_prices = {}};
     found.slowest.resize(at_.t.size());
     found.case_weights = case_slack(at_).cwiseInverse();
     found.case_weights /= found.case_weights.sum();
@@ -238,10 +270,16 @@ class Barrier {
       for (double& weight : weights) weight *= term_weights(index(k)) / sum;
       found.load_weights.push_back(std::move(weights));
     }
-    found.limit_prices = limit_slack(at_).cwiseInverse() / sharpness;
     // At a centre the gradient is perpendicular to the null space: a combination of the equations.
-    if (program_.equal.rows() > 0)
-      found.equal_prices = least_solution(transposed(program_.equal), -gradient(at_, sharpness).x / sharpness);
+    found.equal_prices.resize(program_.equal.rows());
+    found.limit_prices.resize(program_.limit.size());
+    if (equal_.rows() > 0) {
+      const VectorXd scale = curvature().scale();
+      const VectorXd all = least_solution(transposed(MatrixXd(equal_ * scale.asDiagonal())),
+                                          -scale.cwiseProduct(gradient(at_, sharpness).x) / sharpness);
+      found.equal_prices = all.head(found.equal_prices.size());
+      found.limit_prices = all.tail(found.limit_prices.size()).cwiseMax(0);
+    }
     found.value = value(program_, found.x);
     found.lower_bound = lower_bound(program_, found);
     return found;
@@ -249,10 +287,8 @@ class Barrier {
 
   const MinMaxProgram& program_;
   const MatrixXd weights_transposed_;
-  const MatrixXd at_most_transposed_;
-  Point at_;
-  MatrixXd null_space_;  // of the equations, as columns
-  MatrixXd null_space_transposed_;
+  MatrixXd equal_;         // equations, then limits with their slacks
+  Point at_;               // slacks behind the variables
   double complexity_ = 1;  // of the barrier: the gap at a centre is about complexity / sharpness
 };
 
@@ -273,8 +309,7 @@ double lower_bound(const MinMaxProgram& program, const MinMaxSolution& found) {
   for (std::size_t k = 0; k < program.terms.size(); ++k)
     for (std::size_t i = 0; i < program.terms[k].size(); ++i)
       amounts(program.terms[k][i].variable) += found.load_weights[k][i] * program.terms[k][i].amount;
-  const VectorXd price =
-      apply(transposed(program.at_most), found.limit_prices) + apply(transposed(program.equal), found.equal_prices);
+  const VectorXd price = prices(program, found);
   if ((price.array() < 0).any()) return -std::numeric_limits<double>::infinity();
   return found.case_weights.dot(program.constant) + 2 * (amounts.array() * price.array()).sqrt().sum() -
          found.limit_prices.dot(program.limit) - found.equal_prices.dot(program.equal_to);
