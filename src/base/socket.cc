@@ -94,6 +94,7 @@ Fd tcp_socket(int family) {
   return open_descriptor([&] { return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
 }
 
+constexpr const char* every_ipv6 = "::";  // and IPv4 with it
 constexpr std::string_view bbr = "bbr";
 constexpr std::string_view reno = "reno";
 
@@ -116,14 +117,27 @@ void start_unpaced(const Fd& socket) {
   if (congestion_control(socket) == bbr) set_congestion_control(socket, reno);
 }
 
-// Binds to the first free one of `ports`; 0 is free always.
-bool bind_within(const Fd& socket, const std::string& ip, const PortRange& ports) {
+// Listens on the first free one of `ports`; 0 is free always. Empty with errno set where there is none. A port whose
+// last connections linger, as they do for a minute, or still live, without a listener, is free: a job starts again, and
+// its groups meet, on the ports that a firewall lets through. Two may then bind one at once, but only one listens.
+Fd listen_within(const SocketAddress& any_port, const std::string& ip, const PortRange& ports,
+                 const SocketBuffers& buffers) {
   for (int port = ports.first; port <= ports.last; ++port) {
+    Fd listener = tcp_socket(any_port.storage.ss_family);
+    if (!listener) return listener;
+    if (ip == every_ipv6 && !set_option(listener, IPPROTO_IPV6, IPV6_V6ONLY, 0)) return Fd();
+    if (port != 0) set_option(listener, SOL_SOCKET, SO_REUSEADDR, 1);
+    set_buffers(listener, buffers);
+    start_unpaced(listener);
     const auto address = parse_address(ip, static_cast<std::uint16_t>(port));
-    if (bind(socket.get(), generic(*address), address->size) == 0) return true;
-    if (errno != EADDRINUSE && errno != EACCES) return false;
+    if (bind(listener.get(), generic(*address), address->size) == 0 && listen(listener.get(), backlog) == 0)
+      return listener;
+    const int problem = errno;
+    listener.reset();
+    errno = problem;
+    if (problem != EADDRINUSE && problem != EACCES) break;
   }
-  return false;
+  return Fd();
 }
 
 [[noreturn]] void throw_unbound(const std::string& where, const PortRange& ports) {
@@ -135,19 +149,13 @@ bool bind_within(const Fd& socket, const std::string& ip, const PortRange& ports
 }
 
 // Both families on one socket where the host has IPv6.
-Fd bind_everywhere(const PortRange& ports, const SocketBuffers& buffers) {
-  for (const char* const ip : {"::", "0.0.0.0"}) {
-    const auto address = parse_address(ip, 0);
-    Fd listener = tcp_socket(address->storage.ss_family);
-    if (!listener) continue;
-    if (address->storage.ss_family == AF_INET6 && !set_option(listener, IPPROTO_IPV6, IPV6_V6ONLY, 0)) continue;
-    set_buffers(listener, buffers);
-    if (bind_within(listener, ip, ports)) return listener;
-  }
+Fd listen_everywhere(const PortRange& ports, const SocketBuffers& buffers) {
+  for (const char* const ip : {every_ipv6, "0.0.0.0"})
+    if (Fd listener = listen_within(*parse_address(ip, 0), ip, ports, buffers)) return listener;
   throw_unbound("any address of this host", ports);
 }
 
-Fd bind_one(const std::string& ip, const PortRange& ports, const SocketBuffers& buffers) {
+Fd listen_on_one(const std::string& ip, const PortRange& ports, const SocketBuffers& buffers) {
   const auto address = parse_address(ip, 0);
   if (!address)
     throw Error(ErrorKind::config, fmt::format("'{}' is not an IPv4 or IPv6 address; this host has: {}", ip,
@@ -157,10 +165,8 @@ Fd bind_one(const std::string& ip, const PortRange& ports, const SocketBuffers& 
                 fmt::format("'{}' is no address that others could reach; name one of {}, or none for "
                             "all of them",
                             ip, fmt::join(host_addresses(), ", ")));
-  Fd listener = tcp_socket(address->storage.ss_family);
-  if (listener) set_buffers(listener, buffers);
-  if (!listener || !bind_within(listener, ip, ports)) throw_unbound(ip, ports);
-  return listener;
+  if (Fd listener = listen_within(*address, ip, ports, buffers)) return listener;
+  throw_unbound(ip, ports);
 }
 
 }  // namespace
@@ -203,12 +209,7 @@ std::optional<SocketAddress> parse_address(const std::string& ip, std::uint16_t 
 }
 
 Fd listen_on(const std::string& ip, const PortRange& ports, const SocketBuffers& buffers) {
-  Fd listener = ip.empty() ? bind_everywhere(ports, buffers) : bind_one(ip, ports, buffers);
-  start_unpaced(listener);
-  if (listen(listener.get(), backlog) != 0)
-    throw Error(ErrorKind::config, fmt::format("cannot listen on {}: {}; is the host out of ports?",
-                                               ip.empty() ? "any address" : ip, std::strerror(errno)));
-  return listener;
+  return ip.empty() ? listen_everywhere(ports, buffers) : listen_on_one(ip, ports, buffers);
 }
 
 Fd accept_next(const Fd& listener) {

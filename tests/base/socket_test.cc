@@ -10,6 +10,7 @@
 #include <cstring>
 #include <string>
 
+#include "ranvier/error.h"
 #include "support/link_local.h"
 
 namespace ranvier {
@@ -37,6 +38,25 @@ TEST(Socket, IsMadeWithoutBbrAndUsesRenoWithinAHost) {
     EXPECT_TRUE(is_local(*end));
     tune_connection(*end);
     EXPECT_EQ(congestion_control(*end), "reno");
+  }
+}
+
+// What a firewall lets through is often a port a rank: for its groups as well, and for the job that starts again.
+TEST(Socket, ListensAgainOnAPortWhoseConnectionsLinger) {
+  const std::uint16_t port = local_address(listen_on("127.0.0.1", {}, {})).port();
+  const PortRange only{port, port};
+  for (const std::string ip : {"127.0.0.1", ""}) {
+    Fd listener = listen_on(ip, only, {});
+    const Fd caller = start_connect(*parse_address("127.0.0.1", port), {});
+    pollfd waiting{.fd = listener.get(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(poll(&waiting, 1, 5000), 1);
+    Fd connection = accept_next(listener);
+    ASSERT_TRUE(connection);
+    EXPECT_THROW(listen_on(ip, only, {}), Error) << "it is in use";
+    listener.reset();
+    EXPECT_EQ(local_address(listen_on(ip, only, {})).port(), port) << "beside a connection that lives";
+    connection.reset();  // who closes first keeps the port in TIME_WAIT
+    EXPECT_EQ(local_address(listen_on(ip, only, {})).port(), port) << "after it";
   }
 }
 
