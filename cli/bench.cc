@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <optional>
 
 #include "bench/baselines.h"
 #include "bench/communicator_peer.h"
@@ -102,6 +103,7 @@ std::string absence_of(std::string_view name, const SecurityOptions& security) {
 int run_comparison(Options options, bool pinned) {
   refuse_transport(options);
   const JsonFile file(options.json_file);
+  std::optional<Error> first_problem;
   std::vector<bench::Compared> all;
   for (const std::string& name : bench::compared_transports()) {
     bench::Compared& each = all.emplace_back(bench::Compared{.transport = name});
@@ -112,9 +114,17 @@ int run_comparison(Options options, bool pinned) {
     Launch launch = own_launch(options, pinned);
     launch.environment.emplace_back("RANVIER_TRANSPORT", name);
     auto world = std::make_unique<bench::ProcessWorld>(each.transport, *options.ranks, launch, options.timeout);
-    world->meet(options.join_timeout, true);
+    try {
+      world->meet(options.join_timeout, true);
+    } catch (const Error& problem) {
+      if (!first_problem) first_problem = problem;
+      each.absent = problem.what();
+      continue;
+    }
     each.world = std::move(world);
   }
+  const auto is_here = [](const bench::Compared& each) { return each.world != nullptr; };
+  if (first_problem && std::ranges::none_of(all, is_here)) throw *first_problem;
   options.transport = "auto";
   return bench::compare_transports(options, *options.ranks, "on this machine", all, file);
 }

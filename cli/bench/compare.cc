@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "bench/job.h"
 #include "machine.h"
+#include "ranvier/error.h"
 #include "ranvier/transport.h"
 
 namespace ranvier::bench {
@@ -38,8 +40,16 @@ double late_share(const std::vector<double>& values) {
   return static_cast<double>(count) / static_cast<double>(values.size());
 }
 
-Outcome run(const Compared& each, const Job& job, Measurements& result) {
-  Outcome outcome = each.world->run(job);
+// Nothing where the world fails, which then is none any more.
+std::optional<Outcome> run(Compared& each, const Job& job, Measurements& result) {
+  Outcome outcome;
+  try {
+    outcome = each.world->run(job);
+  } catch (const Error& problem) {
+    each.world.reset();
+    each.absent = fmt::format("failed while it was measured: {}", problem.what());
+    return std::nullopt;
+  }
   result.wrong += outcome.wrong;
   result.losses += outcome.losses;
   result.packets.sent += outcome.packets.sent;
@@ -50,13 +60,13 @@ Outcome run(const Compared& each, const Job& job, Measurements& result) {
 
 // One sample of every transport after the other, `samples` times.
 template <class Take>
-void alternate(const std::vector<Compared>& all, std::vector<Measurements>& results, const Job& job,
-               std::uint64_t samples, Take take) {
+void alternate(std::vector<Compared>& all, std::vector<Measurements>& results, const Job& job, std::uint64_t samples,
+               Take take) {
   for (std::uint64_t sample = 0; sample < samples + 1; ++sample)
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (!all[i].world) continue;
-      const Outcome outcome = run(all[i], job, results[i]);
-      if (sample > 0) take(results[i], outcome);  // the first one warms up
+      const auto outcome = run(all[i], job, results[i]);
+      if (outcome && sample > 0) take(results[i], *outcome);  // the first one warms up
     }
 }
 
@@ -67,7 +77,7 @@ bool may_lack(const Job& job, const std::string& transport) {
 
 // Whole results against the exact answer, with other values each time: right, and where they may lack some, how far
 // off.
-void check(const std::vector<Compared>& all, std::vector<Measurements>& results, Job job, std::uint64_t times) {
+void check(std::vector<Compared>& all, std::vector<Measurements>& results, Job job, std::uint64_t times) {
   job.iterations = 1;
   job.warmups = 0;
   for (job.seed = 1; job.seed <= times; ++job.seed)
@@ -75,8 +85,9 @@ void check(const std::vector<Compared>& all, std::vector<Measurements>& results,
       if (!all[i].world) continue;
       const bool lacks = may_lack(job, all[i].transport);
       job.fill = lacks ? Fill::centred : Fill::varied;
-      const double error = run(all[i], job, results[i]).error;
-      results[i].squared_errors += error * error;
+      const auto outcome = run(all[i], job, results[i]);
+      if (!outcome) continue;
+      results[i].squared_errors += outcome->error * outcome->error;
       ++results[i].checks;
       job.fill = Fill::alike;
       if (lacks) run(all[i], job, results[i]);
@@ -149,7 +160,7 @@ std::vector<std::string> compared_transports() {
   return all;
 }
 
-int compare_transports(const Options& options, Rank ranks, const std::string& where, const std::vector<Compared>& all,
+int compare_transports(const Options& options, Rank ranks, const std::string& where, std::vector<Compared>& all,
                        const cli::JsonFile& file) {
   Job small = job_of(options, options.min_bytes, ranks), large = job_of(options, options.max_bytes, ranks);
   small.iterations = 1;
@@ -160,6 +171,10 @@ int compare_transports(const Options& options, Rank ranks, const std::string& wh
   large.fill = steady_fill(large);
   const double gigabytes = static_cast<double>(large.count * size_of(large.dtype)) / 1e9;
 
+  const auto are_here = [&] {
+    return std::ranges::count_if(all, [](const Compared& each) { return each.world != nullptr; });
+  };
+  const auto met = are_here();
   std::vector<Measurements> results(all.size());
   alternate(all, results, small, options.latency_samples,
             [](Measurements& to, const Outcome& outcome) { to.latencies.push_back(outcome.seconds); });
@@ -186,7 +201,7 @@ int compare_transports(const Options& options, Rank ranks, const std::string& wh
   environment["arguments"] = options.arguments;
   file.write({{"rows", rows}, {"absent", absent}, {"environment", environment}});
   if (wrong > 0) fmt::print(stderr, "ranvier bench: {} elements are wrong; report this\n", wrong);
-  return wrong > 0 ? 1 : 0;
+  return wrong > 0 || are_here() < met ? 1 : 0;
 }
 
 }  // namespace ranvier::bench

@@ -22,8 +22,9 @@ struct Compared {
 
 // Measures latency at --minbytes, one operation at a time, and throughput and CPU time at --maxbytes; counts on the way
 // what was late, lost, damaged, missing and wrong. The samples of all transports alternate. `where`: the ranks are.
-// Prints a table and writes `file`. Returns the exit code: 1 if any element was wrong.
-int compare_transports(const Options& options, Rank ranks, const std::string& where, const std::vector<Compared>& all,
+// Prints a table and writes `file`; one that fails on the way is absent from then on. Returns the exit code: 1 if one
+// did, or any element was wrong.
+int compare_transports(const Options& options, Rank ranks, const std::string& where, std::vector<Compared>& all,
                        const cli::JsonFile& file);
 
 }  // namespace ranvier::bench

@@ -163,6 +163,10 @@ void refuse_contradictions(const Options& options) {
     refuse("--learn corrects auto; leave out --algorithm, or --learn (RANVIER_LEARN=0)");
   if (options.compare && (!options.baselines.empty() || options.probe || options.explain || !options.tune_file.empty()))
     refuse("--compare-transports measures transports only; leave out --baseline, --probe, --explain and --tune");
+  if (options.compare && options.collective == Collective::barrier)
+    refuse("--compare-transports is about throughput too, and a barrier carries nothing; name another --collective");
+  if (options.compare && options.ranks == 1)
+    refuse("one rank sends nothing that --compare-transports could measure; start --ranks 2 or more");
   if (options.collective == Collective::neighbor_exchange && !options.baselines.empty())
     refuse(
         "neighbor_exchange has a grid that no baseline is told; leave out --baseline, or time sendrecv, which is one "

@@ -108,6 +108,23 @@ class Choice(ProgramTest):
         self.assert_compared(found)
         self.assertRegex(found["absent"]["mpi"], "mpirun|this build has no transport mpi")  # as under sanitizers
 
+    def test_one_that_cannot_meet_is_absent_and_says_why(self):
+        with temporary_folder() as folder:
+            file = folder / "compared.json"
+            # Ranks that count as on two hosts share no memory, and what loses gradients is not paced.
+            result = run("bench", "--ranks", "2", "--nodes", "2", "--link-rate", "1Gbit", "--compare-transports", "-e", "64K",
+                         "--samples", "2", "--latency-samples", "3", "--json", str(file))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            found = json.loads(file.read_text())
+        self.assertIn("tcp", [row["transport"] for row in found["rows"]])
+        self.assertIn("shm", found["absent"])
+        self.assertIn("udp:loss", " ".join(found["absent"]))
+        self.assertNotEqual(found["absent"]["shm"], "")
+
+    def test_what_it_cannot_compare_is_refused(self):
+        self.assert_sentence(run("bench", "--ranks", "2", "--compare-transports", "--collective", "barrier"), 2, "barrier")
+        self.assert_sentence(run("bench", "--ranks", "1", "--compare-transports"), 2, "--ranks 2")
+
     def assert_compared(self, found: dict) -> None:
         rows = {row["transport"]: row for row in found["rows"]}
         self.assertLessEqual({"shm", "tcp", "udp", "udp:loss=0.01"}, rows.keys())
