@@ -44,7 +44,7 @@ class Listener {
  public:
   using Take = std::function<GrpcStream*(const std::string& hello)>;
 
-  Listener(grpc::AsyncGenericService& service, grpc::ServerCompletionQueue& queue) : service_(service), queue_(queue) {}
+  Listener(grpc::AsyncGenericService& service, GrpcQueue& queue) : service_(service), queue_(queue) {}
 
   void listen(Take take) {
     take_ = std::move(take);
@@ -65,11 +65,12 @@ class Listener {
 
   void ask() {
     Guest& guest = guests_.emplace_back(*this);
-    service_.RequestCall(guest.context.get(), guest.call.get(), &queue_, &queue_, &guest);
+    auto& queue = queue_.queue();
+    service_.RequestCall(guest.context.get(), guest.call.get(), &queue, &queue, &guest);
   }
 
   void came(Guest& guest, bool ok) {
-    const bool is_new = ok && !guest.refused;
+    const bool is_new = ok && !guest.refused && !queue_.closing();
     if (is_new) {
       const auto& metadata = guest.context->client_metadata();
       const auto found = metadata.find(hello_key);
@@ -88,7 +89,7 @@ class Listener {
   }
 
   grpc::AsyncGenericService& service_;
-  grpc::ServerCompletionQueue& queue_;
+  GrpcQueue& queue_;
   Take take_;
   std::list<Guest> guests_;
 };
@@ -116,7 +117,7 @@ class GrpcEndpoint final : public Endpoint {
     const std::string ip = stays_here ? loopback_of(options.interface_address) : options.interface_address;
     address_.port = listen_at(ip, options.ports);
     address_.token = random_token();
-    reception_->listener = std::make_unique<Listener>(reception_->service, world_.queue->queue());
+    reception_->listener = std::make_unique<Listener>(reception_->service, *world_.queue);
     // By its other addresses a rank is told from those of this host, and refused, though it does not listen there.
     set_place(address_, options.interface_address == ip ? ip : "");
     if (stays_here && address_.host.empty()) address_.ips.insert(address_.ips.begin(), ip);
@@ -167,6 +168,7 @@ class GrpcEndpoint final : public Endpoint {
     builder.AddListeningPort(fmt::format("{}:{}", where, held ? local_address(held).port() : 0), keys_.for_server(),
                              &port);
     apply_limits(builder);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, lane_count);  // of a connection, which is a peer's
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, held ? 1 : 0);
     builder.RegisterAsyncGenericService(&reception_->service);
     world_.queue = std::make_unique<GrpcQueue>(builder.AddCompletionQueue());
@@ -230,7 +232,7 @@ class GrpcEndpoint final : public Endpoint {
     for (Rank peer = 0; peer < info_.world; ++peer) {
       const auto& first = world_.streams[static_cast<std::size_t>(peer) * lane_count];
       if (!first || first->open()) continue;
-      culprit = culprit < 0 ? peer : culprit;
+      culprit = missing.empty() ? peer : -1;
       missing.push_back(peer < info_.rank
                             ? fmt::format("rank {} at {}", peer, target_of(peers[static_cast<std::size_t>(peer)]))
                             : fmt::format("rank {}, which did not call", peer));

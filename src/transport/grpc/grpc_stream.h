@@ -131,6 +131,8 @@ class GrpcStream {
   // Nothing is asked for from here on: gRPC ends a process that begins an operation on a queue that is shut down.
   void break_off() {
     broken_off_ = true;
+    pending_.clear();  // which gives back what it had borrowed
+    pending_bytes_ = 0;
     if (client_context_) client_context_->TryCancel();
     if (server_context_ && has_call()) server_context_->TryCancel();
   }

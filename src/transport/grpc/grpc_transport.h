@@ -31,19 +31,23 @@ class GrpcQueue {
   explicit GrpcQueue(std::unique_ptr<grpc::ServerCompletionQueue> queue) : queue_(std::move(queue)) {}
   grpc::ServerCompletionQueue& queue() { return *queue_; }
 
-  // Handles what has happened, waiting for the first event until `limit` has passed. Whether anything had.
+  // Handles what has happened, waiting for the first event until `limit` has passed. Whether anything had. Some events
+  // at most: strangers' calls bring new ones without end, and whoever drives has deadlines to keep.
   bool drive(std::chrono::nanoseconds limit) {
-    bool any = false;
     auto deadline = std::chrono::system_clock::now() + std::chrono::ceil<std::chrono::microseconds>(limit);
-    for (;;) {
+    for (int events = 0; events < most_at_once; ++events) {
       void* event = nullptr;
       bool ok = false;
-      if (queue_->AsyncNext(&event, &ok, deadline) != grpc::CompletionQueue::GOT_EVENT) return any;
+      if (queue_->AsyncNext(&event, &ok, deadline) != grpc::CompletionQueue::GOT_EVENT) return events > 0;
       static_cast<GrpcEvent*>(event)->happened(ok);
-      any = true;
       deadline = {};  // long past: what is here already, and no more
     }
+    return true;
   }
+
+  // Says that the server is about to shut down: gRPC ends a process that asks a server for a call after that.
+  void close() { closing_ = true; }
+  bool closing() const { return closing_; }
 
   // Ends a present or the next drive(). From any thread.
   void interrupt() { alarm_.ring(*queue_); }
@@ -57,6 +61,8 @@ class GrpcQueue {
   }
 
  private:
+  static constexpr int most_at_once = 64;
+
   class Interrupt final : public GrpcEvent {
    public:
     void ring(grpc::CompletionQueue& queue) {
@@ -77,6 +83,7 @@ class GrpcQueue {
   };
 
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  bool closing_ = false;
   Interrupt alarm_;
 };
 
@@ -95,6 +102,7 @@ struct GrpcWorld {
     if (!server) return;
     for (const auto& stream : streams)
       if (stream && stream->has_call()) stream->break_off();
+    queue->close();
     server->Shutdown(std::chrono::system_clock::now());
     queue->drain();
     for (auto& stream : streams) {
