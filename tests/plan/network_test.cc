@@ -52,6 +52,12 @@ TEST(Traffic, OfEachCollective) {
   EXPECT_THAT(bytes_by_dimension(Collective::all_gather, 100, group), ElementsAre(600, 0, 100));
   EXPECT_THAT(bytes_by_dimension(Collective::all_to_all, 800, group), ElementsAre(600, 0, 400));
   EXPECT_THAT(bytes_by_dimension(Collective::send, 800, group), ElementsAre(800, 0, 0));
+  // Everybody gets, or adds to, the whole vector, whichever dimension it comes by.
+  for (const Collective each : {Collective::broadcast, Collective::reduce, Collective::neighbor_exchange})
+    EXPECT_THAT(bytes_by_dimension(each, 800, group), ElementsAre(800, 0, 800)) << name_of(each);
+  // The root has every part but its own on its links, as all have in an all_gather.
+  for (const Collective each : {Collective::gather, Collective::scatter})
+    EXPECT_THAT(bytes_by_dimension(each, 100, group), ElementsAre(600, 0, 100)) << name_of(each);
 }
 
 TEST(Placement, GivesTheInnermostDimensionsToTensorGroups) {
