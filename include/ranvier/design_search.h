@@ -53,7 +53,8 @@ std::vector<OrderShare> best_orders(const Communication&, const GroupSizes&, std
 
 // The same step if any one cable or NIC of any one dimension may be missing: the worst of that. Of a ring's two ways
 // one is left; between fully connected NPUs the bytes of the missing link go over all others, over one in between; of
-// the `nics` of an NPU on a switch one is missing. Throws Error{usage} where nothing is left: pairs, and a single NIC.
+// the `nics` of an NPU on a switch one is missing. Throws Error{usage} where nothing is left: pairs, and a single NIC;
+// and for mixed chunk orders.
 StepTime with_any_failure(const StepTime&, const NetworkShape&, int nics);
 
 // ---- Whole links.

@@ -6,6 +6,7 @@
 #include "plan/libra_cases.h"
 #include "ranvier/design_search.h"
 #include "ranvier/error.h"
+#include "support/refusal.h"
 
 namespace ranvier {
 namespace {
@@ -117,6 +118,19 @@ TEST(Failures, ThatNothingSurvivesAreRefused) {
   const StepTime step{.dimensions = 2, .terms = {term({1, 1})}, .cases = {{.weights = {1}}}};
   EXPECT_THROW(with_any_failure(step, parse_network("FC(2)_SW(4)"), 2), Error);
   EXPECT_THROW(with_any_failure(step, parse_network("FC(4)_SW(4)"), 1), Error);
+}
+
+// A failure divides the bandwidth of one dimension; the load of a set of them is not known to be served by a sum then.
+TEST(Failures, WithMixedOrdersAreRefused) {
+  const NetworkShape shape = parse_network("FC(4)_SW(4)");
+  const Workload workload = make_workload("resnet50");
+  const Placement placement = place(workload.degrees, shape);
+  const StepTime mixed = step_time(workload, placement, shape, {.order = ChunkOrder::mixed});
+  EXPECT_THAT(support::refusal([&] { with_any_failure(mixed, shape, 2); }), HasSubstr("mixed chunk orders"));
+  // One dimension has one order.
+  const NetworkShape single = parse_network("SW(16)");
+  const StepTime alone = step_time(workload, place(workload.degrees, single), single, {.order = ChunkOrder::mixed});
+  EXPECT_EQ(with_any_failure(alone, single, 2).cases.size(), 1u);
 }
 
 // ---- Whole links.
