@@ -126,9 +126,9 @@ struct StepSimulation {
 
 // Gradients are averaged bucket by bucket while the backward pass goes on, one bucket at a time, as PyTorch's
 // DistributedDataParallel does; what tensor, expert and pipeline groups say to each other has to arrive before
-// computing goes on. Ranks are numbered along tensor groups first, then experts, data and the pipeline, and all groups
-// of a role communicate at the same time over the links that they share. Throws Error{usage} where the degrees do not
-// multiply to the world.
+// computing goes on, and has the links that it needs before a bucket on its way. Ranks are numbered along tensor groups
+// first, then experts, data and the pipeline, and all groups of a role communicate at the same time over the links that
+// they share. Throws Error{usage} where the degrees do not multiply to the world.
 StepPrediction simulate_step(const Workload&, const Topology&, const StepSimulation& = {});
 
 // ---- Training by a synchronization policy.
