@@ -5,6 +5,7 @@
 
 #include "ranvier/error.h"
 #include "ranvier/simulate.h"
+#include "ranvier/workload_file.h"
 
 namespace ranvier {
 namespace {
@@ -110,6 +111,25 @@ TEST(Step, OfNoReadyMadeWorkloadBeatsTheWire) {
       for (const auto& link : step.links)
         EXPECT_LE(link.utilisation, 1 + 1e-9) << name << " at " << gbit << " Gbit/s, " << link.from << "-" << link.to;
     }
+}
+
+double policy_step_ns(const Workload& workload, Rank world, const char* spec) {
+  const auto policy = make_sync_policy(spec, {.steps_per_epoch = 0, .steps = 0});
+  return simulate_policy(*policy, workload, topology::star(world, one_byte_a_ns), {}, 10'000).step_ns;
+}
+
+// Averages of gradients are what a policy does without, whoever holds replicas of what they are of; the rest of a
+// forward pass is not.
+TEST(Policy, LeavesOutAveragesOfGradientsAndNothingElse) {
+  for (const Role role : {Role::data, Role::expert_data, Role::weight_gradient}) {
+    Workload workload{.layers = {layer(10, 0)}};
+    workload.layers[0].weight_gradient.communications = {{Collective::all_reduce, 10'000, role}};
+    EXPECT_NEAR(policy_step_ns(workload, 2, "local:100"), 20 + 10'000 / 100.0, 1) << name_of(role);
+  }
+  // As DLRM exchanges the rows of its tables.
+  Workload rows{.layers = {layer(10, 0)}};
+  rows.layers[0].forward.communications = {{Collective::all_to_all, 10'000, Role::data}};
+  EXPECT_NEAR(policy_step_ns(rows, 2, "local:100"), 20 + 5'000, 1);
 }
 
 TEST(Step, FollowsATableOfSizes) {

@@ -11,13 +11,9 @@
 namespace ranvier {
 namespace {
 
-bool is_data(const Communication& each) { return each.role == Role::data; }
-
 // What a replica does by itself.
 Workload without_averages(Workload workload) {
-  for (auto& layer : workload.layers)
-    for (auto* pass : {&layer.forward, &layer.input_gradient, &layer.weight_gradient})
-      std::erase_if(pass->communications, is_data);
+  for (auto& layer : workload.layers) std::erase_if(layer.weight_gradient.communications, plan::is_average);
   return workload;
 }
 
@@ -33,11 +29,12 @@ namespace plan {
 
 Workload only_averages(Workload workload) {
   workload.idle_ns = 0;
-  for (auto& layer : workload.layers)
-    for (auto* pass : {&layer.forward, &layer.input_gradient, &layer.weight_gradient}) {
-      pass->compute_ns = 0;
-      std::erase_if(pass->communications, [](const Communication& each) { return !is_data(each); });
-    }
+  for (auto& layer : workload.layers) {
+    layer.forward = {};
+    layer.input_gradient = {};
+    layer.weight_gradient.compute_ns = 0;
+    std::erase_if(layer.weight_gradient.communications, [](const Communication& each) { return !is_average(each); });
+  }
   return workload;
 }
 

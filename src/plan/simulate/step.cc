@@ -34,8 +34,7 @@ class Collectives {
   };
 
   Taken take(const Communication& what) {
-    const bool overlaps = is_replicated(what.role) && what.collective == Collective::all_reduce;
-    const std::string algorithm = overlaps ? algorithm_for(what.bytes) : "ring";
+    const std::string algorithm = plan::is_average(what) ? algorithm_for(what.bytes) : "ring";
     if (bounds_) return {.ns = times_.at_least(what, algorithm)};
     const SimulatedRun& run = times_.run(what, algorithm);
     for (const auto& link : run.links) busy_[{link.from, link.to}] += link.utilisation * run.ns;
@@ -147,7 +146,7 @@ class StepRun {
   void start_or_wait(const Layer& layer, const Communication& what) {
     if (!is_replicated(what.role)) return wait_for(layer, what);
     if (!collectives_.has_peers(what.role)) return;
-    if (what.collective == Collective::all_reduce)
+    if (plan::is_average(what))
       buckets_[what.role].bytes += what.bytes * how_.gradient_scale;
     else
       start(what, names_ ? fmt::format("{} of {}", name_of(what.collective), layer.name) : "", 0);
@@ -241,6 +240,10 @@ StepPrediction simulate_step(const Workload& workload, const Topology& topology,
 }
 
 namespace plan {
+
+bool is_average(const Communication& each) {
+  return is_replicated(each.role) && each.collective == Collective::all_reduce;
+}
 
 StepPrediction simulate_step(const Workload& workload, const StepSimulation& how, CollectiveTimes& times) {
   return StepRun(workload, how, times, false).run();
