@@ -51,6 +51,15 @@ class Prediction(ProgramTest):
         # An average after the step hides behind nothing.
         self.assertGreaterEqual(exposed[0], bsp["sync"]["exposed_communication_ns"] * (1 - 1e-9))
 
+    def test_by_a_policy_has_its_knee_and_its_failures(self):
+        words = ("--workload", "resnet50", "--link-rate", "1Gbit")
+        plain, local = as_json(*words, "--world", "8..32"), as_json(*words, "--world", "8..32", "--sync", "local:1000")
+        self.assertNotIn("knee", plain)
+        self.assertEqual(local["knee"], 32)
+        failing = as_json(*words, "--world", "8", "--sync", "local:100", "--mtbf-hours", "100", "--checkpoint-s", "5")
+        self.assertAlmostEqual(
+            failing["step_with_failures_ns"] * failing["goodput"] / failing["sync"]["step_ns"], 1, delta=1e-9)  # fmt: skip
+
     def test_fragments_travel_behind_the_steps_that_they_may_take(self):
         words = ("--workload", "resnet50", "--world", "8", "--link-rate", "10Gbit", "--sync")
         at_once = as_json(*words, "diloco:40,fragments=4")["sync"]
