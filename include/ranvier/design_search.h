@@ -2,6 +2,7 @@
 // failure, every shape of a size, and time against cost.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -84,9 +85,14 @@ struct ParetoPoint {
   double time_ns;
   std::vector<double> bandwidth_gbps = {};
 };
-// The least times for `points` costs between a thirtieth of what the fastest design costs and that. Equalities over all
-// dimensions (a budget that is to be spent) become limits. Costs that the constraints rule out are left out.
-std::vector<ParetoPoint> pareto_front(const DesignProblem&, std::size_t points);
+// Solves the problem, which it may change on the way, as solve_overlapped does, or solve_discrete.
+using DesignSolver = std::function<Design(DesignProblem&)>;
+// The least times, by `solver`, for `points` costs between a thirtieth of what the fastest design costs and that.
+// Equalities over all dimensions (a budget that is to be spent) become limits. Costs that the constraints rule out are
+// left out, and so are those that make nothing faster than a lower one.
+std::vector<ParetoPoint> pareto_front(
+    const DesignProblem&, std::size_t points,
+    const DesignSolver& solver = [](DesignProblem& problem) { return solve(problem); });
 // As a drawing, both axes logarithmic.
 std::string pareto_svg(const std::vector<ParetoPoint>&, const std::string& title);
 

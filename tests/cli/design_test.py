@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from xml.etree import ElementTree
 
 from program import ProgramTest, main, run, temporary_folder
@@ -159,6 +160,26 @@ class Beyond(ProgramTest):
             self.assertEqual(design(*self.WORDS, "--pareto", str(file)).returncode, 0)
             root = ElementTree.parse(file).getroot()
         self.assertEqual(len(root.findall("{http://www.w3.org/2000/svg}circle")), 40)
+
+    def test_each_point_of_a_front_can_be_built(self):
+        def points(*words: str) -> list[tuple[float, list[float]]]:
+            with temporary_folder() as folder:
+                file = folder / "front.svg"
+                result = design(*words, "--pareto", str(file))
+                self.assertEqual(result.returncode, 0, result.stderr)
+                root = ElementTree.parse(file).getroot()
+            titles = [each.text for each in root.iter("{http://www.w3.org/2000/svg}title")]
+            parts = [re.fullmatch(r".*, (\S+) ms: (.*) GB/s", title).groups() for title in titles]
+            return [(float(ms) * 1e6, [float(b) for b in gbps.split(", ")]) for ms, gbps in parts]
+
+        for _, gbps in points("--workload", "gpt3", "--network", "RI(4)_SW(16)", "--budget", "500GB/s", "--link-gbps", "50,50"):
+            self.assertEqual([b % 50 for b in gbps], [0, 0])
+        words = ("--workload", "mixtral-8x7b", "--network", "RI(4)_FC(8)_SW(8)", "--overlap")
+        found = points(*words, "--budget", "100GB/s")
+        self.assertEqual(len(found), 40)
+        ns, gbps = found[0]
+        fixed = (word for i, b in enumerate(gbps) for word in ("--constraint", f"b{i}={b}"))
+        self.assertAlmostEqual(as_json(*words, *fixed)["time_ns"] / ns, 1, delta=2e-3)
 
     def test_the_study_is_one_command(self):
         result = design("--study")

@@ -200,5 +200,31 @@ TEST(Pareto, GetsFasterTheMoreItCosts) {
   EXPECT_EQ(std::count(svg.begin(), svg.end(), '<'), std::count(svg.begin(), svg.end(), '>'));
 }
 
+// Each point takes what the graph says of its bandwidths, also of paths that the fastest design did not need.
+TEST(Pareto, OfAGraphFindsItsPathsForEachCost) {
+  const NetworkShape shape = parse_network("FC(4)_SW(8)");
+  const StepGraph graph = step_graph(two_blocks(1000), tensor_inside(), shape);
+  DesignProblem problem = with_budget({.dimensions = 2}, {1, 10}, {"b0+b1=60"});
+  solve_overlapped(problem, graph);
+  const auto front = pareto_front(problem, 12, [&](DesignProblem& each) { return solve_overlapped(each, graph); });
+  ASSERT_EQ(front.size(), 12u);
+  for (const ParetoPoint& point : front) {
+    const StepTime path{.dimensions = 2, .terms = graph.terms, .cases = {longest_path(graph, point.bandwidth_gbps)}};
+    EXPECT_NEAR(step_ns(path, point.bandwidth_gbps), point.time_ns, 1e-6 * point.time_ns);
+  }
+}
+
+TEST(Pareto, OfWholeLinksHasWholeLinks) {
+  DesignProblem problem =
+      with_budget({.dimensions = 2, .terms = {term({600, 70})}, .cases = {{.weights = {1}}}}, {1, 4}, {"b0+b1<=100"});
+  const auto front = pareto_front(problem, 40, [](DesignProblem& each) { return solve_discrete(each, {20, 5}); });
+  ASSERT_GT(front.size(), 2u);
+  for (std::size_t i = 0; i < front.size(); ++i) {
+    EXPECT_NEAR(std::remainder(front[i].bandwidth_gbps[0], 20), 0, 1e-5);
+    EXPECT_NEAR(std::remainder(front[i].bandwidth_gbps[1], 5), 0, 1e-5);
+    if (i > 0) EXPECT_GT(front[i].cost_usd, front[i - 1].cost_usd);
+  }
+}
+
 }  // namespace
 }  // namespace ranvier
