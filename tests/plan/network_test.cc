@@ -95,6 +95,12 @@ TEST(Effects, ChangeWhatTheyShould) {
   EXPECT_NEAR(step_ns(with({.effects = {.oversubscription = {1, 3}}}), ample), 5 + 900, 1e-9);
   // The outermost switch takes the 200 bytes once.
   EXPECT_NEAR(step_ns(with({.effects = {.in_network_reduction = {false, true}}}), ample), 5 + 200, 1e-9);
+  // Further in the sum comes back as well: 800 + 400 bytes in a pair, which sends 800 without the switch's help.
+  const NetworkShape inner = parse_network("SW(2)_SW(4)");
+  placement.of(Role::data) = {2, 4};
+  const StepTime pairs = step_time(workload, placement, inner, {.effects = {.in_network_reduction = {true, false}}});
+  EXPECT_NEAR(step_ns(pairs, narrow), 5 + 800, 1e-9);
+  placement.of(Role::data) = {4, 4};
   // Two messages in the group of direct links, 2 log2(4) through the switch.
   EXPECT_NEAR(step_ns(with({.effects = {.latency_ns = {10, 100}}}), ample), 5 + 300 + 2 * 10 + 4 * 100, 1e-9);
 }
