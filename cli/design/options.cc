@@ -88,7 +88,8 @@ Constraint budget_constraint(const std::string& word, std::size_t dimensions) {
       break;
     }
   const auto number = parse_number<double>(text);
-  if (!number || *number < 0) refuse(fmt::format("--budget '{}' is not a bandwidth; write 1000GB/s", word));
+  if (!number || *number < 0 || !std::isfinite(*number * scale))
+    refuse(fmt::format("--budget '{}' is not a bandwidth; write 1000GB/s", word));
   if (*number == 0) refuse("a budget of 0 leaves no bandwidth to split; write --budget 1000GB/s");
   return {.text = "--budget " + word,
           .coefficients = std::vector<double>(dimensions, 1),

@@ -91,6 +91,11 @@ class Builder {
         row.coefficients *= -1;
         row.limit *= -1;
       }
+      // What counts as zero in a region is a number near 1 times 1e-8, whatever unit a constraint was written in.
+      if (const double most = row.coefficients.cwiseAbs().maxCoeff(); most > 0) {
+        row.coefficients /= most;
+        row.limit /= most;
+      }
       form_.allowed.rows.push_back(std::move(row));
     }
     for (const auto& [dimensions, variable] : form_.sums) {

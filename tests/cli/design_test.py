@@ -198,6 +198,7 @@ class WrongUsage(ProgramTest):
             ((*gpt3, "--budget", "0"), "a budget of 0"),
             ((*gpt3, "--budget", "0GB/s"), "a budget of 0"),
             ((*gpt3, "--budget", "-3GB/s"), "--budget '-3GB/s' is not a bandwidth"),
+            ((*gpt3, "--budget", "1e308TB/s"), "--budget '1e308TB/s' is not a bandwidth"),
             ((*gpt3, "--budget", "lots"), "--budget 'lots' is not a bandwidth"),
             (("--workload", "gpt3", "--network", "RI(4)_XX(8)", "--budget", "5"), "column 7"),
             ((*gpt3, "--budget", "5", "--npus", "4000"), "multiply to 4096 NPUs, not to the 4000"),

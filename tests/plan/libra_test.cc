@@ -39,6 +39,22 @@ std::vector<Optimum> published() {
 
 // The table rounds to eight digits. The optima are flat, so that GPT-3's bandwidths are theirs to three; of ResNet-50's
 // two dimensions cost the same, and either may have what is left over.
+// What a constraint says does not depend on its unit.
+TEST(Libra, ConstraintsInSmallUnitsAreTheSame) {
+  DesignProblem problem = gpt3_4d();
+  problem.constraints = constraints({"b0+b1+b2+b3=500"}, 4);
+  const double free = solve(problem).time_ns;
+  problem.constraints = constraints({"b0+b1+b2+b3=500", "1e-9*b0>=1e-9*b1"}, 4);  // does not bind
+  const Design scaled = solve(problem);
+  expect_certified(problem, scaled);
+  EXPECT_NEAR(scaled.time_ns, free, 1e-6 * free);
+  problem.constraints = constraints({"b0+b1+b2+b3=500", "b2>=b0"}, 4);
+  const double bound = solve(problem).time_ns;
+  EXPECT_GT(bound, 1.01 * free);
+  problem.constraints = constraints({"1e9*b0+1e9*b1+1e9*b2+1e9*b3=5e11", "1e-9*b2>=1e-9*b0"}, 4);
+  EXPECT_NEAR(solve(problem).time_ns, bound, 1e-6 * bound);
+}
+
 TEST(Libra, PublishedOptimaAreReached) {
   for (const Optimum& each : published()) {
     DesignProblem problem = each.gpt3 ? gpt3_4d() : resnet50_3d();
