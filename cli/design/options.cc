@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -74,6 +75,24 @@ ShapeSearch enumeration_of(const std::string& range, const std::string& blocks,
     left.remove_prefix(std::min(end + 1, left.size()));
   }
   return search;
+}
+
+void refuse_beside_the_study(const CLI::App& app) {
+  constexpr std::array<std::string_view, 4> allowed{"--study", "--budget", "--cost", "--json"};
+  for (const auto* option : app.get_options())
+    if (option->count() > 0 && std::ranges::count(allowed, option->get_name()) == 0)
+      refuse(
+          fmt::format("--study brings its own networks and workloads, and {} is not of it; give --budget alone, and "
+                      "--cost if wanted",
+                      option->get_name()));
+}
+
+// What changes the bytes that a workload sends.
+void refuse_beside_traffic(const CLI::App& app) {
+  for (const char* flag : {"--chunk-order", "--partial-groups", "--oversubscription", "--in-network-reduction",
+                           "--latency-ns", "--overlap", "--communicator", "--weight"})
+    if (app.count(flag) > 0)
+      refuse(fmt::format("{} is of a workload, and --traffic says itself what is sent; leave out one of them", flag));
 }
 
 }  // namespace
@@ -148,13 +167,14 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (const auto code = cli::parse(app, arguments)) return std::nullopt;
 
   if (options.study) {
-    if (!network.empty() || !options.workloads.empty() || !options.traffic_file.empty() || !constraints.empty())
-      refuse("--study brings its own networks and workloads; give --budget alone, and --cost if wanted");
+    refuse_beside_the_study(app);
     options.budget = budget.empty() ? "500GB/s" : budget;
     budget_constraint(options.budget, 1);
     if (!cost_file.empty()) options.costs = read_libra_costs(cost_file);
     return options;
   }
+  if (!blocks.empty() && enumerate.empty()) refuse("--blocks is of --enumerate; add --enumerate 2..4, or leave it out");
+  if (!options.traffic_file.empty()) refuse_beside_traffic(app);
   if (!enumerate.empty()) {
     if (!network.empty()) refuse("--enumerate tries every network, and --network names one; leave out one of them");
     if (!constraints.empty() || !unit_cost.empty() || !links.empty() || !oversubscription.empty() || !latency.empty() ||

@@ -222,6 +222,14 @@ class WrongUsage(ProgramTest):
             ((*gpt3, "--budget", "500", "--unit-cost", "1,2"), "has 2 numbers for 4 dimensions"),
             ((*gpt3, "--budget", "500", "--unit-cost", "1,x,2,3"), "column 3: 'x' is not a number"),
             ((*gpt3, "--budget", "500", "--objective", "tmie"), "did you mean 'time'?"),
+            ((*gpt3, "--budget", "500", "--blocks", "RI"), "--blocks is of --enumerate"),
+            (("--study", "--objective", "time"), "--objective is not of it; give --budget alone"),
+            (("--study", "--link-gbps", "5,5"), "--link-gbps is not of it"),
+            (("--study", "--survive-failure", "2"), "--survive-failure is not of it"),
+            (("--study", "--network", NETWORK), "--network is not of it"),
+            *(((*network, "--traffic", "t.json", "--budget", "5", *flag), flag[0] + " is of a workload, and --traffic") for flag in (
+                ("--latency-ns", "1,1,1,1"), ("--oversubscription", "1,1,1,2"), ("--chunk-order", "mixed"),
+                ("--partial-groups",), ("--in-network-reduction", "0,0,0,1"))),
             ((*gpt3, "--bugdet", "500"), "did you mean '--budget'?"),
         ):
             with self.subTest(words=words):

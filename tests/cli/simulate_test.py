@@ -159,6 +159,7 @@ class Prediction(ProgramTest):
             link = "[[link]]\nfrom = {}\nto = {}\nlatency_us = 1\ngbit_per_second = 1\n"
             file.write_text("world = 4\n" + "".join(link.format(a, b) for a, b in pairs))
             # Rank 2 sends over switch 2, and rank 3 receives over switch 7.
+            self.assert_sentence(simulate("--bytes", "1M", "--topology", str(file), "--latency-us", "3"), 2, "leave out --latency-us")
             words = ("--bytes", "1M", "--topology", str(file), "--cut", "s2-s7")
             self.assert_sentence(simulate(*words), 2, "ring: rank 2 has no way to rank 3", "these run: ", "parameter_server")
             self.assertEqual(simulate(*words, "--algorithm", "parameter_server").returncode, 0)
