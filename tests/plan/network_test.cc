@@ -105,6 +105,19 @@ TEST(Effects, ChangeWhatTheyShould) {
   EXPECT_NEAR(step_ns(with({.effects = {.latency_ns = {10, 100}}}), ample), 5 + 300 + 2 * 10 + 4 * 100, 1e-9);
 }
 
+TEST(Utilisation, IsOfWhatADimensionCarriesInTheStep) {
+  const StepTime step{.dimensions = 2,
+                      .terms = {{.loads = {{1, 60}}}, {.loads = {{2, 30}}}},
+                      .cases = {{.constant_ns = 40, .weights = {1, 0}}}};
+  // The second term is not there, whatever bandwidth it would have.
+  EXPECT_THAT(utilisation(step, std::vector<double>{1, 0}), ElementsAre(0.6, 0));
+  // What one dimension carries of a load of both is up to the mix of orders.
+  const StepTime mixed{.dimensions = 3,
+                       .terms = {{.loads = {{1, 60}, {3, 90}}}, {.loads = {{4, 30}}}},
+                       .cases = {{.constant_ns = 10, .weights = {1, 1}}}};
+  EXPECT_THAT(utilisation(mixed, std::vector<double>{1, 1, 1}), ElementsAre(testing::IsNan(), testing::IsNan(), 0.3));
+}
+
 // Equal bandwidth with the best mix of orders is as fast as the best bandwidths with one order, for one all_reduce of
 // everybody; and no bandwidths are faster with the mix than all bytes over all bandwidth.
 TEST(ChunkOrders, MakeEqualBandwidthAsGoodAsTheBest) {
