@@ -235,8 +235,10 @@ TEST(Divisions, DivideTheModelAndNotItsSamples) {
 TEST(Divisions, KeepWhatIsNamedAndWhatFits) {
   for (const auto& spec : divisions("llama3-70b:tp=4", 64, 1e15)) EXPECT_NE(spec.find(":tp=4,"), std::string::npos);
   EXPECT_THAT(divisions("resnet50", 16, 1e15), testing::ElementsAre("resnet50"));
-  EXPECT_THAT(divisions("llama3-8b:tp=3", 6, 1e15),
-              testing::ElementsAre("llama3-8b:tp=3,pp=1,dp=2,batch=4", "llama3-8b:tp=3,pp=2,dp=1,batch=8"));
+  EXPECT_THAT(divisions("gpt3:tp=3", 6, 1e15),
+              testing::ElementsAre("gpt3:tp=3,pp=1,dp=2,batch=16", "gpt3:tp=3,pp=2,dp=1,batch=32"));
+  // 28 heads are not shared by 8.
+  for (const auto& spec : divisions("turing-nlg", 16, 1e15)) EXPECT_LE(make_workload(spec).degrees.tensor, 4) << spec;
   EXPECT_THAT(divisions("gpt3:tp=12", 12, 1e15), testing::ElementsAre("gpt3:tp=12,pp=1,dp=1,batch=16"));
   for (const auto& spec : divisions("llama3-8b:layers=4", 64, 1e15))
     EXPECT_LE(make_workload(spec).degrees.pipeline, 4) << spec;

@@ -134,7 +134,8 @@ std::optional<plan::DivisibleModel> plan::divisible_model(std::string_view name)
   for (const ReadyMade& each : ready_made) {
     if (each.name != name || each.divides == nullptr) continue;
     const TransformerModel model = each.divides();
-    return DivisibleModel{static_cast<int>(model.key_value_heads), model.blocks, model.defaults.batch};
+    return DivisibleModel{static_cast<int>(model.key_value_heads), static_cast<int>(model.heads), model.blocks,
+                          model.defaults.batch};
   }
   return std::nullopt;
 }
