@@ -43,6 +43,14 @@ class Plan(ProgramTest):
             for what in ("compression", "codec", "policy"):
                 self.assertTrue(any(reason.startswith(what + ": ") for reason in plan["because"]), what)
 
+    def test_of_a_workload_that_does_nothing_has_no_gains(self):
+        with temporary_folder() as folder:
+            (folder / "zero.toml").write_text('[[layer]]\nname = "a"\n')
+            result = run("plan", "--workload", str(folder / "zero.toml"), "--world", "4", "--compress", "bf16", limit=60)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn("a step of 0.0000 ms", result.stdout)
+        self.assertNotRegex(result.stdout, r"\b(nan|inf)\b")
+
     def test_divides_models_and_places_ranks(self):
         words = ("--workload", "llama3-8b:layers=4", "--world", "8", "--topology", "mesh:2x4", "--sync", "bsp", "--json", "-")
         found = json.loads(run("plan", *words, limit=100).stdout)
