@@ -61,17 +61,22 @@ ShapeSearch enumeration_of(const std::string& range, const std::string& blocks,
   if (!npus) refuse("--enumerate needs --npus: how many the shapes multiply to");
   ShapeSearch search{.npus = static_cast<std::int64_t>(*npus)};
   const auto dots = range.find("..");
-  const auto first = parse_number<double>(std::string_view(range).substr(0, dots));
-  const auto last = dots == std::string::npos ? first : parse_number<double>(std::string_view(range).substr(dots + 2));
+  const auto first = parse_number<int>(std::string_view(range).substr(0, dots));
+  const auto last = dots == std::string::npos ? first : parse_number<int>(std::string_view(range).substr(dots + 2));
   if (!first || !last || *first < 1 || *last < *first || *last > 8)
     refuse(fmt::format("--enumerate '{}' is not a range of dimensions from 1 to 8; write 2..4", range));
-  search.fewest_dimensions = static_cast<int>(*first);
-  search.most_dimensions = static_cast<int>(*last);
+  search.fewest_dimensions = *first;
+  search.most_dimensions = *last;
   if (blocks.empty()) return search;
   search.blocks.clear();
   for (std::string_view left = blocks; !left.empty();) {
     const auto end = std::min(left.find(','), left.size());
-    search.blocks.push_back(parse_network(fmt::format("{}(2)", left.substr(0, end))).dimensions.front().block);
+    const auto name = left.substr(0, end);
+    constexpr std::array<std::string_view, 3> names{"RI", "FC", "SW"};
+    if (std::ranges::count(names, name) == 0)
+      refuse(fmt::format("--blocks '{}', column {}: {}", blocks, blocks.size() - left.size() + 1,
+                         unknown_name("kind of dimension", name, names)));
+    search.blocks.push_back(parse_network(fmt::format("{}(2)", name)).dimensions.front().block);
     left.remove_prefix(std::min(end + 1, left.size()));
   }
   return search;

@@ -104,6 +104,12 @@ class Output(ProgramTest):
                     self.assertAlmostEqual(proven_bound(found["certificate"]) / found["objective"], 1, delta=1e-6)
                     self.assertTrue(all(each >= 0 for each in found["marginal_ns_per_gbps"]))
 
+    def test_of_a_ready_made_workload_does_not_mind_what_the_folder_holds(self):
+        with temporary_folder() as folder:
+            (folder / "gpt3").mkdir()
+            result = run("design", "--workload", "gpt3", "--network", NETWORK, "--budget", "9", limit=30, cwd=folder)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+
     def test_of_several_workloads_lies_between_theirs(self):
         both = as_json("--workload", "resnet50", "--workload", "gpt3", "--weight", "3,1", "--network", NETWORK,
                        "--budget", "500GB/s")
@@ -231,6 +237,9 @@ class WrongUsage(ProgramTest):
             *(((*network, "--traffic", "t.json", "--budget", "5", *flag), flag[0] + " is of a workload, and --traffic") for flag in (
                 ("--latency-ns", "1,1,1,1"), ("--oversubscription", "1,1,1,2"), ("--chunk-order", "mixed"),
                 ("--partial-groups",), ("--in-network-reduction", "0,0,0,1"))),
+            (("--workload", "resnet50", "--npus", "64", "--budget", "9", "--enumerate", "2.9..3.2"), "--enumerate '2.9..3.2'"),
+            (("--workload", "resnet50", "--npus", "64", "--budget", "9", "--enumerate", "2", "--blocks", "SW,RI(4)_FC"),
+             "column 4: unknown kind of dimension 'RI(4)_FC'"),
             ((*gpt3, "--bugdet", "500"), "did you mean '--budget'?"),
         ):
             with self.subTest(words=words):

@@ -57,6 +57,23 @@ TEST(Libra, ConstraintsInSmallUnitsAreTheSame) {
   EXPECT_NEAR(solve(problem).time_ns, bound, 1e-6 * bound);
 }
 
+// What costs money limits itself where time x cost is to be least; what is free does not.
+TEST(Libra, TimeCostNeedsNoUpperLimitOfWhatCosts) {
+  DesignProblem problem = gpt3_4d();
+  problem.objective = Objective::time_cost;
+  problem.constraints = constraints({"b0+b1+b2+b3=500"}, 4);
+  const Design spent = solve(problem);
+  problem.constraints = constraints({"b0+b1+b2+b3>=500"}, 4);
+  const Design open = solve(problem);
+  expect_certified(problem, open);
+  EXPECT_LE(open.objective, spent.objective * (1 + 1e-6));
+  // More of everything costs more and computing takes as long: the limit is where it is best.
+  EXPECT_NEAR(open.objective, spent.objective, 1e-6 * spent.objective);
+  problem.dollars_per_gbps[0] = 0;
+  EXPECT_THAT(support::refusal([&] { solve(problem); }),
+              testing::HasSubstr("nothing limits the bandwidth of dimension 0"));
+}
+
 TEST(Libra, PublishedOptimaAreReached) {
   for (const Optimum& each : published()) {
     DesignProblem problem = each.gpt3 ? gpt3_4d() : resnet50_3d();
