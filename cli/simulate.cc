@@ -147,6 +147,9 @@ int run_simulate(const Arguments& arguments) {
   const ResultFile trace(options->trace_file, "--trace");
   const bool prints = options->json_file != "-";
   const Training training = simulation::training_of(*options);
+  // What one world cannot be would else cost all before it what was found.
+  if (options->worlds.size() > 1)
+    for (const Rank world : options->worlds) (void)options->network.topology(world);
   json worlds = json::array();
   std::optional<Rank> knee;
   for (const Rank world : options->worlds) {

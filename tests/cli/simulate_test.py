@@ -203,6 +203,12 @@ class WrongUsage(ProgramTest):
             with self.subTest(words=words):
                 self.assert_sentence(simulate(*words), 2, part)
 
+    def test_an_impossible_world_is_named_before_any_is_simulated(self):
+        words = ("--workload", "resnet50", "--world", "16..64", "--topology", "torus:4x4")
+        result = simulate(*words)
+        self.assert_sentence(result, 2, "torus")
+        self.assertEqual(result.stdout, "")
+
     def test_a_file_that_is_no_workload_is_named(self):
         with temporary_folder() as folder:
             for name, content in (("w.toml", "[[laier]]\n"), ("w.et", "x"), ("w.txt", "a b\n")):
