@@ -62,7 +62,8 @@ StepTime with_any_failure(const StepTime&, const NetworkShape&, int nics);
 
 // Bandwidths that are whole multiples of `unit_gbps`, by dimension (0: any number). Branch and bound (A. H. Land,
 // A. G. Doig: An automatic method of solving discrete programming problems. Econometrica 28 (1960)) over the convex
-// problem, to a relative gap of 1e-6. Constraints hold as they stand: an equality may have no solution.
+// problem, to a relative gap of 1e-6. Constraints hold as they stand: an equality may have no solution. The certificate
+// is that of any bandwidths of a link or more: it proves less than lower_bound, which rests on the search.
 Design solve_discrete(const DesignProblem&, const std::vector<double>& unit_gbps);
 
 // ---- Shapes.

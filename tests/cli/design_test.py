@@ -143,6 +143,10 @@ class Beyond(ProgramTest):
         for bandwidth, unit in zip(found["bandwidth_gbps"], (25, 25, 12.5, 12.5)):
             self.assertAlmostEqual(bandwidth / unit, round(bandwidth / unit), delta=1e-6)
         self.assertLessEqual(sum(found["bandwidth_gbps"]), 500 + 1e-6)
+        # What is proven by weights and prices holds for all designs, those without whole links among them.
+        anything = as_json(*self.WORDS)["objective"]
+        self.assertAlmostEqual(proven_bound(found["certificate"]) / anything, 1, delta=2e-6)
+        self.assertGreater(found["lower_bound"], anything)
 
     def test_mixed_orders_are_named_and_not_slower(self):
         plain = as_json(*self.WORDS)["time_ns"]
