@@ -19,6 +19,18 @@ Workload without_averages(Workload workload) {
 
 }  // namespace
 
+void check_predictable(const SyncPolicy& policy) {
+  if (policy.levels().size() != 1 || policy.server() || policy.meets_peers())
+    throw Error(ErrorKind::usage,
+                fmt::format("'{}' has nodes, servers or peers, which steps of all ranks alike do not show; name "
+                            "a policy that averages everybody's, such as bsp, local:16 or diloco:30",
+                            policy.spec()));
+  if (policy.wants_spread())
+    throw Error(ErrorKind::usage, fmt::format("'{}' goes by how far replicas part, which is not known before they "
+                                              "train; give a period without adapt",
+                                              policy.spec()));
+}
+
 PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, const Topology& topology,
                                  const StepSimulation& how, std::uint64_t steps) {
   plan::CollectiveTimes times(workload, topology, how.options);
@@ -40,15 +52,7 @@ Workload only_averages(Workload workload) {
 
 PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, const StepSimulation& how,
                                  CollectiveTimes& times, std::uint64_t steps) {
-  if (policy.levels().size() != 1 || policy.server() || policy.meets_peers())
-    throw Error(ErrorKind::usage,
-                fmt::format("'{}' has nodes, servers or peers, which steps of all ranks alike do not show; simulate "
-                            "takes policies that average everybody's, such as bsp, local:16 or diloco:30",
-                            policy.spec()));
-  if (policy.wants_spread())
-    throw Error(ErrorKind::usage, fmt::format("'{}' goes by how far replicas part, which is not known before they "
-                                              "train; give a period without adapt",
-                                              policy.spec()));
+  check_predictable(policy);
   const double together = simulate_step(workload, how, times).step_ns;
   const double apart = simulate_step(without_averages(workload), how, times).step_ns;
   const double average = simulate_step(only_averages(workload), how, times).step_ns;
