@@ -22,7 +22,10 @@ int run_design(const Arguments& arguments) {
   const Design result = design::solve(*options, problem);
   if (options->json_file != "-") design::print(*options, problem, result);
   file.write(design::to_json(*options, problem, result));
-  if (!options->pareto_file.empty()) drawing.write(pareto_svg(pareto_front(problem, 40), to_string(options->network)));
+  if (!options->pareto_file.empty()) {
+    const auto solver = [&](DesignProblem& limited) { return design::solve(*options, limited); };
+    drawing.write(pareto_svg(pareto_front(problem, 40, solver), to_string(options->network)));
+  }
   return 0;
 }
 

@@ -27,7 +27,12 @@ using simulation::Training;
 // Beyond it more ranks are mostly there to wait for each other.
 constexpr double worthwhile_efficiency = 0.8;
 
-double efficiency(const StepPrediction& step) { return step.step_ns > 0 ? step.compute_ns / step.step_ns : 1; }
+double efficiency(const StepPrediction& step, double step_ns) { return step_ns > 0 ? step.compute_ns / step_ns : 1; }
+
+// In the mean of many, by the policy where one was named.
+double mean_step_ns(const Prediction& prediction) {
+  return prediction.policy ? prediction.policy->step_ns : prediction.step.step_ns;
+}
 
 double busiest(const StepPrediction& step) {
   double most = 0;
@@ -65,13 +70,15 @@ void print_heading(const Options& options) {
              "step ms", "compute ms", "comm ms", "exposed ms", "efficiency", "busiest");
 }
 
-void print_policy(const std::string& sync, const PolicyPrediction& policy) {
-  fmt::print("{:>8} by {}: {:.4f} ms a step in the mean, {:.4f} of them exposed, {:.3g} rounds a step\n", "", sync,
-             policy.step_ns / 1e6, policy.exposed_communication_ns / 1e6, policy.rounds_per_step);
+void print_policy(const std::string& sync, const PolicyPrediction& policy, double computing) {
+  fmt::print(
+      "{:>8} by {}: {:.4f} ms a step in the mean, {:.4f} of them exposed, {:.3g} rounds a step, efficiency {:.1f} %\n",
+      "", sync, policy.step_ns / 1e6, policy.exposed_communication_ns / 1e6, policy.rounds_per_step, computing * 100);
 }
 
 // The groups that communicate, and what the end of the step waits for.
-void print_details(const StepPrediction& step) {
+void print_details(const StepPrediction& step, bool by_policy) {
+  if (by_policy) fmt::print("of a step whose gradients are averaged:\n");
   for (const auto& role : step.roles)
     fmt::print("{} groups communicate for {:.4f} ms, {:.4f} of them exposed\n", role.role, role.communication_ns / 1e6,
                role.exposed_ns / 1e6);
@@ -140,6 +147,9 @@ int run_simulate(const Arguments& arguments) {
   const ResultFile trace(options->trace_file, "--trace");
   const bool prints = options->json_file != "-";
   const Training training = simulation::training_of(*options);
+  // What one world cannot be would else cost all before it what was found.
+  if (options->worlds.size() > 1)
+    for (const Rank world : options->worlds) (void)options->network.topology(world);
   json worlds = json::array();
   std::optional<Rank> knee;
   for (const Rank world : options->worlds) {
@@ -150,12 +160,13 @@ int run_simulate(const Arguments& arguments) {
     const Prediction prediction = simulation::predict(*options, training, left);
     if (prints && worlds.empty()) print_heading(*options);
     const StepPrediction& step = prediction.step;
-    if (options->bytes == 0 && efficiency(step) >= worthwhile_efficiency) knee = world;
+    const double mean_ns = mean_step_ns(prediction);
+    if (options->bytes == 0 && efficiency(step, mean_ns) >= worthwhile_efficiency) knee = world;
     if (prints)
       fmt::print("{:>8} {:>12.4f} {:>12.4f} {:>12.4f} {:>12.4f} {:>10.1f}% {:>9.1f}%\n", world, step.step_ns / 1e6,
                  step.compute_ns / 1e6, step.communication_ns / 1e6, step.exposed_communication_ns / 1e6,
-                 efficiency(step) * 100, busiest(step) * 100);
-    if (prints && prediction.policy) print_policy(options->sync, *prediction.policy);
+                 efficiency(step, step.step_ns) * 100, busiest(step) * 100);
+    if (prints && prediction.policy) print_policy(options->sync, *prediction.policy, efficiency(step, mean_ns));
     std::fflush(stdout);
     worlds.push_back(to_json(prediction));
     if (prediction.policy)
@@ -164,12 +175,12 @@ int run_simulate(const Arguments& arguments) {
                                {"exposed_communication_ns", prediction.policy->exposed_communication_ns},
                                {"rounds_per_step", prediction.policy->rounds_per_step}};
     if (options->failures.mtbf_hours > 0) {
-      const auto rate = simulation::failure_rate(step.step_ns, world, options->failures);
+      const auto rate = simulation::failure_rate(mean_ns, world, options->failures);
       if (prints) simulation::print(rate);
       worlds.back().update(simulation::to_json(rate));
     }
     if (options->worlds.size() > 1) continue;
-    if (prints) print_details(step);
+    if (prints) print_details(step, prediction.policy.has_value());
     if (!cut.empty()) {
       if (prints) simulation::print(cut);
       worlds.back()["algorithms"] = simulation::to_json(cut);

@@ -20,6 +20,20 @@ struct Candidate {
   Design design;
 };
 
+// The best first; of objectives that differ by no more than what is proven of them, the cheapest.
+void sort(std::vector<Candidate>& candidates) {
+  constexpr double proven = 1e-6;
+  std::ranges::stable_sort(candidates, {}, [](const Candidate& each) { return each.design.objective; });
+  for (auto first = candidates.begin(); first != candidates.end();) {
+    const double most = first->design.objective * (1 + proven);
+    const auto last =
+        std::find_if(first, candidates.end(), [most](const Candidate& each) { return each.design.objective > most; });
+    std::stable_sort(first, last,
+                     [](const Candidate& a, const Candidate& b) { return a.design.cost_usd < b.design.cost_usd; });
+    first = last;
+  }
+}
+
 }  // namespace
 
 int enumerate(const Options& options, const cli::JsonFile& file) {
@@ -44,8 +58,7 @@ int enumerate(const Options& options, const cli::JsonFile& file) {
                 all.empty() ? fmt::format("{} NPUs cannot be split into {} to {} dimensions", options.enumeration->npus,
                                           options.enumeration->fewest_dimensions, options.enumeration->most_dimensions)
                             : fmt::format("no shape suits the workload; the last one: {}", last_refusal));
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.design.objective < b.design.objective; });
+  sort(candidates);
   if (!options.json_file.empty()) {
     nlohmann::json designs = nlohmann::json::array();
     for (const auto& [network, design] : candidates)

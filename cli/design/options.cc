@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -60,20 +61,43 @@ ShapeSearch enumeration_of(const std::string& range, const std::string& blocks,
   if (!npus) refuse("--enumerate needs --npus: how many the shapes multiply to");
   ShapeSearch search{.npus = static_cast<std::int64_t>(*npus)};
   const auto dots = range.find("..");
-  const auto first = parse_number<double>(std::string_view(range).substr(0, dots));
-  const auto last = dots == std::string::npos ? first : parse_number<double>(std::string_view(range).substr(dots + 2));
+  const auto first = parse_number<int>(std::string_view(range).substr(0, dots));
+  const auto last = dots == std::string::npos ? first : parse_number<int>(std::string_view(range).substr(dots + 2));
   if (!first || !last || *first < 1 || *last < *first || *last > 8)
     refuse(fmt::format("--enumerate '{}' is not a range of dimensions from 1 to 8; write 2..4", range));
-  search.fewest_dimensions = static_cast<int>(*first);
-  search.most_dimensions = static_cast<int>(*last);
+  search.fewest_dimensions = *first;
+  search.most_dimensions = *last;
   if (blocks.empty()) return search;
   search.blocks.clear();
   for (std::string_view left = blocks; !left.empty();) {
     const auto end = std::min(left.find(','), left.size());
-    search.blocks.push_back(parse_network(fmt::format("{}(2)", left.substr(0, end))).dimensions.front().block);
+    const auto name = left.substr(0, end);
+    constexpr std::array<std::string_view, 3> names{"RI", "FC", "SW"};
+    if (std::ranges::count(names, name) == 0)
+      refuse(fmt::format("--blocks '{}', column {}: {}", blocks, blocks.size() - left.size() + 1,
+                         unknown_name("kind of dimension", name, names)));
+    search.blocks.push_back(parse_network(fmt::format("{}(2)", name)).dimensions.front().block);
     left.remove_prefix(std::min(end + 1, left.size()));
   }
   return search;
+}
+
+void refuse_beside_the_study(const CLI::App& app) {
+  constexpr std::array<std::string_view, 4> allowed{"--study", "--budget", "--cost", "--json"};
+  for (const auto* option : app.get_options())
+    if (option->count() > 0 && std::ranges::count(allowed, option->get_name()) == 0)
+      refuse(
+          fmt::format("--study brings its own networks and workloads, and {} is not of it; give --budget alone, and "
+                      "--cost if wanted",
+                      option->get_name()));
+}
+
+// What changes the bytes that a workload sends.
+void refuse_beside_traffic(const CLI::App& app) {
+  for (const char* flag : {"--chunk-order", "--partial-groups", "--oversubscription", "--in-network-reduction",
+                           "--latency-ns", "--overlap", "--communicator", "--weight"})
+    if (app.count(flag) > 0)
+      refuse(fmt::format("{} is of a workload, and --traffic says itself what is sent; leave out one of them", flag));
 }
 
 }  // namespace
@@ -88,7 +112,8 @@ Constraint budget_constraint(const std::string& word, std::size_t dimensions) {
       break;
     }
   const auto number = parse_number<double>(text);
-  if (!number || *number < 0) refuse(fmt::format("--budget '{}' is not a bandwidth; write 1000GB/s", word));
+  if (!number || *number < 0 || !std::isfinite(*number * scale))
+    refuse(fmt::format("--budget '{}' is not a bandwidth; write 1000GB/s", word));
   if (*number == 0) refuse("a budget of 0 leaves no bandwidth to split; write --budget 1000GB/s");
   return {.text = "--budget " + word,
           .coefficients = std::vector<double>(dimensions, 1),
@@ -147,13 +172,14 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (const auto code = cli::parse(app, arguments)) return std::nullopt;
 
   if (options.study) {
-    if (!network.empty() || !options.workloads.empty() || !options.traffic_file.empty() || !constraints.empty())
-      refuse("--study brings its own networks and workloads; give --budget alone, and --cost if wanted");
+    refuse_beside_the_study(app);
     options.budget = budget.empty() ? "500GB/s" : budget;
     budget_constraint(options.budget, 1);
     if (!cost_file.empty()) options.costs = read_libra_costs(cost_file);
     return options;
   }
+  if (!blocks.empty() && enumerate.empty()) refuse("--blocks is of --enumerate; add --enumerate 2..4, or leave it out");
+  if (!options.traffic_file.empty()) refuse_beside_traffic(app);
   if (!enumerate.empty()) {
     if (!network.empty()) refuse("--enumerate tries every network, and --network names one; leave out one of them");
     if (!constraints.empty() || !unit_cost.empty() || !links.empty() || !oversubscription.empty() || !latency.empty() ||

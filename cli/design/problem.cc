@@ -11,9 +11,10 @@
 namespace ranvier::design {
 namespace {
 
-// A file where there is one of that name, or where it looks like one; else ready-made.
+// Not what is ready-made, whatever stands in the folder; else where there is one of that name, or where it looks so.
 bool is_file(const std::string& name) {
-  return std::filesystem::exists(name) || name.ends_with(".txt") || name.find('/') != std::string::npos;
+  if (std::ranges::count(workload_names(), std::string_view(name).substr(0, name.find(':'))) > 0) return false;
+  return std::filesystem::is_regular_file(name) || name.ends_with(".txt") || name.find('/') != std::string::npos;
 }
 
 struct Placed {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "design/problem.h"
@@ -68,8 +69,9 @@ void print(const Options& options, const DesignProblem& problem, const Design& d
   fmt::print("{:<10} {:>12} {:>8} {:>14} {:>20}\n", "dimension", "GB/s", "busy", "$ per GB/s", "ns saved per GB/s");
   for (std::size_t i = 0; i < design.bandwidth_gbps.size(); ++i) {
     const NetworkShape one{.dimensions = {options.network.dimensions[i]}};
-    fmt::print("b{:<2} {:<6} {:>12.4f} {:>7.1f}% {:>14.5g} {:>20.6g}\n", i, to_string(one), design.bandwidth_gbps[i],
-               busy[i] * 100, options.unit_costs[i], design.marginal_ns_per_gbps[i]);
+    const std::string share = std::isnan(busy[i]) ? "-" : fmt::format("{:.1f}%", busy[i] * 100);
+    fmt::print("b{:<2} {:<6} {:>12.4f} {:>8} {:>14.5g} {:>20.6g}\n", i, to_string(one), design.bandwidth_gbps[i], share,
+               options.unit_costs[i], design.marginal_ns_per_gbps[i]);
   }
   fmt::print("step  {}\ncost  {}\n", human_time(design.time_ns), human_dollars(design.cost_usd));
   for (const auto& [collective, group, orders] : chunk_orders(options, design)) {

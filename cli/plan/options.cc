@@ -33,6 +33,7 @@ Examples:
 // Of a policy that plan_policies() does not have, its neighbour's margin: what averages parameters is worth less.
 PlanPolicy policy_of(const std::string& spec) {
   const auto machine = make_sync_policy(spec, {.steps_per_epoch = 0, .steps = 0});
+  check_predictable(*machine);
   const auto known = plan_policies();
   const auto same = std::ranges::find(known, spec, &PlanPolicy::spec);
   if (same != known.end()) return *same;

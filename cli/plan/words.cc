@@ -45,8 +45,10 @@ const PlanChoice* best_of(const std::vector<PlanChoice>& ranked, const std::func
   return found == ranked.end() ? nullptr : &*found;
 }
 
-// How much shorter a step is than another one, in percent; below 0 where it is longer.
-double gain(const PlanChoice& choice, const PlanChoice& than) { return (than.step_ns / choice.step_ns - 1) * 100; }
+// How much shorter a step is than another one, in percent; below 0 where it is longer. Nothing is shorter than none.
+double gain(const PlanChoice& choice, const PlanChoice& than) {
+  return choice.step_ns > 0 ? (than.step_ns / choice.step_ns - 1) * 100 : 0;
+}
 
 std::string gains_text(double percent) {
   if (std::abs(percent) < 0.05) return "gains nothing";
@@ -138,8 +140,7 @@ std::vector<std::string> reasons(const Question& question, const std::vector<Pla
                   best.step_ns / 1e6, best.step.exposed_communication_ns / 1e6),
       second == nullptr
           ? "second: none: nothing else takes another time"
-          : fmt::format("second: {}: {:.1f} % {}", describe(question, *second),
-                        std::abs(second->step_ns / best.step_ns - 1) * 100,
+          : fmt::format("second: {}: {:.1f} % {}", describe(question, *second), std::abs(gain(best, *second)),
                         second->step_ns < best.step_ns ? "shorter, but it averages less often" : "longer")};
   compare_codecs(question, ranked, said);
   if (has_transports(question))

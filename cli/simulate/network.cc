@@ -11,8 +11,7 @@
 
 namespace ranvier::simulation {
 
-NetworkOptions::NetworkOptions(const std::string& spec_or_file, LinkSpeed speed)
-    : specs_{spec_or_file}, latency_us_(static_cast<double>(speed.latency.count()) / 1000), speed_(speed) {
+NetworkOptions::NetworkOptions(const std::string& spec_or_file, LinkSpeed speed) : specs_{spec_or_file}, speed_(speed) {
   check();
 }
 
@@ -36,9 +35,11 @@ std::optional<std::uint64_t> NetworkOptions::measured_ranks() const {
 void NetworkOptions::check() {
   const auto is_file = [](const std::string& spec) { return spec.ends_with(".toml"); };
   const bool is_measured = std::ranges::any_of(specs_, is_file);
-  if (is_measured && !rate_.empty())
-    throw Error(ErrorKind::usage, fmt::format("{} says how fast its links are; leave out --link-rate",
-                                              *std::ranges::find_if(specs_, is_file)));
+  for (const auto& [flag, is_given] :
+       {std::pair("--link-rate", !rate_.empty()), std::pair("--latency-us", latency_us_.has_value())})
+    if (is_measured && is_given)
+      throw Error(ErrorKind::usage, fmt::format("{} says how fast its links are; leave out {}",
+                                                *std::ranges::find_if(specs_, is_file), flag));
   if (specs_.size() > 1 && !std::ranges::all_of(specs_, is_file))
     throw Error(ErrorKind::usage, "several --topology are files of ranvier probe, each over a transport of its own");
   if (!rate_.empty()) {
@@ -47,9 +48,11 @@ void NetworkOptions::check() {
       throw Error(ErrorKind::usage, fmt::format("--link-rate '{}' is not a rate; write 200Mbit or 25MB", rate_));
     speed_.bytes_per_second = *parsed;
   }
-  if (!(latency_us_ >= 0 && latency_us_ <= 1e6))
-    throw Error(ErrorKind::usage, fmt::format("--latency-us {} is not from 0 to 1000000", latency_us_));
-  speed_.latency = std::chrono::nanoseconds(std::llround(latency_us_ * 1000));
+  if (latency_us_) {
+    if (!(*latency_us_ >= 0 && *latency_us_ <= 1e6))
+      throw Error(ErrorKind::usage, fmt::format("--latency-us {} is not from 0 to 1000000", *latency_us_));
+    speed_.latency = std::chrono::nanoseconds(std::llround(*latency_us_ * 1000));
+  }
   if (!is_measured) return;
   std::vector<double> rates;
   for (const auto& spec : specs_) {

@@ -40,7 +40,7 @@ class NetworkOptions {
  private:
   std::vector<std::string> specs_ = {"star"};
   std::string rate_;
-  double latency_us_ = 1;
+  std::optional<double> latency_us_;
   LinkSpeed speed_;
   std::vector<MeasuredNetwork> measured_;  // of each spec, or none
 };

@@ -127,7 +127,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (!options.compress.empty() && options.workload.empty()) refuse("--compress is of gradients; give --workload");
   if (!options.sync.empty()) {
     if (options.workload.empty()) refuse("--sync is of training; give --workload");
-    make_sync_policy(options.sync, {.steps_per_epoch = 0, .steps = 0});
+    check_predictable(*make_sync_policy(options.sync, {.steps_per_epoch = 0, .steps = 0}));
   }
   if (bucket > 0) options.step.bucket_bytes = static_cast<double>(bucket);
   if (!straggler.empty()) options.straggler = straggler_of(straggler);

@@ -2,6 +2,7 @@
 // failure, every shape of a size, and time against cost.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,14 +54,16 @@ std::vector<OrderShare> best_orders(const Communication&, const GroupSizes&, std
 
 // The same step if any one cable or NIC of any one dimension may be missing: the worst of that. Of a ring's two ways
 // one is left; between fully connected NPUs the bytes of the missing link go over all others, over one in between; of
-// the `nics` of an NPU on a switch one is missing. Throws Error{usage} where nothing is left: pairs, and a single NIC.
+// the `nics` of an NPU on a switch one is missing. Throws Error{usage} where nothing is left: pairs, and a single NIC;
+// and for mixed chunk orders.
 StepTime with_any_failure(const StepTime&, const NetworkShape&, int nics);
 
 // ---- Whole links.
 
 // Bandwidths that are whole multiples of `unit_gbps`, by dimension (0: any number). Branch and bound (A. H. Land,
 // A. G. Doig: An automatic method of solving discrete programming problems. Econometrica 28 (1960)) over the convex
-// problem, to a relative gap of 1e-6. Constraints hold as they stand: an equality may have no solution.
+// problem, to a relative gap of 1e-6. Constraints hold as they stand: an equality may have no solution. The certificate
+// is that of any bandwidths of a link or more: it proves less than lower_bound, which rests on the search.
 Design solve_discrete(const DesignProblem&, const std::vector<double>& unit_gbps);
 
 // ---- Shapes.
@@ -83,9 +86,14 @@ struct ParetoPoint {
   double time_ns;
   std::vector<double> bandwidth_gbps = {};
 };
-// The least times for `points` costs between a thirtieth of what the fastest design costs and that. Equalities over all
-// dimensions (a budget that is to be spent) become limits. Costs that the constraints rule out are left out.
-std::vector<ParetoPoint> pareto_front(const DesignProblem&, std::size_t points);
+// Solves the problem, which it may change on the way, as solve_overlapped does, or solve_discrete.
+using DesignSolver = std::function<Design(DesignProblem&)>;
+// The least times, by `solver`, for `points` costs between a thirtieth of what the fastest design costs and that.
+// Equalities over all dimensions (a budget that is to be spent) become limits. Costs that the constraints rule out are
+// left out, and so are those that make nothing faster than a lower one.
+std::vector<ParetoPoint> pareto_front(
+    const DesignProblem&, std::size_t points,
+    const DesignSolver& solver = [](DesignProblem& problem) { return solve(problem); });
 // As a drawing, both axes logarithmic.
 std::string pareto_svg(const std::vector<ParetoPoint>&, const std::string& title);
 

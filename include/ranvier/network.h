@@ -55,7 +55,8 @@ using GroupSizes = std::vector<int>;
 
 // Bytes that each NPU sends in each dimension for a collective of `bytes`, dimension after dimension: an all_reduce
 // and a reduce_scatter leave 1/size of their bytes for the next dimension, an all_gather goes the other way (`bytes` is
-// then one shard), an all_to_all does not shrink. Others (send, broadcast, …) cross one dimension whole.
+// then one shard), an all_to_all does not shrink. A gather and a scatter are those of their root, an all_gather's; a
+// broadcast, a reduce and a neighbor_exchange cross every dimension whole, a send one.
 std::vector<double> bytes_by_dimension(Collective, double bytes, const GroupSizes&);
 
 // What a dimension makes of its bandwidth; the published model has none of this.

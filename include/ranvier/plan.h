@@ -103,7 +103,7 @@ std::optional<std::vector<Rank>> near_placement(const Topology&, double bytes = 
 // ---- Degrees of parallelism.
 
 // `spec`, a ready-made workload, divided in every way over so many ranks that leaves its global batch as it is: tensor
-// and pipeline degrees are those that the spec names, or powers of two up to what the model can be cut into. Each comes
+// and pipeline degrees are those that the spec names, or powers of two that the model can be cut into. Each comes
 // with all degrees and its batch. Only those whose state, 16 bytes a parameter (S. Rajbhandari et al.: ZeRO: Memory
 // optimizations toward training trillion parameter models. SC 2020: weights, gradients and Adam's moments in mixed
 // precision), fits into `memory_bytes` of each rank; activations come on top. The spec alone where its model is not

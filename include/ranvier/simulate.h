@@ -126,9 +126,9 @@ struct StepSimulation {
 
 // Gradients are averaged bucket by bucket while the backward pass goes on, one bucket at a time, as PyTorch's
 // DistributedDataParallel does; what tensor, expert and pipeline groups say to each other has to arrive before
-// computing goes on. Ranks are numbered along tensor groups first, then experts, data and the pipeline, and all groups
-// of a role communicate at the same time over the links that they share. Throws Error{usage} where the degrees do not
-// multiply to the world.
+// computing goes on, and has the links that it needs before a bucket on its way. Ranks are numbered along tensor groups
+// first, then experts, data and the pipeline, and all groups of a role communicate at the same time over the links that
+// they share. Throws Error{usage} where the degrees do not multiply to the world.
 StepPrediction simulate_step(const Workload&, const Topology&, const StepSimulation& = {});
 
 // ---- Training by a synchronization policy.
@@ -138,10 +138,12 @@ struct PolicyPrediction {
   double exposed_communication_ns = 0;  // of averages among replicas: what steps without any would save
   double rounds_per_step = 0;
 };
+// Throws Error{usage} for a policy whose steps are not predicted: with nodes, servers or single peers, or one that goes
+// by what replicas hold.
+void check_predictable(const SyncPolicy& policy);
 // Tells `policy`, a fresh one, of so many steps, and adds up what it asks for: steps whose gradients are averaged,
 // steps without, averages of as many bytes by themselves, and fragments that travel while steps go on. Computing is not
-// slowed down by what travels. Throws Error{usage} for a policy with nodes, servers or single peers, and for one that
-// goes by what replicas hold.
+// slowed down by what travels. Throws as check_predictable does.
 PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload&, const Topology&, const StepSimulation&,
                                  std::uint64_t steps);
 

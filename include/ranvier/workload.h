@@ -65,7 +65,8 @@ struct Workload {
 
 // "gpt3", "llama3-70b:tp=8,pp=4,batch=2": a name and, where wanted, degrees of parallelism (tp, dp, pp, ep), sequences
 // per replica (batch) and their length (sequence), transformer blocks (layers). Throws Error{usage} with the nearest
-// right name.
+// right name, and for settings that the model cannot have: degrees that do not divide its heads or experts, more stages
+// than blocks, any division of a model that is replicated.
 Workload make_workload(std::string_view spec);
 std::span<const std::string_view> workload_names();
 

@@ -11,8 +11,9 @@
 //
 // Reduction in a switch. NPUs send their m bytes up once. In the outermost dimension of a group the sum comes back: m
 // bytes each way instead of 2 m (g-1)/g. Further in, a reduce_scatter sends m up and m/g come down, and the all_gather
-// on the way back the reverse: m (1 + 1/g) each way. (R. L. Graham et al.: Scalable hierarchical aggregation protocol
-// (SHArP): a hardware architecture for efficient data reduction. COMHPC 2016.)
+// on the way back the reverse: m (1 + 1/g) each way, which for pairs is more than without, so that they do without. (R.
+// L. Graham et al.: Scalable hierarchical aggregation protocol (SHArP): a hardware architecture for efficient data
+// reduction. COMHPC 2016.)
 #include "plan/collective_loads.h"
 
 #include <fmt/format.h>
@@ -87,9 +88,10 @@ CollectiveCost collective_cost(const Communication& communication, const GroupSi
     const int size = group[i];
     if (size < 2 || bytes[i] == 0) continue;
     const auto& dimension = shape.dimensions[i];
+    const double reduced = i == outermost ? left : left * (1 + 1.0 / size);
     const bool reduces = communication.collective == Collective::all_reduce && dimension.block == Block::switched &&
-                         setting(effects.in_network_reduction, i, false);
-    if (reduces) bytes[i] = i == outermost ? left : left * (1 + 1.0 / size);
+                         setting(effects.in_network_reduction, i, false) && reduced <= bytes[i];
+    if (reduces) bytes[i] = reduced;
     left /= size;
     if (effects.partial_groups && dimension.block == Block::fully_connected)
       bytes[i] *= static_cast<double>(dimension.size - 1) / (size - 1);

@@ -110,11 +110,15 @@ class Parser {
     const std::size_t start = at_;
     double number = 0;
     const auto [end, problem] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), number);
-    if (problem != std::errc{} || !std::isfinite(number)) refuse(start, "this is no number");
+    if (problem != std::errc{}) refuse(start, "this is no number");
     at_ = static_cast<std::size_t>(end - text_.data());
     constexpr std::pair<std::string_view, double> units[] = {{"GB/s", 1}, {"MB/s", 1e-3}, {"TB/s", 1e3}};
-    for (const auto& [unit, scale] : units)
-      if (take(unit)) return number * scale;
+    for (const auto& [unit, scale] : units) {
+      if (!take(unit)) continue;
+      number *= scale;
+      break;
+    }
+    if (!std::isfinite(number)) refuse(start, "this is no number");
     return number;
   }
 

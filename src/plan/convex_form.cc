@@ -91,6 +91,11 @@ class Builder {
         row.coefficients *= -1;
         row.limit *= -1;
       }
+      // What counts as zero in a region is a number near 1 times 1e-8, whatever unit a constraint was written in.
+      if (const double most = row.coefficients.cwiseAbs().maxCoeff(); most > 0) {
+        row.coefficients /= most;
+        row.limit /= most;
+      }
       form_.allowed.rows.push_back(std::move(row));
     }
     for (const auto& [dimensions, variable] : form_.sums) {
@@ -115,19 +120,24 @@ class Builder {
   }
 
   void find_scales() {
-    double most = 0;
-    for (Index i = 0; i < form_.dimensions; ++i) {
-      const auto found = minimise(form_.allowed, -VectorXd::Unit(form_.bandwidths, i));
-      if (found.status == Status::unbounded)
-        refuse(fmt::format("nothing limits the bandwidth of dimension {}; add a budget, or a constraint on b{}", i, i));
-      most = std::max(most, found.x(i));
-    }
-    if (most > 0) form_.scale = most;
-    for (Row& row : form_.allowed.rows) row.limit /= form_.scale;
-
     double dollars = 0;
     for (const double each : problem_.dollars_per_gbps) dollars += each;
     if (dollars > 0) form_.cost_scale = dollars / static_cast<double>(form_.dimensions);
+
+    double most = 0;
+    for (Index i = 0; i < form_.dimensions; ++i) {
+      const auto found = minimise(form_.allowed, -VectorXd::Unit(form_.bandwidths, i));
+      if (found.status != Status::unbounded) {
+        most = std::max(most, found.x(i));
+        continue;
+      }
+      // Where money counts its price is limit enough, and the cheapest bandwidths say which ones are near 1.
+      if (!form_.priced || !(problem_.dollars_per_gbps[at(i)] > 0))
+        refuse(fmt::format("nothing limits the bandwidth of dimension {}; add a budget, or a constraint on b{}", i, i));
+      most = std::max(most, minimise(form_.allowed, form_.costs()).x.head(form_.dimensions).maxCoeff());
+    }
+    if (most > 0) form_.scale = most;
+    for (Row& row : form_.allowed.rows) row.limit /= form_.scale;
 
     // The time of an even split tells which times are near 1.
     const std::vector<double> even(problem_.step.dimensions, form_.scale / static_cast<double>(form_.dimensions));

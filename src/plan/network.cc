@@ -104,6 +104,9 @@ std::vector<double> bytes_by_dimension(Collective collective, double bytes, cons
       break;
     }
     case Collective::all_gather:
+    // The root of a gather receives, and that of a scatter sends, what everybody does in an all_gather.
+    case Collective::gather:
+    case Collective::scatter:
       for (std::size_t i = group.size(); i-- > 0;) {
         if (!each(i)) continue;
         result[i] = bytes * (group[i] - 1);
@@ -113,6 +116,13 @@ std::vector<double> bytes_by_dimension(Collective collective, double bytes, cons
     case Collective::all_to_all:
       for (std::size_t i = 0; i < group.size(); ++i)
         if (each(i)) result[i] = bytes / group[i] * (group[i] - 1);
+      break;
+    case Collective::broadcast:
+    case Collective::reduce:
+    case Collective::neighbor_exchange:
+      // From one to the next, slice after slice: each NPU passes all of it on once in each dimension.
+      for (std::size_t i = 0; i < group.size(); ++i)
+        if (each(i)) result[i] = bytes;
       break;
     default:
       // A pipeline's stages are neighbours in the innermost dimension that they span.

@@ -1,5 +1,6 @@
 // How long a step takes on given bandwidths.
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "ranvier/design.h"
@@ -53,11 +54,16 @@ std::vector<double> utilisation(const StepTime& step, std::span<const double> ba
   if (worst == step.cases.end()) return result;
   const double total = time_of(*worst, times);
   if (!(total > 0) || total == std::numeric_limits<double>::infinity()) return result;
-  for (std::size_t k = 0; k < step.terms.size(); ++k)
+  for (std::size_t k = 0; k < step.terms.size(); ++k) {
+    if (!(worst->weights[k] > 0)) continue;
     for (const Load& load : step.terms[k].loads)
-      for (std::size_t i = 0; i < step.dimensions; ++i)
-        if (load.dimensions == std::uint32_t{1} << i && load.bytes > 0)
-          result[i] += worst->weights[k] * load.bytes / bandwidth_gbps[i] / total;
+      for (std::size_t i = 0; i < step.dimensions; ++i) {
+        if ((load.dimensions >> i & 1) == 0 || !(load.bytes > 0)) continue;
+        // What one of several carries is up to the mix of orders.
+        result[i] += std::has_single_bit(load.dimensions) ? worst->weights[k] * load.bytes / bandwidth_gbps[i] / total
+                                                          : std::numeric_limits<double>::quiet_NaN();
+      }
+  }
   return result;
 }
 

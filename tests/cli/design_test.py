@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from xml.etree import ElementTree
 
 from program import ProgramTest, main, run, temporary_folder
@@ -103,6 +104,12 @@ class Output(ProgramTest):
                     self.assertAlmostEqual(proven_bound(found["certificate"]) / found["objective"], 1, delta=1e-6)
                     self.assertTrue(all(each >= 0 for each in found["marginal_ns_per_gbps"]))
 
+    def test_of_a_ready_made_workload_does_not_mind_what_the_folder_holds(self):
+        with temporary_folder() as folder:
+            (folder / "gpt3").mkdir()
+            result = run("design", "--workload", "gpt3", "--network", NETWORK, "--budget", "9", limit=30, cwd=folder)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+
     def test_of_several_workloads_lies_between_theirs(self):
         both = as_json("--workload", "resnet50", "--workload", "gpt3", "--weight", "3,1", "--network", NETWORK,
                        "--budget", "500GB/s")
@@ -136,11 +143,16 @@ class Beyond(ProgramTest):
         for bandwidth, unit in zip(found["bandwidth_gbps"], (25, 25, 12.5, 12.5)):
             self.assertAlmostEqual(bandwidth / unit, round(bandwidth / unit), delta=1e-6)
         self.assertLessEqual(sum(found["bandwidth_gbps"]), 500 + 1e-6)
+        # What is proven by weights and prices holds for all designs, those without whole links among them.
+        anything = as_json(*self.WORDS)["objective"]
+        self.assertAlmostEqual(proven_bound(found["certificate"]) / anything, 1, delta=2e-6)
+        self.assertGreater(found["lower_bound"], anything)
 
     def test_mixed_orders_are_named_and_not_slower(self):
         plain = as_json(*self.WORDS)["time_ns"]
         self.assertLess(as_json(*self.WORDS, "--chunk-order", "mixed")["time_ns"], plain * (1 + 1e-6))
         found = as_json("--workload", "resnet50", "--network", NETWORK, "--budget", "500GB/s", "--chunk-order", "mixed")
+        self.assertEqual(found["utilisation"], [None] * 4)
         orders = found["chunk_orders"][0]
         self.assertEqual(orders["collective"], "all_reduce")
         self.assertAlmostEqual(sum(each["share"] for each in orders["orders"]), 1, delta=1e-6)
@@ -150,8 +162,18 @@ class Beyond(ProgramTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("# 315 shapes of 64 NPUs", result.stdout)
         found = as_json("--workload", "resnet50", "--enumerate", "2..3", "--npus", "64", "--budget", "100GB/s")
-        objectives = [each["objective"] for each in found["designs"]]
-        self.assertEqual((len(objectives), objectives), (315, sorted(objectives)))
+        designs = found["designs"]
+        self.assertEqual(len(designs), 315)
+        for one, other in zip(designs, designs[1:]):
+            worse = other["objective"] / one["objective"] - 1
+            self.assertGreaterEqual(worse, -1e-6)
+        # Of all that are equally good as far as is proven the cheapest comes first.
+        for words in (("--npus", "64", "--budget", "100GB/s"), ("--npus", "1024", "--budget", "500GB/s")):
+            designs = as_json("--workload", "resnet50", "--enumerate", "2..3", *words)["designs"]
+            least = min(each["objective"] for each in designs)
+            equal = [each["cost_usd"] for each in designs if each["objective"] <= least * (1 + 1e-6)]
+            self.assertGreater(len(equal), 1)
+            self.assertEqual([each["cost_usd"] for each in designs[: len(equal)]], sorted(equal))
 
     def test_a_pareto_front_is_drawn(self):
         with temporary_folder() as folder:
@@ -159,6 +181,26 @@ class Beyond(ProgramTest):
             self.assertEqual(design(*self.WORDS, "--pareto", str(file)).returncode, 0)
             root = ElementTree.parse(file).getroot()
         self.assertEqual(len(root.findall("{http://www.w3.org/2000/svg}circle")), 40)
+
+    def test_each_point_of_a_front_can_be_built(self):
+        def points(*words: str) -> list[tuple[float, list[float]]]:
+            with temporary_folder() as folder:
+                file = folder / "front.svg"
+                result = design(*words, "--pareto", str(file))
+                self.assertEqual(result.returncode, 0, result.stderr)
+                root = ElementTree.parse(file).getroot()
+            titles = [each.text for each in root.iter("{http://www.w3.org/2000/svg}title")]
+            parts = [re.fullmatch(r".*, (\S+) ms: (.*) GB/s", title).groups() for title in titles]
+            return [(float(ms) * 1e6, [float(b) for b in gbps.split(", ")]) for ms, gbps in parts]
+
+        for _, gbps in points("--workload", "gpt3", "--network", "RI(4)_SW(16)", "--budget", "500GB/s", "--link-gbps", "50,50"):
+            self.assertEqual([b % 50 for b in gbps], [0, 0])
+        words = ("--workload", "mixtral-8x7b", "--network", "RI(4)_FC(8)_SW(8)", "--overlap")
+        found = points(*words, "--budget", "100GB/s")
+        self.assertEqual(len(found), 40)
+        ns, gbps = found[0]
+        fixed = (word for i, b in enumerate(gbps) for word in ("--constraint", f"b{i}={b}"))
+        self.assertAlmostEqual(as_json(*words, *fixed)["time_ns"] / ns, 1, delta=2e-3)
 
     def test_the_study_is_one_command(self):
         result = design("--study")
@@ -177,6 +219,7 @@ class WrongUsage(ProgramTest):
             ((*gpt3, "--budget", "0"), "a budget of 0"),
             ((*gpt3, "--budget", "0GB/s"), "a budget of 0"),
             ((*gpt3, "--budget", "-3GB/s"), "--budget '-3GB/s' is not a bandwidth"),
+            ((*gpt3, "--budget", "1e308TB/s"), "--budget '1e308TB/s' is not a bandwidth"),
             ((*gpt3, "--budget", "lots"), "--budget 'lots' is not a bandwidth"),
             (("--workload", "gpt3", "--network", "RI(4)_XX(8)", "--budget", "5"), "column 7"),
             ((*gpt3, "--budget", "5", "--npus", "4000"), "multiply to 4096 NPUs, not to the 4000"),
@@ -190,6 +233,17 @@ class WrongUsage(ProgramTest):
             ((*gpt3, "--budget", "500", "--unit-cost", "1,2"), "has 2 numbers for 4 dimensions"),
             ((*gpt3, "--budget", "500", "--unit-cost", "1,x,2,3"), "column 3: 'x' is not a number"),
             ((*gpt3, "--budget", "500", "--objective", "tmie"), "did you mean 'time'?"),
+            ((*gpt3, "--budget", "500", "--blocks", "RI"), "--blocks is of --enumerate"),
+            (("--study", "--objective", "time"), "--objective is not of it; give --budget alone"),
+            (("--study", "--link-gbps", "5,5"), "--link-gbps is not of it"),
+            (("--study", "--survive-failure", "2"), "--survive-failure is not of it"),
+            (("--study", "--network", NETWORK), "--network is not of it"),
+            *(((*network, "--traffic", "t.json", "--budget", "5", *flag), flag[0] + " is of a workload, and --traffic") for flag in (
+                ("--latency-ns", "1,1,1,1"), ("--oversubscription", "1,1,1,2"), ("--chunk-order", "mixed"),
+                ("--partial-groups",), ("--in-network-reduction", "0,0,0,1"))),
+            (("--workload", "resnet50", "--npus", "64", "--budget", "9", "--enumerate", "2.9..3.2"), "--enumerate '2.9..3.2'"),
+            (("--workload", "resnet50", "--npus", "64", "--budget", "9", "--enumerate", "2", "--blocks", "SW,RI(4)_FC"),
+             "column 4: unknown kind of dimension 'RI(4)_FC'"),
             ((*gpt3, "--bugdet", "500"), "did you mean '--budget'?"),
         ):
             with self.subTest(words=words):

@@ -43,6 +43,14 @@ class Plan(ProgramTest):
             for what in ("compression", "codec", "policy"):
                 self.assertTrue(any(reason.startswith(what + ": ") for reason in plan["because"]), what)
 
+    def test_of_a_workload_that_does_nothing_has_no_gains(self):
+        with temporary_folder() as folder:
+            (folder / "zero.toml").write_text('[[layer]]\nname = "a"\n')
+            result = run("plan", "--workload", str(folder / "zero.toml"), "--world", "4", "--compress", "bf16", limit=60)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn("a step of 0.0000 ms", result.stdout)
+        self.assertNotRegex(result.stdout, r"\b(nan|inf)\b")
+
     def test_divides_models_and_places_ranks(self):
         words = ("--workload", "llama3-8b:layers=4", "--world", "8", "--topology", "mesh:2x4", "--sync", "bsp", "--json", "-")
         found = json.loads(run("plan", *words, limit=100).stdout)
@@ -84,6 +92,8 @@ class Plan(ProgramTest):
             (("--world", "6", "--workload", "gpt3:tp=16,pp=1"), "which does not make 6 ranks"),
             (("--world", "4", "--workload", "llama3-405b"), "does not fit"),
             (("--world", "4", "--workload", "resnet50", "--sync", "locl:4"), "did you mean 'local'"),
+            # At once: no search for so many ranks on a mesh is over within the limit.
+            (("--world", "1024", "--topology", "mesh:32x32", "--workload", "llama3-70b", "--sync", "node:2"), "'node:2' has nodes"),
             (("--world", "4", "--workload", "resnet50", "--transport", "quic"), "unknown transport 'quic'"),
         ):
             with self.subTest(words=words):

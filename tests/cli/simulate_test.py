@@ -51,6 +51,15 @@ class Prediction(ProgramTest):
         # An average after the step hides behind nothing.
         self.assertGreaterEqual(exposed[0], bsp["sync"]["exposed_communication_ns"] * (1 - 1e-9))
 
+    def test_by_a_policy_has_its_knee_and_its_failures(self):
+        words = ("--workload", "resnet50", "--link-rate", "1Gbit")
+        plain, local = as_json(*words, "--world", "8..32"), as_json(*words, "--world", "8..32", "--sync", "local:1000")
+        self.assertNotIn("knee", plain)
+        self.assertEqual(local["knee"], 32)
+        failing = as_json(*words, "--world", "8", "--sync", "local:100", "--mtbf-hours", "100", "--checkpoint-s", "5")
+        self.assertAlmostEqual(
+            failing["step_with_failures_ns"] * failing["goodput"] / failing["sync"]["step_ns"], 1, delta=1e-9)  # fmt: skip
+
     def test_fragments_travel_behind_the_steps_that_they_may_take(self):
         words = ("--workload", "resnet50", "--world", "8", "--link-rate", "10Gbit", "--sync")
         at_once = as_json(*words, "diloco:40,fragments=4")["sync"]
@@ -150,6 +159,7 @@ class Prediction(ProgramTest):
             link = "[[link]]\nfrom = {}\nto = {}\nlatency_us = 1\ngbit_per_second = 1\n"
             file.write_text("world = 4\n" + "".join(link.format(a, b) for a, b in pairs))
             # Rank 2 sends over switch 2, and rank 3 receives over switch 7.
+            self.assert_sentence(simulate("--bytes", "1M", "--topology", str(file), "--latency-us", "3"), 2, "leave out --latency-us")
             words = ("--bytes", "1M", "--topology", str(file), "--cut", "s2-s7")
             self.assert_sentence(simulate(*words), 2, "ring: rank 2 has no way to rank 3", "these run: ", "parameter_server")
             self.assertEqual(simulate(*words, "--algorithm", "parameter_server").returncode, 0)
@@ -192,6 +202,12 @@ class WrongUsage(ProgramTest):
         ):
             with self.subTest(words=words):
                 self.assert_sentence(simulate(*words), 2, part)
+
+    def test_an_impossible_world_is_named_before_any_is_simulated(self):
+        words = ("--workload", "resnet50", "--world", "16..64", "--topology", "torus:4x4")
+        result = simulate(*words)
+        self.assert_sentence(result, 2, "torus")
+        self.assertEqual(result.stdout, "")
 
     def test_a_file_that_is_no_workload_is_named(self):
         with temporary_folder() as folder:

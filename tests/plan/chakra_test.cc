@@ -89,6 +89,8 @@ TEST_F(Chakra, SaysWhatIsWrongAndWhere) {
            {head + node(1, collective, 0, {}, attribute("comm_type", int64_value, 0)),
             "node 1 (n1) at byte 8 communicates and has no attribute comm_size"},
            {head + node(1, collective, 0, {}, attribute("comm_size", int64_value, 4)), "no known comm_type"},
+           {head + node(1, collective, 0, {}, all_reduce(2'000'000'000'000'000)),
+            "node 1 (n1) at byte 8 communicates 2000000000000000 bytes, more than the 1e+15 of any collective"},
            {head + node(1, 2, 0, {}), "none of its nodes computes or communicates"}})
     try {
       read_chakra_trace(holding(trace));

@@ -3,6 +3,7 @@
 
 #include "ranvier/design.h"
 #include "ranvier/error.h"
+#include "support/refusal.h"
 
 namespace ranvier {
 namespace {
@@ -36,6 +37,11 @@ TEST(Constraints, TakeEverySpellingOfARelationAndUnits) {
   }
   EXPECT_EQ(parse_constraints("b0<5", 1)[0].relation, Relation::at_most);
   EXPECT_EQ(parse_constraints("-b0 >= -5", 1)[0].limit, -5);
+}
+
+TEST(Constraints, ThatAUnitMakesInfiniteAreRefused) {
+  EXPECT_THAT(support::refusal([] { parse_constraints("b0 <= 1e308TB/s", 1); }),
+              HasSubstr("column 7: this is no number"));
 }
 
 TEST(Constraints, ThatDoNotParseNameTheColumn) {

@@ -45,6 +45,7 @@ TEST_F(WorkloadFile, SaysWhatIsWrongAndWhere) {
            {layer + "forward_us = 1\n", "did you mean 'forward_ns'?"},
            {layer + "communications = [1]\n", "a communication is a table"},
            {communication + "role = \"data\" }]\n", "the key bytes is missing in a communication"},
+           {communication + "bytes = 1e30, role = \"data\" }]\n", "line 3, column 74: a number from 0 to 1e+15"},
            {communication + "bytes = 1, role = \"date\" }]\n", "unknown role 'date'; did you mean 'data'?"},
            {layer +
                 "communications = [{ pass = \"forward\", collective = \"all_reduse\", bytes = 1, role = \"data\" }]\n",

@@ -1,9 +1,11 @@
 // The published tool's optima, and its traffic from the models' hyper-parameters.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "plan/certificate.h"
 #include "plan/libra_cases.h"
 #include "ranvier/workload.h"
+#include "support/refusal.h"
 
 namespace ranvier {
 namespace {
@@ -39,6 +41,39 @@ std::vector<Optimum> published() {
 
 // The table rounds to eight digits. The optima are flat, so that GPT-3's bandwidths are theirs to three; of ResNet-50's
 // two dimensions cost the same, and either may have what is left over.
+// What a constraint says does not depend on its unit.
+TEST(Libra, ConstraintsInSmallUnitsAreTheSame) {
+  DesignProblem problem = gpt3_4d();
+  problem.constraints = constraints({"b0+b1+b2+b3=500"}, 4);
+  const double free = solve(problem).time_ns;
+  problem.constraints = constraints({"b0+b1+b2+b3=500", "1e-9*b0>=1e-9*b1"}, 4);  // does not bind
+  const Design scaled = solve(problem);
+  expect_certified(problem, scaled);
+  EXPECT_NEAR(scaled.time_ns, free, 1e-6 * free);
+  problem.constraints = constraints({"b0+b1+b2+b3=500", "b2>=b0"}, 4);
+  const double bound = solve(problem).time_ns;
+  EXPECT_GT(bound, 1.01 * free);
+  problem.constraints = constraints({"1e9*b0+1e9*b1+1e9*b2+1e9*b3=5e11", "1e-9*b2>=1e-9*b0"}, 4);
+  EXPECT_NEAR(solve(problem).time_ns, bound, 1e-6 * bound);
+}
+
+// What costs money limits itself where time x cost is to be least; what is free does not.
+TEST(Libra, TimeCostNeedsNoUpperLimitOfWhatCosts) {
+  DesignProblem problem = gpt3_4d();
+  problem.objective = Objective::time_cost;
+  problem.constraints = constraints({"b0+b1+b2+b3=500"}, 4);
+  const Design spent = solve(problem);
+  problem.constraints = constraints({"b0+b1+b2+b3>=500"}, 4);
+  const Design open = solve(problem);
+  expect_certified(problem, open);
+  EXPECT_LE(open.objective, spent.objective * (1 + 1e-6));
+  // More of everything costs more and computing takes as long: the limit is where it is best.
+  EXPECT_NEAR(open.objective, spent.objective, 1e-6 * spent.objective);
+  problem.dollars_per_gbps[0] = 0;
+  EXPECT_THAT(support::refusal([&] { solve(problem); }),
+              testing::HasSubstr("nothing limits the bandwidth of dimension 0"));
+}
+
 TEST(Libra, PublishedOptimaAreReached) {
   for (const Optimum& each : published()) {
     DesignProblem problem = each.gpt3 ? gpt3_4d() : resnet50_3d();
@@ -52,6 +87,27 @@ TEST(Libra, PublishedOptimaAreReached) {
       EXPECT_NEAR(design.bandwidth_gbps[i], each.bandwidth[i], 1e-3 * each.bandwidth[i]) << i;
     expect_certified(problem, design);
   }
+}
+
+TEST(Workloads, RefuseSettingsThatTheModelCannotHave) {
+  for (const auto& [spec, part] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"gpt3:ep=4", "gpt3 has no experts for ep=4 to divide"},
+           {"mixtral-8x7b:ep=64", "ep=64 does not divide the 8 experts of mixtral-8x7b"},
+           {"mixtral-8x7b:ep=3", "ep=3 does not divide the 8 experts"},
+           {"gpt3:tp=7", "tp=7 does not divide the 96 attention heads of gpt3"},
+           {"gpt3:pp=64", "pp=64 stages are more than the 2 blocks of gpt3"},
+           {"llama3-8b:layers=4,pp=8", "pp=8 stages are more than the 4 blocks of llama3-8b"},
+           {"gpt3:layers=16777216", "layers=16777216 of a workload is more than 10000"},
+           {"resnet50:tp=8", "resnet50 is not divided and has no setting tp; it takes dp, batch"},
+           {"resnet50:microbatches=3", "has no setting microbatches"},
+           {"resnet50:layers=5", "has no setting layers"},
+           {"dlrm:ep=2", "dlrm is not divided and has no setting ep"}})
+    EXPECT_THAT(support::refusal([spec = spec] { make_workload(spec); }), testing::HasSubstr(part)) << spec;
+  // LIBRA's own degree, of 192 heads; and what does divide.
+  EXPECT_EQ(make_workload("msft-1t").degrees.tensor, 128);
+  for (const char* spec :
+       {"gpt3:tp=32,pp=2,ep=1", "mixtral-8x7b:ep=4", "resnet50:dp=8,batch=4", "gpt3:layers=96,pp=96"})
+    EXPECT_FALSE(make_workload(spec).layers.empty()) << spec;
 }
 
 TEST(Libra, BundledWorkloadsFollowFromHyperParameters) {

@@ -52,6 +52,12 @@ TEST(Traffic, OfEachCollective) {
   EXPECT_THAT(bytes_by_dimension(Collective::all_gather, 100, group), ElementsAre(600, 0, 100));
   EXPECT_THAT(bytes_by_dimension(Collective::all_to_all, 800, group), ElementsAre(600, 0, 400));
   EXPECT_THAT(bytes_by_dimension(Collective::send, 800, group), ElementsAre(800, 0, 0));
+  // Everybody gets, or adds to, the whole vector, whichever dimension it comes by.
+  for (const Collective each : {Collective::broadcast, Collective::reduce, Collective::neighbor_exchange})
+    EXPECT_THAT(bytes_by_dimension(each, 800, group), ElementsAre(800, 0, 800)) << name_of(each);
+  // The root has every part but its own on its links, as all have in an all_gather.
+  for (const Collective each : {Collective::gather, Collective::scatter})
+    EXPECT_THAT(bytes_by_dimension(each, 100, group), ElementsAre(600, 0, 100)) << name_of(each);
 }
 
 TEST(Placement, GivesTheInnermostDimensionsToTensorGroups) {
@@ -89,8 +95,27 @@ TEST(Effects, ChangeWhatTheyShould) {
   EXPECT_NEAR(step_ns(with({.effects = {.oversubscription = {1, 3}}}), ample), 5 + 900, 1e-9);
   // The outermost switch takes the 200 bytes once.
   EXPECT_NEAR(step_ns(with({.effects = {.in_network_reduction = {false, true}}}), ample), 5 + 200, 1e-9);
+  // Further in the sum comes back as well: 800 + 400 bytes in a pair, which sends 800 without the switch's help.
+  const NetworkShape inner = parse_network("SW(2)_SW(4)");
+  placement.of(Role::data) = {2, 4};
+  const StepTime pairs = step_time(workload, placement, inner, {.effects = {.in_network_reduction = {true, false}}});
+  EXPECT_NEAR(step_ns(pairs, narrow), 5 + 800, 1e-9);
+  placement.of(Role::data) = {4, 4};
   // Two messages in the group of direct links, 2 log2(4) through the switch.
   EXPECT_NEAR(step_ns(with({.effects = {.latency_ns = {10, 100}}}), ample), 5 + 300 + 2 * 10 + 4 * 100, 1e-9);
+}
+
+TEST(Utilisation, IsOfWhatADimensionCarriesInTheStep) {
+  const StepTime step{.dimensions = 2,
+                      .terms = {{.loads = {{1, 60}}}, {.loads = {{2, 30}}}},
+                      .cases = {{.constant_ns = 40, .weights = {1, 0}}}};
+  // The second term is not there, whatever bandwidth it would have.
+  EXPECT_THAT(utilisation(step, std::vector<double>{1, 0}), ElementsAre(0.6, 0));
+  // What one dimension carries of a load of both is up to the mix of orders.
+  const StepTime mixed{.dimensions = 3,
+                       .terms = {{.loads = {{1, 60}, {3, 90}}}, {.loads = {{4, 30}}}},
+                       .cases = {{.constant_ns = 10, .weights = {1, 1}}}};
+  EXPECT_THAT(utilisation(mixed, std::vector<double>{1, 1, 1}), ElementsAre(testing::IsNan(), testing::IsNan(), 0.3));
 }
 
 // Equal bandwidth with the best mix of orders is as fast as the best bandwidths with one order, for one all_reduce of

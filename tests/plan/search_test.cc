@@ -6,6 +6,7 @@
 #include "plan/libra_cases.h"
 #include "ranvier/design_search.h"
 #include "ranvier/error.h"
+#include "support/refusal.h"
 
 namespace ranvier {
 namespace {
@@ -119,6 +120,19 @@ TEST(Failures, ThatNothingSurvivesAreRefused) {
   EXPECT_THROW(with_any_failure(step, parse_network("FC(4)_SW(4)"), 1), Error);
 }
 
+// A failure divides the bandwidth of one dimension; the load of a set of them is not known to be served by a sum then.
+TEST(Failures, WithMixedOrdersAreRefused) {
+  const NetworkShape shape = parse_network("FC(4)_SW(4)");
+  const Workload workload = make_workload("resnet50");
+  const Placement placement = place(workload.degrees, shape);
+  const StepTime mixed = step_time(workload, placement, shape, {.order = ChunkOrder::mixed});
+  EXPECT_THAT(support::refusal([&] { with_any_failure(mixed, shape, 2); }), HasSubstr("mixed chunk orders"));
+  // One dimension has one order.
+  const NetworkShape single = parse_network("SW(16)");
+  const StepTime alone = step_time(workload, place(workload.degrees, single), single, {.order = ChunkOrder::mixed});
+  EXPECT_EQ(with_any_failure(alone, single, 2).cases.size(), 1u);
+}
+
 // ---- Whole links.
 
 TEST(Discrete, IsTheBestOfAllWholeNumbers) {
@@ -184,6 +198,32 @@ TEST(Pareto, GetsFasterTheMoreItCosts) {
   const std::string svg = pareto_svg(front, "GPT-3");
   EXPECT_THAT(svg, HasSubstr("<svg"));
   EXPECT_EQ(std::count(svg.begin(), svg.end(), '<'), std::count(svg.begin(), svg.end(), '>'));
+}
+
+// Each point takes what the graph says of its bandwidths, also of paths that the fastest design did not need.
+TEST(Pareto, OfAGraphFindsItsPathsForEachCost) {
+  const NetworkShape shape = parse_network("FC(4)_SW(8)");
+  const StepGraph graph = step_graph(two_blocks(1000), tensor_inside(), shape);
+  DesignProblem problem = with_budget({.dimensions = 2}, {1, 10}, {"b0+b1=60"});
+  solve_overlapped(problem, graph);
+  const auto front = pareto_front(problem, 12, [&](DesignProblem& each) { return solve_overlapped(each, graph); });
+  ASSERT_EQ(front.size(), 12u);
+  for (const ParetoPoint& point : front) {
+    const StepTime path{.dimensions = 2, .terms = graph.terms, .cases = {longest_path(graph, point.bandwidth_gbps)}};
+    EXPECT_NEAR(step_ns(path, point.bandwidth_gbps), point.time_ns, 1e-6 * point.time_ns);
+  }
+}
+
+TEST(Pareto, OfWholeLinksHasWholeLinks) {
+  DesignProblem problem =
+      with_budget({.dimensions = 2, .terms = {term({600, 70})}, .cases = {{.weights = {1}}}}, {1, 4}, {"b0+b1<=100"});
+  const auto front = pareto_front(problem, 40, [](DesignProblem& each) { return solve_discrete(each, {20, 5}); });
+  ASSERT_GT(front.size(), 2u);
+  for (std::size_t i = 0; i < front.size(); ++i) {
+    EXPECT_NEAR(std::remainder(front[i].bandwidth_gbps[0], 20), 0, 1e-5);
+    EXPECT_NEAR(std::remainder(front[i].bandwidth_gbps[1], 5), 0, 1e-5);
+    if (i > 0) EXPECT_GT(front[i].cost_usd, front[i - 1].cost_usd);
+  }
 }
 
 }  // namespace

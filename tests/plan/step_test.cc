@@ -5,6 +5,7 @@
 
 #include "ranvier/error.h"
 #include "ranvier/simulate.h"
+#include "ranvier/workload_file.h"
 
 namespace ranvier {
 namespace {
@@ -83,6 +84,52 @@ TEST(Step, LargeDividedModelsAreFolded) {
   EXPECT_GT(step.step_ns, step.compute_ns);
   EXPECT_EQ(step.roles.size(), 3u);
   EXPECT_THROW(simulate_step(make_workload("llama3-70b:tp=8,pp=4"), topology::star(100, {})), Error);
+}
+
+TEST(Step, ABucketYieldsItsLinksToWhatIsWaitedFor) {
+  Workload workload{.degrees = {.tensor = 2}, .layers = {layer(0, 400), layer(100, 0), layer(300, 400)}};
+  workload.layers[1].input_gradient.communications = {{Collective::all_gather, 200, Role::tensor}};
+  for (const bool fold : {true, false}) {
+    const auto step =
+        simulate_step(workload, topology::star(4, one_byte_a_ns), {.bucket_bytes = 1, .options = {.fold = fold}});
+    // Forward 400, backward 300, then bucket 0, which stands still while the tensor group has the links from 800 to
+    // 1000.
+    ASSERT_EQ(step.roles.size(), 2u);
+    EXPECT_NEAR(step.step_ns, 700 + 400 + 200 + 400, 1e-6) << fold;
+    EXPECT_NEAR(step.communication_ns, 400 + 200 + 400, 1e-6) << fold;
+    for (const auto& link : step.links) EXPECT_LE(link.utilisation, 1 + 1e-9) << fold;
+  }
+}
+
+// Whatever travels at the same time, no link carries more than its rate.
+TEST(Step, OfNoReadyMadeWorkloadBeatsTheWire) {
+  for (const std::string_view name : workload_names())
+    for (const double gbit : {1, 10, 400}) {
+      Workload workload = make_workload(name);
+      workload.layers.resize(std::min<std::size_t>(workload.layers.size(), 40));  // of all the same kinds
+      const auto step = simulate_step(workload, topology::star(256, {.bytes_per_second = gbit * 1e9 / 8}));
+      for (const auto& link : step.links)
+        EXPECT_LE(link.utilisation, 1 + 1e-9) << name << " at " << gbit << " Gbit/s, " << link.from << "-" << link.to;
+    }
+}
+
+double policy_step_ns(const Workload& workload, Rank world, const char* spec) {
+  const auto policy = make_sync_policy(spec, {.steps_per_epoch = 0, .steps = 0});
+  return simulate_policy(*policy, workload, topology::star(world, one_byte_a_ns), {}, 10'000).step_ns;
+}
+
+// Averages of gradients are what a policy does without, whoever holds replicas of what they are of; the rest of a
+// forward pass is not.
+TEST(Policy, LeavesOutAveragesOfGradientsAndNothingElse) {
+  for (const Role role : {Role::data, Role::expert_data, Role::weight_gradient}) {
+    Workload workload{.layers = {layer(10, 0)}};
+    workload.layers[0].weight_gradient.communications = {{Collective::all_reduce, 10'000, role}};
+    EXPECT_NEAR(policy_step_ns(workload, 2, "local:100"), 20 + 10'000 / 100.0, 1) << name_of(role);
+  }
+  // As DLRM exchanges the rows of its tables.
+  Workload rows{.layers = {layer(10, 0)}};
+  rows.layers[0].forward.communications = {{Collective::all_to_all, 10'000, Role::data}};
+  EXPECT_NEAR(policy_step_ns(rows, 2, "local:100"), 20 + 5'000, 1);
 }
 
 TEST(Step, FollowsATableOfSizes) {

@@ -217,8 +217,8 @@ double gradient_bytes(const Workload& workload) {
   return bytes;
 }
 
-// Every rank's part of the model times the parts is the model, but for the embeddings that stages repeat; the samples
-// of a step stay.
+// Every rank's part of the model times the parts is the model or more, for the longest stage is counted; the samples of
+// a step stay.
 TEST(Divisions, DivideTheModelAndNotItsSamples) {
   const auto found = divisions("llama3-8b", 16, 1e15);
   EXPECT_GT(found.size(), 8u);
@@ -232,11 +232,23 @@ TEST(Divisions, DivideTheModelAndNotItsSamples) {
   }
 }
 
+// The longest stage has the head and not the embedding: of 32 stages of Llama 3 8B, a block of 218.1 million parameters
+// and 4096 x 128,256 of the head.
+TEST(Divisions, OnlyOneStageHasTheHead) {
+  constexpr double block = 2 * 4096.0 * (4096 + 1024) + 3 * 4096.0 * 14'336;
+  constexpr double head = 4096 * 128'256.0;
+  EXPECT_NEAR(gradient_bytes(make_workload("llama3-8b:tp=1,pp=32")) / 2, block + head, 1);
+  EXPECT_NEAR(gradient_bytes(make_workload("llama3-8b")) / 2, 32 * block + 2 * head, 1);
+  EXPECT_THAT(divisions("llama3-8b:tp=1", 32, 15e9), testing::ElementsAre("llama3-8b:tp=1,pp=32,dp=1,batch=128"));
+}
+
 TEST(Divisions, KeepWhatIsNamedAndWhatFits) {
   for (const auto& spec : divisions("llama3-70b:tp=4", 64, 1e15)) EXPECT_NE(spec.find(":tp=4,"), std::string::npos);
   EXPECT_THAT(divisions("resnet50", 16, 1e15), testing::ElementsAre("resnet50"));
-  EXPECT_THAT(divisions("llama3-8b:tp=3", 6, 1e15),
-              testing::ElementsAre("llama3-8b:tp=3,pp=1,dp=2,batch=4", "llama3-8b:tp=3,pp=2,dp=1,batch=8"));
+  EXPECT_THAT(divisions("gpt3:tp=3", 6, 1e15),
+              testing::ElementsAre("gpt3:tp=3,pp=1,dp=2,batch=16", "gpt3:tp=3,pp=2,dp=1,batch=32"));
+  // 28 heads are not shared by 8.
+  for (const auto& spec : divisions("turing-nlg", 16, 1e15)) EXPECT_LE(make_workload(spec).degrees.tensor, 4) << spec;
   EXPECT_THAT(divisions("gpt3:tp=12", 12, 1e15), testing::ElementsAre("gpt3:tp=12,pp=1,dp=1,batch=16"));
   for (const auto& spec : divisions("llama3-8b:layers=4", 64, 1e15))
     EXPECT_LE(make_workload(spec).degrees.pipeline, 4) << spec;

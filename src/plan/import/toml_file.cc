@@ -65,8 +65,10 @@ std::string TomlFile::text(const toml::table& table, std::string_view key, std::
   return node == nullptr ? std::string(otherwise) : text(*node);
 }
 
-double TomlFile::amount(const toml::node& node) const {
+double TomlFile::amount(const toml::node& node, double most) const {
   const auto number = node.value<double>();
+  if (number && std::isfinite(*number) && *number > most)
+    refuse(node.source(), fmt::format("a number from 0 to {:g} is expected here", most));
   if (!number || !std::isfinite(*number) || *number < 0)
     refuse(node.source(), "a number that is at least 0 is expected here");
   return *number;

@@ -29,7 +29,8 @@ class TomlFile {
 
   std::string text(const toml::node&) const;
   std::string text(const toml::table&, std::string_view key, std::string_view otherwise) const;
-  double amount(const toml::node&) const;  // finite, at least 0
+  // From 0 to `most`, and finite.
+  double amount(const toml::node&, double most = std::numeric_limits<double>::max()) const;
   double amount(const toml::table&, std::string_view key, double otherwise) const;
   std::int64_t whole(const toml::node&, std::int64_t least, std::int64_t most) const;
 

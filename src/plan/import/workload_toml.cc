@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/import/text_file.h"
 #include "plan/import/toml_file.h"
 #include "ranvier/error.h"
 #include "ranvier/text.h"
@@ -82,8 +83,9 @@ class Reader {
       for (const Collective each : all_collectives) known.push_back(name_of(each));
       file_.refuse(need("collective").source(), unknown_name("collective", collective, known));
     }
-    const Communication result{
-        .collective = *kind, .bytes = file_.amount(need("bytes")), .role = one_of(roles, need("role"), "role")};
+    const Communication result{.collective = *kind,
+                               .bytes = file_.amount(need("bytes"), plan::most_bytes),
+                               .role = one_of(roles, need("role"), "role")};
     (layer.*one_of(passes, need("pass"), "pass")).communications.push_back(result);
   }
 

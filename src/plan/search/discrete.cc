@@ -36,6 +36,7 @@ class BranchAndBound {
           if (load.bytes > 0 && load.dimensions == std::uint32_t{1} << i && units_[i] > 0) root.least[i] = 1;
     root.design = ranvier::solve(with_limits(root));  // whatever is wrong with the problem itself is said here
     root.bound = root.design.lower_bound;
+    const Certificate of_all = root.design.certificate;
     open_.push(std::move(root));
     double proven = open_.top().bound;
     for (int nodes = 0; !open_.empty(); ++nodes) {
@@ -55,6 +56,8 @@ class BranchAndBound {
                   "no whole numbers of links meet the constraints; loosen one, such as a "
                   "budget that is to be spent to the last GB/s");
     best_->lower_bound = std::min(best_->objective, open_.empty() ? best_->objective * (1 - gap) : proven);
+    // The choice's own is of nothing but that choice.
+    best_->certificate = of_all;
     return *best_;
   }
 

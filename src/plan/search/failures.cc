@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <bit>
 #include <vector>
 
 #include "ranvier/design_search.h"
@@ -37,8 +38,14 @@ StepTime with_any_failure(const StepTime& step, const NetworkShape& shape, int n
   const std::size_t dimensions = shape.dimensions.size();
   std::uint32_t used = 0;
   for (const TrafficTerm& term : step.terms)
-    for (const Load& load : term.loads)
-      if (load.bytes > 0) used |= load.dimensions;
+    for (const Load& load : term.loads) {
+      if (!(load.bytes > 0)) continue;
+      used |= load.dimensions;
+      if (!std::has_single_bit(load.dimensions))
+        throw Error(ErrorKind::usage,
+                    "mixed chunk orders load several dimensions together, and a failure slows one of them: leave out "
+                    "--survive-failure, or the orders");
+    }
   for (std::size_t failed = 0; failed < dimensions; ++failed) {
     if ((used >> failed & 1) == 0) continue;
     const double factor = slower(shape, failed, nics);

@@ -17,6 +17,15 @@ bool is_budget(const Constraint& constraint) {
          std::all_of(constraint.coefficients.begin(), constraint.coefficients.end(), [](double c) { return c > 0; });
 }
 
+// A point that is faster than those of lower costs goes behind them; one that is as fast and cheaper takes a place.
+void add(std::vector<ParetoPoint>& front, ParetoPoint point) {
+  constexpr double rounding = 1e-9;
+  if (front.empty() || point.time_ns < front.back().time_ns * (1 - rounding))
+    front.push_back(std::move(point));
+  else if (point.cost_usd < front.back().cost_usd)
+    front.back() = std::move(point);
+}
+
 // A number of dollars or nanoseconds with the unit that people use for it.
 std::string dollars(double value) {
   return value >= 1e6 ? fmt::format("${:.3g} M", value / 1e6) : fmt::format("${:.3g}", value);
@@ -37,12 +46,12 @@ struct Axis {
 
 }  // namespace
 
-std::vector<ParetoPoint> pareto_front(const DesignProblem& problem, std::size_t points) {
+std::vector<ParetoPoint> pareto_front(const DesignProblem& problem, std::size_t points, const DesignSolver& solver) {
   DesignProblem limited = problem;
   limited.objective = Objective::time;
   for (Constraint& constraint : limited.constraints)
     if (is_budget(constraint)) constraint.relation = Relation::at_most;
-  const double most = solve(limited).cost_usd;
+  const double most = solver(limited).cost_usd;
   limited.constraints.push_back(
       {.text = "cost", .coefficients = problem.dollars_per_gbps, .relation = Relation::at_most});
   std::vector<ParetoPoint> front;
@@ -50,8 +59,8 @@ std::vector<ParetoPoint> pareto_front(const DesignProblem& problem, std::size_t 
     const double part = points > 1 ? static_cast<double>(i) / static_cast<double>(points - 1) : 1;
     limited.constraints.back().limit = most * std::pow(cheapest_part, 1 - part);
     try {
-      const Design design = solve(limited);
-      front.push_back({design.cost_usd, design.time_ns, design.bandwidth_gbps});
+      const Design design = solver(limited);
+      add(front, {design.cost_usd, design.time_ns, design.bandwidth_gbps});
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;  // so little money and the other constraints contradict each other
     }

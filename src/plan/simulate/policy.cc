@@ -11,17 +11,25 @@
 namespace ranvier {
 namespace {
 
-bool is_data(const Communication& each) { return each.role == Role::data; }
-
 // What a replica does by itself.
 Workload without_averages(Workload workload) {
-  for (auto& layer : workload.layers)
-    for (auto* pass : {&layer.forward, &layer.input_gradient, &layer.weight_gradient})
-      std::erase_if(pass->communications, is_data);
+  for (auto& layer : workload.layers) std::erase_if(layer.weight_gradient.communications, plan::is_average);
   return workload;
 }
 
 }  // namespace
+
+void check_predictable(const SyncPolicy& policy) {
+  if (policy.levels().size() != 1 || policy.server() || policy.meets_peers())
+    throw Error(ErrorKind::usage,
+                fmt::format("'{}' has nodes, servers or peers, which steps of all ranks alike do not show; name "
+                            "a policy that averages everybody's, such as bsp, local:16 or diloco:30",
+                            policy.spec()));
+  if (policy.wants_spread())
+    throw Error(ErrorKind::usage, fmt::format("'{}' goes by how far replicas part, which is not known before they "
+                                              "train; give a period without adapt",
+                                              policy.spec()));
+}
 
 PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, const Topology& topology,
                                  const StepSimulation& how, std::uint64_t steps) {
@@ -33,25 +41,18 @@ namespace plan {
 
 Workload only_averages(Workload workload) {
   workload.idle_ns = 0;
-  for (auto& layer : workload.layers)
-    for (auto* pass : {&layer.forward, &layer.input_gradient, &layer.weight_gradient}) {
-      pass->compute_ns = 0;
-      std::erase_if(pass->communications, [](const Communication& each) { return !is_data(each); });
-    }
+  for (auto& layer : workload.layers) {
+    layer.forward = {};
+    layer.input_gradient = {};
+    layer.weight_gradient.compute_ns = 0;
+    std::erase_if(layer.weight_gradient.communications, [](const Communication& each) { return !is_average(each); });
+  }
   return workload;
 }
 
 PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, const StepSimulation& how,
                                  CollectiveTimes& times, std::uint64_t steps) {
-  if (policy.levels().size() != 1 || policy.server() || policy.meets_peers())
-    throw Error(ErrorKind::usage,
-                fmt::format("'{}' has nodes, servers or peers, which steps of all ranks alike do not show; simulate "
-                            "takes policies that average everybody's, such as bsp, local:16 or diloco:30",
-                            policy.spec()));
-  if (policy.wants_spread())
-    throw Error(ErrorKind::usage, fmt::format("'{}' goes by how far replicas part, which is not known before they "
-                                              "train; give a period without adapt",
-                                              policy.spec()));
+  check_predictable(policy);
   const double together = simulate_step(workload, how, times).step_ns;
   const double apart = simulate_step(without_averages(workload), how, times).step_ns;
   const double average = simulate_step(only_averages(workload), how, times).step_ns;

@@ -1,10 +1,12 @@
 // A training step: computing goes through the layers, forwards and backwards, and waits for the collectives inside a
 // divided layer (tensor, expert, pipeline groups). Gradients become ready from the last layer to the first, go into
 // buckets, and the buckets are averaged one after another beside it (S. Li et al.: PyTorch distributed: Experiences on
-// accelerating data parallel training. VLDB 2020).
+// accelerating data parallel training. VLDB 2020). While computing waits for a collective, a bucket under way has what
+// that leaves of the links that both need.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -26,13 +28,30 @@ class Collectives {
 
   bool has_peers(Role role) const { return times_.has_peers(role); }
 
-  double ns(const Communication& what) {
-    const bool overlaps = is_replicated(what.role) && what.collective == Collective::all_reduce;
-    const std::string algorithm = overlaps ? algorithm_for(what.bytes) : "ring";
-    if (bounds_) return times_.at_least(what, algorithm);
+  struct Taken {
+    double ns = 0;
+    const SimulatedRun* run = nullptr;  // null where it is bounded
+  };
+
+  Taken take(const Communication& what) {
+    const std::string algorithm = plan::is_average(what) ? algorithm_for(what.bytes) : "ring";
+    if (bounds_) return {.ns = times_.at_least(what, algorithm)};
     const SimulatedRun& run = times_.run(what, algorithm);
     for (const auto& link : run.links) busy_[{link.from, link.to}] += link.utilisation * run.ns;
-    return run.ns;
+    return {run.ns, &run};
+  }
+
+  // How fast `bucket` goes on while `first` has its share of each link, where 1 is as if it were alone: less where a
+  // link has not enough left, and more than 1 where it could do with less.
+  double rate_beside(const SimulatedRun& bucket, const SimulatedRun& first) {
+    const auto [known, added] = rates_.try_emplace({&bucket, &first}, std::numeric_limits<double>::infinity());
+    if (!added) return known->second;
+    std::map<std::pair<std::string_view, std::string_view>, double> left;
+    for (const auto& link : first.links) left[{link.from, link.to}] = std::max(0.0, 1 - link.utilisation);
+    for (const auto& link : bucket.links)
+      if (const auto found = left.find({link.from, link.to}); found != left.end() && link.utilisation > 0)
+        known->second = std::min(known->second, found->second / link.utilisation);
+    return known->second;
   }
 
   std::vector<SimulatedLink> links(double step_ns) const {
@@ -52,6 +71,7 @@ class Collectives {
   plan::CollectiveTimes& times_;
   const bool bounds_;
   std::map<std::pair<std::string, std::string>, double> busy_;  // ns at full rate
+  std::map<std::pair<const SimulatedRun*, const SimulatedRun*>, double> rates_;
 };
 
 class StepRun {
@@ -109,7 +129,8 @@ class StepRun {
 
   void wait_for(const Layer& layer, const Communication& what) {
     if (!collectives_.has_peers(what.role) || !(what.bytes > 0)) return;
-    const double ns = collectives_.ns(what);
+    const auto [ns, run] = collectives_.take(what);
+    if (run != nullptr) delay_buckets(*run);
     before_.push_back(computing_);
     computing_ =
         add({.name = names_ ? fmt::format("{} {} of {}", name_of(what.role), name_of(what.collective), layer.name) : "",
@@ -125,7 +146,7 @@ class StepRun {
   void start_or_wait(const Layer& layer, const Communication& what) {
     if (!is_replicated(what.role)) return wait_for(layer, what);
     if (!collectives_.has_peers(what.role)) return;
-    if (what.collective == Collective::all_reduce)
+    if (plan::is_average(what))
       buckets_[what.role].bytes += what.bytes * how_.gradient_scale;
     else
       start(what, names_ ? fmt::format("{} of {}", name_of(what.collective), layer.name) : "", 0);
@@ -140,14 +161,32 @@ class StepRun {
 
   // Beside computing, behind what was started before.
   void start(const Communication& what, std::string name, double codec_ns) {
-    const double ns = collectives_.ns(what) + codec_ns;
+    const auto [sending_ns, run] = collectives_.take(what);
+    const double ns = sending_ns + codec_ns;
     const double begin = std::max(free_, now_);
     before_.push_back(free_ > now_ ? sending_ : computing_);
     sending_ = add({.name = std::move(name), .computes = false, .begin_ns = begin, .end_ns = begin + ns});
     free_ = begin + ns;
     result_.communication_ns += ns;
     share(what.role).communication_ns += ns;
-    overlapped_.emplace_back(what.role, *sending_);
+    overlapped_.push_back({what.role, *sending_, run, ns > 0 ? sending_ns / ns : 0});
+  }
+
+  // Those that are under way or wait for their turn, by a collective that begins now and that computing waits for.
+  void delay_buckets(const SimulatedRun& first) {
+    auto at = overlapped_.end();
+    while (at != overlapped_.begin() && result_.timeline[std::prev(at)->interval].end_ns > now_) --at;
+    const double until = now_ + first.ns;
+    for (double free = now_; at != overlapped_.end(); ++at) {
+      auto& interval = result_.timeline[at->interval];
+      const double left = interval.end_ns - std::max(interval.begin_ns, now_);
+      if (interval.begin_ns > now_) interval.begin_ns = free;
+      // Encoding and decoding need no link.
+      const double rate = std::min(1.0, collectives_.rate_beside(*at->run, first) / at->sending_share);
+      const double beside = std::max(0.0, until - free);
+      interval.end_ns = left < beside * rate ? free + left / rate : free + beside + (left - beside * rate);
+      free = free_ = interval.end_ns;
+    }
   }
 
   StepPrediction::RoleShare& share(Role role) {
@@ -161,9 +200,9 @@ class StepRun {
   StepPrediction finish() {
     result_.step_ns = std::max(now_, free_);
     result_.exposed_communication_ns = result_.step_ns - result_.compute_ns;
-    for (const auto& [role, number] : overlapped_) {
-      const auto& interval = result_.timeline[number];
-      share(role).exposed_ns += std::max(0.0, interval.end_ns - std::max(interval.begin_ns, now_));
+    for (const auto& each : overlapped_) {
+      const auto& interval = result_.timeline[each.interval];
+      share(each.role).exposed_ns += std::max(0.0, interval.end_ns - std::max(interval.begin_ns, now_));
     }
     for (auto at = free_ > now_ ? sending_ : computing_; at; at = before_[*at]) result_.critical_path.push_back(*at);
     std::reverse(result_.critical_path.begin(), result_.critical_path.end());
@@ -180,7 +219,13 @@ class StepRun {
   std::vector<std::optional<std::size_t>> before_;  // by interval: the one whose end let it begin
   std::optional<std::size_t> computing_;            // the last interval of the NPU, and of its gradients
   std::optional<std::size_t> sending_;
-  std::vector<std::pair<Role, std::size_t>> overlapped_;
+  struct Overlapped {
+    Role role;
+    std::size_t interval;
+    const SimulatedRun* run;
+    double sending_share;  // of its time; the rest is that of its codec
+  };
+  std::vector<Overlapped> overlapped_;  // one after another
   std::map<Role, Open> buckets_;
   std::size_t count_ = 0;
   double now_ = 0;
@@ -195,6 +240,10 @@ StepPrediction simulate_step(const Workload& workload, const Topology& topology,
 }
 
 namespace plan {
+
+bool is_average(const Communication& each) {
+  return is_replicated(each.role) && each.collective == Collective::all_reduce;
+}
 
 StepPrediction simulate_step(const Workload& workload, const StepSimulation& how, CollectiveTimes& times) {
   return StepRun(workload, how, times, false).run();

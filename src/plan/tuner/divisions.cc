@@ -56,7 +56,9 @@ std::vector<std::string> divisions(std::string_view text, Rank world, double mem
   std::vector<std::string> found;
   double least_state = INFINITY;
   const int blocks = setting(spec, "layers").value_or(model->blocks);
-  for (const std::int64_t tensor : degrees_of(setting(spec, "tp"), model->most_tensor))
+  auto tensors = degrees_of(setting(spec, "tp"), model->most_tensor);
+  if (!setting(spec, "tp")) std::erase_if(tensors, [&](std::int64_t tensor) { return model->heads % tensor != 0; });
+  for (const std::int64_t tensor : tensors)
     for (const std::int64_t pipeline : degrees_of(setting(spec, "pp"), blocks)) {
       const std::int64_t data = world / (tensor * pipeline);
       if (tensor * pipeline * data != world || data % degrees.expert != 0 || samples % data != 0) continue;

@@ -37,6 +37,7 @@ struct TransformerModel {
 // In how many parts a ready-made model can be cut, and how many sequences a replica has by default.
 struct DivisibleModel {
   int most_tensor = 1;  // no more than there are heads to share keys and values among
+  int heads = 1;        // that tensor degrees divide
   int blocks = 1;
   int batch = 1;
 };

@@ -8,7 +8,9 @@
 // The first three come with two blocks, and with batches and degrees, as LIBRA's bundled ones do (time is proportional
 // to the blocks): its published results are reproduced by default.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/spec.h"
@@ -87,11 +89,43 @@ constexpr std::array ready_made{
     ReadyMade{"llama3-405b", {.tensor = 8, .pipeline = 16}, make_transformer<llama3_405b>, llama3_405b},
     ReadyMade{"mixtral-8x7b", {.expert = 8}, make_transformer<mixtral>, mixtral}};
 
+// Llama 3 405B has 126.
+constexpr int most_layers = 10'000;
+
+[[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::usage, sentence); }
+
 int whole_number(std::string_view key, std::string_view text) {
   const auto number = parse_number<int>(text);
   if (!number || *number < 1 || *number > 1 << 24)
-    throw Error(ErrorKind::usage, fmt::format("{}={} of a workload is no whole number from 1", key, text));
+    refuse(fmt::format("{}={} of a workload is no whole number from 1", key, text));
+  if (key == "layers" && *number > most_layers)
+    refuse(fmt::format("{}={} of a workload is more than {}; name fewer", key, text, most_layers));
   return *number;
+}
+
+// Models whose layers are not divided.
+void check_replicated(std::string_view name, std::string_view key) {
+  constexpr std::array<std::string_view, 2> known{"dp", "batch"};
+  if (std::ranges::count(known, key) == 0)
+    refuse(fmt::format("{} is not divided and has no setting {}; it takes {}", name, key, fmt::join(known, ", ")));
+}
+
+void check_divided(const ReadyMade& made, const Degrees& degrees, const WorkloadSizes& sizes) {
+  const TransformerModel model = made.divides();
+  if (model.experts == 1 && degrees.expert > 1)
+    refuse(fmt::format("{} has no experts for ep={} to divide; leave it out", made.name, degrees.expert));
+  if (model.experts % degrees.expert != 0)
+    refuse(fmt::format("ep={} does not divide the {} experts of {}; name a divisor", degrees.expert, model.experts,
+                       made.name));
+  // LIBRA's own 128 for the 192 heads of MSFT-1T.
+  const bool is_published = degrees.tensor == made.degrees.tensor;
+  if (!is_published && static_cast<int>(model.heads) % degrees.tensor != 0)
+    refuse(fmt::format("tp={} does not divide the {} attention heads of {}; name a divisor", degrees.tensor,
+                       model.heads, made.name));
+  const int blocks = sizes.layers > 0 ? sizes.layers : model.blocks;
+  if (degrees.pipeline > blocks)
+    refuse(fmt::format("pp={} stages are more than the {} blocks of {}; name fewer, or more layers=", degrees.pipeline,
+                       blocks, made.name));
 }
 
 }  // namespace
@@ -100,7 +134,8 @@ std::optional<plan::DivisibleModel> plan::divisible_model(std::string_view name)
   for (const ReadyMade& each : ready_made) {
     if (each.name != name || each.divides == nullptr) continue;
     const TransformerModel model = each.divides();
-    return DivisibleModel{static_cast<int>(model.key_value_heads), model.blocks, model.defaults.batch};
+    return DivisibleModel{static_cast<int>(model.key_value_heads), static_cast<int>(model.heads), model.blocks,
+                          model.defaults.batch};
   }
   return std::nullopt;
 }
@@ -138,8 +173,10 @@ Workload make_workload(std::string_view spec) {
         if (name == key) found = number;
       }
       if (found == nullptr) throw Error(ErrorKind::usage, unknown_name("setting of a workload", key, names));
+      if (model.divides == nullptr) check_replicated(model.name, key);
       *found = whole_number(key, value);
     }
+    if (model.divides != nullptr) check_divided(model, degrees, sizes);
     return model.make(model.name, degrees, sizes);
   }
   throw Error(ErrorKind::usage, unknown_name("workload", stage.name, workload_names()));

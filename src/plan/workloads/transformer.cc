@@ -108,9 +108,10 @@ Workload transformer(std::string_view name, const TransformerModel& model, const
   Workload workload{.name = std::string(name), .degrees = degrees, .layers = {}};
   Builder builder(model, degrees, sizes);
   const int blocks = sizes.layers > 0 ? sizes.layers : model.blocks;
-  // A stage has its share of the blocks; the longest stage, which all wait for, also the larger rest.
+  // A stage has its share of the blocks; the longest stage, which all wait for, also the larger rest, and the head. The
+  // embedding is in another one.
   const int in_stage = (blocks + degrees.pipeline - 1) / degrees.pipeline;
-  if (model.vocabulary > 0) builder.embedding(workload.layers, "embedding", false);
+  if (model.vocabulary > 0 && degrees.pipeline == 1) builder.embedding(workload.layers, "embedding", false);
   for (int block = 1; block <= in_stage; ++block) builder.block(workload.layers, std::to_string(block));
   if (model.vocabulary > 0) builder.embedding(workload.layers, "head", true);
 
