@@ -106,7 +106,7 @@ struct LowRankOptions {
 std::unique_ptr<Exchange> low_rank_exchange(Communicator& comm, std::string spec, const LowRankOptions& options,
                                             std::unique_ptr<Codec> factors);
 
-// An exchange by its spec: "none", a codec's, "powersgd:4" or "thc:8". All ranks call, with the same spec:
+// An exchange by its spec: "none", a codec's, "powersgd:4", "thc:8" or "switchml". All ranks call, with the same spec:
 // Error{mismatch} names a rank that has another one. Throws Error{usage} naming the wrong part and the nearest right
 // one.
 std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& comm);
@@ -114,7 +114,8 @@ std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& com
 struct ExchangePlan {
   std::unique_ptr<Codec> codec = nullptr;  // of the values, or with low_rank of the factors; null: floats as they are
   std::optional<LowRankOptions> low_rank = {};
-  unsigned grid_bits = 0;  // of SharedGrid (shared_grid.h); 0: there is none
+  unsigned grid_bits = 0;     // of SharedGrid (shared_grid.h); 0: there is none
+  bool shared_scale = false;  // SharedScale (shared_scale.h)
 };
 // Throws what make_exchange throws for a wrong spec.
 ExchangePlan plan_exchange(std::string_view spec);

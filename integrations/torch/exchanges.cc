@@ -10,6 +10,7 @@
 #include "ranvier/exchange.h"
 #include "ranvier/low_rank.h"
 #include "ranvier/shared_grid.h"
+#include "ranvier/shared_scale.h"
 
 namespace ranvier::pytorch {
 namespace {
@@ -70,6 +71,30 @@ struct GridHandle : torch::CustomClassHolder {
   const SharedGrid grid;
 };
 
+struct ScaleHandle : torch::CustomClassHolder {
+  explicit ScaleHandle(std::int64_t world)
+      : scale(translating_errors([&] { return SharedScale(static_cast<Rank>(world)); })) {}
+
+  static std::int64_t blocks(std::int64_t count) {
+    return (count + static_cast<std::int64_t>(SharedScale::block) - 1) / static_cast<std::int64_t>(SharedScale::block);
+  }
+
+  at::Tensor encode(const at::Tensor& values, const at::Tensor& largest) const {
+    at::Tensor codes = at::empty({values.numel()}, at::kChar);
+    scale.encode(span_of<float>(values, -1, "encode"), span_of<float>(largest, blocks(values.numel()), "largest"),
+                 span_of<std::int8_t>(codes, -1, "codes"));
+    return codes;
+  }
+
+  void decode(const at::Tensor& codes, const at::Tensor& largest, double share, const at::Tensor& out) const {
+    scale.decode(span_of<std::int8_t>(codes, out.numel(), "codes"),
+                 span_of<float>(largest, blocks(out.numel()), "largest"), static_cast<float>(share),
+                 span_of<float>(out, -1, "decode"));
+  }
+
+  const SharedScale scale;
+};
+
 }  // namespace
 }  // namespace ranvier::pytorch
 
@@ -85,7 +110,8 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
              return self->plan.low_rank ? static_cast<std::int64_t>(self->plan.low_rank->rank) : std::int64_t{0};
            })
       .def("alternating", [](const Plan& self) { return self->plan.low_rank && self->plan.low_rank->alternating; })
-      .def("grid_bits", [](const Plan& self) { return static_cast<std::int64_t>(self->plan.grid_bits); });
+      .def("grid_bits", [](const Plan& self) { return static_cast<std::int64_t>(self->plan.grid_bits); })
+      .def("shared_scale", [](const Plan& self) { return self->plan.shared_scale; });
 
   using LowRank = c10::intrusive_ptr<LowRankHandle>;
   library.class_<LowRankHandle>("LowRank")
@@ -134,4 +160,18 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
            })
       .def("encode", &GridHandle::encode)
       .def("decode", &GridHandle::decode);
+
+  using Scale = c10::intrusive_ptr<ScaleHandle>;
+  library.class_<ScaleHandle>("SharedScale")
+      .def(torch::init<std::int64_t>())
+      // The largest magnitude of each block; infinite where values have no code.
+      .def("measure",
+           [](const Scale&, const at::Tensor& values) {
+             at::Tensor largest = at::empty({ScaleHandle::blocks(values.numel())});
+             ranvier::SharedScale::measure(span_of<float>(values, -1, "measure"),
+                                           span_of<float>(largest, -1, "largest"));
+             return largest;
+           })
+      .def("encode", &ScaleHandle::encode)
+      .def("decode", &ScaleHandle::decode);
 }

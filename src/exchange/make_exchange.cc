@@ -11,6 +11,7 @@
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
 #include "ranvier/shared_grid.h"
+#include "ranvier/shared_scale.h"
 #include "ranvier/text.h"
 
 namespace ranvier {
@@ -50,6 +51,16 @@ ExchangePlan plan_shared_grid(std::string_view spec) {
   return {.grid_bits = static_cast<unsigned>(bits)};
 }
 
+ExchangePlan plan_shared_scale(std::string_view spec) {
+  const auto stages = parse_spec(spec);
+  Parameters(stages.front()).end();
+  if (stages.size() > 1)
+    throw Error(ErrorKind::usage, fmt::format("in the spec '{}' '{}' stands behind 'switchml', whose codes travel as "
+                                              "they are, to be added; leave it out",
+                                              spec, stages[1].name));
+  return {.shared_scale = true};
+}
+
 }  // namespace
 
 ExchangePlan plan_exchange(std::string_view preset_or_spec) {
@@ -59,6 +70,7 @@ ExchangePlan plan_exchange(std::string_view preset_or_spec) {
     const auto first = spec.substr(0, spec.find_first_of(":+"));
     if (first == "powersgd" || first == "acpsgd") return plan_low_rank(spec);
     if (first == "thc") return plan_shared_grid(spec);
+    if (first == "switchml") return plan_shared_scale(spec);
     return {.codec = make_codec(spec)};
   } catch (const Error& unknown) {
     const bool meant_plain = !nearest(spec, std::array{plain}).empty();
@@ -89,6 +101,7 @@ std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& com
   ExchangePlan plan = plan_exchange(spec);
   demand_same_spec(spec, comm);
   if (plan.grid_bits > 0) return shared_grid_exchange(comm, std::string(spec), plan.grid_bits);
+  if (plan.shared_scale) return shared_scale_exchange(comm, std::string(spec));
   if (!plan.codec) return dense_exchange(comm);
   if (plan.low_rank) return low_rank_exchange(comm, std::string(spec), *plan.low_rank, std::move(plan.codec));
   const bool of_differences = plan.codec->of_differences();
