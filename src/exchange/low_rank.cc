@@ -273,7 +273,7 @@ class LowRankExchange final : public Exchange {
   Communicator& comm_;
   const std::string spec_;
   const std::shared_ptr<LowRankTools> tools_;
-  Residuals residuals_{1};
+  Residuals residuals_{1, spec_};
   std::unordered_map<std::uint64_t, std::shared_ptr<Factors>> factors_;  // by the first tensor of their bucket
   std::uint64_t number_ = 0;
 };
