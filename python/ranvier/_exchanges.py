@@ -32,6 +32,8 @@ def make_exchange(spec: str, world: int) -> Exchange:
         return SharedGrid(bits, world)
     if plan.shared_scale():
         return SharedScale(world)
+    if plan.is_demo():
+        return DecoupledMomentum(plan)
     if rank := plan.rank():
         return LowRank(rank, plan.alternating(), plan.codec())
     return Coded(plan.codec()) if plan.codec() else Plain()
@@ -332,3 +334,23 @@ class SharedScale:
         wire.all_reduce(codes)
         self._scale.decode(codes, largest, 1 / wire.world, values)
         return True
+
+
+class DecoupledMomentum:
+    """DeMo: the largest coefficients of each rank's momentum go to everybody, and are taken from it."""
+
+    kinds: tuple[str, ...] = ("residual",)  # which is the momentum
+
+    def __init__(self, plan: Any) -> None:
+        self._plan = plan
+        self.momentum = float(plan.decay())
+
+    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+        rows = [parameter.shape[0] if parameter.dim() > 0 else 1 for parameter in memory.parameters]
+        columns = [size // max(row, 1) for size, row in zip(memory.sizes(), rows, strict=True)]
+        demo = self._plan.demo(rows, columns)
+        code = demo.encode(values, memory.residual)
+        if demo.decode(torch.cat(wire.gather(code)), values):
+            return True
+        demo.take_back(values, code, memory.residual)
+        return False

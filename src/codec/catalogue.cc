@@ -30,6 +30,10 @@ constexpr std::array all{
     Stage{{"switchml", exchange, "integers with a scale a block that all ranks agree on first, added up in transit", "",
            "biased", "Sapio et al. 2021"},
           nullptr},
+    Stage{
+        {"demo", exchange, "signs of the largest cosine coefficients of each rank's own momentum, a matrix in chunks",
+         "value: coefficients of a chunk (32); chunk=64, its sides; decay=0.999; sign=1", "biased", "Peng et al. 2024"},
+        nullptr},
     Stage{{"topk", sparsify, "the values of the largest magnitude",
            "value: share of all values (0.01); select=exact|sampled; layers=0 to 1: by tensor", "biased",
            "Aji, Heafield 2017"},

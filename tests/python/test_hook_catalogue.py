@@ -20,6 +20,7 @@ SPECS = {
     "acpsgd": "acpsgd:2",
     "thc": "thc:8",
     "switchml": "switchml",
+    "demo": "demo:8,chunk=16",
     "topk": "topk:0.1",
     "sidco": "sidco:0.1+int8",
     "dgc": "dgc:0.05,warmup=3",
