@@ -76,9 +76,8 @@ int list_stages(const JsonFile& file, bool prints) {
     for (const Preset& preset : presets()) fmt::print("  {:<12} {}. {}\n", preset.name, preset.spec, preset.meant_for);
     fmt::print(
         "\nOn any stage: ef=0 refuses error feedback, which is on where a codec is biased, ef=1 demands it, and ef=21 "
-        "codes\nchanges (delta). by=reduce_scatter or all_gather says how codes become an average; sparse ones take "
-        "the "
-        "cheaper way.\n");
+        "codes\nchanges (delta). momentum=0.9 stands before error feedback and takes the place of the optimizer's.\n"
+        "by=reduce_scatter or all_gather says how codes become an average; sparse ones take the cheaper way.\n");
   }
   nlohmann::json named = nlohmann::json::array();
   for (const Preset& preset : presets())

@@ -78,9 +78,10 @@ CodecRow measure_codec(const std::string& spec, std::span<const float> values) {
                .encode_gbps = whole.speed.encode_gbps,
                .decode_gbps = whole.speed.decode_gbps,
                .stages = {}};
-  for (auto end = spec.find('+'); end != std::string::npos; end = spec.find('+', end + 1))
-    row.stages.push_back(code(spec.substr(0, end), values).speed);
-  if (!row.stages.empty()) row.stages.push_back(whole.speed);
+  const std::string stages(spec_of(spec));
+  for (auto end = stages.find('+'); end != std::string::npos; end = stages.find('+', end + 1))
+    row.stages.push_back(code(stages.substr(0, end), values).speed);
+  if (!row.stages.empty()) row.stages.push_back({stages, whole.speed.encode_gbps, whole.speed.decode_gbps});
   return row;
 }
 

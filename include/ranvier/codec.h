@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ranvier/types.h"
 
@@ -23,10 +24,21 @@ struct CodecState {
   std::span<float> velocity = {};  // momentum, where the codec corrects it (dgc)
 };
 
+// A part of a tensor: so many of its values.
+struct TensorPiece {
+  std::size_t size = 0;
+  std::size_t of = 0;
+};
+
+// The pieces of `count` values from `begin` on, of values that consist of `pieces`. None of none.
+std::vector<TensorPiece> cut(std::span<const TensorPiece> pieces, std::size_t begin, std::size_t count);
+
 // What is random in a code follows from this alone, so that a step that is run again gives the same bytes.
 struct CodecKey {
   std::uint64_t seed = 0;  // another one for each tensor, step and rank
   std::uint64_t step = 0;  // how often this tensor has been encoded before: for stages that warm up
+  // What the values are, in their order, for codecs that choose by tensor; none: one tensor.
+  std::span<const TensorPiece> pieces = {};
 };
 
 enum class Combine : std::uint8_t { replace, add };
@@ -64,9 +76,14 @@ class Codec {
   // largest value. 1 where the range is that of f32, or a residual takes what a code cuts off.
   virtual float sum_scale(Rank) const { return 1; }
   // The codec for sums of what this one decodes, where it is another one; null: this one.
-  virtual std::unique_ptr<Codec> for_sums() const { return nullptr; }
+  virtual std::shared_ptr<const Codec> for_sums() const { return nullptr; }
   // Its velocity takes the place of the optimizer's momentum, which then has to be 0.
   virtual double momentum() const { return 0; }
+  // Not 0: each of W ranks first scales its gradients of a bucket down to this norm over sqrt(W) (dgc). Exchanges do,
+  // which see the whole bucket.
+  virtual double clipping_norm() const { return 0; }
+  // Whether CodecKey::pieces makes a difference.
+  virtual bool chooses_by_tensor() const { return false; }
   virtual Way way() const { return Way::reduce_scatter; }
   // EF21: what it is given has to be the change of the values since the step before, and what comes back is the change
   // of their average. Its residual makes up for what codes of changes have lost.

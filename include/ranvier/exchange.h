@@ -34,8 +34,8 @@ struct Bucket {
   std::span<float> values = {};
   // In the order of their values. None: one tensor that is known by its address and size, so its memory has to stay.
   std::span<const Tensor> tensors = {};
-  // Of its collectives, see Request. Messages have none: what coded_exchange and low_rank_exchange send goes in its
-  // order.
+  // Of its collectives, see Request. Messages have none: what coded_exchange and the second factors of
+  // low_rank_exchange send goes in its order.
   int priority = 0;
 };
 
@@ -96,9 +96,10 @@ std::unique_ptr<Exchange> coded_exchange(Communicator& comm, std::unique_ptr<Cod
 // PowerSGD: each matrix M of a bucket, with its residual, as P Q^T of a rank; P = M Q is averaged and made orthonormal,
 // Q = M^T P is averaged, and what P Q^T lacks of M is the residual. Q is where the next step begins. With `alternating`
 // (ACP-SGD) a step averages one of the factors only, in turn. Tensors of which factors would be more than a third take
-// a lower rank, and where even one column is too much they go as they are. `factors` codes what is averaged. Vogels,
-// Karimireddy and Jaggi, "PowerSGD", NeurIPS 2019 (arXiv:1905.13727); Zhang, Zhang, Shi, Chu and Li, "Evaluation and
-// Optimization of Gradient Compression for Distributed Deep Learning", ICDCS 2023 (arXiv:2306.08881).
+// a lower rank, and where even one column is too much they go as they are. `factors`, whose codes can be added, codes
+// what is averaged. Vogels, Karimireddy and Jaggi, "PowerSGD", NeurIPS 2019 (arXiv:1905.13727); Zhang, Zhang, Shi, Chu
+// and Li, "Evaluation and Optimization of Gradient Compression for Distributed Deep Learning", ICDCS 2023
+// (arXiv:2306.08881).
 struct LowRankOptions {
   std::size_t rank = 4;
   bool alternating = false;
@@ -106,7 +107,15 @@ struct LowRankOptions {
 std::unique_ptr<Exchange> low_rank_exchange(Communicator& comm, std::string spec, const LowRankOptions& options,
                                             std::unique_ptr<Codec> factors);
 
-// An exchange by its spec: "none", a codec's, "powersgd:4" or "thc:8". All ranks call, with the same spec:
+// DeMo: see demo.h. `kept` coefficients of each chunk of at most `chunk` x `chunk` values.
+struct DemoOptions {
+  std::size_t kept = 32;
+  std::size_t chunk = 64;
+  double decay = 0.999;  // of momentum, a step
+  bool sign = true;      // of what came; else itself
+};
+
+// An exchange by its spec: "none", a codec's, "powersgd:4", "thc:8" or "switchml". All ranks call, with the same spec:
 // Error{mismatch} names a rank that has another one. Throws Error{usage} naming the wrong part and the nearest right
 // one.
 std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& comm);
@@ -114,7 +123,9 @@ std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& com
 struct ExchangePlan {
   std::unique_ptr<Codec> codec = nullptr;  // of the values, or with low_rank of the factors; null: floats as they are
   std::optional<LowRankOptions> low_rank = {};
-  unsigned grid_bits = 0;  // of SharedGrid (shared_grid.h); 0: there is none
+  unsigned grid_bits = 0;     // of SharedGrid (shared_grid.h); 0: there is none
+  bool shared_scale = false;  // SharedScale (shared_scale.h)
+  std::optional<DemoOptions> demo = {};
 };
 // Throws what make_exchange throws for a wrong spec.
 ExchangePlan plan_exchange(std::string_view spec);

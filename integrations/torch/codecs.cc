@@ -27,22 +27,28 @@ ConstBytes bytes_of(const at::Tensor& tensor, const char* what) {
 }
 
 struct CodecHandle : torch::CustomClassHolder {
-  explicit CodecHandle(std::unique_ptr<Codec> made) : codec(std::move(made)) {}
+  explicit CodecHandle(std::shared_ptr<const Codec> made) : codec(std::move(made)) {}
   explicit CodecHandle(const std::string& spec) : CodecHandle(translating_errors([&] { return make_codec(spec); })) {}
 
-  // Empty where the values have no code. `residual` and `velocity` are changed; empty tensors do without them.
+  // Empty where the values have no code. `residual` and `velocity` are changed; empty tensors do without them. The
+  // values begin at `begin` of a bucket whose tensors have `sizes`, for a codec that chooses by tensor; else of none.
   at::Tensor encode(const at::Tensor& values, const at::Tensor& residual, const at::Tensor& velocity, std::int64_t seed,
-                    std::int64_t step) const {
+                    std::int64_t step, const std::vector<std::int64_t>& sizes, std::int64_t begin) const {
     const auto input = floats_of(values, "encode");
     const CodecState state{.residual = floats_of(residual, "encode"), .velocity = floats_of(velocity, "encode")};
     TORCH_CHECK_VALUE((state.residual.empty() || state.residual.size() == input.size()) &&
                           (state.velocity.empty() || state.velocity.size() == input.size()),
                       "encode: residual and velocity have to be as long as the values, or empty");
+    std::vector<TensorPiece> pieces;
+    for (const std::int64_t size : sizes)
+      pieces.push_back({.size = static_cast<std::size_t>(size), .of = static_cast<std::size_t>(size)});
+    pieces = cut(pieces, static_cast<std::size_t>(begin), input.size());
     at::Tensor code = at::empty({static_cast<std::int64_t>(codec->max_bytes(input.size()))}, at::kByte);
     const Bytes memory(static_cast<std::byte*>(code.data_ptr()), static_cast<std::size_t>(code.numel()));
     const std::size_t bytes = translating_errors([&] {
-      return codec->encode(input, state, memory,
-                           {.seed = static_cast<std::uint64_t>(seed), .step = static_cast<std::uint64_t>(step)});
+      return codec->encode(
+          input, state, memory,
+          {.seed = static_cast<std::uint64_t>(seed), .step = static_cast<std::uint64_t>(step), .pieces = pieces});
     });
     return code.narrow(0, 0, static_cast<std::int64_t>(bytes));
   }
@@ -69,6 +75,8 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
       .def("decode", &CodecHandle::decode)
       .def("state_parts", [](const Handle& self) { return static_cast<std::int64_t>(self->codec->state_parts()); })
       .def("momentum", [](const Handle& self) { return self->codec->momentum(); })
+      .def("chooses_by_tensor", [](const Handle& self) { return self->codec->chooses_by_tensor(); })
+      .def("clipping_norm", [](const Handle& self) { return self->codec->clipping_norm(); })
       .def("of_differences", [](const Handle& self) { return self->codec->of_differences(); })
       .def("by_all_gather", [](const Handle& self) { return self->codec->way() == ranvier::Way::all_gather; })
       .def("sum_scale",

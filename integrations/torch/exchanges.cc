@@ -7,9 +7,11 @@
 
 #include "integrations/torch/errors.h"
 #include "integrations/torch/tensors.h"
+#include "ranvier/demo.h"
 #include "ranvier/exchange.h"
 #include "ranvier/low_rank.h"
 #include "ranvier/shared_grid.h"
+#include "ranvier/shared_scale.h"
 
 namespace ranvier::pytorch {
 namespace {
@@ -70,11 +72,77 @@ struct GridHandle : torch::CustomClassHolder {
   const SharedGrid grid;
 };
 
+struct DemoHandle : torch::CustomClassHolder {
+  DemoHandle(const ExchangePlan& plan, const std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& columns)
+      : demo(plan.demo.value_or(DemoOptions{}), tensors_of(rows, columns)) {}
+
+  static std::vector<Tensor> tensors_of(const std::vector<std::int64_t>& rows,
+                                        const std::vector<std::int64_t>& columns) {
+    TORCH_CHECK_VALUE(rows.size() == columns.size(), "demo: as many rows as columns have to be given");
+    std::vector<Tensor> tensors;
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      tensors.push_back(
+          {.id = i, .rows = static_cast<std::size_t>(rows[i]), .columns = static_cast<std::size_t>(columns[i])});
+    return tensors;
+  }
+  static std::span<std::byte> bytes_of(const at::Tensor& code, std::int64_t size) {
+    return std::as_writable_bytes(span_of<std::uint8_t>(code, size, "code"));
+  }
+  at::Tensor encode(const at::Tensor& values, const at::Tensor& momentum) const {
+    at::Tensor code = at::empty({static_cast<std::int64_t>(demo.code_bytes())}, at::kByte);
+    demo.encode(span_of<float>(values, -1, "encode"), span_of<float>(momentum, values.numel(), "momentum"),
+                bytes_of(code, -1));
+    return code;
+  }
+  bool decode(const at::Tensor& codes, const at::Tensor& values) const {
+    return translating_errors([&] { return demo.decode(bytes_of(codes, -1), span_of<float>(values, -1, "decode")); });
+  }
+  void take_back(const at::Tensor& values, const at::Tensor& code, const at::Tensor& momentum) const {
+    demo.take_back(span_of<float>(values, -1, "take_back"),
+                   bytes_of(code, static_cast<std::int64_t>(demo.code_bytes())),
+                   span_of<float>(momentum, values.numel(), "momentum"));
+  }
+
+  const Demo demo;
+};
+
+struct ScaleHandle : torch::CustomClassHolder {
+  explicit ScaleHandle(std::int64_t world)
+      : scale(translating_errors([&] { return SharedScale(static_cast<Rank>(world)); })) {}
+
+  static std::int64_t blocks(std::int64_t count) {
+    return (count + static_cast<std::int64_t>(SharedScale::block) - 1) / static_cast<std::int64_t>(SharedScale::block);
+  }
+
+  at::Tensor encode(const at::Tensor& values, const at::Tensor& largest) const {
+    at::Tensor codes = at::empty({values.numel()}, at::kChar);
+    scale.encode(span_of<float>(values, -1, "encode"), span_of<float>(largest, blocks(values.numel()), "largest"),
+                 span_of<std::int8_t>(codes, -1, "codes"));
+    return codes;
+  }
+
+  void decode(const at::Tensor& codes, const at::Tensor& largest, double share, const at::Tensor& out) const {
+    scale.decode(span_of<std::int8_t>(codes, out.numel(), "codes"),
+                 span_of<float>(largest, blocks(out.numel()), "largest"), static_cast<float>(share),
+                 span_of<float>(out, -1, "decode"));
+  }
+
+  const SharedScale scale;
+};
+
 }  // namespace
 }  // namespace ranvier::pytorch
 
 TORCH_LIBRARY_FRAGMENT(ranvier, library) {
   using namespace ranvier::pytorch;
+  // Before what gives it: torch looks types up where a method is defined.
+  using DemoPtr = c10::intrusive_ptr<DemoHandle>;
+  library.class_<DemoHandle>("Demo")
+      .def("encode", &DemoHandle::encode)
+      .def("decode", &DemoHandle::decode)
+      .def("take_back", [](const DemoPtr& self, const at::Tensor& values, const at::Tensor& code,
+                           const at::Tensor& momentum) { self->take_back(values, code, momentum); });
+
   using Plan = c10::intrusive_ptr<PlanHandle>;
   library.class_<PlanHandle>("ExchangePlan")
       .def(torch::init<std::string>())
@@ -85,7 +153,15 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
              return self->plan.low_rank ? static_cast<std::int64_t>(self->plan.low_rank->rank) : std::int64_t{0};
            })
       .def("alternating", [](const Plan& self) { return self->plan.low_rank && self->plan.low_rank->alternating; })
-      .def("grid_bits", [](const Plan& self) { return static_cast<std::int64_t>(self->plan.grid_bits); });
+      .def("grid_bits", [](const Plan& self) { return static_cast<std::int64_t>(self->plan.grid_bits); })
+      .def("shared_scale", [](const Plan& self) { return self->plan.shared_scale; })
+      .def("is_demo", [](const Plan& self) { return self->plan.demo.has_value(); })
+      .def("decay", [](const Plan& self) { return self->plan.demo ? self->plan.demo->decay : 0; })
+      // Of a bucket whose tensors have so many rows and columns.
+      .def("demo",
+           [](const Plan& self, const std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& columns) {
+             return c10::make_intrusive<DemoHandle>(self->plan, rows, columns);
+           });
 
   using LowRank = c10::intrusive_ptr<LowRankHandle>;
   library.class_<LowRankHandle>("LowRank")
@@ -134,4 +210,18 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
            })
       .def("encode", &GridHandle::encode)
       .def("decode", &GridHandle::decode);
+
+  using Scale = c10::intrusive_ptr<ScaleHandle>;
+  library.class_<ScaleHandle>("SharedScale")
+      .def(torch::init<std::int64_t>())
+      // The largest magnitude of each block; infinite where values have no code.
+      .def("measure",
+           [](const Scale&, const at::Tensor& values) {
+             at::Tensor largest = at::empty({ScaleHandle::blocks(values.numel())});
+             ranvier::SharedScale::measure(span_of<float>(values, -1, "measure"),
+                                           span_of<float>(largest, -1, "largest"));
+             return largest;
+           })
+      .def("encode", &ScaleHandle::encode)
+      .def("decode", &ScaleHandle::decode);
 }

@@ -30,6 +30,10 @@ def make_exchange(spec: str, world: int) -> Exchange:
     plan = torch.classes.ranvier.ExchangePlan(spec)
     if bits := plan.grid_bits():
         return SharedGrid(bits, world)
+    if plan.shared_scale():
+        return SharedScale(world)
+    if plan.is_demo():
+        return DecoupledMomentum(plan)
     if rank := plan.rank():
         return LowRank(rank, plan.alternating(), plan.codec())
     return Coded(plan.codec()) if plan.codec() else Plain()
@@ -55,10 +59,14 @@ class Coded:
         kept = ("residual", "velocity")[: self._codec.state_parts()]
         self.kinds: tuple[str, ...] = (*kept, "last", "average") if self._differs else kept
         self.momentum = float(self._codec.momentum())
+        self._by_tensor = bool(self._codec.chooses_by_tensor())
+        self._clipping_norm = float(self._codec.clipping_norm())
 
     def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+        if self._clipping_norm > 0:
+            _clip(values, self._clipping_norm / math.sqrt(wire.world))
         if wire.world == 1:  # nothing to send; momentum is still this exchange's
-            if self.kinds and not self._differs and bool(values.isfinite().all()):
+            if self.kinds and not self._differs and _all_finite(values):
                 if memory.velocity.numel() > 0:
                     values.copy_(memory.velocity.mul_(self.momentum).add_(values))
                 _pay(values, memory.residual)
@@ -76,9 +84,13 @@ class Coded:
             memory.average.copy_(values)
         return True
 
+    def _sizes(self, memory: Memory) -> list[int]:
+        return memory.sizes() if self._by_tensor else []
+
     def _by_all_gather(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+        seed = number * wire.world + wire.rank
         code = self._codec.encode(
-            values, memory.residual, memory.velocity, number * wire.world + wire.rank, memory.step
+            values, memory.residual, memory.velocity, seed, memory.step, self._sizes(memory), 0
         )
         codes = wire.gather(code)
         if any(each.numel() == 0 for each in codes):
@@ -97,33 +109,48 @@ class Coded:
         parts = [slice(begin, end) for begin, end in zip(borders, borders[1:], strict=False)]
         own = parts[wire.rank]
         seed = (2 * number * wire.world + wire.rank) * wire.world
+        sizes = self._sizes(memory)
 
         codes = [
             torch.empty(0, dtype=torch.uint8)
             if rank == wire.rank
-            else self._codec.encode(values[part], memory.residual[part], memory.velocity[part], seed + rank, memory.step)
+            else self._codec.encode(
+                values[part], memory.residual[part], memory.velocity[part], seed + rank, memory.step, sizes, part.start
+            )
             for rank, part in enumerate(parts)
         ]
         arrived = wire.exchange(codes)
 
         expected = own.stop > own.start
         complete = all(code.numel() > 0 for rank, code in enumerate(arrived) if rank != wire.rank) or not expected
-        if memory.velocity.numel() > 0 and not bool(values[own].isfinite().all()):
+        if memory.velocity.numel() > 0 and not _all_finite(values[own]):
             complete = False  # momentum would keep it for ever
         # With a residual, which takes what a code cuts off, sums are coded as they are.
         scale = self._sums.sum_scale(wire.world) if memory.residual.numel() == 0 else 1.0
         result = torch.empty(0, dtype=torch.uint8)
-        total = torch.zeros(own.stop - own.start)
+        total = torch.empty(own.stop - own.start)
         if complete and expected:
             for rank, code in enumerate(arrived):
                 if rank != wire.rank:
-                    self._codec.decode(code, total, True)
-                elif memory.velocity.numel() > 0:
-                    total += memory.velocity[own].mul_(self.momentum).add_(values[own])
+                    self._codec.decode(code, total, rank > 0)
+                    continue
+                addend = values[own]
+                if memory.velocity.numel() > 0:
+                    addend = memory.velocity[own].mul_(self.momentum).add_(addend)
+                if rank > 0:
+                    total += addend
                 else:
-                    total += values[own]
+                    total.copy_(addend)
+            if scale != 1:
+                total.mul_(scale)
             result = self._sums.encode(
-                total.mul_(scale), memory.residual[own], torch.empty(0), seed + wire.world * wire.world, memory.step
+                total,
+                memory.residual[own],
+                torch.empty(0),
+                seed + wire.world * wire.world,
+                memory.step,
+                sizes,
+                own.start,
             )
         results = wire.gather(result)
 
@@ -220,6 +247,18 @@ class LowRank:
         return coded and math.isfinite(float(vector.abs().sum(dtype=torch.float64)))
 
 
+def _all_finite(values: Tensor) -> bool:
+    """In one pass: isfinite().all() makes several, and masks as long as values."""
+    return values.numel() == 0 or all(math.isfinite(float(end)) for end in torch.aminmax(values))
+
+
+def _clip(values: Tensor, most: float) -> None:
+    """DGC's local clipping. What is not finite stays as it is, and goes plain."""
+    norm = float(torch.linalg.vector_norm(values, dtype=torch.float64))
+    if math.isfinite(norm) and norm > most:
+        values.mul_(most / norm)
+
+
 def _pay(values: Tensor, residual: Tensor) -> None:
     """To one rank alone, what codes for others have lost before."""
     if residual.numel() > 0:
@@ -239,7 +278,7 @@ class SharedGrid:
 
     def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
         if wire.world == 1:
-            if bool(values.isfinite().all()):
+            if _all_finite(values):
                 _pay(values, memory.residual)
             return True
         seed = number * 0x9E3779B1 % 2**32  # far apart: signs of neighbouring seeds are shifted ones
@@ -247,7 +286,7 @@ class SharedGrid:
         spread = owed.clone()
         norms = self._grid.spread(spread, seed)
         wire.all_reduce(norms, dist.ReduceOp.MAX)
-        all_have_codes = bool(norms.isfinite().all())
+        all_have_codes = _all_finite(norms)
         coded = memory.norms_of == memory.sizes()  # else the norms are of another bucket, or there are none
         if coded and not all_have_codes:
             return False
@@ -268,3 +307,50 @@ class SharedGrid:
         self._grid.decode(codes, memory.norms, summed, values)
         self._grid.gather(values, seed)
         return values
+
+
+class SharedScale:
+    """SwitchML: integers of 8 bits on scales that all ranks agree on first, added up by an all_reduce."""
+
+    kinds: tuple[str, ...] = ("residual",)
+    momentum = 0.0
+
+    def __init__(self, world: int) -> None:
+        self._scale = torch.classes.ranvier.SharedScale(world)
+
+    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+        if wire.world == 1:
+            if _all_finite(values):
+                _pay(values, memory.residual)
+            return True
+        owed = values + memory.residual
+        largest = self._scale.measure(owed)
+        wire.all_reduce(largest, dist.ReduceOp.MAX)
+        if not _all_finite(largest):
+            return False
+        codes = self._scale.encode(owed, largest)
+        self._scale.decode(codes, largest, 1.0, memory.residual)
+        torch.sub(owed, memory.residual, out=memory.residual)
+        wire.all_reduce(codes)
+        self._scale.decode(codes, largest, 1 / wire.world, values)
+        return True
+
+
+class DecoupledMomentum:
+    """DeMo: the largest coefficients of each rank's momentum go to everybody, and are taken from it."""
+
+    kinds: tuple[str, ...] = ("residual",)  # which is the momentum
+
+    def __init__(self, plan: Any) -> None:
+        self._plan = plan
+        self.momentum = float(plan.decay())
+
+    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+        rows = [parameter.shape[0] if parameter.dim() > 0 else 1 for parameter in memory.parameters]
+        columns = [size // max(row, 1) for size, row in zip(memory.sizes(), rows, strict=True)]
+        demo = self._plan.demo(rows, columns)
+        code = demo.encode(values, memory.residual)
+        if demo.decode(torch.cat(wire.gather(code)), values):
+            return True
+        demo.take_back(values, code, memory.residual)
+        return False

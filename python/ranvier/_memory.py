@@ -58,12 +58,12 @@ class Memory:
         return record
 
 
-def from_record(parameter: Tensor, record: dict[str, Any], name: str) -> Memory:
+def from_record(parameter: Tensor, record: dict[str, Any], name: str, spec: str) -> Memory:
     """Of a bucket of this parameter alone. Raises ValueError where it was of another size."""
     if record["size"] != parameter.numel():
         raise ValueError(
-            f"{name} has {parameter.numel()} values and had {record['size']} when this state was saved, with another "
-            "model: start without it"
+            f"{name} has {parameter.numel()} values and had {record['size']} when what '{spec}' holds back of it was saved, "
+            "with another model: start without that state"
         )
     kept = {kind: record[kind].clone() for kind in (*FLAT, "norms") if kind in record}
     factors = [record[side].clone() for side in ("left", "right") if side in record]
@@ -73,7 +73,8 @@ def from_record(parameter: Tensor, record: dict[str, Any], name: str) -> Memory:
 class Memories:
     """Of all parameters that have been seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, spec: str) -> None:
+        self._spec = spec  # what errors name
         self._of: dict[int, Memory] = {}  # by the id of a parameter, which the memory keeps alive
         self._met: list[Tensor] = []  # in the order in which buckets brought them
         self._waiting: list[dict[str, Any]] = []  # of parameters of an unpickled state, in that order
@@ -108,7 +109,7 @@ class Memories:
         return memory.record_of(parameter) if memory is not None else None
 
     def restore(self, parameter: Tensor, record: dict[str, Any], name: str) -> None:
-        self._of[id(parameter)] = from_record(parameter, record, name)
+        self._of[id(parameter)] = from_record(parameter, record, name, self._spec)
 
     def records(self) -> list[dict[str, Any]]:
         """Of all parameters, in an order that another DDP of the same model repeats."""

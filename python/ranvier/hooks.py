@@ -43,14 +43,14 @@ Hook = Callable[["CompressionState", dist.GradBucket], torch.futures.Future[Tens
 
 
 def hook(spec: str, group: dist.ProcessGroup | None = None) -> "tuple[CompressionState, Hook]":
-    """What DDP.register_comm_hook takes. `spec` is a codec's or a preset's name, "powersgd:4", "acpsgd:4", "thc:8" or
-    "none"; `group` the one that DDP was given; none: the default group.
+    """What DDP.register_comm_hook takes. `spec` is a codec's or a preset's name, "powersgd:4", "acpsgd:4", "thc:8",
+    "switchml" or "none"; `group` the one that DDP was given; none: the default group.
 
     Codes travel in a process group of their own, of the same ranks: all of them call, at the same point between what
     else they do in `group`, and no rank outside of it. Which groups a rank has besides does not matter.
 
-    Raises ValueError for a spec that is wrong, or that another rank does not have. A codec that corrects momentum (dgc,
-    and with it "strong" and "extreme") takes the place of the optimizer's, which then has to be 0.
+    Raises ValueError for a spec that is wrong, or that another rank does not have. A codec that has momentum (dgc, and
+    with it "strong" and "extreme"; momentum=) takes the place of the optimizer's, which then has to be 0.
     """
     return CompressionState(spec, group), compress
 
@@ -70,7 +70,7 @@ class CompressionState:
     def __init__(self, spec: str, group: dist.ProcessGroup | None = None) -> None:
         self.spec = spec
         self.plain_buckets = 0  # that went uncompressed, since a value was NaN, infinite or beyond 2^50
-        self._memories = Memories()
+        self._memories = Memories(spec)
         self._number = 0  # of the next bucket: what is random follows from it
         self._way: tuple[Wire, Exchange] | None = None
         self._take(group)
@@ -127,7 +127,7 @@ class CompressionState:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.spec = state["spec"]
         self.plain_buckets = state["plain_buckets"]
-        self._memories = Memories()
+        self._memories = Memories(self.spec)
         self._memories.wait_for(state["parameters"])
         self._number = state["number"]
         self._way = None  # until DDP brings the first bucket: whoever looks at a checkpoint need not be in a group
@@ -155,15 +155,17 @@ class CompressionState:
     def _average(
         self, wire: Wire, exchange: Exchange, buffer: Tensor, parameters: list[Tensor], number: int
     ) -> Tensor:
-        # float16 and bfloat16 are encoded as they are: float32 holds each of their values.
-        values = buffer.detach().to(device="cpu", dtype=torch.float32, copy=True)
+        # float16 and bfloat16 are encoded as they are: float32 holds each of their values. float32 on the CPU is
+        # averaged where it lies: DDP looks at the bucket again when it has the average.
+        values = buffer.detach().to(device="cpu", dtype=torch.float32)
         wire.device = wire.device_for(buffer.device)
         memory = self._memories.of(parameters, exchange.kinds)
         if not exchange.average(wire, values, memory, number):
             self.plain_buckets += 1
             Plain().average(wire, values, memory, number)
         memory.step += 1
-        buffer.copy_(values)
+        if values.data_ptr() != buffer.data_ptr():
+            buffer.copy_(values)
         return buffer
 
 

@@ -9,6 +9,7 @@
 #include "codec/catalogue.h"
 #include "codec/dense_codec.h"
 #include "codec/lossless_codec.h"
+#include "codec/momentum_codec.h"
 #include "codec/sparse_codec.h"
 #include "codec/transformed_codec.h"
 #include "ranvier/codec.h"
@@ -31,6 +32,7 @@ const Stage& find_stage(std::string_view name) {
 // What any stage may say for the whole pipeline.
 struct Wishes {
   std::optional<bool> feedback;
+  double momentum = 0;
   bool differences = false;
   std::optional<Way> way;
 };
@@ -52,7 +54,16 @@ void take_wishes(StageSpec& stage, Wishes& wishes) {
                                                   word, stage.name));
       wishes.way = word == "auto" ? Way::cheaper : word == "all_gather" ? Way::all_gather : Way::reduce_scatter;
     }
-    return key == "ef" || key == "by";
+    const bool is_momentum = key == "momentum" && stage.name != "dgc";  // whose own it is
+    if (is_momentum) {
+      const auto number = parse_number<double>(word);
+      if (!number || *number <= 0 || *number > 0.999)
+        throw Error(
+            ErrorKind::usage,
+            fmt::format("'momentum={}' of the stage '{}' is no number above 0 and up to 0.999", word, stage.name));
+      wishes.momentum = *number;
+    }
+    return key == "ef" || key == "by" || is_momentum;
   });
 }
 
@@ -68,12 +79,21 @@ void check_order(std::string_view spec, const StageInfo* before, const StageInfo
                           spec, stage.name, before->name, stage.name));
 }
 
-}  // namespace
+void check_momentum(std::string_view spec, const Draft& draft, const Wishes& wishes) {
+  const auto refuse = [&](std::string_view why) {
+    throw Error(ErrorKind::usage, fmt::format("in the spec '{}' {}", spec, why));
+  };
+  if (wishes.feedback == false)
+    refuse("ef=0 refuses the error feedback that momentum= belongs to; leave one of both out");
+  if (wishes.differences || draft.differences)
+    refuse("changes of gradients would be coded, and momentum= adds gradients up; leave one of both out");
+  if (draft.sparsifier && draft.sparsifier->momentum() > 0)
+    refuse("'dgc' has a momentum of its own; write momentum= on that stage");
+  if (draft.lossless) refuse("'lossless' loses nothing that momentum= could be of use to; leave momentum= out");
+}
 
-std::unique_ptr<Codec> make_codec(std::string_view preset_or_spec) {
-  const std::string_view spec = spec_of(preset_or_spec);
+std::unique_ptr<Codec> make_without_momentum(std::string_view spec, Wishes& wishes) {
   Draft draft;
-  Wishes wishes;
   const StageInfo* before = nullptr;
   std::string_view last_quantizer = "fp32";
   for (StageSpec& parsed : parse_spec(spec)) {
@@ -82,8 +102,8 @@ std::unique_ptr<Codec> make_codec(std::string_view preset_or_spec) {
       throw Error(ErrorKind::usage,
                   fmt::format("'{}' in the spec '{}' is a way to average whole buckets and no stage of a "
                               "codec; it stands first, and where gradients are exchanged: train "
-                              "--compress {}:4",
-                              stage.info.name, spec, stage.info.name));
+                              "--compress {}{}",
+                              stage.info.name, spec, stage.info.name, stage.info.parameters.empty() ? "" : ":4"));
     const bool is_delta = stage.info.name == "delta";
     if (is_delta && (before != nullptr || draft.differences))
       throw Error(ErrorKind::usage,
@@ -107,6 +127,7 @@ std::unique_ptr<Codec> make_codec(std::string_view preset_or_spec) {
     if (stage.info.kind == StageKind::quantize) last_quantizer = stage.info.name;
   }
 
+  if (wishes.momentum > 0) check_momentum(spec, draft, wishes);
   const bool differences = wishes.differences || draft.differences;
   if (differences && wishes.feedback == false)
     throw Error(ErrorKind::usage,
@@ -119,7 +140,7 @@ std::unique_ptr<Codec> make_codec(std::string_view preset_or_spec) {
                             "their momentum; leave delta and ef=21 out, or write topk in place of dgc",
                             spec));
   PipelineSettings settings{.spec = std::string(spec),
-                            .feedback = wishes.feedback.value_or(draft.biased),
+                            .feedback = wishes.feedback.value_or(draft.biased || wishes.momentum > 0),
                             .differences = differences,
                             .way = wishes.way.value_or(draft.sparsifier ? Way::cheaper : Way::reduce_scatter)};
   PipelineSettings inner{.spec = settings.spec};
@@ -151,8 +172,22 @@ std::unique_ptr<Codec> make_codec(std::string_view preset_or_spec) {
                 fmt::format("in the spec '{}' a transform stands before 'dgc', whose momentum belongs to "
                             "values; write topk in its place, or leave the transform out",
                             spec));
+  if (draft.sparsifier->layers())
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("in the spec '{}' a transform stands before 'layers', and its coefficients belong to runs of "
+                    "values and not to tensors; leave one of both out",
+                    spec));
   return transformed_codec(std::move(settings), std::move(draft.outer),
                            sparse_codec(std::move(inner), std::move(draft.sparsifier), std::move(values)));
+}
+
+}  // namespace
+
+std::unique_ptr<Codec> make_codec(std::string_view preset_or_spec) {
+  Wishes wishes;
+  auto codec = make_without_momentum(spec_of(preset_or_spec), wishes);
+  return wishes.momentum > 0 ? momentum_codec(std::move(codec), wishes.momentum) : std::move(codec);
 }
 
 }  // namespace ranvier

@@ -40,6 +40,11 @@ double Parameters::number(std::string_view key, double otherwise, double least, 
   return *number;
 }
 
+std::optional<double> Parameters::optional_number(std::string_view key, double least, double most) {
+  const double given = number(key, least, least, most);
+  return has(key) ? std::optional(given) : std::nullopt;
+}
+
 std::size_t Parameters::count(std::string_view key, std::size_t otherwise, std::size_t least, std::size_t most) {
   const double value =
       number(key, static_cast<double>(otherwise), static_cast<double>(least), static_cast<double>(most));

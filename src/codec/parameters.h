@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +20,7 @@ class Parameters {
   // The value behind the colon, or a setting by its key ("" is the value). Throws Error{usage} for what is not in
   // range.
   double number(std::string_view key, double otherwise, double least, double most);
+  std::optional<double> optional_number(std::string_view key, double least, double most);
   std::size_t count(std::string_view key, std::size_t otherwise, std::size_t least, std::size_t most);
   // A power of two, `most` or a whole chunk at most.
   std::size_t block(std::size_t otherwise, std::string_view key = "block");

@@ -15,6 +15,7 @@ namespace {
 class RandomK final : public Sparsifier {
  public:
   explicit RandomK(double ratio) : ratio_(ratio) {}
+  std::size_t due(std::size_t count, std::uint64_t) const override { return share_of(count, ratio_); }
   std::size_t most(std::size_t count) const override { return share_of(count, ratio_); }
   bool indices_follow_from_seed() const override { return true; }
   void choose(std::span<const float> values, std::uint64_t seed, std::uint64_t,

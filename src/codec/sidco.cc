@@ -23,6 +23,7 @@ constexpr double first_share = 0.25;
 class Sidco final : public Sparsifier {
  public:
   explicit Sidco(double ratio) : ratio_(ratio) {}
+  std::size_t due(std::size_t count, std::uint64_t) const override { return share_of(count, ratio_); }
   std::size_t most(std::size_t count) const override { return std::min(2 * share_of(count, ratio_) + 1, count); }
 
   void choose(std::span<const float> values, std::uint64_t, std::uint64_t,

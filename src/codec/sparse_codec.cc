@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "codec/dense_codec.h"
+#include "codec/layers.h"
 #include "kernel/vectors.h"
 #include "ranvier/error.h"
 
@@ -36,7 +37,7 @@ Number get(ConstBytes code, std::size_t at) {
 
 // Memory kept from call to call.
 struct Scratch {
-  std::vector<float> sums, kept, lost;
+  std::vector<float> kept, lost;
   std::vector<std::uint32_t> chosen;
 };
 Scratch& scratch() {
@@ -57,7 +58,9 @@ class SparseCodec final : public Pipeline {
   }
   std::size_t summable_at() const override { return summable_as() ? count_bytes + seed_bytes : 0; }
   double momentum() const override { return sparsifier_->momentum(); }
-  std::unique_ptr<Codec> for_sums() const override {
+  double clipping_norm() const override { return sparsifier_->clipping_norm(); }
+  bool chooses_by_tensor() const override { return sparsifier_->layers().has_value(); }
+  std::shared_ptr<const Codec> for_sums() const override {
     auto other = sparsifier_->for_sums();
     return other ? sparse_codec(settings(), std::move(other), values_) : nullptr;
   }
@@ -75,17 +78,15 @@ class SparseCodec final : public Pipeline {
                      const CodecKey& key) const override {
     require_code_room(spec(), values.size(), max_bytes(values.size()), out.size());
     if (values.empty()) return 0;
-    auto& [sums, kept, lost, chosen] = scratch();
+    auto& [kept, lost, chosen] = scratch();
     const bool feedback = feeds_back(state);
     const bool with_momentum = feedback && momentum() > 0 && !state.velocity.empty();
     std::span<const float> candidates = values;
     if (!(kernel::largest_magnitude(values.data(), values.size()) <= largest_codable)) return 0;
     if (feedback) {
       if (with_momentum) {
-        sums.resize(values.size());
-        kernel::multiply(state.velocity.data(), static_cast<float>(momentum()), sums.data(), values.size());
-        kernel::add(sums.data(), values.data(), state.velocity.data(), values.size());
-        kernel::add(state.residual.data(), state.velocity.data(), state.residual.data(), values.size());
+        kernel::add_momentum(values.data(), static_cast<float>(momentum()), state.velocity.data(),
+                             state.residual.data(), values.size());
       } else {
         kernel::add(state.residual.data(), values.data(), state.residual.data(), values.size());
       }
@@ -93,7 +94,10 @@ class SparseCodec final : public Pipeline {
     }
 
     const std::uint64_t seed = mix(key.seed);
-    sparsifier_->choose(candidates, seed, key.step, chosen);
+    if (const auto layers = sparsifier_->layers(); layers && key.pieces.size() > 1)
+      choose_by_tensor(candidates, sparsifier_->due(values.size(), key.step), key.pieces, *layers, seed, chosen);
+    else
+      sparsifier_->choose(candidates, seed, key.step, chosen);
     kept.resize(chosen.size());
     for (std::size_t i = 0; i < chosen.size(); ++i) kept[i] = candidates[chosen[i]];
 
@@ -113,7 +117,7 @@ class SparseCodec final : public Pipeline {
       if (with_momentum) {
         kernel::subtract(state.residual.data(), state.velocity.data(), state.residual.data(), values.size());
         // m u: undecayed it would reach as far at every step, and never anything of it could be sent.
-        std::ranges::copy(sums, state.velocity.begin());
+        kernel::subtract(state.velocity.data(), values.data(), state.velocity.data(), values.size());
       } else if (feedback) {
         kernel::subtract(state.residual.data(), values.data(), state.residual.data(), values.size());
       }
@@ -137,7 +141,7 @@ class SparseCodec final : public Pipeline {
     if (out.empty() || code.size() < at) refuse(out.size(), "is too short");
     const auto count = get<std::uint32_t>(code, 0);
     if (count > sparsifier_->most(out.size())) refuse(out.size(), "has too many values");
-    auto& [sums, kept, lost, chosen] = scratch();
+    auto& [kept, lost, chosen] = scratch();
     kept.resize(count);
     if (seeded) {
       sparsifier_->choose(out, get<std::uint64_t>(code, count_bytes), 0, chosen);

@@ -35,10 +35,15 @@ class Sparsifier {
   // Which values are sent: ascending indices. `step` as in CodecKey.
   virtual void choose(std::span<const float> values, std::uint64_t seed, std::uint64_t step,
                       std::vector<std::uint32_t>& chosen) const = 0;
+  // layers=: by which power of its size a tensor takes part; none: values compete wherever they stand.
+  virtual std::optional<double> layers() const { return std::nullopt; }
+  // How many values are due at this step.
+  virtual std::size_t due(std::size_t count, std::uint64_t step) const = 0;
   // Whether the indices follow from count and seed, so that nobody has to send them.
   virtual bool indices_follow_from_seed() const { return false; }
   // DGC: see there. 0: no velocity.
   virtual double momentum() const { return 0; }
+  virtual double clipping_norm() const { return 0; }  // as Codec's
   // For sums of what this one has chosen; null: itself.
   virtual std::unique_ptr<Sparsifier> for_sums() const { return nullptr; }
 };

@@ -9,6 +9,7 @@ namespace {
 class Threshold final : public Sparsifier {
  public:
   explicit Threshold(float least) : least_(least) {}
+  std::size_t due(std::size_t count, std::uint64_t) const override { return count; }
   std::size_t most(std::size_t count) const override { return count; }
   void choose(std::span<const float> values, std::uint64_t, std::uint64_t,
               std::vector<std::uint32_t>& chosen) const override {

@@ -100,7 +100,9 @@ namespace {
 
 class TopK final : public Sparsifier {
  public:
-  TopK(double ratio, bool exact) : ratio_(ratio), exact_(exact) {}
+  TopK(double ratio, bool exact, std::optional<double> layers) : ratio_(ratio), exact_(exact), layers_(layers) {}
+  std::optional<double> layers() const override { return layers_; }
+  std::size_t due(std::size_t count, std::uint64_t) const override { return share_of(count, ratio_); }
   std::size_t most(std::size_t count) const override {
     const std::size_t k = share_of(count, ratio_);
     return exact_ ? k : std::min(most_by_sample(k), count);
@@ -114,6 +116,7 @@ class TopK final : public Sparsifier {
  private:
   double ratio_;
   bool exact_;
+  std::optional<double> layers_;
 };
 
 }  // namespace
@@ -121,7 +124,8 @@ class TopK final : public Sparsifier {
 void add_top_k(Parameters& parameters, Draft& draft) {
   constexpr std::array<std::string_view, 2> ways{"exact", "sampled"};
   const double ratio = parameters.number("", 0.01, 1e-6, 1);
-  draft.sparsifier = std::make_unique<TopK>(ratio, parameters.choice("select", "exact", ways) == "exact");
+  const bool exact = parameters.choice("select", "exact", ways) == "exact";
+  draft.sparsifier = std::make_unique<TopK>(ratio, exact, parameters.optional_number("layers", 0, 1));
   draft.biased = true;
 }
 

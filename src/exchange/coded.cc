@@ -10,12 +10,14 @@
 // Where codes are so short that latency decides, a slice goes by all_gather instead: see gathered_slice.h.
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <vector>
 
 #include "exchange/coded_slice.h"
 #include "exchange/gathered_slice.h"
 #include "exchange/residuals.h"
 #include "exchange/staged_averaging.h"
+#include "kernel/vectors.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
 
@@ -24,6 +26,13 @@ namespace {
 
 // 4 MiB of floats: long enough that a message costs little, short enough that many are under way.
 constexpr std::size_t slice_values = std::size_t{1} << 20;
+
+// DGC's local clipping. What is not finite stays as it is, and goes plain.
+void clip(std::span<float> values, double most) {
+  const double norm = std::sqrt(kernel::sum_of_squares(values.data(), values.size()));
+  if (std::isfinite(norm) && norm > most)
+    kernel::multiply(values.data(), static_cast<float>(most / norm), values.data(), values.size());
+}
 
 class CodedAveraging final : public StagedAveraging {
  public:
@@ -57,10 +66,10 @@ class CodedAveraging final : public StagedAveraging {
 class CodedExchange final : public Exchange {
  public:
   CodedExchange(Communicator& comm, std::unique_ptr<Codec> codec)
-      : comm_(comm), tools_(std::make_shared<CodedTools>()), residuals_(codec->state_parts()) {
+      : comm_(comm), tools_(std::make_shared<CodedTools>()), residuals_(codec->state_parts(), codec->spec()) {
     auto sums = codec->for_sums();
     tools_->codec = std::move(codec);
-    tools_->sums = sums ? std::shared_ptr<const Codec>(std::move(sums)) : tools_->codec;
+    tools_->sums = sums ? std::move(sums) : tools_->codec;
   }
   std::string_view spec() const override { return tools_->codec->spec(); }
   std::uint64_t plain_buckets() const override { return tools_->plain.load(); }
@@ -71,6 +80,11 @@ class CodedExchange final : public Exchange {
 
   std::shared_ptr<Averaging> start(const Bucket& bucket) override {
     auto state = residuals_.of(bucket);
+    if (const double norm = tools_->codec->clipping_norm(); norm > 0)
+      clip(bucket.values, norm / std::sqrt(comm_.world()));
+    std::vector<TensorPiece> pieces;  // of the bucket
+    if (tools_->codec->chooses_by_tensor())
+      for (const Tensor& tensor : state->tensors) pieces.push_back({.size = tensor.size(), .of = tensor.size()});
     std::vector<std::shared_ptr<Phased>> slices;
     for (std::size_t begin = 0; begin < bucket.values.size(); begin += slice_values) {
       const std::size_t size = std::min(slice_values, bucket.values.size() - begin);
@@ -80,9 +94,11 @@ class CodedExchange final : public Exchange {
       const CodecState views{.residual = of_slice(state->residual), .velocity = of_slice(state->velocity)};
       const auto values = bucket.values.subspan(begin, size);
       if (goes_by_all_gather(size))
-        slices.push_back(std::make_shared<GatheredSlice>(comm_, tools_, values, views, number_++, state->step));
+        slices.push_back(std::make_shared<GatheredSlice>(comm_, tools_, values, views, number_++, state->step,
+                                                         cut(pieces, begin, size)));
       else
-        slices.push_back(std::make_shared<CodedSlice>(comm_, tools_, values, views, number_++, state->step));
+        slices.push_back(std::make_shared<CodedSlice>(comm_, tools_, values, views, number_++, state->step,
+                                                      cut(pieces, begin, size)));
     }
     ++state->step;
     auto averaging = std::make_shared<CodedAveraging>(std::move(state), std::move(slices));

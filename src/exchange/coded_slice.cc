@@ -32,8 +32,14 @@ std::uint64_t seed_of(std::uint64_t number, Rank rank, Rank world) {
 }
 
 CodedSlice::CodedSlice(Communicator& comm, std::shared_ptr<CodedTools> tools, std::span<float> values, CodecState state,
-                       std::uint64_t number, std::uint64_t step)
-    : Phased(comm), tools_(std::move(tools)), values_(values), state_(state), number_(number), step_(step) {}
+                       std::uint64_t number, std::uint64_t step, std::vector<TensorPiece> pieces)
+    : Phased(comm),
+      tools_(std::move(tools)),
+      values_(values),
+      state_(state),
+      number_(number),
+      step_(step),
+      pieces_(std::move(pieces)) {}
 
 CodecState CodedSlice::state_of(Rank rank) {
   const auto own = [&](std::span<float> whole) {
@@ -110,7 +116,9 @@ void CodedSlice::scatter() {
   each_peer([&](Rank peer) {
     if (part(peer).size == 0) return;
     Code& code = sent_[static_cast<std::size_t>(peer)];
-    const CodecKey key{.seed = seed_of(number_, rank_, world_) + static_cast<std::uint64_t>(peer), .step = step_};
+    const auto pieces = pieces_of(peer);
+    const CodecKey key{
+        .seed = seed_of(number_, rank_, world_) + static_cast<std::uint64_t>(peer), .step = step_, .pieces = pieces};
     code.bytes = tools_->codec->encode(values_of(peer), state_of(peer), code.room, key);
     send(code.view(), peer, Phase::scatter);
   });
@@ -163,7 +171,8 @@ void CodedSlice::reduce() {
   if (all_arrived() && own_may_be_added()) {
     sum_gradients();
     if (const float scale = sum_scale(); scale != 1) kernel::multiply(sum_.data(), scale, sum_.data(), sum_.size());
-    const CodecKey key{.seed = mixed(~number_) + static_cast<std::uint64_t>(rank_), .step = step_};
+    const auto pieces = pieces_of(rank_);
+    const CodecKey key{.seed = mixed(~number_) + static_cast<std::uint64_t>(rank_), .step = step_, .pieces = pieces};
     code.bytes = tools_->sums->encode(sum_, {.residual = state_of(rank_).residual}, code.room, key);
   }
   each_peer([&](Rank peer) { send(code.view(), peer, Phase::gather); });

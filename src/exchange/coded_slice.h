@@ -30,9 +30,9 @@ std::uint64_t seed_of(std::uint64_t number, Rank rank, Rank world);
 class CodedSlice final : public Phased {
  public:
   // `number` is the same for this slice on all ranks and another one for each slice; what `state` views lives as long
-  // as values do.
+  // as values do. `pieces`: what they are, where the codec wants to know.
   CodedSlice(Communicator& comm, std::shared_ptr<CodedTools> tools, std::span<float> values, CodecState state,
-             std::uint64_t number, std::uint64_t step);
+             std::uint64_t number, std::uint64_t step, std::vector<TensorPiece> pieces = {});
 
  private:
   enum class Phase : std::uint64_t { scatter, gather, plain_scatter, plain_gather };
@@ -50,6 +50,7 @@ class CodedSlice final : public Phased {
   Part& part(Rank rank) { return parts_[static_cast<std::size_t>(rank)]; }
   std::span<float> values_of(Rank rank) { return values_.subspan(part(rank).begin, part(rank).size); }
   CodecState state_of(Rank rank);
+  std::vector<TensorPiece> pieces_of(Rank rank) { return cut(pieces_, part(rank).begin, part(rank).size); }
 
   bool begin() override;
   bool advance() override;
@@ -77,6 +78,7 @@ class CodedSlice final : public Phased {
   const std::span<float> values_;
   const CodecState state_;
   const std::uint64_t number_, step_;
+  const std::vector<TensorPiece> pieces_;
   std::vector<Part> parts_;  // by rank
 
   Phase phase_ = Phase::scatter;

@@ -101,7 +101,7 @@ class DifferenceExchange final : public Exchange {
 
  private:
   const std::unique_ptr<Exchange> inner_;
-  Residuals last_{2};
+  Residuals last_{2, inner_->spec()};
 };
 
 }  // namespace

@@ -21,8 +21,15 @@ bool all_gather_is_cheaper(const LinkModel& links, Rank world, double bytes) {
 }
 
 GatheredSlice::GatheredSlice(Communicator& comm, std::shared_ptr<CodedTools> tools, std::span<float> values,
-                             CodecState state, std::uint64_t number, std::uint64_t step)
-    : Phased(comm), tools_(std::move(tools)), values_(values), state_(state), number_(number), step_(step) {}
+                             CodecState state, std::uint64_t number, std::uint64_t step,
+                             std::vector<TensorPiece> pieces)
+    : Phased(comm),
+      tools_(std::move(tools)),
+      values_(values),
+      state_(state),
+      number_(number),
+      step_(step),
+      pieces_(std::move(pieces)) {}
 
 std::span<std::byte> GatheredSlice::room_of(Rank rank) {
   return std::span(memory_).subspan(static_cast<std::size_t>(rank) * room_, room_);
@@ -34,7 +41,7 @@ bool GatheredSlice::begin() {
   sum_ = tools_->floats.take(values_.size());
   bytes_.assign(static_cast<std::size_t>(world_), 0);
   each_peer([&](Rank peer) { works_.push_back(receive(room_of(peer), peer, tag(number_, 0))); });
-  const CodecKey key{.seed = seed_of(number_, rank_, world_), .step = step_};
+  const CodecKey key{.seed = seed_of(number_, rank_, world_), .step = step_, .pieces = pieces_};
   std::size_t& own = bytes_[static_cast<std::size_t>(rank_)];
   own = tools_->codec->encode(values_, state_, room_of(rank_), key);
   each_peer([&](Rank peer) { send(room_of(rank_).first(own), peer, tag(number_, 0)); });

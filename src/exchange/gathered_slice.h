@@ -21,7 +21,7 @@ class GatheredSlice final : public Phased {
  public:
   // As CodedSlice.
   GatheredSlice(Communicator& comm, std::shared_ptr<CodedTools> tools, std::span<float> values, CodecState state,
-                std::uint64_t number, std::uint64_t step);
+                std::uint64_t number, std::uint64_t step, std::vector<TensorPiece> pieces = {});
 
  private:
   bool begin() override;
@@ -35,6 +35,7 @@ class GatheredSlice final : public Phased {
   const std::span<float> values_;
   const CodecState state_;
   const std::uint64_t number_, step_;
+  const std::vector<TensorPiece> pieces_;
   std::size_t room_ = 0;  // the most bytes of a code
   std::vector<std::byte> memory_;
   std::vector<std::size_t> bytes_;  // of the code of each rank; 0: it had none

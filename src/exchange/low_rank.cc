@@ -1,5 +1,7 @@
-// A bucket's factors, and its small tensors behind them, are one vector, which is averaged by scatter, reduce, gather:
-// once for P and once for Q, or with `alternating` once a step.
+// A bucket's factors, and its small tensors behind them, are one vector, which is averaged once for P and once for Q,
+// or with `alternating` once a step. The first of a step goes through an ordinary all_reduce, in its code. The second
+// one begins when the first has come, which is no order that all ranks share, as collectives need one: it goes as
+// messages, by scatter, reduce, gather, and so does what has no code.
 #include "ranvier/low_rank.h"
 
 #include <algorithm>
@@ -35,6 +37,7 @@ struct Factors {
 
 struct LowRankTools {
   LowRankOptions options;
+  std::unique_ptr<Exchange> in_transit;  // of what goes first in a step
   std::shared_ptr<CodedTools> factors;
   std::shared_ptr<CodedTools> plain;
   std::atomic<std::uint64_t> plain_buckets = 0;
@@ -43,12 +46,13 @@ struct LowRankTools {
 class LowRankAveraging final : public StagedAveraging {
  public:
   LowRankAveraging(Communicator& comm, std::shared_ptr<LowRankTools> tools, std::shared_ptr<Factors> factors,
-                   std::shared_ptr<Residuals::State> state, std::span<float> bucket, std::uint64_t number)
+                   std::shared_ptr<Residuals::State> state, const Bucket& bucket, std::uint64_t number)
       : comm_(comm),
         tools_(std::move(tools)),
         factors_(std::move(factors)),
         state_(std::move(state)),
-        bucket_(bucket),
+        bucket_(bucket.values),
+        priority_(bucket.priority),
         number_(number),
         step_(state_->step++) {}
 
@@ -57,6 +61,13 @@ class LowRankAveraging final : public StagedAveraging {
     kernel::add(state_->residual.data(), bucket_.data(), state_->residual.data(), bucket_.size());
     left_is_next_ = !tools_->options.alternating || step_ % 2 == 0;
     send_factors();
+  }
+  void wait() override {
+    try {
+      if (first_) first_->wait();
+    } catch (...) {  // advance() has it
+    }
+    StagedAveraging::wait();
   }
 
  private:
@@ -93,7 +104,12 @@ class LowRankAveraging final : public StagedAveraging {
         const float* const values = bucket_.data() + matrix.begin;
         if (matrix.shape.rank == 0) vector.insert(vector.end(), values, values + matrix.size());
       });
-    average(vector, tools_->factors);
+    if (phase_ == Phase::first && comm_.world() > 1) {
+      first_ = tools_->in_transit->start({.values = vector, .priority = priority_});
+      first_->on_done([this, self = shared_from_this()] { advance(first_->error()); });
+    } else {
+      average(vector, tools_->factors);
+    }
   }
 
   void average(std::span<float> values, const std::shared_ptr<CodedTools>& codecs) {
@@ -102,7 +118,7 @@ class LowRankAveraging final : public StagedAveraging {
                [this](std::exception_ptr problem) { advance(std::move(problem)); });
   }
 
-  // Called once for each slice, by the thread that finishes it.
+  // Called once for each average, by the thread that finishes it.
   void advance(std::exception_ptr problem) {
     try {
       if (!problem && take_average()) return;
@@ -171,7 +187,9 @@ class LowRankAveraging final : public StagedAveraging {
   const std::shared_ptr<Factors> factors_;
   const std::shared_ptr<Residuals::State> state_;
   const std::span<float> bucket_;
+  const int priority_;
   const std::uint64_t number_, step_;
+  std::shared_ptr<Averaging> first_;
   bool left_is_next_ = true;
   Phase phase_ = Phase::first;
 };
@@ -181,6 +199,7 @@ class LowRankExchange final : public Exchange {
   LowRankExchange(Communicator& comm, std::string spec, const LowRankOptions& options, std::unique_ptr<Codec> factors)
       : comm_(comm), spec_(std::move(spec)), tools_(std::make_shared<LowRankTools>()) {
     tools_->options = options;
+    tools_->in_transit = summable_exchange(comm, make_codec(factors->spec()));
     tools_->factors = tools_of(std::move(factors));
     tools_->plain = tools_of(make_codec("fp32"));
   }
@@ -221,7 +240,7 @@ class LowRankExchange final : public Exchange {
     auto state = residuals_.of(bucket);
     const auto factors = factors_for(*state);
     auto averaging =
-        std::make_shared<LowRankAveraging>(comm_, tools_, factors, std::move(state), bucket.values, 3 * number_++);
+        std::make_shared<LowRankAveraging>(comm_, tools_, factors, std::move(state), bucket, 3 * number_++);
     averaging->start();
     return averaging;
   }
@@ -273,7 +292,7 @@ class LowRankExchange final : public Exchange {
   Communicator& comm_;
   const std::string spec_;
   const std::shared_ptr<LowRankTools> tools_;
-  Residuals residuals_{1};
+  Residuals residuals_{1, spec_};
   std::unordered_map<std::uint64_t, std::shared_ptr<Factors>> factors_;  // by the first tensor of their bucket
   std::uint64_t number_ = 0;
 };

@@ -8,9 +8,11 @@
 #include "base/spec.h"
 #include "codec/parameters.h"
 #include "exchange/difference.h"
+#include "ranvier/demo.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
 #include "ranvier/shared_grid.h"
+#include "ranvier/shared_scale.h"
 #include "ranvier/text.h"
 
 namespace ranvier {
@@ -28,7 +30,7 @@ ExchangePlan plan_low_rank(std::string_view spec) {
   const auto rest = spec.find('+');
   if (rest == std::string_view::npos) return {.codec = make_codec("fp32"), .low_rank = options};
   auto factors = make_codec(spec.substr(rest + 1));
-  if (!factors->summable_as())
+  if (!factors->summable_as() || factors->state_parts() > 0)
     throw Error(ErrorKind::usage,
                 fmt::format("in the spec '{}' '{}' would code factors and small tensors without error "
                             "feedback; write bf16 or fp16 behind '{}', or nothing",
@@ -50,6 +52,32 @@ ExchangePlan plan_shared_grid(std::string_view spec) {
   return {.grid_bits = static_cast<unsigned>(bits)};
 }
 
+void demand_alone(std::string_view spec, std::span<const StageSpec> stages, std::string_view why) {
+  if (stages.size() > 1)
+    throw Error(ErrorKind::usage, fmt::format("in the spec '{}' '{}' stands behind '{}', whose codes {}; leave it out",
+                                              spec, stages[1].name, stages.front().name, why));
+}
+
+ExchangePlan plan_shared_scale(std::string_view spec) {
+  const auto stages = parse_spec(spec);
+  Parameters(stages.front()).end();
+  demand_alone(spec, stages, "travel as they are, to be added");
+  return {.shared_scale = true};
+}
+
+ExchangePlan plan_demo(std::string_view spec) {
+  const auto stages = parse_spec(spec);
+  Parameters parameters(stages.front());
+  constexpr std::array<std::string_view, 2> no_or_yes{"0", "1"};
+  const DemoOptions options{.kept = parameters.count("", 32, 1, 4096),
+                            .chunk = parameters.count("chunk", 64, 1, 64),
+                            .decay = parameters.number("decay", 0.999, 0, 1),
+                            .sign = parameters.choice("sign", "1", no_or_yes) == "1"};
+  parameters.end();
+  demand_alone(spec, stages, "have a format of their own");
+  return {.demo = options};
+}
+
 }  // namespace
 
 ExchangePlan plan_exchange(std::string_view preset_or_spec) {
@@ -59,6 +87,8 @@ ExchangePlan plan_exchange(std::string_view preset_or_spec) {
     const auto first = spec.substr(0, spec.find_first_of(":+"));
     if (first == "powersgd" || first == "acpsgd") return plan_low_rank(spec);
     if (first == "thc") return plan_shared_grid(spec);
+    if (first == "switchml") return plan_shared_scale(spec);
+    if (first == "demo") return plan_demo(spec);
     return {.codec = make_codec(spec)};
   } catch (const Error& unknown) {
     const bool meant_plain = !nearest(spec, std::array{plain}).empty();
@@ -89,6 +119,8 @@ std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& com
   ExchangePlan plan = plan_exchange(spec);
   demand_same_spec(spec, comm);
   if (plan.grid_bits > 0) return shared_grid_exchange(comm, std::string(spec), plan.grid_bits);
+  if (plan.demo) return demo_exchange(comm, std::string(spec), *plan.demo);
+  if (plan.shared_scale) return shared_scale_exchange(comm, std::string(spec));
   if (!plan.codec) return dense_exchange(comm);
   if (plan.low_rank) return low_rank_exchange(comm, std::string(spec), *plan.low_rank, std::move(plan.codec));
   const bool of_differences = plan.codec->of_differences();

@@ -42,9 +42,9 @@ std::shared_ptr<Residuals::State> Residuals::of(const Bucket& bucket) {
     Place& place = places_[tensor.id];
     if (place.state) {
       if (place.size != tensor.size())
-        throw Error(ErrorKind::usage, fmt::format("tensor {} has {} values and had {}: its residual belongs to that "
-                                                  "shape; make a new exchange for the new model",
-                                                  tensor.id, tensor.size(), place.size));
+        throw Error(ErrorKind::usage, fmt::format("tensor {} has {} values and had {}: what '{}' holds back of it "
+                                                  "belongs to that shape; make a new exchange for the new model",
+                                                  tensor.id, tensor.size(), place.size, spec_));
       const State& old = *place.state;
       for (auto [from, to] : {std::pair(&old.residual, &state->residual), std::pair(&old.velocity, &state->velocity)})
         if (!to->empty())
@@ -84,9 +84,9 @@ std::vector<std::byte> Residuals::save(const Bucket& bucket, std::uint64_t numbe
 ConstBytes Residuals::restore(const Bucket& bucket, ConstBytes kept, std::uint64_t& number) {
   const auto refuse = [&](std::string_view problem) {
     throw Error(ErrorKind::config,
-                fmt::format("what a checkpoint kept of a bucket of {} values {}; resume with the model "
+                fmt::format("what a checkpoint kept of a bucket of {} values for '{}' {}; resume with the model "
                             "and the bucket sizes that it was saved with",
-                            bucket.values.size(), problem));
+                            bucket.values.size(), spec_, problem));
   };
   Kept head{};
   if (kept.size() < sizeof head) refuse("is too short");

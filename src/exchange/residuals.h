@@ -8,6 +8,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -17,8 +19,8 @@ namespace ranvier {
 
 class Residuals {
  public:
-  // `parts`: Codec::state_parts().
-  explicit Residuals(std::size_t parts) : parts_(parts) {}
+  // `parts`: Codec::state_parts(); `spec`: what errors name.
+  Residuals(std::size_t parts, std::string_view spec) : parts_(parts), spec_(spec) {}
 
   struct State {
     std::vector<Tensor> tensors;
@@ -48,6 +50,7 @@ class Residuals {
   };
 
   const std::size_t parts_;
+  const std::string spec_;
   std::unordered_map<std::uint64_t, Place> places_;  // by tensor id
 };
 

@@ -47,6 +47,14 @@ float add_and_measure_loop(const float* HWY_RESTRICT a, float* HWY_RESTRICT to, 
   return std::bit_cast<float>(largest);
 }
 
+void add_momentum_loop(const float* HWY_RESTRICT values, float momentum, float* HWY_RESTRICT velocity,
+                       float* HWY_RESTRICT residual, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    velocity[i] = momentum * velocity[i] + values[i];
+    residual[i] += velocity[i];
+  }
+}
+
 // Sums in so many lanes: adding floats in another order is not the compiler's to decide. Runs of 4096 are short enough
 // for f32, and their sums are added as f64.
 constexpr std::size_t sum_lanes = 16;
@@ -104,6 +112,7 @@ HWY_EXPORT(multiply_loop);
 HWY_EXPORT(add_multiple_loop);
 HWY_EXPORT(largest_loop);
 HWY_EXPORT(add_and_measure_loop);
+HWY_EXPORT(add_momentum_loop);
 HWY_EXPORT(magnitudes_loop);
 HWY_EXPORT(squares_loop);
 HWY_EXPORT(dot_loop);
@@ -126,6 +135,9 @@ float largest_magnitude(const float* values, std::size_t count) {
 }
 float add_and_measure(const float* a, float* to, std::size_t count) {
   return HWY_DYNAMIC_DISPATCH(add_and_measure_loop)(a, to, count);
+}
+void add_momentum(const float* values, float momentum, float* velocity, float* residual, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(add_momentum_loop)(values, momentum, velocity, residual, count);
 }
 double sum_of_magnitudes(const float* values, std::size_t count) {
   return HWY_DYNAMIC_DISPATCH(magnitudes_loop)(values, count);

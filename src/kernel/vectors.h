@@ -21,6 +21,8 @@ inline bool all_finite(std::span<const float> values) {
 }
 // to += a; the largest magnitude of the sums.
 float add_and_measure(const float* a, float* to, std::size_t count);
+// velocity = momentum * velocity + values; residual += velocity. None overlaps another.
+void add_momentum(const float* values, float momentum, float* velocity, float* residual, std::size_t count);
 double sum_of_magnitudes(const float* values, std::size_t count);
 double sum_of_squares(const float* values, std::size_t count);
 double dot(const float* a, const float* b, std::size_t count);

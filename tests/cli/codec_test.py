@@ -49,6 +49,10 @@ class Codec(ProgramTest):
             table = run("codec", str(file), "--spec", "hadamard:32+int4+rans").stdout
             self.assertIn("20000 floats", table)
             self.assertIn("up to rans", table)
+            preset = run("codec", str(file), "--spec", "strong")
+            self.assertEqual(preset.returncode, 0, preset.stderr)
+            self.assertRegex(preset.stdout, r"up to dgc:0.02,\S+ .*alone", "the stages that a preset stands for")
+            self.assertIn("up to int4", preset.stdout)
 
     def test_compare_tries_all_that_is_recommended(self):
         with temporary_folder() as folder:

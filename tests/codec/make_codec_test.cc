@@ -60,6 +60,7 @@ TEST(MakeCodec, RefusesAnImpossibleOrder) {
   EXPECT_THAT(refusal("rans+int8"), AllOf(HasSubstr("'int8' stands behind 'rans'"), HasSubstr("'int8' before it")));
   EXPECT_THAT(refusal("int8+topk"), HasSubstr("sparsify + transform + quantize + code"));
   EXPECT_THAT(refusal("dct+dgc"), HasSubstr("write topk in its place"));
+  EXPECT_THAT(refusal("dct+topk:0.1,layers=1"), HasSubstr("leave one of both out"));
   EXPECT_THAT(refusal("hadamard+dct+topk"), HasSubstr("the order is"));
   EXPECT_THAT(refusal("topk+topk"), HasSubstr("keep one"));
   EXPECT_THAT(refusal("powersgd:4"), HasSubstr("--compress powersgd:4"));
@@ -87,6 +88,20 @@ TEST(MakeCodec, CodesChangesWhereItIsToldTo) {
   EXPECT_THAT(refusal("delta+delta+int8"), HasSubstr("'delta+' once in front"));
   EXPECT_THAT(refusal("delta+int8:ef=0"), HasSubstr("ef=0 refuses"));
   EXPECT_THAT(refusal("dgc:0.01,ef=21"), HasSubstr("topk in place of dgc"));
+}
+
+TEST(MakeCodec, AddsMomentumBeforeErrorFeedbackWhereItIsToldTo) {
+  for (const std::string_view spec : {"sign:momentum=0.9", "topk:0.1,momentum=0.9+int8", "qsgd:7,momentum=0.9"}) {
+    EXPECT_EQ(make_codec(spec)->momentum(), 0.9) << spec;
+    EXPECT_EQ(make_codec(spec)->state_parts(), 2U) << spec;
+    EXPECT_EQ(make_codec(spec)->for_sums()->state_parts(), 1U) << spec;
+    EXPECT_EQ(make_codec(spec)->for_sums()->momentum(), 0) << spec;
+  }
+  EXPECT_THAT(refusal("sign:momentum=1"), AllOf(HasSubstr("'sign'"), HasSubstr("up to 0.999")));
+  EXPECT_THAT(refusal("sign:momentum=0.9,ef=0"), HasSubstr("ef=0 refuses"));
+  EXPECT_THAT(refusal("delta+sign:momentum=0.9"), HasSubstr("changes of gradients"));
+  EXPECT_THAT(refusal("dgc:0.01+int4:momentum=0.9"), HasSubstr("momentum of its own"));
+  EXPECT_THAT(refusal("lossless:momentum=0.9"), HasSubstr("leave momentum= out"));
 }
 
 TEST(MakeCodec, SparseOnesGoTheCheaperWayAndAllGoAsTold) {

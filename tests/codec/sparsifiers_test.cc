@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "codec/codes.h"
+#include "codec/layers.h"
 #include "ranvier/codec.h"
 
 namespace ranvier::testing {
@@ -50,6 +51,63 @@ TEST(TopK, AThresholdFromASampleFindsAboutAsMany) {
       EXPECT_LE(found, 1.26 * ratio * 100'000);
     }
   }
+}
+
+TEST(Layers, EveryTensorHasItsShareByThePowerOfItsSize) {
+  const std::vector<TensorPiece> pieces{{.size = 10'000, .of = 10'000}, {.size = 100, .of = 100}, {.size = 3, .of = 3}};
+  // 1 : the same ratio; 1/2: 100 + 10 + 1.7 roots; 0: as many of each, and of the last no more than it has.
+  EXPECT_EQ(shares_of_tensors(1010, pieces, 1, 1)[0], 1000U);
+  const auto by_root = shares_of_tensors(111, pieces, 0.5, 1);
+  EXPECT_NEAR(static_cast<double>(by_root[0]), 111 * 100 / 111.73, 1);
+  EXPECT_NEAR(static_cast<double>(by_root[1]), 111 * 10 / 111.73, 1);
+  EXPECT_EQ(shares_of_tensors(103, pieces, 0, 1), (std::vector<std::size_t>{50, 50, 3}));
+  for (std::uint64_t seed = 0; seed < 100; ++seed)
+    for (const double exponent : {0.0, 0.3, 1.0})
+      for (const std::size_t k : {1, 2, 57, 10'103}) {
+        const auto shares = shares_of_tensors(k, pieces, exponent, seed);
+        EXPECT_LE(shares[0] + shares[1] + shares[2], k);
+        EXPECT_GE(shares[0] + shares[1] + shares[2] + 1, k);  // but for the rounding of doubles, k
+      }
+}
+
+// Of a hundredth of three values nothing would ever be sent if shares were rounded down.
+TEST(Layers, WhatIsBelowOneCountsFromTimeToTime) {
+  const std::vector<TensorPiece> pieces{{.size = 10'000, .of = 10'000}, {.size = 3, .of = 3}};
+  std::size_t of_small = 0;
+  for (std::uint64_t seed = 0; seed < 10'000; ++seed) of_small += shares_of_tensors(100, pieces, 1, seed)[1];
+  EXPECT_NEAR(static_cast<double>(of_small), 300, 5 * std::sqrt(300.0));  // false alarm: below 1e-6
+}
+
+TEST(Layers, ChooseInEachTensorAndNotAmongAll) {
+  Values values = values_of(Kind::normal, 1100);
+  for (std::size_t i = 1000; i < 1100; ++i) values[i] *= 1e-3F;  // all below the others
+  const std::vector<TensorPiece> pieces{{.size = 1000, .of = 1000}, {.size = 100, .of = 100}};
+  for (const std::string spec : {"topk:0.1,layers=1", "dgc:0.1,layers=1"}) {
+    const auto codec = make_codec(spec);
+    EXPECT_TRUE(codec->chooses_by_tensor());
+    Code code(codec->max_bytes(values.size()));
+    code.resize(codec->encode(values, {}, code, {.seed = 3, .pieces = pieces}));
+    const Values back = decoded(*codec, code, values.size());
+    const auto sent = [&](std::size_t begin, std::size_t end) {
+      return std::count_if(back.begin() + static_cast<std::ptrdiff_t>(begin),
+                           back.begin() + static_cast<std::ptrdiff_t>(end), [](float value) { return value != 0; });
+    };
+    EXPECT_EQ(sent(0, 1000), 100) << spec;
+    EXPECT_EQ(sent(1000, 1100), 10) << spec;
+  }
+  for (const std::size_t place : sent_by("topk:0.1", values)) EXPECT_LT(place, 1000U);
+}
+
+TEST(Layers, PiecesOfAPartKnowTheirTensors) {
+  const std::vector<TensorPiece> pieces{{.size = 10, .of = 10}, {.size = 20, .of = 20}, {.size = 5, .of = 5}};
+  const auto inside = cut(pieces, 7, 24);
+  ASSERT_EQ(inside.size(), 3U);
+  EXPECT_EQ(inside[0].size, 3U);
+  EXPECT_EQ(inside[0].of, 10U);
+  EXPECT_EQ(inside[1].size, 20U);
+  EXPECT_EQ(inside[2].size, 1U);
+  EXPECT_EQ(inside[2].of, 5U);
+  EXPECT_TRUE(cut({}, 7, 24).empty());
 }
 
 TEST(Sidco, FindsAboutAsManyWithoutSorting) {
@@ -113,7 +171,8 @@ TEST(Dgc, KeepsNoGradientThatHadNoCodeAndHasOneAgainWhenMomentumHasDecayed) {
     return encoded(*codec, gradient, 1, {.residual = residual, .velocity = velocity});
   };
   EXPECT_TRUE(code_of({0x1p48F, 0.5F}).empty());
-  EXPECT_EQ(velocity, (Values{0.9F * 0x1p50F, 0.9F}));
+  EXPECT_NEAR(velocity[0], 0.9 * 0x1p50, 0x1p50 * 1e-6);
+  EXPECT_NEAR(velocity[1], 0.9, 1e-6);
   for (int step = 2; step < 7; ++step) EXPECT_TRUE(code_of({1, 1}).empty()) << step;
   EXPECT_NEAR(residual[0], owed[0], 0x1p49 * 1e-6);
   EXPECT_NEAR(residual[1], owed[1], 1e-5);

@@ -58,7 +58,8 @@ TEST(Coded, AllRanksHaveTheSameBitsWhateverTheCodec) {
                                       "randk:0.1+bf16",
                                       "randk:0.1+int8",
                                       "thc",
-                                      "thc:4"})
+                                      "thc:4",
+                                      "switchml"})
     run_ranks(4, [&](Communicator& comm) {
       const auto exchange = make_exchange(spec, comm);
       std::vector<float> first = gradients(comm.rank(), 9001), second = gradients(comm.rank(), 33, 1);
@@ -89,7 +90,7 @@ TEST(Coded, AppliedAndHeldBackAddUpToAllGradients) {
   constexpr unsigned steps = 12;
   for (const std::string_view spec :
        {"int2", "sign", "topk:0.02,by=reduce_scatter+int4", "topk:0.02,by=all_gather+int4", "hadamard:32+int4+rans",
-        "int2:by=all_gather", "randk:0.1", "randk:0.1+int8", "thc:8", "thc:4"})
+        "int2:by=all_gather", "randk:0.1", "randk:0.1+int8", "thc:8", "thc:4", "switchml"})
     run_ranks(world, [&](Communicator& comm) {
       const auto exchange = make_exchange(spec, comm);
       std::vector<double> applied(count), given(count);
@@ -120,9 +121,52 @@ TEST(Coded, AppliedAndHeldBackAddUpToAllGradients) {
     });
 }
 
+// Of dist-EF-SGDM: what comes out in the end is all momentum of all gradients, 1 / (1 - m) of them.
+TEST(Coded, MomentumBeforeErrorFeedbackIsDeliveredWhole) {
+  constexpr std::size_t count = 3000;
+  constexpr Rank world = 3;
+  for (const std::string_view spec :
+       {"sign:momentum=0.5", "hadamard:32+int4:momentum=0.5", "topk:0.05,momentum=0.5,by=reduce_scatter+int8",
+        "topk:0.05,momentum=0.5,by=all_gather+int8"})
+    run_ranks(world, [&](Communicator& comm) {
+      const auto exchange = make_exchange(spec, comm);
+      EXPECT_EQ(exchange->momentum(), 0.5);
+      std::vector<double> missing(count);
+      std::vector<float> bucket(count);
+      double given = 0, left = 0;
+      for (unsigned step = 0; step < 150; ++step) {
+        std::ranges::fill(bucket, 0.0F);
+        if (step < 6) {
+          std::ranges::copy(gradients(comm.rank(), count, step), bucket.begin());
+          const auto exact = exact_sum(world, count, step);
+          for (std::size_t i = 0; i < count; ++i) missing[i] += 2 * exact[i] / world;
+        }
+        if (step == 6)
+          for (const double value : missing) given += value * value;
+        exchange->start(bucket)->wait();
+        for (std::size_t i = 0; i < count; ++i) missing[i] -= static_cast<double>(bucket[i]);
+      }
+      for (const double value : missing) left += value * value;
+      EXPECT_LT(left, 1e-2 * given) << spec;
+    });
+}
+
+TEST(Coded, MomentumOfWhatLosesNothingIsThatOfAnOptimizer) {
+  run_ranks(3, [](Communicator& comm) {
+    const auto exchange = make_exchange("fp32:momentum=0.5", comm);
+    std::vector<float> bucket(100);
+    for (const float expected : {1.0F, 1.5F, 1.75F}) {
+      std::ranges::fill(bucket, static_cast<float>(comm.rank()));
+      exchange->start(bucket)->wait();
+      for (const float value : bucket) ASSERT_NEAR(value, expected, 1e-6);
+    }
+  });
+}
+
 TEST(Coded, WhatIsNotFiniteReachesEverybodyAsItIsAndIsCounted) {
-  for (const std::string_view spec : {"int4", "topk:0.01,by=reduce_scatter+int8", "topk:0.01,by=all_gather+int8",
-                                      "dgc:0.01", "hadamard:32+int4+rans", "delta+topk:0.01+int8", "randk:0.1+bf16"})
+  for (const std::string_view spec :
+       {"int4", "sign:momentum=0.9", "switchml", "topk:0.01,by=reduce_scatter+int8", "topk:0.01,by=all_gather+int8",
+        "dgc:0.01", "hadamard:32+int4+rans", "delta+topk:0.01+int8", "randk:0.1+bf16"})
     for (const Rank world : {2, 4})
       run_ranks(world, [&](Communicator& comm) {
         const auto exchange = make_exchange(spec, comm);
@@ -185,7 +229,8 @@ TEST(Coded, APlainBucketLeavesTheResidualAsItWas) {
 
 // Of which no codec sees the values: they are not sent.
 TEST(Coded, MomentumOfARanksOwnPartKeepsNothingThatIsNotFinite) {
-  for (const std::string_view spec : {"dgc:0.1,by=reduce_scatter+int4", "dgc:0.1,by=all_gather+int4"})
+  for (const std::string_view spec :
+       {"dgc:0.1,by=reduce_scatter+int4", "dgc:0.1,by=all_gather+int4", "int8:momentum=0.9"})
     run_ranks(2, [&](Communicator& comm) {
       const auto exchange = make_exchange(spec, comm);
       constexpr std::size_t count = 2000;
@@ -207,7 +252,7 @@ TEST(Coded, MomentumOfARanksOwnPartKeepsNothingThatIsNotFinite) {
 TEST(Coded, OneRankAlonePaysWhatItOwes) {
   constexpr std::size_t count = 1000;
   const std::vector<Tensor> tensors{{.id = 1, .columns = count}};
-  for (const std::string_view spec : {"sign", "topk:0.1,by=all_gather", "dgc:0.1,momentum=0.5"}) {
+  for (const std::string_view spec : {"sign", "topk:0.1,by=all_gather", "dgc:0.1,momentum=0.5", "sign:momentum=0.5"}) {
     std::vector<std::byte> kept;
     std::vector<float> residual(count), velocity(count);
     run_ranks(2, [&](Communicator& comm) {
@@ -218,7 +263,7 @@ TEST(Coded, OneRankAlonePaysWhatItOwes) {
     });
     constexpr std::size_t head = 32;
     std::memcpy(residual.data(), kept.data() + head, count * sizeof(float));
-    const float momentum = spec.starts_with("dgc") ? 0.5F : 0;
+    const float momentum = spec.ends_with("momentum=0.5") ? 0.5F : 0;
     if (momentum > 0) std::memcpy(velocity.data(), kept.data() + head + count * sizeof(float), count * sizeof(float));
     EXPECT_GT(std::ranges::count_if(residual, [](float value) { return value != 0; }), 100);
     run_ranks(1, [&](Communicator& comm) {
@@ -277,6 +322,42 @@ TEST(Coded, DgcThatSendsEverythingDeliversAllMomentum) {
     EXPECT_EQ(bucket[0], (1.75F + 2) / 2);
     EXPECT_EQ(bucket[9], (1 + 3.5F) / 2);
   });
+}
+
+// All values of the second tensor are smaller than any of the first: without layers none of it would be sent.
+TEST(Coded, LayersSendTheirShareOfEachTensor) {
+  constexpr std::size_t count = 20'000, small = 400;
+  const std::vector<Tensor> tensors{{.id = 1, .columns = count - small}, {.id = 2, .columns = small}};
+  for (const std::string_view spec : {"topk:0.05,layers=1,by=reduce_scatter", "topk:0.05,layers=1,by=all_gather",
+                                      "dgc:0.05,layers=1,by=reduce_scatter"})
+    run_ranks(2, [&](Communicator& comm) {
+      const auto exchange = make_exchange(spec, comm);
+      auto bucket = gradients(0, count);  // the same on all ranks: they choose alike
+      for (std::size_t i = count - small; i < count; ++i) bucket[i] *= 1e-5F;
+      exchange->start({.values = bucket, .tensors = tensors})->wait();
+      const auto sent = std::ranges::count_if(std::span(bucket).last(small), [](float value) { return value != 0; });
+      EXPECT_NEAR(static_cast<double>(sent), 0.05 * small, 2) << spec;
+      expect_equal_everywhere(comm, bucket);
+    });
+}
+
+// Lin et al., section 3.2: each rank's limit is the global one over the root of their number; 2 of 4 ranks are above
+// it.
+TEST(Coded, DgcClipsEachRanksGradientsBeforeItAddsThemUp) {
+  for (const std::string_view spec :
+       {"dgc:1,momentum=0,clip=6,by=reduce_scatter", "dgc:1,momentum=0,clip=6,by=all_gather"})
+    run_ranks(4, [&](Communicator& comm) {
+      const auto exchange = make_exchange(spec, comm);
+      for (int step = 0; step < 2; ++step) {
+        std::vector<float> bucket(100, static_cast<float>(comm.rank() + 1) / 8);  // of norm 10 / 8 to 5
+        exchange->start(bucket)->wait();
+        for (const float value : bucket) ASSERT_NEAR(value, (1.0F / 8 + 2.0F / 8 + 0.3F + 0.3F) / 4, 1e-6) << spec;
+      }
+      std::vector<float> bucket(100, comm.rank() == 2 ? INFINITY : 9.0F);
+      exchange->start(bucket)->wait();
+      EXPECT_EQ(bucket[0], INFINITY);
+      EXPECT_EQ(exchange->plain_buckets(), 1U);
+    });
 }
 
 TEST(Coded, SlicesOfALargeBucketAreOneAverage) {
@@ -341,7 +422,7 @@ TEST(Coded, ASliceMayBeWaitedForBeforeItIsStarted) {
 }
 
 TEST(Residuals, FollowTheirTensorsIntoOtherBuckets) {
-  Residuals residuals(1);
+  Residuals residuals(1, "int4");
   std::vector<float> memory(30);
   const Tensor a{.id = 1, .columns = 10}, b{.id = 2, .rows = 2, .columns = 10};
   const std::vector<Tensor> both{a, b}, first{a}, second{b}, swapped{b, a};
@@ -359,7 +440,7 @@ TEST(Residuals, FollowTheirTensorsIntoOtherBuckets) {
 }
 
 TEST(Residuals, WithoutATensorsNameBelongToMemoryOfTheSameAddressAndSize) {
-  Residuals residuals(1);
+  Residuals residuals(1, "int4");
   std::vector<float> memory(30);
   residuals.of({.values = memory})->residual[3] = 5;
   EXPECT_EQ(residuals.of({.values = memory})->residual[3], 5);
@@ -368,7 +449,7 @@ TEST(Residuals, WithoutATensorsNameBelongToMemoryOfTheSameAddressAndSize) {
 }
 
 TEST(Residuals, RefuseATensorOfAnotherSizeAndBucketsThatDoNotAddUp) {
-  Residuals residuals(1);
+  Residuals residuals(1, "int4");
   std::vector<float> memory(30);
   const std::vector<Tensor> before{{.id = 7, .columns = 30}}, after{{.id = 7, .columns = 20}};
   residuals.of({.values = memory, .tensors = before});
@@ -376,7 +457,7 @@ TEST(Residuals, RefuseATensorOfAnotherSizeAndBucketsThatDoNotAddUp) {
     residuals.of({.values = std::span(memory).first(20), .tensors = after});
     ADD_FAILURE() << "accepted";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("tensor 7 has 20 values and had 30"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("tensor 7 has 20 values and had 30: what 'int4' holds back"));
   }
   EXPECT_THROW(residuals.of({.values = std::span(memory).first(20), .tensors = before}), Error);
 }

@@ -1,11 +1,13 @@
 // PowerSGD and ACP-SGD.
 #include "ranvier/low_rank.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <tuple>
 #include <vector>
 
 #include "kernel/vectors.h"
@@ -153,6 +155,27 @@ TEST(LowRank, SendsTheFactorsOnly) {
       EXPECT_EQ(comm.traffic().bytes_sent - before, floats * sizeof(float)) << spec;
     }
   });
+}
+
+// The factors of a step's first, or only, average are added up in transit, as they are coded. Of the others, which
+// follow from them, ranks have no common order.
+TEST(LowRank, WhatGoesFirstIsAnOrdinaryAllReduce) {
+  for (const auto& [spec, call, messages] : {std::tuple("acpsgd:2", "all_reduce f32", false),
+                                             {"acpsgd:2+bf16", "all_reduce bf16", false},
+                                             {"powersgd:2+bf16", "all_reduce bf16", true}})
+    run_ranks(3, [&](Communicator& comm) {
+      const auto exchange = make_exchange(spec, comm);
+      auto bucket = gradients(comm.rank(), 0), other = gradients(comm.rank(), 1);
+      const std::vector<Tensor> others{{.id = 3, .rows = rows, .columns = columns}, {.id = 4, .rows = bias}};
+      for (int step = 0; step < 2; ++step) {
+        const auto one = exchange->start({.values = bucket, .tensors = tensors});
+        const auto two = exchange->start({.values = other, .tensors = others});
+        two->wait();
+        one->wait();
+      }
+      EXPECT_THAT(comm.flight_record(), testing::HasSubstr(call)) << spec;
+      EXPECT_EQ(comm.flight_record().find("send") != std::string::npos, messages) << spec << comm.flight_record();
+    });
 }
 
 // 10 x 12 at rank 4 would be 88 factors of 120 values, more than a third: one column is what pays. 4 x 4 goes plain.

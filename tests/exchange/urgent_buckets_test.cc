@@ -16,7 +16,7 @@ TEST(UrgentBuckets, PassThoseThatWereStartedBefore) {
   support::ClusterOptions options;
   options.communicator.background_progress = false;  // all begins when the urgent one is waited for
   options.communicator.algorithm = "direct";
-  for (const std::string spec : {"none", "bf16", "thc:8", "delta+randk:0.5"}) {
+  for (const std::string spec : {"none", "bf16", "thc:8", "acpsgd:4+bf16", "delta+randk:0.5"}) {
     support::run_ranks(
         2,
         [&](Communicator& comm) {

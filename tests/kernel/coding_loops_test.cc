@@ -79,6 +79,20 @@ TEST_P(CodingLoops, AddsAndMeasuresAtOnce) {
   }
 }
 
+TEST_P(CodingLoops, AddsMomentumAndWhatIsHeldBackAtOnce) {
+  for (const std::size_t count : lengths) {
+    const auto values = normal_values(count);
+    auto velocity = values, residual = values;
+    std::ranges::reverse(velocity);
+    const auto before = velocity;
+    kernel::add_momentum(values.data(), 0.5F, velocity.data(), residual.data(), count);
+    for (std::size_t i = 0; i < count; ++i) {
+      ASSERT_FLOAT_EQ(velocity[i], 0.5F * before[i] + values[i]);
+      ASSERT_EQ(residual[i], values[i] + velocity[i]);
+    }
+  }
+}
+
 TEST_P(CodingLoops, HadamardIsTheMatrixOfItsDefinition) {
   // Entry (i, j) is -1 to the number of bits that i and j share, over the square root of the size.
   for (const std::size_t size : {1, 2, 8, 16, 32, 64, 256}) {

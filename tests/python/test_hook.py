@@ -86,6 +86,18 @@ def test_gradients_of_16_bits_are_encoded_as_they_are():
         torch.testing.assert_close(gradient.float(), torch.full((8, 64), 2.0), rtol=0.02, atol=0.02)
 
 
+def clipped(rank, world):
+    net = DistributedDataParallel(nn.Linear(100, 1, bias=False))
+    net.register_comm_hook(*ranvier.hook("dgc:1,momentum=0,clip=6"))
+    net(torch.full((1, 100), (rank + 1) / 8)).sum().backward()
+    return net.module.weight.grad
+
+
+def test_dgc_clips_each_ranks_gradients_to_the_norm_over_the_root_of_the_ranks():
+    for gradient in on_ranks(4, clipped, backend="gloo"):
+        torch.testing.assert_close(gradient, torch.full((1, 100), (1 / 8 + 2 / 8 + 0.3 + 0.3) / 4))
+
+
 def large(rank, world):
     net = DistributedDataParallel(nn.Linear(64, 8))
     net.register_comm_hook(*ranvier.hook("fp16"))
@@ -113,14 +125,14 @@ def alone(rank, world, spec, saved):
     return gradients
 
 
-@pytest.mark.parametrize("spec", ["topk:0.1", "dgc:0.1,momentum=0.5", "thc:8"])
+@pytest.mark.parametrize("spec", ["topk:0.1", "dgc:0.1,momentum=0.5", "sign:momentum=0.5", "thc:8", "switchml"])
 def test_one_rank_alone_pays_what_it_owes(spec):
     residual = torch.linspace(-1, 1, 200)
-    velocity = torch.full((200,), 2.0 if spec.startswith("dgc") else 0.0)
+    velocity = torch.full((200,), 2.0 if "momentum" in spec else 0.0)
     record = {"size": 200, "step": 3, "residual": residual, "velocity": velocity}
     saved = {"number": 3, "parameters": {"weight": record}}
     ((spoilt, first, second),) = on_ranks(1, alone, spec, saved, backend="gloo")
-    momentum = 0.5 if spec.startswith("dgc") else 0.0
+    momentum = 0.5 if "momentum" in spec else 0.0
     assert spoilt.isnan().all()
     torch.testing.assert_close(first.flatten(), 1 + momentum * velocity + residual)
     torch.testing.assert_close(second.flatten(), 1 + momentum * (1 + momentum * velocity))
@@ -137,7 +149,7 @@ def kept(rank, world):
     again, _ = ranvier.hook("int4")  # what is held back is owed, whatever the codec
     again.load_state_dict(net.module, saved)
     assert torch.equal(again.state_dict(net.module)["parameters"]["weight"]["residual"], residual)
-    with pytest.raises(ValueError, match="another model"):
+    with pytest.raises(ValueError, match="what 'int4' holds back of it was saved, with another model"):
         again.load_state_dict(nn.Linear(5, 4), saved)
     return True
 
@@ -153,7 +165,7 @@ def of_another_model(rank, world):
     net(torch.randn(3, 50)).sum().backward()
     net = DistributedDataParallel(nn.Linear(40, 4))
     net.register_comm_hook(pickle.loads(pickle.dumps(state)), hook)
-    with pytest.raises(RuntimeError, match="ValueError: parameter 0 .* has 160 values and had 200 .* another model"):
+    with pytest.raises(RuntimeError, match="ValueError: parameter 0 .* has 160 values and had 200 .* 'topk:0.1' .* another model"):
         net(torch.randn(3, 40)).sum().backward()
     return True
 

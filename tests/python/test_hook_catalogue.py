@@ -19,6 +19,8 @@ SPECS = {
     "powersgd": "powersgd:2",
     "acpsgd": "acpsgd:2",
     "thc": "thc:8",
+    "switchml": "switchml",
+    "demo": "demo:8,chunk=16",
     "topk": "topk:0.1",
     "sidco": "sidco:0.1+int8",
     "dgc": "dgc:0.05,warmup=3",
@@ -50,7 +52,10 @@ SPECS = {
     "lossless": "lossless",
 }
 PRESETS = ("safe", "strong", "extreme")
-OTHERS = ("none", "powersgd:4+bf16", "thc:4", "delta+topk:0.1", "topk:0.1+int8:by=all_gather")
+OTHERS = (
+    *("none", "powersgd:4+bf16", "thc:4", "delta+topk:0.1", "topk:0.1+int8:by=all_gather"),
+    *("topk:0.1,layers=0.5", "dgc:0.05,layers=1,clip=0.5", "sign:momentum=0.9"),
+)
 STEPS = 4
 
 
@@ -134,11 +139,12 @@ def compressed(rank, world, specs):
 
 
 def test_what_is_added_up_in_transit_takes_as_few_bytes_as_it_says():
-    ranks = on_ranks(3, compressed, ["none", "powersgd:2", "acpsgd:2", "thc:8"])
-    floats, powersgd, acpsgd, thc = ranks[0][0]
+    ranks = on_ranks(3, compressed, ["none", "powersgd:2", "acpsgd:2", "thc:8", "switchml"])
+    floats, powersgd, acpsgd, thc, switchml = ranks[0][0]
     for ends in zip(*(ends for _, ends in ranks), strict=True):
         assert all(torch.equal(ends[0], end) for end in ends), "ranks agree in every bit"
     assert powersgd < 0.4 * floats and acpsgd < 0.6 * powersgd
+    assert switchml == pytest.approx(floats / 4 * (1 + 4 / 1024), rel=0.02)
     assert thc == pytest.approx(floats * (1 + 1 / 4) / 2, rel=0.02)  # the first of two steps goes as floats
 
 
@@ -172,7 +178,8 @@ def spoiled(rank, world, spec):
 
 
 @pytest.mark.parametrize(
-    ("spec", "world"), [("powersgd:4", 2), ("acpsgd:4", 2), ("thc:8", 2), ("powersgd:4", 1), ("acpsgd:4+bf16", 1)]
+    ("spec", "world"),
+    [*((spec, 2) for spec in ("powersgd:4", "acpsgd:4", "thc:8", "switchml")), ("powersgd:4", 1), ("acpsgd:4+bf16", 1)],
 )
 def test_what_is_not_finite_goes_plain_and_nothing_is_lost(spec, world):
     ranks = on_ranks(world, spoiled, spec, backend="gloo")
