@@ -84,6 +84,7 @@ class Plan(ProgramTest):
             (("--world", "6", "--workload", "gpt3:tp=16,pp=1"), "which does not make 6 ranks"),
             (("--world", "4", "--workload", "llama3-405b"), "does not fit"),
             (("--world", "4", "--workload", "resnet50", "--sync", "locl:4"), "did you mean 'local'"),
+            (("--world", "4", "--workload", "resnet50", "--sync", "gossip"), "one rank at a time"),
             (("--world", "4", "--workload", "resnet50", "--transport", "quic"), "unknown transport 'quic'"),
         ):
             with self.subTest(words=words):
