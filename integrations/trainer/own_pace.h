@@ -40,6 +40,10 @@ class OwnPaceTraining {
   virtual std::vector<int> groups() const = 0;          // by rank: who exchanges together
 };
 
+// Until the slowest has ended its last step, whatever that takes; of ranks that only serve, from one evaluation to the
+// next. Heartbeats find out who has died meanwhile.
+inline constexpr std::chrono::hours longest_wait{24 * 7};
+
 struct OwnPaceStart {
   std::size_t batch = 1;   // samples of a worker in a step that all take alike
   std::uint64_t done = 0;  // samples that all have used before

@@ -14,8 +14,6 @@ using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
 constexpr std::size_t batches_to_measure = 10;
-// Of ranks that serve and do nothing else, from one evaluation to the next: heartbeats find out who has died meanwhile.
-constexpr std::chrono::hours longest_wait{24 * 7};
 
 class ServerTraining final : public OwnPaceTraining {
  public:
@@ -49,7 +47,7 @@ class ServerTraining final : public OwnPaceTraining {
     }
     if (guests_) guests_->close();
     // The last ones push until then, guests too.
-    comm_.barrier(is_worker() ? CollectiveOptions{} : CollectiveOptions{.timeout = longest_wait});
+    comm_.barrier({.timeout = longest_wait});
     server_->pull(worker_.parameters);
     if (group_rule_) form_groups();
   }

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -17,6 +18,7 @@
 namespace ranvier {
 namespace {
 
+using support::ClusterOptions;
 using support::run_ranks;
 using namespace std::chrono_literals;
 
@@ -121,6 +123,26 @@ TEST(ParameterServer, ASlowWorkerHoldsOthersNoLongerThanItsBoundSays) {
               {.way = "shm"});
     EXPECT_EQ(complete[0] + complete[1] + complete[2], 30U);
   }
+}
+
+// A step may compute for longer than an operation of it may take: of everybody, and of one whom others wait for.
+TEST(ParameterServer, WaitsForStepsThatTakeLongerThanATimeout) {
+  ClusterOptions options{.way = "shm"};
+  options.communicator.timeout = 1s;
+  for (const std::optional<std::uint64_t> bound : {std::optional<std::uint64_t>{}, std::optional<std::uint64_t>{0}})
+    run_ranks(
+        2,
+        [&](Communicator& comm) {
+          std::vector<float> parameters(8, 0);
+          ParameterServer server(comm, {.bound = bound}, parameters, 0);
+          for (int step = 0; server.begin(4, 1).count > 0; ++step) {
+            if (step == 0 && (!bound || comm.rank() == 0)) std::this_thread::sleep_for(2500ms);
+            server.exchange(parameters, {}, parameters);
+          }
+          comm.barrier({.timeout = 60s});
+          server.leave();
+        },
+        options);
 }
 
 TEST(AsyncGroup, AverageTheirGradientsBySamplesAndPushOnce) {
