@@ -75,6 +75,8 @@ struct SyncContext {
   std::uint64_t steps_per_epoch = 1;
   std::uint64_t steps = 1;  // of all of training
   std::uint64_t world = 1;
+  // Complete when the policy begins, whose periods are counted from there.
+  std::uint64_t begin = 0;
 };
 
 // Workers by descending speed are parted where the next one is slower by more than `ratio`; one that would be alone

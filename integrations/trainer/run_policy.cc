@@ -5,14 +5,15 @@
 
 namespace ranvier::trainer {
 
-std::unique_ptr<Synchronizer> Run::make_synchronizer(const std::string& policy) {
+std::unique_ptr<Synchronizer> Run::make_synchronizer(const std::string& policy, std::size_t complete) {
   return std::make_unique<Synchronizer>(
       comm_, SynchronizerOptions{.sync = policy,
                                  .compress = plan_.sending().compress,
                                  .place = settings_.place,
                                  .samples = static_cast<double>(shares_.own()),
                                  .run = {.steps_per_epoch = sampler_.steps_per_epoch(),
-                                         .steps = settings_.epochs * sampler_.steps_per_epoch()}});
+                                         .steps = settings_.epochs * sampler_.steps_per_epoch(),
+                                         .begin = complete}});
 }
 
 void Run::begin_policy() {
@@ -35,7 +36,7 @@ void Run::renew_synchronizer(const std::string& policy) {
   // Equal gradients keep replicas equal only where what the optimizer remembers is.
   comm_.broadcast(memory_of(optimizer_->state()), 0);
   account_.add_traffic(mark, *sync_);
-  auto before = std::exchange(sync_, make_synchronizer(policy));  // its exchange lives while buckets know it
+  auto before = std::exchange(sync_, make_synchronizer(policy, step_));  // its exchange lives while buckets know it
   buckets_.exchange_by(gradient_exchange());
   before.reset();
   begin_policy();

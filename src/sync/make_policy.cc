@@ -85,7 +85,7 @@ std::unique_ptr<SyncPolicy> make_sync_policy(std::string_view spec, const SyncCo
                                               "is --compress, apart from it",
                                               spec));
   if (entry->policy != nullptr) return entry->policy(spec, stage, context);
-  return sync::periodic_policy(spec, entry->rule(stage, context));
+  return sync::periodic_policy(spec, entry->rule(stage, context), context);
 }
 
 void check_sync_policy(std::string_view spec) { make_sync_policy(spec, {.steps_per_epoch = 1, .steps = 1}); }
