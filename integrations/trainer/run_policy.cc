@@ -63,9 +63,13 @@ void Run::choose_policy() {
 }
 
 void Run::adopt(const PolicyChoice& choice) {
+  const bool is_another = choice.sync != choice_.sync;
   choice_ = choice;
   if (!choice.split_by_speed) shares_.even();
-  renew_synchronizer(choice.sync);
+  if (is_another)
+    renew_synchronizer(choice.sync);
+  else if (!choice.split_by_speed)
+    sync_->set_samples(static_cast<double>(shares_.own()));
 }
 
 // ---- Plans.
