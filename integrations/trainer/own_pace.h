@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "ranvier/communicator.h"
@@ -35,6 +36,8 @@ class OwnPaceTraining {
   // No more calls come; every rank says so.
   virtual void leave() = 0;
   virtual std::uint64_t exchanges() const = 0;          // that this worker had a part in
+  // That this worker has sent by other means than its communicator: inside its node, and to others.
+  virtual std::pair<std::uint64_t, std::uint64_t> bytes() const { return {0, 0}; }
   virtual std::chrono::nanoseconds waited() const = 0;  // for its turn and for what others hold
   virtual std::vector<std::size_t> shares() const = 0;  // by rank: samples of a step
   virtual std::vector<int> groups() const = 0;          // by rank: who exchanges together
@@ -49,6 +52,7 @@ struct OwnPaceStart {
   std::uint64_t done = 0;  // samples that all have used before
   std::uint64_t seed = 0;
   std::uint16_t serve = 0;  // > 0: the port at which rank 0 lets guests push and pull
+  std::vector<int> nodes = {};  // by rank
 };
 
 // Null for a policy whose steps are everybody's. All ranks call with the same policy, parameters and start. `comm`

@@ -22,7 +22,8 @@ void Run::begin_policy() {
                                 {.batch = settings_.batch * settings_.accumulate,
                                  .done = step_ * all_samples(),
                                  .seed = settings_.seed,
-                                 .serve = settings_.serve});
+                                 .serve = settings_.serve,
+                                 .nodes = sync_->node_of_rank()});
 }
 
 void Run::renew_synchronizer(const std::string& policy) {

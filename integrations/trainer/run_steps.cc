@@ -78,9 +78,12 @@ double Run::train_at_own_pace(std::size_t stop) {
   const auto mark = Account::begin(*sync_);
   const auto waited_before = own_pace_->waited();
   const std::uint64_t exchanges_before = own_pace_->exchanges();
+  const auto bytes_before = own_pace_->bytes();
   own_pace_->run(stop * all_samples());
   account_.add_waiting(own_pace_->waited() - waited_before);
   account_.add_rounds(own_pace_->exchanges() - exchanges_before, sync_->nodes() > 1);
+  const auto bytes = own_pace_->bytes();
+  account_.add_bytes(bytes.first - bytes_before.first, bytes.second - bytes_before.second);
   result_.steps_here += stop - step_;
   step_ = stop;
   // Of peers, replicas differ now.

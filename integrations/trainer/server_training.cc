@@ -56,6 +56,11 @@ class ServerTraining final : public OwnPaceTraining {
     if (server_) server_->leave();
   }
   std::uint64_t exchanges() const override { return pushes_; }
+  std::pair<std::uint64_t, std::uint64_t> bytes() const override {
+    auto sum = bytes_before_;
+    if (group_) add_bytes(sum);
+    return sum;
+  }
   nanoseconds waited() const override { return waited_; }
   std::vector<std::size_t> shares() const override { return shares_; }
   std::vector<int> groups() const override { return groups_; }
@@ -79,7 +84,14 @@ class ServerTraining final : public OwnPaceTraining {
     }
     if (!server_) server_ = std::make_unique<ParameterServer>(comm_, rule_, worker_.parameters, start_.done, owners());
     if (start_.serve > 0 && comm_.rank() == 0 && !guests_) guests_ = make_guests();
+    if (group_) add_bytes(bytes_before_);
     group_ = std::make_unique<AsyncGroup>(comm_, *server_, groups_, shares_);
+  }
+
+  void add_bytes(std::pair<std::uint64_t, std::uint64_t>& sum) const {
+    const auto [inside, between] = group_->bytes(start_.nodes);
+    sum.first += inside;
+    sum.second += between;
   }
 
   std::unique_ptr<ParameterGuests> make_guests() const {
@@ -105,6 +117,7 @@ class ServerTraining final : public OwnPaceTraining {
   std::vector<int> groups_;
   std::vector<double> speeds_;  // by rank, when groups were last formed
   std::uint64_t pushes_ = 0;
+  std::pair<std::uint64_t, std::uint64_t> bytes_before_{0, 0};  // of groups that have been replaced
   nanoseconds waited_{};
 };
 

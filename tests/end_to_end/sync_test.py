@@ -94,6 +94,10 @@ class Policies(TrainingTest):
                 self.assertEqual([entry["step"] for entry in run["history"] if entry["step"] in (8, 16)], [8, 16])
                 self.assertLess(run["history"][-1]["test_loss"], 2.3)
                 self.assertEqual(run["groups"], groups)
+                if spec == "group":
+                    # 3/4 of the parameters to the servers and back, beside that two sums and a broadcast inside the group.
+                    sent = run["bytes_per_worker"]["inside"] * len(groups)
+                    self.assertGreater(sent, 4 * run["rounds"]["inside"] * run["parameters"] * 4)
                 self.assertEqual([share > 0 for share in run["shares"]], [group >= 0 for group in groups])
                 resumed = self.train(
                     "--workers", workers, "--batch", "16", "--sync", spec, "--steps", "20", "--resume", str(file)

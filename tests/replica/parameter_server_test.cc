@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <mutex>
@@ -154,7 +155,8 @@ TEST(AsyncGroup, AverageTheirGradientsBySamplesAndPushOnce) {
                 std::vector<float> parameters(10, 0);
                 ParameterServer server(comm, {.damping = ServerRule::Damping::share}, parameters, 0);
                 AsyncGroup group(comm, server, groups, shares);
-                for (;;) {
+                std::uint64_t steps = 0;
+                for (;; ++steps) {
                   const auto part = group.begin(100);
                   if (!part.goes_on) break;
                   double mean = 0;  // of its samples, whose gradients are minus their numbers
@@ -168,6 +170,17 @@ TEST(AsyncGroup, AverageTheirGradientsBySamplesAndPushOnce) {
                 comm.barrier();
                 server.pull(parameters);
                 for (const float each : parameters) EXPECT_NEAR(each, 99 * 100 / 2, 0.1);
+                // Of two, both send gradients in a step, and the first one parameters too.
+                const std::vector<int> nodes{0, 1, 1, 0};
+                const auto own = static_cast<std::size_t>(comm.rank());
+                const auto [inside, between] = group.bytes(nodes);
+                const auto members = std::ranges::count(groups, groups[own]);
+                if (members == 1) {
+                  EXPECT_EQ(inside + between, 0U);
+                } else if (members == 2) {
+                  EXPECT_EQ(inside, 0U);
+                  EXPECT_GE(between, steps * (own % 2 == 0 ? 2U : 1U) * parameters.size() * sizeof(float));
+                }
                 server.leave();
               },
               {.way = "shm"});
