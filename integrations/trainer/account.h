@@ -21,6 +21,12 @@ class Account {
   std::chrono::nanoseconds end(const Mark& mark, const Synchronizer& sync);
   // The same, but for the time.
   void add_traffic(const Mark& mark, const Synchronizer& sync);
+  // The rest of it. Returns how long that was.
+  std::chrono::nanoseconds add_time(const Mark& mark) {
+    const auto took = Clock::now() - mark.at;
+    spent_ += took;
+    return took;
+  }
   // Of what was or will be counted, for others.
   void add_waiting(std::chrono::nanoseconds time) { waited_ += time; }
   // That the synchronizer does not know of.

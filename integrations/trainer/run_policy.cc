@@ -45,14 +45,19 @@ void Run::renew_synchronizer(const std::string& policy) {
 
 // ---- --sync auto.
 
-// By what has been measured since the last time. Replicas meet, and go on by another policy if that is better.
+// By what has been measured since the last time. Replicas meet, and go on by another policy if that is better. All of
+// it is exchanges, for which computing waits.
 void Run::choose_policy() {
+  const auto mark = Account::begin(*sync_);
   if (!auto_)
     auto_.emplace(comm_, sync_->node_of_rank(), static_cast<double>(all_samples()),
                   static_cast<std::size_t>(buckets_.parameters().numel()),
                   settings_.optimizer == "sgd" && settings_.weight_decay == 0);
   const auto reports = measure();
+  const std::uint64_t bytes_before = auto_->bytes_inside();
   const auto choice = auto_->choose(reports, choice_);
+  account_.add_traffic(mark, *sync_);
+  account_.add_bytes(auto_->bytes_inside() - bytes_before, 0);
   const bool is_new = choice.sync != choice_.sync || choice.split_by_speed != choice_.split_by_speed;
   if (is_new) {
     result_.decisions.push_back(
@@ -61,6 +66,7 @@ void Run::choose_policy() {
   }
   if (choice_.split_by_speed && shares_.follow(speeds_of(reports)))
     sync_->set_samples(static_cast<double>(shares_.own()));
+  account_.add_waiting(account_.add_time(mark));
 }
 
 void Run::adopt(const PolicyChoice& choice) {
