@@ -18,6 +18,8 @@ namespace ranvier::trainer {
 struct OwnPaceWorker {
   // Computes the gradients of so many samples from this one on, counted from the start of training; zeros for none.
   std::function<void(std::uint64_t first, std::uint64_t count)> compute;
+  // Computes as long as for so many samples, for its speed and nothing else.
+  std::function<void(std::uint64_t count)> try_pace;
   // The learning rate of servers once so many samples are behind all workers.
   std::function<double(std::uint64_t done)> server_rate;
   // Takes the optimizer's step, of which servers have none.

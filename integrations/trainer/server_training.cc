@@ -72,7 +72,7 @@ class ServerTraining final : public OwnPaceTraining {
   void form_groups() {
     if (group_rule_) {
       if (!group_ && is_worker())
-        for (std::size_t i = 0; i < batches_to_measure; ++i) worker_.compute(0, start_.batch);
+        for (std::size_t i = 0; i < batches_to_measure; ++i) worker_.try_pace(start_.batch);
       auto speeds = worker_.speeds();
       speeds.resize(workers_);
       if (group_ && !have_drifted(speeds_, speeds)) return;
