@@ -106,6 +106,8 @@ class SyncPolicy {
   virtual bool wants_spread() const { return false; }
   // Whether what it exchanges may be compressed.
   virtual bool takes_codec() const { return true; }
+  // Whether its averages weigh workers by their samples; else all need as many.
+  virtual bool weighs_samples() const { return true; }
   // Whether any average is followed by an outer step.
   virtual bool has_outer_step() const { return false; }
   // So many parts of the parameters, about equal ones, travel each by itself; 0: never.

@@ -138,6 +138,7 @@ class Policies(TrainingTest):
             (("--weight-decay", "-1"), "--weight-decay"),
             (("--sync", "async", "--optimizer", "adamw"), "leave --optimizer at sgd"),
             (("--sync", "ssp:2", "--split", "speed"), "at its own pace"),
+            (("--sync", "gossip", "--split", "speed"), "leave out --split speed"),
             (("--sync", "async:servers=4"), "nobody to train"),
             (("--sync", "gossip", "--compress", "int8"), "leave out --compress"),
             (("--sync", "auto", "--compress", "int8"), "leave out --compress"),
