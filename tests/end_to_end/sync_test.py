@@ -124,6 +124,13 @@ class Policies(TrainingTest):
         self.assertEqual(whole["steps"], 20)
         self.assertLess(whole["history"][-1]["test_loss"], part["history"][0]["test_loss"])
 
+    def test_who_never_leaves_a_synchronous_beginning_is_told(self):
+        words = ("--workers", "2", "--model", "mlp", "--batch", "32", "--sync", "post-local:4")  # 10 steps an epoch
+        for epochs, is_told in (("4", True), ("1", False)):
+            result = self.train(*words, "--epochs", epochs, "--steps", "8")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual("all of it is bsp" in result.stderr, is_told, result.stderr)
+
     def test_what_makes_no_sense_is_refused_before_anything_starts(self):
         for words, *parts in (
             (("--sync", "loca:4"), "did you mean 'local'"),
