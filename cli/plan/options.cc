@@ -31,8 +31,8 @@ Examples:
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::usage, sentence); }
 
 // Of a policy that plan_policies() does not have, its neighbour's margin: what averages parameters is worth less.
-PlanPolicy policy_of(const std::string& spec) {
-  const auto machine = make_sync_policy(spec, {.steps_per_epoch = 0, .steps = 0});
+PlanPolicy policy_of(const std::string& spec, std::uint64_t world) {
+  const auto machine = make_sync_policy(spec, {.steps_per_epoch = 0, .steps = 0, .world = world});
   check_predictable(*machine);
   const auto known = plan_policies();
   const auto same = std::ranges::find(known, spec, &PlanPolicy::spec);
@@ -84,7 +84,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (!(memory_gb > 0 && memory_gb < 1e9)) refuse(fmt::format("--memory {} is not a number of GB above 0", memory_gb));
   options.memory_bytes = memory_gb * 1e9;
   if (policies.empty()) options.policies = plan_policies();
-  for (const auto& spec : policies) options.policies.push_back(policy_of(spec));
+  for (const auto& spec : policies) options.policies.push_back(policy_of(spec, *world));
   std::erase(options.codecs, "none");
   return options;
 }

@@ -45,7 +45,8 @@ Prediction predict(const Options& options, const Training& training, const Topol
     how = with_codec(how, training.codec, world);
     Prediction result{.world = world, .step = simulate_step(training.workload, topology, how)};
     if (options.sync.empty()) return result;
-    const auto policy = make_sync_policy(options.sync, {.steps_per_epoch = 0, .steps = 0});
+    const auto policy =
+        make_sync_policy(options.sync, {.steps_per_epoch = 0, .steps = 0, .world = static_cast<std::uint64_t>(world)});
     result.policy = simulate_policy(*policy, training.workload, topology, how, steps_of_a_policy);
     return result;
   }

@@ -72,6 +72,12 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
   const auto communicator = join(place, terms);
 
   const Rank replicas = place.world / trainer::parse_division(settings.parallel).parts;
+  if (place.rank == 0 && trainer::ends_in_synchronous_beginning(settings, data, replicas))
+    fmt::print(
+        stderr,
+        "{}: --sync {} averages gradients for a share of --epochs, and --steps ends training before that is over: "
+        "all of it is bsp; lower --epochs or after=\n",
+        speaker, settings.sync);
   Progress progress(settings.batch * settings.accumulate * trainer::training_ranks(settings.sync, replicas));
   const auto result = trainer::train(
       settings, data, *communicator,

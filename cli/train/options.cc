@@ -133,7 +133,8 @@ void add_training_options(CLI::App& app, Options& options, Given& given) {
   cli::add_name(app, "--model", run.model, "what to train", {models.begin(), models.end()});
   app.add_option("--data", options.data, "fashion-mnist, a folder of IDX or CIFAR-10 files, or a file of text")
       ->capture_default_str();
-  cli::add_count(app, "--epochs", given.epochs, "how long the learning rate takes to fall to 0", 1, 1'000'000);
+  cli::add_count(app, "--epochs", given.epochs,
+                 "how long the learning rate takes to fall to 0, and what post-local takes a share of", 1, 1'000'000);
   cli::add_count(app, "--steps", given.steps, "stop after so many, counted from the very start", 1);
   add_number(app, "--target-accuracy", "stop when so much of the test data is right, such as 0.88", 1,
              [&](double share) { run.target_accuracy = share; });

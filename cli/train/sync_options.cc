@@ -196,6 +196,9 @@ void check_sync_options(const CLI::App& app, Options& options) {
     throw Error(
         ErrorKind::usage,
         fmt::format("with --sync {} each worker takes samples at its own pace; leave out --split speed", run.sync));
+  if (!policy->weighs_samples() && run.split_by_speed)
+    throw Error(ErrorKind::usage,
+                fmt::format("--sync {} does not weigh workers by their samples; leave out --split speed", run.sync));
   check_workers(run, run.sync, workers);
 }
 

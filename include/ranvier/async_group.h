@@ -2,8 +2,10 @@
 // its first rank pushes for all of them. A group of one is an ordinary asynchronous worker.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "ranvier/parameter_server.h"
@@ -27,6 +29,9 @@ class AsyncGroup {
   Part begin(std::uint64_t stop_at);
   // The gradient of begin()'s part (zeros for an empty one) is averaged over the group and pushed.
   void exchange(std::span<float> gradient, double rate, std::span<float> parameters);
+  // That this rank has sent to others of its group, inside its node and to other nodes; `nodes`: of each rank. What it
+  // sends to servers is in the communicator's own bytes.
+  std::pair<std::uint64_t, std::uint64_t> bytes(const std::vector<int>& nodes) const;
 
  private:
   bool leads() const { return !team_ || team_->rank() == 0; }
@@ -34,6 +39,7 @@ class AsyncGroup {
   ParameterServer& server_;
   const std::vector<std::size_t> shares_;
   std::unique_ptr<Communicator> team_;  // null: alone
+  std::vector<Rank> members_;           // of it
   std::size_t total_ = 0;               // samples of a step of everybody's
   std::size_t before_ = 0;              // of the group's, those of the ranks in front of this one
   std::size_t own_ = 0;

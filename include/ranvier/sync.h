@@ -75,6 +75,8 @@ struct SyncContext {
   std::uint64_t steps_per_epoch = 1;
   std::uint64_t steps = 1;  // of all of training
   std::uint64_t world = 1;
+  // Complete when the policy begins, whose periods are counted from there.
+  std::uint64_t begin = 0;
 };
 
 // Workers by descending speed are parted where the next one is slower by more than `ratio`; one that would be alone
@@ -104,6 +106,8 @@ class SyncPolicy {
   virtual bool wants_spread() const { return false; }
   // Whether what it exchanges may be compressed.
   virtual bool takes_codec() const { return true; }
+  // Whether its averages weigh workers by their samples; else all need as many.
+  virtual bool weighs_samples() const { return true; }
   // Whether any average is followed by an outer step.
   virtual bool has_outer_step() const { return false; }
   // So many parts of the parameters, about equal ones, travel each by itself; 0: never.

@@ -43,6 +43,9 @@ std::uint64_t host_identity();
 // Throws the Error{usage} that a Synchronizer would throw in a world of so many ranks on one host.
 void check_places(std::string_view sync, std::string_view place, Rank world);
 
+// Throws Error{usage} for a rank whose number of samples the policy cannot weigh it by.
+void check_samples(const SyncPolicy& policy, std::span<const double> by_rank);
+
 // So far, by this rank. Between: with ranks of other nodes.
 struct SyncTraffic {
   std::uint64_t rounds_inside = 0;
@@ -54,8 +57,8 @@ struct SyncTraffic {
 
 class Synchronizer {
  public:
-  // All ranks call, with the same options but for `samples`. `comm` outlives this. Throws Error{usage} for a spec or a
-  // place that makes no sense.
+  // All ranks call, with the same options but for `samples`. `comm` outlives this. Throws Error{usage} for a spec, a
+  // place or samples that make no sense.
   Synchronizer(Communicator& comm, const SynchronizerOptions& options);
   ~Synchronizer();
   Synchronizer(const Synchronizer&) = delete;

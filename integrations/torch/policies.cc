@@ -4,6 +4,7 @@
 
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "integrations/torch/errors.h"
@@ -19,6 +20,10 @@ using Asked = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t,
 struct PolicyHandle : torch::CustomClassHolder {
   PolicyHandle(const std::string& spec, std::int64_t steps_per_epoch, std::int64_t steps, std::int64_t world)
       : policy(translating_errors([&] {
+          for (const auto& [name, number] : {std::pair{"steps_per_epoch", steps_per_epoch}, std::pair{"steps", steps}})
+            if (number < 0)
+              throw Error(ErrorKind::usage, "attach() was given " + std::to_string(number) + " as " + name +
+                                                "; give a number of steps, or 0 where it is not known");
           return make_sync_policy(spec, {.steps_per_epoch = static_cast<std::uint64_t>(steps_per_epoch),
                                          .steps = static_cast<std::uint64_t>(steps),
                                          .world = static_cast<std::uint64_t>(world)});
@@ -53,6 +58,11 @@ struct PolicyHandle : torch::CustomClassHolder {
     return all;
   }
 
+  // By rank.
+  void check_samples(const std::vector<double>& samples) const {
+    translating_errors([&] { ranvier::check_samples(*policy, samples); });
+  }
+
   const std::unique_ptr<SyncPolicy> policy;
 };
 
@@ -68,6 +78,8 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
   library.class_<PolicyHandle>("SyncPolicy")
       .def(torch::init<std::string, std::int64_t, std::int64_t, std::int64_t>())
       .def("levels", &PolicyHandle::levels)
+      .def("check_samples",
+           [](const Handle& self, const std::vector<double>& samples) { self->check_samples(samples); })
       .def("gradient_level",
            [](const Handle& self) { return static_cast<std::int64_t>(self->policy->gradient_level()); })
       .def("averages_parameters", [](const Handle& self) { return self->policy->averages_parameters(); })

@@ -23,9 +23,7 @@ double mean_of_workers(const std::vector<double>& by_rank, const std::vector<int
 
 std::chrono::nanoseconds Account::end(const Mark& mark, const Synchronizer& sync) {
   add_traffic(mark, sync);
-  const auto took = Clock::now() - mark.at;
-  spent_ += took;
-  return took;
+  return add_time(mark);
 }
 
 void Account::add_traffic(const Mark& mark, const Synchronizer& sync) {

@@ -21,10 +21,20 @@ class Account {
   std::chrono::nanoseconds end(const Mark& mark, const Synchronizer& sync);
   // The same, but for the time.
   void add_traffic(const Mark& mark, const Synchronizer& sync);
+  // The rest of it. Returns how long that was.
+  std::chrono::nanoseconds add_time(const Mark& mark) {
+    const auto took = Clock::now() - mark.at;
+    spent_ += took;
+    return took;
+  }
   // Of what was or will be counted, for others.
   void add_waiting(std::chrono::nanoseconds time) { waited_ += time; }
   // That the synchronizer does not know of.
   void add_rounds(std::uint64_t rounds, bool between) { (between ? rounds_.second : rounds_.first) += rounds; }
+  void add_bytes(std::uint64_t inside, std::uint64_t between) {
+    bytes_.first += static_cast<double>(inside);
+    bytes_.second += static_cast<double>(between);
+  }
 
   double seconds() const { return std::chrono::duration<double>(spent_).count(); }
   // To workers that hold other parts of the same model.

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "integrations/trainer/work_shares.h"
+#include "ranvier/parameter_server.h"
 
 namespace ranvier::trainer {
 
@@ -20,18 +21,53 @@ AutoPolicy::AutoPolicy(Communicator& comm, std::vector<int> nodes, double sample
       scratch_(parameters) {}
 
 // The shortest of a few, since a core that others use makes any of them longer; of the slowest rank.
-double AutoPolicy::seconds_of_average(Communicator* team) {
+double AutoPolicy::seconds_of(const std::function<void()>& exchange) {
   constexpr int times = 3;
   std::array<double, 1> shortest{1e9};
   for (int i = 0; i < times; ++i) {
     comm_.barrier();
-    const auto started = std::chrono::steady_clock::now();
-    if (team != nullptr) team->all_reduce(scratch_, {.op = ReduceOp::average});
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - started;
+    const auto started = Clock::now();
+    exchange();
+    const std::chrono::duration<double> took = Clock::now() - started;
     shortest[0] = std::min(shortest[0], took.count());
   }
   comm_.all_reduce(shortest, {.op = ReduceOp::max});
   return shortest[0];
+}
+
+// Timing exchanges all parameters many times: where that is slow, it may take a twentieth of the time, and links change
+// more rarely than the pace of workers. As rank 0 sees it.
+bool AutoPolicy::is_timing_due() const {
+  constexpr int rarely = 20;
+  std::array<std::int64_t, 1> due{!timed_ || Clock::now() - *timed_ > rarely * timing_ ? 1 : 0};
+  comm_.broadcast(due, 0);
+  return due[0] != 0;
+}
+
+void AutoPolicy::time_exchanges() {
+  const auto began = Clock::now();
+  inside_seconds_ = seconds_of([this] {
+    if (inside_) inside_->all_reduce(scratch_, {.op = ReduceOp::average});
+  });
+  between_seconds_ = seconds_of([this] { comm_.all_reduce(scratch_, {.op = ReduceOp::average}); });
+  if (takes_servers_ && comm_.world() > 1) {
+    ParameterServer server(comm_, {}, scratch_, 0);
+    const auto push = [&] { server.exchange(scratch_, {}, scratch_); };
+    push_seconds_ = seconds_of([&] {
+      if (comm_.rank() == 0) push();
+    });
+    served_seconds_ = seconds_of(push) / static_cast<double>(comm_.world());
+    server.leave();
+    comm_.barrier();  // all are gone before anybody asks others
+  }
+  timed_ = Clock::now();
+  timing_ = *timed_ - began;
+}
+
+std::uint64_t AutoPolicy::bytes_inside() const {
+  std::uint64_t sum = 0;
+  for (Rank peer = 0; inside_ && peer < inside_->world(); ++peer) sum += inside_->bytes_sent_to(peer);
+  return sum;
 }
 
 PolicyChoice AutoPolicy::choose(const std::vector<PaceReport>& reports, const PolicyChoice& current) {
@@ -45,12 +81,11 @@ PolicyChoice AutoPolicy::choose(const std::vector<PaceReport>& reports, const Po
   }
   now.late_share = late / world;
   if (late > 0) now.late_factor = times / late;
-  now.inside_seconds = seconds_of_average(inside_.get());
-  now.between_seconds = seconds_of_average(&comm_);
-  // Servers own ranges of the parameters on all ranks. A push sends all ranges over its worker's link and gets all
-  // back: an average's bytes; the pushes of all workers at once use all links alike, as one average does.
-  now.push_seconds = now.between_seconds;
-  now.served_seconds = now.between_seconds / world;
+  if (is_timing_due()) time_exchanges();
+  now.inside_seconds = inside_seconds_;
+  now.between_seconds = between_seconds_;
+  now.push_seconds = push_seconds_;
+  now.served_seconds = served_seconds_;
   now.takes_servers = takes_servers_;
   return choose_policy(now, current);
 }

@@ -1,8 +1,12 @@
 // --sync auto: measures what the choice of a policy depends on, and asks choose_policy.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "integrations/trainer/pace.h"
@@ -16,12 +20,18 @@ class AutoPolicy {
   // All ranks call. `nodes`: by rank. `samples`: of a step of everybody's. `comm` outlives this.
   AutoPolicy(Communicator& comm, std::vector<int> nodes, double samples, std::size_t parameters, bool takes_servers);
 
-  // Times the averages of so many parameters, and decides; `reports` are everybody's. All ranks call, with the same
-  // and while nothing is under way, and get the same choice.
+  // Times averages and pushes of so many parameters, if that has not just been done, and decides; `reports` are
+  // everybody's. All ranks call, with the same and while nothing is under way, and get the same choice.
   PolicyChoice choose(const std::vector<PaceReport>& reports, const PolicyChoice& current);
+  // That this rank has sent by averages inside its node.
+  std::uint64_t bytes_inside() const;
 
  private:
-  double seconds_of_average(Communicator* team);
+  using Clock = std::chrono::steady_clock;
+
+  bool is_timing_due() const;
+  void time_exchanges();
+  double seconds_of(const std::function<void()>& exchange);
 
   Communicator& comm_;
   const std::vector<int> nodes_;
@@ -29,6 +39,14 @@ class AutoPolicy {
   const double samples_;
   const bool takes_servers_;
   std::vector<float> scratch_;
+
+  // What was timed last, when that was over, and how long it took.
+  double inside_seconds_ = 0;
+  double between_seconds_ = 0;
+  double push_seconds_ = 0;
+  double served_seconds_ = 0;
+  std::optional<Clock::time_point> timed_;
+  Clock::duration timing_{};
 };
 
 }  // namespace ranvier::trainer

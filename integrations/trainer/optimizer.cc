@@ -49,10 +49,11 @@ class Lars final : public Optimizer {
       const auto size = static_cast<std::int64_t>(shape.size());
       const auto weights = parameters.narrow(0, at, size);
       auto gradient = gradients.narrow(0, at, size);
-      if (settings_.weight_decay > 0) gradient = gradient.add(weights, settings_.weight_decay);
+      // The paper adds up the norms of gradient and decay, which is not the norm of their sum.
       const double weight_norm = weights.norm().item<double>();
-      const double gradient_norm = gradient.norm().item<double>();
-      const double rate = weight_norm > 0 && gradient_norm > 0 ? trust * weight_norm / gradient_norm : 1;
+      const double scale = gradient.norm().item<double>() + settings_.weight_decay * weight_norm;
+      if (settings_.weight_decay > 0) gradient = gradient.add(weights, settings_.weight_decay);
+      const double rate = weight_norm > 0 && scale > 0 ? trust * weight_norm / scale : 1;
       momentum_.narrow(0, at, size).add_(gradient, learning_rate * rate);
       at += size;
     }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "ranvier/communicator.h"
@@ -17,6 +18,8 @@ namespace ranvier::trainer {
 struct OwnPaceWorker {
   // Computes the gradients of so many samples from this one on, counted from the start of training; zeros for none.
   std::function<void(std::uint64_t first, std::uint64_t count)> compute;
+  // Computes as long as for so many samples, for its speed and nothing else.
+  std::function<void(std::uint64_t count)> try_pace;
   // The learning rate of servers once so many samples are behind all workers.
   std::function<double(std::uint64_t done)> server_rate;
   // Takes the optimizer's step, of which servers have none.
@@ -35,16 +38,23 @@ class OwnPaceTraining {
   // No more calls come; every rank says so.
   virtual void leave() = 0;
   virtual std::uint64_t exchanges() const = 0;          // that this worker had a part in
+  // That this worker has sent by other means than its communicator: inside its node, and to others.
+  virtual std::pair<std::uint64_t, std::uint64_t> bytes() const { return {0, 0}; }
   virtual std::chrono::nanoseconds waited() const = 0;  // for its turn and for what others hold
   virtual std::vector<std::size_t> shares() const = 0;  // by rank: samples of a step
   virtual std::vector<int> groups() const = 0;          // by rank: who exchanges together
 };
+
+// Until the slowest has ended its last step, whatever that takes; of ranks that only serve, from one evaluation to the
+// next. Heartbeats find out who has died meanwhile.
+inline constexpr std::chrono::hours longest_wait{24 * 7};
 
 struct OwnPaceStart {
   std::size_t batch = 1;   // samples of a worker in a step that all take alike
   std::uint64_t done = 0;  // samples that all have used before
   std::uint64_t seed = 0;
   std::uint16_t serve = 0;  // > 0: the port at which rank 0 lets guests push and pull
+  std::vector<int> nodes = {};  // by rank
 };
 
 // Null for a policy whose steps are everybody's. All ranks call with the same policy, parameters and start. `comm`

@@ -32,7 +32,7 @@ class PeerTraining final : public OwnPaceTraining {
       waited_ += steady_clock::now() - computed;
       ++steps_;
     }
-    comm_.barrier();  // the last averages are over
+    comm_.barrier({.timeout = longest_wait});  // the last averages are over
     peers_->read(worker_.parameters);
   }
   void leave() override {

@@ -24,7 +24,7 @@ Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team)
                settings.seed),
       rate_(rate_of(settings, static_cast<double>(shares_.total()),
                     static_cast<double>(settings.epochs * sampler_.steps_per_epoch()))),
-      sync_(make_synchronizer(settings.sync == "auto" ? "bsp" : settings.sync)),
+      sync_(make_synchronizer(settings.sync == "auto" ? "bsp" : settings.sync, 0)),
       unused_(dense_exchange(comm_)),
       buckets_(task_->parameters(), comm_, gradient_exchange(), settings.bucket_bytes),
       // A codec that corrects momentum puts it into the average.

@@ -75,7 +75,7 @@ class Run {
   // ---- How replicas are kept alike.
   // One that averages nothing where each worker keeps its own gradients.
   Exchange& gradient_exchange() { return sync_->gradients() != nullptr ? *sync_->gradients() : *unused_; }
-  std::unique_ptr<Synchronizer> make_synchronizer(const std::string& policy);
+  std::unique_ptr<Synchronizer> make_synchronizer(const std::string& policy, std::size_t complete);
   void begin_policy();
   void renew_synchronizer(const std::string& policy);
   void choose_policy();

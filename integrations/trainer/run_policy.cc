@@ -5,14 +5,15 @@
 
 namespace ranvier::trainer {
 
-std::unique_ptr<Synchronizer> Run::make_synchronizer(const std::string& policy) {
+std::unique_ptr<Synchronizer> Run::make_synchronizer(const std::string& policy, std::size_t complete) {
   return std::make_unique<Synchronizer>(
       comm_, SynchronizerOptions{.sync = policy,
                                  .compress = plan_.sending().compress,
                                  .place = settings_.place,
                                  .samples = static_cast<double>(shares_.own()),
                                  .run = {.steps_per_epoch = sampler_.steps_per_epoch(),
-                                         .steps = settings_.epochs * sampler_.steps_per_epoch()}});
+                                         .steps = settings_.epochs * sampler_.steps_per_epoch(),
+                                         .begin = complete}});
 }
 
 void Run::begin_policy() {
@@ -21,7 +22,8 @@ void Run::begin_policy() {
                                 {.batch = settings_.batch * settings_.accumulate,
                                  .done = step_ * all_samples(),
                                  .seed = settings_.seed,
-                                 .serve = settings_.serve});
+                                 .serve = settings_.serve,
+                                 .nodes = sync_->node_of_rank()});
 }
 
 void Run::renew_synchronizer(const std::string& policy) {
@@ -35,7 +37,7 @@ void Run::renew_synchronizer(const std::string& policy) {
   // Equal gradients keep replicas equal only where what the optimizer remembers is.
   comm_.broadcast(memory_of(optimizer_->state()), 0);
   account_.add_traffic(mark, *sync_);
-  auto before = std::exchange(sync_, make_synchronizer(policy));  // its exchange lives while buckets know it
+  auto before = std::exchange(sync_, make_synchronizer(policy, step_));  // its exchange lives while buckets know it
   buckets_.exchange_by(gradient_exchange());
   before.reset();
   begin_policy();
@@ -43,14 +45,19 @@ void Run::renew_synchronizer(const std::string& policy) {
 
 // ---- --sync auto.
 
-// By what has been measured since the last time. Replicas meet, and go on by another policy if that is better.
+// By what has been measured since the last time. Replicas meet, and go on by another policy if that is better. All of
+// it is exchanges, for which computing waits.
 void Run::choose_policy() {
+  const auto mark = Account::begin(*sync_);
   if (!auto_)
     auto_.emplace(comm_, sync_->node_of_rank(), static_cast<double>(all_samples()),
                   static_cast<std::size_t>(buckets_.parameters().numel()),
                   settings_.optimizer == "sgd" && settings_.weight_decay == 0);
   const auto reports = measure();
+  const std::uint64_t bytes_before = auto_->bytes_inside();
   const auto choice = auto_->choose(reports, choice_);
+  account_.add_traffic(mark, *sync_);
+  account_.add_bytes(auto_->bytes_inside() - bytes_before, 0);
   const bool is_new = choice.sync != choice_.sync || choice.split_by_speed != choice_.split_by_speed;
   if (is_new) {
     result_.decisions.push_back(
@@ -59,12 +66,17 @@ void Run::choose_policy() {
   }
   if (choice_.split_by_speed && shares_.follow(speeds_of(reports)))
     sync_->set_samples(static_cast<double>(shares_.own()));
+  account_.add_waiting(account_.add_time(mark));
 }
 
 void Run::adopt(const PolicyChoice& choice) {
+  const bool is_another = choice.sync != choice_.sync;
   choice_ = choice;
   if (!choice.split_by_speed) shares_.even();
-  renew_synchronizer(choice.sync);
+  if (is_another)
+    renew_synchronizer(choice.sync);
+  else if (!choice.split_by_speed)
+    sync_->set_samples(static_cast<double>(shares_.own()));
 }
 
 // ---- Plans.

@@ -1,5 +1,6 @@
 #include "integrations/trainer/run_settings.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <iterator>
@@ -80,6 +81,17 @@ std::size_t training_ranks(const std::string& sync, Rank world) {
 
 void check_batch(const TrainSettings& settings, const Dataset& data, Rank world) {
   steps_per_epoch(training_samples(data), settings.batch * settings.accumulate, training_ranks(settings.sync, world));
+}
+
+bool ends_in_synchronous_beginning(const TrainSettings& settings, const Dataset& data, Rank world) {
+  if (settings.sync == "auto" || world == 1) return false;
+  const std::size_t each = steps_per_epoch(training_samples(data), settings.batch * settings.accumulate,
+                                           training_ranks(settings.sync, world));
+  const std::size_t all = settings.epochs * each;
+  const auto policy = make_sync_policy(
+      settings.sync, {.steps_per_epoch = each, .steps = all, .world = static_cast<std::uint64_t>(world)});
+  if (policy->gradient_level() != policy->levels().size() || !policy->averages_parameters()) return false;
+  return !policy->react({.point = SyncPoint::step_begins, .step = std::min(settings.steps, all) - 1}).empty();
 }
 
 LearningRate rate_of(const TrainSettings& settings, double samples, double steps) {

@@ -18,6 +18,9 @@ void require_equal_terms(Communicator& comm, const Identity& terms);
 std::size_t training_ranks(const std::string& sync, Rank world);
 // Throws Error{config} where the data does not fill one step of so many workers that hold a model each.
 void check_batch(const TrainSettings& settings, const Dataset& data, Rank world);
+// Whether a policy that is to average parameters after a synchronous beginning never does, because training stops
+// before.
+bool ends_in_synchronous_beginning(const TrainSettings& settings, const Dataset& data, Rank world);
 // For so many samples a step, and so many steps in all.
 LearningRate rate_of(const TrainSettings& settings, double samples, double steps);
 PaceSettings pace_of(const TrainSettings& settings, Rank rank);

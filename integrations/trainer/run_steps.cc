@@ -37,7 +37,6 @@ double Run::compute(std::span<const std::int64_t> chosen, std::uint64_t first, b
                               }};
   const double mean = task_->train(passes, is_shared ? sync_->gradient_weight() : 1, events);
   pace_.end(chosen.size());
-  evaluator_.add_loss(mean);
   return mean;
 }
 
@@ -48,6 +47,7 @@ double Run::train_one_step() {
   const std::size_t first = shares_.before();
   const double loss =
       compute(sampler_.part(step_, first, shares_.own()), step_ * all_samples() + first, sync_->begin_step(step_));
+  evaluator_.add_loss(loss);
   auto waited = buckets_.finish() + (team_.waited() - waited_for_parts);
   const double rate = rate_.at(static_cast<double>(step_));
   {
@@ -78,9 +78,12 @@ double Run::train_at_own_pace(std::size_t stop) {
   const auto mark = Account::begin(*sync_);
   const auto waited_before = own_pace_->waited();
   const std::uint64_t exchanges_before = own_pace_->exchanges();
+  const auto bytes_before = own_pace_->bytes();
   own_pace_->run(stop * all_samples());
   account_.add_waiting(own_pace_->waited() - waited_before);
   account_.add_rounds(own_pace_->exchanges() - exchanges_before, sync_->nodes() > 1);
+  const auto bytes = own_pace_->bytes();
+  account_.add_bytes(bytes.first - bytes_before.first, bytes.second - bytes_before.second);
   result_.steps_here += stop - step_;
   step_ = stop;
   // Of peers, replicas differ now.
@@ -94,10 +97,11 @@ OwnPaceWorker Run::own_pace_worker() {
   return {.compute =
               [this](std::uint64_t first, std::uint64_t samples) {
                 if (samples > 0)
-                  compute(sampler_.from(first, samples), first, false);
+                  evaluator_.add_loss(compute(sampler_.from(first, samples), first, false));
                 else
                   buckets_.clear(false);
               },
+          .try_pace = [this](std::uint64_t samples) { compute(sampler_.from(0, samples), 0, false); },
           // The servers keep no momentum, since asynchrony adds some (Mitliagkas et al., "Asynchrony begets
           // Momentum", 2016): steps are as much longer as momentum would have made them by then.
           .server_rate =

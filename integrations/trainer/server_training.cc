@@ -14,8 +14,6 @@ using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
 constexpr std::size_t batches_to_measure = 10;
-// Of ranks that serve and do nothing else, from one evaluation to the next: heartbeats find out who has died meanwhile.
-constexpr std::chrono::hours longest_wait{24 * 7};
 
 class ServerTraining final : public OwnPaceTraining {
  public:
@@ -49,7 +47,7 @@ class ServerTraining final : public OwnPaceTraining {
     }
     if (guests_) guests_->close();
     // The last ones push until then, guests too.
-    comm_.barrier(is_worker() ? CollectiveOptions{} : CollectiveOptions{.timeout = longest_wait});
+    comm_.barrier({.timeout = longest_wait});
     server_->pull(worker_.parameters);
     if (group_rule_) form_groups();
   }
@@ -58,6 +56,11 @@ class ServerTraining final : public OwnPaceTraining {
     if (server_) server_->leave();
   }
   std::uint64_t exchanges() const override { return pushes_; }
+  std::pair<std::uint64_t, std::uint64_t> bytes() const override {
+    auto sum = bytes_before_;
+    if (group_) add_bytes(sum);
+    return sum;
+  }
   nanoseconds waited() const override { return waited_; }
   std::vector<std::size_t> shares() const override { return shares_; }
   std::vector<int> groups() const override { return groups_; }
@@ -69,7 +72,7 @@ class ServerTraining final : public OwnPaceTraining {
   void form_groups() {
     if (group_rule_) {
       if (!group_ && is_worker())
-        for (std::size_t i = 0; i < batches_to_measure; ++i) worker_.compute(0, start_.batch);
+        for (std::size_t i = 0; i < batches_to_measure; ++i) worker_.try_pace(start_.batch);
       auto speeds = worker_.speeds();
       speeds.resize(workers_);
       if (group_ && !have_drifted(speeds_, speeds)) return;
@@ -81,7 +84,14 @@ class ServerTraining final : public OwnPaceTraining {
     }
     if (!server_) server_ = std::make_unique<ParameterServer>(comm_, rule_, worker_.parameters, start_.done, owners());
     if (start_.serve > 0 && comm_.rank() == 0 && !guests_) guests_ = make_guests();
+    if (group_) add_bytes(bytes_before_);
     group_ = std::make_unique<AsyncGroup>(comm_, *server_, groups_, shares_);
+  }
+
+  void add_bytes(std::pair<std::uint64_t, std::uint64_t>& sum) const {
+    const auto [inside, between] = group_->bytes(start_.nodes);
+    sum.first += inside;
+    sum.second += between;
   }
 
   std::unique_ptr<ParameterGuests> make_guests() const {
@@ -107,6 +117,7 @@ class ServerTraining final : public OwnPaceTraining {
   std::vector<int> groups_;
   std::vector<double> speeds_;  // by rank, when groups were last formed
   std::uint64_t pushes_ = 0;
+  std::pair<std::uint64_t, std::uint64_t> bytes_before_{0, 0};  // of groups that have been replaced
   nanoseconds waited_{};
 };
 

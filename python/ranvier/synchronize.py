@@ -11,7 +11,8 @@ ranks of the world attach, since torch then makes groups from the world's). docs
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import weakref
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -40,6 +41,23 @@ class _Average(NamedTuple):
     @property
     def is_plain(self) -> bool:
         return self.rate == 1 and self.momentum == 0
+
+
+_attached: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+
+
+def _once(loss: Any) -> Callable[[], Any]:
+    """A closure whose work is done: another evaluation would put one rank's gradients in place of the average."""
+    losses = [loss]
+
+    def closure() -> Any:
+        if not losses:
+            raise ValueError(
+                "the optimizer evaluates the model several times in its step, where no policy can average: take another one"
+            )
+        return losses.pop()
+
+    return closure
 
 
 @dataclass(frozen=True)
@@ -71,8 +89,12 @@ def attach(
     the parameters. The optimizer's state stays each worker's own: where gradients are averaged it is equal, and between
     averages of parameters it follows the worker's own gradients.
 
-    Raises ValueError for a wrong spec, for a model in DistributedDataParallel (which averages gradients itself), and for
-    an optimizer that evaluates the model within its step (LBFGS).
+    `optimizer.step(closure)` evaluates the closure once, before gradients are averaged. GradScaler leaves the step out
+    on the ranks that found infinite gradients, where the others would wait: train in bfloat16, or let all ranks skip.
+
+    Raises ValueError for a wrong spec, for samples that are no finite number above 0, for an optimizer of another model
+    or one that is attached already, for a model in DistributedDataParallel (which averages gradients itself), and for
+    an optimizer that evaluates the model several times in a step (LBFGS).
     """
     return Synchronization(model, optimizer, sync, steps_per_epoch, steps, place, samples, group)
 
@@ -110,6 +132,11 @@ class Synchronization:
             )
         if isinstance(optimizer, torch.optim.LBFGS):
             raise ValueError("LBFGS evaluates the model within its step, where no policy can average: take another optimizer")
+        if optimizer in _attached:
+            raise ValueError("the optimizer is attached already: call finish() of what attach() gave before, or attach once")
+        of_model = {id(p) for p in model.parameters()}
+        if not any(id(p) in of_model for p in self._parameters):
+            raise ValueError("the optimizer has no parameter of the model: give attach() the two that belong together")
         mine = (sync, place, operators.host_identity(), samples, new_name())
         everybodys: list[Any] = [None] * self._world
         dist.all_gather_object(everybodys, mine, group=self._group)
@@ -119,7 +146,7 @@ class Synchronization:
                     f"rank {self._rank} synchronizes by '{sync}' in '{place}' and rank {rank} by '{theirs[0]}' in "
                     f"'{theirs[1]}': give attach() the same on every rank"
                 )
-        self._samples = [float(theirs[3]) for theirs in everybodys]
+        self._samples = self._checked([theirs[3] for theirs in everybodys])
         self._levels: list[list[int]] = self._policy.levels(place, [theirs[2] for theirs in everybodys])
         self._whole, self._leaders = self._form_teams(name=everybodys[0][4])
         for tensor in [*self._parameters, *self._buffers]:
@@ -129,9 +156,21 @@ class Synchronization:
         self._anchor = [p.detach().clone() for p in self._parameters] if keeps else []
         self._momentum = [torch.zeros_like(p) for p in self._anchor] if self._policy.has_outer_step() else []
         self._hooks = [
-            optimizer.register_step_pre_hook(lambda *_: self._before_step()),
+            optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(lambda *_: self._after_step()),
         ]
+        _attached.add(optimizer)
+
+    def set_samples(self, samples: float) -> None:
+        """This rank has so many samples in each step from the next one on. Every rank calls, each with its own."""
+        everybodys: list[Any] = [None] * self._world
+        dist.all_gather_object(everybodys, samples, group=self._group)
+        self._samples = self._checked(everybodys)
+
+    def _checked(self, everybodys: list[Any]) -> list[float]:
+        samples = [float(each) for each in everybodys]
+        self._policy.check_samples(samples)
+        return samples
 
     def finish(self) -> None:
         """Brings all replicas together, buffers too, and lets the optimizer go. Every rank calls."""
@@ -139,6 +178,7 @@ class Synchronization:
         self._average(self._buffers, self._whole[-1], self._weight(0, len(self._levels) - 1))
         for hook in self._hooks:
             hook.remove()
+        _attached.discard(self._optimizer)
 
     def state_dict(self) -> dict[str, Any]:
         """What belongs in a checkpoint beside the model's and the optimizer's; every rank saves its own."""
@@ -189,7 +229,20 @@ class Synchronization:
         spoken_for = sum(self._samples[r] for r in mine if self._levels[inside][r] == self._levels[inside][self._rank])
         return spoken_for * parts / sum(self._samples[r] for r in mine)
 
-    def _before_step(self) -> None:
+    def _before_step(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """What the optimizer's step is called with instead, where it was given a closure: that computes the gradients."""
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if closure is None:
+            self._average_gradients()
+            return None
+        with torch.enable_grad():
+            loss = closure()
+        self._average_gradients()
+        return (args[0], _once(loss), *args[2:]), {name: value for name, value in kwargs.items() if name != "closure"}
+
+    def _average_gradients(self) -> None:
         self._by_gradients = 0
         for asked in map(_Average._make, self._policy.step_begins(self.step)):
             self._by_gradients = asked.level

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "ranvier/server.h"
+#include "replica/groups.h"
 
 namespace ranvier {
 
@@ -14,7 +15,6 @@ AsyncGroup::AsyncGroup(Communicator& comm, ParameterServer& server, std::vector<
       shares_(std::move(shares)),
       total_(std::accumulate(shares_.begin(), shares_.end(), std::size_t{0})) {
   const auto rank = static_cast<std::size_t>(comm.rank());
-  std::size_t members = 0;
   std::size_t workers = 0;
   std::vector<int> numbers;
   for (std::size_t peer = 0; peer < groups.size(); ++peer) {
@@ -22,14 +22,19 @@ AsyncGroup::AsyncGroup(Communicator& comm, ParameterServer& server, std::vector<
     ++workers;
     if (std::find(numbers.begin(), numbers.end(), groups[peer]) == numbers.end()) numbers.push_back(groups[peer]);
     if (groups[peer] != groups[rank]) continue;
-    ++members;
+    members_.push_back(static_cast<Rank>(peer));
     if (peer < rank) before_ += shares_[peer];
     group_ += shares_[peer];
   }
   own_ = shares_[rank];
   server_.set_workers(numbers.size());
   // Every rank takes part in a split, also one that then stays alone.
-  if (numbers.size() < workers) team_ = comm.split(members > 1 ? groups[rank] : -1);
+  if (numbers.size() < workers) team_ = comm.split(members_.size() > 1 ? groups[rank] : -1);
+}
+
+std::pair<std::uint64_t, std::uint64_t> AsyncGroup::bytes(const std::vector<int>& nodes) const {
+  if (!team_) return {0, 0};
+  return replica::bytes_by_node(*team_, members_, nodes);
 }
 
 AsyncGroup::Part AsyncGroup::begin(std::uint64_t stop_at) {

@@ -21,12 +21,17 @@ bool Team::spans(const Groups& nodes) const {
   return std::ranges::any_of(members_, [&](Rank rank) { return nodes[place(rank)] != nodes[place(members_.front())]; });
 }
 
-std::pair<std::uint64_t, std::uint64_t> Team::bytes(const Groups& nodes) const {
+std::pair<std::uint64_t, std::uint64_t> bytes_by_node(const Communicator& comm, const std::vector<Rank>& members,
+                                                      const Groups& nodes) {
   std::pair<std::uint64_t, std::uint64_t> sum{0, 0};
-  const int own = nodes[place(members_[place(comm_->rank())])];
-  for (Rank peer = 0; peer < comm_->world(); ++peer)
-    (nodes[place(members_[place(peer)])] == own ? sum.first : sum.second) += comm_->bytes_sent_to(peer);
+  const int own = nodes[place(members[place(comm.rank())])];
+  for (Rank peer = 0; peer < comm.world(); ++peer)
+    (nodes[place(members[place(peer)])] == own ? sum.first : sum.second) += comm.bytes_sent_to(peer);
   return sum;
+}
+
+std::pair<std::uint64_t, std::uint64_t> Team::bytes(const Groups& nodes) const {
+  return bytes_by_node(*comm_, members_, nodes);
 }
 
 Teams::Teams(Communicator& comm, std::vector<Groups> levels, Groups nodes)

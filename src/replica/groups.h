@@ -10,6 +10,11 @@
 
 namespace ranvier::replica {
 
+// Bytes that this rank has sent by `comm`, whose ranks are `members` of the world, to ranks of its own node, and to
+// others.
+std::pair<std::uint64_t, std::uint64_t> bytes_by_node(const Communicator& comm, const std::vector<Rank>& members,
+                                                      const Groups& nodes);
+
 // Some ranks of the world and how they talk.
 class Team {
  public:

@@ -1,6 +1,7 @@
 // How a rank serves all others: requests come as messages of one tag until each of them has left.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -10,13 +11,18 @@
 
 namespace ranvier::replica {
 
+// For a request, and for a part of the samples: nobody asks while its step computes, however long that takes, and who
+// is too far ahead gets none until others have ended theirs. Heartbeats find out who has died meanwhile.
+inline constexpr std::chrono::hours longest_wait{24 * 7};
+
 // Calls `answer` for each request of at most `most_bytes`; false says that it was its sender's last one. Returns behind
 // the last one of all; throws what `answer` and the communicator throw.
 inline void serve_requests(Communicator& comm, std::uint64_t tag, std::size_t most_bytes,
                            const std::function<bool(Rank from, ConstBytes request)>& answer) {
   std::vector<std::byte> message(most_bytes);
   for (Rank working = comm.world() - 1; working > 0;) {
-    Work arriving = comm.start_recv_at_most({message.data(), message.size(), DType::u8}, Communicator::any_rank, tag);
+    Work arriving =
+        comm.start_recv_at_most({message.data(), message.size(), DType::u8}, Communicator::any_rank, tag, longest_wait);
     arriving.wait();
     if (!answer(arriving.source(), ConstBytes(message).first(arriving.received_bytes()))) --working;
   }

@@ -10,6 +10,7 @@
 
 #include "ranvier/communicator.h"
 #include "ranvier/server.h"
+#include "replica/requests.h"
 
 namespace ranvier::replica {
 
@@ -31,7 +32,9 @@ class SampleDesk {
 
   // Of any other rank's worker: to be received before it asks, and read when that is done.
   using Answer = std::array<std::uint64_t, 3>;
-  Work expect(Answer& answer) { return comm_.start_recv({answer.data(), sizeof answer, DType::u8}, 0, tag_); }
+  Work expect(Answer& answer) {
+    return comm_.start_recv({answer.data(), sizeof answer, DType::u8}, 0, tag_, longest_wait);
+  }
   static SampleStart read(const Answer& answer) { return {answer[0], answer[1], answer[2]}; }
 
  private:

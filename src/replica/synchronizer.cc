@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -35,6 +36,20 @@ Groups hosts_of(Communicator& comm) {
 
 }  // namespace
 
+void check_samples(const SyncPolicy& policy, std::span<const double> by_rank) {
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    if (!(by_rank[rank] > 0) || !std::isfinite(by_rank[rank]))
+      throw Error(ErrorKind::usage, fmt::format("rank {} has {} samples in a step, which is no weight in an average; "
+                                                "give a finite number above 0",
+                                                rank, by_rank[rank]));
+    if (!policy.weighs_samples() && by_rank[rank] != by_rank[0])
+      throw Error(ErrorKind::usage,
+                  fmt::format("'{}' does not weigh workers by their samples, and rank {} has {} of them in a step "
+                              "where rank 0 has {}; give all as many, or take a policy that averages everybody's",
+                              policy.spec(), rank, by_rank[rank], by_rank[0]));
+  }
+}
+
 class Synchronizer::Impl {
  public:
   Impl(Communicator& comm, const SynchronizerOptions& options)
@@ -42,7 +57,7 @@ class Synchronizer::Impl {
         compress_(options.compress),
         policy_(make_policy(comm, options)),
         teams_(make_teams(options)),
-        samples_(everybodys(comm, options.samples)) {
+        samples_(checked_samples(options.samples)) {
     const std::size_t by_gradients = policy_->gradient_level();
     if (by_gradients > 0) {
       gradient_team_ = teams_.whole(by_gradients);
@@ -153,6 +168,8 @@ class Synchronizer::Impl {
             .losses = teams_.losses()};
   }
 
+  void set_samples(double samples) { samples_ = checked_samples(samples); }
+
   double gradient_weight() const {
     const std::size_t level = policy_->gradient_level();
     if (level == 0) return 1;
@@ -183,6 +200,13 @@ class Synchronizer::Impl {
     const Groups hosts = hosts_of(comm_);
     const auto node = places.find("node");
     return {comm_, replica::arrange(policy_->levels(), places, hosts), node == places.end() ? hosts : node->second};
+  }
+
+  // Of ranks that only serve there may be none.
+  std::vector<double> checked_samples(double mine) {
+    auto all = everybodys(comm_, mine);
+    if (!policy_->server()) check_samples(*policy_, all);
+    return all;
   }
 
   static double momentum_of(const std::string& compress) {
@@ -276,7 +300,7 @@ Synchronizer::~Synchronizer() = default;
 const SyncPolicy& Synchronizer::policy() const { return *impl_->policy_; }
 Exchange* Synchronizer::gradients() { return impl_->gradients_.get(); }
 double Synchronizer::gradient_weight() const { return impl_->gradient_weight(); }
-void Synchronizer::set_samples(double samples) { impl_->samples_ = everybodys(impl_->comm_, samples); }
+void Synchronizer::set_samples(double samples) { impl_->set_samples(samples); }
 void Synchronizer::begin(std::span<const float> parameters, const std::vector<Tensor>& tensors) {
   impl_->begin(parameters, tensors);
 }

@@ -138,9 +138,11 @@ std::vector<PolicyForecast> forecast_policies(const PolicySituation& situation) 
 PolicyChoice choose_policy(const PolicySituation& situation, const PolicyChoice& current) {
   const auto all = forecast_policies(situation);
   const PolicyForecast* best = &*std::ranges::min_element(all, {}, &PolicyForecast::cost);
-  const auto in_use = std::ranges::find_if(all, [&](const PolicyForecast& each) {
+  auto in_use = std::ranges::find_if(all, [&](const PolicyForecast& each) {
     return each.sync == current.sync && each.split_by_speed == current.split_by_speed;
   });
+  // Which shares are considered follows how unequal speeds are just now; others are no other policy.
+  if (in_use == all.end()) in_use = std::ranges::find(all, current.sync, &PolicyForecast::sync);
   if (in_use != all.end() && in_use->cost() <= best->cost() * (1 + to_change)) best = &*in_use;
   return {.sync = best->sync, .split_by_speed = best->split_by_speed, .reason = reason_of(situation, *best, all)};
 }

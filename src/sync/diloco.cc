@@ -20,7 +20,7 @@ std::unique_ptr<SyncPolicy> diloco(std::string_view spec, const StageSpec& stage
   PeriodicRule rule{.levels = {{std::string(everybody), parameters.count("", 30, 1, longest_period)}}};
   rule.outer = nesterov(parameters);
   parameters.end();
-  return periodic_policy(spec, std::move(rule));
+  return periodic_policy(spec, std::move(rule), context);
 }
 
 }  // namespace ranvier::sync

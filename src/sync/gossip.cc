@@ -19,6 +19,7 @@ class GossipPolicy final : public SyncPolicy {
   std::span<const std::string> levels() const override { return levels_; }
   bool averages_parameters() const override { return true; }
   bool takes_codec() const override { return false; }
+  bool weighs_samples() const override { return false; }
 
   std::vector<SyncAction> react(const SyncEvent& event) override {
     if (world_ == 1) return {};

@@ -18,8 +18,8 @@ constexpr std::array entries{
     Entry{{"local", "each worker by itself, parameters are averaged every so many steps",
            "value: steps (an epoch); adapt=0: lengthen while the spread is below; most=an epoch", "Stich 2019"},
           sync::local},
-    Entry{{"post-local", "bsp at first, then local", "value: steps (16); after=0.5: share of training",
-           "Lin et al. 2020"},
+    Entry{{"post-local", "bsp at first, then local",
+           "value: steps (16); after=0.5: share of training, of all its epochs", "Lin et al. 2020"},
           sync::post_local},
     Entry{{"node", "gradients are averaged inside a node, parameters between nodes every so many steps",
            "value: steps (an epoch)", "Moreno-Álvarez et al. 2023"},
@@ -85,7 +85,7 @@ std::unique_ptr<SyncPolicy> make_sync_policy(std::string_view spec, const SyncCo
                                               "is --compress, apart from it",
                                               spec));
   if (entry->policy != nullptr) return entry->policy(spec, stage, context);
-  return sync::periodic_policy(spec, entry->rule(stage, context));
+  return sync::periodic_policy(spec, entry->rule(stage, context), context);
 }
 
 void check_sync_policy(std::string_view spec) { make_sync_policy(spec, {.steps_per_epoch = 1, .steps = 1}); }

@@ -11,8 +11,12 @@ namespace {
 
 class PeriodicPolicy final : public SyncPolicy {
  public:
-  PeriodicPolicy(std::string_view spec, PeriodicRule rule)
-      : spec_(spec), rule_(std::move(rule)), period_(rule_.levels.back().period), next_(first_end()) {
+  PeriodicPolicy(std::string_view spec, PeriodicRule rule, std::uint64_t begin)
+      : spec_(spec),
+        rule_(std::move(rule)),
+        begin_(std::max(begin, rule_.synchronous_steps)),
+        period_(rule_.levels.back().period),
+        next_(begin_ + period_) {
     for (const auto& level : rule_.levels) names_.push_back(level.name);
   }
 
@@ -45,7 +49,7 @@ class PeriodicPolicy final : public SyncPolicy {
 
   std::vector<double> save() const override {
     return {static_cast<double>(period_), static_cast<double>(next_), static_cast<double>(last_),
-            static_cast<double>(agreed_)};
+            static_cast<double>(agreed_), static_cast<double>(begin_)};
   }
   void restore(std::span<const double> kept) override {
     if (kept.size() != save().size() || std::ranges::any_of(kept, [](double each) { return !(each >= 0); }) ||
@@ -56,11 +60,10 @@ class PeriodicPolicy final : public SyncPolicy {
     next_ = static_cast<std::uint64_t>(kept[1]);
     last_ = static_cast<std::uint64_t>(kept[2]);
     agreed_ = static_cast<std::size_t>(kept[3]);
+    begin_ = static_cast<std::uint64_t>(kept[4]);
   }
 
  private:
-  std::uint64_t first_end() const { return rule_.synchronous_steps + period_; }
-
   // The level over which the step behind `complete` ones averages gradients.
   std::size_t gradients_of(std::uint64_t complete) const {
     return complete < rule_.synchronous_steps ? names_.size() : rule_.gradient_levels;
@@ -72,7 +75,7 @@ class PeriodicPolicy final : public SyncPolicy {
     if (by_gradients == names_.size()) return by_gradients;
     if (step >= next_) return names_.size();
     for (std::size_t level = names_.size() - 1; level > by_gradients; --level)
-      if ((step - rule_.synchronous_steps) % rule_.levels[level - 1].period == 0) return level;
+      if ((step - begin_) % rule_.levels[level - 1].period == 0) return level;
     return by_gradients;
   }
 
@@ -108,6 +111,7 @@ class PeriodicPolicy final : public SyncPolicy {
   const std::string spec_;
   const PeriodicRule rule_;
   std::vector<std::string> names_;
+  std::uint64_t begin_;     // steps before periods are counted
   std::uint64_t period_;    // of the last level
   std::uint64_t next_;      // the step with which its current one ends
   std::uint64_t last_ = 0;  // how many are complete
@@ -124,8 +128,8 @@ std::size_t period_or_epoch(Parameters& parameters, const SyncContext& context) 
   return parameters.count("", context.steps_per_epoch, 1, longest_period);
 }
 
-std::unique_ptr<SyncPolicy> periodic_policy(std::string_view spec, PeriodicRule rule) {
-  return std::make_unique<PeriodicPolicy>(spec, std::move(rule));
+std::unique_ptr<SyncPolicy> periodic_policy(std::string_view spec, PeriodicRule rule, const SyncContext& context) {
+  return std::make_unique<PeriodicPolicy>(spec, std::move(rule), context.begin);
 }
 
 }  // namespace ranvier::sync

@@ -44,7 +44,7 @@ std::size_t period_or_epoch(Parameters& parameters, const SyncContext& context);
 // DiLoCo's outer step by its settings "rate" and "momentum".
 OuterStep nesterov(Parameters& parameters);
 
-std::unique_ptr<SyncPolicy> periodic_policy(std::string_view spec, PeriodicRule rule);
+std::unique_ptr<SyncPolicy> periodic_policy(std::string_view spec, PeriodicRule rule, const SyncContext& context);
 
 // A policy's name, and what makes its rule, or itself where it is none of these, of what stands behind it.
 struct Entry {

@@ -24,7 +24,8 @@ struct StreamingRule {
 
 class StreamingPolicy final : public SyncPolicy {
  public:
-  StreamingPolicy(std::string_view spec, const StreamingRule& rule) : spec_(spec), rule_(rule) {}
+  StreamingPolicy(std::string_view spec, const StreamingRule& rule, std::uint64_t begin)
+      : spec_(spec), rule_(rule), begin_(begin) {}
 
   std::string_view spec() const override { return spec_; }
   std::span<const std::string> levels() const override { return levels_; }
@@ -38,8 +39,9 @@ class StreamingPolicy final : public SyncPolicy {
     std::vector<SyncAction> asked;
     if (event.point == SyncPoint::step_ended) {
       if (is_under_way_ && event.step == sent_ + rule_.delay) asked.push_back(finish(rule_.outer));
-      if (event.step % spacing() == 0) {
-        asked.push_back(begin((event.step / spacing() - 1) % rule_.fragments));
+      const std::uint64_t steps = event.step - begin_;
+      if (steps % spacing() == 0) {
+        asked.push_back(begin((steps / spacing() - 1) % rule_.fragments));
         sent_ = event.step;
         is_under_way_ = true;
         if (rule_.delay == 0) asked.push_back(finish(rule_.outer));
@@ -56,15 +58,18 @@ class StreamingPolicy final : public SyncPolicy {
   }
 
   std::vector<double> save() const override {
-    return {static_cast<double>(sent_), static_cast<double>(fragment_), is_under_way_ ? 1.0 : 0.0};
+    return {static_cast<double>(sent_), static_cast<double>(fragment_), is_under_way_ ? 1.0 : 0.0,
+            static_cast<double>(begin_)};
   }
   void restore(std::span<const double> kept) override {
-    if (kept.size() != 3 || !(kept[0] >= 0) || !(kept[1] >= 0 && kept[1] < static_cast<double>(rule_.fragments)))
+    if (kept.size() != 4 || !(kept[0] >= 0) || !(kept[1] >= 0 && kept[1] < static_cast<double>(rule_.fragments)) ||
+        !(kept[3] >= 0))
       throw Error(ErrorKind::config, "what the checkpoint kept for the policy '" + spec_ +
                                          "' is of another one; resume with the --sync that it was saved with");
     sent_ = static_cast<std::uint64_t>(kept[0]);
     fragment_ = static_cast<std::size_t>(kept[1]);
     is_under_way_ = kept[2] != 0;
+    begin_ = static_cast<std::uint64_t>(kept[3]);
   }
 
  private:
@@ -81,6 +86,7 @@ class StreamingPolicy final : public SyncPolicy {
   const std::string spec_;
   const StreamingRule rule_;
   const std::vector<std::string> levels_{std::string(everybody)};
+  std::uint64_t begin_;       // steps before fragments are counted
   std::uint64_t sent_ = 0;    // the step behind which the last fragment was sent
   std::size_t fragment_ = 0;  // which that was
   bool is_under_way_ = false;
@@ -88,7 +94,7 @@ class StreamingPolicy final : public SyncPolicy {
 
 }  // namespace
 
-std::unique_ptr<SyncPolicy> streaming(std::string_view spec, const StageSpec& stage, const SyncContext&) {
+std::unique_ptr<SyncPolicy> streaming(std::string_view spec, const StageSpec& stage, const SyncContext& context) {
   Parameters parameters(stage);
   StreamingRule rule;
   rule.period = parameters.count("", 30, 1, longest_period);
@@ -104,7 +110,7 @@ std::unique_ptr<SyncPolicy> streaming(std::string_view spec, const StageSpec& st
     throw Error(ErrorKind::usage, fmt::format("'{}' sends a fragment every {} steps; a delay has to be less, so that "
                                               "one is there before the next one leaves",
                                               spec, rule.period / rule.fragments));
-  return std::make_unique<StreamingPolicy>(spec, rule);
+  return std::make_unique<StreamingPolicy>(spec, rule, context.begin);
 }
 
 }  // namespace ranvier::sync

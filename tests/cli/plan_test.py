@@ -94,6 +94,7 @@ class Plan(ProgramTest):
             (("--world", "4", "--workload", "resnet50", "--sync", "locl:4"), "did you mean 'local'"),
             # At once: no search for so many ranks on a mesh is over within the limit.
             (("--world", "1024", "--topology", "mesh:32x32", "--workload", "llama3-70b", "--sync", "node:2"), "'node:2' has nodes"),
+            (("--world", "4", "--workload", "resnet50", "--sync", "gossip"), "one rank at a time"),
             (("--world", "4", "--workload", "resnet50", "--transport", "quic"), "unknown transport 'quic'"),
         ):
             with self.subTest(words=words):

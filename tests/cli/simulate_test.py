@@ -72,7 +72,7 @@ class Prediction(ProgramTest):
 
     def test_policies_that_it_cannot_show_are_refused(self):
         for spec, part in (("node:4", "local:16"), ("async", "local:16"), ("local:4,adapt=0.5,most=8", "without adapt"),
-                           ("local", "write local:STEPS")):  # fmt: skip
+                           ("local", "write local:STEPS"), ("gossip", "one rank at a time")):  # fmt: skip
             result = simulate("--workload", "resnet50", "--world", "4", "--sync", spec)
             self.assertEqual(result.returncode, 2)
             self.assertIn(part, result.stderr)

@@ -94,6 +94,10 @@ class Policies(TrainingTest):
                 self.assertEqual([entry["step"] for entry in run["history"] if entry["step"] in (8, 16)], [8, 16])
                 self.assertLess(run["history"][-1]["test_loss"], 2.3)
                 self.assertEqual(run["groups"], groups)
+                if spec == "group":
+                    # 3/4 of the parameters to the servers and back, beside that two sums and a broadcast inside the group.
+                    sent = run["bytes_per_worker"]["inside"] * len(groups)
+                    self.assertGreater(sent, 4 * run["rounds"]["inside"] * run["parameters"] * 4)
                 self.assertEqual([share > 0 for share in run["shares"]], [group >= 0 for group in groups])
                 resumed = self.train(
                     "--workers", workers, "--batch", "16", "--sync", spec, "--steps", "20", "--resume", str(file)
@@ -108,6 +112,11 @@ class Policies(TrainingTest):
         self.assertEqual([(each["step"], each["sync"]) for each in nodes["decisions"]], [(10, "node:16")])
         self.assertIn("bsp", nodes["decisions"][0]["reason"])
         self.assertEqual(nodes["rounds"]["between"], 10 + 1, "bsp until then, and the end")
+        # 3 more averages among all have measured the links, of each of which 2 of 4 links of a ring cross, 3 / 4 twice;
+        # and of the pushes of one and of all, half of what goes to 3 servers and back by quarters.
+        each = nodes["parameters"] * 4
+        pushes = 3 * (4 + 1) / 4
+        self.assertGreater(nodes["bytes_per_worker"]["between"], (10 + 3) * each * 2 * 3 / 4 * 2 / 4 + pushes * each * 2 * 2 / 4)
         # One worker is often late, so that it may be servers; whatever it is, it is left and taken up again.
         file = self.folder / "auto"
         words = ("--workers", "2", "--model", "mlp", "--sync", "auto", "--speeds", "1,0.2", "--jitter", "0.3x6", "--evaluate-every", "8")
@@ -116,6 +125,13 @@ class Policies(TrainingTest):
         whole = self.results(*words, "--steps", "20", "--resume", str(file))
         self.assertEqual(whole["steps"], 20)
         self.assertLess(whole["history"][-1]["test_loss"], part["history"][0]["test_loss"])
+
+    def test_who_never_leaves_a_synchronous_beginning_is_told(self):
+        words = ("--workers", "2", "--model", "mlp", "--batch", "32", "--sync", "post-local:4")  # 10 steps an epoch
+        for epochs, is_told in (("4", True), ("1", False)):
+            result = self.train(*words, "--epochs", epochs, "--steps", "8")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual("all of it is bsp" in result.stderr, is_told, result.stderr)
 
     def test_what_makes_no_sense_is_refused_before_anything_starts(self):
         for words, *parts in (
@@ -131,6 +147,7 @@ class Policies(TrainingTest):
             (("--weight-decay", "-1"), "--weight-decay"),
             (("--sync", "async", "--optimizer", "adamw"), "leave --optimizer at sgd"),
             (("--sync", "ssp:2", "--split", "speed"), "at its own pace"),
+            (("--sync", "gossip", "--split", "speed"), "leave out --split speed"),
             (("--sync", "async:servers=4"), "nobody to train"),
             (("--sync", "gossip", "--compress", "int8"), "leave out --compress"),
             (("--sync", "auto", "--compress", "int8"), "leave out --compress"),

@@ -185,7 +185,76 @@ def refused(rank, world):
         ranvier.attach(net, torch.optim.LBFGS(net.parameters()), "bsp")
     with pytest.raises(ValueError, match="without it"):
         ranvier.attach(nn.parallel.DistributedDataParallel(net), sgd, "bsp")
+    for samples in (0, -3, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="rank 1 has"):
+            ranvier.attach(net, sgd, samples=samples if rank == 1 else 2)
+    with pytest.raises(ValueError, match="give all as many"):
+        ranvier.attach(net, sgd, "gossip", samples=rank + 1)
+    for name in ("steps_per_epoch", "steps"):
+        with pytest.raises(ValueError, match=f"-5 as {name};"):
+            ranvier.attach(net, sgd, "post-local:4", **{"steps": 8, "steps_per_epoch": 4, name: -5})
+    with pytest.raises(ValueError, match="belong together"):
+        ranvier.attach(network(), sgd)
+    sync = ranvier.attach(net, sgd)
+    with pytest.raises(ValueError, match="attached already"):
+        ranvier.attach(net, sgd)
+    sync.finish()
+    ranvier.attach(net, sgd).finish()
     return dist.get_world_size()
+
+
+def by_closure(rank, world, as_keyword):
+    """The trace of a run whose steps compute their gradients themselves, and what two evaluations in a step end with."""
+    net = network()
+    optimizer = optimizer_for("adamw", net)
+    sync = ranvier.attach(net, optimizer, samples=(3, 5)[rank])
+    trace = []
+    for step in range(STEPS):
+        inputs, targets = (part[3 * rank : 3 + 5 * rank] for part in samples(step))
+
+        def closure():
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(net(inputs), targets)
+            loss.backward()
+            return loss
+
+        loss = optimizer.step(closure=closure) if as_keyword else optimizer.step(closure)
+        assert loss.item() > 0
+        trace.append(flat(net).clone())
+    assert sync.rounds == STEPS
+
+    class Twice(torch.optim.Optimizer):
+        def step(self, closure=None):
+            return [closure(), closure()]
+
+    sync.finish()
+    twice = Twice(net.parameters(), {})
+    ranvier.attach(net, twice)
+    with pytest.raises(ValueError, match="several times"):
+        twice.step(closure)
+    return trace
+
+
+@pytest.mark.parametrize("as_keyword", [False, True])
+def test_gradients_that_a_closure_computes_are_averaged(as_keyword):
+    expected = alone("adamw")
+    for trace in on_ranks(2, by_closure, as_keyword, backend="gloo"):
+        for step in range(STEPS):
+            torch.testing.assert_close(trace[step], expected[step], rtol=0, atol=2e-5)
+
+
+def with_changing_samples(rank, world):
+    net = network()
+    optimizer = optimizer_for("momentum", net)
+    sync = ranvier.attach(net, optimizer, samples=4)
+    train(net, optimizer, 4 * rank, 4 * rank + 4, range(6))
+    sync.set_samples((7, 1)[rank])
+    return train(net, optimizer, 7 * rank, 7 + rank, range(6, STEPS))[-1]
+
+
+def test_samples_may_change_while_training_goes_on():
+    for end in on_ranks(2, with_changing_samples, backend="gloo"):
+        torch.testing.assert_close(end, alone("momentum")[-1], rtol=0, atol=2e-5)
 
 
 def test_what_cannot_be_is_refused_at_the_start():

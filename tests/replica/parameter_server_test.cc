@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -17,6 +19,7 @@
 namespace ranvier {
 namespace {
 
+using support::ClusterOptions;
 using support::run_ranks;
 using namespace std::chrono_literals;
 
@@ -123,6 +126,26 @@ TEST(ParameterServer, ASlowWorkerHoldsOthersNoLongerThanItsBoundSays) {
   }
 }
 
+// A step may compute for longer than an operation of it may take: of everybody, and of one whom others wait for.
+TEST(ParameterServer, WaitsForStepsThatTakeLongerThanATimeout) {
+  ClusterOptions options{.way = "shm"};
+  options.communicator.timeout = 1s;
+  for (const std::optional<std::uint64_t> bound : {std::optional<std::uint64_t>{}, std::optional<std::uint64_t>{0}})
+    run_ranks(
+        2,
+        [&](Communicator& comm) {
+          std::vector<float> parameters(8, 0);
+          ParameterServer server(comm, {.bound = bound}, parameters, 0);
+          for (int step = 0; server.begin(4, 1).count > 0; ++step) {
+            if (step == 0 && (!bound || comm.rank() == 0)) std::this_thread::sleep_for(2500ms);
+            server.exchange(parameters, {}, parameters);
+          }
+          comm.barrier({.timeout = 60s});
+          server.leave();
+        },
+        options);
+}
+
 TEST(AsyncGroup, AverageTheirGradientsBySamplesAndPushOnce) {
   for (const auto& groups : {std::vector{0, 0, 1, 1}, std::vector{0, 1, 1, 1}, std::vector{0, 1, 2, 3}}) {
     std::array<std::atomic<std::uint64_t>, 100> taken{};
@@ -132,7 +155,8 @@ TEST(AsyncGroup, AverageTheirGradientsBySamplesAndPushOnce) {
                 std::vector<float> parameters(10, 0);
                 ParameterServer server(comm, {.damping = ServerRule::Damping::share}, parameters, 0);
                 AsyncGroup group(comm, server, groups, shares);
-                for (;;) {
+                std::uint64_t steps = 0;
+                for (;; ++steps) {
                   const auto part = group.begin(100);
                   if (!part.goes_on) break;
                   double mean = 0;  // of its samples, whose gradients are minus their numbers
@@ -146,6 +170,17 @@ TEST(AsyncGroup, AverageTheirGradientsBySamplesAndPushOnce) {
                 comm.barrier();
                 server.pull(parameters);
                 for (const float each : parameters) EXPECT_NEAR(each, 99 * 100 / 2, 0.1);
+                // Of two, both send gradients in a step, and the first one parameters too.
+                const std::vector<int> nodes{0, 1, 1, 0};
+                const auto own = static_cast<std::size_t>(comm.rank());
+                const auto [inside, between] = group.bytes(nodes);
+                const auto members = std::ranges::count(groups, groups[own]);
+                if (members == 1) {
+                  EXPECT_EQ(inside + between, 0U);
+                } else if (members == 2) {
+                  EXPECT_EQ(inside, 0U);
+                  EXPECT_GE(between, steps * (own % 2 == 0 ? 2U : 1U) * parameters.size() * sizeof(float));
+                }
                 server.leave();
               },
               {.way = "shm"});

@@ -14,6 +14,7 @@
 namespace ranvier {
 namespace {
 
+using support::ClusterOptions;
 using support::run_ranks;
 using namespace std::chrono_literals;
 
@@ -96,6 +97,25 @@ TEST(PeerAverage, FindsTheMinimumOfTheSumOfAllLosses) {
               peers.leave();
             },
             {.way = "shm"});
+}
+
+TEST(PeerAverage, WaitsForStepsThatTakeLongerThanATimeout) {
+  ClusterOptions options{.way = "shm"};
+  options.communicator.timeout = 1s;
+  run_ranks(
+      2,
+      [&](Communicator& comm) {
+        std::vector<float> x(8, 0.0F);
+        PeerAverage peers(comm, x, 0, 3);
+        for (int step = 0; peers.begin(4, 1).count > 0; ++step) {
+          peers.read(x);
+          if (step == 0) std::this_thread::sleep_for(2500ms);
+          peers.update(x, 1, [] {});
+        }
+        comm.barrier({.timeout = 60s});
+        peers.leave();
+      },
+      options);
 }
 
 TEST(PeerAverage, NobodyWaitsForOneThatComputes) {

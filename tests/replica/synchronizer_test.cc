@@ -6,15 +6,18 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "ranvier/error.h"
 #include "support/cluster.h"
+#include "support/refusal.h"
 
 namespace ranvier {
 namespace {
 
 using support::run_ranks;
+using testing::HasSubstr;
 
 constexpr std::size_t size = 96;  // of the parameters
 
@@ -362,6 +365,24 @@ TEST(Synchronizer, ACodecThatCorrectsMomentumIsForGradientsOnly) {
   run_ranks(2, [](Communicator& comm) {
     EXPECT_THROW(Synchronizer(comm, {.sync = "local:4", .compress = "dgc:0.1"}), Error);
     Synchronizer(comm, {.sync = "bsp", .compress = "dgc:0.1"});
+  });
+}
+
+TEST(Synchronizer, RefusesSamplesThatAreNoWeights) {
+  run_ranks(2, [](Communicator& comm) {
+    const auto make = [&](const std::string& sync, double samples) {
+      Synchronizer made(comm, {.sync = sync, .samples = samples});
+    };
+    const auto refusal = [&](const std::string& sync, double samples) {
+      return support::refusal([&] { make(sync, samples); });
+    };
+    for (const double bad : {0.0, -3.0, std::nan(""), std::numeric_limits<double>::infinity()})
+      EXPECT_THAT(refusal("local:4", comm.rank() == 1 ? bad : 2), HasSubstr("rank 1 has"));
+    EXPECT_THAT(refusal("gossip", comm.rank() + 1), HasSubstr("give all as many"));
+    EXPECT_NO_THROW(make("local:4", comm.rank() + 1));
+    EXPECT_NO_THROW(make("async:servers=1", comm.rank() == 1 ? 0 : 2)) << "who only serves takes none";
+    Synchronizer gossip(comm, {.sync = "gossip", .samples = 3});
+    EXPECT_THROW(gossip.set_samples(comm.rank() + 1), Error);
   });
 }
 

@@ -76,6 +76,20 @@ TEST(ChoosePolicy, ASlowLinkBetweenNodesIsCrossedEverySixteenthStep) {
   EXPECT_TRUE(choose_policy(now).split_by_speed);
 }
 
+// Whether shares follow speeds turns where these differ 1.2 times; the policy does not turn with it.
+TEST(ChoosePolicy, OtherSharesAreNoOtherPolicy) {
+  auto now = calm();
+  now.between_seconds = now.inside_seconds;
+  for (const double slowest : {990.0, 800.0}) {
+    now.speeds = {1000, 1000, 1000, slowest};
+    ASSERT_EQ(choose_policy(now).sync, "bsp");
+    const bool is_unequal = slowest < 900;
+    const auto kept = choose_policy(now, {.sync = "node:16", .split_by_speed = !is_unequal});
+    EXPECT_EQ(kept.sync, "node:16");
+    EXPECT_EQ(kept.split_by_speed, is_unequal);
+  }
+}
+
 TEST(ChoosePolicy, WhereStepsAreOftenLateNobodyWaitsForAll) {
   auto now = calm();
   now.speeds = {1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000};

@@ -32,11 +32,15 @@ std::string text(const SyncAction& each) {
                      each.level, each.outer.is_plain() ? "" : " outer");
 }
 
-// What a policy asks for after each step from 1 on, and "g" for gradients over a level before it.
-std::map<std::uint64_t, std::vector<std::string>> run(std::string_view spec, std::uint64_t steps) {
-  const auto policy = make_sync_policy(spec, context);
+// What a policy asks for after each step from 1 (or behind those that were complete when it began) on, and "g" for
+// gradients over a level before it.
+std::map<std::uint64_t, std::vector<std::string>> run(std::string_view spec, std::uint64_t steps,
+                                                      std::uint64_t begin = 0) {
+  SyncContext then = context;
+  then.begin = begin;
+  const auto policy = make_sync_policy(spec, then);
   std::map<std::uint64_t, std::vector<std::string>> asked;
-  for (std::uint64_t step = 1; step <= steps; ++step) {
+  for (std::uint64_t step = begin + 1; step <= steps; ++step) {
     for (const auto& each : policy->react({.point = SyncPoint::step_begins, .step = step - 1}))
       asked[step].push_back(text(each));
     for (const auto& each : policy->react({.point = SyncPoint::step_ended, .step = step}))
@@ -87,6 +91,29 @@ TEST(Policies, AHierarchyMayLeaveEvenItsNodesAlone) {
   EXPECT_FALSE(asked.contains(1));
   EXPECT_THAT(asked.at(2), ElementsAre("parameters 0-1"));
   EXPECT_THAT(asked.at(6), ElementsAre("parameters 0-1", "parameters 1-2"));
+}
+
+// 18 is no multiple of the periods: the first one is as long as the others.
+TEST(Policies, PeriodsBeginWithThePolicy) {
+  for (const std::string_view spec : {"local:16", "node:16", "hierarchy:node=1,world=16", "diloco:16", "slowmo:16"}) {
+    std::vector<std::uint64_t> ends;
+    for (const auto& [step, actions] : run(spec, 60, 18))
+      if (actions.back().starts_with("parameters")) ends.push_back(step);
+    EXPECT_THAT(ends, ElementsAre(34, 50)) << spec;
+  }
+  const auto inner = run("hierarchy:node=2,world=6", 27, 21);
+  EXPECT_FALSE(inner.contains(22));
+  EXPECT_THAT(inner.at(23), ElementsAre("parameters 0-1"));
+  EXPECT_THAT(inner.at(27), ElementsAre("parameters 0-1", "parameters 1-2"));
+  const auto parts = run("diloco:12,fragments=2", 16, 4);
+  EXPECT_FALSE(parts.contains(6));
+  EXPECT_THAT(parts.at(10), ElementsAre("begin 0", "finish 0 outer"));
+  EXPECT_THAT(parts.at(16), ElementsAre("begin 1", "finish 1 outer"));
+  // Its synchronous share is of all training, wherever it begins.
+  const auto later = run("post-local:16,after=0.25", 140, 90);
+  EXPECT_THAT(later.at(100), ElementsAre("gradients 0-1"));
+  EXPECT_FALSE(later.contains(112));
+  EXPECT_THAT(later.at(116), ElementsAre("parameters 0-1"));
 }
 
 TEST(Policies, OuterStepsAreTakenByTheLastLevelOnly) {

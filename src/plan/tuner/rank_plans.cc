@@ -184,7 +184,10 @@ class Search {
           if (best == nullptr) continue;
           auto& known = times(division, network);
           const Workload& workload = divisions_[division];
-          const auto machine = make_sync_policy(policy.spec, {.steps_per_epoch = 0, .steps = 0});
+          const auto machine =
+              make_sync_policy(policy.spec, {.steps_per_epoch = 0,
+                                             .steps = 0,
+                                             .world = static_cast<std::uint64_t>(networks_[network].topology.world)});
           const PolicyPrediction mean =
               plan::simulate_policy(*machine, workload, how(*best), known, plan::steps_of_a_policy);
           PlanChoice choice = choice_of(*best, policy.spec, plan::simulate_step(workload, how(*best), known));

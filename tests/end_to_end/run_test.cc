@@ -1,0 +1,80 @@
+// Runs of one worker, and their optimizers, held against what they are to be by the book.
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "integrations/trainer/optimizer.h"
+#include "integrations/trainer/trainer.h"
+#include "ranvier/communicator.h"
+#include "ranvier/store.h"
+
+namespace ranvier::trainer {
+namespace {
+
+// Small images, each class with a bright row of its own.
+Dataset images() {
+  const auto draw = [](std::size_t count) {
+    LabelledImages drawn;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t label = i % 4;
+      for (std::size_t pixel = 0; pixel < 64; ++pixel)
+        drawn.pixels.push_back(static_cast<std::uint8_t>((pixel / 16 == label ? 200 : 0) + (i * 31 + pixel * 17) % 50));
+      drawn.labels.push_back(static_cast<std::uint8_t>(label));
+    }
+    return drawn;
+  };
+  return {.content = Images{.rows = 8, .columns = 8, .classes = 4, .train = draw(96), .test = draw(16)},
+          .fingerprint = "rows"};
+}
+
+TrainResult run_alone(std::string_view sync, double momentum) {
+  const auto comm = Communicator::connect(*memory_store(), 0, 1);
+  TrainSettings settings;
+  settings.model = "mlp";
+  settings.epochs = 2;
+  settings.evaluate_every = 4;
+  settings.batch = 8;
+  settings.momentum = momentum;
+  settings.sync = sync;
+  return train(settings, images(), *comm, {});
+}
+
+// With nobody to average with, bit by bit.
+TEST(OneWorker, TakesTheStepsOfPlainTraining) {
+  const auto plain = run_alone("bsp", 0.9);
+  for (const std::string_view sync : {"local:3", "post-local:3", "node:3", "hierarchy:node=1,world=4",
+                                      "local:3,adapt=0.5,most=6", "gossip", "ad-psgd"})
+    EXPECT_EQ(run_alone(sync, 0.9).parameter_hash, plain.parameter_hash) << sync;
+}
+
+// Servers keep no momentum: only without it their steps are those of SGD, but for rounding. Their first batches of
+// `group` only measure, which is no loss of training.
+TEST(OneWorker, TakesServersStepsLikePlainTrainingWithoutMomentum) {
+  const auto plain = run_alone("bsp", 0);
+  for (const std::string_view sync : {"async", "ssp:2", "group"}) {
+    const auto served = run_alone(sync, 0);
+    ASSERT_EQ(served.history.size(), plain.history.size());
+    for (std::size_t i = 0; i < plain.history.size(); ++i) {
+      EXPECT_NEAR(served.history[i].loss, plain.history[i].loss, 1e-5) << sync;
+      EXPECT_NEAR(served.history[i].test.loss, plain.history[i].test.loss, 1e-5) << sync;
+    }
+  }
+}
+
+// You et al., 2017: the rate of a layer is 0.001 |w| / (|g| + decay |w|).
+TEST(Lars, ScalesByTheNormsOfGradientAndDecay) {
+  auto parameters = at::tensor({3.0F, 4.0F});
+  const auto gradients = at::tensor({-6.0F, -8.0F});  // against the decay
+  const auto optimizer = make_optimizer({.name = "lars", .momentum = 0, .weight_decay = 0.5}, parameters,
+                                        {Tensor{.rows = 1, .columns = 2}});
+  optimizer->step(parameters, gradients, 100);
+  const double rate = 100 * 0.001 * 5 / (10 + 0.5 * 5);
+  EXPECT_NEAR(parameters[0].item<double>(), 3 - rate * (-6 + 0.5 * 3), 1e-5);
+  EXPECT_NEAR(parameters[1].item<double>(), 4 - rate * (-8 + 0.5 * 4), 1e-5);
+}
+
+}  // namespace
+}  // namespace ranvier::trainer
