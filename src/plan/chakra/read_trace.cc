@@ -134,9 +134,9 @@ class Trace {
     if (node.type() != chakra::SEND && node.type() != chakra::COLLECTIVE) return std::nullopt;
     const auto bytes = attribute(node, "comm_size");
     if (!bytes || *bytes < 0) refuse(fmt::format("{} communicates and has no attribute comm_size", named(node)));
-    if (static_cast<double>(*bytes) > plan::most_bytes)
+    if (static_cast<double>(*bytes) > plan::most_collective_bytes)
       refuse(fmt::format("{} communicates {} bytes, more than the {:g} of any collective", named(node), *bytes,
-                         plan::most_bytes));
+                         plan::most_collective_bytes));
     if (node.type() == chakra::SEND) return Communication{Collective::send, static_cast<double>(*bytes), Role::forward};
     // In the order of the schema's CollectiveCommType.
     constexpr Collective kinds[] = {Collective::all_reduce, Collective::reduce,         Collective::all_gather,

@@ -98,9 +98,9 @@ class Reader {
     Phase result{.compute_ns = number(line[first])};
     const auto kind = collective(line[first + 1]);
     const double bytes = number(line[first + 2]);
-    if (bytes > plan::most_bytes)
+    if (bytes > plan::most_collective_bytes)
       refuse(line[first + 2].offset, fmt::format("{} bytes are more than the {:g} of any collective",
-                                                 plan::quotable(line[first + 2].text), plan::most_bytes));
+                                                 plan::quotable(line[first + 2].text), plan::most_collective_bytes));
     if (kind && bytes > 0) result.communications.push_back({*kind, bytes, role});
     return result;
   }

@@ -22,6 +22,6 @@ struct TextPlace {
 TextPlace place_of(std::string_view text, std::size_t offset);
 
 // Of one collective in a file: more is a slip of the pen, and no longer a number that elements are counted in.
-inline constexpr double most_bytes = 1e15;
+inline constexpr double most_collective_bytes = 1e15;
 
 }  // namespace ranvier::plan

@@ -84,7 +84,7 @@ class Reader {
       file_.refuse(need("collective").source(), unknown_name("collective", collective, known));
     }
     const Communication result{.collective = *kind,
-                               .bytes = file_.amount(need("bytes"), plan::most_bytes),
+                               .bytes = file_.amount(need("bytes"), plan::most_collective_bytes),
                                .role = one_of(roles, need("role"), "role")};
     (layer.*one_of(passes, need("pass"), "pass")).communications.push_back(result);
   }
