@@ -58,7 +58,8 @@ void Siblings::failed(const Engine* engine, const Error& why, const std::string&
   const auto member = members_.find(engine);
   if (member == members_.end()) return;
   auto& failure = member->second.failure;
-  if (!failure) failure = Failure{why.what(), std::chrono::steady_clock::now(), {}};
+  const bool may_spread = why.kind() == ErrorKind::timeout || why.kind() == ErrorKind::mismatch;
+  if (!failure) failure = Failure{may_spread ? why.what() : "", std::chrono::steady_clock::now(), {}};
   if (failure->operation.empty()) failure->operation = operation;
 }
 
@@ -80,7 +81,7 @@ std::string Siblings::failed_before(const Engine* engine) const {
   const Member* first = nullptr;
   for (const auto& [each, member] : members_)
     if (each != engine && member.failure && member.failure->at <= own->second.failure->at &&
-        member.failure->text != own->second.failure->text &&
+        !member.failure->text.empty() && member.failure->text != own->second.failure->text &&
         (first == nullptr || member.failure->at < first->failure->at))
       first = &member;
   if (first == nullptr) return {};

@@ -45,7 +45,8 @@ class Siblings {
   // `engine` has failed; the first time counts. `operation`: what was under way, "all_reduce #1 of group 'B'", which
   // may come later.
   void failed(const Engine* engine, const Error& why, const std::string& operation = {});
-  // "; 1.2 s before, group 'A' failed: …", of the sibling of `engine` that failed first and before it, or nothing.
+  // "; 1.2 s before, group 'A' failed: …", of the sibling of `engine` that failed first and before it, or nothing. A
+  // timeout or a mismatch, since those come of what the program calls; the loss of a rank says the same everywhere.
   std::string failed_before(const Engine* engine) const;
   // " (1.2 s after all_reduce #1 of group 'B' failed)", of the last one that failed, or nothing.
   std::string after_failure() const;
@@ -55,7 +56,7 @@ class Siblings {
 
  private:
   struct Failure {
-    std::string text;
+    std::string text;  // empty where others need not be told
     std::chrono::steady_clock::time_point at;
     std::string operation;
   };

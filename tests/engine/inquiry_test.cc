@@ -246,6 +246,14 @@ TEST(SiblingsTest, know_what_has_been_called) {
   EXPECT_EQ(siblings.has_called(0, 0), std::nullopt);
 }
 
+TEST(SiblingsTest, do_not_tell_of_a_loss_that_all_see) {
+  Siblings siblings;
+  Communicating a(siblings, "A"), b(siblings, "B");
+  siblings.failed(b.engine(), Error(ErrorKind::peer_lost, "rank 2 (1 of its group) died"));
+  siblings.failed(a.engine(), Error(ErrorKind::peer_lost, "rank 2 died"));
+  EXPECT_EQ(siblings.failed_before(a.engine()), "");
+}
+
 TEST(SiblingsTest, tell_which_failed_before) {
   Siblings siblings;
   Communicating a(siblings, "A"), b(siblings, "B");
