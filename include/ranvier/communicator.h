@@ -27,6 +27,12 @@
 
 namespace ranvier {
 
+namespace engine {
+class Siblings;
+}
+// For CommunicatorOptions::siblings.
+std::shared_ptr<engine::Siblings> make_siblings();
+
 struct CommunicatorOptions {
   std::string transport = "auto";  // shm within hosts and tcp between them; see parse_transport
   std::string algorithm = "auto";  // for collectives that name none themselves: "ring", "torus:2x4", …; or
@@ -62,6 +68,13 @@ struct CommunicatorOptions {
   std::string join_timeout_name = "join_timeout, --join-timeout";  // what errors call it where ranks do not come
   // Of a group, by rank: its number in the world, by which errors name it too. Empty: it is no group. split() sets it.
   std::vector<Rank> world_ranks = {};
+  // Of a group, where errors speak of several: the same on all of its ranks, and another one than other groups of this
+  // process have. split() makes one up.
+  std::string name = {};
+  // The communicators of this process that know of each other: where an operation takes longer than its timeout, errors
+  // say in which of them the rank that is waited for is instead. split() hands it on; connect() makes one of its own
+  // where there is none.
+  std::shared_ptr<engine::Siblings> siblings = {};
 };
 
 // Calls of a binding that are made of several: errors and the flight record name them, and ranks compare them.
@@ -135,6 +148,8 @@ class Work {
   void on_done(std::function<void()> then);
   // Its number among the collectives of its communicator, as errors have it; 0 for a message.
   std::uint32_t sequence() const;
+  // The last operations of its communicator, as errors carry them; empty once that is gone.
+  std::string flight_record() const;
   // Of a received message: who sent it. -1 otherwise.
   Rank source() const;
   // Of a received message: how long it was. 0 otherwise.

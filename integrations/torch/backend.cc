@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <utility>
 
 #include "integrations/torch/errors.h"
@@ -26,6 +27,17 @@ class Reason {
   static thread_local const std::string* current;
 };
 thread_local const std::string* Reason::current = nullptr;
+
+// Of all groups of this process that it is in by this number in the world. A process that was forked off has none of
+// the groups of its parent.
+std::shared_ptr<engine::Siblings> siblings_of(Rank world_rank) {
+  static std::mutex mutex;
+  static std::map<std::pair<unsigned, Rank>, std::shared_ptr<engine::Siblings>> all;
+  const std::lock_guard lock(mutex);
+  auto& found = all[{forks(), world_rank}];
+  if (!found) found = make_siblings();
+  return found;
+}
 
 }  // namespace
 
@@ -68,6 +80,7 @@ intrusive_ptr<c10d::Backend> RanvierBackend::form(const intrusive_ptr<c10d::Stor
   settings.timeout = options->timeout;
   settings.join_timeout = options->timeout;  // as of every group of torch's
   settings.world_ranks = std::move(world_ranks);
+  settings.name = options->group_name;
   // Dims suit one world only, and so does a topology.
   settings.algorithm.resize(std::min(settings.algorithm.find(':'), settings.algorithm.size()));
   settings.topology.clear();
@@ -137,6 +150,9 @@ intrusive_ptr<c10d::Backend> make_backend(const intrusive_ptr<c10d::Store>& stor
     const auto rendezvous = torch_store(store);
     CommunicatorOptions settings = options;
     settings.element_name = element_name;
+    const bool is_group = !options.world_ranks.empty();
+    if (!settings.siblings)
+      settings.siblings = siblings_of(is_group ? options.world_ranks.at(static_cast<std::size_t>(rank)) : rank);
     return make_backend(Communicator::connect(*rendezvous, rank, world, settings));
   });
 }

@@ -46,8 +46,9 @@ intrusive_ptr<c10d::Work> RanvierBackend::_reduce_scatter_base(at::Tensor& outpu
 
 intrusive_ptr<c10d::Work> RanvierBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                           const c10d::ReduceScatterOptions& options) {
-  return reduce_scatter_each(c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, "ranvier:reduce_scatter_tensor_coalesced",
-                             outputs, inputs, options);
+  // torch has another type for it since 2.12 only, which nothing asks for.
+  return reduce_scatter_each(c10d::OpType::COALESCED, "ranvier:reduce_scatter_tensor_coalesced", outputs, inputs,
+                             options);
 }
 
 intrusive_ptr<c10d::Work> RanvierBackend::reduce_scatter_each(c10d::OpType type, const char* title,

@@ -89,6 +89,7 @@ CommunicatorOptions options_from(const std::vector<Setting>& settings) {
       {"RANVIER_LINK_RATE", [&](const Setting& setting) { options.link_bytes_per_second = rate(setting); }},
       {"RANVIER_DEAD_AFTER_MS", [&](const Setting& setting) { options.dead_after = duration(setting); }},
       {"world_ranks", [&](const Setting& setting) { options.world_ranks = ranks(setting); }},
+      {"name", [&](const Setting& setting) { options.name = setting.second; }},
       {"timeout_ms", [&](const Setting& setting) { options.timeout = duration(setting); }},
       {"join_timeout_ms", [&](const Setting& setting) { options.join_timeout = duration(setting); }},
   };

@@ -131,7 +131,8 @@ bool PendingWork::wait(milliseconds timeout) {
     if (!ended)
       std::rethrow_exception(to_torch(std::make_exception_ptr(
           Error(ErrorKind::timeout, std::string(call_.title) + " is not done after the " +
-                                        std::to_string(timeout.count()) + " ms that wait() was given; it goes on"))));
+                                        std::to_string(timeout.count()) + " ms that wait() was given; it goes on")
+              .with_flight_record(next ? next->flight_record() : ""))));
   }
   future_->waitAndThrow();  // another thread may have finished the last part, and still be writing results back
   return true;

@@ -26,9 +26,10 @@ def connect(
     timeout: timedelta,
     options: settings.Options = settings.Options(),
     world_ranks: Sequence[int] = (),
+    name: str = "",
 ) -> Backend:
-    """Meets the other ranks through `store`. Of a group, `world_ranks` are its members. Raises DistBackendError naming the
-    ranks that did not come."""
+    """Meets the other ranks through `store`. Of a group, `world_ranks` are its members; errors call it by its `name`.
+    Raises DistBackendError naming the ranks that did not come."""
     operators = load()
     # A ProcessGroup is what torch can box, and it brings the store along, whatever store that is.
     carrier = dist.ProcessGroup(store, rank, world)
@@ -36,6 +37,7 @@ def connect(
     chosen = settings.for_group(timeout, options, is_part)
     if world_ranks:
         chosen["world_ranks"] = ",".join(map(str, world_ranks))
+    chosen["name"] = name
     operators.attach(carrier.boxed(), chosen)
     return carrier._get_backend(torch.device("cpu"))
 

@@ -41,7 +41,8 @@ def _create(options: Any, backend_options: Any) -> torch.distributed.Backend:
         backend_options = None
     chosen = combined(backend_options)
     members = options.global_ranks_in_group  # none: it is the world
-    backend = connect(options.store, options.group_rank, options.group_size, options.timeout, chosen, members)
+    name = options.group_id if members else "default_pg"  # as torch itself describes it, whose name is "0"
+    backend = connect(options.store, options.group_rank, options.group_size, options.timeout, chosen, members, name)
     made_with[options.group_id] = (chosen, options.timeout)
     return backend
 

@@ -158,7 +158,9 @@ bool BoundedOperation::look_for_peers(Transport& transport) {
     CallHistory& history = engine->history();
     if (!agree(call.header, theirs))
       throw disagreement(rank_, call.header, rank, theirs, engine->options().names,
-                         history.since(rank_, history.alike(rank)));
+                         alike_but_for_history(call.header, theirs)
+                             ? history.since(rank_, history.alike(rank), engine->last_calls_of(rank))
+                             : "");
     history.found_alike(rank, call.header.sequence);
     transport.release(rank, call.ticket.lane, sizeof theirs);
     peer(rank).is_there = any = true;

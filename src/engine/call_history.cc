@@ -83,26 +83,32 @@ CallClaim CallHistory::claim() const {
   return claim_at(current.count).value_or(CallClaim{.count = current.count, .digest = current.digest});
 }
 
-Error CallHistory::divergence(Rank self, Rank peer, const CallClaim& theirs, std::uint32_t alike) const {
+Error CallHistory::divergence(Rank self, Rank peer, const CallClaim& theirs, std::uint32_t alike,
+                              const std::string& others) const {
   const auto ours = claim_at(theirs.count);
   const bool last_differs = ours && theirs.kind != 0 && (ours->kind != theirs.kind || ours->size != theirs.size);
   return {ErrorKind::mismatch,
-          last_differs ? fmt::format("the ranks disagree: {} called {}, and {} called {}; {}", rank_(self),
-                                     ours->last_call(rank_), rank_(peer), theirs.last_call(rank_), advice)
-                       : fmt::format("the ranks disagree: {} and {} have called different collectives up to {}: {}; {}",
-                                     rank_(self), rank_(peer), theirs.last_call(rank_), since(self, alike), advice),
+          last_differs
+              ? fmt::format("the ranks disagree: {} called {}, and {} called {}; {}", rank_(self),
+                            ours->last_call(rank_), rank_(peer), theirs.last_call(rank_), advice)
+              : fmt::format("the ranks disagree: {} and {} have called different collectives up to {}: {}; {}",
+                            rank_(self), rank_(peer), theirs.last_call(rank_), since(self, alike, others), advice),
           peer};
 }
 
-std::string CallHistory::since(Rank self, std::uint32_t alike) const {
+std::string CallHistory::since(Rank self, std::uint32_t alike, const std::string& others) const {
+  if (alike > now().count || alike == first_of_meeting) alike = 0;  // while the ranks met, or before
+  return fmt::format("{}{}{}", alike == 0 ? "" : fmt::format("they agree up to {}, and ", call_number(alike - 1)),
+                     last_calls(self, alike), others.empty() ? "" : ", and " + others);
+}
+
+std::string CallHistory::last_calls(Rank self, std::uint32_t alike) const {
   const std::uint32_t count = now().count;
-  if (alike > count || alike == first_of_meeting) alike = 0;  // while the ranks met, or before
+  if (alike > count || alike == first_of_meeting) alike = 0;
   std::string calls;
   for (std::uint32_t left = std::min(count - alike, most_named); left > 0; --left)
     if (const auto claim = claim_at(count - left + 1)) calls += (calls.empty() ? "" : ", ") + claim->last_call(rank_);
-  return fmt::format("{}the last calls of {} are {}",
-                     alike == 0 ? "" : fmt::format("they agree up to {}, and ", call_number(alike - 1)), rank_(self),
-                     calls.empty() ? "in its flight record" : calls);
+  return fmt::format("the last calls of {} are {}", rank_(self), calls.empty() ? "in its flight record" : calls);
 }
 
 }  // namespace ranvier::engine

@@ -74,6 +74,8 @@ class CallHistory {
 
   Point now() const { return point(past_.load(std::memory_order_relaxed)); }
   CallClaim claim() const;
+  // Whether the collective of that number is among them.
+  bool has_called(std::uint32_t sequence) const { return static_cast<std::int32_t>(now().count - sequence) > 0; }
   // Whether this rank had called the same when it had called as many. Unknown where it has not called as many yet, and
   // where that is long ago.
   Verdict compare(std::uint32_t count, std::uint32_t digest) const;
@@ -84,9 +86,13 @@ class CallHistory {
 
   // What `self`, whose history this is, gets told when `peer` claims others than its own calls; `alike`: how many are
   // known to be the same.
-  Error divergence(Rank self, Rank peer, const CallClaim& theirs, std::uint32_t alike) const;
+  Error divergence(Rank self, Rank peer, const CallClaim& theirs, std::uint32_t alike,
+                   const std::string& others = "") const;
   // "they agree up to #4, and the last calls of rank 0 are broadcast #5 of …": for errors about its next call.
-  std::string since(Rank self, std::uint32_t alike) const;
+  // `others`: last_calls() of that rank, if it has told them.
+  std::string since(Rank self, std::uint32_t alike, const std::string& others = "") const;
+  // "the last calls of rank 0 are broadcast #5 of …".
+  std::string last_calls(Rank self, std::uint32_t alike) const;
 
   static constexpr std::size_t capacity = 256;
 

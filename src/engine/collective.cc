@@ -193,7 +193,9 @@ void CollectiveOperation::check(const MessageHeader& theirs, Rank peer, Rank sel
   const MessageHeader ours = header_for(peer, false);
   CallHistory& history = engine->history();
   if (agree(ours, theirs)) return history.found_alike(peer, ours.sequence);
-  throw disagreement(self, ours, peer, theirs, engine->options().names, history.since(self, history.alike(peer)));
+  throw disagreement(
+      self, ours, peer, theirs, engine->options().names,
+      alike_but_for_history(ours, theirs) ? history.since(self, history.alike(peer), engine->last_calls_of(peer)) : "");
 }
 
 std::string CollectiveOperation::describe() const {

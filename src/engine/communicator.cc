@@ -22,6 +22,7 @@
 #include "engine/link_probe.h"
 #include "engine/news_desk.h"
 #include "engine/rendezvous.h"
+#include "engine/siblings.h"
 #include "engine/tuning_file.h"
 #include "engine/vendor_calls.h"
 
@@ -79,15 +80,13 @@ class Communicator::Impl {
             engine::EngineOptions{.epoch = options.epoch,
                                   .background_progress = options.background_progress,
                                   .crowded = own_terms_.crowded,
-                                  .tell_others = control_ ? [this](const Error& why) { control_->abort(why); }
-                                                          : std::function<void(const Error&)>(),
-                                  .tell_waiting = control_
-                                                      ? [this](const MessageHeader& call) { control_->waits_in(call); }
-                                                      : std::function<void(const MessageHeader&)>(),
-                                  .names = {.rank = rank_name_, .element = options.element_name}})) {
+                                  .control = control_.get(),
+                                  .names = {.rank = rank_name_, .element = options.element_name},
+                                  .group = options.name,
+                                  .siblings = options.siblings})) {
     const bool will_agree = world_ > 1 && control_ != nullptr;
     if (will_agree) engine_->renumber(engine::first_of_meeting);
-    if (control_) control_->follow(engine_->shared_history());
+    if (control_) engine::stand_behind(*control_, engine_);
     if (news_) news_->deliver_to(*engine_);
     if (will_agree) {
       terms_ = first_terms;
@@ -273,9 +272,12 @@ class Communicator::Impl {
   const std::shared_ptr<Engine> engine_;  // whoever waits for an operation keeps it, too
   std::optional<engine::Calls> calls_;
   std::optional<engine::Learning> learning_;
+  std::uint32_t splits_ = 0;
   engine::RequestKey claimed_for_;  // what the engine's claimed operation is set up for; with the claim only
   std::array<std::byte, collective_lanes> barrier_memory_{};  // a barrier is an all_reduce of one byte, one a lane
 };
+
+std::shared_ptr<engine::Siblings> make_siblings() { return std::make_shared<engine::Siblings>(); }
 
 // ---- Meeting.
 
@@ -306,8 +308,10 @@ Guidance guidance_of(const CommunicatorOptions& options, Rank world, bool follow
 }  // namespace
 
 std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Rank world,
-                                                    const CommunicatorOptions& options) {
+                                                    const CommunicatorOptions& given) {
   demand_world(rank, world);
+  CommunicatorOptions options = given;
+  if (!options.siblings) options.siblings = make_siblings();
   const auto deadline = steady_clock::now() + options.join_timeout;
   const engine::Exchange exchange = engine::exchange_through(store, rank, world, options);
   Guidance guidance;
@@ -338,6 +342,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   if (!impl_->control_)
     throw Error(ErrorKind::usage,
                 "split needs a communicator made by connect; one over a ready transport has no control plane");
+  const std::uint32_t number = impl_->splits_++;
   const std::vector<Rank> members = engine::members_of(*this, color, key);
   const engine::Exchange exchange = engine::exchange_over(*this, members);
   const auto deadline = steady_clock::now() + impl_->options_.join_timeout;
@@ -345,11 +350,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
     exchange({}, deadline);
     return nullptr;
   }
-  CommunicatorOptions options = impl_->options_;
-  options.world_ranks = world_ranks_of(members);
-  // Dims suit one world only, and so does a topology.
-  options.algorithm.resize(std::min(options.algorithm.find(':'), options.algorithm.size()));
-  options.topology.clear();
+  CommunicatorOptions options = engine::options_of_part(impl_->options_, members, color, number);
   Guidance guidance{.tuning = impl_->guidance_.tuning, .topology = nullptr};
   const auto self = std::find(members.begin(), members.end(), rank());
   auto news = std::make_unique<engine::NewsDesk>();

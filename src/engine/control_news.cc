@@ -18,30 +18,49 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) == 12 && std::has_unique_object_representations_v<FrameHeader>);
 
+bool fits(NewsType type, std::size_t payload_bytes) {
+  switch (type) {
+    case NewsType::heartbeat:
+    case NewsType::departure:
+      return payload_bytes == 0 || payload_bytes == sizeof(CallClaim);
+    case NewsType::fault:
+      return payload_bytes <= most_news_text;
+    case NewsType::waiting:
+      return payload_bytes == sizeof(MessageHeader);
+    case NewsType::question:
+      return payload_bytes == sizeof(Question);
+    case NewsType::answer:
+      return payload_bytes >= sizeof(Answer) && payload_bytes <= most_news_text;
+  }
+  return false;
+}
+
 bool makes_sense(const FrameHeader& header, Rank world) {
-  const bool fits = header.type == NewsType::fault ? header.payload_bytes <= most_news_text
-                    : header.type == NewsType::waiting
-                        ? header.payload_bytes == sizeof(MessageHeader)
-                        : header.payload_bytes == 0 || header.payload_bytes == sizeof(CallClaim);
-  return header.type >= NewsType::heartbeat && header.type <= NewsType::waiting &&  //
-         header.kind <= static_cast<std::uint8_t>(ErrorKind::internal) && fits && header.origin >= 0 &&
-         header.origin < world && header.culprit >= -1 && header.culprit < world;
+  return fits(header.type, header.payload_bytes) && header.kind <= static_cast<std::uint8_t>(ErrorKind::internal) &&
+         header.origin >= 0 && header.origin < world && header.culprit >= -1 && header.culprit < world;
+}
+
+template <class Part>
+ConstBytes bytes_of(const Part& part) {
+  return std::as_bytes(std::span(&part, 1));
 }
 
 }  // namespace
 
 void append_frame(std::vector<std::byte>& out, const News& news) {
-  auto payload = std::as_bytes(std::span(news.text)).first(std::min(news.text.size(), most_news_text));
-  if (news.type == NewsType::waiting) payload = std::as_bytes(std::span(&news.call, 1));
-  if (news.claim) payload = std::as_bytes(std::span(&*news.claim, 1));
+  ConstBytes payload, text;
+  if (news.type == NewsType::waiting) payload = bytes_of(news.call);
+  if (news.type == NewsType::question) payload = bytes_of(news.question);
+  if (news.type == NewsType::answer) payload = bytes_of(news.answer);
+  if (news.claim) payload = bytes_of(*news.claim);
+  if (news.type == NewsType::fault || news.type == NewsType::answer)
+    text = std::as_bytes(std::span(news.text)).first(std::min(news.text.size(), most_news_text - payload.size()));
   const FrameHeader header{.type = news.type,
                            .kind = static_cast<std::uint8_t>(news.kind),
-                           .payload_bytes = static_cast<std::uint16_t>(payload.size()),
+                           .payload_bytes = static_cast<std::uint16_t>(payload.size() + text.size()),
                            .origin = news.origin,
                            .culprit = news.culprit};
-  const auto head = std::as_bytes(std::span(&header, 1));
-  out.insert(out.end(), head.begin(), head.end());
-  out.insert(out.end(), payload.begin(), payload.end());
+  for (const ConstBytes part : {bytes_of(header), payload, text}) out.insert(out.end(), part.begin(), part.end());
 }
 
 std::optional<News> NewsReader::next() {
@@ -56,13 +75,20 @@ std::optional<News> NewsReader::next() {
             .origin = header.origin,
             .kind = static_cast<ErrorKind>(header.kind),
             .culprit = header.culprit};
-  const std::byte* const payload = buffer_.data() + header_bytes;
+  ConstBytes payload(buffer_.data() + header_bytes, header.payload_bytes);
+  const auto take = [&payload](auto& part) {
+    std::memcpy(&part, payload.data(), sizeof part);
+    payload = payload.subspan(sizeof part);
+  };
   if (news.type == NewsType::waiting)
-    std::memcpy(&news.call, payload, sizeof news.call);
-  else if (news.type == NewsType::fault)
-    news.text.assign(reinterpret_cast<const char*>(payload), header.payload_bytes);
-  else if (header.payload_bytes > 0)
-    std::memcpy(&news.claim.emplace(), payload, sizeof(CallClaim));
+    take(news.call);
+  else if (news.type == NewsType::question)
+    take(news.question);
+  else if (news.type == NewsType::answer)
+    take(news.answer);
+  else if (news.type != NewsType::fault && !payload.empty())
+    take(news.claim.emplace());
+  news.text.assign(reinterpret_cast<const char*>(payload.data()), payload.size());
   std::copy(buffer_.begin() + static_cast<std::ptrdiff_t>(frame_bytes),
             buffer_.begin() + static_cast<std::ptrdiff_t>(size_), buffer_.begin());
   size_ -= frame_bytes;

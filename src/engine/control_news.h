@@ -9,25 +9,28 @@
 #include <vector>
 
 #include "engine/call_history.h"
+#include "engine/inquiry.h"
 #include "engine/message_header.h"
 #include "ranvier/error.h"
 #include "ranvier/types.h"
 
 namespace ranvier::engine {
 
-enum class NewsType : std::uint8_t { heartbeat = 1, fault, departure, waiting };
+enum class NewsType : std::uint8_t { heartbeat = 1, fault, departure, waiting, question, answer };
 
 struct News {
   NewsType type = NewsType::heartbeat;
-  Rank origin = 0;  // who left, who waits, or who noticed the fault
+  Rank origin = 0;  // who left, who waits, who asks or answers, or who noticed the fault
   // Of a fault only:
   ErrorKind kind = ErrorKind::peer_lost;
-  Rank culprit = -1;
-  std::string text = {};
+  Rank culprit = -1;      // of a question and of an answer: whom it is for
+  std::string text = {};  // of an answer, too
   // Of waiting only: the collective that does not get on.
   MessageHeader call = {};
   // Of a heartbeat and of a departure: what the origin has called.
   std::optional<CallClaim> claim = {};
+  Question question = {};
+  Answer answer = {};
 
   Error error() const { return {kind, text, culprit}; }
 };

@@ -48,6 +48,7 @@ class TcpControlPlane final : public ControlPlane {
   TcpControlPlane(const WorldInfo& info, const ControlOptions& options, ControlEvents events,
                   std::vector<transport::Channel> channels)
       : rank_(info.rank),
+        world_(info.world),
         events_(std::move(events)),
         watch_(info.rank, info.world, options, Clock::now()),
         wake_(event_descriptor()) {
@@ -71,6 +72,24 @@ class TcpControlPlane final : public ControlPlane {
     const std::lock_guard lock(mutex_);
     calls_ = calls;
     watch_.follow(std::move(calls));
+  }
+
+  void answer_by(Answering answering) override {
+    const std::lock_guard lock(mutex_);
+    watch_.answer_by(std::move(answering));
+  }
+
+  void ask(Rank whom, const Question& question) override {
+    const std::lock_guard lock(mutex_);
+    ControlWatch::Outcome outcome;
+    watch_.ask(whom, question, outcome);
+    pass_on(outcome);
+    signal_event(wake_);  // for what the kernel did not take
+  }
+
+  std::optional<Finding> finding() override {
+    const std::lock_guard lock(mutex_);
+    return watch_.finding();
   }
 
   void abort(const Error& why) override {
@@ -208,6 +227,11 @@ class TcpControlPlane final : public ControlPlane {
   void pass_on(const ControlWatch::Outcome& outcome) {
     for (const News& news : outcome.pass_on)
       for (Link& link : links_) post(link, news);
+    for (const News& news : outcome.send) {
+      const Rank next = next_control_hop(rank_, news.culprit, world_);
+      for (Link& link : links_)
+        if (link.neighbour == next) post(link, news);
+    }
   }
 
   // What a neighbour must be told waits in `unsent` if the kernel is full; it is little: one fault, a departure a rank.
@@ -249,6 +273,7 @@ class TcpControlPlane final : public ControlPlane {
   }
 
   const Rank rank_;
+  const Rank world_;
   const ControlEvents events_;
   std::mutex mutex_;  // guards watch_, links_, waiting_, stopping_ and calls_
   ControlWatch watch_;

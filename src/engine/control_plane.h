@@ -6,9 +6,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/call_history.h"
+#include "engine/inquiry.h"
 #include "engine/message_header.h"
 #include "ranvier/error.h"
 #include "ranvier/security.h"
@@ -35,6 +37,9 @@ struct ControlEvents {
   std::function<void(Rank)> on_departure;      // `rank` left in good order; what it had sent is still to be read
 };
 
+// What a rank answers; on the control thread, which it must not block.
+using Answering = std::function<std::pair<Answer, std::string>(const Question&)>;
+
 // Ranks are joined in a circulant graph (each to those 1, 2, 4, … away, in both directions), so that a job of any size
 // costs a rank 2 log2(world) connections, and news that each rank passes on reaches all in log2(world) hops, whoever
 // else has died meanwhile.
@@ -45,6 +50,11 @@ class ControlPlane {
   virtual std::optional<Error> leave() = 0;
   // From now on the others are told of these calls, and theirs are compared with them.
   virtual void follow(std::shared_ptr<const CallHistory> calls) = 0;
+  // From now on questions of the others are answered.
+  virtual void answer_by(Answering answering) = 0;
+  // Asks another rank: see ControlWatch::ask. Safe from any thread, as is finding(): what has been answered so far.
+  virtual void ask(Rank whom, const Question& question) = 0;
+  virtual std::optional<Finding> finding() = 0;
   // Tells every rank that the job cannot go on, and why. On return the news is with the kernel. Safe from any thread.
   virtual void abort(const Error& why) = 0;
   // This rank has not got on in `call` for a while: neighbours that wait in something else under the same number find

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <set>
 #include <utility>
 
@@ -21,6 +23,13 @@ std::vector<Rank> control_neighbours(Rank rank, Rank world) {
   return {found.begin(), found.end()};
 }
 
+Rank next_control_hop(Rank rank, Rank to, Rank world) {
+  const auto forward = static_cast<std::uint64_t>((std::int64_t{to} - rank + world) % world);
+  const auto backward = static_cast<std::uint64_t>(world) - forward;
+  const auto step = static_cast<std::int64_t>(std::bit_floor(std::min(forward, backward)));
+  return static_cast<Rank>((rank + (forward <= backward ? step : world - step)) % world);
+}
+
 ControlWatch::ControlWatch(Rank rank, Rank world, const ControlOptions& options, Time now)
     : rank_(rank), options_(options), departed_(static_cast<std::size_t>(world)), last_tick_(now) {
   for (const Rank neighbour : control_neighbours(rank, world)) neighbours_[neighbour];
@@ -34,6 +43,14 @@ void ControlWatch::heard(Rank neighbour, const News& news, Time now, Outcome& ou
   if (news.type == NewsType::waiting) {
     teller.call = news.call;
     compare(neighbour, teller, outcome);
+  }
+  if (news.type == NewsType::question || news.type == NewsType::answer) {
+    if (news.culprit != rank_)
+      send(news, outcome);
+    else if (news.type == NewsType::question)
+      reply(news, outcome);
+    else
+      take_answer(news, outcome);
   }
   if (news.claim && news.origin != rank_ && !settle(news.origin, *news.claim, outcome))
     claims_.insert_or_assign(news.origin, *news.claim);
@@ -111,6 +128,39 @@ bool ControlWatch::settle(Rank rank, const CallClaim& claim, Outcome& outcome) {
   fault({.type = NewsType::fault, .origin = rank_, .kind = error.kind(), .culprit = rank, .text = error.what()},
         outcome);
   return true;
+}
+
+void ControlWatch::ask(Rank whom, Question question, Outcome& outcome) {
+  if (whom != first_asked_ || question.subject != question_.subject) finding_.reset();
+  first_asked_ = whom;
+  question.number = question_.number + 1;
+  question_ = question;
+  asked_ = {whom};
+  send({.type = NewsType::question, .origin = rank_, .culprit = whom, .question = question}, outcome);
+}
+
+void ControlWatch::reply(const News& question, Outcome& outcome) const {
+  if (!answering_) return;
+  auto [answer, text] = answering_(question.question);
+  answer.number = question.question.number;
+  send({.type = NewsType::answer, .origin = rank_, .culprit = question.origin, .text = text, .answer = answer},
+       outcome);
+}
+
+// Who is in the same operation and waits for another there is in nobody's way: that other may be.
+void ControlWatch::take_answer(const News& news, Outcome& outcome) {
+  if (news.answer.number != question_.number || !asked_.contains(news.origin)) return;
+  const Rank next = news.answer.waits_for;
+  const bool has_next = next >= 0 && next < static_cast<Rank>(departed_.size()) && next != rank_;
+  if (news.answer.state == Answer::State::under_way && has_next && asked_.insert(next).second)
+    send({.type = NewsType::question, .origin = rank_, .culprit = next, .question = question_}, outcome);
+  else
+    finding_ = {.rank = news.origin, .answer = news.answer, .text = news.text};
+}
+
+// For nobody, or for this rank itself: garbage that has the form of news.
+void ControlWatch::send(const News& news, Outcome& outcome) const {
+  if (news.culprit >= 0 && news.culprit != rank_) outcome.send.push_back(news);
 }
 
 void ControlWatch::give_up(const Error& why, Outcome& outcome) {

@@ -3,19 +3,24 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "engine/control_news.h"
 #include "engine/control_plane.h"
+#include "engine/inquiry.h"
 
 namespace ranvier::engine {
 
 // The ranks that are joined to `rank`: those 1, 2, 4, … away in a ring of `world`, in both directions; sorted.
 std::vector<Rank> control_neighbours(Rank rank, Rank world);
+// Which of them comes next on the way to `to`, of log2(world) steps at most.
+Rank next_control_hop(Rank rank, Rank to, Rank world);
 
 class ControlWatch {
  public:
@@ -24,6 +29,7 @@ class ControlWatch {
   // What to do about what was just learnt, in this order.
   struct Outcome {
     std::vector<News> pass_on;     // to every neighbour
+    std::vector<News> send;        // questions and answers, each on its way to one rank
     std::vector<std::string> log;  // one line each
     std::optional<Error> fault;    // at most once in the life of a watch
     std::vector<Rank> departures;  // ranks that left
@@ -43,6 +49,12 @@ class ControlWatch {
   // The others' claims are compared with these calls from now on: as they come, and at each tick those of ranks that
   // were ahead of this one.
   void follow(std::shared_ptr<const CallHistory> calls) { calls_ = std::move(calls); }
+  // Questions of other ranks are answered by it from now on; before they get no answer.
+  void answer_by(Answering answering) { answering_ = std::move(answering); }
+  // Asks `whom`, and where that one is in the same operation and waits for another there, that one, and so on. What was
+  // found out by an earlier call with the same rank and subject stays until this one finds something.
+  void ask(Rank whom, Question question, Outcome& outcome);
+  const std::optional<Finding>& finding() const { return finding_; }
   // Whether `rank` has called collectives that this rank has not come to yet, so that it is not known whether they
   // agree.
   bool is_ahead(Rank rank) const { return claims_.contains(rank); }
@@ -61,6 +73,9 @@ class ControlWatch {
   };
 
   void compare(Rank rank, const Neighbour& neighbour, Outcome& outcome);
+  void reply(const News& question, Outcome& outcome) const;
+  void take_answer(const News& news, Outcome& outcome);
+  void send(const News& news, Outcome& outcome) const;
   bool settle(Rank rank, const CallClaim& claim, Outcome& outcome);
   void fault(News news, Outcome& outcome);
   void lost(Rank culprit, std::string text, Outcome& outcome);
@@ -75,6 +90,11 @@ class ControlWatch {
   std::map<Rank, CallClaim> claims_;     // of ranks that are ahead, the last one
   std::map<Rank, std::uint32_t> alike_;  // how many calls are known to be the same
   bool faulted_ = false;
+  Answering answering_;
+  Question question_;      // the last one asked, …
+  Rank first_asked_ = -1;  // … of whom first …
+  std::set<Rank> asked_;   // … and altogether
+  std::optional<Finding> finding_;
 };
 
 }  // namespace ranvier::engine

@@ -68,18 +68,24 @@ Engine::Engine(std::unique_ptr<Transport> transport, EngineOptions options)
       recorder_(options_.names.rank),
       history_(std::make_shared<CallHistory>(transport_->world(), options_.names.rank)),
       traffic_(transport_->rank(), transport_->world()),
-      messages_(transport_->world(), options_.epoch, *history_, options_.names),
+      messages_(transport_->world(), options_.epoch, *history_, options_.names,
+                [this](Rank peer) { return last_calls_of(peer); }),
       departures_(static_cast<std::size_t>(transport_->world())) {
   for (Lane lane = 0; lane < ordinary_lanes; ++lane) turn_[lane] = lane;
+  if (options_.siblings) options_.siblings->join(this, options_.group, recorder_, history_);
 }
 
-Engine::~Engine() { close(); }
+Engine::~Engine() {
+  close();
+  if (options_.siblings) options_.siblings->leave(this);  // if it has not while it closed
+}
 
 // From here on nobody else is told anything, and late callers are refused. Whoever drives meanwhile sees the failure,
 // ends what he waits for, and gives up the seat.
 void Engine::close() {
   if (closed_) return;
   closed_ = true;
+  if (options_.siblings) options_.siblings->leave(this);
   stop_ = true;
   closed_in_order_ = fail(closed_error());
   transport_->interrupt();

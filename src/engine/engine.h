@@ -17,9 +17,12 @@
 
 #include "engine/call_history.h"
 #include "engine/collective.h"
+#include "engine/control_plane.h"
 #include "engine/flight_recorder.h"
+#include "engine/inquiry.h"
 #include "engine/messages.h"
 #include "engine/operation.h"
+#include "engine/siblings.h"
 #include "engine/traffic_meter.h"
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
@@ -31,11 +34,11 @@ struct EngineOptions {
   Epoch epoch = 0;
   bool background_progress = true;
   bool crowded = false;  // also where the transport does not know of it, see TransportTraits
-  // Tells the other ranks why this one cannot go on. Empty: nobody to tell.
-  std::function<void(const Error&)> tell_others = {};
-  // Tells them what this one does not get on in, for they may be in something else. Empty likewise.
-  std::function<void(const MessageHeader&)> tell_waiting = {};
+  // By which the other ranks are told and asked; outlives close(). Null: there is nobody.
+  ControlPlane* control = nullptr;
   Names names = {};
+  std::string group = {};                   // its name, in errors that speak of several
+  std::shared_ptr<Siblings> siblings = {};  // null: it has none
 };
 
 class BoundedOperation;
@@ -45,7 +48,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
  public:
   Engine(std::unique_ptr<Transport> transport, EngineOptions options);
   ~Engine();
-  // Fails what is under way and refuses what comes. Before it returns, `tell_others` has been called for the last time.
+  // Fails what is under way and refuses what comes. Once it returns, the control plane is no longer called.
   void close();
   // Whether it had not failed until then.
   bool closed_in_order() const { return closed_in_order_; }
@@ -110,13 +113,20 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Throws what the engine failed with, if it has.
   void check_alive();
 
+  // To another rank's question. From any thread.
+  std::pair<Answer, std::string> answer(const Question&) const;
+  // What `peer` says of its last calls, where it has called something else than this rank: waits for its answer, but
+  // not for long; empty if none comes. Of the driver.
+  std::string last_calls_of(Rank peer);
+
   // That ranks have called different things, where no operation and no call has said so yet.
   std::optional<Error> untold_mismatch() const;
 
   // What errors are thrown with: the last operations. `failing`: see FlightRecorder::dump.
   Error with_record(const Error& error, std::optional<std::uint64_t> failing = {}) const {
-    return error.with_flight_record(recorder_.dump(8, failing));
+    return error.with_flight_record(recent_operations(failing));
   }
+  std::string recent_operations(std::optional<std::uint64_t> failing = {}) const { return recorder_.dump(8, failing); }
 
   const EngineOptions& options() const { return options_; }
   CallHistory& history() { return *history_; }
@@ -153,6 +163,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void finish(const Active&, std::exception_ptr error);
   void watch();
   void report_wait(std::chrono::steady_clock::time_point now);
+  // Before the deadline of an operation: asks whom it waits for. All in engine_inquiry.cc.
+  void inquire(std::chrono::steady_clock::time_point now);
+  Error timeout_of(const Operation&) const;
   void nap();
   // `cause`: the operation that cannot go on, where it is one.
   void break_down(const Error& why, bool tell, const Operation* cause = nullptr);
@@ -165,6 +178,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void leave();
   void lend_scratch(CollectiveOperation&);
   Error error_for(const Operation&) const;
+  std::string failed_before() const { return options_.siblings ? options_.siblings->failed_before(this) : ""; }
 
   const std::unique_ptr<Transport> transport_;
   const TransportTraits traits_;
@@ -211,6 +225,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool broken_down_ = false;                                       // the driver has acted on it
   std::vector<std::chrono::steady_clock::time_point> departures_;  // by rank; the epoch while present
   std::atomic<bool> any_departed_ = false;
+  struct Inquiry {
+    std::uint64_t record = 0;  // of the operation
+    Rank peer = -1;
+    std::chrono::steady_clock::time_point at{};
+  };
+  Inquiry inquiry_;                                   // the last one; of the driver
+  std::atomic<std::uint64_t> waits_ = 0;              // in which collective for whom, for answers: see inquire()
   std::chrono::steady_clock::time_point moved_at_{};  // when something last moved since; of the driver
 
   std::atomic<bool> stop_ = false;

@@ -29,6 +29,7 @@ bool Engine::fail(const Error& why) {
     failure_ = why;
     failed_.store(true);
   }
+  if (options_.siblings) options_.siblings->failed(this, why);
   transport_->interrupt();
   leave();
   return true;
@@ -44,8 +45,9 @@ void Engine::check_alive() {
   if (!failed_.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(failure_mutex_);
   failure_told_ = true;
-  throw with_record(
-      {failure_->kind(), fmt::format("this communicator has failed: {}", failure_->what()), failure_->culprit()});
+  throw with_record({failure_->kind(),
+                     fmt::format("this communicator has failed: {}{}", failure_->what(), failed_before()),
+                     failure_->culprit()});
 }
 
 std::optional<Error> Engine::untold_mismatch() const {
@@ -59,17 +61,7 @@ void Engine::watch() {
   for (const Active& active : active_) {
     Operation& operation = *active.operation;
     const Rank peer = operation.waits_for();
-    if (now >= operation.deadline) {
-      const double seconds = std::chrono::duration<double>(operation.timeout).count();
-      const auto whom = peer >= 0 ? rank_name(peer) : std::string("the other ranks");
-      break_down(Error(ErrorKind::timeout,
-                       fmt::format("{} waited {:.3g} s for {} in {}; is that rank slow or stuck? a longer "
-                                   "timeout gives it more time",
-                                   rank_name(transport_->rank()), seconds, whom, operation.describe()),
-                       peer),
-                 true, &operation);
-      return;
-    }
+    if (now >= operation.deadline) return break_down(timeout_of(operation), true, &operation);
     if (peer < 0 || !any_departed_.load()) continue;
     steady_clock::time_point departure;
     {
@@ -84,7 +76,9 @@ void Engine::watch() {
                true, &operation);
     return;
   }
-  if (options_.tell_waiting) report_wait(now);
+  if (options_.control == nullptr) return;
+  report_wait(now);
+  inquire(now);
 }
 
 void Engine::report_wait(steady_clock::time_point now) {
@@ -98,7 +92,7 @@ void Engine::report_wait(steady_clock::time_point now) {
   if (now - (operation.deadline - operation.timeout) < unremarkable_wait) return;
   MessageHeader call = oldest->collective->call().header;
   if (oldest->collective->call().size_by_link) call.size = 0;  // it may differ between ranks
-  options_.tell_waiting(call);
+  options_.control->waits_in(call);
 }
 
 namespace {
@@ -117,7 +111,7 @@ Error of_a_link(const Error& lost, const RankNames& rank_name) {
 Error Engine::prefer_verdict(const Error& own) {
   const RankNames& rank_name = options_.names.rank;
   if (own.kind() != ErrorKind::peer_lost) return own;
-  if (!options_.tell_others) return of_a_link(own, rank_name);
+  if (options_.control == nullptr) return of_a_link(own, rank_name);
   for (const auto end = steady_clock::now() + verdict_grace; steady_clock::now() < end;) {
     {
       const std::lock_guard lock(failure_mutex_);
@@ -146,9 +140,13 @@ void Engine::break_down(const Error& why, bool tell, const Operation* cause) {
     failed_.store(true);
   }
   broken_down_ = true;
+  if (options_.siblings) {
+    const Operation* const failing = cause != nullptr || active_.empty() ? cause : active_.front().operation.get();
+    options_.siblings->failed(this, first, failing == nullptr ? "" : failing->describe() + of_group(options_.group));
+  }
   // Before the links close: some transports take a while to say goodbye, and whoever sees a link end asks who was to
   // blame.
-  if (tell && options_.tell_others) options_.tell_others(first);
+  if (tell && options_.control != nullptr) options_.control->abort(first);
   transport_->cancel();
   admit();
   if (cause != nullptr) recorder_.end(cause->record, true);
@@ -164,7 +162,8 @@ Error Engine::error_for(const Operation& operation) const {
   const std::lock_guard lock(failure_mutex_);
   failure_told_ = true;
   return with_record(
-      {failure_->kind(), fmt::format("{} failed: {}", operation.describe(), failure_->what()), failure_->culprit()},
+      {failure_->kind(), fmt::format("{} failed: {}{}", operation.describe(), failure_->what(), failed_before()),
+       failure_->culprit()},
       operation.record);
 }
 

@@ -57,7 +57,7 @@ std::string FlightRecorder::dump(std::size_t most, std::optional<std::uint64_t> 
     const Entry entry = unpack(place.kind.load(relaxed));
     const Rank peer = place.peer.load(relaxed);
     const double started_ms = scale_.nanoseconds_at(place.started.load(relaxed)) / 1e6;
-    const bool message = entry.collective == Collective::send || entry.collective == Collective::recv;
+    const bool message = is_message_call(entry.collective);
     text += fmt::format("{}{}{} {} {} {} B at {:.3f} ms: ", message ? "" : call_number(entry.sequence) + " ",
                         call_name(entry.collective), peer >= 0 ? " with " + rank_(peer) : "", name_of(entry.dtype),
                         name_of(entry.op), place.bytes.load(relaxed), started_ms);
@@ -69,6 +69,30 @@ std::string FlightRecorder::dump(std::size_t most, std::optional<std::uint64_t> 
                           scale_.nanoseconds_at(fails_now ? ticks() : place.ended.load(relaxed)) / 1e6 - started_ms);
   }
   return text;
+}
+
+std::vector<FlightRecorder::Running> FlightRecorder::running() const {
+  std::vector<Running> found;
+  const std::uint64_t next = next_.load(relaxed);
+  const double now = scale_.nanoseconds_at(ticks());
+  for (std::uint64_t i = next - std::min(next, std::uint64_t{capacity}); i < next; ++i) {
+    const Place& place = places_[i % capacity];
+    Entry entry = unpack(place.kind.load(relaxed));
+    if (entry.state != State::running) continue;
+    entry.bytes = place.bytes.load(relaxed);
+    entry.peer = place.peer.load(relaxed);
+    const double seconds = (now - scale_.nanoseconds_at(place.started.load(relaxed))) / 1e9;
+    found.push_back({entry, seconds, name_of_call(entry)});
+  }
+  return found;
+}
+
+std::string FlightRecorder::name_of_call(const Entry& entry) const {
+  if (!is_message_call(entry.collective))
+    return fmt::format("{} {}", call_name(entry.collective), call_number(entry.sequence));
+  return fmt::format("{} of {} B {} {}", call_name(entry.collective), entry.bytes,
+                     entry.collective == Collective::send ? "to" : "from",
+                     entry.peer < 0 ? "any rank" : rank_(entry.peer));
 }
 
 }  // namespace ranvier::engine

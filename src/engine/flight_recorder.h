@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/rank_names.h"
 #include "base/ticks.h"
@@ -40,6 +41,14 @@ class FlightRecorder {
   // The newest `most` operations, oldest first, one a line. `failing`: the place of one that ends by a failure now.
   std::string dump(std::size_t most = capacity, std::optional<std::uint64_t> failing = {}) const;
 
+  // What has begun and not ended, oldest first.
+  struct Running {
+    Entry entry;
+    double seconds = 0;  // since it began
+    std::string text;    // "all_reduce #3", "recv of 40 B from rank 1"
+  };
+  std::vector<Running> running() const;
+
   static constexpr std::size_t capacity = 256;
 
  private:
@@ -52,6 +61,7 @@ class FlightRecorder {
   };
   static std::uint64_t pack(const Entry&);
   static Entry unpack(std::uint64_t kind);
+  std::string name_of_call(const Entry&) const;
 
   const RankNames rank_;
   std::array<Place, capacity> places_{};

@@ -1,11 +1,15 @@
 #include "engine/group.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <numeric>
 #include <string>
 #include <utility>
+
+#include "base/rank_names.h"
 
 namespace ranvier::engine {
 
@@ -21,6 +25,17 @@ std::vector<Rank> members_of(Communicator& whole, int color, int key) {
     return choices[2 * static_cast<std::size_t>(a) + 1] < choices[2 * static_cast<std::size_t>(b) + 1];
   });
   return members;
+}
+
+CommunicatorOptions options_of_part(const CommunicatorOptions& whole, const std::vector<Rank>& members, int color,
+                                    std::uint32_t number) {
+  CommunicatorOptions options = whole;
+  options.world_ranks = world_ranks_of(members, whole.world_ranks);
+  options.name += fmt::format("{}color {} of split {}", whole.name.empty() ? "" : ", ", color, number);
+  // Dims suit one world only, and so does a topology.
+  options.algorithm.resize(std::min(options.algorithm.find(':'), options.algorithm.size()));
+  options.topology.clear();
+  return options;
 }
 
 Exchange exchange_over(Communicator& whole, std::vector<Rank> members) {

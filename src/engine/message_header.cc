@@ -62,12 +62,9 @@ std::string label_difference(Rank self, const CallLabel& ours, Rank peer, const 
 
 Error disagreement(Rank self, const MessageHeader& ours, Rank peer, const MessageHeader& theirs, const Names& names,
                    const std::string& before) {
-  MessageHeader alike = theirs;
-  alike.history = ours.history;
   std::string past;
   // Of calls that differ the past may as well, since a rank that skipped one is late by one: that says nothing more.
-  if (ours.history != theirs.history && agree(ours, alike))
-    past = fmt::format("; what they have called before differs: {}", before);
+  if (alike_but_for_history(ours, theirs)) past = fmt::format("; what they have called before differs: {}", before);
   return {ErrorKind::mismatch,
           fmt::format("the ranks disagree: {} runs {}, {} runs {}{}{}; {}", names.rank(self),
                       describe(ours, names.rank), names.rank(peer), describe(theirs, names.rank),

@@ -68,11 +68,21 @@ inline bool agree(const MessageHeader& a, const MessageHeader& b) {
   return a == other;
 }
 
+// Whether they differ in nothing but what their ranks had called before.
+inline bool alike_but_for_history(const MessageHeader& a, const MessageHeader& b) {
+  MessageHeader other = b;
+  other.history = a.history;
+  return a.history != b.history && agree(a, other);
+}
+
 // Calls of bindings that are made of others: headers and histories have these in place of the collective.
 constexpr Collective as_collective(Composite call) {
   return static_cast<Collective>(0x80 | static_cast<std::uint8_t>(call));
 }
 constexpr bool is_composite(Collective collective) { return (static_cast<std::uint8_t>(collective) & 0x80) != 0; }
+constexpr bool is_message_call(Collective collective) {
+  return collective == Collective::send || collective == Collective::recv;
+}
 // Their names too.
 std::string_view call_name(Collective collective);
 

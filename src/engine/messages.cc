@@ -230,7 +230,7 @@ void Messages::compare_histories(Transport& transport, Rank peer, const TagHeade
   if (verdict == CallHistory::Verdict::unknown) return;
   if (verdict == CallHistory::Verdict::alike) return history_.found_alike(peer, header.calls);
   const Error error = history_.divergence(transport.rank(), peer, {.count = header.calls, .digest = header.history},
-                                          history_.alike(peer));
+                                          history_.alike(peer), last_calls_of_(peer));
   throw Error(error.kind(),
               fmt::format("a message from {} with tag {} shows it: {}", names_.rank(peer), header.tag, error.what()),
               peer);

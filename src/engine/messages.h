@@ -4,7 +4,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/call_history.h"
@@ -67,9 +70,14 @@ class RecvOperation final : public Operation {
 // What both sides of all links remember between operations. Driver only.
 class Messages {
  public:
-  // `names` outlive this.
-  Messages(Rank world, Epoch epoch, CallHistory& history, const Names& names)
-      : epoch_(epoch), history_(history), names_(names), links_(static_cast<std::size_t>(world)) {}
+  // `names` outlive this. `last_calls_of`: what another rank says of its last calls, see Engine.
+  Messages(Rank world, Epoch epoch, CallHistory& history, const Names& names,
+           std::function<std::string(Rank)> last_calls_of)
+      : epoch_(epoch),
+        history_(history),
+        names_(names),
+        last_calls_of_(std::move(last_calls_of)),
+        links_(static_cast<std::size_t>(world)) {}
 
   Epoch epoch() const { return epoch_; }
   const CallHistory& history() const { return history_; }
@@ -118,6 +126,7 @@ class Messages {
   Epoch epoch_;
   CallHistory& history_;
   const Names& names_;
+  const std::function<std::string(Rank)> last_calls_of_;
   std::vector<Link> links_;
   std::deque<RecvOperation*> posted_;  // not yet matched, oldest first
 };

@@ -1,8 +1,11 @@
-// Control news that may come before there is an engine to hear it.
+// What goes from the control plane to the engine: news, which may come before there is an engine to hear them, and what
+// the others ask.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -37,5 +40,14 @@ class NewsDesk {
   Engine* engine_ = nullptr;
   std::vector<std::function<void(Engine&)>> early_;
 };
+
+// From now on the calls of the others are compared with those of `engine`, and it answers their questions.
+inline void stand_behind(ControlPlane& control, const std::shared_ptr<Engine>& engine) {
+  control.follow(engine->shared_history());
+  control.answer_by([known = std::weak_ptr(engine)](const Question& question) {
+    const auto alive = known.lock();
+    return alive ? alive->answer(question) : std::pair<Answer, std::string>();
+  });
+}
 
 }  // namespace ranvier::engine

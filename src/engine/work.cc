@@ -34,6 +34,10 @@ void Work::on_done(std::function<void()> then) {
     then();
 }
 std::uint32_t Work::sequence() const { return operation_->entry().sequence; }
+std::string Work::flight_record() const {
+  const auto engine = operation_->keeper.lock();
+  return engine ? engine->recent_operations() : "";
+}
 std::size_t Work::received_bytes() const { return operation_->finished() ? operation_->received_bytes() : 0; }
 Rank Work::source() const { return operation_->finished() ? operation_->source() : -1; }
 

@@ -34,7 +34,9 @@ void expect_same_again(const News& news) {
   reader.filled(frame.size());
   const auto again = reader.next();
   require(again && again->type == news.type && again->origin == news.origin && again->kind == news.kind &&
-          again->culprit == news.culprit && again->text == news.text && again->call == news.call);
+          again->culprit == news.culprit && again->text == news.text && again->call == news.call &&
+          std::memcmp(&again->question, &news.question, sizeof news.question) == 0 &&
+          std::memcmp(&again->answer, &news.answer, sizeof news.answer) == 0);
 }
 
 }  // namespace
@@ -42,6 +44,9 @@ void expect_same_again(const News& news) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   auto now = ControlWatch::Time() + std::chrono::hours(1);
   ControlWatch watch(0, world, {}, now);
+  watch.answer_by([](const Question& question) {
+    return std::pair(Answer{.sequence = question.sequence}, std::string(question.sequence % 2000, 'x'));
+  });
   NewsReader reader(world);
   int faults = 0;
   bool told_of_garbage = false;
@@ -71,7 +76,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     told_of_garbage = reader.garbage();
     watch.tick(now, outcome);
     if (outcome.fault) ++faults;
+    if (length == 1) watch.ask(3, {.sequence = 1}, outcome);
     for (const News& news : outcome.pass_on) expect_same_again(news);
+    for (News& news : outcome.send) {
+      require(news.culprit > 0 && news.culprit < world);
+      news.text.resize(std::min(news.text.size(), most_news_text - sizeof(Answer)));  // as it is cut on the wire
+      expect_same_again(news);
+    }
     require(faults <= 1);
   }
   return 0;

@@ -68,6 +68,13 @@ def control() -> None:
     write("control_fuzz", "fault", pieces(beat + fault + beat, 7, 1))
     write("control_fuzz", "departure", pieces(beat + left + frame(3, origin=4), 255, 1))
     write("control_fuzz", "waiting", bytes([0, 9]) + pieces(waits + waits + beat, 20, 100))
+    question = struct.pack("<IIIB3x", 1, 1, 0, 0)
+    answer = struct.pack("<IBBxxiIQ", 1, 1, 1, -1, 5, 9) + b"all_reduce #5 of group 'B' for 5 s"
+    moved_on = struct.pack("<IBBxxiIQ", 1, 2, 0, 4, 0, 0)
+    asks = bytes([1, 9]) + frame(1)[:1] + pieces(frame(1)[1:], 12, 1)  # a piece of one byte has it ask rank 3
+    told = frame(6, moved_on, origin=3, culprit=0) + frame(6, answer, origin=4, culprit=0)
+    write("control_fuzz", "asked", pieces(frame(5, question, culprit=0) + frame(5, question, culprit=4) + beat, 30, 9))
+    write("control_fuzz", "answered", asks + pieces(told + frame(6, answer, origin=2, culprit=5), 50, 9))
     write("control_fuzz", "long_fault", pieces(frame(2, b"x" * 1024), 200, 1))
     write("control_fuzz", "garbage", pieces(beat + b"GET / HTTP/1.1\r\n\r\n", 30, 1))
 

@@ -2,8 +2,8 @@
 
 import torch
 import torch.distributed as dist
+from expected import FLOATS, INTEGERS, MOVED_ONLY, check, example
 from ranks import on_ranks
-from test_collectives import FLOATS, INTEGERS, MOVED_ONLY, check, example
 
 
 def around(rank, world):

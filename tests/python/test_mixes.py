@@ -41,7 +41,8 @@ def with_options(rank, world):
     dist.all_reduce(total)
     ranvier.hook("int8")  # makes a group of the same kind
     first, of_hook = chosen
-    assert of_hook == first | {"world_ranks": "0"}
+    assert first["name"] == "default_pg" and of_hook["name"] != "default_pg"
+    assert of_hook == first | {"world_ranks": "0", "name": of_hook["name"]}
     return chosen[0]["RANVIER_ALGORITHM"], total.sum().item()
 
 

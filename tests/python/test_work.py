@@ -130,6 +130,7 @@ def impatient(rank, world):
 def test_wait_with_a_limit_raises_and_the_operation_goes_on():
     message = on_ranks(2, impatient)[0]
     assert "ranvier:all_reduce is not done after the 50 ms" in message
+    assert "#0 all_reduce" in message.partition("Last operations")[2] and "still running" in message, message
 
 
 def functional(rank, world):

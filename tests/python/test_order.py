@@ -1,0 +1,70 @@
+"""Ranks that wait for each other in different places: the timeout's error says on every rank where the other one is."""
+
+import re
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import on_ranks
+
+LIMIT = timedelta(seconds=3)
+
+
+def told(call, *args, **options) -> str:
+    """The sentence of its error."""
+    with pytest.raises(dist.DistError) as raised:
+        call(*args, **options)
+    return str(raised.value).partition("\n")[0]
+
+
+def opposite_order(rank, world, late):
+    first, second = dist.new_group([0, 1], timeout=LIMIT), dist.new_group([0, 1], timeout=LIMIT)
+    dist.barrier(first)
+    if rank == 1:
+        time.sleep(late)
+    groups = [first, second] if rank == 0 else [second, first]
+    return told(dist.all_reduce, torch.ones(10), group=groups[0])
+
+
+IN_FIRST, IN_SECOND = "all_reduce #1 of group '1'", "all_reduce #0 of group '2'"
+
+
+def test_groups_in_opposite_order_are_named_on_both_ranks():
+    for rank, error in enumerate(on_ranks(2, opposite_order, 0)):
+        own, other = ("#1", IN_SECOND) if rank == 0 else ("#0", IN_FIRST)
+        assert f"rank {rank} waited 3 s for rank {1 - rank} in all_reduce {own} (f32 x 10, sum) of group" in error, error
+        assert f"rank {1 - rank} has not called it, and has been in {other} for" in error, error
+        assert error.endswith(f"which rank {rank} has not called; call both in the same order on every rank"), error
+
+
+def test_a_rank_that_came_later_is_told_of_both_too():
+    for error in on_ranks(2, opposite_order, 1.5):
+        assert "rank 0 waited 3 s for rank 1 in all_reduce #1 (f32 x 10, sum) of group '1'" in error, error
+        assert f"rank 1 has not called it, and has been in {IN_SECOND} for" in error, error
+
+
+def collective_and_message(rank, world, first):
+    tensor = torch.ones(4)
+    if rank != first:
+        time.sleep(0.2)  # whose timeout ends both
+    return told(dist.all_reduce, tensor) if rank == 0 else told(dist.recv, tensor, 0)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_collective_and_a_message_are_named_on_both_ranks(first):
+    for error in on_ranks(2, collective_and_message, first, group_timeout=3):
+        assert "rank 0" in error and "rank 1" in error, error
+        assert re.search(r"all_reduce #0\b", error) and "recv of 16 B from rank 0" in error, error
+        assert "has been in " + ("recv" if first == 0 else "all_reduce") in error, error
+
+
+def only_sends(rank, world):
+    tensor = torch.ones(20_000_000)
+    return told(dist.send, tensor, 1 - rank)
+
+
+def test_two_ranks_that_only_send_are_both_named():
+    for error in on_ranks(2, only_sends, group_timeout=3):
+        assert "send of 80000000 B to rank 0" in error and "send of 80000000 B to rank 1" in error, error
