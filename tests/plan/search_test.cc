@@ -222,7 +222,9 @@ TEST(Pareto, OfWholeLinksHasWholeLinks) {
   for (std::size_t i = 0; i < front.size(); ++i) {
     EXPECT_NEAR(std::remainder(front[i].bandwidth_gbps[0], 20), 0, 1e-5);
     EXPECT_NEAR(std::remainder(front[i].bandwidth_gbps[1], 5), 0, 1e-5);
-    if (i > 0) EXPECT_GT(front[i].cost_usd, front[i - 1].cost_usd);
+    if (i > 0) {
+      EXPECT_GT(front[i].cost_usd, front[i - 1].cost_usd);
+    }
   }
 }
 
