@@ -42,8 +42,8 @@ class ScheduleCost {
   // The most that any rank has of each, in the direction in which it has more: who sends and receives at once needs no
   // longer than the longer of both.
   RankCost busiest(std::size_t bytes, std::size_t slice_bytes) const;
-  // What ranks have on average, in one direction, and a share of the bytes that the busiest one has beyond that; or half
-  // of what the busiest one has, if that is more.
+  // What ranks have on average, in one direction, and a share of the bytes that the busiest one has beyond that; or
+  // half of what the busiest one has, if that is more.
   RankCost shared(std::size_t bytes, std::size_t slice_bytes) const;
   // From how many other ranks one receives, at most; and from how many on other nodes.
   std::uint32_t partners() const { return partners_; }
