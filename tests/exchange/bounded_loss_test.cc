@@ -192,10 +192,10 @@ TEST(BoundedLoss, AnOverflowReachesEverybodyAndIsNotOwed) {
   const Loses loses(0.1);
   on_ranks(2, [&](Communicator& comm) {
     auto values = gradients(large, comm.rank());
-    if (comm.rank() == 1) values[500'000] = std::numeric_limits<float>::infinity();
+    if (comm.rank() == 1) values[large / 2] = std::numeric_limits<float>::infinity();
     std::vector<float> lost(large);
     comm.run({.input = values, .output = values, .op = ReduceOp::average, .tolerates_loss = true, .lost = lost});
-    EXPECT_FALSE(std::isfinite(values[500'000]));
+    EXPECT_FALSE(std::isfinite(values[large / 2]));
     EXPECT_TRUE(std::isfinite(values[0]));
     for (const float value : lost) ASSERT_TRUE(std::isfinite(value));
   });

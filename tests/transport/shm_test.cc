@@ -25,6 +25,7 @@
 
 #include "ranvier/error.h"
 #include "ranvier/transport.h"
+#include "support/sanitized.h"
 #include "transport/inbox.h"
 #include "transport/shm_address.h"
 #include "transport/streams.h"
@@ -162,6 +163,7 @@ TEST(ShmTraits, SaysHowManyRanksShareACore) {
 
 // So that no training step pays for it.
 TEST(ShmMemory, IsTouchedWhenTheRanksMeet) {
+  if (support::sanitized) GTEST_SKIP() << "a sanitizer's own pages come at their first use";
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const auto faults = [] {
     rusage usage{};
