@@ -15,9 +15,10 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
-#include <numbers>
 #include <unordered_map>
+#include <utility>
 
+#include "codec/cosines.h"
 #include "codec/top_k.h"
 #include "exchange/coded_slice.h"
 #include "exchange/collective_averaging.h"
@@ -39,24 +40,6 @@ std::size_t side_of(std::size_t length, std::size_t most) {
   for (std::size_t side = std::min(length, most); side > 1; --side)
     if (length % side == 0) return side;
   return 1;
-}
-
-std::vector<float> cosines_of(std::size_t size) {
-  std::vector<float> table(size * size);
-  for (std::size_t k = 0; k < size; ++k)
-    for (std::size_t i = 0; i < size; ++i) {
-      const auto places = static_cast<double>(size);
-      const double angle = std::numbers::pi / places * (static_cast<double>(i) + 0.5) * static_cast<double>(k);
-      table[k * size + i] = static_cast<float>(std::sqrt((k == 0 ? 1.0 : 2.0) / places) * std::cos(angle));
-    }
-  return table;
-}
-
-std::vector<float> transposed(const std::vector<float>& table, std::size_t size) {
-  std::vector<float> other(table.size());
-  for (std::size_t k = 0; k < size; ++k)
-    for (std::size_t i = 0; i < size; ++i) other[i * size + k] = table[k * size + i];
-  return other;
 }
 
 // to = left * from * right, of `rows` x `columns`; `left` and `right` are square.
@@ -85,8 +68,9 @@ Demo::Demo(const DemoOptions& options, std::span<const Tensor> tensors) : option
     code_bytes_ += tensor.size() / (rows * columns) * matrices_.back().kept * kept_bytes;
     for (const std::size_t size : {rows, columns}) {
       if (cosines_.contains(size)) continue;
-      cosines_[size] = cosines_of(size);
-      transposed_[size] = transposed(cosines_[size], size);
+      Cosines tables = cosines_of(size);
+      cosines_[size] = std::move(tables.by_cosine);
+      transposed_[size] = std::move(tables.by_place);
     }
   }
 }
