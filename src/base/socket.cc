@@ -120,16 +120,15 @@ void start_unpaced(const Fd& socket) {
 // Listens on the first free one of `ports`; 0 is free always. Empty with errno set where there is none. A port whose
 // last connections linger, as they do for a minute, or still live, without a listener, is free: a job starts again, and
 // its groups meet, on the ports that a firewall lets through. Two may then bind one at once, but only one listens.
-Fd listen_within(const SocketAddress& any_port, const std::string& ip, const PortRange& ports,
-                 const SocketBuffers& buffers) {
+Fd listen_within(const std::string& ip, const PortRange& ports, const SocketBuffers& buffers) {
   for (int port = ports.first; port <= ports.last; ++port) {
-    Fd listener = tcp_socket(any_port.storage.ss_family);
+    const auto address = parse_address(ip, static_cast<std::uint16_t>(port));
+    Fd listener = tcp_socket(address->storage.ss_family);
     if (!listener) return listener;
     if (ip == every_ipv6 && !set_option(listener, IPPROTO_IPV6, IPV6_V6ONLY, 0)) return Fd();
     if (port != 0) set_option(listener, SOL_SOCKET, SO_REUSEADDR, 1);
     set_buffers(listener, buffers);
     start_unpaced(listener);
-    const auto address = parse_address(ip, static_cast<std::uint16_t>(port));
     if (bind(listener.get(), generic(*address), address->size) == 0 && listen(listener.get(), backlog) == 0)
       return listener;
     const int problem = errno;
@@ -151,7 +150,7 @@ Fd listen_within(const SocketAddress& any_port, const std::string& ip, const Por
 // Both families on one socket where the host has IPv6.
 Fd listen_everywhere(const PortRange& ports, const SocketBuffers& buffers) {
   for (const char* const ip : {every_ipv6, "0.0.0.0"})
-    if (Fd listener = listen_within(*parse_address(ip, 0), ip, ports, buffers)) return listener;
+    if (Fd listener = listen_within(ip, ports, buffers)) return listener;
   throw_unbound("any address of this host", ports);
 }
 
@@ -165,7 +164,7 @@ Fd listen_on_one(const std::string& ip, const PortRange& ports, const SocketBuff
                 fmt::format("'{}' is no address that others could reach; name one of {}, or none for "
                             "all of them",
                             ip, fmt::join(host_addresses(), ", ")));
-  if (Fd listener = listen_within(*address, ip, ports, buffers)) return listener;
+  if (Fd listener = listen_within(ip, ports, buffers)) return listener;
   throw_unbound(ip, ports);
 }
 

@@ -182,8 +182,9 @@ class Barrier {
   // Newton's direction.
   Point direction(const Point& gradient) const {
     const Index cases = program_.constant.size();
-    const auto [xx, xt, tt] = curvature();
-    const MatrixXd basis = null_space(Curvature{xx, xt, tt}.scale());
+    const Curvature here = curvature();
+    const auto& [xx, xt, tt] = here;
+    const MatrixXd basis = null_space(here.scale());
     const MatrixXd basis_transposed = transposed(basis);
     const VectorXd tt_inverse = tt.cwiseInverse();
     const MatrixXd xt_tt = xt * tt_inverse.asDiagonal();
