@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "engine/engine.h"
+#include "engine/request.h"
 #include "ranvier/error.h"
 
 namespace ranvier::engine {
@@ -202,8 +203,13 @@ std::string CollectiveOperation::describe() const {
   const MessageHeader& header = call_.header;
   const std::string call = fmt::format("{} {}", call_name(header.collective), call_number(header.sequence));
   if (header.collective == Collective::barrier || is_composite(header.collective)) return call;
-  return fmt::format("{} ({} x {}, {}){}", call, name_of(header.dtype), call_.count, name_of(header.op),
-                     is_agreement(header.label) ? agreement_words : "");
+  // Parts of different sizes have no count in common.
+  const std::string amount = call_.size_by_link && call_.count == 0
+                                 ? fmt::format("{}, {} B to send, {} B to receive", name_of(header.dtype),
+                                               call_.bytes_to_send, call_.bytes_to_receive)
+                                 : fmt::format("{} x {}", name_of(header.dtype), call_.count);
+  const std::string op = reduces(header.collective) ? fmt::format(", {}", name_of(header.op)) : "";
+  return fmt::format("{} ({}{}){}", call, amount, op, is_agreement(header.label) ? agreement_words : "");
 }
 
 Rank CollectiveOperation::waits_for() const {

@@ -17,7 +17,8 @@ constexpr std::size_t largest = std::size_t{1} << 30;
 constexpr Rank most_direct = 8;
 
 // From here on vectors in memory that ranks of a host share are better lent than copied (PeerMemory), which algorithms
-// that rest on the link's buffering cannot do in place; in other memory these are no faster at such sizes.
+// that rest on the link's buffering cannot do in place; in other memory these are no faster at such sizes. An exchange
+// in place is only held by what moves every part through scratch, which costs more than lending saves.
 constexpr std::size_t worth_lending = 512 << 10;
 
 // From here on what ranks of one host send to all others at once has left the caches before it is read, while a ring
@@ -39,6 +40,15 @@ void add_own_grid(std::vector<AlgorithmSpec>& all, const Topology& topology, Col
     all.push_back(std::move(own));
 }
 
+// The hosts that there are, where the last one has fewer ranks: no size of nodes that divides the world.
+void add_own_nodes(std::vector<AlgorithmSpec>& all, Rank world, Rank ranks_per_node, Collective collective) {
+  if (ranks_per_node <= 1 || ranks_per_node >= world || world % ranks_per_node == 0) return;
+  AlgorithmSpec own = parse_algorithm("hierarchical");
+  if (std::ranges::count(own.algorithm().collectives, collective) == 0) return;
+  own.dims = {ranks_per_node};
+  all.push_back(std::move(own));
+}
+
 }  // namespace
 
 Selection::Kind Selection::kind_of(Collective collective, Rank root) const {
@@ -50,6 +60,7 @@ const Selection::Candidates& Selection::candidates_for(Kind kind) {
   const auto [collective, root] = kind;
   std::vector<AlgorithmSpec> all = candidates(collective, settings_.world);
   if (settings_.topology != nullptr) add_own_grid(all, *settings_.topology, collective);
+  add_own_nodes(all, settings_.world, settings_.ranks_per_node, collective);
   std::vector<Candidate> fitting, others;
   for (const AlgorithmSpec& spec : all) {
     const Schedule schedule =
@@ -88,7 +99,7 @@ Selection::Price Selection::price(const Candidate& each, Collective collective, 
   const bool shared_memory = is_shared_memory(settings_.transport);
   const bool leaves =
       shared_memory && collective == Collective::all_reduce && settings_.world > 2 && bytes >= leaves_caches;
-  const bool lending = shared_memory && bytes >= worth_lending;
+  const bool lending = shared_memory && collective != Collective::all_to_all && bytes >= worth_lending;
   const double predicted = predict(settings_.links, each.cost, bytes, settings_.slice_bytes);
   return {lending && !each.lends, leaves && each.name == "ring" ? ring_in_caches * predicted : predicted};
 }

@@ -53,8 +53,9 @@ std::string draw(const Schedule& schedule) {
     text.erase(text.find_last_not_of(' ') + 1);
     return text + '\n';
   };
-  std::string drawing = fmt::format("{} by {}: {} ranks, {} chunks, {} rounds\n", name_of(schedule.collective),
-                                    schedule.algorithm, schedule.world, schedule.chunks, rows.size());
+  std::string drawing = fmt::format("{} by {}: {} ranks, {} chunk{}, {} round{}\n", name_of(schedule.collective),
+                                    schedule.algorithm, schedule.world, schedule.chunks,
+                                    schedule.chunks == 1 ? "" : "s", rows.size(), rows.size() == 1 ? "" : "s");
   drawing += "c>r: chunk c to rank r   c<r: from r   c+r: reduced with r's   !: complete   c=: copied   c+: reduced\n";
   drawing += line("round", [](std::size_t rank) { return fmt::format("rank {}", rank); });
   for (std::size_t round = 0; round < rows.size(); ++round)

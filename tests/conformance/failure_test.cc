@@ -43,6 +43,26 @@ TEST_P(Failure, a_deadline_that_passes_names_the_operation_and_the_rank_that_did
   });
 }
 
+TEST_P(Failure, of_parts_of_different_sizes_says_how_much_they_are) {
+  if (simulated()) GTEST_SKIP() << "a simulation finds the deadlock before the deadline";
+  Gate gate;
+  run(2, [&](Communicator& comm) {
+    if (comm.rank() == 1) return gate.wait();
+    std::vector<float> given(3), taken(5);
+    const std::vector<std::size_t> input_splits{2, 1}, output_splits{2, 3};
+    const auto error = error_of([&] {
+      comm.run({.collective = Collective::all_to_all,
+                .input = given,
+                .output = taken,
+                .input_splits = input_splits,
+                .output_splits = output_splits,
+                .timeout = 50ms});
+    });
+    EXPECT_THAT(error, throws(ErrorKind::timeout, "(f32, 4 B to send, 12 B to receive)"));
+    gate.open();
+  });
+}
+
 TEST_P(Failure, a_started_operation_has_its_deadline_too) {
   if (simulated()) GTEST_SKIP() << "a simulation finds the deadlock before the deadline";
   Gate gate;

@@ -81,6 +81,16 @@ TEST(Selection, PassesLargeVectorsAroundARingWhereRanksShareMemory) {
 }
 
 // Where its bytes take most of the time; see nominal_links.
+TEST(Selection, SendsLargePartsOfAnExchangeStraightWhereRanksShareMemory) {
+  for (const bool crowded : {false, true})
+    for (const Rank world : {2, 3, 4, 8}) {
+      Selection selection(
+          {.world = world, .transport = "shm", .links = nominal_links("shm", crowded), .slice_bytes = slice});
+      for (std::size_t bytes = std::size_t{1} << 20; bytes <= std::size_t{64} << 20; bytes *= 4)
+        EXPECT_NE(selection.choice(Collective::all_to_all, bytes), "bruck") << world << " ranks, " << bytes << " B";
+    }
+}
+
 TEST(Selection, PassesLargeVectorsAroundARingBetweenHosts) {
   LinkModel links = nominal_links("tcp", false);
   links.latency = 60e-6;
@@ -217,6 +227,24 @@ TEST(Selection, SparesTheLineThatTheRanksOfANodeShare) {
       EXPECT_LE(ScheduleCost(schedule, 4).between_nodes(bytes), 1.01 * hierarchy.between_nodes(bytes))
           << spec_text(taken) << " of " << bytes << " between " << nodes << " nodes";
     }
+  }
+}
+
+TEST(Selection, SparesTheLineOfHostsOfWhichTheLastHasFewerRanks) {
+  LinkModel links = nominal_links("shm+tcp", false);
+  links.byte = 0.06e-9;
+  links.between = 8e-9;
+  for (const auto& [world, per_node] : {std::pair{5, 3}, {7, 4}, {11, 4}}) {
+    Selection selection(
+        {.world = world, .ranks_per_node = per_node, .transport = "shm+tcp", .links = links, .slice_bytes = slice});
+    const AlgorithmSpec taken = parse_algorithm(selection.choice(Collective::all_reduce, 64 << 20));
+    const auto crossing = [&](const Schedule& schedule) {
+      return ScheduleCost(schedule, per_node).between_nodes(64 << 20);
+    };
+    EXPECT_LE(
+        crossing(taken.algorithm().build({.collective = Collective::all_reduce, .world = world, .dims = taken.dims})),
+        1.01 * crossing(hierarchical(Collective::all_reduce, world, per_node)))
+        << spec_text(taken) << " of " << world << " ranks, " << per_node << " a host";
   }
 }
 

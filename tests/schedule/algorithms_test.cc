@@ -107,6 +107,11 @@ TEST(Draw, ShowsRoundsAsRowsAndRanksAsColumns) {
             "    3  0>1 2<2   1>2 0<0   2>0 1<1\n");
 }
 
+TEST(Draw, CountsInWords) {
+  EXPECT_THAT(draw(binomial_tree(Collective::broadcast, 2)),
+              testing::StartsWith("broadcast by binomial_tree: 2 ranks, 1 chunk, 1 round\n"));
+}
+
 TEST(Draw, ShowsRunsOfChunks) {
   EXPECT_THAT(draw(halving_doubling(Collective::all_reduce, 4)), HasSubstr("2-3>1 0-1+1"));
 }
