@@ -49,6 +49,15 @@ void add_own_nodes(std::vector<AlgorithmSpec>& all, Rank world, Rank ranks_per_n
   all.push_back(std::move(own));
 }
 
+// Chains and pairs of trees keep both directions of many links busy. Of ranks that share the cores of one host, each
+// that passes something on costs a change of whose turn it is instead: from or to a root, 16 KiB to 16 MiB over shared
+// memory take two trees 1.1 to 3 times as long as one, and what is reduced along a chain up to 1.9 times.
+bool is_for_separate_links(const SelectionSettings& settings, Collective collective, std::string_view algorithm) {
+  const bool one_host = settings.links.crowded && settings.links.between == 0 && settings.topology == nullptr;
+  return one_host && (collective == Collective::broadcast || collective == Collective::reduce) &&
+         (algorithm == "ring" || algorithm == "double_binary_tree");
+}
+
 }  // namespace
 
 Selection::Kind Selection::kind_of(Collective collective, Rank root) const {
@@ -63,6 +72,7 @@ const Selection::Candidates& Selection::candidates_for(Kind kind) {
   add_own_nodes(all, settings_.world, settings_.ranks_per_node, collective);
   std::vector<Candidate> fitting, others;
   for (const AlgorithmSpec& spec : all) {
+    if (is_for_separate_links(settings_, collective, spec.algorithm().name)) continue;
     const Schedule schedule =
         spec.algorithm().build({.collective = collective, .world = settings_.world, .root = root, .dims = spec.dims});
     const bool fits = settings_.topology == nullptr || missing_link(schedule, *settings_.topology).empty();

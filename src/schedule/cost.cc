@@ -171,18 +171,22 @@ RankCost ScheduleCost::busiest(std::size_t bytes, std::size_t slice_bytes) const
 
 RankCost ScheduleCost::shared(std::size_t bytes, std::size_t slice_bytes) const {
   const double chunk = static_cast<double>(bytes) / chunks_;
-  RankCost sum;  // of both directions
+  RankCost sum, most;  // of both directions, which one core works on in turn
   for (const OfRank& rank : ranks_) {
-    for (const auto* const way : {&rank.sends, &rank.receives}) {
-      const RankCost own = transfers(*way, chunk, static_cast<double>(slice_bytes));
-      sum.messages += own.messages;
-      sum.bytes += own.bytes;
-    }
-    sum.reduced += static_cast<double>(rank.reduced_chunks) * chunk;
+    const RankCost sent = transfers(rank.sends, chunk, static_cast<double>(slice_bytes));
+    const RankCost received = transfers(rank.receives, chunk, static_cast<double>(slice_bytes));
+    const RankCost own = {.messages = std::max(sent.messages, received.messages),
+                          .bytes = (sent.bytes + received.bytes) / 2,
+                          .reduced = static_cast<double>(rank.reduced_chunks) * chunk};
+    sum.messages += sent.messages + received.messages;
+    sum.bytes += own.bytes;
+    sum.reduced += own.reduced;
+    most = {.messages = std::max(most.messages, own.messages),
+            .bytes = std::max(most.bytes, own.bytes),
+            .reduced = std::max(most.reduced, own.reduced)};
   }
   const auto ranks = static_cast<double>(ranks_.size());
-  const RankCost most = busiest(bytes, slice_bytes);
-  const double mean = sum.bytes / ranks / 2;
+  const double mean = sum.bytes / ranks;
   return {.messages = std::max(sum.messages / ranks, most.messages) / 2,
           .bytes = std::max(mean + share_of_excess * (most.bytes - mean), most.bytes / 2),
           .reduced = std::max(sum.reduced / ranks, most.reduced / 2)};

@@ -91,6 +91,16 @@ TEST(Selection, SendsLargePartsOfAnExchangeStraightWhereRanksShareMemory) {
     }
 }
 
+TEST(Selection, GivesRanksThatShareCoresOneTree) {
+  for (const auto* const transport : {"shm", "tcp"})
+    for (const Collective collective : {Collective::broadcast, Collective::reduce}) {
+      Selection selection(
+          {.world = 4, .transport = transport, .links = nominal_links(transport, true), .slice_bytes = slice});
+      for (std::size_t bytes = 4; bytes <= std::size_t{64} << 20; bytes *= 4)
+        EXPECT_THAT(selection.choice(collective, bytes), testing::AnyOf("binomial_tree", "direct", "bine_tree"));
+    }
+}
+
 TEST(Selection, PassesLargeVectorsAroundARingBetweenHosts) {
   LinkModel links = nominal_links("tcp", false);
   links.latency = 60e-6;
