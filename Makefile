@@ -1,4 +1,6 @@
 # The front door. Each target works from a fresh clone: what is missing is installed or named.
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 VENV ?= .venv
 PYTHON := $(abspath $(VENV))/bin/python
 JOBS ?= $(shell nproc)
@@ -32,11 +34,14 @@ demo: build
 test: build-core
 	@mkdir -p build
 	idle=$$(chrt --idle 0 true 2>/dev/null && echo chrt --idle 0); \
-	$$idle $(MAKE) build-threads > build/threads.log 2>&1 & threads=$$!; \
-	trap 'kill $$threads 2>/dev/null' EXIT INT TERM; \
+	setsid $$idle $(MAKE) build-threads > build/threads.log 2>&1 & threads=$$!; \
+	trap 'kill -- -$$threads 2>/dev/null' EXIT INT TERM; \
 	$(MAKE) run-core && $(MAKE) run-python && { wait $$threads || { cat build/threads.log; false; }; }
 	$(MAKE) run-threads
-	@echo "make test: dev, Python and threads under tsan passed"
+	@echo "make test passed:"
+	@sed -n 's/.*tests passed/  unit, property, conformance, end to end: &/p' build/core.log
+	@echo "  Python: $$(tail -n 1 build/python.log)"
+	@sed -n 's/.*tests passed/  with threads, under tsan: &/p' build/tsan.log
 
 test-sanitizers: test-asan test-tsan
 
@@ -48,7 +53,7 @@ build-core: setup
 	cmake --build --preset dev -j $(JOBS)
 
 run-core:
-	ctest --preset dev -j 2
+	ctest --preset dev -j 2 -O $(CURDIR)/build/core.log
 
 test-asan: setup
 	cmake --preset asan
@@ -72,7 +77,8 @@ build-threads: setup
 
 # Every third case of the conformance suite, and not what takes turns in one simulated world: make test-tsan has all.
 run-threads:
-	GTEST_FILTER='-*/simulated*:UdpConnection.*' ctest --preset tsan -j 2 -R "^($$(echo $(THREADED) | tr ' ' '|'))_test(_0)?$$"
+	GTEST_FILTER='-*/simulated*:UdpConnection.*' ctest --preset tsan -j 2 -O $(CURDIR)/build/tsan.log \
+	  -R "^($$(echo $(THREADED) | tr ' ' '|'))_test(_0)?$$"
 
 # The conformance suite over the transports that stand in modules.
 test-fabrics: test-core
@@ -93,7 +99,7 @@ test-python: setup
 run-python:
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps . \
 	  -Cbuild-dir=build/dev -Ccmake.build-type=RelWithDebInfo -Ccmake.define.RANVIER_DEVELOPER=ON
-	$(PYTHON) -m pytest -q tests/python
+	$(PYTHON) -m pytest -q tests/python | tee build/python.log
 
 # Long campaigns; the corpora stay in build/fuzz and are gone on with. Tests run some seconds of each (fuzz_short_*).
 FUZZ_SECONDS ?= 60

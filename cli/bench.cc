@@ -68,7 +68,7 @@ void print_probe(const Communicator& communicator) {
 
 // Ranks of transport mpi are started by mpirun, which tells them who they are; the rest by this program.
 Launch own_launch(const Options& options, bool pinned) {
-  Launch own{.count = *options.ranks, .command = {this_program(), "bench"}};
+  Launch own{.count = *options.ranks, .command = {this_program(), "bench"}, .longest_stop = bench::longest_silence};
   if (parse_transport(options.transport).between == "mpi") {
     own.count = 1;
     std::vector<std::string> command = bench::mpirun_command(*options.ranks);

@@ -116,9 +116,9 @@ Strings worker_environment(const Launch& launch, int rank, const fs::path& store
 
 struct Worker {
   pid_t pid = -1;
-  std::optional<int> status;  // as waitpid gives it, once it has ended
-  bool stopped = false;       // by a signal; it will not answer to one that asks it to end
-  bool killed = false;        // by us
+  std::optional<int> status;                              // as waitpid gives it, once it has ended
+  std::optional<steady_clock::time_point> stopped_since;  // by a signal; it will not answer to one that asks it to end
+  bool killed = false;                                    // by us, since it was stopped
 };
 
 class Workers {
@@ -147,7 +147,7 @@ class Workers {
       execve(argv.data()[0], argv.data(), envp.data());
       _exit(127);
     }
-    workers_.push_back({pid, std::nullopt});
+    workers_.push_back({.pid = pid, .status = {}, .stopped_since = {}});
   }
 
   void tell(int signal) const {
@@ -162,7 +162,8 @@ class Workers {
       auto& worker = workers_[rank];
       int status = 0;
       if (worker.status || waitpid(worker.pid, &status, WNOHANG | WUNTRACED | WCONTINUED) != worker.pid) continue;
-      worker.stopped = WIFSTOPPED(status);
+      worker.stopped_since.reset();
+      if (WIFSTOPPED(status)) worker.stopped_since = steady_clock::now();
       if (WIFSTOPPED(status) || WIFCONTINUED(status)) continue;
       worker.status = status;
       if (status != 0) failed.push_back(rank);
@@ -170,15 +171,23 @@ class Workers {
     return failed;
   }
 
-  void kill_stopped() {
+  // Those who have been stopped for so long. Returns how long the next one has left.
+  milliseconds kill_stopped(milliseconds longest) {
+    auto left = milliseconds::max();
     for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
       Worker& worker = workers_[rank];
-      if (worker.status || !worker.stopped) continue;
+      if (worker.status || !worker.stopped_since) continue;
+      const auto rest = *worker.stopped_since + longest - steady_clock::now();
+      if (rest > milliseconds(0)) {
+        left = std::min(left, std::chrono::ceil<milliseconds>(rest));
+        continue;
+      }
       fmt::print(stderr, "ranvier: worker {} (process {}) is stopped, and is ended\n", rank, worker.pid);
       kill(worker.pid, SIGKILL);
-      worker.stopped = false;
+      worker.stopped_since.reset();
       worker.killed = true;
     }
+    return left;
   }
 
   bool all_ended() const {
@@ -191,7 +200,8 @@ class Workers {
   std::vector<Worker> workers_;
 };
 
-std::string how_it_ended(int status) {
+std::string how_it_ended(int status, bool killed = false) {
+  if (killed) return "was stopped, and ended for that";
   if (!WIFSIGNALED(status)) return fmt::format("has ended with exit code {}", WEXITSTATUS(status));
   return fmt::format("was ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
 }
@@ -209,7 +219,7 @@ class StandIns {
   StandIns(const StandIns&) = delete;
   StandIns& operator=(const StandIns&) = delete;
 
-  void stand_in(const Launch& launch, std::size_t rank, int status, const fs::path& store) {
+  void stand_in(const Launch& launch, std::size_t rank, const Worker& worker, const fs::path& store) {
     const pid_t parent = getpid();
     const pid_t pid = fork();
     if (pid > 0) pids_.push_back(pid);
@@ -217,7 +227,7 @@ class StandIns {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
     const auto place = file_store(store);
-    engine::decline(Error(ErrorKind::unreachable, "it " + how_it_ended(status)),
+    engine::decline(Error(ErrorKind::unreachable, "it " + how_it_ended(*worker.status, worker.killed)),
                     engine::exchange_through(*place, static_cast<Rank>(rank), launch.count),
                     steady_clock::now() + launch.grace);
     _exit(0);
@@ -255,14 +265,14 @@ int keep(const Launch& launch) {
   for (;;) {
     for (const auto rank : workers.reap()) {
       if (!ending && !workers[rank].killed) report_signal(rank, workers[rank]);
-      if (!ending) stand_ins.stand_in(launch, rank, *workers[rank].status, store.path());
+      if (!ending) stand_ins.stand_in(launch, rank, workers[rank], store.path());
       if (code == 0) {
         code = exit_code(*workers[rank].status);
         give(launch.grace, SIGTERM);
       }
     }
     if (workers.all_ended()) return code;
-    if (code != 0) workers.kill_stopped();
+    const auto until_stopped = workers.kill_stopped(code != 0 ? milliseconds(0) : launch.longest_stop);
     if (next_signal != 0 && steady_clock::now() >= deadline) {
       ending = true;
       workers.tell(next_signal);
@@ -271,7 +281,7 @@ int keep(const Launch& launch) {
 
     const auto left =
         next_signal == 0 ? milliseconds(1000) : std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
-    const auto arrived = signals.wait(std::max(left, milliseconds(1)));
+    const auto arrived = signals.wait(std::max(std::min(left, until_stopped), milliseconds(1)));
     if (!arrived || arrived->si_signo == SIGCHLD) continue;
     // What a terminal sends (Ctrl-C) reaches the whole process group, the workers too; what a process sends does not.
     if (arrived->si_code != SI_KERNEL) workers.tell(arrived->si_signo);
@@ -318,7 +328,11 @@ int run_workers(const Launch& launch) {
   const CaughtSignals signals;
   const pid_t keeper = start_keeper(launch, [&] { sigprocmask(SIG_SETMASK, &signals.before(), nullptr); });
   for (int status = 0;;) {
-    if (waitpid(keeper, &status, WNOHANG) == keeper) return exit_code_of_keeper(status);
+    if (waitpid(keeper, &status, WNOHANG) == keeper) {
+      if (WIFSIGNALED(status))
+        fmt::print(stderr, "ranvier: the process that kept the workers {}, and they with it\n", how_it_ended(status));
+      return exit_code_of_keeper(status);
+    }
     const auto arrived = signals.wait(milliseconds(1000));
     // What a terminal sends reaches the keeper as well, but for a hang-up, which goes to the session's leader only.
     const bool is_news = arrived && arrived->si_signo != SIGCHLD;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "ranvier/communicator.h"
 #include "ranvier/types.h"
 
 namespace ranvier::cli {
@@ -22,6 +23,9 @@ struct Launch {
   // After the first failure the others have this long to notice (the control plane tells them, or, where they have not
   // met, a process in the place of the one that failed) and to say so.
   std::chrono::milliseconds grace = std::chrono::seconds(5);
+  // A worker that a signal has stopped for so long is ended, so that the others learn of it also where they have not
+  // met yet and do not hear each other's heartbeats.
+  std::chrono::milliseconds longest_stop = CommunicatorOptions{}.dead_after;
 };
 
 // Runs `count` processes that find in their environment who they are (RANVIER_RANK, RANVIER_WORLD, RANVIER_LOCAL_RANK,

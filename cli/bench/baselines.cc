@@ -61,7 +61,8 @@ BaselineLaunch torch_launch(std::string_view name, const Options& options, bool 
   }
 
   cli::Launch launch{.count = *options.ranks,
-                     .command = {python->string(), "-W", "ignore", peer->string(), std::string(backend)}};
+                     .command = {python->string(), "-W", "ignore", peer->string(), std::string(backend)},
+                     .longest_stop = longest_silence};
   if (pinned) launch.environment.emplace_back(pin_variable, "1");
   if (backend == "ranvier") {
     launch.environment.emplace_back("RANVIER_TRANSPORT", options.transport);

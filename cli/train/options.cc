@@ -103,6 +103,7 @@ struct Given {
         warm_up(defaults.trainer.warm_up),
         seed(defaults.trainer.seed),
         evaluate_every(defaults.trainer.evaluate_every),
+        dead_after_ms(static_cast<std::uint64_t>(defaults.communicator.dead_after.count())),
         join_timeout(defaults.communicator.join_timeout) {}
 
   void put_into(Options& options) const {
@@ -117,11 +118,13 @@ struct Given {
     run.seed = seed;
     run.evaluate_every = evaluate_every;
     comm.tcp_sockets = static_cast<int>(sockets);
+    comm.dead_after = std::chrono::milliseconds(dead_after_ms);
+    comm.suspect_after = std::min(comm.suspect_after, comm.dead_after / 2);
     comm.join_timeout = std::min(join_timeout, comm.timeout);
   }
 
   std::optional<std::uint64_t> workers, steps;
-  std::uint64_t sockets, epochs, batch, accumulate, warm_up, seed, evaluate_every;
+  std::uint64_t sockets, epochs, batch, accumulate, warm_up, seed, evaluate_every, dead_after_ms;
   std::chrono::milliseconds join_timeout;
   std::string plan, config;
 };
@@ -202,6 +205,8 @@ void add_communication_options(CLI::App& app, Options& options, Given& given) {
   cli::add_security(app, comm.security);
   cli::add_seconds(app, "--timeout", comm.timeout, "for one operation");
   cli::add_seconds(app, "--join-timeout", given.join_timeout, "for all workers to come; no more than --timeout");
+  cli::add_count(app, "--dead-after-ms", given.dead_after_ms, "give up a worker of which nothing is heard for so long",
+                 100, 86'400'000);
 }
 
 void add_file_options(CLI::App& app, Options& options, Given& given) {

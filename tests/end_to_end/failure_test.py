@@ -98,6 +98,22 @@ class Failure(TrainingTest):
             self.assertIn(f"ranvier train, rank {rank}: rank 1 ", err)
         self.assert_nothing_left()
 
+    def test_who_is_stopped_before_all_have_met_is_ended_and_named(self):
+        process = self.start_training("--workers", "3", "--epochs", "1000000")
+        self.addCleanup(process.kill)
+        self.assertTrue(wait_until(lambda: sorted(workers_of(process.pid)) == [0, 1, 2], 30))
+        stopped = workers_of(process.pid)[1]
+        os.kill(stopped, signal.SIGSTOP)
+        _, err = process.communicate(timeout=60)  # and not when the time for joining is over
+        self.assertEqual(process.returncode, 1)
+        self.assertIn(f"worker 1 (process {stopped}) is stopped, and is ended", err)
+        for rank in (0, 2):
+            self.assertRegex(err, f"ranvier train, rank {rank}: rank 1 .*was stopped, and ended for that")
+        self.assert_nothing_left()
+
+    def test_a_stopped_worker_is_given_up_when_the_user_says(self):
+        self.lose_in_time("shm", signal.SIGSTOP, 3, "--dead-after-ms", "1000")
+
     def test_those_of_divided_models_name_it_by_its_rank_among_all(self):
         # Rank 2 is the first of two in one of its groups and the second in the other; rank 1 is in none with it.
         self.lose_in_time("shm", signal.SIGKILL, DEATH_BOUND_S, "--parallel", "tensor:2", "--model", "mlp")
