@@ -7,7 +7,7 @@ JOBS ?= $(shell nproc)
 TORCH_FLAGS := -DRANVIER_PYTHON=$(PYTHON)
 
 .PHONY: help setup build demo test test-core test-asan test-tsan test-sanitizers test-threads test-python test-torch test-fabrics \
-        fuzz bench tidy format clean build-core build-threads run-core run-python run-threads
+        fuzz bench clang tidy format clean build-core build-threads run-core run-python run-threads
 help:
 	@echo "make demo    train a CNN with 4 workers over a slow network, plain and with bf16 on the wire"
 	@echo "make build   the programs ranvier and ranvier-train, in build/release/bin"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-torch  all of PyTorch's own tests of torch.distributed over ranvier, and the frameworks"
 	@echo "make test-fabrics  the conformance suite over mpi, ucx and grpc, as far as this machine has them"
 	@echo "make bench   all_reduce up to 256 MiB against Open MPI and, through torch.distributed, against gloo"
+	@echo "make clang   everything compiled by clang 14 as well"
 	@echo "make tidy    clang-tidy over the core;  make format  clang-format over everything"
 
 setup:
@@ -115,6 +116,11 @@ fuzz:
 bench: build
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps .
 	benchmarks/collectives/all_reduce.py build/release/bin/ranvier $(PYTHON)
+
+clang: setup
+	@scripts/setup.sh $(VENV) clang-14
+	cmake --preset clang $(TORCH_FLAGS)
+	cmake --build --preset clang -j $(JOBS)
 
 tidy:
 	@scripts/setup.sh $(VENV) clang-14 clang-tidy-14
