@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
 from ranvier import _library
 from ranvier._groups import group_like, new_name
@@ -60,6 +61,19 @@ def _once(loss: Any) -> Callable[[], Any]:
     return closure
 
 
+class _Shadow(JoinHook):
+    """A rank without data left: it weighs nothing in the steps of the others, and takes those that it can."""
+
+    def __init__(self, sync: Synchronization) -> None:
+        self._sync = sync
+
+    def main_hook(self) -> None:
+        self._sync._shadow_step()
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        self._sync._end_join()
+
+
 @dataclass(frozen=True)
 class _Team:
     """Some ranks and their process group."""
@@ -92,6 +106,9 @@ def attach(
     `optimizer.step(closure)` evaluates the closure once, before gradients are averaged. GradScaler leaves the step out
     on the ranks that found infinite gradients, where the others would wait: train in bfloat16, or let all ranks skip.
 
+    Where ranks may have different numbers of steps, train inside `with Join([sync]):` (torch.distributed.algorithms.join).
+    Whoever is done first then takes part in the others' averages without weight; set_samples() is this rank's own there.
+
     Raises ValueError for a wrong spec, for samples that are no finite number above 0, for an optimizer of another model
     or one that is attached already, for a model in DistributedDataParallel (which averages gradients itself), and for
     an optimizer that evaluates the model several times in a step (LBFGS).
@@ -99,8 +116,9 @@ def attach(
     return Synchronization(model, optimizer, sync, steps_per_epoch, steps, place, samples, group)
 
 
-class Synchronization:
-    """What attach() gives: the state of the policy, and the end of it."""
+class Synchronization(Joinable):
+    """What attach() gives: the state of the policy, and the end of it. With several in one Join, their steps must alternate
+    in the order in which Join has them."""
 
     def __init__(
         self,
@@ -113,6 +131,7 @@ class Synchronization:
         samples: float,
         group: dist.ProcessGroup | None,
     ) -> None:
+        super().__init__()
         operators = _library.load()
         self.spec = sync
         self.step = 0  # complete ones
@@ -146,26 +165,37 @@ class Synchronization:
                     f"rank {self._rank} synchronizes by '{sync}' in '{place}' and rank {rank} by '{theirs[0]}' in "
                     f"'{theirs[1]}': give attach() the same on every rank"
                 )
-        self._samples = self._checked([theirs[3] for theirs in everybodys])
+        self._samples = self._checked([theirs[3] for theirs in everybodys])  # weights of the next average, by rank
+        self._own = self._samples[self._rank]  # of this rank in a step
         self._levels: list[list[int]] = self._policy.levels(place, [theirs[2] for theirs in everybodys])
         self._whole, self._leaders = self._form_teams(name=everybodys[0][4])
         for tensor in [*self._parameters, *self._buffers]:
             dist.broadcast(tensor.detach(), dist.get_global_rank(self._group, 0), group=self._group)
 
+        self._seen = [0.0] * len(self._levels)  # samples of this rank since its last average of parameters, by level
+        self._uneven = False  # whether ranks have ever been in a Join: `_seen` then weighs parameters
+        self._trains = True  # not a shadow
+        self._notices: list[dist.Work] = []  # that this rank is not done, to those that are
         keeps = self._policy.has_outer_step() or self._policy.wants_spread()
         self._anchor = [p.detach().clone() for p in self._parameters] if keeps else []
         self._momentum = [torch.zeros_like(p) for p in self._anchor] if self._policy.has_outer_step() else []
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(lambda *_: self._after_step()),
+            optimizer.register_step_post_hook(lambda *_: self._after_step() if self._trains else None),
         ]
         _attached.add(optimizer)
 
     def set_samples(self, samples: float) -> None:
-        """This rank has so many samples in each step from the next one on. Every rank calls, each with its own."""
+        """This rank has so many samples in each step from the next one on. Every rank calls, each with its own; in a Join
+        only those that like to, since weights travel with every average there."""
+        if self._join_config.enable:
+            self._checked([samples if rank == self._rank else 1 for rank in range(self._world)])
+            self._own = float(samples)
+            return
         everybodys: list[Any] = [None] * self._world
         dist.all_gather_object(everybodys, samples, group=self._group)
         self._samples = self._checked(everybodys)
+        self._own = self._samples[self._rank]
 
     def _checked(self, everybodys: list[Any]) -> list[float]:
         samples = [float(each) for each in everybodys]
@@ -175,7 +205,9 @@ class Synchronization:
     def finish(self) -> None:
         """Brings all replicas together, buffers too, and lets the optimizer go. Every rank calls."""
         self._carry_out(self._policy.ended())
-        self._average(self._buffers, self._whole[-1], self._weight(0, len(self._levels) - 1))
+        last = len(self._levels) - 1
+        if self._weigh(last, self._seen[last], self._uneven):
+            self._average(self._buffers, self._whole[last], self._weight(0, last))
         for hook in self._hooks:
             hook.remove()
         _attached.discard(self._optimizer)
@@ -188,6 +220,8 @@ class Synchronization:
             "policy": self._policy.save(),
             "anchor": [t.clone() for t in self._anchor],
             "momentum": [t.clone() for t in self._momentum],
+            "seen": list(self._seen),
+            "uneven": self._uneven,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -198,8 +232,74 @@ class Synchronization:
             raise ValueError(f"the state is of the policy '{state['sync']}' and its model, this is '{self.spec}': attach the same")
         self.step = state["step"]
         self._policy.restore(state["policy"])
+        self._seen, self._uneven = list(state["seen"]), state["uneven"]
         for mine, theirs in zip(own, kept, strict=True):
             mine.copy_(theirs)
+
+    @property
+    def join_device(self) -> torch.device:
+        return self._parameters[0].device
+
+    @property
+    def join_process_group(self) -> dist.ProcessGroup:
+        return self._group
+
+    def join_hook(self, **_: Any) -> JoinHook:
+        """For torch's Join. Raises ValueError where the policy has no weights by which a rank could stand aside."""
+        if not self._policy.weighs_samples():
+            raise ValueError(
+                f"'{self.spec}' does not weigh ranks by their samples, so all need as many steps: leave out Join, or take a "
+                "policy that averages everybody's"
+            )
+        return _Shadow(self)
+
+    def _notify(self) -> None:
+        """Before each step in a Join. Waited for later, so that ranks between two averages do not wait for each other."""
+        if not self._join_config.enable:
+            return
+        self._uneven = True
+        if (notice := Join.notify_join_context(self)) is not None:
+            self._notices.append(notice)
+        if len(self._notices) > 16:
+            self._notices.pop(0).wait()
+
+    def _shadow_step(self) -> None:
+        self._uneven, self._trains = True, False
+        if self._average_gradients():
+            self._optimizer.step()  # as those do whose gradients these are, which keeps its state equal to theirs
+        self._after_step()
+
+    def _end_join(self) -> None:
+        for notice in self._notices:
+            notice.wait()
+        self._notices, self._trains = [], True
+        Joinable.__init__(self)  # torch leaves it as it was inside
+        self.set_samples(self._own)
+
+    def _weigh(self, level: int, samples: float, told: bool) -> bool:
+        """Weights for an average over this rank's group of `level`, told by all of it. Whether there is any."""
+        team = self._whole[level]
+        if not told or team is None:
+            return True
+        own = torch.tensor([samples, self._trains], dtype=torch.float64, device=self.join_device)
+        told_by = [torch.empty_like(own) for _ in team.ranks]
+        dist.all_gather(told_by, own, group=team.group)
+        members = (rank for rank, group in enumerate(self._levels[level]) if group == self._levels[level][self._rank])
+        for rank, each in zip(members, told_by, strict=True):
+            self._samples[rank] = float(each[0])
+        training = [rank for rank, each in zip(team.ranks, told_by, strict=True) if each[1]]
+        if 0 < len(training) < len(team.ranks):
+            self._adopt_settings(training[0], team)
+        return any(float(each[0]) > 0 for each in told_by)
+
+    def _adopt_settings(self, source: int, team: _Team) -> None:
+        """A shadow's scheduler stands still: its learning rate and the like become those of a rank that trains."""
+        groups = self._optimizer.param_groups
+        settings = [[{key: value for key, value in each.items() if key != "params"} for each in groups]]
+        dist.broadcast_object_list(settings, source, group=team.group)
+        if not self._trains:
+            for mine, theirs in zip(groups, settings[0], strict=True):
+                mine.update(theirs)
 
     def _form_teams(self, name: str) -> tuple[list[_Team | None], list[_Team | None]]:
         """Of each level this rank's whole group, and the first rank of each group inside it, if this rank is one."""
@@ -233,6 +333,9 @@ class Synchronization:
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """What the optimizer's step is called with instead, where it was given a closure: that computes the gradients."""
+        if not self._trains:
+            return None
+        self._notify()
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if closure is None:
             self._average_gradients()
@@ -242,21 +345,32 @@ class Synchronization:
         self._average_gradients()
         return (args[0], _once(loss), *args[2:]), {name: value for name, value in kwargs.items() if name != "closure"}
 
-    def _average_gradients(self) -> None:
+    def _average_gradients(self) -> bool:
+        """Whether there was any to average."""
         self._by_gradients = 0
+        averaged = False
         for asked in map(_Average._make, self._policy.step_begins(self.step)):
             self._by_gradients = asked.level
             gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
             if any(gradient.is_sparse for gradient in gradients):
                 raise ValueError("a gradient is sparse, which attach() does not average: make the layer with sparse=False")
+            if not self._trains:
+                for gradient in gradients:
+                    gradient.zero_()
+            if not self._weigh(asked.level, self._own if self._trains else 0, self._join_config.enable):
+                continue
+            averaged = True
             self._average(gradients, self._whole[asked.level], self._weight(0, asked.level))
             for parameter, gradient in zip(self._parameters, gradients, strict=True):
                 # Of a parameter that nobody used the optimizer is to know nothing, as before.
                 if parameter.grad is None and bool(gradient.any()):
                     parameter.grad = gradient
+        return averaged
 
     def _after_step(self) -> None:
         self.step += 1
+        if self._trains:
+            self._seen = [seen + self._own for seen in self._seen]
         last = len(self._levels) - 1
         asked = self._policy.step_ended(self.step, self._learning_rate())
         spread = self._carry_out(asked)
@@ -276,6 +390,9 @@ class Synchronization:
                 if asked.what == _PUSH:
                     self._push(asked.hops)
                     continue
+                if not self._weigh(asked.level, self._seen[asked.level], self._uneven):
+                    continue
+                self._seen[asked.level] = 0
                 leaders, inside = self._leaders[asked.level], self._whole[asked.inside]
                 if leaders is not None:
                     weight = self._weight(asked.inside, asked.level)
@@ -317,7 +434,7 @@ class Synchronization:
         apart = torch.stack([(a - b).square().sum() for a, b in zip(own, change, strict=True)]).sum()
         come = torch.stack([c.square().sum() for c in change]).sum()
         if len(team.ranks) > 1:
-            dist.all_reduce(apart, group=team.group)
+            dist.all_reduce(apart.mul_(weight), group=team.group)
         spread = float(apart) / len(team.ranks) / float(come) if float(come) > 0 else 0.0
         scale = self._learning_rate() if asked.by_learning_rate and self._learning_rate() > 0 else 1.0
         for parameter, anchor, c, momentum in zip(

@@ -205,6 +205,12 @@ TEST(Synchronizer, EverybodyEndsWithTheSameBits) {
   }
 }
 
+TEST(Synchronizer, AReplicaThatHardlyCountsHasHardlyParted) {
+  std::vector<SyncTraffic> traffic;
+  traces(2, {.sync = "local:1,adapt=0.1,most=64"}, {.shares = {60, 1}}, &traffic);
+  EXPECT_EQ(traffic[0].rounds_inside, 5U);  // behind steps 1, 3, 7 and 15, and at the end
+}
+
 TEST(Synchronizer, GossipSendsOneMessageAStepAndStaysNearTheBigBatch) {
   std::vector<SyncTraffic> traffic;
   const auto all = traces(4, {.sync = "gossip", .place = "node=2"}, {.stop = 11}, &traffic);
