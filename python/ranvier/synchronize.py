@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +21,8 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
 from ranvier import _library
-from ranvier._groups import group_like, new_name
+from ranvier._groups import new_name
+from ranvier._teams import CodedTeam, Team, Teams, check_codec
 
 _PUSH = 2
 
@@ -61,7 +61,7 @@ def _once(loss: Any) -> Callable[[], Any]:
     return closure
 
 
-class _Shadow(JoinHook):
+class _Shadow(JoinHook):  # type: ignore[misc]  # mypy does not read torch
     """A rank without data left: it weighs nothing in the steps of the others, and takes those that it can."""
 
     def __init__(self, sync: Synchronization) -> None:
@@ -74,14 +74,6 @@ class _Shadow(JoinHook):
         self._sync._end_join()
 
 
-@dataclass(frozen=True)
-class _Team:
-    """Some ranks and their process group."""
-
-    group: dist.ProcessGroup
-    ranks: list[int]  # as the default group numbers them
-
-
 def attach(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -91,6 +83,7 @@ def attach(
     steps: int = 0,
     place: str = "",
     samples: float = 1,
+    compress: str = "none",
     group: dist.ProcessGroup | None = None,
 ) -> Synchronization:
     """Makes the optimizer's step synchronize as the policy `sync` says. Every rank of `group` calls.
@@ -98,6 +91,10 @@ def attach(
     `steps_per_epoch` is the period of policies that name none, `steps` the length of training, of which post-local takes
     a share. `place` such as "node=2" says how many nodes of consecutive ranks there are (default: a node is a host).
     `samples` of this rank in a step are its weight in every average. Rank 0's parameters and buffers become everybody's.
+
+    `compress` is the codec, as ranvier.hook takes it, of what everybody's averages exchange: gradients, or how far
+    parameters have come since the last one. Gradients inside a node go as they are. A codec that has momentum takes the
+    place of the optimizer's.
 
     Gradients are averaged before the optimizer sees them, parameters after its step, floating-point buffers with
     the parameters. The optimizer's state stays each worker's own: where gradients are averaged it is equal, and between
@@ -107,18 +104,18 @@ def attach(
     on the ranks that found infinite gradients, where the others would wait: train in bfloat16, or let all ranks skip.
 
     Where ranks may have different numbers of steps, train inside `with Join([sync]):` (torch.distributed.algorithms.join).
-    Whoever is done first then takes part in the others' averages without weight; set_samples() is this rank's own there.
+    Whoever is done first then takes part in the others' averages without weight; set_samples() is this rank's own there,
+    and several synchronizations step in the order in which Join has them.
 
-    Raises ValueError for a wrong spec, for samples that are no finite number above 0, for an optimizer of another model
+    Raises ValueError for a wrong spec, for a codec that the policy or the optimizer has no use for, for samples that are no finite number above 0, for an optimizer of another model
     or one that is attached already, for a model in DistributedDataParallel (which averages gradients itself), and for
     an optimizer that evaluates the model several times in a step (LBFGS).
     """
-    return Synchronization(model, optimizer, sync, steps_per_epoch, steps, place, samples, group)
+    return Synchronization(model, optimizer, sync, steps_per_epoch, steps, place, samples, compress, group)
 
 
-class Synchronization(Joinable):
-    """What attach() gives: the state of the policy, and the end of it. With several in one Join, their steps must alternate
-    in the order in which Join has them."""
+class Synchronization(Joinable):  # type: ignore[misc]
+    """What attach() gives: the state of the policy, and the end of it."""
 
     def __init__(
         self,
@@ -129,15 +126,18 @@ class Synchronization(Joinable):
         steps: int,
         place: str,
         samples: float,
+        compress: str,
         group: dist.ProcessGroup | None,
     ) -> None:
         super().__init__()
         operators = _library.load()
-        self.spec = sync
+        self.spec, self.compress = sync, compress
         self.step = 0  # complete ones
         self.rounds = 0  # exchanges that this rank took part in
         self.bytes = 0  # that it gave to them: the algorithm may send them more than once
         self._by_gradients = 0  # the level over which this step's were averaged
+        if sync.partition(":")[0] == "auto":
+            raise ValueError("'auto' chooses by what `ranvier train` measures: name a policy, such as 'node:16'")
         self._policy = torch.classes.ranvier.SyncPolicy(sync, steps_per_epoch, steps, dist.get_world_size(group))
         self._group = group if group is not None else dist.group.WORLD
         self._rank, self._world = dist.get_rank(self._group), dist.get_world_size(self._group)
@@ -156,27 +156,31 @@ class Synchronization(Joinable):
         of_model = {id(p) for p in model.parameters()}
         if not any(id(p) in of_model for p in self._parameters):
             raise ValueError("the optimizer has no parameter of the model: give attach() the two that belong together")
-        mine = (sync, place, operators.host_identity(), samples, new_name())
+        check_codec(compress, self._policy, sync, optimizer)
+        mine = (sync, place, compress, operators.host_identity(), samples, new_name())
         everybodys: list[Any] = [None] * self._world
         dist.all_gather_object(everybodys, mine, group=self._group)
         for rank, theirs in enumerate(everybodys):
-            if theirs[:2] != mine[:2]:
+            if theirs[:3] != mine[:3]:
                 raise ValueError(
-                    f"rank {self._rank} synchronizes by '{sync}' in '{place}' and rank {rank} by '{theirs[0]}' in "
-                    f"'{theirs[1]}': give attach() the same on every rank"
+                    f"rank {self._rank} synchronizes by '{sync}' in '{place}' with '{compress}' and rank {rank} by "
+                    f"'{theirs[0]}' in '{theirs[1]}' with '{theirs[2]}': give attach() the same on every rank"
                 )
-        self._samples = self._checked([theirs[3] for theirs in everybodys])  # weights of the next average, by rank
+        self._samples = self._checked([theirs[4] for theirs in everybodys])  # weights of the next average, by rank
         self._own = self._samples[self._rank]  # of this rank in a step
-        self._levels: list[list[int]] = self._policy.levels(place, [theirs[2] for theirs in everybodys])
-        self._whole, self._leaders = self._form_teams(name=everybodys[0][4])
+        levels = self._policy.levels(place, [theirs[3] for theirs in everybodys])
+        self._teams = Teams(self._group, levels, everybodys[0][5])
+        self._last = self._teams.last
+        self._coded = self._make_coded()
         for tensor in [*self._parameters, *self._buffers]:
             dist.broadcast(tensor.detach(), dist.get_global_rank(self._group, 0), group=self._group)
 
-        self._seen = [0.0] * len(self._levels)  # samples of this rank since its last average of parameters, by level
+        self._seen = [0.0] * len(levels)  # samples of this rank since its last average of parameters, by level
         self._uneven = False  # whether ranks have ever been in a Join: `_seen` then weighs parameters
         self._trains = True  # not a shadow
         self._notices: list[dist.Work] = []  # that this rank is not done, to those that are
-        keeps = self._policy.has_outer_step() or self._policy.wants_spread()
+        codes_changes = self._coded is not None and self._policy.averages_parameters()
+        keeps = codes_changes or self._policy.has_outer_step() or self._policy.wants_spread()
         self._anchor = [p.detach().clone() for p in self._parameters] if keeps else []
         self._momentum = [torch.zeros_like(p) for p in self._anchor] if self._policy.has_outer_step() else []
         self._hooks = [
@@ -205,9 +209,8 @@ class Synchronization(Joinable):
     def finish(self) -> None:
         """Brings all replicas together, buffers too, and lets the optimizer go. Every rank calls."""
         self._carry_out(self._policy.ended())
-        last = len(self._levels) - 1
-        if self._weigh(last, self._seen[last], self._uneven):
-            self._average(self._buffers, self._whole[last], self._weight(0, last))
+        if self._weigh(self._last, self._seen[self._last], self._uneven):
+            self._average(self._buffers, self._teams.whole[self._last], self._weight(0, self._last))
         for hook in self._hooks:
             hook.remove()
         _attached.discard(self._optimizer)
@@ -222,19 +225,35 @@ class Synchronization(Joinable):
             "momentum": [t.clone() for t in self._momentum],
             "seen": list(self._seen),
             "uneven": self._uneven,
+            "compress": self.compress,
+            "coded": self._coded.state_dict() if self._coded else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes up what state_dict gave. Raises ValueError for that of another policy or model."""
         kept = [*state["anchor"], *state["momentum"]]
         own = [*self._anchor, *self._momentum]
-        if state["sync"] != self.spec or [t.shape for t in kept] != [t.shape for t in own]:
-            raise ValueError(f"the state is of the policy '{state['sync']}' and its model, this is '{self.spec}': attach the same")
+        same = (state["sync"], state["compress"]) == (self.spec, self.compress)
+        if not same or [t.shape for t in kept] != [t.shape for t in own]:
+            raise ValueError(
+                f"the state is of the policy '{state['sync']}' with '{state['compress']}' and its model, this is "
+                f"'{self.spec}' with '{self.compress}': attach the same"
+            )
         self.step = state["step"]
         self._policy.restore(state["policy"])
         self._seen, self._uneven = list(state["seen"]), state["uneven"]
         for mine, theirs in zip(own, kept, strict=True):
             mine.copy_(theirs)
+        if self._coded:
+            self._coded.load_state_dict(state["coded"])
+
+    def _make_coded(self) -> CodedTeam | None:
+        """Of those who speak for everybody's averages, gradients' or parameters'."""
+        teams = self._teams.leaders if self._policy.averages_parameters() else self._teams.whole
+        team = teams[self._last]
+        if team is None or self.compress == "none":
+            return None
+        return CodedTeam(self.compress, team, self._parameters)
 
     @property
     def join_device(self) -> torch.device:
@@ -278,21 +297,23 @@ class Synchronization(Joinable):
 
     def _weigh(self, level: int, samples: float, told: bool) -> bool:
         """Weights for an average over this rank's group of `level`, told by all of it. Whether there is any."""
-        team = self._whole[level]
+        team = self._teams.whole[level]
         if not told or team is None:
             return True
         own = torch.tensor([samples, self._trains], dtype=torch.float64, device=self.join_device)
         told_by = [torch.empty_like(own) for _ in team.ranks]
         dist.all_gather(told_by, own, group=team.group)
-        members = (rank for rank, group in enumerate(self._levels[level]) if group == self._levels[level][self._rank])
-        for rank, each in zip(members, told_by, strict=True):
+        for rank, each in zip(self._teams.members(level), told_by, strict=True):
             self._samples[rank] = float(each[0])
         training = [rank for rank, each in zip(team.ranks, told_by, strict=True) if each[1]]
         if 0 < len(training) < len(team.ranks):
             self._adopt_settings(training[0], team)
         return any(float(each[0]) > 0 for each in told_by)
 
-    def _adopt_settings(self, source: int, team: _Team) -> None:
+    def _weight(self, inside: int, level: int) -> float:
+        return self._teams.weight(inside, level, self._samples)
+
+    def _adopt_settings(self, source: int, team: Team) -> None:
         """A shadow's scheduler stands still: its learning rate and the like become those of a rank that trains."""
         groups = self._optimizer.param_groups
         settings = [[{key: value for key, value in each.items() if key != "params"} for each in groups]]
@@ -300,34 +321,6 @@ class Synchronization(Joinable):
         if not self._trains:
             for mine, theirs in zip(groups, settings[0], strict=True):
                 mine.update(theirs)
-
-    def _form_teams(self, name: str) -> tuple[list[_Team | None], list[_Team | None]]:
-        """Of each level this rank's whole group, and the first rank of each group inside it, if this rank is one."""
-        whole: list[_Team | None] = [None]
-        leaders: list[_Team | None] = [None]
-        for level, (inner, groups) in enumerate(zip(self._levels, self._levels[1:], strict=False), start=1):
-            first = [rank for rank in range(self._world) if inner.index(inner[rank]) == rank]
-            whole.append(self._form(groups, range(self._world), f"{name}/{level}/whole"))
-            leaders.append(self._form(groups, first, f"{name}/{level}/leaders"))
-        return whole, leaders
-
-    def _form(self, groups: list[int], taking_part: Iterable[int], name: str) -> _Team | None:
-        """The members make it, level by level: nobody waits for one who waits for him elsewhere."""
-        mine = groups[self._rank]
-        ranks = [rank for rank in taking_part if groups[rank] == mine]
-        if self._rank not in ranks:
-            return None
-        world_ranks = [dist.get_global_rank(self._group, rank) for rank in ranks]
-        if len(ranks) == self._world:
-            return _Team(self._group, world_ranks)
-        return _Team(group_like(self._group, f"{name}/{mine}", "ranvier attach", world_ranks), world_ranks)
-
-    def _weight(self, inside: int, level: int) -> float:
-        """Of this rank, which speaks for its group `inside`, among all that speak in its group of `level`."""
-        mine = [r for r in range(self._world) if self._levels[level][r] == self._levels[level][self._rank]]
-        parts = len({self._levels[inside][r] for r in mine})
-        spoken_for = sum(self._samples[r] for r in mine if self._levels[inside][r] == self._levels[inside][self._rank])
-        return spoken_for * parts / sum(self._samples[r] for r in mine)
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -360,7 +353,10 @@ class Synchronization(Joinable):
             if not self._weigh(asked.level, self._own if self._trains else 0, self._join_config.enable):
                 continue
             averaged = True
-            self._average(gradients, self._whole[asked.level], self._weight(0, asked.level))
+            team: Team | CodedTeam | None = self._teams.whole[asked.level]
+            if self._coded and asked.level == self._last:
+                team = self._coded
+            self._average(gradients, team, self._weight(0, asked.level))
             for parameter, gradient in zip(self._parameters, gradients, strict=True):
                 # Of a parameter that nobody used the optimizer is to know nothing, as before.
                 if parameter.grad is None and bool(gradient.any()):
@@ -371,15 +367,15 @@ class Synchronization(Joinable):
         self.step += 1
         if self._trains:
             self._seen = [seen + self._own for seen in self._seen]
-        last = len(self._levels) - 1
-        asked = self._policy.step_ended(self.step, self._learning_rate())
+        asked = self._policy.step_ended(self.step, self._rate())
         spread = self._carry_out(asked)
+        last = self._last
         if self._by_gradients == last:
             self._agree()
         if self._by_gradients == last or any(a.what != _PUSH and a.level == last for a in map(_Average._make, asked)):
             self._policy.averaged(self.step, spread)
 
-    def _learning_rate(self) -> float:
+    def _rate(self) -> float:
         return float(self._optimizer.param_groups[0]["lr"])
 
     def _carry_out(self, actions: Iterable[Any]) -> float:
@@ -393,10 +389,10 @@ class Synchronization(Joinable):
                 if not self._weigh(asked.level, self._seen[asked.level], self._uneven):
                     continue
                 self._seen[asked.level] = 0
-                leaders, inside = self._leaders[asked.level], self._whole[asked.inside]
+                leaders, inside = self._teams.leaders[asked.level], self._teams.whole[asked.inside]
                 if leaders is not None:
                     weight = self._weight(asked.inside, asked.level)
-                    if self._anchor and asked.level == len(self._levels) - 1:
+                    if self._anchor and asked.level == self._last:
                         spread = self._average_change(asked, leaders, weight)
                         self._average(self._buffers, leaders, weight)
                     else:
@@ -404,7 +400,7 @@ class Synchronization(Joinable):
                 if inside is not None and len(inside.ranks) > 1:
                     for tensor in [*self._parameters, *self._buffers]:
                         dist.broadcast(tensor.detach(), inside.ranks[0], group=inside.group)
-                if asked.level == len(self._levels) - 1:
+                if asked.level == self._last:
                     self._agree()
             return spread
 
@@ -424,19 +420,19 @@ class Synchronization(Joinable):
         for anchor, parameter in zip(self._anchor, self._parameters, strict=False):
             anchor.copy_(parameter.detach())
 
-    def _average_change(self, asked: _Average, team: _Team, weight: float) -> float:
+    def _average_change(self, asked: _Average, team: Team, weight: float) -> float:
         """How far replicas have come, averaged, and the outer step on that: OuterStep in include/ranvier/sync.h."""
         if len(team.ranks) == 1 and asked.is_plain:
             return 0.0
         own = [anchor - p.detach() for anchor, p in zip(self._anchor, self._parameters, strict=True)]
         change = [c.clone() for c in own]
-        self._average(change, team, weight)
+        self._average(change, self._coded or team, weight)
         apart = torch.stack([(a - b).square().sum() for a, b in zip(own, change, strict=True)]).sum()
         come = torch.stack([c.square().sum() for c in change]).sum()
         if len(team.ranks) > 1:
             dist.all_reduce(apart.mul_(weight), group=team.group)
         spread = float(apart) / len(team.ranks) / float(come) if float(come) > 0 else 0.0
-        scale = self._learning_rate() if asked.by_learning_rate and self._learning_rate() > 0 else 1.0
+        scale = self._rate() if asked.by_learning_rate and self._rate() > 0 else 1.0
         for parameter, anchor, c, momentum in zip(
             self._parameters, self._anchor, change, self._momentum or change, strict=True
         ):
@@ -448,21 +444,12 @@ class Synchronization(Joinable):
             parameter.detach().copy_(anchor - c)
         return spread
 
-    def _average(self, tensors: list[Tensor], team: _Team | None, weight: float) -> None:
-        """In place; those of one type and device travel together."""
+    def _average(self, tensors: list[Tensor], team: Team | CodedTeam | None, weight: float) -> None:
+        """In place."""
         with torch.no_grad():
-            if team is None or len(team.ranks) == 1 or not tensors:
-                return
-            kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-            for tensor in tensors:
-                kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor.detach())
-            for alike in kinds.values():
-                flat = torch.cat([t.reshape(-1) for t in alike]).mul_(weight / len(team.ranks))
-                dist.all_reduce(flat, group=team.group)
-                self.bytes += flat.numel() * flat.element_size()
-                for tensor, part in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
-                    tensor.copy_(part.view_as(tensor))
-            self.rounds += 1
+            if tensors and team is not None and not (isinstance(team, Team) and len(team.ranks) == 1):
+                self.bytes += team.average(tensors, weight)
+                self.rounds += 1
 
 
 __all__ = ["Synchronization", "attach"]

@@ -82,7 +82,7 @@ std::unique_ptr<SyncPolicy> make_sync_policy(std::string_view spec, const SyncCo
   if (entry == entries.end()) throw Error(ErrorKind::usage, unknown_name("synchronization policy", stage.name, names));
   if (stages.size() > 1)
     throw Error(ErrorKind::usage, fmt::format("the policy '{}' has more than one stage; what compresses its exchanges "
-                                              "is --compress, apart from it",
+                                              "is --compress, or compress= in Python, apart from it",
                                               spec));
   if (entry->policy != nullptr) return entry->policy(spec, stage, context);
   return sync::periodic_policy(spec, entry->rule(stage, context), context);

@@ -207,8 +207,8 @@ TEST(Synchronizer, EverybodyEndsWithTheSameBits) {
 
 TEST(Synchronizer, AReplicaThatHardlyCountsHasHardlyParted) {
   std::vector<SyncTraffic> traffic;
-  traces(2, {.sync = "local:1,adapt=0.1,most=64"}, {.shares = {60, 1}}, &traffic);
-  EXPECT_EQ(traffic[0].rounds_inside, 5U);  // behind steps 1, 3, 7 and 15, and at the end
+  traces(2, {.sync = "local:1,adapt=1,most=64"}, {.shares = {60, 1}}, &traffic);
+  EXPECT_LT(traffic[0].rounds_inside, 24U / 2) << "the period grew";
 }
 
 TEST(Synchronizer, GossipSendsOneMessageAStepAndStaysNearTheBigBatch) {
