@@ -273,7 +273,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
         return _Shadow(self)
 
     def _notify(self) -> None:
-        """Before each step in a Join. Waited for later, so that ranks between two averages do not wait for each other."""
+        """Before each step in a Join. Waited for 16 steps later: between two averages ranks go on by themselves."""
         if not self._join_config.enable:
             return
         self._uneven = True
