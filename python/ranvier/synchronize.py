@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,28 +21,9 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
 from ranvier import _library
+from ranvier._asked import PUSH, Asked
 from ranvier._groups import new_name
 from ranvier._teams import CodedTeam, Team, Teams, check_codec
-
-_PUSH = 2
-
-
-class _Average(NamedTuple):
-    """What a policy asks for: include/ranvier/sync.h."""
-
-    what: int  # 0 gradients, 1 parameters, 2 push
-    hops: int
-    inside: int
-    level: int
-    rate: float
-    momentum: float
-    nesterov: bool
-    by_learning_rate: bool
-
-    @property
-    def is_plain(self) -> bool:
-        return self.rate == 1 and self.momentum == 0
-
 
 _attached: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
@@ -342,7 +323,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
         """Whether there was any to average."""
         self._by_gradients = 0
         averaged = False
-        for asked in map(_Average._make, self._policy.step_begins(self.step)):
+        for asked in map(Asked._make, self._policy.step_begins(self.step)):
             self._by_gradients = asked.level
             gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
             if any(gradient.is_sparse for gradient in gradients):
@@ -372,7 +353,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
         last = self._last
         if self._by_gradients == last:
             self._agree()
-        if self._by_gradients == last or any(a.what != _PUSH and a.level == last for a in map(_Average._make, asked)):
+        if self._by_gradients == last or any(a.what != PUSH and a.level == last for a in map(Asked._make, asked)):
             self._policy.averaged(self.step, spread)
 
     def _rate(self) -> float:
@@ -382,8 +363,8 @@ class Synchronization(Joinable):  # type: ignore[misc]
         """Averages of parameters. Returns how far replicas had parted, where the policy wants to know."""
         with torch.no_grad():
             spread = 0.0
-            for asked in map(_Average._make, actions):
-                if asked.what == _PUSH:
+            for asked in map(Asked._make, actions):
+                if asked.what == PUSH:
                     self._push(asked.hops)
                     continue
                 if not self._weigh(asked.level, self._seen[asked.level], self._uneven):
@@ -420,7 +401,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
         for anchor, parameter in zip(self._anchor, self._parameters, strict=False):
             anchor.copy_(parameter.detach())
 
-    def _average_change(self, asked: _Average, team: Team, weight: float) -> float:
+    def _average_change(self, asked: Asked, team: Team, weight: float) -> float:
         """How far replicas have come, averaged, and the outer step on that: OuterStep in include/ranvier/sync.h."""
         if len(team.ranks) == 1 and asked.is_plain:
             return 0.0
