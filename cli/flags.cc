@@ -123,6 +123,21 @@ CLI::Option* add_count(CLI::App& app, const std::string& flags, std::optional<st
   return app.add_option_function<std::string>(flags, take, help)->type_name("N");
 }
 
+void add_unequal_workers(CLI::App& app, UnequalWorkers& workers, const std::string& what) {
+  app.add_option_function<std::string>(
+         "--speeds", [&workers](const std::string& words) { take_speeds(words, workers); },
+         what + ": 1,1,0.5,0.25, where 0.5 computes half as fast")
+      ->type_name("X,…");
+  app.add_option_function<std::string>(
+         "--jitter", [&workers](const std::string& words) { take_jitter(words, workers); },
+         "some steps take longer at random: 0.05x4, one in twenty four times as long")
+      ->type_name("SHARExTIMES");
+  app.add_option_function<std::string>(
+         "--straggle", [&workers](const std::string& words) { take_stragglers(words, workers); },
+         "slow a worker down for a while: 2:100-200x4, rank 2 in steps 100 to 199 four times")
+      ->type_name("RANK:FROM-TOxTIMES,…");
+}
+
 void add_ports(CLI::App& app, PortRange& ports) {
   const auto take = [&ports](const std::string& word) {
     const auto range = parse_ports(word);

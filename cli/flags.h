@@ -12,6 +12,7 @@
 
 #include "ranvier/security.h"
 #include "ranvier/types.h"
+#include "ranvier/unequal_workers.h"
 
 // The header of CLI11 takes seconds to compile: only those who define flags include it.
 namespace CLI {
@@ -45,6 +46,8 @@ CLI::Option* add_count(CLI::App&, const std::string& flags, std::optional<std::u
 void add_security(CLI::App&, SecurityOptions& security);
 // --ports, "20000-20100".
 void add_ports(CLI::App&, PortRange& ports);
+// --speeds, --jitter and --straggle. `what`: what they do to workers.
+void add_unequal_workers(CLI::App&, UnequalWorkers& workers, const std::string& what);
 // Seconds, as a positive decimal number.
 CLI::Option* add_seconds(CLI::App&, const std::string& flags, std::chrono::milliseconds& time, const std::string& help);
 

@@ -149,7 +149,10 @@ int run_simulate(const Arguments& arguments) {
   const Training training = simulation::training_of(*options);
   // What one world cannot be would else cost all before it what was found.
   if (options->worlds.size() > 1)
-    for (const Rank world : options->worlds) (void)options->network.topology(world);
+    for (const Rank world : options->worlds) {
+      (void)options->network.topology(world);
+      check_replicas(training.workload, world, options->unequal);
+    }
   json worlds = json::array();
   std::optional<Rank> knee;
   for (const Rank world : options->worlds) {

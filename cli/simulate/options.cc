@@ -23,6 +23,7 @@ Examples:
   ranvier simulate --workload llama3-70b:tp=8,pp=4 --world 256 --link-rate 400Gbit
   ranvier simulate --workload llama3-8b --world 8..65536 --link-rate 100Gbit --algorithm ring
   ranvier simulate --workload resnet50 --world 16 --link-rate 1Gbit --sync diloco:30,fragments=3,delay=5
+  ranvier simulate --workload resnet50 --world 4 --link-rate 1Gbit --sync local:16 --speeds 1,1,0.5,0.5 --jitter 0.05x4
   ranvier simulate --bytes 100M --world 64 --topology torus:8x8 --algorithm torus:8x8 --trace ring.json
   ranvier simulate --bytes 100M --world 16 --topology torus:4x4 --cut 0-1
   ranvier simulate --bytes 100M --world 16 --crash 3:0.5
@@ -86,8 +87,10 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   cli::add_algorithm(app, options.step.algorithm, "how gradients are averaged", all_reduce_algorithms());
   app.add_option("--compress", options.compress, "codec of gradients, at the speed that it has on this machine")
       ->type_name("SPEC");
-  app.add_option("--sync", options.sync, "who averages what when, such as local:16; the mean over 10,000 steps")
+  app.add_option("--sync", options.sync, "who averages what when, such as local:16; the mean over --steps")
       ->type_name("SPEC");
+  cli::add_count(app, "--steps", options.steps, "of --sync: how many to take the mean over", 1, 1'000'000);
+  cli::add_unequal_workers(app, options.unequal, "of --sync (default then: bsp), how fast each replica computes");
   cli::add_bytes(app, "--bucket", bucket, "gradients go together up to this size; default 25 MB");
   cli::add_bytes(app, "--slice", slice, "the largest transfer; default 128K, and 512K where tcp was measured");
   cli::add_count(app, "--in-a-row", in_a_row,
@@ -125,6 +128,10 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (options.workload.empty() == (options.bytes == 0))
     refuse("simulate needs either --workload or --bytes: what is to be sent");
   if (!options.compress.empty() && options.workload.empty()) refuse("--compress is of gradients; give --workload");
+  if (options.unequal.any()) {
+    if (options.workload.empty()) refuse("--speeds, --jitter and --straggle are of computing; give --workload");
+    if (options.sync.empty()) options.sync = "bsp";
+  }
   if (!options.sync.empty()) {
     if (options.workload.empty()) refuse("--sync is of training; give --workload");
     check_predictable(*make_sync_policy(options.sync, {.steps_per_epoch = 0, .steps = 0}));

@@ -19,6 +19,8 @@ struct Options {
   std::string sync;       // empty: gradients in every step
   std::size_t bytes = 0;  // of one all_reduce, instead of a workload
   StepSimulation step;
+  std::uint64_t steps = 10'000;  // of `sync`
+  UnequalWorkers unequal;        // replicas of the workload
   std::optional<std::pair<Rank, double>> straggler;
   FailureModel failures;
   std::optional<Crash> crash;

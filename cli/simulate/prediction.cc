@@ -7,12 +7,6 @@
 #include "simulate/workload.h"
 
 namespace ranvier::simulation {
-namespace {
-
-constexpr std::uint64_t steps_of_a_policy = 10'000;
-
-}  // namespace
-
 Training training_of(const Options& options) {
   if (options.bytes > 0) return {};
   Training training{.workload = load_workload(options.workload)};
@@ -47,7 +41,7 @@ Prediction predict(const Options& options, const Training& training, const Topol
     if (options.sync.empty()) return result;
     const auto policy =
         make_sync_policy(options.sync, {.steps_per_epoch = 0, .steps = 0, .world = static_cast<std::uint64_t>(world)});
-    result.policy = simulate_policy(*policy, training.workload, topology, how, steps_of_a_policy);
+    result.policy = simulate_policy(*policy, training.workload, topology, how, options.steps, options.unequal);
     return result;
   }
   const Operation operation = all_reduce_of(options, how.algorithm, world);

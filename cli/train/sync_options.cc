@@ -17,59 +17,6 @@ namespace {
 
 constexpr std::string_view chosen_by_measuring = "auto";
 
-std::vector<double> take_speeds(const std::string& words) {
-  std::vector<double> speeds;
-  for (std::size_t begin = 0; begin <= words.size();) {
-    const std::size_t end = std::min(words.find(',', begin), words.size());
-    const auto speed = parse_number<double>(std::string_view(words).substr(begin, end - begin));
-    if (!speed || !(*speed >= 0.001 && *speed <= 1))
-      throw Error(ErrorKind::usage, fmt::format("--speeds '{}' are not numbers from 0.001 to 1; write one for each "
-                                                "worker, such as 1,1,0.5,0.25",
-                                                words));
-    speeds.push_back(*speed);
-    begin = end + 1;
-  }
-  return speeds;
-}
-
-void take_jitter(const std::string& word, trainer::TrainSettings& run) {
-  const std::size_t times = word.find('x');
-  const auto share = parse_number<double>(std::string_view(word).substr(0, times));
-  const auto factor =
-      times == std::string::npos ? std::nullopt : parse_number<double>(std::string_view(word).substr(times + 1));
-  if (!share || !factor || !(*share >= 0 && *share <= 1) || !(*factor >= 1 && *factor <= 1000))
-    throw Error(ErrorKind::usage, fmt::format("--jitter '{}' is not a share of the steps and how many times as long "
-                                              "they take; write 0.05x4",
-                                              word));
-  run.jitter_share = *share;
-  run.jitter_factor = *factor;
-}
-
-// "2:100-200x4,0:300-400x2": of rank 2 the steps from 100 to 199 take four times as long, …
-std::vector<trainer::Straggler> take_stragglers(const std::string& words) {
-  std::vector<trainer::Straggler> stragglers;
-  for (std::size_t begin = 0; begin <= words.size();) {
-    const std::size_t end = std::min(words.find(',', begin), words.size());
-    const auto word = std::string_view(words).substr(begin, end - begin);
-    const auto rank = word.substr(0, word.find(':'));
-    const auto rest = word.substr(std::min(rank.size() + 1, word.size()));
-    const auto from = rest.substr(0, rest.find('-'));
-    const auto span = rest.substr(std::min(from.size() + 1, rest.size()));
-    const auto to = span.substr(0, span.find('x'));
-    const auto factor = parse_number<double>(span.substr(std::min(to.size() + 1, span.size())));
-    const auto whole = [](std::string_view number) { return parse_number<std::uint32_t>(number); };
-    if (!whole(rank) || !whole(from) || !whole(to) || *whole(from) >= *whole(to) || !factor ||
-        !(*factor >= 1 && *factor <= 1000))
-      throw Error(ErrorKind::usage, fmt::format("--straggle '{}' is not a rank, its steps and how many times as long "
-                                                "they take; write 2:100-200x4, several with commas between",
-                                                words));
-    stragglers.push_back(
-        {.rank = static_cast<Rank>(*whole(rank)), .when = {.from = *whole(from), .to = *whole(to), .factor = *factor}});
-    begin = end + 1;
-  }
-  return stragglers;
-}
-
 std::string policy_help() {
   std::string names;
   for (const auto& policy : sync_policies()) names += fmt::format("{}{}", names.empty() ? "" : ", ", policy.name);
@@ -80,14 +27,8 @@ std::string policy_help() {
 void check_workers(const trainer::TrainSettings& run, const std::string& sync, std::optional<Rank> workers) {
   if (!workers) return;
   const Rank replicas = std::max(*workers / trainer::parse_division(run.parallel).parts, 1);
-  for (const auto& each : run.stragglers)
-    if (each.rank >= replicas)
-      throw Error(ErrorKind::usage,
-                  fmt::format("--straggle names rank {} of {} workers; count them from 0", each.rank, replicas));
   check_places(sync, run.place, replicas);
-  if (run.speeds.size() > static_cast<std::size_t>(replicas))
-    throw Error(ErrorKind::usage,
-                fmt::format("--speeds has {} numbers for {} workers; give one for each", run.speeds.size(), replicas));
+  check_workers(run.unequal, static_cast<std::uint64_t>(replicas));
 }
 
 void check_auto(const trainer::TrainSettings& run, std::optional<Rank> workers) {
@@ -142,18 +83,7 @@ void add_sync_options(CLI::App& app, trainer::TrainSettings& run) {
          },
          "of the optimizer (default: 0)")
       ->type_name("X");
-  app.add_option_function<std::string>(
-         "--speeds", [&run](const std::string& words) { run.speeds = take_speeds(words); },
-         "slow workers down by sleeping: 1,1,0.5,0.25, where 0.5 computes half as fast")
-      ->type_name("X,…");
-  app.add_option_function<std::string>(
-         "--jitter", [&run](const std::string& word) { take_jitter(word, run); },
-         "some steps take longer at random: 0.05x4, one in twenty four times as long")
-      ->type_name("SHARExTIMES");
-  app.add_option_function<std::string>(
-         "--straggle", [&run](const std::string& words) { run.stragglers = take_stragglers(words); },
-         "slow a worker down for a while: 2:100-200x4, rank 2 in steps 100 to 199 four times")
-      ->type_name("RANK:FROM-TOxTIMES,…");
+  cli::add_unequal_workers(app, run.unequal, "slow workers down by sleeping");
   app.add_option_function<std::string>(
          "--split",
          [&run](const std::string& word) {

@@ -24,9 +24,9 @@ namespace ranvier {
 class ParameterServer {
  public:
   // All ranks call, with the same rule, parameters and number of samples that all workers together have used
-  // before. `comm` outlives this; its messages with this class's tags are this class's. `owners`: who owns which of as
-  // many equal ranges, from the first parameter to the last; none: the servers in their order. Throws Error{usage} for
-  // one that is named twice or is not in the world.
+  // before. `comm` outlives this; its messages with this class's tags are this class's. `owners`: in which order they
+  // own ranges (ServerRule::ranges), from the first parameter to the last; none: the servers in their order. Throws
+  // Error{usage} for one that is named twice or is not in the world.
   ParameterServer(Communicator& comm, const ServerRule& rule, std::span<const float> parameters, std::uint64_t before,
                   std::vector<Rank> owners = {});
   ~ParameterServer();

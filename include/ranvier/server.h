@@ -28,6 +28,8 @@ struct ServerRule {
   double compensation = 0;
   // > 0: so many ranks, the last ones, own all parameters and are no workers; else every rank is both.
   std::size_t servers = 0;
+  // > 0: the parameters are cut into so many equal ranges, which the servers own in turn; else into one for each.
+  std::size_t ranges = 0;
 };
 // How many of `world` ranks are workers. Throws Error{usage} where none is left.
 Rank workers_of(const ServerRule& rule, Rank world);

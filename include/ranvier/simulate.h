@@ -12,6 +12,7 @@
 #include "ranvier/schedule.h"
 #include "ranvier/sync.h"
 #include "ranvier/topology.h"
+#include "ranvier/unequal_workers.h"
 #include "ranvier/workload.h"
 
 namespace ranvier {
@@ -134,18 +135,22 @@ StepPrediction simulate_step(const Workload&, const Topology&, const StepSimulat
 // ---- Training by a synchronization policy.
 
 struct PolicyPrediction {
-  double step_ns = 0;                   // the mean
-  double exposed_communication_ns = 0;  // of averages among replicas: what steps without any would save
+  double step_ns = 0;  // the mean
+  // Of averages among replicas: what steps without any would save the slowest replica.
+  double exposed_communication_ns = 0;
   double rounds_per_step = 0;
 };
 // Throws Error{usage} for a policy whose steps are not predicted: with nodes, servers or single peers, or one that goes
 // by what replicas hold.
 void check_predictable(const SyncPolicy& policy);
+// Throws Error{usage} where `unequal` names more replicas of the workload than there are, and for more than 4096.
+void check_replicas(const Workload&, Rank world, const UnequalWorkers& unequal);
 // Tells `policy`, a fresh one, of so many steps, and adds up what it asks for: steps whose gradients are averaged,
 // steps without, averages of as many bytes by themselves, and fragments that travel while steps go on. Computing is not
-// slowed down by what travels. Throws as check_predictable does.
+// slowed down by what travels. `unequal`: replicas that are slow before their backward passes, as workers of training
+// with the seed 0 are, so that an average waits for the last. Throws as check_predictable and check_replicas do.
 PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload&, const Topology&, const StepSimulation&,
-                                 std::uint64_t steps);
+                                 std::uint64_t steps, const UnequalWorkers& unequal = {});
 
 // ---- Failures.
 

@@ -19,18 +19,13 @@ nanoseconds processor_time() {
 
 void Pace::begin(std::uint64_t step) {
   began_ = processor_time();
-  straggling_ = 1;
-  for (const auto& each : settings_.straggles)
-    if (each.from <= step && step < each.to) straggling_ *= each.factor;
+  step_ = step;
 }
 
 void Pace::before_backward() {
   backward_began_ = processor_time();
-  // 53 bits, the same with every standard library.
-  const bool is_late = static_cast<double>(random_() >> 11) * 0x1p-53 < settings_.jitter_share;
-  const double times = (is_late ? settings_.jitter_factor : 1) * straggling_ / settings_.speed;
-  const auto computing = backward_began_ - began_ + backward_;
-  slept_ = nanoseconds(static_cast<std::int64_t>(static_cast<double>(computing.count()) * std::max(times - 1, 0.0)));
+  const auto computing = static_cast<double>((backward_began_ - began_ + backward_).count());
+  slept_ = nanoseconds(static_cast<std::int64_t>(computing * (slowness_.of(step_) - 1)));
   if (slept_ > nanoseconds::zero()) std::this_thread::sleep_for(slept_);
 }
 

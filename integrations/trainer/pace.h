@@ -1,27 +1,15 @@
-// How fast a worker computes, and ways to make it slower: a cluster of unequal machines on one.
+// How fast a worker computes, and what makes it slower: a cluster of unequal machines on one.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <random>
+#include <utility>
 #include <vector>
 
-namespace ranvier::trainer {
+#include "ranvier/unequal_workers.h"
 
-struct PaceSettings {
-  double speed = 1;          // 0.5: a step's computing takes twice as long, the difference being slept
-  double jitter_share = 0;   // so many of the steps …
-  double jitter_factor = 1;  // … take this many times as long
-  std::uint64_t seed = 0;    // of which steps these are
-  // And from step `from` until before `to` all are so many times as long.
-  struct Straggle {
-    std::uint64_t from = 0;
-    std::uint64_t to = 0;
-    double factor = 1;
-  };
-  std::vector<Straggle> straggles = {};
-};
+namespace ranvier::trainer {
 
 // What computing has taken lately.
 struct PaceReport {
@@ -35,7 +23,7 @@ struct PaceReport {
 // the processor, so that workers that share a core do not take each other for slow.
 class Pace {
  public:
-  explicit Pace(const PaceSettings& settings) : settings_(settings), random_(settings.seed) {}
+  explicit Pace(Slowness slowness) : slowness_(std::move(slowness)) {}
 
   // `step`: of everybody's.
   void begin(std::uint64_t step);
@@ -48,9 +36,8 @@ class Pace {
 
  private:
   static constexpr std::ptrdiff_t warm_up = 3;
-  const PaceSettings settings_;
-  std::mt19937_64 random_;
-  double straggling_ = 1;
+  Slowness slowness_;
+  std::uint64_t step_ = 0;
   std::chrono::nanoseconds began_{};
   std::chrono::nanoseconds backward_began_{};
   std::chrono::nanoseconds backward_{};  // of the step before: what this one will take

@@ -32,7 +32,7 @@ Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team)
                                  .momentum = gradient_exchange().momentum() > 0 ? 0 : settings.momentum,
                                  .weight_decay = settings.weight_decay},
                                 buckets_.parameters(), buckets_.shapes())),
-      pace_(pace_of(settings, comm_.rank())) {
+      pace_(Slowness(settings.unequal, static_cast<std::uint64_t>(comm_.rank()), settings.seed)) {
   last_step_ = std::min(settings.steps, settings.epochs * sampler_.steps_per_epoch());
   if (!settings.record) return;
   if (sync_->policy().server() || sync_->policy().meets_peers())

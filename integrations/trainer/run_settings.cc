@@ -103,15 +103,4 @@ LearningRate rate_of(const TrainSettings& settings, double samples, double steps
   return rate;
 }
 
-PaceSettings pace_of(const TrainSettings& settings, Rank rank) {
-  const auto at = static_cast<std::size_t>(rank);
-  PaceSettings pace{.speed = at < settings.speeds.size() ? settings.speeds[at] : 1,
-                    .jitter_share = settings.jitter_share,
-                    .jitter_factor = settings.jitter_factor,
-                    .seed = settings.seed * 1'000'003 + at};
-  for (const auto& each : settings.stragglers)
-    if (each.rank == rank) pace.straggles.push_back(each.when);
-  return pace;
-}
-
 }  // namespace ranvier::trainer

@@ -3,7 +3,6 @@
 
 #include "integrations/trainer/checkpoint.h"
 #include "integrations/trainer/learning_rate.h"
-#include "integrations/trainer/pace.h"
 #include "integrations/trainer/trainer.h"
 
 namespace ranvier::trainer {
@@ -23,6 +22,5 @@ void check_batch(const TrainSettings& settings, const Dataset& data, Rank world)
 bool ends_in_synchronous_beginning(const TrainSettings& settings, const Dataset& data, Rank world);
 // For so many samples a step, and so many steps in all.
 LearningRate rate_of(const TrainSettings& settings, double samples, double steps);
-PaceSettings pace_of(const TrainSettings& settings, Rank rank);
 
 }  // namespace ranvier::trainer

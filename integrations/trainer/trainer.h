@@ -16,22 +16,16 @@
 
 #include "integrations/trainer/dataset.h"
 #include "integrations/trainer/models.h"
-#include "integrations/trainer/pace.h"
 #include "integrations/trainer/plan_change.h"
 #include "integrations/trainer/score.h"
 #include "integrations/trainer/step_recorder.h"
 #include "ranvier/communicator.h"
+#include "ranvier/unequal_workers.h"
 
 namespace ranvier::trainer {
 
 // What --optimizer may say.
 std::span<const std::string_view> optimizer_names();
-
-// A worker that is slow for a while.
-struct Straggler {
-  Rank rank = 0;
-  PaceSettings::Straggle when = {};
-};
 
 struct TrainSettings {
   std::string model = "cnn";
@@ -49,15 +43,12 @@ struct TrainSettings {
   double momentum = 0.9;           // of adamw and lamb the first moment's decay
   double weight_decay = 0;
   std::uint64_t seed = 0;
-  std::string compress = "none";    // spec of an Exchange
-  std::string sync = "bsp";         // spec of a SyncPolicy
-  std::string parallel = "none";    // how a model is divided among workers: parse_division()
-  std::uint16_t serve = 0;          // > 0: a port for guests of the policy's parameter servers, on rank 0
-  std::string place = {};           // "node=2": nodes of so many workers, where they are not hosts
-  std::vector<double> speeds = {};  // by rank, 1 where the list ends: workers slowed down on purpose
-  double jitter_share = 0;          // so many of the steps take …
-  double jitter_factor = 1;         // … so many times as long
-  std::vector<Straggler> stragglers = {};
+  std::string compress = "none";         // spec of an Exchange
+  std::string sync = "bsp";              // spec of a SyncPolicy
+  std::string parallel = "none";         // how a model is divided among workers: parse_division()
+  std::uint16_t serve = 0;               // > 0: a port for guests of the policy's parameter servers, on rank 0
+  std::string place = {};                // "node=2": nodes of so many workers, where they are not hosts
+  UnequalWorkers unequal = {};           // slowed down on purpose
   bool split_by_speed = false;           // samples of a step in proportion to measured speed, else evenly
   std::size_t bucket_bytes = 256 << 10;  // a bucket starts on its way once it holds so many
   int threads = 1;                       // of this worker's arithmetic

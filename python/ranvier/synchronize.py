@@ -13,35 +13,17 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
 from ranvier import _library
-from ranvier._groups import group_like, new_name
-
-_PUSH = 2
-
-
-class _Average(NamedTuple):
-    """What a policy asks for: include/ranvier/sync.h."""
-
-    what: int  # 0 gradients, 1 parameters, 2 push
-    hops: int
-    inside: int
-    level: int
-    rate: float
-    momentum: float
-    nesterov: bool
-    by_learning_rate: bool
-
-    @property
-    def is_plain(self) -> bool:
-        return self.rate == 1 and self.momentum == 0
-
+from ranvier._asked import PUSH, Asked
+from ranvier._groups import new_name
+from ranvier._teams import CodedTeam, Team, Teams, check_codec
 
 _attached: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
@@ -60,12 +42,17 @@ def _once(loss: Any) -> Callable[[], Any]:
     return closure
 
 
-@dataclass(frozen=True)
-class _Team:
-    """Some ranks and their process group."""
+class _Shadow(JoinHook):  # type: ignore[misc]  # mypy does not read torch
+    """A rank without data left: it weighs nothing in the steps of the others, and takes those that it can."""
 
-    group: dist.ProcessGroup
-    ranks: list[int]  # as the default group numbers them
+    def __init__(self, sync: Synchronization) -> None:
+        self._sync = sync
+
+    def main_hook(self) -> None:
+        self._sync._shadow_step()
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        self._sync._end_join()
 
 
 def attach(
@@ -77,6 +64,7 @@ def attach(
     steps: int = 0,
     place: str = "",
     samples: float = 1,
+    compress: str = "none",
     group: dist.ProcessGroup | None = None,
 ) -> Synchronization:
     """Makes the optimizer's step synchronize as the policy `sync` says. Every rank of `group` calls.
@@ -85,6 +73,10 @@ def attach(
     a share. `place` such as "node=2" says how many nodes of consecutive ranks there are (default: a node is a host).
     `samples` of this rank in a step are its weight in every average. Rank 0's parameters and buffers become everybody's.
 
+    `compress` is the codec, as ranvier.hook takes it, of what everybody's averages exchange: gradients, or how far
+    parameters have come since the last one. Gradients inside a node go as they are. A codec that has momentum takes the
+    place of the optimizer's.
+
     Gradients are averaged before the optimizer sees them, parameters after its step, floating-point buffers with
     the parameters. The optimizer's state stays each worker's own: where gradients are averaged it is equal, and between
     averages of parameters it follows the worker's own gradients.
@@ -92,14 +84,18 @@ def attach(
     `optimizer.step(closure)` evaluates the closure once, before gradients are averaged. GradScaler leaves the step out
     on the ranks that found infinite gradients, where the others would wait: train in bfloat16, or let all ranks skip.
 
-    Raises ValueError for a wrong spec, for samples that are no finite number above 0, for an optimizer of another model
+    Where ranks may have different numbers of steps, train inside `with Join([sync]):` (torch.distributed.algorithms.join).
+    Whoever is done first then takes part in the others' averages without weight; set_samples() is this rank's own there,
+    and several synchronizations step in the order in which Join has them.
+
+    Raises ValueError for a wrong spec, for a codec that the policy or the optimizer has no use for, for samples that are no finite number above 0, for an optimizer of another model
     or one that is attached already, for a model in DistributedDataParallel (which averages gradients itself), and for
     an optimizer that evaluates the model several times in a step (LBFGS).
     """
-    return Synchronization(model, optimizer, sync, steps_per_epoch, steps, place, samples, group)
+    return Synchronization(model, optimizer, sync, steps_per_epoch, steps, place, samples, compress, group)
 
 
-class Synchronization:
+class Synchronization(Joinable):  # type: ignore[misc]
     """What attach() gives: the state of the policy, and the end of it."""
 
     def __init__(
@@ -111,14 +107,18 @@ class Synchronization:
         steps: int,
         place: str,
         samples: float,
+        compress: str,
         group: dist.ProcessGroup | None,
     ) -> None:
+        super().__init__()
         operators = _library.load()
-        self.spec = sync
+        self.spec, self.compress = sync, compress
         self.step = 0  # complete ones
         self.rounds = 0  # exchanges that this rank took part in
         self.bytes = 0  # that it gave to them: the algorithm may send them more than once
         self._by_gradients = 0  # the level over which this step's were averaged
+        if sync.partition(":")[0] == "auto":
+            raise ValueError("'auto' chooses by what `ranvier train` measures: name a policy, such as 'node:16'")
         self._policy = torch.classes.ranvier.SyncPolicy(sync, steps_per_epoch, steps, dist.get_world_size(group))
         self._group = group if group is not None else dist.group.WORLD
         self._rank, self._world = dist.get_rank(self._group), dist.get_world_size(self._group)
@@ -137,35 +137,50 @@ class Synchronization:
         of_model = {id(p) for p in model.parameters()}
         if not any(id(p) in of_model for p in self._parameters):
             raise ValueError("the optimizer has no parameter of the model: give attach() the two that belong together")
-        mine = (sync, place, operators.host_identity(), samples, new_name())
+        check_codec(compress, self._policy, sync, optimizer)
+        mine = (sync, place, compress, operators.host_identity(), samples, new_name())
         everybodys: list[Any] = [None] * self._world
         dist.all_gather_object(everybodys, mine, group=self._group)
         for rank, theirs in enumerate(everybodys):
-            if theirs[:2] != mine[:2]:
+            if theirs[:3] != mine[:3]:
                 raise ValueError(
-                    f"rank {self._rank} synchronizes by '{sync}' in '{place}' and rank {rank} by '{theirs[0]}' in "
-                    f"'{theirs[1]}': give attach() the same on every rank"
+                    f"rank {self._rank} synchronizes by '{sync}' in '{place}' with '{compress}' and rank {rank} by "
+                    f"'{theirs[0]}' in '{theirs[1]}' with '{theirs[2]}': give attach() the same on every rank"
                 )
-        self._samples = self._checked([theirs[3] for theirs in everybodys])
-        self._levels: list[list[int]] = self._policy.levels(place, [theirs[2] for theirs in everybodys])
-        self._whole, self._leaders = self._form_teams(name=everybodys[0][4])
+        self._samples = self._checked([theirs[4] for theirs in everybodys])  # weights of the next average, by rank
+        self._own = self._samples[self._rank]  # of this rank in a step
+        levels = self._policy.levels(place, [theirs[3] for theirs in everybodys])
+        self._teams = Teams(self._group, levels, everybodys[0][5])
+        self._last = self._teams.last
+        self._coded = self._make_coded()
         for tensor in [*self._parameters, *self._buffers]:
             dist.broadcast(tensor.detach(), dist.get_global_rank(self._group, 0), group=self._group)
 
-        keeps = self._policy.has_outer_step() or self._policy.wants_spread()
+        self._seen = [0.0] * len(levels)  # samples of this rank since its last average of parameters, by level
+        self._uneven = False  # whether ranks have ever been in a Join: `_seen` then weighs parameters
+        self._trains = True  # not a shadow
+        self._notices: list[dist.Work] = []  # that this rank is not done, to those that are
+        codes_changes = self._coded is not None and self._policy.averages_parameters()
+        keeps = codes_changes or self._policy.has_outer_step() or self._policy.wants_spread()
         self._anchor = [p.detach().clone() for p in self._parameters] if keeps else []
         self._momentum = [torch.zeros_like(p) for p in self._anchor] if self._policy.has_outer_step() else []
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(lambda *_: self._after_step()),
+            optimizer.register_step_post_hook(lambda *_: self._after_step() if self._trains else None),
         ]
         _attached.add(optimizer)
 
     def set_samples(self, samples: float) -> None:
-        """This rank has so many samples in each step from the next one on. Every rank calls, each with its own."""
+        """This rank has so many samples in each step from the next one on. Every rank calls, each with its own; in a Join
+        only those that like to, since weights travel with every average there."""
+        if self._join_config.enable:
+            self._checked([samples if rank == self._rank else 1 for rank in range(self._world)])
+            self._own = float(samples)
+            return
         everybodys: list[Any] = [None] * self._world
         dist.all_gather_object(everybodys, samples, group=self._group)
         self._samples = self._checked(everybodys)
+        self._own = self._samples[self._rank]
 
     def _checked(self, everybodys: list[Any]) -> list[float]:
         samples = [float(each) for each in everybodys]
@@ -175,7 +190,8 @@ class Synchronization:
     def finish(self) -> None:
         """Brings all replicas together, buffers too, and lets the optimizer go. Every rank calls."""
         self._carry_out(self._policy.ended())
-        self._average(self._buffers, self._whole[-1], self._weight(0, len(self._levels) - 1))
+        if self._weigh(self._last, self._seen[self._last], self._uneven):
+            self._average(self._buffers, self._teams.whole[self._last], self._weight(0, self._last))
         for hook in self._hooks:
             hook.remove()
         _attached.discard(self._optimizer)
@@ -188,51 +204,112 @@ class Synchronization:
             "policy": self._policy.save(),
             "anchor": [t.clone() for t in self._anchor],
             "momentum": [t.clone() for t in self._momentum],
+            "seen": list(self._seen),
+            "uneven": self._uneven,
+            "compress": self.compress,
+            "coded": self._coded.state_dict() if self._coded else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes up what state_dict gave. Raises ValueError for that of another policy or model."""
         kept = [*state["anchor"], *state["momentum"]]
         own = [*self._anchor, *self._momentum]
-        if state["sync"] != self.spec or [t.shape for t in kept] != [t.shape for t in own]:
-            raise ValueError(f"the state is of the policy '{state['sync']}' and its model, this is '{self.spec}': attach the same")
+        same = (state["sync"], state["compress"]) == (self.spec, self.compress)
+        if not same or [t.shape for t in kept] != [t.shape for t in own]:
+            raise ValueError(
+                f"the state is of the policy '{state['sync']}' with '{state['compress']}' and its model, this is "
+                f"'{self.spec}' with '{self.compress}': attach the same"
+            )
         self.step = state["step"]
         self._policy.restore(state["policy"])
+        self._seen, self._uneven = list(state["seen"]), state["uneven"]
         for mine, theirs in zip(own, kept, strict=True):
             mine.copy_(theirs)
+        if self._coded:
+            self._coded.load_state_dict(state["coded"])
 
-    def _form_teams(self, name: str) -> tuple[list[_Team | None], list[_Team | None]]:
-        """Of each level this rank's whole group, and the first rank of each group inside it, if this rank is one."""
-        whole: list[_Team | None] = [None]
-        leaders: list[_Team | None] = [None]
-        for level, (inner, groups) in enumerate(zip(self._levels, self._levels[1:], strict=False), start=1):
-            first = [rank for rank in range(self._world) if inner.index(inner[rank]) == rank]
-            whole.append(self._form(groups, range(self._world), f"{name}/{level}/whole"))
-            leaders.append(self._form(groups, first, f"{name}/{level}/leaders"))
-        return whole, leaders
-
-    def _form(self, groups: list[int], taking_part: Iterable[int], name: str) -> _Team | None:
-        """The members make it, level by level: nobody waits for one who waits for him elsewhere."""
-        mine = groups[self._rank]
-        ranks = [rank for rank in taking_part if groups[rank] == mine]
-        if self._rank not in ranks:
+    def _make_coded(self) -> CodedTeam | None:
+        """Of those who speak for everybody's averages, gradients' or parameters'."""
+        teams = self._teams.leaders if self._policy.averages_parameters() else self._teams.whole
+        team = teams[self._last]
+        if team is None or self.compress == "none":
             return None
-        world_ranks = [dist.get_global_rank(self._group, rank) for rank in ranks]
-        if len(ranks) == self._world:
-            return _Team(self._group, world_ranks)
-        return _Team(group_like(self._group, f"{name}/{mine}", "ranvier attach", world_ranks), world_ranks)
+        return CodedTeam(self.compress, team, self._parameters)
+
+    @property
+    def join_device(self) -> torch.device:
+        return self._parameters[0].device
+
+    @property
+    def join_process_group(self) -> dist.ProcessGroup:
+        return self._group
+
+    def join_hook(self, **_: Any) -> JoinHook:
+        """For torch's Join. Raises ValueError where the policy has no weights by which a rank could stand aside."""
+        if not self._policy.weighs_samples():
+            raise ValueError(
+                f"'{self.spec}' does not weigh ranks by their samples, so all need as many steps: leave out Join, or take a "
+                "policy that averages everybody's"
+            )
+        return _Shadow(self)
+
+    def _notify(self) -> None:
+        """Before each step in a Join. Waited for 16 steps later: between two averages ranks go on by themselves."""
+        if not self._join_config.enable:
+            return
+        self._uneven = True
+        if (notice := Join.notify_join_context(self)) is not None:
+            self._notices.append(notice)
+        if len(self._notices) > 16:
+            self._notices.pop(0).wait()
+
+    def _shadow_step(self) -> None:
+        self._uneven, self._trains = True, False
+        if self._average_gradients():
+            self._optimizer.step()  # as those do whose gradients these are, which keeps its state equal to theirs
+        self._after_step()
+
+    def _end_join(self) -> None:
+        for notice in self._notices:
+            notice.wait()
+        self._notices, self._trains = [], True
+        Joinable.__init__(self)  # torch leaves it as it was inside
+        self.set_samples(self._own)
+
+    def _weigh(self, level: int, samples: float, told: bool) -> bool:
+        """Weights for an average over this rank's group of `level`, told by all of it. Whether there is any."""
+        team = self._teams.whole[level]
+        if not told or team is None:
+            return True
+        own = torch.tensor([samples, self._trains], dtype=torch.float64, device=self.join_device)
+        told_by = [torch.empty_like(own) for _ in team.ranks]
+        dist.all_gather(told_by, own, group=team.group)
+        for rank, each in zip(self._teams.members(level), told_by, strict=True):
+            self._samples[rank] = float(each[0])
+        training = [rank for rank, each in zip(team.ranks, told_by, strict=True) if each[1]]
+        if 0 < len(training) < len(team.ranks):
+            self._adopt_settings(training[0], team)
+        return any(float(each[0]) > 0 for each in told_by)
 
     def _weight(self, inside: int, level: int) -> float:
-        """Of this rank, which speaks for its group `inside`, among all that speak in its group of `level`."""
-        mine = [r for r in range(self._world) if self._levels[level][r] == self._levels[level][self._rank]]
-        parts = len({self._levels[inside][r] for r in mine})
-        spoken_for = sum(self._samples[r] for r in mine if self._levels[inside][r] == self._levels[inside][self._rank])
-        return spoken_for * parts / sum(self._samples[r] for r in mine)
+        return self._teams.weight(inside, level, self._samples)
+
+    def _adopt_settings(self, source: int, team: Team) -> None:
+        """A shadow's scheduler stands still: its learning rate and the like become those of a rank that trains."""
+        groups = self._optimizer.param_groups
+        settings = [[{key: value for key, value in each.items() if key != "params"} for each in groups]]
+        dist.broadcast_object_list(settings, source, group=team.group)
+        if not self._trains:
+            for mine, theirs in zip(groups, settings[0], strict=True):
+                mine.update(theirs)
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """What the optimizer's step is called with instead, where it was given a closure: that computes the gradients."""
+        if not self._trains:
+            return None
+        self._notify()
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if closure is None:
             self._average_gradients()
@@ -242,44 +319,61 @@ class Synchronization:
         self._average_gradients()
         return (args[0], _once(loss), *args[2:]), {name: value for name, value in kwargs.items() if name != "closure"}
 
-    def _average_gradients(self) -> None:
+    def _average_gradients(self) -> bool:
+        """Whether there was any to average."""
         self._by_gradients = 0
-        for asked in map(_Average._make, self._policy.step_begins(self.step)):
+        averaged = False
+        for asked in map(Asked._make, self._policy.step_begins(self.step)):
             self._by_gradients = asked.level
             gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
             if any(gradient.is_sparse for gradient in gradients):
                 raise ValueError("a gradient is sparse, which attach() does not average: make the layer with sparse=False")
-            self._average(gradients, self._whole[asked.level], self._weight(0, asked.level))
+            if not self._trains:
+                for gradient in gradients:
+                    gradient.zero_()
+            if not self._weigh(asked.level, self._own if self._trains else 0, self._join_config.enable):
+                continue
+            averaged = True
+            team: Team | CodedTeam | None = self._teams.whole[asked.level]
+            if self._coded and asked.level == self._last:
+                team = self._coded
+            self._average(gradients, team, self._weight(0, asked.level))
             for parameter, gradient in zip(self._parameters, gradients, strict=True):
                 # Of a parameter that nobody used the optimizer is to know nothing, as before.
                 if parameter.grad is None and bool(gradient.any()):
                     parameter.grad = gradient
+        return averaged
 
     def _after_step(self) -> None:
         self.step += 1
-        last = len(self._levels) - 1
-        asked = self._policy.step_ended(self.step, self._learning_rate())
+        if self._trains:
+            self._seen = [seen + self._own for seen in self._seen]
+        asked = self._policy.step_ended(self.step, self._rate())
         spread = self._carry_out(asked)
+        last = self._last
         if self._by_gradients == last:
             self._agree()
-        if self._by_gradients == last or any(a.what != _PUSH and a.level == last for a in map(_Average._make, asked)):
+        if self._by_gradients == last or any(a.what != PUSH and a.level == last for a in map(Asked._make, asked)):
             self._policy.averaged(self.step, spread)
 
-    def _learning_rate(self) -> float:
+    def _rate(self) -> float:
         return float(self._optimizer.param_groups[0]["lr"])
 
     def _carry_out(self, actions: Iterable[Any]) -> float:
         """Averages of parameters. Returns how far replicas had parted, where the policy wants to know."""
         with torch.no_grad():
             spread = 0.0
-            for asked in map(_Average._make, actions):
-                if asked.what == _PUSH:
+            for asked in map(Asked._make, actions):
+                if asked.what == PUSH:
                     self._push(asked.hops)
                     continue
-                leaders, inside = self._leaders[asked.level], self._whole[asked.inside]
+                if not self._weigh(asked.level, self._seen[asked.level], self._uneven):
+                    continue
+                self._seen[asked.level] = 0
+                leaders, inside = self._teams.leaders[asked.level], self._teams.whole[asked.inside]
                 if leaders is not None:
                     weight = self._weight(asked.inside, asked.level)
-                    if self._anchor and asked.level == len(self._levels) - 1:
+                    if self._anchor and asked.level == self._last:
                         spread = self._average_change(asked, leaders, weight)
                         self._average(self._buffers, leaders, weight)
                     else:
@@ -287,7 +381,7 @@ class Synchronization:
                 if inside is not None and len(inside.ranks) > 1:
                     for tensor in [*self._parameters, *self._buffers]:
                         dist.broadcast(tensor.detach(), inside.ranks[0], group=inside.group)
-                if asked.level == len(self._levels) - 1:
+                if asked.level == self._last:
                     self._agree()
             return spread
 
@@ -307,19 +401,19 @@ class Synchronization:
         for anchor, parameter in zip(self._anchor, self._parameters, strict=False):
             anchor.copy_(parameter.detach())
 
-    def _average_change(self, asked: _Average, team: _Team, weight: float) -> float:
+    def _average_change(self, asked: Asked, team: Team, weight: float) -> float:
         """How far replicas have come, averaged, and the outer step on that: OuterStep in include/ranvier/sync.h."""
         if len(team.ranks) == 1 and asked.is_plain:
             return 0.0
         own = [anchor - p.detach() for anchor, p in zip(self._anchor, self._parameters, strict=True)]
         change = [c.clone() for c in own]
-        self._average(change, team, weight)
+        self._average(change, self._coded or team, weight)
         apart = torch.stack([(a - b).square().sum() for a, b in zip(own, change, strict=True)]).sum()
         come = torch.stack([c.square().sum() for c in change]).sum()
         if len(team.ranks) > 1:
-            dist.all_reduce(apart, group=team.group)
+            dist.all_reduce(apart.mul_(weight), group=team.group)
         spread = float(apart) / len(team.ranks) / float(come) if float(come) > 0 else 0.0
-        scale = self._learning_rate() if asked.by_learning_rate and self._learning_rate() > 0 else 1.0
+        scale = self._rate() if asked.by_learning_rate and self._rate() > 0 else 1.0
         for parameter, anchor, c, momentum in zip(
             self._parameters, self._anchor, change, self._momentum or change, strict=True
         ):
@@ -331,21 +425,12 @@ class Synchronization:
             parameter.detach().copy_(anchor - c)
         return spread
 
-    def _average(self, tensors: list[Tensor], team: _Team | None, weight: float) -> None:
-        """In place; those of one type and device travel together."""
+    def _average(self, tensors: list[Tensor], team: Team | CodedTeam | None, weight: float) -> None:
+        """In place."""
         with torch.no_grad():
-            if team is None or len(team.ranks) == 1 or not tensors:
-                return
-            kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-            for tensor in tensors:
-                kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor.detach())
-            for alike in kinds.values():
-                flat = torch.cat([t.reshape(-1) for t in alike]).mul_(weight / len(team.ranks))
-                dist.all_reduce(flat, group=team.group)
-                self.bytes += flat.numel() * flat.element_size()
-                for tensor, part in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
-                    tensor.copy_(part.view_as(tensor))
-            self.rounds += 1
+            if tensors and team is not None and not (isinstance(team, Team) and len(team.ranks) == 1):
+                self.bytes += team.average(tensors, weight)
+                self.rounds += 1
 
 
 __all__ = ["Synchronization", "attach"]

@@ -53,6 +53,7 @@ double ParameterAverage::average_change(std::span<float> parameters, const Outer
     squares[0] += apart * apart;
     squares[1] += static_cast<double>(change_[i]) * change_[i];
   }
+  squares[0] *= weight;  // as it counts in the average
   if (leaders_->size() > 1) leaders_->comm().all_reduce(squares, {.op = ReduceOp::average});
 
   if (!outer.is_plain()) take_outer_step(outer, learning_rate, change_, momentum_);

@@ -48,8 +48,9 @@ class ParameterServer::Impl {
        std::vector<Rank> owners)
       : comm_(comm),
         count_(parameters.size()),
-        owners_(owners.empty() ? all_owners(rule, comm.world()) : checked(std::move(owners), comm.world())),
-        shard_(values_of(own_range(), parameters), comm.world(), rule, most_guests),
+        owned_(deal(owners.empty() ? all_owners(rule, comm.world()) : checked(std::move(owners), comm.world()),
+                    rule.ranges)),
+        shard_(values_of(comm.rank(), parameters), comm.world(), rule, most_guests),
         desk_(comm, workers_of(rule, comm.world()), rule.bound, before, start_tag) {
     if (comm_.world() > 1) thread_ = std::jthread([this] { serve(); });
   }
@@ -117,21 +118,46 @@ class ParameterServer::Impl {
                                 owner, world, world - 1));
     return owners;
   }
-  // Empty of ranks that own nothing.
-  Range range(Rank rank) const {
-    const auto found = std::find(owners_.begin(), owners_.end(), rank);
-    if (found == owners_.end()) return {0, 0};
-    const auto at = static_cast<std::size_t>(found - owners_.begin());
-    const std::size_t first = count_ * at / owners_.size();
-    return {first, count_ * (at + 1) / owners_.size() - first};
+  // In turn; of each rank those that are not empty.
+  std::vector<std::vector<Range>> deal(const std::vector<Rank>& owners, std::size_t ranges) const {
+    std::vector<std::vector<Range>> owned(static_cast<std::size_t>(comm_.world()));
+    if (ranges == 0) ranges = owners.size();
+    for (std::size_t i = 0; i < ranges; ++i) {
+      const std::size_t first = count_ * i / ranges, behind = count_ * (i + 1) / ranges;
+      if (behind > first) owned[static_cast<std::size_t>(owners[i % owners.size()])].push_back({first, behind - first});
+    }
+    return owned;
+  }
+  const std::vector<Range>& owned_by(Rank rank) const { return owned_[static_cast<std::size_t>(rank)]; }
+  std::size_t size_of(Rank rank) const {
+    std::size_t size = 0;
+    for (const Range& each : owned_by(rank)) size += each.size;
+    return size;
   }
   // Rank 0, which gives samples out, hears of each push.
-  bool is_asked(Rank rank) const {
-    return rank == 0 || std::find(owners_.begin(), owners_.end(), rank) != owners_.end();
+  bool is_asked(Rank rank) const { return rank == 0 || !owned_by(rank).empty(); }
+
+  // What `rank` owns of all, where it lies if it is one range, else one behind the other in `space`.
+  template <class Value>
+  std::span<Value> part_of(std::span<Value> all, Rank rank, std::vector<float>& space) const {
+    if (all.empty() || owned_by(rank).empty()) return {};
+    if (owned_by(rank).size() == 1) return all.subspan(owned_by(rank).front().first, owned_by(rank).front().size);
+    space.clear();
+    for (const auto [first, size] : owned_by(rank)) {
+      const auto part = all.subspan(first, size);
+      space.insert(space.end(), part.begin(), part.end());
+    }
+    return space;
   }
-  Range own_range() const { return range(comm_.rank()); }
-  static std::vector<float> values_of(const Range& range, std::span<const float> all) {
-    const auto part = all.subspan(range.first, range.size);
+  void put_back(std::span<const float> part, Rank rank, std::span<float> all) const {
+    for (const auto [first, size] : owned_by(rank)) {
+      std::ranges::copy(part.first(size), all.begin() + static_cast<std::ptrdiff_t>(first));
+      part = part.subspan(size);
+    }
+  }
+  std::vector<float> values_of(Rank rank, std::span<const float> all) const {
+    std::vector<float> space;
+    const auto part = part_of(all, rank, space);
     return {part.begin(), part.end()};
   }
 
@@ -143,23 +169,27 @@ class ParameterServer::Impl {
   // The same request to every server, with its range of the gradient; what each holds afterwards.
   void ask(const Header& header, std::span<const float> gradient, std::span<float> parameters) {
     std::vector<std::vector<std::byte>> messages;
+    std::vector<std::vector<float>> arriving(static_cast<std::size_t>(comm_.world()));  // of several ranges
+    std::vector<float> space;
     std::vector<Work> under_way;
     for (Rank server = 0; server < comm_.world(); ++server) {
       if (server == comm_.rank() || !is_asked(server)) continue;
-      const auto [first, size] = range(server);
-      const auto part = gradient.empty() ? gradient : gradient.subspan(first, size);
+      const auto part = part_of(gradient, server, space);
       auto& message = messages.emplace_back(sizeof header + part.size_bytes());
       std::memcpy(message.data(), &header, sizeof header);
       if (!part.empty()) std::memcpy(message.data() + sizeof header, part.data(), part.size_bytes());
-      under_way.push_back(comm_.start_recv(parameters.subspan(first, size), server, tag_of(header)));
+      const auto into = part_of(parameters, server, arriving[static_cast<std::size_t>(server)]);
+      under_way.push_back(comm_.start_recv(into, server, tag_of(header)));
       under_way.push_back(comm_.start_send({message.data(), message.size(), DType::u8}, server, request_tag));
     }
     if (is_asked(comm_.rank())) {
-      const auto [first, size] = own_range();
-      const auto held = take(comm_.rank(), header, gradient.empty() ? gradient : gradient.subspan(first, size));
-      std::copy(held.begin(), held.end(), parameters.begin() + static_cast<std::ptrdiff_t>(first));
+      const auto held = take(comm_.rank(), header, part_of(gradient, comm_.rank(), space));
+      put_back(held, comm_.rank(), parameters);
     }
     for (Work& each : under_way) each.wait();
+    for (Rank server = 0; server < comm_.world(); ++server)
+      if (const auto& part = arriving[static_cast<std::size_t>(server)]; !part.empty())
+        put_back(part, server, parameters);
   }
 
   // A worker and guests may ask at the same time.
@@ -180,7 +210,7 @@ class ParameterServer::Impl {
   // The server's thread, until all other workers have left.
   void serve() {
     try {
-      replica::serve_requests(comm_, request_tag, sizeof(Header) + own_range().size * sizeof(float),
+      replica::serve_requests(comm_, request_tag, sizeof(Header) + size_of(comm_.rank()) * sizeof(float),
                               [this](Rank from, ConstBytes request) { return answer(from, request); });
     } catch (...) {
       const std::lock_guard lock(mutex_);
@@ -211,7 +241,7 @@ class ParameterServer::Impl {
 
   Communicator& comm_;
   const std::size_t count_;
-  const std::vector<Rank> owners_;  // of equal ranges
+  const std::vector<std::vector<Range>> owned_;  // by rank
   std::mutex mutex_;
   std::mutex guests_mutex_;  // one of them at a time
   ParameterShard shard_;

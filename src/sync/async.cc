@@ -32,7 +32,8 @@ ServerRule rule_of(Parameters& parameters) {
   return {.bound = {},
           .damping = by_staleness ? ServerRule::Damping::staleness : ServerRule::Damping::share,
           .compensation = parameters.number("compensate", 0, 0, 100),
-          .servers = servers_of(parameters)};
+          .servers = servers_of(parameters),
+          .ranges = parameters.count("ranges", 0, 0, 1'000'000)};
 }
 
 }  // namespace

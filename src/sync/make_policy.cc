@@ -46,12 +46,12 @@ constexpr std::array entries{
         sync::ad_psgd},
     Entry{{"async", "gradients go to parameter servers as they come, and nobody waits",
            "staleness=1: stale gradients count less; compensate=0: for what they have missed; servers=0: ranks that do "
-           "nothing else",
+           "nothing else; ranges=0: of the parameters, which servers own in turn",
            "Dean et al. 2012"},
           nullptr,
           sync::async},
     Entry{{"ssp", "async, but none runs more than so many steps ahead of the slowest",
-           "value: steps (3); staleness=1; compensate=0; servers=0", "Ho et al. 2013"},
+           "value: steps (3); staleness=1; compensate=0; servers=0; ranges=0", "Ho et al. 2013"},
           nullptr,
           sync::ssp},
     Entry{{"group", "workers of similar speed average gradients, their groups push to parameter servers",
@@ -82,7 +82,7 @@ std::unique_ptr<SyncPolicy> make_sync_policy(std::string_view spec, const SyncCo
   if (entry == entries.end()) throw Error(ErrorKind::usage, unknown_name("synchronization policy", stage.name, names));
   if (stages.size() > 1)
     throw Error(ErrorKind::usage, fmt::format("the policy '{}' has more than one stage; what compresses its exchanges "
-                                              "is --compress, apart from it",
+                                              "is --compress, or compress= in Python, apart from it",
                                               spec));
   if (entry->policy != nullptr) return entry->policy(spec, stage, context);
   return sync::periodic_policy(spec, entry->rule(stage, context), context);

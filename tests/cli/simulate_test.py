@@ -172,6 +172,17 @@ class Prediction(ProgramTest):
         words = ("--workload", "resnet50", "--world", "8", "--link-rate", "10Gbit")
         self.assertGreater(as_json(*words, "--straggler", "3:2")["step_ns"], 1.9 * as_json(*words)["step_ns"])
 
+    def test_knows_workers_of_unequal_speed(self):
+        words = ("--workload", "resnet50", "--world", "4", "--link-rate", "100Gbit")
+        equal = as_json(*words)
+        slow = as_json(*words, "--speeds", "1,1,1,0.5")["sync"]  # by bsp
+        self.assertEqual(slow["spec"], "bsp")
+        self.assertAlmostEqual(slow["step_ns"], equal["step_ns"] + equal["compute_ns"], delta=1)
+        late = [as_json(*words, "--jitter", "0.1x4", "--steps", "320", "--sync", each)["sync"]["step_ns"] for each in ("bsp", "local:32")]
+        self.assertGreater(late[0], 1.2 * late[1])
+        while_it_lasts = as_json(*words, "--straggle", "2:0-10x3", "--steps", "20")["sync"]["step_ns"]
+        self.assertAlmostEqual(while_it_lasts, equal["step_ns"] + equal["compute_ns"], delta=1)
+
 
 class WrongUsage(ProgramTest):
     def test_is_one_sentence_with_its_remedy(self):
@@ -188,6 +199,8 @@ class WrongUsage(ProgramTest):
             (("--world", "8", "--bytes", "4", "--straggler", "9:2"), "rank 9 of 8 ranks"),
             (("--world", "8", "--bytes", "4", "--straggler", "1:0.5"), "write 3:2.5"),
             (("--world", "8", "--bytes", "4", "--compress", "bf16"), "give --workload"),
+            (("--world", "8", "--bytes", "4", "--jitter", "0.1x4"), "give --workload"),
+            (("--world", "8", "--workload", "resnet50", "--steps", "0"), "--steps"),
             (("--world", "8", "--workload", "resnet50", "--in-a-row", "3"), "--in-a-row is of --bytes"),
             (("--world", "8", "--workload", "resnet50", "--mtbf-hours", "-1"), "--mtbf-hours -1"),
             (("--world", "8", "--workload", "resnet50", "--mtbf-hours", "9"), "needs --checkpoint-s"),
@@ -207,6 +220,9 @@ class WrongUsage(ProgramTest):
         words = ("--workload", "resnet50", "--world", "16..64", "--topology", "torus:4x4")
         result = simulate(*words)
         self.assert_sentence(result, 2, "torus")
+        self.assertEqual(result.stdout, "")
+        result = simulate("--workload", "resnet50", "--world", "4096..8192", "--jitter", "0.1x4")
+        self.assert_sentence(result, 2, "8192 replicas")
         self.assertEqual(result.stdout, "")
 
     def test_a_file_that_is_no_workload_is_named(self):

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <random>
 #include <set>
 
 #include "ranvier/error.h"
+#include "ranvier/sync.h"
 
 namespace ranvier::trainer {
 namespace {
@@ -31,6 +34,29 @@ TEST(Sampler, NoSampleIsSeenTwiceInAnEpochAndAllSharesAreEven) {
         }
     EXPECT_EQ(seen.size(), count);
     EXPECT_EQ(count, sampler.steps_per_epoch() * world * 7);
+  }
+}
+
+// As workers with shares by speed take them, which change with every step.
+TEST(Sampler, NoSampleIsLostOrSeenTwiceHoweverOftenSharesChange) {
+  std::mt19937 random(5);
+  std::uniform_real_distribution<double> exponent(-4, 4);
+  for (int round = 0; round < 60; ++round) {
+    const std::size_t world = 1 + random() % 9, each = 1 + random() % 12, samples = world * each + random() % 900;
+    Sampler even(samples, each, world, 3), shared(samples, each, world, 3);
+    for (std::size_t step = 0; step < 2 * even.steps_per_epoch(); ++step) {
+      std::vector<double> speeds(world);
+      for (double& speed : speeds) speed = std::exp2(exponent(random));
+      std::vector<std::int64_t> taken_by_all;
+      for (const std::size_t share : share_by_speed(world * each, speeds)) {
+        const auto part = shared.part(step, taken_by_all.size(), share);
+        taken_by_all.insert(taken_by_all.end(), part.begin(), part.end());
+      }
+      std::vector<std::int64_t> expected;
+      for (std::size_t rank = 0; rank < world; ++rank)
+        for (const auto sample : taken(even, step, rank)) expected.push_back(sample);
+      ASSERT_EQ(taken_by_all, expected) << world << " workers, step " << step;
+    }
   }
 }
 

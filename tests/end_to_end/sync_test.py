@@ -155,6 +155,21 @@ class Policies(TrainingTest):
             with self.subTest(words=words):
                 self.assert_sentence(self.train("--workers", "4", *words), 2, *parts)
 
+    def test_unequal_workers_have_the_same_words_in_simulation(self):
+        simulate = ("simulate", "--workload", "resnet50", "--world", "4")
+        for words in (
+            ("--speeds", "1,0"),
+            ("--speeds", "1,1,1,1,1"),
+            ("--jitter", "often"),
+            ("--straggle", "2:5x4"),
+            ("--straggle", "4:1-2x3"),
+        ):
+            with self.subTest(words=words):
+                refused = [self.train("--workers", "4", *words), run(*simulate, *words)]
+                self.assertEqual([each.returncode for each in refused], [2, 2])
+                self.assertEqual(refused[0].stderr.partition(": ")[2], refused[1].stderr.partition(": ")[2])
+        self.assertEqual(run(*simulate, "--speeds", "1,0.5", "--jitter", "0.05x4", "--straggle", "2:1-9x3,0:4-5x2").returncode, 0)
+
 
 if __name__ == "__main__":
     main()

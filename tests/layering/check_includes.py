@@ -45,6 +45,7 @@ PUBLIC = {
     "choose_policy.h": "sync",
     "server.h": "sync",
     "sync.h": "sync",
+    "unequal_workers.h": "sync",
     "guest_service.h": "transport",
     "security.h": "transport",
     "transport.h": "transport",

@@ -113,9 +113,14 @@ TEST(Step, OfNoReadyMadeWorkloadBeatsTheWire) {
     }
 }
 
-double policy_step_ns(const Workload& workload, Rank world, const char* spec) {
+PolicyPrediction by_policy(const Workload& workload, Rank world, const char* spec, std::uint64_t steps,
+                           const UnequalWorkers& unequal = {}) {
   const auto policy = make_sync_policy(spec, {.steps_per_epoch = 0, .steps = 0});
-  return simulate_policy(*policy, workload, topology::star(world, one_byte_a_ns), {}, 10'000).step_ns;
+  return simulate_policy(*policy, workload, topology::star(world, one_byte_a_ns), {}, steps, unequal);
+}
+
+double policy_step_ns(const Workload& workload, Rank world, const char* spec) {
+  return by_policy(workload, world, spec, 10'000).step_ns;
 }
 
 // Averages of gradients are what a policy does without, whoever holds replicas of what they are of; the rest of a
@@ -130,6 +135,63 @@ TEST(Policy, LeavesOutAveragesOfGradientsAndNothingElse) {
   Workload rows{.layers = {layer(10, 0)}};
   rows.layers[0].forward.communications = {{Collective::all_to_all, 10'000, Role::data}};
   EXPECT_NEAR(policy_step_ns(rows, 2, "local:100"), 20 + 5'000, 1);
+}
+
+// Computing of 30 a step, and averages of 100: how often replicas meet is how often they wait for the slowest.
+TEST(Policy, WaitsForTheSlowestWhereReplicasMeet) {
+  Workload workload{.layers = {layer(10, 0)}};
+  workload.layers[0].weight_gradient.communications = {{Collective::all_reduce, 100, Role::data}};
+  const StepPrediction step = simulate_step(workload, topology::star(3, one_byte_a_ns));
+  const double computing = step.compute_ns, averaging = step.step_ns - computing;
+  ASSERT_GT(averaging, 0);
+
+  // One of them takes twice as long, in each step or by turns with another one.
+  const UnequalWorkers half{.speeds = {1, 0.5}};
+  EXPECT_NEAR(by_policy(workload, 3, "bsp", 8, half).step_ns, 2 * computing + averaging, 1e-6);
+  EXPECT_NEAR(by_policy(workload, 3, "bsp", 8, half).exposed_communication_ns, averaging, 1e-6);
+  const UnequalWorkers turns{.stragglers = {{0, 0, 1, 2}, {1, 1, 2, 2}, {0, 2, 3, 2}, {1, 3, 4, 2}}};
+  EXPECT_NEAR(by_policy(workload, 3, "bsp", 4, turns).step_ns, 2 * computing + averaging, 1e-6);
+  EXPECT_NEAR(by_policy(workload, 3, "bsp", 4, turns).exposed_communication_ns, computing / 2 + averaging, 1e-6);
+  EXPECT_NEAR(by_policy(workload, 3, "local:2", 4, turns).step_ns, (6 * computing + 2 * averaging) / 4, 1e-6);
+  EXPECT_NEAR(by_policy(workload, 3, "local:4", 4, turns).step_ns, (6 * computing + averaging) / 4, 1e-6);
+}
+
+// By the draws themselves, which are those of training.
+TEST(Policy, IsLateInTheStepsInWhichTrainingIs) {
+  Workload workload{.layers = {layer(10, 0)}};
+  workload.layers[0].weight_gradient.communications = {{Collective::all_reduce, 100, Role::data}};
+  const StepPrediction step = simulate_step(workload, topology::star(4, one_byte_a_ns));
+  const double computing = step.compute_ns, averaging = step.step_ns - computing;
+  const UnequalWorkers unequal{.speeds = {1, 0.8}, .jitter_share = 0.2, .jitter_factor = 3};
+  constexpr std::uint64_t steps = 96, period = 8;
+  std::vector<Slowness> workers;
+  for (std::uint64_t worker = 0; worker < 4; ++worker) workers.emplace_back(unequal, worker, 0);
+  double in_step = 0, in_periods = 0;
+  std::vector<double> since(4, 0);
+  for (std::uint64_t number = 0; number < steps; ++number) {
+    double slowest = 0;
+    for (std::size_t worker = 0; worker < 4; ++worker) {
+      const double times = workers[worker].of(number);
+      slowest = std::max(slowest, times);
+      since[worker] += times;
+    }
+    in_step += slowest;
+    if ((number + 1) % period > 0) continue;
+    in_periods += std::ranges::max(since);
+    std::ranges::fill(since, 0);
+  }
+  EXPECT_NEAR(by_policy(workload, 4, "bsp", steps, unequal).step_ns, in_step / steps * computing + averaging, 1e-6);
+  EXPECT_NEAR(by_policy(workload, 4, "local:8", steps, unequal).step_ns,
+              in_periods / steps * computing + averaging / period, 1e-6);
+  EXPECT_LT(in_periods, in_step);
+}
+
+TEST(Policy, RefusesWorkersThatAreNotThere) {
+  const Workload workload{.degrees = {.tensor = 2}, .layers = {layer(10, 0)}};
+  EXPECT_NO_THROW(by_policy(workload, 4, "bsp", 1, {.speeds = {1, 0.5}}));
+  EXPECT_THROW(by_policy(workload, 4, "bsp", 1, {.speeds = {1, 1, 0.5}}), Error);
+  EXPECT_THROW(by_policy(workload, 4, "bsp", 1, {.stragglers = {{2, 0, 1, 2}}}), Error);
+  EXPECT_THROW(check_replicas(workload, 1 << 14, {.jitter_share = 0.5, .jitter_factor = 2}), Error);
 }
 
 TEST(Step, FollowsATableOfSizes) {

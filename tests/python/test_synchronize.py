@@ -190,6 +190,20 @@ def refused(rank, world):
             ranvier.attach(net, sgd, samples=samples if rank == 1 else 2)
     with pytest.raises(ValueError, match="give all as many"):
         ranvier.attach(net, sgd, "gossip", samples=rank + 1)
+    with pytest.raises(ValueError, match="what `ranvier train` measures"):
+        ranvier.attach(net, sgd, "auto")
+    with pytest.raises(ValueError, match="compress= in Python"):
+        ranvier.attach(net, sgd, "local:4+int8")
+    for codec, spec, optimizer, words in (
+        ("int7x", "bsp", sgd, "int8"),
+        ("int8", "gossip", sgd, "sends values as they are"),
+        ("dgc:0.01", "local:4", sgd, "also averages parameters"),
+        ("dgc:0.01", "bsp", optimizer_for("momentum", net), "momentum=0"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            ranvier.attach(net, optimizer, spec, compress=codec)
+    with pytest.raises(ValueError, match="the same on every rank"):
+        ranvier.attach(net, sgd, compress=("int8", "bf16")[rank])
     for name in ("steps_per_epoch", "steps"):
         with pytest.raises(ValueError, match=f"-5 as {name};"):
             ranvier.attach(net, sgd, "post-local:4", **{"steps": 8, "steps_per_epoch": 4, name: -5})

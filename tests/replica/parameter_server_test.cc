@@ -25,14 +25,16 @@ using namespace std::chrono_literals;
 
 TEST(ParameterServer, EveryGradientArrivesOnceOnEveryShard) {
   for (const Rank world : {1, 2, 3, 5})
-    for (const std::size_t size : {2U, 101U}) {  // also fewer parameters than ranks
+    for (const auto& [size, ranges] : std::vector<std::pair<std::size_t, std::size_t>>{
+             {2, 0}, {101, 0}, {101, 1}, {101, 23}, {101, 400}}) {  // also fewer parameters than ranks, and than ranges
       std::mutex mutex;
       std::multiset<std::uint64_t> samples;
       run_ranks(world,
                 [&](Communicator& comm) {
                   std::vector<float> parameters(size);
                   std::iota(parameters.begin(), parameters.end(), 0.0F);
-                  ParameterServer server(comm, {.damping = ServerRule::Damping::share}, parameters, 7);
+                  ParameterServer server(comm, {.damping = ServerRule::Damping::share, .ranges = ranges}, parameters,
+                                         7);
                   for (const std::uint64_t stop : {20U, 50U}) {
                     for (;;) {
                       const auto start = server.begin(stop, 3);
@@ -41,14 +43,16 @@ TEST(ParameterServer, EveryGradientArrivesOnceOnEveryShard) {
                         const std::lock_guard lock(mutex);
                         for (std::uint64_t n = 0; n < start.count; ++n) samples.insert(start.first + n);
                       }
-                      // Upwards by the number of its samples.
-                      const std::vector<float> gradient(size, -static_cast<float>(start.count));
+                      // Upwards by the number of its samples, in each place another multiple of it.
+                      std::vector<float> gradient(size);
+                      for (std::size_t i = 0; i < size; ++i)
+                        gradient[i] = -static_cast<float>(start.count * (1 + i % 5));
                       server.exchange(gradient, {.rate = 2, .share = 0.5, .samples = start.count}, parameters);
                     }
                     comm.barrier();
                     server.pull(parameters);
                     for (std::size_t i = 0; i < size; ++i)
-                      ASSERT_FLOAT_EQ(parameters[i], static_cast<float>(i + stop - 7))
+                      ASSERT_FLOAT_EQ(parameters[i], static_cast<float>(i + (stop - 7) * (1 + i % 5)))
                           << "after " << stop << " samples";
                     comm.barrier();
                   }
@@ -91,6 +95,25 @@ TEST(ParameterServer, MayStandOnRanksOfItsOwn) {
     EXPECT_EQ(samples, 30U);
   }
   EXPECT_THROW(workers_of({.servers = 4}, 4), Error);
+}
+
+TEST(ParameterServer, RangesAreDealtOutInTurn) {
+  run_ranks(3,
+            [&](Communicator& comm) {
+              std::vector<float> parameters(1000, 1);
+              ParameterServer server(comm, {.ranges = 8}, parameters, 0, {2, 0, 1});
+              comm.barrier();
+              const auto before = comm.bytes_sent_to(0);
+              if (comm.rank() == 1) server.exchange(parameters, {}, parameters);
+              if (comm.rank() == 1) {
+                // Rank 0 owns the ranges 1, 4 and 7 of 125 values each.
+                EXPECT_GE(comm.bytes_sent_to(0) - before, 3 * 125 * sizeof(float));
+                EXPECT_LT(comm.bytes_sent_to(0) - before, 3 * 125 * sizeof(float) + 400);
+              }
+              comm.barrier();
+              server.leave();
+            },
+            {.way = "shm"});
 }
 
 TEST(ParameterServer, OwnersThatCannotBeAreRefused) {

@@ -205,6 +205,12 @@ TEST(Synchronizer, EverybodyEndsWithTheSameBits) {
   }
 }
 
+TEST(Synchronizer, AReplicaThatHardlyCountsHasHardlyParted) {
+  std::vector<SyncTraffic> traffic;
+  traces(2, {.sync = "local:1,adapt=1,most=64"}, {.shares = {60, 1}}, &traffic);
+  EXPECT_LT(traffic[0].rounds_inside, 24U / 2) << "the period grew";
+}
+
 TEST(Synchronizer, GossipSendsOneMessageAStepAndStaysNearTheBigBatch) {
   std::vector<SyncTraffic> traffic;
   const auto all = traces(4, {.sync = "gossip", .place = "node=2"}, {.stop = 11}, &traffic);

@@ -275,6 +275,12 @@ TEST(Policies, WrongSpecsGetOneSentence) {
   EXPECT_THROW(make_sync_policy("post-local:4", {.steps = 0}), Error);
 }
 
+TEST(Policies, ServersMayOwnSeveralRanges) {
+  for (const std::string_view spec : {"async:ranges=64", "ssp:2,ranges=64"})
+    EXPECT_EQ(make_sync_policy(spec, {})->server()->ranges, 64U);
+  EXPECT_EQ(make_sync_policy("async", {})->server()->ranges, 0U);
+}
+
 TEST(Policies, ServersMayHaveRanksOfTheirOwn) {
   for (const std::string_view spec : {"async:servers=2", "ssp:4,servers=2", "group:1.5,servers=2"})
     EXPECT_EQ(make_sync_policy(spec, context)->server()->servers, 2U) << spec;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <random>
 
@@ -31,6 +32,51 @@ TEST(ParameterShard, AppliesEachPushOnceHoweverOftenItIsSent) {
   }
   EXPECT_EQ(shard.pushes(), applied);
   EXPECT_FLOAT_EQ(shard.pull(0)[0], static_cast<float>(applied));
+}
+
+// Workers that send a push until they hear of it, over a network that loses, doubles, delays and reorders whatever
+// passes, answers too. Each gradient is a power of two, so that the sum shows what was applied how often.
+TEST(ParameterShard, AppliesEachPushOnceOverANetworkThatLosesAndDoubles) {
+  struct Message {
+    Rank worker;
+    std::uint64_t number;
+    bool is_answer;
+  };
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    std::mt19937 random(seed);
+    const auto chance = [&](unsigned in) { return random() % in == 0; };
+    constexpr Rank workers = 3;
+    constexpr std::uint64_t pushes = 7;  // of each: 21 bits, which a float holds
+    ParameterShard shard({0}, workers, {.damping = ServerRule::Damping::share});
+    std::array<std::uint64_t, workers> heard{};
+    std::vector<Message> under_way;
+    const auto pass = [&](const Message& message) {
+      for (int copies = chance(4) ? 0 : chance(3) ? 3 : 1; copies > 0; --copies) under_way.push_back(message);
+    };
+    const auto all_heard = [&] { return std::ranges::all_of(heard, [](auto each) { return each == pushes; }); };
+    for (int event = 0; !all_heard(); ++event) {
+      ASSERT_LT(event, 100'000) << "seed " << seed;
+      if (under_way.empty() || chance(5)) {
+        const auto worker = static_cast<Rank>(random() % workers);
+        if (const auto last = heard[static_cast<std::size_t>(worker)]; last < pushes) pass({worker, last + 1, false});
+        continue;
+      }
+      const auto at = under_way.begin() + static_cast<std::ptrdiff_t>(random() % under_way.size());
+      const auto [worker, number, is_answer] = *at;
+      under_way.erase(at);
+      auto& last = heard[static_cast<std::size_t>(worker)];
+      if (is_answer) {
+        last = std::max(last, number);
+        continue;
+      }
+      const std::vector<float> gradient{
+          -std::ldexp(1.0F, static_cast<int>(pushes) * worker + static_cast<int>(number) - 1)};
+      shard.push(worker, number, 1, 1, gradient);
+      pass({worker, number, true});
+    }
+    EXPECT_EQ(shard.pull(0)[0], std::ldexp(1.0F, workers * pushes) - 1) << "seed " << seed;
+    EXPECT_EQ(shard.pushes(), workers * pushes);
+  }
 }
 
 TEST(ParameterShard, StaleGradientsCountLess) {

@@ -1,0 +1,126 @@
+"""Who averages with whom under ranvier.attach, and how: plainly, or by a codec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ranvier._exchanges import Plain, make_exchange
+from ranvier._groups import group_like
+from ranvier._memory import Memories
+from ranvier._wire import Wire
+
+
+@dataclass(frozen=True)
+class Team:
+    """Some ranks and their process group."""
+
+    group: dist.ProcessGroup
+    ranks: list[int]  # as the default group numbers them
+
+    def average(self, tensors: list[Tensor], weight: float) -> int:
+        """In place, `weight` times this rank's values; those of one type and device travel together. The bytes given."""
+        given = 0
+        kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+        for tensor in tensors:
+            kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor.detach())
+        for alike in kinds.values():
+            flat = torch.cat([t.reshape(-1) for t in alike]).mul_(weight / len(self.ranks))
+            dist.all_reduce(flat, group=self.group)
+            given += flat.numel() * flat.element_size()
+            for tensor, part in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
+                tensor.copy_(part.view_as(tensor))
+        return given
+
+
+class Teams:
+    """Of each level of a policy this rank's whole group, and the first rank of each group inside it, if this rank is one."""
+
+    def __init__(self, group: dist.ProcessGroup, levels: list[list[int]], name: str) -> None:
+        self._group, self._rank, self._levels = group, dist.get_rank(group), levels
+        self.last = len(levels) - 1
+        self.whole: list[Team | None] = [None]
+        self.leaders: list[Team | None] = [None]
+        everybody = range(len(levels[0]))
+        for level, (inner, groups) in enumerate(zip(levels, levels[1:], strict=False), start=1):
+            first = [rank for rank in everybody if inner.index(inner[rank]) == rank]
+            self.whole.append(self._form(groups, everybody, f"{name}/{level}/whole"))
+            self.leaders.append(self._form(groups, first, f"{name}/{level}/leaders"))
+
+    def members(self, level: int) -> list[int]:
+        """Of this rank's group, as `group` numbers them."""
+        groups = self._levels[level]
+        return [rank for rank, group in enumerate(groups) if group == groups[self._rank]]
+
+    def weight(self, inside: int, level: int, samples: list[float]) -> float:
+        """Of this rank, which speaks for its group `inside`, among all that speak in its group of `level`."""
+        members, inner = self.members(level), self._levels[inside]
+        parts = len({inner[rank] for rank in members})
+        spoken_for = sum(samples[rank] for rank in members if inner[rank] == inner[self._rank])
+        return spoken_for * parts / sum(samples[rank] for rank in members)
+
+    def _form(self, groups: list[int], taking_part: Iterable[int], name: str) -> Team | None:
+        """The members make it, level by level: nobody waits for one who waits for him elsewhere."""
+        mine = groups[self._rank]
+        ranks = [rank for rank in taking_part if groups[rank] == mine]
+        if self._rank not in ranks:
+            return None
+        world_ranks = [dist.get_global_rank(self._group, rank) for rank in ranks]
+        if len(ranks) == len(groups):
+            return Team(self._group, world_ranks)
+        return Team(group_like(self._group, f"{name}/{mine}", "ranvier attach", world_ranks), world_ranks)
+
+
+def check_codec(spec: str, policy: Any, sync: str, optimizer: torch.optim.Optimizer) -> None:
+    """Raises ValueError for a codec that is wrong, or that the policy or the optimizer has no use for."""
+    momentum = make_exchange(spec, 1).momentum
+    if spec != "none" and not policy.takes_codec():
+        raise ValueError(f"'{sync}' sends values as they are: leave out compress='{spec}'")
+    if momentum > 0 and policy.averages_parameters():
+        raise ValueError(
+            f"'{spec}' corrects the momentum of gradients, and '{sync}' also averages parameters: take another codec, or 'bsp'"
+        )
+    if momentum > 0 and any(each.get("momentum", 0) for each in optimizer.param_groups):
+        raise ValueError(f"'{spec}' has a momentum of {momentum:g} in the optimizer's place: make the optimizer with momentum=0")
+
+
+class CodedTeam:
+    """A team whose averages a codec compresses, as `ranvier.hook` does it; of tensors that belong to `parameters`."""
+
+    def __init__(self, spec: str, team: Team, parameters: list[Tensor]) -> None:
+        self._exchange = make_exchange(spec, len(team.ranks))
+        self._wire = Wire(team.group)
+        self._memories = Memories(spec)
+        self._parameters = parameters
+        self._number = 0  # of the next average: what is random follows from it
+
+    def average(self, tensors: list[Tensor], weight: float) -> int:
+        """As Team.average; by floats of 32 bits, and plainly where a value has no code."""
+        wire, before = self._wire, self._wire.bytes_sent
+        wire.device = wire.device_for(tensors[0].device)
+        values = torch.cat([t.detach().reshape(-1).to(device="cpu", dtype=torch.float32) for t in tensors])
+        if weight != 1:
+            values.mul_(weight)
+        memory = self._memories.of(self._parameters, self._exchange.kinds)
+        if not self._exchange.average(wire, values, memory, self._number):
+            Plain().average(wire, values, memory, self._number)
+        memory.step += 1
+        self._number += 1
+        for tensor, part in zip(tensors, values.split([t.numel() for t in tensors]), strict=True):
+            tensor.detach().copy_(part.view_as(tensor))
+        return wire.bytes_sent - before
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this rank holds back, by the numbers of parameters."""
+        return {"number": self._number, "kept": [self._memories.record_of(each) for each in self._parameters]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._number = state["number"]
+        for number, (parameter, record) in enumerate(zip(self._parameters, state["kept"], strict=True)):
+            if record is not None:
+                self._memories.restore(parameter, record, f"parameter {number}")

@@ -1,0 +1,110 @@
+"""ranvier.attach with a codec: what everybody's averages exchange is compressed, as by ranvier.hook."""
+
+import copy
+
+import pytest
+import ranvier
+import torch
+from ranks import on_ranks
+from test_synchronize import BATCH, STEPS, flat, network, optimizer_for, train
+from test_uneven import EPOCHS, train_unevenly
+
+WORLD = 4
+EACH = BATCH // WORLD
+POLICIES = [
+    ("adamw", "bsp", ""),
+    ("momentum", "local:3", ""),
+    ("adamw", "node:4", "node=2"),
+    ("momentum", "hierarchy:node=1,rack=2,world=6", "node=4,rack=2"),
+    ("adamw", "diloco:4", ""),
+    ("momentum", "post-local:4", ""),
+    ("momentum", "local:2,adapt=0.5,most=8", ""),
+]
+
+
+def attached(rank, world, codecs):
+    """Of each policy and codec the parameters at the end, and the bytes that this rank gave."""
+    ends = []
+    for name, spec, place in POLICIES:
+        for codec in codecs:
+            net = network()
+            optimizer = optimizer_for(name, net)
+            sync = ranvier.attach(net, optimizer, spec, place=place, steps=STEPS, compress=codec)
+            train(net, optimizer, EACH * rank, EACH * (rank + 1))
+            sync.finish()
+            ends.append((flat(net), sync.bytes))
+    return ends
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+def test_all_end_with_the_same_bits_near_those_without_a_codec(backend):
+    codecs = ["none", "int8", "topk:0.25", "powersgd:2"]
+    ranks = on_ranks(WORLD, attached, codecs, backend=backend)
+    start = flat(network())
+    for number, (name, spec, _) in enumerate(POLICIES):
+        plain, int8, *others = ([rank[number * len(codecs) + at] for rank in ranks] for at in range(len(codecs)))
+        for results in (plain, int8, *others):
+            assert all(torch.equal(end, results[0][0]) for end, _ in results), f"{name} by {spec}"
+        come = (plain[0][0] - start).norm()
+        assert 0 < (int8[0][0] - plain[0][0]).norm() < 0.1 * come, f"{name} by {spec}"
+        assert int8[0][1] < plain[0][1]
+
+
+def inside_and_between(rank, world):
+    net = network()
+    optimizer = optimizer_for("sgd", net)
+    sync = ranvier.attach(net, optimizer, "node:6", place="node=2", compress="int8")
+    train(net, optimizer, EACH * rank, EACH * (rank + 1))
+    values = sum(p.numel() for p in net.parameters())
+    return sync.bytes - STEPS * 4 * values, values
+
+
+def test_only_what_goes_between_nodes_is_compressed():
+    for rank, (between, values) in enumerate(on_ranks(WORLD, inside_and_between, backend="gloo")):
+        # Of two leaders each gives half of the codes and the sum of the other half: a byte a value, and scales.
+        assert (2 * values < between < 4 * values) if rank % 2 == 0 else between == 0
+
+
+def resumed(rank, world, spec, codec):
+    def begin():
+        net = network()
+        optimizer = optimizer_for("adamw", net)
+        return net, optimizer, ranvier.attach(net, optimizer, spec, compress=codec)
+
+    begin_at, end_at = EACH * rank, EACH * (rank + 1)
+    net, optimizer, sync = begin()
+    train(net, optimizer, begin_at, end_at, range(7))
+    kept = copy.deepcopy((net.state_dict(), optimizer.state_dict(), sync.state_dict()))
+    again = begin()
+    with pytest.raises(ValueError, match="attach the same"):
+        again[2].load_state_dict(kept[2] | {"compress": "none"})
+    for each, state in zip(again, kept, strict=True):
+        each.load_state_dict(state)
+    ends = [train(net, optimizer, begin_at, end_at, range(7, STEPS))[-1] for net, optimizer, _ in ((net, optimizer, sync), again)]
+    return torch.equal(*ends)
+
+
+@pytest.mark.parametrize(("spec", "codec"), [("bsp", "topk:0.1+int8"), ("diloco:5", "topk:0.1"), ("local:2", "powersgd:2")])
+def test_what_is_held_back_is_in_the_state(spec, codec):
+    assert all(on_ranks(WORLD, resumed, spec, codec, backend="gloo"))
+
+
+def in_a_join(rank, world):
+    ends = []
+    for spec in ("bsp", "local:4"):
+        for codec in ("none", "int8"):
+            net = network()
+            optimizer = optimizer_for("momentum", net)
+            sync = ranvier.attach(net, optimizer, spec, compress=codec)
+            train_unevenly(net, optimizer, sync, rank, range(len(EPOCHS)))
+            sync.finish()
+            ends.append(flat(net))
+    return ends
+
+
+def test_uneven_ranks_compress_too():
+    ranks = on_ranks(WORLD, in_a_join, backend="gloo")
+    start = flat(network())
+    for plain, coded in ((0, 1), (2, 3)):
+        assert all(torch.equal(rank[coded], ranks[0][coded]) for rank in ranks)
+        assert (ranks[0][coded] - ranks[0][plain]).norm() < 0.1 * (ranks[0][plain] - start).norm()

@@ -1,0 +1,242 @@
+"""ranvier.attach under torch's Join: ranks whose data ends earlier neither stop the others nor pull at their averages."""
+
+import copy
+
+import pytest
+import ranvier
+import torch
+import torch.distributed as dist
+from ranks import on_ranks
+from test_synchronize import flat, network, optimizer_for
+from torch import nn
+from torch.distributed.algorithms.join import Join
+
+# Of each epoch how many samples each rank has in each of its steps; the third rank has none at all in the first one.
+EPOCHS = [
+    [[3, 1, 2, 5], [4, 4, 1, 1, 2, 6, 3], [], [2, 2]],
+    [[2] * 3, [2] * 5, [2] * 2, [2] * 5],
+    [[1, 2], [5], [3, 3, 3], [4, 1, 6, 2, 2]],
+]
+WORLD = 4
+
+
+def batch(epoch: int, step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+    count = EPOCHS[epoch][rank][step]
+    generator = torch.Generator().manual_seed(1000 * epoch + 10 * step + rank)
+    return torch.randn(count, 6, generator=generator), torch.randn(count, 4, generator=generator)
+
+
+def rate(step: int) -> float:
+    return 0.1 / (1 + step)
+
+
+def alone(name: str, nodes: int, period: int, slow: tuple[float, float] = (1, 0)) -> torch.Tensor:
+    """What one process ends with that plays all nodes: gradients of the samples that a node has in a step, and every
+    `period` steps the mean of nodes by the samples that they have had since the last one (0: never), which slow
+    momentum (rate, momentum) takes for a direction."""
+    nets = [network() for _ in range(nodes)]
+    optimizers = [optimizer_for(name, net) for net in nets]
+    seen, total = [0] * nodes, 0
+    anchor, slow_momentum = flat(nets[0]), torch.zeros(())
+
+    def average(step: int, slow: tuple[float, float]) -> None:
+        nonlocal anchor, slow_momentum
+        if sum(seen) > 0:
+            mean = sum(count / sum(seen) * flat(net) for count, net in zip(seen, nets, strict=True))
+            slow_momentum = slow[1] * slow_momentum + (anchor - mean) / rate(step)
+            anchor = anchor - slow[0] * rate(step) * slow_momentum
+            for net in nets:
+                nn.utils.vector_to_parameters(anchor.clone(), net.parameters())
+        seen[:] = [0] * nodes
+
+    for epoch, by_rank in enumerate(EPOCHS):
+        for step in range(max(map(len, by_rank))):
+            for node, (net, optimizer) in enumerate(zip(nets, optimizers, strict=True)):
+                ranks = [r for r in range(WORLD) if r * nodes // WORLD == node and step < len(by_rank[r])]
+                if not ranks:
+                    continue
+                inputs, targets = map(torch.cat, zip(*(batch(epoch, step, rank) for rank in ranks), strict=True))
+                optimizer.param_groups[0]["lr"] = rate(step)
+                optimizer.zero_grad()
+                nn.functional.mse_loss(net(inputs), targets).backward()
+                optimizer.step()
+                seen[node] += len(inputs)
+            total += 1
+            if period > 0 and total % period == 0:
+                average(step, slow)
+    average(0, (1, 0))
+    return flat(nets[0])
+
+
+def train_unevenly(net, optimizer, sync, rank, epochs):
+    for epoch in epochs:
+        with Join([sync]):
+            for step in range(len(EPOCHS[epoch][rank])):
+                inputs, targets = batch(epoch, step, rank)
+                sync.set_samples(len(inputs))
+                optimizer.param_groups[0]["lr"] = rate(step)
+                optimizer.zero_grad()
+                nn.functional.mse_loss(net(inputs), targets).backward()
+                optimizer.step()
+            for parameter in net.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.fill_(torch.inf)  # whatever is left of the last step, nobody is to see it
+
+
+def attached(rank, world, cases):
+    ends = []
+    for name, spec, place, *_ in cases:
+        net = network()
+        optimizer = optimizer_for(name, net)
+        sync = ranvier.attach(net, optimizer, spec, place=place)
+        train_unevenly(net, optimizer, sync, rank, range(len(EPOCHS)))
+        assert sync.step == sum(max(map(len, by_rank)) for by_rank in EPOCHS)
+        sync.finish()
+        ends.append(flat(net))
+    return ends
+
+
+CASES = [
+    ("sgd", "bsp", "", 1, 0),
+    ("momentum", "bsp", "", 1, 0),
+    ("adamw", "bsp", "", 1, 0),
+    ("momentum", "local:4", "", 4, 4),
+    ("adamw", "local:100", "", 4, 100),
+    ("momentum", "slowmo:3,rate=0.8,momentum=0.5", "", 4, 3, (0.8, 0.5)),
+    ("adamw", "node:3", "node=2", 2, 3),
+    ("momentum", "hierarchy:node=1,world=4", "node=2", 2, 4),
+]
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+def test_uneven_ranks_train_as_one_process_on_the_samples_that_there_are(backend):
+    ranks = on_ranks(WORLD, attached, CASES, backend=backend)
+    for case, (name, spec, _, *rule) in enumerate(CASES):
+        for end in ranks:
+            assert torch.equal(end[case], ranks[0][case]), f"{spec}: all end with the same bits"
+        torch.testing.assert_close(ranks[0][case], alone(name, *rule), rtol=0, atol=5e-5, msg=lambda text: f"{name} by {spec}: {text}")
+
+
+def resumed(rank, world):
+    """After one epoch, in the middle of a period that ranks have had different samples of."""
+
+    def begin():
+        net = network()
+        optimizer = optimizer_for("momentum", net)
+        return net, optimizer, ranvier.attach(net, optimizer, "local:5")
+
+    net, optimizer, sync = begin()
+    train_unevenly(net, optimizer, sync, rank, range(1))
+    kept = copy.deepcopy((net.state_dict(), optimizer.state_dict(), sync.state_dict()))
+    again = begin()
+    for each, state in zip(again, kept, strict=True):
+        each.load_state_dict(state)
+    ends = []
+    for net, optimizer, sync in ((net, optimizer, sync), again):
+        train_unevenly(net, optimizer, sync, rank, range(1, len(EPOCHS)))
+        sync.finish()
+        ends.append(flat(net))
+    assert torch.equal(*ends)
+    return ends[0]
+
+
+def test_a_checkpoint_knows_what_each_rank_has_seen_of_a_period():
+    ends = on_ranks(WORLD, resumed, backend="gloo")
+    torch.testing.assert_close(ends[0], alone("momentum", WORLD, 5), rtol=0, atol=5e-5)
+
+
+class Pair(nn.Module):
+    """Two networks, of which the second learns from the first: each has an optimizer, as those of a GAN have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = network(), network()
+
+
+def two_optimizers(rank, world):
+    pair = Pair()
+    optimizers = [optimizer_for("momentum", pair.first), optimizer_for("adamw", pair.second)]
+    syncs = [ranvier.attach(net, o, spec) for net, o, spec in zip((pair.first, pair.second), optimizers, ("bsp", "local:3"), strict=True)]
+    with Join(syncs):
+        for step in range(len(EPOCHS[0][rank])):
+            inputs, targets = batch(0, step, rank)
+            for net, optimizer in zip((pair.first, pair.second), optimizers, strict=True):
+                optimizer.zero_grad()
+                nn.functional.mse_loss(net(inputs), targets).backward()
+                optimizer.step()
+    assert [sync.step for sync in syncs] == [7, 7]
+    for sync in syncs:
+        sync.finish()
+    return flat(pair)
+
+
+def test_several_optimizers_share_a_join():
+    ends = on_ranks(WORLD, two_optimizers, backend="gloo")
+    assert all(torch.equal(end, ends[0]) for end in ends)
+
+
+def statistics(rank, world):
+    """Running means of a normalization, which have seen nothing but this rank's samples, all of them `rank`."""
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.BatchNorm1d(1, momentum=1.0), nn.Linear(1, 1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    sync = ranvier.attach(net, optimizer, samples=2)
+    with Join([sync]):
+        for _ in range((6, 1, 0)[rank]):
+            optimizer.zero_grad()
+            net(torch.full((2, 1), float(rank))).sum().backward()
+            optimizer.step()
+    sync.finish()
+    return net[0].running_mean.item()
+
+
+def test_buffers_are_weighted_by_all_that_a_rank_has_seen():
+    for mean in on_ranks(3, statistics, backend="gloo"):
+        assert mean == pytest.approx((6 * 0 + 1 * 1) / 7)
+
+
+def adaptive(rank, world):
+    net = network()
+    optimizer = optimizer_for("sgd", net)
+    sync = ranvier.attach(net, optimizer, "local:1,adapt=0.1,most=64")
+    with Join([sync]):
+        for _ in range(0 if rank else 7):
+            optimizer.zero_grad()
+            net(torch.ones(1, 6)).sum().backward()
+            optimizer.step()
+    return sync.rounds
+
+
+def test_replicas_that_do_not_count_have_not_parted():
+    assert on_ranks(2, adaptive, backend="gloo") == [3, 3]  # behind steps 1, 3 and 7
+
+
+def after_a_join(rank, world):
+    """Even steps behind uneven ones, without a Join; then what is refused."""
+    net = network()
+    optimizer = optimizer_for("sgd", net)
+    sync = ranvier.attach(net, optimizer, samples=rank + 1)
+    with Join([sync]):
+        for _ in range(rank):
+            optimizer.zero_grad()
+            net(torch.ones(1, 6)).sum().backward()
+            optimizer.step()
+    assert not sync._join_config.enable, "averages are plain again"
+    before = net[2].bias.detach().clone()
+    optimizer.zero_grad()
+    (net(torch.ones(1, 6)).sum() * (rank + 1)).backward()
+    optimizer.step()
+    moved = (before - net[2].bias.detach()) / 0.1  # the gradient of the bias: rank + 1, weighted by rank + 1
+    torch.testing.assert_close(moved, torch.full((4,), (1 * 1 + 2 * 2 + 3 * 3) / (1 + 2 + 3)))
+    with Join([sync]):
+        for samples in (0, float("nan")):
+            with pytest.raises(ValueError, match=f"rank {rank} has"):
+                sync.set_samples(samples)
+    sync.finish()
+    with pytest.raises(ValueError, match="'gossip' does not weigh ranks"):
+        Join([ranvier.attach(net, optimizer, "gossip")])
+    return dist.get_world_size()
+
+
+def test_behind_a_join_everything_is_as_before():
+    assert on_ranks(3, after_a_join, backend="gloo") == [3, 3, 3]
