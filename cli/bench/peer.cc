@@ -53,7 +53,7 @@ std::string to_line(const Reply& reply) {
   return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", done_word, reply.seconds, reply.wrong,
                      reply.cpu_seconds, reply.losses.due, reply.losses.missing, reply.packets.sent, reply.packets.lost,
                      reply.packets.refused, reply.error, reply.kernel.sent, reply.kernel.lost, reply.kernel.refused,
-                     reply.network, reply.fell_back);
+                     reply.network, reply.fell_back ? 1 : 0);
 }
 
 // "failed KIND<tab>SENTENCE<tab>RECORD", whose lines have tabs for their ends.
