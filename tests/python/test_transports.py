@@ -58,6 +58,7 @@ def test_ranks_train_over(transport):
     on_ranks(2, train, environment={"RANVIER_TRANSPORT": transport})
 
 
+@pytest.mark.skipif("RANVIER_TEST_LONG" not in os.environ, reason="imports torch twice; make test-fabrics runs it")
 @needs("mpi")
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="this machine has no mpirun")
 def test_ranks_that_mpirun_started_train_over_mpi(tmp_path):
