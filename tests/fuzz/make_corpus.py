@@ -48,10 +48,12 @@ def udp() -> None:
     write("udp_fuzz", "probed", datagrams(packet(1, 1, payload=bytes(300)), packet(1, 2), data[2]))
     write("udp_fuzz", "left", datagrams(data[0], packet(4, 0, ranges=[(1, 2)]), data[1]))
     write("udp_fuzz", "silent", datagrams(data[0], *[b""] * 30))
-    once = [packet(5, i + 1, offset=(i // 3) << 32 | i % 3, payload=bytes(1024 if i % 3 < 2 else 452)) for i in range(6)]
+    sizes = (1024, 1024, 452)
+    once = [packet(5, i + 1, offset=(i // 3) << 32 | i % 3, payload=bytes(sizes[i % 3])) for i in range(6)]
     write("udp_fuzz", "partial", datagrams(*once))
     write("udp_fuzz", "partial_late", datagrams(*reversed(once), *once))
-    write("udp_fuzz", "partial_acknowledged", datagrams(once[0], packet(0, 0, ranges=[(1, 9)]), packet(5, 2, offset=2 << 32 | 1, payload=bytes(2048))))
+    two = packet(5, 2, offset=2 << 32 | 1, payload=bytes(2048))
+    write("udp_fuzz", "partial_acknowledged", datagrams(once[0], packet(0, 0, ranges=[(1, 9)]), two))
 
 
 def greeting() -> None:
@@ -63,12 +65,16 @@ def greeting() -> None:
     write("greeting_fuzz", "called", said(0, hello, 2, False) + said(0, hello, 2, True, bytes(1100)))
     write("greeting_fuzz", "calls", said(1, challenge, 0, True) + said(1, welcome, 0, True, bytes(1100)))
     write("greeting_fuzz", "elsewhere", said(1, challenge, 0, True) + said(2, welcome, 0, False) + said(3, hello, 2, False))
-    write("greeting_fuzz", "narrow", b"".join(said(1, challenge, 0, True)[:1] + b"\xff" + said(1, challenge, 0, True)[2:] for _ in range(70)))
+    again = said(1, challenge, 0, True)
+    write("greeting_fuzz", "narrow", 70 * (again[:1] + b"\xff" + again[2:]))
     write("greeting_fuzz", "short", said(0, hello, 2, True, bytes(15)) + said(0, welcome, 2, True) + said(0, hello, 1, True))
 
 
 def guests() -> None:
-    head = number(1, 3) + number(2, 1) + varint(3 << 3 | 1) + struct.pack("<d", 0.1) + varint(4 << 3 | 1) + struct.pack("<d", 0.5)
+    def real(field: int, value: float) -> bytes:
+        return varint(field << 3 | 1) + struct.pack("<d", value)
+
+    head = number(1, 3) + number(2, 1) + real(3, 0.1) + real(4, 0.5)
     whole = head + block(6, floats(6))
     write("guests_fuzz", "pull", bytes([0, 1]) + number(1, 3))
     for cut in (1, 7, 60):

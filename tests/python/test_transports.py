@@ -53,7 +53,10 @@ def train(rank, world):
     (dist.send if rank == 0 else dist.recv)(large, 1 - rank)
 
 
-@pytest.mark.parametrize("transport", ["udp", pytest.param("ucx", marks=needs("ucx")), pytest.param("grpc", marks=needs("grpc"))])
+IN_MODULES = [pytest.param(name, marks=needs(name)) for name in ("ucx", "grpc")]
+
+
+@pytest.mark.parametrize("transport", ["udp", *IN_MODULES])
 def test_ranks_train_over(transport):
     on_ranks(2, train, environment={"RANVIER_TRANSPORT": transport})
 
@@ -64,8 +67,10 @@ def test_ranks_train_over(transport):
 def test_ranks_that_mpirun_started_train_over_mpi(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(TRAINING.format(store=tmp_path / "store"))
-    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
+    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", sys.executable, "-B", str(script)]
+    if os.geteuid() == 0:
+        command.insert(1, "--allow-run-as-root")
     paths = os.pathsep.join([str(Path(__file__).parent), str(Path(ranvier.__file__).parent.parent)])
     environment = os.environ | {"RANVIER_TRANSPORT": "mpi", "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
-    result = subprocess.run([*command, sys.executable, "-B", str(script)], env=environment, capture_output=True, text=True, timeout=90)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90)
     assert result.returncode == 0, result.stderr
