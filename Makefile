@@ -16,7 +16,7 @@ help:
 	@echo "make test-sanitizers  everything but Python and torch under asan with ubsan, and under tsan"
 	@echo "make fuzz    decoders and parsers on hostile bytes, FUZZ_SECONDS (60) each"
 	@echo "make test-torch  all of PyTorch's own tests of torch.distributed over ranvier, and the frameworks"
-	@echo "make test-fabrics  the conformance suite over mpi, ucx and grpc, as far as this machine has them"
+	@echo "make test-fabrics  the conformance suite and DDP over mpi, ucx and grpc, as far as this machine has them"
 	@echo "make bench   all_reduce up to 256 MiB against Open MPI and, through torch.distributed, against gloo"
 	@echo "make clang   everything compiled by clang 14 as well"
 	@echo "make tidy    clang-tidy over the core;  make format  clang-format over everything"
@@ -84,6 +84,7 @@ run-threads:
 # The conformance suite over the transports that stand in modules.
 test-fabrics: test-core
 	RANVIER_TEST_LONG=1 build/dev/bin/conformance_test --gtest_filter='*mpi*:*ucx*:*grpc*'
+	cd tests/python && RANVIER_TEST_LONG=1 PYTHONPATH=$(CURDIR)/build/dev/python $(PYTHON) -B -m pytest -q test_transports.py
 
 # All of PyTorch's own suite over ranvier, at 2, 3 and 4 ranks, and the frameworks of docs/frameworks.md, with the
 # package that users build: isolated from what else is installed.

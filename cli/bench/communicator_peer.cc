@@ -3,6 +3,7 @@
 #include <array>
 
 #include "bench/kernel_packets.h"
+#include "ranvier/error.h"
 
 namespace ranvier::bench {
 namespace {
@@ -18,13 +19,13 @@ class CommunicatorPeer final : public Peer {
                                               : std::string(communicator_.transport_name());
   }
   LossCounts losses() const override { return communicator_.losses(); }
-  PacketCounts packets() const override {
+  PacketCounts packets() const override { return communicator_.packet_counts().value_or(PacketCounts()); }
+  PacketCounts kernel_packets() const override {
     if (communicator_.transport_name() == "shm") return {};
-    const KernelPackets kernel = kernel_packets();
-    auto own = communicator_.packet_counts();
-    if (own) own->refused += kernel.damaged_udp;
-    return own.value_or(kernel.tcp);
+    const KernelPackets counted = bench::kernel_packets();
+    return communicator_.packet_counts() ? PacketCounts{.refused = counted.damaged_udp} : counted.tcp;
   }
+  bool fell_back() const override { return fell_back_; }
   std::shared_ptr<std::byte[]> allocate(std::size_t bytes) override {
     return buffers_ == Buffers::ranvier ? communicator_.allocate(bytes) : Peer::allocate(bytes);
   }
@@ -39,7 +40,10 @@ class CommunicatorPeer final : public Peer {
     request_.op = job.op;
     request_.root = job.root;
     request_.tolerates_loss = request_.may_differ = true;
+    fell_back_ = false;
     algorithm_ = job.algorithm;
+    // As a call's own choice it is refused where the library cannot.
+    if (algorithm_.empty() && world() > 1 && communicator_.options().algorithm == "vendor") algorithm_ = "vendor";
     request_.algorithm = algorithm_;
     if (job.collective == Collective::barrier) request_.input = request_.output = TypedSpan();
   }
@@ -47,6 +51,10 @@ class CommunicatorPeer final : public Peer {
   void run(std::uint64_t times) override {
     runs_ += times;
     if (request_.collective == Collective::send) return send_around(times);
+    if (request_.algorithm == "vendor" && times > 0) {
+      run_by_library();
+      --times;
+    }
     for (; times > 0; --times) communicator_.run(request_);
   }
 
@@ -61,6 +69,18 @@ class CommunicatorPeer final : public Peer {
   }
 
  private:
+  // Or by a schedule of ranvier's from now on, where the library cannot: on all ranks alike, before anything has moved.
+  void run_by_library() {
+    try {
+      communicator_.run(request_);
+    } catch (const Error& refused) {
+      if (refused.kind() != ErrorKind::usage) throw;
+      fell_back_ = true;
+      request_.algorithm = "auto";
+      communicator_.run(request_);
+    }
+  }
+
   void send_around(std::uint64_t times) {
     const Rank next = (rank() + 1) % world();
     const Rank previous = (rank() + world() - 1) % world();
@@ -75,6 +95,7 @@ class CommunicatorPeer final : public Peer {
   const Buffers buffers_;
   std::string algorithm_;
   Request request_;
+  bool fell_back_ = false;
   std::uint64_t runs_ = 0;  // since ranks were realigned
 };
 

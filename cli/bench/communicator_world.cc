@@ -35,7 +35,7 @@ std::string receive_line(Communicator& communicator) {
 }
 
 // What every rank says, on rank 0.
-using Numbers = std::array<double, 9>;
+using Numbers = std::array<double, 14>;
 std::vector<double> gather_numbers(Communicator& control, const Reply& reply) {
   const auto number = [](std::uint64_t count) { return static_cast<double>(count); };
   const Numbers mine{reply.seconds,
@@ -46,7 +46,12 @@ std::vector<double> gather_numbers(Communicator& control, const Reply& reply) {
                      number(reply.losses.missing),
                      number(reply.packets.sent),
                      number(reply.packets.lost),
-                     number(reply.packets.refused)};
+                     number(reply.packets.refused),
+                     number(reply.kernel.sent),
+                     number(reply.kernel.lost),
+                     number(reply.kernel.refused),
+                     number(reply.network),
+                     number(reply.fell_back ? 1 : 0)};
   std::vector<double> all(control.rank() == first_rank ? mine.size() * static_cast<std::size_t>(control.world()) : 0);
   control.gather(mine, all, first_rank);
   return all;
@@ -59,7 +64,10 @@ Reply reply_of(std::span<const double> numbers) {
           .cpu_seconds = numbers[1],
           .losses = {.due = count(4), .missing = count(5)},
           .packets = {.sent = count(6), .lost = count(7), .refused = count(8)},
-          .error = numbers[2]};
+          .kernel = {.sent = count(9), .lost = count(10), .refused = count(11)},
+          .network = count(12),
+          .error = numbers[2],
+          .fell_back = count(13) != 0};
 }
 
 class CommunicatorWorld final : public World {

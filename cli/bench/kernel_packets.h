@@ -2,6 +2,7 @@
 // that leave their packets to it. Between samples of a benchmark they are nearly all the benchmark's.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "ranvier/transport.h"
@@ -16,5 +17,8 @@ struct KernelPackets {
 KernelPackets parse_kernel_packets(std::string_view snmp);
 // Zeros where there is no such file.
 KernelPackets kernel_packets();
+
+// The same for all processes whose packets the kernel counts together, and exact as a double; never 0.
+std::uint64_t counting_network();
 
 }  // namespace ranvier::bench

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <utility>
 
+#include "bench/kernel_packets.h"
 #include "bench/pattern.h"
 #include "ranvier/error.h"
 
@@ -26,6 +27,12 @@ constexpr std::string_view failed_word = "failed";
 
 // A packet that was taken for lost may turn up later, so that a count goes back.
 std::uint64_t grown(std::uint64_t before, std::uint64_t after) { return after > before ? after - before : 0; }
+
+PacketCounts grown(const PacketCounts& before, const PacketCounts& after) {
+  return {.sent = after.sent - before.sent,
+          .lost = grown(before.lost, after.lost),
+          .refused = after.refused - before.refused};
+}
 
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
@@ -43,9 +50,10 @@ double cpu_seconds() {
 
 std::string to_line(const Reply& reply) {
   if (!reply.refusal.empty()) return fmt::format("{} {}", refused_word, one_line(reply.refusal));
-  return fmt::format("{} {} {} {} {} {} {} {} {} {}", done_word, reply.seconds, reply.wrong, reply.cpu_seconds,
-                     reply.losses.due, reply.losses.missing, reply.packets.sent, reply.packets.lost,
-                     reply.packets.refused, reply.error);
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", done_word, reply.seconds, reply.wrong,
+                     reply.cpu_seconds, reply.losses.due, reply.losses.missing, reply.packets.sent, reply.packets.lost,
+                     reply.packets.refused, reply.error, reply.kernel.sent, reply.kernel.lost, reply.kernel.refused,
+                     reply.network, reply.fell_back ? 1 : 0);
 }
 
 // "failed KIND<tab>SENTENCE<tab>RECORD", whose lines have tabs for their ends.
@@ -93,8 +101,11 @@ Reply reply_from_line(const std::string& line) {
                 fmt::format("'{}' is no answer of a rank; do both sides come from one build?", line));
   if (!(numbers >> reply.cpu_seconds)) reply.cpu_seconds = 0;
   if (!(numbers >> reply.losses.due >> reply.losses.missing)) reply.losses = {};
-  PacketCounts& packets = reply.packets;
+  PacketCounts &packets = reply.packets, &kernel = reply.kernel;
   if (!(numbers >> packets.sent >> packets.lost >> packets.refused >> reply.error)) packets = {};
+  if (!(numbers >> kernel.sent >> kernel.lost >> kernel.refused >> reply.network)) reply.network = 0;
+  int fell_back = 0;
+  reply.fell_back = numbers >> fell_back && fell_back != 0;
   return reply;
 }
 
@@ -115,6 +126,8 @@ std::byte* Memory::reserve(std::size_t bytes) {
   return memory_.get();
 }
 
+Measurer::Measurer(Peer& peer) : peer_(peer), network_(counting_network()), input_(peer), output_(peer) {}
+
 Reply Measurer::measure(const Job& job) {
   Reply reply;
   reply.refusal = peer_.refusal(job);
@@ -132,7 +145,7 @@ Reply Measurer::measure(const Job& job) {
 
   peer_.barrier();
   const LossCounts before = peer_.losses();
-  const PacketCounts packets_before = peer_.packets();
+  const PacketCounts packets_before = peer_.packets(), kernel_before = peer_.kernel_packets();
   if (job.warmups > 0) {
     peer_.run(job.warmups);
     peer_.barrier();
@@ -146,10 +159,10 @@ Reply Measurer::measure(const Job& job) {
 
   const LossCounts after = peer_.losses();
   reply.losses = {.due = after.due - before.due, .missing = after.missing - before.missing};
-  const PacketCounts packets = peer_.packets();
-  reply.packets = {.sent = packets.sent - packets_before.sent,
-                   .lost = grown(packets_before.lost, packets.lost),
-                   .refused = packets.refused - packets_before.refused};
+  reply.packets = grown(packets_before, peer_.packets());
+  reply.kernel = grown(kernel_before, peer_.kernel_packets());
+  reply.network = network_;
+  reply.fell_back = peer_.fell_back();
   reply.wrong = count_wrong_output(job, peer_.rank(), peer_.world(), output);
   reply.error = error_of_output(job, peer_.world(), output);
   return reply;

@@ -34,6 +34,10 @@ class Peer {
   virtual LossCounts losses() const { return {}; }
   // Since some moment, of all that this rank sent and received; zeros where nobody counts them.
   virtual PacketCounts packets() const { return {}; }
+  // What the kernel counted of this rank's network namespace instead, whichever of its ranks asks.
+  virtual PacketCounts kernel_packets() const { return {}; }
+  // Whether another algorithm runs the job than the one that was asked for, which cannot.
+  virtual bool fell_back() const { return false; }
   // Memory for inputs and outputs, aligned to a page. Throws Error{config} where there is no more.
   virtual std::shared_ptr<std::byte[]> allocate(std::size_t bytes);
 };
@@ -46,8 +50,18 @@ struct Reply {
   double cpu_seconds = 0;     // of this process meanwhile; 0 where a peer does not tell
   LossCounts losses = {};     // of this rank, warm-ups and all
   PacketCounts packets = {};  // likewise
+  PacketCounts kernel = {};   // likewise, of all ranks in `network`
+  std::uint64_t network = 0;  // see counting_network()
   double error = 0;           // of this rank's output, relative; see Fill::centred
+  bool fell_back = false;     // another algorithm ran than was asked for
 };
+
+inline PacketCounts& operator+=(PacketCounts& to, const PacketCounts& more) {
+  to.sent += more.sent;
+  to.lost += more.lost;
+  to.refused += more.refused;
+  return to;
+}
 std::string to_line(const Reply&);
 // Throws Error{mismatch}; for a line of failure_line what that says.
 Reply reply_from_line(const std::string&);
@@ -71,12 +85,13 @@ class Memory {
 
 class Measurer {
  public:
-  explicit Measurer(Peer& peer) : peer_(peer), input_(peer), output_(peer) {}
+  explicit Measurer(Peer&);
   // Rewrites the memory, warms up, and times the iterations between two barriers. All ranks call it with one job.
   Reply measure(const Job&);
 
  private:
   Peer& peer_;
+  const std::uint64_t network_;
   Memory input_;
   Memory output_;
 };

@@ -81,6 +81,7 @@ void Report::print(const Row& row) const {
     fmt::print(" {:>9} {:>7}", measured ? digits(baseline.seconds.median * 1e6) : "-",
                measured ? fmt::format("{:.2f}", baseline.ratio.median) : "-");
   }
+  if (row.ours.fell_back) fmt::print("  # by algorithm auto: {} cannot", options_.algorithm);
   fmt::print("\n");
   std::fflush(stdout);
 }
@@ -90,7 +91,7 @@ nlohmann::json Report::row_json(const Row& row) const {
   nlohmann::json result = time_json(row.ours);
   result.update({{"collective", job_name(row.job.collective)},
                  {"transport", ours_.description()},
-                 {"algorithm", options_.algorithm},
+                 {"algorithm", row.ours.fell_back ? "auto" : options_.algorithm},
                  {"lost_share", row.ours.losses.share()},
                  {"time_us_p99", row.ours.seconds.p99 * 1e6},
                  {"dtype", name_of(row.job.dtype)},

@@ -72,6 +72,7 @@ class Subject {
     const Outcome outcome = world_.run(job);
     measured_.refusal = outcome.refusal;
     if (!refused()) measured_.wrong += outcome.wrong;
+    measured_.fell_back = outcome.fell_back;
     measured_.losses.due += outcome.losses.due;
     measured_.losses.missing += outcome.losses.missing;
     return outcome.seconds;

@@ -38,6 +38,7 @@ struct Measured {
   LossCounts losses;             // in all of them, of all ranks
   std::vector<double> samples;   // seconds of one operation, in the order in which they ran
   Spread seconds;                // of these
+  bool fell_back = false;        // another algorithm ran than was asked for
   Spread ratio;                  // of a baseline: its time / ours, pair by pair; above 1 we are faster
 };
 

@@ -168,4 +168,12 @@ void abort(c10d::Backend& backend, const std::string& reason) {
   backend.abort();
 }
 
+LossCounts losses(const c10d::Backend& backend) {
+  const auto* const ours = dynamic_cast<const RanvierBackend*>(&backend);
+  TORCH_CHECK_VALUE(ours != nullptr,
+                    "ranvier does not serve the CPU tensors of this group, or something stands around "
+                    "it, as TORCH_DISTRIBUTED_DEBUG=DETAIL does: what was lost is not known");
+  return ours->losses();
+}
+
 }  // namespace ranvier::pytorch

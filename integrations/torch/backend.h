@@ -29,6 +29,10 @@ c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<Communicator> com
 // Nothing happens if it is not ranvier's or was shut down.
 void abort(c10d::Backend& backend, const std::string& reason);
 
+// Of the sums that tolerated loss since the start, what was due from other ranks and what of it was missing. Throws
+// ValueError for a backend that is not ranvier's itself or was shut down.
+LossCounts losses(const c10d::Backend& backend);
+
 // A store of torch (TCPStore, FileStore, HashStore, one written in Python) as ranvier's rendezvous sees it.
 std::unique_ptr<Store> torch_store(c10::intrusive_ptr<c10d::Store> store);
 

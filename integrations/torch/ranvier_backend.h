@@ -96,6 +96,8 @@ class RanvierBackend final : public c10d::Backend {
   void shutdown() override;
   void abort() override;
 
+  LossCounts losses() const { return require_communicator()->losses(); }
+
  private:
   // Null after shutdown, and in a process that was forked off.
   std::shared_ptr<Communicator> current() const;

@@ -25,6 +25,11 @@ void abort_group(const Group& group, const std::string& reason) {
   abort(*group->getBackend(c10::DeviceType::CPU), reason);
 }
 
+std::vector<std::int64_t> losses_of_group(const Group& group) {
+  const LossCounts counts = losses(*group->getBackend(c10::DeviceType::CPU));
+  return {static_cast<std::int64_t>(counts.due), static_cast<std::int64_t>(counts.missing)};
+}
+
 }  // namespace
 }  // namespace ranvier::pytorch
 
@@ -33,4 +38,5 @@ TORCH_LIBRARY(ranvier, library) {
               &ranvier::pytorch::attach);
   library.def("abort(__torch__.torch.classes.c10d.ProcessGroup group, str reason) -> ()",
               &ranvier::pytorch::abort_group);
+  library.def("losses(__torch__.torch.classes.c10d.ProcessGroup group) -> int[]", &ranvier::pytorch::losses_of_group);
 }

@@ -58,6 +58,15 @@ def leave() -> None:
                 print(f"ranvier: {mismatch}", file=sys.stderr)
 
 
+def lost_share(group: ProcessGroup | None = None) -> float:
+    """Of what other ranks gave to this rank's sums over udp:loss=…, the share that these went without, since the group
+    was made: from 0 to 1, and 0 where every byte arrives. None: the default group. Raises ValueError where ranvier does
+    not serve the group's CPU tensors."""
+    chosen = dist.distributed_c10d._get_default_group() if group is None else group
+    due, missing = load().losses(chosen.boxed())
+    return missing / due if due else 0.0
+
+
 @cache
 def load() -> Any:
     """The operators of the library, `torch.ops.ranvier`. Raises RuntimeError where it was built for another torch."""

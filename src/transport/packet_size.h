@@ -21,6 +21,7 @@ class PacketSize {
   }
 
   static constexpr std::size_t base = 1200;  // RFC 8899, 5.1.2: within IPv6's least MTU
+  static constexpr std::size_t least = 700;  // of a link's: an acknowledgement with all that it may hold
 
   std::size_t bytes() const { return bytes_; }
   // The size to try now; 0 if none, or one is under way.

@@ -7,7 +7,7 @@
 namespace ranvier::transport {
 namespace {
 
-constexpr std::string_view prefix = "udp/3 ";
+constexpr std::string_view prefix = "udp/4 ";
 
 // Takes "name=value " from the front of `text`.
 template <class Integer>

@@ -30,8 +30,11 @@ constexpr std::size_t largest_local_window = 512 << 10;
 constexpr auto first_hello_pause = 10ms;  // doubles
 constexpr auto longest_hello_pause = 500ms;
 constexpr std::size_t most_named = 8;
-// Of which it is kept whether they are this host's: an old challenge may be sent again from anywhere.
+// Of which it is kept how they are reached: an old challenge may be sent again from anywhere.
 constexpr std::size_t most_known_ips = 4096;
+// After so many answers and so long, on a way that loses little, it is no longer chance that none of them has arrived.
+constexpr int most_answers = 12;
+constexpr auto longest_doubt = 3s;
 
 std::string ip_of(const SocketAddress& address) {
   const std::string shown = address.text();
@@ -68,8 +71,15 @@ UdpGreeting::Time UdpGreeting::say_hello(Time now) {
   for (std::size_t rank = 0; rank < own(); ++rank) {
     Peer& peer = peers_[rank];
     if (peer.is_found) continue;
+    const bool loses_little = 2 * peer.answers >= peer.calls;
+    if (peer.answers >= most_answers && loses_little && now - peer.first_answered_at >= longest_doubt)
+      throw Error(ErrorKind::config,
+                  fmt::format("rank {} answers rank {} by udp from {}, {}", rank, own(), ip_of(peer.answers_from),
+                              why_narrow(peer)),
+                  static_cast<Rank>(rank));
     if (peer.hello_due <= now) {
       for (const SocketAddress& candidate : peer.candidates) greet(rank, PacketKind::hello, candidate, 0);
+      ++peer.calls;
       peer.hello_due = now + peer.hello_pause;
       peer.hello_pause = std::min<Duration>(2 * peer.hello_pause, longest_hello_pause);
     }
@@ -82,7 +92,7 @@ std::optional<UdpGreeting::Found> UdpGreeting::take(Time now, const Packet& pack
   const PacketHeader header = packet.header;
   const bool calls = header.from > info_.rank;
   Cookies theirs;
-  if (packet.payload.size() != sizeof theirs || calls != (header.kind == PacketKind::hello)) return std::nullopt;
+  if (packet.payload.size() < sizeof theirs || calls != (header.kind == PacketKind::hello)) return std::nullopt;
   std::memcpy(&theirs, packet.payload.data(), sizeof theirs);
   const auto rank = static_cast<std::size_t>(header.from);
   Peer& peer = peers_[rank];
@@ -90,9 +100,14 @@ std::optional<UdpGreeting::Found> UdpGreeting::take(Time now, const Packet& pack
   if (calls) greet(rank, is_there ? PacketKind::welcome : PacketKind::challenge, from, theirs.given);
   if (peer.is_found) return std::nullopt;
   if (header.kind == PacketKind::challenge) {
+    greet(rank, PacketKind::hello, from, is_there ? theirs.given : 0);
+    if (!is_there) return std::nullopt;
     peer.answered_at = now;
-    ++peer.answers;
-    greet(rank, PacketKind::hello, from, theirs.given);
+    if (++peer.answers == 1) {
+      peer.first_answered_at = now;
+      peer.calls = 1;
+    }
+    peer.answers_from = from;
     return std::nullopt;
   }
   if (!is_there) return std::nullopt;
@@ -119,17 +134,22 @@ void UdpGreeting::greet(std::size_t rank, PacketKind kind, const SocketAddress& 
   header.epoch = info_.epoch;
   header.kind = kind;
   header.offset = socket_bytes_;
-  if (kind != PacketKind::challenge) header.number = ring_bytes(to);  // whoever it goes to need not be there
-  header.payload = sizeof cookies;
-  send_(rank, to, header, std::as_bytes(std::span(&cookies, 1)));
+  std::size_t bytes = 0;
+  if (kind != PacketKind::challenge) {  // whoever that goes to need not be there
+    const Route route = this->route(to);
+    header.number = ring_bytes(route);
+    if (echoed != 0) bytes = route.first_bytes();
+  }
+  send_(rank, to, header, std::as_bytes(std::span(&cookies, 1)), bytes);
 }
 
 UdpGreeting::Found UdpGreeting::found(Time now, Peer& peer, const PacketHeader& header, const SocketAddress& address) {
   UdpConnectionOptions options{.self = info_.rank, .peer_key = peer.key, .epoch = info_.epoch};
-  options.ring_bytes = ring_bytes(address);
+  const Route route = this->route(address);
+  options.ring_bytes = ring_bytes(route);
   options.peer_ring_bytes = std::min<std::uint64_t>(header.number, largest_ring);
-  options.most_packet_bytes = first_link_bytes(ip_of(address));
-  if (is_on_this_host(address)) {
+  options.most_packet_bytes = route.most_bytes;
+  if (route.is_on_this_host) {
     options.local_window =
         std::clamp<std::uint64_t>(header.offset / peers_.size(), 2 * PacketSize::base, largest_local_window);
     options.most_packet_bytes =
@@ -143,23 +163,32 @@ UdpGreeting::Found UdpGreeting::found(Time now, Peer& peer, const PacketHeader& 
                                                                   : std::nullopt};
 }
 
-// Asked once: a peer is told of a ring before that is made, and the network may change in between.
-bool UdpGreeting::is_on_this_host(const SocketAddress& address) {
+UdpGreeting::Route UdpGreeting::route(const SocketAddress& address) {
   const std::string ip = ip_of(address);
-  const auto known = on_this_host_.find(ip);
-  if (known != on_this_host_.end()) return known->second;
-  const bool answer = is_own_(address);
-  if (on_this_host_.size() < most_known_ips) on_this_host_.emplace(ip, answer);
-  return answer;
+  const auto known = routes_.find(ip);
+  if (known != routes_.end()) return known->second;
+  const Route route{.is_on_this_host = is_own_(address), .most_bytes = first_link_bytes(ip)};
+  if (routes_.size() < most_known_ips) routes_.emplace(ip, route);
+  return route;
 }
 
-std::size_t UdpGreeting::ring_bytes(const SocketAddress& address) {
+std::size_t UdpGreeting::ring_bytes(const Route& route) const {
   const std::size_t rings = std::size_t{2} * lane_count * std::max<std::size_t>(peers_.size() - 1, 1);
   const std::size_t bytes = std::clamp(std::bit_floor(ring_budget / rings), smallest_ring, largest_ring);
-  return is_on_this_host(address) ? std::min(bytes, largest_local_ring) : bytes;
+  return route.is_on_this_host ? std::min(bytes, largest_local_ring) : bytes;
 }
 
 bool UdpGreeting::is_crowded() const { return static_cast<std::size_t>(sysconf(_SC_NPROCESSORS_ONLN)) < local_; }
+
+// By now the kernel may have been told by a router on the way what that takes (RFC 1191).
+std::string UdpGreeting::why_narrow(const Peer& peer) const {
+  const std::string ip = ip_of(peer.answers_from);
+  const std::size_t needed = PacketSize::base + ip_headers(ip), told = path_mtu(ip).value_or(needed);
+  return fmt::format(
+      "but packets of {} bytes do not get there and back: a link on the way has an MTU {}; give all of them an MTU of "
+      "{} or more, or use transport tcp",
+      needed, told < needed ? fmt::format("of {}", told) : "below that", needed);
+}
 
 void UdpGreeting::throw_unreached(Duration waited) const {
   std::vector<std::string> missing;
@@ -170,10 +199,12 @@ void UdpGreeting::throw_unreached(Duration waited) const {
     if (rank == own() || peer.is_found) continue;
     culprit = count == 0 ? static_cast<Rank>(rank) : -1;
     if (++count > most_named) continue;
-    missing.push_back(rank > own() ? fmt::format("rank {} (it did not call)", rank)
-                      : peer.candidates.empty()
-                          ? fmt::format("rank {} (it has no address to be reached at)", rank)
-                          : fmt::format("rank {} ({}: no answer)", rank, fmt::join(peer.ips, ", ")));
+    missing.push_back(
+        rank > own() ? fmt::format("rank {} (it did not call)", rank)
+        : peer.answers > 0
+            ? fmt::format("rank {} ({}: it answers, {})", rank, ip_of(peer.answers_from), why_narrow(peer))
+        : peer.candidates.empty() ? fmt::format("rank {} (it has no address to be reached at)", rank)
+                                  : fmt::format("rank {} ({}: no answer)", rank, fmt::join(peer.ips, ", ")));
   }
   if (count > most_named) missing.push_back(fmt::format("{} more", count - most_named));
   throw Error(ErrorKind::unreachable,

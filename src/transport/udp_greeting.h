@@ -6,6 +6,11 @@
 //     hello      a, b    ->                     who knows b receives where it was sent: the caller is there
 //                        <-    welcome    b, a  and the called one here
 //
+// The second hello and the welcome are as large as the packets that follow them, as QUIC's first ones are (RFC 9000,
+// 14.1): where a narrower link lies in between, small ones are answered and those are not, which is told at once.
+// A challenge is answered so by whoever it was meant for; from anywhere else it is taken for news of an address to
+// call.
+//
 // From the second hello to the welcome it is one round trip. Where several challenges were answered nobody knows which
 // answer is welcomed, and none is measured (P. Karn and C. Partridge, "Improving Round-Trip Time Estimates in Reliable
 // Transport Protocols", SIGCOMM 1987).
@@ -15,6 +20,7 @@
 // cookies", 1996; RFC 9000, 8.1).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -38,7 +44,9 @@ class UdpGreeting {
  public:
   using Time = UdpConnection::Time;
   using Duration = UdpConnection::Duration;
-  using Send = std::function<void(std::size_t rank, const SocketAddress& to, const PacketHeader&, ConstBytes payload)>;
+  // `bytes`: what the datagram is padded to as it leaves.
+  using Send = std::function<void(std::size_t rank, const SocketAddress& to, const PacketHeader&, ConstBytes payload,
+                                  std::size_t bytes)>;
 
   using IsOwn = std::function<bool(const SocketAddress&)>;
 
@@ -46,7 +54,8 @@ class UdpGreeting {
   UdpGreeting(const WorldInfo&, const UdpSocket&, const std::vector<UdpAddress>& addresses, Send send,
               IsOwn is_own = ranvier::is_own);
 
-  // Calls those whose turn it is. Returns when to come again.
+  // Calls those whose turn it is. Returns when to come again. Throws Error{config} for a path that takes small packets
+  // only.
   Time say_hello(Time now);
 
   // A rank whose place is proven now, and how to talk to it; the round trip if this rank has called and no other answer
@@ -78,6 +87,16 @@ class UdpGreeting {
     Duration hello_pause;
     Time answered_at{};  // its newest challenge
     int answers = 0;     // to its challenges
+    Time first_answered_at{};
+    int calls = 0;               // since then
+    SocketAddress answers_from;  // the newest
+  };
+  // What is asked of the system once for each address: a peer is told of a ring before that is made, and the network
+  // may change in between.
+  struct Route {
+    bool is_on_this_host = false;
+    std::size_t most_bytes = PacketSize::base;  // of a packet, on the first link
+    std::size_t first_bytes() const { return std::min(most_bytes, PacketSize::base); }
   };
   struct Cookies {
     std::uint64_t given = 0;   // to be echoed by whoever is at that address
@@ -88,18 +107,19 @@ class UdpGreeting {
   std::uint64_t cookie_for(const SocketAddress&) const;
   void greet(std::size_t rank, PacketKind, const SocketAddress& to, std::uint64_t echoed);
   Found found(Time now, Peer&, const PacketHeader&, const SocketAddress& address);
-  bool is_on_this_host(const SocketAddress&);
-  std::size_t ring_bytes(const SocketAddress&);
+  Route route(const SocketAddress&);
+  std::size_t ring_bytes(const Route&) const;
+  std::string why_narrow(const Peer&) const;
 
   const WorldInfo info_;
   const std::size_t socket_bytes_;
   const Send send_;
   const IsOwn is_own_;
-  std::map<std::string, bool> on_this_host_;  // by IP, what is_own_ has said
-  std::array<std::byte, 32> secret_;          // of the cookies
-  std::vector<Peer> peers_;                   // by rank
-  std::size_t found_ = 1;                     // with this rank
-  std::size_t local_ = 1;                     // of them, on this host
+  std::map<std::string, Route> routes_;  // by IP
+  std::array<std::byte, 32> secret_;     // of the cookies
+  std::vector<Peer> peers_;              // by rank
+  std::size_t found_ = 1;                // with this rank
+  std::size_t local_ = 1;                // of them, on this host
 };
 
 }  // namespace ranvier::transport

@@ -211,17 +211,25 @@ void UdpSocket::wait(const Fd& event, std::chrono::nanoseconds limit) const {
   ppoll(descriptors.data(), descriptors.size(), &time, nullptr);
 }
 
-std::size_t first_link_bytes(const std::string& ip) {
+std::optional<std::size_t> path_mtu(const std::string& ip) {
   const auto address = parse_address(ip, 9);  // no packet goes there
-  if (!address) return PacketSize::base;
+  if (!address) return std::nullopt;
   const bool six = address->storage.ss_family == AF_INET6;
   const Fd socket = open_socket(address->storage.ss_family);
   if (!socket || connect(socket.get(), reinterpret_cast<const sockaddr*>(&address->storage), address->size) != 0)
-    return PacketSize::base;
+    return std::nullopt;
   const int bytes = six ? get(socket, IPPROTO_IPV6, IPV6_MTU) : get(socket, IPPROTO_IP, IP_MTU);
-  const std::size_t headers = six ? headers_six : headers_four;
-  if (bytes < static_cast<int>(headers) + 256) return PacketSize::base;
-  return std::min(static_cast<std::size_t>(bytes) - headers, most_datagram);
+  return bytes > 0 ? std::optional(static_cast<std::size_t>(bytes)) : std::nullopt;
+}
+
+std::size_t ip_headers(const std::string& ip) {
+  return ip.find(':') != ip.npos && !ip.starts_with("::ffff:") ? headers_six : headers_four;
+}
+
+std::size_t first_link_bytes(const std::string& ip) {
+  const std::size_t mtu = path_mtu(ip).value_or(0), headers = ip_headers(ip);
+  if (mtu < headers + PacketSize::least) return PacketSize::base;
+  return std::min(mtu - headers, most_datagram);
 }
 
 }  // namespace ranvier::transport

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -56,7 +57,10 @@ class UdpSocket {
   std::shared_ptr<ReceiveBuffers> receiving_;
 };
 
-// The largest packet that the first link to an address takes, without IP's and UDP's headers.
+// What the kernel knows of the way to an address: the MTU of the first link, or a smaller one that a router told it.
+std::optional<std::size_t> path_mtu(const std::string& ip);
+std::size_t ip_headers(const std::string& ip);  // with UDP's
+// The largest packet that such a way takes, without these headers.
 std::size_t first_link_bytes(const std::string& ip);
 
 }  // namespace ranvier::transport

@@ -44,11 +44,8 @@ class UdpTransport final : public Transport, private PartialMessages {
         key_(addresses[own()].key),
         socket_(std::move(socket)),
         greeting_(info, *socket_, addresses,
-                  [this](std::size_t rank, const SocketAddress& to, const PacketHeader& header, ConstBytes payload) {
-                    outgoing_[0].head_bytes = write_packet_head(header, {}, outgoing_[0].head);
-                    outgoing_[0].payload = payload;
-                    send(peers_[rank], to, 1);
-                  }),
+                  [this](std::size_t rank, const SocketAddress& to, const PacketHeader& header, ConstBytes payload,
+                         std::size_t bytes) { greet(peers_[rank], to, header, payload, bytes); }),
         peers_(addresses.size()),
         keeper_(*socket_, mutex_, [this](Time now) {
           advance(now);
@@ -328,6 +325,17 @@ class UdpTransport final : public Transport, private PartialMessages {
     if (!peer.connection) return;  // comes again
     news_ |= peer.connection->receive(now, packet_);
     if (std::ranges::find(touched_, rank) == touched_.end()) touched_.push_back(rank);
+  }
+
+  void greet(Peer& peer, const SocketAddress& to, PacketHeader header, ConstBytes payload, std::size_t bytes) {
+    std::array<std::byte, PacketSize::base> padded{};
+    const std::size_t around = sizeof header + (peer.seal ? UdpSeal::bytes : 0);
+    const std::size_t size = std::max(payload.size(), bytes - std::min(bytes, around));
+    std::ranges::copy(payload, padded.begin());
+    header.payload = static_cast<std::uint16_t>(size);
+    outgoing_[0].head_bytes = write_packet_head(header, {}, outgoing_[0].head);
+    outgoing_[0].payload = std::span(padded).first(size);
+    send(peer, to, 1);
   }
 
   // From here on the peer is at this address.

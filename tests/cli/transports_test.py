@@ -30,6 +30,17 @@ class Mpi(ProgramTest):
                             collective, "-b", "4K", "-e", "4K", "--samples", "1", "--iters", "2")
             self.assertEqual(result.returncode, 0, collective + result.stderr)
 
+    def test_a_row_names_the_algorithm_that_ran_where_the_library_cannot(self):
+        with temporary_folder() as folder:
+            for dtype, algorithm in (("f32", "vendor"), ("bf16", "auto")):
+                file = folder / f"{dtype}.json"
+                result = run("bench", "--ranks", "2", "--transport", "mpi", "--algorithm", "vendor", "--dtype", dtype, "-b", "4K",
+                             "-e", "4K", "--samples", "1", "--iters", "2", "--no-measure", "--json", str(file))  # fmt: skip
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual("vendor cannot" in result.stdout, algorithm == "auto", result.stdout)
+                row = json.loads(file.read_text())["rows"][0]
+                self.assertEqual((row["algorithm"], row["wrong"]), (algorithm, 0))
+
     def test_bench_calls_mpirun_itself(self):
         result = run("bench", "--ranks", "3", "--transport", "mpi", *QUICK)
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -48,6 +48,52 @@ def udp() -> None:
     write("udp_fuzz", "probed", datagrams(packet(1, 1, payload=bytes(300)), packet(1, 2), data[2]))
     write("udp_fuzz", "left", datagrams(data[0], packet(4, 0, ranges=[(1, 2)]), data[1]))
     write("udp_fuzz", "silent", datagrams(data[0], *[b""] * 30))
+    sizes = (1024, 1024, 452)
+    once = [packet(5, i + 1, offset=(i // 3) << 32 | i % 3, payload=bytes(sizes[i % 3])) for i in range(6)]
+    write("udp_fuzz", "partial", datagrams(*once))
+    write("udp_fuzz", "partial_late", datagrams(*reversed(once), *once))
+    two = packet(5, 2, offset=2 << 32 | 1, payload=bytes(2048))
+    write("udp_fuzz", "partial_acknowledged", datagrams(once[0], packet(0, 0, ranges=[(1, 9)]), two))
+
+
+def greeting() -> None:
+    def said(place: int, kind: int, rank: int, echo: bool, payload: bytes = bytes(16)) -> bytes:
+        head = struct.pack("<QQQiIHHBBBB", 5, 1 << 20, 1 << 20, rank, 0, len(payload), 0, 2, kind, 0, 0)
+        return bytes([2 * place + echo, 20]) + struct.pack("<H", len(head + payload)) + head + payload
+
+    hello, welcome, challenge = 2, 3, 6
+    write("greeting_fuzz", "called", said(0, hello, 2, False) + said(0, hello, 2, True, bytes(1100)))
+    write("greeting_fuzz", "calls", said(1, challenge, 0, True) + said(1, welcome, 0, True, bytes(1100)))
+    write("greeting_fuzz", "elsewhere", said(1, challenge, 0, True) + said(2, welcome, 0, False) + said(3, hello, 2, False))
+    again = said(1, challenge, 0, True)
+    write("greeting_fuzz", "narrow", 70 * (again[:1] + b"\xff" + again[2:]))
+    write("greeting_fuzz", "short", said(0, hello, 2, True, bytes(15)) + said(0, welcome, 2, True) + said(0, hello, 1, True))
+
+
+def guests() -> None:
+    def real(field: int, value: float) -> bytes:
+        return varint(field << 3 | 1) + struct.pack("<d", value)
+
+    head = number(1, 3) + number(2, 1) + real(3, 0.1) + real(4, 0.5)
+    whole = head + block(6, floats(6))
+    write("guests_fuzz", "pull", bytes([0, 1]) + number(1, 3))
+    for cut in (1, 7, 60):
+        write("guests_fuzz", f"push_{cut}", bytes([1, cut]) + whole)
+    write("guests_fuzz", "two", bytes([2, 9]) + head + block(6, floats(3)) + number(5, 3) + block(6, floats(3)))
+    write("guests_fuzz", "unknown", bytes([1, 9]) + number(99, 1) + block(98, b"x") + varint(97 << 3 | 5) + bytes(4) + whole)
+
+
+def meeting() -> None:
+    def hello(step: int, *, origin: int = 1, purpose: int = 0, channel: int = 0, epoch: int = 0) -> bytes:
+        return struct.pack("<IHH16siiBBBB", 0x524E5652, 1, epoch, bytes(16), origin, 0, purpose, channel, step, 0)
+
+    for knows in (0, 1):
+        write("meeting_fuzz", f"hello_{knows}", bytes([knows]) + hello(1))
+        write("meeting_fuzz", f"whole_{knows}", bytes([knows]) + hello(1) + hello(3) + b"data")
+        write("meeting_fuzz", f"control_{knows}", bytes([knows]) + hello(1, purpose=1))
+        write("meeting_fuzz", f"other_{knows}", bytes([knows]) + hello(1, origin=7, channel=9, epoch=3))
+    write("meeting_fuzz", "protocol", bytes([0]) + b"GET / HTTP/1.1\r\nHost: ranvier\r\n\r\n")
+    write("meeting_fuzz", "tls", bytes([0]) + b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
 
 
 def frame(kind: int, payload: bytes = b"", error: int = 3, origin: int = 1, culprit: int = -1) -> bytes:
@@ -88,7 +134,9 @@ TEXTS = {
     5: ["topk:0.01+int8+rans", "hadamard:32+int4", "dct+sidco:0.01+eden:3", "bf16+lossless", "qsgd:7+huffman", "randk:0.2"],
     6: [
         "tcp/2 host=b7/40 token=000102030405060708090a0b0c0d0e0f port=4242 sockets=1 at=10.0.0.1,fd00::1",
-        "udp/3 port=4243 key=feed tcp/2 host=b7/40 token=000102030405060708090a0b0c0d0e0f port=0 sockets=1 at=10.0.0.1",
+        "udp/4 port=4243 key=feed tcp/2 host=b7/40 token=000102030405060708090a0b0c0d0e0f port=0 sockets=1 at=10.0.0.1",
+        "mpi-2 b7/40 4 3 128",
+        "ucx-1 5:b7/40worker",
     ],
     7: ["shm3:host.pid[4026531836].0:4711:12:1a2b:3c4d"],
     8: ["shm+mpi", "auto", "tcp"],
@@ -166,5 +214,8 @@ def texts() -> None:
 if __name__ == "__main__":
     codecs()
     udp()
+    greeting()
+    guests()
+    meeting()
     control()
     texts()

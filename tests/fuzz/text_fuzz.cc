@@ -13,8 +13,10 @@
 #include "ranvier/text.h"
 #include "ranvier/transport.h"
 #include "ranvier/tuning.h"
+#include "transport/mpi/mpi_address.h"
 #include "transport/shm_address.h"
 #include "transport/tcp_address.h"
+#include "transport/ucx/ucx_address.h"
 #include "transport/udp_address.h"
 
 namespace {
@@ -61,6 +63,8 @@ void read(std::uint8_t which, std::string_view text) {
     case 6:
       try_address<transport::TcpAddress>(text);
       try_address<transport::UdpAddress>(text);
+      try_address<transport::MpiAddress>(text);
+      try_address<transport::UcxAddress>(text);
       return;
     case 7:
       try_address<transport::ShmAddress>(text);

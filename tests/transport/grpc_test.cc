@@ -4,6 +4,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <set>
@@ -161,6 +163,94 @@ TEST_F(Grpc, AnotherProtocolAtItsPortDisturbsNobody) {
     });
     exchange(world);
   }
+}
+
+// Calls of HTTP/2 (RFC 9113) that show no token, on one connection, a new one whenever one has been answered.
+class Caller {
+ public:
+  explicit Caller(std::uint16_t port) : socket_(stranger("127.0.0.1", port)) {
+    say("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    say(frame(settings, 0, 0, ""));
+  }
+
+  // Makes as many calls as the connection may have at a time, and hears what comes within some milliseconds. How many
+  // were answered.
+  std::uint64_t call() {
+    for (; open_.size() < lane_count; next_ += 2) {
+      open_.insert(next_);
+      say(frame(headers, end_of_headers, next_, request()));
+    }
+    pollfd ready{socket_.get(), POLLIN, 0};
+    if (poll(&ready, 1, 5) != 1) return 0;
+    std::array<char, 16384> more{};
+    const ssize_t got = recv(socket_.get(), more.data(), more.size(), MSG_DONTWAIT);
+    if (got > 0) heard_.append(more.data(), static_cast<std::size_t>(got));
+    std::uint64_t answered = 0;
+    for (; heard_.size() >= head_bytes && heard_.size() >= head_bytes + number(0, 3);
+         heard_.erase(0, head_bytes + number(0, 3))) {
+      const std::size_t type = number(3, 1), flags = number(4, 1), stream = number(5, 4);
+      const bool is_over = type == reset || (type == headers && (flags & end_of_stream) != 0);
+      if (is_over) answered += open_.erase(stream);
+      if (type == settings && (flags & acknowledged) == 0) say(frame(settings, acknowledged, 0, ""));
+      if (type == ping && (flags & acknowledged) == 0) say(frame(ping, acknowledged, 0, heard_.substr(head_bytes, 8)));
+    }
+    return answered;
+  }
+
+ private:
+  static constexpr std::size_t headers = 1, reset = 3, settings = 4, ping = 6;
+  static constexpr std::size_t acknowledged = 1, end_of_stream = 1, end_of_headers = 4;
+  static constexpr std::size_t head_bytes = 9;
+
+  static std::string big_endian(std::size_t value, int bytes) {
+    std::string text;
+    while (bytes-- > 0) text += static_cast<char>(value >> 8 * bytes);
+    return text;
+  }
+  static std::string frame(std::size_t type, std::size_t flags, std::size_t stream, const std::string& content) {
+    return big_endian(content.size(), 3) + big_endian(type, 1) + big_endian(flags, 1) + big_endian(stream, 4) + content;
+  }
+  // By HPACK (RFC 7541): what the static table has, or names its first half of, and one header of neither.
+  static std::string request() {
+    const auto text = [](const std::string& each) { return static_cast<char>(each.size()) + each; };
+    return "\x83\x86\x04" + text("/ranvier.Lanes/Connect") + "\x01" + text("ranvier") + "\x0f\x10" +
+           text("application/grpc") + std::string(1, '\0') + text("te") + text("trailers");
+  }
+  std::size_t number(std::size_t at, std::size_t bytes) const {
+    std::size_t value = 0;
+    for (; bytes > 0; --bytes) value = value << 8 | static_cast<unsigned char>(heard_[at++]);
+    return value;
+  }
+  void say(const std::string& words) { send(socket_.get(), words.data(), words.size(), MSG_NOSIGNAL); }
+
+  const Fd socket_;
+  std::set<std::size_t> open_;
+  std::size_t next_ = 1;
+  std::string heard_;
+};
+
+TEST_F(Grpc, StrangersThatCallWithoutEndAreAnsweredSlowlySoThatRanksComeThrough) {
+  constexpr int strangers = 3;
+  const auto meeting = endpoints(2);
+  std::atomic<std::uint64_t> answered = 0;
+  const auto start = Clock::now();
+  std::chrono::duration<double> lasted{};
+  {
+    std::vector<std::jthread> flood;
+    for (std::size_t i = 0; i < strangers; ++i)
+      flood.emplace_back([&, i](const std::stop_token& stop) {
+        Caller caller(port_of(*meeting[i % 2]));
+        while (!stop.stop_requested()) answered += caller.call();
+      });
+    const auto world = connect_all(meeting);
+    do exchange(world);
+    while ((answered == 0 || Clock::now() - start < 500ms) && Clock::now() - start < tcp_patience);
+    for (auto& each : flood) each.request_stop();
+    flood.clear();
+    lasted = Clock::now() - start;
+  }
+  EXPECT_GT(answered, 0U) << "nobody was refused";
+  EXPECT_LE(static_cast<double>(answered), strangers * lane_count * (lasted / 200ms + 1));
 }
 
 TEST_F(Grpc, WhoseCertificateHasExpiredIsNotLetIn) {

@@ -2,6 +2,7 @@
 // where he has not proven to be.
 #include "transport/udp_greeting.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,11 +12,13 @@
 
 #include "ranvier/error.h"
 #include "support/link_local.h"
+#include "support/refusal.h"
 
 namespace ranvier::transport {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::HasSubstr;
 
 const SocketAddress elsewhere = *parse_address("192.0.2.7", 4711);
 
@@ -26,6 +29,7 @@ class TwoRanks : public testing::Test {
     SocketAddress to;
     PacketHeader header;
     std::vector<std::byte> payload;
+    std::size_t bytes;  // that it is padded to
   };
   struct Side {
     UdpSocket socket{"127.0.0.1"};
@@ -48,8 +52,9 @@ class TwoRanks : public testing::Test {
       side(rank).found.reset();
       side(rank).greeting = std::make_unique<UdpGreeting>(
           WorldInfo{.rank = rank, .world = 2}, side(rank).socket, addresses,
-          [this, rank](std::size_t, const SocketAddress& to, const PacketHeader& header, ConstBytes payload) {
-            wire.push_back({rank, to, header, {payload.begin(), payload.end()}});
+          [this, rank](std::size_t, const SocketAddress& to, const PacketHeader& header, ConstBytes payload,
+                       std::size_t bytes) {
+            wire.push_back({rank, to, header, {payload.begin(), payload.end()}, bytes});
           },
           own_addresses);
     }
@@ -70,8 +75,11 @@ class TwoRanks : public testing::Test {
       to.found = found;
     }
   }
-  // What is sent elsewhere is lost.
-  bool is_lost(const Letter& letter) { return letter.to.text() != address_of(1 - letter.from).text(); }
+  // What is sent elsewhere is lost, and what the way of its sender does not take.
+  bool is_lost(const Letter& letter) {
+    return letter.to.text() != address_of(1 - letter.from).text() ||
+           letter.bytes > takes[static_cast<std::size_t>(letter.from)];
+  }
   void deliver(const Letter& letter) {
     if (!is_lost(letter)) deliver(letter, address_of(letter.from));
   }
@@ -80,6 +88,7 @@ class TwoRanks : public testing::Test {
   }
 
   std::array<Side, 2> sides;
+  std::array<std::size_t, 2> takes{PacketSize::base, PacketSize::base};  // each one's way to the other
   std::deque<Letter> wire;
   UdpGreeting::IsOwn own_addresses = is_own;
   UdpGreeting::Time now{1h};
@@ -125,6 +134,42 @@ TEST_F(TwoRanks, FindEachOtherWhateverIsLost) {
   }
   EXPECT_TRUE(side(0).greeting->is_complete());
   EXPECT_TRUE(side(1).greeting->is_complete());
+}
+
+// Either of them may be behind it: what comes back is tried, too.
+TEST_F(TwoRanks, ThatOnlySmallPacketsReachAreToldOfIt) {
+  for (const std::size_t narrow : {0, 1}) {
+    takes = {PacketSize::base, PacketSize::base};
+    takes.at(narrow) = PacketSize::base - 1;
+    meet();
+    const std::string why = support::refusal(
+        [&] {
+          for (const auto end = now + 10s; now < end;) {
+            now = std::max(now, side(1).greeting->say_hello(now));
+            deliver_all();
+          }
+        },
+        ErrorKind::config);
+    EXPECT_THAT(why, testing::AllOf(HasSubstr("rank 0 answers rank 1 by udp from 127.0.0.1"),
+                                    HasSubstr("packets of 1228 bytes do not get there and back"), HasSubstr("an MTU"),
+                                    HasSubstr("use transport tcp")));
+    EXPECT_FALSE(side(1).found);
+    EXPECT_THAT(support::refusal([&] { side(1).greeting->throw_unreached(1s); }, ErrorKind::unreachable),
+                HasSubstr("127.0.0.1: it answers, but packets of 1228 bytes"));
+  }
+}
+
+TEST_F(TwoRanks, PadNothingForAnybodyWhoHasNotProvenWhereHeIs) {
+  side(1).greeting->say_hello(now);
+  for (int letters = 0; !wire.empty() && letters < 50; ++letters) {
+    const Letter letter = next();
+    if (letter.to.text() == elsewhere.text()) {
+      EXPECT_EQ(letter.bytes, 0U);
+    } else if (!is_lost(letter)) {
+      deliver(letter, elsewhere);
+      deliver(letter);
+    }
+  }
 }
 
 TEST_F(TwoRanks, AreNotWhereTheirLettersWereSentAgainFrom) {

@@ -6,6 +6,7 @@
 // whose certificate the job's authority has not signed.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <grpcpp/alarm.h>
 #include <grpcpp/server_builder.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -39,7 +40,8 @@ std::string hello(const Token& token, const WorldInfo& from, Rank to, Lane lane)
   return fmt::format("{} {} {} {} {}", hex(token), from.epoch, from.rank, to, lane);
 }
 
-// Takes calls as they come: one is always asked for, and asked again when it has come.
+// Takes calls as they come: one is always asked for, and asked again when it has come. Others' are refused after a
+// while: a connection has few calls at a time, so whoever calls without end waits, and the ranks' calls come through.
 class Listener {
  public:
   using Take = std::function<GrpcStream*(const std::string& hello)>;
@@ -60,7 +62,8 @@ class Listener {
     std::unique_ptr<grpc::GenericServerContext> context = std::make_unique<grpc::GenericServerContext>();
     std::unique_ptr<grpc::GenericServerAsyncReaderWriter> call =
         std::make_unique<grpc::GenericServerAsyncReaderWriter>(context.get());
-    bool refused = false;
+    grpc::Alarm patience;
+    enum { asked_for, held, dismissed, refused } state = asked_for;
   };
 
   void ask() {
@@ -70,28 +73,46 @@ class Listener {
   }
 
   void came(Guest& guest, bool ok) {
-    const bool is_new = ok && !guest.refused && !queue_.closing();
-    if (is_new) {
+    const bool has_waited = guest.state == Guest::held || guest.state == Guest::dismissed;
+    if (guest.state == Guest::held) --held_;
+    if (has_waited && !queue_.closing()) {
+      guest.state = Guest::refused;
+      guest.call->Finish({grpc::StatusCode::UNAUTHENTICATED, "this is no lane of this job"}, &guest);
+      return;
+    }
+    if (guest.state == Guest::asked_for && ok && !queue_.closing()) {
       const auto& metadata = guest.context->client_metadata();
       const auto found = metadata.find(hello_key);
       GrpcStream* const stream = found == metadata.end() || guest.context->method() != method || !take_
                                      ? nullptr
                                      : take_({found->second.data(), found->second.size()});
       ask();
-      if (stream == nullptr) {
-        guest.refused = true;
-        guest.call->Finish({grpc::StatusCode::UNAUTHENTICATED, "this is no lane of this job"}, &guest);
-        return;
-      }
+      if (stream == nullptr) return hold(guest);
       stream->accept(std::move(guest.context), std::move(guest.call));
     }
     guests_.remove_if([&](const Guest& each) { return &each == &guest; });
   }
 
+  void hold(Guest& guest) {
+    if (held_ == most_held) {
+      const auto oldest = std::ranges::find(guests_, Guest::held, &Guest::state);
+      oldest->state = Guest::dismissed;
+      oldest->patience.Cancel();
+      --held_;
+    }
+    ++held_;
+    guest.state = Guest::held;
+    guest.patience.Set(&queue_.queue(), std::chrono::system_clock::now() + longest_hold, &guest);
+  }
+
+  static constexpr auto longest_hold = std::chrono::milliseconds(200);
+  static constexpr int most_held = 64;
+
   grpc::AsyncGenericService& service_;
   GrpcQueue& queue_;
   Take take_;
   std::list<Guest> guests_;
+  int held_ = 0;  // of them
 };
 
 constexpr const char* default_loopback = "127.0.0.1";

@@ -13,10 +13,10 @@
 #include <cstdint>
 #include <mutex>
 #include <set>
-#include <sstream>
 
 #include "ranvier/error.h"
 #include "transport/module.h"
+#include "transport/mpi/mpi_address.h"
 #include "transport/mpi/mpi_collectives.h"
 #include "transport/mpi/mpi_library.h"
 #include "transport/mpi/mpi_requests.h"
@@ -29,26 +29,6 @@ namespace {
 // MPI wakes nobody: whoever waits looks again after a pause, which doubles while nothing comes.
 constexpr std::chrono::nanoseconds first_pause = std::chrono::microseconds(10);
 constexpr std::chrono::nanoseconds longest_pause = std::chrono::milliseconds(1);
-
-constexpr std::string_view greeting = "mpi-2";
-
-struct MpiAddress {
-  std::string host;   // and the process, where MPI has started no others
-  int size = 1;       // of MPI_COMM_WORLD
-  int process = 0;    // in it
-  int first_tag = 0;  // of those that it receives on
-
-  std::string text() const { return fmt::format("{} {} {} {} {}", greeting, host, size, process, first_tag); }
-  static std::optional<MpiAddress> parse(const std::string& text) {
-    std::istringstream words(text);
-    std::string word, rest;
-    MpiAddress address;
-    words >> word >> address.host >> address.size >> address.process >> address.first_tag;
-    const bool whole = words && !(words >> rest) && word == greeting && address.process >= 0 &&
-                       address.process < address.size && address.first_tag >= 0;
-    return whole ? std::optional(address) : std::nullopt;
-  }
-};
 
 class MpiMessages final : public TaggedMessages {
  public:

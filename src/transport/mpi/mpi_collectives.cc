@@ -4,8 +4,10 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <mutex>
+#include <utility>
 
 #include "ranvier/error.h"
 #include "transport/mpi/mpi_library.h"
@@ -40,19 +42,31 @@ class MpiCollectives final : public VendorCollectives {
   }
 
   Transfer start(const VendorCall& call) override {
-    MPI_Request request = MPI_REQUEST_NULL;
     const std::lock_guard lock(library_.calls());
-    MpiLibrary::check(begin(call, &request), name_of(call.collective).data());
-    return requests_.add(request);
+    const Transfer transfer = requests_.add(MPI_REQUEST_NULL);
+    waiting_.emplace_back(call, transfer);
+    if (library_.may_be_called()) begin_waiting();
+    return transfer;
   }
 
   bool over(Transfer transfer) override {
     if (!library_.may_be_called()) return false;
     const std::lock_guard lock(library_.calls());
+    begin_waiting();
     return requests_.over(transfer);
   }
 
  private:
+  // In the order in which they were started: MPI matches them by it. One that fails stays, and those behind it with it.
+  void begin_waiting() {
+    for (; !waiting_.empty(); waiting_.pop_front()) {
+      const auto& [call, transfer] = waiting_.front();
+      MPI_Request request = MPI_REQUEST_NULL;
+      MpiLibrary::check(begin(call, &request), name_of(call.collective).data());
+      requests_.replace(transfer, request);
+    }
+  }
+
   bool is_own_part(const VendorCall& call) const {
     return call.output == static_cast<const std::byte*>(call.input) +
                               static_cast<std::ptrdiff_t>(call.count * size_of(call.dtype)) * rank_;
@@ -105,6 +119,7 @@ class MpiCollectives final : public VendorCollectives {
   const MPI_Comm communicator_;
   int rank_ = 0;
   MpiRequests requests_;
+  std::deque<std::pair<VendorCall, Transfer>> waiting_;  // for a thread that may call MPI
 };
 
 }  // namespace

@@ -24,6 +24,8 @@ class MpiRequests {
     return number;
   }
 
+  void replace(std::uintptr_t number, MPI_Request request) { requests_[number - 1] = request; }
+
   bool over(std::uintptr_t number) {
     int done = 0;
     MpiLibrary::check(MPI_Test(&requests_[number - 1], &done, MPI_STATUS_IGNORE), "MPI_Test");

@@ -2,37 +2,38 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <optional>
 #include <utility>
 
 #include "ranvier/error.h"
 #include "transport/module.h"
 #include "transport/tagged_transport.h"
+#include "transport/ucx/ucx_address.h"
 #include "transport/ucx/ucx_messages.h"
 
 namespace ranvier::transport {
 namespace {
-
-constexpr std::string_view greeting = "ucx-1 ";
 
 class UcxEndpoint final : public Endpoint {
  public:
   UcxEndpoint(const WorldInfo& info, const std::string& interface_address)
       : info_(info), messages_(std::make_unique<UcxMessages>(info.rank, info.world, interface_address)) {}
 
-  // The host in front, for counting who shares its cores: a length, the name, and UCX's own bytes.
   std::string address() const override {
-    const std::string host = host_identity();
-    return fmt::format("{}{}:{}{}", greeting, host.size(), host, messages_->address());
+    return UcxAddress{.host = host_identity(), .worker = messages_->address()}.text();
   }
 
   std::unique_ptr<Transport> connect(const std::vector<std::string>& addresses,
                                      std::chrono::steady_clock::time_point) override {
     Rank on_this_host = 0;
-    for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
-      const auto [host, address] = taken_apart(addresses[rank], static_cast<Rank>(rank));
-      on_this_host += host == host_identity() ? 1 : 0;
-      if (static_cast<Rank>(rank) != info_.rank) messages_->connect(static_cast<Rank>(rank), address);
+    for (Rank rank = 0; rank < info_.world; ++rank) {
+      const auto address = UcxAddress::parse(addresses[static_cast<std::size_t>(rank)]);
+      if (!address)
+        throw Error(
+            ErrorKind::mismatch,
+            fmt::format("rank {} published no ucx address of this version; run the same ranvier on all ranks", rank),
+            rank);
+      on_this_host += address->host == host_identity() ? 1 : 0;
+      if (rank != info_.rank) messages_->connect(rank, address->worker);
     }
     return tagged_transport({.name = "ucx",
                              .rank = info_.rank,
@@ -42,21 +43,6 @@ class UcxEndpoint final : public Endpoint {
   }
 
  private:
-  static std::pair<std::string, std::string> taken_apart(const std::string& text, Rank rank) {
-    std::size_t length = 0;
-    const std::size_t colon = text.find(':');
-    const bool greeted = text.starts_with(greeting) && colon != text.npos;
-    for (std::size_t i = greeting.size(); greeted && i < colon; ++i)
-      length = text[i] >= '0' && text[i] <= '9' && length < 1000 ? 10 * length + static_cast<std::size_t>(text[i] - '0')
-                                                                 : text.size();
-    if (!greeted || length >= text.size() - colon - 1)
-      throw Error(
-          ErrorKind::mismatch,
-          fmt::format("rank {} published no ucx address of this version; run the same ranvier on all ranks", rank),
-          rank);
-    return {text.substr(colon + 1, length), text.substr(colon + 1 + length)};
-  }
-
   const WorldInfo info_;
   std::unique_ptr<UcxMessages> messages_;
 };

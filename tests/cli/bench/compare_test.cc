@@ -63,6 +63,24 @@ TEST_F(Compare, HasARowForEachTransportAndAReasonForThoseThatAreAbsent) {
   EXPECT_TRUE(printed.json["rows"][1]["packets_lost_share"].is_null()) << "shared memory has no packets";
 }
 
+TEST_F(Compare, CountsNoPacketsOfLibrariesThatSendNoneWithinAHost) {
+  for (const std::string transport : {"mpi", "ucx", "grpc"}) {
+    auto& always = add(transport, 1e-3).always;
+    always.packets = {.sent = 1000, .lost = 10, .refused = 1};
+    always.networks = {1};
+  }
+  auto printed = compare();
+  EXPECT_TRUE(printed.json["rows"][0]["packets_sent"].is_null());
+  EXPECT_TRUE(printed.json["rows"][1]["packets_sent"].is_null());
+  EXPECT_GT(printed.json["rows"][2]["packets_sent"], 0);
+  all_.clear();
+  auto& between = add("mpi", 1e-3).always;
+  between.packets = {.sent = 1000};
+  between.networks = {1, 2};
+  printed = compare();
+  EXPECT_GT(printed.json["rows"][0]["packets_sent"], 0);
+}
+
 TEST_F(Compare, CountsTheOperationsThatAreLate) {
   machine_.speed = [](std::size_t job) { return job == 4 || job == 7 ? 2.5 : job == 5 ? 1.9 : 1.0; };
   add("tcp", 1e-3);

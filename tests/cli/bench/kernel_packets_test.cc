@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "bench/world.h"
+
 namespace ranvier::bench {
 namespace {
 
@@ -29,6 +31,22 @@ TEST(KernelPackets, AreNoneWhereTheTextHasNone) {
     EXPECT_EQ(parse_kernel_packets(text).tcp.sent, 0) << text;
     EXPECT_EQ(parse_kernel_packets(text).damaged_udp, 0) << text;
   }
+}
+
+// Every rank of a host is told all that its kernel counts.
+TEST(KernelPackets, CountOnceForAllRanksOfANetwork) {
+  Outcome outcome;
+  Reply reply{.packets = {.sent = 1}, .kernel = {.sent = 100, .lost = 10, .refused = 3}, .network = 5};
+  outcome.add(reply, 1);
+  outcome.add(reply, 1);
+  reply.network = 6;
+  outcome.add(reply, 1);
+  EXPECT_EQ(outcome.packets.sent, 203);
+  EXPECT_EQ(outcome.packets.lost, 20);
+  EXPECT_EQ(outcome.packets.refused, 6);
+  EXPECT_EQ(outcome.networks, (std::vector<std::uint64_t>{5, 6}));
+  EXPECT_EQ(counting_network(), counting_network());
+  EXPECT_LT(counting_network(), std::uint64_t{1} << 53) << "exact as a double";
 }
 
 }  // namespace

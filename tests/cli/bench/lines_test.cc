@@ -80,12 +80,20 @@ TEST(Reply, IsTheSameAfterItsLineWasRead) {
                                                    .cpu_seconds = 0.5,
                                                    .losses = {.due = 7, .missing = 2},
                                                    .packets = {.sent = 9, .lost = 3, .refused = 1},
-                                                   .error = 0.0625}));
+                                                   .kernel = {.sent = 8, .lost = 4, .refused = 2},
+                                                   .network = 77,
+                                                   .error = 0.0625,
+                                                   .fell_back = true}));
   EXPECT_EQ(more.losses.missing, 2);
   EXPECT_EQ(more.packets.sent, 9);
   EXPECT_EQ(more.packets.lost, 3);
   EXPECT_EQ(more.packets.refused, 1);
+  EXPECT_EQ(more.kernel.sent, 8);
+  EXPECT_EQ(more.kernel.lost, 4);
+  EXPECT_EQ(more.kernel.refused, 2);
+  EXPECT_EQ(more.network, 77);
   EXPECT_DOUBLE_EQ(more.error, 0.0625);
+  EXPECT_TRUE(more.fell_back);
   EXPECT_EQ(reply_from_line(to_line(Reply{.refusal = "has no\nbf16"})).refusal, "has no bf16");
   EXPECT_THROW(reply_from_line("perhaps"), Error);
   EXPECT_THROW(reply_from_line("done soon"), Error);

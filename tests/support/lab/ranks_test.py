@@ -65,6 +65,15 @@ class Results(unittest.TestCase):
         found = self.bench("-b", "64K", "-e", "1M", "-f", "16", transport="udp", hosts=3, relay=bad)
         self.assertEqual([(row["transport"], row["wrong"]) for row in found["rows"]], [("udp", 0)] * 2)
 
+    def test_over_udp_is_refused_what_takes_small_packets_only(self):
+        narrow = 'test "$RANVIER_RANK" = 0 || ip link set eth0 mtu 1000; exec "$@"'
+        with Lab(hosts=2) as lab:
+            words = [RANVIER, "bench", "--transport", "udp", "--no-pin", "-b", "64K", "-e", "64K", "--samples", "1"]
+            results = lab.run(["sh", "-c", narrow, "narrow", *words], limit=100, environment=CLEAN)
+        for result in results:
+            self.assertEqual((result.code, result.timed_out), (1, False), result)
+        self.assertIn("packets of 1228 bytes do not get there and back: a link on the way has an MTU of 1000", results[1].err)
+
     def test_several_sockets_get_past_a_limit_of_each_flow(self):
         # 2 MB at 40 Mbit/s take 400 ms each way; four such flows are still far below the line.
         size = ("-b", "2000000", "-e", "2000000")
