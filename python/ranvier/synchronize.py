@@ -88,9 +88,10 @@ def attach(
     Whoever is done first then takes part in the others' averages without weight; set_samples() is this rank's own there,
     and several synchronizations step in the order in which Join has them.
 
-    Raises ValueError for a wrong spec, for a codec that the policy or the optimizer has no use for, for samples that are no finite number above 0, for an optimizer of another model
-    or one that is attached already, for a model in DistributedDataParallel (which averages gradients itself), and for
-    an optimizer that evaluates the model several times in a step (LBFGS).
+    Raises ValueError for a wrong spec, for a codec that the policy or the optimizer has no use for, for samples that are
+    no finite number above 0, for an optimizer of another model or one that is attached already, for a model in
+    DistributedDataParallel (which averages gradients itself), and for an optimizer that evaluates the model several times
+    in a step (LBFGS).
     """
     return Synchronization(model, optimizer, sync, steps_per_epoch, steps, place, samples, compress, group)
 
