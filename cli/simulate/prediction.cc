@@ -52,11 +52,7 @@ Prediction predict(const Options& options, const Training& training, const Topol
   }
   const Operation operation = all_reduce_of(options, how.algorithm, world);
   const SimulatedRun run = simulate(operation.schedule, topology, operation.count, 4, how.options);
-  Prediction result{.world = world, .step = {.step_ns = run.ns, .communication_ns = run.ns}, .folded = run.folded};
-  result.step.exposed_communication_ns = run.ns;
-  result.step.links = run.links;
-  result.messages = run.trace;
-  return result;
+  return {.world = world, .step = step_of(run), .folded = run.folded, .messages = run.trace};
 }
 
 }  // namespace ranvier::simulation

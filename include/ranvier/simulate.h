@@ -57,7 +57,11 @@ struct SimulatedMessage {
 struct SimulatedLink {
   std::string from = {};
   std::string to = {};
-  double utilisation = 0;  // bytes carried / (time x bandwidth)
+  std::int32_t dimension = 0;  // as Link::dimension
+  double utilisation = 0;      // bytes carried / (time x bandwidth)
+  // Of a step: how long it is busy at its full rate, while computing waits for what it carries and beside computing.
+  double exposed_ns = 0;
+  double hidden_ns = 0;
 };
 
 // How far a rank came in a run with a crash.
@@ -113,7 +117,21 @@ struct StepPrediction {
     double exposed_ns = 0;
   };
   std::vector<RoleShare> roles = {};  // by the groups that communicate
+  // What each collective takes goes to the dimensions that it uses in proportion to how long their busiest links are
+  // busy with it: where it goes through one after the other, that is the time in each. With the codec they add up to
+  // the communication.
+  struct DimensionShare {
+    std::int32_t dimension = 0;
+    double communication_ns = 0;
+    double exposed_ns = 0;
+  };
+  std::vector<DimensionShare> dimensions = {};
+  double codec_ns = 0;  // of encoding and decoding, in which no link is busy
+  double exposed_codec_ns = 0;
 };
+
+// A step that is nothing but this run.
+StepPrediction step_of(const SimulatedRun&);
 
 struct StepSimulation {
   std::string algorithm = "ring";              // of gradients, as parse_algorithm takes it
@@ -137,6 +155,9 @@ struct PolicyPrediction {
   double step_ns = 0;                   // the mean
   double exposed_communication_ns = 0;  // of averages among replicas: what steps without any would save
   double rounds_per_step = 0;
+  StepPrediction usual = {};       // the kind of step that it takes most often
+  bool averages_gradients = true;  // in those
+  double between_steps_ns = 0;     // a step in the mean: waiting for averages of parameters
 };
 // Throws Error{usage} for a policy whose steps are not predicted: with nodes, servers or single peers, or one that goes
 // by what replicas hold.
