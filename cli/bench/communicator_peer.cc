@@ -21,9 +21,11 @@ class CommunicatorPeer final : public Peer {
   PacketCounts packets() const override {
     if (communicator_.transport_name() == "shm") return {};
     const KernelPackets kernel = kernel_packets();
-    auto own = communicator_.packet_counts();
-    if (own) own->refused += kernel.damaged_udp;
-    return own.value_or(kernel.tcp);
+    // Those of tcp as its peers' are counted, acknowledgements and all.
+    if (communicator_.transport_name().find("udp") == std::string_view::npos) return kernel.tcp;
+    auto own = communicator_.packet_counts().value_or(PacketCounts{});
+    own.refused += kernel.damaged_udp;
+    return own;
   }
   std::shared_ptr<std::byte[]> allocate(std::size_t bytes) override {
     return buffers_ == Buffers::ranvier ? communicator_.allocate(bytes) : Peer::allocate(bytes);
