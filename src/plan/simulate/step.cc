@@ -141,7 +141,7 @@ class StepRun {
 
   void start_or_wait(const Layer& layer, const Communication& what) {
     if (!is_replicated(what.role)) return wait_for(layer, what);
-    if (!collectives_.has_peers(what.role)) return;
+    if (!collectives_.has_peers(what.role) || !(what.bytes > 0)) return;
     if (plan::is_average(what))
       buckets_[what.role].bytes += what.bytes * how_.gradient_scale;
     else
