@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ranvier/schedule.h"
@@ -133,8 +134,17 @@ struct StepPrediction {
 // A step that is nothing but this run.
 StepPrediction step_of(const SimulatedRun&);
 
+// Switches that add up what arrives, at the rate of their links: R. L. Graham et al.: Scalable hierarchical aggregation
+// protocol (SHArP): a hardware architecture for efficient data reduction. COMHPC 2016. Each group's vector goes up once
+// and comes down once, over every link of its tree of switches. So does a vector that each member sends to the next
+// one: it leaves and enters each part of the tree once. That is what this schedule does, which has the time of the
+// sum, and not the sum; nothing but the simulator takes it.
+Schedule summed_by_switches(Rank world);
+// As StepSimulation::algorithm: averages are made so. Throws Error{usage} where ranks have no switch between them.
+inline constexpr std::string_view in_network = "in_network";
+
 struct StepSimulation {
-  std::string algorithm = "ring";              // of gradients, as parse_algorithm takes it
+  std::string algorithm = "ring";              // of gradients, as parse_algorithm takes it, or in_network
   std::vector<FastestAlgorithm> by_size = {};  // instead of it, where it has a row
   double bucket_bytes = 25e6;                  // gradients go together up to this size, in the order they become ready
   double gradient_scale = 1;                   // bytes on the wire per byte of gradient

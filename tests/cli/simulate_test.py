@@ -138,6 +138,15 @@ class Prediction(ProgramTest):
         self.assertGreater(coded["exposed_codec_ns"], 0)
         self.assertGreaterEqual(coded["codec_ns"], coded["exposed_codec_ns"])
 
+    def test_knows_switches_that_add_up(self):
+        words = ("--bytes", "1000000", "--world", "16", "--link-rate", "1GB", "--latency-us", "1", "--slice", "2M")
+        for topology, links in (("star", 2), ("fat_tree:4,oversubscription=2", 4)):
+            found = as_json(*words, "--topology", topology, "--in-network")
+            self.assertAlmostEqual(found["step_ns"], 1e6 + links * 1000, delta=1e-3)
+        step = ("--workload", "resnet50", "--world", "16", "--link-rate", "1Gbit")
+        summed, ring = as_json(*step, "--in-network"), as_json(*step)
+        self.assertAlmostEqual(summed["communication_ns"] / ring["communication_ns"], 16 / (2 * 15), delta=0.01)
+
     def test_counts_codecs_and_failures(self):
         words = ("--workload", "resnet50", "--world", "8", "--link-rate", "1Gbit")
         plain, coded = as_json(*words), as_json(*words, "--compress", "bf16")
@@ -232,6 +241,10 @@ class WrongUsage(ProgramTest):
             (("--world", "8", "--bytes", "4", "--topology", "ring", "--cut", "0"), "write 0-1"),
             (("--world", "8", "--bytes", "4", "--cut", "3-s0"), "no algorithm runs"),
             (("--world", "4096", "--bytes", "4", "--algorithm", "binomial_tree"), "up to 1024"),
+            (("--world", "8", "--bytes", "4", "--in-network", "--topology", "ring"), "take star or fat_tree:4"),
+            (("--world", "8", "--bytes", "4", "--in-network", "--algorithm", "ring"), "in place of --algorithm"),
+            (("--world", "8", "--workload", "resnet50", "--in-network", "--compress", "bf16"), "leave out --compress"),
+            (("--world", "8", "--bytes", "4", "--in-network", "--crash", "1:1"), "leave out one"),
         ):
             with self.subTest(words=words):
                 self.assert_sentence(simulate(*words), 2, part)

@@ -113,6 +113,26 @@ TEST(Step, OfNoReadyMadeWorkloadBeatsTheWire) {
     }
 }
 
+// Each vector goes up to the top of the tree once and comes down once, however many ranks there are.
+TEST(Step, SwitchesThatAddUpCarryEachVectorOnce) {
+  constexpr LinkSpeed slow{.bytes_per_second = 1e9, .latency = std::chrono::nanoseconds(10)};
+  const StepSimulation how{.algorithm = std::string(in_network)};
+  const Workload workload{.layers = {layer(0, 4000)}};
+  for (const Rank world : {2, 8, 64})
+    EXPECT_NEAR(simulate_step(workload, topology::star(world, slow), how).step_ns, 4000 + 2 * 10, 1e-6) << world;
+  EXPECT_NEAR(simulate_step(workload, topology::fat_tree(8, 2, 2, slow), how).step_ns, 4000 + 2 * 3 * 10, 1e-6);
+  // Two groups of four, 0, 2, 4, 6 and 1, 3, 5, 7: each leaf has a member of both, whose sums share its one cable up.
+  const Workload divided{.degrees = {.tensor = 2}, .layers = {layer(0, 4000)}};
+  EXPECT_NEAR(simulate_step(divided, topology::fat_tree(8, 2, 2, slow), how).step_ns, 8000 + 2 * 3 * 10, 1e-6);
+  EXPECT_THROW(simulate_step(workload, topology::ring(8, slow), how), Error);
+}
+
+TEST(Step, AStragglerHoldsUpWhatSwitchesAddUp) {
+  const StepSimulation how{.algorithm = std::string(in_network), .options = {.slowdown = {1, 1, 2, 1}}};
+  const Workload workload{.layers = {layer(0, 4000)}};
+  EXPECT_NEAR(simulate_step(workload, topology::star(4, one_byte_a_ns), how).step_ns, 8000, 1e-6);
+}
+
 // On 2 x 2 ranks whose last dimension is counted fastest, tensor groups {0, 1} and {2, 3} talk along dimension 1, and
 // data groups along dimension 0.
 TEST(Step, EachDimensionHasWhatGoesOverIt) {
