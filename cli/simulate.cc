@@ -40,27 +40,57 @@ double busiest(const StepPrediction& step) {
   return most;
 }
 
+json path_of(const StepPrediction& step) {
+  json path = json::array();
+  for (const std::size_t number : step.critical_path) {
+    const auto& interval = step.timeline[number];
+    path.push_back({{"name", interval.name}, {"begin_ns", interval.begin_ns}, {"end_ns", interval.end_ns}});
+  }
+  return path;
+}
+
 json to_json(const Prediction& prediction) {
   json links = json::array();
   for (const auto& link : prediction.step.links)
-    links.push_back({{"from", link.from}, {"to", link.to}, {"utilisation", link.utilisation}});
+    links.push_back({{"from", link.from},
+                     {"to", link.to},
+                     {"dimension", link.dimension},
+                     {"utilisation", link.utilisation},
+                     {"exposed_ns", link.exposed_ns},
+                     {"hidden_ns", link.hidden_ns}});
+  json dimensions = json::array();
+  for (const auto& each : prediction.step.dimensions)
+    dimensions.push_back({{"dimension", each.dimension},
+                          {"communication_ns", each.communication_ns},
+                          {"exposed_ns", each.exposed_ns},
+                          {"hidden_ns", std::max(0.0, each.communication_ns - each.exposed_ns)}});
   json roles = json::array();
   for (const auto& role : prediction.step.roles)
     roles.push_back(
         {{"role", role.role}, {"communication_ns", role.communication_ns}, {"exposed_ns", role.exposed_ns}});
-  json path = json::array();
-  for (const std::size_t number : prediction.step.critical_path) {
-    const auto& interval = prediction.step.timeline[number];
-    path.push_back({{"name", interval.name}, {"begin_ns", interval.begin_ns}, {"end_ns", interval.end_ns}});
-  }
   return {{"world", prediction.world},
           {"step_ns", prediction.step.step_ns},
           {"compute_ns", prediction.step.compute_ns},
           {"communication_ns", prediction.step.communication_ns},
           {"exposed_communication_ns", prediction.step.exposed_communication_ns},
+          {"hidden_communication_ns",
+           std::max(0.0, prediction.step.communication_ns - prediction.step.exposed_communication_ns)},
+          {"codec_ns", prediction.step.codec_ns},
+          {"exposed_codec_ns", prediction.step.exposed_codec_ns},
           {"roles", roles},
-          {"critical_path", path},
+          {"dimensions", dimensions},
+          {"critical_path", path_of(prediction.step)},
           {"links", links}};
+}
+
+json to_json(const std::string& sync, const PolicyPrediction& policy) {
+  return {{"spec", sync},
+          {"step_ns", policy.step_ns},
+          {"exposed_communication_ns", policy.exposed_communication_ns},
+          {"rounds_per_step", policy.rounds_per_step},
+          {"usual_step_ns", policy.usual.step_ns},
+          {"between_steps_ns", policy.between_steps_ns},
+          {"critical_path", path_of(policy.usual)}};
 }
 
 void print_heading(const Options& options) {
@@ -76,12 +106,28 @@ void print_policy(const std::string& sync, const PolicyPrediction& policy, doubl
       "", sync, policy.step_ns / 1e6, policy.exposed_communication_ns / 1e6, policy.rounds_per_step, computing * 100);
 }
 
+// Dimensions with the link of each that is busiest, and what the codec takes.
+void print_split(const StepPrediction& step) {
+  for (const auto& each : step.dimensions) {
+    const SimulatedLink* most = nullptr;
+    for (const auto& link : step.links)
+      if (link.dimension == each.dimension && (most == nullptr || link.utilisation > most->utilisation)) most = &link;
+    fmt::print(
+        "dimension {} is used for {:.4f} ms, {:.4f} of them exposed; {} -> {} is busy for {:.4f}, {:.4f} of them "
+        "exposed\n",
+        each.dimension, each.communication_ns / 1e6, each.exposed_ns / 1e6, most->from, most->to,
+        (most->exposed_ns + most->hidden_ns) / 1e6, most->exposed_ns / 1e6);
+  }
+  if (step.codec_ns > 0)
+    fmt::print("the codec takes {:.4f} ms, {:.4f} of them exposed\n", step.codec_ns / 1e6, step.exposed_codec_ns / 1e6);
+}
+
 // The groups that communicate, and what the end of the step waits for.
-void print_details(const StepPrediction& step, bool by_policy) {
-  if (by_policy) fmt::print("of a step whose gradients are averaged:\n");
+void print_details(const StepPrediction& step) {
   for (const auto& role : step.roles)
     fmt::print("{} groups communicate for {:.4f} ms, {:.4f} of them exposed\n", role.role, role.communication_ns / 1e6,
                role.exposed_ns / 1e6);
+  print_split(step);
   if (step.critical_path.empty()) return;
   double waits = 0;
   for (const std::size_t number : step.critical_path)
@@ -89,6 +135,16 @@ void print_details(const StepPrediction& step, bool by_policy) {
   const auto& last = step.timeline[step.critical_path.back()];
   fmt::print("critical path: {} intervals, {:.1f} % of the step communication; it ends with {}\n",
              step.critical_path.size(), waits / step.step_ns * 100, last.name);
+}
+
+// Of the steps that it takes most often, and what comes between them.
+void print_policy_details(const PolicyPrediction& policy) {
+  fmt::print("of a step of {:.4f} ms {}:\n", policy.usual.step_ns / 1e6,
+             policy.averages_gradients ? "whose gradients are averaged" : "that averages no gradients, as most are");
+  print_details(policy.usual);
+  if (policy.between_steps_ns > 0)
+    fmt::print("averages of parameters between steps add {:.4f} ms a step in the mean\n",
+               policy.between_steps_ns / 1e6);
 }
 
 // One all_reduce by every algorithm, with and without the cables that were cut.
@@ -172,18 +228,20 @@ int run_simulate(const Arguments& arguments) {
     if (prints && prediction.policy) print_policy(options->sync, *prediction.policy, efficiency(step, mean_ns));
     std::fflush(stdout);
     worlds.push_back(to_json(prediction));
-    if (prediction.policy)
-      worlds.back()["sync"] = {{"spec", options->sync},
-                               {"step_ns", prediction.policy->step_ns},
-                               {"exposed_communication_ns", prediction.policy->exposed_communication_ns},
-                               {"rounds_per_step", prediction.policy->rounds_per_step}};
+    if (prediction.policy) {
+      worlds.back()["sync"] = to_json(options->sync, *prediction.policy);
+      worlds.back().erase("critical_path");  // its own stands there
+    }
     if (options->failures.mtbf_hours > 0) {
       const auto rate = simulation::failure_rate(mean_ns, world, options->failures);
       if (prints) simulation::print(rate);
       worlds.back().update(simulation::to_json(rate));
     }
     if (options->worlds.size() > 1) continue;
-    if (prints) print_details(step, prediction.policy.has_value());
+    if (prints && prediction.policy)
+      print_policy_details(*prediction.policy);
+    else if (prints)
+      print_details(step);
     if (!cut.empty()) {
       if (prints) simulation::print(cut);
       worlds.back()["algorithms"] = simulation::to_json(cut);

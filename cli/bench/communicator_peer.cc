@@ -19,11 +19,13 @@ class CommunicatorPeer final : public Peer {
                                               : std::string(communicator_.transport_name());
   }
   LossCounts losses() const override { return communicator_.losses(); }
-  PacketCounts packets() const override { return communicator_.packet_counts().value_or(PacketCounts()); }
+  PacketCounts packets() const override {
+    return counts_itself() ? communicator_.packet_counts().value_or(PacketCounts()) : PacketCounts();
+  }
   PacketCounts kernel_packets() const override {
     if (communicator_.transport_name() == "shm") return {};
     const KernelPackets counted = bench::kernel_packets();
-    return communicator_.packet_counts() ? PacketCounts{.refused = counted.damaged_udp} : counted.tcp;
+    return counts_itself() ? PacketCounts{.refused = counted.damaged_udp} : counted.tcp;
   }
   bool fell_back() const override { return fell_back_; }
   std::shared_ptr<std::byte[]> allocate(std::size_t bytes) override {
@@ -69,6 +71,9 @@ class CommunicatorPeer final : public Peer {
   }
 
  private:
+  // Over udp. What tcp does is counted by the kernel, as its peers' is, acknowledgements and all.
+  bool counts_itself() const { return communicator_.transport_name().find("udp") != std::string_view::npos; }
+
   // Or by a schedule of ranvier's from now on, where the library cannot: on all ranks alike, before anything has moved.
   void run_by_library() {
     try {

@@ -26,6 +26,7 @@ Examples:
   ranvier simulate --workload resnet50 --world 4 --link-rate 1Gbit --sync local:16 --speeds 1,1,0.5,0.5 --jitter 0.05x4
   ranvier simulate --bytes 100M --world 64 --topology torus:8x8 --algorithm torus:8x8 --trace ring.json
   ranvier simulate --bytes 100M --world 16 --topology torus:4x4 --cut 0-1
+  ranvier simulate --workload resnet50 --world 64 --topology fat_tree:8,oversubscription=2 --in-network
   ranvier simulate --bytes 100M --world 16 --crash 3:0.5
   ranvier simulate --workload llama3-8b --world 1024 --mtbf-hours 50000 --checkpoint-s 30
 )";
@@ -78,13 +79,16 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   std::size_t slice = 0;
   std::uint64_t in_a_row = 1;
   bool unfolded = false;
+  bool by_switches = false;
   CLI::App app("Predict a training step, or one all_reduce, on a network that need not be there.", "ranvier simulate");
   app.footer(examples);
   app.add_option("--world", world, "how many ranks; a range is doubled through")->type_name("N|A..B");
   app.add_option("--workload", options.workload, workload_help())->type_name("NAME|FILE");
   cli::add_bytes(app, "--bytes", options.bytes, "instead of a workload: one all_reduce of so many");
   options.network.add_to(app);
-  cli::add_algorithm(app, options.step.algorithm, "how gradients are averaged", all_reduce_algorithms());
+  auto* algorithm =
+      cli::add_algorithm(app, options.step.algorithm, "how gradients are averaged", all_reduce_algorithms());
+  app.add_flag("--in-network", by_switches, "instead of an algorithm: switches add up the gradients");
   app.add_option("--compress", options.compress, "codec of gradients, at the speed that it has on this machine")
       ->type_name("SPEC");
   app.add_option("--sync", options.sync, "who averages what when, such as local:16; the mean over --steps")
@@ -135,6 +139,15 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (!options.sync.empty()) {
     if (options.workload.empty()) refuse("--sync is of training; give --workload");
     check_predictable(*make_sync_policy(options.sync, {.steps_per_epoch = 0, .steps = 0}));
+  }
+  if (by_switches) {
+    if (algorithm->count() > 0) refuse("--in-network is in place of --algorithm; give one of them");
+    if (!options.compress.empty()) refuse("--in-network adds up numbers, not codes; leave out --compress");
+    if (!crash.empty()) refuse("--crash shows who waits for whom, which --in-network does not know; leave out one");
+    if (options.network.is_measured() || options.network.topology(options.worlds.front()).switches == 0)
+      refuse(fmt::format("--in-network needs switches, which --topology {} does not show; take star or fat_tree:4",
+                         options.network.spec()));
+    options.step.algorithm = in_network;
   }
   if (bucket > 0) options.step.bucket_bytes = static_cast<double>(bucket);
   if (!straggler.empty()) options.straggler = straggler_of(straggler);

@@ -15,8 +15,12 @@ Training training_of(const Options& options) {
 }
 
 Operation all_reduce_of(const Options& options, const std::string& algorithm, Rank world) {
-  const AlgorithmSpec spec = parse_algorithm(algorithm);
-  Schedule schedule = spec.algorithm().build({.collective = Collective::all_reduce, .world = world, .dims = spec.dims});
+  const auto built = [&] {
+    if (algorithm == in_network) return summed_by_switches(world);
+    const AlgorithmSpec spec = parse_algorithm(algorithm);
+    return spec.algorithm().build({.collective = Collective::all_reduce, .world = world, .dims = spec.dims});
+  };
+  Schedule schedule = built();
   // Rounded up to whole chunks, as the buckets of a step are: ranks of even worlds then do the same.
   const std::size_t values = (options.bytes + 3) / 4;
   const std::size_t chunk = (values + schedule.chunks - 1) / schedule.chunks;
@@ -46,11 +50,7 @@ Prediction predict(const Options& options, const Training& training, const Topol
   }
   const Operation operation = all_reduce_of(options, how.algorithm, world);
   const SimulatedRun run = simulate(operation.schedule, topology, operation.count, 4, how.options);
-  Prediction result{.world = world, .step = {.step_ns = run.ns, .communication_ns = run.ns}, .folded = run.folded};
-  result.step.exposed_communication_ns = run.ns;
-  result.step.links = run.links;
-  result.messages = run.trace;
-  return result;
+  return {.world = world, .step = step_of(run), .folded = run.folded, .messages = run.trace};
 }
 
 }  // namespace ranvier::simulation

@@ -203,7 +203,7 @@ class Communicator {
   // The share of gradients that may be lost, by CommunicatorOptions::transport; 0: none.
   double tolerated_loss() const;
   LossCounts losses() const;
-  // None where the transport does not count them itself: all but udp.
+  // None where the transport does not count them: all but udp and tcp.
   std::optional<PacketCounts> packet_counts() const;
   // Every so many steps ranks are to be realigned, by CommunicatorOptions::transport; 0: they never differ.
   std::uint64_t resync() const;

@@ -19,6 +19,12 @@ struct MeasuredLink {
   double gbit_spread = 0;
   double burst_bytes = 0;     // see LinkSpeed
   double gbit_both_ways = 0;  // while as much comes the other way, as in most collectives; 0: not measured
+  // The share of its packets that were lost, between the limits of 95 % confidence, as MeasuredNetwork::loss_by sees
+  // it.
+  double packets = 0;  // of which it is; 0: nobody counted them
+  double loss = 0;
+  double loss_least = 0;
+  double loss_most = 0;
   // What a collective gets of it.
   double gbit_in_collectives() const { return gbit_both_ways > 0 ? gbit_both_ways : gbit_per_second; }
 };
@@ -26,8 +32,13 @@ struct MeasuredLink {
 struct MeasuredNetwork {
   Rank world = 1;
   std::string transport = {};
+  std::string loss_by = {};              // who saw losses, for people
   std::vector<MeasuredLink> links = {};  // every ordered pair once
 };
+
+// E. B. Wilson: Probable inference, the law of succession, and statistical inference. Journal of the American
+// Statistical Association 22 (1927): limits that hold for few losses, and for none.
+void set_loss(MeasuredLink&, double packets, double lost);
 
 std::string to_toml(const MeasuredNetwork&);
 // Throws Error{config} that names line and column, or the pair that is missing.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ranvier/schedule.h"
@@ -58,7 +59,11 @@ struct SimulatedMessage {
 struct SimulatedLink {
   std::string from = {};
   std::string to = {};
-  double utilisation = 0;  // bytes carried / (time x bandwidth)
+  std::int32_t dimension = 0;  // as Link::dimension
+  double utilisation = 0;      // bytes carried / (time x bandwidth)
+  // Of a step: how long it is busy at its full rate, while computing waits for what it carries and beside computing.
+  double exposed_ns = 0;
+  double hidden_ns = 0;
 };
 
 // How far a rank came in a run with a crash.
@@ -114,10 +119,33 @@ struct StepPrediction {
     double exposed_ns = 0;
   };
   std::vector<RoleShare> roles = {};  // by the groups that communicate
+  // What each collective takes goes to the dimensions that it uses in proportion to how long their busiest links are
+  // busy with it: where it goes through one after the other, that is the time in each. With the codec they add up to
+  // the communication.
+  struct DimensionShare {
+    std::int32_t dimension = 0;
+    double communication_ns = 0;
+    double exposed_ns = 0;
+  };
+  std::vector<DimensionShare> dimensions = {};
+  double codec_ns = 0;  // of encoding and decoding, in which no link is busy
+  double exposed_codec_ns = 0;
 };
 
+// A step that is nothing but this run.
+StepPrediction step_of(const SimulatedRun&);
+
+// Switches that add up what arrives, at the rate of their links: R. L. Graham et al.: Scalable hierarchical aggregation
+// protocol (SHArP): a hardware architecture for efficient data reduction. COMHPC 2016. Each group's vector goes up once
+// and comes down once, over every link of its tree of switches. So does a vector that each member sends to the next
+// one: it leaves and enters each part of the tree once. That is what this schedule does, which has the time of the
+// sum, and not the sum; nothing but the simulator takes it.
+Schedule summed_by_switches(Rank world);
+// As StepSimulation::algorithm: averages are made so. Throws Error{usage} where ranks have no switch between them.
+inline constexpr std::string_view in_network = "in_network";
+
 struct StepSimulation {
-  std::string algorithm = "ring";              // of gradients, as parse_algorithm takes it
+  std::string algorithm = "ring";              // of gradients, as parse_algorithm takes it, or in_network
   std::vector<FastestAlgorithm> by_size = {};  // instead of it, where it has a row
   double bucket_bytes = 25e6;                  // gradients go together up to this size, in the order they become ready
   double gradient_scale = 1;                   // bytes on the wire per byte of gradient
@@ -139,6 +167,9 @@ struct PolicyPrediction {
   // Of averages among replicas: what steps without any would save the slowest replica.
   double exposed_communication_ns = 0;
   double rounds_per_step = 0;
+  StepPrediction usual = {};       // the kind of step that it takes most often
+  bool averages_gradients = true;  // in those
+  double between_steps_ns = 0;     // a step in the mean: waiting for averages of parameters
 };
 // Throws Error{usage} for a policy whose steps are not predicted: with nodes, servers or single peers, or one that goes
 // by what replicas hold.

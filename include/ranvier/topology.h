@@ -31,6 +31,8 @@ struct Link {
   Vertex from = 0;
   Vertex to = 0;
   LinkSpeed speed;
+  // Of a grid that along which it leads, the first one 0; of a tree of switches its level, 0 at the ranks.
+  std::int32_t dimension = 0;
 };
 
 using LinkNumber = std::uint32_t;  // an index of Topology::links

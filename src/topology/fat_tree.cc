@@ -60,7 +60,8 @@ class FatTree {
           for (std::int64_t cable = 0; cable < cables_up_; ++cable) {
             const auto rank = static_cast<Rank>(subtree * levels_[l].span);
             add_cable(links, switch_above(levels_[l], rank, number),
-                      switch_above(levels_[l + 1], rank, number + cable * levels_[l].alternatives), speed);
+                      switch_above(levels_[l + 1], rank, number + cable * levels_[l].alternatives), speed,
+                      static_cast<std::int32_t>(l + 1));
           }
     return links;
   }

@@ -33,7 +33,10 @@ class Grid {
         for (const Direction direction : {up, down}) {
           if (!has_neighbour(rank, dim, direction)) continue;
           link_from(rank, dim, direction) = static_cast<LinkNumber>(links.size());
-          links.push_back({.from = rank, .to = neighbour(rank, dim, direction), .speed = speed});
+          links.push_back({.from = rank,
+                           .to = neighbour(rank, dim, direction),
+                           .speed = speed,
+                           .dimension = static_cast<std::int32_t>(dim)});
         }
     return links;
   }

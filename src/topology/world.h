@@ -16,9 +16,9 @@ inline constexpr std::int64_t largest_world = 1 << 20;
 void check_world(std::string_view name, std::int64_t world, std::int64_t most = largest_world);
 
 // Both directions of a cable, the one from `a` first.
-inline void add_cable(std::vector<Link>& links, Vertex a, Vertex b, LinkSpeed speed) {
-  links.push_back({.from = a, .to = b, .speed = speed});
-  links.push_back({.from = b, .to = a, .speed = speed});
+inline void add_cable(std::vector<Link>& links, Vertex a, Vertex b, LinkSpeed speed, std::int32_t dimension = 0) {
+  links.push_back({.from = a, .to = b, .speed = speed, .dimension = dimension});
+  links.push_back({.from = b, .to = a, .speed = speed, .dimension = dimension});
 }
 
 }  // namespace ranvier::topology

@@ -1,13 +1,17 @@
 #include "transport/tcp_transport.h"
 
 #include <fmt/format.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <iterator>
 #include <span>
@@ -109,6 +113,21 @@ class TcpTransport final : public Transport {
       watched_[number] = false;
     }
     if (unflushed_ > 0) flush_all();
+  }
+
+  // tcp_info(7): data segments, those that went again among them.
+  std::optional<PacketCounts> packet_counts() const override {
+    PacketCounts all;
+    for (std::size_t i = 0; i < watched_.size(); ++i) {
+      if (!streams_[i / sockets_per_link_]) continue;
+      tcp_info info{};
+      socklen_t size = sizeof info;
+      if (getsockopt(socket(i).get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
+      if (size < offsetof(tcp_info, tcpi_data_segs_out) + sizeof info.tcpi_data_segs_out) return std::nullopt;
+      all.sent += info.tcpi_data_segs_out;
+      all.lost += info.tcpi_total_retrans;
+    }
+    return all;
   }
 
   // Edge-triggered, the event wakes one wait() with each write and is never read.

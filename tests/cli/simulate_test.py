@@ -51,6 +51,20 @@ class Prediction(ProgramTest):
         # An average after the step hides behind nothing.
         self.assertGreaterEqual(exposed[0], bsp["sync"]["exposed_communication_ns"] * (1 - 1e-9))
 
+    def test_by_a_policy_the_critical_path_is_of_the_steps_that_it_takes(self):
+        words = ("--workload", "resnet50", "--world", "8", "--link-rate", "1Gbit")
+        plain = as_json(*words)
+        found = as_json(*words, "--sync", "local:16")
+        self.assertNotIn("critical_path", found)
+        self.assertFalse(any("bucket" in each["name"] for each in found["sync"]["critical_path"]))
+        self.assertEqual(found["sync"]["critical_path"][-1]["end_ns"], found["sync"]["usual_step_ns"])
+        by_parts = found["sync"]["usual_step_ns"] + found["sync"]["between_steps_ns"]
+        self.assertAlmostEqual(found["sync"]["step_ns"] / by_parts, 1, delta=1e-9)
+        self.assertEqual(as_json(*words, "--sync", "bsp")["sync"]["critical_path"], plain["critical_path"])
+        said = simulate(*words, "--sync", "local:16").stdout
+        self.assertIn("that averages no gradients, as most are:", said)
+        self.assertIn("\naverages of parameters between steps add ", said)
+
     def test_by_a_policy_has_its_knee_and_its_failures(self):
         words = ("--workload", "resnet50", "--link-rate", "1Gbit")
         plain, local = as_json(*words, "--world", "8..32"), as_json(*words, "--world", "8..32", "--sync", "local:1000")
@@ -104,6 +118,34 @@ class Prediction(ProgramTest):
         said = simulate(*words).stdout
         self.assertIn("\ntensor groups communicate for ", said)
         self.assertIn("\ncritical path: ", said)
+
+    def test_of_a_grid_is_split_by_dimension_and_link(self):
+        words = ("--workload", "llama3-8b:tp=4", "--world", "64", "--topology", "torus:16x4", "--link-rate", "400Gbit")
+        found = as_json(*words)
+        self.assertEqual([each["dimension"] for each in found["dimensions"]], [0, 1])
+        for key in ("communication_ns", "exposed_ns"):
+            whole = found["exposed_communication_ns" if key == "exposed_ns" else key]
+            self.assertAlmostEqual(sum(each[key] for each in found["dimensions"]) / whole, 1, delta=1e-9)
+        # Tensor groups, along the last dimension, hide behind nothing.
+        tensor = next(role for role in found["roles"] if role["role"] == "tensor")
+        self.assertAlmostEqual(found["dimensions"][1]["exposed_ns"] / tensor["exposed_ns"], 1, delta=1e-9)
+        self.assertAlmostEqual(found["dimensions"][1]["hidden_ns"], 0, delta=1)
+        for link in found["links"]:
+            busy = (link["exposed_ns"] + link["hidden_ns"]) / found["step_ns"]
+            self.assertAlmostEqual(busy, link["utilisation"], delta=1e-9)
+        self.assertRegex(simulate(*words).stdout, r"\ndimension 1 is used for .* exposed; rank \d+ -> rank \d+ is busy for ")
+        coded = as_json("--workload", "resnet50", "--world", "8", "--link-rate", "1Gbit", "--compress", "bf16")
+        self.assertGreater(coded["exposed_codec_ns"], 0)
+        self.assertGreaterEqual(coded["codec_ns"], coded["exposed_codec_ns"])
+
+    def test_knows_switches_that_add_up(self):
+        words = ("--bytes", "1000000", "--world", "16", "--link-rate", "1GB", "--latency-us", "1", "--slice", "2M")
+        for topology, links in (("star", 2), ("fat_tree:4,oversubscription=2", 4)):
+            found = as_json(*words, "--topology", topology, "--in-network")
+            self.assertAlmostEqual(found["step_ns"], 1e6 + links * 1000, delta=1e-3)
+        step = ("--workload", "resnet50", "--world", "16", "--link-rate", "1Gbit")
+        summed, ring = as_json(*step, "--in-network"), as_json(*step)
+        self.assertAlmostEqual(summed["communication_ns"] / ring["communication_ns"], 16 / (2 * 15), delta=0.01)
 
     def test_counts_codecs_and_failures(self):
         words = ("--workload", "resnet50", "--world", "8", "--link-rate", "1Gbit")
@@ -212,6 +254,10 @@ class WrongUsage(ProgramTest):
             (("--world", "8", "--bytes", "4", "--topology", "ring", "--cut", "0"), "write 0-1"),
             (("--world", "8", "--bytes", "4", "--cut", "3-s0"), "no algorithm runs"),
             (("--world", "4096", "--bytes", "4", "--algorithm", "binomial_tree"), "up to 1024"),
+            (("--world", "8", "--bytes", "4", "--in-network", "--topology", "ring"), "take star or fat_tree:4"),
+            (("--world", "8", "--bytes", "4", "--in-network", "--algorithm", "ring"), "in place of --algorithm"),
+            (("--world", "8", "--workload", "resnet50", "--in-network", "--compress", "bf16"), "leave out --compress"),
+            (("--world", "8", "--bytes", "4", "--in-network", "--crash", "1:1"), "leave out one"),
         ):
             with self.subTest(words=words):
                 self.assert_sentence(simulate(*words), 2, part)

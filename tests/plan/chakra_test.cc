@@ -76,6 +76,58 @@ TEST_F(Chakra, SendsAndAllToAllsAreRead) {
   EXPECT_EQ(workload.layers[0].weight_gradient.communications[0].collective, Collective::all_to_all);
 }
 
+// As mlcommons/chakra's converter writes what PyTorch and Kineto record: metadata without a version; callers as control
+// dependencies, of which it removes those that nothing is ordered behind (the process above its threads); the order of
+// launching as data dependencies; neither a start nor an order of what runs on the device; attributes and texts of
+// which most say nothing here.
+std::string recorded(std::uint64_t id, const std::string& name, int type, std::uint64_t micros, std::uint64_t caller,
+                     const std::vector<std::uint64_t>& behind, bool of_host, const std::string& attributes = "") {
+  constexpr int string_value = 29;
+  const auto text = [](const std::string& key, const std::string& value) {
+    return block(10, block(1, key) + block(string_value, value));
+  };
+  std::string order;
+  for (const auto each : behind) order += varint(each);
+  std::string usual;
+  for (const char* key : {"rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid"})
+    usual += attribute(key, int64_value, 1);
+  const std::string tensors =
+      block(1, "[[4, 3, 0, 1024, 4, 'cuda:0']]") + block(2, "[[1024]]") + block(3, "['Tensor']");
+  return message(number(1, id) + block(2, name) + number(3, static_cast<std::uint64_t>(type)) +
+                 block(4, varint(caller)) + (behind.empty() ? "" : block(5, order)) +
+                 (micros > 0 ? number(7, micros) : "") + block(8, tensors) + block(9, tensors) + usual +
+                 text("op_schema", "aten::mm(Tensor self, Tensor mat2) -> Tensor") +
+                 attribute("is_cpu_op", bool_value, of_host ? 1 : 0) + attribute("stream", int64_value, 7) +
+                 attributes + (attributes.empty() ? "" : text("pg_name", "0")));
+}
+
+TEST_F(Chakra, IsReadAsPyTorchAndKinetoRecordIt) {
+  const std::string metadata = message(block(2, block(1, "schema") + block(29, "1.1.0-chakra.0.0.4")) +
+                                       attribute("pid", 13, 4711) + attribute("start_ts", 13, 123456789));
+  const std::string trace = metadata +
+                            recorded(2, "[pytorch|profiler|execution_trace|thread]", compute, 0, 1, {}, true) +
+                            recorded(3, "aten::mm", compute, 40, 2, {2}, true) +
+                            recorded(4, "ampere_sgemm_128x64_nn", compute, 700, 3, {3}, false) +
+                            recorded(5, "c10d::allreduce_", compute, 15, 2, {3}, true) +
+                            recorded(6, "record_param_comms", compute, 9, 5, {5}, true) +
+                            recorded(7, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", collective, 2500, 6,
+                                     {6}, false, all_reduce(4'000'000)) +
+                            recorded(8, "aten::mm", compute, 30, 2, {6}, true) +
+                            recorded(9, "ampere_sgemm_128x64_nt", compute, 1300, 8, {8}, false) +
+                            recorded(10, "ncclDevKernel_Broadcast_RING_LL", collective, 5, 8, {8}, false,
+                                     attribute("comm_type", int64_value, 5) + attribute("comm_size", int64_value, 0));
+  const Workload workload = read_chakra_trace(holding(trace));
+  ASSERT_EQ(workload.layers.size(), 4u);
+  EXPECT_EQ(workload.layers[3].name, "ampere_sgemm_128x64_nn");
+  EXPECT_EQ(workload.layers[1].weight_gradient.compute_ns, 1'300'000);
+  const auto step =
+      simulate_step(workload, topology::star(2, {.bytes_per_second = 1e9, .latency = std::chrono::nanoseconds(0)}),
+                    {.bucket_bytes = 1});  // as recorded
+  EXPECT_NEAR(step.compute_ns, 2'000'000, 1e-6);
+  // Behind the first kernel and beside the second.
+  EXPECT_NEAR(step.step_ns, 700'000 + 4'000'000, 1e-6);
+}
+
 TEST_F(Chakra, SaysWhatIsWrongAndWhere) {
   const std::string whole = head + node(1, compute, 10, {});
   for (const auto& [trace, words] : std::initializer_list<std::pair<std::string, const char*>>{

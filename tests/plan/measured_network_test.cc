@@ -17,6 +17,9 @@ MeasuredNetwork three_ranks() {
   for (Rank from = 0; from < 3; ++from)
     for (Rank to = 0; to < 3; ++to)
       if (from != to) network.links.push_back({from, to, 1, 0.25, from == 2 || to == 2 ? 4.0 : 8.0, 0.5});
+  network.loss_by = "segments that tcp sent again";
+  set_loss(network.links[0], 1000, 10);
+  set_loss(network.links[1], 0, 0);
   return network;
 }
 
@@ -26,6 +29,24 @@ TEST_F(MeasuredFile, IsReadAsItWasWritten) {
   EXPECT_EQ(read.world, 3);
   EXPECT_EQ(read.transport, "tcp");
   EXPECT_EQ(to_toml(read), to_toml(three_ranks()));
+  EXPECT_EQ(read.loss_by, "segments that tcp sent again");
+  EXPECT_EQ(read.links[0].packets, 1000);
+  EXPECT_EQ(read.links[0].loss, 0.01);
+  EXPECT_EQ(read.links[1].packets, 0);
+}
+
+// The limits of 10 of 1,000 and of none of 100 are worked out from his formula by other means.
+TEST(Loss, HasWilsonsLimits) {
+  MeasuredLink link;
+  set_loss(link, 1000, 10);
+  EXPECT_NEAR(link.loss_least, 0.0054408, 1e-6);
+  EXPECT_NEAR(link.loss_most, 0.0183095, 1e-6);
+  set_loss(link, 100, 0);
+  EXPECT_EQ(link.loss_least, 0);
+  EXPECT_NEAR(link.loss_most, 0.0369935, 1e-6);
+  set_loss(link, 3, 5);  // sent again more than once
+  EXPECT_EQ(link.loss, 1);
+  EXPECT_EQ(link.loss_most, 1);
 }
 
 // 8 Gbit/s are a byte a ns. Rank 0 sends to 1 and 2 at once: over one NIC of its own, and to rank 2 half as fast at

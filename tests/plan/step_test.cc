@@ -113,6 +113,74 @@ TEST(Step, OfNoReadyMadeWorkloadBeatsTheWire) {
     }
 }
 
+// Each vector goes up to the top of the tree once and comes down once, however many ranks there are.
+TEST(Step, SwitchesThatAddUpCarryEachVectorOnce) {
+  constexpr LinkSpeed slow{.bytes_per_second = 1e9, .latency = std::chrono::nanoseconds(10)};
+  const StepSimulation how{.algorithm = std::string(in_network)};
+  const Workload workload{.layers = {layer(0, 4000)}};
+  for (const Rank world : {2, 8, 64})
+    EXPECT_NEAR(simulate_step(workload, topology::star(world, slow), how).step_ns, 4000 + 2 * 10, 1e-6) << world;
+  EXPECT_NEAR(simulate_step(workload, topology::fat_tree(8, 2, 2, slow), how).step_ns, 4000 + 2 * 3 * 10, 1e-6);
+  // Two groups of four, 0, 2, 4, 6 and 1, 3, 5, 7: each leaf has a member of both, whose sums share its one cable up.
+  const Workload divided{.degrees = {.tensor = 2}, .layers = {layer(0, 4000)}};
+  EXPECT_NEAR(simulate_step(divided, topology::fat_tree(8, 2, 2, slow), how).step_ns, 8000 + 2 * 3 * 10, 1e-6);
+  EXPECT_THROW(simulate_step(workload, topology::ring(8, slow), how), Error);
+}
+
+TEST(Step, AStragglerHoldsUpWhatSwitchesAddUp) {
+  const StepSimulation how{.algorithm = std::string(in_network), .options = {.slowdown = {1, 1, 2, 1}}};
+  const Workload workload{.layers = {layer(0, 4000)}};
+  EXPECT_NEAR(simulate_step(workload, topology::star(4, one_byte_a_ns), how).step_ns, 8000, 1e-6);
+}
+
+// On 2 x 2 ranks whose last dimension is counted fastest, tensor groups {0, 1} and {2, 3} talk along dimension 1, and
+// data groups along dimension 0.
+TEST(Step, EachDimensionHasWhatGoesOverIt) {
+  Workload workload{.degrees = {.tensor = 2}, .layers = {layer(1000, 400), layer(1000, 600)}};
+  workload.layers[0].forward.communications = {{Collective::all_reduce, 800, Role::tensor}};
+  for (const bool fold : {true, false}) {
+    const auto step = simulate_step(workload, topology::torus({2, 2}, one_byte_a_ns),
+                                    {.bucket_bytes = 1, .codec_ns_per_byte = 0.5, .options = {.fold = fold}});
+    EXPECT_NEAR(step.step_ns, 4000 + 800 + 600, 1e-6) << fold;  // the last bucket: 400 sent, 200 encoding
+    ASSERT_EQ(step.dimensions.size(), 2u);
+    EXPECT_NEAR(step.dimensions[0].communication_ns, 600 + 400, 1e-6) << fold;
+    EXPECT_NEAR(step.dimensions[0].exposed_ns, 400, 1e-6) << fold;
+    EXPECT_NEAR(step.dimensions[1].communication_ns, 800, 1e-6) << fold;
+    EXPECT_NEAR(step.dimensions[1].exposed_ns, 800, 1e-6) << fold;
+    EXPECT_NEAR(step.codec_ns, 500, 1e-6) << fold;
+    EXPECT_NEAR(step.exposed_codec_ns, 200, 1e-6) << fold;
+    for (const auto& link : step.links) {
+      EXPECT_NEAR(link.exposed_ns, link.dimension == 0 ? 400 : 800, 1e-6) << link.from << " -> " << link.to;
+      EXPECT_NEAR(link.hidden_ns, link.dimension == 0 ? 600 : 0, 1e-6) << link.from << " -> " << link.to;
+      EXPECT_NEAR(link.utilisation, (link.exposed_ns + link.hidden_ns) / step.step_ns, 1e-9);
+    }
+  }
+}
+
+// Pairs first: each rank sends and gets back half of the vector along dimension 1, and a quarter along dimension 0.
+TEST(Step, ACollectiveIsSplitAmongTheDimensionsThatItPasses) {
+  const Workload workload{.layers = {layer(1000, 400)}};
+  const auto step = simulate_step(workload, topology::torus({2, 2}, one_byte_a_ns), {.algorithm = "hierarchical:2"});
+  EXPECT_NEAR(step.exposed_communication_ns, 600, 1e-6);
+  ASSERT_EQ(step.dimensions.size(), 2u);
+  EXPECT_NEAR(step.dimensions[0].exposed_ns, 200, 1e-6);
+  EXPECT_NEAR(step.dimensions[1].exposed_ns, 400, 1e-6);
+}
+
+// A bucket that gave way is exposed only with what is left of it behind the end of computing.
+TEST(Step, DimensionsAddUpToTheCommunication) {
+  const auto step = simulate_step(make_workload("llama3-8b:tp=4,pp=2"),
+                                  topology::torus({4, 4, 4}, {.bytes_per_second = 5e9}), {.codec_ns_per_byte = 0.01});
+  double all = step.codec_ns;
+  double exposed = step.exposed_codec_ns;
+  for (const auto& each : step.dimensions) {
+    all += each.communication_ns;
+    exposed += each.exposed_ns;
+  }
+  EXPECT_NEAR(all / step.communication_ns, 1, 1e-9);
+  EXPECT_NEAR(exposed / step.exposed_communication_ns, 1, 1e-9);
+}
+
 PolicyPrediction by_policy(const Workload& workload, Rank world, const char* spec, std::uint64_t steps,
                            const UnequalWorkers& unequal = {}) {
   const auto policy = make_sync_policy(spec, {.steps_per_epoch = 0, .steps = 0});

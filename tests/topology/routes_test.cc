@@ -156,6 +156,20 @@ TEST(Routes, HalfwayAroundARingTakeBothDirectionsInTurn) {
   EXPECT_EQ(link_name(ring, ring.path(3, 0).front()), "rank 3 -> rank 2");
 }
 
+TEST(Dimensions, OfAGridAreThoseAlongWhichLinksLead) {
+  const Topology torus = topology::torus({3, 4});
+  ASSERT_FALSE(torus.links.empty());
+  for (const Link& link : torus.links)
+    EXPECT_EQ(link.dimension, link.from / 4 == link.to / 4 ? 1 : 0) << link.from << " -> " << link.to;
+}
+
+TEST(Dimensions, OfATreeAreItsLevels) {
+  const Topology tree = topology::fat_tree(8, 2);
+  std::vector<std::int32_t> levels;
+  for (const LinkNumber link : tree.path(0, 7)) levels.push_back(tree.links[link].dimension);
+  EXPECT_EQ(levels, (std::vector<std::int32_t>{0, 1, 2, 2, 1, 0}));
+}
+
 TEST(Names, TellRanksFromSwitches) {
   const Topology star = topology::star(3);
   EXPECT_EQ(vertex_name(star, 2), "rank 2");

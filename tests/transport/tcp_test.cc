@@ -255,6 +255,17 @@ TEST(Tcp, UnreadBytesThatNobodyWantsYetDoNotKeepAWaiterAwake) {
   EXPECT_EQ(read_text(*world[1], 0, 3, 9), "for later");
 }
 
+TEST(Tcp, CountsTheSegmentsOfItsData) {
+  const auto world = tcp_world(2, 3);
+  const auto before = world[0]->packet_counts();
+  ASSERT_TRUE(before);
+  on_threads(2, [&](Rank rank) { exchange_on_all_lanes(*world[static_cast<std::size_t>(rank)], 100'000); });
+  const auto after = world[0]->packet_counts();
+  ASSERT_TRUE(after);
+  EXPECT_GE(after->sent - before->sent, lane_count * (100'000 / 65'536));  // of at most 64 KiB each
+  EXPECT_LE(after->lost, after->sent);
+}
+
 TEST(Tcp, InterruptEndsTheNextWait) {
   const auto world = tcp_world(2);
   const auto start = Clock::now();

@@ -2,6 +2,7 @@
 
 #include <google/protobuf/io/coded_stream.h>
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <queue>
@@ -98,9 +99,12 @@ class Trace {
     return name;
   }
 
-  static std::vector<std::uint64_t> dependencies(const chakra::Node& node) {
-    std::vector<std::uint64_t> all(node.ctrl_deps().begin(), node.ctrl_deps().end());
-    all.insert(all.end(), node.data_deps().begin(), node.data_deps().end());
+  // Control dependencies name callers, some of which the converter of PyTorch's traces has left out, such as the
+  // process above its threads.
+  std::vector<std::uint64_t> dependencies(const chakra::Node& node) const {
+    std::vector<std::uint64_t> all(node.data_deps().begin(), node.data_deps().end());
+    std::ranges::copy_if(node.ctrl_deps(), std::back_inserter(all),
+                         [&](std::uint64_t caller) { return place_.contains(caller); });
     return all;
   }
 

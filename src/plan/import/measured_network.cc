@@ -19,10 +19,11 @@ class Reader {
 
   MeasuredNetwork read() const {
     const auto& root = file_.root();
-    file_.allow_keys(root, "a network", {"world", "transport", "link"});
+    file_.allow_keys(root, "a network", {"world", "transport", "loss_by", "link"});
     MeasuredNetwork network;
     network.world = static_cast<Rank>(file_.whole(file_.need(root, "world", "a network"), 1, most_ranks));
     network.transport = file_.text(root, "transport", "");
+    network.loss_by = file_.text(root, "loss_by", "");
     const auto world = static_cast<std::size_t>(network.world);
     std::vector<bool> is_there(world * world);
     for (const auto& each : file_.list(root, "link")) {
@@ -43,7 +44,7 @@ class Reader {
     constexpr std::string_view what = "a link";
     file_.allow_keys(table, what,
                      {"from", "to", "latency_us", "latency_spread_us", "gbit_per_second", "gbit_spread", "burst_bytes",
-                      "gbit_both_ways"});
+                      "gbit_both_ways", "packets", "loss", "loss_least", "loss_most"});
     const auto rank = [&](std::string_view key) {
       return static_cast<Rank>(file_.whole(file_.need(table, key, what), 0, world - 1));
     };
@@ -53,7 +54,11 @@ class Reader {
                         .latency_spread_us = file_.amount(table, "latency_spread_us", 0),
                         .gbit_spread = file_.amount(table, "gbit_spread", 0),
                         .burst_bytes = file_.amount(table, "burst_bytes", 0),
-                        .gbit_both_ways = file_.amount(table, "gbit_both_ways", 0)};
+                        .gbit_both_ways = file_.amount(table, "gbit_both_ways", 0),
+                        .packets = file_.amount(table, "packets", 0),
+                        .loss = file_.amount(table, "loss", 0),
+                        .loss_least = file_.amount(table, "loss_least", 0),
+                        .loss_most = file_.amount(table, "loss_most", 0)};
     const toml::node& rate = file_.need(table, "gbit_per_second", what);
     result.gbit_per_second = file_.amount(rate);
     if (result.gbit_per_second == 0) file_.refuse(rate.source(), "a number above 0 is expected here");
@@ -62,6 +67,9 @@ class Reader {
     if (result.burst_bytes > most_burst_bytes)
       file_.refuse(table.source(),
                    fmt::format("burst_bytes is {:g}; at most {:g} are expected", result.burst_bytes, most_burst_bytes));
+    if (result.loss > 1 || result.loss_least > result.loss || result.loss > result.loss_most || result.loss_most > 1)
+      file_.refuse(table.source(), fmt::format("loss {} from {} to {} is no share of 1 between its limits", result.loss,
+                                               result.loss_least, result.loss_most));
     if (result.from == result.to)
       file_.refuse(table.source(), fmt::format("rank {} has a link to itself", result.from));
     return result;
@@ -88,13 +96,31 @@ std::string to_toml(const MeasuredNetwork& network) {
       "# Written by ranvier probe; ranvier simulate and plan read it as --topology.\nworld = {}\n"
       "transport = \"{}\"\n",
       network.world, network.transport);
-  for (const MeasuredLink& link : network.links)
+  if (!network.loss_by.empty()) text += fmt::format("loss_by = \"{}\"\n", network.loss_by);
+  for (const MeasuredLink& link : network.links) {
     text += fmt::format(
         "\n[[link]]\nfrom = {}\nto = {}\nlatency_us = {:.3f}\nlatency_spread_us = {:.3f}\ngbit_per_second = {:.6f}\n"
         "gbit_spread = {:.6f}\nburst_bytes = {:.0f}\ngbit_both_ways = {:.6f}\n",
         link.from, link.to, link.latency_us, link.latency_spread_us, link.gbit_per_second, link.gbit_spread,
         link.burst_bytes, link.gbit_both_ways);
+    if (link.packets > 0)
+      text += fmt::format("packets = {:.0f}\nloss = {}\nloss_least = {}\nloss_most = {}\n", link.packets, link.loss,
+                          link.loss_least, link.loss_most);
+  }
   return text;
+}
+
+void set_loss(MeasuredLink& link, double packets, double lost) {
+  link.packets = packets;
+  if (!(packets > 0)) return;
+  constexpr double deviations = 1.959964;  // of 95 %
+  const double share = std::min(1.0, lost / packets);
+  const double more = deviations * deviations / packets;
+  const double middle = (share + more / 2) / (1 + more);
+  const double half = deviations / (1 + more) * std::sqrt(share * (1 - share) / packets + more / (4 * packets));
+  link.loss = share;
+  link.loss_least = std::clamp(middle - half, 0.0, share);
+  link.loss_most = std::clamp(middle + half, share, 1.0);
 }
 
 MeasuredNetwork read_measured_network(const std::filesystem::path& path) { return Reader(path).read(); }

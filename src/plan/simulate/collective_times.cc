@@ -1,5 +1,7 @@
 #include "plan/simulate/collective_times.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,6 +9,7 @@
 #include <numeric>
 
 #include "ranvier/cost.h"
+#include "ranvier/error.h"
 
 namespace ranvier::plan {
 namespace {
@@ -132,6 +135,10 @@ CollectiveTimes::CollectiveTimes(const Workload& workload, const Topology& topol
 CollectiveTimes::Kind& CollectiveTimes::kind(const Communication& what, const std::string& algorithm) {
   const KindKey key{algorithm, what.collective, what.role};
   if (const auto found = kinds_.find(key); found != kinds_.end()) return found->second;
+  if (algorithm == in_network && topology_.switches == 0)
+    throw Error(ErrorKind::usage, fmt::format("{} has no switches that could add up gradients; take topology star or "
+                                              "fat_tree:4",
+                                              topology_.name));
   Kind made{.schedule = in_all_groups(what.collective, topology_.world, grid_.of(what.role), algorithm)};
   return kinds_.emplace(key, std::move(made)).first->second;
 }

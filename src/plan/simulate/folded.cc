@@ -78,8 +78,10 @@ class Folder {
       const LinkKind kind = kind_of(group_, job_.topology, number);
       ++count[kind];
       const auto [found, added] = kinds_.try_emplace(kind, number);
-      const LinkSpeed& one = job_.topology.links[found->second].speed;
+      const Link& known = job_.topology.links[found->second];
+      const LinkSpeed& one = known.speed;
       const LinkSpeed& other = job_.topology.links[number].speed;
+      if (known.dimension != job_.topology.links[number].dimension) return false;
       if (one.bytes_per_second != other.bytes_per_second || one.latency != other.latency ||
           one.burst_bytes != other.burst_bytes)
         return false;
@@ -139,7 +141,8 @@ class Folder {
       const Link& each = job_.topology.links[link];
       instance.links.push_back({.speed = {each.speed.bytes_per_second / 1e9, each.speed.burst_bytes},
                                 .from = vertex_name(job_.topology, each.from),
-                                .to = vertex_name(job_.topology, each.to)});
+                                .to = vertex_name(job_.topology, each.to),
+                                .dimension = each.dimension});
     }
     std::map<Rank, std::uint32_t> channels;
     const auto channel = [&](Rank shift, Rank to) {

@@ -6,19 +6,25 @@
 #include <utility>
 
 #include "ranvier/error.h"
+#include "ranvier/simulate.h"
 
 namespace ranvier::plan {
 namespace {
 
+// From each to the next one, and from the last to the first.
+Schedule to_the_next(std::string_view name, Collective collective, Rank size) {
+  Schedule line{.algorithm = std::string(name), .collective = collective, .world = size, .program = {}};
+  line.program = [size](Rank rank) {
+    if (size == 1) return std::vector<Step>{};
+    return std::vector<Step>{{Action::send, (rank + 1) % size, input(0), {}, 0},
+                             {Action::recv, (rank + size - 1) % size, {}, output(0), 0}};
+  };
+  return line;
+}
+
 Schedule of_one_group(Collective collective, Rank size, const std::string& algorithm) {
-  if (collective == Collective::send) {
-    Schedule line{.algorithm = "send", .collective = Collective::all_to_all, .world = size, .program = {}};
-    line.program = [size](Rank rank) {
-      return std::vector<Step>{{Action::send, (rank + 1) % size, input(0), {}, 0},
-                               {Action::recv, (rank + size - 1) % size, {}, output(0), 0}};
-    };
-    return line;
-  }
+  if (collective == Collective::send) return to_the_next("send", Collective::all_to_all, size);
+  if (algorithm == in_network) return summed_by_switches(size);
   const AlgorithmSpec spec = parse_algorithm(algorithm);
   const ScheduleRequest request{.collective = collective, .world = size, .dims = spec.dims};
   if (std::ranges::count(spec.algorithm().collectives, collective) > 0) return spec.algorithm().build(request);
@@ -71,3 +77,9 @@ Schedule in_all_groups(Collective collective, Rank world, const Grouping& group,
 }
 
 }  // namespace ranvier::plan
+
+namespace ranvier {
+
+Schedule summed_by_switches(Rank world) { return plan::to_the_next(in_network, Collective::all_reduce, world); }
+
+}  // namespace ranvier

@@ -24,6 +24,7 @@ struct Instance {
     FluidLink speed = {};
     std::string from = {};
     std::string to = {};
+    std::int32_t dimension = 0;
   };
   // By simulated rank: its program, and the channel of each of its instructions (none of copies).
   std::vector<Program> programs = {};

@@ -101,20 +101,22 @@ Workload only_averages(Workload workload) {
 PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, const StepSimulation& how,
                                  CollectiveTimes& times, std::uint64_t steps, std::vector<Slowness> replicas) {
   check_predictable(policy);
-  const auto [together, computing] = [&] {
-    const StepPrediction step = simulate_step(workload, how, times);
-    return std::pair(step.step_ns, step.compute_ns);
-  }();
-  const double apart = simulate_step(without_averages(workload), how, times).step_ns;
+  StepPrediction together = simulate_step(workload, how, times);
+  StepPrediction apart = simulate_step(without_averages(workload), how, times);
   const double average = simulate_step(only_averages(workload), how, times).step_ns;
 
   PolicyPrediction result;
   double begun_at = 0;  // when the fragment under way left
+  double in_steps = 0;
+  std::uint64_t steps_together = 0;
   Clocks clocks(std::move(replicas));
   for (std::uint64_t step = 0; step < steps; ++step) {
     const bool averages_gradients = !policy.react({.point = SyncPoint::step_begins, .step = step}).empty();
-    clocks.take_step(step, computing, averages_gradients ? together : apart);
+    const double before = clocks.last();
+    clocks.take_step(step, together.compute_ns, averages_gradients ? together.step_ns : apart.step_ns);
     if (averages_gradients) clocks.wait_until(clocks.last());
+    in_steps += clocks.last() - before;
+    steps_together += averages_gradients ? 1 : 0;
     result.rounds_per_step += averages_gradients ? 1 : 0;
     for (const SyncAction& each : policy.react({.point = SyncPoint::step_ended, .step = step + 1})) {
       if (each.what == SyncAction::What::push)
@@ -130,8 +132,11 @@ PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, c
   }
   const auto count = static_cast<double>(std::max<std::uint64_t>(steps, 1));
   result.step_ns = clocks.last() / count;
-  result.exposed_communication_ns = result.step_ns - apart - clocks.slowest() / count;
+  result.exposed_communication_ns = result.step_ns - apart.step_ns - clocks.slowest() / count;
   result.rounds_per_step /= count;
+  result.between_steps_ns = (clocks.last() - in_steps) / count;
+  result.averages_gradients = 2 * steps_together >= steps;
+  result.usual = std::move(result.averages_gradients ? together : apart);
   return result;
 }
 

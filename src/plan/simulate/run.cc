@@ -247,6 +247,7 @@ class Simulation {
       run.links.push_back(
           {.from = instance_.links[link].from,
            .to = instance_.links[link].to,
+           .dimension = instance_.links[link].dimension,
            .utilisation = now_ > 0 ? network_.carried()[link] / (now_ * instance_.links[link].speed.bytes_per_ns) : 0});
     run.trace = std::move(trace_);
     run.ends = std::move(far);

@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 
+#include "plan/simulate/shares.h"
 #include "plan/simulate/step.h"
 #include "ranvier/workload_file.h"
 
@@ -20,7 +21,7 @@ bool is_replicated(Role role) {
   return role == Role::data || role == Role::expert_data || role == Role::weight_gradient;
 }
 
-// What collectives take in one step, simulated or bounded, and the links that they keep busy.
+// What collectives take in one step, simulated or bounded.
 class Collectives {
  public:
   Collectives(const StepSimulation& how, plan::CollectiveTimes& times, bool bounds)
@@ -37,7 +38,6 @@ class Collectives {
     const std::string algorithm = plan::is_average(what) ? algorithm_for(what.bytes) : "ring";
     if (bounds_) return {.ns = times_.at_least(what, algorithm)};
     const SimulatedRun& run = times_.run(what, algorithm);
-    for (const auto& link : run.links) busy_[{link.from, link.to}] += link.utilisation * run.ns;
     return {run.ns, &run};
   }
 
@@ -54,12 +54,6 @@ class Collectives {
     return known->second;
   }
 
-  std::vector<SimulatedLink> links(double step_ns) const {
-    std::vector<SimulatedLink> result;
-    for (const auto& [link, ns] : busy_) result.push_back({link.first, link.second, step_ns > 0 ? ns / step_ns : 0});
-    return result;
-  }
-
  private:
   const std::string& algorithm_for(double bytes) const {
     for (const FastestAlgorithm& each : how_.by_size)
@@ -70,7 +64,6 @@ class Collectives {
   const StepSimulation& how_;
   plan::CollectiveTimes& times_;
   const bool bounds_;
-  std::map<std::pair<std::string, std::string>, double> busy_;  // ns at full rate
   std::map<std::pair<const SimulatedRun*, const SimulatedRun*>, double> rates_;
 };
 
@@ -130,7 +123,10 @@ class StepRun {
   void wait_for(const Layer& layer, const Communication& what) {
     if (!collectives_.has_peers(what.role) || !(what.bytes > 0)) return;
     const auto [ns, run] = collectives_.take(what);
-    if (run != nullptr) delay_buckets(*run);
+    if (run != nullptr) {
+      delay_buckets(*run);
+      shares_.add(*run, 1);
+    }
     before_.push_back(computing_);
     computing_ =
         add({.name = names_ ? fmt::format("{} {} of {}", name_of(what.role), name_of(what.collective), layer.name) : "",
@@ -145,7 +141,7 @@ class StepRun {
 
   void start_or_wait(const Layer& layer, const Communication& what) {
     if (!is_replicated(what.role)) return wait_for(layer, what);
-    if (!collectives_.has_peers(what.role)) return;
+    if (!collectives_.has_peers(what.role) || !(what.bytes > 0)) return;
     if (plan::is_average(what))
       buckets_[what.role].bytes += what.bytes * how_.gradient_scale;
     else
@@ -169,7 +165,7 @@ class StepRun {
     free_ = begin + ns;
     result_.communication_ns += ns;
     share(what.role).communication_ns += ns;
-    overlapped_.push_back({what.role, *sending_, run, ns > 0 ? sending_ns / ns : 0});
+    overlapped_.push_back({what.role, *sending_, run, ns, ns > 0 ? sending_ns / ns : 0});
   }
 
   // Those that are under way or wait for their turn, by a collective that begins now and that computing waits for.
@@ -202,17 +198,21 @@ class StepRun {
     result_.exposed_communication_ns = result_.step_ns - result_.compute_ns;
     for (const auto& each : overlapped_) {
       const auto& interval = result_.timeline[each.interval];
-      share(each.role).exposed_ns += std::max(0.0, interval.end_ns - std::max(interval.begin_ns, now_));
+      const double exposed_ns = std::max(0.0, interval.end_ns - std::max(interval.begin_ns, now_));
+      share(each.role).exposed_ns += exposed_ns;
+      if (each.run != nullptr && each.ns > 0)
+        shares_.add(*each.run, exposed_ns / each.ns, each.ns * (1 - each.sending_share));
     }
     for (auto at = free_ > now_ ? sending_ : computing_; at; at = before_[*at]) result_.critical_path.push_back(*at);
     std::reverse(result_.critical_path.begin(), result_.critical_path.end());
-    result_.links = collectives_.links(result_.step_ns);
+    shares_.fill(result_);
     return std::move(result_);
   }
 
   const Workload& workload_;
   const StepSimulation& how_;
   Collectives collectives_;
+  plan::Shares shares_;
   double slowest_ = 1;
   const bool names_;  // whether anybody looks at the timeline
   StepPrediction result_;
@@ -223,6 +223,7 @@ class StepRun {
     Role role;
     std::size_t interval;
     const SimulatedRun* run;
+    double ns;             // of sending and codec, if nothing delays it
     double sending_share;  // of its time; the rest is that of its codec
   };
   std::vector<Overlapped> overlapped_;  // one after another

@@ -24,7 +24,8 @@ Instance whole(const Job& job) {
       if (end < job.topology.world) slower = std::max(slower, slowdown(end));
     instance.links.push_back({.speed = {each.speed.bytes_per_second / 1e9 / slower, each.speed.burst_bytes},
                               .from = vertex_name(job.topology, each.from),
-                              .to = vertex_name(job.topology, each.to)});
+                              .to = vertex_name(job.topology, each.to),
+                              .dimension = each.dimension});
   }
   std::map<std::pair<Rank, Rank>, std::uint32_t> numbers;
   const auto channel = [&](Rank from, Rank to) {

@@ -89,6 +89,34 @@ class Results(unittest.TestCase):
         self.assertGreater(found["rows"][0]["time_us"], 140_000)
 
 
+class Probing(unittest.TestCase):
+    def links(self, transport: str, **network) -> tuple[str, list]:
+        with Lab(hosts=2, **network) as lab:
+            file = lab.network.folder / "probed.json"
+            words = ["--transport", transport, "--samples", "3", "--bytes", "1M", "--json", file]
+            for result in lab.run([RANVIER, "probe", *words], limit=100, environment=CLEAN):
+                self.assertEqual((result.code, result.err), (0, ""), result)
+            found = json.loads(file.read_text())
+        return found["loss_by"], found["links"]
+
+    def test_finds_the_loss_of_each_link(self):
+        # Some more, too, go again without need; and where a network may lose several in a row, one acknowledgement.
+        bad = {"tcp": {"rate": "200Mbit", "loss": 0.02}, "udp": {"relay": Relay(RELAY, rate="200Mbit", loss=0.02)}}
+        for transport, network in bad.items():
+            with self.subTest(transport=transport):
+                by, links = self.links(transport, **network)
+                self.assertIn(transport, by)
+                self.assertEqual(len(links), 2)
+                for link in links:
+                    self.assertGreater(link["packets"], 1000)
+                    self.assertTrue(0.01 < link["loss"] < 0.06, link)
+                    self.assertTrue(0 < link["loss_least"] < link["loss"] < link["loss_most"] < 0.08, link)
+
+    def test_finds_none_where_there_is_none(self):
+        for link in self.links("tcp", rate="200Mbit")[1]:
+            self.assertLess(link["loss_least"], 0.005, link)
+
+
 class Comparison(unittest.TestCase):
     """Of transports: what gets lost and damaged on the way is told, and never shows in results but where it may."""
 

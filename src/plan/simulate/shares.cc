@@ -1,0 +1,74 @@
+#include "plan/simulate/shares.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <utility>
+
+namespace ranvier::plan {
+namespace {
+
+// How busy the busiest link of each dimension is, as parts of their sum.
+std::map<std::int32_t, double> parts_of(const SimulatedRun& run) {
+  std::map<std::int32_t, double> parts;
+  for (const SimulatedLink& link : run.links) {
+    double& most = parts[link.dimension];
+    most = std::max(most, link.utilisation);
+  }
+  double sum = 0;
+  for (const auto& [dimension, busy] : parts) sum += busy;
+  for (auto& [dimension, busy] : parts) busy = sum > 0 ? busy / sum : 0;
+  return parts;
+}
+
+}  // namespace
+
+void Shares::add(const SimulatedRun& run, double exposed, double codec_ns) {
+  auto found = std::ranges::find(runs_, &run, [](const auto& each) { return each.first; });
+  if (found == runs_.end()) found = runs_.insert(found, {&run, {}});
+  Times& times = found->second;
+  times.all += 1;
+  times.exposed += exposed;
+  codec_.all += codec_ns;
+  codec_.exposed += codec_ns * exposed;
+}
+
+void Shares::fill(StepPrediction& step) const {
+  std::map<std::pair<std::string_view, std::string_view>, SimulatedLink> links;
+  std::map<std::int32_t, StepPrediction::DimensionShare> dimensions;
+  for (const auto& [run, times] : runs_) {
+    for (const SimulatedLink& each : run->links) {
+      SimulatedLink& link = links.try_emplace({each.from, each.to}, each).first->second;
+      const double busy_ns = each.utilisation * run->ns;
+      link.exposed_ns += busy_ns * times.exposed;
+      link.hidden_ns += busy_ns * std::max(0.0, times.all - times.exposed);
+    }
+    for (const auto& [number, part] : parts_of(*run)) {
+      auto& dimension = dimensions[number];
+      dimension.dimension = number;
+      dimension.communication_ns += part * run->ns * times.all;
+      dimension.exposed_ns += part * run->ns * times.exposed;
+    }
+  }
+  for (auto& [ends, link] : links) {
+    link.utilisation = step.step_ns > 0 ? (link.exposed_ns + link.hidden_ns) / step.step_ns : 0;
+    step.links.push_back(std::move(link));
+  }
+  for (const auto& [number, dimension] : dimensions) step.dimensions.push_back(dimension);
+  step.codec_ns = codec_.all;
+  step.exposed_codec_ns = codec_.exposed;
+}
+
+}  // namespace ranvier::plan
+
+namespace ranvier {
+
+StepPrediction step_of(const SimulatedRun& run) {
+  StepPrediction step{.step_ns = run.ns, .communication_ns = run.ns, .exposed_communication_ns = run.ns};
+  plan::Shares shares;
+  shares.add(run, 1);
+  shares.fill(step);
+  return step;
+}
+
+}  // namespace ranvier
