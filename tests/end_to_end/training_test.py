@@ -259,8 +259,8 @@ class Planning(TrainingTest):
         self.assertLess(kept["plan"]["error"], -0.99)
         self.assertIn("again", kept["plan"]["advice"])
 
-    def test_what_turns_out_wrong_is_planned_again_alike_on_all_ranks(self):
-        """Ranks whose plans, buckets or codecs differed would fail, and so would ones that end with other parameters."""
+    def hopeful_plan(self) -> str:
+        """For three ranks, of a step of 2 us, with the files that it takes to plan again."""
         folder, plan = self.folder / "recorded", self.folder / "plan.toml"
         self.results("--workers", "3", "--model", "mlp", "--steps", "8", "--record", str(folder))
         words = ("--world", "3", "--link-rate", "10Gbit", "--sync", "bsp", "--output", str(plan))
@@ -268,13 +268,28 @@ class Planning(TrainingTest):
         text = plan.read_text()
         hopeful = re.sub(r"\nstep_ns = \d+", "\nstep_ns = 2000", text).replace("compute_ns = ", "compute_ns = 1000 # ")
         plan.write_text(hopeful)
-        done = self.train("--workers", "3", "--model", "mlp", "--steps", "60", "--link-rate", "100Mbit", "--plan", str(plan),
-                          "--json", str(self.folder / "result.json"))
+        return str(plan)
+
+    def planned_again(self, plan: str, limit_s: float) -> tuple[str, list]:
+        done = self.train("--workers", "3", "--model", "mlp", "--steps", "60", "--link-rate", "100Mbit", "--plan", plan,
+                          "--replan-limit", str(limit_s), "--json", str(self.folder / "result.json"))  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stderr, r"step +23 +planned anew: a step takes .* as if the network were .* times slower")
-        changes = json.loads((self.folder / "result.json").read_text())["plan"]["changes"]
+        return done.stderr, json.loads((self.folder / "result.json").read_text())["plan"]["changes"]
+
+    def test_what_turns_out_wrong_is_planned_again_alike_on_all_ranks(self):
+        """Ranks whose plans, buckets or codecs differed would fail, and so would ones that end with other parameters."""
+        said, changes = self.planned_again(self.hopeful_plan(), 100)
+        self.assertRegex(said, r"step +23 +planned anew: a step takes .* as if the network were .* times slower")
         self.assertEqual(changes[0]["step"], 23)
         self.assertGreater(changes[0]["expected_step_ns"], 2000)
+        self.assertNotIn("cut short", said)
+
+    def test_planning_again_for_which_there_is_no_time_is_left_to_the_model_of_the_links(self):
+        # Timing the codecs alone takes longer: whatever the machine, nothing of the network is known by then.
+        said, changes = self.planned_again(self.hopeful_plan(), 0.001)
+        self.assertRegex(said, r"step +23 +planned anew: algorithms are chosen by the model of the links from now on, since "
+                               r"that takes longer than the 0\.001 s of --replan-limit")  # fmt: skip
+        self.assertEqual([each["step"] for each in changes], [23])
 
     def test_a_changed_plan_is_gone_on_with(self):
         """What was dropped as wrong is neither followed nor judged again by the run that resumes."""
