@@ -288,7 +288,7 @@ class Planning(TrainingTest):
         # Timing the codecs alone takes longer: whatever the machine, nothing of the network is known by then.
         said, changes = self.planned_again(self.hopeful_plan(), 0.001)
         self.assertRegex(said, r"step +23 +planned anew: algorithms are chosen by the model of the links from now on, since "
-                               r"that takes longer than the 0\.001 s of --replan-limit")  # fmt: skip
+                               r"it could not be planned again: that takes longer than the 0\.001 s of --replan-limit")  # fmt: skip
         self.assertEqual([each["step"] for each in changes], [23])
 
     def test_a_changed_plan_is_gone_on_with(self):
