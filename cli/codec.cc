@@ -99,6 +99,7 @@ int run_codec(const Arguments& arguments) {
   app.add_flag("--compare", compare, "try all recommended codecs");
   app.add_option("--json", json_path, "write the rows there; - is stdout, in place of the table")->type_name("FILE");
   if (const auto code = parse(app, arguments)) return *code;
+  refuse_overwriting({{"--json", json_path}}, {{"FILE", path}});
 
   const JsonFile file(json_path);
   const bool prints = json_path != "-";

@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <iterator>
 
+#include "base/edits.h"
 #include "ranvier/error.h"
 #include "ranvier/schedule.h"
 #include "ranvier/text.h"
@@ -46,6 +50,75 @@ std::uint64_t count_from(const std::string& flags, const std::string& word, std:
   refuse(fmt::format("{} (see {} --help)", words, app.get_name()));
 }
 
+// What CLI11 stopped at, where that was a variable: "RANVIER_PORTS: ". It marks an option before it runs the callback,
+// and runs them in the order in which the options were added.
+std::string variable_at_fault(const CLI::App& app) {
+  const auto options = app.get_options();
+  const auto last =
+      std::find_if(options.rbegin(), options.rend(), [](const auto* option) { return option->get_callback_run(); });
+  if (last == options.rend()) return "";
+  const std::string& variable = (*last)->get_envname();
+  const char* const value = variable.empty() ? nullptr : std::getenv(variable.c_str());
+  const auto& words = (*last)->results();
+  return value != nullptr && words.size() == 1 && words.front() == value ? variable + ": " : "";
+}
+
+// Variables that are read elsewhere than by options of a command, or by those of another one.
+constexpr std::string_view known_variables[] = {"RANVIER_ALGORITHM",
+                                                "RANVIER_AUTHORITY",
+                                                "RANVIER_CERTIFICATE",
+                                                "RANVIER_DEAD_AFTER_MS",
+                                                "RANVIER_ENCRYPT_EVERYWHERE",
+                                                "RANVIER_INSECURE",
+                                                "RANVIER_INTERFACE",
+                                                "RANVIER_KEY",
+                                                "RANVIER_LEARN",
+                                                "RANVIER_LINK_RATE",
+                                                "RANVIER_LOCAL_RANK",
+                                                "RANVIER_LOCAL_WORLD",
+                                                "RANVIER_MEASURE",
+                                                "RANVIER_MODULES",
+                                                "RANVIER_NODE",
+                                                "RANVIER_PORTS",
+                                                "RANVIER_PRIVATE_KEY",
+                                                "RANVIER_PYTHON",
+                                                "RANVIER_RANK",
+                                                "RANVIER_SOCKETS",
+                                                "RANVIER_STORE",
+                                                "RANVIER_TOPOLOGY",
+                                                "RANVIER_TRANSPORT",
+                                                "RANVIER_TUNING",
+                                                "RANVIER_WORLD"};
+
+// A letter too few, too many or wrong, or two in each other's place. Nothing further: other programs may have variables
+// of that prefix, too.
+bool is_slip_of(std::string_view word, std::string_view name) {
+  const std::size_t distance = edits(word, name);
+  return distance == 1 || (distance == 2 && std::is_permutation(word.begin(), word.end(), name.begin(), name.end()));
+}
+
+// One process of a job tells the user, not all of them; those that a command starts have RANVIER_RANK.
+bool speaks_for_the_job() {
+  if (std::getenv("RANVIER_RANK") != nullptr) return false;
+  for (const char* rank : {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"})
+    if (const char* value = std::getenv(rank); value != nullptr && std::string_view(value) != "0") return false;
+  return true;
+}
+
+void warn_of_misspellings(const CLI::App& app) {
+  std::vector<std::string> names(std::begin(known_variables), std::end(known_variables));
+  for (const auto* option : app.get_options())
+    if (!option->get_envname().empty()) names.push_back(option->get_envname());
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view word = std::string_view(*entry).substr(0, std::string_view(*entry).find('='));
+    if (!word.starts_with("RANVIER_") || std::find(names.begin(), names.end(), word) != names.end()) continue;
+    const auto near =
+        std::find_if(names.begin(), names.end(), [&](const auto& name) { return is_slip_of(word, name); });
+    if (near != names.end())
+      fmt::print(stderr, "{}: {} is no setting of ranvier; did you mean {}?\n", app.get_name(), word, *near);
+  }
+}
+
 }  // namespace
 
 std::optional<int> parse(CLI::App& app, const Arguments& arguments) {
@@ -59,10 +132,15 @@ std::optional<int> parse(CLI::App& app, const Arguments& arguments) {
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", app.help());
     return 0;
+  } catch (const Error& problem) {
+    throw Error(problem.kind(), variable_at_fault(app) + problem.what());
+  } catch (const CLI::ConversionError& problem) {
+    refuse_what_cannot_be_parsed(app, variable_at_fault(app) + problem.what());
   } catch (const CLI::ParseError& problem) {
     refuse_what_cannot_be_parsed(app, problem.what());
   }
   if (const auto extras = app.remaining(); !extras.empty()) refuse_extras(app, extras);
+  if (speaks_for_the_job()) warn_of_misspellings(app);
   return std::nullopt;
 }
 
@@ -149,6 +227,13 @@ void add_ports(CLI::App& app, PortRange& ports) {
       ->type_name("FIRST-LAST");
 }
 
+void check_ports(const PortRange& ports, std::uint64_t ranks) {
+  const std::uint64_t count = ports.first == 0 ? ranks : std::uint64_t{ports.last} - ports.first + 1;
+  if (count < ranks)
+    refuse(fmt::format("--ports {}-{} are {} for {} ranks of this host; name a range with one for each", ports.first,
+                       ports.last, count, ranks));
+}
+
 void add_security(CLI::App& app, SecurityOptions& security) {
   const auto add_file = [&](const char* flag, const char* variable, std::filesystem::path& file, const char* help) {
     app.add_option(flag, file, help)->envname(variable)->type_name("FILE");
@@ -162,6 +247,13 @@ void add_security(CLI::App& app, SecurityOptions& security) {
   app.add_flag("--insecure", security.insecure, "encrypt nothing between hosts")->envname("RANVIER_INSECURE");
   app.add_flag("--encrypt-everywhere", security.encrypt_everywhere, "encrypt within a host too")
       ->envname("RANVIER_ENCRYPT_EVERYWHERE");
+}
+
+std::vector<NamedFile> files_of(const SecurityOptions& security) {
+  return {{"--key", security.key_file},
+          {"--certificate", security.certificate},
+          {"--private-key", security.private_key},
+          {"--authority", security.authority}};
 }
 
 CLI::Option* add_seconds(CLI::App& app, const std::string& flags, std::chrono::milliseconds& time,

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "output.h"
 #include "ranvier/security.h"
 #include "ranvier/types.h"
 #include "ranvier/unequal_workers.h"
@@ -44,8 +45,11 @@ CLI::Option* add_count(CLI::App&, const std::string& flags, std::optional<std::u
                        const std::string& help, std::uint64_t least, std::uint64_t most = 1'000'000'000);
 // --key, --certificate, --private-key, --authority, --insecure, --encrypt-everywhere and their variables.
 void add_security(CLI::App&, SecurityOptions& security);
+std::vector<NamedFile> files_of(const SecurityOptions&);  // which are read
 // --ports, "20000-20100".
 void add_ports(CLI::App&, PortRange& ports);
+// Throws Error{usage} where these are too few for so many ranks of one host.
+void check_ports(const PortRange&, std::uint64_t ranks);
 // --speeds, --jitter and --straggle. `what`: what they do to workers.
 void add_unequal_workers(CLI::App&, UnequalWorkers& workers, const std::string& what);
 // Seconds, as a positive decimal number.

@@ -10,6 +10,7 @@
 #include "launch.h"
 #include "ranvier/error.h"
 #include "ranvier/text.h"
+#include "temporary.h"
 
 namespace ranvier::cli {
 namespace {
@@ -139,7 +140,7 @@ WorldPlace from_slurm(const Environment& environment) {
   place.local_world = std::max(place.local_world, place.local_rank + 1);
   const auto job = fmt::format("ranvier-{}-slurm-{}-{}", getuid(), environment.text("SLURM_JOB_ID"),
                                environment.text("SLURM_STEP_ID"));
-  choose_meeting_place(environment, place, hosts == 1 ? fs::temp_directory_path() / job : fs::path(), true);
+  choose_meeting_place(environment, place, hosts == 1 ? temporary_folder() / job : fs::path(), true);
   return place;
 }
 

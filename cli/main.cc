@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <vector>
 
@@ -110,6 +111,7 @@ int run(const Arguments& arguments) {
 }  // namespace ranvier::cli
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit (ulimit -f) fails with a reason, and becomes a sentence
   try {
     return ranvier::cli::after_output(ranvier::cli::run({argv + 1, argv + argc}));
   } catch (const ranvier::Error& problem) {

@@ -13,7 +13,9 @@
 #include <string_view>
 #include <utility>
 
+#include "base/file_lock.h"
 #include "ranvier/error.h"
+#include "temporary.h"
 
 namespace ranvier::cli {
 namespace {
@@ -36,7 +38,7 @@ Place place_of(const WorldPlace& place) {
   // The launcher's agent is the parent of all ranks of a host; its process id tells two jobs of one port apart.
   const auto name = fmt::format("ranvier-{}-{}-{}-{:x}", getuid(), getppid(), place.master_port,
                                 std::hash<std::string>{}(place.attempt));
-  return {fs::temp_directory_path() / name, true};
+  return {temporary_folder() / name, true};
 }
 
 [[noreturn]] void refuse(const fs::path& folder, std::string_view problem) {
@@ -55,8 +57,9 @@ Fd try_to_enter(const fs::path& folder) {
   if (facts.st_uid != geteuid()) refuse(folder, fmt::format("it belongs to user {}", facts.st_uid));
   if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0)
     refuse(folder, fmt::format("others may look into it or write there (mode {:o})", facts.st_mode & 07777));
-  while (flock(entered.get(), LOCK_SH) != 0)
-    if (errno != EINTR) refuse(folder, std::strerror(errno));
+  // Held for as long as it takes the last of a meeting to remove the folder.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  if (const auto problem = lock_until(entered, LOCK_SH, deadline)) refuse(folder, problem.message());
   struct stat named {};
   const bool is_there =
       lstat(folder.c_str(), &named) == 0 && named.st_dev == facts.st_dev && named.st_ino == facts.st_ino;

@@ -12,6 +12,35 @@
 #include "ranvier/error.h"
 
 namespace ranvier::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// One path for all names of a file; empty where nothing could be replaced.
+fs::path identity_of(const NamedFile& file, bool is_written) {
+  if (file.path.empty() || file.path == "-") return {};
+  std::error_code ignored;
+  const auto status = fs::status(file.path, ignored);
+  if (fs::exists(status) ? !fs::is_regular_file(status) : !is_written) return {};
+  return fs::weakly_canonical(fs::absolute(followed(file.path)), ignored);
+}
+
+}  // namespace
+
+void refuse_overwriting(const std::vector<NamedFile>& written, const std::vector<NamedFile>& read) {
+  for (auto output = written.begin(); output != written.end(); ++output) {
+    const fs::path place = identity_of(*output, true);
+    if (place.empty()) continue;
+    const auto refuse_if_same = [&](const NamedFile& other, bool is_written) {
+      if (identity_of(other, is_written) == place)
+        throw Error(ErrorKind::usage,
+                    fmt::format("{} would overwrite what {} names, too: {}; name another file with {}", output->flag,
+                                other.flag, output->path.string(), output->flag));
+    };
+    for (const NamedFile& other : read) refuse_if_same(other, false);
+    for (auto other = written.begin(); other != output; ++other) refuse_if_same(*other, true);
+  }
+}
 
 int after_output(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;

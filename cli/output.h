@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace ranvier::cli {
 
@@ -24,6 +26,16 @@ class ResultFile {
   std::filesystem::path path_;
   std::string flag_;
 };
+
+// A file by the flag that names it. Where the path is empty, "-" or a device there is none.
+struct NamedFile {
+  std::string_view flag;
+  std::filesystem::path path;
+};
+
+// Throws Error{usage} where a file of `written` is, links followed, also another one of these: one would replace the
+// other in silence. What a command may both read and write is not in `read`.
+void refuse_overwriting(const std::vector<NamedFile>& written, const std::vector<NamedFile>& read = {});
 
 // What a program's main() returns in the end: `code`, or 1 where stdout did not take all that was printed, which is
 // then said on stderr.

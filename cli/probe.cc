@@ -289,6 +289,7 @@ int run_probe(const Arguments& arguments) {
     throw Error(ErrorKind::usage, fmt::format("--link-rate '{}' is not a rate; write 200Mbit or 25MB", settings.rate));
   if (settings.bytes % sizeof(float) != 0 || settings.bytes < 1024)
     throw Error(ErrorKind::usage, "--bytes is a multiple of 4 from 1024");
+  refuse_overwriting({{"--output", settings.output}, {"--json", settings.json_path}});
   const auto place = world_from_environment();
   if (place) return run_rank(settings, *place);
   if (!settings.ranks)

@@ -45,6 +45,7 @@ int run_report(const Arguments& arguments) {
       ->excludes(by_accuracy);
   app.add_option("--json", json_path, "write the rows there; - is stdout, in place of the table")->type_name("FILE");
   if (const auto code = parse(app, arguments)) return *code;
+  for (const std::string& each : files) refuse_overwriting({{"--json", json_path}}, {{"FILE", each}});
   const JsonFile file(json_path);
   const auto wanted_accuracy = number_of("--target-accuracy", accuracy);
   const auto wanted_loss = number_of("--target-loss", loss);

@@ -19,6 +19,7 @@ done < <(cat scripts/apt-packages.txt; printf '%s\n' "${more[@]}")
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 
 if ((${#missing[@]})); then
+  command -v apt-get >/dev/null || die "no apt-get here; install the equivalents of: ${missing[*]}"
   as_root=()
   if (($(id -u) != 0)); then
     if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
@@ -27,7 +28,6 @@ if ((${#missing[@]})); then
       die "these Debian packages are missing, and only root may install them: sudo apt-get install ${missing[*]}"
     fi
   fi
-  command -v apt-get >/dev/null || die "no apt-get here; install the equivalents of: ${missing[*]}"
   say "installing ${missing[*]}"
   "${as_root[@]}" apt-get update -qq || die "apt-get update failed; is the network up?"
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||

@@ -57,6 +57,13 @@ std::vector<std::string_view> algorithm_names() {
   return names;
 }
 
+// --tune completes the table that auto goes by, if they are one: that is meant.
+void refuse_overwriting(const Options& options) {
+  const auto read = cli::files_of(options.security);
+  cli::refuse_overwriting({{"--tune", options.tune_file}, {"--json", options.json_file}}, read);
+  cli::refuse_overwriting({{"--json", options.json_file}}, {{"--tuning", options.tuning}});
+}
+
 Collective collective_named(std::string_view name) {
   return parse_collective(name).value_or(Collective::send);  // "sendrecv" is the one that is no Collective
 }
@@ -235,8 +242,14 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
       ->envname("RANVIER_SOCKETS");
   cli::add_ports(app, options.ports);
   cli::add_security(app, options.security);
-  std::string rate;
-  app.add_option("--link-rate", rate, "hold each rank's sending to this rate, such as 200Mbit")
+  const auto take_rate = [&options](const std::string& word) {
+    const auto bytes = parse_rate(word);
+    if (!bytes)
+      throw Error(ErrorKind::usage, fmt::format("--link-rate '{}' is not a rate; write 200Mbit or 25MB", word));
+    options.link_bytes_per_second = *bytes;
+  };
+  app.add_option_function<std::string>("--link-rate", take_rate,
+                                       "hold each rank's sending to this rate, such as 200Mbit")
       ->envname("RANVIER_LINK_RATE")
       ->type_name("RATE");
 
@@ -284,12 +297,6 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (!step_factor || *step_factor <= 1)
     throw Error(ErrorKind::usage, fmt::format("--stepfactor '{}' is not a number above 1", factor));
   options.step_factor = *step_factor;
-  if (!rate.empty()) {
-    const auto bytes = parse_rate(rate);
-    if (!bytes)
-      throw Error(ErrorKind::usage, fmt::format("--link-rate '{}' is not a rate; write 200Mbit or 25MB", rate));
-    options.link_bytes_per_second = *bytes;
-  }
   options.collective = collective_named(collective);
   options.root = static_cast<Rank>(root);
   options.buffers = buffers == "ranvier" ? Buffers::ranvier : Buffers::malloc;
@@ -302,6 +309,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
                                 options.collective == Collective::reduce || options.collective == Collective::broadcast;
   options.in_place = out_of_place ? false : in_place || default_in_place;
   refuse_contradictions(options);
+  if (ranks) cli::check_ports(options.ports, *ranks);
+  refuse_overwriting(options);
   return options;
 }
 

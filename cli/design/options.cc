@@ -170,6 +170,12 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
                  "write the design with its proof there; - is stdout, in place of the text")
       ->type_name("FILE");
   if (const auto code = cli::parse(app, arguments)) return std::nullopt;
+  std::vector<cli::NamedFile> read{{"--network", network},
+                                   {"--traffic", options.traffic_file},
+                                   {"--communicator", options.communicator_file},
+                                   {"--cost", cost_file}};
+  for (const auto& workload : options.workloads) read.push_back({"--workload", workload});
+  cli::refuse_overwriting({{"--pareto", options.pareto_file}, {"--json", options.json_file}}, read);
 
   if (options.study) {
     refuse_beside_the_study(app);

@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
 
 #include "build_info.h"
 #include "doctor/check.h"
+#include "integrations/trainer/default_data.h"
 #include "package.h"
 #include "programs.h"
 #include "ranvier/coding.h"
@@ -88,6 +91,19 @@ Check check_trainer() {
                Health::warn, "build with -DRANVIER_TORCH=ON and a Python that has torch (-DRANVIER_PYTHON=…)");
 }
 
+// As `ranvier train` finds its data without --data.
+Check check_data() {
+  const char* const named = std::getenv("RANVIER_DATA");
+  const std::string_view name = named == nullptr || *named == 0 ? trainer::default_data : named;
+  const std::string place(name == trainer::default_data ? trainer::default_data_folder : name);
+  std::error_code ignored;
+  const bool is_there = std::filesystem::exists(place, ignored);
+  return check("data set", is_there ? place : fmt::format("{} is not there", place), is_there, Health::warn,
+               fmt::format("only for 'ranvier train' without --data: apt-get install {}, or name other data in "
+                           "RANVIER_DATA",
+                           trainer::default_data_package));
+}
+
 Check check_mpi() {
   const auto mpirun = cli::find_program("mpirun");
   if (!mpirun)
@@ -115,6 +131,7 @@ std::vector<Check> check_software(const std::string& python_name) {
     checks.push_back({"torch", Health::warn, "no Python was found", "name one that has torch in RANVIER_PYTHON"});
   }
   checks.push_back(check_trainer());
+  checks.push_back(check_data());
   checks.push_back(check_mpi());
   checks.push_back({"zstd", Health::ok, fmt::format("{}, to compare the codecs with", zstd_version()), ""});
   return checks;

@@ -86,6 +86,9 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (policies.empty()) options.policies = plan_policies();
   for (const auto& spec : policies) options.policies.push_back(policy_of(spec, *world));
   std::erase(options.codecs, "none");
+  auto read = options.network.files();
+  read.push_back({"--workload", options.workload});
+  cli::refuse_overwriting({{"--output", options.output}, {"--tuning", options.tuning}, {"--json", options.json}}, read);
   return options;
 }
 

@@ -66,6 +66,12 @@ void NetworkOptions::check() {
   if (!rates.empty()) speed_.bytes_per_second = rates[rates.size() / 2];
 }
 
+std::vector<cli::NamedFile> NetworkOptions::files() const {
+  std::vector<cli::NamedFile> files;
+  for (const auto& spec : specs_) files.push_back({"--topology", measured_.empty() ? "" : spec});
+  return files;
+}
+
 SimulateOptions NetworkOptions::transfers(std::size_t number) const {
   // src/transport/tcp_transport.cc and tcp.cc: slices of 512 KiB, of which 4 MiB wait in the sender's socket.
   // What a socket is given goes into the interface's queue at once, before another socket gets its turn.

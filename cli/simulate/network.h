@@ -25,6 +25,7 @@ class NetworkOptions {
   std::size_t count() const { return specs_.size(); }
   Topology topology(Rank world, std::size_t number = 0) const;
   const std::string& spec(std::size_t number = 0) const { return specs_[number]; }
+  std::vector<cli::NamedFile> files() const;  // which are read
   // Of a link; of a measured network the median.
   LinkSpeed speed() const { return speed_; }
   double bytes_per_second() const { return speed_.bytes_per_second; }

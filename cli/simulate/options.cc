@@ -175,6 +175,9 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
     refuse(fmt::format("--crash names rank {} of {} ranks", options.crash->rank, options.worlds.front()));
   if (options.crash && options.worlds.front() == 1) refuse("--crash leaves nobody of one rank; name a larger --world");
   if (options.crash && in_a_row > 1) refuse("--crash is in one operation; leave out --in-a-row");
+  auto read = options.network.files();
+  read.push_back({"--workload", options.workload});
+  cli::refuse_overwriting({{"--trace", options.trace_file}, {"--json", options.json_file}}, read);
   return options;
 }
 

@@ -40,8 +40,14 @@ void apply_config(CLI::App& app, const std::filesystem::path& path) {
     if (item.inputs.size() != 1)
       throw Error(ErrorKind::usage,
                   fmt::format("{}: '{}' takes one value and not {}", path.string(), key, item.inputs.size()));
-    option->add_result(item.inputs.front());
-    option->run_callback();
+    try {
+      option->add_result(item.inputs.front());
+      option->run_callback();
+    } catch (const Error& problem) {
+      throw Error(problem.kind(), fmt::format("{}: {}", path.string(), problem.what()));
+    } catch (const CLI::ParseError& problem) {
+      throw Error(ErrorKind::usage, fmt::format("{}: {}", path.string(), problem.what()));
+    }
   }
 }
 

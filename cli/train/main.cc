@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -124,6 +125,7 @@ int run(const cli::Arguments& arguments, std::string& speaker) {
 }  // namespace ranvier::train
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // as in cli/main.cc, for whoever starts this one by itself
   std::string speaker = "ranvier train";
   try {
     return ranvier::cli::after_output(ranvier::train::run({argv + 1, argv + argc}, speaker));

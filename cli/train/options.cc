@@ -14,6 +14,7 @@
 #include "ranvier/text.h"
 #include "train/config.h"
 #include "train/plan.h"
+#include "train/record.h"
 #include "train/sync_options.h"
 
 namespace ranvier::train {
@@ -128,6 +129,21 @@ struct Given {
   std::chrono::milliseconds join_timeout;
   std::string plan, config;
 };
+
+// --resume and --save may be one file: training goes on in it.
+void refuse_overwriting(const Options& options, const Given& given) {
+  const auto& run = options.trainer;
+  std::vector<cli::NamedFile> read = cli::files_of(options.communicator.security);
+  read.insert(read.end(), {{"--config", given.config},
+                           {"--plan", given.plan},
+                           {"--tuning", options.communicator.tuning},
+                           {"--data", options.data}});
+  std::vector<cli::NamedFile> written{{"--json", options.json_file}};
+  if (run.record) written.push_back({"--record", workload_file(options.record_folder)});
+  cli::refuse_overwriting(written, {{"--resume", run.resume}});
+  written.insert(written.begin(), {"--save", run.save});
+  cli::refuse_overwriting(written, read);
+}
 
 void add_training_options(CLI::App& app, Options& options, Given& given) {
   auto& run = options.trainer;
@@ -254,6 +270,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   check_sync_options(app, options);
   if (!run.save.empty()) run.save = trainer::checkpoint_file(run.save);
   if (!run.resume.empty()) run.resume = trainer::checkpoint_file(run.resume);
+  if (given.workers) cli::check_ports(options.communicator.ports, *given.workers);
+  refuse_overwriting(options, given);
   return options;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "flags.h"
+#include "integrations/trainer/default_data.h"
 #include "integrations/trainer/trainer.h"
 #include "ranvier/communicator.h"
 #include "ranvier/plan_file.h"
@@ -15,7 +16,7 @@ namespace ranvier::train {
 struct Options {
   cli::Arguments arguments;     // as they were given, for the workers
   std::optional<Rank> workers;  // none: not asked for
-  std::string data = "fashion-mnist";
+  std::string data{trainer::default_data};
   std::string link_rate;  // as it was written; empty: as fast as it goes
   std::string json_file;
   std::string record_folder;  // empty: nothing is recorded

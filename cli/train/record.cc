@@ -25,9 +25,9 @@ Workload workload_of(const Report& report) {
   return workload;
 }
 
-fs::path workload_file(const fs::path& folder) { return folder / "workload.toml"; }
-
 }  // namespace
+
+fs::path workload_file(const fs::path& folder) { return folder / "workload.toml"; }
 
 void check_record_folder(const fs::path& folder) {
   std::error_code problem;

@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 #include <zlib.h>
 
-#include <string_view>
-
+#include "integrations/trainer/default_data.h"
 #include "ranvier/error.h"
 
 namespace ranvier::trainer {
@@ -12,22 +11,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view packaged = "fashion-mnist";
-constexpr const char* packaged_folder = "/usr/share/datasets/fashion-mnist";
-
 fs::path place_of(const std::string& name) {
-  const bool is_packaged = name == packaged;
-  const fs::path place = is_packaged ? fs::path(packaged_folder) : fs::path(name);
+  const bool is_packaged = name == default_data;
+  const fs::path place = is_packaged ? fs::path(default_data_folder) : fs::path(name);
   std::error_code ignored;
   if (fs::exists(place, ignored)) return place;
   if (is_packaged)
     throw Error(ErrorKind::config,
-                fmt::format("{} is not there; install it with 'apt-get install dataset-fashion-mnist', "
-                            "or name other data with --data",
-                            packaged_folder));
-  throw Error(ErrorKind::config, fmt::format("there is no folder or file {} to read data from; --data takes '{}', a "
+                fmt::format("{} is not there; install it with 'apt-get install {}', or name other data with --data",
+                            default_data_folder, default_data_package));
+  throw Error(ErrorKind::config, fmt::format("there is no folder or file '{}' to read data from; --data takes '{}', a "
                                              "folder of IDX or CIFAR-10 files, or a file of text",
-                                             name, packaged));
+                                             name, default_data));
 }
 
 uLong checksum(uLong sum, const std::vector<std::uint8_t>& bytes) { return crc32_z(sum, bytes.data(), bytes.size()); }

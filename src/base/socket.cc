@@ -141,8 +141,10 @@ Fd listen_within(const std::string& ip, const PortRange& ports, const SocketBuff
 
 [[noreturn]] void throw_unbound(const std::string& where, const PortRange& ports) {
   if (ports.first != 0)
-    throw Error(ErrorKind::config, fmt::format("no port from {} to {} is free on {}: {}; name other ones", ports.first,
-                                               ports.last, where, std::strerror(errno)));
+    throw Error(ErrorKind::config,
+                fmt::format("no port from {} to {} is free on {} ({}); name other ones, one for each "
+                            "rank of this host",
+                            ports.first, ports.last, where, std::strerror(errno)));
   throw Error(ErrorKind::config, fmt::format("cannot listen on {}: {}; this host has: {}", where, std::strerror(errno),
                                              fmt::join(host_addresses(), ", ")));
 }

@@ -3,20 +3,21 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <condition_variable>
-#include <cstring>
-#include <fstream>
-#include <iterator>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <system_error>
 #include <thread>
 
+#include "base/file_lock.h"
+#include "base/socket.h"
 #include "base/whole_file.h"
 #include "ranvier/error.h"
+#include "ranvier/text.h"
 
 namespace ranvier {
 namespace {
@@ -27,6 +28,21 @@ using std::chrono::steady_clock;
 [[noreturn]] void throw_missing(const std::string& key, std::chrono::milliseconds waited) {
   throw Error(ErrorKind::timeout, fmt::format("'{}' did not appear in the store within {} ms; is every rank running?",
                                               key, waited.count()));
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+// Until the deadline it may yet be replaced by one that can be read.
+[[noreturn]] void throw_unread(const std::string& key, const fs::path& path, std::string_view problem,
+                               std::chrono::milliseconds waited) {
+  if (!is_there(path)) throw_missing(key, waited);
+  throw Error(ErrorKind::timeout,
+              fmt::format("'{}' could not be read from the store within {} ms: {} ({}); remove it, or name another "
+                          "directory for the store",
+                          key, waited.count(), path.string(), problem));
 }
 
 [[noreturn]] void throw_unwritable(const fs::path& file, const std::error_code& problem) {
@@ -53,30 +69,40 @@ std::string file_name(const std::string& key) {
   return name;
 }
 
-// Holds an exclusive lock on a file; the kernel lets go of it when the holder dies.
-class FileLock {
- public:
-  explicit FileLock(const fs::path& path) : file_(open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600)) {
-    if (file_ < 0 || flock(file_, LOCK_EX) != 0) {
-      const int problem = errno;
-      if (file_ >= 0) close(file_);
-      throw Error(ErrorKind::config, fmt::format("cannot lock {}: {}", path.string(), std::strerror(problem)));
-    }
-  }
-  ~FileLock() { close(file_); }
-  FileLock(const FileLock&) = delete;
-  FileLock& operator=(const FileLock&) = delete;
+// Of a counter that is held for as long as it takes to write one small file.
+constexpr std::chrono::seconds longest_lock{30};
 
- private:
-  int file_;
-};
+// The file, locked for this process alone; the kernel lets go of it when the holder closes it or dies.
+Fd locked(const fs::path& path) {
+  Fd file(open(path.c_str(), O_CREAT | O_RDWR | O_NONBLOCK | O_CLOEXEC, 0600));
+  const std::error_code problem = file ? lock_until(file, LOCK_EX, steady_clock::now() + longest_lock)
+                                       : std::error_code(errno, std::generic_category());
+  if (problem == std::errc::timed_out)
+    throw Error(ErrorKind::timeout, fmt::format("another process has held {} for {} s; is it stopped?", path.string(),
+                                                longest_lock.count()));
+  if (problem) throw Error(ErrorKind::config, fmt::format("cannot lock {}: {}", path.string(), problem.message()));
+  return file;
+}
+
+// Where the folder is new only this user gets into it, since the job's key will lie there; one that is there was made
+// by somebody who may want others in it.
+std::error_code make_private_folder(fs::path folder) {
+  if (!folder.has_filename()) folder = folder.parent_path();  // of "store/"
+  std::error_code problem;
+  if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), problem);
+  if (problem || mkdir(folder.c_str(), 0700) == 0) return problem;
+  const int why = errno;
+  return why == EEXIST && fs::is_directory(folder, problem) ? std::error_code()
+                                                            : std::error_code(why, std::generic_category());
+}
+
+// Values are as large as whoever sets them likes.
+WholeFile read_value(const fs::path& path) { return read_whole(path, std::numeric_limits<std::size_t>::max()); }
 
 class FileStore final : public Store {
  public:
   explicit FileStore(fs::path directory) : directory_(std::move(directory)) {
-    std::error_code problem;
-    fs::create_directories(directory_, problem);
-    if (problem)
+    if (const std::error_code problem = make_private_folder(directory_))
       throw Error(ErrorKind::config,
                   fmt::format("cannot create the store directory {}: {}", directory_.string(), problem.message()));
   }
@@ -90,20 +116,28 @@ class FileStore final : public Store {
     const fs::path path = directory_ / file_name(key);
     const auto deadline = steady_clock::now() + timeout;
     for (auto pause = std::chrono::microseconds(200);; pause = std::min(pause * 2, std::chrono::microseconds(20'000))) {
-      if (std::ifstream file(path, std::ios::binary); file)
-        return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-      if (steady_clock::now() >= deadline) throw_missing(key, timeout);
+      WholeFile value = read_value(path);
+      if (value.problem.empty()) return std::move(value.text);
+      if (steady_clock::now() >= deadline) throw_unread(key, path, value.problem, timeout);
       std::this_thread::sleep_for(pause);
     }
   }
 
   std::int64_t add(const std::string& key, std::int64_t delta) override {
-    const FileLock lock(directory_ / (file_name(key) + ".lock"));
-    std::int64_t value = 0;
-    if (std::ifstream file(directory_ / file_name(key)); file) file >> value;
-    value += delta;
-    set(key, std::to_string(value));
-    return value;
+    const fs::path path = directory_ / file_name(key);
+    const Fd lock = locked(path.string() + ".lock");
+    std::int64_t sum = delta;
+    if (is_there(path)) {
+      const WholeFile before = read_value(path);
+      const auto value = parse_number<std::int64_t>(before.text);
+      if (!value)
+        throw Error(ErrorKind::config,
+                    fmt::format("{} is no counter ({}); remove it, or name another directory for the store",
+                                path.string(), before.problem.empty() ? "it holds no number" : before.problem));
+      sum += *value;
+    }
+    set(key, std::to_string(sum));
+    return sum;
   }
 
  private:

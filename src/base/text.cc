@@ -10,10 +10,22 @@
 #include <utility>
 #include <vector>
 
+#include "base/edits.h"
+
 namespace ranvier {
 namespace {
 
-// Levenshtein's distance, one row at a time.
+// A number and the unit behind it; none where there is no finite number that is at least 0.
+std::optional<std::pair<double, std::string_view>> split_unit(std::string_view text) {
+  double number = 0;
+  const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (problem != std::errc{} || !std::isfinite(number) || number < 0) return std::nullopt;
+  return std::pair{number, text.substr(static_cast<std::size_t>(rest - text.data()))};
+}
+
+}  // namespace
+
+// One row of the table at a time.
 std::size_t edits(std::string_view from, std::string_view to) {
   std::vector<std::size_t> row(to.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -26,16 +38,6 @@ std::size_t edits(std::string_view from, std::string_view to) {
   }
   return row.back();
 }
-
-// A number and the unit behind it; none where there is no finite number that is at least 0.
-std::optional<std::pair<double, std::string_view>> split_unit(std::string_view text) {
-  double number = 0;
-  const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (problem != std::errc{} || !std::isfinite(number) || number < 0) return std::nullopt;
-  return std::pair{number, text.substr(static_cast<std::size_t>(rest - text.data()))};
-}
-
-}  // namespace
 
 std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates) {
   std::string_view best;

@@ -78,7 +78,13 @@ UdpSocket::UdpSocket(const std::string& ip, const PortRange& ports)
     }
     return false;
   };
-  if (!(ip.empty() ? bound("::") || bound("0.0.0.0") : bound(ip)))
+  const bool is_bound = ip.empty() ? bound("::") || bound("0.0.0.0") : bound(ip);
+  if (!is_bound && ports.first != 0 && (errno == EADDRINUSE || errno == EACCES))
+    throw Error(ErrorKind::config,
+                fmt::format("no UDP port from {} to {} is free on {} ({}); name other ones, one for each rank of this "
+                            "host",
+                            ports.first, ports.last, ip.empty() ? "this host" : ip, std::strerror(errno)));
+  if (!is_bound)
     throw Error(ErrorKind::config,
                 fmt::format("cannot open a UDP port on {}: {}; this host has: {}", ip.empty() ? "this host" : ip,
                             std::strerror(errno), fmt::join(host_addresses(), ", ")));

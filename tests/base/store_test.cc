@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -208,6 +209,37 @@ TEST(FileStore, SaysWhyItCannotWriteAndWhatHelps) {
   EXPECT_THAT(support::refusal([&] { store->set("key", "value"); }, ErrorKind::config),
               AllOf(HasSubstr((folder.path() / "store" / "key").string()), HasSubstr("No such file or directory"),
                     HasSubstr("keep the store's directory")));
+}
+
+TEST(FileStore, WaitsForNoPipeOfAKeysName) {
+  const TemporaryFolder folder;
+  const auto store = file_store(folder.path());
+  ASSERT_EQ(mkfifo((folder.path() / "pipe").c_str(), 0600), 0);
+  alarm(60);  // opening it would wait for ever
+  EXPECT_THAT(support::refusal([&] { store->get("pipe", milliseconds(20)); }, ErrorKind::timeout),
+              AllOf(HasSubstr("'pipe'"), HasSubstr("20 ms"), HasSubstr("no regular file")));
+  EXPECT_THAT(support::refusal([&] { store->add("pipe", 1); }, ErrorKind::config),
+              AllOf(HasSubstr((folder.path() / "pipe").string()), HasSubstr("no regular file")));
+  alarm(0);
+  store->set("pipe", "value");
+  EXPECT_EQ(store->get("pipe", milliseconds(0)), "value");
+  EXPECT_THAT(support::refusal([&] { store->add("pipe", 1); }, ErrorKind::config), HasSubstr("no number"));
+}
+
+TEST(FileStore, LetsOnlyThisUserIntoADirectoryThatItMakes) {
+  const TemporaryFolder folder;
+  const auto mode = [](const std::filesystem::path& path) { return std::filesystem::status(path).permissions(); };
+  using std::filesystem::perms;
+  file_store(folder.path() / "above" / "made");
+  EXPECT_EQ(mode(folder.path() / "above" / "made"), perms::owner_all);
+  file_store(folder.path() / "slash" / "");
+  EXPECT_EQ(mode(folder.path() / "slash"), perms::owner_all);
+
+  const auto shared = folder.path() / "shared";
+  std::filesystem::create_directory(shared);
+  std::filesystem::permissions(shared, perms::owner_all | perms::group_all);
+  file_store(shared);
+  EXPECT_EQ(mode(shared), perms::owner_all | perms::group_all);
 }
 
 TEST(FileStore, SaysWhichDirectoryItCannotCreate) {

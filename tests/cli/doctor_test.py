@@ -50,6 +50,13 @@ class Doctor(ProgramTest):
         self.assertRegex(result.stdout, r"(?m)^fail +tcp +\S")
         self.assertRegex(result.stdout, r"(?m)^warn +open files +7 allowed")
 
+    def test_looks_for_the_data_that_training_takes_by_default(self):
+        with temporary_folder() as folder:
+            for place, health in ((folder, "ok"), (folder / "missing", "warn")):
+                result = run("doctor", "--python", "/bin/false", env=clean_environment(RANVIER_DATA=str(place)))
+                self.assertRegex(result.stdout, rf"(?m)^{health} +data set +{re.escape(str(place))}")
+        self.assertRegex(whole_run()[0].stdout, r"(?m)^(ok|warn) +data set +/usr/share/datasets/fashion-mnist")
+
     def test_looks_at_the_python_that_it_is_told(self):
         with temporary_folder() as folder:
             python = folder / "python"

@@ -44,6 +44,15 @@ class Meeting(ProgramTest):
                     self.assert_sentence(self.end(rank), 1, "transport", "'tcp'", "'shm'")
                 self.assertEqual(list(temporary.iterdir()), [])
 
+    def test_a_place_for_temporary_files_that_is_none_is_named(self):
+        with temporary_folder() as temporary:
+            file = temporary / "file"
+            file.touch()
+            for place in (of_torchrun, of_srun):
+                for name in (temporary / "missing", file):
+                    with self.subTest(place=place.__name__, name=name.name):
+                        self.assert_sentence(self.end(self.begin(place(0), name)), 1, str(name), "TMPDIR")
+
     def test_ranks_of_which_one_cannot_take_part_leave_nothing(self):
         for bad in range(2):
             with self.subTest(bad=bad), temporary_folder() as temporary:

@@ -2,10 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 
 import program
-from program import ProgramTest, main, run, temporary_folder
+from program import ProgramTest, clean_environment, main, run, temporary_folder
 
 
 class Help(ProgramTest):
@@ -83,6 +84,36 @@ class Output(ProgramTest):
                 self.assertIn("bandwidth_gbps", text)
                 self.assertEqual([each.name for each in folder.iterdir()], ["out.txt"])
 
+    def test_no_file_overwrites_another_one_of_the_command(self):
+        with temporary_folder() as folder:
+            same, link = folder / "same", folder / "link"
+            same.write_text("kept")
+            link.symlink_to(same)
+            bench = ("bench", "--ranks", "2", "-b", "4", "-e", "4")
+            for words in (
+                (*bench, "--tune", same, "--json", same),
+                (*bench, "--tuning", same, "--json", link),
+                (*bench, "--key", same, "--tune", link),
+                ("probe", "--ranks", "2", "--output", same, "--json", f"{folder}/../{folder.name}/same"),
+                ("plan", "--workload", "resnet50", "--world", "2", "--output", same, "--json", same),
+                ("plan", "--workload", "resnet50", "--world", "2", "--output", same, "--tuning", same),
+                ("simulate", "--bytes", "1M", "--world", "2", "--trace", same, "--json", same),
+                ("design", "--workload", "gpt3", "--network", "SW(32)", "--budget", "1GB/s", "--pareto", same, "--json", same),
+                ("design", "--traffic", same, "--network", "SW(32)", "--budget", "1GB/s", "--json", same),
+                ("codec", same, "--spec", "int8", "--json", same),
+                ("report", same, "--json", same),
+            ):
+                with self.subTest(words=words):
+                    self.assert_sentence(run(*map(str, words), limit=10), 2, "would overwrite what", words[-2])
+                    self.assertEqual(same.read_text(), "kept")
+            new = str(folder / "new")  # nor one that neither has written yet
+            result = run("simulate", "--bytes", "1M", "--world", "2", "--trace", new, "--json", new, cwd=folder, limit=10)
+            self.assert_sentence(result, 2, "--json would overwrite what --trace names, too")
+            result = run("simulate", "--bytes", "1M", "--world", "2", "--trace", "new", "--json", "./new", cwd=folder, limit=10)
+            self.assert_sentence(result, 2, "--json would overwrite what --trace names, too")
+            nothing = run("simulate", "--bytes", "1M", "--world", "2", "--trace", "/dev/null", "--json", "/dev/null")
+            self.assertEqual(nothing.returncode, 0, nothing.stderr)
+
     def test_what_stdout_does_not_take_is_a_failure(self):
         with open("/dev/full", "w") as full:
             for words in (("--help",), ("design", "--help"), ("doctor",), ("codec", "list")):
@@ -91,6 +122,42 @@ class Output(ProgramTest):
                     done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
                     self.assertEqual(done.returncode, 1, done.stderr)
                     self.assertIn("No space left", done.stderr)
+
+
+class Variables(ProgramTest):
+    def test_a_wrong_value_names_its_variable(self):
+        for variable, value, *parts in (
+            ("RANVIER_TRANSPORT", "tpc", "unknown transport 'tpc'"),
+            ("RANVIER_LINK_RATE", "fast", "--link-rate 'fast' is not a rate"),
+            ("RANVIER_INSECURE", "perhaps", "perhaps"),
+        ):
+            with self.subTest(variable=variable):
+                env = clean_environment(**{variable: value})
+                self.assert_sentence(run("bench", "--ranks", "2", env=env, limit=10), 2, f"{variable}: ", *parts)
+        env = clean_environment(RANVIER_TRANSPORT="tcp")
+        wrong_flag = run("bench", "--ranks", "2", "--transport", "tpc", env=env, limit=10)
+        self.assert_sentence(wrong_flag, 2, "ranvier bench: unknown transport 'tpc'")
+
+    def test_a_misspelt_name_gets_a_warning_and_others_variables_do_not(self):
+        words = ("bench", "--ranks", "2", "-b", "4", "-e", "4", "--samples", "1", "--iters", "1")
+        others = {"RANVIER_CHECKOUT": "1", "RANVIER_HOME": "1", "RANVIER_NODE": "1", "RANVIER_DEAD_AFTER_MS": "9000"}
+        result = run(*words, env=clean_environment(RANVIER_TRANPORT="tcp", RANVIER_LNIK_RATE="1", **others))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        warnings = {
+            "ranvier bench: RANVIER_TRANPORT is no setting of ranvier; did you mean RANVIER_TRANSPORT?",
+            "ranvier bench: RANVIER_LNIK_RATE is no setting of ranvier; did you mean RANVIER_LINK_RATE?",
+        }
+        self.assertEqual(sorted(result.stderr.splitlines()), sorted(warnings))
+
+    def test_variables_of_another_command_are_no_misspelt_ones(self):
+        for command in ("bench", "train"):
+            help = run(command, "--help")
+            if "without torch" in help.stderr:
+                continue
+            names = set(re.findall(r"\bRANVIER_[A-Z_]*[A-Z]\b", help.stdout))
+            self.assertIn("RANVIER_TRANSPORT", names)
+            result = run("codec", "list", env=clean_environment(**dict.fromkeys(names, "1")))
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
 
 
 class WrongWords(ProgramTest):
@@ -140,6 +207,10 @@ class WrongWords(ProgramTest):
                 result = run(*words, limit=10)
                 self.assert_sentence(result, 2, *parts)
                 self.assertEqual(result.stdout, "")
+
+    def test_ports_are_one_for_each_rank(self):
+        few = run("bench", "--ranks", "3", "--ports", "20000-20001", limit=10)
+        self.assert_sentence(few, 2, "--ports 20000-20001 are 2 for 3 ranks", "one for each")
 
     def test_a_json_file_that_cannot_be_written_is_found_before_the_work(self):
         for words in (["bench", "--ranks", "2"], ["doctor"]):

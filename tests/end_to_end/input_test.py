@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pathlib
+import resource
 import shutil
 import socket
 import subprocess
@@ -63,7 +64,7 @@ class Words(TrainingTest):
         file.write_text("bacth = 4\n")
         self.assert_sentence(self.train("--config", str(file)), 2, str(file), "'bacth'", "did you mean 'batch'?")
         file.write_text('model = "cn"\n')
-        self.assert_sentence(self.train("--config", str(file)), 2, "did you mean 'cnn'?")
+        self.assert_sentence(self.train("--config", str(file)), 2, f"{file}: ", "did you mean 'cnn'?")
         self.assert_sentence(self.train("--config", str(self.folder / "none")), 1, str(self.folder / "none"))
         pipe = self.folder / "pipe"
         os.mkfifo(pipe)
@@ -71,7 +72,45 @@ class Words(TrainingTest):
 
     def test_a_variable_with_a_wrong_value_is_refused(self):
         result = self.train(variables={"RANVIER_TRANSPORT": "tpc"})
-        self.assert_sentence(result, 2, "'tpc'", "did you mean 'tcp'?")
+        self.assert_sentence(result, 2, "RANVIER_TRANSPORT: ", "'tpc'", "did you mean 'tcp'?")
+        self.assert_sentence(self.train(variables={"RANVIER_LR": "-1"}), 2, "RANVIER_LR: --lr '-1'")
+
+    def test_a_misspelt_variable_gets_one_warning_of_all_workers(self):
+        result = self.train("--workers", "2", "--steps", "1", "--model", "mlp", variables={"RANVIER_BACTH": "8"})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        sentence = "ranvier train: RANVIER_BACTH is no setting of ranvier; did you mean RANVIER_BATCH?"
+        self.assertEqual(result.stderr.splitlines().count(sentence), 1, result.stderr)
+
+    def test_no_file_overwrites_another_one_of_the_run(self):
+        same, folder = self.folder / "same", self.folder / "recorded"
+        same.write_text("")
+        for words in (
+            ("--resume", same, "--save", same, "--json", same),
+            ("--config", same, "--json", same),
+            ("--data", same, "--save", same),
+            ("--save", self.folder, "--json", self.folder / "checkpoint.ranvier"),
+            ("--record", folder, "--json", folder / "workload.toml"),
+        ):
+            with self.subTest(words=words):
+                self.assert_sentence(self.train("--steps", "1", *map(str, words)), 2, "would overwrite what", words[-2])
+                self.assertEqual(same.read_text(), "")
+        save = str(self.folder / "kept")
+        for words in (("--save", save), ("--save", save, "--resume", save, "--json", str(same))):
+            result = self.train("--steps", "1", "--model", "mlp", *words)
+            self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_ports_are_one_for_each_worker(self):
+        self.assert_sentence(self.train("--workers", "3", "--ports", "20000-20001"), 2, "--ports 20000-20001", "one for each")
+
+    def test_a_limit_on_the_size_of_files_becomes_a_sentence(self):
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (200 << 10, 200 << 10))
+
+        for workers in ("1", "2"):
+            words = ("--workers", workers, "--transport", "tcp", "--steps", "1", "--model", "mlp")
+            result = self.train(*words, "--save", str(self.folder / "large"), preexec_fn=limit)
+            self.assertEqual(result.returncode, 1, result.stderr)
+            self.assertIn("File too large", result.stderr)
 
     def test_a_half_set_environment_names_what_is_missing(self):
         self.assert_sentence(self.train(variables={"RANVIER_RANK": "0"}), 1, "RANVIER_WORLD")
@@ -168,6 +207,8 @@ class Data(TrainingTest):
     def test_a_missing_folder(self):
         self.copy = self.folder / "nowhere"
         self.refused(self.copy, "no folder")
+        self.copy = ""
+        self.refused("''", "no folder")
 
     def test_a_missing_file(self):
         (self.copy / LABELS).unlink()

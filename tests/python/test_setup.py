@@ -76,8 +76,9 @@ def test_who_may_install_gets_just_what_is_missing(machine, who):
 
 
 def test_a_system_without_apt_is_told_the_names(machine):
-    done, _ = machine(id="echo 0", apt_get=None)
-    assert done.returncode == 1 and done.stderr.startswith("setup: no apt-get here; install the equivalents of: "), done
+    for user in ("0", "1000"):
+        done, _ = machine(id=f"echo {user}", apt_get=None)
+        assert done.returncode == 1 and done.stderr.startswith("setup: no apt-get here; install the equivalents of: "), done
     assert set(done.stderr.split(": ")[2].split()) == LACKING
 
 
