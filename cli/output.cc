@@ -22,7 +22,8 @@ fs::path identity_of(const NamedFile& file, bool is_written) {
   std::error_code ignored;
   const auto status = fs::status(file.path, ignored);
   if (fs::exists(status) ? !fs::is_regular_file(status) : !is_written) return {};
-  return fs::weakly_canonical(fs::absolute(followed(file.path)), ignored);
+  const fs::path place = followed(file.path);
+  return place.empty() ? place : fs::weakly_canonical(fs::absolute(place, ignored), ignored);
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ class Words(TrainingTest):
     def test_a_variable_with_a_wrong_value_is_refused(self):
         result = self.train(variables={"RANVIER_TRANSPORT": "tpc"})
         self.assert_sentence(result, 2, "RANVIER_TRANSPORT: ", "'tpc'", "did you mean 'tcp'?")
-        self.assert_sentence(self.train(variables={"RANVIER_LR": "-1"}), 2, "RANVIER_LR: --lr '-1'")
+        self.assert_sentence(self.train(variables={"RANVIER_SEED": "x"}), 2, "RANVIER_SEED: --seed 'x'")
 
     def test_a_misspelt_variable_gets_one_warning_of_all_workers(self):
         result = self.train("--workers", "2", "--steps", "1", "--model", "mlp", variables={"RANVIER_BACTH": "8"})
