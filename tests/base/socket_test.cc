@@ -1,5 +1,6 @@
 #include "base/socket.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -12,6 +13,7 @@
 
 #include "ranvier/error.h"
 #include "support/link_local.h"
+#include "support/refusal.h"
 
 namespace ranvier {
 namespace {
@@ -52,7 +54,8 @@ TEST(Socket, ListensAgainOnAPortWhoseConnectionsLinger) {
     ASSERT_EQ(poll(&waiting, 1, 5000), 1);
     Fd connection = accept_next(listener);
     ASSERT_TRUE(connection);
-    EXPECT_THROW(listen_on(ip, only, {}), Error) << "it is in use";
+    EXPECT_THAT(support::refusal([&] { listen_on(ip, only, {}); }, ErrorKind::config),
+                ::testing::HasSubstr("one for each rank of this host"));
     listener.reset();
     EXPECT_EQ(local_address(listen_on(ip, only, {})).port(), port) << "beside a connection that lives";
     connection.reset();  // who closes first keeps the port in TIME_WAIT

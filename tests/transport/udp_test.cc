@@ -1,5 +1,6 @@
 // The udp transport on real sockets of this host: what strangers send changes nothing, what is accepted arrives though
 // its sender leaves, and nothing needs the caller's thread.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 
 #include "base/socket.h"
 #include "ranvier/error.h"
+#include "support/refusal.h"
 #include "transport/udp_address.h"
 #include "transport/udp_packet.h"
 #include "transport/udp_socket.h"
@@ -18,6 +20,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using namespace support;
+using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
 std::vector<std::unique_ptr<Transport>> udp_world(Rank world) { return connect_all(udp_endpoints(world)); }
@@ -180,7 +183,8 @@ TEST(Udp, ThePortIsOfTheRangeAndATakenOneIsPassedOver) {
   } catch (const Error& error) {  // somebody else has that one
     EXPECT_EQ(error.kind(), ErrorKind::config);
   }
-  EXPECT_THROW(udp_endpoint({}, {.interface_address = "127.0.0.1", .ports = {taken, taken}}), Error);
+  const auto open_taken = [&] { udp_endpoint({}, {.interface_address = "127.0.0.1", .ports = {taken, taken}}); };
+  EXPECT_THAT(support::refusal(open_taken, ErrorKind::config), HasSubstr("one for each rank of this host"));
 }
 
 TEST(Udp, OneInterfaceCanBeChosenAndAnImpossibleOneIsRefused) {
