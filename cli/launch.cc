@@ -16,6 +16,7 @@
 #include "engine/rendezvous.h"
 #include "ranvier/error.h"
 #include "ranvier/store.h"
+#include "temporary.h"
 
 namespace ranvier::cli {
 namespace {
@@ -30,7 +31,7 @@ constexpr milliseconds term_to_kill{1000};
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
-    std::string name = (fs::temp_directory_path() / "ranvier-XXXXXX").string();
+    std::string name = (temporary_folder() / "ranvier-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr)
       throw Error(ErrorKind::config, fmt::format("cannot create {}: {}; set TMPDIR to a directory that can be written",
                                                  name, std::strerror(errno)));

@@ -378,6 +378,12 @@ class Failures(ProgramTest):
                 break
         return process
 
+    def test_a_folder_for_temporary_files_that_is_not_there_is_named(self):
+        result = run("bench", "--ranks", "2", "-e", "4", env=clean_environment(TMPDIR="/nowhere"))
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("temporary files cannot go to /nowhere", result.stderr)
+        self.assertNotIn("filesystem error", result.stderr)
+
     def ranks_of(self, process: subprocess.Popen) -> list[int]:
         """The processes that are ranks: ranvier's children's children."""
         return [rank for keeper in children_of(process.pid) for rank in children_of(keeper)]
