@@ -65,19 +65,21 @@ void Siblings::failed(const Engine* engine, const Error& why, const std::string&
 
 void Siblings::departed(const Engine* engine, Rank rank) {
   const std::lock_guard lock(mutex_);
-  if (const auto member = members_.find(engine); member != members_.end()) member->second.departed.insert(rank);
+  if (const auto member = members_.find(engine); member != members_.end())
+    member->second.departed.emplace(rank, std::chrono::steady_clock::now());
 }
 
-std::optional<std::string> Siblings::why_lost(Rank world_rank) const {
+std::optional<Siblings::Loss> Siblings::loss_of(Rank world_rank) const {
   const std::lock_guard lock(mutex_);
   for (const auto& [engine, member] : members_) {
     const auto is_it = [&](Rank rank) { return rank >= 0 && member.names.in_world(rank) == world_rank; };
-    const bool left = std::ranges::any_of(member.departed, is_it);
+    const auto departure = std::ranges::find_if(member.departed, [&](const auto& each) { return is_it(each.first); });
+    const bool left = departure != member.departed.end();
     if (left && !member.names.is_world()) continue;
     if (member.failure && is_it(member.failure->why.culprit()) &&
         (left || member.failure->why.kind() == ErrorKind::peer_lost))
-      return member.failure->why.what();
-    if (left) return fmt::format("{} has left the job", member.names(world_rank));
+      return Loss{member.failure->why.what(), member.failure->at};
+    if (left) return Loss{fmt::format("{} has left the job", member.names(world_rank)), departure->second};
   }
   return std::nullopt;
 }

@@ -8,7 +8,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,9 +48,13 @@ class Siblings {
   void failed(const Engine* engine, const Error& why, const std::string& operation = {});
   // `rank`, by its number in the group of `engine`, has said goodbye.
   void departed(const Engine* engine, Rank rank);
-  // Why the rank of that number in the world comes to no group any more: that a group has lost it, or that it has left
-  // the world. Empty where nothing is known; who has left a group, or aborted it, may come to another one.
-  std::optional<std::string> why_lost(Rank world_rank) const;
+  // Why a rank comes to no group any more: that a group has lost it, or that it has left the world.
+  struct Loss {
+    std::string why;
+    std::chrono::steady_clock::time_point at;  // whoever leaves afterwards may do so because of it
+  };
+  // Of the rank of that number in the world, if any is known; who has left a group, or aborted it, may come to others.
+  std::optional<Loss> loss_of(Rank world_rank) const;
   // "; 1.2 s before, group 'A' failed: …", of the sibling of `engine` that failed first and before it, or nothing. A
   // timeout or a mismatch, since those come of what the program calls; the loss of a rank says the same everywhere.
   std::string failed_before(const Engine* engine) const;
@@ -74,7 +77,7 @@ class Siblings {
     std::shared_ptr<const CallHistory> history;
     RankNames names;
     std::optional<Failure> failure = {};
-    std::set<Rank> departed = {};
+    std::map<Rank, std::chrono::steady_clock::time_point> departed = {};
   };
 
   mutable std::mutex mutex_;

@@ -65,10 +65,16 @@ struct Expected {
   bool some_may_be_lost() const { return !names.is_world() && siblings; }
   void throw_if_lost() const {
     if (!some_may_be_lost()) return;
+    Rank first = -1;
+    Siblings::Loss why;
     for (Rank rank = 0; rank < world; ++rank)
-      if (const auto why = siblings->why_lost(names.in_world(rank)))
-        throw Error(ErrorKind::peer_lost,
-                    fmt::format("{} will not come to a {} of {}: {}", names(rank), kind(), world, *why), rank);
+      if (auto loss = siblings->loss_of(names.in_world(rank)); loss && (first < 0 || loss->at < why.at)) {
+        first = rank;
+        why = std::move(*loss);
+      }
+    if (first >= 0)
+      throw Error(ErrorKind::peer_lost,
+                  fmt::format("{} will not come to a {} of {}: {}", names(first), kind(), world, why.why), first);
   }
 };
 

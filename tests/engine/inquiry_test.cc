@@ -274,16 +274,16 @@ TEST(SiblingsTest, tell_which_failed_before) {
 TEST(SiblingsTest, know_which_ranks_of_the_world_are_lost) {
   Siblings siblings;
   Communicating world(siblings, "");
-  EXPECT_EQ(siblings.why_lost(5), std::nullopt);
+  EXPECT_FALSE(siblings.loss_of(5));
   {
     Communicating group(siblings, "A", RankNames({3, 5}));
     siblings.failed(group.engine(), Error(ErrorKind::peer_lost, "rank 5 (1 of its group) died", 1));
-    EXPECT_EQ(siblings.why_lost(5), "rank 5 (1 of its group) died");
-    EXPECT_EQ(siblings.why_lost(1), std::nullopt) << "that is its number in the group";
+    EXPECT_EQ(siblings.loss_of(5).value().why, "rank 5 (1 of its group) died");
+    EXPECT_FALSE(siblings.loss_of(1)) << "that is its number in the group";
   }
-  EXPECT_EQ(siblings.why_lost(5), std::nullopt) << "with the group its ranks are forgotten";
+  EXPECT_FALSE(siblings.loss_of(5)) << "with the group its ranks are forgotten";
   siblings.departed(world.engine(), 2);
-  EXPECT_EQ(siblings.why_lost(2), "rank 2 has left the job");
+  EXPECT_EQ(siblings.loss_of(2).value().why, "rank 2 has left the job");
 }
 
 TEST(SiblingsTest, do_not_give_up_ranks_that_ended_a_group_only) {
@@ -293,9 +293,9 @@ TEST(SiblingsTest, do_not_give_up_ranks_that_ended_a_group_only) {
   siblings.departed(left.engine(), 1);
   siblings.failed(aborted.engine(), Error(ErrorKind::aborted, "rank 5 called abort()", 1));
   siblings.failed(world.engine(), Error(ErrorKind::aborted, "rank 5 ended with ValueError", 5));
-  EXPECT_EQ(siblings.why_lost(5), std::nullopt);
+  EXPECT_FALSE(siblings.loss_of(5));
   siblings.departed(world.engine(), 5);
-  EXPECT_EQ(siblings.why_lost(5), "rank 5 ended with ValueError");
+  EXPECT_EQ(siblings.loss_of(5).value().why, "rank 5 ended with ValueError");
 }
 
 }  // namespace

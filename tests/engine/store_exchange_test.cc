@@ -98,6 +98,7 @@ TEST(StoreExchange, OfAGroupEndsWhenAnotherGroupHasLostARankThatIsToCome) {
   std::thread death([&] {
     std::this_thread::sleep_for(100ms);
     siblings->failed(engine, Error(ErrorKind::peer_lost, "rank 5 died", 5));
+    siblings->departed(engine, 4);  // because of that
   });
   const auto store = memory_store();
   const auto start = steady_clock::now();
