@@ -9,6 +9,7 @@
 #include "integrations/torch/forks.h"
 #include "integrations/torch/ranvier_backend.h"
 #include "integrations/torch/tensors.h"
+#include "integrations/torch/timeouts.h"
 #include "ranvier/error.h"
 
 namespace ranvier::pytorch {
@@ -77,10 +78,12 @@ intrusive_ptr<c10d::Backend> RanvierBackend::form(const intrusive_ptr<c10d::Stor
                                                   const intrusive_ptr<Options>& options, Rank rank, Rank size,
                                                   std::vector<Rank> world_ranks) {
   CommunicatorOptions settings = require_communicator()->options();
-  settings.timeout = options->timeout;
-  settings.join_timeout = options->timeout;  // as of every group of torch's
+  settings.timeout = bounded(options->timeout);
+  settings.join_timeout = settings.timeout;  // as of every group of torch's
   settings.world_ranks = std::move(world_ranks);
   settings.name = options->group_name;
+  // Worlds that merge number their ranks anew: what is known of rank 1 in one says nothing of rank 1 in the other.
+  if (settings.world_ranks.empty()) settings.siblings = make_siblings();
   // Dims suit one world only, and so does a topology.
   settings.algorithm.resize(std::min(settings.algorithm.find(':'), settings.algorithm.size()));
   settings.topology.clear();
@@ -123,7 +126,7 @@ std::shared_ptr<Communicator> RanvierBackend::require_communicator() const {
 }
 
 std::optional<milliseconds> RanvierBackend::timeout_for(milliseconds of_call) const {
-  return of_call > milliseconds::zero() ? of_call : options_->timeout;  // negative: c10d::kUnsetTimeout
+  return bounded(of_call > milliseconds::zero() ? of_call : options_->timeout);  // negative: c10d::kUnsetTimeout
 }
 
 intrusive_ptr<PendingWork> RanvierBackend::pending(Call call, std::uint64_t number) {

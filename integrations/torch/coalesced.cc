@@ -26,7 +26,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::all_gather_each(c10d::OpType type, con
     require_multiple(outputs[i], inputs[i], size_, title);
     const at::Tensor from = call.inputs.emplace_back(packed(inputs[i]));
     const at::Tensor to = packed_room(outputs[i]);
-    add_write_back(call.write_backs, outputs[i], to);
+    add_write_back(call.write_backs, outputs[i], to, title);
     requests.push_back({.collective = Collective::all_gather,
                         .input = elements(from),
                         .output = elements(to),
@@ -62,7 +62,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::reduce_scatter_each(c10d::OpType type,
     require_multiple(inputs[i], outputs[i], size_, title);
     const at::Tensor from = call.inputs.emplace_back(packed(inputs[i]));
     const at::Tensor to = packed_room(outputs[i]);
-    add_write_back(call.write_backs, outputs[i], to);
+    add_write_back(call.write_backs, outputs[i], to, title);
     requests.push_back({.collective = Collective::reduce_scatter,
                         .input = reducible(from, op),
                         .output = reducible(to, op),
@@ -87,7 +87,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::all_reduce_each(c10d::OpType type, con
   std::vector<Request> requests;
   for (const at::Tensor& tensor : tensors) {
     const at::Tensor& memory = call.inputs.emplace_back(packed(tensor));
-    add_write_back(call.write_backs, tensor, memory);
+    add_write_back(call.write_backs, tensor, memory, title);
     const TypedSpan span = reducible(memory, op);
     requests.push_back({.collective = Collective::all_reduce,
                         .input = span,
@@ -123,7 +123,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::alltoall_base(at::Tensor& output, at::
   const at::Tensor from = packed(input);
   const at::Tensor to = packed_room(output);
   Call call{c10d::OpType::ALLTOALL_BASE, title, {output}, {from}, {}};
-  add_write_back(call.write_backs, output, to);
+  add_write_back(call.write_backs, output, to, title);
   return all_to_all(std::move(call), from, to, input_splits, output_splits, label, options);
 }
 

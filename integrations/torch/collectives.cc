@@ -21,7 +21,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::broadcast(Tensors& tensors, const c10d
   const Rank root = static_cast<Rank>(options.rootRank);
   const at::Tensor memory = root == rank_ ? packed(tensor) : packed_room(tensor);
   Call call{c10d::OpType::BROADCAST, title, {tensor}, {memory}, {}};
-  if (root != rank_) add_write_back(call.write_backs, tensor, memory);
+  if (root != rank_) add_write_back(call.write_backs, tensor, memory, title);
   const TypedSpan span = elements(memory);
   return launch(std::move(call),
                 {.collective = Collective::broadcast,
@@ -41,7 +41,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::reduce(Tensors& tensors, const c10d::R
   const at::Tensor memory = packed(tensor);
   Call call{c10d::OpType::REDUCE, title, {tensor}, {memory}, {}};
   const TypedSpan span = reducible(memory, op);
-  if (root == rank_) add_write_back(call.write_backs, tensor, memory);
+  if (root == rank_) add_write_back(call.write_backs, tensor, memory, title);
   return launch(std::move(call),
                 {.collective = Collective::reduce,
                  .input = span,

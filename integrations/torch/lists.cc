@@ -16,7 +16,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::allgather(std::vector<Tensors>& output
   const at::Tensor from = packed(input);
   const at::Tensor to = joined_room(parts, input);
   Call call{c10d::OpType::ALLGATHER, title, parts, {from}, {}};
-  add_write_backs(call.write_backs, parts, to);
+  add_write_backs(call.write_backs, parts, to, title);
   const Splits splits = splits_of(parts);
   return launch(std::move(call),
                 {.collective = Collective::all_gather,
@@ -47,7 +47,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::allgather_coalesced(std::vector<Tensor
     require_dense_cpu(inputs[i], title);
     const at::Tensor from = call.inputs.emplace_back(packed(inputs[i]));
     const at::Tensor to = joined_room(parts, inputs[i]);
-    add_write_backs(call.write_backs, parts, to);
+    add_write_backs(call.write_backs, parts, to, title);
     call.results.insert(call.results.end(), parts.begin(), parts.end());
     requests.push_back({.collective = Collective::all_gather,
                         .input = elements(from),
@@ -71,7 +71,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::reduce_scatter(Tensors& outputs, std::
   const at::Tensor from = joined(parts);
   const at::Tensor to = packed_room(output);
   Call call{c10d::OpType::REDUCE_SCATTER, title, {output}, {from}, {}};
-  add_write_back(call.write_backs, output, to);
+  add_write_back(call.write_backs, output, to, title);
   const Splits splits = splits_of(parts);
   return launch(std::move(call),
                 {.collective = Collective::reduce_scatter,
@@ -93,7 +93,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::alltoall(Tensors& outputs, Tensors& in
   const at::Tensor from = joined(inputs);
   const at::Tensor to = joined_room(outputs, inputs.front());
   Call call{c10d::OpType::ALLTOALL, title, outputs, {from}, {}};
-  add_write_backs(call.write_backs, outputs, to);
+  add_write_backs(call.write_backs, outputs, to, title);
   Splits input_splits;
   Splits output_splits;
   for (const at::Tensor& tensor : inputs) input_splits.push_back(elements(tensor).count);
@@ -118,7 +118,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::gather(std::vector<Tensors>& outputs, 
     call.results = one_list(outputs, size_, title);
     for (const at::Tensor& part : call.results) same_size(part, input, title);
     const at::Tensor to = joined_room(call.results, input);
-    add_write_backs(call.write_backs, call.results, to);
+    add_write_backs(call.write_backs, call.results, to, title);
     request.output = elements(to);
   } else {
     TORCH_CHECK_VALUE(outputs.empty(), title, ": only the root, rank ", request.root, ", is given a list of outputs");
@@ -132,7 +132,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::scatter(Tensors& outputs, std::vector<
   const at::Tensor& output = single(outputs, title);
   const at::Tensor to = packed_room(output);
   Call call{c10d::OpType::SCATTER, title, {output}, {}, {}};
-  add_write_back(call.write_backs, output, to);
+  add_write_back(call.write_backs, output, to, title);
   Request request{.collective = Collective::scatter,
                   .input = TypedSpan(nullptr, 0, elements(to).dtype),
                   .output = elements(to),

@@ -15,8 +15,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::send(Tensors& tensors, int to, int tag
   const auto communicator = require_communicator();
   auto work = pending({c10d::OpType::SEND, "ranvier:send", {}, {memory}, {}}, messages_++);
   work->add([&] {
-    return communicator->start_send(elements(memory), to, static_cast<std::uint64_t>(tag), options_->timeout,
-                                    type_of(memory));
+    return communicator->start_send(elements(memory), to, static_cast<std::uint64_t>(tag),
+                                    timeout_for(c10d::kUnsetTimeout), type_of(memory));
   });
   work->seal();
   return work;
@@ -36,11 +36,11 @@ intrusive_ptr<c10d::Work> RanvierBackend::receive(c10d::OpType type, const char*
   const at::Tensor memory = packed_room(tensor);
   const auto communicator = require_communicator();
   Call call{type, title, {tensor}, {memory}, {}};
-  add_write_back(call.write_backs, tensor, memory);
+  add_write_back(call.write_backs, tensor, memory, title);
   auto work = pending(std::move(call), messages_++);
   work->add([&] {
-    return communicator->start_recv(elements(memory), from, static_cast<std::uint64_t>(tag), options_->timeout,
-                                    type_of(memory));
+    return communicator->start_recv(elements(memory), from, static_cast<std::uint64_t>(tag),
+                                    timeout_for(c10d::kUnsetTimeout), type_of(memory));
   });
   work->seal();
   return work;

@@ -10,6 +10,7 @@
 
 #include "integrations/torch/errors.h"
 #include "integrations/torch/ranvier_backend.h"
+#include "integrations/torch/timeouts.h"
 #include "ranvier/error.h"
 
 namespace ranvier::pytorch {
@@ -75,7 +76,7 @@ void throw_mismatch(std::uint32_t number, const std::optional<Error>& error) {
 
 void RanvierBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   const auto communicator = require_communicator();
-  const milliseconds timeout = options.timeout == c10d::kUnsetTimeout ? options_->timeout : options.timeout;
+  const milliseconds timeout = bounded(options.timeout == c10d::kUnsetTimeout ? options_->timeout : options.timeout);
   translating_errors([&] {
     const std::uint32_t number = communicator->count(Composite::monitored_barrier);
     ++collectives_;

@@ -5,6 +5,7 @@
 #include <map>
 #include <string_view>
 
+#include "integrations/torch/timeouts.h"
 #include "ranvier/error.h"
 #include "ranvier/text.h"
 
@@ -16,7 +17,7 @@ std::chrono::milliseconds duration(const Setting& setting) {
   const auto count = parse_number<std::int64_t>(text);
   if (!count || *count <= 0)
     throw Error(ErrorKind::config, name + " is '" + text + "': it must be a whole number of milliseconds above 0");
-  return std::chrono::milliseconds(*count);
+  return bounded(std::chrono::milliseconds(*count));
 }
 
 bool yes_or_no(const Setting& setting) {

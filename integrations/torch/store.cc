@@ -1,10 +1,18 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
 #include "integrations/torch/backend.h"
 #include "ranvier/error.h"
 
 namespace ranvier::pytorch {
 namespace {
+
+// Whoever waits as short as this does so again and again, and a TCPStore warns on stderr of each wait that ends so.
+constexpr std::chrono::milliseconds brief(500);
+constexpr std::chrono::milliseconds longest_nap(20);
 
 class TorchStore final : public Store {
  public:
@@ -17,13 +25,22 @@ class TorchStore final : public Store {
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
     // get() alone would wait for as long as the store was made to, 5 minutes by default. Zero would mean for ever.
     const auto deadline = std::chrono::steady_clock::now() + timeout;
-    try {
-      store_->wait({key}, std::max(timeout, std::chrono::milliseconds(1)));
-    } catch (const std::exception& error) {
-      // Each kind of store has an exception of its own for this.
-      if (std::chrono::steady_clock::now() < deadline) throw lost(key, error);
-      throw Error(ErrorKind::timeout, "'" + key + "' did not appear in torch's store within " +
-                                          std::to_string(timeout.count()) + " ms; is every rank running?");
+    const auto is_late = [&] { return std::chrono::steady_clock::now() >= deadline; };
+    const Error too_late(ErrorKind::timeout, "'" + key + "' did not appear in torch's store within " +
+                                                 std::to_string(timeout.count()) + " ms; is every rank running?");
+    if (timeout <= brief) {
+      for (auto nap = std::chrono::milliseconds(1); !calling(key, [&] { return store_->check({key}); });
+           nap = std::min(2 * nap, longest_nap)) {
+        if (is_late()) throw too_late;
+        std::this_thread::sleep_for(nap);
+      }
+    } else {
+      try {
+        store_->wait({key}, timeout);
+      } catch (const std::exception& error) {
+        // Each kind of store has an exception of its own for this.
+        throw is_late() ? too_late : lost(key, error);
+      }
     }
     return calling(key, [&] {
       const std::vector<std::uint8_t> value = store_->get(key);

@@ -1,6 +1,7 @@
 #include "integrations/torch/tensors.h"
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
@@ -68,6 +69,12 @@ std::uint64_t shape_hash(std::uint64_t hash, at::IntArrayRef sizes) {
 // Of a label, in which 0 stands for none.
 std::uint16_t digest(std::uint64_t hash) { return std::max<std::uint16_t>(1, static_cast<std::uint16_t>(hash >> 48)); }
 std::uint8_t number_of(at::ScalarType type) { return static_cast<std::uint8_t>(static_cast<int>(type) + 1); }
+
+// Torch would refuse the copy, when all has been sent and the other ranks are content.
+void require_own_memory(const at::Tensor& output, const char* operation) {
+  TORCH_CHECK_VALUE(at::has_internal_overlap(output) != at::MemOverlap::Yes, operation,
+                    ": elements of this output share memory, as expand() lets them: pass its clone()");
+}
 
 // Copies are no part of the caller's autograd graph, and run on threads that know nothing of its modes.
 using PlainCopies = at::AutoDispatchBelowADInplaceOrView;
@@ -181,14 +188,18 @@ ReduceOp translate(const c10d::ReduceOp& op) {
   TORCH_CHECK_VALUE(false, "unknown reduction number ", static_cast<int>(op.op_));
 }
 
-void add_write_back(std::vector<WriteBack>& list, const at::Tensor& to, const at::Tensor& from) {
-  if (!to.is_same(from)) list.push_back({to, from});
+void add_write_back(std::vector<WriteBack>& list, const at::Tensor& to, const at::Tensor& from, const char* operation) {
+  if (to.is_same(from)) return;
+  require_own_memory(to, operation);
+  list.push_back({to, from});
 }
 
-void add_write_backs(std::vector<WriteBack>& list, const std::vector<at::Tensor>& to, const at::Tensor& from) {
+void add_write_backs(std::vector<WriteBack>& list, const std::vector<at::Tensor>& to, const at::Tensor& from,
+                     const char* operation) {
   const PlainCopies guard;
   std::int64_t offset = 0;
   for (const at::Tensor& tensor : to) {
+    require_own_memory(tensor, operation);
     list.push_back({tensor, from.narrow(0, offset, tensor.numel()).view(tensor.sizes())});
     offset += tensor.numel();
   }

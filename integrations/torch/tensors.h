@@ -51,10 +51,11 @@ struct WriteBack {
   at::Tensor to;
   at::Tensor from;
 };
-// Nothing, if `from` is `to` itself.
-void add_write_back(std::vector<WriteBack>& list, const at::Tensor& to, const at::Tensor& from);
-// `from` holds the elements of all tensors of `to`, in order.
-void add_write_backs(std::vector<WriteBack>& list, const std::vector<at::Tensor>& to, const at::Tensor& from);
+// Nothing, if `from` is `to` itself. Throws ValueError naming `operation` where elements of `to` share memory.
+void add_write_back(std::vector<WriteBack>& list, const at::Tensor& to, const at::Tensor& from, const char* operation);
+// Likewise; `from` holds the elements of all tensors of `to`, in order.
+void add_write_backs(std::vector<WriteBack>& list, const std::vector<at::Tensor>& to, const at::Tensor& from,
+                     const char* operation);
 void write_back(const std::vector<WriteBack>& list);
 
 }  // namespace ranvier::pytorch

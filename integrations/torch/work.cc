@@ -7,6 +7,7 @@
 
 #include "integrations/torch/errors.h"
 #include "integrations/torch/forks.h"
+#include "integrations/torch/timeouts.h"
 #include "ranvier/error.h"
 
 namespace ranvier::pytorch {
@@ -111,7 +112,7 @@ bool PendingWork::wait(milliseconds timeout) {
   if (forks() != forks_ && !future_->completed()) require_no_fork_since(forks_, rank_);
   const bool forever =
       timeout <= milliseconds::zero();  // kNoTimeout, kUnsetTimeout: operations have their own deadline
-  const auto deadline = steady_clock::now() + timeout;
+  const auto deadline = steady_clock::now() + bounded(timeout);
   for (std::size_t index = 0;;) {
     const bool last = open_nexts_.load() == 0;  // read first: what they add is there when they are gone
     auto next = part(index);

@@ -20,7 +20,7 @@ class Exchange(Protocol):
     momentum: float
 
     def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
-        """In place, of float32 values on the CPU. `number` counts buckets. False where a value had no code: values are
+        """In place, of float32 values on the CPU; of wider ones where they go plain. `number` counts buckets. False where a value had no code: values are
         as they were, and so is what is held back."""
 
 

@@ -58,13 +58,21 @@ class Memory:
         return record
 
 
-def from_record(parameter: Tensor, record: dict[str, Any], name: str, spec: str) -> Memory:
-    """Of a bucket of this parameter alone. Raises ValueError where it was of another size."""
+def require_record(parameter: Tensor, record: dict[str, Any], name: str, spec: str) -> None:
+    """Raises ValueError where a parameter's record is none, or of one of another size."""
+    lacking = [key for key in ("size", "step") if not isinstance(record, dict) or key not in record]
+    if lacking:
+        raise ValueError(f"what was saved of {name} has no '{lacking[0]}', as state_dict of ranvier.hook's state gives it")
     if record["size"] != parameter.numel():
         raise ValueError(
             f"{name} has {parameter.numel()} values and had {record['size']} when what '{spec}' holds back of it was saved, "
             "with another model: start without that state"
         )
+
+
+def from_record(parameter: Tensor, record: dict[str, Any], name: str, spec: str) -> Memory:
+    """Of a bucket of this parameter alone. Raises ValueError as require_record does."""
+    require_record(parameter, record, name, spec)
     kept = {kind: record[kind].clone() for kind in (*FLAT, "norms") if kind in record}
     factors = [record[side].clone() for side in ("left", "right") if side in record]
     return Memory([parameter], record["step"], factors=[factors], norms_of=list(record.get("norms_of", [])), **kept)

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ranvier._parts import CORE, LIBRARY, folder_for, minor
@@ -24,24 +24,33 @@ def main(arguments: list[str]) -> int:
         "'ranvier doctor' says which part is active.",
     )
     parser.parse_args(arguments)
-    torch = version("torch")  # not imported: that takes seconds, and loads nothing that compiling needs
-    native = PACKAGE / "native"
+    try:
+        torch = version("torch")  # not imported: that takes seconds, and loads nothing that compiling needs
+    except PackageNotFoundError:
+        return _fail(f"needs torch, and {sys.executable} has none installed: pip install torch")
+    native, folder = PACKAGE / "native", folder_for(torch)
     missing = [tool for tool in ("cmake", "c++") if not shutil.which(tool)]
     if missing:
-        print(f"ranvier rebuild needs {' and '.join(missing)}: apt install cmake g++", file=sys.stderr)
-        return 1
+        return _fail(f"needs {' and '.join(missing)}: apt install cmake g++")
+    try:  # before minutes of compiling
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        return _fail(f"cannot write to {folder} ({error.strerror}): run it as who installed ranvier")
     with tempfile.TemporaryDirectory() as build:
         configure = ["cmake", "-S", str(native), "-B", build]
         configure += [f"-DRANVIER_PYTHON={sys.executable}", f"-DRANVIER_CORE={PACKAGE / CORE}"]
         for command in (configure, ["cmake", "--build", build, "--parallel"]):
             if code := subprocess.run(command).returncode:
-                print(f"ranvier rebuild: {command[0]} failed with {code}, see above", file=sys.stderr)
-                return 1
-        folder = folder_for(torch)
-        folder.mkdir(exist_ok=True)
+                return _fail(f"{command[0]} failed with {code}, see above")
         # Not over a library that a process may have mapped: a new file under the old name.
         fresh = folder / f".{LIBRARY}.new"
         shutil.copy(Path(build) / LIBRARY, fresh)
         fresh.replace(folder / LIBRARY)
     print(f"ranvier: {folder / LIBRARY} is built for torch {minor(torch)}")
     return 0
+
+
+def _fail(sentence: str) -> int:
+    print(f"ranvier rebuild: {sentence}", file=sys.stderr)
+    return 1

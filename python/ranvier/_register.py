@@ -37,7 +37,7 @@ def _create(options: Any, backend_options: Any) -> torch.distributed.Backend:
 
     if backend_options is not None and not isinstance(backend_options, Options):
         if not _is_anothers(backend_options):
-            raise TypeError(f"pg_options of ranvier are a ranvier.Options, and not a {type(backend_options).__name__}")
+            raise TypeError(f"pg_options of ranvier are a ranvier.Options, and not a {type(backend_options).__qualname__}")
         backend_options = None
     chosen = combined(backend_options)
     members = options.global_ranks_in_group  # none: it is the world

@@ -36,7 +36,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ranvier._exchanges import Exchange, Plain, make_exchange
-from ranvier._memory import Memories
+from ranvier._memory import Memories, require_record
 from ranvier._wire import Wire
 
 Hook = Callable[["CompressionState", dist.GradBucket], torch.futures.Future[Tensor]]
@@ -109,11 +109,20 @@ class CompressionState:
     def load_state_dict(self, module: nn.Module, state: dict[str, Any]) -> None:
         """Takes up what state_dict gave, perhaps of another spec: what is held back is owed, whatever the codec. With the
         same spec training goes on as if it had not stopped, to the bit where DDP forms the same buckets: a new DDP forms
-        them anew after its first step, but for find_unused_parameters=True. Raises ValueError for a parameter that has
-        changed its size."""
-        for name, parameter in module.named_parameters():
-            if name in state["parameters"]:
-                self._memories.restore(parameter, state["parameters"][name], name)
+        them anew after its first step, but for find_unused_parameters=True. Raises ValueError for what state_dict did not
+        give, for a parameter that `module` does not have, and for one that has changed its size; nothing is taken up then.
+        """
+        records = _records_in(state)
+        parameters = dict(module.named_parameters())
+        if unknown := next((name for name in records if name not in parameters), None):
+            raise ValueError(
+                f"'{unknown}', of which this state holds something back, is no parameter of this {type(module).__name__}: "
+                "save and load with the same module, the model itself, which is ddp.module and not ddp"
+            )
+        for name, record in records.items():
+            require_record(parameters[name], record, name, self.spec)
+        for name, record in records.items():
+            self._memories.restore(parameters[name], record, name)
         self._number = state["number"]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -140,6 +149,7 @@ class CompressionState:
                 'processes with the method "spawn" or "forkserver", or make group and hook here'
             )
         buffer, parameters = bucket.buffer(), bucket.parameters()
+        _require_dense_and_real(buffer, parameters, exchange)
         number, self._number = self._number, self._number + 1
         done: torch.futures.Future[Tensor] = torch.futures.Future()
 
@@ -155,18 +165,44 @@ class CompressionState:
     def _average(
         self, wire: Wire, exchange: Exchange, buffer: Tensor, parameters: list[Tensor], number: int
     ) -> Tensor:
-        # float16 and bfloat16 are encoded as they are: float32 holds each of their values. float32 on the CPU is
-        # averaged where it lies: DDP looks at the bucket again when it has the average.
-        values = buffer.detach().to(device="cpu", dtype=torch.float32)
+        # float16 and bfloat16 are encoded as they are: float32 holds each of their values. What goes plain keeps wider
+        # types. float32 on the CPU is averaged where it lies: DDP looks at the bucket again when it has the average.
+        exact = buffer.detach().to(device="cpu", dtype=torch.promote_types(buffer.dtype, torch.float32))
+        values = exact if isinstance(exchange, Plain) else exact.float()
         wire.device = wire.device_for(buffer.device)
         memory = self._memories.of(parameters, exchange.kinds)
         if not exchange.average(wire, values, memory, number):
             self.plain_buckets += 1
+            values = exact
             Plain().average(wire, values, memory, number)
         memory.step += 1
         if values.data_ptr() != buffer.data_ptr():
             buffer.copy_(values)
         return buffer
+
+
+def _records_in(state: dict[str, Any]) -> dict[str, Any]:
+    lacking = [key for key in ("parameters", "number") if not isinstance(state, dict) or key not in state]
+    if lacking:
+        raise ValueError(
+            f"this is not what state_dict of ranvier.hook's state gave, it has no '{lacking[0]}': of a checkpoint pass the "
+            "part that was saved of the hook"
+        )
+    return state["parameters"]
+
+
+def _require_dense_and_real(buffer: Tensor, parameters: list[Tensor], exchange: Exchange) -> None:
+    if buffer.layout != torch.strided:
+        raise ValueError(
+            f"ranvier.hook: the gradient of a parameter of {' x '.join(map(str, buffer.shape))} values is sparse, and hooks "
+            "average dense ones: make its nn.Embedding with sparse=False, or train without the hook"
+        )
+    # The bucket has two real numbers for each of them, and what codecs keep would be of other places.
+    if not isinstance(exchange, Plain) and any(parameter.is_complex() for parameter in parameters):
+        raise TypeError(
+            "ranvier.hook: codecs are of real numbers, and gradients here are complex: take the spec 'none', or train "
+            "without the hook"
+        )
 
 
 __all__ = ["CompressionState", "compress", "hook"]

@@ -36,6 +36,9 @@ class RankNames {
     const auto index = static_cast<std::size_t>(rank);
     return rank >= 0 && index < world_ranks_.size() && world_ranks_[index] != rank;
   }
+  // Its number in the world.
+  Rank in_world(Rank rank) const { return differs(rank) ? world_ranks_[static_cast<std::size_t>(rank)] : rank; }
+  bool is_world() const { return world_ranks_.empty(); }
   // "rank 3", likewise.
   std::string operator()(Rank rank) const { return "rank " + number(rank); }
 

@@ -295,6 +295,11 @@ void demand_world(Rank rank, Rank world) {
                 fmt::format("rank {} of a world of {} is impossible; ranks are 0 to world - 1", rank, world));
 }
 
+// They have met, if only just.
+std::chrono::nanoseconds time_until(steady_clock::time_point deadline) {
+  return std::max<std::chrono::nanoseconds>(deadline - steady_clock::now(), engine::least_to_connect);
+}
+
 // `follows`: another rank's table, and not that of its own file.
 Guidance guidance_of(const CommunicatorOptions& options, Rank world, bool follows) {
   Guidance guidance;
@@ -326,7 +331,7 @@ std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Ran
                             deadline, news->events());
   guidance.tuning = std::move(links.tuning);
   auto impl = std::make_unique<Impl>(options, std::move(guidance), std::move(links), std::move(news));
-  impl->agree_on_terms(nullptr, deadline - steady_clock::now());
+  impl->agree_on_terms(nullptr, time_until(deadline));
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
 }
 
@@ -364,7 +369,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   auto impl = std::make_unique<Impl>(options, std::move(guidance), std::move(links), std::move(news));
   // Of the same kind, its links are among those that were measured.
   const bool same_links = impl->transport_name_ == impl_->transport_name_;
-  impl->agree_on_terms(same_links ? &impl_->links_ : nullptr, deadline - steady_clock::now());
+  impl->agree_on_terms(same_links ? &impl_->links_ : nullptr, time_until(deadline));
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
 }
 

@@ -72,7 +72,7 @@ Engine::Engine(std::unique_ptr<Transport> transport, EngineOptions options)
                 [this](Rank peer) { return last_calls_of(peer); }),
       departures_(static_cast<std::size_t>(transport_->world())) {
   for (Lane lane = 0; lane < ordinary_lanes; ++lane) turn_[lane] = lane;
-  if (options_.siblings) options_.siblings->join(this, options_.group, recorder_, history_);
+  if (options_.siblings) options_.siblings->join(this, options_.group, recorder_, history_, options_.names.rank);
 }
 
 Engine::~Engine() {

@@ -36,6 +36,7 @@ bool Engine::fail(const Error& why) {
 }
 
 void Engine::departed(Rank rank) {
+  if (options_.siblings) options_.siblings->departed(this, rank);
   const std::lock_guard lock(failure_mutex_);
   departures_[static_cast<std::size_t>(rank)] = steady_clock::now();
   any_departed_.store(true);

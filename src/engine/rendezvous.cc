@@ -257,6 +257,7 @@ Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable
   demand_same(cards, &Card::topology, "topology", names);
   demand_same(cards, &Card::security, "security", names);
 
+  deadline = std::max(deadline, steady_clock::now() + least_to_connect);
   Links links;
   links.tuning = follow_first ? TuningTable::parse(cards.front().table, "the tuning table of " + names(0)) : tuning;
   links.control =

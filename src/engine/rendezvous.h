@@ -21,7 +21,8 @@ using Exchange =
     std::function<std::vector<std::string>(const std::string& mine, std::chrono::steady_clock::time_point deadline)>;
 
 // Through a store, which may still hold what an earlier attempt of the same job left there. Throws Error{timeout}
-// naming the ranks that did not come before the deadline, and the setting that gives them longer, as `options` do.
+// naming the ranks that did not come before the deadline, and the setting that gives them longer, as `options` do; of a
+// group also Error{peer_lost} within a second where its siblings know why a rank will not come.
 Exchange exchange_through(Store& store, Rank rank, Rank world, const CommunicatorOptions& options = {});
 
 struct Links {
@@ -36,13 +37,17 @@ struct Links {
   TuningTable tuning = {};
 };
 
+// Where the last rank came shortly before the deadline, all of them still have that long for each step of connecting.
+// They are there by then, and it takes milliseconds.
+constexpr std::chrono::seconds least_to_connect(1);
+
 // Instead of meeting: tells the others, who would wait for this rank, why it cannot. Waits for those that are late, as
 // they would for it: what it leaves in a store counts only while it is there.
 void decline(const std::exception& why, const Exchange&, std::chrono::steady_clock::time_point deadline);
 
 // Opens endpoints, exchanges their addresses once, and connects: first the control plane, which from then on finds out
 // when a rank is lost. Declines where it cannot open them. Until the addresses are exchanged a rank that is lost cannot
-// be told from one that is late.
+// be told from one that is late, unless another group has lost it.
 Links meet(WorldInfo, const CommunicatorOptions&, const TuningTable&, const Exchange&,
            std::chrono::steady_clock::time_point deadline, ControlEvents events);
 

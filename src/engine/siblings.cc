@@ -14,9 +14,9 @@ std::string of_group(const std::string& name) { return name.empty() ? "" : fmt::
 std::uint64_t Siblings::number_of(std::string_view name) { return name.empty() ? 0 : fnv1a(name); }
 
 void Siblings::join(const Engine* engine, const std::string& name, const FlightRecorder& recorder,
-                    std::shared_ptr<const CallHistory> history) {
+                    std::shared_ptr<const CallHistory> history, RankNames names) {
   const std::lock_guard lock(mutex_);
-  members_[engine] = {.name = name, .recorder = &recorder, .history = std::move(history)};
+  members_[engine] = {.name = name, .recorder = &recorder, .history = std::move(history), .names = std::move(names)};
 }
 
 void Siblings::leave(const Engine* engine) {
@@ -59,8 +59,29 @@ void Siblings::failed(const Engine* engine, const Error& why, const std::string&
   if (member == members_.end()) return;
   auto& failure = member->second.failure;
   const bool may_spread = why.kind() == ErrorKind::timeout || why.kind() == ErrorKind::mismatch;
-  if (!failure) failure = Failure{may_spread ? why.what() : "", std::chrono::steady_clock::now(), {}};
+  if (!failure) failure = Failure{why, may_spread, std::chrono::steady_clock::now(), {}};
   if (failure->operation.empty()) failure->operation = operation;
+}
+
+void Siblings::departed(const Engine* engine, Rank rank) {
+  const std::lock_guard lock(mutex_);
+  if (const auto member = members_.find(engine); member != members_.end())
+    member->second.departed.emplace(rank, std::chrono::steady_clock::now());
+}
+
+std::optional<Siblings::Loss> Siblings::loss_of(Rank world_rank) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [engine, member] : members_) {
+    const auto is_it = [&](Rank rank) { return rank >= 0 && member.names.in_world(rank) == world_rank; };
+    const auto departure = std::ranges::find_if(member.departed, [&](const auto& each) { return is_it(each.first); });
+    const bool left = departure != member.departed.end();
+    if (left && !member.names.is_world()) continue;
+    if (member.failure && is_it(member.failure->why.culprit()) &&
+        (left || member.failure->why.kind() == ErrorKind::peer_lost))
+      return Loss{member.failure->why.what(), member.failure->at};
+    if (left) return Loss{fmt::format("{} has left the job", member.names(world_rank)), departure->second};
+  }
+  return std::nullopt;
 }
 
 std::string Siblings::after_failure() const {
@@ -81,14 +102,14 @@ std::string Siblings::failed_before(const Engine* engine) const {
   const Member* first = nullptr;
   for (const auto& [each, member] : members_)
     if (each != engine && member.failure && member.failure->at <= own->second.failure->at &&
-        !member.failure->text.empty() && member.failure->text != own->second.failure->text &&
+        member.failure->may_spread && member.failure->why.what() != std::string_view(own->second.failure->why.what()) &&
         (first == nullptr || member.failure->at < first->failure->at))
       first = &member;
   if (first == nullptr) return {};
   const std::chrono::duration<double> before = own->second.failure->at - first->failure->at;
   return fmt::format("; {:.1f} s before, {} failed: {}", before.count(),
                      first->name.empty() ? "another communicator" : fmt::format("group '{}'", first->name),
-                     first->failure->text);
+                     first->failure->why.what());
 }
 
 }  // namespace ranvier::engine

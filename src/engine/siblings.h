@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/rank_names.h"
 #include "engine/call_history.h"
 #include "engine/flight_recorder.h"
 #include "ranvier/error.h"
@@ -25,7 +26,7 @@ class Siblings {
  public:
   // Until it leaves, by which time its recorder is still there.
   void join(const Engine* engine, const std::string& name, const FlightRecorder& recorder,
-            std::shared_ptr<const CallHistory> history);
+            std::shared_ptr<const CallHistory> history, RankNames names = {});
   void leave(const Engine* engine);
 
   // What is under way in any of them.
@@ -45,6 +46,15 @@ class Siblings {
   // `engine` has failed; the first time counts. `operation`: what was under way, "all_reduce #1 of group 'B'", which
   // may come later.
   void failed(const Engine* engine, const Error& why, const std::string& operation = {});
+  // `rank`, by its number in the group of `engine`, has said goodbye.
+  void departed(const Engine* engine, Rank rank);
+  // Why a rank comes to no group any more: that a group has lost it, or that it has left the world.
+  struct Loss {
+    std::string why;
+    std::chrono::steady_clock::time_point at;  // whoever leaves afterwards may do so because of it
+  };
+  // Of the rank of that number in the world, if any is known; who has left a group, or aborted it, may come to others.
+  std::optional<Loss> loss_of(Rank world_rank) const;
   // "; 1.2 s before, group 'A' failed: …", of the sibling of `engine` that failed first and before it, or nothing. A
   // timeout or a mismatch, since those come of what the program calls; the loss of a rank says the same everywhere.
   std::string failed_before(const Engine* engine) const;
@@ -56,7 +66,8 @@ class Siblings {
 
  private:
   struct Failure {
-    std::string text;  // empty where others need not be told
+    Error why;
+    bool may_spread;  // else others need not be told
     std::chrono::steady_clock::time_point at;
     std::string operation;
   };
@@ -64,7 +75,9 @@ class Siblings {
     std::string name;
     const FlightRecorder* recorder = nullptr;
     std::shared_ptr<const CallHistory> history;
+    RankNames names;
     std::optional<Failure> failure = {};
+    std::map<Rank, std::chrono::steady_clock::time_point> departed = {};
   };
 
   mutable std::mutex mutex_;

@@ -9,12 +9,15 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <optional>
 #include <thread>
 
 #include "base/fnv.h"
 #include "base/rank_names.h"
 #include "base/secret.h"
 #include "engine/rendezvous.h"
+#include "engine/siblings.h"
 #include "ranvier/error.h"
 
 namespace ranvier::engine {
@@ -37,23 +40,60 @@ std::string sum_of(const std::vector<std::string>& texts) {
   return fmt::format("{:016x}", fnv1a(all));
 }
 
-// What a program has called the ranks that are to come, and the time it gives them.
+// While a rank waits, it looks that often whether it waits in vain.
+constexpr milliseconds patience(500);
+
+// What a program has called the ranks that are to come, the time it gives them, and who knows of those that will not.
 struct Expected {
   Rank world;
-  bool is_group;
   RankNames names;
   std::string timeout_name;
+  std::shared_ptr<Siblings> siblings;
+
+  const char* kind() const { return names.is_world() ? "world" : "group"; }
 
   [[noreturn]] void throw_missing(const std::vector<Rank>& ranks) const {
     std::vector<std::string> numbers;
     for (const Rank rank : ranks) numbers.push_back(names.number(rank));
     throw Error(ErrorKind::timeout,
                 fmt::format("rank{} {} of a {} of {} did not come in time; start all of them, or allow more time ({})",
-                            ranks.size() > 1 ? "s" : "", fmt::join(numbers, ", "), is_group ? "group" : "world", world,
-                            timeout_name),
+                            ranks.size() > 1 ? "s" : "", fmt::join(numbers, ", "), kind(), world, timeout_name),
                 ranks.front());
   }
+
+  // Of a group whoever is in another group of this process's may be known to be lost. A world has other numbers.
+  bool some_may_be_lost() const { return !names.is_world() && siblings; }
+  void throw_if_lost() const {
+    if (!some_may_be_lost()) return;
+    Rank first = -1;
+    Siblings::Loss why;
+    for (Rank rank = 0; rank < world; ++rank)
+      if (auto loss = siblings->loss_of(names.in_world(rank)); loss && (first < 0 || loss->at < why.at)) {
+        first = rank;
+        why = std::move(*loss);
+      }
+    if (first >= 0)
+      throw Error(ErrorKind::peer_lost,
+                  fmt::format("{} will not come to a {} of {}: {}", names(first), kind(), world, why.why), first);
+  }
 };
+
+// What is set under `key`, waiting for it; nothing when the deadline passes first.
+std::optional<std::string> read(Store& store, const std::string& key, const Expected& expected,
+                                steady_clock::time_point deadline) {
+  for (;;) {
+    const auto left =
+        std::max(std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now()), milliseconds(0));
+    const auto slice = expected.some_may_be_lost() ? std::min(left, patience) : left;
+    try {
+      return store.get(key, slice);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::timeout) throw;
+    }
+    expected.throw_if_lost();
+    if (left == slice) return std::nullopt;
+  }
+}
 
 // What all ranks have set under `name`, waiting for it.
 std::vector<std::string> read_all(Store& store, std::string_view name, const Expected& expected,
@@ -61,13 +101,10 @@ std::vector<std::string> read_all(Store& store, std::string_view name, const Exp
   std::vector<std::string> all;
   std::vector<Rank> missing;
   for (Rank peer = 0; peer < expected.world; ++peer) {
-    const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
-    try {
-      all.push_back(store.get(fmt::format("{}/{}", name, peer), std::max(left, milliseconds(0))));
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::timeout) throw;
+    if (auto text = read(store, fmt::format("{}/{}", name, peer), expected, deadline))
+      all.push_back(std::move(*text));
+    else
       missing.push_back(peer);
-    }
   }
   if (!missing.empty()) expected.throw_missing(missing);
   return all;
@@ -77,9 +114,9 @@ std::vector<std::string> read_all(Store& store, std::string_view name, const Exp
 
 Exchange exchange_through(Store& store, Rank rank, Rank world, const CommunicatorOptions& options) {
   const Expected expected{.world = world,
-                          .is_group = !options.world_ranks.empty(),
                           .names = RankNames(options.world_ranks),
-                          .timeout_name = options.join_timeout_name};
+                          .timeout_name = options.join_timeout_name,
+                          .siblings = options.siblings};
   return [&store, rank, world, expected](const std::string& mine, steady_clock::time_point deadline) {
     store.set(fmt::format("rank/{}", rank), new_mark() + mine);
     for (milliseconds nap(1);; nap = std::min(2 * nap, milliseconds(50))) {

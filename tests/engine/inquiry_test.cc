@@ -203,8 +203,8 @@ TEST(Explanations, say_what_is_known_and_what_to_do) {
 // ---- Several communicators of one process.
 
 struct Communicating {
-  explicit Communicating(Siblings& all, const std::string& name) : siblings(all) {
-    siblings.join(engine(), name, recorder, history);
+  explicit Communicating(Siblings& all, const std::string& name, RankNames names = {}) : siblings(all) {
+    siblings.join(engine(), name, recorder, history, std::move(names));
   }
   ~Communicating() { siblings.leave(engine()); }
   // An engine is no more than a name to them.
@@ -269,6 +269,33 @@ TEST(SiblingsTest, tell_which_failed_before) {
   EXPECT_EQ(siblings.after_failure(), "") << "it is not known in what";
   siblings.failed(b.engine(), Error(ErrorKind::timeout, "first"), "barrier #2 of group 'B'");
   EXPECT_THAT(siblings.after_failure(), HasSubstr(" s after barrier #2 of group 'B' failed)"));
+}
+
+TEST(SiblingsTest, know_which_ranks_of_the_world_are_lost) {
+  Siblings siblings;
+  Communicating world(siblings, "");
+  EXPECT_FALSE(siblings.loss_of(5));
+  {
+    Communicating group(siblings, "A", RankNames({3, 5}));
+    siblings.failed(group.engine(), Error(ErrorKind::peer_lost, "rank 5 (1 of its group) died", 1));
+    EXPECT_EQ(siblings.loss_of(5).value().why, "rank 5 (1 of its group) died");
+    EXPECT_FALSE(siblings.loss_of(1)) << "that is its number in the group";
+  }
+  EXPECT_FALSE(siblings.loss_of(5)) << "with the group its ranks are forgotten";
+  siblings.departed(world.engine(), 2);
+  EXPECT_EQ(siblings.loss_of(2).value().why, "rank 2 has left the job");
+}
+
+TEST(SiblingsTest, do_not_give_up_ranks_that_ended_a_group_only) {
+  Siblings siblings;
+  Communicating world(siblings, ""), left(siblings, "A", RankNames({3, 5})), aborted(siblings, "B", RankNames({3, 5}));
+  siblings.failed(left.engine(), Error(ErrorKind::peer_lost, "rank 5 left while it was needed", 1));
+  siblings.departed(left.engine(), 1);
+  siblings.failed(aborted.engine(), Error(ErrorKind::aborted, "rank 5 called abort()", 1));
+  siblings.failed(world.engine(), Error(ErrorKind::aborted, "rank 5 ended with ValueError", 5));
+  EXPECT_FALSE(siblings.loss_of(5));
+  siblings.departed(world.engine(), 5);
+  EXPECT_EQ(siblings.loss_of(5).value().why, "rank 5 ended with ValueError");
 }
 
 }  // namespace

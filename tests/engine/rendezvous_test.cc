@@ -167,6 +167,32 @@ TEST(Rendezvous, WhoLeavesBeforeAllLinksStandIsNotWaitedFor) {
   }
 }
 
+// Whoever looks into it learns that all have come when its own deadline has passed, as where the last rank came just
+// before that.
+class LateStore final : public Store {
+ public:
+  void set(const std::string& key, std::string_view value) override { inner_->set(key, value); }
+  std::string get(const std::string& key, std::chrono::milliseconds) override {
+    std::string value = inner_->get(key, 30s);
+    if (key == "seen/1") std::this_thread::sleep_for(600ms);
+    return value;
+  }
+  std::int64_t add(const std::string& key, std::int64_t delta) override { return inner_->add(key, delta); }
+
+ private:
+  const std::shared_ptr<Store> inner_ = memory_store();
+};
+
+TEST(Rendezvous, RanksThatCameInTimeHaveTimeToConnect) {
+  LateStore store;
+  const auto join = [&](Rank rank) {
+    const auto comm = Communicator::connect(store, rank, 2, {.join_timeout = 500ms});
+    comm->barrier();
+  };
+  std::jthread other(join, 1);
+  EXPECT_NO_THROW(join(0));
+}
+
 TEST(Rendezvous, WhatOneRankMisspellsIsNewsToAll) {
   expect_all_told({.transport = "tpc"}, "unknown transport 'tpc'");
   expect_all_told({.topology = "tours:3"}, "'tours'");

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "engine/rendezvous.h"
+#include "engine/siblings.h"
 #include "ranvier/error.h"
 
 namespace ranvier::engine {
@@ -86,6 +88,29 @@ TEST(StoreExchange, NamesThoseOfAGroupByTheirNumbersInTheWorld) {
                  "ranks 5 (1 of its group), 2 of a group of 3 did not come in time; start all of them, or allow more "
                  "time (timeout=)");
   }
+}
+
+TEST(StoreExchange, OfAGroupEndsWhenAnotherGroupHasLostARankThatIsToCome) {
+  const auto siblings = std::make_shared<Siblings>();
+  const FlightRecorder recorder;
+  const auto* const engine = reinterpret_cast<const Engine*>(siblings.get());  // a name, no more
+  siblings->join(engine, "", recorder, nullptr);
+  std::thread death([&] {
+    std::this_thread::sleep_for(100ms);
+    siblings->failed(engine, Error(ErrorKind::peer_lost, "rank 5 died", 5));
+    siblings->departed(engine, 4);  // because of that
+  });
+  const auto store = memory_store();
+  const auto start = steady_clock::now();
+  try {
+    exchange_through(*store, 0, 3, {.world_ranks = {3, 4, 5}, .siblings = siblings})("text", start + 10min);
+    ADD_FAILURE() << "two ranks have not come";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::peer_lost);
+    EXPECT_STREQ(error.what(), "rank 5 (2 of its group) will not come to a group of 3: rank 5 died");
+  }
+  death.join();
+  siblings->leave(engine);
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 """Subgroups, mixed backends, stores of every kind."""
 
+import os
 import re
+import subprocess
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -93,10 +96,10 @@ def test_a_part_has_a_timeout_of_its_own():
 
 def absent(rank, world, how, folder):
     """Rank 2 does not come; the others, who wait for it, are of a world that would wait longer."""
-    if rank == 2:
-        return "elsewhere"
     limit = timedelta(seconds=1)
     try:
+        if rank == 2:
+            return "elsewhere"
         if how == "new":
             if rank == 0:
                 dist.new_group([0, 2], timeout=limit, use_local_synchronization=True)
@@ -107,6 +110,8 @@ def absent(rank, world, how, folder):
             dist.group.WORLD.merge_remote_group(dist.FileStore(f"{folder}/both", 4), 4, limit, group_name="both")
     except dist.DistBackendError as error:
         return str(error)
+    finally:
+        dist.barrier()  # rank 2 has not left, either
 
 
 @pytest.mark.parametrize("how", ["new", "split"])
@@ -116,6 +121,65 @@ def test_members_that_do_not_come_are_named_within_the_groups_own_timeout(how):
         "rank 2 (1 of its group) of a group of 2 did not come in time; start all of them, or allow more time "
         "(timeout= of init_process_group, new_group or split_group)"
     )
+
+
+def ended(rank, world, how, making):
+    """Rank 2 ends while the others make a group of all; they are of a world that would wait longer."""
+    if rank == 2:
+        if how == "dies":
+            os._exit(1)
+        return None
+    if making == "new":
+        dist.new_group([0, 1, 2])
+    elif making == "split":
+        dist.group.WORLD.split_group([0, 1, 2])
+    else:
+        ranvier.hook("int8")
+
+
+@pytest.mark.parametrize(
+    ("how", "making", "reason"),
+    [
+        ("dies", "new", "will not come to a group of 3: rank 2 .*died"),
+        ("dies", "split", "will not come to a group of 3: rank 2 .*died"),
+        ("dies", "hook", "rank 2 .*died"),  # in the broadcast that comes before
+        ("leaves", "new", "will not come to a group of 3: rank 2 has left the job"),
+    ],
+)
+def test_a_group_is_not_made_with_a_rank_that_another_group_has_lost(how, making, reason):
+    for outcome in run_ranks(3, ended, how, making, lost=[2], group_timeout=600, limit=60)[:2]:
+        assert outcome.error and re.search(f"DistNetworkError: .*{reason}", outcome.error), outcome
+
+
+ENDS = """
+import sys
+from datetime import timedelta
+import ranvier
+import torch.distributed as dist
+rank = int(sys.argv[1])
+store = dist.TCPStore("127.0.0.1", int(sys.argv[2]), is_master=False)
+dist.init_process_group("ranvier", store=store, rank=rank, world_size=3, timeout=timedelta(seconds=600))
+if rank == 2:
+    raise ValueError("no such file")
+dist.new_group([0, 1, 2])
+"""
+
+
+def test_a_group_is_not_made_with_a_rank_that_an_exception_has_ended():
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    command = [sys.executable, "-c", ENDS]
+    ranks = [
+        subprocess.Popen([*command, str(rank), str(store.port)], stderr=subprocess.PIPE, text=True) for rank in range(3)
+    ]
+    try:
+        errors = [rank.communicate(timeout=60)[1] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    for error in errors[:2]:
+        assert "rank 2 will not come to a group of 3: " in error and "rank 2 ended with ValueError: no such file" in error
+        assert "socket.cpp" not in error, "torch warns of each wait of a TCPStore's that ends without what was waited for"
 
 
 def test_worlds_that_merge_wait_no_longer_than_they_were_told(tmp_path):
@@ -219,6 +283,33 @@ def impatient(rank, world, how):
 def test_the_timeout_of_a_group_can_be_changed(how):
     error = run_ranks(2, impatient, how)[0].error
     assert error and "waited 0.5 s" in error, error
+
+
+def patient(rank, world):
+    limit = timedelta(days=200_000)  # of nanoseconds 64 bits hold half of it
+    group = dist.new_group([0, 1], timeout=limit)
+    part = dist.group.WORLD.split_group([0, 1], timeout=limit)
+    for each in (group, part):
+        total = torch.ones(3)
+        each.allreduce([total]).wait()
+        assert total.tolist() == [2.0] * 3
+    work = dist.all_reduce(total, group=group, async_op=True)
+    assert work.wait(limit)
+    dist.monitored_barrier(group, limit)
+    group.set_timeout(limit)
+    other = 1 - rank
+    sent, received = torch.tensor(float(rank)), torch.tensor(-1.0)
+    for work in (dist.isend(sent, other, group=group), dist.irecv(received, other, group=group)):
+        work.wait()
+    assert received.item() == other
+    opts = dist.AllreduceOptions()
+    opts.timeout = limit
+    group.allreduce([total], opts).wait()
+    _library.connect(dist.HashStore(), 0, 1, timedelta.max, ranvier.Options(dead_after=timedelta.max)).shutdown()
+
+
+def test_timeouts_of_ages_are_no_timeouts_of_an_instant():
+    on_ranks(2, patient)
 
 
 def test_ranks_that_are_threads_meet_through_a_store_in_memory():

@@ -235,3 +235,80 @@ def refused(rank, world):
 
 def test_wrong_specs_are_refused_before_training():
     assert all(on_ranks(2, refused, backend="gloo"))
+
+
+def mistaken(rank, world):
+    net = DistributedDataParallel(nn.Linear(50, 4))
+    state, hook = ranvier.hook("topk:0.1")
+    net.register_comm_hook(state, hook)
+    net(torch.randn(3, 50)).sum().backward()
+    again, _ = ranvier.hook("topk:0.1")
+    with pytest.raises(ValueError, match="'module.weight', of which .* is no parameter of this Linear.* which is ddp.module"):
+        again.load_state_dict(net.module, state.state_dict(net))
+    saved = state.state_dict(net.module)
+    for wrong, lacking in (({"model": saved}, "parameters"), ({"parameters": {}}, "number"), (None, "parameters")):
+        with pytest.raises(ValueError, match=f"has no '{lacking}': of a checkpoint"):
+            again.load_state_dict(net.module, wrong)
+    del saved["parameters"]["bias"]["size"]
+    with pytest.raises(ValueError, match="what was saved of bias has no 'size'"):
+        again.load_state_dict(net.module, saved)
+    assert again.state_dict(net.module)["parameters"] == {}, "nothing was taken up"
+
+
+def test_a_state_of_another_module_or_of_none_is_refused_whole():
+    on_ranks(1, mistaken, backend="gloo")
+
+
+def wide(rank, world, spec, factor):
+    net = DistributedDataParallel(nn.Linear(64, 8).double())
+    net.register_comm_hook(*ranvier.hook(spec))
+    net(torch.full((1, 64), factor * (rank + 1) / 3, dtype=torch.float64)).sum().backward()
+    return net.module.weight.grad
+
+
+# What no code holds goes plain, and 1e300 is more than float32 holds.
+@pytest.mark.parametrize(("spec", "factor"), [("none", 1.0), ("int8", 1e300)])
+def test_float64_that_goes_plain_stays_float64(spec, factor):
+    for gradient in on_ranks(2, wide, spec, factor, backend="gloo"):
+        torch.testing.assert_close(gradient, torch.full((8, 64), factor / 2, dtype=torch.float64), rtol=1e-15, atol=0)
+
+
+def test_codecs_take_float64_as_float32():
+    for gradient in on_ranks(2, wide, "int8", 1.0, backend="gloo"):
+        torch.testing.assert_close(gradient, torch.full((8, 64), 0.5, dtype=torch.float64), rtol=0.02, atol=0.02)
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, dtype=torch.complex64))
+
+    def forward(self, values):
+        return (self.weight * values).sum()
+
+
+def complex_numbers(rank, world):
+    net = DistributedDataParallel(Scaled())
+    net.register_comm_hook(*ranvier.hook("none"))
+    net(torch.full((3,), complex(rank, 1))).imag.backward()
+    torch.testing.assert_close(net.module.weight.grad, torch.full((3,), complex(1, 0.5)))
+    net = DistributedDataParallel(Scaled())
+    net.register_comm_hook(*ranvier.hook("int8"))
+    with pytest.raises(TypeError, match="codecs are of real numbers, and gradients here are complex"):
+        net(torch.ones(3)).real.backward()
+
+
+def test_complex_gradients_go_plain_or_not_at_all():
+    on_ranks(2, complex_numbers, backend="gloo")
+
+
+def sparse(rank, world, spec):
+    net = DistributedDataParallel(nn.Embedding(10, 4, sparse=True))
+    net.register_comm_hook(*ranvier.hook(spec))
+    with pytest.raises(ValueError, match="of 10 x 4 values is sparse, .* with sparse=False"):
+        net(torch.tensor([1, 2])).sum().backward()
+
+
+@pytest.mark.parametrize("spec", ["none", "int8"])
+def test_sparse_gradients_are_refused_in_a_sentence(spec):
+    on_ranks(2, sparse, spec, backend="gloo")

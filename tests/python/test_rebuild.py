@@ -8,12 +8,9 @@ import sys
 
 import pytest
 import torch
-from ranvier import _parts
+from ranvier import _parts, _rebuild
 
-# As if the package had been built for another torch: then the rebuilt part is the one that is loaded.
 USE = """
-from ranvier import _parts
-_parts.TORCH_VERSION = "9.14.0"
 import torch, torch.distributed as dist
 dist.init_process_group("ranvier", store=dist.HashStore(), rank=0, world_size=1)
 total = torch.ones(3)
@@ -34,3 +31,25 @@ def test_the_rebuilt_part_is_used():
         assert used.stdout.strip() == str((folder / _parts.LIBRARY).resolve()), used
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def compiles_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(_rebuild.subprocess, "run", lambda *_, **__: pytest.fail("this would take minutes"))
+    monkeypatch.setattr(_rebuild, "folder_for", lambda _: tmp_path / "torch-9.14")
+    monkeypatch.setattr(_rebuild.shutil, "which", lambda tool: tool)
+
+
+def test_a_target_that_cannot_be_written_is_told_before_compiling(compiles_nothing, tmp_path, capsys):
+    (tmp_path / "torch-9.14").touch()  # of those who may write everywhere, too
+    assert _rebuild.main([]) == 1
+    assert f"ranvier rebuild: cannot write to {tmp_path}/torch-9.14 (File exists)" in capsys.readouterr().err
+
+
+def test_where_there_is_no_torch_rebuild_says_so(compiles_nothing, monkeypatch, capsys):
+    def version(name):
+        raise _rebuild.PackageNotFoundError(name)
+
+    monkeypatch.setattr(_rebuild, "version", version)
+    assert _rebuild.main([]) == 1
+    assert f"ranvier rebuild: needs torch, and {sys.executable} has none" in capsys.readouterr().err

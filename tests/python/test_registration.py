@@ -58,6 +58,18 @@ def test_a_rebuilt_part_serves_its_own_version(monkeypatch, tmp_path):
         _parts.library_for("9.15.0")
 
 
+def test_a_rebuilt_part_comes_before_the_packaged_one_until_that_is_installed_anew(monkeypatch, tmp_path):
+    monkeypatch.setattr(_parts, "PACKAGE", tmp_path)
+    packaged, rebuilt = tmp_path / _parts.LIBRARY, _parts.folder_for(_build.TORCH_VERSION) / _parts.LIBRARY
+    rebuilt.parent.mkdir(parents=True)
+    for library, seconds in ((packaged, 100), (rebuilt, 200)):
+        library.touch()
+        os.utime(library, (seconds, seconds))
+    assert _parts.library_for(_build.TORCH_VERSION) == rebuilt
+    os.utime(packaged, (300, 300))
+    assert _parts.library_for(_build.TORCH_VERSION) == packaged
+
+
 def test_the_core_knows_no_torch():
     needed = subprocess.run(["readelf", "--dynamic", _parts.PACKAGE / _parts.CORE], capture_output=True, text=True).stdout
     assert "NEEDED" in needed and "torch" not in needed and "libc10" not in needed, needed
@@ -226,6 +238,15 @@ def test_options_of_a_block_serve_groups_that_have_none(monkeypatch):
     chosen = settings.for_group(timedelta(seconds=1), options)
     assert [chosen[f"RANVIER_{name}"] for name in ("TRANSPORT", "ALGORITHM", "SOCKETS")] == ["shm", "torus:2x4", "2"]
     assert settings.combined() == settings.Options()
+
+
+@pytest.mark.parametrize("backend", ["ranvier", "cpu:ranvier"])
+def test_options_of_another_backend_are_refused_where_ranvier_is_alone(backend):
+    with pytest.raises(TypeError, match=r"are a ranvier\.Options, and not a ProcessGroupGloo\._Options"):
+        dist.init_process_group(
+            backend, store=dist.HashStore(), rank=0, world_size=1, pg_options=dist.ProcessGroupGloo._Options()
+        )
+    assert not dist.is_initialized()
 
 
 def test_options_of_another_devices_backend_are_its_own():

@@ -1,5 +1,6 @@
 """Tensors with gaps: views of which collectives read and write the elements and nothing between them."""
 
+import pytest
 import torch
 import torch.distributed as dist
 from expected import check
@@ -150,3 +151,33 @@ def strided_coalesced(rank, world):
 
 def test_coalesced_tensors_with_gaps_are_read_and_written_in_place():
     on_ranks(2, strided_coalesced)
+
+
+def shared_memory(rank, world):
+    """Each of these has an output whose elements lie in one place."""
+    one, whole, part = torch.ones(1), torch.ones(world), torch.ones(1)
+    small, large = one.expand(4), one.expand(world)
+    calls = {
+        "all_reduce": lambda: dist.all_reduce(small),
+        "broadcast": lambda: dist.broadcast(small, 1 - rank),
+        "reduce": lambda: dist.reduce(small, rank),
+        "all_gather": lambda: dist.all_gather([small] * world, torch.ones(4)),
+        "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(large, part),
+        "reduce_scatter": lambda: dist.reduce_scatter(small, [torch.ones(4)] * world),
+        "all_to_all": lambda: dist.all_to_all_single(large, whole),
+        "gather": lambda: dist.gather(torch.ones(4), [small] * world, rank),
+        "scatter": lambda: dist.scatter(small, [torch.ones(4)] * world, rank),
+        "recv": lambda: dist.recv(small, 1 - rank),
+    }
+    for name, call in calls.items():
+        with pytest.raises(ValueError, match=rf"ranvier:{name}: elements of this output share memory, .* clone\(\)"):
+            call()
+    assert one.item() == 1
+    # As inputs they are as good as others, and nothing has been sent.
+    gathered = [torch.zeros(4) for _ in range(world)]
+    dist.all_gather(gathered, small)
+    assert all(torch.equal(each, torch.ones(4)) for each in gathered)
+
+
+def test_an_output_whose_elements_share_memory_is_refused_before_anything_is_sent():
+    on_ranks(2, shared_memory)
