@@ -101,9 +101,8 @@ int launch(const Options& options) {
   // Found here, a mistake is reported once and not by every worker.
   check_plan(options, *options.workers);
   prepare(options, *options.workers, true);
-  cli::Launch workers{.count = *options.workers,
-                      .command = {cli::this_program()},
-                      .longest_stop = options.communicator.dead_after};
+  cli::Launch workers{
+      .count = *options.workers, .command = {cli::this_program()}, .longest_stop = options.communicator.dead_after};
   workers.command.insert(workers.command.end(), options.arguments.begin(), options.arguments.end());
   return cli::run_workers(workers);
 }
