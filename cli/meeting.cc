@@ -59,7 +59,8 @@ Fd try_to_enter(const fs::path& folder) {
     refuse(folder, fmt::format("others may look into it or write there (mode {:o})", facts.st_mode & 07777));
   // Held for as long as it takes the last of a meeting to remove the folder.
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  if (const auto problem = lock_until(entered, LOCK_SH, deadline)) refuse(folder, problem.message());
+  if (const auto problem = lock_until(entered, LOCK_SH, deadline))
+    refuse(folder, problem == std::errc::timed_out ? "another process has held it for 30 s" : problem.message());
   struct stat named {};
   const bool is_there =
       lstat(folder.c_str(), &named) == 0 && named.st_dev == facts.st_dev && named.st_ino == facts.st_ino;

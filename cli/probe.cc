@@ -187,7 +187,8 @@ MeasuredNetwork measure(Communicator& communicator, const Settings& settings) {
     numbers_of_peer[5] = pair.receive_both_ways(communicator.rank() < peer);
     const PacketCounts after = communicator.packet_counts().value_or(PacketCounts{});
     numbers_of_peer[6] = static_cast<double>(after.sent - before.sent);
-    numbers_of_peer[7] = static_cast<double>(after.lost - before.lost);
+    // A packet that was taken for lost may turn up later, so that the count goes back.
+    numbers_of_peer[7] = after.lost > before.lost ? static_cast<double>(after.lost - before.lost) : 0;
   }
   std::vector<double> all(mine.size() * static_cast<std::size_t>(world));
   communicator.all_gather(mine, all);

@@ -30,13 +30,13 @@ class Reason {
 thread_local const std::string* Reason::current = nullptr;
 
 // Of all groups of this process that it is in by this number in the world. A process that was forked off has none of
-// the groups of its parent.
-std::shared_ptr<engine::Siblings> siblings_of(Rank world_rank) {
+// the groups of its parent, and a new world none of the one before, whose ranks may have been other ones.
+std::shared_ptr<engine::Siblings> siblings_of(Rank world_rank, bool is_group) {
   static std::mutex mutex;
   static std::map<std::pair<unsigned, Rank>, std::shared_ptr<engine::Siblings>> all;
   const std::lock_guard lock(mutex);
   auto& found = all[{forks(), world_rank}];
-  if (!found) found = make_siblings();
+  if (!found || !is_group) found = make_siblings();
   return found;
 }
 
@@ -155,7 +155,8 @@ intrusive_ptr<c10d::Backend> make_backend(const intrusive_ptr<c10d::Store>& stor
     settings.element_name = element_name;
     const bool is_group = !options.world_ranks.empty();
     if (!settings.siblings)
-      settings.siblings = siblings_of(is_group ? options.world_ranks.at(static_cast<std::size_t>(rank)) : rank);
+      settings.siblings =
+          siblings_of(is_group ? options.world_ranks.at(static_cast<std::size_t>(rank)) : rank, is_group);
     return make_backend(Communicator::connect(*rendezvous, rank, world, settings));
   });
 }

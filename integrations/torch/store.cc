@@ -12,7 +12,7 @@ namespace {
 
 // Whoever waits as short as this does so again and again, and a TCPStore warns on stderr of each wait that ends so.
 constexpr std::chrono::milliseconds brief(500);
-constexpr std::chrono::milliseconds longest_nap(20);
+constexpr std::chrono::milliseconds longest_nap(100);
 
 class TorchStore final : public Store {
  public:
@@ -28,7 +28,7 @@ class TorchStore final : public Store {
     const auto is_late = [&] { return std::chrono::steady_clock::now() >= deadline; };
     const Error too_late(ErrorKind::timeout, "'" + key + "' did not appear in torch's store within " +
                                                  std::to_string(timeout.count()) + " ms; is every rank running?");
-    if (timeout <= brief) {
+    if (timeout <= brief && can_check(key)) {
       for (auto nap = std::chrono::milliseconds(1); !calling(key, [&] { return store_->check({key}); });
            nap = std::min(2 * nap, longest_nap)) {
         if (is_late()) throw too_late;
@@ -36,7 +36,7 @@ class TorchStore final : public Store {
       }
     } else {
       try {
-        store_->wait({key}, timeout);
+        store_->wait({key}, std::max(timeout, std::chrono::milliseconds(1)));
       } catch (const std::exception& error) {
         // Each kind of store has an exception of its own for this.
         throw is_late() ? too_late : lost(key, error);
@@ -53,6 +53,16 @@ class TorchStore final : public Store {
   }
 
  private:
+  // Stores written in Python may have only what waiting takes.
+  bool can_check(const std::string& key) {
+    try {
+      store_->check({key});
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
+  }
+
   static Error lost(const std::string& key, const std::exception& error) {
     const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
     return Error(ErrorKind::unreachable,

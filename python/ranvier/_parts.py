@@ -21,7 +21,7 @@ def library_for(torch: str) -> Path:
     """
     packaged, rebuilt = PACKAGE / LIBRARY, folder_for(torch) / LIBRARY
     is_of_package = minor(torch) == minor(TORCH_VERSION)
-    if rebuilt.exists() and not (is_of_package and _is_left_over(rebuilt, packaged)):
+    if rebuilt.exists() and not _is_left_over(rebuilt, packaged):
         return rebuilt
     if is_of_package:
         return packaged

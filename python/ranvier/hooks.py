@@ -188,7 +188,8 @@ def _records_in(state: dict[str, Any]) -> dict[str, Any]:
             f"this is not what state_dict of ranvier.hook's state gave, it has no '{lacking[0]}': of a checkpoint pass the "
             "part that was saved of the hook"
         )
-    return state["parameters"]
+    records: dict[str, Any] = state["parameters"]
+    return records
 
 
 def _require_dense_and_real(buffer: Tensor, parameters: list[Tensor], exchange: Exchange) -> None:

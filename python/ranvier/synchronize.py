@@ -22,6 +22,7 @@ from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
 from ranvier import _library
 from ranvier._asked import PUSH, Asked
+from ranvier._exchanges import make_exchange
 from ranvier._groups import new_name
 from ranvier._teams import CodedTeam, Team, Teams, check_codec
 
@@ -151,18 +152,22 @@ class Synchronization(Joinable):  # type: ignore[misc]
         self._samples = self._checked([theirs[4] for theirs in everybodys])  # weights of the next average, by rank
         self._own = self._samples[self._rank]  # of this rank in a step
         levels = self._policy.levels(place, [theirs[3] for theirs in everybodys])
+        for speakers in (self._world, len(set(levels[-2]))):
+            make_exchange(compress, speakers)  # which every rank refuses, and not those alone who speak for others
         self._teams = Teams(self._group, levels, everybodys[0][5])
         self._last = self._teams.last
-        self._coded = self._make_coded()
+        # Apart, since what a codec holds back of gradients is of another size than what it holds back of changes.
+        self._coded_gradients = self._coded(self._teams.whole[self._last])
+        self._coded_changes = self._coded(self._teams.leaders[self._last]) if self._policy.averages_parameters() else None
         for tensor in [*self._parameters, *self._buffers]:
             dist.broadcast(tensor.detach(), dist.get_global_rank(self._group, 0), group=self._group)
 
-        self._seen = [0.0] * len(levels)  # samples of this rank since its last average of parameters, by level
+        self._seen = [0.0] * len(levels)  # samples of this rank since parameters were last everybody's, by level
+        self._seen_by_buffers = 0.0  # since its buffers were averaged with everybody's
         self._uneven = False  # whether ranks have ever been in a Join: `_seen` then weighs parameters
         self._trains = True  # not a shadow
         self._notices: list[dist.Work] = []  # that this rank is not done, to those that are
-        codes_changes = self._coded is not None and self._policy.averages_parameters()
-        keeps = codes_changes or self._policy.has_outer_step() or self._policy.wants_spread()
+        keeps = self._coded_changes is not None or self._policy.has_outer_step() or self._policy.wants_spread()
         self._anchor = [p.detach().clone() for p in self._parameters] if keeps else []
         self._momentum = [torch.zeros_like(p) for p in self._anchor] if self._policy.has_outer_step() else []
         self._hooks = [
@@ -191,8 +196,8 @@ class Synchronization(Joinable):  # type: ignore[misc]
     def finish(self) -> None:
         """Brings all replicas together, buffers too, and lets the optimizer go. Every rank calls."""
         self._carry_out(self._policy.ended())
-        if self._weigh(self._last, self._seen[self._last], self._uneven):
-            self._average(self._buffers, self._teams.whole[self._last], self._weight(0, self._last))
+        if weights := self._weights(self._last, self._seen_by_buffers):
+            self._average(self._buffers, self._teams.whole[self._last], self._teams.weight(0, self._last, weights))
         for hook in self._hooks:
             hook.remove()
         _attached.discard(self._optimizer)
@@ -205,14 +210,16 @@ class Synchronization(Joinable):  # type: ignore[misc]
             "policy": self._policy.save(),
             "anchor": [t.clone() for t in self._anchor],
             "momentum": [t.clone() for t in self._momentum],
-            "seen": list(self._seen),
+            "seen": [*self._seen, self._seen_by_buffers],
             "uneven": self._uneven,
             "compress": self.compress,
-            "coded": self._coded.state_dict() if self._coded else None,
+            "coded": [each.state_dict() if each else None for each in (self._coded_gradients, self._coded_changes)],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes up what state_dict gave. Raises ValueError for that of another policy or model."""
+        """Takes up what state_dict gave. Raises ValueError for that of another policy, model or rank."""
+        if missing := sorted(self.state_dict().keys() - state.keys()):
+            raise ValueError(f"this is no state of ranvier.attach, which has '{missing[0]}': load what state_dict() gave")
         kept = [*state["anchor"], *state["momentum"]]
         own = [*self._anchor, *self._momentum]
         same = (state["sync"], state["compress"]) == (self.spec, self.compress)
@@ -221,21 +228,21 @@ class Synchronization(Joinable):  # type: ignore[misc]
                 f"the state is of the policy '{state['sync']}' with '{state['compress']}' and its model, this is "
                 f"'{self.spec}' with '{self.compress}': attach the same"
             )
+        coded = (self._coded_gradients, self._coded_changes)
+        if [each is None for each in state["coded"]] != [each is None for each in coded]:
+            raise ValueError("the state is of a rank that speaks for others, or of one that does not: load each rank's own")
         self.step = state["step"]
         self._policy.restore(state["policy"])
-        self._seen, self._uneven = list(state["seen"]), state["uneven"]
+        *self._seen, self._seen_by_buffers = state["seen"]
+        self._uneven = state["uneven"]
         for mine, theirs in zip(own, kept, strict=True):
             mine.copy_(theirs)
-        if self._coded:
-            self._coded.load_state_dict(state["coded"])
+        for each, record in zip(coded, state["coded"], strict=True):
+            if each is not None:
+                each.load_state_dict(record)
 
-    def _make_coded(self) -> CodedTeam | None:
-        """Of those who speak for everybody's averages, gradients' or parameters'."""
-        teams = self._teams.leaders if self._policy.averages_parameters() else self._teams.whole
-        team = teams[self._last]
-        if team is None or self.compress == "none":
-            return None
-        return CodedTeam(self.compress, team, self._parameters)
+    def _coded(self, team: Team | None) -> CodedTeam | None:
+        return None if team is None or self.compress == "none" else CodedTeam(self.compress, team, self._parameters)
 
     @property
     def join_device(self) -> torch.device:
@@ -277,23 +284,25 @@ class Synchronization(Joinable):  # type: ignore[misc]
         Joinable.__init__(self)  # torch leaves it as it was inside
         self.set_samples(self._own)
 
-    def _weigh(self, level: int, samples: float, told: bool) -> bool:
-        """Weights for an average over this rank's group of `level`, told by all of it. Whether there is any."""
+    def _tell(self, level: int, samples: float, used: Iterable[bool] = ()) -> tuple[list[float], list[bool]]:
+        """This rank's group of `level` tell one another: their samples, by rank, and which parameters anybody has used."""
         team = self._teams.whole[level]
-        if not told or team is None:
-            return True
-        own = torch.tensor([samples, self._trains], dtype=torch.float64, device=self.join_device)
+        assert team is not None
+        own = torch.tensor([samples, self._trains, *used], dtype=torch.float64, device=self.join_device)
         told_by = [torch.empty_like(own) for _ in team.ranks]
         dist.all_gather(told_by, own, group=team.group)
+        weights = [0.0] * self._world
         for rank, each in zip(self._teams.members(level), told_by, strict=True):
-            self._samples[rank] = float(each[0])
+            weights[rank] = float(each[0])
         training = [rank for rank, each in zip(team.ranks, told_by, strict=True) if each[1]]
         if 0 < len(training) < len(team.ranks):
             self._adopt_settings(training[0], team)
-        return any(float(each[0]) > 0 for each in told_by)
+        return weights, torch.stack(told_by)[:, 2:].any(dim=0).tolist()
 
-    def _weight(self, inside: int, level: int) -> float:
-        return self._teams.weight(inside, level, self._samples)
+    def _weights(self, level: int, seen: float) -> list[float]:
+        """Of an average of what `seen` samples of this rank have changed, by rank; none where nobody has changed it."""
+        weights = self._tell(level, seen)[0] if self._uneven else self._samples
+        return weights if any(weights) else []
 
     def _adopt_settings(self, source: int, team: Team) -> None:
         """A shadow's scheduler stands still: its learning rate and the like become those of a rank that trains."""
@@ -326,22 +335,26 @@ class Synchronization(Joinable):  # type: ignore[misc]
         averaged = False
         for asked in map(Asked._make, self._policy.step_begins(self.step)):
             self._by_gradients = asked.level
+            if not self._trains:
+                for parameter in self._parameters:
+                    parameter.grad = None
             gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
             if any(gradient.is_sparse for gradient in gradients):
                 raise ValueError("a gradient is sparse, which attach() does not average: make the layer with sparse=False")
-            if not self._trains:
-                for gradient in gradients:
-                    gradient.zero_()
-            if not self._weigh(asked.level, self._own if self._trains else 0, self._join_config.enable):
-                continue
+            weights, used = self._samples, None
+            if self._join_config.enable:
+                own_use = [p.grad is not None for p in self._parameters]
+                weights, used = self._tell(asked.level, self._own if self._trains else 0, own_use)
+                if not any(weights):
+                    continue
             averaged = True
             team: Team | CodedTeam | None = self._teams.whole[asked.level]
-            if self._coded and asked.level == self._last:
-                team = self._coded
-            self._average(gradients, team, self._weight(0, asked.level))
-            for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            if self._coded_gradients and asked.level == self._last:
+                team = self._coded_gradients
+            self._average(gradients, team, self._teams.weight(0, asked.level, weights))
+            for number, (parameter, gradient) in enumerate(zip(self._parameters, gradients, strict=True)):
                 # Of a parameter that nobody used the optimizer is to know nothing, as before.
-                if parameter.grad is None and bool(gradient.any()):
+                if parameter.grad is None and (bool(gradient.any()) if used is None else used[number]):
                     parameter.grad = gradient
         return averaged
 
@@ -349,6 +362,9 @@ class Synchronization(Joinable):  # type: ignore[misc]
         self.step += 1
         if self._trains:
             self._seen = [seen + self._own for seen in self._seen]
+            self._seen_by_buffers += self._own
+        for level in range(self._by_gradients + 1):
+            self._seen[level] = 0  # one step with one gradient leaves nobody ahead
         asked = self._policy.step_ended(self.step, self._rate())
         spread = self._carry_out(asked)
         last = self._last
@@ -368,12 +384,14 @@ class Synchronization(Joinable):  # type: ignore[misc]
                 if asked.what == PUSH:
                     self._push(asked.hops)
                     continue
-                if not self._weigh(asked.level, self._seen[asked.level], self._uneven):
+                if not (weights := self._weights(asked.level, self._seen[asked.level])):
                     continue
                 self._seen[asked.level] = 0
+                if asked.level == self._last:
+                    self._seen_by_buffers = 0
                 leaders, inside = self._teams.leaders[asked.level], self._teams.whole[asked.inside]
                 if leaders is not None:
-                    weight = self._weight(asked.inside, asked.level)
+                    weight = self._teams.weight(asked.inside, asked.level, weights)
                     if self._anchor and asked.level == self._last:
                         spread = self._average_change(asked, leaders, weight)
                         self._average(self._buffers, leaders, weight)
@@ -408,7 +426,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
             return 0.0
         own = [anchor - p.detach() for anchor, p in zip(self._anchor, self._parameters, strict=True)]
         change = [c.clone() for c in own]
-        self._average(change, self._coded or team, weight)
+        self._average(change, self._coded_changes or team, weight)
         apart = torch.stack([(a - b).square().sum() for a, b in zip(own, change, strict=True)]).sum()
         come = torch.stack([c.square().sum() for c in change]).sum()
         if len(team.ranks) > 1:

@@ -35,11 +35,11 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-// Until the deadline it may yet be replaced by one that can be read.
+// Until the deadline it may yet be replaced by one that can be read; to wait longer is no remedy.
 [[noreturn]] void throw_unread(const std::string& key, const fs::path& path, std::string_view problem,
                                std::chrono::milliseconds waited) {
   if (!is_there(path)) throw_missing(key, waited);
-  throw Error(ErrorKind::timeout,
+  throw Error(ErrorKind::config,
               fmt::format("'{}' could not be read from the store within {} ms: {} ({}); remove it, or name another "
                           "directory for the store",
                           key, waited.count(), path.string(), problem));

@@ -53,7 +53,7 @@ void add_own_nodes(std::vector<AlgorithmSpec>& all, Rank world, Rank ranks_per_n
 // that passes something on costs a change of whose turn it is instead: from or to a root, 16 KiB to 16 MiB over shared
 // memory take two trees 1.1 to 3 times as long as one, and what is reduced along a chain up to 1.9 times.
 bool is_for_separate_links(const SelectionSettings& settings, Collective collective, std::string_view algorithm) {
-  const bool one_host = settings.links.crowded && settings.links.between == 0 && settings.topology == nullptr;
+  const bool one_host = settings.links.crowded && is_shared_memory(settings.transport) && settings.topology == nullptr;
   return one_host && (collective == Collective::broadcast || collective == Collective::reduce) &&
          (algorithm == "ring" || algorithm == "double_binary_tree");
 }

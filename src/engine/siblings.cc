@@ -71,6 +71,10 @@ void Siblings::departed(const Engine* engine, Rank rank) {
 
 std::optional<Siblings::Loss> Siblings::loss_of(Rank world_rank) const {
   const std::lock_guard lock(mutex_);
+  std::optional<Loss> first;
+  const auto found = [&](std::string why, std::chrono::steady_clock::time_point at) {
+    if (!first || at < first->at) first = Loss{std::move(why), at};
+  };
   for (const auto& [engine, member] : members_) {
     const auto is_it = [&](Rank rank) { return rank >= 0 && member.names.in_world(rank) == world_rank; };
     const auto departure = std::ranges::find_if(member.departed, [&](const auto& each) { return is_it(each.first); });
@@ -78,10 +82,11 @@ std::optional<Siblings::Loss> Siblings::loss_of(Rank world_rank) const {
     if (left && !member.names.is_world()) continue;
     if (member.failure && is_it(member.failure->why.culprit()) &&
         (left || member.failure->why.kind() == ErrorKind::peer_lost))
-      return Loss{member.failure->why.what(), member.failure->at};
-    if (left) return Loss{fmt::format("{} has left the job", member.names(world_rank)), departure->second};
+      found(member.failure->why.what(), member.failure->at);
+    else if (left)
+      found(fmt::format("{} has left the job", member.names(world_rank)), departure->second);
   }
-  return std::nullopt;
+  return first;
 }
 
 std::string Siblings::after_failure() const {

@@ -183,7 +183,7 @@ class Failure(TrainingTest):
         # None has 5 minutes for it, which is how long they would wait for one that is late.
         nowhere = str(self.folder / "nowhere")
         for words, problem in (
-            (("--data", nowhere), f"there is no folder or file {nowhere}"),
+            (("--data", nowhere), f"there is no folder or file '{nowhere}'"),
             (("--model", "transformer"), "learns from text"),
             (("--batch", "1000000"), "training samples are too few"),
         ):

@@ -206,6 +206,14 @@ TEST(Policy, LeavesOutAveragesOfGradientsAndNothingElse) {
 }
 
 // Computing of 30 a step, and averages of 100: how often replicas meet is how often they wait for the slowest.
+TEST(Step, AWorkerIsSlowAtItsPassesAndNotAtLoading) {
+  Workload workload{.layers = {layer(1000, 400)}};
+  const UnequalWorkers half{.speeds = {1, 0.5}};
+  const double before = by_policy(workload, 2, "bsp", 10, half).step_ns;
+  workload.idle_ns = 500;
+  EXPECT_NEAR(by_policy(workload, 2, "bsp", 10, half).step_ns, before + 500, 1e-6);
+}
+
 TEST(Policy, WaitsForTheSlowestWhereReplicasMeet) {
   Workload workload{.layers = {layer(10, 0)}};
   workload.layers[0].weight_gradient.communications = {{Collective::all_reduce, 100, Role::data}};

@@ -47,6 +47,8 @@ def test_all_end_with_the_same_bits_near_those_without_a_codec(backend):
             assert all(torch.equal(end, results[0][0]) for end, _ in results), f"{name} by {spec}"
         come = (plain[0][0] - start).norm()
         assert 0 < (int8[0][0] - plain[0][0]).norm() < 0.1 * come, f"{name} by {spec}"
+        for results in others:
+            assert (results[0][0] - plain[0][0]).norm() < come, f"{name} by {spec}"
         assert int8[0][1] < plain[0][1]
 
 

@@ -18,6 +18,7 @@ EPOCHS = [
     [[1, 2], [5], [3, 3, 3], [4, 1, 6, 2, 2]],
 ]
 WORLD = 4
+STEPS = sum(max(map(len, by_rank)) for by_rank in EPOCHS)
 
 
 def batch(epoch: int, step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -30,10 +31,10 @@ def rate(step: int) -> float:
     return 0.1 / (1 + step)
 
 
-def alone(name: str, nodes: int, period: int, slow: tuple[float, float] = (1, 0)) -> torch.Tensor:
+def alone(name: str, nodes: int, period: int, slow: tuple[float, float] = (1, 0), together: int = 0) -> torch.Tensor:
     """What one process ends with that plays all nodes: gradients of the samples that a node has in a step, and every
     `period` steps the mean of nodes by the samples that they have had since the last one (0: never), which slow
-    momentum (rate, momentum) takes for a direction."""
+    momentum (rate, momentum) takes for a direction. In the first `together` steps all take the gradient of all samples."""
     nets = [network() for _ in range(nodes)]
     optimizers = [optimizer_for(name, net) for net in nets]
     seen, total = [0] * nodes, 0
@@ -52,7 +53,8 @@ def alone(name: str, nodes: int, period: int, slow: tuple[float, float] = (1, 0)
     for epoch, by_rank in enumerate(EPOCHS):
         for step in range(max(map(len, by_rank))):
             for node, (net, optimizer) in enumerate(zip(nets, optimizers, strict=True)):
-                ranks = [r for r in range(WORLD) if r * nodes // WORLD == node and step < len(by_rank[r])]
+                ours = [r for r in range(WORLD) if total < together or r * nodes // WORLD == node]
+                ranks = [r for r in ours if step < len(by_rank[r])]
                 if not ranks:
                     continue
                 inputs, targets = map(torch.cat, zip(*(batch(epoch, step, rank) for rank in ranks), strict=True))
@@ -60,9 +62,9 @@ def alone(name: str, nodes: int, period: int, slow: tuple[float, float] = (1, 0)
                 optimizer.zero_grad()
                 nn.functional.mse_loss(net(inputs), targets).backward()
                 optimizer.step()
-                seen[node] += len(inputs)
+                seen[node] += len(inputs) if total >= together else 0
             total += 1
-            if period > 0 and total % period == 0:
+            if period > 0 and (total - together) % period == 0:
                 average(step, slow)
     average(0, (1, 0))
     return flat(nets[0])
@@ -88,9 +90,9 @@ def attached(rank, world, cases):
     for name, spec, place, *_ in cases:
         net = network()
         optimizer = optimizer_for(name, net)
-        sync = ranvier.attach(net, optimizer, spec, place=place)
+        sync = ranvier.attach(net, optimizer, spec, place=place, steps=STEPS)
         train_unevenly(net, optimizer, sync, rank, range(len(EPOCHS)))
-        assert sync.step == sum(max(map(len, by_rank)) for by_rank in EPOCHS)
+        assert sync.step == STEPS
         sync.finish()
         ends.append(flat(net))
     return ends
@@ -105,7 +107,54 @@ CASES = [
     ("momentum", "slowmo:3,rate=0.8,momentum=0.5", "", 4, 3, (0.8, 0.5)),
     ("adamw", "node:3", "node=2", 2, 3),
     ("momentum", "hierarchy:node=1,world=4", "node=2", 2, 4),
+    ("sgd", "post-local:4", "", 4, 4, (1, 0), (STEPS + 1) // 2),
 ]
+
+
+def with_a_layer_at_times(rank, world):
+    """Rank 1 is done after the first step, in which alone a layer was used."""
+    torch.manual_seed(0)
+    always, at_times = nn.Linear(3, 2), nn.Linear(3, 2)
+    model = nn.ModuleList([always, at_times])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+    sync = ranvier.attach(model, optimizer, "bsp")
+    with Join([sync]):
+        for step in range(1 if rank == 1 else 4):
+            optimizer.zero_grad()
+            inputs = torch.ones(2, 3) * (rank + step)
+            (always(inputs) + (at_times(inputs) if step == 0 else 0)).square().mean().backward()
+            optimizer.step()
+    sync.finish()
+    return flat(model)
+
+
+def test_who_is_done_leaves_alone_what_nobody_has_used():
+    assert torch.equal(*on_ranks(2, with_a_layer_at_times))
+
+
+def behind_a_join(rank, world):
+    """Each rank's gradient is its number."""
+    weight = nn.Linear(1, 1, bias=False)
+    optimizer = torch.optim.SGD(weight.parameters(), lr=0.01)
+    sync = ranvier.attach(weight, optimizer, "node:3", place="node=2")
+
+    def step():
+        optimizer.zero_grad()
+        (weight.weight * rank).sum().backward()
+        optimizer.step()
+        return float(weight.weight.grad)
+
+    with Join([sync]):
+        for _ in range(2 if rank % 2 else 5):
+            step()
+    averages = [step() for _ in range(4)]
+    sync.finish()
+    return averages
+
+
+def test_gradients_behind_a_join_weigh_as_samples_say():
+    for rank, averages in enumerate(on_ranks(WORLD, behind_a_join)):
+        assert averages == pytest.approx([0.5 if rank < 2 else 2.5] * 4)
 
 
 @pytest.mark.parametrize("backend", ["gloo", "ranvier"])
