@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <exception>
 #include <limits>
 #include <mutex>
 #include <utility>
@@ -57,12 +58,19 @@ class MpiCollectives final : public VendorCollectives {
   }
 
  private:
-  // In the order in which they were started: MPI matches them by it. One that fails stays, and those behind it with it.
+  // In the order in which they were started: MPI matches them by it. Behind one that fails none can be begun, and its
+  // own memory may be gone by the time that the next one asks.
   void begin_waiting() {
+    if (failure_) std::rethrow_exception(failure_);
     for (; !waiting_.empty(); waiting_.pop_front()) {
       const auto& [call, transfer] = waiting_.front();
       MPI_Request request = MPI_REQUEST_NULL;
-      MpiLibrary::check(begin(call, &request), name_of(call.collective).data());
+      try {
+        MpiLibrary::check(begin(call, &request), name_of(call.collective).data());
+      } catch (...) {
+        failure_ = std::current_exception();
+        throw;
+      }
       requests_.replace(transfer, request);
     }
   }
@@ -120,6 +128,7 @@ class MpiCollectives final : public VendorCollectives {
   int rank_ = 0;
   MpiRequests requests_;
   std::deque<std::pair<VendorCall, Transfer>> waiting_;  // for a thread that may call MPI
+  std::exception_ptr failure_;
 };
 
 }  // namespace
