@@ -76,7 +76,7 @@ build-threads: setup
 	cmake --preset tsan
 	cmake --build --preset tsan -j $(JOBS) --target $(THREADED:%=%_test)
 
-# Every third case of the conformance suite, and not what takes turns in one simulated world: make test-tsan has all.
+# Every fourth case of the conformance suite, and not what takes turns in one simulated world: make test-tsan has all.
 run-threads:
 	GTEST_FILTER='-*/simulated*:UdpConnection.*' ctest --preset tsan -j 2 -O $(CURDIR)/build/tsan.log \
 	  -R "^($$(echo $(THREADED) | tr ' ' '|'))_test(_0)?$$"
