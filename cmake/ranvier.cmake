@@ -41,7 +41,8 @@ endfunction()
 
 # Of tests, of what they precompile, and of the command line, while developing: they take less long to run than to
 # optimize. What they test, or time, is optimized. With less of it g++ 12 takes empty optionals for uninitialized ones.
-set(ranvier_cold_options "$<$<CONFIG:RelWithDebInfo>:-O1;-Wno-maybe-uninitialized>")
+set(ranvier_cold_options "$<$<CONFIG:RelWithDebInfo>:-O1>"
+                         "$<$<AND:$<CONFIG:RelWithDebInfo>,$<CXX_COMPILER_ID:GNU>>:-Wno-maybe-uninitialized>")
 
 # ranvier_test(name SOURCES a.cc … DEPENDS …): a GoogleTest program, a ctest with its own time limit; a long one as SHARDS
 # of its tests, which may run side by side.

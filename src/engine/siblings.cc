@@ -75,7 +75,8 @@ std::optional<Siblings::Loss> Siblings::loss_of(Rank world_rank) const {
   const auto found = [&](std::string why, std::chrono::steady_clock::time_point at) {
     if (!first || at < first->at) first = Loss{std::move(why), at};
   };
-  for (const auto& [engine, member] : members_) {
+  for (const auto& each_engine : members_) {
+    const Member& member = each_engine.second;
     const auto is_it = [&](Rank rank) { return rank >= 0 && member.names.in_world(rank) == world_rank; };
     const auto departure = std::ranges::find_if(member.departed, [&](const auto& each) { return is_it(each.first); });
     const bool left = departure != member.departed.end();

@@ -36,8 +36,7 @@ class Links {
       if (is_transfer(step.action) && (step.action == Action::send) == of_sends && step.chunks > 0)
         if (totals_.empty() || totals_.back().first != step.peer) totals_.emplace_back(step.peer, 0);
     std::ranges::sort(totals_);
-    const auto repeated = std::ranges::unique(totals_);
-    totals_.erase(repeated.begin(), repeated.end());
+    totals_.erase(std::unique(totals_.begin(), totals_.end()), totals_.end());
     begun_.resize(totals_.size());
   }
 

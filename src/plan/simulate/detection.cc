@@ -29,7 +29,8 @@ class Survivors {
           watches_.try_emplace(rank, rank, topology.world, options_, time(first_ns)).first->second;
       every_ns_ = static_cast<double>(watch.heartbeat_every().count());
     }
-    for (const auto& [rank, watch] : watches_) {
+    for (const auto& each : watches_) {
+      const Rank rank = each.first;
       wake(rank);
       const double way = way_ns(lost, rank).value();
       beats(lost, first_ns, 0, [&](double ns) { push(ns + way, What::heartbeat, rank, lost_); });
