@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "bench/peer.h"
 #include "commands.h"
 #include "launch.h"
 #include "machine.h"
@@ -185,10 +186,9 @@ MeasuredNetwork measure(Communicator& communicator, const Settings& settings) {
       std::copy(found.begin(), found.end(), numbers_of_peer);
     }
     numbers_of_peer[5] = pair.receive_both_ways(communicator.rank() < peer);
-    const PacketCounts after = communicator.packet_counts().value_or(PacketCounts{});
-    numbers_of_peer[6] = static_cast<double>(after.sent - before.sent);
-    // A packet that was taken for lost may turn up later, so that the count goes back.
-    numbers_of_peer[7] = after.lost > before.lost ? static_cast<double>(after.lost - before.lost) : 0;
+    const PacketCounts more = bench::grown(before, communicator.packet_counts().value_or(PacketCounts{}));
+    numbers_of_peer[6] = static_cast<double>(more.sent);
+    numbers_of_peer[7] = static_cast<double>(more.lost);
   }
   std::vector<double> all(mine.size() * static_cast<std::size_t>(world));
   communicator.all_gather(mine, all);

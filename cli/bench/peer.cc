@@ -25,15 +25,6 @@ constexpr std::string_view done_word = "done";
 constexpr std::string_view refused_word = "refused";
 constexpr std::string_view failed_word = "failed";
 
-// A packet that was taken for lost may turn up later, so that a count goes back.
-std::uint64_t grown(std::uint64_t before, std::uint64_t after) { return after > before ? after - before : 0; }
-
-PacketCounts grown(const PacketCounts& before, const PacketCounts& after) {
-  return {.sent = after.sent - before.sent,
-          .lost = grown(before.lost, after.lost),
-          .refused = after.refused - before.refused};
-}
-
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
@@ -47,6 +38,12 @@ double cpu_seconds() {
 }
 
 }  // namespace
+
+PacketCounts grown(const PacketCounts& before, const PacketCounts& after) {
+  return {.sent = after.sent - before.sent,
+          .lost = after.lost > before.lost ? after.lost - before.lost : 0,
+          .refused = after.refused - before.refused};
+}
 
 std::string to_line(const Reply& reply) {
   if (!reply.refusal.empty()) return fmt::format("{} {}", refused_word, one_line(reply.refusal));

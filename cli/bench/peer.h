@@ -62,6 +62,8 @@ inline PacketCounts& operator+=(PacketCounts& to, const PacketCounts& more) {
   to.refused += more.refused;
   return to;
 }
+// From one time to a later one. A packet that was taken for lost may turn up later, so that a count goes back.
+PacketCounts grown(const PacketCounts& before, const PacketCounts& after);
 std::string to_line(const Reply&);
 // Throws Error{mismatch}; for a line of failure_line what that says.
 Reply reply_from_line(const std::string&);
