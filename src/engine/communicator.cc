@@ -4,12 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <limits>
 #include <mutex>
 #include <utility>
 
@@ -23,6 +20,7 @@
 #include "engine/news_desk.h"
 #include "engine/rendezvous.h"
 #include "engine/siblings.h"
+#include "engine/terms.h"
 #include "engine/tuning_file.h"
 #include "engine/vendor_calls.h"
 
@@ -33,18 +31,8 @@ using engine::BoundedCalls;
 using engine::by_vendor;
 using engine::CollectiveCall;
 using engine::Engine;
-using engine::MessageHeader;
+using engine::Terms;
 using std::chrono::steady_clock;
-
-// What all ranks must know alike to choose the same algorithm and to cut vectors at the same places.
-struct Terms {
-  std::size_t slice_bytes = 0;
-  std::size_t buffered_bytes = 0;
-  bool crowded = false;
-};
-
-// Before the ranks have agreed.
-constexpr Terms first_terms{.slice_bytes = 4096, .buffered_bytes = 4096};
 
 // What the program said about choosing algorithms.
 struct Guidance {
@@ -65,9 +53,7 @@ class Communicator::Impl {
         world_(links.transport->world()),
         ranks_per_node_(links.ranks_per_node),
         transport_name_(links.transport->traits().name),
-        own_terms_{.slice_bytes = std::bit_floor(links.transport->traits().slice_bytes),
-                   .buffered_bytes = links.transport->traits().buffered_bytes,
-                   .crowded = links.crowded || links.transport->traits().crowded},
+        own_terms_(Terms::of(links.transport->traits(), links.crowded, options.link_bytes_per_second)),
         terms_(own_terms_),
         links_(engine::nominal_links(transport_name_, terms_.crowded)),
         peer_memory_(links.transport->peer_memory()),
@@ -89,7 +75,7 @@ class Communicator::Impl {
     if (control_) engine::stand_behind(*control_, engine_);
     if (news_) news_->deliver_to(*engine_);
     if (will_agree) {
-      terms_ = first_terms;
+      terms_ = {};
       links_ = engine::nominal_links(transport_name_, terms_.crowded);
     }
     prepare_calls(will_agree ? nullptr : guidance_.topology);
@@ -116,22 +102,13 @@ class Communicator::Impl {
     return std::nullopt;
   }
 
-  // Ranks whose transports prefer different sizes (paced ones do) settle on the smallest, and all are crowded if one
-  // is. Doing so with a collective also proves every link before the program relies on it. Then they measure what
-  // their links can do, but for those that have been measured in a larger world.
+  // Then the ranks measure what their links can do, but for those that have been measured in a larger world.
   void agree_on_terms(const LinkModel* measured, std::chrono::nanoseconds timeout) {
     if (world_ == 1 || !control_) return;
-    const double pace = options_.link_bytes_per_second;
-    std::array<std::int64_t, 4> least{static_cast<std::int64_t>(own_terms_.slice_bytes),
-                                      static_cast<std::int64_t>(own_terms_.buffered_bytes), own_terms_.crowded ? 0 : 1,
-                                      pace > 0 ? std::llround(pace) : std::numeric_limits<std::int64_t>::max()};
-    run({.input = least, .output = least, .op = ReduceOp::min}, timeout);
-    terms_ = {.slice_bytes = static_cast<std::size_t>(least[0]),
-              .buffered_bytes = static_cast<std::size_t>(least[1]),
-              .crowded = least[2] == 0};
-    const double least_seconds_per_byte = 1 / static_cast<double>(least[3]);
+    const auto run_one = [&](const Request& request) { run(request, timeout); };
+    terms_ = engine::agree(own_terms_, run_one);
     links_ = engine::nominal_links(transport_name_, terms_.crowded);
-    links_.byte = std::max(links_.byte, least_seconds_per_byte);
+    links_.byte = std::max(links_.byte, terms_.least_seconds_per_byte);
     prepare_calls(nullptr);
     if (measured != nullptr)
       links_ = *measured;
@@ -141,8 +118,8 @@ class Communicator::Impl {
                                       .world = world_,
                                       .ranks_per_node = ranks_per_node_,
                                       .slice_bytes = terms_.slice_bytes,
-                                      .least_seconds_per_byte = least_seconds_per_byte},
-                                     [&](const Request& request) { run(request, timeout); });
+                                      .least_seconds_per_byte = terms_.least_seconds_per_byte},
+                                     run_one);
     prepare_calls(guidance_.topology);
     engine_->renumber(0);
     prefer_vendor();

@@ -1,5 +1,4 @@
 // Averages by codes: scatter, reduce, gather.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +10,6 @@
 
 #include "exchange/coded_slice.h"
 #include "exchange/normal_gradients.h"
-#include "exchange/residuals.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
 #include "support/cluster.h"
@@ -419,47 +417,6 @@ TEST(Coded, ASliceMayBeWaitedForBeforeItIsStarted) {
     waiter.join();
     EXPECT_EQ(values, std::vector<float>(100, 1));
   });
-}
-
-TEST(Residuals, FollowTheirTensorsIntoOtherBuckets) {
-  Residuals residuals(1, "int4");
-  std::vector<float> memory(30);
-  const Tensor a{.id = 1, .columns = 10}, b{.id = 2, .rows = 2, .columns = 10};
-  const std::vector<Tensor> both{a, b}, first{a}, second{b}, swapped{b, a};
-  {
-    const auto state = residuals.of({.values = memory, .tensors = both});
-    for (std::size_t i = 0; i < 30; ++i) state->residual[i] = static_cast<float>(i);
-    EXPECT_EQ(residuals.of({.values = memory, .tensors = both}), state);
-  }
-  EXPECT_EQ(residuals.of({.values = std::span(memory).first(20), .tensors = second})->residual[3], 13);
-  EXPECT_EQ(residuals.of({.values = std::span(memory).first(10), .tensors = first})->residual[3], 3);
-  const auto state = residuals.of({.values = memory, .tensors = swapped});
-  EXPECT_EQ(state->residual[0], 10);
-  EXPECT_EQ(state->residual[20], 0);
-  EXPECT_EQ(residuals.bytes(), 30 * sizeof(float));
-}
-
-TEST(Residuals, WithoutATensorsNameBelongToMemoryOfTheSameAddressAndSize) {
-  Residuals residuals(1, "int4");
-  std::vector<float> memory(30);
-  residuals.of({.values = memory})->residual[3] = 5;
-  EXPECT_EQ(residuals.of({.values = memory})->residual[3], 5);
-  EXPECT_EQ(residuals.of({.values = std::span(memory).first(20)})->residual[3], 0);
-  EXPECT_EQ(residuals.bytes(), 20 * sizeof(float));
-}
-
-TEST(Residuals, RefuseATensorOfAnotherSizeAndBucketsThatDoNotAddUp) {
-  Residuals residuals(1, "int4");
-  std::vector<float> memory(30);
-  const std::vector<Tensor> before{{.id = 7, .columns = 30}}, after{{.id = 7, .columns = 20}};
-  residuals.of({.values = memory, .tensors = before});
-  try {
-    residuals.of({.values = std::span(memory).first(20), .tensors = after});
-    ADD_FAILURE() << "accepted";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("tensor 7 has 20 values and had 30: what 'int4' holds back"));
-  }
-  EXPECT_THROW(residuals.of({.values = std::span(memory).first(20), .tensors = before}), Error);
 }
 
 }  // namespace
