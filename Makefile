@@ -4,6 +4,8 @@ SHELL := /bin/bash
 VENV ?= .venv
 PYTHON := $(abspath $(VENV))/bin/python
 JOBS ?= $(shell nproc)
+# Tests that run side by side: they wait for each other, and for time to pass, half of their time.
+AT_ONCE ?= 3
 TORCH_FLAGS := -DRANVIER_PYTHON=$(PYTHON)
 
 .PHONY: help setup build demo test test-core test-asan test-tsan test-sanitizers test-threads test-python test-torch test-fabrics \
@@ -31,7 +33,7 @@ build: setup
 demo: build
 	$(PYTHON) scripts/demo.py build/release/bin/ranvier
 
-# Tests wait for each other half of their time: what is compiled for tsan takes the processors when they are idle.
+# What is compiled for tsan takes the processors when tests leave them idle.
 test: build-core
 	@mkdir -p build
 	idle=$$(chrt --idle 0 true 2>/dev/null && echo chrt --idle 0); \
@@ -54,7 +56,7 @@ build-core: setup
 	cmake --build --preset dev -j $(JOBS)
 
 run-core:
-	ctest --preset dev -j 2 -O $(CURDIR)/build/core.log
+	ctest --preset dev -j $(AT_ONCE) -O $(CURDIR)/build/core.log
 
 test-asan: setup
 	cmake --preset asan
@@ -76,9 +78,12 @@ build-threads: setup
 	cmake --preset tsan
 	cmake --build --preset tsan -j $(JOBS) --target $(THREADED:%=%_test)
 
-# Every fourth case of the conformance suite, and not what takes turns in one simulated world: make test-tsan has all.
+# Every fourth case of the conformance suite, and neither what takes turns in one simulated world nor the longest of
+# those that repeat a few operations for the sake of their numbers: make test-tsan has all.
+UNTHREADED := */simulated*:UdpConnection.*:Learning.CorrectsAModelThatIsWrong*:Learning.NoiseDoesNotMove*:$\
+              LearningJob.ChallengersKeepToTheLinks*:Coded.AppliedAndHeldBackAddUp*:SharedScale.IsWithinHalfAStep*
 run-threads:
-	GTEST_FILTER='-*/simulated*:UdpConnection.*' ctest --preset tsan -j 2 -O $(CURDIR)/build/tsan.log \
+	GTEST_FILTER='-$(UNTHREADED)' ctest --preset tsan -j $(AT_ONCE) -O $(CURDIR)/build/tsan.log \
 	  -R "^($$(echo $(THREADED) | tr ' ' '|'))_test(_0)?$$"
 
 # The conformance suite over the transports that stand in modules.
@@ -101,7 +106,7 @@ test-python: setup
 run-python:
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps . \
 	  -Cbuild-dir=build/dev -Ccmake.build-type=RelWithDebInfo -Ccmake.define.RANVIER_DEVELOPER=ON
-	$(PYTHON) -m pytest -q tests/python | tee build/python.log
+	$(PYTHON) -m pytest -q -n $(AT_ONCE) --dist worksteal tests/python | tee build/python.log
 
 # Long campaigns; the corpora stay in build/fuzz and are gone on with. Tests run some seconds of each (fuzz_short_*).
 FUZZ_SECONDS ?= 60
