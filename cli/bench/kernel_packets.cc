@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/host.h"
 #include "base/socket.h"
 #include "ranvier/text.h"
 

@@ -34,12 +34,12 @@ struct SynchronizerOptions {
 };
 
 // Of each of the policy's levels, and before them of level 0, which group each rank is in, from 0. `place` is as in
-// SynchronizerOptions; `hosts` says of each rank what its host calls itself (host_identity). Throws Error{usage} for a
+// SynchronizerOptions; `hosts` says of each rank what its host calls itself (host_number). Throws Error{usage} for a
 // place that makes no sense.
 std::vector<std::vector<int>> place_levels(const SyncPolicy& policy, std::string_view place,
                                            std::span<const std::uint64_t> hosts);
-// Of the machine and its network: ranks with another network namespace talk through links, wherever they run.
-std::uint64_t host_identity();
+// A number of the machine and its network: ranks with another network namespace talk through links, wherever they run.
+std::uint64_t host_number();
 // Throws the Error{usage} that a Synchronizer would throw in a world of so many ranks on one host.
 void check_places(std::string_view sync, std::string_view place, Rank world);
 

@@ -9,8 +9,8 @@
 #include "integrations/torch/forks.h"
 #include "integrations/torch/ranvier_backend.h"
 #include "integrations/torch/tensors.h"
-#include "integrations/torch/timeouts.h"
 #include "ranvier/error.h"
+#include "ranvier/timeouts.h"
 
 namespace ranvier::pytorch {
 namespace {

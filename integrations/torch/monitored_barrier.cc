@@ -10,8 +10,8 @@
 
 #include "integrations/torch/errors.h"
 #include "integrations/torch/ranvier_backend.h"
-#include "integrations/torch/timeouts.h"
 #include "ranvier/error.h"
+#include "ranvier/timeouts.h"
 
 namespace ranvier::pytorch {
 namespace {

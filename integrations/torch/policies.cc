@@ -98,5 +98,5 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
       .def("restore", [](const Handle& self, const std::vector<double>& kept) {
         ranvier::pytorch::translating_errors([&] { self->policy->restore(kept); });
       });
-  library.def("host_identity() -> int", [] { return static_cast<std::int64_t>(ranvier::host_identity()); });
+  library.def("host_number() -> int", [] { return static_cast<std::int64_t>(ranvier::host_number()); });
 }

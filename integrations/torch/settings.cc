@@ -5,9 +5,9 @@
 #include <map>
 #include <string_view>
 
-#include "integrations/torch/timeouts.h"
 #include "ranvier/error.h"
 #include "ranvier/text.h"
+#include "ranvier/timeouts.h"
 
 namespace ranvier::pytorch {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "integrations/torch/errors.h"
 #include "integrations/torch/forks.h"
-#include "integrations/torch/timeouts.h"
 #include "ranvier/error.h"
+#include "ranvier/timeouts.h"
 
 namespace ranvier::pytorch {
 

@@ -30,7 +30,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ranvier import _collectives
+from ranvier import _collectives, _files
 from ranvier._collectives import Call
 
 WARM_UP = 3
@@ -40,7 +40,10 @@ Place = int | None  # the parameter whose gradient came next; none: in the forwa
 
 
 class Recording:
-    """A context manager; see the module. `path` is written by rank 0 when it ends without an exception."""
+    """A context manager; see the module. `path` is written by rank 0 when it ends without an exception.
+
+    Raises OSError where it begins if that cannot be, rather than when everything is over.
+    """
 
     def __init__(
         self, model: nn.Module, path: str | os.PathLike[str], groups: Mapping[str, dist.ProcessGroup] | None = None
@@ -65,6 +68,8 @@ class Recording:
         self._steps: list[tuple[float, float, dict[int, float]]] = []  # forward, other, ready by parameter
 
     def __enter__(self) -> Recording:
+        if self._writes():
+            _files.check_writable(self.path, "workload")
         self._hooks = [
             self._model.register_forward_pre_hook(lambda *_: self._begin()),
             self._model.register_forward_hook(lambda *_: self._end_of_forward()),
@@ -86,9 +91,12 @@ class Recording:
         if not self._steps:
             raise RuntimeError("no step was recorded: one is a forward pass, backward() and optimizer.step()")
         text = self._text(*self._means())
-        if not dist.is_initialized() or dist.get_rank() == 0:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text(text)
+        if self._writes():
+            _files.write_whole(self.path, "workload", text)
+
+    @staticmethod
+    def _writes() -> bool:
+        return not dist.is_initialized() or dist.get_rank() == 0
 
     def _begin(self) -> None:
         now = time.perf_counter()

@@ -140,7 +140,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
         if not any(id(p) in of_model for p in self._parameters):
             raise ValueError("the optimizer has no parameter of the model: give attach() the two that belong together")
         check_codec(compress, self._policy, sync, optimizer)
-        mine = (sync, place, compress, operators.host_identity(), samples, new_name())
+        mine = (sync, place, compress, operators.host_number(), samples, new_name())
         everybodys: list[Any] = [None] * self._world
         dist.all_gather_object(everybodys, mine, group=self._group)
         for rank, theirs in enumerate(everybodys):

@@ -11,7 +11,6 @@
 #include <netinet/tcp.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -312,14 +311,6 @@ std::vector<std::string> host_addresses() {
   }
   std::ranges::move(result[1], std::back_inserter(result[0]));
   return result[0];
-}
-
-std::string host_identity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  struct stat network {};
-  if (boot.empty() || stat("/proc/self/ns/net", &network) != 0) return {};
-  return fmt::format("{}/{}", boot, network.st_ino);
 }
 
 }  // namespace ranvier

@@ -89,7 +89,5 @@ void clear_event(const Fd&);
 // Numeric addresses of the interfaces that are up, IPv4 first; without loopback and link-local IPv6, which mean nothing
 // to other hosts.
 std::vector<std::string> host_addresses();
-// Equal for two processes if and only if 127.0.0.1 of one is 127.0.0.1 of the other: this boot and network namespace.
-std::string host_identity();
 
 }  // namespace ranvier

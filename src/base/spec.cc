@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/split.h"
 #include "ranvier/error.h"
 
 namespace ranvier {
@@ -12,16 +13,6 @@ namespace {
 [[noreturn]] void refuse(std::string_view spec, std::string_view problem) {
   throw Error(ErrorKind::usage,
               fmt::format("the spec '{}' {}; write it as name:value,key=value with '+' between stages", spec, problem));
-}
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (;;) {
-    const auto end = text.find(separator);
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
 }
 
 void parse_argument(std::string_view spec, std::string_view argument, bool first, StageSpec& stage) {

@@ -18,6 +18,7 @@
 #include "base/whole_file.h"
 #include "ranvier/error.h"
 #include "ranvier/text.h"
+#include "ranvier/timeouts.h"
 
 namespace ranvier {
 namespace {
@@ -114,7 +115,7 @@ class FileStore final : public Store {
 
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
     const fs::path path = directory_ / file_name(key);
-    const auto deadline = steady_clock::now() + timeout;
+    const auto deadline = steady_clock::now() + bounded(timeout);
     for (auto pause = std::chrono::microseconds(200);; pause = std::min(pause * 2, std::chrono::microseconds(20'000))) {
       WholeFile value = read_value(path);
       if (value.problem.empty()) return std::move(value.text);
@@ -153,7 +154,7 @@ class MemoryStore final : public Store {
   }
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, timeout, [&] { return values_.contains(key); })) throw_missing(key, timeout);
+    if (!changed_.wait_for(lock, bounded(timeout), [&] { return values_.contains(key); })) throw_missing(key, timeout);
     return values_[key];
   }
   std::int64_t add(const std::string& key, std::int64_t delta) override {

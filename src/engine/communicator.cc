@@ -23,6 +23,7 @@
 #include "engine/terms.h"
 #include "engine/tuning_file.h"
 #include "engine/vendor_calls.h"
+#include "ranvier/timeouts.h"
 
 namespace ranvier {
 namespace {
@@ -220,7 +221,7 @@ class Communicator::Impl {
   }
 
   std::chrono::nanoseconds timeout_of(const std::optional<std::chrono::milliseconds>& timeout) const {
-    return timeout.value_or(options_.timeout);
+    return bounded(timeout.value_or(options_.timeout));
   }
   void demand_peer(Rank peer, std::string_view what) const {
     if (peer < 0 || peer >= world_ || peer == rank_)
@@ -294,6 +295,7 @@ std::unique_ptr<Communicator> Communicator::connect(Store& store, Rank rank, Ran
   demand_world(rank, world);
   CommunicatorOptions options = given;
   if (!options.siblings) options.siblings = make_siblings();
+  options.join_timeout = bounded(options.join_timeout);
   const auto deadline = steady_clock::now() + options.join_timeout;
   const engine::Exchange exchange = engine::exchange_through(store, rank, world, options);
   Guidance guidance;

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -15,6 +16,7 @@
 #include <thread>
 
 #include "base/socket.h"
+#include "base/thread.h"
 #include "engine/control_news.h"
 #include "engine/control_watch.h"
 #include "transport/tcp_meeting.h"
@@ -25,6 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
+constexpr auto longest_nap = std::chrono::hours(1);  // where heartbeats are years apart
 // How long a rank that leaves waits for its neighbours to have read that, and to find out whether they agree about what
 // it called; and how often a neighbour that has not come so far looks again.
 constexpr auto goodbye_limit = milliseconds(500);
@@ -43,6 +46,23 @@ struct Link {
   std::vector<std::byte> unsent;
 };
 
+// Signals are the program's: its handlers must not run on a thread that it does not know. Threads that begin meanwhile
+// have the mask.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 class TcpControlPlane final : public ControlPlane {
  public:
   TcpControlPlane(const WorldInfo& info, const ControlOptions& options, ControlEvents events,
@@ -58,7 +78,7 @@ class TcpControlPlane final : public ControlPlane {
     // The first heartbeat makes silence count; it must not depend on when the thread gets a core, since a rank that is
     // stopped before that would never be missed.
     for (Link& link : links_) post(link, {.type = NewsType::heartbeat, .origin = rank_});
-    if (!links_.empty()) start_thread();
+    if (!links_.empty()) start(options.names.rank(rank_));
   }
 
   ~TcpControlPlane() override { stop(); }
@@ -108,13 +128,17 @@ class TcpControlPlane final : public ControlPlane {
   }
 
  private:
-  // Signals are the program's: its handlers must not run on a thread that it does not know.
-  void start_thread() {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    thread_ = std::thread([this] { run(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  // Without a thread this rank cannot begin: the others are told so, who would take it for dead.
+  void start(const std::string& name) {
+    const SignalsBlocked blocked;
+    try {
+      thread_ = start_thread("heartbeats", [this] { run(); });
+    } catch (const Error& problem) {
+      const Error why(problem.kind(), fmt::format("{} cannot begin: {}", name, problem.what()), rank_);
+      abort(why);
+      say_goodbye();
+      throw why;
+    }
   }
 
   void stop() {
@@ -131,6 +155,7 @@ class TcpControlPlane final : public ControlPlane {
     for (;;) {
       ControlWatch::Outcome outcome;
       bool stopping = false;
+      auto next_verdict = Clock::time_point::max();
       {
         const std::lock_guard lock(mutex_);
         receive_all(outcome);
@@ -145,16 +170,18 @@ class TcpControlPlane final : public ControlPlane {
           next_beat = now + watch_.heartbeat_every();
         }
         stopping = stopping_;
+        next_verdict = watch_.next_verdict();
       }
       if (outcome.fault) at_the_end_ = outcome.fault;
       if (stopping) return say_goodbye();
       tell(outcome);
-      wait_until(next_beat);
+      wait_until(std::min(next_beat, next_verdict));
     }
   }
 
   // The other side closes its end when it has read the goodbye. Waiting for that keeps the kernel from throwing the
-  // goodbye away, as it may when a socket with unread bytes is closed (RFC 2525, 2.17).
+  // goodbye away, as it may when a socket with unread bytes is closed (RFC 2525, 2.17). Whoever has been given up for
+  // its silence will not read it.
   void say_goodbye() {
     const auto deadline = Clock::now() + goodbye_limit;
     {
@@ -171,7 +198,7 @@ class TcpControlPlane final : public ControlPlane {
           ControlWatch::Outcome last;
           receive(link, last);
           if (last.fault) at_the_end_ = last.fault;
-          if (link.over) link.channel.close();
+          if (link.over || watch_.is_lost(link.neighbour)) link.channel.close();
           open |= static_cast<bool>(link.channel);
         }
         if (!open || Clock::now() >= deadline) return;
@@ -266,7 +293,8 @@ class TcpControlPlane final : public ControlPlane {
       }
     }
     const auto limit = std::chrono::ceil<milliseconds>(until - Clock::now());
-    poll(polled_.data(), polled_.size(), static_cast<int>(std::max(limit, milliseconds(0)).count()));
+    poll(polled_.data(), polled_.size(),
+         static_cast<int>(std::clamp<milliseconds>(limit, milliseconds(0), longest_nap).count()));
     if (polled_.front().revents != 0) clear_event(wake_);
     const std::lock_guard lock(mutex_);
     for (Link& link : links_) flush(link);

@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "ranvier/timeouts.h"
+
 namespace ranvier::engine {
 namespace {
 
@@ -32,6 +34,8 @@ Rank next_control_hop(Rank rank, Rank to, Rank world) {
 
 ControlWatch::ControlWatch(Rank rank, Rank world, const ControlOptions& options, Time now)
     : rank_(rank), options_(options), departed_(static_cast<std::size_t>(world)), last_tick_(now) {
+  options_.suspect_after = bounded(options_.suspect_after);
+  options_.dead_after = bounded(options_.dead_after);
   for (const Rank neighbour : control_neighbours(rank, world)) neighbours_[neighbour];
 }
 
@@ -93,6 +97,16 @@ void ControlWatch::tick(Time now, Outcome& outcome) {
       outcome.log.push_back(fmt::format("{} silent for {:.1f} s", options_.names.rank(rank), seconds(silence)));
     }
   }
+}
+
+ControlWatch::Time ControlWatch::next_verdict() const {
+  Time next = Time::max();
+  if (faulted_) return next;
+  for (const auto& [rank, neighbour] : neighbours_) {
+    if (neighbour.ended || has_left(rank) || !neighbour.last_heard) continue;
+    next = std::min(next, *neighbour.last_heard + (neighbour.suspected ? options_.dead_after : options_.suspect_after));
+  }
+  return next;
 }
 
 // Comparing with neighbours is enough: they join all ranks, so that where two ranks that wait disagree, two neighbours
@@ -163,16 +177,23 @@ void ControlWatch::send(const News& news, Outcome& outcome) const {
   if (news.culprit >= 0 && news.culprit != rank_) outcome.send.push_back(news);
 }
 
+// The first fault is the one that every rank names; whatever follows is its consequence. Whether this is the first.
+bool ControlWatch::settle_on(const Error& why) {
+  if (std::exchange(faulted_, true)) return false;
+  if (why.kind() == ErrorKind::peer_lost) lost_ = why.culprit();
+  return true;
+}
+
 void ControlWatch::give_up(const Error& why, Outcome& outcome) {
-  if (std::exchange(faulted_, true)) return;
+  if (!settle_on(why)) return;
   outcome.pass_on.push_back(
       {.type = NewsType::fault, .origin = rank_, .kind = why.kind(), .culprit = why.culprit(), .text = why.what()});
 }
 
-// The first fault is the one that every rank names; whatever follows is its consequence.
 void ControlWatch::fault(News news, Outcome& outcome) {
-  if (std::exchange(faulted_, true)) return;
-  outcome.fault = news.error();
+  const Error why = news.error();
+  if (!settle_on(why)) return;
+  outcome.fault = why;
   outcome.pass_on.push_back(std::move(news));
 }
 

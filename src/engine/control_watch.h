@@ -43,6 +43,9 @@ class ControlWatch {
   // Time passes. Call it at least every heartbeat_every(), after everything that has arrived was heard: when a call
   // comes later than suspect_after, this process was the one that slept, and everybody gets fresh time.
   void tick(Time now, Outcome& outcome);
+  // When a silence becomes worth a line, or the end of the job, if nothing is heard until then: what users are promised
+  // counts from the last sign of life, and not from a heartbeat of this rank.
+  Time next_verdict() const;
   // This rank does not get on in `call`. When a neighbour says the same of another call with that number, the ranks
   // disagree, and each may wait for the other without a byte that could tell them so.
   void waits_in(const MessageHeader& call, Outcome& outcome);
@@ -61,6 +64,8 @@ class ControlWatch {
   // This rank itself gives up: the others are told, unless they know of a fault already.
   void give_up(const Error& why, Outcome& outcome);
 
+  // It is silent, and that is what ended the job: what it is told it does not read.
+  bool is_lost(Rank neighbour) const { return neighbour == lost_ && neighbours_.at(neighbour).suspected; }
   bool has_left(Rank rank) const { return departed_[static_cast<std::size_t>(rank)]; }
   std::chrono::nanoseconds heartbeat_every() const { return std::chrono::nanoseconds(options_.suspect_after) / 4; }
 
@@ -77,11 +82,12 @@ class ControlWatch {
   void take_answer(const News& news, Outcome& outcome);
   void send(const News& news, Outcome& outcome) const;
   bool settle(Rank rank, const CallClaim& claim, Outcome& outcome);
+  bool settle_on(const Error& why);
   void fault(News news, Outcome& outcome);
   void lost(Rank culprit, std::string text, Outcome& outcome);
 
   const Rank rank_;
-  const ControlOptions options_;
+  ControlOptions options_;
   std::map<Rank, Neighbour> neighbours_;
   std::vector<bool> departed_;
   Time last_tick_;
@@ -90,6 +96,7 @@ class ControlWatch {
   std::map<Rank, CallClaim> claims_;     // of ranks that are ahead, the last one
   std::map<Rank, std::uint32_t> alike_;  // how many calls are known to be the same
   bool faulted_ = false;
+  Rank lost_ = -1;  // by that fault
   Answering answering_;
   Question question_;      // the last one asked, …
   Rank first_asked_ = -1;  // … of whom first …

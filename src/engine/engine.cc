@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/thread.h"
 #include "engine/bounded_operation.h"
 
 namespace ranvier::engine {
@@ -130,8 +131,8 @@ void Engine::run_claimed(std::chrono::nanoseconds timeout) {
   bool done = false;
   std::optional<Error> problem;
   if (has_turn(active)) {
-    lend_scratch(inline_);
     try {
+      lend_scratch(inline_);
       for (int idle = 0, moves = 0; !done && idle < traits_.polls_before_yield + yields_at_once;) {
         const bool alone = pending_.load(std::memory_order_relaxed) == 0;
         const Progress progress = inline_.advance(*transport_, !alone);
@@ -195,8 +196,26 @@ std::shared_ptr<Operation> Engine::start_recv(TypedSpan data, Rank from, std::ui
   return enqueue({std::move(receive), nullptr}, timeout);
 }
 
+// Before there is anything for it to drive. Where there is none, what was to be started has its number already, for
+// which the others would wait.
+void Engine::start_background() {
+  std::call_once(background_once_, [this] {
+    try {
+      background_ =
+          start_thread("operations that nobody waits for", [self = shared_from_this()] { self->background(); });
+    } catch (const Error& problem) {
+      const Rank self = transport_->rank();
+      const Error why(problem.kind(), fmt::format("{} cannot go on: {}", options_.names.rank(self), problem.what()),
+                      self);
+      if (fail(why) && options_.control != nullptr) options_.control->abort(why);
+    }
+  });
+  check_alive();
+}
+
 std::shared_ptr<Operation> Engine::enqueue(Active active, std::chrono::nanoseconds timeout) {
   check_alive();
+  if (options_.background_progress) start_background();
   std::shared_ptr<Operation> operation = active.operation;
   operation->engine = this;
   operation->keeper = weak_from_this();
@@ -211,8 +230,6 @@ std::shared_ptr<Operation> Engine::enqueue(Active active, std::chrono::nanosecon
   if (stop_.load()) {
     end_all();  // it was closed since check_alive(), and nobody else would
   } else if (options_.background_progress) {
-    std::call_once(background_once_,
-                   [this] { background_ = std::thread([self = shared_from_this()] { self->background(); }); });
     if (operation->bytes_to_send <= most_at_once) move_at_once();
     if (napping_.load()) transport_->interrupt();
     if (!operation->finished()) leave();
@@ -336,9 +353,9 @@ bool Engine::advance_all() {
       ++i;
       continue;
     }
-    if (active_[i].collective != nullptr) lend_scratch(*active_[i].collective);
     Progress progress = Progress::blocked;
     try {
+      if (active_[i].collective != nullptr) lend_scratch(*active_[i].collective);
       const bool briefly = active_[i].operation->priority < most_urgent;
       progress = active_[i].operation->advance(*transport_, briefly);
     } catch (...) {
@@ -434,13 +451,21 @@ void Engine::background() {
   }
 }
 
-// Operations of one lane share its scratch memory, since they run one after the other.
+// Operations of one lane share its scratch memory, since they run one after the other. What is too small goes first, or
+// more would be asked for than is needed.
 void Engine::lend_scratch(CollectiveOperation& operation) {
   if (!operation.needs_scratch()) return;
   Scratch& scratch = scratch_[operation.call().ticket.lane];
   const std::size_t bytes = operation.call().program->scratch_bytes;
   if (scratch.bytes < bytes) {
-    scratch.memory.reset(static_cast<std::byte*>(::operator new(bytes, scratch_alignment)));
+    scratch = {};
+    scratch.memory.reset(static_cast<std::byte*>(::operator new(bytes, scratch_alignment, std::nothrow)));
+    if (!scratch.memory)
+      throw Error(ErrorKind::config,
+                  fmt::format("{} has no memory for {} bytes of scratch; allow its process more, or choose an "
+                              "algorithm that needs less, such as ring",
+                              options_.names.rank(transport_->rank()), bytes),
+                  transport_->rank());
     scratch.bytes = bytes;
   }
   operation.set_scratch(scratch.memory.get());

@@ -173,6 +173,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void unlock_and_call_back();
   void end_all();  // once closed
   void move_at_once();
+  void start_background();
   void background();
   void stop_wanting();
   void leave();

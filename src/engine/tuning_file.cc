@@ -4,14 +4,12 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 
-#include <cerrno>
 #include <chrono>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <utility>
 
-#include "base/socket.h"
+#include "base/file_lock.h"
 #include "base/whole_file.h"
 #include "engine/tuning_text.h"
 #include "ranvier/error.h"
@@ -38,10 +36,7 @@ Fd lock_folder_of(const fs::path& file) {
   using namespace std::chrono_literals;
   const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
   Fd lock(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  const auto deadline = std::chrono::steady_clock::now() + 1s;
-  while (lock && flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK &&
-         std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(1ms);
+  if (lock) lock_until(lock, LOCK_EX, std::chrono::steady_clock::now() + 1s);
   return lock;
 }
 

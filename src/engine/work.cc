@@ -3,6 +3,7 @@
 
 #include "engine/engine.h"
 #include "ranvier/communicator.h"
+#include "ranvier/timeouts.h"
 
 namespace ranvier {
 namespace {
@@ -21,7 +22,7 @@ void Work::wait() {
   if (operation_->error()) std::rethrow_exception(operation_->error());
 }
 bool Work::wait_for(std::chrono::nanoseconds limit) {
-  if (!wait_in_its_engine(*operation_, limit)) return false;
+  if (!wait_in_its_engine(*operation_, bounded(limit))) return false;
   if (operation_->error()) std::rethrow_exception(operation_->error());
   return true;
 }

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/thread.h"
 #include "ranvier/error.h"
 #include "replica/requests.h"
 #include "replica/sample_desk.h"
@@ -52,7 +53,7 @@ class ParameterServer::Impl {
                     rule.ranges)),
         shard_(values_of(comm.rank(), parameters), comm.world(), rule, most_guests),
         desk_(comm, workers_of(rule, comm.world()), rule.bound, before, start_tag) {
-    if (comm_.world() > 1) thread_ = std::jthread([this] { serve(); });
+    if (comm_.world() > 1) thread_ = start_thread<std::jthread>("the parameter server", [this] { serve(); });
   }
   ~Impl() {
     if (thread_.joinable() && !left_) comm_.abort("its training ended before its parameter servers");

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/thread.h"
 #include "ranvier/error.h"
 #include "replica/requests.h"
 #include "replica/sample_desk.h"
@@ -40,7 +41,8 @@ class PeerAverage::Impl {
         desk_(comm, comm.world(), {}, before, start_tag),
         held_(parameters.begin(), parameters.end()),
         random_(seed * 1'000'003 + static_cast<std::uint64_t>(comm.rank())) {
-    if (comm_.world() > 1 && serves(comm_.rank())) thread_ = std::jthread([this] { serve(); });
+    if (comm_.world() > 1 && serves(comm_.rank()))
+      thread_ = start_thread<std::jthread>("averages with peers", [this] { serve(); });
   }
   ~Impl() {
     if (thread_.joinable() && !left_) comm_.abort("its training ended before its peers' averages");

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 
 #include "base/fnv.h"
+#include "base/host.h"
 #include "base/spec.h"
 #include "ranvier/error.h"
 #include "ranvier/synchronizer.h"
@@ -107,14 +107,11 @@ void check_places(std::string_view sync, std::string_view place, Rank world) {
   place_levels(*make_sync_policy(sync, {}), place, one_host);
 }
 
-std::uint64_t host_identity() {
-  std::string name;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> name;
-  std::array<char, 256> space{};
-  if (const auto length = readlink("/proc/self/ns/net", space.data(), space.size()); length > 0)
-    name.append(space.data(), static_cast<std::size_t>(length));
-  if (gethostname(space.data(), space.size() - 1) == 0) name += space.data();
-  return fnv1a(name);
+std::uint64_t host_number() {
+  std::string identity = host_identity();
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) == 0) identity += name.data();
+  return fnv1a(identity);
 }
 
 }  // namespace ranvier

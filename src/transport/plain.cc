@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/host.h"
 #include "base/socket.h"
 #include "ranvier/error.h"
 

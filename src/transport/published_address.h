@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/host.h"
 #include "base/socket.h"
 #include "ranvier/error.h"
 #include "ranvier/types.h"

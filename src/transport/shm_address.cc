@@ -3,51 +3,43 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <charconv>
-#include <fstream>
 #include <random>
 #include <vector>
 
+#include "base/host.h"
+#include "base/split.h"
+#include "ranvier/text.h"
 #include "ranvier/transport.h"
 #include "transport/inbox.h"
 
 namespace ranvier::transport {
 namespace {
 
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (;;) {
-    const auto end = text.find(separator);
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
-
-template <class Number>
-bool parse_number(std::string_view text, Number& number, int base = 10) {
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number, base);
-  return problem == std::errc{} && end == text.data() + text.size() && number >= 0;
+// Of a process, and of a file in it.
+std::optional<int> parse_id(std::string_view text) {
+  const auto number = parse_number<int>(text);
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 }  // namespace
 
 std::string ShmAddress::text() const {
-  return fmt::format("shm{}:{}:{}:{}:{:x}:{:x}", inbox_version, host, process, file, token[0], token[1]);
+  return fmt::format("shm{}:{}:{}:{}:{}:{}", inbox_version, host, process, file, token[0], token[1]);
 }
 
 std::optional<ShmAddress> ShmAddress::parse(std::string_view text) {
   const auto parts = split(text, ':');
   if (parts.size() != 6 || parts[0] != fmt::format("shm{}", inbox_version) || parts[1].empty()) return std::nullopt;
-  ShmAddress address{.host = std::string(parts[1])};
-  const bool whole = parse_number(parts[2], address.process) && parse_number(parts[3], address.file) &&
-                     parse_number(parts[4], address.token[0], 16) && parse_number(parts[5], address.token[1], 16);
-  return whole ? std::optional(address) : std::nullopt;
+  const auto process = parse_id(parts[2]);
+  const auto file = parse_id(parts[3]);
+  const auto first = parse_number<std::uint64_t>(parts[4]);
+  const auto second = parse_number<std::uint64_t>(parts[5]);
+  if (!process || !file || !first || !second) return std::nullopt;
+  return ShmAddress{.host = std::string(parts[1]), .process = *process, .file = *file, .token = {*first, *second}};
 }
 
 std::string shm_host(std::string_view node) {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  const std::string boot = boot_id();
   std::array<char, 64> space{};  // "pid:[4026531836]"
   const auto length = readlink("/proc/self/ns/pid", space.data(), space.size());
   if (boot.empty() || length <= 0) {

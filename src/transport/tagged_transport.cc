@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/socket.h"
+#include "base/thread.h"
 #include "ranvier/error.h"
 #include "transport/receive_buffers.h"
 
@@ -50,7 +51,8 @@ class TaggedTransport final : public Transport {
         messages_(std::move(messages)),
         lanes_(static_cast<std::size_t>(world.world) * lane_count),
         buffers_(lanes_.size() * (most_under_way + 1)),
-        helper_([this](const std::stop_token& stop) { help(stop); }) {}
+        helper_(start_thread<std::jthread>("what is sent while nobody calls",
+                                           [this](const std::stop_token& stop) { help(stop); })) {}
   ~TaggedTransport() override {
     cancel();
     helper_.request_stop();

@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 #include "base/secret.h"
+#include "base/split.h"
 #include "ranvier/text.h"
 #include "ranvier/transport.h"
 
@@ -15,16 +14,6 @@ namespace {
 constexpr std::string_view prefix = "tcp/2";
 constexpr std::size_t most_text = 4096;
 constexpr std::size_t most_ips = 64;
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(separator), text.size());
-    parts.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return parts;
-}
 
 }  // namespace
 
@@ -61,7 +50,7 @@ std::optional<TcpAddress> TcpAddress::parse(std::string_view text) {
     return std::nullopt;
   address.port = *port;
   address.sockets = *sockets;
-  address.ips.assign(ips.begin(), ips.end());
+  if (!at->empty()) address.ips.assign(ips.begin(), ips.end());
   return address;
 }
 

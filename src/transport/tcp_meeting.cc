@@ -12,6 +12,7 @@
 #include <map>
 #include <span>
 
+#include "base/host.h"
 #include "ranvier/error.h"
 #include "transport/published_address.h"
 #include "transport/tcp_hello.h"

@@ -12,6 +12,7 @@
 #include <span>
 #include <utility>
 
+#include "base/host.h"
 #include "base/secret.h"
 #include "ranvier/error.h"
 

@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "base/thread.h"
+
 namespace ranvier::transport {
 namespace {
 
@@ -19,7 +21,7 @@ UdpKeeper::UdpKeeper(const UdpSocket& socket, std::mutex& mutex, std::function<T
     : socket_(socket), mutex_(mutex), advance_(std::move(advance)) {}
 
 void UdpKeeper::start() {
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("what udp sends again", [this] { run(); });
 }
 
 void UdpKeeper::stop() {

@@ -1,16 +1,23 @@
-// A shape that comes again allocates nothing: counted by operator new, on the thread that calls.
-#include <gtest/gtest.h>
+// A shape that comes again allocates nothing: counted by operator new, on the thread that calls. And what follows where
+// there is no memory.
+#include <gmock/gmock.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <limits>
 #include <new>
 #include <vector>
 
+#include "ranvier/error.h"
 #include "support/cluster.h"
+#include "support/refusal.h"
 
 namespace {
 thread_local std::size_t allocations = 0;
+// Aligned memory of so many bytes or more there is none of, on any thread: scratch memory is what is tried.
+constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
+std::atomic<std::size_t> refused_bytes = unlimited;
 }  // namespace
 
 // Neither is inlined: malloc() met by operator delete, or the other way round, looks like a mistake to the compiler.
@@ -23,8 +30,20 @@ thread_local std::size_t allocations = 0;
   ++allocations;
   return std::malloc(std::max<std::size_t>(bytes, 1));
 }
+[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  ++allocations;
+  if (bytes >= refused_bytes) return nullptr;
+  void* memory = nullptr;
+  return posix_memalign(&memory, static_cast<std::size_t>(alignment), bytes) == 0 ? memory : nullptr;
+}
+[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  if (void* const memory = operator new(bytes, alignment, std::nothrow)) return memory;
+  throw std::bad_alloc();
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace ranvier {
 namespace {
@@ -150,6 +169,26 @@ TEST_P(Allocations, of_started_operations_do_not_grow_with_their_size) {
                        for (const std::size_t each : counted) EXPECT_LE(each, 2u);
                      },
                      {.way = GetParam()});
+}
+
+// The driver has its seat free again, so that the operation ends, the next one is refused, and the communicator closes.
+TEST_P(Allocations, of_scratch_memory_that_there_is_not_fail_the_operation) {
+  struct Refusing {
+    Refusing() { refused_bytes = 1 << 20; }
+    ~Refusing() { refused_bytes = unlimited; }
+  };
+  const Refusing refusing;
+  for (const bool started : {false, true})
+    support::run_ranks(2,
+                       [started](Communicator& comm) {
+                         std::vector<float> data(1 << 20, 1);
+                         const Request request{.input = data, .output = data, .algorithm = "recursive_doubling"};
+                         const std::string told = support::refusal(
+                             [&] { started ? comm.start(request).wait() : comm.run(request); }, ErrorKind::config);
+                         EXPECT_THAT(told, testing::HasSubstr("no memory for 4194304 bytes of scratch"));
+                         support::refusal([&] { comm.barrier(); }, ErrorKind::config);
+                       },
+                       {.way = GetParam()});
 }
 
 INSTANTIATE_TEST_SUITE_P(, Allocations, testing::Values("loopback", "shm", "tcp", "udp", "sealed"),

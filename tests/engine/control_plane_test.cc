@@ -3,12 +3,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <thread>
 
 #include "engine/control_diary.h"
+#include "engine/control_news.h"
 #include "engine/control_watch.h"
+#include "support/no_more_threads.h"
 #include "support/on_threads.h"
+#include "support/refusal.h"
 #include "transport/tcp_meeting.h"
 
 namespace ranvier::engine {
@@ -207,6 +211,38 @@ TEST(ControlPlane, ANeighbourThatTalksNonsenseIsGivenUp) {
   EXPECT_EQ(fault->kind(), ErrorKind::peer_lost);
   EXPECT_EQ(fault->culprit(), 1);
   EXPECT_THAT(fault->what(), HasSubstr("rank 1 sent garbage"));
+}
+
+TEST(ControlPlane, ARankWithoutAThreadForItSaysSoAndTellsItsNeighbours) {
+  const auto endpoint = control_endpoint({.rank = 0, .world = 2}, {});
+  transport::TcpMeeting neighbour({.rank = 1, .world = 2},
+                                  {.purpose = transport::TcpPurpose::control, .interface_address = {}, .buffers = {}});
+  const std::vector<std::string> addresses{endpoint->address(), neighbour.address()};
+  std::optional<News> told;
+  std::jthread other([&] {
+    std::vector<transport::Channel> channels = neighbour.connect(addresses, {{0, 0}}, Clock::now() + Diary::patience);
+    NewsReader reader(2);
+    for (const auto end = Clock::now() + Diary::patience; Clock::now() < end; std::this_thread::sleep_for(1ms)) {
+      const ssize_t got = channels[0].recv(reader.space());
+      if (got == 0) return;
+      if (got > 0) reader.filled(static_cast<std::size_t>(got));
+      while (const auto news = reader.next())
+        if (news->type == NewsType::fault) told = news;
+    }
+  });
+  sigset_t before, after;
+  pthread_sigmask(SIG_BLOCK, nullptr, &before);
+  Diary diary;
+  const support::NoMoreThreads none;
+  const std::string refused = support::refusal(
+      [&] { endpoint->connect(addresses, Clock::now() + Diary::patience, diary.events()); }, ErrorKind::config);
+  EXPECT_THAT(refused, HasSubstr("rank 0 cannot begin: no thread could be started for heartbeats: Resource temp"));
+  other.join();
+  ASSERT_TRUE(told);
+  EXPECT_STREQ(told->error().what(), refused.c_str());
+  EXPECT_EQ(told->culprit, 0);
+  pthread_sigmask(SIG_BLOCK, nullptr, &after);
+  EXPECT_EQ(sigismember(&after, SIGTERM), sigismember(&before, SIGTERM)) << "the caller's signals are blocked";
 }
 
 TEST(ControlPlane, ARankThatDoesNotComeIsNamed) {

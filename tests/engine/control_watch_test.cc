@@ -271,6 +271,30 @@ TEST_F(Silence, IsLoggedOnceAndThenEndsTheJob) {
   EXPECT_FALSE(advance(10s, false).fault);
 }
 
+TEST_F(Silence, SaysWhenItWillMatter) {
+  EXPECT_EQ(watch.next_verdict(), ControlWatch::Time::max()) << "nothing has been heard yet";
+  advance(1s, true);
+  EXPECT_EQ(watch.next_verdict(), now + limits.suspect_after);
+  const auto death = now + limits.dead_after;
+  advance(2750ms, false);
+  EXPECT_EQ(watch.next_verdict(), death);
+  EXPECT_FALSE(watch.is_lost(1));
+  ControlWatch::Outcome outcome;
+  watch.tick(death, outcome);
+  EXPECT_TRUE(outcome.fault);
+  EXPECT_TRUE(watch.is_lost(1));
+  EXPECT_EQ(watch.next_verdict(), ControlWatch::Time::max());
+}
+
+TEST_F(Silence, IsWhatLosesARankAndNothingElse) {
+  advance(1s, true);
+  ControlWatch::Outcome outcome;
+  watch.give_up({ErrorKind::peer_lost, "the link to rank 1 broke", 1}, outcome);
+  EXPECT_FALSE(watch.is_lost(1)) << "it may still read";
+  advance(1s, false);
+  EXPECT_TRUE(watch.is_lost(1));
+}
+
 TEST_F(Silence, ThatEndsInTimeIsForgiven) {
   advance(1s, true);
   EXPECT_FALSE(advance(2500ms, false).fault);

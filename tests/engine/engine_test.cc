@@ -6,6 +6,7 @@
 #include <future>
 #include <latch>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -13,6 +14,8 @@
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
 #include "support/cluster.h"
+#include "support/no_more_threads.h"
+#include "support/refusal.h"
 
 namespace ranvier {
 namespace {
@@ -32,6 +35,28 @@ TEST(EngineTest, OperationsThatNobodyWaitsForEndAllTheSame) {
     ASSERT_TRUE(work.done());
     EXPECT_THAT(data, Each(2.0F));
   });
+}
+
+TEST(EngineTest, WithoutAThreadForItNothingIsStartedAndAllAreTold) {
+  for (const bool message : {false, true})
+    run_ranks(2,
+              [message](Communicator& comm) {
+                std::vector<float> data(1000, 1.0F);
+                std::optional<support::NoMoreThreads> none;
+                if (comm.rank() == 0) none.emplace();
+                const std::string told = support::refusal(
+                    [&] {
+                      if (comm.rank() == 1) return comm.all_reduce(data);  // needs none
+                      if (message) comm.start_send(data, 1, 0);
+                      comm.start({.input = data, .output = data});
+                    },
+                    ErrorKind::config);
+                EXPECT_THAT(
+                    told,
+                    HasSubstr("rank 0 cannot go on: no thread could be started for operations that nobody waits for"));
+                EXPECT_THAT(support::refusal([&] { comm.barrier(); }, ErrorKind::config), HasSubstr("has failed"));
+              },
+              {.way = "tcp"});
 }
 
 // Of a part of a world that shares its cores the transport sees too few ranks to know.
@@ -159,6 +184,29 @@ TEST(EngineTest, WaitForGivesUpWithoutHarm) {
     work.wait();
     EXPECT_THAT(data, Each(2.0F));
   });
+}
+
+// More milliseconds than there are nanoseconds in a deadline.
+TEST(EngineTest, WhatMayTakeForEverIsNotOverAtOnce) {
+  static constexpr auto ever = std::chrono::milliseconds::max();
+  auto options = support::ClusterOptions::patient();
+  options.timeout = options.join_timeout = options.suspect_after = options.dead_after = ever;
+  for (const std::string_view way : {"loopback", "tcp"})
+    run_ranks(2,
+              [](Communicator& comm) {
+                std::vector<float> data(1000, 1.0F);
+                comm.all_reduce(data);
+                Work work = comm.start({.input = data, .output = data, .timeout = ever});
+                EXPECT_TRUE(work.wait_for(std::chrono::nanoseconds::max()));
+                std::vector<float> told(1);
+                Work late = comm.rank() == 0 ? comm.start_recv(told, 1, 0, ever) : Work();
+                if (comm.rank() == 1) std::this_thread::sleep_for(20ms);
+                if (comm.rank() == 1) comm.send(std::span(data).first(1), 0);
+                if (comm.rank() == 1) return;
+                late.wait();
+                EXPECT_EQ(told[0], 4.0F);
+              },
+              {.way = way, .communicator = options});
 }
 
 TEST(EngineTest, TrafficCountsWhatTheScheduleSays) {

@@ -1,5 +1,7 @@
 """ranvier.record: what it writes is what the model is, and ranvier simulate reads it (tests/end_to_end does)."""
 
+import errno
+import os
 import pathlib
 import tomllib
 
@@ -67,6 +69,47 @@ def test_without_a_step_there_is_an_error_and_no_file(tmp_path):
         raise KeyError
     assert not (tmp_path / "w.toml").exists()
     assert not model._forward_hooks and not model._forward_pre_hooks
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_training(tmp_path):
+    (tmp_path / "file").touch()
+    for path, why in [(tmp_path / "file" / "w.toml", "File exists|Not a directory"), (tmp_path, "Is a directory")]:
+        begun = False
+        with pytest.raises(OSError, match=rf"cannot write the workload .* \(({why})\); .*name another file"):
+            with ranvier.record(network(), path):
+                begun = True
+        assert not begun
+    assert {path.name for path in tmp_path.iterdir()} == {"file"}
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "w.toml"
+    path.write_text("of before")
+    (tmp_path / "link.toml").symlink_to(path)
+
+    def fill(part, text, **_):
+        with open(part, "w") as file:
+            file.write(text[:10])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    model = network()
+    with monkeypatch.context() as full:
+        full.setattr(pathlib.Path, "write_text", fill)
+        with pytest.raises(OSError, match=r"link.toml \(No space left on device\)"):
+            with ranvier.record(model, tmp_path / "link.toml"):
+                train(model)
+    assert path.read_text() == "of before"
+    with ranvier.record(model, tmp_path / "link.toml"):
+        train(model)
+    assert tomllib.loads(path.read_text())["name"] == "Sequential"
+    assert {each.name for each in tmp_path.iterdir()} == {"w.toml", "link.toml"}
+    assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
+
+
+def _umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def record_tensor_parallel(rank, world, path):

@@ -17,6 +17,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/host.h"
 #include "base/secret.h"
 #include "ranvier/error.h"
 #include "transport/grpc/grpc_channel.h"

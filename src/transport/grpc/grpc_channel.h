@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "base/host.h"
 #include "base/whole_file.h"
 #include "ranvier/error.h"
 #include "ranvier/transport.h"

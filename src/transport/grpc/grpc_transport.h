@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/thread.h"
 #include "ranvier/error.h"
 #include "ranvier/transport.h"
 #include "transport/grpc/grpc_stream.h"
@@ -117,7 +118,8 @@ struct GrpcWorld {
 
 class GrpcTransport final : public Transport {
  public:
-  explicit GrpcTransport(GrpcWorld world) : world_(std::move(world)), keeper_([this] { keep(); }) {}
+  explicit GrpcTransport(GrpcWorld world)
+      : world_(std::move(world)), keeper_(start_thread("what grpc sends", [this] { keep(); })) {}
   ~GrpcTransport() override { cancel(); }
 
   Rank rank() const override { return world_.rank; }

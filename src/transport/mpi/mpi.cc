@@ -14,6 +14,7 @@
 #include <mutex>
 #include <set>
 
+#include "base/host.h"
 #include "ranvier/error.h"
 #include "transport/module.h"
 #include "transport/mpi/mpi_address.h"

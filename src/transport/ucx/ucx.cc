@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/host.h"
 #include "ranvier/error.h"
 #include "transport/module.h"
 #include "transport/tagged_transport.h"
