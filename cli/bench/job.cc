@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/split.h"
 #include "ranvier/error.h"
 #include "ranvier/text.h"
 
@@ -29,16 +30,6 @@ bool is_split(Collective collective) {
     default:
       return false;
   }
-}
-
-std::vector<std::string_view> split_words(std::string_view line) {
-  std::vector<std::string_view> words;
-  while (!line.empty()) {
-    const auto end = std::min(line.find(' '), line.size());
-    words.push_back(line.substr(0, end));
-    line.remove_prefix(std::min(end + 1, line.size()));
-  }
-  return words;
 }
 
 [[noreturn]] void refuse(std::string_view line) {
@@ -135,7 +126,7 @@ std::string to_line(const Job& job) {
 }
 
 Job job_from_line(std::string_view line) {
-  const auto words = split_words(line);
+  const auto words = split(line, ' ');
   if (words.size() < 11 || words.size() > 12 || words[0] != "run") refuse(line);
   const auto number = [&](std::string_view word) {
     const auto value = parse_number<std::uint64_t>(word);
