@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "ranvier/error.h"
+#include "transport/module.h"
 #include "transport/paired.h"
 #include "transport/tcp_door.h"
 #include "transport/udp_meeting.h"
@@ -114,8 +115,8 @@ std::unique_ptr<Endpoint> endpoint_between_hosts(std::string_view name, const Wo
   if (name == "mpi") return mpi_endpoint(info);
   if (name == "ucx") return ucx_endpoint(info, options.interface_address);
   if (name == "grpc")
-    return grpc_endpoint(
-        info, {.interface_address = options.interface_address, .ports = options.ports, .security = security});
+    return transport::grpc_endpoint_at(door, info,
+                                       {.interface_address = options.interface_address, .security = security});
   if (name == "udp")
     return transport::udp_endpoint_at(
         door, info, {.interface_address = options.interface_address, .ports = options.ports, .security = security});
