@@ -2,11 +2,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
+#include <future>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -188,6 +193,47 @@ TEST_F(Grpc, IdleStrangersAreFewAndStayNoLongerThanTheMeeting) {
   exchange(world);
   for (const Fd& each : crowd) EXPECT_TRUE(is_shown_out(each, tcp_patience));
   EXPECT_FALSE(stranger("127.0.0.1", meeting.port())) << "the port is open while the job runs";
+}
+
+bool run(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
+
+// Whether a rank with these options listens to somebody on another host; none where hosts cannot be made. Both are
+// threads in network namespaces of their own, which are gone with them.
+std::optional<bool> listens_to_another_host(const GrpcOptions& options) {
+  std::promise<pid_t> here;
+  std::promise<bool> joined;
+  std::promise<std::uint16_t> port;
+  std::optional<bool> listens;
+  std::jthread other([&] {
+    const pid_t rank = here.get_future().get();
+    joined.set_value(rank > 0 && unshare(CLONE_NEWNET) == 0 &&
+                     run("ip link add eth0 type veth peer name eth0 netns " + std::to_string(rank)) &&
+                     run("ip address add 10.1.2.2/24 dev eth0") && run("ip link set eth0 up"));
+    const std::uint16_t there = port.get_future().get();
+    if (there == 0) return;
+    const Fd socket = stranger("10.1.2.1", there);
+    EXPECT_TRUE(socket);
+    listens = !is_shown_out(socket, 500ms);
+  });
+  std::jthread rank([&] {
+    const bool is_host = unshare(CLONE_NEWNET) == 0 && run("ip link set lo up");
+    here.set_value(is_host ? gettid() : 0);
+    if (!joined.get_future().get() || !run("ip address add 10.1.2.1/24 dev eth0") || !run("ip link set eth0 up"))
+      return port.set_value(0);
+    const auto meeting = endpoints(2, options);
+    port.set_value(port_of(*meeting[0]));
+    EXPECT_THROW(meeting[0]->connect(addresses_of(meeting), Clock::now() + 2s), Error);
+  });
+  rank.join();
+  other.join();
+  return listens;
+}
+
+TEST_F(Grpc, WhatIsNotEncryptedIsForThisHostOnly) {
+  const auto plain = listens_to_another_host({});
+  if (!plain) GTEST_SKIP() << "no network namespaces can be made here";
+  EXPECT_FALSE(*plain);
+  EXPECT_TRUE(listens_to_another_host({.security = {.insecure = true}}).value());
 }
 
 TEST_F(Grpc, AStrangerHasFiveSeconds) {
