@@ -198,13 +198,13 @@ Endpoints open_endpoints(const WorldInfo& info, const CommunicatorOptions& optio
   const auto door =
       std::make_shared<transport::TcpDoor>(options.interface_address, options.ports, transport::tcp_buffers);
   Endpoints own;
-  own.control =
-      control_endpoint(info, {.suspect_after = options.suspect_after,
-                              .dead_after = options.dead_after,
-                              .interface_address = options.interface_address,
-                              .security = options.security,
-                              .names = {.rank = RankNames(options.world_ranks), .element = options.element_name},
-                              .door = door});
+  own.control = control_endpoint(info,
+                                 {.suspect_after = options.suspect_after,
+                                  .dead_after = options.dead_after,
+                                  .interface_address = options.interface_address,
+                                  .security = options.security,
+                                  .names = {.rank = RankNames(options.world_ranks), .element = options.element_name}},
+                                 door);
   if (!choice.inside.empty()) own.inside = shm_endpoint(info, options.node);
   if (!choice.between.empty()) own.between = endpoint_between_hosts(choice.between, info, options, door);
   return own;
