@@ -105,16 +105,19 @@ bool speaks_for_the_job() {
   return true;
 }
 
+// Kubernetes tells pods of a service called ranvier where it is: RANVIER_PORT=tcp://10.0.0.1:80.
+bool is_of_a_service(std::string_view value) { return value.starts_with("tcp://") || value.starts_with("udp://"); }
+
 void warn_of_misspellings(const CLI::App& app) {
   std::vector<std::string> names(std::begin(known_variables), std::end(known_variables));
   for (const auto* option : app.get_options())
     if (!option->get_envname().empty()) names.push_back(option->get_envname());
   for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view word = std::string_view(*entry).substr(0, std::string_view(*entry).find('='));
+    const std::string_view whole = *entry, word = whole.substr(0, whole.find('='));
     if (!word.starts_with("RANVIER_") || std::find(names.begin(), names.end(), word) != names.end()) continue;
     const auto near =
         std::find_if(names.begin(), names.end(), [&](const auto& name) { return is_slip_of(word, name); });
-    if (near != names.end())
+    if (near != names.end() && !is_of_a_service(whole.substr(std::min(word.size() + 1, whole.size()))))
       fmt::print(stderr, "{}: {} is no setting of ranvier; did you mean {}?\n", app.get_name(), word, *near);
   }
 }

@@ -146,9 +146,12 @@ def for_group(timeout: timedelta, options: Options, is_part: bool = False) -> di
 
 
 def warn_of_misspellings() -> None:
-    """Other programs may have RANVIER_* variables of their own: only those that nearly are one of ours are suspect."""
-    for variable in os.environ:
-        if variable.startswith("RANVIER_") and variable not in SETTINGS:
+    """Other programs may have RANVIER_* variables of their own: only those that nearly are one of ours are suspect.
+
+    Kubernetes tells pods of a service called ranvier where it is, by RANVIER_PORT=tcp://10.0.0.1:80.
+    """
+    for variable, value in os.environ.items():
+        if variable.startswith("RANVIER_") and variable not in SETTINGS and not value.startswith(("tcp://", "udp://")):
             if near := difflib.get_close_matches(variable, SETTINGS, n=1, cutoff=0.85):
                 warnings.warn(f"{variable} is no setting of ranvier; did you mean {near[0]}?", stacklevel=2)
 

@@ -142,7 +142,7 @@ Fd listen_within(const std::string& ip, const PortRange& ports, const SocketBuff
   if (ports.first != 0)
     throw Error(ErrorKind::config,
                 fmt::format("no port from {} to {} is free on {} ({}); name other ones, one for each "
-                            "rank of this host, or two over grpc",
+                            "rank of this host",
                             ports.first, ports.last, where, std::strerror(errno)));
   throw Error(ErrorKind::config, fmt::format("cannot listen on {}: {}; this host has: {}", where, std::strerror(errno),
                                              fmt::join(host_addresses(), ", ")));

@@ -343,7 +343,7 @@ void tell_why(Rank rank, const Error& why, std::span<transport::Channel> standin
 
 class TcpControlEndpoint final : public ControlEndpoint {
  public:
-  TcpControlEndpoint(const WorldInfo& info, const ControlOptions& options)
+  TcpControlEndpoint(const WorldInfo& info, const ControlOptions& options, std::shared_ptr<transport::TcpDoor> door)
       : info_(info),
         options_(options),
         meeting_(info, {.purpose = transport::TcpPurpose::control,
@@ -351,7 +351,7 @@ class TcpControlEndpoint final : public ControlEndpoint {
                         .buffers = {},
                         .security = options.security,
                         .names = options.names.rank,
-                        .door = options.door,
+                        .door = std::move(door),
                         .on_failure = [rank = info.rank](const Error& why, std::span<transport::Channel> standing) {
                           tell_why(rank, why, standing);
                         }}) {}
@@ -374,13 +374,14 @@ class TcpControlEndpoint final : public ControlEndpoint {
 
 }  // namespace
 
-std::unique_ptr<ControlEndpoint> control_endpoint(const WorldInfo& info, const ControlOptions& options) {
+std::unique_ptr<ControlEndpoint> control_endpoint(const WorldInfo& info, const ControlOptions& options,
+                                                  std::shared_ptr<transport::TcpDoor> door) {
   if (options.suspect_after <= milliseconds(0) || options.dead_after < options.suspect_after)
     throw Error(
         ErrorKind::config,
         fmt::format("suspect_after is {} ms and dead_after {} ms; both must be positive and the second no shorter",
                     options.suspect_after.count(), options.dead_after.count()));
-  return std::make_unique<TcpControlEndpoint>(info, options);
+  return std::make_unique<TcpControlEndpoint>(info, options, std::move(door));
 }
 
 }  // namespace ranvier::engine

@@ -28,7 +28,6 @@ struct ControlOptions {
   std::string interface_address = {};  // see TcpOptions
   SecurityOptions security = {};
   Names names = {};
-  std::shared_ptr<transport::TcpDoor> door = {};  // see MeetingOptions
 };
 
 // Both are called on the control thread and must not block; neither is called after ~ControlPlane has returned.
@@ -70,6 +69,8 @@ class ControlEndpoint {
                                                 std::chrono::steady_clock::time_point deadline,
                                                 ControlEvents events) = 0;
 };
-std::unique_ptr<ControlEndpoint> control_endpoint(const WorldInfo&, const ControlOptions&);
+// `door`: see MeetingOptions. It is let go of when the endpoint is gone, though the control plane stays.
+std::unique_ptr<ControlEndpoint> control_endpoint(const WorldInfo&, const ControlOptions&,
+                                                  std::shared_ptr<transport::TcpDoor> door = {});
 
 }  // namespace ranvier::engine

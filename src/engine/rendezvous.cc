@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "ranvier/error.h"
+#include "transport/module.h"
 #include "transport/paired.h"
 #include "transport/tcp_door.h"
 #include "transport/udp_meeting.h"
@@ -114,8 +115,8 @@ std::unique_ptr<Endpoint> endpoint_between_hosts(std::string_view name, const Wo
   if (name == "mpi") return mpi_endpoint(info);
   if (name == "ucx") return ucx_endpoint(info, options.interface_address);
   if (name == "grpc")
-    return grpc_endpoint(
-        info, {.interface_address = options.interface_address, .ports = options.ports, .security = security});
+    return transport::grpc_endpoint_at(door, info,
+                                       {.interface_address = options.interface_address, .security = security});
   if (name == "udp")
     return transport::udp_endpoint_at(
         door, info, {.interface_address = options.interface_address, .ports = options.ports, .security = security});
@@ -197,13 +198,13 @@ Endpoints open_endpoints(const WorldInfo& info, const CommunicatorOptions& optio
   const auto door =
       std::make_shared<transport::TcpDoor>(options.interface_address, options.ports, transport::tcp_buffers);
   Endpoints own;
-  own.control =
-      control_endpoint(info, {.suspect_after = options.suspect_after,
-                              .dead_after = options.dead_after,
-                              .interface_address = options.interface_address,
-                              .security = options.security,
-                              .names = {.rank = RankNames(options.world_ranks), .element = options.element_name},
-                              .door = door});
+  own.control = control_endpoint(info,
+                                 {.suspect_after = options.suspect_after,
+                                  .dead_after = options.dead_after,
+                                  .interface_address = options.interface_address,
+                                  .security = options.security,
+                                  .names = {.rank = RankNames(options.world_ranks), .element = options.element_name}},
+                                 door);
   if (!choice.inside.empty()) own.inside = shm_endpoint(info, options.node);
   if (!choice.between.empty()) own.between = endpoint_between_hosts(choice.between, info, options, door);
   return own;

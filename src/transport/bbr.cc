@@ -50,6 +50,8 @@ double Bbr::greatest_surplus() const { return *std::ranges::max_element(surpluse
 
 double Bbr::product() const { return bandwidth() * seconds(least_round_trip_); }
 
+double Bbr::arrived_unknown() const { return latest_rate_ * seconds(way_back_); }
+
 double Bbr::gain() const {
   switch (phase_) {
     case Phase::startup:
@@ -77,6 +79,7 @@ std::size_t Bbr::window() const {
   double bytes = factor * product() + 3 * static_cast<double>(group_bytes()) + greatest_surplus();
   if (phase_ == Phase::probe_round_trip) return least;  // so that no queue is one's own
   if (ceiling_ > 0) bytes = std::min(bytes, ceiling_);
+  bytes += arrived_unknown();
   return std::max(least, static_cast<std::size_t>(bytes));
 }
 
@@ -107,7 +110,9 @@ void Bbr::learn(const Sample& sample) {
     double& now = rates_[round_ % rounds_kept];
     now = std::max(now, sample.rate);
   }
+  if (sample.rate > 0) latest_rate_ = std::min(sample.rate, bandwidth());
   if (sample.round_trip <= Duration(0)) return;
+  way_back_ = sample.way_back;
   const bool first = least_round_trip_ == Duration(0);
   const bool stale = !first && sample.now - least_seen_at_ > round_trip_kept;
   // After a pause the queue is as empty as it will be.
@@ -169,6 +174,7 @@ void Bbr::change_phase(const Sample& sample) {
     gain_index_ = 2 + round_ % (gains.size() - 2);  // flows that began together should not probe together
     gain_since_ = sample.now;
   };
+  const double under_way = std::max(static_cast<double>(sample.in_flight) - arrived_unknown(), 0.0);
   switch (phase_) {
     case Phase::startup:
       if (round_began_ && !sample.held_by_caller && !full_) {
@@ -182,12 +188,11 @@ void Bbr::change_phase(const Sample& sample) {
       if (full_) phase_ = Phase::drain;
       break;
     case Phase::drain:
-      if (static_cast<double>(sample.in_flight) <= product()) enter_probe_bandwidth();
+      if (under_way <= product()) enter_probe_bandwidth();
       break;
     case Phase::probe_bandwidth: {
       const bool passed = sample.now - gain_since_ > least_round_trip_;
       const double gain = gains[gain_index_];
-      const double under_way = static_cast<double>(sample.in_flight);
       // Faster until the queue has really been tried, slower no longer than until it is empty.
       if (gain > 1 ? passed && (sample.lost > 0 || sample.held_by_caller || under_way >= gain * product() * 0.9)
                    : passed || (gain < 1 && under_way <= product()))

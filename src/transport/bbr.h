@@ -32,6 +32,7 @@ class Bbr {
     double rate = 0;                     // bytes a second that arrived lately; 0: unknown
     bool held_by_caller = false;         // it was measured while there was not enough to send: the path may do more
     Duration round_trip{};               // 0: unknown
+    Duration way_back{};                 // of it: what the acknowledgement waited behind others
     std::uint64_t delivered = 0;         // bytes acknowledged so far
     std::uint64_t delivered_before = 0;  // of them, when the newest of the acknowledged packets was sent
     std::size_t acknowledged = 0;        // bytes, by this acknowledgement
@@ -59,7 +60,8 @@ class Bbr {
 
   static constexpr std::size_t rounds_kept = 10;
 
-  double product() const;  // bandwidth x round trip, bytes
+  double product() const;          // bandwidth x round trip, bytes
+  double arrived_unknown() const;  // bytes that have arrived, and whose acknowledgements are under way
   void count_round(const Sample&);
   void learn(const Sample&);
   void count_surplus(const Sample&);
@@ -83,6 +85,9 @@ class Bbr {
 
   Duration least_round_trip_{};
   Time least_seen_at_{};
+
+  double latest_rate_ = 0;
+  Duration way_back_{};
 
   double full_rate_ = 0;  // startup: the rate that has to be beaten by a quarter
   int rounds_without_growth_ = 0;

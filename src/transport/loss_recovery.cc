@@ -67,7 +67,7 @@ void LossRecovery::acknowledge(SentPacket& packet, Time now) {
 }
 
 std::optional<LossRecovery::News> LossRecovery::acknowledge(std::span<const NumberRange> ranges, Duration delay,
-                                                            Time now) {
+                                                            std::uint32_t arrived_us, Time now) {
   if (ranges.empty() || ranges.front().end > next_) return std::nullopt;
   acknowledged_now_.clear();
   lost_now_.clear();
@@ -88,6 +88,9 @@ std::optional<LossRecovery::News> LossRecovery::acknowledge(std::span<const Numb
     if (newest.number > newest_acknowledged_) {
       news.sample.round_trip = std::max<Duration>(now - newest.sent_at, Duration(1));
       round_trip_.sample(news.sample.round_trip, std::min<Duration>(delay, most_delay));
+      if (newest.number + 1 == ranges.front().end)
+        news.sample.way_back =
+            way_back_.sample(newest.sent_at, arrived_us, now, news.sample.round_trip - round_trip_.least());
       newest_acknowledged_ = newest.number;
       newest_departure_ = newest.sent_at;
     }

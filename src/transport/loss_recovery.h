@@ -25,6 +25,7 @@
 #include "transport/bbr.h"
 #include "transport/number_ranges.h"
 #include "transport/round_trip.h"
+#include "transport/way_back.h"
 
 namespace ranvier::transport {
 
@@ -69,8 +70,10 @@ class LossRecovery {
     std::span<const SentPacket> lost;
     Bbr::Sample sample;
   };
-  // `ranges`: newest first. Empty if they speak of packets that were never sent.
-  std::optional<News> acknowledge(std::span<const NumberRange> ranges, Duration delay, Time now);
+  // `ranges`: newest first; `arrived_us`: when the newest packet of all did, see way_back.h. Empty if they speak of
+  // packets that were never sent.
+  std::optional<News> acknowledge(std::span<const NumberRange> ranges, Duration delay, std::uint32_t arrived_us,
+                                  Time now);
 
   // When on_time() has something to say; Time::max() if never.
   Time due() const;
@@ -98,6 +101,7 @@ class LossRecovery {
   Duration reordering_window() const;
 
   RoundTrip round_trip_;
+  WayBack way_back_;
   std::vector<SentPacket> packets_;  // oldest_ … next_-1, each at its number modulo the size
   std::uint64_t oldest_ = 1;
   std::uint64_t next_ = 1;

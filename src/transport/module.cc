@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "ranvier/error.h"
@@ -90,6 +91,14 @@ const TransportModule& load_module(std::string_view name) {
   throw Error(ErrorKind::internal, fmt::format("no transport is called {}; please report this", name));
 }
 
+std::unique_ptr<Endpoint> grpc_endpoint_at(std::shared_ptr<TcpDoor> door, const WorldInfo& info,
+                                           const GrpcOptions& options) {
+  const TransportModule& module = load_module("grpc");
+  if (!door) door = std::make_shared<TcpDoor>(options.interface_address, options.ports, tcp_buffers);
+  return module.endpoint(
+      info, {.interface_address = options.interface_address, .security = options.security, .door = std::move(door)});
+}
+
 }  // namespace ranvier::transport
 
 namespace ranvier {
@@ -113,8 +122,7 @@ std::unique_ptr<Endpoint> ucx_endpoint(const WorldInfo& info, const std::string&
 }
 
 std::unique_ptr<Endpoint> grpc_endpoint(const WorldInfo& info, const GrpcOptions& options) {
-  return load_module("grpc").endpoint(
-      info, {.interface_address = options.interface_address, .ports = options.ports, .security = options.security});
+  return transport::grpc_endpoint_at(nullptr, info, options);
 }
 
 std::unique_ptr<GuestService> guest_service(GuestCalls calls, const GuestOptions& options) {

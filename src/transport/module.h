@@ -13,14 +13,15 @@
 
 #include "ranvier/guest_service.h"
 #include "ranvier/transport.h"
+#include "transport/tcp_door.h"
 
 namespace ranvier::transport {
 
 // What a module needs to know beyond the world; each uses its own part.
 struct ModuleOptions {
   std::string interface_address = {};  // to listen on, see TcpOptions
-  PortRange ports = {};                // of which to listen on one
   SecurityOptions security = {};
+  std::shared_ptr<TcpDoor> door = {};  // where the job meets
 };
 
 // The one symbol that a module defines: `extern "C" const TransportModule ranvier_transport_module`.
@@ -34,6 +35,9 @@ inline constexpr const char* module_symbol = "ranvier_transport_module";
 
 // Opens the module once in this process. Throws Error{config} that says what to install where it cannot.
 const TransportModule& load_module(std::string_view name);
+
+// The transport's endpoint at a door that the control plane uses too; null: at one of its own.
+std::unique_ptr<Endpoint> grpc_endpoint_at(std::shared_ptr<TcpDoor> door, const WorldInfo&, const GrpcOptions&);
 
 }  // namespace ranvier::transport
 

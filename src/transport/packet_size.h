@@ -38,11 +38,13 @@ class PacketSize {
     under_way_ = false;
     if (++attempts_ >= most_attempts) next();
   }
-  // The kernel itself says that this is too large.
-  void refused(std::size_t size) {
+  // The kernel itself says that this is too large. Whether a smaller size is left.
+  bool refused(std::size_t size) {
     under_way_ = false;
+    const bool may_shrink = size > std::min(bytes_, base);
     if (size <= bytes_) bytes_ = std::min(bytes_, base);
     next();
+    return may_shrink;
   }
   void large_ones_vanish() {
     if (bytes_ <= base) return;

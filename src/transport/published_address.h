@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/cpu_set.h"
 #include "base/host.h"
 #include "base/socket.h"
 #include "ranvier/error.h"
@@ -17,9 +18,11 @@
 
 namespace ranvier::transport {
 
-// Where the process that publishes `address` can be reached: at one interface, or, without a name, at all of its host.
+// Where the process that publishes `address` can be reached, at one interface or, without a name, at all of its host;
+// and on which cores it runs.
 template <class Address>
 void set_place(Address& address, const std::string& interface_address) {
+  address.cpus = CpuSet::own();
   if (!interface_address.empty()) {
     address.ips = {interface_address};
     return;

@@ -3,7 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "base/cpu_set.h"
 #include "ranvier/error.h"
+#include "transport/published_address.h"
 #include "transport/tcp_meeting.h"
 #include "transport/tcp_transport.h"
 
@@ -36,10 +40,17 @@ class TcpEndpoint final : public Endpoint {
         links.push_back({peer, static_cast<std::uint8_t>(channel)});
     std::vector<Channel> connected = meeting_.connect(addresses, links, deadline);
 
+    const auto parsed = parse_addresses<TcpAddress>("tcp", info_.world, addresses);
+    SharedCores cores;
+    for (Rank rank = 0; rank < info_.world; ++rank) {
+      const auto link = std::ranges::find(links, rank, &TcpLink::peer);
+      if (link == links.end() || is_local(connected[static_cast<std::size_t>(link - links.begin())].socket()))
+        cores.add_rank(parsed[static_cast<std::size_t>(rank)].cpus);
+    }
     std::vector<Channel> sorted(static_cast<std::size_t>(info_.world) * channels);
     for (std::size_t i = 0; i < links.size(); ++i)
       sorted[static_cast<std::size_t>(links[i].peer) * channels + links[i].channel] = std::move(connected[i]);
-    return tcp_transport(info_.rank, info_.world, sockets_, std::move(sorted));
+    return tcp_transport(info_.rank, info_.world, sockets_, std::move(sorted), cores.crowded());
   }
 
  private:

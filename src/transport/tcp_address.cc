@@ -11,7 +11,7 @@
 namespace ranvier::transport {
 namespace {
 
-constexpr std::string_view prefix = "tcp/2";
+constexpr std::string_view prefix = "tcp/3";
 constexpr std::size_t most_text = 4096;
 constexpr std::size_t most_ips = 64;
 
@@ -24,13 +24,13 @@ Token random_token() {
 }
 
 std::string TcpAddress::text() const {
-  return fmt::format("{} host={} token={} port={} sockets={} at={}", prefix, host, hex(token), port, sockets,
-                     fmt::join(ips, ","));
+  return fmt::format("{} host={} token={} port={} sockets={} cpus={} at={}", prefix, host, hex(token), port, sockets,
+                     cpus.text(), fmt::join(ips, ","));
 }
 
 std::optional<TcpAddress> TcpAddress::parse(std::string_view text) {
   const auto words = split(text.substr(0, most_text), ' ');
-  if (words.size() != 6 || words[0] != prefix) return std::nullopt;
+  if (words.size() != 7 || words[0] != prefix) return std::nullopt;
   const auto value = [&](std::size_t index, std::string_view key) {
     return words[index].starts_with(key) ? std::optional(words[index].substr(key.size())) : std::nullopt;
   };
@@ -38,18 +38,21 @@ std::optional<TcpAddress> TcpAddress::parse(std::string_view text) {
   const auto digits = value(2, "token=");
   const auto port_text = value(3, "port=");
   const auto sockets_text = value(4, "sockets=");
-  const auto at = value(5, "at=");
-  if (!host || !digits || !port_text || !sockets_text || !at) return std::nullopt;
+  const auto cpus_text = value(5, "cpus=");
+  const auto at = value(6, "at=");
+  if (!host || !digits || !port_text || !sockets_text || !cpus_text || !at) return std::nullopt;
   TcpAddress address;
   address.host = *host;
   const auto port = parse_number<std::uint16_t>(*port_text);
   const auto sockets = parse_number<int>(*sockets_text);
+  const auto cpus = CpuSet::parse(*cpus_text);
   const auto ips = split(*at, ',');
-  if (!parse_hex(*digits, address.token) || !port || !sockets || *sockets < 1 || *sockets > most_sockets ||
+  if (!parse_hex(*digits, address.token) || !port || !sockets || *sockets < 1 || *sockets > most_sockets || !cpus ||
       ips.size() > most_ips)
     return std::nullopt;
   address.port = *port;
   address.sockets = *sockets;
+  address.cpus = *cpus;
   if (!at->empty()) address.ips.assign(ips.begin(), ips.end());
   return address;
 }

@@ -1,4 +1,4 @@
-// What a rank publishes of its listener, as one line of text: "tcp/2 host=… token=… port=… sockets=1
+// What a rank publishes of its listener, as one line of text: "tcp/3 host=… token=… port=… sockets=1 cpus=0-3
 // at=10.0.0.1,fd00::1".
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/cpu_set.h"
 #include "base/socket.h"
 
 namespace ranvier::transport {
@@ -22,7 +23,8 @@ struct TcpAddress {
   std::string host;  // see host_identity(); empty: reach it at `ips` even from its own host
   Token token{};
   std::uint16_t port = 0;
-  int sockets = 1;  // that this rank wants with each other one, a lane
+  int sockets = 1;   // that this rank wants with each other one, a lane
+  CpuSet cpus = {};  // on which it may run
   std::vector<std::string> ips;
 
   std::string text() const;

@@ -38,20 +38,19 @@ int wait_for_events(int epoll, epoll_event* events, int most, std::chrono::nanos
 
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(Rank rank, Rank world, std::size_t sockets_per_link, std::vector<Channel> channels)
+  TcpTransport(Rank rank, Rank world, std::size_t sockets_per_link, std::vector<Channel> channels, bool crowded)
       : rank_(rank),
         world_(world),
         sockets_per_link_(sockets_per_link),
         buffers_(channels.size() / sockets_per_link),
         streams_(channels.size() / sockets_per_link),
         watched_(channels.size()),
-        epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+        epoll_(epoll_create1(EPOLL_CLOEXEC)),
+        crowded_(crowded) {
     if (!epoll_) throw Error(ErrorKind::config, fmt::format("cannot create an epoll: {}", std::strerror(errno)));
-    std::size_t local_ranks = 1;
     for (std::size_t i = 0; i < streams_.size(); ++i) {
       const std::span<Channel> own(channels.data() + i * sockets_per_link, sockets_per_link);
       if (!own.front()) continue;
-      if (i % lane_count == 0 && is_local(own.front().socket())) ++local_ranks;
       for (std::size_t k = 0; k < own.size(); ++k)
         watch(EPOLL_CTL_ADD, own[k].socket(), EPOLLIN, i * sockets_per_link + k);
       streams_[i] = std::make_unique<TcpStream>(
@@ -61,7 +60,6 @@ class TcpTransport final : public Transport {
     }
     watch(EPOLL_CTL_ADD, interrupt_, EPOLLIN, watched_.size());
     blocked_.reserve(streams_.size());
-    crowded_ = static_cast<std::size_t>(sysconf(_SC_NPROCESSORS_ONLN)) < local_ranks;
   }
 
   Rank rank() const override { return rank_; }
@@ -211,16 +209,16 @@ class TcpTransport final : public Transport {
   std::size_t buffered_bytes_ = std::size_t{1} << 40;
   bool unsure_ = false;  // a view was returned without a look at what has arrived since
   bool cancelled_ = false;
-  bool crowded_ = false;  // more ranks than cores on this host
   Fd epoll_;
+  const bool crowded_;
   Fd interrupt_ = event_descriptor();
 };
 
 }  // namespace
 
 std::unique_ptr<Transport> tcp_transport(Rank rank, Rank world, std::size_t sockets_per_link,
-                                         std::vector<Channel> channels) {
-  return std::make_unique<TcpTransport>(rank, world, sockets_per_link, std::move(channels));
+                                         std::vector<Channel> channels, bool crowded) {
+  return std::make_unique<TcpTransport>(rank, world, sockets_per_link, std::move(channels), crowded);
 }
 
 }  // namespace ranvier::transport

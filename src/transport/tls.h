@@ -33,12 +33,15 @@ class TlsContext {
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
 
+  // That are read of a stranger.
+  std::size_t most_unproved_bytes() const { return most_unproved_bytes_; }
+
  private:
   friend class TlsSession;
 
   std::unique_ptr<ssl_ctx_st, void (*)(ssl_ctx_st*)> context_;
   std::vector<unsigned char> shared_key_;  // empty with certificates
-  std::size_t most_unproved_bytes_;        // that are read of a stranger
+  std::size_t most_unproved_bytes_;
 };
 
 enum class TlsRole { dialler, guest };

@@ -1,4 +1,4 @@
-// What a rank publishes of its UDP port: "udp/4 port=… key=… tcp/2 host=… …". The tcp address is that of the meeting
+// What a rank publishes of its UDP port: "udp/4 port=… key=… tcp/3 host=… …". The tcp address is that of the meeting
 // where two ranks agree on keys; its port is 0 for a rank that meets nobody and encrypts nothing (--insecure). Host and
 // addresses are the same for both.
 #pragma once

@@ -19,7 +19,11 @@ constexpr std::array<std::byte, 64 << 10> padding{};
 }  // namespace
 
 UdpConnection::UdpConnection(const UdpConnectionOptions& options)
-    : options_(options), rate_(options.most_packet_bytes), size_(options.most_packet_bytes, local()) {
+    : options_(options),
+      partial_sends_({.bytes = lane_count * options.peer_ring_bytes}),
+      partial_receives_({.bytes = lane_count * options.ring_bytes}),
+      rate_(options.most_packet_bytes),
+      size_(options.most_packet_bytes, local()) {
   for (Lane lane = 0; lane < lane_count; ++lane) {
     send_lanes_.emplace_back(options.ring_bytes, options.peer_ring_bytes);
     receive_lanes_.emplace_back(options.ring_bytes);
@@ -33,6 +37,14 @@ void UdpConnection::release(Lane lane, std::size_t bytes) {
   receiving.release(bytes);
   // A sender that has no credit left hears of it now; everybody else with the next acknowledgement.
   if (receiving.limit_is_news()) acknowledge_now_ = true;
+}
+
+PartialMessages::Arrival UdpConnection::arrival(Time now, std::uint32_t ticket, std::size_t bytes) {
+  const std::uint32_t before = partial_receives_.asked_below();
+  const bool may_wait = partial_receives_.may_hold_up();
+  const PartialMessages::Arrival arrival = partial_receives_.arrival(ticket, bytes, now);
+  if (may_wait && partial_receives_.asked_below() > before) acknowledge_now_ = true;
+  return arrival;
 }
 
 void UdpConnection::met(Time now, std::optional<Duration> round_trip) {
@@ -70,7 +82,8 @@ bool UdpConnection::has_bytes_to_send() const {
 }
 
 bool UdpConnection::waits_for_credit() const {
-  return std::ranges::any_of(send_lanes_, [](const UdpSendLane& lane) { return lane.waits_for_credit(); });
+  return partial_sends_.waits_for_credit() ||
+         std::ranges::any_of(send_lanes_, [](const UdpSendLane& lane) { return lane.waits_for_credit(); });
 }
 
 // The most urgent collectives first; the ordinary ones and messages by turns.
@@ -98,6 +111,8 @@ void UdpConnection::add_acknowledgement(Time now, PacketHeader& header, Acknowle
   for (std::size_t i = 0; i < acknowledgement.count; ++i) acknowledgement.ranges[i] = ranges[ranges.size() - 1 - i];
   const auto held = std::chrono::duration_cast<std::chrono::microseconds>(now - newest_at_).count();
   acknowledgement.delay_us = static_cast<std::uint32_t>(std::clamp<std::int64_t>(held, 0, 1'000'000));
+  acknowledgement.arrived_us = WayBack::microseconds(newest_at_);
+  acknowledgement.asked_below = partial_receives_.asked_below();
   for (Lane lane = 0; lane < lane_count; ++lane) {
     acknowledgement.limits[lane] = receive_lanes_[lane].limit();
     receive_lanes_[lane].told(receive_lanes_[lane].limit());
@@ -216,10 +231,11 @@ bool UdpConnection::receive(Time now, const Packet& packet) {
   bool news = false;
   if (header.ranges > 0) {
     const Acknowledgement& told = packet.acknowledgement;
-    const auto outcome =
-        recovery_.acknowledge(std::span(told.ranges).first(told.count), std::chrono::microseconds(told.delay_us), now);
+    const auto outcome = recovery_.acknowledge(std::span(told.ranges).first(told.count),
+                                               std::chrono::microseconds(told.delay_us), told.arrived_us, now);
     if (!outcome) return false;  // of packets that were never sent: it lies
     learn(*outcome);
+    partial_sends_.asked_below(told.asked_below);
     for (Lane lane = 0; lane < lane_count; ++lane)
       if (send_lanes_[lane].set_limit(told.limits[lane])) news |= send_lanes_[lane].has_room_again();
   }

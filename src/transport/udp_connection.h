@@ -69,11 +69,12 @@ class UdpConnection {
   void take_partial_messages() { takes_partial_ = true; }
   UdpPartialSends& partial_sends() { return partial_sends_; }
   UdpPartialReceives& partial_receives() { return partial_receives_; }
+  PartialMessages::Arrival arrival(Time now, std::uint32_t ticket, std::size_t bytes);
 
   // The next packet that may leave now; false if none may.
   bool next_packet(Time now, OutgoingPacket&);
-  // The kernel would not take the last packet for its size.
-  void too_large(std::size_t bytes) { size_.refused(bytes); }
+  // The kernel would not take the last packet for its size. Whether smaller ones come next.
+  bool too_large(std::size_t bytes) { return size_.refused(bytes); }
   // A parsed packet that showed this rank's key, kind data, probe or goodbye. Whether it brought bytes in order, or
   // room for a send that was refused.
   bool receive(Time now, const Packet&);

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -37,11 +36,6 @@ constexpr std::size_t most_known_ips = 4096;
 constexpr int most_answers = 12;
 constexpr auto longest_doubt = 3s;
 
-std::string ip_of(const SocketAddress& address) {
-  const std::string shown = address.text();
-  return shown.starts_with('[') ? shown.substr(1, shown.rfind(']') - 1) : shown.substr(0, shown.rfind(':'));
-}
-
 }  // namespace
 
 UdpGreeting::UdpGreeting(const WorldInfo& info, const UdpSocket& socket, const std::vector<UdpAddress>& addresses,
@@ -54,8 +48,12 @@ UdpGreeting::UdpGreeting(const WorldInfo& info, const UdpSocket& socket, const s
   fill_with_random(secret_);
   const std::string host = host_identity();
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
-    if (rank == own()) continue;
     Peer& peer = peers_[rank];
+    peer.cpus = addresses[rank].meeting.cpus;
+    if (rank == own()) {
+      cores_.add_rank(peer.cpus);
+      continue;
+    }
     peer.key = addresses[rank].key;
     peer.hello_pause = first_hello_pause;
     for (const std::string& ip : addresses[rank].candidates(host)) {
@@ -155,7 +153,7 @@ UdpGreeting::Found UdpGreeting::found(Time now, Peer& peer, const PacketHeader& 
         std::clamp<std::uint64_t>(header.offset / peers_.size(), 2 * PacketSize::base, largest_local_window);
     options.most_packet_bytes =
         std::min(std::max(options.local_window / 4, PacketSize::base), options.most_packet_bytes);
-    ++local_;
+    cores_.add_rank(peer.cpus);
   }
   peer.is_found = true;
   ++found_;
@@ -179,16 +177,10 @@ std::size_t UdpGreeting::ring_bytes(const Route& route) const {
   return route.is_on_this_host ? std::min(bytes, largest_local_ring) : bytes;
 }
 
-bool UdpGreeting::is_crowded() const { return static_cast<std::size_t>(sysconf(_SC_NPROCESSORS_ONLN)) < local_; }
-
-// By now the kernel may have been told by a router on the way what that takes (RFC 1191).
 std::string UdpGreeting::why_narrow(const Peer& peer) const {
   const std::string ip = ip_of(peer.answers_from);
-  const std::size_t needed = PacketSize::base + ip_headers(ip), told = path_mtu(ip).value_or(needed);
-  return fmt::format(
-      "but packets of {} bytes do not get there and back: a link on the way has an MTU {}; give all of them an MTU of "
-      "{} or more, or use transport tcp",
-      needed, told < needed ? fmt::format("of {}", told) : "below that", needed);
+  return fmt::format("but packets of {} bytes do not get there and back: {}", PacketSize::base + ip_headers(ip),
+                     mtu_complaint(ip));
 }
 
 void UdpGreeting::throw_unreached(Duration waited) const {

@@ -73,13 +73,14 @@ class UdpGreeting {
 
   bool is_complete() const { return found_ == peers_.size(); }
   // More ranks than cores on this host.
-  bool is_crowded() const;
+  bool is_crowded() const { return cores_.crowded(); }
   // Throws Error{unreachable} that names who is still missing.
   [[noreturn]] void throw_unreached(Duration waited) const;
 
  private:
   struct Peer {
     std::uint64_t key = 0;
+    CpuSet cpus;
     std::vector<SocketAddress> candidates;
     std::vector<std::string> ips;  // of the candidates
     bool is_found = false;
@@ -119,7 +120,7 @@ class UdpGreeting {
   std::array<std::byte, 32> secret_;     // of the cookies
   std::vector<Peer> peers_;              // by rank
   std::size_t found_ = 1;                // with this rank
-  std::size_t local_ = 1;                // of them, on this host
+  SharedCores cores_;                    // of those of them that are on this host
 };
 
 }  // namespace ranvier::transport

@@ -47,8 +47,29 @@ UdpPartialSends::Piece UdpPartialSends::next(std::size_t most) const {
     const auto& [ticket, range] = again_.front();
     return piece(ticket, wholes_.at(ticket).bytes, range.begin, range.end, true);
   }
-  const Message& message = messages_.front();
-  return piece(message.ticket, message.bytes, message.left, message.bytes.size(), false);
+  const Message& message = *next_message();
+  return piece(message.ticket, message.bytes, message.left, message.left + allowed(message), false);
+}
+
+std::size_t UdpPartialSends::allowed(const Message& message) const {
+  const std::size_t rest = message.bytes.size() - message.left;
+  if (message.ticket < asked_below_) return rest;
+  if (!early_.contains(message.ticket) && early_.size() >= credit_.messages) return 0;
+  const std::size_t room = credit_.bytes - std::min(credit_.bytes, early_bytes_);
+  return rest <= room ? rest : room - room % piece_bytes;
+}
+
+UdpPartialSends::Messages::const_iterator UdpPartialSends::next_message() const {
+  return std::ranges::find_if(messages_, [&](const Message& message) { return allowed(message) > 0; });
+}
+
+void UdpPartialSends::asked_below(std::uint32_t ticket) {
+  if (ticket <= asked_below_) return;
+  asked_below_ = ticket;
+  while (!early_.empty() && early_.begin()->first < ticket) {
+    early_bytes_ -= early_.begin()->second;
+    early_.erase(early_.begin());
+  }
 }
 
 void UdpPartialSends::sent(const Piece& piece) {
@@ -58,9 +79,13 @@ void UdpPartialSends::sent(const Piece& piece) {
     if (range.empty()) again_.pop_front();
     return;
   }
-  Message& message = messages_.front();
-  message.left += piece.bytes.size();
-  if (message.left == message.bytes.size()) messages_.pop_front();
+  const auto ticket = static_cast<std::uint32_t>(piece.place >> 32);
+  const auto message = std::ranges::find(messages_, ticket, &Message::ticket);
+  message->left += piece.bytes.size();
+  if (message->left == message->bytes.size()) messages_.erase(message);
+  if (ticket < asked_below_) return;
+  early_[ticket] += piece.bytes.size();
+  early_bytes_ += piece.bytes.size();
 }
 
 void UdpPartialSends::acknowledged(std::uint64_t place, std::size_t bytes) {
@@ -107,7 +132,7 @@ UdpPartialReceives::Piece UdpPartialReceives::arrived(Time now, std::uint64_t pl
   const std::size_t first = place & 0xffffffff;
   const std::size_t begin = first * piece_bytes, end = begin + payload.size();
   const bool known = incoming_.contains(ticket);
-  if (payload.empty() || (!known && early_messages_ == most_early_messages)) return Piece::refused;
+  if (payload.empty() || (!known && early_messages_ == credit_.messages)) return Piece::refused;
   Incoming* const incoming = open(ticket);
   if (incoming == nullptr) return Piece::useless;
   if (!known) ++early_messages_;
@@ -116,7 +141,7 @@ UdpPartialReceives::Piece UdpPartialReceives::arrived(Time now, std::uint64_t pl
   if (incoming->bytes == 0) {
     if (is_short ? end < incoming->end : incoming->end % piece_bytes != 0 && end > incoming->end) return Piece::refused;
     const std::size_t more = end - std::min(end, incoming->end);
-    if (early_bytes_ + more > most_early_bytes) return Piece::refused;
+    if (early_bytes_ + more > credit_.bytes) return Piece::refused;
     early_bytes_ += more;
     size(*incoming, std::max(end, incoming->end));
   } else if (end > incoming->bytes || (is_short && end != incoming->bytes)) {
@@ -136,13 +161,15 @@ UdpPartialReceives::Piece UdpPartialReceives::arrived(Time now, std::uint64_t pl
   return Piece::news;
 }
 
-UdpPartialReceives::Incoming& UdpPartialReceives::expected(std::uint32_t ticket, std::size_t bytes) {
+UdpPartialReceives::Incoming& UdpPartialReceives::expected(std::uint32_t ticket, std::size_t bytes, Time now) {
   const bool early = incoming_.contains(ticket);
   Incoming* const incoming = open(ticket);
   if (incoming == nullptr)
     throw Error(ErrorKind::internal, fmt::format("udp: message {} was taken already; please report this", ticket));
   if (incoming->bytes == 0) {
+    asked_.add({ticket, std::uint64_t{ticket} + 1});
     if (early) {
+      if (may_hold_up()) incoming->newest_at = std::max(incoming->newest_at, now);
       --early_messages_;
       early_bytes_ -= incoming->end;
     }
@@ -157,8 +184,12 @@ UdpPartialReceives::Incoming& UdpPartialReceives::expected(std::uint32_t ticket,
   return *incoming;
 }
 
-PartialMessages::Arrival UdpPartialReceives::arrival(std::uint32_t ticket, std::size_t bytes) {
-  const Incoming& incoming = expected(ticket, bytes);
+std::uint32_t UdpPartialReceives::asked_below() const {
+  return asked_.empty() || asked_.first().begin > 0 ? 0 : static_cast<std::uint32_t>(asked_.first().end);
+}
+
+PartialMessages::Arrival UdpPartialReceives::arrival(std::uint32_t ticket, std::size_t bytes, Time now) {
+  const Incoming& incoming = expected(ticket, bytes, now);
   return {.pieces = incoming.message.pieces,
           .first_at = incoming.first_at,
           .newest_at = incoming.newest_at,

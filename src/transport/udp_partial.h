@@ -1,6 +1,7 @@
 // Messages between two ranks that are sent once: the two ends of them (PartialMessages in ranvier/transport.h). They
-// have no place on a lane and no credit: what comes before anybody asks for it is kept, up to a limit, and what is
-// beyond that is lost, as it may be anywhere on its way.
+// have no place on a lane. What comes before anybody asks for it is kept, up to a limit, which is the sender's credit:
+// it is told below which ticket all have been asked for, and of later ones it has no more under way or arrived than the
+// limit allows. Of those below nothing is held back, so whatever the others wait for, the oldest gets on.
 //
 // Pure: no clock, no socket.
 #pragma once
@@ -17,8 +18,17 @@
 
 namespace ranvier::transport {
 
+// Of messages that nobody has asked for yet.
+struct UdpPartialCredit {
+  std::size_t bytes = std::size_t{64} << 20;
+  std::size_t messages = 64;
+};
+
 class UdpPartialSends {
  public:
+  // `credit`: as the other end has it.
+  explicit UdpPartialSends(const UdpPartialCredit& credit = {}) : credit_(credit) {}
+
   // Once, from the caller's memory.
   void add(std::uint32_t ticket, ConstBytes message) { messages_.push_back({ticket, message, 0}); }
   // Of one message, or of all: no memory of callers is read any more.
@@ -36,9 +46,13 @@ class UdpPartialSends {
     ConstBytes bytes;
     bool again = false;
   };
-  bool has_next() const { return !messages_.empty() || !again_.empty(); }
+  bool has_next() const { return !again_.empty() || next_message() != messages_.end(); }
   Piece next(std::size_t most) const;
   void sent(const Piece&);
+
+  // The other end has asked for all messages below that ticket.
+  void asked_below(std::uint32_t ticket);
+  bool waits_for_credit() const { return !messages_.empty() && !has_next(); }
 
   // Of packets that has_whole() held for.
   void acknowledged(std::uint64_t place, std::size_t bytes);
@@ -58,7 +72,17 @@ class UdpPartialSends {
     std::uint32_t ticket;
     NumberRange range;  // bytes
   };
-  std::deque<Message> messages_;
+  using Messages = std::deque<Message>;
+
+  // How much of it may leave now, whole pieces or all that is left.
+  std::size_t allowed(const Message&) const;
+  Messages::const_iterator next_message() const;
+
+  const UdpPartialCredit credit_;
+  std::uint32_t asked_below_ = 0;
+  std::map<std::uint32_t, std::size_t> early_;  // by ticket, what has left of those that may not have been asked for
+  std::size_t early_bytes_ = 0;                 // of all of them
+  Messages messages_;
   std::map<std::uint32_t, Whole> wholes_;  // by ticket
   std::deque<Lost> again_;                 // of wholes_
 };
@@ -71,22 +95,26 @@ class UdpPartialReceives {
   enum class Piece {
     news,
     useless,  // of a message that was taken, or a second time
-    refused,  // impossible, or beyond the limits; if it has to arrive, it has to come again
+    refused,  // impossible, or beyond the credit; if it has to arrive, it has to come again
   };
+
+  explicit UdpPartialReceives(const UdpPartialCredit& credit = {}) : credit_(credit) {}
+
   // A packet's payload.
   Piece arrived(Time now, std::uint64_t place, ConstBytes payload);
 
-  // But for its `reordering`.
-  PartialMessages::Arrival arrival(std::uint32_t ticket, std::size_t bytes);
+  // But for its `reordering`. Where the sender may have waited for this, the wait is not told as silence of its.
+  PartialMessages::Arrival arrival(std::uint32_t ticket, std::size_t bytes, Time now = {});
   std::span<const std::uint8_t> pieces(std::uint32_t ticket, std::size_t bytes) {
     return expected(ticket, bytes).message.arrived;
   }
   Message take(std::uint32_t ticket, std::size_t bytes);
   void give_back(Message);
 
-  // Of messages that nobody has asked for yet.
-  static constexpr std::size_t most_early_bytes = std::size_t{1} << 30;
-  static constexpr std::size_t most_early_messages = 64;
+  // Below which ticket all messages have been asked for.
+  std::uint32_t asked_below() const;
+  // Whether the sender's credit may be used up. It counts what was lost on its way, too.
+  bool may_hold_up() const { return early_bytes_ >= credit_.bytes / 4 || early_messages_ >= credit_.messages / 4; }
 
  private:
   struct Incoming {
@@ -97,13 +125,15 @@ class UdpPartialReceives {
   };
 
   Incoming* open(std::uint32_t ticket);
-  Incoming& expected(std::uint32_t ticket, std::size_t bytes);
+  Incoming& expected(std::uint32_t ticket, std::size_t bytes, Time now = {});
   static void size(Incoming&, std::size_t bytes);
 
+  const UdpPartialCredit credit_;
   std::map<std::uint32_t, Incoming> incoming_;  // by ticket
   std::size_t early_messages_ = 0;              // of them, and their bytes
   std::size_t early_bytes_ = 0;
-  NumberRanges taken_;         // tickets
+  NumberRanges asked_;         // tickets
+  NumberRanges taken_;         // of them
   std::vector<Message> free_;  // memory
 };
 

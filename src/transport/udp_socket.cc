@@ -238,4 +238,16 @@ std::size_t first_link_bytes(const std::string& ip) {
   return std::min(mtu - headers, most_datagram);
 }
 
+std::string ip_of(const SocketAddress& address) {
+  const std::string shown = address.text();
+  return shown.starts_with('[') ? shown.substr(1, shown.rfind(']') - 1) : shown.substr(0, shown.rfind(':'));
+}
+
+// The kernel knows of the first link, and may have been told by a router on the way what that takes (RFC 1191).
+std::string mtu_complaint(const std::string& ip) {
+  const std::size_t needed = PacketSize::base + ip_headers(ip), told = path_mtu(ip).value_or(needed);
+  return fmt::format("a link on the way has an MTU {}; give all of them an MTU of {} or more, or use transport tcp",
+                     told < needed ? fmt::format("of {}", told) : "below that", needed);
+}
+
 }  // namespace ranvier::transport

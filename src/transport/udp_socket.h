@@ -62,5 +62,8 @@ std::optional<std::size_t> path_mtu(const std::string& ip);
 std::size_t ip_headers(const std::string& ip);  // with UDP's
 // The largest packet that such a way takes, without these headers.
 std::size_t first_link_bytes(const std::string& ip);
+// Of a way that takes less than udp needs: what its MTU is, and what to do.
+std::string mtu_complaint(const std::string& ip);
+std::string ip_of(const SocketAddress&);
 
 }  // namespace ranvier::transport

@@ -218,8 +218,10 @@ class UdpTransport final : public Transport, private PartialMessages {
   Arrival arrival(Rank from, std::uint32_t ticket, std::size_t bytes) override {
     const Driving driving(*this);
     advance(driving.now);
-    UdpConnection& connection = *this->peer(from).connection;
-    Arrival arrival = connection.partial_receives().arrival(ticket, bytes);
+    Peer& peer = this->peer(from);
+    UdpConnection& connection = *peer.connection;
+    Arrival arrival = connection.arrival(driving.now, ticket, bytes);
+    if (connection.due(driving.now) <= driving.now) transmit(peer, driving.now);
     arrival.reordering = std::max<Duration>(connection.round_trip().least() / 4, least_reordering);
     return arrival;
   }
@@ -298,14 +300,24 @@ class UdpTransport final : public Transport, private PartialMessages {
       std::size_t count = 0;
       while (count < outgoing_.size() && peer.connection->next_packet(now, outgoing_[count])) ++count;
       if (count == 0) break;
-      if (!send(peer, peer.address, count))
-        peer.connection->too_large(
-            std::ranges::max(std::span(outgoing_).first(count), {}, &OutgoingPacket::bytes).bytes());
+      if (!send(peer, peer.address, count) &&
+          !peer.connection->too_large(
+              std::ranges::max(std::span(outgoing_).first(count), {}, &OutgoingPacket::bytes).bytes()))
+        throw_narrow(peer);
       if (count < outgoing_.size()) break;
     }
     peer.due = peer.connection->due(now);
     next_due_ = std::min(next_due_, peer.due);
     keeper_.due(next_due_);
+  }
+
+  // Since the ranks have met: then it would have been refused.
+  [[noreturn]] void throw_narrow(const Peer& peer) const {
+    const auto rank = static_cast<Rank>(&peer - peers_.data());
+    throw Error(ErrorKind::config,
+                fmt::format("rank {} can send no more to rank {} by udp: {}", info_.rank, rank,
+                            mtu_complaint(ip_of(peer.address))),
+                rank);
   }
 
   void take(Time now, ConstBytes datagram, const SocketAddress& from) {

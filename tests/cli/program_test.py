@@ -141,6 +141,7 @@ class Variables(ProgramTest):
     def test_a_misspelt_name_gets_a_warning_and_others_variables_do_not(self):
         words = ("bench", "--ranks", "2", "-b", "4", "-e", "4", "--samples", "1", "--iters", "1")
         others = {"RANVIER_CHECKOUT": "1", "RANVIER_HOME": "1", "RANVIER_NODE": "1", "RANVIER_DEAD_AFTER_MS": "9000"}
+        others["RANVIER_PORT"] = "tcp://10.0.0.1:80"  # as Kubernetes does for a service called ranvier
         result = run(*words, env=clean_environment(RANVIER_TRANPORT="tcp", RANVIER_LNIK_RATE="1", **others))
         self.assertEqual(result.returncode, 0, result.stderr)
         warnings = {

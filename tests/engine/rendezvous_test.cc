@@ -2,6 +2,7 @@
 #include "engine/rendezvous.h"
 
 #include <gmock/gmock.h>
+#include <poll.h>
 #include <sys/stat.h>
 
 #include <array>
@@ -13,11 +14,13 @@
 #include <thread>
 #include <vector>
 
+#include "base/socket.h"
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
 #include "ranvier/store.h"
 #include "ranvier/transport.h"
 #include "support/certificates.h"
+#include "support/on_threads.h"
 #include "support/refusal.h"
 #include "support/temporary_folder.h"
 
@@ -69,6 +72,42 @@ TEST(Rendezvous, ACorruptTableOfOneRankIsNewsToAll) {
   expect_all_told({.tuning = table}, "table.txt, line 2: ");
   EXPECT_EQ(mkfifo((folder.path() / "pipe").c_str(), 0600), 0);
   expect_all_told({.tuning = folder.path() / "pipe"}, "it is no regular file");
+}
+
+// Some that follow each other, so many as there are ranks.
+PortRange free_ports() {
+  for (;;) {
+    const Fd first = listen_on("", {}, {});
+    const std::uint16_t port = local_address(first).port();
+    const PortRange range{port, static_cast<std::uint16_t>(port + world - 1)};
+    try {
+      std::vector<Fd> others;
+      for (std::uint16_t next = port; next < range.last;) {
+        ++next;
+        others.push_back(listen_on("", {next, next}, {}));
+      }
+      return range;
+    } catch (const Error&) {  // one of them is taken
+    }
+  }
+}
+
+TEST(Rendezvous, OnePortARankIsEnoughAndClosedWhileTheJobRuns) {
+  for (const char* const transport : {"tcp", "udp", "grpc"}) {
+    if (!missing_transport(transport).empty()) continue;  // as under sanitizers
+    const PortRange ports = free_ports();
+    const auto store = memory_store();
+    support::on_threads(world, [&](Rank rank) {
+      const auto comm = Communicator::connect(*store, rank, world, {.transport = transport, .ports = ports});
+      comm->barrier();
+      for (std::uint16_t port = ports.first; port <= ports.last; ++port) {
+        const Fd stranger = start_connect(*parse_address("127.0.0.1", port), {});
+        pollfd ready{stranger.get(), POLLOUT, 0};
+        EXPECT_TRUE(!stranger || (poll(&ready, 1, 10'000) == 1 && connect_result(stranger) != 0)) << transport;
+      }
+      comm->barrier();
+    });
+  }
 }
 
 TEST(Rendezvous, SilenceIsSuspectAfter1SAndFatalAfter3SUnlessTheOptionsSayOtherwise) {

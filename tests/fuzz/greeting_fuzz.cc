@@ -2,6 +2,7 @@
 // datagrams, each behind a byte that says from which of a few addresses it comes and whether that address has read what
 // was sent to it (the cookie is then the right one), one that says how much time has passed, and its length. No rank is
 // where that was not shown, and nobody is sent more than he has sent before that.
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ranvier/error.h"

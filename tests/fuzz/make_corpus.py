@@ -28,9 +28,9 @@ def codecs() -> None:
 
 
 def packet(kind: int, number: int, *, lane: int = 0, offset: int = 0, payload: bytes = b"", ranges=(), limit: int = 65536) -> bytes:
-    head = struct.pack("<QQQiIHHBBBB", 5, number, offset, 1, 0, len(payload), 0, 2, kind, lane, len(ranges))
+    head = struct.pack("<QQQiIHHBBBB", 5, number, offset, 1, 0, len(payload), 0, 3, kind, lane, len(ranges))
     if ranges:
-        head += struct.pack("<II8Q", 100, 0, *[limit] * 8)
+        head += struct.pack("<IIII8Q", 100, 1, 5000, 0, *[limit] * 8)
         head += b"".join(struct.pack("<QQ", *each) for each in ranges)
     return head + payload
 
@@ -58,7 +58,7 @@ def udp() -> None:
 
 def greeting() -> None:
     def said(place: int, kind: int, rank: int, echo: bool, payload: bytes = bytes(16)) -> bytes:
-        head = struct.pack("<QQQiIHHBBBB", 5, 1 << 20, 1 << 20, rank, 0, len(payload), 0, 2, kind, 0, 0)
+        head = struct.pack("<QQQiIHHBBBB", 5, 1 << 20, 1 << 20, rank, 0, len(payload), 0, 3, kind, 0, 0)
         return bytes([2 * place + echo, 20]) + struct.pack("<H", len(head + payload)) + head + payload
 
     hello, welcome, challenge = 2, 3, 6
@@ -133,10 +133,10 @@ TEXTS = {
     4: ["2*b0 - b1 + 30 <= 3 b2 + 100GB/s", "b0>=b1>=b2", "-b3 >= -5", "b0 = 2Gbit"],
     5: ["topk:0.01+int8+rans", "hadamard:32+int4", "dct+sidco:0.01+eden:3", "bf16+lossless", "qsgd:7+huffman", "randk:0.2"],
     6: [
-        "tcp/2 host=b7/40 token=000102030405060708090a0b0c0d0e0f port=4242 sockets=1 at=10.0.0.1,fd00::1",
-        "udp/4 port=4243 key=feed tcp/2 host=b7/40 token=000102030405060708090a0b0c0d0e0f port=0 sockets=1 at=10.0.0.1",
-        "mpi-2 b7/40 4 3 128",
-        "ucx-1 5:b7/40worker",
+        "tcp/3 host=b7/40 token=000102030405060708090a0b0c0d0e0f port=4242 sockets=1 cpus=0-3,8 at=10.0.0.1,fd00::1",
+        "udp/4 port=4243 key=feed tcp/3 host=b7/40 token=000102030405060708090a0b0c0d0e0f port=0 sockets=1 cpus=0 at=10.0.0.1",
+        "mpi-3 b7/40 4 3 128 0-1",
+        "ucx-2 0-1 5:b7/40worker",
     ],
     7: ["shm3:host.pid[4026531836].0:4711:12:6699:15437"],
     8: ["shm+mpi", "auto", "tcp"],

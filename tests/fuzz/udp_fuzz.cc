@@ -96,10 +96,6 @@ class Partial {
   std::array<bool, tickets> taken_{};
 };
 
-// Packets of a message far behind its beginning take the memory up to there, which the limit allows and a campaign has
-// not.
-constexpr std::uint64_t near_pieces = 0xffff'ffff'0000'00ff;
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -123,7 +119,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     connection.try_send(static_cast<Lane>(count % lane_count), {}, memory);
     Packet packet;
     if (parse_packet(datagram, key, packet)) {
-      if (packet.header.kind == PacketKind::partial) packet.header.offset &= near_pieces;
       connection.receive(now, packet);
       if (packet.header.kind == PacketKind::partial && count % 2 == 0 &&
           !partial.receive(static_cast<std::uint32_t>(packet.header.offset >> 32)))

@@ -275,6 +275,7 @@ def test_a_misspelt_setting_gets_a_warning_and_others_variables_do_not(monkeypat
         settings.warn_of_misspellings()
     monkeypatch.delenv("RANVIER_TRANPORT")
     monkeypatch.setenv("RANVIER_CHECKOUT", "/somewhere")
+    monkeypatch.setenv("RANVIER_PORT", "tcp://10.0.0.1:80")  # as Kubernetes does for a service of that name
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         settings.warn_of_misspellings()

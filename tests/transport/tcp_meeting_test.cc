@@ -355,13 +355,15 @@ TEST(TcpAddress, OtherTextIsNoAddress) {
   ASSERT_TRUE(TcpAddress::parse(good));
   for (std::size_t length = 0; length < good.find("at="); ++length)
     EXPECT_FALSE(TcpAddress::parse(good.substr(0, length))) << length;
-  for (const char* const bad : {"", "tcp/2 host=b", "tcp/2 host=b token=00 port=7 sockets=1 at=1.1.1.1",
-                                "tcp/1 host=b token=00000000000000000000000000000000 port=7 at=1.1.1.1",
-                                "tcp/2 host=b token=0000000000000000000000000000000g port=7 sockets=1 at=1.1.1.1",
-                                "tcp/2 host=b token=00000000000000000000000000000000 port=70000 sockets=1 at=1.1.1.1",
-                                "tcp/2 host=b token=00000000000000000000000000000000 port=7 sockets=0 at=1.1.1.1",
-                                "tcp/2 host=b token=00000000000000000000000000000000 port=7 sockets=17 at=1.1.1.1",
-                                "tcp/2 host=b token=00000000000000000000000000000000 port=7 sockets=1 at=1.1.1.1 x=y"})
+  for (const char* const bad :
+       {"", "tcp/3 host=b", "tcp/3 host=b token=00 port=7 sockets=1 cpus= at=1.1.1.1",
+        "tcp/2 host=b token=00000000000000000000000000000000 port=7 sockets=1 at=1.1.1.1",
+        "tcp/3 host=b token=00000000000000000000000000000000 port=7 sockets=1 cpus=3-0 at=1.1.1.1",
+        "tcp/3 host=b token=0000000000000000000000000000000g port=7 sockets=1 cpus=0-3 at=1.1.1.1",
+        "tcp/3 host=b token=00000000000000000000000000000000 port=70000 sockets=1 cpus=0-3 at=1.1.1.1",
+        "tcp/3 host=b token=00000000000000000000000000000000 port=7 sockets=0 cpus=0-3 at=1.1.1.1",
+        "tcp/3 host=b token=00000000000000000000000000000000 port=7 sockets=17 cpus=0-3 at=1.1.1.1",
+        "tcp/3 host=b token=00000000000000000000000000000000 port=7 sockets=1 cpus=0-3 at=1.1.1.1 x=y"})
     EXPECT_FALSE(TcpAddress::parse(bad)) << bad;
   const auto endpoint = tcp_endpoint({.rank = 0, .world = 2});
   const Error error = error_of([&] { endpoint->connect({endpoint->address(), "shm nonsense"}, Clock::now() + 1s); });
@@ -377,7 +379,7 @@ TEST(TcpAddress, AnErrorShowsTheKindOfAnAddressAndNotItsSecret) {
   const Error error = error_of([&] {
     endpoint->connect({endpoint->address(), secret.text() + " new=1"}, Clock::now() + 1s);
   });
-  EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 1 published 'tcp/2'"), testing::Not(HasSubstr(hex(secret.token)))));
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 1 published 'tcp/3'"), testing::Not(HasSubstr(hex(secret.token)))));
 }
 
 // In a process of its own, whose limits are its own: 0 if `body` returns true.

@@ -87,6 +87,42 @@ TEST(UdpConnection, delivers_every_byte_once_and_in_order_over_any_path) {
   }
 }
 
+// Collectives send both ways, so an acknowledgement waits behind the packets of whoever sends it, and where an end has
+// to wait for a core now and then, these are many.
+TEST(UdpConnection, fills_a_line_in_both_directions) {
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    UdpPath path({.bytes_per_second = 12.5e6,
+                  .burst_bytes = 32 << 10,
+                  .queue_bytes = 625'000,
+                  .delay = 50us,
+                  .ring_bytes = 8 << 20,
+                  .rest = 500us,
+                  .seed = seed});
+    constexpr std::size_t bytes = 2 << 20, rounds = 6;
+    const std::vector<std::byte> data(bytes);
+    std::array<std::size_t, 2> sent{}, received{};
+    std::size_t due = 0;  // by both, at the end of a round
+    const auto exchange = [&] {
+      due += bytes;
+      return path.run(
+          [&] {
+            for (std::size_t end = 0; end < 2; ++end) {
+              sent[end] += path.end(end).try_send(0, {}, ConstBytes(data).first(due - sent[end]));
+              const std::size_t ready = path.end(end).view(0).size();
+              path.end(end).release(0, ready);
+              received[end] += ready;
+            }
+            return received[0] == due && received[1] == due;
+          },
+          60);
+    };
+    ASSERT_TRUE(exchange());  // finds the rate
+    const double begin = path.seconds();
+    for (std::size_t round = 0; round < rounds; ++round) ASSERT_TRUE(exchange());
+    EXPECT_GT(static_cast<double>(bytes * rounds) / (path.seconds() - begin), 0.87 * 12.5e6) << seed;
+  }
+}
+
 TEST(UdpConnection, leaves_room_for_a_seal_in_every_packet) {
   UdpPath path({.delay = 100us, .most_packet_bytes = 1452, .first_link_bytes = 1472, .seal_bytes = 16});
   expect_delivered(path, 300'000, 1);

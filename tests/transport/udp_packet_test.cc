@@ -31,6 +31,8 @@ std::vector<std::byte> some_packet(std::size_t ranges, std::size_t payload) {
   Acknowledgement acknowledgement;
   acknowledgement.count = ranges;
   acknowledgement.delay_us = 99;
+  acknowledgement.asked_below = 12;
+  acknowledgement.arrived_us = 4'000'000'000;
   acknowledgement.limits.fill(1 << 20);
   for (std::size_t i = 0; i < ranges; ++i) acknowledgement.ranges[i] = {1000 - 10 * i, 1005 - 10 * i};
   std::array<std::byte, most_packet_head> head;
@@ -58,6 +60,8 @@ TEST(UdpPacket, comes_back_as_it_was_written) {
         EXPECT_EQ(packet.acknowledgement.ranges[ranges - 1], (NumberRange{1010 - 10 * ranges, 1015 - 10 * ranges}));
         EXPECT_EQ(packet.acknowledgement.limits[5], 1U << 20);
         EXPECT_EQ(packet.acknowledgement.delay_us, 99U);
+        EXPECT_EQ(packet.acknowledgement.asked_below, 12U);
+        EXPECT_EQ(packet.acknowledgement.arrived_us, 4'000'000'000U);
       }
     }
 }

@@ -206,12 +206,76 @@ TEST(UdpPartial, what_does_not_fit_a_message_is_refused) {
 
 TEST(UdpPartial, messages_that_nobody_asks_for_are_kept_up_to_a_limit) {
   const auto bytes = random_bytes(piece, 1);
-  UdpPartialReceives receives;
-  for (std::uint32_t ticket = 0; ticket < UdpPartialReceives::most_early_messages; ++ticket)
+  UdpPartialReceives receives({.messages = 10});
+  for (std::uint32_t ticket = 0; ticket < 10; ++ticket)
     EXPECT_EQ(receives.arrived({}, place(ticket, 0), bytes), Piece::news);
   EXPECT_EQ(receives.arrived({}, place(1000, 0), bytes), Piece::refused);
   receives.take(0, piece);
   EXPECT_EQ(receives.arrived({}, place(1000, 0), bytes), Piece::news);
+}
+
+TEST(UdpPartial, a_peer_that_keeps_to_no_credit_gets_no_memory_beyond_it) {
+  constexpr std::uint32_t pieces = 100;
+  const auto bytes = random_bytes(piece, 1);
+  UdpPartialReceives receives({.bytes = pieces * piece});
+  EXPECT_EQ(receives.arrived({}, place(0, 0xffffffff), bytes), Piece::refused);
+  EXPECT_EQ(receives.arrived({}, place(1, pieces), bytes), Piece::refused);
+  EXPECT_EQ(receives.arrived({}, place(2, pieces / 2 - 1), bytes), Piece::news) << "with what lies before it";
+  EXPECT_EQ(receives.arrived({}, place(3, pieces / 2), bytes), Piece::refused);
+  EXPECT_EQ(receives.arrived({}, place(3, pieces / 2 - 1), bytes), Piece::news);
+  EXPECT_EQ(receives.arrived({}, place(4, 0), bytes), Piece::refused);
+  receives.arrival(3, pieces * piece);
+  EXPECT_EQ(receives.arrived({}, place(4, 0), bytes), Piece::news);
+  EXPECT_EQ(receives.arrived({}, place(3, pieces - 1), bytes), Piece::news) << "this one was asked for";
+}
+
+TEST(UdpPartial, of_what_nobody_has_asked_for_no_more_leaves_than_there_is_credit) {
+  const auto bytes = random_bytes(10 * piece, 1);
+  UdpPartialSends sends({.bytes = 15 * piece, .messages = 3});
+  const auto leaves = [&] {
+    std::vector<std::uint64_t> places;
+    for (; sends.has_next(); sends.sent(sends.next(4 * piece))) places.push_back(sends.next(4 * piece).place);
+    return places;
+  };
+  sends.add(0, bytes);
+  sends.add(2, bytes);
+  EXPECT_EQ(leaves(), (std::vector{place(0, 0), place(0, 4), place(0, 8), place(2, 0), place(2, 4)}));
+  EXPECT_TRUE(sends.waits_for_credit());
+  sends.asked_below(1);
+  sends.add_whole(1, bytes);
+  EXPECT_EQ(leaves(), (std::vector{place(2, 5), place(2, 9), place(1, 0), place(1, 4)})) << "5 pieces of it fit";
+  EXPECT_TRUE(sends.waits_for_credit());
+  sends.asked_below(2);
+  EXPECT_EQ(leaves(), (std::vector{place(1, 5), place(1, 9)})) << "though a later one has none";
+  EXPECT_FALSE(sends.waits_for_credit());
+  for (std::uint32_t ticket = 3; ticket < 6; ++ticket) sends.add(ticket, std::span(bytes).first(piece));
+  EXPECT_EQ(leaves(), (std::vector{place(3, 0), place(4, 0)})) << "three messages in all";
+  sends.asked_below(3);
+  EXPECT_EQ(leaves(), (std::vector{place(5, 0)}));
+}
+
+// The receiver asks late for a message that is longer than the credit: nothing of it is lost for that.
+TEST(UdpPartial, a_message_waits_for_credit_and_arrives) {
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    UdpPath path({.loss = seed % 2 * 0.05, .ring_bytes = 64 << 10, .seed = seed});
+    constexpr std::size_t credit = lane_count * (64 << 10);
+    const auto message = random_bytes(3 * credit + 17, seed);
+    path.end(0).partial_sends().add(0, message);
+    path.run([&] { return path.seconds() > 1; }, 2);
+    path.end(0).partial_sends().add_whole(1, message);
+    EXPECT_TRUE(path.end(0).partial_sends().waits_for_credit());
+    const auto pieces = PartialMessages::pieces_of(message.size());
+    const auto first = path.end(1).arrival(path.now(), 0, message.size());
+    EXPECT_GT(first.pieces, 0U);
+    EXPECT_LE(first.pieces, credit / piece);
+    EXPECT_EQ(first.newest_at, path.now()) << "the silence was the receiver's own";
+    const auto here = [&](std::uint32_t ticket) {
+      return path.end(1).arrival(path.now(), ticket, message.size()).pieces;
+    };
+    const bool loses = seed % 2 != 0;
+    EXPECT_TRUE(path.run([&] { return here(0) >= (loses ? pieces * 8 / 10 : pieces) && here(1) == pieces; }, 30));
+    EXPECT_TRUE(path.run([&] { return path.end(0).all_acknowledged(); }, 60));
+  }
 }
 
 }  // namespace

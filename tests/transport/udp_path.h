@@ -1,5 +1,5 @@
 // Two ends of a udp connection and a path between them that is a list: a bottleneck with its rate and queue, delay,
-// seeded loss, reordering and duplicates, on a clock that jumps from event to event.
+// seeded loss, reordering and duplicates, on a clock that jumps from event to event; and ends that wait for a core.
 #pragma once
 
 #include <chrono>
@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "transport/udp_connection.h"
@@ -17,6 +18,7 @@ namespace ranvier::support {
 
 struct PathOptions {
   double bytes_per_second = 125e6;
+  std::size_t burst_bytes = 0;  // that leave at once after a rest: a bucket of tokens
   std::size_t queue_bytes = 1 << 20;
   std::chrono::nanoseconds delay = std::chrono::milliseconds(5);  // one way
   double loss = 0;
@@ -25,7 +27,9 @@ struct PathOptions {
   std::size_t most_packet_bytes = 1472;  // larger ones vanish on the way
   std::size_t first_link_bytes = 1472;
   std::size_t ring_bytes = 4 << 20;
-  std::size_t seal_bytes = 0;  // that packets are longer by on their way
+  std::chrono::nanoseconds rest{};  // that an end stands still for now and then, on average; what comes waits for it
+  std::chrono::nanoseconds run = std::chrono::milliseconds(8);  // between two of these
+  std::size_t seal_bytes = 0;                                   // that packets are longer by on their way
   unsigned seed = 1;
 };
 
@@ -58,16 +62,25 @@ class UdpPath {
   bool run(const Body& body, double limit_seconds) {
     while (seconds() < limit_seconds) {
       if (body()) return true;
-      for (std::size_t from = 0; from < 2; ++from) pump(from);
-      Time next = std::min(ends_[0]->due(now_), ends_[1]->due(now_));
+      Time next = Time::max();
+      for (std::size_t end = 0; end < 2; ++end) {
+        rest(end);
+        if (is_awake(end)) pump(end);
+        next = std::min(next, std::max(wakes_at_[end], ends_[end]->due(now_)));
+      }
       if (!flights_.empty()) next = std::min(next, flights_.begin()->first);
       // With nothing under way it is for the body to go on.
       now_ = std::clamp(next, now_ + std::chrono::nanoseconds(1), now_ + std::chrono::milliseconds(1));
       while (!flights_.empty() && flights_.begin()->first <= now_) {
-        arrive(flights_.begin()->second);
+        Flight& flight = flights_.begin()->second;
+        waiting_[flight.to].push_back(std::move(flight.bytes));
         flights_.erase(flights_.begin());
       }
-      for (auto& end : ends_) end->on_time(now_);
+      for (std::size_t end = 0; end < 2; ++end) {
+        if (!is_awake(end)) continue;
+        for (std::vector<std::byte>& datagram : std::exchange(waiting_[end], {})) arrive(end, datagram);
+        ends_[end]->on_time(now_);
+      }
     }
     return false;
   }
@@ -111,26 +124,40 @@ class UdpPath {
       }
       queued_most_ = std::max(queued_most_, static_cast<std::uint64_t>(queued));
       const std::chrono::duration<double> takes(static_cast<double>(bytes.size()) / options_.bytes_per_second);
-      free = std::max(free, now_) + std::chrono::duration_cast<std::chrono::nanoseconds>(takes);
-      Time at = free + options_.delay;
+      const std::chrono::duration<double> rest(static_cast<double>(options_.burst_bytes) / options_.bytes_per_second);
+      free = std::max(free, now_ - std::chrono::duration_cast<std::chrono::nanoseconds>(rest)) +
+             std::chrono::duration_cast<std::chrono::nanoseconds>(takes);
+      Time at = std::max(free, now_) + options_.delay;
       if (happens(options_.reordered)) at += options_.delay * (random_() % 100) / 100;
       if (happens(options_.duplicated)) flights_.emplace(at + options_.delay / 3, Flight{1 - from, bytes});
       flights_.emplace(at, Flight{1 - from, std::move(bytes)});
     }
   }
 
-  void arrive(Flight& flight) {
-    if (tap) tap(flight.bytes);
-    flight.bytes.resize(flight.bytes.size() - std::min(flight.bytes.size(), options_.seal_bytes));
+  void arrive(std::size_t to, std::vector<std::byte>& datagram) {
+    if (tap) tap(datagram);
+    datagram.resize(datagram.size() - std::min(datagram.size(), options_.seal_bytes));
     transport::Packet packet;
-    if (transport::parse_packet(flight.bytes, key(flight.to), packet)) ends_[flight.to]->receive(now_, packet);
+    if (transport::parse_packet(datagram, key(to), packet)) ends_[to]->receive(now_, packet);
+  }
+
+  bool is_awake(std::size_t end) const { return now_ >= wakes_at_[end]; }
+  void rest(std::size_t end) {
+    if (options_.rest == std::chrono::nanoseconds(0) || now_ < rests_at_[end]) return;
+    const auto some = [&](std::chrono::nanoseconds mean) {
+      return std::chrono::nanoseconds(
+          static_cast<std::int64_t>(std::exponential_distribution<>(1 / static_cast<double>(mean.count()))(random_)));
+    };
+    wakes_at_[end] = now_ + some(options_.rest);
+    rests_at_[end] = wakes_at_[end] + some(options_.run);
   }
 
   PathOptions options_;
   std::mt19937 random_;
   std::unique_ptr<transport::UdpConnection> ends_[2];
   Time now_ = Time() + std::chrono::seconds(1);
-  Time free_at_[2]{};
+  Time free_at_[2]{}, rests_at_[2]{}, wakes_at_[2]{};
+  std::vector<std::vector<std::byte>> waiting_[2];  // for an end that stands still
   std::multimap<Time, Flight> flights_;
   std::uint64_t dropped_ = 0;
   std::size_t largest_ = 0;

@@ -1,15 +1,12 @@
 // The grpc transport: a call of gRPC for each lane between two ranks, all calls of two ranks over one HTTP/2
-// connection, and one port a process. The higher rank calls the lower one.
+// connection, which the higher rank makes, at the door where the ranks meet anyway.
 //
 // A call says in its metadata which job it belongs to (the token that its server has published), from whom it comes and
 // for which lane it is; others are refused before a byte of theirs is read. With certificates, nobody gets that far
 // whose certificate the job's authority has not signed.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <grpcpp/alarm.h>
 #include <grpcpp/server_builder.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <functional>
 #include <list>
@@ -21,6 +18,7 @@
 #include "base/secret.h"
 #include "ranvier/error.h"
 #include "transport/grpc/grpc_channel.h"
+#include "transport/grpc/grpc_guests.h"
 #include "transport/grpc/grpc_stream.h"
 #include "transport/grpc/grpc_transport.h"
 #include "transport/grpc/guest_service.h"
@@ -28,6 +26,8 @@
 #include "transport/plain.h"
 #include "transport/published_address.h"
 #include "transport/tcp_address.h"
+#include "transport/tcp_door.h"
+#include "transport/tls.h"
 
 namespace ranvier::transport {
 namespace {
@@ -36,16 +36,18 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* method = "/ranvier.Lanes/Connect";
 constexpr const char* hello_key = "ranvier-hello";
+// More than a peer says in HTTP/2 before its first call has come; TLS comes on top.
+constexpr std::size_t most_calls_bytes = 4 << 10;
 
 std::string hello(const Token& token, const WorldInfo& from, Rank to, Lane lane) {
   return fmt::format("{} {} {} {} {}", hex(token), from.epoch, from.rank, to, lane);
 }
 
-// Takes calls as they come: one is always asked for, and asked again when it has come. Others' are refused after a
-// while: a connection has few calls at a time, so whoever calls without end waits, and the ranks' calls come through.
+// Takes calls as they come: one is always asked for, and asked again when it has come.
 class Listener {
  public:
-  using Take = std::function<GrpcStream*(const std::string& hello)>;
+  // The stream that the call is for, and notes that whoever has made it is a rank; null if it is for none.
+  using Take = std::function<GrpcStream*(const std::string& hello, const std::string& peer)>;
 
   Listener(grpc::AsyncGenericService& service, GrpcQueue& queue) : service_(service), queue_(queue) {}
 
@@ -56,73 +58,45 @@ class Listener {
   void stop() { take_ = nullptr; }
 
  private:
-  struct Guest final : GrpcEvent {
-    explicit Guest(Listener& listener) : listener_(listener) {}
+  struct Call final : GrpcEvent {
+    explicit Call(Listener& listener) : listener_(listener) {}
     void happened(bool ok) override { listener_.came(*this, ok); }
     Listener& listener_;
     std::unique_ptr<grpc::GenericServerContext> context = std::make_unique<grpc::GenericServerContext>();
     std::unique_ptr<grpc::GenericServerAsyncReaderWriter> call =
         std::make_unique<grpc::GenericServerAsyncReaderWriter>(context.get());
-    grpc::Alarm patience;
-    enum { asked_for, held, dismissed, refused } state = asked_for;
+    bool refused = false;
   };
 
   void ask() {
-    Guest& guest = guests_.emplace_back(*this);
+    Call& next = calls_.emplace_back(*this);
     auto& queue = queue_.queue();
-    service_.RequestCall(guest.context.get(), guest.call.get(), &queue, &queue, &guest);
+    service_.RequestCall(next.context.get(), next.call.get(), &queue, &queue, &next);
   }
 
-  void came(Guest& guest, bool ok) {
-    const bool has_waited = guest.state == Guest::held || guest.state == Guest::dismissed;
-    if (guest.state == Guest::held) --held_;
-    if (has_waited && !queue_.closing()) {
-      guest.state = Guest::refused;
-      guest.call->Finish({grpc::StatusCode::UNAUTHENTICATED, "this is no lane of this job"}, &guest);
-      return;
-    }
-    if (guest.state == Guest::asked_for && ok && !queue_.closing()) {
-      const auto& metadata = guest.context->client_metadata();
+  void came(Call& call, bool ok) {
+    if (ok && !call.refused && !queue_.closing()) {
+      const auto& metadata = call.context->client_metadata();
       const auto found = metadata.find(hello_key);
-      GrpcStream* const stream = found == metadata.end() || guest.context->method() != method || !take_
+      GrpcStream* const stream = found == metadata.end() || call.context->method() != method || !take_
                                      ? nullptr
-                                     : take_({found->second.data(), found->second.size()});
+                                     : take_({found->second.data(), found->second.size()}, call.context->peer());
       ask();
-      if (stream == nullptr) return hold(guest);
-      stream->accept(std::move(guest.context), std::move(guest.call));
+      if (stream == nullptr) {
+        call.refused = true;
+        call.call->Finish({grpc::StatusCode::UNAUTHENTICATED, "this is no lane of this job"}, &call);
+        return;
+      }
+      stream->accept(std::move(call.context), std::move(call.call));
     }
-    guests_.remove_if([&](const Guest& each) { return &each == &guest; });
+    calls_.remove_if([&](const Call& each) { return &each == &call; });
   }
-
-  void hold(Guest& guest) {
-    if (held_ == most_held) {
-      const auto oldest = std::ranges::find(guests_, Guest::held, &Guest::state);
-      oldest->state = Guest::dismissed;
-      oldest->patience.Cancel();
-      --held_;
-    }
-    ++held_;
-    guest.state = Guest::held;
-    guest.patience.Set(&queue_.queue(), std::chrono::system_clock::now() + longest_hold, &guest);
-  }
-
-  static constexpr auto longest_hold = std::chrono::milliseconds(200);
-  static constexpr int most_held = 64;
 
   grpc::AsyncGenericService& service_;
   GrpcQueue& queue_;
   Take take_;
-  std::list<Guest> guests_;
-  int held_ = 0;  // of them
+  std::list<Call> calls_;
 };
-
-constexpr const char* default_loopback = "127.0.0.1";
-
-// What is not protected is not even offered to others than this host's processes.
-std::string loopback_of(const std::string& interface_address) {
-  const auto named = parse_address(interface_address, 0);
-  return named && named->is_loopback() ? interface_address : default_loopback;
-}
 
 // What the server needs as long as it runs.
 struct Reception {
@@ -134,15 +108,18 @@ struct Reception {
 class GrpcEndpoint final : public Endpoint {
  public:
   GrpcEndpoint(const WorldInfo& info, const ModuleOptions& options)
-      : info_(info), security_(options.security), keys_(options.security), reception_(std::make_shared<Reception>()) {
-    const bool stays_here = !keys_.given() && !security_.insecure;
-    const std::string ip = stays_here ? loopback_of(options.interface_address) : options.interface_address;
-    address_.port = listen_at(ip, options.ports);
+      : info_(info),
+        security_(options.security),
+        keys_(options.security),
+        most_greeting_(most_calls_bytes +
+                       (keys_.given() ? TlsContext(options.security, Token{}).most_unproved_bytes() : 0)),
+        door_(options.door),
+        reception_(std::make_shared<Reception>()) {
+    address_.port = local_address(door_->listener).port();
     address_.token = random_token();
+    set_place(address_, options.interface_address);
+    start_server();
     reception_->listener = std::make_unique<Listener>(reception_->service, *world_.queue);
-    // By its other addresses a rank is told from those of this host, and refused, though it does not listen there.
-    set_place(address_, options.interface_address == ip ? ip : "");
-    if (stays_here && address_.host.empty()) address_.ips.insert(address_.ips.begin(), ip);
     world_.rank = info.rank;
     world_.world = info.world;
     world_.listener = reception_;
@@ -155,15 +132,21 @@ class GrpcEndpoint final : public Endpoint {
 
   std::unique_ptr<Transport> connect(const std::vector<std::string>& addresses, Clock::time_point deadline) override {
     const auto peers = parse_addresses<TcpAddress>("grpc", info_.world, addresses);
-    if (!keys_.given() && !security_.insecure)
+    if (stays_here())
       for (std::size_t rank = 0; rank < peers.size(); ++rank)
         refuse_other_host("grpc", static_cast<Rank>(rank), peers[rank].host, peers[rank].ips);
     expect(peers);
-    reception_->listener->listen([this](const std::string& said) -> GrpcStream* {
+    guests_ = std::make_unique<GrpcGuests>(
+        std::move(door_), std::move(acceptor_),
+        GrpcGuests::Limits{.own_host_only = stays_here(),
+                           .bytes = most_greeting_,
+                           .expected = static_cast<std::size_t>(info_.world - info_.rank)});
+    reception_->listener->listen([this](const std::string& said, const std::string& peer) -> GrpcStream* {
       const auto found = awaited_.find(said);
       if (found == awaited_.end()) return nullptr;
       GrpcStream* const stream = found->second;
       awaited_.erase(found);
+      guests_->is_rank(peer);
       return stream;
     });
     for (Rank peer = 0; peer < info_.rank; ++peer) call(peer, peers[static_cast<std::size_t>(peer)]);
@@ -171,44 +154,38 @@ class GrpcEndpoint final : public Endpoint {
       if (Clock::now() >= deadline) throw_missing(peers);
       throw_refused(peers);
       info_.check_peers();
-      world_.queue->drive(std::chrono::milliseconds(10));
+      guests_->look(Clock::now());
+      world_.queue->drive(std::chrono::milliseconds(2));  // which does not hear of who comes to the door
     }
     reception_->listener->stop();
+    guests_.reset();
     return std::make_unique<GrpcTransport>(std::move(world_));
   }
 
  private:
-  // Starts the server; on which port.
-  std::uint16_t listen_at(const std::string& ip, const PortRange& ports) {
-    // gRPC takes no range. A port of it is held until gRPC shares it, so that no other process comes between.
-    const Fd held = ports.first == 0 ? Fd() : listen_on(ip, ports, {});
-    const int shared = 1;
-    if (held) setsockopt(held.get(), SOL_SOCKET, SO_REUSEPORT, &shared, sizeof shared);
-    const std::string where = ip.empty() ? "[::]" : ip.find(':') == ip.npos ? ip : "[" + ip + "]";
+  // What is not protected is not even offered to others than this host's processes.
+  bool stays_here() const { return !keys_.given() && !security_.insecure; }
+
+  void start_server() {
     grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort(fmt::format("{}:{}", where, held ? local_address(held).port() : 0), keys_.for_server(),
-                             &port);
+    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, keys_.for_server());
     apply_limits(builder);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, lane_count);  // of a connection, which is a peer's
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, held ? 1 : 0);
     builder.RegisterAsyncGenericService(&reception_->service);
     world_.queue = std::make_unique<GrpcQueue>(builder.AddCompletionQueue());
     world_.server = builder.BuildAndStart();
-    if (world_.server && port != 0) return static_cast<std::uint16_t>(port);
+    if (world_.server) return;
     world_.queue->drain();
-    world_.server.reset();
-    throw Error(ErrorKind::config,
-                fmt::format("grpc cannot listen on {}{}; is that an address of this host, and do the key and "
-                            "certificate belong together?",
-                            where, keys_.given() ? " with TLS" : ""));
+    throw Error(ErrorKind::config, "gRPC cannot start a server; what it says on stderr tells why");
   }
 
   // Streams for all lanes, and the calls that come in for some of them.
   void expect(const std::vector<TcpAddress>& peers) {
-    Rank local_ranks = 1;
+    SharedCores cores;
     for (Rank peer = 0; peer < info_.world; ++peer) {
-      if (peer != info_.rank && peers[static_cast<std::size_t>(peer)].host == host_identity()) ++local_ranks;
+      const TcpAddress& theirs = peers[static_cast<std::size_t>(peer)];
+      if (peer == info_.rank || theirs.host == host_identity()) cores.add_rank(theirs.cpus);
       for (Lane lane = 0; lane < lane_count; ++lane) {
         auto stream = peer == info_.rank ? nullptr : std::make_unique<GrpcStream>(info_.rank, peer);
         if (peer > info_.rank)
@@ -216,7 +193,7 @@ class GrpcEndpoint final : public Endpoint {
         world_.streams.push_back(std::move(stream));
       }
     }
-    world_.crowded = local_ranks > sysconf(_SC_NPROCESSORS_ONLN);
+    world_.crowded = cores.crowded();
   }
 
   void call(Rank peer, const TcpAddress& address) {
@@ -270,6 +247,10 @@ class GrpcEndpoint final : public Endpoint {
   const WorldInfo info_;
   const SecurityOptions security_;
   const GrpcKeys keys_;
+  const std::size_t most_greeting_;
+  std::shared_ptr<TcpDoor> door_;  // until all are connected
+  std::unique_ptr<GrpcGuests::Acceptor> acceptor_;
+  std::unique_ptr<GrpcGuests> guests_;  // while they are connecting
   const std::shared_ptr<Reception> reception_;
   TcpAddress address_;
   GrpcWorld world_;

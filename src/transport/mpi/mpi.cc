@@ -12,7 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <mutex>
-#include <set>
+#include <thread>
 
 #include "base/host.h"
 #include "ranvier/error.h"
@@ -30,6 +30,8 @@ namespace {
 // MPI wakes nobody: whoever waits looks again after a pause, which doubles while nothing comes.
 constexpr std::chrono::nanoseconds first_pause = std::chrono::microseconds(10);
 constexpr std::chrono::nanoseconds longest_pause = std::chrono::milliseconds(1);
+
+int tag(int first, Rank from, Lane lane) { return first + from * static_cast<int>(lane_count) + lane; }
 
 class MpiMessages final : public TaggedMessages {
  public:
@@ -96,8 +98,6 @@ class MpiMessages final : public TaggedMessages {
   VendorCollectives* vendor() override { return collectives_.get(); }
 
  private:
-  static int tag(int first, Rank from, Lane lane) { return first + from * static_cast<int>(lane_count) + lane; }
-
   int own_tag(Rank from, Lane lane) const { return tag(peers_[static_cast<std::size_t>(rank_)].first_tag, from, lane); }
 
   // Most are over at once; those need no number.
@@ -122,7 +122,8 @@ class MpiEndpoint final : public Endpoint {
     own_ = {.host = library_.size() == 1 ? fmt::format("{}.{}", host_identity(), getpid()) : host_identity(),
             .size = library_.size(),
             .process = library_.rank(),
-            .first_tag = library_.new_tags(std::int64_t{info.world} * lane_count)};
+            .first_tag = library_.new_tags(std::int64_t{info.world} * lane_count),
+            .cpus = CpuSet::own()};
   }
 
   std::string address() const override { return own_.text(); }
@@ -131,7 +132,7 @@ class MpiEndpoint final : public Endpoint {
                                      std::chrono::steady_clock::time_point deadline) override {
     auto peers = parse_addresses<MpiAddress>("mpi", info_.world, addresses);
     std::vector<int> processes;
-    Rank on_this_host = 0;
+    SharedCores cores;
     for (std::size_t rank = 0; rank < peers.size(); ++rank) {
       const MpiAddress& peer = peers[rank];
       if (peer.size != own_.size || (own_.size == 1 && peer.host != own_.host))
@@ -140,18 +141,62 @@ class MpiEndpoint final : public Endpoint {
                                 "start them with mpirun",
                                 info_.rank, rank, own_.size, peer.size),
                     static_cast<Rank>(rank));
-      on_this_host += peer.host == own_.host ? 1 : 0;
+      if (peer.host == own_.host) cores.add_rank(peer.cpus);
       processes.push_back(peer.process);
     }
     const MPI_Comm communicator = library_.communicator(deadline);
+    await_all(peers, communicator, deadline);
     auto collectives = mpi_collectives(processes, peers.front().first_tag % 32768, deadline);
-    const bool crowded = on_this_host > sysconf(_SC_NPROCESSORS_ONLN);
     return tagged_transport(
-        {.name = "mpi", .rank = info_.rank, .world = info_.world, .crowded = crowded},
+        {.name = "mpi", .rank = info_.rank, .world = info_.world, .crowded = cores.crowded()},
         std::make_unique<MpiMessages>(info_.rank, std::move(peers), communicator, std::move(collectives)));
   }
 
  private:
+  // MPI makes a communicator of some processes without a deadline; so no rank begins with that before all have come
+  // here. In round k each hears from the one 2^k before it (D. Hensgen, R. Finkel, U. Manber, "Two Algorithms for
+  // Barrier Synchronization", 1988), by a message in front of all others of the first lane.
+  void await_all(const std::vector<MpiAddress>& peers, MPI_Comm communicator,
+                 std::chrono::steady_clock::time_point deadline) {
+    const Rank world = info_.world;
+    for (Rank distance = 1; distance < world; distance *= 2) {
+      const Rank to = (info_.rank + distance) % world, from = (info_.rank + world - distance) % world;
+      const MpiAddress& next = peers[static_cast<std::size_t>(to)];
+      MPI_Request sending = MPI_REQUEST_NULL, hearing = MPI_REQUEST_NULL;
+      {
+        const std::lock_guard lock(library_.calls());
+        MpiLibrary::check(
+            MPI_Isend(nullptr, 0, MPI_BYTE, next.process, tag(next.first_tag, info_.rank, 0), communicator, &sending),
+            "MPI_Isend");
+        MpiLibrary::check(MPI_Request_free(&sending), "MPI_Request_free");
+        MpiLibrary::check(MPI_Irecv(nullptr, 0, MPI_BYTE, peers[static_cast<std::size_t>(from)].process,
+                                    tag(own_.first_tag, from, 0), communicator, &hearing),
+                          "MPI_Irecv");
+      }
+      hear(hearing, from, deadline);
+    }
+  }
+
+  void hear(MPI_Request request, Rank from, std::chrono::steady_clock::time_point deadline) {
+    while (!is_over(request)) {
+      if (std::chrono::steady_clock::now() >= deadline)
+        throw Error(ErrorKind::timeout,
+                    fmt::format("rank {} has waited too long for rank {} to come to transport mpi; that one has not "
+                                "come, or waits for another one there",
+                                info_.rank, from),
+                    from);
+      info_.check_peers();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+
+  bool is_over(MPI_Request& request) {
+    int done = 0;
+    const std::lock_guard lock(library_.calls());
+    MpiLibrary::check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    return done != 0;
+  }
+
   MpiLibrary& library_ = MpiLibrary::get();
   const WorldInfo info_;
   MpiAddress own_;

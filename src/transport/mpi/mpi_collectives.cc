@@ -146,7 +146,7 @@ std::unique_ptr<VendorCollectives> mpi_collectives(const std::vector<int>& proce
   MpiLibrary::check(MPI_Comm_group(all, &everybody), "MPI_Comm_group");
   MpiLibrary::check(MPI_Group_incl(everybody, static_cast<int>(processes.size()), processes.data(), &members),
                     "MPI_Group_incl");
-  // Its ranks have all published their addresses, so none is waited for for long.
+  // Its ranks have all come, so none is waited for for long.
   MpiLibrary::check(MPI_Comm_create_group(all, members, tag, &made), "MPI_Comm_create_group");
   MPI_Group_free(&members);
   MPI_Group_free(&everybody);

@@ -8,8 +8,8 @@
 
 namespace ranvier::transport {
 
-// Of the communicator whose rank i is process `processes[i]` of MPI_COMM_WORLD. All of them call it. Null where two
-// ranks share a process.
+// Of the communicator whose rank i is process `processes[i]` of MPI_COMM_WORLD. All of them call it at about
+// the same time: MPI waits for those that do not, without a deadline. Null where two ranks share a process.
 std::unique_ptr<VendorCollectives> mpi_collectives(const std::vector<int>& processes, int tag,
                                                    std::chrono::steady_clock::time_point deadline);
 

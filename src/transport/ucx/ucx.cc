@@ -1,6 +1,5 @@
 // The ucx transport: each lane between two ranks is a tag of UCP's messages, whatever carries them.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <utility>
 
@@ -20,12 +19,12 @@ class UcxEndpoint final : public Endpoint {
       : info_(info), messages_(std::make_unique<UcxMessages>(info.rank, info.world, interface_address)) {}
 
   std::string address() const override {
-    return UcxAddress{.host = host_identity(), .worker = messages_->address()}.text();
+    return UcxAddress{.cpus = CpuSet::own(), .host = host_identity(), .worker = messages_->address()}.text();
   }
 
   std::unique_ptr<Transport> connect(const std::vector<std::string>& addresses,
                                      std::chrono::steady_clock::time_point) override {
-    Rank on_this_host = 0;
+    SharedCores cores;
     for (Rank rank = 0; rank < info_.world; ++rank) {
       const auto address = UcxAddress::parse(addresses[static_cast<std::size_t>(rank)]);
       if (!address)
@@ -33,13 +32,10 @@ class UcxEndpoint final : public Endpoint {
             ErrorKind::mismatch,
             fmt::format("rank {} published no ucx address of this version; run the same ranvier on all ranks", rank),
             rank);
-      on_this_host += address->host == host_identity() ? 1 : 0;
+      if (address->host == host_identity()) cores.add_rank(address->cpus);
       if (rank != info_.rank) messages_->connect(rank, address->worker);
     }
-    return tagged_transport({.name = "ucx",
-                             .rank = info_.rank,
-                             .world = info_.world,
-                             .crowded = on_this_host > sysconf(_SC_NPROCESSORS_ONLN)},
+    return tagged_transport({.name = "ucx", .rank = info_.rank, .world = info_.world, .crowded = cores.crowded()},
                             std::move(messages_));
   }
 

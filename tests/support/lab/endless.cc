@@ -1,8 +1,9 @@
-// A rank that all_reduces over tcp until it fails, with the deadlines that users get: what the laboratory kills and
+// A rank that all_reduces over RANVIER_TRANSPORT (or tcp) until it fails, with the deadlines that users get: what the laboratory kills and
 // cuts. It says "running" after its first operation; then its error, after which it ends with code 1.
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <vector>
 
 #include "launch.h"
@@ -16,7 +17,8 @@ int main() {
     const auto place = cli::world_from_environment();
     if (!place) throw Error(ErrorKind::usage, "this is a part of the laboratory; see tests/support/lab/ranks_test.py");
     CommunicatorOptions options;
-    options.transport = "tcp";
+    const char* const transport = std::getenv("RANVIER_TRANSPORT");
+    options.transport = transport == nullptr ? "tcp" : transport;
     const auto communicator = cli::meet(*place, options);
     std::vector<float> data(64 << 10);
     for (bool said = false;; said = true) {

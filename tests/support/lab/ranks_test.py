@@ -11,6 +11,7 @@ import time
 import unittest
 
 from lab import Lab, Relay, Result, Run, reason_to_skip, several_on_each
+from network import command
 
 SKIPPED = 77  # as CMake knows it
 RANVIER, ENDLESS, RELAY = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
@@ -168,8 +169,8 @@ class Connections(unittest.TestCase):
 class Losses(unittest.TestCase):
     """Whoever is left ends soon and names the rank that was lost."""
 
-    def begin(self, lab: Lab) -> Run:
-        run = lab.start([ENDLESS], environment=CLEAN)
+    def begin(self, lab: Lab, transport: str = "tcp") -> Run:
+        run = lab.start([ENDLESS], environment=CLEAN | {"RANVIER_TRANSPORT": transport})
         self.assertTrue(run.wait_for_words("running", 30), [run.said(host, "err") for host in range(lab.hosts)])
         return run
 
@@ -205,6 +206,18 @@ class Losses(unittest.TestCase):
                 self.assertEqual(results[lost].code, 1)
                 self.assertLess(results[lost].ended - began, SILENCE_BOUND_S)
                 self.assertRegex(results[lost].err, rf"culprit (?!{lost})\d: ")
+
+    def test_of_an_mtu(self):
+        # What has left before it falls may vanish; packets of the old size are refused by the kernel at once.
+        with Lab(hosts=2, rate="1Gbit") as lab:
+            run = self.begin(lab, "udp")
+            began = time.monotonic()
+            command("ip", "-n", lab.namespace(1), "link", "set", "eth0", "mtu", "1000")
+            results = run.wait(limit=30)
+        for result in results:
+            self.assertEqual((result.code, result.timed_out), (1, False), result)
+            self.assertLess(result.ended - began, SILENCE_BOUND_S, result)
+            self.assertIn("rank 1 can send no more to rank 0 by udp: a link on the way has an MTU of 1000", result.err)
 
 
 if __name__ == "__main__":
