@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """all_reduce from 4 bytes to 256 MiB beside Open MPI, and through torch.distributed beside gloo: the recorded tables of
 docs/benchmarks.md, with 2 and 4 ranks, over shared memory (in any memory, and in memory that ranvier lends) and over tcp.
+--crowded runs 8 and 16 ranks beside Open MPI instead: more than this machine has cores, all of which yield as they wait.
 
 Each world is one run of `ranvier bench`, which measures all peers sample by sample in turn and leaves every sample in
 FOLDER/NAME.json. The tables, printed and in FOLDER/tables.md, are of all such files that FOLDER has: a run that was cut
@@ -8,7 +9,8 @@ short is completed with --only. Times are medians in us; a ratio is the peer's t
 the median with the quartiles in brackets, in bold below 1.
 Stop what else runs on the machine first (`ranvier doctor` says how busy it is).
 
-usage: all_reduce.py build/release/bin/ranvier PYTHON_WITH_TORCH [--folder FOLDER] [--samples 15] [-e 256M] [--only NAME …]
+usage: all_reduce.py build/release/bin/ranvier PYTHON_WITH_TORCH [--folder FOLDER] [--samples 15] [-e 256M]
+                     [--crowded | --only NAME …]
 """
 
 from __future__ import annotations
@@ -56,6 +58,12 @@ BESIDE_MPI = [
     World("shm-4-lent", "4 ranks, shm, lent", 4, ["--transport", "shm", *LENT], "mpi"),
     World("tcp-2", "2 ranks, tcp", 2, ["--transport", "tcp"], "mpi"),
     World("tcp-4", "4 ranks, tcp", 4, ["--transport", "tcp"], "mpi"),
+]
+CROWDED = [
+    World("shm-8", "8 ranks, shm", 8, ["--transport", "shm"], "mpi"),
+    World("shm-16", "16 ranks, shm", 16, ["--transport", "shm"], "mpi"),
+    World("tcp-8", "8 ranks, tcp", 8, ["--transport", "tcp"], "mpi"),
+    World("tcp-16", "16 ranks, tcp", 16, ["--transport", "tcp"], "mpi"),
 ]
 BESIDE_GLOO = [
     World("torch-shm-2", "2 ranks, shm", 2, ["--transport", "shm"], "torch,gloo"),
@@ -110,7 +118,8 @@ def table(worlds: list[World], own: str, peer: str, folder: pathlib.Path) -> lis
 
 
 def main() -> None:
-    names = [world.name for world in BESIDE_MPI + BESIDE_GLOO]
+    usual = BESIDE_MPI + BESIDE_GLOO
+    names = [world.name for world in usual + CROWDED]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ranvier")
     parser.add_argument("python")
@@ -119,15 +128,18 @@ def main() -> None:
     parser.add_argument("-b", "--minbytes", default="4")
     parser.add_argument("-e", "--maxbytes", default="256M")
     parser.add_argument("-f", "--stepfactor", type=float, default=4)
-    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--crowded", action="store_true", help="8 and 16 ranks, beside Open MPI")
+    which.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
     options = parser.parse_args()
+    chosen = options.only or [world.name for world in (CROWDED if options.crowded else usual)]
 
     failed = []
     with tempfile.TemporaryDirectory() as scratch:
         options.folder = options.folder or pathlib.Path(scratch)
         options.folder.mkdir(parents=True, exist_ok=True)
-        for world in BESIDE_MPI + BESIDE_GLOO:
-            if world.name not in options.only:
+        for world in usual + CROWDED:
+            if world.name not in chosen:
                 continue
             start = time.monotonic()
             print(f"{world.name} beside {world.baselines} …", end=" ", file=sys.stderr, flush=True)
@@ -138,6 +150,7 @@ def main() -> None:
                 failed.append(world.name)
         lines = table(BESIDE_MPI[:2], "", "mpi", options.folder) + table(BESIDE_MPI[2:4], "", "mpi", options.folder)
         lines += table(BESIDE_MPI[4:], "", "mpi", options.folder)
+        lines += table(CROWDED[:2], "", "mpi", options.folder) + table(CROWDED[2:], "", "mpi", options.folder)
         lines += table(BESIDE_GLOO[:2], "torch", "gloo", options.folder)
         lines += table(BESIDE_GLOO[2:], "torch", "gloo", options.folder)
         text = "\n".join(lines)

@@ -159,7 +159,7 @@ AlgorithmSpec parse_algorithm(std::string_view spec);
 // What parse_algorithm reads as this.
 std::string spec_text(const AlgorithmSpec&);
 // Everything that can serve a collective in a world: all algorithms that build it, those on a grid with every division
-// into two dimensions and the most even one into three, those by node with every size of nodes.
+// into two dimensions and the most even one into three, those by node with every size of nodes that divides the world.
 std::vector<AlgorithmSpec> candidates(Collective, Rank world);
 // Throws Error{usage} with the nearest right name and the list for an unknown name, or the collectives it does build.
 const Algorithm& find_algorithm(std::string_view name, Collective);
@@ -249,6 +249,7 @@ struct Verdict {
   std::size_t most_bytes_sent = 0;  // by any rank, for the vector that was verified
   std::size_t vector_bytes = 0;     // its size, to put the bytes in proportion
   std::size_t most_messages = 0;    // sends of one rank, slices of one step counted once
+  // How transfers share the links of a network takes a network: assess (ranvier/topology.h) reports both.
 };
 
 // Runs the compiled programs of all ranks symbolically: every output holds every contribution exactly once, every send

@@ -12,6 +12,7 @@ namespace {
 
 constexpr unsigned dtype_shift = 8, op_shift = 16, agreement_shift = 24, urgency_shift = 25, root_shift = 32;
 constexpr std::uint32_t most_named = 3;
+static_assert(urgent_lanes < 4, "a class has two bits in a stamp's kind");
 
 }  // namespace
 
@@ -21,8 +22,8 @@ CallStamp CallStamp::of(const MessageHeader& header, bool common_size) {
                static_cast<std::uint64_t>(header.dtype) << dtype_shift |
                static_cast<std::uint64_t>(header.op) << op_shift |
                static_cast<std::uint64_t>(is_agreement(header.label)) << agreement_shift |
-               static_cast<std::uint64_t>(header.urgency()) << urgency_shift |
-               static_cast<std::uint64_t>(static_cast<std::uint32_t>(header.root)) << root_shift;
+               static_cast<std::uint64_t>(header.urgency) << urgency_shift |
+               static_cast<std::uint64_t>(has_root(header.collective) ? header.root_or_dims : 0) << root_shift;
   stamp.size = common_size ? header.size : 0;
   std::uint64_t mixed = stamp.kind;
   for (const std::uint64_t word : {stamp.size, std::uint64_t{0}}) {

@@ -20,16 +20,6 @@ bool builds(const Algorithm& algorithm, Collective collective) {
   return std::ranges::count(algorithm.collectives, collective) > 0;
 }
 
-// Ranks that were given different dims find out by this: always where one number below 256 differs, and nearly always
-// on grids (of all multipliers, this one tells most grids of up to 128 ranks apart). Of periods likewise.
-std::uint8_t hash_of(const std::vector<Rank>& dims, const std::vector<bool>& periodic) {
-  if (dims.empty()) return 0;
-  std::uint64_t hash = 0;
-  for (const Rank size : dims) hash = (hash * 218 + static_cast<std::uint64_t>(size)) % 255;
-  for (const bool each : periodic) hash = (hash * 218 + (each ? 1 : 0)) % 255;
-  return static_cast<std::uint8_t>(1 + hash);
-}
-
 // Parts of different sizes have different shapes. Of an exchange each rank knows the sizes of its own, and may have
 // even ones where another has not: there the caller says whether there is a shape.
 bool has_shape(const Request& request) {
@@ -255,10 +245,10 @@ CollectiveCall Calls::make(const Request& request) {
                  .dtype = dtype,
                  .op = reducing ? request.op : ReduceOp::sum,
                  .algorithm = shape.algorithm,
-                 .slice_log2 = static_cast<std::uint8_t>((std::bit_width(ready.slice_bytes) - 1) |
-                                                         urgency_of(request.priority) << MessageHeader::urgency_shift),
-                 .dims = hash_of(shape.dims, shape.periodic),
-                 .root = shape.root,
+                 .slice_log2 = static_cast<std::uint8_t>(std::bit_width(ready.slice_bytes) - 1),
+                 .urgency = static_cast<std::uint8_t>(urgency_of(request.priority)),
+                 .root_or_dims = has_root(shape.collective) ? static_cast<std::uint32_t>(shape.root)
+                                                            : hash_of_dims(shape.dims, shape.periodic),
                  .label = request.label,
                  .size = shape.count};
   if (!has_shape(request)) call.header.label.shape = hash_of(splits_of(request));

@@ -278,8 +278,10 @@ std::chrono::nanoseconds time_until(steady_clock::time_point deadline) {
   return std::max<std::chrono::nanoseconds>(deadline - steady_clock::now(), engine::least_to_connect);
 }
 
-// `follows`: another rank's table, and not that of its own file.
+// `follows`: another rank's table, and not that of its own file. Also throws what is wrong with the algorithm, while
+// the others can still be told why this rank does not come.
 Guidance guidance_of(const CommunicatorOptions& options, Rank world, bool follows) {
+  engine::AlgorithmNumbers(world, 0).of(options.algorithm);
   Guidance guidance;
   if (!options.tuning.empty() && !follows)
     guidance.tuning = options.learn ? engine::read_if_there(options.tuning) : TuningTable::read(options.tuning);

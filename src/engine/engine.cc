@@ -171,8 +171,9 @@ void Engine::run_claimed(std::chrono::nanoseconds timeout) {
 }
 
 std::shared_ptr<Operation> Engine::start(CollectiveCall call, std::chrono::nanoseconds timeout) {
-  auto operation = std::make_shared<CollectiveOperation>(std::move(call));
-  CollectiveOperation* collective = operation.get();
+  std::shared_ptr<CollectiveOperation> operation = started_.take();
+  operation->reset(std::move(call));
+  CollectiveOperation* const collective = operation.get();
   return enqueue({std::move(operation), collective}, timeout);
 }
 

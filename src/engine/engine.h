@@ -22,6 +22,7 @@
 #include "engine/inquiry.h"
 #include "engine/messages.h"
 #include "engine/operation.h"
+#include "engine/operation_pool.h"
 #include "engine/siblings.h"
 #include "engine/traffic_meter.h"
 #include "ranvier/communicator.h"
@@ -208,6 +209,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::atomic<bool> inline_busy_ = false;         // … still under way, though its caller has left the driver's seat
 
   // ---- Shared.
+  OperationPool started_;
   std::mutex inbox_mutex_;
   std::vector<Active> inbox_;
   std::atomic<bool> inbox_ready_ = false;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/request.h"
 #include "ranvier/schedule.h"
 
@@ -19,11 +21,22 @@ std::string describe(const MessageHeader& header, const RankNames& rank) {
       is_composite(header.collective)
           ? ""
           : fmt::format(" of {} {} with size {}", name_of(header.dtype), name_of(header.op), header.size);
-  return fmt::format("{} {}{}{}{} by {}{} (slices of 2^{} bytes, {}epoch {})", call_name(header.collective),
-                     call_number(header.sequence), is_agreement(header.label) ? agreement_words : "", vector,
-                     has_root(header.collective) ? ", root " + rank.number(header.root) : "", algorithm_of(header),
-                     header.dims == 0 ? "" : fmt::format(" with dims of hash {}", header.dims), header.slice_bits(),
-                     header.urgency() > 0 ? fmt::format("priority {}, ", header.urgency()) : "", header.epoch);
+  const std::string root =
+      has_root(header.collective) ? ", root " + rank.number(static_cast<Rank>(header.root_or_dims)) : "";
+  return fmt::format("{} {}{}{}{} by {} (slices of 2^{} bytes, {}epoch {})", call_name(header.collective),
+                     call_number(header.sequence), is_agreement(header.label) ? agreement_words : "", vector, root,
+                     algorithm_of(header), header.slice_log2,
+                     header.urgency > 0 ? fmt::format("priority {}, ", header.urgency) : "", header.epoch);
+}
+
+// What is known of dims is whether they are the same.
+std::string dims_difference(Rank self, const MessageHeader& ours, Rank peer, const MessageHeader& theirs,
+                            const RankNames& rank) {
+  const bool comparable = ours.collective == theirs.collective && ours.algorithm == theirs.algorithm;
+  if (!comparable || has_root(ours.collective) || ours.root_or_dims == theirs.root_or_dims) return {};
+  if (ours.root_or_dims == 0) return fmt::format(", whose dims only {} names", rank(peer));
+  if (theirs.root_or_dims == 0) return fmt::format(", whose dims only {} names", rank(self));
+  return fmt::format(", and the dims that {} and {} name for it differ", rank(self), rank(peer));
 }
 
 bool differ(unsigned a, unsigned b) { return a != b && a != 0 && b != 0; }
@@ -31,6 +44,17 @@ bool differ(unsigned a, unsigned b) { return a != b && a != 0 && b != 0; }
 std::string length_of(const CallLabel& label) { return label.list == 255 ? "255 or more" : std::to_string(label.list); }
 
 }  // namespace
+
+std::uint32_t hash_of_dims(const std::vector<Rank>& dims, const std::vector<bool>& periodic) {
+  if (dims.empty()) return 0;
+  std::uint64_t hash = 0;
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    const bool joined = !periodic.empty() && periodic[i];
+    hash = (hash ^ (static_cast<std::uint64_t>(dims[i]) << 1 | (joined ? 1 : 0))) * 0x9E3779B97F4A7C15u;
+    hash ^= hash >> 29;
+  }
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(hash >> 32, 1));
+}
 
 std::string_view call_name(Collective collective) {
   if (collective == as_collective(Composite::sparse_all_reduce)) return "sparse_all_reduce";
@@ -65,11 +89,12 @@ Error disagreement(Rank self, const MessageHeader& ours, Rank peer, const Messag
   std::string past;
   // Of calls that differ the past may as well, since a rank that skipped one is late by one: that says nothing more.
   if (alike_but_for_history(ours, theirs)) past = fmt::format("; what they have called before differs: {}", before);
-  return {ErrorKind::mismatch,
-          fmt::format("the ranks disagree: {} runs {}, {} runs {}{}{}; {}", names.rank(self),
-                      describe(ours, names.rank), names.rank(peer), describe(theirs, names.rank),
-                      label_difference(self, ours.label, peer, theirs.label, names), past, advice),
-          peer};
+  return {
+      ErrorKind::mismatch,
+      fmt::format("the ranks disagree: {} runs {}, {} runs {}{}{}{}; {}", names.rank(self), describe(ours, names.rank),
+                  names.rank(peer), describe(theirs, names.rank), dims_difference(self, ours, peer, theirs, names.rank),
+                  label_difference(self, ours.label, peer, theirs.label, names), past, advice),
+      peer};
 }
 
 }  // namespace ranvier::engine

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "base/rank_names.h"
 #include "ranvier/communicator.h"
@@ -28,27 +29,27 @@ struct MessageHeader {
   DType dtype = DType::u8;
   ReduceOp op = ReduceOp::sum;
   std::uint8_t algorithm = 0;   // index in algorithms(), or bounded_loss
-  std::uint8_t slice_log2 = 0;  // slices of different sizes would arrive in different orders; and see urgency
-  std::uint8_t dims = 0;        // a hash of what the algorithm was given behind its name; 0: nothing
-  Rank root = 0;
+  std::uint8_t slice_log2 = 0;  // slices of different sizes would arrive in different orders
+  std::uint8_t urgency = 0;     // the class of its priority: urgency_of
+  // The root of a collective that has one. Of the others, which alone algorithms with dims build: hash_of_dims.
+  std::uint32_t root_or_dims = 0;
   // As the request has it; of uneven gather and scatter, shape is a hash of all parts' sizes. What is 0 on either side
   // is not compared.
   CallLabel label = {};
   std::uint64_t size = 0;  // all_reduce, reduce, broadcast: elements of the vector; else of this link: size_on_link
 
-  static constexpr unsigned urgency_shift = 6;  // in slice_log2, above the size: the class of its priority, urgency_of
   // As algorithm: a BoundedOperation, which understands no rank that runs the same all_reduce exactly.
   static constexpr std::uint8_t bounded_loss = 0xFF;
-
-  unsigned slice_bits() const { return slice_log2 & ((1U << urgency_shift) - 1); }
-  unsigned urgency() const { return slice_log2 >> urgency_shift; }
 
   friend bool operator==(const MessageHeader& a, const MessageHeader& b) {
     return std::memcmp(&a, &b, sizeof(MessageHeader)) == 0;
   }
 };
 static_assert(sizeof(MessageHeader) == 32 && std::has_unique_object_representations_v<MessageHeader>);
-static_assert(urgent_lanes < 1U << (8 - MessageHeader::urgency_shift), "a class has its bits in slice_log2");
+
+// By which ranks that gave an algorithm different dims, or periods, find out; 0 where none were given. No two grids of
+// a world of up to 1024 ranks have the same; with periods one pair of some 2^32 does. A test counts them.
+std::uint32_t hash_of_dims(const std::vector<Rank>& dims, const std::vector<bool>& periodic);
 
 // Of an all_reduce that no program called: Learning's, by which ranks agree. Its elements are nobody's.
 inline constexpr CallLabel agreement_label{.element = 255};

@@ -42,10 +42,19 @@ ReadyProgram ProgramCache::find(const Shape& shape) {
   auto found = programs_.find(shape);
   if (found == programs_.end()) {
     ReadyProgram ready = make(shape);
-    if (programs_.size() >= capacity) programs_.clear();
-    found = programs_.emplace(shape, std::move(ready)).first;
+    if (programs_.size() >= capacity) drop_older_half();
+    found = programs_.emplace(shape, Entry{.program = std::move(ready)}).first;
   }
-  return found->second;
+  found->second.used = ++uses_;
+  return found->second.program;
+}
+
+void ProgramCache::drop_older_half() {
+  std::vector<std::uint64_t> used;
+  for (const auto& [shape, entry] : programs_) used.push_back(entry.used);
+  const auto middle = used.begin() + static_cast<std::ptrdiff_t>(used.size() / 2);
+  std::ranges::nth_element(used, middle);
+  std::erase_if(programs_, [oldest = *middle](const auto& each) { return each.second.used < oldest; });
 }
 
 ReadyProgram ProgramCache::make(const Shape& shape) const {

@@ -47,21 +47,27 @@ class ProgramCache {
   // Thread-safe. Throws Error{usage} when the algorithm cannot serve the world.
   ReadyProgram find(const Shape&);
 
-  // More shapes than this at a time, and the cache starts afresh.
+  // More shapes than this, and the half of them that was used longest ago goes.
   static constexpr std::size_t capacity = 1024;
 
  private:
   struct Hash {
     std::size_t operator()(const Shape&) const;
   };
+  struct Entry {
+    ReadyProgram program;
+    std::uint64_t used = 0;  // at the so many-th use of all
+  };
   ReadyProgram make(const Shape&) const;
+  void drop_older_half();
 
   const Rank rank_;
   const Rank world_;
   const std::size_t slice_bytes_;
   const std::size_t buffered_bytes_;
   std::mutex mutex_;
-  std::unordered_map<Shape, ReadyProgram, Hash> programs_;
+  std::unordered_map<Shape, Entry, Hash> programs_;
+  std::uint64_t uses_ = 0;
 };
 
 }  // namespace ranvier::engine

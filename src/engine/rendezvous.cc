@@ -24,16 +24,17 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::string_view greeting = "ranvier 9";  // of this format of card
+constexpr std::string_view greeting = "ranvier 10";  // of this format of card, and of messages
 
 // What a rank tells the others about itself: fields with their lengths in front.
 struct Card {
   std::string refusal = {};    // why it does not come; empty if it does
   std::string transport = {};  // as asked for
   std::string epoch = {};
+  std::string algorithm = {};                           // as CommunicatorOptions has it
   std::string tuning = {};                              // a short sum of the table, …
   std::string table = {};                               // … or, where all follow this rank's, its text
-  std::string measure = {}, learn = {}, topology = {};  // as CommunicatorOptions has them
+  std::string measure = {}, learn = {}, topology = {};  // likewise as CommunicatorOptions has them
   std::string security = {};                            // by which proof connections between hosts begin
   std::string control = {}, inside = {}, between = {};  // addresses; empty where there is none
 
@@ -41,15 +42,15 @@ struct Card {
     std::string all;
     for (const std::string_view field :
          {greeting, std::string_view(refusal), std::string_view(transport), std::string_view(epoch),
-          std::string_view(tuning), std::string_view(table), std::string_view(measure), std::string_view(learn),
-          std::string_view(topology), std::string_view(security), std::string_view(control), std::string_view(inside),
-          std::string_view(between)})
+          std::string_view(algorithm), std::string_view(tuning), std::string_view(table), std::string_view(measure),
+          std::string_view(learn), std::string_view(topology), std::string_view(security), std::string_view(control),
+          std::string_view(inside), std::string_view(between)})
       all += fmt::format("{}:{}", field.size(), field);
     return all;
   }
 
   static Card parse(std::string_view text, Rank rank, const RankNames& names) {
-    std::array<std::string, 13> fields;
+    std::array<std::string, 14> fields;
     for (std::string& field : fields) {
       std::size_t length = 0;
       const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), length);
@@ -68,8 +69,8 @@ struct Card {
             rank);
       text.remove_prefix(digits + 1 + length);
     }
-    return {fields[1], fields[2], fields[3], fields[4],  fields[5],  fields[6],
-            fields[7], fields[8], fields[9], fields[10], fields[11], fields[12]};
+    return {fields[1], fields[2], fields[3],  fields[4],  fields[5],  fields[6], fields[7],
+            fields[8], fields[9], fields[10], fields[11], fields[12], fields[13]};
   }
 };
 
@@ -236,6 +237,7 @@ Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable
   const Card mine{
       .transport = options.transport,
       .epoch = std::to_string(info.epoch),
+      .algorithm = options.algorithm,
       .tuning = tuning.rows().empty() ? "none" : fmt::format("{:x}", std::hash<std::string>{}(tuning.text())),
       .table = follow_first && info.rank == 0 ? tuning.text() : "",
       .measure = options.measure ? "yes" : "no",
@@ -252,6 +254,7 @@ Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable
   demand_all(cards, names);
   demand_same(cards, &Card::transport, "transport", names);
   demand_same(cards, &Card::epoch, "epoch", names);
+  demand_same(cards, &Card::algorithm, "algorithm", names);
   demand_same(cards, &Card::learn, "learn", names);
   if (!follow_first) demand_same(cards, &Card::tuning, "tuning table", names);
   demand_same(cards, &Card::measure, "measure", names);

@@ -49,11 +49,14 @@ TuningRow row_of(const std::vector<std::string_view>& words) {
   row.collective = *collective;
   if (row.collective == Collective::neighbor_exchange)
     refuse("neighbor_exchange has one algorithm, whose grid is what a call means; take this row out");
+  if (row.collective == Collective::barrier || row.collective == Collective::send || row.collective == Collective::recv)
+    refuse(fmt::format("{} has one algorithm; take this row out", words[0]));
   if (words[1] == "auto") refuse("auto is no transport but a choice of one; write shm, tcp, or shm+tcp");
   parse_transport(words[1]);
   row.transport = words[1];
   const auto ranks = parse_number<decltype(row.ranks)>(words[2]);
-  if (!ranks || *ranks < 1 || *ranks > most_ranks) refuse(fmt::format("'{}' is no number of ranks", words[2]));
+  if (!ranks || *ranks < 1 || *ranks > most_ranks)
+    refuse(fmt::format("'{}' is no number of ranks; write a whole number from 1 to {}", words[2], most_ranks));
   row.ranks = *ranks;
   if (words[3] != "max") {
     const auto bytes = parse_bytes(words[3]);

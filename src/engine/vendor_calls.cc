@@ -28,7 +28,7 @@ CallStamp stamp_of(const VendorCall& call) {
   return CallStamp::of({.collective = call.collective,
                         .dtype = call.dtype,
                         .op = reducing ? call.op : ReduceOp::sum,
-                        .root = call.root,
+                        .root_or_dims = static_cast<std::uint32_t>(call.root),
                         .size = call.count},
                        has_common_count(call.collective));
 }

@@ -256,8 +256,9 @@ AlgorithmSpec parse_algorithm(std::string_view spec) {
         ErrorKind::usage,
         takes == Dims::node
             ? fmt::format("algorithm '{0}' takes how many ranks make a node, not '{1}'; write {0}:4", name, text)
-            : fmt::format("algorithm '{0}' takes the sizes of a grid's dimensions, not '{1}'; write {0}:2x4", name,
-                          text));
+            : fmt::format(
+                  "algorithm '{0}' takes the sizes of a grid's dimensions, {2} at most, not '{1}'; write {0}:2x4", name,
+                  text, most_dims));
   if (dims_end < text.size()) take_periods(parsed, name, text.substr(dims_end));
   return parsed;
 }

@@ -104,8 +104,7 @@ Topology fat_tree(Rank world, std::int32_t arity, std::int32_t oversubscription,
   if (oversubscription != 1) name += fmt::format(",oversubscription={}", oversubscription);
   check_world(name, world);
   if (arity < 2)
-    throw Error(ErrorKind::usage,
-                fmt::format("topology {} has {} cables down a switch; it needs at least 2", name, arity));
+    throw Error(ErrorKind::usage, fmt::format("topology {} has too few cables down a switch; name at least 2", name));
   if (oversubscription < 1 || arity % oversubscription != 0)
     throw Error(ErrorKind::usage,
                 fmt::format("topology {} cannot have {}/{} cables up a switch; choose an oversubscription that divides "

@@ -1,5 +1,6 @@
 """The scripts of benchmarks/collectives, each as short as it can be: that they run, and print what they promise."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import unittest
 from program import BASELINES, RANVIER, ProgramTest, clean_environment, main, temporary_folder
 
 SCRIPTS = pathlib.Path(__file__).parents[2] / "benchmarks" / "collectives"
+MEMORY_LIMIT = RANVIER.parent / "memory_limit"
 OPEN_MPI = BASELINES and (RANVIER.parent / "ranvier-bench-mpi").exists()
 
 
@@ -27,6 +29,21 @@ class Scripts(ProgramTest):
         self.assertRegex(result.stdout, r"\n\| 4 \| `\w+` \|")
         self.assertRegex(result.stdout, r"\n[01] of 1 choices are more than 10% slower")
 
+    @unittest.skipUnless(MEMORY_LIMIT.exists(), "needs the benchmarks, which this build leaves out")
+    @unittest.skipUnless(len(os.sched_getaffinity(0)) > 1, "needs a core for each of two ranks")
+    def test_all_reduce_is_put_beside_what_memory_allows(self):
+        words = [str(MEMORY_LIMIT), "--samples", "3", "4M", "1M"]
+        result = subprocess.run(words, capture_output=True, text=True, timeout=120)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in result.stdout.splitlines()]
+        self.assertEqual([row[0] for row in rows], ["bytes", "---", "4 MiB", "1 MiB"], result.stdout)
+        for row in rows[2:]:
+            self.assertEqual(len(row), 7, result.stdout)
+            for share in (row[4], row[6]):
+                self.assertRegex(share, r"^\d+ % \(\d+ to \d+\)$")
+        wrong = subprocess.run([str(MEMORY_LIMIT), "some"], capture_output=True, text=True, timeout=120)
+        self.assertEqual((wrong.returncode, wrong.stderr[:20]), (2, "usage: memory_limit "))
+
     @unittest.skipUnless(OPEN_MPI, "needs Open MPI, which sanitizers dislike")
     def test_all_reduce_is_put_beside_open_mpi(self):
         with temporary_folder() as folder:
@@ -37,6 +54,14 @@ class Scripts(ProgramTest):
         rows = [line.split(" | ") for line in result.stdout.splitlines()]
         self.assertEqual([row[0] for row in rows if row[0] in ("| bytes", "| 4", "| 64")], ["| bytes", "| 4", "| 64"])
         self.assertTrue(all(len(row) == 4 for row in rows if len(row) > 1), result.stdout)
+
+    @unittest.skipUnless(OPEN_MPI, "needs Open MPI, which sanitizers dislike")
+    def test_more_ranks_than_cores_are_put_beside_open_mpi(self):
+        words = ("--samples", "2", "-e", "4", "--only", "shm-8", "tcp-8")
+        result = script("all_reduce.py", sys.executable, *words)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"\| bytes \| 8 ranks, shm: ranvier, us \|.*\n.*\n\| 4 \| ")
+        self.assertRegex(result.stdout, r"\| bytes \| 8 ranks, tcp: ranvier, us \|.*\n.*\n\| 4 \| ")
 
 
 if __name__ == "__main__":

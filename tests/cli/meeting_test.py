@@ -62,6 +62,18 @@ class Meeting(ProgramTest):
                     self.assert_sentence(self.end(rank), 1, "/nowhere/table")
                 self.assertEqual(list(temporary.iterdir()), [])
 
+    def test_what_is_wrong_with_one_ranks_algorithm_is_told_to_all(self):
+        cases = {
+            "torus:3x2": ((1, 2), "a grid of 3x2, which has 6 ranks, but the world has 2"),
+            "hierarchical:1": ((1, 1), "rank 0 has algorithm 'auto' and rank 1 has 'hierarchical:1'"),
+        }
+        for algorithm, (codes, sentence) in cases.items():
+            with self.subTest(algorithm=algorithm), temporary_folder() as temporary:
+                words = ((), ("--algorithm", algorithm))
+                ranks = [self.begin(of_torchrun(rank), temporary, *words[rank]) for rank in range(2)]
+                for rank, code in zip(ranks, codes):
+                    self.assert_sentence(self.end(rank), code, sentence)
+
     def test_a_rank_that_waits_in_vain_leaves_nothing(self):
         for rank in range(2):
             with self.subTest(rank=rank), temporary_folder() as temporary:

@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <limits>
 #include <new>
+#include <utility>
 #include <vector>
 
+#include "engine/operation_pool.h"
 #include "ranvier/error.h"
 #include "support/cluster.h"
 #include "support/refusal.h"
@@ -153,20 +156,40 @@ TEST_P(Allocations, of_blocking_calls_are_none_where_auto_learns_either) {
                      {.way = GetParam(), .communicator = options});
 }
 
-TEST_P(Allocations, of_started_operations_do_not_grow_with_their_size) {
+// One after the other, and several at a time, as buckets of gradients are.
+TEST_P(Allocations, of_started_operations_are_none_either) {
   support::run_ranks(2,
                      [](Communicator& comm) {
-                       std::vector<std::size_t> counted;
                        for (const std::size_t count : {10, 1'000'000}) {
-                         std::vector<float> data(count, 0);
-                         const auto once = [&] {
-                           comm.start({.collective = Collective::all_reduce, .input = data, .output = data}).wait();
+                         std::array<std::vector<float>, 6> buckets;
+                         for (auto& bucket : buckets) bucket.assign(count, 0);
+                         std::array<Work, buckets.size()> works;
+                         const auto each_once = [&] {
+                           for (std::size_t i = 0; i < buckets.size(); ++i)
+                             works[i] = comm.start({.input = buckets[i], .output = buckets[i]});
+                           for (Work& work : works) std::exchange(work, {}).wait();
                          };
-                         for (int i = 0; i < collective_lanes; ++i) once();
-                         counted.push_back(fewest_in(once));
+                         for (int i = 0; i <= collective_lanes; ++i) each_once();
+                         EXPECT_EQ(fewest_in(each_once), 0u) << count << " elements";
                        }
-                       // The operation, and what it counts by link where memory may be lent.
-                       for (const std::size_t each : counted) EXPECT_LE(each, 2u);
+                     },
+                     {.way = GetParam()});
+}
+
+// Its memory is not used again as long as somebody may ask it.
+TEST_P(Allocations, are_of_started_operations_whose_handles_are_kept) {
+  support::run_ranks(2,
+                     [](Communicator& comm) {
+                       std::vector<Work> works(3 * engine::OperationPool::most_kept);
+                       std::vector<float> data(10, 0);
+                       for (Work& work : works) {
+                         work = comm.start({.input = data, .output = data});
+                         work.wait();
+                       }
+                       for (std::size_t i = 0; i < works.size(); ++i) {
+                         EXPECT_TRUE(works[i].done());
+                         EXPECT_EQ(works[i].sequence(), i);
+                       }
                      },
                      {.way = GetParam()});
 }

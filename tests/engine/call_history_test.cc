@@ -14,7 +14,9 @@ using testing::HasSubstr;
 using Verdict = CallHistory::Verdict;
 
 CallStamp stamp(Collective collective, Rank root, std::uint64_t size = 64) {
-  return CallStamp::of({.collective = collective, .dtype = DType::f32, .root = root, .size = size}, true);
+  return CallStamp::of(
+      {.collective = collective, .dtype = DType::f32, .root_or_dims = static_cast<std::uint32_t>(root), .size = size},
+      true);
 }
 
 Verdict compare(const CallHistory& own, const CallHistory& other) {
@@ -34,12 +36,12 @@ TEST(CallHistory, TellsWhatWasBeforeACall) {
 }
 
 TEST(CallHistory, EveryPartOfACallCounts) {
-  const MessageHeader call{.collective = Collective::reduce, .dtype = DType::f32, .root = 1, .size = 64};
+  const MessageHeader call{.collective = Collective::reduce, .dtype = DType::f32, .root_or_dims = 1, .size = 64};
   std::vector<MessageHeader> others(5, call);
   others[0].collective = Collective::broadcast;
   others[1].dtype = DType::f64;
   others[2].op = ReduceOp::max;
-  others[3].root = 2;
+  others[3].root_or_dims = 2;
   others[4].size = 65;
   for (const MessageHeader& other : others)
     EXPECT_NE(CallStamp::of(call, true).fingerprint, CallStamp::of(other, true).fingerprint);

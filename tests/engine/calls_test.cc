@@ -34,8 +34,8 @@ TEST(Calls, KnowARequestAgainByItsAlgorithmAndDims) {
   const CollectiveCall call = calls.prepare(request("torus:2x4"));
   EXPECT_EQ(calls.prepare(request("torus:2x4")).program, call.program);
   EXPECT_NE(calls.prepare(request("torus:4x2")).program, call.program);
-  EXPECT_NE(calls.prepare(request("torus:4x2")).header.dims, call.header.dims);
-  EXPECT_EQ(calls.prepare(request("torus")).header.dims, 0);
+  EXPECT_NE(calls.prepare(request("torus:4x2")).header.root_or_dims, call.header.root_or_dims);
+  EXPECT_EQ(calls.prepare(request("torus")).header.root_or_dims, 0U);
 }
 
 TEST(Calls, LendWhereThatIsFasterThanCopying) {
@@ -66,7 +66,7 @@ TEST(Calls, TellPeriodsApart) {
     return calls
         .prepare(
             {.collective = Collective::neighbor_exchange, .input = input, .output = output, .algorithm = algorithm})
-        .header.dims;
+        .header.root_or_dims;
   };
   const std::array hashes{dims_of("neighbor_exchange:2x4"),
                           dims_of("neighbor_exchange:2x4,periods=0x1"),

@@ -94,9 +94,9 @@ class Gossip {
 };
 
 TEST(ControlWatch, RanksThatWaitInDifferentCallsUnderOneNumberDisagree) {
-  const MessageHeader reduce{.sequence = 7, .collective = Collective::reduce, .root = 0};
+  const MessageHeader reduce{.sequence = 7, .collective = Collective::reduce, .root_or_dims = 0};
   MessageHeader other = reduce;
-  other.root = 1;
+  other.root_or_dims = 1;
   const auto waiting = [](Rank origin, const MessageHeader& call) {
     return News{.type = NewsType::waiting, .origin = origin, .call = call};
   };
@@ -136,8 +136,8 @@ TEST(ControlWatch, RanksThatWaitInTheSameCallOrAtDifferentPlacesAgree) {
 }
 
 TEST(ControlWatch, RanksThatClaimOtherCallsDisagree) {
-  const auto called = [](CallHistory& calls, Rank root) {
-    calls.add(CallStamp::of({.collective = Collective::broadcast, .root = root}, true));
+  const auto called = [](CallHistory& calls, std::uint32_t root) {
+    calls.add(CallStamp::of({.collective = Collective::broadcast, .root_or_dims = root}, true));
   };
   for (const NewsType type : {NewsType::heartbeat, NewsType::departure})
     for (const bool different : {false, true})

@@ -25,6 +25,26 @@ TEST(Programs, OfOneShapeAreCompiledOnce) {
   EXPECT_NE(programs.find(shape).program, programs.find(other).program);
 }
 
+// What comes again and again stays, however many others come once.
+TEST(Programs, ThatWereUsedLongestAgoMakeRoom) {
+  ProgramCache programs(0, 2, 4096, 4096);
+  Shape shape = shape_for("ring");
+  const auto of_size = [&](std::size_t count) {
+    shape.count = count;
+    return programs.find(shape).program;
+  };
+  constexpr std::size_t half = ProgramCache::capacity / 2;
+  const std::shared_ptr<const Program> often = of_size(1), once = of_size(2);
+  std::shared_ptr<const Program> last;
+  for (std::size_t count = 3; count < 10 * half; ++count) {
+    last = of_size(count);
+    if (count % (half - 1) == 0) EXPECT_EQ(of_size(1), often);
+  }
+  EXPECT_EQ(of_size(10 * half - 1), last);
+  EXPECT_EQ(often.use_count(), 2) << "this one, and the cache's";
+  EXPECT_EQ(once.use_count(), 1);
+}
+
 // Two ranks that reduce into what they send each other: a slice must fit the link, or both wait to be read first.
 TEST(Programs, InPlaceExchangesAreCutToWhatALinkTakesUnread) {
   ProgramCache programs(0, 2, 4096, 1000);

@@ -71,8 +71,8 @@ TEST(MessageHeader, names_the_call_that_an_operation_is_a_part_of) {
 
 TEST(RankNames, stand_in_every_part_of_a_disagreement) {
   const Names names{.rank = RankNames({4, 6})};
-  const MessageHeader ours{.collective = Collective::reduce, .root = 0};
-  const MessageHeader theirs{.collective = Collective::reduce, .root = 1};
+  const MessageHeader ours{.collective = Collective::reduce, .root_or_dims = 0};
+  const MessageHeader theirs{.collective = Collective::reduce, .root_or_dims = 1};
   const std::string text = disagreement(0, ours, 1, theirs, names, "").what();
   EXPECT_NE(text.find("rank 4 (0 of its group) runs"), text.npos) << text;
   EXPECT_NE(text.find("rank 6 (1 of its group) runs"), text.npos) << text;
@@ -81,7 +81,7 @@ TEST(RankNames, stand_in_every_part_of_a_disagreement) {
             ", and the shapes of rank 4 (0 of its group) and rank 6 (1 of its group) differ");
 
   CallHistory history(2, names.rank);
-  history.add(CallStamp::of({.collective = Collective::broadcast, .root = 1}, true));
+  history.add(CallStamp::of({.collective = Collective::broadcast, .root_or_dims = 1}, true));
   EXPECT_EQ(history.since(0, 0),
             "the last calls of rank 4 (0 of its group) are broadcast #0 of u8 sum with root 6 (1 of its group)");
 }

@@ -147,7 +147,7 @@ std::string told_by_card(const std::function<std::string(const std::string& own)
 }
 
 TEST(Rendezvous, AnotherVersionAndAnotherProgramAreNamed) {
-  const std::string version = "9:ranvier 9";
+  const std::string version = "10:ranvier 10";
   const auto of_version = [&](const std::string& other, const std::string& rest) {
     return told_by_card([&](const std::string& mine) {
       EXPECT_TRUE(mine.starts_with(version)) << "name the new version in this test";
@@ -155,12 +155,12 @@ TEST(Rendezvous, AnotherVersionAndAnotherProgramAreNamed) {
     });
   };
   EXPECT_EQ(of_version("9:ranvier 7", ""),
-            "rank 1 runs another version of ranvier ('ranvier 7', this is 'ranvier 9'); install the same everywhere");
-  EXPECT_THAT(of_version("10:ranvier 10", "0:"), HasSubstr("another version of ranvier ('ranvier 10'"))
+            "rank 1 runs another version of ranvier ('ranvier 7', this is 'ranvier 10'); install the same everywhere");
+  EXPECT_THAT(of_version("10:ranvier 11", "0:"), HasSubstr("another version of ranvier ('ranvier 11'"))
       << "of fewer words";
   EXPECT_THAT(of_version("40:" + std::string(40, 'x'), ""), HasSubstr("('" + std::string(20, 'x') + "', this"));
   for (const char* const garbage :
-       {"", ":", "hello", "9:ranvier", "99999999999999999999:x", "9:ranvier 9", "9:ranvier 95:x"})
+       {"", ":", "hello", "9:ranvier", "99999999999999999999:x", "10:ranvier 10", "10:ranvier 105:x"})
     EXPECT_THAT(told_by_card([&](const std::string&) { return garbage; }),
                 HasSubstr("rank 1 left in the store is not ranvier's"))
         << garbage;

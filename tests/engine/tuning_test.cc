@@ -108,7 +108,7 @@ TEST(Tuning, SaysWhereATableIsWrongAndWhatWouldBeRight) {
   EXPECT_THAT(refusal_of("\nall_reduce tcp 4 32K\n"), HasSubstr("table, line 2: 4 words"));
   EXPECT_THAT(refusal_of("all_redcue tcp 4 32K ring"), HasSubstr("'all_reduce'"));
   EXPECT_THAT(refusal_of("all_reduce tpc 4 32K ring"), HasSubstr("'tcp'"));
-  EXPECT_THAT(refusal_of("all_reduce tcp four 32K ring"), HasSubstr("'four' is no number of ranks"));
+  EXPECT_THAT(refusal_of("all_reduce tcp four 32K ring"), HasSubstr("'four' is no number of ranks; write a whole"));
   EXPECT_THAT(refusal_of("all_reduce tcp 0 32K ring"), HasSubstr("'0'"));
   EXPECT_THAT(refusal_of("all_reduce tcp 4 big ring"), HasSubstr("'big' is no size"));
   EXPECT_THAT(refusal_of("all_reduce tcp 4 32K rign"), HasSubstr("'ring'"));
@@ -120,6 +120,9 @@ TEST(Tuning, SaysWhereATableIsWrongAndWhatWouldBeRight) {
               HasSubstr("7 words where a row has 5, or 6 with 'learned'"));
   EXPECT_THAT(refusal_of("neighbor_exchange tcp 4 max neighbor_exchange:2x2,periods=1x0"),
               HasSubstr("take this row out"));
+  for (const std::string collective : {"barrier", "send", "recv"})
+    EXPECT_THAT(refusal_of(collective + " tcp 4 max ring"),
+                HasSubstr(collective + " has one algorithm; take this row"));
   EXPECT_THAT(refusal_of(std::string("\0\0\x7f garbage", 11)), HasSubstr("line 1"));
 }
 

@@ -60,6 +60,7 @@ TEST(Algorithms, SayWhatIsWrongWithDims) {
   for (const char* const wrong : {"torus:", "torus:2x", "torus:x2", "torus:2x0", "torus:-2x4", "torus:2x4y",
                                   "torus:2,4", "torus:65536x65536", "torus:99999999999"})
     EXPECT_THAT(refusal([&] { parse_algorithm(wrong); }), HasSubstr("write torus:2x4")) << wrong;
+  EXPECT_THAT(refusal([] { parse_algorithm("mesh:1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x1x4"); }), HasSubstr("16 at most"));
   EXPECT_THAT(refusal([] { parse_algorithm("hierarchical:2x4"); }), HasSubstr("write hierarchical:4"));
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.dims != Dims::grid && algorithm.dims != Dims::periodic_grid) continue;
