@@ -233,6 +233,23 @@ def test_parts_of_different_sizes_are_refused(kind):
         assert set(re.findall(r"with size (\d+)", error)) == bytes_on_link, error
 
 
+def lists_of_other_sizes(rank, world, kind, odd):
+    """The sizes of rank 2's part, of which all ranks are given a list, are one more to rank `odd`."""
+    sizes = [3, 4, 6 if rank == odd else 5]
+    parts, part = [torch.ones(size) for size in sizes], torch.ones(sizes[rank])
+    if kind == "all_gather":
+        dist.all_gather(parts, part)
+    else:
+        dist.reduce_scatter(part, parts)
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])
+@pytest.mark.parametrize("odd", [0, 1, 2])
+def test_lists_of_different_sizes_are_refused_on_ranks_whose_links_agree_too(kind, odd):
+    for error in errors(run_ranks(3, lists_of_other_sizes, kind, odd)):
+        assert f"rank {odd}" in error and f"{kind} #0" in error, error
+
+
 @pytest.mark.parametrize("kind", ALIKE_EVERYWHERE)
 def test_dimensions_of_one_do_not_matter(kind):
     on_ranks(2, different_shapes, kind, [(1, 5, 1), (5,)])
