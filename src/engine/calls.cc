@@ -270,7 +270,7 @@ CollectiveCall Calls::make(const Request& request) {
                  .label = request.label,
                  .size = shape.count};
   if (!has_shape(request)) call.header.label.shape = hash_of(splits_of(request));
-  call.stamp = CallStamp::of(call.header, !call.size_by_link);
+  call.stamp = CallStamp::of(call.header);
   return call;
 }
 

@@ -137,7 +137,7 @@ TEST(ControlWatch, RanksThatWaitInTheSameCallOrAtDifferentPlacesAgree) {
 
 TEST(ControlWatch, RanksThatClaimOtherCallsDisagree) {
   const auto called = [](CallHistory& calls, Rank root) {
-    calls.add(CallStamp::of({.collective = Collective::broadcast, .root = root}, true));
+    calls.add(CallStamp::of({.collective = Collective::broadcast, .root = root}));
   };
   for (const NewsType type : {NewsType::heartbeat, NewsType::departure})
     for (const bool different : {false, true})
