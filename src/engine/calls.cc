@@ -30,11 +30,11 @@ std::uint8_t hash_of(const std::vector<Rank>& dims, const std::vector<bool>& per
   return static_cast<std::uint8_t>(1 + hash);
 }
 
-// Parts of different sizes have different shapes. Of an exchange each rank knows the sizes of its own, and may have
-// even ones where another has not: there the caller says whether there is a shape.
-bool has_shape(const Request& request) {
+// Parts of different sizes have different shapes, and nothing has any. Of an exchange each rank knows the sizes of its
+// own, and may have even ones where another has not: there the caller says whether there is a shape.
+bool has_shape(const Request& request, const Shape& shape) {
   if (request.collective == Collective::all_to_all) return true;
-  return RequestKey::even(request) && request.collective != Collective::neighbor_exchange;
+  return RequestKey::even(request) && request.collective != Collective::neighbor_exchange && shape.count > 0;
 }
 
 // The elements of every rank's part, which all ranks know or none. Of an exchange each knows its own parts alone.
@@ -269,7 +269,7 @@ CollectiveCall Calls::make(const Request& request) {
                  .root = shape.root,
                  .label = request.label,
                  .size = shape.count};
-  if (!has_shape(request)) call.header.label.shape = hash_of(splits_of(request));
+  if (!has_shape(request, shape)) call.header.label.shape = hash_of(splits_of(request));
   call.stamp = CallStamp::of(call.header);
   return call;
 }

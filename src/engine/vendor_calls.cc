@@ -29,7 +29,7 @@ CallStamp stamp_of(const VendorCall& call, const CallLabel& label) {
                         .dtype = call.dtype,
                         .op = reducing ? call.op : ReduceOp::sum,
                         .root = call.root,
-                        .label = label,
+                        .label = call.count > 0 ? label : CallLabel{.element = label.element},
                         .size = call.count});
 }
 

@@ -300,6 +300,18 @@ def test_dimensions_of_one_do_not_matter(kind):
     on_ranks(2, different_shapes, kind, [(), (1,)])
 
 
+def nothing(rank, world):
+    tensor = torch.empty(0) if rank == 0 else torch.empty(0, 3)
+    dist.broadcast(tensor, 0)
+    dist.gather(tensor, [torch.empty_like(tensor) for _ in range(world)] if rank == 0 else None)
+    dist.all_reduce(tensor)
+    dist.barrier()
+
+
+def test_nothing_has_any_shape():
+    on_ranks(2, nothing)
+
+
 def of_several_shapes(rank, world):
     """Who cuts its tensors otherwise than the others, as it may, is compared with nobody."""
     parts = [torch.ones(2, 3)] * world
