@@ -30,6 +30,12 @@ std::vector<std::int64_t> losses_of_group(const Group& group) {
   return {static_cast<std::int64_t>(counts.due), static_cast<std::int64_t>(counts.missing)};
 }
 
+// Of each operation, as the group was made with or was told since. Python has no options of backends that torch does
+// not know.
+std::int64_t timeout_ms_of_group(const Group& group) {
+  return group->getBackend(c10::DeviceType::CPU)->getBackendOptions()->timeout.count();
+}
+
 }  // namespace
 }  // namespace ranvier::pytorch
 
@@ -39,4 +45,6 @@ TORCH_LIBRARY(ranvier, library) {
   library.def("abort(__torch__.torch.classes.c10d.ProcessGroup group, str reason) -> ()",
               &ranvier::pytorch::abort_group);
   library.def("losses(__torch__.torch.classes.c10d.ProcessGroup group) -> int[]", &ranvier::pytorch::losses_of_group);
+  library.def("timeout_ms(__torch__.torch.classes.c10d.ProcessGroup group) -> int",
+              &ranvier::pytorch::timeout_ms_of_group);
 }

@@ -83,7 +83,8 @@ using PlainCopies = at::AutoDispatchBelowADInplaceOrView;
 
 void require_dense_cpu(const at::Tensor& tensor, const char* operation) {
   TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, operation, ": this tensor is ", tensor.layout(),
-                    ", and only all_reduce takes sparse ones: pass tensor.to_dense()");
+                    ", and of those that are not dense only all_reduce takes any, which are sparse COO: pass "
+                    "tensor.to_dense()");
   TORCH_CHECK_VALUE(tensor.device().is_cpu(), operation, ": this tensor is on ", tensor.device(),
                     ", and ranvier takes CPU tensors: pass tensor.cpu(), or initialize the group with another backend "
                     "for that device, as in \"cpu:ranvier,cuda:nccl\"");

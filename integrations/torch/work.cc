@@ -20,6 +20,16 @@ namespace {
 // Whoever waits looks that often whether another thread has added the next part.
 constexpr auto a_moment = std::chrono::microseconds(20);
 
+bool is_usage(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& ours) {
+    return ours.kind() == ErrorKind::usage;
+  } catch (...) {
+    return false;
+  }
+}
+
 }  // namespace
 
 PendingWork::PendingWork(Rank rank, Call call, std::uint64_t sequence)
@@ -56,6 +66,14 @@ void PendingWork::hold(ranvier::Work part, Next next) {
 std::optional<ranvier::Work> PendingWork::part(std::size_t index) const {
   const std::lock_guard lock(mutex_);
   return index < parts_.size() ? std::optional(parts_[index]) : std::nullopt;
+}
+
+void PendingWork::not_started(std::exception_ptr error) {
+  const bool is_first = !part(0);
+  fail(error);
+  if (!is_first || !is_usage(error)) return;
+  if (recordFunctionEndCallback_) recordFunctionEndCallback_();
+  std::rethrow_exception(first_error_);  // nothing is under way, and nobody else has this work
 }
 
 void PendingWork::fail(std::exception_ptr error) {

@@ -33,13 +33,13 @@ class PendingWork final : public c10d::Work {
   using Next = std::function<void(PendingWork&, const ranvier::Work&)>;
 
   // Starts one part by `start() -> ranvier::Work`. What it or `next` throws fails this work, as an error later on
-  // would.
+  // would; but a first part that can never be is refused here and now, as Error{usage} that is thrown on.
   template <class Start>
   void add(Start&& start, Next next = {}) {
     try {
       hold(start(), std::move(next));
     } catch (...) {
-      fail(std::current_exception());
+      not_started(std::current_exception());
     }
   }
   // A part that runs to its end inside `body()`. Nothing more is run once a part has failed.
@@ -69,6 +69,7 @@ class PendingWork final : public c10d::Work {
  private:
   void hold(ranvier::Work part, Next next);
   std::optional<ranvier::Work> part(std::size_t index) const;
+  void not_started(std::exception_ptr error);
   void fail(std::exception_ptr error);
   bool failed() const;
   void part_ended();

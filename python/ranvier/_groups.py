@@ -13,6 +13,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+from ranvier._library import is_ours, load
 from ranvier._register import made_with
 from ranvier.settings import Options
 
@@ -37,10 +38,10 @@ def group_like(
     """A group of the same kind, with the same timeout and options. `ranks` of the world, this one among them, call with
     the same `name`; none: all ranks of `model`."""
     members = list(ranks) if ranks is not None else dist.get_process_group_ranks(model)
-    options, timeout = Options(), timeout_of(model)
+    options, timeout = Options(), timeout_of(model)  # which may have been changed since
     # Names of torch's come again, so that there may be an entry of an earlier group.
     if "ranvier" in {each.partition(":")[2] for each in str(dist.get_backend_config(model)).split(",")}:
-        options, timeout = made_with.get(model.group_name, (options, timeout))
+        options = made_with.get(model.group_name, options)
         if len(members) < model.size():  # dimensions suit one number of ranks only, and so does a topology
             algorithm = options.algorithm.partition(":")[0] if options.algorithm else None
             options = replace(options, algorithm=algorithm, topology=None)
@@ -62,5 +63,7 @@ def group_like(
 
 
 def timeout_of(group: dist.ProcessGroup) -> timedelta | None:
+    if is_ours(group):
+        return timedelta(milliseconds=load().timeout_ms(group.boxed()))
     options = getattr(group._get_backend(group._device_types[0]), "options", None)
     return getattr(options, "_timeout", None)

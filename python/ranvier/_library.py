@@ -48,7 +48,7 @@ def leave() -> None:
         return
     error = None if hasattr(sys, "ps1") else getattr(sys, "last_exc", getattr(sys, "last_value", None))
     for group in list(dist.distributed_c10d._world.pg_map):
-        if isinstance(group, dist.ProcessGroup) and _is_ours(group):
+        if isinstance(group, dist.ProcessGroup) and is_ours(group):
             if error is not None:
                 reason = f"rank {group.rank()} ended with {type(error).__name__}: {_first_line(error)}"
                 load().abort(group.boxed(), reason)
@@ -67,15 +67,16 @@ def lost_share(group: ProcessGroup | None = None) -> float:
     return missing / due if due else 0.0
 
 
+def is_ours(group: ProcessGroup) -> bool:
+    """Whether ranvier serves its CPU tensors."""
+    return torch.device("cpu") in group._device_types and group._get_backend(torch.device("cpu")).name() == "ranvier"
+
+
 @cache
 def load() -> Any:
     """The operators of the library, `torch.ops.ranvier`. Raises RuntimeError where it was built for another torch."""
     torch.ops.load_library(str(library_for(torch.__version__)))
     return torch.ops.ranvier
-
-
-def _is_ours(group: ProcessGroup) -> bool:
-    return torch.device("cpu") in group._device_types and group._get_backend(torch.device("cpu")).name() == "ranvier"
 
 
 def _first_line(error: BaseException) -> str:

@@ -10,14 +10,12 @@ from ranvier._functions import extend
 from ranvier.settings import Options, combined
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     import torch
 
 # torch is imported inside functions: `import torch` itself imports this module, possibly from within `import ranvier`.
 
 # By a group's name: what a group of the same kind, such as a hook's own, is to be made with.
-made_with: dict[str, tuple[Options, timedelta]] = {}
+made_with: dict[str, Options] = {}
 
 
 def register() -> None:
@@ -43,7 +41,7 @@ def _create(options: Any, backend_options: Any) -> torch.distributed.Backend:
     members = options.global_ranks_in_group  # none: it is the world
     name = options.group_id if members else "default_pg"  # as torch itself describes it, whose name is "0"
     backend = connect(options.store, options.group_rank, options.group_size, options.timeout, chosen, members, name)
-    made_with[options.group_id] = (chosen, options.timeout)
+    made_with[options.group_id] = chosen
     return backend
 
 

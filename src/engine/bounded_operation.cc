@@ -47,7 +47,7 @@ CollectiveCall BoundedOperation::call_of(Calls& calls, const Request& request) {
   call.header.size = request.input.count;
   call.header.algorithm = MessageHeader::bounded_loss;
   call.header.label = request.label;
-  call.stamp = CallStamp::of(call.header, true);
+  call.stamp = CallStamp::of(call.header);
   return call;
 }
 

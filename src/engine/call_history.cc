@@ -10,21 +10,31 @@
 namespace ranvier::engine {
 namespace {
 
-constexpr unsigned dtype_shift = 8, op_shift = 16, agreement_shift = 24, urgency_shift = 25, root_shift = 32;
+// Of CallStamp::kind; the root has the bits above.
+constexpr unsigned dtype_shift = 8, op_shift = 12, urgency_shift = 16, element_shift = 18, shape_shift = 26,
+                   root_shift = 42;
+static_assert(all_dtypes.size() <= 16 && all_reduce_ops.size() <= 16);
 constexpr std::uint32_t most_named = 3;
 static_assert(urgent_lanes < 4, "a class has two bits in a stamp's kind");
 
+constexpr bool is_exchange(Collective collective) {
+  return collective == Collective::all_to_all || collective == Collective::neighbor_exchange;
+}
+
 }  // namespace
 
-CallStamp CallStamp::of(const MessageHeader& header, bool common_size) {
+CallStamp CallStamp::of(const MessageHeader& header) {
   CallStamp stamp;
-  stamp.kind = (static_cast<std::uint64_t>(header.collective) + 1) |
-               static_cast<std::uint64_t>(header.dtype) << dtype_shift |
-               static_cast<std::uint64_t>(header.op) << op_shift |
-               static_cast<std::uint64_t>(is_agreement(header.label)) << agreement_shift |
-               static_cast<std::uint64_t>(header.urgency) << urgency_shift |
-               static_cast<std::uint64_t>(has_root(header.collective) ? header.root_or_dims : 0) << root_shift;
-  stamp.size = common_size ? header.size : 0;
+  stamp.kind =
+      (static_cast<std::uint64_t>(header.collective) + 1) | static_cast<std::uint64_t>(header.dtype) << dtype_shift |
+      static_cast<std::uint64_t>(header.op) << op_shift | static_cast<std::uint64_t>(header.urgency) << urgency_shift |
+      static_cast<std::uint64_t>(header.label.element) << element_shift |
+      static_cast<std::uint64_t>(has_root(header.collective) ? header.root_or_dims : 0) << root_shift;
+  // Of an exchange each rank has sizes and shapes of its own, as of a call that is made of others.
+  if (!is_exchange(header.collective) && !is_composite(header.collective)) {
+    stamp.kind |= static_cast<std::uint64_t>(header.label.shape) << shape_shift;
+    stamp.size = header.size;
+  }
   std::uint64_t mixed = stamp.kind;
   for (const std::uint64_t word : {stamp.size, std::uint64_t{0}}) {
     mixed = (mixed ^ word) * 0x9E3779B97F4A7C15u;
@@ -34,21 +44,28 @@ CallStamp CallStamp::of(const MessageHeader& header, bool common_size) {
   return stamp;
 }
 
+CallLabel CallClaim::label() const {
+  return {.element = static_cast<std::uint8_t>(kind >> element_shift),
+          .shape = static_cast<std::uint16_t>(kind >> shape_shift)};
+}
+
 std::string CallClaim::last_call(const RankNames& rank) const {
   if (count == 0 || count == first_of_meeting) return "nothing yet";
   if (kind == 0) return "call " + call_number(count - 1);
   const auto collective = static_cast<Collective>((kind & 0xFF) - 1);
-  if (is_composite(collective)) return fmt::format("{} {}", call_name(collective), call_number(count - 1));
+  std::string call = fmt::format("{} {}", call_name(collective), call_number(count - 1));
+  if (is_composite(collective)) return call;
   std::vector<std::string> numbers;
-  if (size > 0) numbers.push_back(fmt::format("size {}", size));
+  if (collective != Collective::barrier) {
+    call += fmt::format("{} of {}", is_agreement(label()) ? agreement_words : "",
+                        vector_words(collective, static_cast<DType>(kind >> dtype_shift & 15),
+                                     static_cast<ReduceOp>(kind >> op_shift & 15)));
+    if (size > 0) numbers.push_back(element_count(size) + (has_common_count(collective) ? "" : " of each rank"));
+  }
   if (has_root(collective)) numbers.push_back("root " + rank.number(static_cast<Rank>(kind >> root_shift)));
   if (const auto urgency = kind >> urgency_shift & 3; urgency > 0)
     numbers.push_back(fmt::format("priority {}", urgency));
-  return fmt::format("{} {}{} of {} {}{}{}", name_of(collective), call_number(count - 1),
-                     (kind >> agreement_shift & 1) != 0 ? agreement_words : "",
-                     name_of(static_cast<DType>(kind >> dtype_shift & 0xFF)),
-                     name_of(static_cast<ReduceOp>(kind >> op_shift & 0xFF)), numbers.empty() ? "" : " with ",
-                     fmt::join(numbers, ", "));
+  return fmt::format("{}{}{}", call, numbers.empty() ? "" : " with ", fmt::join(numbers, ", "));
 }
 
 void CallHistory::restart(std::uint32_t count) {
@@ -89,11 +106,12 @@ Error CallHistory::divergence(Rank self, Rank peer, const CallClaim& theirs, std
   const auto ours = claim_at(theirs.count);
   const bool last_differs = ours && theirs.kind != 0 && (ours->kind != theirs.kind || ours->size != theirs.size);
   return {ErrorKind::mismatch,
-          last_differs
-              ? fmt::format("the ranks disagree: {} called {}, and {} called {}; {}", rank_(self),
-                            ours->last_call(rank_), rank_(peer), theirs.last_call(rank_), advice)
-              : fmt::format("the ranks disagree: {} and {} have called different collectives up to {}: {}; {}",
-                            rank_(self), rank_(peer), theirs.last_call(rank_), since(self, alike, others), advice),
+          last_differs ? fmt::format("the ranks disagree: {} called {}, and {} called {}{}; {}", names_.rank(self),
+                                     ours->last_call(names_.rank), names_.rank(peer), theirs.last_call(names_.rank),
+                                     label_difference(self, ours->label(), peer, theirs.label(), names_), advice)
+                       : fmt::format("the ranks disagree: {} and {} have called different collectives up to {}: {}; {}",
+                                     names_.rank(self), names_.rank(peer), theirs.last_call(names_.rank),
+                                     since(self, alike, others), advice),
           peer};
 }
 
@@ -108,8 +126,9 @@ std::string CallHistory::last_calls(Rank self, std::uint32_t alike) const {
   if (alike > count || alike == first_of_meeting) alike = 0;
   std::string calls;
   for (std::uint32_t left = std::min(count - alike, most_named); left > 0; --left)
-    if (const auto claim = claim_at(count - left + 1)) calls += (calls.empty() ? "" : ", ") + claim->last_call(rank_);
-  return fmt::format("the last calls of {} are {}", rank_(self), calls.empty() ? "in its flight record" : calls);
+    if (const auto claim = claim_at(count - left + 1))
+      calls += (calls.empty() ? "" : ", ") + claim->last_call(names_.rank);
+  return fmt::format("the last calls of {} are {}", names_.rank(self), calls.empty() ? "in its flight record" : calls);
 }
 
 }  // namespace ranvier::engine

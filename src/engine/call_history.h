@@ -20,14 +20,17 @@
 
 namespace ranvier::engine {
 
-// What counts of a call: all that its header says and that is the same on all ranks, but for what only receivers see.
+// What counts of a call: all that its header says and that is the same on all ranks, but for the length of a list,
+// which ranks see that receive. Unlike a header's, a label counts here too where it is 0: ranks of one communicator
+// give labels to the same calls, as those of PyTorch do, or the next call after one that only some have labelled shows
+// that as a difference.
 struct CallStamp {
-  std::uint64_t kind = 0;  // collective (from 1), dtype, op, whether ranvier called it itself, root
-  std::uint64_t size = 0;  // elements; 0 where it may differ between ranks
+  std::uint64_t kind = 0;  // collective (from 1), dtype, op, urgency, the label's element and shape, root
+  std::uint64_t size = 0;  // elements of the vector, or of each part; 0 where they may differ
   std::uint32_t fingerprint = 0;
 
-  // `common_size`: whether header.size is the same on all ranks.
-  static CallStamp of(const MessageHeader& header, bool common_size);
+  // `header.size`: elements, also of a collective whose headers on the way carry each link's bytes.
+  static CallStamp of(const MessageHeader& header);
 };
 
 // What a rank tells of its calls: how many there were, their digest, and the last one.
@@ -37,7 +40,8 @@ struct CallClaim {
   std::uint64_t kind = 0;  // 0: not known
   std::uint64_t size = 0;
 
-  // "broadcast #3 of f32 sum with size 64, root 1".
+  CallLabel label() const;
+  // "broadcast #3 of f32 with 64 elements, root 1".
   std::string last_call(const RankNames& rank = {}) const;
 };
 static_assert(sizeof(CallClaim) == 24 && std::has_unique_object_representations_v<CallClaim>);
@@ -51,8 +55,8 @@ class CallHistory {
   };
   enum class Verdict { alike, different, unknown };
 
-  explicit CallHistory(Rank world, RankNames rank = {})
-      : rank_(std::move(rank)), alike_(static_cast<std::size_t>(world)) {}
+  explicit CallHistory(Rank world, Names names = {})
+      : names_(std::move(names)), alike_(static_cast<std::size_t>(world)) {}
 
   // One more call; what was before it.
   Point add(const CallStamp& stamp) {
@@ -111,7 +115,7 @@ class CallHistory {
 
   std::atomic<std::uint64_t> past_ = 0;  // a Point: the count above the digest
   std::array<Place, capacity> places_{};
-  const RankNames rank_;
+  const Names names_;
   std::vector<std::uint32_t> alike_;  // by peer
 };
 

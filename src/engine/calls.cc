@@ -20,18 +20,25 @@ bool builds(const Algorithm& algorithm, Collective collective) {
   return std::ranges::count(algorithm.collectives, collective) > 0;
 }
 
-// Parts of different sizes have different shapes. Of an exchange each rank knows the sizes of its own, and may have
-// even ones where another has not: there the caller says whether there is a shape.
-bool has_shape(const Request& request) {
+// Parts of different sizes have different shapes, and nothing has any. Of an exchange each rank knows the sizes of its
+// own, and may have even ones where another has not: there the caller says whether there is a shape.
+bool has_shape(const Request& request, const Shape& shape) {
   if (request.collective == Collective::all_to_all) return true;
-  return RequestKey::even(request) && request.collective != Collective::neighbor_exchange;
+  return RequestKey::even(request) && request.collective != Collective::neighbor_exchange && shape.count > 0;
 }
 
-// Of gather and scatter: the elements of every rank's part, which all ranks know or none.
+// The elements of every rank's part, which all ranks know or none. Of an exchange each knows its own parts alone.
 std::span<const std::size_t> splits_of(const Request& request) {
-  if (request.collective == Collective::gather) return request.output_splits;
-  if (request.collective == Collective::scatter) return request.input_splits;
-  return {};
+  switch (request.collective) {
+    case Collective::gather:
+    case Collective::all_gather:
+      return request.output_splits;
+    case Collective::scatter:
+    case Collective::reduce_scatter:
+      return request.input_splits;
+    default:
+      return {};
+  }
 }
 
 // All parts together, as far as a rank knows them.
@@ -43,7 +50,8 @@ std::size_t bytes_of(const Request& request, const Shape& shape, Rank world) {
   return elements * shape.element_bytes;
 }
 
-// Inner ranks of a tree pass on parts of others, in which no rank would notice that another cut them elsewhere.
+// A rank sees the sizes of the parts that it sends and receives, and no rank that another pair of them disagrees. Inner
+// ranks of a tree pass on parts of others, too.
 std::uint16_t hash_of(std::span<const std::size_t> splits) {
   std::uint64_t hash = 0;
   for (const std::size_t elements : splits) hash = (hash ^ elements) * 0x9E3779B97F4A7C15u;
@@ -251,8 +259,8 @@ CollectiveCall Calls::make(const Request& request) {
                                                             : hash_of_dims(shape.dims, shape.periodic),
                  .label = request.label,
                  .size = shape.count};
-  if (!has_shape(request)) call.header.label.shape = hash_of(splits_of(request));
-  call.stamp = CallStamp::of(call.header, !call.size_by_link);
+  if (!has_shape(request, shape)) call.header.label.shape = hash_of(splits_of(request));
+  call.stamp = CallStamp::of(call.header);
   return call;
 }
 

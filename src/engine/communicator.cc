@@ -409,7 +409,7 @@ Work Communicator::start(const Request& request) {
 
 std::uint32_t Communicator::count(Composite call) {
   impl_->engine_->check_alive();
-  return impl_->engine_->count_call(engine::CallStamp::of({.collective = engine::as_collective(call)}, false));
+  return impl_->engine_->count_call(engine::CallStamp::of({.collective = engine::as_collective(call)}));
 }
 
 // ---- Messages.

@@ -67,7 +67,7 @@ Engine::Engine(std::unique_ptr<Transport> transport, EngineOptions options)
       traits_(traits_of(*transport_, options.crowded)),
       options_(std::move(options)),
       recorder_(options_.names.rank),
-      history_(std::make_shared<CallHistory>(transport_->world(), options_.names.rank)),
+      history_(std::make_shared<CallHistory>(transport_->world(), options_.names)),
       traffic_(transport_->rank(), transport_->world()),
       messages_(transport_->world(), options_.epoch, *history_, options_.names,
                 [this](Rank peer) { return last_calls_of(peer); }),

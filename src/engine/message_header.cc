@@ -15,12 +15,21 @@ std::string_view algorithm_of(const MessageHeader& header) {
   return header.algorithm < algorithms().size() ? algorithms()[header.algorithm].name : "an unknown algorithm";
 }
 
-std::string describe(const MessageHeader& header, const RankNames& rank) {
+// What `header`, which is on its way, says of its vector or of its link. `even_nothing`: also that it has no bytes.
+std::string size_of_link(const MessageHeader& header, bool even_nothing, const std::string& way) {
+  if (has_common_count(header.collective)) return " with " + element_count(header.size);
+  if (header.size == 0 && !even_nothing) return "";  // of a rank that waits, which has many links
+  if (header.collective == Collective::neighbor_exchange && header.size >> 32 > 0)
+    return fmt::format(" with two parts of hash {} {}", header.size, way);
+  return fmt::format(" with {} B {}", header.size, way);
+}
+
+std::string describe(const MessageHeader& header, bool even_nothing, const std::string& way, const RankNames& rank) {
+  std::string vector;
   // Types and sizes of a part of a composite call are not the caller's.
-  const std::string vector =
-      is_composite(header.collective)
-          ? ""
-          : fmt::format(" of {} {} with size {}", name_of(header.dtype), name_of(header.op), header.size);
+  if (header.collective != Collective::barrier && !is_composite(header.collective))
+    vector = fmt::format(" of {}{}", vector_words(header.collective, header.dtype, header.op),
+                         size_of_link(header, even_nothing, way));
   const std::string root =
       has_root(header.collective) ? ", root " + rank.number(static_cast<Rank>(header.root_or_dims)) : "";
   return fmt::format("{} {}{}{}{} by {} (slices of 2^{} bytes, {}epoch {})", call_name(header.collective),
@@ -67,6 +76,12 @@ std::string call_number(std::uint32_t sequence) {
                                      : fmt::format("#{} of the meeting", sequence - first_of_meeting);
 }
 
+std::string vector_words(Collective collective, DType dtype, ReduceOp op) {
+  return fmt::format("{}{}{}", name_of(dtype), reduces(collective) ? " " : "", reduces(collective) ? name_of(op) : "");
+}
+
+std::string element_count(std::uint64_t count) { return fmt::format("{} element{}", count, count == 1 ? "" : "s"); }
+
 std::string label_difference(Rank self, const CallLabel& ours, Rank peer, const CallLabel& theirs, const Names& names) {
   std::string text;
   const auto element = [&](const CallLabel& label) {
@@ -89,12 +104,15 @@ Error disagreement(Rank self, const MessageHeader& ours, Rank peer, const Messag
   std::string past;
   // Of calls that differ the past may as well, since a rank that skipped one is late by one: that says nothing more.
   if (alike_but_for_history(ours, theirs)) past = fmt::format("; what they have called before differs: {}", before);
-  return {
-      ErrorKind::mismatch,
-      fmt::format("the ranks disagree: {} runs {}, {} runs {}{}{}{}; {}", names.rank(self), describe(ours, names.rank),
-                  names.rank(peer), describe(theirs, names.rank), dims_difference(self, ours, peer, theirs, names.rank),
-                  label_difference(self, ours.label, peer, theirs.label, names), past, advice),
-      peer};
+  const bool even_nothing = ours.collective == theirs.collective && ours.size != theirs.size;
+  const std::string way = fmt::format("from {} to {}", names.rank(peer), names.rank(self));
+  return {ErrorKind::mismatch,
+          fmt::format("the ranks disagree: {} runs {}, {} runs {}{}{}{}; {}", names.rank(self),
+                      describe(ours, even_nothing, way, names.rank), names.rank(peer),
+                      describe(theirs, even_nothing, way, names.rank),
+                      dims_difference(self, ours, peer, theirs, names.rank),
+                      label_difference(self, ours.label, peer, theirs.label, names), past, advice),
+          peer};
 }
 
 }  // namespace ranvier::engine

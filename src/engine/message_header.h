@@ -102,6 +102,10 @@ struct Names {
 // What of two labels differs, as a part of a sentence: ", and the shapes of rank 0 and rank 1 differ".
 std::string label_difference(Rank self, const CallLabel& ours, Rank peer, const CallLabel& theirs, const Names& names);
 
+// "f32 sum", or "f32" of what has no operator; "1 element".
+std::string vector_words(Collective, DType, ReduceOp);
+std::string element_count(std::uint64_t count);
+
 // How errors end that are about calls which differ.
 inline constexpr std::string_view advice =
     "every rank must call the same collectives in the same order with the same sizes and types";

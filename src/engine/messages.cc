@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <optional>
 
 #include "ranvier/error.h"
@@ -130,23 +131,11 @@ bool Messages::poll(Transport& transport, Rank peer) {
       link.offset = 0;
       compare_histories(transport, peer, link.header);
       link.receive = claim(transport, peer, link.header);
-      if (link.receive == nullptr) {
-        if (link.header.bytes > most_aside - link.bytes_aside)
-          throw Error(
-              ErrorKind::mismatch,
-              fmt::format("{} sent {} B with tag {} before what {} waits for, which has no recv for it "
-                          "and keeps at most {} MiB of such messages from one rank ({} B now): post their recvs "
-                          "before waiting for later ones, or receive in the order of the sends",
-                          names_.rank(peer), link.header.bytes, link.header.tag, names_.rank(transport.rank()),
-                          most_aside >> 20, link.bytes_aside),
-              peer);
-        link.aside.push_back({link.header, std::vector<std::byte>(link.header.bytes)});
-        link.bytes_aside += link.header.bytes;
-      }
+      if (link.receive == nullptr) put_aside(transport, peer, link.header);
       moved = true;
     }
     std::byte* memory =
-        link.receive != nullptr ? static_cast<std::byte*>(link.receive->data_.data) : link.aside.back().data.data();
+        link.receive != nullptr ? static_cast<std::byte*>(link.receive->data_.data) : link.aside.back().data.get();
     while (link.offset < link.header.bytes) {
       if (steps++ >= Operation::most_steps) return true;
       const std::size_t wanted = link.header.bytes - link.offset;
@@ -168,6 +157,19 @@ bool Messages::poll(Transport& transport, Rank peer) {
   }
 }
 
+void Messages::put_aside(Transport& transport, Rank peer, const TagHeader& header) {
+  try {
+    link(peer).aside.push_back({header, std::make_unique_for_overwrite<std::byte[]>(header.bytes)});
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorKind::mismatch,
+                fmt::format("{} sent {} B with tag {} before what {} waits for, which has no recv for it and no memory "
+                            "to keep it: post its recv before waiting for later ones, or receive in the order of the "
+                            "sends",
+                            names_.rank(peer), header.bytes, header.tag, names_.rank(transport.rank())),
+                peer);
+  }
+}
+
 // Gives the oldest message of its tag that was put aside to a receive; whether there was one.
 bool Messages::take_aside(Transport& transport, RecvOperation& receive) {
   for (Rank peer = 0; peer < transport.world(); ++peer) {
@@ -180,9 +182,8 @@ bool Messages::take_aside(Transport& transport, RecvOperation& receive) {
         std::find_if(link.aside.begin(), end, [&](const Aside& aside) { return aside.header.tag == receive.tag_; });
     if (found == end) continue;
     check(transport, receive, peer, found->header);
-    if (!found->data.empty()) std::memcpy(receive.data_.data, found->data.data(), found->data.size());
-    const std::size_t bytes = found->data.size();
-    link.bytes_aside -= bytes;
+    const std::size_t bytes = found->header.bytes;
+    if (bytes > 0) std::memcpy(receive.data_.data, found->data.get(), bytes);
     link.aside.erase(found);
     std::erase(posted_, &receive);
     complete(receive, peer, bytes);

@@ -97,13 +97,10 @@ class Messages {
   // Reads what a receive from `from_or_any` may be waiting for.
   bool poll_for(Transport&, Rank from_or_any);
 
-  // Unmatched bytes of one link that are kept at most; a peer that sends more without a matching receive is refused.
-  static constexpr std::size_t most_aside = std::size_t{1} << 30;
-
  private:
   struct Aside {
     TagHeader header;
-    std::vector<std::byte> data;
+    std::unique_ptr<std::byte[]> data;
   };
   struct Link {
     std::deque<SendOperation*> sends;
@@ -113,11 +110,13 @@ class Messages {
     std::size_t offset = 0;            // … how much of it has arrived, …
     RecvOperation* receive = nullptr;  // … and where it goes; null: aside.back()
     std::deque<Aside> aside;
-    std::size_t bytes_aside = 0;
   };
 
   Link& link(Rank peer) { return links_[static_cast<std::size_t>(peer)]; }
   bool take_aside(Transport&, RecvOperation&);
+  // Room for a message that nobody waits for, as far as there is memory: its sender would wait for ever, if it is the
+  // last one to be received. Throws Error{mismatch}.
+  void put_aside(Transport&, Rank peer, const TagHeader&);
   RecvOperation* claim(Transport&, Rank peer, const TagHeader&);
   void check(Transport&, const RecvOperation&, Rank peer, const TagHeader&) const;
   void compare_histories(Transport&, Rank peer, const TagHeader&);

@@ -23,14 +23,14 @@ VendorCall call_of(const Request& request, Rank rank, Rank world, const RankName
 }
 
 // As a collective of ranvier's own would have it.
-CallStamp stamp_of(const VendorCall& call) {
+CallStamp stamp_of(const VendorCall& call, const CallLabel& label) {
   const bool reducing = reduces(call.collective) && call.collective != Collective::barrier;
   return CallStamp::of({.collective = call.collective,
                         .dtype = call.dtype,
                         .op = reducing ? call.op : ReduceOp::sum,
-                        .root_or_dims = static_cast<std::uint32_t>(call.root),
-                        .size = call.count},
-                       has_common_count(call.collective));
+                        .root_or_dims = has_root(call.collective) ? static_cast<std::uint32_t>(call.root) : 0,
+                        .label = call.count > 0 ? label : CallLabel{.element = label.element},
+                        .size = call.count});
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ std::string VendorCalls::refusal(const Request& request) const {
 std::shared_ptr<Operation> VendorCalls::start(Engine& engine, const Request& request,
                                               std::chrono::nanoseconds timeout) const {
   const VendorCall call = call_of(request, rank_, world_, names_);
-  const std::uint32_t sequence = engine.count_call(stamp_of(call));
+  const std::uint32_t sequence = engine.count_call(stamp_of(call, request.label));
   return engine.start(std::make_shared<VendorOperation>(*library_, call, sequence, rank_, world_), timeout);
 }
 

@@ -15,8 +15,7 @@ using Verdict = CallHistory::Verdict;
 
 CallStamp stamp(Collective collective, Rank root, std::uint64_t size = 64) {
   return CallStamp::of(
-      {.collective = collective, .dtype = DType::f32, .root_or_dims = static_cast<std::uint32_t>(root), .size = size},
-      true);
+      {.collective = collective, .dtype = DType::f32, .root_or_dims = static_cast<std::uint32_t>(root), .size = size});
 }
 
 Verdict compare(const CallHistory& own, const CallHistory& other) {
@@ -32,20 +31,26 @@ TEST(CallHistory, TellsWhatWasBeforeACall) {
   EXPECT_EQ(before.count, 1U);
   EXPECT_NE(before.digest, 0U);
   EXPECT_EQ(history.now().count, 2U);
-  EXPECT_EQ(history.claim().last_call(), "broadcast #1 of f32 sum with size 64, root 0");
+  EXPECT_EQ(history.claim().last_call(), "broadcast #1 of f32 with 64 elements, root 0");
 }
 
 TEST(CallHistory, EveryPartOfACallCounts) {
   const MessageHeader call{.collective = Collective::reduce, .dtype = DType::f32, .root_or_dims = 1, .size = 64};
-  std::vector<MessageHeader> others(5, call);
+  std::vector<MessageHeader> others(7, call);
   others[0].collective = Collective::broadcast;
   others[1].dtype = DType::f64;
   others[2].op = ReduceOp::max;
   others[3].root_or_dims = 2;
   others[4].size = 65;
+  others[5].label.element = 1;
+  others[6].label.shape = 1;
   for (const MessageHeader& other : others)
-    EXPECT_NE(CallStamp::of(call, true).fingerprint, CallStamp::of(other, true).fingerprint);
-  EXPECT_EQ(CallStamp::of(call, false).fingerprint, CallStamp::of(others[4], false).fingerprint);
+    EXPECT_NE(CallStamp::of(call).fingerprint, CallStamp::of(other).fingerprint);
+  const MessageHeader exchange{.collective = Collective::all_to_all, .dtype = DType::f32, .size = 64};
+  MessageHeader elsewhere = exchange;
+  elsewhere.size = 65;
+  elsewhere.label.shape = 1;
+  EXPECT_EQ(CallStamp::of(exchange).fingerprint, CallStamp::of(elsewhere).fingerprint);
 }
 
 // One call that differs, or two in another order, show for ever.
@@ -106,14 +111,29 @@ TEST(CallHistory, SaysWhichCallsDiffer) {
   const Error last = ours.divergence(0, 2, theirs.claim(), 4);
   EXPECT_EQ(last.kind(), ErrorKind::mismatch);
   EXPECT_EQ(last.culprit(), 2);
-  EXPECT_THAT(last.what(), HasSubstr("rank 0 called broadcast #4 of f32 sum with size 64, root 0, and rank 2 called "
-                                     "broadcast #4 of f32 sum with size 64, root 2"));
+  EXPECT_THAT(last.what(), HasSubstr("rank 0 called broadcast #4 of f32 with 64 elements, root 0, and rank 2 called "
+                                     "broadcast #4 of f32 with 64 elements, root 2"));
   ours.add(stamp(Collective::barrier, 0));
   theirs.add(stamp(Collective::barrier, 0));
   const Error earlier = ours.divergence(0, 2, theirs.claim(), 4);
   EXPECT_THAT(earlier.what(), HasSubstr("rank 0 and rank 2 have called different collectives up to barrier #5"));
   EXPECT_THAT(earlier.what(), HasSubstr("they agree up to #3"));
   EXPECT_THAT(earlier.what(), HasSubstr("broadcast #4"));
+}
+
+TEST(CallHistory, SaysWhichShapesAndTypesDiffer) {
+  const auto type = [](std::uint8_t number) { return "type " + std::to_string(number); };
+  CallHistory ours(2, {.element = type});
+  CallHistory theirs(2);
+  const MessageHeader gather{.collective = Collective::gather, .label = {.element = 26, .shape = 0xFFFF}, .size = 6};
+  MessageHeader other = gather;
+  other.label = {.element = 255 - 1, .shape = 1};
+  ours.add(CallStamp::of(gather));
+  theirs.add(CallStamp::of(other));
+  EXPECT_THAT(
+      ours.divergence(0, 1, theirs.claim(), 0).what(),
+      HasSubstr("gather #0 of u8 with 6 elements of each rank, root 0, rank 0 with elements of type 26 and rank "
+                "1 of type 254, and the shapes of rank 0 and rank 1 differ; "));
 }
 
 // Where one rank has met the others already, and another is still about to end that.
@@ -123,7 +143,7 @@ TEST(CallHistory, BeginsAnewWhenTheRanksHaveMet) {
   for (CallHistory* each : {&early, &late}) {
     each->restart(first_of_meeting);
     each->add(stamp(Collective::barrier, 0));
-    EXPECT_THAT(each->claim().last_call(), HasSubstr("barrier #0 of the meeting of "));
+    EXPECT_THAT(each->claim().last_call(), HasSubstr("barrier #0 of the meeting"));
   }
   early.restart(0);
   EXPECT_NE(compare(early, late), Verdict::different);
@@ -136,7 +156,7 @@ TEST(CallHistory, BeginsAnewWhenTheRanksHaveMet) {
   EXPECT_EQ(compare(early, late), Verdict::different);
   EXPECT_THAT(
       late.divergence(1, 0, early.claim(), first_of_meeting + 1).what(),
-      HasSubstr("rank 1 called broadcast #0 of f32 sum with size 64, root 1, and rank 0 called broadcast #0 of"));
+      HasSubstr("rank 1 called broadcast #0 of f32 with 64 elements, root 1, and rank 0 called broadcast #0 of"));
   EXPECT_EQ(late.since(1, first_of_meeting + 1).find("agree"), std::string::npos);
 }
 

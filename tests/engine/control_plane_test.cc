@@ -182,8 +182,7 @@ TEST(ControlPlane, AMismatchThatCameBeforeItLeavesIsGivenToWhoLeaves) {
   World world = connected_world(2);
   for (Rank rank = 0; rank < 2; ++rank) {
     const auto calls = std::make_shared<CallHistory>(2);
-    calls->add(
-        CallStamp::of({.collective = Collective::broadcast, .root_or_dims = static_cast<std::uint32_t>(rank)}, true));
+    calls->add(CallStamp::of({.collective = Collective::broadcast, .root_or_dims = static_cast<std::uint32_t>(rank)}));
     world.planes[static_cast<std::size_t>(rank)]->follow(calls);
   }
   for (Diary& diary : world.diaries) ASSERT_TRUE(diary.wait_for_fault());

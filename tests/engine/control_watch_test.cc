@@ -136,8 +136,8 @@ TEST(ControlWatch, RanksThatWaitInTheSameCallOrAtDifferentPlacesAgree) {
 }
 
 TEST(ControlWatch, RanksThatClaimOtherCallsDisagree) {
-  const auto called = [](CallHistory& calls, std::uint32_t root) {
-    calls.add(CallStamp::of({.collective = Collective::broadcast, .root_or_dims = root}, true));
+  const auto called = [](CallHistory& calls, Rank root) {
+    calls.add(CallStamp::of({.collective = Collective::broadcast, .root_or_dims = static_cast<std::uint32_t>(root)}));
   };
   for (const NewsType type : {NewsType::heartbeat, NewsType::departure})
     for (const bool different : {false, true})

@@ -86,7 +86,7 @@ TEST(VendorCalls, ThatDifferAreNoticedByWhateverComesNext) {
   });
   for (const std::string& error : errors) {
     EXPECT_THAT(error, HasSubstr("what they have called before differs"));
-    EXPECT_THAT(error, HasSubstr("broadcast #2 of f32 sum with size 10, root "));
+    EXPECT_THAT(error, HasSubstr("broadcast #2 of f32 with 10 elements, root "));
   }
 }
 

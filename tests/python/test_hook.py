@@ -221,6 +221,18 @@ def of_a_name_that_came_again(rank, world, folder):
     assert timeout_of(Wire(dist.group.WORLD).group) == limit
 
 
+def of_a_timeout_that_was_changed(rank, world):
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=20))
+    assert timeout_of(Wire(group).group) == timedelta(seconds=20)
+    group.set_timeout(timedelta(seconds=7))
+    assert timeout_of(Wire(group).group) == timedelta(seconds=7)
+
+
+@pytest.mark.parametrize("level", ["OFF", "DETAIL"])
+def test_a_hook_has_the_timeout_that_its_group_has_now(level):
+    on_ranks(2, of_a_timeout_that_was_changed, environment={"TORCH_DISTRIBUTED_DEBUG": level})
+
+
 def test_a_hook_takes_nothing_of_an_earlier_group_of_that_name(tmp_path):
     on_ranks(2, of_a_name_that_came_again, str(tmp_path))
 

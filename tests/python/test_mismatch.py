@@ -139,6 +139,45 @@ def test_two_operators_are_refused():
         assert "sum" in error and "max" in error, error
 
 
+def destroyed_at_once(rank, world, kind, tensors):
+    """The group is destroyed behind it, with no call between."""
+    dist.barrier()
+    tensor = tensors[rank]
+    everybodys = [torch.empty_like(tensor) for _ in range(world)] if rank == 0 else None
+    if kind == "broadcast":
+        dist.broadcast(tensor, 0)
+    elif kind == "reduce":
+        dist.reduce(tensor, 0)
+    elif kind == "gather":
+        dist.gather(tensor, everybodys)
+    else:
+        dist.scatter(tensor, everybodys)
+
+
+DIFFERENT = {
+    "shape": ((torch.ones(2, 3), torch.ones(3, 2)), ["the shapes of rank 0 and rank 1 differ|the shapes of rank 1 and rank 0 differ"]),
+    "type": ((torch.ones(4), torch.ones(4, dtype=torch.int32)), ["f32", "i32"]),
+    "type of its length": ((torch.ones(4).to(torch.float8_e4m3fn), torch.ones(4).to(torch.float8_e5m2)), ["e4m3fn", "e5m2"]),
+    "size": ((torch.ones(4), torch.ones(5)), ["4 elements|16 B", "5 elements|20 B"]),
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+@pytest.mark.parametrize("kind", ["broadcast", "reduce", "gather", "scatter"])
+def test_what_flows_one_way_is_noticed_at_the_end(kind, what):
+    if kind == "reduce" and "length" in what:
+        pytest.skip("there are no sums of such numbers")
+    tensors, words = DIFFERENT[what]
+    for _ in range(5):  # who has left half a second before the other one can hear of it no more
+        told = [each.error for each in run_ranks(2, destroyed_at_once, kind, tensors) if each.error]
+        for error in told:
+            assert error.startswith("DistBackendError") and f"{kind} #1" in error, error
+            assert all(re.search(word, error) for word in ["rank 0", "rank 1", *words]), error
+        if len(told) == 2:
+            return
+    raise AssertionError(f"never on both ranks: {told}")
+
+
 def different_lengths_of_a_message(rank, world, lengths):
     if rank == 0:
         dist.send(torch.ones(lengths[0]), 1)
@@ -230,13 +269,47 @@ def test_parts_of_different_sizes_are_refused(kind):
     for error in errors(run_ranks(2, different_sizes, kind)):
         assert "rank 0" in error and "rank 1" in error and f"{kind.split()[0]} #" in error, error
         bytes_on_link = {"12", "16"} if kind.endswith("splits") else {"16", "20"}
-        assert set(re.findall(r"with size (\d+)", error)) == bytes_on_link, error
+        told = set(re.findall(r"with (\d+) B from rank \d to rank \d by", error))
+        if kind in ("gather", "scatter"):  # who only had to send may know it from what the ranks have called
+            told |= {str(4 * int(each)) for each in re.findall(r"with (\d+) elements of each rank", error)}
+            assert told and told <= bytes_on_link, error
+        else:
+            assert told == bytes_on_link, error
+
+
+def lists_of_other_sizes(rank, world, kind, odd):
+    """The sizes of rank 2's part, of which all ranks are given a list, are one more to rank `odd`."""
+    sizes = [3, 4, 6 if rank == odd else 5]
+    parts, part = [torch.ones(size) for size in sizes], torch.ones(sizes[rank])
+    if kind == "all_gather":
+        dist.all_gather(parts, part)
+    else:
+        dist.reduce_scatter(part, parts)
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])
+@pytest.mark.parametrize("odd", [0, 1, 2])
+def test_lists_of_different_sizes_are_refused_on_ranks_whose_links_agree_too(kind, odd):
+    for error in errors(run_ranks(3, lists_of_other_sizes, kind, odd)):
+        assert f"rank {odd}" in error and f"{kind} #0" in error, error
 
 
 @pytest.mark.parametrize("kind", ALIKE_EVERYWHERE)
 def test_dimensions_of_one_do_not_matter(kind):
     on_ranks(2, different_shapes, kind, [(1, 5, 1), (5,)])
     on_ranks(2, different_shapes, kind, [(), (1,)])
+
+
+def nothing(rank, world):
+    tensor = torch.empty(0) if rank == 0 else torch.empty(0, 3)
+    dist.broadcast(tensor, 0)
+    dist.gather(tensor, [torch.empty_like(tensor) for _ in range(world)] if rank == 0 else None)
+    dist.all_reduce(tensor)
+    dist.barrier()
+
+
+def test_nothing_has_any_shape():
+    on_ranks(2, nothing)
 
 
 def of_several_shapes(rank, world):

@@ -62,7 +62,7 @@ def test_who_calls_another_collective_is_told_with_all_others(who):
     for outcome in run_ranks(3, elsewhere, who, group_timeout=600):
         sentence = outcome.error.partition("\n")[0]
         assert outcome.error.startswith("DistBackendError"), outcome
-        assert f"rank {who} called all_reduce #1 of f32 sum with size 5" in sentence, outcome
+        assert f"rank {who} called all_reduce #1 of f32 sum with 5 elements" in sentence, outcome
         assert re.search(r"rank \d called monitored_barrier #1[,;]", sentence), outcome
 
 

@@ -137,7 +137,7 @@ def on_a_grid(rank, world):
     dist.all_gather(ends, whole[:STEPS].clone())
     assert all(torch.equal(end, ends[0]) for end in ends)
     parts = [group for group in dist.distributed_c10d._world.pg_names if group.size() == 2]
-    return [made_with[part.group_name][0].transport for part in parts]
+    return [made_with[part.group_name].transport for part in parts]
 
 
 def test_groups_within_a_grid_have_its_options_but_for_its_dimensions():

@@ -4,6 +4,7 @@ import gc
 import time
 from datetime import timedelta
 
+import pytest
 import torch
 import torch.distributed as dist
 from ranks import on_ranks, run_ranks
@@ -52,6 +53,32 @@ def every_kind(rank, world):
     assert torch.equal(swapped, 10 * ranks + rank)
     assert torch.equal(part, torch.full((4,), float(rank * world)))
     assert torch.equal(scattered, torch.full((3,), float(rank)))
+
+
+def impossible(rank, world):
+    group, tensor = dist.group.WORLD, torch.ones(4)
+    rooted = dist.BroadcastOptions()
+    rooted.rootRank, rooted.asyncOp = 7, True
+    calls = [
+        lambda: group.send([tensor], rank, 0),
+        lambda: group.send([tensor], 7, 0),
+        lambda: group.recv([tensor], rank, 0),
+        lambda: group.recv([tensor], 7, 0),
+        lambda: group.broadcast([tensor], rooted),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=rf"rank {rank}\b|\b7\b"):
+            call()
+    with torch.profiler.profile() as profile:
+        with pytest.raises(ValueError):
+            calls[1]()
+    assert [event.name for event in profile.events() if event.name == "ranvier:send"]
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [world] * 4
+
+
+def test_what_can_never_be_is_refused_when_it_is_called_and_the_group_goes_on():
+    on_ranks(2, impossible)
 
 
 def test_collectives_of_every_kind_may_be_under_way_together():

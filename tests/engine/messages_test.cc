@@ -1,0 +1,76 @@
+// Messages that come before the one that a rank waits for, and are as large as memory or larger.
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "ranvier/communicator.h"
+#include "ranvier/error.h"
+#include "support/cluster.h"
+#include "support/refusal.h"
+#include "support/sanitized.h"
+
+namespace ranvier {
+namespace {
+
+using support::refusal;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Zeros that take no memory as long as they are only read.
+class Zeros {
+ public:
+  explicit Zeros(std::size_t bytes)
+      : bytes_(bytes), data_(mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {}
+  ~Zeros() { munmap(data_, bytes_); }
+  Zeros(const Zeros&) = delete;
+  Zeros& operator=(const Zeros&) = delete;
+
+  // `count` may be more than there is: of a message that is refused nobody reads all.
+  ConstTypedSpan span(std::size_t count) const { return {data_, count, DType::u8}; }
+
+ private:
+  const std::size_t bytes_;
+  void* const data_;
+};
+
+TEST(Messages, that_a_later_one_overtakes_may_be_larger_than_a_gibibyte) {
+  if (support::sanitized) GTEST_SKIP() << "sanitizers keep several bytes for each of them";
+  constexpr std::size_t large = (std::size_t{1} << 30) + 4096;
+  const Zeros zeros(large);
+  support::run_ranks(2, [&](Communicator& comm) {
+    float small = 1;
+    if (comm.rank() == 0) {
+      Work first = comm.start_send(zeros.span(large), 1, 1);
+      small = 7;
+      comm.send(ConstTypedSpan(&small, 1, DType::f32), 1, 2);
+      first.wait();
+    } else {
+      comm.recv(TypedSpan(&small, 1, DType::f32), 0, 2);
+      EXPECT_EQ(small, 7);
+    }
+    comm.barrier();
+  });
+}
+
+TEST(Messages, for_which_there_is_no_memory_are_refused) {
+  if (support::sanitized) GTEST_SKIP() << "sanitizers end a program that asks for so much";
+  const Zeros zeros(std::size_t{1} << 30);
+  support::run_ranks(2,
+                     [&](Communicator& comm) {
+                       float small = 0;
+                       if (comm.rank() == 0) {
+                         EXPECT_THROW(comm.start_send(zeros.span(std::size_t{1} << 48), 1, 1).wait(), Error);
+                       } else {
+                         EXPECT_THAT(
+                             refusal([&] { comm.recv(TypedSpan(&small, 1, DType::f32), 0, 2); }, ErrorKind::mismatch),
+                             AllOf(HasSubstr("rank 0 sent 281474976710656 B with tag 1 before what rank 1 waits for"),
+                                   HasSubstr("no memory to keep it")));
+                       }
+                     },
+                     {.way = "tcp"});
+}
+
+}  // namespace
+}  // namespace ranvier
