@@ -95,13 +95,13 @@ json to_json(const PolicyPrediction::Servers& servers) {
 
 json to_json(const Options& options, const PolicyPrediction& policy) {
   json result{{"spec", options.sync},
-          {"steps", policy.steps},
-          {"step_ns", policy.step_ns},
-          {"exposed_communication_ns", policy.exposed_communication_ns},
-          {"rounds_per_step", policy.rounds_per_step},
-          {"usual_step_ns", policy.usual.step_ns},
-          {"between_steps_ns", policy.between_steps_ns},
-          {"critical_path", path_of(policy.usual)}};
+              {"steps", policy.steps},
+              {"step_ns", policy.step_ns},
+              {"exposed_communication_ns", policy.exposed_communication_ns},
+              {"rounds_per_step", policy.rounds_per_step},
+              {"usual_step_ns", policy.usual.step_ns},
+              {"between_steps_ns", policy.between_steps_ns},
+              {"critical_path", path_of(policy.usual)}};
   if (policy.servers) result["servers"] = to_json(*policy.servers);
   if (options.policy.unequal.jitter_share > 0) result["seed"] = options.policy.seed;
   if (options.policy.spread) result["assumed_spread"] = *options.policy.spread;
@@ -118,8 +118,8 @@ std::string rates_text(const simulation::NetworkOptions& network) {
 void print_heading(const Options& options) {
   fmt::print("# {} on {}, {}, {} links\n{:>8} {:>12} {:>12} {:>12} {:>12} {:>11} {:>10}\n",
              options.bytes > 0 ? human_bytes(static_cast<double>(options.bytes)) : options.workload,
-             options.network.spec(), options.step.algorithm, rates_text(options.network), "ranks", "step ms", "compute ms",
-             "comm ms", "exposed ms", "efficiency", "busiest");
+             options.network.spec(), options.step.algorithm, rates_text(options.network), "ranks", "step ms",
+             "compute ms", "comm ms", "exposed ms", "efficiency", "busiest");
 }
 
 void print_policy(const std::string& sync, const PolicyPrediction& policy, double computing) {
@@ -161,9 +161,10 @@ void print_details(const StepPrediction& step) {
 
 void print_servers(const PolicyPrediction::Servers& servers) {
   const auto busiest = std::ranges::max_element(servers.links, {}, &SimulatedLink::utilisation);
-  fmt::print("a push finds in the mean {:.2f} others applied since its worker pulled; no worker began a step more than {} "
-             "ahead of the slowest\n",
-             servers.overtaken, servers.most_ahead);
+  fmt::print(
+      "a push finds in the mean {:.2f} others applied since its worker pulled; no worker began a step more than {} "
+      "ahead of the slowest\n",
+      servers.overtaken, servers.most_ahead);
   if (busiest != servers.links.end())
     fmt::print("of what pushes and answers go over {} -> {} is the busiest, for {:.1f} % of the time\n", busiest->from,
                busiest->to, busiest->utilisation * 100);

@@ -34,9 +34,10 @@ Examples:
 PlanPolicy policy_of(const std::string& spec, std::uint64_t world) {
   const auto machine = make_sync_policy(spec, {.steps_per_epoch = 0, .steps = steps_of_a_policy, .world = world});
   if (machine->levels().size() > 1 || machine->server())
-    refuse(fmt::format("--sync {}: plan weighs policies of everybody's averages; ranvier simulate --sync {} shows those "
-                       "with nodes or servers",
-                       spec, spec));
+    refuse(
+        fmt::format("--sync {}: plan weighs policies of everybody's averages; ranvier simulate --sync {} shows those "
+                    "with nodes or servers",
+                    spec, spec));
   check_predictable(*machine, {});
   const auto known = plan_policies();
   const auto same = std::ranges::find(known, spec, &PlanPolicy::spec);

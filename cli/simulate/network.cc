@@ -124,10 +124,10 @@ Topology NetworkOptions::topology(Rank world, std::size_t number) const {
     link.speed = speeds_[std::min(dimension, speeds_.size() - 1)];
   }
   if (speeds_.size() > dimensions)
-    throw Error(ErrorKind::usage,
-                fmt::format("links are given {} speeds, and {} of {} ranks has {} {}; give as many, or one for all",
-                            speeds_.size(), topology.name, world, dimensions,
-                            dimensions == 1 ? "dimension" : "dimensions"));
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("links are given {} speeds, and {} of {} ranks has {} {}; give as many, or one for all",
+                    speeds_.size(), topology.name, world, dimensions, dimensions == 1 ? "dimension" : "dimensions"));
   return topology;
 }
 
@@ -138,9 +138,10 @@ const MeasuredLink* NetworkOptions::most_lossy(std::size_t number) const {
 }
 
 std::string loss_text(const MeasuredLink& link) {
-  return fmt::format("up to {:.3g} % of packets, from rank {} to rank {}: counted as far as the measured rates have it "
-                     "in them; that a short message may wait for a packet to be sent again is not",
-                     link.loss * 100, link.from, link.to);
+  return fmt::format(
+      "up to {:.3g} % of packets, from rank {} to rank {}: counted as far as the measured rates have it "
+      "in them; that a short message may wait for a packet to be sent again is not",
+      link.loss * 100, link.from, link.to);
 }
 
 std::vector<std::string_view> all_reduce_algorithms() {

@@ -74,10 +74,9 @@ Crash crash_of(const std::string& text) {
 }  // namespace
 
 std::unique_ptr<SyncPolicy> policy_of(const Options& options, Rank replicas) {
-  return make_sync_policy(options.sync,
-                          {.steps_per_epoch = 0,
-                           .steps = options.policy.steps > 0 ? options.policy.steps : steps_of_a_policy,
-                           .world = static_cast<std::uint64_t>(replicas)});
+  return make_sync_policy(options.sync, {.steps_per_epoch = 0,
+                                         .steps = options.policy.steps > 0 ? options.policy.steps : steps_of_a_policy,
+                                         .world = static_cast<std::uint64_t>(replicas)});
 }
 
 std::optional<Options> parse_options(const cli::Arguments& arguments) {
@@ -104,7 +103,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
       ->type_name("SPEC");
   app.add_option("--sync", options.sync, "who averages what when, such as local:16; the mean over --steps")
       ->type_name("SPEC");
-  app.add_option("--place", options.place, "of --sync: so many nodes of consecutive replicas, as node=2 or node=4,rack=2")
+  app.add_option("--place", options.place,
+                 "of --sync: so many nodes of consecutive replicas, as node=2 or node=4,rack=2")
       ->type_name("LEVEL=N,…");
   cli::add_count(app, "--steps", steps,
                  "of --sync: how many to take the mean over, and how long training is; default 10000, of servers about "
@@ -113,7 +113,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.add_option("--spread", options.policy.spread,
                  "of --sync local:H,adapt=R: assumed of replicas at every average, as docs/synchronization.md has it")
       ->type_name("X");
-  cli::add_unequal_workers(app, options.policy.unequal, "of --sync (default then: bsp), how fast each replica computes");
+  cli::add_unequal_workers(app, options.policy.unequal,
+                           "of --sync (default then: bsp), how fast each replica computes");
   cli::add_count(app, "--seed", seed, "of --jitter: which steps are late, as in training with that seed; default 0", 0,
                  UINT64_MAX);
   cli::add_bytes(app, "--bucket", bucket, "gradients go together up to this size; default 25 MB");
@@ -169,8 +170,10 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
     if (!options.place.empty()) how.levels.resize(policy->levels().size() + 1);
     check_predictable(*policy, how);
     if (policy->levels().size() == 1 && !options.place.empty())
-      refuse(fmt::format("--place is of policies with nodes, such as node:16; leave it out with --sync {}", options.sync));
-    if (!policy->wants_spread() && how.spread) refuse("--spread is of policies that go by it, such as local:8,adapt=0.5");
+      refuse(
+          fmt::format("--place is of policies with nodes, such as node:16; leave it out with --sync {}", options.sync));
+    if (!policy->wants_spread() && how.spread)
+      refuse("--spread is of policies that go by it, such as local:8,adapt=0.5");
   } else if (!options.place.empty() || options.policy.spread || steps) {
     refuse("--place, --spread and --steps are of --sync; name a policy");
   }

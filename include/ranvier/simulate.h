@@ -204,8 +204,9 @@ void check_predictable(const SyncPolicy& policy, const PolicySimulation&);
 // Throws Error{usage} where `unequal` names more replicas of the workload than there are, and for more than 4096.
 void check_replicas(const Workload&, Rank world, const UnequalWorkers& unequal);
 // Tells `policy`, a fresh one, of steps, and adds up what it asks for: steps whose gradients are averaged, in nodes or
-// among everybody, steps without, averages of as many bytes by themselves, and fragments that travel while steps go on.
-// An average waits for the last of those that it is of. Computing is not slowed down by what travels.
+// among everybody, steps without, averages of as many bytes by themselves, messages from each to one peer, and
+// fragments that travel while steps go on. An average waits for the last of those that it is of. Computing is not
+// slowed down by what travels.
 //
 // Of parameter servers it runs the gate that gives out samples (SampleGate), so that workers push and pull at their own
 // pace, over links that they share, and wait where the policy's bound says so; groups by speed are formed as training

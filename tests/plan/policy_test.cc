@@ -22,9 +22,8 @@ Layer layer(double compute_ns, double gradient_bytes) {
 
 PolicyPrediction by_policy(const Workload& workload, const Topology& topology, const char* spec,
                            const PolicySimulation& simulation, const StepSimulation& how = {}) {
-  const auto policy = make_sync_policy(spec, {.steps_per_epoch = 0,
-                                              .steps = simulation.steps,
-                                              .world = static_cast<std::uint64_t>(topology.world)});
+  const auto policy = make_sync_policy(
+      spec, {.steps_per_epoch = 0, .steps = simulation.steps, .world = static_cast<std::uint64_t>(topology.world)});
   return simulate_policy(*policy, workload, topology, how, simulation);
 }
 
@@ -199,8 +198,8 @@ TEST(Levels, OnlyEverybodysAveragesAreCompressed) {
   const Workload workload{.layers = {layer(10, 4000)}};
   const Topology star = topology::star(4, one_byte_a_ns);
   const StepSimulation halves{.gradient_scale = 0.5};
-  const auto found = by_policy(workload, star, "node:8",
-                               {.steps = 64, .levels = nodes(4, 2), .inside = StepSimulation{}}, halves);
+  const auto found =
+      by_policy(workload, star, "node:8", {.steps = 64, .levels = nodes(4, 2), .inside = StepSimulation{}}, halves);
   EXPECT_NEAR(found.step_ns, 20 + 4000 + (2000 + 4000) / 8.0, 1);
 }
 
@@ -244,6 +243,23 @@ TEST(Policy, AdaptsToTheSpreadThatIsAssumed) {
   EXPECT_THROW(by_policy(workload, star, "local:4,adapt=0.5,most=16", {.steps = 64}), Error);
 }
 
+// Half of what each replica holds goes one, two, four ranks further; who sends it is waited for, nobody else.
+TEST(Policy, GossipWaitsForOnePeer) {
+  const Workload workload{.layers = {layer(1000, 4000)}};
+  const Topology star = topology::star(8, one_byte_a_ns);
+  EXPECT_NEAR(by_policy(workload, star, "gossip", {.steps = 30}).step_ns, 2000 + 4000, 1e-6);
+  const UnequalWorkers once{.stragglers = {{0, 0, 1, 3}}};
+  const auto steps = [&](std::uint64_t count) {
+    return by_policy(workload, star, "gossip", {.steps = count, .unequal = once}).step_ns * static_cast<double>(count);
+  };
+  EXPECT_NEAR(steps(1), 6000 + 4000, 1e-6);
+  EXPECT_NEAR(steps(4), 4 * 6000 + 4000, 1e-6) << "what was late once is late, and no later";
+  // Two that are late in turn, so far apart that one has not heard of the other.
+  const UnequalWorkers two{.stragglers = {{0, 0, 1, 3}, {4, 1, 2, 3}}};
+  EXPECT_NEAR(by_policy(workload, star, "gossip", {.steps = 2, .unequal = two}).step_ns, (2 * 6000 + 4000) / 2.0, 1e-6);
+  EXPECT_NEAR(by_policy(workload, star, "bsp", {.steps = 2, .unequal = two}).step_ns, (2 * 6000 + 8000) / 2.0, 1e-6);
+}
+
 TEST(Policy, DrawsLateStepsByItsSeed) {
   const Workload workload{.layers = {layer(1000, 4)}};
   const Topology star = topology::star(4, one_byte_a_ns);
@@ -277,8 +293,7 @@ TEST(Servers, OneWorkerComputesPushesAndPulls) {
 
 TEST(Servers, TheLinkOfAServerIsTheBottleneck) {
   constexpr Rank workers = 8;
-  const auto found =
-      by_policy(pushing, topology::star(workers + 1, one_byte_a_ns), "async:servers=1", {.steps = 100});
+  const auto found = by_policy(pushing, topology::star(workers + 1, one_byte_a_ns), "async:servers=1", {.steps = 100});
   // Every push and every answer goes over it, each way for itself.
   EXPECT_GE(found.step_ns, workers * 1000);
   EXPECT_LE(found.step_ns, workers * 1000 * 1.05);
@@ -296,9 +311,7 @@ TEST(Servers, TheLinkOfAServerIsTheBottleneck) {
 TEST(Servers, NobodyWaitsForASlowWorkerButByTheBound) {
   const UnequalWorkers slow{.speeds = {1, 1, 1, 0.25}};
   const Topology star = topology::star(4, {.bytes_per_second = 1e15, .latency = std::chrono::nanoseconds(0)});
-  const auto run = [&](const char* spec) {
-    return by_policy(pushing, star, spec, {.steps = 200, .unequal = slow});
-  };
+  const auto run = [&](const char* spec) { return by_policy(pushing, star, spec, {.steps = 200, .unequal = slow}); };
   // Four workers' samples at the rate of three and a quarter.
   EXPECT_NEAR(run("async").step_ns, 2000 * 4 / 3.25, 30);
   EXPECT_GT(run("async").servers.value().most_ahead, 100u);

@@ -14,13 +14,13 @@
 namespace ranvier::plan {
 namespace {
 
-// From each to the next one, and from the last to the first.
-Schedule to_the_next(std::string_view name, Collective collective, Rank size) {
+// From each to the one so many further, and from the last ones to the first.
+Schedule to_the_next(std::string_view name, Collective collective, Rank size, Rank hops = 1) {
   Schedule line{.algorithm = std::string(name), .collective = collective, .world = size, .program = {}};
-  line.program = [size](Rank rank) {
+  line.program = [size, hops](Rank rank) {
     if (size == 1) return std::vector<Step>{};
-    return std::vector<Step>{{Action::send, (rank + 1) % size, input(0), {}, 0},
-                             {Action::recv, (rank + size - 1) % size, {}, output(0), 0}};
+    return std::vector<Step>{{Action::send, (rank + hops) % size, input(0), {}, 0},
+                             {Action::recv, (rank + size - hops) % size, {}, output(0), 0}};
   };
   return line;
 }
@@ -64,8 +64,9 @@ Grouping Grid::of(Role role) const {
   }
 }
 
-Schedule in_all_groups(Collective collective, Rank world, const Grouping& group, const std::string& algorithm) {
-  Schedule one = of_one_group(collective, group.size, algorithm);
+namespace {
+
+Schedule in_each(Schedule one, Rank world, const Grouping& group) {
   if (group.size == world) return one;
   Schedule all = one;
   all.world = world;
@@ -77,6 +78,16 @@ Schedule in_all_groups(Collective collective, Rank world, const Grouping& group,
     return steps;
   };
   return all;
+}
+
+}  // namespace
+
+Schedule in_all_groups(Collective collective, Rank world, const Grouping& group, const std::string& algorithm) {
+  return in_each(of_one_group(collective, group.size, algorithm), world, group);
+}
+
+Schedule pushes(Rank world, const Grouping& group, Rank hops) {
+  return in_each(to_the_next("push", Collective::all_to_all, group.size, hops), world, group);
 }
 
 namespace {
@@ -133,7 +144,9 @@ Schedule in_groups(Collective collective, Rank world, const RankGroups& groups, 
           .collective = Collective::all_reduce,
           .world = world,
           .chunks = static_cast<std::uint32_t>(chunks),
-          .program = [all = std::shared_ptr<const GroupPrograms>(std::move(all))](Rank rank) { return all->program(rank); }};
+          .program = [all = std::shared_ptr<const GroupPrograms>(std::move(all))](Rank rank) {
+            return all->program(rank);
+          }};
 }
 
 }  // namespace ranvier::plan

@@ -41,6 +41,8 @@ class Grid {
 // collective, direct exchange. A send goes to the next member, and from the last to the first, as in interleaved
 // pipelines.
 Schedule in_all_groups(Collective, Rank world, const Grouping&, const std::string& algorithm);
+// Every rank sends its vector to the one `hops` further in its group.
+Schedule pushes(Rank world, const Grouping&, Rank hops);
 
 // Of each group its ranks, in the order in which they are numbered inside it. Not every rank is in one.
 using RankGroups = std::vector<std::vector<Rank>>;

@@ -12,6 +12,15 @@
 #include "ranvier/error.h"
 
 namespace ranvier::plan {
+namespace {
+
+constexpr std::size_t element_bytes = 4;
+
+std::size_t elements_of_a_chunk(const Schedule& schedule, double bytes) {
+  return static_cast<std::size_t>(std::max(1.0, bytes / element_bytes / schedule.chunks));
+}
+
+}  // namespace
 
 RankGroups ranks_of(const RankGroups& replicas, const Workload& workload, Rank world) {
   const Rank tensor = workload.degrees.tensor;
@@ -32,9 +41,8 @@ double broadcast_ns(const RankGroups& groups, double bytes, const Topology& topo
   for (const Algorithm& algorithm : algorithms()) {
     if (std::ranges::count(algorithm.collectives, Collective::broadcast) == 0) continue;
     const Schedule schedule = in_groups(Collective::broadcast, topology.world, groups, std::string(algorithm.name));
-    constexpr std::size_t element = 4;
-    const auto chunk = static_cast<std::size_t>(std::max(1.0, bytes / element / schedule.chunks));
-    least = std::min(least, streamed(schedule, topology, chunk, element, options).ns);
+    const std::size_t chunk = elements_of_a_chunk(schedule, bytes);
+    least = std::min(least, streamed(schedule, topology, chunk, element_bytes, options).ns);
   }
   return least;
 }
@@ -102,6 +110,15 @@ const LevelAverages::Parameters& LevelAverages::parameters(std::size_t inside, s
   const auto [known, added] = parameters_.try_emplace({inside, level});
   if (added) known->second = average(inside, level);
   return known->second;
+}
+
+double LevelAverages::push_ns(std::size_t hops) {
+  const auto [known, added] = pushes_.try_emplace(hops, 0);
+  if (!added) return known->second;
+  const Schedule schedule =
+      pushes(everybody_.world(), Grid(workload_, everybody_.world()).of(Role::data), static_cast<Rank>(hops));
+  const std::size_t chunk = elements_of_a_chunk(schedule, averaged_bytes(workload_));
+  return known->second = streamed(schedule, everybody_.topology(), chunk, element_bytes, everybody_.options()).ns;
 }
 
 LevelAverages::Parameters LevelAverages::average(std::size_t inside, std::size_t level) {

@@ -38,6 +38,8 @@ class LevelAverages {
     double ns = 0;
   };
   const Parameters& parameters(std::size_t inside, std::size_t level);
+  // All parameters from each replica to the one `hops` further.
+  double push_ns(std::size_t hops);
 
  private:
   bool is_everybody(std::size_t level) const;
@@ -52,6 +54,7 @@ class LevelAverages {
   std::map<RankGroups, std::unique_ptr<CollectiveTimes>> times_;
   std::map<std::size_t, StepPrediction> steps_;
   std::map<std::pair<std::size_t, std::size_t>, Parameters> parameters_;
+  std::map<std::size_t, double> pushes_;
 };
 
 }  // namespace ranvier::plan

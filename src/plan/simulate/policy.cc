@@ -52,6 +52,12 @@ class Clocks {
     for (std::size_t i = 0; i < at_.size(); ++i)
       if (groups[i] >= 0) at_[i] = last_of[groups[i]] + ns;
   }
+  // Each waits for the one `hops` before it, whose message takes as long.
+  void push(std::size_t hops, double ns) {
+    const std::vector<double> before = at_;
+    for (std::size_t i = 0; i < at_.size(); ++i)
+      at_[i] = std::max(before[i], before[(i + at_.size() - hops % at_.size()) % at_.size()]) + ns;
+  }
   // How much longer the slowest one's computing has taken than a usual one's.
   double slowest() const { return std::ranges::max(alone_); }
 
@@ -156,14 +162,10 @@ PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, c
     result.rounds_per_step += level > 0 ? 1 : 0;
     bool agreed = level == everybody;
     for (const SyncAction& each : policy.react({.point = SyncPoint::step_ended, .step = step + 1})) {
-      if (each.what == SyncAction::What::push)
-        throw Error(ErrorKind::usage, fmt::format("'{}' sends to one rank at a time, which simulate has no cost for; "
-                                                  "take a policy that averages everybody's",
-                                                  policy.spec()));
+      if (each.what == SyncAction::What::push) clocks.push(each.hops, averages.push_ns(each.hops));
       if (each.what == SyncAction::What::begin_fragment) begun_at = clocks.last();
       if (each.what == SyncAction::What::finish_fragment)
-        clocks.wait_until(begun_at +
-                          averages.parameters(0, everybody).ns / static_cast<double>(policy.fragments()));
+        clocks.wait_until(begun_at + averages.parameters(0, everybody).ns / static_cast<double>(policy.fragments()));
       if (each.what == SyncAction::What::parameters) {
         const auto& [groups, ns] = averages.parameters(each.inside, each.level);
         clocks.meet(groups, ns);
@@ -171,16 +173,16 @@ PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, c
       }
       result.rounds_per_step += each.what == SyncAction::What::finish_fragment ? 0 : 1;
     }
-    if (agreed)
-      policy.react({.point = SyncPoint::averaged, .step = step + 1, .spread = simulation.spread.value_or(0)});
+    if (agreed) policy.react({.point = SyncPoint::averaged, .step = step + 1, .spread = simulation.spread.value_or(0)});
   }
   const auto count = static_cast<double>(steps);
   result.step_ns = clocks.last() / count;
   result.exposed_communication_ns = result.step_ns - apart.step_ns - clocks.slowest() / count;
   result.rounds_per_step /= count;
   result.between_steps_ns = (clocks.last() - in_steps) / count;
-  const std::size_t usual =
-      std::ranges::max_element(steps_at, {}, [](const auto& each) { return std::pair(each.second, each.first); })->first;
+  const std::size_t usual = std::ranges::max_element(steps_at, {}, [](const auto& each) {
+                              return std::pair(each.second, each.first);
+                            })->first;
   result.averages_gradients = usual > 0;
   result.usual = usual > 0 ? averages.step(usual) : std::move(apart);
   return result;

@@ -1,7 +1,8 @@
 // Workers at their own pace over parameter servers, as src/replica/parameter_server.cc and async_group.cc have them: a
-// worker asks rank 0 for samples, computes, pushes its gradient to all servers, each of which applies its part and sends
-// back what it holds, and goes on from that. Who may begin when is decided by the gate that decides it in training
-// (SampleGate), groups and shares by the functions that form them there; links and computing are what is modelled.
+// worker asks rank 0 for samples, computes, pushes its gradient to all servers, each of which applies its part and
+// sends back what it holds, and goes on from that. Who may begin when is decided by the gate that decides it in
+// training (SampleGate), groups and shares by the functions that form them there; links and computing are what is
+// modelled.
 //
 // The parts of one push travel together: it is one flow that crosses the link of each server as often as that server
 // has a share of it, and so is the answer. Requests for samples cost latency and no bytes.
@@ -126,8 +127,9 @@ class ServerRun {
     if (degrees.tensor > 1 || degrees.pipeline > 1 || degrees.expert > 1)
       refuse("parameter servers serve replicas of a whole model; leave out its degrees");
     if (alone_.communication_ns > 0)
-      refuse("its steps have collectives beside averages of gradients, for which workers at their own pace cannot meet; "
-             "name a policy of steps of everybody's, such as bsp or local:16");
+      refuse(
+          "its steps have collectives beside averages of gradients, for which workers at their own pace cannot meet; "
+          "name a policy of steps of everybody's, such as bsp or local:16");
     if (how.gradient_scale != 1) refuse("workers push gradients as they are; leave out the codec");
     if (!how.options.slowdown.empty()) refuse("--straggler is of steps of everybody's; slow workers down by --speeds");
     if (workers_ > most_workers)
@@ -206,7 +208,8 @@ class ServerRun {
 
   std::vector<FluidLink> links() const {
     std::vector<FluidLink> result;
-    for (const Link& link : topology_.links) result.push_back({link.speed.bytes_per_second / 1e9, link.speed.burst_bytes});
+    for (const Link& link : topology_.links)
+      result.push_back({link.speed.bytes_per_second / 1e9, link.speed.burst_bytes});
     return result;
   }
   // By channel: of each team its push, then its answer.
