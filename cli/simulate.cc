@@ -89,6 +89,7 @@ json to_json(const PolicyPrediction::Servers& servers) {
     links.push_back({{"from", link.from}, {"to", link.to}, {"utilisation", link.utilisation}});
   return {{"overtaken", servers.overtaken},
           {"most_ahead", servers.most_ahead},
+          {"busiest", {{"rank", servers.busiest}, {"busy", servers.busy}}},
           {"groups", servers.groups},
           {"links", links}};
 }
@@ -160,14 +161,11 @@ void print_details(const StepPrediction& step) {
 }
 
 void print_servers(const PolicyPrediction::Servers& servers) {
-  const auto busiest = std::ranges::max_element(servers.links, {}, &SimulatedLink::utilisation);
   fmt::print(
       "a push finds in the mean {:.2f} others applied since its worker pulled; no worker began a step more than {} "
-      "ahead of the slowest\n",
-      servers.overtaken, servers.most_ahead);
-  if (busiest != servers.links.end())
-    fmt::print("of what pushes and answers go over {} -> {} is the busiest, for {:.1f} % of the time\n", busiest->from,
-               busiest->to, busiest->utilisation * 100);
+      "ahead "
+      "of the slowest\nthe server of rank {} is busy with pushes for {:.1f} % of the time\n",
+      servers.overtaken, servers.most_ahead, servers.busiest, servers.busy * 100);
 }
 
 // Of the steps that it takes most often, and what comes between them.

@@ -107,8 +107,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
                  "of --sync: so many nodes of consecutive replicas, as node=2 or node=4,rack=2")
       ->type_name("LEVEL=N,…");
   cli::add_count(app, "--steps", steps,
-                 "of --sync: how many to take the mean over, and how long training is; default 10000, of servers about "
-                 "20000 of all workers together",
+                 "of --sync: how many to take the mean over, and how long training is; default 10000, of servers fewer",
                  1, 1'000'000);
   app.add_option("--spread", options.policy.spread,
                  "of --sync local:H,adapt=R: assumed of replicas at every average, as docs/synchronization.md has it")

@@ -166,8 +166,8 @@ StepPrediction simulate_step(const Workload&, const Topology&, const StepSimulat
 inline constexpr std::uint64_t steps_of_a_policy = 10'000;
 
 struct PolicySimulation {
-  // Of everybody. 0: steps_of_a_policy; of parameter servers, whose messages are simulated one by one, about 20,000 of
-  // all workers together.
+  // Of everybody. 0: steps_of_a_policy; of parameter servers, whose messages are simulated one by one, as many as have
+  // 200,000 pushes to single servers, at least 20.
   std::uint64_t steps = 0;
   UnequalWorkers unequal = {};  // replicas that are slow before their backward passes, …
   std::uint64_t seed = 0;       // … in the same steps as workers of training with this seed
@@ -191,8 +191,10 @@ struct PolicyPrediction {
   bool averages_gradients = true;  // in those
   double between_steps_ns = 0;     // a step in the mean: waiting for averages of parameters
   struct Servers {
-    double overtaken = 0;                   // pushes since its worker pulled that a gradient finds applied, in the mean
+    double overtaken = 0;                   // pushes that a gradient finds applied since its worker pulled, in the mean
     std::uint64_t most_ahead = 0;           // steps that a worker began ahead of the slowest, at most
+    Rank busiest = 0;                       // server, …
+    double busy = 0;                        // … and for which share of the time it takes pushes and answers them
     std::vector<SimulatedLink> links = {};  // that pushes and answers go over; only names and utilisation
     std::vector<int> groups = {};           // by rank: who push together; of those that only serve, serves_only
   };
@@ -211,7 +213,7 @@ void check_replicas(const Workload&, Rank world, const UnequalWorkers& unequal);
 // Of parameter servers it runs the gate that gives out samples (SampleGate), so that workers push and pull at their own
 // pace, over links that they share, and wait where the policy's bound says so; groups by speed are formed as training
 // forms them when it begins. Throws as check_predictable and check_replicas do, and of servers for a divided model, for
-// collectives other than averages, and for more than 256 workers.
+// collectives other than averages, and for more than 128 workers.
 PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload&, const Topology&, const StepSimulation&,
                                  const PolicySimulation& = {});
 

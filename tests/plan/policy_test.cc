@@ -155,7 +155,7 @@ TEST(Levels, LeadersAverageAndTellTheirNodes) {
   auto uneven = nodes(5, 2);
   uneven[1] = {0, 0, 0, 1, 1};
   EXPECT_NEAR(by_policy(workload, topology::star(5, one_byte_a_ns), "node:64", {.steps = 63, .levels = uneven}).step_ns,
-              20 + 4000 * 4 / 3.0, 3);
+              20 + 4000 * 4 / 3.0, 15);  // in whole values
 }
 
 // Between nodes goes what leaders average, over the line of each node, and nothing else.
@@ -177,12 +177,13 @@ TEST(Levels, ANodeWaitsForItsOwnSlowest) {
   // By turns one of each node takes twice as long: nodes wait in every step, and for one another at their average.
   const UnequalWorkers turns{.stragglers = {{0, 0, 1, 2}, {1, 1, 2, 2}, {2, 0, 2, 2}}};
   const auto levels = nodes(4, 2);
-  const auto by_node = [&](const char* spec, const UnequalWorkers& unequal) {
-    return by_policy(workload, star, spec, {.steps = 2, .unequal = unequal, .levels = levels}).step_ns;
+  const auto by_node = [&](const UnequalWorkers& unequal) {
+    return by_policy(workload, star, "node:2", {.steps = 2, .unequal = unequal, .levels = levels}).step_ns;
   };
-  EXPECT_NEAR(by_node("node:2", turns), 2 * step, 10);
-  EXPECT_NEAR(by_node("node:2", {.stragglers = {{0, 0, 1, 2}, {2, 1, 2, 2}}}), 1.5 * step, 10);
-  EXPECT_NEAR(by_node("bsp", {.stragglers = {{0, 0, 1, 2}, {2, 1, 2, 2}}}), 2 * step, 10);
+  EXPECT_NEAR(by_node(turns), 2 * step, 20);
+  const UnequalWorkers apart{.stragglers = {{0, 0, 1, 2}, {2, 1, 2, 2}}};
+  EXPECT_NEAR(by_node(apart), 1.5 * step, 20);
+  EXPECT_NEAR(by_policy(workload, star, "bsp", {.steps = 2, .unequal = apart}).step_ns, 2 * step, 20);
 }
 
 TEST(Levels, OfADividedModelEachPartIsAveragedByItself) {
@@ -257,7 +258,7 @@ TEST(Policy, GossipWaitsForOnePeer) {
   // Two that are late in turn, so far apart that one has not heard of the other.
   const UnequalWorkers two{.stragglers = {{0, 0, 1, 3}, {4, 1, 2, 3}}};
   EXPECT_NEAR(by_policy(workload, star, "gossip", {.steps = 2, .unequal = two}).step_ns, (2 * 6000 + 4000) / 2.0, 1e-6);
-  EXPECT_NEAR(by_policy(workload, star, "bsp", {.steps = 2, .unequal = two}).step_ns, (2 * 6000 + 8000) / 2.0, 1e-6);
+  EXPECT_NEAR(by_policy(workload, star, "bsp", {.steps = 2, .unequal = two}).step_ns, 6000 + 7000, 1e-6);
 }
 
 TEST(Policy, DrawsLateStepsByItsSeed) {
@@ -291,15 +292,15 @@ TEST(Servers, OneWorkerComputesPushesAndPulls) {
   EXPECT_EQ(both.rounds_per_step, 2);
 }
 
-TEST(Servers, TheLinkOfAServerIsTheBottleneck) {
+// It receives a push and sends the answer, one after the other, and then the next one's.
+TEST(Servers, OneServerIsTheBottleneckOfMany) {
   constexpr Rank workers = 8;
   const auto found = by_policy(pushing, topology::star(workers + 1, one_byte_a_ns), "async:servers=1", {.steps = 100});
-  // Every push and every answer goes over it, each way for itself.
-  EXPECT_GE(found.step_ns, workers * 1000);
-  EXPECT_LE(found.step_ns, workers * 1000 * 1.05);
-  const auto& links = found.servers.value().links;
-  EXPECT_GT(std::ranges::max_element(links, {}, &SimulatedLink::utilisation)->utilisation, 0.95);
-  for (const auto& link : links) EXPECT_LE(link.utilisation, 1 + 1e-9);
+  EXPECT_GE(found.step_ns, workers * 2 * 1000);
+  EXPECT_LE(found.step_ns, workers * 2 * 1000 * 1.02);
+  EXPECT_EQ(found.servers.value().busiest, workers);
+  EXPECT_GT(found.servers.value().busy, 0.98);
+  for (const auto& link : found.servers.value().links) EXPECT_LE(link.utilisation, 0.5 + 1e-9) << link.from;
   const auto two = by_policy(pushing, topology::star(workers + 2, one_byte_a_ns), "async:servers=2", {.steps = 100});
   EXPECT_NEAR(two.step_ns / found.step_ns, 0.5, 0.1);
   // Of three ranges one of the two owns two.

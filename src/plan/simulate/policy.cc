@@ -87,6 +87,9 @@ void check_predictable(const SyncPolicy& policy, const PolicySimulation& how) {
                             "what is assumed, or give a period without adapt",
                             policy.spec()));
   const std::size_t levels = policy.levels().size();
+  if (levels == 1 && !how.levels.empty() && how.levels.size() != 2)
+    throw Error(ErrorKind::usage,
+                fmt::format("'{}' has one level, of everybody, and others are placed; leave them out", policy.spec()));
   if (levels > 1 && how.levels.size() != levels + 1)
     throw Error(ErrorKind::usage, fmt::format("'{}' averages inside {}s, and nothing says who shares one; write "
                                               "--place {}=2 for so many of consecutive replicas",

@@ -1,14 +1,13 @@
 // Workers at their own pace over parameter servers, as src/replica/parameter_server.cc and async_group.cc have them: a
-// worker asks rank 0 for samples, computes, pushes its gradient to all servers, each of which applies its part and
-// sends back what it holds, and goes on from that. Who may begin when is decided by the gate that decides it in
-// training (SampleGate), groups and shares by the functions that form them there; links and computing are what is
-// modelled.
-//
-// The parts of one push travel together: it is one flow that crosses the link of each server as often as that server
-// has a share of it, and so is the answer. Requests for samples cost latency and no bytes.
+// worker asks rank 0 for samples, computes, pushes to every server its part of the gradient, and goes on from what they
+// answer. A server takes one request at a time, in the order in which they reach it: it receives a push, applies it,
+// sends what it holds then, and only then looks at the next one. Who may begin when is decided by the gate that decides
+// it in training (SampleGate), groups and shares by the functions that form them there; links and computing are what is
+// modelled. Requests for samples have no bytes.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <map>
@@ -30,11 +29,12 @@
 namespace ranvier::plan {
 namespace {
 
-constexpr Rank most_workers = 256;
+constexpr Rank most_workers = 128;
 // Of a replica in a step of everybody's: as many as shares by speed are told apart by.
 constexpr std::uint64_t batch = 1024;
-constexpr std::uint64_t worker_steps = 20'000;
-constexpr std::uint64_t least_steps = 100;
+// Where nobody says how many steps: of all workers to all servers so many pushes, a second or two.
+constexpr std::uint64_t usual_pushes = 200'000;
+constexpr std::uint64_t least_steps = 20;
 // As training measures speeds before it forms groups: batches, of which the first ones do not count (pace.h).
 constexpr std::size_t batches_to_measure = 10;
 constexpr std::size_t batches_of_warm_up = 3;
@@ -63,7 +63,6 @@ class ServerRun {
         passes_ns_(passes_ns(alone_, workload)),
         bytes_(averaged_bytes(workload)),
         message_ns_(how.options.message_ns),
-        steps_(steps_of(simulation)),
         gate_(workers_, rule_.bound, 0) {
     check(policy, workload, how);
     for (Rank worker = 0; worker < workers_; ++worker)
@@ -71,7 +70,15 @@ class ServerRun {
     form_teams(policy);
     const std::string algorithm = how.by_size.empty() ? how.algorithm : how.by_size.back().algorithm;
     for (Team& team : teams_) time_inside(team, algorithm, times.options());
+    // Rank 0, which gives samples out, hears of each push.
+    const auto owned = owned_shares(rule_, topology_.world);
+    for (Rank rank = 0; rank < topology_.world; ++rank)
+      if (rank == 0 || owned[index(rank)] > 0) servers_.push_back({.rank = rank, .bytes = owned[index(rank)] * bytes_});
+    for (Team& team : teams_) team.pulled.assign(servers_.size(), 0);
     network_.emplace(links(), routes());
+    const std::uint64_t pushes = teams_.size() * servers_.size();
+    steps_ =
+        simulation.steps > 0 ? simulation.steps : std::clamp(usual_pushes / pushes, least_steps, steps_of_a_policy);
   }
 
   PolicyPrediction run() {
@@ -98,24 +105,35 @@ class ServerRun {
   // A worker, or those that average their gradients before one of them pushes.
   struct Team {
     std::vector<Rank> members = {};
-    std::uint64_t samples = 0;  // of a step
-    double average_ns = 0;      // of gradients inside it
-    double tell_ns = 0;         // the others what the servers hold
-    double push_latency_ns = 0;
-    double answer_latency_ns = 0;
-    std::vector<Crossing> push = {};
-    std::vector<Crossing> answer = {};
-    std::uint64_t given = 0;   // samples of the step under way
-    std::uint64_t ended = 0;   // steps
-    std::uint64_t pulled = 0;  // pushes of all when it pulled
+    std::uint64_t samples = 0;               // of a step
+    double average_ns = 0;                   // of gradients inside it
+    double tell_ns = 0;                      // the others what the servers hold
+    std::uint64_t given = 0;                 // samples of the step under way
+    std::uint64_t ended = 0;                 // steps
+    std::size_t unanswered = 0;              // pushes of the step under way
+    std::vector<std::uint64_t> pulled = {};  // by server: pushes of all when it answered
     Rank leader() const { return members.front(); }
   };
-  enum class What : std::uint8_t { asks, computed, pushed, answered };
+  struct Request {
+    std::size_t team;
+    bool is_push;  // else for samples
+  };
+  struct Server {
+    Rank rank = 0;
+    double bytes = 0;  // that it owns
+    std::uint64_t pushes = 0;
+    std::deque<Request> queue = {};
+    bool is_busy = false;
+    double since = 0;
+    double busy_ns = 0;
+  };
+  enum class What : std::uint8_t { computed, pushed, answered, told, asked };
   struct Event {
     double at;
     std::uint64_t order;  // of equal times the first made comes first
     What what;
     std::size_t team;
+    std::size_t server;
     bool operator>(const Event& other) const { return at != other.at ? at > other.at : order > other.order; }
   };
 
@@ -135,11 +153,6 @@ class ServerRun {
     if (workers_ > most_workers)
       refuse(fmt::format("messages to servers are simulated one by one, for up to {} workers; name a smaller world",
                          most_workers));
-  }
-
-  std::uint64_t steps_of(const PolicySimulation& simulation) const {
-    if (simulation.steps > 0) return simulation.steps;
-    return std::max(least_steps, worker_steps / static_cast<std::uint64_t>(workers_));
   }
 
   // Each alone, or by the speeds that training measures before it begins.
@@ -162,8 +175,6 @@ class ServerRun {
       teams_[found->second].members.push_back(worker);
       teams_[found->second].samples += shares_[index(worker)];
     }
-    const auto owned = owned_shares(rule_, topology_.world);
-    for (Team& team : teams_) connect(team, owned);
   }
 
   static double median_slowness(Slowness& worker) {
@@ -173,20 +184,6 @@ class ServerRun {
     const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
     std::ranges::nth_element(times, middle);
     return *middle;
-  }
-
-  void connect(Team& team, const std::vector<double>& owned) const {
-    std::map<LinkNumber, double> there, back;
-    for (Rank server = 0; server < topology_.world; ++server) {
-      const double share = owned[index(server)];
-      if (server == team.leader() || share == 0) continue;
-      for (const LinkNumber link : topology_.path(team.leader(), server)) there[link] += share;
-      for (const LinkNumber link : topology_.path(server, team.leader())) back[link] += share;
-      team.push_latency_ns = std::max(team.push_latency_ns, latency_ns(team.leader(), server));
-      team.answer_latency_ns = std::max(team.answer_latency_ns, latency_ns(server, team.leader()));
-    }
-    for (const auto& [link, share] : there) team.push.push_back({link, share});
-    for (const auto& [link, share] : back) team.answer.push_back({link, share});
   }
 
   double latency_ns(Rank from, Rank to) const {
@@ -212,38 +209,126 @@ class ServerRun {
       result.push_back({link.speed.bytes_per_second / 1e9, link.speed.burst_bytes});
     return result;
   }
-  // By channel: of each team its push, then its answer.
+  // By channel: of each team to each server its push, then the answer.
   std::vector<std::vector<Crossing>> routes() const {
     std::vector<std::vector<Crossing>> result;
-    for (const Team& team : teams_) {
-      result.push_back(team.push);
-      result.push_back(team.answer);
-    }
+    const auto add = [&](Rank from, Rank to) {
+      result.emplace_back();
+      for (const LinkNumber link : topology_.path(from, to)) result.back().push_back({link, 1});
+    };
+    for (const Team& team : teams_)
+      for (const Server& server : servers_) {
+        add(team.leader(), server.rank);
+        add(server.rank, team.leader());
+      }
     return result;
   }
 
-  void at(double ns, What what, std::size_t team) { events_.push({now_ + ns, order_++, what, team}); }
+  void at(double ns, What what, std::size_t team, std::size_t server = 0) {
+    events_.push({now_ + ns, order_++, what, team, server});
+  }
 
-  void ask(std::size_t team) { at(latency_ns(teams_[team].leader(), 0), What::asks, team); }
+  // For samples: rank 0 itself, the others in the queue of its server.
+  void ask(std::size_t number) {
+    const Rank leader = teams_[number].leader();
+    if (leader != 0) return at(latency_ns(leader, 0), What::asked, number);
+    gate_.asks(0, steps_ * all_samples(), teams_[number].samples);
+    decide();
+  }
 
   void happen(const Event& event) {
     Team& team = teams_[event.team];
     switch (event.what) {
-      case What::asks:
-        gate_.asks(team.leader(), steps_ * all_samples(), team.samples);
-        return decide();
       case What::computed:
-        return send(event.team, 0);
+        return push(event.team);
+      case What::asked:
+        return enqueue(0, {event.team, false});
       case What::pushed:
-        overtaken_ += pushes_ - team.pulled;
-        team.pulled = ++pushes_;
-        ++team.ended;
-        gate_.ended_step(team.leader(), team.given);
-        send(event.team, 1);
-        return decide();
+        return enqueue(event.server, {event.team, true});
       case What::answered:
+        if (--team.unanswered > 0) return;
+        return go_on(event.team);
+      case What::told:
         return ask(event.team);
     }
+  }
+
+  // To all servers; what its leader serves itself it applies there and then.
+  void push(std::size_t number) {
+    Team& team = teams_[number];
+    for (std::size_t server = 0; server < servers_.size(); ++server) {
+      const Rank rank = servers_[server].rank;
+      if (rank == team.leader()) {
+        apply(number, server);
+        continue;
+      }
+      ++team.unanswered;
+      at(latency_ns(team.leader(), rank), What::pushed, number, server);
+    }
+    if (team.unanswered == 0) go_on(number);
+  }
+
+  // It has all answers, and tells its members.
+  void go_on(std::size_t number) {
+    if (teams_[number].leader() == 0) decide();
+    at(teams_[number].tell_ns, What::told, number);
+  }
+
+  void enqueue(std::size_t server, Request request) {
+    servers_[server].queue.push_back(request);
+    if (!servers_[server].is_busy) serve(server);
+  }
+
+  // Requests until one takes time.
+  void serve(std::size_t number) {
+    Server& server = servers_[number];
+    while (!server.is_busy && !server.queue.empty()) {
+      const Request request = server.queue.front();
+      server.queue.pop_front();
+      const Team& team = teams_[request.team];
+      if (!request.is_push) {
+        gate_.asks(team.leader(), steps_ * all_samples(), team.samples);
+        decide();
+        continue;
+      }
+      server.is_busy = true;
+      server.since = now_;
+      send(request.team, number, 0);
+    }
+  }
+
+  // A push (0) or the answer to it (1).
+  void send(std::size_t team, std::size_t server, std::size_t answer) {
+    const std::size_t channel = 2 * (team * servers_.size() + server) + answer;
+    if (servers_[server].bytes > 0)
+      network_->start(static_cast<std::uint32_t>(channel), servers_[server].bytes);
+    else
+      arrive(channel);
+  }
+
+  void arrive(std::size_t channel) {
+    const std::size_t number = channel / 2 % servers_.size();
+    const std::size_t team = channel / 2 / servers_.size();
+    if (channel % 2 == 0) {
+      apply(team, number);
+      return send(team, number, 1);
+    }
+    Server& server = servers_[number];
+    server.is_busy = false;
+    server.busy_ns += now_ - server.since;
+    at(latency_ns(server.rank, teams_[team].leader()), What::answered, team);
+    if (server.rank == 0) decide();
+    serve(number);
+  }
+
+  void apply(std::size_t number, std::size_t at_server) {
+    Team& team = teams_[number];
+    Server& server = servers_[at_server];
+    overtaken_ += server.pushes - team.pulled[at_server];
+    team.pulled[at_server] = ++server.pushes;
+    if (server.rank != 0) return;
+    ++team.ended;
+    gate_.ended_step(team.leader(), team.given);
   }
 
   // Whose wait has an end computes.
@@ -254,8 +339,7 @@ class ServerRun {
       Team& team = teams_[number];
       team.given = start.count;
       note_lead(team);
-      const double computing = compute_ns(team, start);
-      at(latency_ns(0, leader) + computing + team.average_ns, What::computed, number);
+      at(latency_ns(0, leader) + compute_ns(team, start) + team.average_ns, What::computed, number);
     }
   }
 
@@ -281,35 +365,25 @@ class ServerRun {
     return slowest;
   }
 
-  // Its push (0) or the answer to it (1) leaves.
-  void send(std::size_t team, std::uint32_t answer) {
-    const auto channel = static_cast<std::uint32_t>(2 * team) + answer;
-    const auto& route = answer == 0 ? teams_[team].push : teams_[team].answer;
-    if (route.empty() || !(bytes_ > 0)) return arrive(channel);
-    network_->start(channel, bytes_);
-  }
-  void arrive(std::uint32_t channel) {
-    const std::size_t number = channel / 2;
-    const Team& team = teams_[number];
-    if (channel % 2 == 0)
-      at(team.push_latency_ns, What::pushed, number);
-    else
-      at(team.answer_latency_ns + team.tell_ns, What::answered, number);
-  }
-
   std::uint64_t all_samples() const { return batch * static_cast<std::uint64_t>(workers_); }
 
   PolicyPrediction result() {
     const auto count = static_cast<double>(steps_);
+    std::uint64_t ended = 0;
+    for (const Team& team : teams_) ended += team.ended;
+    const Server& busiest = *std::ranges::max_element(servers_, {}, &Server::busy_ns);
     PolicyPrediction prediction{.step_ns = now_ / count,
                                 .exposed_communication_ns = (now_ - computing_ns_ / workers_) / count,
-                                .rounds_per_step = static_cast<double>(pushes_) / count,
+                                .rounds_per_step = static_cast<double>(ended) / count,
                                 .steps = steps_,
                                 .usual = std::move(alone_),
                                 .averages_gradients = false};
-    PolicyPrediction::Servers servers{.overtaken = static_cast<double>(overtaken_) / static_cast<double>(pushes_),
-                                      .most_ahead = most_ahead_,
-                                      .groups = std::move(groups_)};
+    PolicyPrediction::Servers servers{
+        .overtaken = static_cast<double>(overtaken_) / static_cast<double>(ended * servers_.size()),
+        .most_ahead = most_ahead_,
+        .busiest = busiest.rank,
+        .busy = now_ > 0 ? busiest.busy_ns / now_ : 0,
+        .groups = std::move(groups_)};
     for (std::size_t link = 0; link < topology_.links.size(); ++link) {
       const Link& each = topology_.links[link];
       const double busy_ns = network_->carried()[link] / (each.speed.bytes_per_second / 1e9);
@@ -330,18 +404,18 @@ class ServerRun {
   const double passes_ns_;
   const double bytes_;
   const double message_ns_;
-  const std::uint64_t steps_;
+  std::uint64_t steps_ = 0;
   SampleGate gate_;
   std::vector<Slowness> slowness_;     // by worker
   std::vector<std::uint64_t> shares_;  // samples of a step, by worker
   std::vector<int> groups_;            // by rank
   std::vector<Team> teams_;
+  std::vector<Server> servers_;  // the first one rank 0's
   std::optional<FluidNetwork> network_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t order_ = 0;
   double now_ = 0;
   double computing_ns_ = 0;  // of all workers
-  std::uint64_t pushes_ = 0;
   std::uint64_t overtaken_ = 0;
   std::uint64_t most_ahead_ = 0;
 };
