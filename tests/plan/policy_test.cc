@@ -183,7 +183,7 @@ TEST(Levels, ANodeWaitsForItsOwnSlowest) {
   EXPECT_NEAR(by_node(turns), 2 * step, 20);
   const UnequalWorkers apart{.stragglers = {{0, 0, 1, 2}, {2, 1, 2, 2}}};
   EXPECT_NEAR(by_node(apart), 1.5 * step, 20);
-  EXPECT_NEAR(by_policy(workload, star, "bsp", {.steps = 2, .unequal = apart}).step_ns, 2 * step, 20);
+  EXPECT_NEAR(by_policy(workload, star, "bsp", {.steps = 2, .unequal = apart}).step_ns, 2 * step, 30);
 }
 
 TEST(Levels, OfADividedModelEachPartIsAveragedByItself) {
@@ -292,21 +292,30 @@ TEST(Servers, OneWorkerComputesPushesAndPulls) {
   EXPECT_EQ(both.rounds_per_step, 2);
 }
 
-// It receives a push and sends the answer, one after the other, and then the next one's.
-TEST(Servers, OneServerIsTheBottleneckOfMany) {
+// The last ranks serve and have a tenth of the others' bandwidth.
+Topology slow_servers(Rank workers, Rank servers) {
+  Topology star = topology::star(workers + servers, one_byte_a_ns);
+  const auto serves = [&](Vertex end) { return end >= workers && end < star.world; };
+  for (Link& link : star.links)
+    if (serves(link.from) || serves(link.to)) link.speed.bytes_per_second /= 10;
+  return star;
+}
+
+// A server receives a push and sends the answer, one after the other, and then looks at the next one.
+TEST(Servers, AreTheBottleneckOfManyWorkers) {
   constexpr Rank workers = 8;
-  const auto found = by_policy(pushing, topology::star(workers + 1, one_byte_a_ns), "async:servers=1", {.steps = 100});
-  EXPECT_GE(found.step_ns, workers * 2 * 1000);
-  EXPECT_LE(found.step_ns, workers * 2 * 1000 * 1.02);
-  EXPECT_EQ(found.servers.value().busiest, workers);
-  EXPECT_GT(found.servers.value().busy, 0.98);
-  for (const auto& link : found.servers.value().links) EXPECT_LE(link.utilisation, 0.5 + 1e-9) << link.from;
-  const auto two = by_policy(pushing, topology::star(workers + 2, one_byte_a_ns), "async:servers=2", {.steps = 100});
-  EXPECT_NEAR(two.step_ns / found.step_ns, 0.5, 0.1);
+  const auto run = [&](Rank servers, const char* spec) {
+    return by_policy(pushing, slow_servers(workers, servers), spec, {.steps = 100});
+  };
+  const auto one = run(1, "async:servers=1");
+  EXPECT_GE(one.step_ns, workers * 2 * 10'000);
+  EXPECT_LE(one.step_ns, workers * 2 * 10'000 * 1.01);
+  EXPECT_EQ(one.servers.value().busiest, workers);
+  EXPECT_GT(one.servers.value().busy, 0.99);
+  for (const auto& link : one.servers.value().links) EXPECT_LE(link.utilisation, 0.5 + 1e-9) << link.from;
+  EXPECT_NEAR(run(2, "async:servers=2").step_ns / one.step_ns, 0.5, 0.01);
   // Of three ranges one of the two owns two.
-  const auto three =
-      by_policy(pushing, topology::star(workers + 2, one_byte_a_ns), "async:servers=2,ranges=3", {.steps = 100});
-  EXPECT_NEAR(three.step_ns / found.step_ns, 2 / 3.0, 0.1);
+  EXPECT_NEAR(run(2, "async:servers=2,ranges=3").step_ns / one.step_ns, 2 / 3.0, 0.01);
 }
 
 TEST(Servers, NobodyWaitsForASlowWorkerButByTheBound) {
