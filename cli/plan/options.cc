@@ -38,6 +38,11 @@ PlanPolicy policy_of(const std::string& spec, std::uint64_t world) {
         fmt::format("--sync {}: plan weighs policies of everybody's averages; ranvier simulate --sync {} shows those "
                     "with nodes or servers",
                     spec, spec));
+  if (machine->wants_spread())
+    refuse(
+        fmt::format("--sync {} goes by how far replicas part, which is not known before they train; give a period "
+                    "without adapt",
+                    spec));
   check_predictable(*machine, {});
   const auto known = plan_policies();
   const auto same = std::ranges::find(known, spec, &PlanPolicy::spec);

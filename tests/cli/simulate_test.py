@@ -105,7 +105,7 @@ class Prediction(ProgramTest):
 
     def test_servers_are_as_fast_as_their_links_and_their_slowest_worker_allows(self):
         words = ("--workload", "resnet50", "--world", "5", "--steps", "50", "--sync")
-        fast = (*words[:4], "--link-rate", "100Gbit", *words[4:])
+        fast = (*words[:4], "--link-rate", "1000Gbit", *words[4:])
         asynchronous = as_json(*fast, "async:servers=1", "--speeds", "1,1,1,0.25")["sync"]
         bound = as_json(*fast, "ssp:2,servers=1", "--speeds", "1,1,1,0.25")["sync"]
         self.assertLess(asynchronous["step_ns"], 0.5 * bound["step_ns"])
@@ -116,10 +116,11 @@ class Prediction(ProgramTest):
         slow = as_json(*words, "async:servers=1", "--link-rate", "1Gbit")["sync"]
         self.assertEqual(slow["servers"]["busiest"]["rank"], 4)
         said = simulate(*words, "async:servers=1", "--link-rate", "1Gbit").stdout
-        self.assertRegex(said, r"\nthe server of rank 4 is busy with pushes for 9\d\.\d % of the time\n")
+        self.assertRegex(said, r"\nthe server of rank 4 is busy with pushes for (9\d\.\d|100\.0) % of the time\n")
 
     def test_the_same_seed_makes_the_same_steps_late(self):
-        words = ("--workload", "resnet50", "--world", "4", "--steps", "50", "--jitter", "0.1x4", "--sync", "local:5", "--seed")
+        words = ("--workload", "resnet50", "--world", "4", "--steps", "50", "--jitter", "0.1x4", "--speeds", "1,0.9,0.8")
+        words += ("--sync", "local:5", "--seed")
         self.assertEqual(simulate(*words, "7").stdout, simulate(*words, "7").stdout)
         self.assertNotEqual(simulate(*words, "7").stdout, simulate(*words, "8").stdout)
         self.assertEqual(as_json(*words, "0")["sync"], as_json(*words[:-1])["sync"])
