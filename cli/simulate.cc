@@ -83,21 +83,44 @@ json to_json(const Prediction& prediction) {
           {"links", links}};
 }
 
-json to_json(const std::string& sync, const PolicyPrediction& policy) {
-  return {{"spec", sync},
-          {"step_ns", policy.step_ns},
-          {"exposed_communication_ns", policy.exposed_communication_ns},
-          {"rounds_per_step", policy.rounds_per_step},
-          {"usual_step_ns", policy.usual.step_ns},
-          {"between_steps_ns", policy.between_steps_ns},
-          {"critical_path", path_of(policy.usual)}};
+json to_json(const PolicyPrediction::Servers& servers) {
+  json links = json::array();
+  for (const auto& link : servers.links)
+    links.push_back({{"from", link.from}, {"to", link.to}, {"utilisation", link.utilisation}});
+  return {{"overtaken", servers.overtaken},
+          {"most_ahead", servers.most_ahead},
+          {"busiest", {{"rank", servers.busiest}, {"busy", servers.busy}}},
+          {"groups", servers.groups},
+          {"links", links}};
+}
+
+json to_json(const Options& options, const PolicyPrediction& policy) {
+  json result{{"spec", options.sync},
+              {"steps", policy.steps},
+              {"step_ns", policy.step_ns},
+              {"exposed_communication_ns", policy.exposed_communication_ns},
+              {"rounds_per_step", policy.rounds_per_step},
+              {"usual_step_ns", policy.usual.step_ns},
+              {"between_steps_ns", policy.between_steps_ns},
+              {"critical_path", path_of(policy.usual)}};
+  if (policy.servers) result["servers"] = to_json(*policy.servers);
+  if (options.policy.unequal.jitter_share > 0) result["seed"] = options.policy.seed;
+  if (options.policy.spread) result["assumed_spread"] = *options.policy.spread;
+  return result;
+}
+
+std::string rates_text(const simulation::NetworkOptions& network) {
+  std::string text;
+  for (const LinkSpeed& speed : network.speeds())
+    text += fmt::format("{}{}/s", text.empty() ? "" : ", ", human_bytes(speed.bytes_per_second));
+  return text;
 }
 
 void print_heading(const Options& options) {
-  fmt::print("# {} on {}, {}, {}/s links\n{:>8} {:>12} {:>12} {:>12} {:>12} {:>11} {:>10}\n",
+  fmt::print("# {} on {}, {}, {} links\n{:>8} {:>12} {:>12} {:>12} {:>12} {:>11} {:>10}\n",
              options.bytes > 0 ? human_bytes(static_cast<double>(options.bytes)) : options.workload,
-             options.network.spec(), options.step.algorithm, human_bytes(options.network.bytes_per_second()), "ranks",
-             "step ms", "compute ms", "comm ms", "exposed ms", "efficiency", "busiest");
+             options.network.spec(), options.step.algorithm, rates_text(options.network), "ranks", "step ms",
+             "compute ms", "comm ms", "exposed ms", "efficiency", "busiest");
 }
 
 void print_policy(const std::string& sync, const PolicyPrediction& policy, double computing) {
@@ -137,8 +160,20 @@ void print_details(const StepPrediction& step) {
              step.critical_path.size(), waits / step.step_ns * 100, last.name);
 }
 
+void print_servers(const PolicyPrediction::Servers& servers) {
+  fmt::print(
+      "a push finds in the mean {:.2f} others applied since its worker pulled; no worker began a step more than {} "
+      "ahead "
+      "of the slowest\nthe server of rank {} is busy with pushes for {:.1f} % of the time\n",
+      servers.overtaken, servers.most_ahead, servers.busiest, servers.busy * 100);
+}
+
 // Of the steps that it takes most often, and what comes between them.
-void print_policy_details(const PolicyPrediction& policy) {
+void print_policy_details(const Options& options, const PolicyPrediction& policy) {
+  if (options.policy.spread)
+    fmt::print("assumed: replicas have a spread of {:g} at every average; only training tells\n",
+               *options.policy.spread);
+  if (policy.servers) return print_servers(*policy.servers);
   fmt::print("of a step of {:.4f} ms {}:\n", policy.usual.step_ns / 1e6,
              policy.averages_gradients ? "whose gradients are averaged" : "that averages no gradients, as most are");
   print_details(policy.usual);
@@ -207,7 +242,7 @@ int run_simulate(const Arguments& arguments) {
   if (options->worlds.size() > 1)
     for (const Rank world : options->worlds) {
       (void)options->network.topology(world);
-      check_replicas(training.workload, world, options->unequal);
+      simulation::check_policy(*options, training.workload, world);
     }
   json worlds = json::array();
   std::optional<Rank> knee;
@@ -229,7 +264,7 @@ int run_simulate(const Arguments& arguments) {
     std::fflush(stdout);
     worlds.push_back(to_json(prediction));
     if (prediction.policy) {
-      worlds.back()["sync"] = to_json(options->sync, *prediction.policy);
+      worlds.back()["sync"] = to_json(*options, *prediction.policy);
       worlds.back().erase("critical_path");  // its own stands there
     }
     if (options->failures.mtbf_hours > 0) {
@@ -239,7 +274,7 @@ int run_simulate(const Arguments& arguments) {
     }
     if (options->worlds.size() > 1) continue;
     if (prints && prediction.policy)
-      print_policy_details(*prediction.policy);
+      print_policy_details(*options, *prediction.policy);
     else if (prints)
       print_details(step);
     if (!cut.empty()) {
@@ -259,6 +294,10 @@ int run_simulate(const Arguments& arguments) {
   json result = worlds.size() == 1 ? worlds[0] : worlds.back();
   if (worlds.size() > 1) result["worlds"] = worlds;
   if (knee) result["knee"] = *knee;
+  if (const MeasuredLink* lossy = options->network.most_lossy()) {
+    if (prints) fmt::print("loss: {}\n", simulation::loss_text(*lossy));
+    result["loss"] = {{"from", lossy->from}, {"to", lossy->to}, {"share", lossy->loss}};
+  }
   result["environment"] = environment();
   file.write(result);
   return 0;

@@ -32,8 +32,18 @@ Examples:
 
 // Of a policy that plan_policies() does not have, its neighbour's margin: what averages parameters is worth less.
 PlanPolicy policy_of(const std::string& spec, std::uint64_t world) {
-  const auto machine = make_sync_policy(spec, {.steps_per_epoch = 0, .steps = 0, .world = world});
-  check_predictable(*machine);
+  const auto machine = make_sync_policy(spec, {.steps_per_epoch = 0, .steps = steps_of_a_policy, .world = world});
+  if (machine->levels().size() > 1 || machine->server())
+    refuse(
+        fmt::format("--sync {}: plan weighs policies of everybody's averages; ranvier simulate --sync {} shows those "
+                    "with nodes or servers",
+                    spec, spec));
+  if (machine->wants_spread())
+    refuse(
+        fmt::format("--sync {} goes by how far replicas part, which is not known before they train; give a period "
+                    "without adapt",
+                    spec));
+  check_predictable(*machine, {});
   const auto known = plan_policies();
   const auto same = std::ranges::find(known, spec, &PlanPolicy::spec);
   if (same != known.end()) return *same;
@@ -77,6 +87,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
       ->type_name("FILE");
   if (cli::parse(app, arguments)) return std::nullopt;
   options.network.check();
+  if (options.network.speeds().size() > 1)
+    refuse("--link-rate and --latency-us of plan are of all links; let ranvier probe measure links that differ");
   if (!world) world = options.network.measured_ranks();
   if (!world) refuse("plan needs --world, such as --world 8");
   options.world = static_cast<Rank>(*world);

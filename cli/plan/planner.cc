@@ -87,13 +87,17 @@ Question question_of(const Options& options) {
     // Ranks that stand elsewhere are no longer alike, so that each is simulated: too long for many of them.
     const bool is_small = options.world <= most_placed_ranks;
     const auto near = is_small ? near_placement(network.topology) : std::nullopt;
+    const MeasuredLink* lossy = options.network.most_lossy(i);
+    const std::string loss = lossy == nullptr ? "" : simulation::loss_text(*lossy);
     question.networks.push_back(network);
     question.network_names.push_back(options.network.spec(i));
+    question.losses.push_back(loss);
     if (!near) continue;
     network.topology = with_placement(network.topology, *near);
     network.placement = *near;
     question.networks.push_back(std::move(network));
     question.network_names.push_back(options.network.spec(i));
+    question.losses.push_back(loss);
   }
   question.speed = options.network.speed();
   question.is_measured = options.network.is_measured();
@@ -116,6 +120,9 @@ Answer answer(const Question& question) {
   Answer result{.ranked = rank_plans(question.divisions, question.networks, question.search), .plan = {}};
   result.plan = plan_of(question, result.ranked.front());
   result.plan.because = reasons(question, result.ranked);
+  const std::size_t chosen = result.ranked.front().network;
+  if (chosen < question.losses.size() && !question.losses[chosen].empty())
+    result.plan.because.push_back("loss: " + question.losses[chosen]);
   return result;
 }
 

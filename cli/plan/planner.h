@@ -20,6 +20,7 @@ struct Question {
   std::vector<Workload> divisions;
   std::vector<PlanNetwork> networks;
   std::vector<std::string> network_names;  // as the plan has them
+  std::vector<std::string> losses;         // of each, what its loss means; empty: it has none, or nobody counted
   LinkSpeed speed = {};                    // of every link; of measured ones the median
   bool is_measured = false;
   PlanSearch search;

@@ -10,8 +10,38 @@
 #include "ranvier/text.h"
 
 namespace ranvier::simulation {
+namespace {
 
-NetworkOptions::NetworkOptions(const std::string& spec_or_file, LinkSpeed speed) : specs_{spec_or_file}, speed_(speed) {
+std::vector<std::string> between_commas(const std::string& words) {
+  std::vector<std::string> list;
+  for (std::size_t at = 0; at <= words.size();) {
+    const auto end = std::min(words.find(',', at), words.size());
+    list.push_back(words.substr(at, end - at));
+    at = end + 1;
+  }
+  return list;
+}
+
+double rate_of(const std::string& words) {
+  const auto parsed = parse_rate(words);
+  if (!parsed)
+    throw Error(ErrorKind::usage, fmt::format("--link-rate '{}' is not a rate; write 200Mbit or 25MB, or one for each "
+                                              "dimension: 300GB,10Gbit",
+                                              words));
+  return *parsed;
+}
+
+std::chrono::nanoseconds latency_of(const std::string& words) {
+  const auto us = parse_number<double>(words);
+  if (!us || !(*us >= 0 && *us <= 1e6))
+    throw Error(ErrorKind::usage, fmt::format("--latency-us {} is not from 0 to 1000000", words));
+  return std::chrono::nanoseconds(std::llround(*us * 1000));
+}
+
+}  // namespace
+
+NetworkOptions::NetworkOptions(const std::string& spec_or_file, LinkSpeed speed)
+    : specs_{spec_or_file}, speeds_{speed} {
   check();
 }
 
@@ -23,8 +53,11 @@ void NetworkOptions::add_to(CLI::App& app, bool several) {
                      ->type_name("SPEC|FILE")
                      ->expected(1);
   if (several) option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--link-rate", rate_, "of every link, each way; default 100Gbit")->type_name("RATE");
-  app.add_option("--latency-us", latency_us_, "of every link; default 1")->type_name("US");
+  const std::string by_dimension = several ? "" : ", or one for each dimension, of a tree from the ranks up";
+  app.add_option("--link-rate", rates_, "of every link, each way" + by_dimension + "; default 100Gbit")
+      ->type_name(several ? "RATE" : "RATE,…");
+  app.add_option("--latency-us", latencies_us_, "of every link" + by_dimension + "; default 1")
+      ->type_name(several ? "US" : "US,…");
 }
 
 std::optional<std::uint64_t> NetworkOptions::measured_ranks() const {
@@ -36,34 +69,30 @@ void NetworkOptions::check() {
   const auto is_file = [](const std::string& spec) { return spec.ends_with(".toml"); };
   const bool is_measured = std::ranges::any_of(specs_, is_file);
   for (const auto& [flag, is_given] :
-       {std::pair("--link-rate", !rate_.empty()), std::pair("--latency-us", latency_us_.has_value())})
+       {std::pair("--link-rate", !rates_.empty()), std::pair("--latency-us", !latencies_us_.empty())})
     if (is_measured && is_given)
       throw Error(ErrorKind::usage, fmt::format("{} says how fast its links are; leave out {}",
                                                 *std::ranges::find_if(specs_, is_file), flag));
   if (specs_.size() > 1 && !std::ranges::all_of(specs_, is_file))
     throw Error(ErrorKind::usage, "several --topology are files of ranvier probe, each over a transport of its own");
-  if (!rate_.empty()) {
-    const auto parsed = parse_rate(rate_);
-    if (!parsed)
-      throw Error(ErrorKind::usage, fmt::format("--link-rate '{}' is not a rate; write 200Mbit or 25MB", rate_));
-    speed_.bytes_per_second = *parsed;
-  }
-  if (latency_us_) {
-    if (!(*latency_us_ >= 0 && *latency_us_ <= 1e6))
-      throw Error(ErrorKind::usage, fmt::format("--latency-us {} is not from 0 to 1000000", *latency_us_));
-    speed_.latency = std::chrono::nanoseconds(std::llround(*latency_us_ * 1000));
+  const auto rates = rates_.empty() ? std::vector<std::string>{} : between_commas(rates_);
+  const auto latencies = latencies_us_.empty() ? std::vector<std::string>{} : between_commas(latencies_us_);
+  speeds_.resize(std::max({speeds_.size(), rates.size(), latencies.size()}), speeds_.front());
+  for (std::size_t i = 0; i < speeds_.size(); ++i) {
+    if (!rates.empty()) speeds_[i].bytes_per_second = rate_of(rates[std::min(i, rates.size() - 1)]);
+    if (!latencies.empty()) speeds_[i].latency = latency_of(latencies[std::min(i, latencies.size() - 1)]);
   }
   if (!is_measured) return;
-  std::vector<double> rates;
+  std::vector<double> measured_rates;
   for (const auto& spec : specs_) {
     measured_.push_back(read_measured_network(spec));
     if (measured_.back().world != measured_.front().world)
       throw Error(ErrorKind::usage, fmt::format("{} is of {} ranks and {} of {}; measure the same ranks",
                                                 specs_.front(), measured_.front().world, spec, measured_.back().world));
-    for (const auto& link : measured_.back().links) rates.push_back(link.gbit_in_collectives() * 1e9 / 8);
+    for (const auto& link : measured_.back().links) measured_rates.push_back(link.gbit_in_collectives() * 1e9 / 8);
   }
-  std::sort(rates.begin(), rates.end());
-  if (!rates.empty()) speed_.bytes_per_second = rates[rates.size() / 2];
+  std::ranges::sort(measured_rates);
+  if (!measured_rates.empty()) speeds_.front().bytes_per_second = measured_rates[measured_rates.size() / 2];
 }
 
 std::vector<cli::NamedFile> NetworkOptions::files() const {
@@ -88,8 +117,31 @@ Topology NetworkOptions::topology(Rank world, std::size_t number) const {
     return measured;
   }
   Topology topology = make_topology(specs_[number], world);
-  for (Link& link : topology.links) link.speed = speed_;
+  std::size_t dimensions = 1;
+  for (Link& link : topology.links) {
+    const auto dimension = static_cast<std::size_t>(link.dimension);
+    dimensions = std::max(dimensions, dimension + 1);
+    link.speed = speeds_[std::min(dimension, speeds_.size() - 1)];
+  }
+  if (speeds_.size() > dimensions)
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("links are given {} speeds, and {} of {} ranks has {} {}; give as many, or one for all",
+                    speeds_.size(), topology.name, world, dimensions, dimensions == 1 ? "dimension" : "dimensions"));
   return topology;
+}
+
+const MeasuredLink* NetworkOptions::most_lossy(std::size_t number) const {
+  if (measured_.empty() || measured_[number].links.empty()) return nullptr;
+  const auto& link = *std::ranges::max_element(measured_[number].links, {}, &MeasuredLink::loss);
+  return link.loss > 0 ? &link : nullptr;
+}
+
+std::string loss_text(const MeasuredLink& link) {
+  return fmt::format(
+      "up to {:.3g} % of packets, from rank {} to rank {}: counted as far as the measured rates have it "
+      "in them; that a short message may wait for a packet to be sent again is not",
+      link.loss * 100, link.from, link.to);
 }
 
 std::vector<std::string_view> all_reduce_algorithms() {

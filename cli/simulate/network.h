@@ -26,9 +26,10 @@ class NetworkOptions {
   Topology topology(Rank world, std::size_t number = 0) const;
   const std::string& spec(std::size_t number = 0) const { return specs_[number]; }
   std::vector<cli::NamedFile> files() const;  // which are read
-  // Of a link; of a measured network the median.
-  LinkSpeed speed() const { return speed_; }
-  double bytes_per_second() const { return speed_.bytes_per_second; }
+  // Of a link; where dimensions differ of the first, of a measured network the median.
+  LinkSpeed speed() const { return speeds_.front(); }
+  // Of each dimension, or one of all.
+  const std::vector<LinkSpeed>& speeds() const { return speeds_; }
   bool is_measured() const { return !measured_.empty(); }
   // What a measured network says of itself; nothing of others.
   std::optional<std::uint64_t> measured_ranks() const;
@@ -37,14 +38,19 @@ class NetworkOptions {
   std::string measured_transport(std::size_t number = 0) const {
     return measured_.empty() ? "" : measured_[number].transport;
   }
+  // The link that loses most; null where none loses anything that was counted.
+  const MeasuredLink* most_lossy(std::size_t number = 0) const;
 
  private:
   std::vector<std::string> specs_ = {"star"};
-  std::string rate_;
-  std::optional<double> latency_us_;
-  LinkSpeed speed_;
+  std::string rates_;
+  std::string latencies_us_;
+  std::vector<LinkSpeed> speeds_ = {{}};
   std::vector<MeasuredNetwork> measured_;  // of each spec, or none
 };
+
+// What the loss of that link means for predictions: a sentence.
+std::string loss_text(const MeasuredLink&);
 
 // The names of the algorithms that build all_reduce.
 std::vector<std::string_view> all_reduce_algorithms();

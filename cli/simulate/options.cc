@@ -24,6 +24,9 @@ Examples:
   ranvier simulate --workload llama3-8b --world 8..65536 --link-rate 100Gbit --algorithm ring
   ranvier simulate --workload resnet50 --world 16 --link-rate 1Gbit --sync diloco:30,fragments=3,delay=5
   ranvier simulate --workload resnet50 --world 4 --link-rate 1Gbit --sync local:16 --speeds 1,1,0.5,0.5 --jitter 0.05x4
+  ranvier simulate --workload resnet50 --world 16 --sync node:16 --place node=4 --topology fat_tree:4,oversubscription=4
+                   --link-rate 300GB,10Gbit
+  ranvier simulate --workload resnet50 --world 8 --link-rate 10Gbit --sync ssp:3,servers=2 --speeds 1,1,0.5 --seed 7
   ranvier simulate --bytes 100M --world 64 --topology torus:8x8 --algorithm torus:8x8 --trace ring.json
   ranvier simulate --bytes 100M --world 16 --topology torus:4x4 --cut 0-1
   ranvier simulate --workload resnet50 --world 64 --topology fat_tree:8,oversubscription=2 --in-network
@@ -70,11 +73,18 @@ Crash crash_of(const std::string& text) {
 
 }  // namespace
 
+std::unique_ptr<SyncPolicy> policy_of(const Options& options, Rank replicas) {
+  return make_sync_policy(options.sync, {.steps_per_epoch = 0,
+                                         .steps = options.policy.steps > 0 ? options.policy.steps : steps_of_a_policy,
+                                         .world = static_cast<std::uint64_t>(replicas)});
+}
+
 std::optional<Options> parse_options(const cli::Arguments& arguments) {
   Options options;
   std::string world, straggler, crash;
   std::string loss = "host";
   std::optional<double> checkpoint_s;
+  std::optional<std::uint64_t> steps, seed;
   std::size_t bucket = 0;
   std::size_t slice = 0;
   std::uint64_t in_a_row = 1;
@@ -93,8 +103,19 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
       ->type_name("SPEC");
   app.add_option("--sync", options.sync, "who averages what when, such as local:16; the mean over --steps")
       ->type_name("SPEC");
-  cli::add_count(app, "--steps", options.steps, "of --sync: how many to take the mean over", 1, 1'000'000);
-  cli::add_unequal_workers(app, options.unequal, "of --sync (default then: bsp), how fast each replica computes");
+  app.add_option("--place", options.place,
+                 "of --sync: so many nodes of consecutive replicas, as node=2 or node=4,rack=2")
+      ->type_name("LEVEL=N,…");
+  cli::add_count(app, "--steps", steps,
+                 "of --sync: how many to take the mean over, and how long training is; default 10000, of servers fewer",
+                 1, 1'000'000);
+  app.add_option("--spread", options.policy.spread,
+                 "of --sync local:H,adapt=R: assumed of replicas at every average, as docs/synchronization.md has it")
+      ->type_name("X");
+  cli::add_unequal_workers(app, options.policy.unequal,
+                           "of --sync (default then: bsp), how fast each replica computes");
+  cli::add_count(app, "--seed", seed, "of --jitter: which steps are late, as in training with that seed; default 0", 0,
+                 UINT64_MAX);
   cli::add_bytes(app, "--bucket", bucket, "gradients go together up to this size; default 25 MB");
   cli::add_bytes(app, "--slice", slice, "the largest transfer; default 128K, and 512K where tcp was measured");
   cli::add_count(app, "--in-a-row", in_a_row,
@@ -132,13 +153,28 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (options.workload.empty() == (options.bytes == 0))
     refuse("simulate needs either --workload or --bytes: what is to be sent");
   if (!options.compress.empty() && options.workload.empty()) refuse("--compress is of gradients; give --workload");
-  if (options.unequal.any()) {
+  options.policy.steps = steps.value_or(0);
+  options.policy.seed = seed.value_or(0);
+  if (seed && options.policy.unequal.jitter_share == 0) refuse("--seed draws which steps are late; give --jitter");
+  if (const auto& spread = options.policy.spread; spread && !(*spread >= 0))
+    refuse(fmt::format("--spread {} is not a number that is at least 0", *spread));
+  if (options.policy.unequal.any()) {
     if (options.workload.empty()) refuse("--speeds, --jitter and --straggle are of computing; give --workload");
     if (options.sync.empty()) options.sync = "bsp";
   }
   if (!options.sync.empty()) {
     if (options.workload.empty()) refuse("--sync is of training; give --workload");
-    check_predictable(*make_sync_policy(options.sync, {.steps_per_epoch = 0, .steps = 0}));
+    const auto policy = policy_of(options, 0);
+    PolicySimulation how = options.policy;
+    if (!options.place.empty()) how.levels.resize(policy->levels().size() + 1);
+    check_predictable(*policy, how);
+    if (policy->levels().size() == 1 && !options.place.empty())
+      refuse(
+          fmt::format("--place is of policies with nodes, such as node:16; leave it out with --sync {}", options.sync));
+    if (!policy->wants_spread() && how.spread)
+      refuse("--spread is of policies that go by it, such as local:8,adapt=0.5");
+  } else if (!options.place.empty() || options.policy.spread || steps) {
+    refuse("--place, --spread and --steps are of --sync; name a policy");
   }
   if (by_switches) {
     if (algorithm->count() > 0) refuse("--in-network is in place of --algorithm; give one of them");

@@ -1,12 +1,14 @@
 // What `ranvier simulate` was asked for.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "flags.h"
 #include "ranvier/simulate.h"
+#include "ranvier/sync.h"
 #include "simulate/network.h"
 
 namespace ranvier::simulation {
@@ -19,8 +21,8 @@ struct Options {
   std::string sync;       // empty: gradients in every step
   std::size_t bytes = 0;  // of one all_reduce, instead of a workload
   StepSimulation step;
-  std::uint64_t steps = 10'000;  // of `sync`
-  UnequalWorkers unequal;        // replicas of the workload
+  PolicySimulation policy;  // of `sync`, but for its levels, …
+  std::string place;        // … which this makes of as many replicas as there are
   std::optional<std::pair<Rank, double>> straggler;
   FailureModel failures;
   std::optional<Crash> crash;
@@ -29,6 +31,9 @@ struct Options {
   std::string trace_file;
   std::string json_file;
 };
+
+// A fresh one, of --sync.
+std::unique_ptr<SyncPolicy> policy_of(const Options&, Rank replicas);
 
 // None if there is nothing left to do. Throws Error{usage}.
 std::optional<Options> parse_options(const cli::Arguments&);

@@ -2,11 +2,41 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "plan/codec_speed.h"
 #include "ranvier/error.h"
+#include "ranvier/synchronizer.h"
 #include "simulate/workload.h"
 
 namespace ranvier::simulation {
+namespace {
+
+Rank replicas_of(const Workload& workload, Rank world) {
+  return world / (workload.degrees.tensor * workload.degrees.pipeline);
+}
+
+// None of a policy that is everybody's.
+std::vector<std::vector<int>> levels_of(const Options& options, Rank replicas) {
+  const auto policy = policy_of(options, replicas);
+  if (policy->levels().size() < 2) return {};
+  const auto& levels = policy->levels();
+  if (std::ranges::count(levels, "node") > 0 && options.place.find("node=") == std::string::npos)
+    throw Error(ErrorKind::usage, fmt::format("--place {} says of no replica in which node it is, and '{}' asks for "
+                                              "that; add node=2 for two of them",
+                                              options.place, options.sync));
+  // Which hosts they are on nobody knows here.
+  return place_levels(*policy, options.place, std::vector<std::uint64_t>(static_cast<std::size_t>(replicas), 0));
+}
+
+}  // namespace
+
+void check_policy(const Options& options, const Workload& workload, Rank world) {
+  if (options.sync.empty()) return;
+  check_replicas(workload, world, options.policy.unequal);
+  if (const Rank replicas = replicas_of(workload, world); replicas > 0) (void)levels_of(options, replicas);
+}
+
 Training training_of(const Options& options) {
   if (options.bytes > 0) return {};
   Training training{.workload = load_workload(options.workload)};
@@ -43,9 +73,14 @@ Prediction predict(const Options& options, const Training& training, const Topol
     how = with_codec(how, training.codec, world);
     Prediction result{.world = world, .step = simulate_step(training.workload, topology, how)};
     if (options.sync.empty()) return result;
-    const auto policy =
-        make_sync_policy(options.sync, {.steps_per_epoch = 0, .steps = 0, .world = static_cast<std::uint64_t>(world)});
-    result.policy = simulate_policy(*policy, training.workload, topology, how, options.steps, options.unequal);
+    const Rank replicas = replicas_of(training.workload, world);
+    PolicySimulation simulation = options.policy;
+    simulation.levels = levels_of(options, replicas);
+    if (how.gradient_scale != 1) {
+      simulation.inside = options.step;
+      simulation.inside->options = how.options;
+    }
+    result.policy = simulate_policy(*policy_of(options, replicas), training.workload, topology, how, simulation);
     return result;
   }
   const Operation operation = all_reduce_of(options, how.algorithm, world);

@@ -18,6 +18,9 @@ struct Training {
 };
 Training training_of(const Options&);
 
+// Throws Error{usage} for a world in which --sync cannot place its levels or its slow workers.
+void check_policy(const Options&, const Workload&, Rank world);
+
 struct Operation {
   Schedule schedule;
   std::size_t count;  // of values of 4 bytes

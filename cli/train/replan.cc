@@ -169,7 +169,7 @@ trainer::PlanChange replan(const Plan& original, const trainer::PlanChange& curr
     throw Error(ErrorKind::timeout,
                 fmt::format("that takes longer than the {:.3g} s of --replan-limit", budget.seconds()));
   }
-  question.speed = {.bytes_per_second = network.bytes_per_second() / factor, .latency = speed.latency};
+  question.speed = {.bytes_per_second = network.speed().bytes_per_second / factor, .latency = speed.latency};
   question.networks = {std::move(now)};
   question.divisions = {std::move(workload)};
   for (const auto name : simulation::all_reduce_algorithms()) question.search.algorithms.emplace_back(name);

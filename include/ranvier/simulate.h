@@ -162,26 +162,60 @@ StepPrediction simulate_step(const Workload&, const Topology&, const StepSimulat
 
 // ---- Training by a synchronization policy.
 
+// Long enough for the mean of any period that is worth the name.
+inline constexpr std::uint64_t steps_of_a_policy = 10'000;
+
+struct PolicySimulation {
+  // Of everybody. 0: steps_of_a_policy; of parameter servers, whose messages are simulated one by one, as many as have
+  // 200,000 pushes to single servers, at least 20.
+  std::uint64_t steps = 0;
+  UnequalWorkers unequal = {};  // replicas that are slow before their backward passes, …
+  std::uint64_t seed = 0;       // … in the same steps as workers of training with this seed
+  // Of the policy's levels, level 0 first, which group each replica is in, as place_levels gives them; none: of a
+  // policy whose one level is everybody.
+  std::vector<std::vector<int>> levels = {};
+  // How an inner level averages gradients, which no codec makes smaller; none: like all else.
+  std::optional<StepSimulation> inside = {};
+  // Told to policies that go by how far replicas part (SyncEvent::spread), at every average the same.
+  std::optional<double> spread = {};
+};
+
 struct PolicyPrediction {
-  double step_ns = 0;  // the mean
-  // Of averages among replicas: what steps without any would save the slowest replica.
+  double step_ns = 0;  // the mean; of workers at their own pace the time for as many samples as all have in a step
+  // Of averages among replicas: what steps without any would save the slowest replica. Of parameter servers: the share
+  // of their time in which workers do not compute.
   double exposed_communication_ns = 0;
-  double rounds_per_step = 0;
+  double rounds_per_step = 0;  // of servers: pushes
+  std::uint64_t steps = 0;
   StepPrediction usual = {};       // the kind of step that it takes most often
   bool averages_gradients = true;  // in those
   double between_steps_ns = 0;     // a step in the mean: waiting for averages of parameters
+  struct Servers {
+    double overtaken = 0;                   // pushes that a gradient finds applied since its worker pulled, in the mean
+    std::uint64_t most_ahead = 0;           // steps that a worker began ahead of the slowest, at most
+    Rank busiest = 0;                       // server, …
+    double busy = 0;                        // … and for which share of the time it takes pushes and answers them
+    std::vector<SimulatedLink> links = {};  // that pushes and answers go over; only names and utilisation
+    std::vector<int> groups = {};           // by rank: who push together; of those that only serve, serves_only
+  };
+  std::optional<Servers> servers = {};
 };
-// Throws Error{usage} for a policy whose steps are not predicted: with nodes, servers or single peers, or one that goes
-// by what replicas hold.
-void check_predictable(const SyncPolicy& policy);
+// Throws Error{usage} for a policy whose steps are not predicted: with peers of its own choice, with levels that nobody
+// has placed, or one that goes by what replicas hold where nothing is said of that.
+void check_predictable(const SyncPolicy& policy, const PolicySimulation&);
 // Throws Error{usage} where `unequal` names more replicas of the workload than there are, and for more than 4096.
 void check_replicas(const Workload&, Rank world, const UnequalWorkers& unequal);
-// Tells `policy`, a fresh one, of so many steps, and adds up what it asks for: steps whose gradients are averaged,
-// steps without, averages of as many bytes by themselves, and fragments that travel while steps go on. Computing is not
-// slowed down by what travels. `unequal`: replicas that are slow before their backward passes, as workers of training
-// with the seed 0 are, so that an average waits for the last. Throws as check_predictable and check_replicas do.
+// Tells `policy`, a fresh one, of steps, and adds up what it asks for: steps whose gradients are averaged, in nodes or
+// among everybody, steps without, averages of as many bytes by themselves, messages from each to one peer, and
+// fragments that travel while steps go on. An average waits for the last of those that it is of. Computing is not
+// slowed down by what travels.
+//
+// Of parameter servers it runs the gate that gives out samples (SampleGate), so that workers push and pull at their own
+// pace, over links that they share, and wait where the policy's bound says so; groups by speed are formed as training
+// forms them when it begins. Throws as check_predictable and check_replicas do, and of servers for a divided model, for
+// collectives other than averages, and for more than 128 workers.
 PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload&, const Topology&, const StepSimulation&,
-                                 std::uint64_t steps, const UnequalWorkers& unequal = {});
+                                 const PolicySimulation& = {});
 
 // ---- Failures.
 

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <utility>
 
+#include "plan/search/orders.h"
 #include "ranvier/design.h"
 
 namespace ranvier {
@@ -27,6 +29,21 @@ double time_of(const StepCase& one, std::span<const double> term_times) {
   for (std::size_t k = 0; k < term_times.size(); ++k)
     if (one.weights[k] > 0) time += one.weights[k] * term_times[k];
   return time;
+}
+
+// What each dimension carries; not a number where several carry a load together and nothing says in which orders.
+std::vector<double> bytes_of(const TrafficTerm& term, std::span<const double> bandwidth) {
+  const bool is_mixed =
+      std::ranges::any_of(term.loads, [](const Load& load) { return !std::has_single_bit(load.dimensions); });
+  if (is_mixed)
+    if (auto bytes = plan::bytes_in_best_orders(term, bandwidth)) return std::move(*bytes);
+  std::vector<double> bytes(bandwidth.size(), 0);
+  for (const Load& load : term.loads)
+    for (std::size_t i = 0; i < bandwidth.size(); ++i)
+      if ((load.dimensions >> i & 1) != 0 && load.bytes > 0)
+        bytes[i] +=
+            is_mixed && !std::has_single_bit(load.dimensions) ? std::numeric_limits<double>::quiet_NaN() : load.bytes;
+  return bytes;
 }
 
 std::vector<double> term_times(const StepTime& step, std::span<const double> bandwidth) {
@@ -56,13 +73,9 @@ std::vector<double> utilisation(const StepTime& step, std::span<const double> ba
   if (!(total > 0) || total == std::numeric_limits<double>::infinity()) return result;
   for (std::size_t k = 0; k < step.terms.size(); ++k) {
     if (!(worst->weights[k] > 0)) continue;
-    for (const Load& load : step.terms[k].loads)
-      for (std::size_t i = 0; i < step.dimensions; ++i) {
-        if ((load.dimensions >> i & 1) == 0 || !(load.bytes > 0)) continue;
-        // What one of several carries is up to the mix of orders.
-        result[i] += std::has_single_bit(load.dimensions) ? worst->weights[k] * load.bytes / bandwidth_gbps[i] / total
-                                                          : std::numeric_limits<double>::quiet_NaN();
-      }
+    const auto bytes = bytes_of(step.terms[k], bandwidth_gbps);
+    for (std::size_t i = 0; i < step.dimensions; ++i)
+      if (bytes[i] != 0) result[i] += worst->weights[k] * bytes[i] / bandwidth_gbps[i] / total;
   }
   return result;
 }

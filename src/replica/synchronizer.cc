@@ -257,6 +257,10 @@ class Synchronizer::Impl {
       }
       Team* const leaders = teams_.leaders(each.level);
       Team* const inside = teams_.whole(each.inside);
+      if (teams_.parts(each.level) == 1 && each.outer.is_plain()) {  // all of this group agree already
+        agree(each.level, parameters);
+        continue;
+      }
       // A leader speaks for its inner group, of all that the groups of this level hold.
       const double weight = teams_.sum(each.inside, samples_) * static_cast<double>(teams_.parts(each.level)) /
                             teams_.sum(each.level, samples_);

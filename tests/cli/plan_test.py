@@ -75,6 +75,18 @@ class Plan(ProgramTest):
             mixed = run("plan", "--workload", "resnet50", *words[:2], "--topology", "star", limit=60)
             self.assert_sentence(mixed, 2, "are files of ranvier probe")
 
+    def test_says_how_far_the_loss_that_was_measured_counts(self):
+        link = "[[link]]\nfrom = {}\nto = {}\nlatency_us = 20\ngbit_per_second = 1\npackets = 1000\nloss = {}\nloss_most = 1\n"
+        with temporary_folder() as folder:
+            for losses, said in (((0, 0.02), True), ((0, 0), False)):
+                file = folder / "t.toml"
+                file.write_text("world = 2\n" + "".join(link.format(*pair, loss) for pair, loss in zip(((0, 1), (1, 0)), losses)))
+                words = ("--workload", "resnet50", "--topology", str(file))
+                for result in (run("plan", *words, "--sync", "bsp", limit=60), run("simulate", *words, limit=60)):
+                    self.assertEqual(result.returncode, 0, result.stderr)
+                    found = re.search(r"\nloss:? +up to 2 % of packets, from rank 1 to rank 0: counted as far as", result.stdout)
+                    self.assertEqual(found is not None, said, result.stdout)
+
     def test_writes_a_table_that_bench_follows(self):
         with temporary_folder() as folder:
             file = folder / "tuning.txt"
@@ -93,8 +105,11 @@ class Plan(ProgramTest):
             (("--world", "4", "--workload", "llama3-405b"), "does not fit"),
             (("--world", "4", "--workload", "resnet50", "--sync", "locl:4"), "did you mean 'local'"),
             # At once: no search for so many ranks on a mesh is over within the limit.
-            (("--world", "1024", "--topology", "mesh:32x32", "--workload", "llama3-70b", "--sync", "node:2"), "'node:2' has nodes"),
-            (("--world", "4", "--workload", "resnet50", "--sync", "gossip"), "one rank at a time"),
+            (("--world", "1024", "--topology", "mesh:32x32", "--workload", "llama3-70b", "--sync", "node:2"), "ranvier simulate --sync node:2"),
+            (("--world", "4", "--workload", "resnet50", "--sync", "async"), "ranvier simulate --sync async"),
+            (("--world", "4", "--workload", "resnet50", "--sync", "ad-psgd"), "one peer after another"),
+            (("--world", "4", "--workload", "resnet50", "--sync", "local:4,adapt=1"), "without adapt"),
+            (("--world", "4", "--workload", "resnet50", "--topology", "torus:2x2", "--link-rate", "1GB,2GB"), "of all links"),
             (("--world", "4", "--workload", "resnet50", "--transport", "quic"), "unknown transport 'quic'"),
         ):
             with self.subTest(words=words):

@@ -85,11 +85,51 @@ class Prediction(ProgramTest):
         self.assertLess(behind["exposed_communication_ns"], 0.01 * at_once["exposed_communication_ns"])
 
     def test_policies_that_it_cannot_show_are_refused(self):
-        for spec, part in (("node:4", "local:16"), ("async", "local:16"), ("local:4,adapt=0.5,most=8", "without adapt"),
-                           ("local", "write local:STEPS"), ("gossip", "one rank at a time")):  # fmt: skip
+        for spec, part in (("node:4", "--place node=2"), ("ad-psgd", "local:16"), ("local:4,adapt=0.5,most=8", "by --spread"),
+                           ("local", "write local:STEPS")):  # fmt: skip
             result = simulate("--workload", "resnet50", "--world", "4", "--sync", spec)
             self.assertEqual(result.returncode, 2)
             self.assertIn(part, result.stderr)
+
+    def test_nodes_average_over_links_of_their_own(self):
+        words = ("--workload", "resnet50", "--world", "16", "--topology", "fat_tree:4,oversubscription=4")
+        words += ("--link-rate", "100GB,10Gbit", "--place", "node=4")
+        found = as_json(*words, "--sync", "node:16")
+        self.assertLess(found["sync"]["step_ns"], 0.5 * found["step_ns"])
+        one_node = as_json(*words[:-1], "node=1", "--sync", "node:16")
+        self.assertAlmostEqual(one_node["sync"]["step_ns"] / one_node["step_ns"], 1, delta=1e-9)
+        said = simulate(*words, "--sync", "node:16").stdout
+        self.assertIn("whose gradients are averaged:", said)
+        racks = simulate(*words[:-1], "node=4,rack=2", "--sync", "hierarchy:node=1,rack=8,world=32")
+        self.assertEqual(racks.returncode, 0, racks.stderr)
+
+    def test_servers_are_as_fast_as_their_links_and_their_slowest_worker_allows(self):
+        words = ("--workload", "resnet50", "--world", "5", "--steps", "50", "--sync")
+        fast = (*words[:4], "--link-rate", "1000Gbit", *words[4:])
+        asynchronous = as_json(*fast, "async:servers=1", "--speeds", "1,1,1,0.25")["sync"]
+        bound = as_json(*fast, "ssp:2,servers=1", "--speeds", "1,1,1,0.25")["sync"]
+        self.assertLess(asynchronous["step_ns"], 0.5 * bound["step_ns"])
+        self.assertGreater(asynchronous["servers"]["most_ahead"], 2)
+        self.assertEqual(bound["servers"]["most_ahead"], 2)
+        groups = as_json(*fast, "group:servers=1", "--speeds", "1,1,0.25,0.25")["sync"]
+        self.assertEqual(groups["servers"]["groups"], [0, 0, 1, 1, -1])
+        slow = as_json(*words, "async:servers=1", "--link-rate", "1Gbit")["sync"]
+        self.assertEqual(slow["servers"]["busiest"]["rank"], 4)
+        said = simulate(*words, "async:servers=1", "--link-rate", "1Gbit").stdout
+        self.assertRegex(said, r"\nthe server of rank 4 is busy with pushes for (9\d\.\d|100\.0) % of the time\n")
+
+    def test_the_same_seed_makes_the_same_steps_late(self):
+        words = ("--workload", "resnet50", "--world", "4", "--steps", "50", "--jitter", "0.1x4", "--speeds", "1,0.9,0.8")
+        words += ("--sync", "local:5", "--seed")
+        self.assertEqual(simulate(*words, "7").stdout, simulate(*words, "7").stdout)
+        self.assertNotEqual(simulate(*words, "7").stdout, simulate(*words, "8").stdout)
+        self.assertEqual(as_json(*words, "0")["sync"], as_json(*words[:-1])["sync"])
+
+    def test_says_what_is_assumed_of_replicas(self):
+        words = ("--workload", "resnet50", "--world", "4", "--sync", "local:4,adapt=0.5,most=16", "--spread")
+        self.assertIn("assumed: replicas have a spread of 0.1 at every average", simulate(*words, "0.1").stdout)
+        self.assertAlmostEqual(as_json(*words, "0.1")["sync"]["rounds_per_step"], 1 / 16, delta=1e-3)
+        self.assertAlmostEqual(as_json(*words, "9")["sync"]["rounds_per_step"], 1, delta=1e-3)
 
     def test_writes_a_trace_for_perfetto(self):
         with temporary_folder() as folder:
@@ -242,6 +282,17 @@ class WrongUsage(ProgramTest):
             (("--world", "8", "--bytes", "4", "--straggler", "1:0.5"), "write 3:2.5"),
             (("--world", "8", "--bytes", "4", "--compress", "bf16"), "give --workload"),
             (("--world", "8", "--bytes", "4", "--jitter", "0.1x4"), "give --workload"),
+            (("--world", "8", "--workload", "resnet50", "--seed", "3"), "give --jitter"),
+            (("--world", "8", "--workload", "resnet50", "--place", "node=2"), "are of --sync"),
+            (("--world", "8", "--workload", "resnet50", "--sync", "bsp", "--place", "node=2"), "such as node:16"),
+            (("--world", "8", "--workload", "resnet50", "--sync", "node:4", "--place", "rack=2"), "add node=2"),
+            (("--world", "8", "--workload", "resnet50", "--sync", "node:4", "--place", "node=9"), "from 1 to 8"),
+            (("--world", "8", "--workload", "resnet50", "--sync", "bsp", "--spread", "1"), "local:8,adapt=0.5"),
+            (("--world", "8", "--workload", "resnet50", "--sync", "async:servers=8"), "take fewer servers"),
+            (("--world", "8", "--workload", "resnet50", "--sync", "async", "--compress", "bf16"), "leave out the codec"),
+            (("--world", "8", "--bytes", "4", "--link-rate", "1GB,2GB"), "has 1 dimension"),
+            (("--world", "8", "--bytes", "4", "--link-rate", "1GB,"), "--link-rate ''"),
+            (("--world", "8", "--bytes", "4", "--latency-us", "1,-1"), "--latency-us -1"),
             (("--world", "8", "--workload", "resnet50", "--steps", "0"), "--steps"),
             (("--world", "8", "--workload", "resnet50", "--in-a-row", "3"), "--in-a-row is of --bytes"),
             (("--world", "8", "--workload", "resnet50", "--mtbf-hours", "-1"), "--mtbf-hours -1"),

@@ -94,6 +94,9 @@ TEST(Orders, ReachWhatTheLoadsOfSetsPromise) {
     double slowest = 0;
     for (std::size_t i = 0; i < 3; ++i) slowest = std::max(slowest, sent[i] / split[i]);
     EXPECT_NEAR(slowest, step_ns(mixed, split), 1e-6 * slowest);
+    // Of which nothing but this collective is a part.
+    const auto busy = utilisation(mixed, split);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(busy[i], sent[i] / split[i] / slowest, 1e-6) << i;
   }
 }
 

@@ -225,6 +225,17 @@ TEST(Synchronizer, GossipSendsOneMessageAStepAndStaysNearTheBigBatch) {
   EXPECT_EQ(traffic[0].rounds_between, 12U + 1U);
 }
 
+TEST(Synchronizer, OneNodeHasNothingToTellItself) {
+  std::vector<SyncTraffic> traffic;
+  const auto all = traces(4, {.sync = "node:6", .place = "node=1"}, {}, &traffic);
+  for (const SyncTraffic& each : traffic) EXPECT_EQ(each.rounds_inside, 24U);
+  const auto bsp = traces(4, {.sync = "bsp"});
+  EXPECT_EQ(all[0].back(), bsp[0].back());
+  // Beside nodes of two, whose leaders meet.
+  traces(3, {.sync = "hierarchy:node=1,rack=4,world=24", .place = "node=3,rack=2"}, {.shares = {4, 4, 4}}, &traffic);
+  EXPECT_EQ(traffic[2].rounds_between + traffic[2].rounds_inside, 1U) << "alone in its rack until the end";
+}
+
 TEST(Synchronizer, RoundsAndBytesAreWhatTheRuleSays) {
   std::vector<SyncTraffic> traffic;
   traces(4, {.sync = "node:6", .place = "node=2"}, {}, &traffic);
@@ -257,8 +268,8 @@ TEST(Synchronizer, DiLoCoIsNesterovOnTheMeanOfWhatWorkersHaveCome) {
   }
 }
 
-// 24 steps by periods of 7: the outer optimizer is torch.optim.SGD(lr=0.7, momentum=0.9, nesterov=True), whose gradient is
-// how far the mean of all replicas has come, and the last 3 steps end with the plain mean.
+// 24 steps by periods of 7: the outer optimizer is torch.optim.SGD(lr=0.7, momentum=0.9, nesterov=True), whose gradient
+// is how far the mean of all replicas has come, and the last 3 steps end with the plain mean.
 TEST(Synchronizer, DiLoCoOverSeveralPeriodsIsTorchsNesterovAndEndsWithThePlainMean) {
   std::array<Replica, 4> replicas;
   std::vector<float> at(size, 0.1F);

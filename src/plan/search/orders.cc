@@ -1,3 +1,5 @@
+#include "plan/search/orders.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,9 +12,45 @@
 
 namespace ranvier {
 
+namespace {
+
+constexpr std::size_t most_dimensions = 6;
+
+// One order, and what it sends by dimension.
+struct Way {
+  std::vector<std::size_t> dimensions;
+  std::map<std::size_t, double> sent;
+};
+
+// The shares of the ways that end first together on these bandwidths.
+std::vector<double> best_shares(const std::vector<Way>& ways, std::span<const double> bandwidth_gbps) {
+  // Columns: a share for each way, then the time; the busiest dimension decides it.
+  const auto& spanned = ways.front().sent;
+  const auto columns = static_cast<Eigen::Index>(ways.size()) + 1;
+  const auto rows = static_cast<Eigen::Index>(spanned.size());
+  double slowest = 0;
+  for (const Way& way : ways)
+    for (const auto& [dimension, bytes] : way.sent) slowest = std::max(slowest, bytes / bandwidth_gbps[dimension]);
+  solver::LinearProgram program{.objective = Eigen::VectorXd::Unit(columns, columns - 1),
+                                .equal = Eigen::MatrixXd::Ones(1, columns),
+                                .equal_to = Eigen::VectorXd::Ones(1),
+                                .at_most = Eigen::MatrixXd(rows, columns),
+                                .limit = Eigen::VectorXd::Zero(rows)};
+  program.equal(0, columns - 1) = 0;
+  for (Eigen::Index column = 0; column + 1 < columns; ++column)
+    for (Eigen::Index row = 0; const auto& [dimension, bytes] : ways[static_cast<std::size_t>(column)].sent)
+      program.at_most(row++, column) = bytes / bandwidth_gbps[dimension] / slowest;
+  for (Eigen::Index row = 0; row < rows; ++row) program.at_most(row, columns - 1) = -1;
+  const auto found = solver::solve(program);
+  if (found.status != solver::LinearSolution::Status::optimal)
+    throw Error(ErrorKind::internal, "no mix of chunk orders was found; report the design");
+  return {found.x.data(), found.x.data() + ways.size()};
+}
+
+}  // namespace
+
 std::vector<OrderShare> best_orders(const Communication& communication, const GroupSizes& group,
                                     std::span<const double> bandwidth_gbps) {
-  constexpr std::size_t most_dimensions = 6;
   constexpr double least_share = 1e-6;
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < group.size(); ++i)
@@ -22,45 +60,58 @@ std::vector<OrderShare> best_orders(const Communication& communication, const Gr
                 fmt::format("a group of {} dimensions has too many orders to choose from", order.size()));
   if (order.empty()) return {};
 
-  // Columns: a share for each order, then the time; the busiest dimension decides it.
-  std::vector<OrderShare> orders;
-  std::vector<std::vector<double>> times;  // by order, then spanned dimension
-  const std::vector<std::size_t> spanned = order;
+  std::vector<Way> ways;
   do {
     double left = 1;
-    std::map<std::size_t, double> sent;
+    Way way{.dimensions = order, .sent = {}};
     for (const std::size_t i : order) {
-      sent[i] = left * (group[i] - 1) / group[i] / bandwidth_gbps[i];
+      way.sent[i] = left * (group[i] - 1) / group[i];
       left /= group[i];
     }
-    orders.push_back({order, 0});
-    times.emplace_back();
-    for (const std::size_t i : spanned) times.back().push_back(sent[i]);
+    ways.push_back(std::move(way));
   } while (communication.collective != Collective::all_to_all && std::next_permutation(order.begin(), order.end()));
 
-  const auto columns = static_cast<Eigen::Index>(orders.size()) + 1;
-  const auto rows = static_cast<Eigen::Index>(spanned.size());
-  double slowest = 0;
-  for (const auto& one : times) slowest = std::max(slowest, *std::max_element(one.begin(), one.end()));
-  solver::LinearProgram program{.objective = Eigen::VectorXd::Unit(columns, columns - 1),
-                                .equal = Eigen::MatrixXd::Ones(1, columns),
-                                .equal_to = Eigen::VectorXd::Ones(1),
-                                .at_most = Eigen::MatrixXd(rows, columns),
-                                .limit = Eigen::VectorXd::Zero(rows)};
-  program.equal(0, columns - 1) = 0;
-  for (Eigen::Index row = 0; row < rows; ++row) {
-    for (Eigen::Index column = 0; column + 1 < columns; ++column)
-      program.at_most(row, column) = times[static_cast<std::size_t>(column)][static_cast<std::size_t>(row)] / slowest;
-    program.at_most(row, columns - 1) = -1;
-  }
-  const auto found = solver::solve(program);
-  if (found.status != solver::LinearSolution::Status::optimal)
-    throw Error(ErrorKind::internal, "no mix of chunk orders was found; report the design");
+  const auto shares = best_shares(ways, bandwidth_gbps);
   std::vector<OrderShare> used;
-  for (std::size_t p = 0; p < orders.size(); ++p)
-    if (const double share = found.x(static_cast<Eigen::Index>(p)); share > least_share)
-      used.push_back({std::move(orders[p].dimensions), share});
+  for (std::size_t p = 0; p < ways.size(); ++p)
+    if (shares[p] > least_share) used.push_back({std::move(ways[p].dimensions), shares[p]});
   return used;
 }
 
+namespace plan {
+
+std::optional<std::vector<double>> bytes_in_best_orders(const TrafficTerm& term,
+                                                        std::span<const double> bandwidth_gbps) {
+  std::map<std::uint32_t, double> of_set{{0, 0}};
+  std::uint32_t all = 0;
+  for (const Load& load : term.loads) {
+    of_set[load.dimensions] = load.bytes;
+    all |= load.dimensions;
+  }
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < bandwidth_gbps.size(); ++i)
+    if ((all >> i & 1) != 0) order.push_back(i);
+  if (order.size() > most_dimensions || of_set.size() != std::size_t{1} << order.size()) return std::nullopt;
+
+  // What a dimension sends behind those before it is what the rest carries with it, less what the rest does without.
+  std::vector<Way> ways;
+  do {
+    Way way{.dimensions = order, .sent = {}};
+    std::uint32_t rest = all;
+    for (const std::size_t i : order) {
+      const std::uint32_t behind = rest & ~(std::uint32_t{1} << i);
+      way.sent[i] = of_set[rest] - of_set[behind];
+      rest = behind;
+    }
+    ways.push_back(std::move(way));
+  } while (std::next_permutation(order.begin(), order.end()));
+
+  const auto shares = best_shares(ways, bandwidth_gbps);
+  std::vector<double> bytes(bandwidth_gbps.size(), 0);
+  for (std::size_t p = 0; p < ways.size(); ++p)
+    for (const auto& [dimension, sent] : ways[p].sent) bytes[dimension] += shares[p] * sent;
+  return bytes;
+}
+
+}  // namespace plan
 }  // namespace ranvier

@@ -7,7 +7,9 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
+#include "plan/simulate/step.h"
 #include "ranvier/cost.h"
 #include "ranvier/error.h"
 
@@ -126,10 +128,16 @@ SimulatedRun streamed(const Schedule& schedule, const Topology& topology, std::s
   return line;
 }
 
-CollectiveTimes::CollectiveTimes(const Workload& workload, const Topology& topology, const SimulateOptions& options)
-    : topology_(topology), grid_(workload, topology.world), options_(options) {
+CollectiveTimes::CollectiveTimes(const Workload& workload, const Topology& topology, const SimulateOptions& options,
+                                 std::optional<RankGroups> averaging)
+    : topology_(topology), grid_(workload, topology.world), averaging_(std::move(averaging)), options_(options) {
   options_.trace = false;
-  options_.grid = grid_.dims();
+  options_.grid = grid_.dims(averaging_ && !averaging_->empty() ? static_cast<Rank>(averaging_->front().size()) : 0);
+}
+
+bool CollectiveTimes::has_peers(const Communication& what) const {
+  if (averaging_ && is_average(what)) return !averaging_->empty();
+  return grid_.of(what.role).size > 1;
 }
 
 CollectiveTimes::Kind& CollectiveTimes::kind(const Communication& what, const std::string& algorithm) {
@@ -139,7 +147,9 @@ CollectiveTimes::Kind& CollectiveTimes::kind(const Communication& what, const st
     throw Error(ErrorKind::usage, fmt::format("{} has no switches that could add up gradients; take topology star or "
                                               "fat_tree:4",
                                               topology_.name));
-  Kind made{.schedule = in_all_groups(what.collective, topology_.world, grid_.of(what.role), algorithm)};
+  Kind made{.schedule = averaging_ && is_average(what)
+                            ? in_groups(what.collective, topology_.world, *averaging_, algorithm)
+                            : in_all_groups(what.collective, topology_.world, grid_.of(what.role), algorithm)};
   return kinds_.emplace(key, std::move(made)).first->second;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -20,10 +21,13 @@ SimulatedRun streamed(const Schedule&, const Topology&, std::size_t chunk_elemen
 
 class CollectiveTimes {
  public:
-  // Both outlive it. Throws Error{usage} where the degrees of the workload do not multiply to the world.
-  CollectiveTimes(const Workload&, const Topology&, const SimulateOptions&);
+  // Both outlive it. `averaging`: who averages gradients, in place of all that have the same part of the model. Throws
+  // Error{usage} where the degrees of the workload do not multiply to the world.
+  CollectiveTimes(const Workload&, const Topology&, const SimulateOptions&, std::optional<RankGroups> averaging = {});
 
-  bool has_peers(Role role) const { return grid_.of(role).size > 1; }
+  bool has_peers(const Communication&) const;
+  const Topology& topology() const { return topology_; }
+  const SimulateOptions& options() const { return options_; }
   Rank world() const { return topology_.world; }
   // `algorithm` as parse_algorithm takes it. Throws Error{usage} where it cannot serve the group, or not so many ranks.
   const SimulatedRun& run(const Communication&, const std::string& algorithm);
@@ -51,6 +55,7 @@ class CollectiveTimes {
 
   const Topology& topology_;
   const Grid grid_;
+  const std::optional<RankGroups> averaging_;
   SimulateOptions options_;
   std::map<KindKey, Kind> kinds_;
   std::map<std::pair<const Kind*, std::size_t>, SimulatedRun> known_;  // by elements of a chunk

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <memory>
+#include <numeric>
 #include <utility>
 
 #include "ranvier/error.h"
@@ -11,13 +14,13 @@
 namespace ranvier::plan {
 namespace {
 
-// From each to the next one, and from the last to the first.
-Schedule to_the_next(std::string_view name, Collective collective, Rank size) {
+// From each to the one so many further, and from the last ones to the first.
+Schedule to_the_next(std::string_view name, Collective collective, Rank size, Rank hops = 1) {
   Schedule line{.algorithm = std::string(name), .collective = collective, .world = size, .program = {}};
-  line.program = [size](Rank rank) {
+  line.program = [size, hops](Rank rank) {
     if (size == 1) return std::vector<Step>{};
-    return std::vector<Step>{{Action::send, (rank + 1) % size, input(0), {}, 0},
-                             {Action::recv, (rank + size - 1) % size, {}, output(0), 0}};
+    return std::vector<Step>{{Action::send, (rank + hops) % size, input(0), {}, 0},
+                             {Action::recv, (rank + size - hops) % size, {}, output(0), 0}};
   };
   return line;
 }
@@ -61,8 +64,9 @@ Grouping Grid::of(Role role) const {
   }
 }
 
-Schedule in_all_groups(Collective collective, Rank world, const Grouping& group, const std::string& algorithm) {
-  Schedule one = of_one_group(collective, group.size, algorithm);
+namespace {
+
+Schedule in_each(Schedule one, Rank world, const Grouping& group) {
   if (group.size == world) return one;
   Schedule all = one;
   all.world = world;
@@ -74,6 +78,75 @@ Schedule in_all_groups(Collective collective, Rank world, const Grouping& group,
     return steps;
   };
   return all;
+}
+
+}  // namespace
+
+Schedule in_all_groups(Collective collective, Rank world, const Grouping& group, const std::string& algorithm) {
+  return in_each(of_one_group(collective, group.size, algorithm), world, group);
+}
+
+Schedule pushes(Rank world, const Grouping& group, Rank hops) {
+  return in_each(to_the_next("push", Collective::all_to_all, group.size, hops), world, group);
+}
+
+namespace {
+
+// What each group runs, and who stands where in which of them.
+struct GroupPrograms {
+  struct Own {
+    Schedule schedule;
+    std::uint32_t chunks_in_one = 1;  // chunks of the world's vector in a chunk of the group's
+  };
+  RankGroups groups;
+  std::map<std::size_t, Own> by_size;
+  std::vector<std::pair<std::size_t, Rank>> places;  // by rank: its group, and its number there; -1: in none
+
+  std::vector<Step> program(Rank rank) const {
+    const auto [number, member] = places[static_cast<std::size_t>(rank)];
+    if (member < 0) return {};
+    const auto& group = groups[number];
+    const Own& own = by_size.at(group.size());
+    auto steps = own.schedule.program(member);
+    for (Step& step : steps) {
+      if (step.peer >= 0) step.peer = group[static_cast<std::size_t>(step.peer)];
+      step.from.chunk *= own.chunks_in_one;
+      step.to.chunk *= own.chunks_in_one;
+      step.chunks *= own.chunks_in_one;
+    }
+    return steps;
+  }
+};
+
+}  // namespace
+
+Schedule in_groups(Collective collective, Rank world, const RankGroups& groups, const std::string& algorithm) {
+  constexpr std::uint64_t most_chunks = 1 << 16;
+  auto all = std::make_shared<GroupPrograms>();
+  all->groups = groups;
+  all->places.assign(static_cast<std::size_t>(world), {0, -1});
+  std::uint64_t chunks = 1;
+  for (std::size_t number = 0; number < groups.size(); ++number) {
+    const auto& group = groups[number];
+    for (std::size_t member = 0; member < group.size(); ++member)
+      all->places[static_cast<std::size_t>(group[member])] = {number, static_cast<Rank>(member)};
+    if (all->by_size.contains(group.size())) continue;
+    const auto size = static_cast<Rank>(group.size());
+    const auto& own = all->by_size.emplace(group.size(), GroupPrograms::Own{of_one_group(collective, size, algorithm)});
+    chunks = std::lcm(chunks, std::uint64_t{own.first->second.schedule.chunks});
+    if (chunks > most_chunks)
+      throw Error(ErrorKind::usage, fmt::format("groups of so different sizes as {} and {} ranks are not simulated "
+                                                "together; place as many ranks in each",
+                                                groups.front().size(), group.size()));
+  }
+  for (auto& [size, own] : all->by_size) own.chunks_in_one = static_cast<std::uint32_t>(chunks) / own.schedule.chunks;
+  return {.algorithm = algorithm,
+          .collective = Collective::all_reduce,
+          .world = world,
+          .chunks = static_cast<std::uint32_t>(chunks),
+          .program = [all = std::shared_ptr<const GroupPrograms>(std::move(all))](Rank rank) {
+            return all->program(rank);
+          }};
 }
 
 }  // namespace ranvier::plan

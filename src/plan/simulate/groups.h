@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "ranvier/schedule.h"
 #include "ranvier/workload.h"
@@ -22,8 +23,12 @@ class Grid {
   Grid(const Workload&, Rank world);
 
   Grouping of(Role) const;
-  // The last counts fastest, as SimulateOptions::grid has them.
-  std::vector<Rank> dims() const { return {pipeline_, data_ / expert_, expert_, tensor_}; }
+  // The last counts fastest, as SimulateOptions::grid has them. `node`: so many replicas that stand side by side may
+  // have something to do with one another; 0: none.
+  std::vector<Rank> dims(Rank node = 0) const {
+    const Rank inner = node > 0 && data_ % node == 0 ? node : expert_;
+    return {pipeline_, data_ / inner, inner, tensor_};
+  }
 
  private:
   Rank tensor_ = 1;
@@ -36,5 +41,13 @@ class Grid {
 // collective, direct exchange. A send goes to the next member, and from the last to the first, as in interleaved
 // pipelines.
 Schedule in_all_groups(Collective, Rank world, const Grouping&, const std::string& algorithm);
+// Every rank sends its vector to the one `hops` further in its group.
+Schedule pushes(Rank world, const Grouping&, Rank hops);
+
+// Of each group its ranks, in the order in which they are numbered inside it. Not every rank is in one.
+using RankGroups = std::vector<std::vector<Rank>>;
+// The same for any groups, also of different sizes, for all_reduce and broadcast, whose roots are the first ranks. All
+// ranks have buffers for it. Throws Error{usage} where sizes have no common multiple worth the name.
+Schedule in_groups(Collective, Rank world, const RankGroups&, const std::string& algorithm);
 
 }  // namespace ranvier::plan

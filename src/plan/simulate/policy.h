@@ -1,7 +1,7 @@
 // Policies over steps whose collectives are simulated once for many of them.
 #pragma once
 
-#include <vector>
+#include <cstdint>
 
 #include "plan/simulate/collective_times.h"
 #include "ranvier/simulate.h"
@@ -9,13 +9,20 @@
 
 namespace ranvier::plan {
 
-// Long enough for the mean of any period that is worth the name.
-inline constexpr std::uint64_t steps_of_a_policy = 10'000;
-
-// See ranvier::simulate_policy; `times` as plan::simulate_step has them. No `replicas`: none is slow.
+// See ranvier::simulate_policy; `times` as plan::simulate_step has them.
 PolicyPrediction simulate_policy(SyncPolicy&, const Workload&, const StepSimulation&, CollectiveTimes& times,
-                                 std::uint64_t steps, std::vector<Slowness> replicas = {});
+                                 const PolicySimulation& = {});
+// Of a policy with parameter servers.
+PolicyPrediction simulate_servers(const SyncPolicy&, const Workload&, const StepSimulation&, CollectiveTimes& times,
+                                  const PolicySimulation&);
+
+std::uint64_t replicas_in(const Workload&, Rank world);
 // Averages of all that the workload averages in a step, and nothing else.
 Workload only_averages(Workload);
+// What a replica does by itself.
+Workload without_averages(Workload);
+// Of a step, what slow workers are slow at: their passes, and with them a pipeline at filling; not loading data and the
+// optimizer.
+double passes_ns(const StepPrediction&, const Workload&);
 
 }  // namespace ranvier::plan

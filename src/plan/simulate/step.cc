@@ -27,7 +27,7 @@ class Collectives {
   Collectives(const StepSimulation& how, plan::CollectiveTimes& times, bool bounds)
       : how_(how), times_(times), bounds_(bounds) {}
 
-  bool has_peers(Role role) const { return times_.has_peers(role); }
+  bool has_peers(const Communication& what) const { return times_.has_peers(what); }
 
   struct Taken {
     double ns = 0;
@@ -121,7 +121,7 @@ class StepRun {
   }
 
   void wait_for(const Layer& layer, const Communication& what) {
-    if (!collectives_.has_peers(what.role) || !(what.bytes > 0)) return;
+    if (!collectives_.has_peers(what) || !(what.bytes > 0)) return;
     const auto [ns, run] = collectives_.take(what);
     if (run != nullptr) {
       delay_buckets(*run);
@@ -141,7 +141,7 @@ class StepRun {
 
   void start_or_wait(const Layer& layer, const Communication& what) {
     if (!is_replicated(what.role)) return wait_for(layer, what);
-    if (!collectives_.has_peers(what.role) || !(what.bytes > 0)) return;
+    if (!collectives_.has_peers(what) || !(what.bytes > 0)) return;
     if (plan::is_average(what))
       buckets_[what.role].bytes += what.bytes * how_.gradient_scale;
     else

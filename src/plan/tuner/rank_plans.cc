@@ -186,10 +186,9 @@ class Search {
           const Workload& workload = divisions_[division];
           const auto machine =
               make_sync_policy(policy.spec, {.steps_per_epoch = 0,
-                                             .steps = 0,
+                                             .steps = steps_of_a_policy,
                                              .world = static_cast<std::uint64_t>(networks_[network].topology.world)});
-          const PolicyPrediction mean =
-              plan::simulate_policy(*machine, workload, how(*best), known, plan::steps_of_a_policy);
+          const PolicyPrediction mean = plan::simulate_policy(*machine, workload, how(*best), known);
           PlanChoice choice = choice_of(*best, policy.spec, plan::simulate_step(workload, how(*best), known));
           choice.step_ns = mean.step_ns;
           choice.step.exposed_communication_ns = mean.exposed_communication_ns;
