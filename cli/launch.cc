@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "engine/rendezvous.h"
+#include "output.h"
 #include "ranvier/error.h"
 #include "ranvier/store.h"
 #include "temporary.h"
@@ -183,7 +184,7 @@ class Workers {
         left = std::min(left, std::chrono::ceil<milliseconds>(rest));
         continue;
       }
-      fmt::print(stderr, "ranvier: worker {} (process {}) is stopped, and is ended\n", rank, worker.pid);
+      say(fmt::format("ranvier: worker {} (process {}) is stopped, and is ended\n", rank, worker.pid));
       kill(worker.pid, SIGKILL);
       worker.stopped_since.reset();
       worker.killed = true;
@@ -243,7 +244,7 @@ int exit_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 1; 
 // A worker that exits says itself why; of one that a signal ended nobody else does.
 void report_signal(std::size_t rank, const Worker& worker) {
   if (!WIFSIGNALED(*worker.status)) return;
-  fmt::print(stderr, "ranvier: worker {} (process {}) {}\n", rank, worker.pid, how_it_ended(*worker.status));
+  say(fmt::format("ranvier: worker {} (process {}) {}\n", rank, worker.pid, how_it_ended(*worker.status)));
 }
 
 // Starts the workers and sees them to their end.
@@ -317,7 +318,7 @@ pid_t start_keeper(const Launch& launch, const std::function<void()>& first) {
     if (first) first();
     code = keep(launch);
   } catch (const std::exception& problem) {
-    fmt::print(stderr, "ranvier: {}\n", problem.what());
+    say(fmt::format("ranvier: {}\n", words_of(problem)));
   }
   std::fflush(nullptr);
   _exit(code);
@@ -331,7 +332,7 @@ int run_workers(const Launch& launch) {
   for (int status = 0;;) {
     if (waitpid(keeper, &status, WNOHANG) == keeper) {
       if (WIFSIGNALED(status))
-        fmt::print(stderr, "ranvier: the process that kept the workers {}, and they with it\n", how_it_ended(status));
+        say(fmt::format("ranvier: the process that kept the workers {}, and they with it\n", how_it_ended(status)));
       return exit_code_of_keeper(status);
     }
     const auto arrived = signals.wait(milliseconds(1000));

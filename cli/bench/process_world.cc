@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "bench/peer.h"
+#include "output.h"
 #include "ranvier/error.h"
 
 namespace ranvier::bench {
@@ -54,8 +55,8 @@ ProcessWorld::~ProcessWorld() {
   };
   const auto tell = [&](int signal) { kill(keeper_, signal); };
   if (gone_within(time_to_leave)) return;
-  fmt::print(stderr, "ranvier bench: the {} ranks did not exit within {} s and are stopped\n", name_,
-             time_to_leave.count() / 1000);
+  cli::say(fmt::format("ranvier bench: the {} ranks did not exit within {} s and are stopped\n", name_,
+                       time_to_leave.count() / 1000));
   tell(SIGTERM);
   if (gone_within(time_to_die)) return;
   tell(SIGKILL);

@@ -49,8 +49,7 @@ trainer::Dataset prepare(const Options& options, Rank world, bool has_files) {
 // Says what ended the program, and returns its exit code. One write, so that the words of several workers do not mix.
 int fail(const std::string& speaker, const std::exception& problem) {
   const auto* ours = dynamic_cast<const Error*>(&problem);
-  fmt::print(stderr, "{}",
-             fmt::format("{}: {}\n{}", speaker, problem.what(), ours == nullptr ? "" : ours->flight_record()));
+  cli::say(fmt::format("{}: {}\n{}", speaker, cli::words_of(problem), ours == nullptr ? "" : ours->flight_record()));
   return ours != nullptr && ours->kind() == ErrorKind::usage ? 2 : 1;
 }
 
@@ -74,11 +73,10 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
 
   const Rank replicas = place.world / trainer::parse_division(settings.parallel).parts;
   if (place.rank == 0 && trainer::ends_in_synchronous_beginning(settings, data, replicas))
-    fmt::print(
-        stderr,
+    cli::say(fmt::format(
         "{}: --sync {} averages gradients for a share of --epochs, and --steps ends training before that is over: "
         "all of it is bsp; lower --epochs or after=\n",
-        speaker, settings.sync);
+        speaker, settings.sync));
   Progress progress(settings.batch * settings.accumulate * trainer::training_ranks(settings.sync, replicas));
   const auto result = trainer::train(
       settings, data, *communicator,
@@ -124,6 +122,7 @@ int run(const cli::Arguments& arguments, std::string& speaker) {
 }  // namespace ranvier::train
 
 int main(int argc, char** argv) {
+  ranvier::cli::open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // as in cli/main.cc, for whoever starts this one by itself
   std::string speaker = "ranvier train";
   try {

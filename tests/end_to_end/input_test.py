@@ -112,6 +112,26 @@ class Words(TrainingTest):
             self.assertEqual(result.returncode, 1, result.stderr)
             self.assertIn("File too large", result.stderr)
 
+    def test_a_run_goes_on_where_stderr_takes_nothing(self):
+        with open("/dev/full", "w") as full:
+            for workers in ("1", "2"):
+                for options in ({"stderr": full}, {"stderr": None, "preexec_fn": lambda: os.close(2)}):
+                    with self.subTest(workers=workers, closed="preexec_fn" in options):
+                        file = self.folder / "result.json"
+                        words = ("--workers", workers, "--steps", "1", "--model", "mlp", "--json", str(file))
+                        self.assertEqual(self.train(*words, **options).returncode, 0)
+                        self.assertEqual(json.loads(file.read_text())["steps"], 1)
+                        file.unlink()
+
+    def test_a_path_that_is_no_utf8_costs_no_result(self):
+        data = str(self.folder / os.fsdecode(b"data\xff"))
+        shutil.copytree(self.data, data)
+        file = self.folder / "result.json"
+        for words in ((), ("--json", str(file))):
+            done = run("train", "--data", data, "--steps", "1", "--model", "mlp", *words, env=self.environment())
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(file.read_text(encoding="utf-8"))["steps"], 1)
+
     def test_a_half_set_environment_names_what_is_missing(self):
         self.assert_sentence(self.train(variables={"RANVIER_RANK": "0"}), 1, "RANVIER_WORLD")
         self.assert_sentence(self.train(variables={"RANK": "0", "WORLD_SIZE": "2"}), 1, "MASTER_ADDR")
