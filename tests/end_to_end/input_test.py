@@ -132,6 +132,17 @@ class Words(TrainingTest):
             self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(file.read_text(encoding="utf-8"))["steps"], 1)
 
+    def test_a_large_file_that_is_no_checkpoint_is_refused_unread(self):
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+
+        large = self.folder / "large"
+        for beginning, *parts in ((b"", "it is not a checkpoint"), (b"ranvier checkpoint 3\n", "not enough memory")):
+            large.write_bytes(beginning)
+            os.truncate(large, 8 << 30)
+            with self.subTest(beginning=beginning):
+                self.assert_sentence(self.train("--resume", str(large), preexec_fn=limit, limit=30), 1, *parts)
+
     def test_a_half_set_environment_names_what_is_missing(self):
         self.assert_sentence(self.train(variables={"RANVIER_RANK": "0"}), 1, "RANVIER_WORLD")
         self.assert_sentence(self.train(variables={"RANK": "0", "WORLD_SIZE": "2"}), 1, "MASTER_ADDR")
