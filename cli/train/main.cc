@@ -111,9 +111,10 @@ int run(const cli::Arguments& arguments, std::string& speaker) {
   const auto place = cli::world_from_environment();
   if (!place) return options->workers.value_or(1) > 1 ? launch(*options) : work(*options, {}, speaker);
   if (options->workers && place->launcher != "ranvier")
-    throw Error(ErrorKind::usage, fmt::format("--workers starts processes, and {} has started this one already as rank "
-                                              "{} of {}; leave out --workers",
-                                              place->launcher, place->rank, place->world));
+    throw Error(ErrorKind::usage,
+                fmt::format("{}--workers starts processes, and {} has started this one already as rank "
+                            "{} of {}; leave it out",
+                            options->workers_source, place->launcher, place->rank, place->world));
   speaker = fmt::format("ranvier train, rank {}", place->rank);
   return work(*options, *place, speaker);
 }

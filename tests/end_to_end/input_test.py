@@ -143,6 +143,20 @@ class Words(TrainingTest):
             with self.subTest(beginning=beginning):
                 self.assert_sentence(self.train("--resume", str(large), preexec_fn=limit, limit=30), 1, *parts)
 
+    def test_workers_that_nobody_asked_for_by_a_flag_are_named_as_they_were(self):
+        place = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+        sentence = "--workers starts processes, and torchrun has started this one already as rank 0 of 1; leave it out"
+        file = self.folder / "settings.toml"
+        file.write_text("workers = 2\n")
+        for words, variables, named in (
+            (("--workers", "2"), {}, ""),
+            ((), {"RANVIER_WORKERS": "2"}, "RANVIER_WORKERS: "),
+            (("--config", str(file)), {}, f"{file}: "),
+        ):
+            with self.subTest(named=named):
+                self.assert_sentence(self.train(*words, variables=place | variables), 2, f"train: {named}{sentence}")
+
     def test_a_half_set_environment_names_what_is_missing(self):
         self.assert_sentence(self.train(variables={"RANVIER_RANK": "0"}), 1, "RANVIER_WORLD")
         self.assert_sentence(self.train(variables={"RANK": "0", "WORLD_SIZE": "2"}), 1, "MASTER_ADDR")

@@ -264,6 +264,14 @@ TEST(WorldFromEnvironment, AHalfSetEnvironmentNamesWhatIsMissing) {
   EXPECT_THAT(sentence_for(without(srun, "SLURM_NTASKS")), HasSubstr("SLURM_NTASKS"));
 }
 
+TEST(WorldFromEnvironment, AVariableSetToNothingIsNotSet) {
+  const Variables alone{{"RANVIER_RANK", "0"}, {"RANVIER_WORLD", "1"}};
+  for (const char* place : {"RANVIER_STORE", "MASTER_ADDR"})
+    EXPECT_THAT(sentence_for(with(alone, place, "")), HasSubstr("nothing says where the ranks")) << place;
+  EXPECT_THAT(sentence_for(with(torchrun, "MASTER_ADDR", "")), HasSubstr("MASTER_ADDR is not"));
+  EXPECT_FALSE(place_in({{"RANVIER_RANK", ""}, {"RANVIER_WORLD", ""}}).has_value());
+}
+
 TEST(WorldFromEnvironment, NumbersThatCannotBeAreRefused) {
   EXPECT_THAT(sentence_for(with(ours, "RANVIER_RANK", "4")), HasSubstr("RANVIER_RANK='4'"));
   EXPECT_THAT(sentence_for(with(ours, "RANVIER_RANK", "-1")), HasSubstr("RANVIER_RANK='-1'"));
