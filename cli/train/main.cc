@@ -98,6 +98,7 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
 int launch(const Options& options) {
   // Found here, a mistake is reported once and not by every worker.
   check_plan(options, *options.workers);
+  check_meeting(options.communicator, *options.workers);
   prepare(options, *options.workers, true);
   cli::Launch workers{
       .count = *options.workers, .command = {cli::this_program()}, .longest_stop = options.communicator.dead_after};

@@ -157,6 +157,24 @@ class Words(TrainingTest):
             with self.subTest(named=named):
                 self.assert_sentence(self.train(*words, variables=place | variables), 2, f"train: {named}{sentence}")
 
+    def test_what_all_workers_would_find_is_said_once_before_they_start(self):
+        missing = str(self.folder / "missing")
+        for words, code, *parts in (
+            (("--algorithm", "torus:2x2"), 2, "torus", "2x2"),
+            (("--algorithm", "vendor"), 2, "no collectives of its own", "another algorithm"),
+            (("--topology", "torus:2x4"), 2, "torus:2x4"),
+            (("--topology", "tours:2x2"), 2, "did you mean 'torus'?"),
+            (("--tuning", missing), 1, missing, "ranvier bench --tune"),
+            (("--key", missing), 1, missing, "ranvier key new"),
+            (("--certificate", missing), 1, "certificates take three files"),
+            (("--interface", "203.0.113.1"), 1, "203.0.113.1"),
+            (("--interface", "eth0"), 1, "'eth0' is not an IPv4 or IPv6 address"),
+            (("--transport", "mpi"), 2, "mpirun -n 3 ranvier train", "--workers"),
+        ):
+            with self.subTest(words=words):
+                self.assert_sentence(self.train("--workers", "3", *words), code, "ranvier train: ", *parts)
+                self.assert_nothing_left()
+
     def test_a_half_set_environment_names_what_is_missing(self):
         self.assert_sentence(self.train(variables={"RANVIER_RANK": "0"}), 1, "RANVIER_WORLD")
         self.assert_sentence(self.train(variables={"RANK": "0", "WORLD_SIZE": "2"}), 1, "MASTER_ADDR")
