@@ -26,9 +26,6 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// How long a worker that was asked to end may take to do so.
-constexpr milliseconds term_to_kill{1000};
-
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
@@ -278,7 +275,7 @@ int keep(const Launch& launch) {
     if (next_signal != 0 && steady_clock::now() >= deadline) {
       ending = true;
       workers.tell(next_signal);
-      give(term_to_kill, SIGKILL);
+      give(launch.term_to_kill, SIGKILL);
     }
 
     const auto left =
@@ -289,7 +286,7 @@ int keep(const Launch& launch) {
     if (arrived->si_code != SI_KERNEL) workers.tell(arrived->si_signo);
     ending = true;
     code = 128 + arrived->si_signo;
-    give(term_to_kill, next_signal == 0 ? SIGTERM : SIGKILL);
+    give(launch.term_to_kill, next_signal == 0 ? SIGTERM : SIGKILL);
   }
 }
 

@@ -23,6 +23,8 @@ struct Launch {
   // After the first failure the others have this long to notice (the control plane tells them, or, where they have not
   // met, a process in the place of the one that failed) and to say so.
   std::chrono::milliseconds grace = std::chrono::seconds(5);
+  // How long a worker that was asked to end may take to do so before it is killed.
+  std::chrono::milliseconds term_to_kill = std::chrono::seconds(1);
   // A worker that a signal has stopped for so long is ended, so that the others learn of it also where they have not
   // met yet and do not hear each other's heartbeats.
   std::chrono::milliseconds longest_stop = CommunicatorOptions{}.dead_after;
