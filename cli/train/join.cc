@@ -53,7 +53,11 @@ class StoreVisit {
 // Calls `act` with the store in which the ranks meet.
 void visit_store(const cli::WorldPlace& place, milliseconds limit, const std::function<void(Store&)>& act) {
   if (place.launcher.empty()) return act(*memory_store());
-  if (!place.store.empty()) return act(cli::Meeting(place).store());
+  if (!place.store.empty()) {
+    const cli::Meeting meeting(place);
+    cli::announce(meeting.store(), place);
+    return act(meeting.store());
+  }
   const bool serves = place.rank == 0 && !place.master_runs_elsewhere;
   const auto store = trainer::tcp_store({.address = place.master_address,
                                          .port = place.master_port,

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -100,8 +101,10 @@ int launch(const Options& options) {
   check_plan(options, *options.workers);
   check_meeting(options.communicator, *options.workers);
   prepare(options, *options.workers, true);
-  cli::Launch workers{
-      .count = *options.workers, .command = {cli::this_program()}, .longest_stop = options.communicator.dead_after};
+  cli::Launch workers{.count = *options.workers,
+                      .command = {cli::this_program()},
+                      .time_to_come = std::chrono::milliseconds(500),
+                      .longest_stop = options.communicator.dead_after};
   workers.command.insert(workers.command.end(), options.arguments.begin(), options.arguments.end());
   return cli::run_workers(workers);
 }
