@@ -71,6 +71,7 @@ Launch own_launch(const Options& options, bool pinned) {
   Launch own{.count = *options.ranks, .command = {this_program(), "bench"}, .longest_stop = bench::longest_silence};
   if (parse_transport(options.transport).between == "mpi") {
     own.count = 1;
+    own.term_to_kill = bench::mpirun_term_to_kill;
     std::vector<std::string> command = bench::mpirun_command(*options.ranks);
     if (command.empty())
       throw Error(ErrorKind::config, "transport mpi needs mpirun, which is not in PATH; install openmpi-bin");

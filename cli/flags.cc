@@ -50,17 +50,13 @@ std::uint64_t count_from(const std::string& flags, const std::string& word, std:
   refuse(fmt::format("{} (see {} --help)", words, app.get_name()));
 }
 
-// What CLI11 stopped at, where that was a variable: "RANVIER_PORTS: ". It marks an option before it runs the callback,
-// and runs them in the order in which the options were added.
+// What CLI11 stopped at, where that was a variable. It marks an option before it runs the callback, and runs them in the
+// order in which the options were added.
 std::string variable_at_fault(const CLI::App& app) {
   const auto options = app.get_options();
   const auto last =
       std::find_if(options.rbegin(), options.rend(), [](const auto* option) { return option->get_callback_run(); });
-  if (last == options.rend()) return "";
-  const std::string& variable = (*last)->get_envname();
-  const char* const value = variable.empty() ? nullptr : std::getenv(variable.c_str());
-  const auto& words = (*last)->results();
-  return value != nullptr && words.size() == 1 && words.front() == value ? variable + ": " : "";
+  return last == options.rend() ? "" : variable_of(**last);
 }
 
 // Variables that are read elsewhere than by options of a command, or by those of another one.
@@ -118,7 +114,8 @@ void warn_of_misspellings(const CLI::App& app) {
     const auto near =
         std::find_if(names.begin(), names.end(), [&](const auto& name) { return is_slip_of(word, name); });
     if (near != names.end() && !is_of_a_service(whole.substr(std::min(word.size() + 1, whole.size()))))
-      fmt::print(stderr, "{}: {} is no setting of ranvier; did you mean {}?\n", app.get_name(), word, *near);
+      say(fmt::format("{}: {} is no setting of ranvier; did you mean {}?
+", app.get_name(), word, *near));
   }
 }
 
@@ -145,6 +142,13 @@ std::optional<int> parse(CLI::App& app, const Arguments& arguments) {
   if (const auto extras = app.remaining(); !extras.empty()) refuse_extras(app, extras);
   if (speaks_for_the_job()) warn_of_misspellings(app);
   return std::nullopt;
+}
+
+std::string variable_of(const CLI::Option& option) {
+  const std::string variable = option.get_envname();
+  const char* const value = variable.empty() ? nullptr : std::getenv(variable.c_str());
+  const auto& words = option.results();
+  return value != nullptr && words.size() == 1 && words.front() == value ? variable + ": " : "";
 }
 
 CLI::Option* add_name(CLI::App& app, const std::string& flags, std::string& value, const std::string& help,

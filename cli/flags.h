@@ -29,6 +29,9 @@ using Arguments = std::vector<std::string>;
 // was printed). Throws Error{usage}; for an unknown option with the nearest one.
 std::optional<int> parse(CLI::App& app, const Arguments& arguments);
 
+// "RANVIER_PORTS: " where its value came from that variable, else empty: what a refusal begins with.
+std::string variable_of(const CLI::Option&);
+
 // One of `names`, exactly.
 CLI::Option* add_name(CLI::App&, const std::string& flags, std::string& value, const std::string& help,
                       std::vector<std::string_view> names);

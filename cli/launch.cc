@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "engine/rendezvous.h"
+#include "output.h"
 #include "ranvier/error.h"
 #include "ranvier/store.h"
 #include "temporary.h"
@@ -24,9 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-
-// How long a worker that was asked to end may take to do so.
-constexpr milliseconds term_to_kill{1000};
 
 class TemporaryDirectory {
  public:
@@ -115,11 +113,22 @@ Strings worker_environment(const Launch& launch, int rank, const fs::path& store
   return Strings(std::move(words));
 }
 
+std::string arrival_of(std::size_t rank) { return fmt::format("come/{}", rank); }
+
+bool has_come(Store& store, std::size_t rank) {
+  try {
+    store.get(arrival_of(rank), milliseconds(0));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 struct Worker {
   pid_t pid = -1;
   std::optional<int> status;                              // as waitpid gives it, once it has ended
   std::optional<steady_clock::time_point> stopped_since;  // by a signal; it will not answer to one that asks it to end
-  bool killed = false;                                    // by us, since it was stopped
+  std::string ended_for;                                  // why we have ended it; empty: we have not
 };
 
 class Workers {
@@ -148,7 +157,7 @@ class Workers {
       execve(argv.data()[0], argv.data(), envp.data());
       _exit(127);
     }
-    workers_.push_back({.pid = pid, .status = {}, .stopped_since = {}});
+    workers_.push_back({.pid = pid, .status = {}, .stopped_since = {}, .ended_for = {}});
   }
 
   void tell(int signal) const {
@@ -183,12 +192,24 @@ class Workers {
         left = std::min(left, std::chrono::ceil<milliseconds>(rest));
         continue;
       }
-      fmt::print(stderr, "ranvier: worker {} (process {}) is stopped, and is ended\n", rank, worker.pid);
+      say(fmt::format("ranvier: worker {} (process {}) is stopped, and is ended\n", rank, worker.pid));
       kill(worker.pid, SIGKILL);
       worker.stopped_since.reset();
-      worker.killed = true;
+      worker.ended_for = "was stopped, and ended for that";
     }
     return left;
+  }
+
+  // Those who have not announced themselves, for `why`.
+  void end_those_to_come(const fs::path& place, const std::string& why) {
+    const auto store = file_store(place);
+    for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
+      Worker& worker = workers_[rank];
+      if (worker.status || !worker.ended_for.empty() || has_come(*store, rank)) continue;
+      worker.ended_for = fmt::format("had yet to meet {}, and is ended, too", why);
+      say(fmt::format("ranvier: worker {} (process {}) {}\n", rank, worker.pid, worker.ended_for));
+      kill(worker.pid, SIGTERM);
+    }
   }
 
   bool all_ended() const {
@@ -201,10 +222,13 @@ class Workers {
   std::vector<Worker> workers_;
 };
 
-std::string how_it_ended(int status, bool killed = false) {
-  if (killed) return "was stopped, and ended for that";
+std::string how_it_ended(int status) {
   if (!WIFSIGNALED(status)) return fmt::format("has ended with exit code {}", WEXITSTATUS(status));
   return fmt::format("was ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+}
+
+std::string how_it_ended(const Worker& worker) {
+  return worker.ended_for.empty() ? how_it_ended(*worker.status) : worker.ended_for;
 }
 
 // Where ranks that have not met wait for one that has ended, they wait for long. A process in its place tells them.
@@ -228,7 +252,7 @@ class StandIns {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
     const auto place = file_store(store);
-    engine::decline(Error(ErrorKind::unreachable, "it " + how_it_ended(*worker.status, worker.killed)),
+    engine::decline(Error(ErrorKind::unreachable, "it " + how_it_ended(worker)),
                     engine::exchange_through(*place, static_cast<Rank>(rank), launch.count),
                     steady_clock::now() + launch.grace);
     _exit(0);
@@ -243,7 +267,7 @@ int exit_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 1; 
 // A worker that exits says itself why; of one that a signal ended nobody else does.
 void report_signal(std::size_t rank, const Worker& worker) {
   if (!WIFSIGNALED(*worker.status)) return;
-  fmt::print(stderr, "ranvier: worker {} (process {}) {}\n", rank, worker.pid, how_it_ended(*worker.status));
+  say(fmt::format("ranvier: worker {} (process {}) {}\n", rank, worker.pid, how_it_ended(*worker.status)));
 }
 
 // Starts the workers and sees them to their end.
@@ -258,6 +282,8 @@ int keep(const Launch& launch) {
   bool ending = false;  // the workers were told to end: that they do is no news
   int next_signal = 0;  // what those who are left get at `deadline`
   steady_clock::time_point deadline;
+  std::optional<steady_clock::time_point> latest_to_come;  // for who has not met `lost`
+  std::string lost;
   const auto give = [&](milliseconds time, int signal) {
     deadline = steady_clock::now() + time;
     next_signal = signal;
@@ -265,30 +291,41 @@ int keep(const Launch& launch) {
 
   for (;;) {
     for (const auto rank : workers.reap()) {
-      if (!ending && !workers[rank].killed) report_signal(rank, workers[rank]);
+      if (!ending && workers[rank].ended_for.empty()) report_signal(rank, workers[rank]);
       if (!ending) stand_ins.stand_in(launch, rank, workers[rank], store.path());
       if (code == 0) {
         code = exit_code(*workers[rank].status);
         give(launch.grace, SIGTERM);
+        if (launch.time_to_come && WIFSIGNALED(*workers[rank].status)) {
+          latest_to_come = steady_clock::now() + *launch.time_to_come;
+          lost = fmt::format("rank {}, which {}", rank, how_it_ended(workers[rank]));
+        }
       }
     }
     if (workers.all_ended()) return code;
     const auto until_stopped = workers.kill_stopped(code != 0 ? milliseconds(0) : launch.longest_stop);
+    if (latest_to_come && steady_clock::now() >= *latest_to_come) {
+      if (!ending) workers.end_those_to_come(store.path(), lost);
+      latest_to_come.reset();
+    }
     if (next_signal != 0 && steady_clock::now() >= deadline) {
       ending = true;
       workers.tell(next_signal);
-      give(term_to_kill, SIGKILL);
+      give(launch.term_to_kill, SIGKILL);
     }
 
-    const auto left =
-        next_signal == 0 ? milliseconds(1000) : std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
+    const auto until = [](steady_clock::time_point time) {
+      return std::chrono::ceil<milliseconds>(time - steady_clock::now());
+    };
+    auto left = next_signal == 0 ? milliseconds(1000) : until(deadline);
+    if (latest_to_come) left = std::min(left, until(*latest_to_come));
     const auto arrived = signals.wait(std::max(std::min(left, until_stopped), milliseconds(1)));
     if (!arrived || arrived->si_signo == SIGCHLD) continue;
     // What a terminal sends (Ctrl-C) reaches the whole process group, the workers too; what a process sends does not.
     if (arrived->si_code != SI_KERNEL) workers.tell(arrived->si_signo);
     ending = true;
     code = 128 + arrived->si_signo;
-    give(term_to_kill, next_signal == 0 ? SIGTERM : SIGKILL);
+    give(launch.term_to_kill, next_signal == 0 ? SIGTERM : SIGKILL);
   }
 }
 
@@ -300,6 +337,11 @@ void check(const Launch& launch) {
 }
 
 }  // namespace
+
+// By its number among those who were started: a plan may make it another rank.
+void announce(Store& store, const WorldPlace& place) {
+  store.set(arrival_of(static_cast<std::size_t>(place.local_rank)), "here");
+}
 
 pid_t start_keeper(const Launch& launch, const std::function<void()>& first) {
   check(launch);
@@ -317,7 +359,7 @@ pid_t start_keeper(const Launch& launch, const std::function<void()>& first) {
     if (first) first();
     code = keep(launch);
   } catch (const std::exception& problem) {
-    fmt::print(stderr, "ranvier: {}\n", problem.what());
+    say(fmt::format("ranvier: {}\n", words_of(problem)));
   }
   std::fflush(nullptr);
   _exit(code);
@@ -331,7 +373,7 @@ int run_workers(const Launch& launch) {
   for (int status = 0;;) {
     if (waitpid(keeper, &status, WNOHANG) == keeper) {
       if (WIFSIGNALED(status))
-        fmt::print(stderr, "ranvier: the process that kept the workers {}, and they with it\n", how_it_ended(status));
+        say(fmt::format("ranvier: the process that kept the workers {}, and they with it\n", how_it_ended(status)));
       return exit_code_of_keeper(status);
     }
     const auto arrived = signals.wait(milliseconds(1000));

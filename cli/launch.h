@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ranvier/communicator.h"
+#include "ranvier/store.h"
 #include "ranvier/types.h"
 
 namespace ranvier::cli {
@@ -23,6 +24,11 @@ struct Launch {
   // After the first failure the others have this long to notice (the control plane tells them, or, where they have not
   // met, a process in the place of the one that failed) and to say so.
   std::chrono::milliseconds grace = std::chrono::seconds(5);
+  // Of workers that call announce() when they come to their meeting: whoever has not come so long after a signal has
+  // ended another one is ended as well, since it still loads and does not hear of that.
+  std::optional<std::chrono::milliseconds> time_to_come = {};
+  // How long a worker that was asked to end may take to do so before it is killed.
+  std::chrono::milliseconds term_to_kill = std::chrono::seconds(1);
   // A worker that a signal has stopped for so long is ended, so that the others learn of it also where they have not
   // met yet and do not hear each other's heartbeats.
   std::chrono::milliseconds longest_stop = CommunicatorOptions{}.dead_after;
@@ -62,6 +68,9 @@ struct WorldPlace {
   bool master_runs_elsewhere = false;  // torchrun's agent serves it; else rank 0 does
   std::string attempt;                 // tells the restarts of one torchrun job apart
 };
+
+// Says in the store where the workers of a Launch meet that this one of them has come.
+void announce(Store&, const WorldPlace&);
 
 // Reads RANVIER_*, torchrun's, Open MPI's or Slurm's variables, in this order of preference. Nothing: this process
 // stands alone. Throws Error{config} for an environment that is half set or contradicts itself.

@@ -21,7 +21,8 @@ class Environment {
  public:
   explicit Environment(const Lookup& lookup) : lookup_(lookup) {}
 
-  bool has(const char* name) const { return lookup_(name) != nullptr; }
+  // Set to nothing is not set: scripts clear variables so.
+  bool has(const char* name) const { return !text(name).empty(); }
   std::string text(const char* name) const {
     const char* value = lookup_(name);
     return value == nullptr ? "" : value;

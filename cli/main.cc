@@ -102,7 +102,7 @@ int run(const Arguments& arguments) {
     return command.run({arguments.begin() + 1, arguments.end()});
   } catch (const Error& problem) {
     // One write, so that the words of several ranks do not mix.
-    fmt::print(stderr, "{}", fmt::format("ranvier {}: {}\n{}", command.name, problem.what(), problem.flight_record()));
+    say(fmt::format("ranvier {}: {}\n{}", command.name, problem.what(), problem.flight_record()));
     return problem.kind() == ErrorKind::usage ? 2 : 1;
   }
 }
@@ -111,14 +111,15 @@ int run(const Arguments& arguments) {
 }  // namespace ranvier::cli
 
 int main(int argc, char** argv) {
+  ranvier::cli::open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit (ulimit -f) fails with a reason, and becomes a sentence
   try {
     return ranvier::cli::after_output(ranvier::cli::run({argv + 1, argv + argc}));
   } catch (const ranvier::Error& problem) {
-    fmt::print(stderr, "ranvier: {}\n", problem.what());
+    ranvier::cli::say(fmt::format("ranvier: {}\n", problem.what()));
     return problem.kind() == ranvier::ErrorKind::usage ? 2 : 1;
   } catch (const std::exception& problem) {
-    fmt::print(stderr, "ranvier: {}\n", problem.what());
+    ranvier::cli::say(fmt::format("ranvier: {}\n", ranvier::cli::words_of(problem)));
     return 1;
   }
 }

@@ -1,10 +1,13 @@
 #include "output.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -43,10 +46,24 @@ void refuse_overwriting(const std::vector<NamedFile>& written, const std::vector
   }
 }
 
+// Not fmt::print, which throws where stderr takes nothing.
+void say(const std::string& text) { std::fputs(text.c_str(), stderr); }
+
+std::string words_of(const std::exception& problem) {
+  if (dynamic_cast<const std::bad_alloc*>(&problem) == nullptr) return problem.what();
+  return "there is not enough memory for this; ask for less, or allow more (ulimit -v, the limits of a container)";
+}
+
+void open_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(stream, F_GETFD) < 0)
+      open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);  // takes the lowest number that is free
+}
+
 int after_output(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  fmt::print(stderr, "ranvier: stdout did not take all of the output ({}); what is printed above is incomplete\n",
-             std::strerror(errno));
+  say(fmt::format("ranvier: stdout did not take all of the output ({}); what is printed above is incomplete\n",
+                  std::strerror(errno)));
   return code == 0 ? 1 : code;
 }
 
@@ -60,7 +77,10 @@ void ResultFile::throw_unwritable(const std::error_code& problem) const {
               fmt::format("cannot write {} ({}); name another file with {}", path_.string(), problem.message(), flag_));
 }
 
-void JsonFile::write(const nlohmann::json& value) const { file_.write(value.dump(2) + '\n'); }
+// A path need not be UTF-8, which JSON has to be: a result is worth more than each letter of one.
+void JsonFile::write(const nlohmann::json& value) const {
+  if (file_.is_named()) file_.write(value.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + '\n');
+}
 
 void ResultFile::write(const std::string& text) const {
   if (path_.empty()) return;

@@ -1,6 +1,7 @@
 // Files that hold all of a result or do not exist.
 #pragma once
 
+#include <exception>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -19,6 +20,7 @@ class ResultFile {
   ResultFile(std::filesystem::path path, std::string flag);
 
   void write(const std::string& text) const;
+  bool is_named() const { return !path_.empty(); }
 
  private:
   [[noreturn]] void throw_unwritable(const std::error_code& problem) const;
@@ -36,6 +38,17 @@ struct NamedFile {
 // Throws Error{usage} where a file of `written` is, links followed, also another one of these: one would replace the
 // other in silence. What a command may both read and write is not in `read`.
 void refuse_overwriting(const std::vector<NamedFile>& written, const std::vector<NamedFile>& read = {});
+
+// Words for people, on stderr, in one write. Where nobody takes them (a full disk, nobody who reads) they are dropped: the
+// work goes on.
+void say(const std::string& text);
+
+// What an exception says, in words that tell what to do also where memory is missing.
+std::string words_of(const std::exception&);
+
+// To be called before anything else is opened: a file that took the number of a closed stdout or stderr would get what
+// is printed there. What is printed to a closed stdout fails, as it does elsewhere, and after_output() says so.
+void open_standard_streams();
 
 // What a program's main() returns in the end: `code`, or 1 where stdout did not take all that was printed, which is
 // then said on stderr.

@@ -282,7 +282,9 @@ int run_simulate(const Arguments& arguments) {
       worlds.back()["algorithms"] = simulation::to_json(cut);
     }
     worlds.back().update(what_fails(*options, training, whole, left, prediction, prints));
-    trace.write(simulation::trace_json(step, prediction.messages).dump() + '\n');
+    trace.write(simulation::trace_json(step, prediction.messages)
+                    .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                '\n');
   }
   if (prints && options->bytes == 0 && options->worlds.size() > 1) {
     if (!knee)

@@ -125,7 +125,7 @@ class MpiPeer final : public Peer {
 int run(int argc, char** argv) {
   const char* socket = std::getenv(socket_variable);
   if (socket == nullptr) {
-    fmt::print(stderr, "ranvier-bench-mpi: this is a part of 'ranvier bench --baseline mpi'; start that\n");
+    std::fputs("ranvier-bench-mpi: this is a part of 'ranvier bench --baseline mpi'; start that\n", stderr);
     return 2;
   }
   MPI_Init(&argc, &argv);
@@ -134,7 +134,7 @@ int run(int argc, char** argv) {
     MpiPeer peer;
     code = serve(peer, connect_lines(socket));
   } catch (const std::exception& problem) {
-    fmt::print(stderr, "ranvier-bench-mpi: {}\n", problem.what());
+    std::fprintf(stderr, "ranvier-bench-mpi: %s\n", problem.what());
   }
   // A rank that failed leaves the others inside a collective: MPI_Finalize would wait for them.
   if (code != 0) MPI_Abort(MPI_COMM_WORLD, code);

@@ -38,7 +38,7 @@ BaselineLaunch mpi_launch(const Options& options, bool pinned) {
   // Its ranks spin; where two share a core, one must let the other run.
   add({"--mca", "mpi_yield_when_idle", pinned ? "0" : "1"});
   command.push_back(peer->string());
-  return {"", {.count = 1, .command = command}};
+  return {"", {.count = 1, .command = command, .term_to_kill = mpirun_term_to_kill}};
 }
 
 BaselineLaunch torch_launch(std::string_view name, const Options& options, bool pinned) {

@@ -1,6 +1,7 @@
 // The libraries that can be measured beside ranvier, and how their ranks are started.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,10 @@ namespace ranvier::bench {
 struct Options;
 
 std::vector<std::string_view> baseline_names();
+
+// mpirun gives its ranks a second to end, and then removes what they had in /dev/shm: nobody does where it is killed
+// before.
+constexpr std::chrono::seconds mpirun_term_to_kill(5);
 
 // mpirun and what it needs to start so many processes on this machine; empty where there is no mpirun.
 std::vector<std::string> mpirun_command(Rank ranks);

@@ -205,7 +205,7 @@ int compare_transports(const Options& options, Rank ranks, const std::string& wh
   nlohmann::json environment = cli::environment();
   environment["arguments"] = options.arguments;
   file.write({{"rows", rows}, {"absent", absent}, {"environment", environment}});
-  if (wrong > 0) fmt::print(stderr, "ranvier bench: {} elements are wrong; report this\n", wrong);
+  if (wrong > 0) cli::say(fmt::format("ranvier bench: {} elements are wrong; report this\n", wrong));
   return wrong > 0 || are_here() < met ? 1 : 0;
 }
 

@@ -170,8 +170,8 @@ int explain(const Options& options) {
   int code = 0;
   for (const Explained& each : all) {
     if (each.found.verdict.ok) continue;
-    fmt::print(stderr, "ranvier bench: {} by {} is not proven: {}; report this\n", name_of(each.schedule.collective),
-               each.schedule.algorithm, each.found.verdict.problem);
+    cli::say(fmt::format("ranvier bench: {} by {} is not proven: {}; report this\n", name_of(each.schedule.collective),
+                         each.schedule.algorithm, each.found.verdict.problem));
     code = 1;
   }
   return code;

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "bench/peer.h"
+#include "output.h"
 #include "ranvier/error.h"
 
 namespace ranvier::bench {
@@ -22,7 +23,7 @@ using std::chrono::steady_clock;
 
 // How long ranks whose coordinator has left may take to exit: mpirun and Python need a while.
 constexpr milliseconds time_to_leave{10'000};
-constexpr milliseconds time_to_die{3'000};
+constexpr milliseconds time_to_die{8'000};  // more than any Launch::term_to_kill
 
 // Results are the coordinator's: what others print goes to stderr, and the terminal's input to nobody.
 void stay_apart() {
@@ -54,8 +55,8 @@ ProcessWorld::~ProcessWorld() {
   };
   const auto tell = [&](int signal) { kill(keeper_, signal); };
   if (gone_within(time_to_leave)) return;
-  fmt::print(stderr, "ranvier bench: the {} ranks did not exit within {} s and are stopped\n", name_,
-             time_to_leave.count() / 1000);
+  cli::say(fmt::format("ranvier bench: the {} ranks did not exit within {} s and are stopped\n", name_,
+                       time_to_leave.count() / 1000));
   tell(SIGTERM);
   if (gone_within(time_to_die)) return;
   tell(SIGKILL);

@@ -15,7 +15,7 @@ namespace {
 // Progress belongs on a terminal, where the next line of it writes over the last one.
 void show_progress(std::string_view text) {
   if (isatty(STDERR_FILENO) == 0) return;
-  fmt::print(stderr, "\r\033[K{}", text);
+  cli::say(fmt::format("\r\033[K{}", text));
   std::fflush(stderr);
 }
 
@@ -39,14 +39,14 @@ int measure_all(const Options& options, World& ours, const std::vector<World*>& 
   }
   file.write(report.json(rows));
   if (!untrue.empty())
-    fmt::print(stderr,
-               "ranvier bench: a baseline computed wrong results, so its times mean nothing:{} see \"wrong\" in the "
-               "--json file\n",
-               untrue);
+    cli::say(fmt::format(
+        "ranvier bench: a baseline computed wrong results, so its times mean nothing:{} see \"wrong\" in the "
+        "--json file\n",
+        untrue));
   if (wrong == 0) return 0;
-  fmt::print(stderr,
-             "ranvier bench: {} elements are wrong; report this with the command and the output of 'ranvier doctor'\n",
-             wrong);
+  cli::say(fmt::format(
+      "ranvier bench: {} elements are wrong; report this with the command and the output of 'ranvier doctor'\n",
+      wrong));
   return 1;
 }
 

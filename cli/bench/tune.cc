@@ -64,11 +64,10 @@ int tune(const Options& options, World& world, const TuningFile& file) {
     const std::vector<Measured> measured = measure_in_turn(world, jobs, options.sampling);
     for (std::size_t i = 0; i < jobs.size(); ++i)
       if (measured[i].wrong > 0) {
-        fmt::print(
-            stderr,
+        cli::say(fmt::format(
             "ranvier bench: {} elements are wrong by {} at {} bytes; report this with the command and the output "
             "of 'ranvier doctor'\n",
-            measured[i].wrong, jobs[i].algorithm, bytes);
+            measured[i].wrong, jobs[i].algorithm, bytes));
         return 1;
       }
 

@@ -4,14 +4,12 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
-#include <iterator>
-#include <string>
+#include <limits>
 #include <string_view>
 
+#include "base/whole_file.h"
 #include "ranvier/error.h"
 #include "ranvier/kernel.h"
 
@@ -47,12 +45,9 @@ std::vector<float> floats_of(std::string_view content, std::size_t size, const s
 }  // namespace
 
 std::vector<float> read_floats(const std::filesystem::path& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path))
-    refuse(path, fmt::format("it cannot be read ({}); name a file of floats", std::strerror(file ? EISDIR : errno)));
-  const std::string all{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  const std::string_view content = all;
+  const WholeFile file = read_whole(path, std::numeric_limits<std::size_t>::max());
+  if (!file.problem.empty()) refuse(path, fmt::format("it cannot be read ({}); name a file of floats", file.problem));
+  const std::string_view content = file.text;
   if (!content.starts_with(npy_magic)) return floats_of(content, sizeof(float), path);
 
   constexpr std::string_view damaged = "it begins like a .npy but its header is damaged; save it anew";

@@ -6,10 +6,17 @@
 #include <functional>
 #include <string>
 
+#include "base/socket.h"
 #include "engine/rendezvous.h"
 #include "integrations/trainer/rendezvous.h"
 #include "meeting.h"
+#include "ranvier/error.h"
+#include "ranvier/schedule.h"
+#include "ranvier/security.h"
 #include "ranvier/store.h"
+#include "ranvier/topology.h"
+#include "ranvier/transport.h"
+#include "ranvier/tuning.h"
 
 namespace ranvier::train {
 namespace {
@@ -46,7 +53,11 @@ class StoreVisit {
 // Calls `act` with the store in which the ranks meet.
 void visit_store(const cli::WorldPlace& place, milliseconds limit, const std::function<void(Store&)>& act) {
   if (place.launcher.empty()) return act(*memory_store());
-  if (!place.store.empty()) return act(cli::Meeting(place).store());
+  if (!place.store.empty()) {
+    const cli::Meeting meeting(place);
+    cli::announce(meeting.store(), place);
+    return act(meeting.store());
+  }
   const bool serves = place.rank == 0 && !place.master_runs_elsewhere;
   const auto store = trainer::tcp_store({.address = place.master_address,
                                          .port = place.master_port,
@@ -57,7 +68,37 @@ void visit_store(const cli::WorldPlace& place, milliseconds limit, const std::fu
   act(*store);
 }
 
+// They are no processes of an MPI job; of shm+mpi they need none, since they share a host.
+void check_transport(const CommunicatorOptions& options, Rank world) {
+  const TransportChoice choice = parse_transport(options.transport);
+  if (choice.inside.empty() && choice.between == "mpi")
+    throw Error(ErrorKind::usage,
+                fmt::format("transport mpi serves processes that MPI knows, and those of --workers it "
+                            "does not; start them with mpirun -n {} ranvier train",
+                            world));
+  if (const std::string missing = missing_transport(choice.between); !missing.empty())
+    throw Error(ErrorKind::config, missing);
+  if (options.algorithm == "vendor")
+    throw Error(ErrorKind::usage, fmt::format("transport {} has no collectives of its own for algorithm vendor; name "
+                                              "another algorithm, or start mpirun -n {} ranvier train --transport mpi",
+                                              options.transport, world));
+}
+
 }  // namespace
+
+void check_meeting(const CommunicatorOptions& options, Rank world) {
+  check_transport(options, world);
+  if (options.algorithm != "auto") {
+    const AlgorithmSpec spec = parse_algorithm(options.algorithm);
+    const Algorithm& algorithm = spec.algorithm();
+    algorithm.build(
+        {.collective = algorithm.collectives.front(), .world = world, .dims = spec.dims, .periodic = spec.periodic});
+  }
+  if (!options.topology.empty()) make_topology(options.topology, world);
+  if (!options.tuning.empty()) TuningTable::read(options.tuning);
+  check_security(options.security);
+  listen_on(options.interface_address, {}, {});
+}
 
 std::unique_ptr<Communicator> join(const cli::WorldPlace& place, const CommunicatorOptions& options) {
   std::unique_ptr<Communicator> communicator;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -49,8 +50,7 @@ trainer::Dataset prepare(const Options& options, Rank world, bool has_files) {
 // Says what ended the program, and returns its exit code. One write, so that the words of several workers do not mix.
 int fail(const std::string& speaker, const std::exception& problem) {
   const auto* ours = dynamic_cast<const Error*>(&problem);
-  fmt::print(stderr, "{}",
-             fmt::format("{}: {}\n{}", speaker, problem.what(), ours == nullptr ? "" : ours->flight_record()));
+  cli::say(fmt::format("{}: {}\n{}", speaker, cli::words_of(problem), ours == nullptr ? "" : ours->flight_record()));
   return ours != nullptr && ours->kind() == ErrorKind::usage ? 2 : 1;
 }
 
@@ -74,11 +74,10 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
 
   const Rank replicas = place.world / trainer::parse_division(settings.parallel).parts;
   if (place.rank == 0 && trainer::ends_in_synchronous_beginning(settings, data, replicas))
-    fmt::print(
-        stderr,
+    cli::say(fmt::format(
         "{}: --sync {} averages gradients for a share of --epochs, and --steps ends training before that is over: "
         "all of it is bsp; lower --epochs or after=\n",
-        speaker, settings.sync);
+        speaker, settings.sync));
   Progress progress(settings.batch * settings.accumulate * trainer::training_ranks(settings.sync, replicas));
   const auto result = trainer::train(
       settings, data, *communicator,
@@ -100,9 +99,12 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
 int launch(const Options& options) {
   // Found here, a mistake is reported once and not by every worker.
   check_plan(options, *options.workers);
+  check_meeting(options.communicator, *options.workers);
   prepare(options, *options.workers, true);
-  cli::Launch workers{
-      .count = *options.workers, .command = {cli::this_program()}, .longest_stop = options.communicator.dead_after};
+  cli::Launch workers{.count = *options.workers,
+                      .command = {cli::this_program()},
+                      .time_to_come = std::chrono::milliseconds(500),
+                      .longest_stop = options.communicator.dead_after};
   workers.command.insert(workers.command.end(), options.arguments.begin(), options.arguments.end());
   return cli::run_workers(workers);
 }
@@ -113,9 +115,10 @@ int run(const cli::Arguments& arguments, std::string& speaker) {
   const auto place = cli::world_from_environment();
   if (!place) return options->workers.value_or(1) > 1 ? launch(*options) : work(*options, {}, speaker);
   if (options->workers && place->launcher != "ranvier")
-    throw Error(ErrorKind::usage, fmt::format("--workers starts processes, and {} has started this one already as rank "
-                                              "{} of {}; leave out --workers",
-                                              place->launcher, place->rank, place->world));
+    throw Error(ErrorKind::usage,
+                fmt::format("{}--workers starts processes, and {} has started this one already as rank "
+                            "{} of {}; leave it out",
+                            options->workers_source, place->launcher, place->rank, place->world));
   speaker = fmt::format("ranvier train, rank {}", place->rank);
   return work(*options, *place, speaker);
 }
@@ -124,6 +127,7 @@ int run(const cli::Arguments& arguments, std::string& speaker) {
 }  // namespace ranvier::train
 
 int main(int argc, char** argv) {
+  ranvier::cli::open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // as in cli/main.cc, for whoever starts this one by itself
   std::string speaker = "ranvier train";
   try {

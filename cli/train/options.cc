@@ -261,7 +261,12 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (options.replan_limit > std::chrono::minutes(10))
     throw Error(ErrorKind::usage, "--replan-limit is for a search that holds all workers up; give it 600 s at most");
   if (!given.plan.empty()) apply_plan(app, read_plan(given.plan), options);
-  if (!given.config.empty()) apply_config(app, given.config);
+  const CLI::Option& workers = *app.get_option("--workers");
+  options.workers_source = cli::variable_of(workers);
+  if (!given.config.empty()) {
+    if (workers.count() == 0) options.workers_source = given.config + ": ";
+    apply_config(app, given.config);
+  }
 
   given.put_into(options);
   auto& run = options.trainer;

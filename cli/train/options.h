@@ -16,6 +16,7 @@ namespace ranvier::train {
 struct Options {
   cli::Arguments arguments;     // as they were given, for the workers
   std::optional<Rank> workers;  // none: not asked for
+  std::string workers_source;   // "RANVIER_WORKERS: " or the file of --config, where no flag asks for them
   std::string data{trainer::default_data};
   std::string link_rate;  // as it was written; empty: as fast as it goes
   std::string json_file;

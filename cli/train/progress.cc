@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <string>
 
+#include "output.h"
+
 namespace ranvier::train {
 namespace {
 
@@ -34,8 +36,8 @@ void Progress::on_step(std::size_t step, std::size_t last_step, double loss) {
   const double seconds = std::chrono::duration<double>(now - first_at_).count();
   const double speed = seconds > 0 ? static_cast<double>((step - first_step_) * samples_per_step_) / seconds : 0;
   const std::size_t full = step * bar_width / last_step;
-  fmt::print(stderr, "\r\033[K[{}{}] step {}/{}  loss {:.4f}  {:.0f} samples/s", std::string(full, '='),
-             std::string(bar_width - full, ' '), step, last_step, loss, speed);
+  cli::say(fmt::format("\r\033[K[{}{}] step {}/{}  loss {:.4f}  {:.0f} samples/s", std::string(full, '='),
+                       std::string(bar_width - full, ' '), step, last_step, loss, speed));
   std::fflush(stderr);
 }
 
@@ -46,18 +48,18 @@ void Progress::on_evaluation(const trainer::Evaluation& evaluation) {
   if (test.accuracy) judged = fmt::format("test accuracy {:6.2f} %", *test.accuracy * 100);
   if (test.bits_per_character) judged = fmt::format("test bits per character {:.3f}", *test.bits_per_character);
   if (test.frechet_distance) judged = fmt::format("Fréchet distance {:.4f}", *test.frechet_distance);
-  fmt::print(stderr, "step {:>6}  loss {:.4f}  {}  {:.1f} s\n", evaluation.step, evaluation.loss, judged,
-             evaluation.seconds);
+  cli::say(fmt::format("step {:>6}  loss {:.4f}  {}  {:.1f} s\n", evaluation.step, evaluation.loss, judged,
+                       evaluation.seconds));
 }
 
 void Progress::on_change(const trainer::ChangedPlan& changed) {
   wipe();
-  fmt::print(stderr, "step {:>6}  planned anew: {}\n", changed.step, changed.change.reason);
+  cli::say(fmt::format("step {:>6}  planned anew: {}\n", changed.step, changed.change.reason));
 }
 
 void Progress::wipe() {
   if (!drawn_) return;
-  fmt::print(stderr, "\r\033[K");
+  cli::say("\r\033[K");
   std::fflush(stderr);
   drawn_ = false;
 }

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
@@ -45,6 +45,17 @@ std::uint32_t checksum(std::string_view text) {
                   problem == std::errc::no_space_on_device ? "free some space there or name another" : "name another"));
 }
 
+// Asked before all of it is read: another file may be larger than memory.
+bool begins_as_checkpoint(const fs::path& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file)
+    refuse(path, fmt::format("it cannot be opened ({}); name a file that --save has written", std::strerror(errno)));
+  std::string beginning(first_line.size(), '\0');
+  file.read(beginning.data(), static_cast<std::streamsize>(beginning.size()));
+  return file && beginning == first_line;
+}
+
 }  // namespace
 
 void save_checkpoint(const fs::path& path, const Checkpoint& checkpoint) {
@@ -76,14 +87,11 @@ void check_checkpoint_place(const fs::path& path) {
 Checkpoint load_checkpoint(const fs::path& path) {
   if (fs::exists(path) && !fs::is_regular_file(path))  // a pipe would be waited for
     refuse(path, "it is no regular file; name a file that --save has written");
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
-    refuse(path, fmt::format("it cannot be opened ({}); name a file that --save has written", std::strerror(errno)));
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-
-  if (!std::string_view(text).starts_with(first_line))
+  if (!begins_as_checkpoint(path))
     refuse(path, "it is not a checkpoint of ranvier; name a file that --save has written");
+  const WholeFile file = read_whole(path, std::numeric_limits<std::size_t>::max());
+  if (!file.problem.empty()) refuse(path, fmt::format("it cannot be read ({}); use another checkpoint", file.problem));
+  const std::string& text = file.text;
   constexpr std::string_view damaged = "it is damaged; use an earlier checkpoint or begin anew without --resume";
   std::uint32_t sum = 0;
   if (text.size() < first_line.size() + sizeof sum) refuse(path, damaged);

@@ -439,6 +439,26 @@ class Failures(ProgramTest):
                 self.assertEqual(set(os.listdir("/dev/shm")) - before, set())
                 self.assertTrue(wait_until(lambda: not list(temporary.iterdir()), 5), "files are left")
 
+    @unittest.skipUnless(OPEN_MPI, "needs Open MPI")
+    def test_nothing_is_left_of_a_baseline_when_the_benchmark_is_killed(self):
+        with temporary_folder() as temporary:
+            words = ("--ranks", "2", "--transport", "shm", "--baseline", "mpi", "-b", "64M", "-e", "64M", "--samples", "100000")
+            process = start("bench", *words, env=clean_environment(TMPDIR=str(temporary)), start_new_session=True)
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+
+            def shared() -> set[str]:
+                """The files of Open MPI's in /dev/shm that are of this benchmark, and not of another job's."""
+                maps = [pathlib.Path(f"/proc/{each}/maps") for each in processes_of_session(process.pid)]
+                lines = [line for each in maps if each.exists() for line in each.read_text().splitlines()]
+                return {line.split()[-1] for line in lines if "/dev/shm/vader" in line}
+
+            self.assertTrue(wait_until(lambda: len(shared()) >= 2, 60), "Open MPI has no shared memory")
+            files = shared()
+            process.kill()
+            self.assertTrue(wait_until(lambda: not processes_of_session(process.pid), 20), "processes are left")
+            self.assertEqual([each for each in files if pathlib.Path(each).exists()], [])
+
 
 if __name__ == "__main__":
     main()

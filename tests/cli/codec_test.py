@@ -1,6 +1,7 @@
 """ranvier codec on real files."""
 
 import json
+import os
 import random
 import struct
 
@@ -77,6 +78,8 @@ class Codec(ProgramTest):
     def test_wrong_words_and_files_get_a_sentence(self):
         with temporary_folder() as folder:
             good, odd, integers, broken, bad = (folder / name for name in ("good", "odd", "integers", "broken", "bad"))
+            pipe = folder / "pipe"
+            os.mkfifo(pipe)  # nobody writes to it
             good.write_bytes(floats(10))
             odd.write_bytes(b"12345")
             integers.write_bytes(npy(bytes(16), "<i4", 4))
@@ -92,9 +95,11 @@ class Codec(ProgramTest):
                 ((str(broken), "--spec", "int8"), 1, "damaged"),
                 ((str(bad), "--spec", "int8"), 1, "'lossless' codes those too"),
                 ((str(folder / "none"), "--spec", "int8"), 1, "cannot be read"),
+                ((str(folder), "--spec", "int8"), 1, "it is a folder"),
+                ((str(pipe), "--spec", "int8"), 1, "no regular file"),
             ):
                 with self.subTest(words=words):
-                    result = run("codec", *words)
+                    result = run("codec", *words, limit=10)
                     self.assertEqual(result.returncode, code, result.stderr)
                     self.assertIn(sentence, result.stderr)
             self.assertEqual(run("codec", str(bad), "--spec", "lossless").returncode, 0)

@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import program
-from program import ProgramTest, clean_environment, main, run, temporary_folder
+from program import ProgramTest, children_of, clean_environment, main, run, start, temporary_folder, wait_until
 
 
 class Help(ProgramTest):
@@ -122,6 +122,49 @@ class Output(ProgramTest):
                     done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
                     self.assertEqual(done.returncode, 1, done.stderr)
                     self.assertIn("No space left", done.stderr)
+
+
+    def test_words_that_stderr_does_not_take_change_no_exit_code(self):
+        with open("/dev/full", "w") as full:
+            for words, code in ((("bnech",), 2), (("bench", "--rank=2"), 2), (("doctor", "--json", "/tmp"), 1)):
+                for options in ({"stderr": full}, {"stderr": None, "preexec_fn": lambda: os.close(2)}):
+                    with self.subTest(words=words, closed="preexec_fn" in options):
+                        self.assertEqual(run(*words, limit=10, **options).returncode, code)
+
+    def test_nothing_takes_the_number_of_a_closed_stream(self):
+        words = ("bench", "--ranks", "2", "-b", "64M", "-e", "64M", "--samples", "100000")
+        process = start(*words, preexec_fn=lambda: os.closerange(0, 3))
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+
+        def streams() -> list[str]:
+            try:
+                return [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)]
+            except OSError:
+                return []
+
+        self.assertTrue(wait_until(lambda: children_of(process.pid), 10), "its sockets are open by then")
+        self.assertEqual(streams(), ["/dev/null"] * 3)
+        with temporary_folder() as folder:
+            path = folder / "codecs.json"
+            done = run("codec", "list", "--json", str(path), preexec_fn=lambda: os.close(1))
+            self.assert_sentence(done, 1, "stdout did not take all of the output")
+            self.assertIn("stages", json.loads(path.read_text()))
+
+    def test_a_path_that_is_no_utf8_costs_no_result(self):
+        with temporary_folder() as folder:
+            file = os.path.join(os.fsencode(folder), b"rows\xff.json")
+            words = (b"bench", b"--ranks", b"2", b"-b", b"4", b"-e", b"4", b"--samples", b"1", b"--iters", b"1")
+            done = run(*words, b"--json", file)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(file, encoding="utf-8") as rows:
+                self.assertEqual(len(json.load(rows)["rows"]), 1)
+            trace = folder / "trace.json"
+            workload = folder / "layers.txt"
+            workload.write_bytes(b"DATA\n1\nlayer\xff -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 4096 1\n")
+            done = run("simulate", "--workload", str(workload), "--world", "4", "--trace", str(trace))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("traceEvents", json.loads(trace.read_text(encoding="utf-8")))
 
 
 class Variables(ProgramTest):

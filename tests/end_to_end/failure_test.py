@@ -87,16 +87,23 @@ class Failure(TrainingTest):
             with self.subTest(transport=transport):
                 self.lose_in_time(transport, signal.SIGKILL, DEATH_BOUND_S)
 
-    def test_who_is_killed_before_all_have_met_is_named(self):
-        process = self.start_training("--workers", "3", "--epochs", "1000000")
-        self.addCleanup(process.kill)
-        self.assertTrue(wait_until(lambda: sorted(workers_of(process.pid)) == [0, 1, 2], 30))
-        os.kill(workers_of(process.pid)[1], signal.SIGKILL)
-        _, err = process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 1)
-        for rank in (0, 2):
-            self.assertIn(f"ranvier train, rank {rank}: rank 1 ", err)
-        self.assert_nothing_left()
+    def test_who_is_killed_before_all_have_met_is_named_in_time(self):
+        took = []
+        for _ in range(ATTEMPTS):
+            process = self.start_training("--workers", "3", "--epochs", "1000000")
+            self.addCleanup(process.kill)
+            self.assertTrue(wait_until(lambda: sorted(workers_of(process.pid)) == [0, 1, 2], 30))
+            began = time.monotonic()
+            os.kill(workers_of(process.pid)[1], signal.SIGKILL)
+            _, err = process.communicate(timeout=60)
+            took.append(time.monotonic() - began)
+            self.assertEqual(process.returncode, 1)
+            for rank in (0, 2):  # by itself, or, where it still loaded, by who started it
+                self.assertRegex(err, rf"rank {rank}: rank 1 |worker {rank} .* had yet to meet rank 1, which was ended by signal 9")
+            self.assert_nothing_left()
+            if took[-1] < DEATH_BOUND_S:
+                return
+        self.fail(f"{took} s, and {DEATH_BOUND_S} s are promised")
 
     def test_who_is_stopped_before_all_have_met_is_ended_and_named(self):
         process = self.start_training("--workers", "3", "--epochs", "1000000")

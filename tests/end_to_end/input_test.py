@@ -112,6 +112,69 @@ class Words(TrainingTest):
             self.assertEqual(result.returncode, 1, result.stderr)
             self.assertIn("File too large", result.stderr)
 
+    def test_a_run_goes_on_where_stderr_takes_nothing(self):
+        with open("/dev/full", "w") as full:
+            for workers in ("1", "2"):
+                for options in ({"stderr": full}, {"stderr": None, "preexec_fn": lambda: os.close(2)}):
+                    with self.subTest(workers=workers, closed="preexec_fn" in options):
+                        file = self.folder / "result.json"
+                        words = ("--workers", workers, "--steps", "1", "--model", "mlp", "--json", str(file))
+                        self.assertEqual(self.train(*words, **options).returncode, 0)
+                        self.assertEqual(json.loads(file.read_text())["steps"], 1)
+                        file.unlink()
+
+    def test_a_path_that_is_no_utf8_costs_no_result(self):
+        data = str(self.folder / os.fsdecode(b"data\xff"))
+        shutil.copytree(self.data, data)
+        file = self.folder / "result.json"
+        for words in ((), ("--json", str(file))):
+            done = run("train", "--data", data, "--steps", "1", "--model", "mlp", *words, env=self.environment())
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(file.read_text(encoding="utf-8"))["steps"], 1)
+
+    def test_a_large_file_that_is_no_checkpoint_is_refused_unread(self):
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+
+        large = self.folder / "large"
+        for beginning, *parts in ((b"", "it is not a checkpoint"), (b"ranvier checkpoint 3\n", "not enough memory")):
+            large.write_bytes(beginning)
+            os.truncate(large, 8 << 30)
+            with self.subTest(beginning=beginning):
+                self.assert_sentence(self.train("--resume", str(large), preexec_fn=limit, limit=30), 1, *parts)
+
+    def test_workers_that_nobody_asked_for_by_a_flag_are_named_as_they_were(self):
+        place = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+        sentence = "--workers starts processes, and torchrun has started this one already as rank 0 of 1; leave it out"
+        file = self.folder / "settings.toml"
+        file.write_text("workers = 2\n")
+        for words, variables, named in (
+            (("--workers", "2"), {}, ""),
+            ((), {"RANVIER_WORKERS": "2"}, "RANVIER_WORKERS: "),
+            (("--config", str(file)), {}, f"{file}: "),
+        ):
+            with self.subTest(named=named):
+                self.assert_sentence(self.train(*words, variables=place | variables), 2, f"train: {named}{sentence}")
+
+    def test_what_all_workers_would_find_is_said_once_before_they_start(self):
+        missing = str(self.folder / "missing")
+        for words, code, *parts in (
+            (("--algorithm", "torus:2x2"), 2, "torus", "2x2"),
+            (("--algorithm", "vendor"), 2, "no collectives of its own", "another algorithm"),
+            (("--topology", "torus:2x4"), 2, "torus:2x4"),
+            (("--topology", "tours:2x2"), 2, "did you mean 'torus'?"),
+            (("--tuning", missing), 1, missing, "ranvier bench --tune"),
+            (("--key", missing), 1, missing, "ranvier key new"),
+            (("--certificate", missing), 1, "certificates take three files"),
+            (("--interface", "203.0.113.1"), 1, "203.0.113.1"),
+            (("--interface", "eth0"), 1, "'eth0' is not an IPv4 or IPv6 address"),
+            (("--transport", "mpi"), 2, "mpirun -n 3 ranvier train", "--workers"),
+        ):
+            with self.subTest(words=words):
+                self.assert_sentence(self.train("--workers", "3", *words), code, "ranvier train: ", *parts)
+                self.assert_nothing_left()
+
     def test_a_half_set_environment_names_what_is_missing(self):
         self.assert_sentence(self.train(variables={"RANVIER_RANK": "0"}), 1, "RANVIER_WORLD")
         self.assert_sentence(self.train(variables={"RANK": "0", "WORLD_SIZE": "2"}), 1, "MASTER_ADDR")

@@ -121,6 +121,25 @@ TEST(Launch, ThoseWhoWaitForAWorkerThatHasEndedAreTold) {
   EXPECT_TRUE(folder.nothing_left_behind());
 }
 
+TEST(Launch, ThoseWhoHaveYetToComeAreEndedSoonAfterOneIsLost) {
+  const Folder folder;
+  Launch launch = shell(3,
+                        "case $RANVIER_RANK in 0) exec sleep 60;; 1) kill -9 $$;; "
+                        "2) : > $RANVIER_STORE/come%2F2; sleep 1; touch $FOLDER/told;; esac",
+                        folder);
+  launch.grace = 30s;
+  launch.time_to_come = 200ms;
+  testing::internal::CaptureStderr();
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(run_workers(launch), 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, launch.grace);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, testing::ContainsRegex("worker 0 .* had yet to meet rank 1, which was ended by signal 9"));
+  EXPECT_THAT(said, testing::Not(HasSubstr("worker 2")));
+  EXPECT_TRUE(fs::exists(folder.path() / "told")) << "who has come hears of it there";
+  EXPECT_TRUE(folder.nothing_left_behind());
+}
+
 TEST(Launch, ASignalIsPassedOnAndEndsTheJob) {
   const Folder folder;
   // Each worker writes what it was told, so that a mere death would not do.
@@ -262,6 +281,14 @@ TEST(WorldFromEnvironment, AHalfSetEnvironmentNamesWhatIsMissing) {
     EXPECT_THAT(sentence_for(without(torchrun, name)), HasSubstr(name));
   EXPECT_THAT(sentence_for(without(mpirun, "OMPI_COMM_WORLD_SIZE")), HasSubstr("OMPI_COMM_WORLD_SIZE"));
   EXPECT_THAT(sentence_for(without(srun, "SLURM_NTASKS")), HasSubstr("SLURM_NTASKS"));
+}
+
+TEST(WorldFromEnvironment, AVariableSetToNothingIsNotSet) {
+  const Variables alone{{"RANVIER_RANK", "0"}, {"RANVIER_WORLD", "1"}};
+  for (const char* place : {"RANVIER_STORE", "MASTER_ADDR"})
+    EXPECT_THAT(sentence_for(with(alone, place, "")), HasSubstr("nothing says where the ranks")) << place;
+  EXPECT_THAT(sentence_for(with(torchrun, "MASTER_ADDR", "")), HasSubstr("MASTER_ADDR is not"));
+  EXPECT_FALSE(place_in({{"RANVIER_RANK", ""}, {"RANVIER_WORLD", ""}}).has_value());
 }
 
 TEST(WorldFromEnvironment, NumbersThatCannotBeAreRefused) {

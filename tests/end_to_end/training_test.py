@@ -442,7 +442,7 @@ class Launchers(TrainingTest):
             env=self.environment(), capture_output=True, text=True, timeout=120,
         )  # fmt: skip
         self.assertEqual(done.returncode, 2)
-        self.assertIn("leave out --workers", done.stderr)
+        self.assertIn("--workers starts processes", done.stderr)
 
 
 if __name__ == "__main__":

@@ -52,9 +52,9 @@ MpiLibrary::MpiLibrary() {
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&most), &known);
   if (known != 0) most_tag_ = *most;
   if (threads_ < MPI_THREAD_SERIALIZED && rank_ == 0)
-    fmt::print(
+    std::fprintf(
         stderr,
-        "ranvier: MPI was started with {}, so only the main thread moves data: operations make no progress while "
+        "ranvier: MPI was started with %s, so only the main thread moves data: operations make no progress while "
         "the program computes; start MPI with MPI_THREAD_SERIALIZED, or let ranvier start it\n",
         threads_ == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE");
 }
