@@ -57,6 +57,10 @@ class Teams:
         groups = self._levels[level]
         return [rank for rank, group in enumerate(groups) if group == groups[self._rank]]
 
+    def nothing(self) -> list[float]:
+        """No samples, of every rank of all."""
+        return [0.0] * len(self._levels[0])
+
     def weight(self, inside: int, level: int, samples: list[float]) -> float:
         """Of this rank, which speaks for its group `inside`, among all that speak in its group of `level`."""
         members, inner = self.members(level), self._levels[inside]
