@@ -65,10 +65,7 @@ void Run::restore_own(ConstBytes kept, const std::string& tuning) {
   sync_->restore(take_part(kept));
   std::size_t share = 0;
   take_values(kept, std::span(&share, 1));
-  if (settings_.split_by_speed || choice_.split_by_speed) {
-    shares_.restore(share);
-    sync_->set_samples(static_cast<double>(share));
-  }
+  if (settings_.split_by_speed || choice_.split_by_speed) shares_.restore(share);
   // Of a run whose replicas could not differ there is one state, which all have by now.
   if (!sync_->parts_replicas() || (kept.empty() && !sync_->policy().averages_parameters())) return;
   take_values(kept, memory_of(buckets_.parameters()));

@@ -68,7 +68,7 @@ inline constexpr std::size_t most_changes = 3;
 struct Evaluation {
   std::size_t step = 0;
   double seconds = 0;  // of training so far, evaluations left out
-  double loss = 0;     // of training: mean over all workers and the steps since the evaluation before
+  double loss = 0;     // of training: mean over the samples of all workers since the evaluation before
   Score test = {};
 };
 

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
-
-#include "ranvier/sync.h"
 
 namespace ranvier::trainer {
 
@@ -24,15 +21,10 @@ std::vector<double> speeds_of(const std::vector<PaceReport>& reports) {
   return speeds;
 }
 
-std::size_t WorkShares::before() const {
-  return std::accumulate(shares_.begin(), shares_.begin() + comm_.rank(), std::size_t{0});
-}
-
-bool WorkShares::follow(const std::vector<double>& speeds) {
-  if (!speeds_.empty() && !have_drifted(speeds_, speeds)) return false;
+void WorkShares::follow(const std::vector<double>& speeds) {
+  if (!speeds_.empty() && !have_drifted(speeds_, speeds)) return;
   speeds_ = speeds;
   shares_ = share_by_speed(total_, speeds_);
-  return true;
 }
 
 void WorkShares::even() {

@@ -7,6 +7,7 @@
 
 #include "integrations/trainer/pace.h"
 #include "ranvier/communicator.h"
+#include "ranvier/sync.h"
 
 namespace ranvier::trainer {
 
@@ -26,11 +27,11 @@ class WorkShares {
   const std::vector<std::size_t>& all() const { return shares_; }
   std::size_t total() const { return total_; }
   std::size_t own() const { return shares_[static_cast<std::size_t>(comm_.rank())]; }
-  // Of the ranks in front of this one.
-  std::size_t before() const;
+  // Of a step that has so many samples, fewer than usual at the end of an epoch.
+  std::vector<std::size_t> of(std::size_t samples) const { return share_alike(samples, shares_); }
 
-  // Shares in proportion to speed, by rank, unless they are for nearly these speeds already. Whether they changed.
-  bool follow(const std::vector<double>& speeds);
+  // Shares in proportion to speed, by rank, unless they are for nearly these speeds already.
+  void follow(const std::vector<double>& speeds);
   void even();
   // As a checkpoint has this rank's; all ranks call.
   void restore(std::size_t own);
