@@ -52,6 +52,10 @@ class Teams:
             self.whole.append(self._form(groups, everybody, f"{name}/{level}/whole"))
             self.leaders.append(self._form(groups, first, f"{name}/{level}/leaders"))
 
+    def groups(self, level: int) -> list[int]:
+        """Of each rank its group, from 0."""
+        return self._levels[level]
+
     def members(self, level: int) -> list[int]:
         """Of this rank's group, as `group` numbers them."""
         groups = self._levels[level]

@@ -28,7 +28,7 @@ class Uneven:
     """Whether this rank still trains, and what ranks tell one another where some do not."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, teams: Teams, device: torch.device) -> None:
-        self.ever = False  # whether ranks have been in a Join: what they have seen then weighs parameters
+        self.ever = False  # whether ranks may have seen other shares than now: what they have seen then weighs parameters
         self.trains = True  # not a shadow
         self._optimizer, self._teams, self._device = optimizer, teams, device
         self._notices: list[dist.Work] = []  # that this rank is not done, to those that are

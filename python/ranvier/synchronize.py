@@ -22,6 +22,7 @@ from torch.distributed.algorithms.join import Joinable, JoinHook
 
 from ranvier import _library
 from ranvier._asked import PUSH, Asked
+from ranvier._auto import SPECS, Auto, share_state
 from ranvier._exchanges import make_exchange
 from ranvier._groups import new_name
 from ranvier._teams import CodedTeam, Team, Teams, check_codec
@@ -73,6 +74,10 @@ def attach(
     `optimizer.step(closure)` evaluates the closure once, before gradients are averaged. GradScaler leaves the step out
     on the ranks that found infinite gradients, where the others would wait: train in bfloat16, or let all ranks skip.
 
+    `auto` begins with bsp. After 10 steps, and again behind each `steps_per_epoch` (or 100), it measures what computing
+    and averages take and goes on with bsp or node:16: `decisions` of what this returns has them, with the reasons. Ranks'
+    samples stay their own, and nobody serves, so that shares by speed and servers are not among what it chooses from.
+
     Where ranks may have different numbers of steps, train inside `with Join([sync]):` (torch.distributed.algorithms.join).
     Whoever is done first then takes part in the others' averages without weight; set_samples() is this rank's own there,
     and several synchronizations step in the order in which Join has them.
@@ -107,11 +112,13 @@ class Synchronization(Joinable):  # type: ignore[misc]
         self.rounds = 0  # exchanges that this rank took part in
         self.bytes = 0  # that it gave to them: the algorithm may send them more than once
         self._by_gradients = 0  # the level over which this step's were averaged
-        if sync.partition(":")[0] == "auto":
-            raise ValueError("'auto' chooses by what `ranvier train` measures: name a policy, such as 'node:16'")
-        self._policy = torch.classes.ranvier.SyncPolicy(sync, steps_per_epoch, steps, dist.get_world_size(group))
+        self.decisions: list[tuple[int, str, str]] = []  # of 'auto': behind so many steps, the policy, and why
         self._group = group if group is not None else dist.group.WORLD
         self._rank, self._world = dist.get_rank(self._group), dist.get_world_size(self._group)
+        is_auto = sync == "auto"
+        if is_auto and compress != "none":
+            raise ValueError(f"'auto' counts what plain values take: leave out compress='{compress}', or name the policy")
+        self._policy = self._make_policy(SPECS["bsp"] if is_auto else sync, steps_per_epoch, steps)
         self._optimizer = optimizer
         self._parameters = [p for each in optimizer.param_groups for p in each["params"] if p.requires_grad]
         self._buffers = [b for b in model.buffers() if b.is_floating_point()]
@@ -144,6 +151,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
             make_exchange(compress, speakers)  # which every rank refuses, and not those alone who speak for others
         self._teams = Teams(self._group, levels, everybodys[0][5])
         self._last = self._teams.last
+        self._auto = Auto(self._group, self._teams, self._parameters, steps_per_epoch) if is_auto else None
         # Apart, since what a codec holds back of gradients is of another size than what it holds back of changes.
         self._coded_gradients = self._coded(self._teams.whole[self._last])
         self._coded_changes = self._coded(self._teams.leaders[self._last]) if self._policy.averages_parameters() else None
@@ -162,6 +170,10 @@ class Synchronization(Joinable):  # type: ignore[misc]
         ]
         _attached.add(optimizer)
 
+    def _make_policy(self, spec: str, steps_per_epoch: int = 0, steps: int = 0) -> Any:
+        """One that begins behind the steps that there have been."""
+        return torch.classes.ranvier.SyncPolicy(spec, steps_per_epoch, steps, self._world, self.step)
+
     def set_samples(self, samples: float) -> None:
         """This rank has so many samples in each step from the next one on. Every rank calls, each with its own; in a Join
         only those that like to, since weights travel with every average there."""
@@ -171,7 +183,9 @@ class Synchronization(Joinable):  # type: ignore[misc]
             return
         everybodys: list[Any] = [None] * self._world
         dist.all_gather_object(everybodys, samples, group=self._group)
-        self._samples = self._checked(everybodys)
+        before, self._samples = self._samples, self._checked(everybodys)
+        if self._samples != before:
+            self._uneven.ever = True  # in the middle of a period, perhaps
         self._own = self._samples[self._rank]
 
     def _checked(self, everybodys: list[Any]) -> list[float]:
@@ -199,6 +213,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
             "seen": [*self._seen, self._seen_by_buffers],
             "uneven": self._uneven.ever,
             "compress": self.compress,
+            "chosen": self._auto.name if self._auto else "",
             "coded": [each.state_dict() if each else None for each in (self._coded_gradients, self._coded_changes)],
         }
 
@@ -218,6 +233,9 @@ class Synchronization(Joinable):  # type: ignore[misc]
         if [each is None for each in state["coded"]] != [each is None for each in coded]:
             raise ValueError("the state is of a rank that speaks for others, or of one that does not: load each rank's own")
         self.step = state["step"]
+        if self._auto and state["chosen"] != self._auto.name:
+            self._auto.name = state["chosen"]
+            self._policy = self._make_policy(self._auto.spec)
         self._policy.restore(state["policy"])
         *self._seen, self._seen_by_buffers = state["seen"]
         self._uneven.ever = state["uneven"]
@@ -279,6 +297,8 @@ class Synchronization(Joinable):  # type: ignore[misc]
 
     def _average_gradients(self) -> bool:
         """Whether there was any to average."""
+        if self._auto and self._uneven.trains:
+            self._auto.computing_ends()
         self._by_gradients = 0
         averaged = False
         for asked in map(Asked._make, self._policy.step_begins(self.step)):
@@ -320,6 +340,25 @@ class Synchronization(Joinable):  # type: ignore[misc]
             self._agree()
         if self._by_gradients == last or any(a.what != PUSH and a.level == last for a in map(Asked._make, asked)):
             self._policy.averaged(self.step, spread)
+        if self._auto:
+            self._choose(self._auto)
+            self._auto.computing_begins()
+
+    def _choose(self, auto: Auto) -> None:
+        """Replicas meet before another policy takes over."""
+        if not auto.is_due(self.step):
+            return
+        before = auto.name
+        name, reason = auto.choose()
+        if self.decisions and name == before:
+            return
+        self.decisions.append((self.step, name, reason))
+        if name == before:
+            return
+        if before != "bsp":
+            self._carry_out(self._policy.ended())
+            share_state(self._optimizer, self._group)
+        self._policy = self._make_policy(auto.spec)
 
     def _rate(self) -> float:
         return float(self._optimizer.param_groups[0]["lr"])
