@@ -195,6 +195,9 @@ class Workers {
     return std::all_of(workers_.begin(), workers_.end(),
                        [](const Worker& worker) { return worker.status.has_value(); });
   }
+  bool any_succeeded() const {
+    return std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.status == 0; });
+  }
   const Worker& operator[](std::size_t rank) const { return workers_[rank]; }
 
  private:
@@ -269,11 +272,12 @@ int keep(const Launch& launch) {
       if (!ending) stand_ins.stand_in(launch, rank, workers[rank], store.path());
       if (code == 0) {
         code = exit_code(*workers[rank].status);
-        give(launch.grace, SIGTERM);
+        if (!launch.survive) give(launch.grace, SIGTERM);
       }
     }
-    if (workers.all_ended()) return code;
-    const auto until_stopped = workers.kill_stopped(code != 0 ? milliseconds(0) : launch.longest_stop);
+    if (workers.all_ended()) return launch.survive && !ending && workers.any_succeeded() ? 0 : code;
+    const bool has_failed = code != 0 && !launch.survive;
+    const auto until_stopped = workers.kill_stopped(has_failed ? milliseconds(0) : launch.longest_stop);
     if (next_signal != 0 && steady_clock::now() >= deadline) {
       ending = true;
       workers.tell(next_signal);

@@ -19,7 +19,7 @@ std::unique_ptr<Synchronizer> Run::make_synchronizer(const std::string& policy, 
 void Run::begin_policy() {
   sync_->begin(memory_of(buckets_.parameters()), buckets_.shapes());
   own_pace_ = own_pace_training(comm_, sync_->policy(), own_pace_worker(),
-                                {.batch = settings_.batch * settings_.accumulate,
+                                {.samples = all_samples(),
                                  .done = sampler_.before(step_),
                                  .seed = settings_.seed,
                                  .serve = settings_.serve,

@@ -68,6 +68,7 @@ double Run::train_one_step() {
   if (settings_.split_by_speed && (step_ == steps_to_measure || is_epoch_end())) shares_.follow(speeds_of(measure()));
 
   account_.add_waiting(waited);
+  keep(step_);
   const auto took = account_.end(mark, *sync_);
   if (recorder_)
     record(took, waited);
@@ -93,6 +94,7 @@ double Run::train_at_own_pace(std::size_t stop) {
   if (sync_->policy().meets_peers())
     sync_->end_step(step_, rate_.at(static_cast<double>(step_)), memory_of(buckets_.parameters()));
   account_.end(mark, *sync_);
+  keep(step_);
   return evaluator_.mean_loss();
 }
 
@@ -115,9 +117,9 @@ OwnPaceWorker Run::own_pace_worker() {
           .step =
               [this](std::uint64_t done) {
                 const at::NoGradGuard no_grad;
-                optimizer_->step(buckets_.parameters(), buckets_.gradients(),
-                                 rate_.at(sampler_.steps(done)));
+                optimizer_->step(buckets_.parameters(), buckets_.gradients(), rate_.at(sampler_.steps(done)));
               },
+          .keep = [this](std::uint64_t done) { keep(static_cast<std::size_t>(sampler_.steps(done))); },
           .speeds = [this] { return speeds_of(measure()); },
           .gradients = memory_of(buckets_.gradients()),
           .parameters = memory_of(buckets_.parameters())};

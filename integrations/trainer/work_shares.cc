@@ -5,6 +5,17 @@
 
 namespace ranvier::trainer {
 
+namespace {
+
+// 1 for each of the first `workers` ranks, and 0 for others.
+std::vector<std::size_t> alike(std::size_t world, std::size_t workers) {
+  std::vector<std::size_t> ones(world, 0);
+  std::fill_n(ones.begin(), workers, 1);
+  return ones;
+}
+
+}  // namespace
+
 std::vector<PaceReport> collect(Communicator& comm, const PaceReport& own) {
   const std::array<double, 3> mine{own.seconds_per_sample, own.late_share, own.late_factor};
   std::vector<double> all(mine.size() * static_cast<std::size_t>(comm.world()));
@@ -21,6 +32,12 @@ std::vector<double> speeds_of(const std::vector<PaceReport>& reports) {
   return speeds;
 }
 
+WorkShares::WorkShares(Communicator& comm, std::size_t total, std::size_t workers)
+    : comm_(comm),
+      total_(total),
+      even_(share_alike(total, alike(static_cast<std::size_t>(comm.world()), workers))),
+      shares_(even_) {}
+
 void WorkShares::follow(const std::vector<double>& speeds) {
   if (!speeds_.empty() && !have_drifted(speeds_, speeds)) return;
   speeds_ = speeds;
@@ -28,7 +45,7 @@ void WorkShares::follow(const std::vector<double>& speeds) {
 }
 
 void WorkShares::even() {
-  shares_.assign(shares_.size(), total_ / shares_.size());
+  shares_ = even_;
   speeds_.clear();
 }
 

@@ -1,7 +1,6 @@
 // How the samples of a step are shared among the workers: evenly, or by how fast each has been.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -18,11 +17,8 @@ std::vector<double> speeds_of(const std::vector<PaceReport>& reports);
 
 class WorkShares {
  public:
-  // `workers`: the first ranks; others, which only serve, take no samples.
-  WorkShares(Communicator& comm, std::size_t each, std::size_t workers)
-      : comm_(comm), total_(each * workers), shares_(static_cast<std::size_t>(comm.world()), 0) {
-    std::fill_n(shares_.begin(), workers, each);
-  }
+  // `total`: samples of a step. `workers`: the first ranks; others, which only serve, take none.
+  WorkShares(Communicator& comm, std::size_t total, std::size_t workers);
 
   const std::vector<std::size_t>& all() const { return shares_; }
   std::size_t total() const { return total_; }
@@ -39,6 +35,7 @@ class WorkShares {
  private:
   Communicator& comm_;
   const std::size_t total_;
+  const std::vector<std::size_t> even_;
   std::vector<std::size_t> shares_;  // by rank
   std::vector<double> speeds_;       // by rank, when shares were last set by them
 };
