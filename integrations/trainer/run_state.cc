@@ -46,9 +46,15 @@ void Run::go_on_from_kept() {
   comm_.broadcast(optimizer, 0);
   step_ = static_cast<std::size_t>(numbers[0]);
   seconds_before_ = numbers[1];
+  // The last look may have been lost on some.
+  std::array<std::int64_t, 1> looks{static_cast<std::int64_t>(kept_->history.size())};
+  comm_.all_reduce(looks, {.op = ReduceOp::min});
   result_.history = kept_->history;
+  result_.history.resize(static_cast<std::size_t>(looks[0]));
   begin_policy();
   keep(step_);
+  const std::size_t seen = result_.history.empty() ? 0 : result_.history.back().step;
+  if (step_ > seen && is_evaluation_due()) evaluate();
 }
 
 // Behind a step, when nothing is under way into this memory.
