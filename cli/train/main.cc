@@ -64,7 +64,7 @@ void report_result(const Report& report) {
 }
 
 // Of survivors, who meet anew: one that is lost meanwhile is waited for so long.
-constexpr std::chrono::seconds longest_meeting{30};
+constexpr std::chrono::milliseconds longest_meeting = std::chrono::seconds(30);
 
 int work(const Options& options, cli::WorldPlace place, const std::string& speaker) {
   trainer::Dataset data;
