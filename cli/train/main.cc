@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 
 #include "integrations/trainer/checkpoint.h"
@@ -101,20 +101,21 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
                              : nullptr};
   trainer::Kept kept{.workers = workers};
   for (int losses = 0;; ++losses) {
+    const auto sign = options.survive ? std::make_unique<SignOfLife>(place) : nullptr;
     const auto communicator = join(place, terms);
-    std::optional<Error> loss;
+    std::string loss;
     try {
       const auto result = trainer::train(settings, data, *communicator, events, options.survive ? &kept : nullptr);
       if (place.rank == 0) report_result({options, *communicator, result});
       return 0;
     } catch (const Error& problem) {
-      if (!options.survive) throw;
-      loss = loss_of(*communicator, problem, terms.dead_after);
+      if (!options.survive || !is_loss(problem)) throw;
+      loss = problem.what();
     }
-    place = regroup(place, *loss, losses, 2 * terms.dead_after);
+    place = regroup(place, losses, terms.timeout);
     terms.join_timeout = std::min(terms.join_timeout, longest_meeting);
     if (place.rank == 0)
-      fmt::print(stderr, "{}: {}; {} {} on\n", speaker, loss->what(), place.world,
+      fmt::print(stderr, "{}: {}; {} {} on\n", speaker, loss, place.world,
                  place.world == 1 ? "worker goes" : "workers go");
   }
 }
