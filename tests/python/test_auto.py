@@ -13,9 +13,9 @@ WORLD = 4
 EPOCH = 30
 
 
-def link(seconds_between: float) -> None:
-    """Averages take nothing inside nodes, and so long between them, whenever they are measured."""
-    _auto.Auto.seconds_of = lambda self, level: self._together(seconds_between if level == 2 else 0.0)
+def link(*seconds: float) -> None:
+    """Averages take so long inside nodes and among all, whenever they are measured."""
+    _auto.Auto.seconds_of = lambda self, level: self._together(seconds[level - 1])
     _auto.RARELY = 0
 
 
@@ -26,12 +26,12 @@ def begin(rank):
 
 
 def changing_links(rank, world):
-    link(100.0)
+    link(0.0, 100.0)
     net, optimizer, sync = begin(rank)
     mine = (2 * rank, 2 * rank + 2)
     trace = train(net, optimizer, *mine, range(EPOCH - 1))
     kept = copy.deepcopy((net.state_dict(), optimizer.state_dict(), sync.state_dict()))
-    link(0.0)
+    link(1000.0, 0.0)
     trace += train(net, optimizer, *mine, range(EPOCH - 1, 2 * EPOCH))
     again = begin(rank)
     for each, state in zip(again, kept, strict=True):
