@@ -153,7 +153,7 @@ class Failure(TrainingTest):
     def test_workers_in_step_go_on_without_those_that_are_lost(self):
         for words, losses in (
             (("--sync", "bsp", "--compress", "int8"), (1,)),
-            (("--sync", "local:3", "--transport", "tcp", "--optimizer", "adamw"), (3,)),
+            (("--sync", "local:3", "--transport", "tcp", "--optimizer", "adamw", "--lr", "0.003"), (3,)),
             (("--sync", "ad-psgd"), (0, 1, 2)),
         ):
             with self.subTest(words=words):
