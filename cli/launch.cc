@@ -216,6 +216,9 @@ class Workers {
     return std::all_of(workers_.begin(), workers_.end(),
                        [](const Worker& worker) { return worker.status.has_value(); });
   }
+  bool any_succeeded() const {
+    return std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.status == 0; });
+  }
   const Worker& operator[](std::size_t rank) const { return workers_[rank]; }
 
  private:
@@ -295,6 +298,7 @@ int keep(const Launch& launch) {
       if (!ending) stand_ins.stand_in(launch, rank, workers[rank], store.path());
       if (code == 0) {
         code = exit_code(*workers[rank].status);
+        if (launch.survive) continue;
         give(launch.grace, SIGTERM);
         if (launch.time_to_come && WIFSIGNALED(*workers[rank].status)) {
           latest_to_come = steady_clock::now() + *launch.time_to_come;
@@ -302,8 +306,9 @@ int keep(const Launch& launch) {
         }
       }
     }
-    if (workers.all_ended()) return code;
-    const auto until_stopped = workers.kill_stopped(code != 0 ? milliseconds(0) : launch.longest_stop);
+    if (workers.all_ended()) return launch.survive && !ending && workers.any_succeeded() ? 0 : code;
+    const bool has_failed = code != 0 && !launch.survive;
+    const auto until_stopped = workers.kill_stopped(has_failed ? milliseconds(0) : launch.longest_stop);
     if (latest_to_come && steady_clock::now() >= *latest_to_come) {
       if (!ending) workers.end_those_to_come(store.path(), lost);
       latest_to_come.reset();

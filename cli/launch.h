@@ -32,6 +32,9 @@ struct Launch {
   // A worker that a signal has stopped for so long is ended, so that the others learn of it also where they have not
   // met yet and do not hear each other's heartbeats.
   std::chrono::milliseconds longest_stop = CommunicatorOptions{}.dead_after;
+  // Those that are left are to go on without one that fails: they are not ended, and what it ended with does not count
+  // where any of them succeeds.
+  bool survive = false;
 };
 
 // Runs `count` processes that find in their environment who they are (RANVIER_RANK, RANVIER_WORLD, RANVIER_LOCAL_RANK,

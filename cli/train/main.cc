@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -22,6 +23,7 @@
 #include "train/record.h"
 #include "train/replan.h"
 #include "train/report.h"
+#include "train/survivors.h"
 
 namespace ranvier::train {
 namespace {
@@ -54,6 +56,16 @@ int fail(const std::string& speaker, const std::exception& problem) {
   return ours != nullptr && ours->kind() == ErrorKind::usage ? 2 : 1;
 }
 
+void report_result(const Report& report) {
+  if (report.result.recorded) write_workload(report);
+  const std::string& file = report.options.json_file;
+  cli::JsonFile(file).write(to_json(report));
+  if (file != "-") fmt::print("{}", to_table(report));
+}
+
+// Of survivors, who meet anew: one that is lost meanwhile is waited for so long.
+constexpr std::chrono::milliseconds longest_meeting = std::chrono::seconds(30);
+
 int work(const Options& options, cli::WorldPlace place, const std::string& speaker) {
   trainer::Dataset data;
   try {
@@ -70,30 +82,41 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
   settings.threads = std::max(1, cli::usable_cores() / place.local_world);
   auto terms = options.communicator;
   terms.measure = options.measure.value_or(place.local_world < place.world);
-  const auto communicator = join(place, terms);
-
   const Rank replicas = place.world / trainer::parse_division(settings.parallel).parts;
   if (place.rank == 0 && trainer::ends_in_synchronous_beginning(settings, data, replicas))
     cli::say(fmt::format(
         "{}: --sync {} averages gradients for a share of --epochs, and --steps ends training before that is over: "
         "all of it is bsp; lower --epochs or after=\n",
         speaker, settings.sync));
-  Progress progress(settings.batch * settings.accumulate * trainer::training_ranks(settings.sync, replicas));
-  const auto result = trainer::train(
-      settings, data, *communicator,
-      {.on_step = [&](std::size_t step, std::size_t last, double loss) { progress.on_step(step, last, loss); },
-       .on_evaluation = [&](const trainer::Evaluation& evaluation) { progress.on_evaluation(evaluation); },
-       .on_change = [&](const trainer::ChangedPlan& changed) { progress.on_change(changed); },
-       .replan = options.plan ? trainer::Replan([&](const auto& current, const auto& planned, const auto& measured) {
-         return replan(*options.plan, current, planned, measured, options.replan_limit);
-       })
-                              : nullptr});
-  if (place.rank != 0) return 0;
-  const Report report{options, *communicator, result};
-  if (result.recorded) write_workload(report);
-  cli::JsonFile(options.json_file).write(to_json(report));
-  if (options.json_file != "-") fmt::print("{}", to_table(report));
-  return 0;
+  const std::size_t workers = trainer::training_ranks(settings.sync, replicas);
+  Progress progress(settings.batch * settings.accumulate * workers);
+  const trainer::TrainEvents events{
+      .on_step = [&](std::size_t step, std::size_t last, double loss) { progress.on_step(step, last, loss); },
+      .on_evaluation = [&](const trainer::Evaluation& evaluation) { progress.on_evaluation(evaluation); },
+      .on_change = [&](const trainer::ChangedPlan& changed) { progress.on_change(changed); },
+      .replan = options.plan ? trainer::Replan([&](const auto& current, const auto& planned, const auto& measured) {
+        return replan(*options.plan, current, planned, measured, options.replan_limit);
+      })
+                             : nullptr};
+  trainer::Kept kept{.workers = workers};
+  for (int losses = 0;; ++losses) {
+    const auto sign = options.survive ? std::make_unique<SignOfLife>(place) : nullptr;
+    const auto communicator = join(place, terms);
+    std::string loss;
+    try {
+      const auto result = trainer::train(settings, data, *communicator, events, options.survive ? &kept : nullptr);
+      if (place.rank == 0) report_result({options, *communicator, result});
+      return 0;
+    } catch (const Error& problem) {
+      if (!options.survive || !is_loss(problem)) throw;
+      loss = problem.what();
+    }
+    place = regroup(place, losses, terms.timeout);
+    terms.join_timeout = std::min(terms.join_timeout, longest_meeting);
+    if (place.rank == 0)
+      cli::say(fmt::format("{}: {}; {} {} on\n", speaker, loss, place.world,
+                           place.world == 1 ? "worker goes" : "workers go"));
+  }
 }
 
 int launch(const Options& options) {
@@ -104,7 +127,8 @@ int launch(const Options& options) {
   cli::Launch workers{.count = *options.workers,
                       .command = {cli::this_program()},
                       .time_to_come = std::chrono::milliseconds(500),
-                      .longest_stop = options.communicator.dead_after};
+                      .longest_stop = options.communicator.dead_after,
+                      .survive = options.survive};
   workers.command.insert(workers.command.end(), options.arguments.begin(), options.arguments.end());
   return cli::run_workers(workers);
 }

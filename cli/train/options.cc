@@ -93,6 +93,27 @@ void check_parallel(const Options& options) {
     refuse("--optimizer " + run.optimizer, "which measures whole tensors");
 }
 
+// What workers keep of themselves at each step, to go on from, is theirs and not all that a run may have.
+void check_survive(const Options& options) {
+  if (!options.survive) return;
+  const auto& run = options.trainer;
+  const auto refuse = [](std::string_view what, std::string_view why) {
+    throw Error(ErrorKind::usage, fmt::format("--survive does not go with {}, {}", what, why));
+  };
+  if (!options.workers || *options.workers < 2)
+    refuse("workers that others start", "which end one another; give --workers, and as many as 2");
+  if (run.parallel != "none") refuse("--parallel", "since a lost worker is a lost part of a model");
+  if (!run.save.empty() || !run.resume.empty()) refuse("--save and --resume", "which are of one number of workers");
+  if (run.record || options.plan) refuse("--record and --plan", "which are of one number of workers");
+  if (run.serve > 0) refuse("--serve", "whose guests would have to be told");
+  if (run.sync == "auto") refuse("--sync auto", "whose choice is not kept; name a policy");
+  if (!make_sync_policy(run.sync, {})->weighs_samples())
+    refuse("--sync " + run.sync, "by which all need as many samples, also those that are left");
+  for (const std::string_view transport : {"mpi", "ucx", "grpc"})
+    if (options.communicator.transport.find(transport) != std::string::npos)
+      refuse("--transport " + options.communicator.transport, "which a process joins once; take tcp, shm or udp");
+}
+
 // What flags give that is no setting yet, until all of them are known: settings of another type, and names of files to
 // read.
 struct Given {
@@ -221,6 +242,7 @@ void add_communication_options(CLI::App& app, Options& options, Given& given) {
   cli::add_security(app, comm.security);
   cli::add_seconds(app, "--timeout", comm.timeout, "for one operation");
   cli::add_seconds(app, "--join-timeout", given.join_timeout, "for all workers to come; no more than --timeout");
+  app.add_flag("--survive", options.survive, "where workers are lost, those of --workers that are left go on");
   cli::add_count(app, "--dead-after-ms", given.dead_after_ms, "give up a worker of which nothing is heard for so long",
                  100, 86'400'000);
 }
@@ -272,6 +294,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   auto& run = options.trainer;
   run.record = !options.record_folder.empty();
   check_parallel(options);
+  check_survive(options);
   check_sync_options(app, options);
   if (!run.save.empty()) run.save = trainer::checkpoint_file(run.save);
   if (!run.resume.empty()) run.resume = trainer::checkpoint_file(run.resume);

@@ -25,6 +25,7 @@ struct Options {
   std::chrono::milliseconds replan_limit = std::chrono::seconds(2);  // while all ranks wait
   trainer::TrainSettings trainer;
   CommunicatorOptions communicator;
+  bool survive = false;         // workers that are left go on where others are lost
   std::optional<bool> measure;  // none: where ranks are on several hosts
 };
 

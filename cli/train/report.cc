@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -16,9 +15,8 @@ namespace ranvier::train {
 namespace {
 
 double samples_per_second(const Report& report) {
-  const auto& shares = report.result.shares;
-  const auto samples = report.result.steps_here * std::accumulate(shares.begin(), shares.end(), std::size_t{0});
-  return report.result.seconds > 0 ? static_cast<double>(samples) / report.result.seconds : 0;
+  const auto& result = report.result;
+  return result.seconds > 0 ? static_cast<double>(result.samples_here) / result.seconds : 0;
 }
 
 double epochs(const trainer::TrainResult& result) {
@@ -217,6 +215,7 @@ nlohmann::json to_json(const Report& report) {
           {"plain_buckets", result.plain_buckets},
           {"codec_state_bytes", result.codec_state_bytes},
           {"lost_share", result.losses.share()},
+          {"lost_workers", result.lost},
           {"parameters", result.parameters},
           {"parameter_hash", fmt::format("{:016x}", result.parameter_hash)},
           {"step_ns", result.median_step_seconds * 1e9},

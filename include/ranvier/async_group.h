@@ -16,7 +16,8 @@ class AsyncGroup {
  public:
   // Every rank calls with the same groups, a number for each rank, and the same shares, the samples of each rank in a
   // step of everybody's. A rank that only serves (ranvier/server.h) only calls this. `comm` and `server` outlive this.
-  AsyncGroup(Communicator& comm, ParameterServer& server, std::vector<int> groups, std::vector<std::size_t> shares);
+  AsyncGroup(Communicator& comm, ParameterServer& server, const std::vector<int>& groups,
+             const std::vector<std::size_t>& shares);
 
   // The next samples of this rank; what it is part of has `count` > 0 for all ranks of a group or for none, but where
   // few are left, a rank's own part may be empty while its group still goes on.
@@ -37,13 +38,12 @@ class AsyncGroup {
   bool leads() const { return !team_ || team_->rank() == 0; }
 
   ParameterServer& server_;
-  const std::vector<std::size_t> shares_;
-  std::unique_ptr<Communicator> team_;  // null: alone
-  std::vector<Rank> members_;           // of it
-  std::size_t total_ = 0;               // samples of a step of everybody's
-  std::size_t before_ = 0;              // of the group's, those of the ranks in front of this one
-  std::size_t own_ = 0;
-  std::size_t group_ = 0;  // all of the group's
+  std::unique_ptr<Communicator> team_;   // null: alone
+  std::vector<Rank> members_;            // of it
+  std::size_t total_ = 0;                // samples of a step of everybody's
+  std::vector<std::size_t> of_members_;  // samples of each of them in such a step …
+  std::size_t group_ = 0;                // … and of all of them
+  std::size_t place_ = 0;                // of this rank among them
   Part part_;
   std::uint64_t group_count_ = 0;  // of the step under way
 };

@@ -27,6 +27,7 @@ struct PolicySituation {
   double push_seconds = 0;          // until a worker that pushes alone has new parameters from the servers
   double served_seconds = 0;        // how long a push keeps them busy: another one waits
   bool takes_servers = true;        // plain SGD without a codec: what parameter servers can do
+  bool takes_shares = true;         // samples may be given out by speed
 };
 
 // How one way would do.

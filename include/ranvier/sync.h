@@ -134,6 +134,9 @@ void check_sync_policy(std::string_view spec);
 // share data ("Heterogeneous model parallelism for deep neural networks", Neurocomputing, 2021). Averages are then
 // weighted by b_i. Throws Error{usage} for speeds that are not above 0.
 std::vector<std::size_t> share_by_speed(std::size_t total, std::span<const double> speeds, std::size_t least = 4);
+// The samples of a step that has another number of them than usual, `total`: each worker takes as large a part as its
+// share is of all `shares`, which ends at a whole sample; so parts may be empty, but that of the first one.
+std::vector<std::size_t> share_alike(std::size_t total, std::span<const std::size_t> shares);
 // Whether any worker's speed, compared with the mean, has changed by more than `tolerance`.
 bool have_drifted(std::span<const double> before, std::span<const double> now, double tolerance = 0.2);
 

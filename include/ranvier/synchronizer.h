@@ -71,10 +71,14 @@ class Synchronizer {
   double gradient_weight() const;
   // This rank has another number of samples from the next step on. All ranks call.
   void set_samples(double samples);
+  // The same of every rank, where all know it, and nothing is sent. 0: this rank has none in the next steps, which it
+  // takes where an average of gradients reaches it, and leaves out where begin_step() is false. Averages of parameters
+  // are weighted by all samples since the last one.
+  void set_samples(std::span<const double> by_rank);
 
   // All replicas agree on these, which are of these tensors; none: one vector.
   void begin(std::span<const float> parameters, const std::vector<Tensor>& tensors = {});
-  // Whether the gradients of the step behind `complete` ones are to be averaged.
+  // Whether the gradients of the step behind `complete` ones are to be averaged; not where nobody has any samples.
   bool begin_step(std::uint64_t complete);
   // `parameters` after the optimizer's step number `complete`.
   void end_step(std::uint64_t complete, double learning_rate, std::span<float> parameters);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "integrations/torch/errors.h"
+#include "ranvier/choose_policy.h"
 #include "ranvier/error.h"
 #include "ranvier/synchronizer.h"
 
@@ -18,7 +19,8 @@ namespace {
 using Asked = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, double, double, bool, bool>;
 
 struct PolicyHandle : torch::CustomClassHolder {
-  PolicyHandle(const std::string& spec, std::int64_t steps_per_epoch, std::int64_t steps, std::int64_t world)
+  PolicyHandle(const std::string& spec, std::int64_t steps_per_epoch, std::int64_t steps, std::int64_t world,
+               std::int64_t begin)
       : policy(translating_errors([&] {
           for (const auto& [name, number] : {std::pair{"steps_per_epoch", steps_per_epoch}, std::pair{"steps", steps}})
             if (number < 0)
@@ -26,7 +28,8 @@ struct PolicyHandle : torch::CustomClassHolder {
                                                 "; give a number of steps, or 0 where it is not known");
           return make_sync_policy(spec, {.steps_per_epoch = static_cast<std::uint64_t>(steps_per_epoch),
                                          .steps = static_cast<std::uint64_t>(steps),
-                                         .world = static_cast<std::uint64_t>(world)});
+                                         .world = static_cast<std::uint64_t>(world),
+                                         .begin = static_cast<std::uint64_t>(begin)});
         })) {
     translating_errors([&] {
       if (policy->server() || policy->meets_peers() || policy->fragments() > 0)
@@ -68,6 +71,25 @@ struct PolicyHandle : torch::CustomClassHolder {
 
 using Handle = c10::intrusive_ptr<PolicyHandle>;
 
+// Of steps that all take alike, for samples that each rank has by itself: the policy, and why. `step_seconds`: of each
+// rank's computing; late steps and exchanges as PolicySituation has them.
+std::tuple<std::string, std::string> choose_in_step(const std::vector<double>& step_seconds, double late_share,
+                                                    double late_factor, const std::vector<std::int64_t>& nodes,
+                                                    double inside_seconds, double between_seconds,
+                                                    const std::string& current) {
+  PolicySituation now{.late_share = late_share,
+                      .late_factor = late_factor,
+                      .nodes = {nodes.begin(), nodes.end()},
+                      .samples = static_cast<double>(step_seconds.size()),
+                      .inside_seconds = inside_seconds,
+                      .between_seconds = between_seconds,
+                      .takes_servers = false,
+                      .takes_shares = false};
+  for (const double seconds : step_seconds) now.speeds.push_back(1 / seconds);
+  const auto choice = translating_errors([&] { return choose_policy(now, {.sync = current}); });
+  return {choice.sync, choice.reason};
+}
+
 }  // namespace
 }  // namespace ranvier::pytorch
 
@@ -76,7 +98,7 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
   using ranvier::pytorch::Handle;
   using ranvier::pytorch::PolicyHandle;
   library.class_<PolicyHandle>("SyncPolicy")
-      .def(torch::init<std::string, std::int64_t, std::int64_t, std::int64_t>())
+      .def(torch::init<std::string, std::int64_t, std::int64_t, std::int64_t, std::int64_t>())
       .def("levels", &PolicyHandle::levels)
       .def("check_samples",
            [](const Handle& self, const std::vector<double>& samples) { self->check_samples(samples); })
@@ -99,4 +121,13 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
         ranvier::pytorch::translating_errors([&] { self->policy->restore(kept); });
       });
   library.def("host_number() -> int", [] { return static_cast<std::int64_t>(ranvier::host_number()); });
+  library.def(
+      "choose_in_step(float[] step_seconds, float late_share, float late_factor, int[] nodes, float inside_seconds, "
+      "float between_seconds, str current) -> (str, str)",
+      [](const std::vector<double>& step_seconds, double late_share, double late_factor,
+         const std::vector<std::int64_t>& nodes, double inside_seconds, double between_seconds,
+         const std::string& current) {
+        return ranvier::pytorch::choose_in_step(step_seconds, late_share, late_factor, nodes, inside_seconds,
+                                                between_seconds, current);
+      });
 }

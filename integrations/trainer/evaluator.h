@@ -15,10 +15,10 @@ class Evaluator {
   // Both outlive this.
   Evaluator(const Task& task, ModelTeam& team) : task_(task), team_(team) {}
 
-  // Of training, since the last look.
-  void add_loss(double loss) {
-    loss_sum_ += loss;
-    ++loss_count_;
+  // Of training, since the last look: the mean over so many samples.
+  void add_loss(double loss, std::size_t samples) {
+    loss_sum_ += loss * static_cast<double>(samples);
+    loss_count_ += static_cast<double>(samples);
   }
   double mean_loss() const { return loss_count_ > 0 ? loss_sum_ / loss_count_ : 0; }
 

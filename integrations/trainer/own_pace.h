@@ -24,6 +24,9 @@ struct OwnPaceWorker {
   std::function<double(std::uint64_t done)> server_rate;
   // Takes the optimizer's step, of which servers have none.
   std::function<void(std::uint64_t done)> step;
+  // Its parameters are what its last step has made of them: others may go on from there if it is lost with so many
+  // samples behind all.
+  std::function<void(std::uint64_t done)> keep;
   // Samples a second that each worker has computed lately: every rank calls.
   std::function<std::vector<double>()> speeds;
   std::span<float> gradients;
@@ -37,7 +40,7 @@ class OwnPaceTraining {
   virtual void run(std::uint64_t stop_at) = 0;
   // No more calls come; every rank says so.
   virtual void leave() = 0;
-  virtual std::uint64_t exchanges() const = 0;          // that this worker had a part in
+  virtual std::uint64_t exchanges() const = 0;  // that this worker had a part in
   // That this worker has sent by other means than its communicator: inside its node, and to others.
   virtual std::pair<std::uint64_t, std::uint64_t> bytes() const { return {0, 0}; }
   virtual std::chrono::nanoseconds waited() const = 0;  // for its turn and for what others hold
@@ -50,10 +53,10 @@ class OwnPaceTraining {
 inline constexpr std::chrono::hours longest_wait{24 * 7};
 
 struct OwnPaceStart {
-  std::size_t batch = 1;   // samples of a worker in a step that all take alike
-  std::uint64_t done = 0;  // samples that all have used before
+  std::size_t samples = 1;  // of all workers in a step that they take together
+  std::uint64_t done = 0;   // samples that all have used before
   std::uint64_t seed = 0;
-  std::uint16_t serve = 0;  // > 0: the port at which rank 0 lets guests push and pull
+  std::uint16_t serve = 0;      // > 0: the port at which rank 0 lets guests push and pull
   std::vector<int> nodes = {};  // by rank
 };
 

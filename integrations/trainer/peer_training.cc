@@ -22,7 +22,7 @@ class PeerTraining final : public OwnPaceTraining {
     if (!peers_) peers_.emplace(comm_, worker_.parameters, start_.done, start_.seed);
     for (;;) {
       const auto asked = steady_clock::now();
-      const auto start = peers_->begin(stop_at, start_.batch);
+      const auto start = peers_->begin(stop_at, batch());
       waited_ += steady_clock::now() - asked;
       if (start.count == 0) break;
       peers_->read(worker_.parameters);
@@ -31,6 +31,7 @@ class PeerTraining final : public OwnPaceTraining {
       peers_->update(worker_.parameters, start.count, [&] { worker_.step(start.done); });
       waited_ += steady_clock::now() - computed;
       ++steps_;
+      worker_.keep(start.done);
     }
     comm_.barrier({.timeout = longest_wait});  // the last averages are over
     peers_->read(worker_.parameters);
@@ -41,7 +42,7 @@ class PeerTraining final : public OwnPaceTraining {
   std::uint64_t exchanges() const override { return comm_.world() > 1 ? steps_ : 0; }
   nanoseconds waited() const override { return waited_; }
   std::vector<std::size_t> shares() const override {
-    return std::vector<std::size_t>(static_cast<std::size_t>(comm_.world()), start_.batch);
+    return share_alike(start_.samples, std::vector<std::size_t>(static_cast<std::size_t>(comm_.world()), 1));
   }
   std::vector<int> groups() const override {
     std::vector<int> alone(static_cast<std::size_t>(comm_.world()));
@@ -50,6 +51,8 @@ class PeerTraining final : public OwnPaceTraining {
   }
 
  private:
+  std::size_t batch() const { return shares()[static_cast<std::size_t>(comm_.rank())]; }
+
   Communicator& comm_;
   const OwnPaceWorker worker_;
   const OwnPaceStart start_;

@@ -9,19 +9,20 @@
 
 namespace ranvier::trainer {
 
-Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team)
+Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team, Kept* kept)
     : settings_(settings),
       team_(team),
       comm_(team.replicas()),
+      kept_(kept),
+      workers_(kept != nullptr ? kept->workers : training_ranks(settings.sync, comm_.world())),
       plan_(settings),
       identity_(identity_of(settings, data, comm_.world())),
       terms_(terms_of(settings, data, comm_.world())),
       task_(make_task(settings.model, data, settings.seed, team)),
       common_(task_->common_parameters()),
       evaluator_(*task_, team),
-      shares_(comm_, settings.batch * settings.accumulate, training_ranks(settings.sync, comm_.world())),
-      sampler_(task_->samples(), settings.batch * settings.accumulate, training_ranks(settings.sync, comm_.world()),
-               settings.seed),
+      shares_(comm_, settings.batch * settings.accumulate * workers_, training_ranks(settings.sync, comm_.world())),
+      sampler_(task_->samples(), settings.batch * settings.accumulate, workers_, settings.seed),
       rate_(rate_of(settings, static_cast<double>(shares_.total()),
                     static_cast<double>(settings.epochs * sampler_.steps_per_epoch()))),
       sync_(make_synchronizer(settings.sync == "auto" ? "bsp" : settings.sync, 0)),
@@ -94,6 +95,7 @@ bool Run::is_evaluation_due() const {
 void Run::evaluate() {
   result_.history.push_back(
       evaluator_.look(step_, seconds_before_ + account_.seconds(), *sync_, buckets_.parameters()));
+  if (kept_ != nullptr) kept_->history = result_.history;
 }
 
 // Replicas that still differ at the end become one, which is what the result is about.
@@ -123,7 +125,9 @@ TrainResult Run::conclude() {
   const auto median = plan_.times().median(comm_);
   result_.median_step_seconds = median.step;
   result_.median_waiting_seconds = median.waiting;
+  result_.lost = workers_ - training_ranks(settings_.sync, comm_.world());
   result_.steps = step_;
+  result_.samples_here = sampler_.before(step_) - sampler_.before(step_ - result_.steps_here);
   result_.steps_per_epoch = sampler_.steps_per_epoch();
   result_.parameters = team_.parameters(parameters.size(), common_);
   return std::move(result_);

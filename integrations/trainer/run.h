@@ -38,8 +38,9 @@ namespace ranvier::trainer {
 
 class Run {
  public:
-  // All ranks call, with the same settings and data; `settings` and `team` outlive this. Throws Error.
-  Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team);
+  // All ranks call, with the same settings and data; `settings`, `team` and `kept`, which may be null, outlive this.
+  // Throws Error.
+  Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team, Kept* kept);
   TrainResult run(const TrainEvents& events);
 
  private:
@@ -84,6 +85,11 @@ class Run {
   void judge_plan(const TrainEvents& events);
   void send_by(const Sending& next);
 
+  // ---- After a loss.
+  bool is_kept();
+  void go_on_from_kept();
+  void keep(std::size_t step);
+
   // ---- Checkpoints.
   CheckpointMemory memory() { return {memory_of(buckets_.parameters()), memory_of(optimizer_->state())}; }
   void begin();
@@ -95,6 +101,8 @@ class Run {
   const TrainSettings& settings_;
   ModelTeam& team_;
   Communicator& comm_;  // of those that hold the same
+  Kept* const kept_;
+  const std::size_t workers_;  // by which a step's samples are counted
   FollowedPlan plan_;
   const Identity identity_;
   const Identity terms_;

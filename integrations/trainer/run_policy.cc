@@ -19,8 +19,8 @@ std::unique_ptr<Synchronizer> Run::make_synchronizer(const std::string& policy, 
 void Run::begin_policy() {
   sync_->begin(memory_of(buckets_.parameters()), buckets_.shapes());
   own_pace_ = own_pace_training(comm_, sync_->policy(), own_pace_worker(),
-                                {.batch = settings_.batch * settings_.accumulate,
-                                 .done = step_ * all_samples(),
+                                {.samples = all_samples(),
+                                 .done = sampler_.before(step_),
                                  .seed = settings_.seed,
                                  .serve = settings_.serve,
                                  .nodes = sync_->node_of_rank()});
@@ -64,8 +64,7 @@ void Run::choose_policy() {
         {.step = step_, .sync = choice.sync, .split_by_speed = choice.split_by_speed, .reason = choice.reason});
     adopt(choice);
   }
-  if (choice_.split_by_speed && shares_.follow(speeds_of(reports)))
-    sync_->set_samples(static_cast<double>(shares_.own()));
+  if (choice_.split_by_speed) shares_.follow(speeds_of(reports));
   account_.add_waiting(account_.add_time(mark));
 }
 
@@ -73,10 +72,7 @@ void Run::adopt(const PolicyChoice& choice) {
   const bool is_another = choice.sync != choice_.sync;
   choice_ = choice;
   if (!choice.split_by_speed) shares_.even();
-  if (is_another)
-    renew_synchronizer(choice.sync);
-  else if (!choice.split_by_speed)
-    sync_->set_samples(static_cast<double>(shares_.own()));
+  if (is_another) renew_synchronizer(choice.sync);
 }
 
 // ---- Plans.

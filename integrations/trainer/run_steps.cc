@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "integrations/trainer/run.h"
@@ -15,7 +16,7 @@ using std::chrono::steady_clock;
 
 // The gradients of this worker's samples, in so many passes; the loss. `first`: as Pass has it.
 double Run::compute(std::span<const std::int64_t> chosen, std::uint64_t first, bool is_shared) {
-  pace_.begin(first / all_samples());
+  pace_.begin(static_cast<std::uint64_t>(sampler_.steps(first)));
   buckets_.clear(is_shared);
   std::vector<Pass> passes(std::min(settings_.accumulate, chosen.size()));
   for (std::size_t number = 0; number < passes.size(); ++number) {
@@ -36,7 +37,7 @@ double Run::compute(std::span<const std::int64_t> chosen, std::uint64_t first, b
                                 if (recorder_) recorder_->begin_backward();
                               }};
   const double mean = task_->train(passes, is_shared ? sync_->gradient_weight() : 1, events);
-  pace_.end(chosen.size());
+  if (!chosen.empty()) pace_.end(chosen.size());
   return mean;
 }
 
@@ -44,13 +45,16 @@ double Run::train_one_step() {
   const auto mark = Account::begin(*sync_);
   const auto waited_for_parts = team_.waited();
   const auto sent_to_parts = team_.bytes_sent();
-  const std::size_t first = shares_.before();
-  const double loss =
-      compute(sampler_.part(step_, first, shares_.own()), step_ * all_samples() + first, sync_->begin_step(step_));
-  evaluator_.add_loss(loss);
+  const auto shares = shares_.of(sampler_.size(step_));
+  if (sync_->policy().weighs_samples()) sync_->set_samples(std::vector<double>(shares.begin(), shares.end()));
+  const std::size_t own = shares[static_cast<std::size_t>(comm_.rank())];
+  const std::size_t first = std::accumulate(shares.begin(), shares.begin() + comm_.rank(), std::size_t{0});
+  const bool is_shared = sync_->begin_step(step_);
+  const double loss = compute(sampler_.part(step_, first, own), sampler_.before(step_) + first, is_shared);
+  evaluator_.add_loss(loss, own);
   auto waited = buckets_.finish() + (team_.waited() - waited_for_parts);
   const double rate = rate_.at(static_cast<double>(step_));
-  {
+  if (is_shared || own > 0) {  // else this worker has nothing to step by
     const at::NoGradGuard no_grad;
     optimizer_->step(buckets_.parameters(), buckets_.gradients(), rate);
   }
@@ -61,10 +65,10 @@ double Run::train_one_step() {
   team_.align(common_);
   waited += steady_clock::now() - stepped;
   account_.add_model_bytes(team_.bytes_sent() - sent_to_parts);
-  if (settings_.split_by_speed && (step_ == steps_to_measure || is_epoch_end()) && shares_.follow(speeds_of(measure())))
-    sync_->set_samples(static_cast<double>(shares_.own()));
+  if (settings_.split_by_speed && (step_ == steps_to_measure || is_epoch_end())) shares_.follow(speeds_of(measure()));
 
   account_.add_waiting(waited);
+  keep(step_);
   const auto took = account_.end(mark, *sync_);
   if (recorder_)
     record(took, waited);
@@ -79,7 +83,7 @@ double Run::train_at_own_pace(std::size_t stop) {
   const auto waited_before = own_pace_->waited();
   const std::uint64_t exchanges_before = own_pace_->exchanges();
   const auto bytes_before = own_pace_->bytes();
-  own_pace_->run(stop * all_samples());
+  own_pace_->run(sampler_.before(stop));
   account_.add_waiting(own_pace_->waited() - waited_before);
   account_.add_rounds(own_pace_->exchanges() - exchanges_before, sync_->nodes() > 1);
   const auto bytes = own_pace_->bytes();
@@ -90,6 +94,7 @@ double Run::train_at_own_pace(std::size_t stop) {
   if (sync_->policy().meets_peers())
     sync_->end_step(step_, rate_.at(static_cast<double>(step_)), memory_of(buckets_.parameters()));
   account_.end(mark, *sync_);
+  keep(step_);
   return evaluator_.mean_loss();
 }
 
@@ -97,7 +102,7 @@ OwnPaceWorker Run::own_pace_worker() {
   return {.compute =
               [this](std::uint64_t first, std::uint64_t samples) {
                 if (samples > 0)
-                  evaluator_.add_loss(compute(sampler_.from(first, samples), first, false));
+                  evaluator_.add_loss(compute(sampler_.from(first, samples), first, false), samples);
                 else
                   buckets_.clear(false);
               },
@@ -106,15 +111,15 @@ OwnPaceWorker Run::own_pace_worker() {
           // Momentum", 2016): steps are as much longer as momentum would have made them by then.
           .server_rate =
               [this](std::uint64_t done) {
-                const double step = static_cast<double>(done) / static_cast<double>(all_samples());
+                const double step = sampler_.steps(done);
                 return rate_.at(step) * (1 - std::pow(settings_.momentum, step + 1)) / (1 - settings_.momentum);
               },
           .step =
               [this](std::uint64_t done) {
                 const at::NoGradGuard no_grad;
-                optimizer_->step(buckets_.parameters(), buckets_.gradients(),
-                                 rate_.at(static_cast<double>(done) / static_cast<double>(all_samples())));
+                optimizer_->step(buckets_.parameters(), buckets_.gradients(), rate_.at(sampler_.steps(done)));
               },
+          .keep = [this](std::uint64_t done) { keep(static_cast<std::size_t>(sampler_.steps(done))); },
           .speeds = [this] { return speeds_of(measure()); },
           .gradients = memory_of(buckets_.gradients()),
           .parameters = memory_of(buckets_.parameters())};

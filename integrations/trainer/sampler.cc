@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <random>
 #include <utility>
@@ -11,32 +12,40 @@
 namespace ranvier::trainer {
 
 std::size_t steps_per_epoch(std::size_t samples, std::size_t batch, std::size_t world) {
-  const std::size_t steps = samples / (batch * world);
-  if (steps == 0)
+  const std::size_t step = batch * world;
+  if (samples < step)
     throw Error(ErrorKind::config,
                 fmt::format("{} training samples are too few for one step of {} workers with a batch "
                             "of {} each; lower --batch",
                             samples, world, batch));
-  return steps;
+  return (samples + step - 1) / step;
 }
 
 Sampler::Sampler(std::size_t samples, std::size_t batch, std::size_t world, std::uint64_t seed)
-    : batch_(batch),
-      world_(world),
+    : step_(batch * world),
       seed_(seed),
       steps_per_epoch_(trainer::steps_per_epoch(samples, batch, world)),
       order_(samples) {
   shuffle(0);
 }
 
-std::span<const std::int64_t> Sampler::batch(std::size_t step, std::size_t rank) {
-  return part(step, rank * batch_, batch_);
+std::size_t Sampler::size(std::size_t step) const {
+  return std::min(step_, order_.size() - step % steps_per_epoch_ * step_);
 }
 
-std::span<const std::int64_t> Sampler::part(std::size_t step, std::size_t first, std::size_t count) {
-  const std::size_t epoch = step / steps_per_epoch_;
+std::uint64_t Sampler::before(std::size_t step) const {
+  return step / steps_per_epoch_ * order_.size() + step % steps_per_epoch_ * step_;
+}
+
+double Sampler::steps(std::uint64_t samples) const {
+  const auto of_epoch = static_cast<double>(samples % order_.size());
+  return static_cast<double>(samples / order_.size() * steps_per_epoch_) + of_epoch / static_cast<double>(step_);
+}
+
+std::span<const std::int64_t> Sampler::from(std::uint64_t sample, std::size_t count) {
+  const std::size_t epoch = sample / order_.size();
   if (epoch != shuffled_for_) shuffle(epoch);
-  return std::span(order_).subspan((step % steps_per_epoch_) * world_ * batch_ + first, count);
+  return std::span(order_).subspan(sample % order_.size(), count);
 }
 
 // Fisher and Yates's shuffle. Written out, since the order that std::shuffle gives differs between standard libraries,

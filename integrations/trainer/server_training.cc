@@ -26,7 +26,8 @@ class ServerTraining final : public OwnPaceTraining {
         workers_(static_cast<std::size_t>(workers_of(rule_, comm.world()))),
         shares_(static_cast<std::size_t>(comm.world()), 0),
         groups_(shares_.size(), serves_only) {
-    std::fill_n(shares_.begin(), workers_, start.batch);
+    const auto even = share_alike(start.samples, std::vector<std::size_t>(workers_, 1));
+    std::ranges::copy(even, shares_.begin());
     std::iota(groups_.begin(), groups_.begin() + static_cast<std::ptrdiff_t>(workers_), 0);
   }
 
@@ -44,6 +45,7 @@ class ServerTraining final : public OwnPaceTraining {
       group_->exchange(worker_.gradients, worker_.server_rate(part.done), worker_.parameters);
       waited_ += steady_clock::now() - computed;
       ++pushes_;
+      worker_.keep(part.done);
     }
     if (guests_) guests_->close();
     // The last ones push until then, guests too.
@@ -72,12 +74,12 @@ class ServerTraining final : public OwnPaceTraining {
   void form_groups() {
     if (group_rule_) {
       if (!group_ && is_worker())
-        for (std::size_t i = 0; i < batches_to_measure; ++i) worker_.try_pace(start_.batch);
+        for (std::size_t i = 0; i < batches_to_measure; ++i) worker_.try_pace(start_.samples / workers_);
       auto speeds = worker_.speeds();
       speeds.resize(workers_);
       if (group_ && !have_drifted(speeds_, speeds)) return;
       speeds_ = std::move(speeds);
-      const auto shares = share_by_speed(start_.batch * workers_, speeds_);
+      const auto shares = share_by_speed(start_.samples, speeds_);
       std::copy(shares.begin(), shares.end(), shares_.begin());
       const auto groups = group_by_speed(speeds_, *group_rule_);
       std::copy(groups.begin(), groups.end(), groups_.begin());

@@ -13,14 +13,15 @@
 
 namespace ranvier::trainer {
 
-TrainResult train(const TrainSettings& settings, const Dataset& data, Communicator& comm, const TrainEvents& events) {
+TrainResult train(const TrainSettings& settings, const Dataset& data, Communicator& comm, const TrainEvents& events,
+                  Kept* kept) {
   at::set_num_threads(settings.threads);
   at::manual_seed(settings.seed);
   std::optional<ModelTeam> team;  // outlives a failure: its groups are told why before they are left
   const auto abort = [&](const std::string& reason) { team ? team->abort(reason) : comm.abort(reason); };
   try {
     team.emplace(comm, parse_division(settings.parallel));
-    return Run(settings, data, *team).run(events);
+    return Run(settings, data, *team, kept).run(events);
   } catch (const c10::Error& problem) {
     abort("rank " + std::to_string(comm.rank()) + " failed in torch");
     throw Error(ErrorKind::internal, std::string("torch failed: ") + problem.what_without_backtrace());

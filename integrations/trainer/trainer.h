@@ -68,7 +68,7 @@ inline constexpr std::size_t most_changes = 3;
 struct Evaluation {
   std::size_t step = 0;
   double seconds = 0;  // of training so far, evaluations left out
-  double loss = 0;     // of training: mean over all workers and the steps since the evaluation before
+  double loss = 0;     // of training: mean over the samples of all workers since the evaluation before
   Score test = {};
 };
 
@@ -92,6 +92,7 @@ struct TrainResult {
   std::size_t steps = 0;  // completed since the very start
   std::size_t steps_per_epoch = 0;
   std::size_t steps_here = 0;  // by this run, which may have been resumed; the figures below are its own
+  std::uint64_t samples_here = 0;
   double seconds = 0;
   double bytes_sent_per_worker = 0;  // in all; mean over the workers, as are …
   double bytes_inside = 0;           // … those by what synchronizes them to workers of the same node, …
@@ -114,6 +115,18 @@ struct TrainResult {
   double median_waiting_seconds = 0;     // of it, from the end of backward until the averages are there
   std::optional<RecordedStep> recorded;  // where that was asked for
   std::vector<ChangedPlan> changes;      // of the plan, in their order
+  std::size_t lost = 0;                  // workers, since the beginning
+};
+
+// What a worker keeps at every step, so that those that are left can go on when others are lost: by the same steps, in
+// which each has more of the samples. What codecs and outer optimizers hold begins anew.
+struct Kept {
+  std::size_t workers = 1;  // that a step's samples are counted by: those with which training began
+  std::size_t step = 0;
+  double seconds = 0;
+  std::vector<float> parameters = {};
+  std::vector<float> optimizer = {};
+  std::vector<Evaluation> history = {};
 };
 
 // Called on rank 0 only.
@@ -124,7 +137,8 @@ struct TrainEvents {
   Replan replan = {};  // what to do instead of a plan that was wrong
 };
 
-// All ranks call with the same settings and data. Throws Error.
-TrainResult train(const TrainSettings&, const Dataset&, Communicator&, const TrainEvents&);
+// All ranks call with the same settings and data. `kept`: where training goes on from, if all ranks' have parameters,
+// and what it has come to, whatever it throws; null: nothing is kept. Throws Error.
+TrainResult train(const TrainSettings&, const Dataset&, Communicator&, const TrainEvents&, Kept* kept = nullptr);
 
 }  // namespace ranvier::trainer

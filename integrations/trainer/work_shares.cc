@@ -2,11 +2,19 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
-
-#include "ranvier/sync.h"
 
 namespace ranvier::trainer {
+
+namespace {
+
+// 1 for each of the first `workers` ranks, and 0 for others.
+std::vector<std::size_t> alike(std::size_t world, std::size_t workers) {
+  std::vector<std::size_t> ones(world, 0);
+  std::fill_n(ones.begin(), workers, 1);
+  return ones;
+}
+
+}  // namespace
 
 std::vector<PaceReport> collect(Communicator& comm, const PaceReport& own) {
   const std::array<double, 3> mine{own.seconds_per_sample, own.late_share, own.late_factor};
@@ -24,19 +32,20 @@ std::vector<double> speeds_of(const std::vector<PaceReport>& reports) {
   return speeds;
 }
 
-std::size_t WorkShares::before() const {
-  return std::accumulate(shares_.begin(), shares_.begin() + comm_.rank(), std::size_t{0});
-}
+WorkShares::WorkShares(Communicator& comm, std::size_t total, std::size_t workers)
+    : comm_(comm),
+      total_(total),
+      even_(share_alike(total, alike(static_cast<std::size_t>(comm.world()), workers))),
+      shares_(even_) {}
 
-bool WorkShares::follow(const std::vector<double>& speeds) {
-  if (!speeds_.empty() && !have_drifted(speeds_, speeds)) return false;
+void WorkShares::follow(const std::vector<double>& speeds) {
+  if (!speeds_.empty() && !have_drifted(speeds_, speeds)) return;
   speeds_ = speeds;
   shares_ = share_by_speed(total_, speeds_);
-  return true;
 }
 
 void WorkShares::even() {
-  shares_.assign(shares_.size(), total_ / shares_.size());
+  shares_ = even_;
   speeds_.clear();
 }
 

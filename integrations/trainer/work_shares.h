@@ -1,12 +1,12 @@
 // How the samples of a step are shared among the workers: evenly, or by how fast each has been.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <vector>
 
 #include "integrations/trainer/pace.h"
 #include "ranvier/communicator.h"
+#include "ranvier/sync.h"
 
 namespace ranvier::trainer {
 
@@ -17,20 +17,17 @@ std::vector<double> speeds_of(const std::vector<PaceReport>& reports);
 
 class WorkShares {
  public:
-  // `workers`: the first ranks; others, which only serve, take no samples.
-  WorkShares(Communicator& comm, std::size_t each, std::size_t workers)
-      : comm_(comm), total_(each * workers), shares_(static_cast<std::size_t>(comm.world()), 0) {
-    std::fill_n(shares_.begin(), workers, each);
-  }
+  // `total`: samples of a step. `workers`: the first ranks; others, which only serve, take none.
+  WorkShares(Communicator& comm, std::size_t total, std::size_t workers);
 
   const std::vector<std::size_t>& all() const { return shares_; }
   std::size_t total() const { return total_; }
   std::size_t own() const { return shares_[static_cast<std::size_t>(comm_.rank())]; }
-  // Of the ranks in front of this one.
-  std::size_t before() const;
+  // Of a step that has so many samples, fewer than usual at the end of an epoch.
+  std::vector<std::size_t> of(std::size_t samples) const { return share_alike(samples, shares_); }
 
-  // Shares in proportion to speed, by rank, unless they are for nearly these speeds already. Whether they changed.
-  bool follow(const std::vector<double>& speeds);
+  // Shares in proportion to speed, by rank, unless they are for nearly these speeds already.
+  void follow(const std::vector<double>& speeds);
   void even();
   // As a checkpoint has this rank's; all ranks call.
   void restore(std::size_t own);
@@ -38,6 +35,7 @@ class WorkShares {
  private:
   Communicator& comm_;
   const std::size_t total_;
+  const std::vector<std::size_t> even_;
   std::vector<std::size_t> shares_;  // by rank
   std::vector<double> speeds_;       // by rank, when shares were last set by them
 };

@@ -52,10 +52,18 @@ class Teams:
             self.whole.append(self._form(groups, everybody, f"{name}/{level}/whole"))
             self.leaders.append(self._form(groups, first, f"{name}/{level}/leaders"))
 
+    def groups(self, level: int) -> list[int]:
+        """Of each rank its group, from 0."""
+        return self._levels[level]
+
     def members(self, level: int) -> list[int]:
         """Of this rank's group, as `group` numbers them."""
         groups = self._levels[level]
         return [rank for rank, group in enumerate(groups) if group == groups[self._rank]]
+
+    def nothing(self) -> list[float]:
+        """No samples, of every rank of all."""
+        return [0.0] * len(self._levels[0])
 
     def weight(self, inside: int, level: int, samples: list[float]) -> float:
         """Of this rank, which speaks for its group `inside`, among all that speak in its group of `level`."""

@@ -18,13 +18,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.algorithms.join import Join, Joinable, JoinHook
+from torch.distributed.algorithms.join import Joinable, JoinHook
 
 from ranvier import _library
 from ranvier._asked import PUSH, Asked
+from ranvier._auto import SPECS, Auto, share_state
 from ranvier._exchanges import make_exchange
 from ranvier._groups import new_name
 from ranvier._teams import CodedTeam, Team, Teams, check_codec
+from ranvier._uneven import Uneven
 
 _attached: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
@@ -41,19 +43,6 @@ def _once(loss: Any) -> Callable[[], Any]:
         return losses.pop()
 
     return closure
-
-
-class _Shadow(JoinHook):  # type: ignore[misc]  # mypy does not read torch
-    """A rank without data left: it weighs nothing in the steps of the others, and takes those that it can."""
-
-    def __init__(self, sync: Synchronization) -> None:
-        self._sync = sync
-
-    def main_hook(self) -> None:
-        self._sync._shadow_step()
-
-    def post_hook(self, is_last_joiner: bool) -> None:
-        self._sync._end_join()
 
 
 def attach(
@@ -84,6 +73,10 @@ def attach(
 
     `optimizer.step(closure)` evaluates the closure once, before gradients are averaged. GradScaler leaves the step out
     on the ranks that found infinite gradients, where the others would wait: train in bfloat16, or let all ranks skip.
+
+    `auto` begins with bsp. After 10 steps, and again behind each `steps_per_epoch` (or 100), it measures what computing
+    and averages take and goes on with bsp or node:16: `decisions` of what this returns has them, with the reasons. Ranks'
+    samples stay their own, and nobody serves, so that shares by speed and servers are not among what it chooses from.
 
     Where ranks may have different numbers of steps, train inside `with Join([sync]):` (torch.distributed.algorithms.join).
     Whoever is done first then takes part in the others' averages without weight; set_samples() is this rank's own there,
@@ -119,11 +112,13 @@ class Synchronization(Joinable):  # type: ignore[misc]
         self.rounds = 0  # exchanges that this rank took part in
         self.bytes = 0  # that it gave to them: the algorithm may send them more than once
         self._by_gradients = 0  # the level over which this step's were averaged
-        if sync.partition(":")[0] == "auto":
-            raise ValueError("'auto' chooses by what `ranvier train` measures: name a policy, such as 'node:16'")
-        self._policy = torch.classes.ranvier.SyncPolicy(sync, steps_per_epoch, steps, dist.get_world_size(group))
+        self.decisions: list[tuple[int, str, str]] = []  # of 'auto': behind so many steps, the policy, and why
         self._group = group if group is not None else dist.group.WORLD
         self._rank, self._world = dist.get_rank(self._group), dist.get_world_size(self._group)
+        is_auto = sync == "auto"
+        if is_auto and compress != "none":
+            raise ValueError(f"'auto' counts what plain values take: leave out compress='{compress}', or name the policy")
+        self._policy = self._make_policy(SPECS["bsp"] if is_auto else sync, steps_per_epoch, steps)
         self._optimizer = optimizer
         self._parameters = [p for each in optimizer.param_groups for p in each["params"] if p.requires_grad]
         self._buffers = [b for b in model.buffers() if b.is_floating_point()]
@@ -156,6 +151,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
             make_exchange(compress, speakers)  # which every rank refuses, and not those alone who speak for others
         self._teams = Teams(self._group, levels, everybodys[0][5])
         self._last = self._teams.last
+        self._auto = Auto(self._group, self._teams, self._parameters, steps_per_epoch) if is_auto else None
         # Apart, since what a codec holds back of gradients is of another size than what it holds back of changes.
         self._coded_gradients = self._coded(self._teams.whole[self._last])
         self._coded_changes = self._coded(self._teams.leaders[self._last]) if self._policy.averages_parameters() else None
@@ -164,17 +160,19 @@ class Synchronization(Joinable):  # type: ignore[misc]
 
         self._seen = [0.0] * len(levels)  # samples of this rank since parameters were last everybody's, by level
         self._seen_by_buffers = 0.0  # since its buffers were averaged with everybody's
-        self._uneven = False  # whether ranks have ever been in a Join: `_seen` then weighs parameters
-        self._trains = True  # not a shadow
-        self._notices: list[dist.Work] = []  # that this rank is not done, to those that are
+        self._uneven = Uneven(optimizer, self._teams, self.join_device)
         keeps = self._coded_changes is not None or self._policy.has_outer_step() or self._policy.wants_spread()
         self._anchor = [p.detach().clone() for p in self._parameters] if keeps else []
         self._momentum = [torch.zeros_like(p) for p in self._anchor] if self._policy.has_outer_step() else []
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(lambda *_: self._after_step() if self._trains else None),
+            optimizer.register_step_post_hook(lambda *_: self._after_step() if self._uneven.trains else None),
         ]
         _attached.add(optimizer)
+
+    def _make_policy(self, spec: str, steps_per_epoch: int = 0, steps: int = 0) -> Any:
+        """One that begins behind the steps that there have been."""
+        return torch.classes.ranvier.SyncPolicy(spec, steps_per_epoch, steps, self._world, self.step)
 
     def set_samples(self, samples: float) -> None:
         """This rank has so many samples in each step from the next one on. Every rank calls, each with its own; in a Join
@@ -185,7 +183,9 @@ class Synchronization(Joinable):  # type: ignore[misc]
             return
         everybodys: list[Any] = [None] * self._world
         dist.all_gather_object(everybodys, samples, group=self._group)
-        self._samples = self._checked(everybodys)
+        before, self._samples = self._samples, self._checked(everybodys)
+        if self._samples != before:
+            self._uneven.ever = True  # in the middle of a period, perhaps
         self._own = self._samples[self._rank]
 
     def _checked(self, everybodys: list[Any]) -> list[float]:
@@ -211,8 +211,9 @@ class Synchronization(Joinable):  # type: ignore[misc]
             "anchor": [t.clone() for t in self._anchor],
             "momentum": [t.clone() for t in self._momentum],
             "seen": [*self._seen, self._seen_by_buffers],
-            "uneven": self._uneven,
+            "uneven": self._uneven.ever,
             "compress": self.compress,
+            "chosen": self._auto.name if self._auto else "",
             "coded": [each.state_dict() if each else None for each in (self._coded_gradients, self._coded_changes)],
         }
 
@@ -232,9 +233,12 @@ class Synchronization(Joinable):  # type: ignore[misc]
         if [each is None for each in state["coded"]] != [each is None for each in coded]:
             raise ValueError("the state is of a rank that speaks for others, or of one that does not: load each rank's own")
         self.step = state["step"]
+        if self._auto and state["chosen"] != self._auto.name:
+            self._auto.name = state["chosen"]
+            self._policy = self._make_policy(self._auto.spec)
         self._policy.restore(state["policy"])
         *self._seen, self._seen_by_buffers = state["seen"]
-        self._uneven = state["uneven"]
+        self._uneven.ever = state["uneven"]
         for mine, theirs in zip(own, kept, strict=True):
             mine.copy_(theirs)
         for each, record in zip(coded, state["coded"], strict=True):
@@ -259,67 +263,29 @@ class Synchronization(Joinable):  # type: ignore[misc]
                 f"'{self.spec}' does not weigh ranks by their samples, so all need as many steps: leave out Join, or take a "
                 "policy that averages everybody's"
             )
-        return _Shadow(self)
-
-    def _notify(self) -> None:
-        """Before each step in a Join. Waited for 16 steps later: between two averages ranks go on by themselves."""
-        if not self._join_config.enable:
-            return
-        self._uneven = True
-        if (notice := Join.notify_join_context(self)) is not None:
-            self._notices.append(notice)
-        if len(self._notices) > 16:
-            self._notices.pop(0).wait()
+        return self._uneven.hook(self._shadow_step, self._end_join)
 
     def _shadow_step(self) -> None:
-        self._uneven, self._trains = True, False
         if self._average_gradients():
             self._optimizer.step()  # as those do whose gradients these are, which keeps its state equal to theirs
         self._after_step()
 
     def _end_join(self) -> None:
-        for notice in self._notices:
-            notice.wait()
-        self._notices, self._trains = [], True
-        Joinable.__init__(self)  # torch leaves it as it was inside
+        self._uneven.end(self)
         self.set_samples(self._own)
-
-    def _tell(self, level: int, samples: float, used: Iterable[bool] = ()) -> tuple[list[float], list[bool]]:
-        """This rank's group of `level` tell one another: their samples, by rank, and which parameters anybody has used."""
-        team = self._teams.whole[level]
-        assert team is not None
-        own = torch.tensor([samples, self._trains, *used], dtype=torch.float64, device=self.join_device)
-        told_by = [torch.empty_like(own) for _ in team.ranks]
-        dist.all_gather(told_by, own, group=team.group)
-        weights = [0.0] * self._world
-        for rank, each in zip(self._teams.members(level), told_by, strict=True):
-            weights[rank] = float(each[0])
-        training = [rank for rank, each in zip(team.ranks, told_by, strict=True) if each[1]]
-        if 0 < len(training) < len(team.ranks):
-            self._adopt_settings(training[0], team)
-        return weights, torch.stack(told_by)[:, 2:].any(dim=0).tolist()
 
     def _weights(self, level: int, seen: float) -> list[float]:
         """Of an average of what `seen` samples of this rank have changed, by rank; none where nobody has changed it."""
-        weights = self._tell(level, seen)[0] if self._uneven else self._samples
+        weights = self._uneven.tell(level, seen)[0] if self._uneven.ever else self._samples
         return weights if any(weights) else []
-
-    def _adopt_settings(self, source: int, team: Team) -> None:
-        """A shadow's scheduler stands still: its learning rate and the like become those of a rank that trains."""
-        groups = self._optimizer.param_groups
-        settings = [[{key: value for key, value in each.items() if key != "params"} for each in groups]]
-        dist.broadcast_object_list(settings, source, group=team.group)
-        if not self._trains:
-            for mine, theirs in zip(groups, settings[0], strict=True):
-                mine.update(theirs)
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """What the optimizer's step is called with instead, where it was given a closure: that computes the gradients."""
-        if not self._trains:
+        if not self._uneven.trains:
             return None
-        self._notify()
+        self._uneven.notify(self)
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if closure is None:
             self._average_gradients()
@@ -331,11 +297,13 @@ class Synchronization(Joinable):  # type: ignore[misc]
 
     def _average_gradients(self) -> bool:
         """Whether there was any to average."""
+        if self._auto and self._uneven.trains:
+            self._auto.computing_ends()
         self._by_gradients = 0
         averaged = False
         for asked in map(Asked._make, self._policy.step_begins(self.step)):
             self._by_gradients = asked.level
-            if not self._trains:
+            if not self._uneven.trains:
                 for parameter in self._parameters:
                     parameter.grad = None
             gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
@@ -344,7 +312,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
             weights, used = self._samples, None
             if self._join_config.enable:
                 own_use = [p.grad is not None for p in self._parameters]
-                weights, used = self._tell(asked.level, self._own if self._trains else 0, own_use)
+                weights, used = self._uneven.tell(asked.level, self._own if self._uneven.trains else 0, own_use)
                 if not any(weights):
                     continue
             averaged = True
@@ -360,7 +328,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
 
     def _after_step(self) -> None:
         self.step += 1
-        if self._trains:
+        if self._uneven.trains:
             self._seen = [seen + self._own for seen in self._seen]
             self._seen_by_buffers += self._own
         for level in range(self._by_gradients + 1):
@@ -372,6 +340,25 @@ class Synchronization(Joinable):  # type: ignore[misc]
             self._agree()
         if self._by_gradients == last or any(a.what != PUSH and a.level == last for a in map(Asked._make, asked)):
             self._policy.averaged(self.step, spread)
+        if self._auto:
+            self._choose(self._auto)
+            self._auto.computing_begins()
+
+    def _choose(self, auto: Auto) -> None:
+        """Replicas meet before another policy takes over."""
+        if not auto.is_due(self.step):
+            return
+        before = auto.name
+        name, reason = auto.choose()
+        if self.decisions and name == before:
+            return
+        self.decisions.append((self.step, name, reason))
+        if name == before:
+            return
+        if before != "bsp":
+            self._carry_out(self._policy.ended())
+            share_state(self._optimizer, self._group)
+        self._policy = self._make_policy(auto.spec)
 
     def _rate(self) -> float:
         return float(self._optimizer.param_groups[0]["lr"])

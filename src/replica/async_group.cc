@@ -4,16 +4,14 @@
 #include <array>
 #include <numeric>
 
-#include "ranvier/server.h"
+#include "ranvier/sync.h"
 #include "replica/groups.h"
 
 namespace ranvier {
 
-AsyncGroup::AsyncGroup(Communicator& comm, ParameterServer& server, std::vector<int> groups,
-                       std::vector<std::size_t> shares)
-    : server_(server),
-      shares_(std::move(shares)),
-      total_(std::accumulate(shares_.begin(), shares_.end(), std::size_t{0})) {
+AsyncGroup::AsyncGroup(Communicator& comm, ParameterServer& server, const std::vector<int>& groups,
+                       const std::vector<std::size_t>& shares)
+    : server_(server), total_(std::accumulate(shares.begin(), shares.end(), std::size_t{0})) {
   const auto rank = static_cast<std::size_t>(comm.rank());
   std::size_t workers = 0;
   std::vector<int> numbers;
@@ -22,11 +20,11 @@ AsyncGroup::AsyncGroup(Communicator& comm, ParameterServer& server, std::vector<
     ++workers;
     if (std::find(numbers.begin(), numbers.end(), groups[peer]) == numbers.end()) numbers.push_back(groups[peer]);
     if (groups[peer] != groups[rank]) continue;
+    if (peer == rank) place_ = members_.size();
     members_.push_back(static_cast<Rank>(peer));
-    if (peer < rank) before_ += shares_[peer];
-    group_ += shares_[peer];
+    of_members_.push_back(shares[peer]);
+    group_ += shares[peer];
   }
-  own_ = shares_[rank];
   server_.set_workers(numbers.size());
   // Every rank takes part in a split, also one that then stays alone.
   if (numbers.size() < workers) team_ = comm.split(members_.size() > 1 ? groups[rank] : -1);
@@ -46,12 +44,11 @@ AsyncGroup::Part AsyncGroup::begin(std::uint64_t stop_at) {
   }
   if (team_) team_->broadcast(start, 0);
   group_count_ = static_cast<std::uint64_t>(start[1]);
-  // Of fewer samples than usual each takes as large a part as of the usual ones.
-  const std::uint64_t from = group_count_ * before_ / group_;
-  const std::uint64_t to = group_count_ * (before_ + own_) / group_;
+  const auto parts = share_alike(group_count_, of_members_);
   part_ = {.goes_on = group_count_ > 0,
-           .first = static_cast<std::uint64_t>(start[0]) + from,
-           .count = to - from,
+           .first = std::accumulate(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(place_),
+                                    static_cast<std::uint64_t>(start[0])),
+           .count = parts[place_],
            .done = static_cast<std::uint64_t>(start[2])};
   return part_;
 }

@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -15,6 +14,7 @@
 
 #include "base/thread.h"
 #include "ranvier/error.h"
+#include "replica/owned_ranges.h"
 #include "replica/requests.h"
 #include "replica/sample_desk.h"
 
@@ -48,10 +48,9 @@ class ParameterServer::Impl {
   Impl(Communicator& comm, const ServerRule& rule, std::span<const float> parameters, std::uint64_t before,
        std::vector<Rank> owners)
       : comm_(comm),
-        count_(parameters.size()),
-        owned_(deal(owners.empty() ? all_owners(rule, comm.world()) : checked(std::move(owners), comm.world()),
-                    rule.ranges)),
-        shard_(values_of(comm.rank(), parameters), comm.world(), rule, most_guests),
+        owned_(parameters.size(), comm.world(),
+               owners.empty() ? all_owners(rule, comm.world()) : checked(std::move(owners), comm.world()), rule.ranges),
+        shard_(own_of(parameters), comm.world(), rule, most_guests),
         desk_(comm, workers_of(rule, comm.world()), rule.bound, before, start_tag) {
     if (comm_.world() > 1) thread_ = start_thread<std::jthread>("the parameter server", [this] { serve(); });
   }
@@ -100,10 +99,6 @@ class ParameterServer::Impl {
   }
 
  private:
-  struct Range {
-    std::size_t first;
-    std::size_t size;
-  };
   static std::vector<Rank> all_owners(const ServerRule& rule, Rank world) {
     std::vector<Rank> owners(rule.servers > 0 ? rule.servers : static_cast<std::size_t>(world));
     std::iota(owners.begin(), owners.end(), rule.servers > 0 ? workers_of(rule, world) : 0);
@@ -119,47 +114,13 @@ class ParameterServer::Impl {
                                 owner, world, world - 1));
     return owners;
   }
-  // In turn; of each rank those that are not empty.
-  std::vector<std::vector<Range>> deal(const std::vector<Rank>& owners, std::size_t ranges) const {
-    std::vector<std::vector<Range>> owned(static_cast<std::size_t>(comm_.world()));
-    if (ranges == 0) ranges = owners.size();
-    for (std::size_t i = 0; i < ranges; ++i) {
-      const std::size_t first = count_ * i / ranges, behind = count_ * (i + 1) / ranges;
-      if (behind > first) owned[static_cast<std::size_t>(owners[i % owners.size()])].push_back({first, behind - first});
-    }
-    return owned;
-  }
-  const std::vector<Range>& owned_by(Rank rank) const { return owned_[static_cast<std::size_t>(rank)]; }
-  std::size_t size_of(Rank rank) const {
-    std::size_t size = 0;
-    for (const Range& each : owned_by(rank)) size += each.size;
-    return size;
-  }
   // Rank 0, which gives samples out, hears of each push.
-  bool is_asked(Rank rank) const { return rank == 0 || !owned_by(rank).empty(); }
-
-  // What `rank` owns of all, where it lies if it is one range, else one behind the other in `space`.
-  template <class Value>
-  std::span<Value> part_of(std::span<Value> all, Rank rank, std::vector<float>& space) const {
-    if (all.empty() || owned_by(rank).empty()) return {};
-    if (owned_by(rank).size() == 1) return all.subspan(owned_by(rank).front().first, owned_by(rank).front().size);
-    space.clear();
-    for (const auto [first, size] : owned_by(rank)) {
-      const auto part = all.subspan(first, size);
-      space.insert(space.end(), part.begin(), part.end());
-    }
-    return space;
-  }
-  void put_back(std::span<const float> part, Rank rank, std::span<float> all) const {
-    for (const auto [first, size] : owned_by(rank)) {
-      std::ranges::copy(part.first(size), all.begin() + static_cast<std::ptrdiff_t>(first));
-      part = part.subspan(size);
-    }
-  }
-  std::vector<float> values_of(Rank rank, std::span<const float> all) const {
-    std::vector<float> space;
-    const auto part = part_of(all, rank, space);
-    return {part.begin(), part.end()};
+  bool is_asked(Rank rank) const { return rank == 0 || owned_.size_of(rank) > 0; }
+  // One range behind the other.
+  std::vector<float> own_of(std::span<const float> all) const {
+    std::vector<float> own(owned_.size_of(comm_.rank()));
+    owned_.collect(all, comm_.rank(), std::as_writable_bytes(std::span(own)).data());
+    return own;
   }
 
   template <class Value>
@@ -169,49 +130,51 @@ class ParameterServer::Impl {
 
   // The same request to every server, with its range of the gradient; what each holds afterwards.
   void ask(const Header& header, std::span<const float> gradient, std::span<float> parameters) {
-    std::vector<std::vector<std::byte>> messages;
-    std::vector<std::vector<float>> arriving(static_cast<std::size_t>(comm_.world()));  // of several ranges
-    std::vector<float> space;
+    std::vector<std::unique_ptr<std::byte[]>> requests;
+    std::vector<std::pair<Rank, std::unique_ptr<float[]>>> arriving;  // of several ranges
     std::vector<Work> under_way;
     for (Rank server = 0; server < comm_.world(); ++server) {
       if (server == comm_.rank() || !is_asked(server)) continue;
-      const auto part = part_of(gradient, server, space);
-      auto& message = messages.emplace_back(sizeof header + part.size_bytes());
-      std::memcpy(message.data(), &header, sizeof header);
-      if (!part.empty()) std::memcpy(message.data() + sizeof header, part.data(), part.size_bytes());
-      const auto into = part_of(parameters, server, arriving[static_cast<std::size_t>(server)]);
-      under_way.push_back(comm_.start_recv(into, server, tag_of(header)));
-      under_way.push_back(comm_.start_send({message.data(), message.size(), DType::u8}, server, request_tag));
+      const std::size_t size = owned_.size_of(server);
+      const std::size_t length = sizeof header + (gradient.empty() ? 0 : size * sizeof(float));
+      std::byte* const request = requests.emplace_back(std::make_unique_for_overwrite<std::byte[]>(length)).get();
+      std::memcpy(request, &header, sizeof header);
+      if (!gradient.empty()) owned_.collect(gradient, server, request + sizeof header);
+      auto into = owned_.in_place(parameters, server);
+      if (!into)
+        into = {arriving.emplace_back(server, std::make_unique_for_overwrite<float[]>(size)).second.get(), size};
+      under_way.push_back(comm_.start_recv(*into, server, tag_of(header)));
+      under_way.push_back(comm_.start_send({request, length, DType::u8}, server, request_tag));
     }
     if (is_asked(comm_.rank())) {
-      const auto held = take(comm_.rank(), header, part_of(gradient, comm_.rank(), space));
-      put_back(held, comm_.rank(), parameters);
+      const auto in_place = owned_.in_place(gradient, comm_.rank());
+      const std::vector<float> collected = in_place ? std::vector<float>() : own_of(gradient);
+      take(comm_.rank(), header, in_place ? *in_place : collected,
+           [&](std::span<const float> held) { owned_.spread(held, comm_.rank(), parameters); });
     }
     for (Work& each : under_way) each.wait();
-    for (Rank server = 0; server < comm_.world(); ++server)
-      if (const auto& part = arriving[static_cast<std::size_t>(server)]; !part.empty())
-        put_back(part, server, parameters);
+    for (const auto& [server, part] : arriving) owned_.spread({part.get(), owned_.size_of(server)}, server, parameters);
   }
 
   // A worker and guests may ask at the same time.
   static std::uint64_t tag_of(const Header& header) { return header.guest >= 0 ? guest_values_tag : values_tag; }
 
-  // A push or a pull of this rank's shard.
-  std::vector<float> take(Rank worker, const Header& header, std::span<const float> gradient) {
+  // A push or a pull of this rank's shard, and what is done with what it holds then.
+  template <class Use>
+  void take(Rank worker, const Header& header, std::span<const float> gradient, const Use& use) {
     const std::lock_guard lock(mutex_);
     const bool is_guest = header.guest >= 0;
     const Rank from = is_guest ? comm_.world() + header.guest : worker;
     if (header.kind == Kind::push && shard_.push(from, header.number, header.push.rate, header.push.share, gradient) &&
         !is_guest)
       desk_.ended_step(worker, header.push.samples);
-    const auto held = shard_.pull(from);
-    return {held.begin(), held.end()};
+    use(shard_.pull(from));
   }
 
   // The server's thread, until all other workers have left.
   void serve() {
     try {
-      replica::serve_requests(comm_, request_tag, sizeof(Header) + size_of(comm_.rank()) * sizeof(float),
+      replica::serve_requests(comm_, request_tag, sizeof(Header) + owned_.size_of(comm_.rank()) * sizeof(float),
                               [this](Rank from, ConstBytes request) { return answer(from, request); });
     } catch (...) {
       const std::lock_guard lock(mutex_);
@@ -231,22 +194,23 @@ class ParameterServer::Impl {
     if (header.kind == Kind::begin) {
       desk_.asks(worker, header.stop_at, header.most);
     } else {
-      std::vector<float> gradient(rest.size() / sizeof(float));
-      if (!gradient.empty()) std::memcpy(gradient.data(), rest.data(), rest.size());
-      const auto held = take(worker, header, gradient);
-      comm_.send(held, worker, tag_of(header));
+      pushed_.resize(rest.size() / sizeof(float));
+      if (!pushed_.empty()) std::memcpy(pushed_.data(), rest.data(), rest.size());
+      take(worker, header, pushed_, [&](std::span<const float> held) { held_.assign(held.begin(), held.end()); });
+      comm_.send(held_, worker, tag_of(header));
     }
     if (comm_.rank() == 0) desk_.answer();
     return true;
   }
 
   Communicator& comm_;
-  const std::size_t count_;
-  const std::vector<std::vector<Range>> owned_;  // by rank
+  const replica::OwnedRanges owned_;
   std::mutex mutex_;
   std::mutex guests_mutex_;  // one of them at a time
   ParameterShard shard_;
   SampleDesk desk_;
+  std::vector<float> pushed_;  // of the server's thread: what it is asked for, …
+  std::vector<float> held_;    // … and answers
   std::exception_ptr failure_;
   std::uint64_t number_ = 0;  // of this worker's pushes
   bool left_ = false;

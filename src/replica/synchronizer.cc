@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <numeric>
@@ -11,12 +12,14 @@
 #include "ranvier/error.h"
 #include "replica/fragments.h"
 #include "replica/parameter_average.h"
+#include "replica/sample_counts.h"
 
 namespace ranvier {
 namespace {
 
 using replica::Groups;
 using replica::ParameterAverage;
+using replica::SampleCounts;
 using replica::Team;
 using replica::Teams;
 
@@ -57,7 +60,8 @@ class Synchronizer::Impl {
         compress_(options.compress),
         policy_(make_policy(comm, options)),
         teams_(make_teams(options)),
-        samples_(checked_samples(options.samples)) {
+        samples_(checked_samples(options.samples)),
+        used_(samples_.size(), policy_->levels().size() + 1 + policy_->fragments()) {
     const std::size_t by_gradients = policy_->gradient_level();
     if (by_gradients > 0) {
       gradient_team_ = teams_.whole(by_gradients);
@@ -106,11 +110,14 @@ class Synchronizer::Impl {
   bool begin_step(std::uint64_t complete) {
     const auto asked = policy_->react({.point = SyncPoint::step_begins, .step = complete});
     by_gradients_ = asked.empty() ? 0 : asked.front().level;
+    if (by_gradients_ > 0 && teams_.sum(by_gradients_, samples_) == 0) by_gradients_ = 0;
     if (by_gradients_ > 0) count_round(*gradient_team_);
     return by_gradients_ > 0;
   }
 
   void end_step(std::uint64_t complete, double learning_rate, std::span<float> parameters) {
+    used_.add(samples_);
+    for (std::size_t level = 0; level <= by_gradients_; ++level) used_.made(level);  // one step leaves nobody ahead
     agreed_ = by_gradients_ == policy_->levels().size() && (resync_ == 0 || complete % resync_ == 0);
     if (agreed_ && resync_ > 0) realign(parameters);
     if (agreed_) agree(by_gradients_, parameters);
@@ -133,7 +140,7 @@ class Synchronizer::Impl {
   void mean(std::span<float> parameters) {
     if (agreed_ || comm_.world() == 1) return;
     // What realign() would make of them: replicas that gradients part have all taken steps of everybody's samples.
-    const double weight = resync_ > 0 ? 1 : own_weight();
+    const double weight = resync_ > 0 ? 1 : own_weight(policy_->levels().size());
     if (weight != 1)
       for (float& each : parameters) each *= static_cast<float>(weight);
     comm_.all_reduce(parameters, {.op = ReduceOp::average});
@@ -144,6 +151,7 @@ class Synchronizer::Impl {
     append_part(all, std::as_bytes(std::span<const double>(policy_->save())));
     const std::array<std::byte, 1> agreed{std::byte{agreed_}};
     append_part(all, agreed);
+    used_.save(all);
     for (const auto& average : averages_) average->save(all);
     if (fragments_) fragments_->save(all);
     return all;
@@ -155,6 +163,7 @@ class Synchronizer::Impl {
     std::array<std::byte, 1> agreed{};
     take_values(kept, std::span<std::byte>(agreed));
     agreed_ = agreed[0] != std::byte{0};
+    used_.restore(kept);
     for (const auto& average : averages_) average->restore(kept);
     if (fragments_) fragments_->restore(kept);
   }
@@ -169,18 +178,29 @@ class Synchronizer::Impl {
   }
 
   void set_samples(double samples) { samples_ = checked_samples(samples); }
+  void set_samples(std::span<const double> by_rank) {
+    if (by_rank.size() != samples_.size() ||
+        std::ranges::any_of(by_rank, [](double each) { return !(each >= 0) || !std::isfinite(each); }) ||
+        std::ranges::all_of(by_rank, [](double each) { return each == 0; }))
+      throw Error(ErrorKind::usage, fmt::format("the samples of {} ranks are given to {}, or are no weights; give each "
+                                                "a finite number from 0, and not 0 to all",
+                                                by_rank.size(), samples_.size()));
+    if (!policy_->weighs_samples()) check_samples(*policy_, by_rank);
+    samples_.assign(by_rank.begin(), by_rank.end());
+  }
 
   double gradient_weight() const {
     const std::size_t level = policy_->gradient_level();
     if (level == 0) return 1;
-    return own_samples() * static_cast<double>(gradient_team_->size()) / teams_.sum(level, samples_);
+    return samples_[own()] * static_cast<double>(gradient_team_->size()) / teams_.sum(level, samples_);
   }
 
   Communicator& comm_;
   const std::string compress_;
   const std::unique_ptr<SyncPolicy> policy_;
   Teams teams_;
-  std::vector<double> samples_;  // by rank
+  std::vector<double> samples_;  // by rank, of a step
+  SampleCounts used_;            // by level, and behind those by fragment
   Team* gradient_team_ = nullptr;
   std::unique_ptr<Exchange> gradients_;
   std::uint64_t resync_ = 0;  // steps after which replicas that gradients part are realigned; 0: they do not
@@ -221,10 +241,12 @@ class Synchronizer::Impl {
     return by_gradients == policy_->levels().size() ? 1 : by_gradients + 1;
   }
 
-  double own_samples() const { return samples_[static_cast<std::size_t>(comm_.rank())]; }
-  // In an average of everybody: 1 where all have as many samples.
-  double own_weight() const {
-    return own_samples() * static_cast<double>(comm_.world()) / std::accumulate(samples_.begin(), samples_.end(), 0.0);
+  std::size_t own() const { return static_cast<std::size_t>(comm_.rank()); }
+  // In an average of everybody: 1 where all have used as many samples since the last one of it.
+  double own_weight(std::size_t average) const {
+    const auto used = used_.since(average);
+    const double all = std::accumulate(used.begin(), used.end(), 0.0);
+    return all > 0 ? used[own()] * static_cast<double>(comm_.world()) / all : 1;
   }
 
   void count_round(const Team& team) {
@@ -247,7 +269,9 @@ class Synchronizer::Impl {
         continue;
       }
       if (each.what == SyncAction::What::begin_fragment) {
-        fragments_->begin(each.fragment, parameters, own_weight());
+        const std::size_t average = policy_->levels().size() + 1 + each.fragment;
+        fragments_->begin(each.fragment, parameters, own_weight(average));
+        used_.made(average);
         count_round(*teams_.leaders(1));
         continue;
       }
@@ -257,13 +281,16 @@ class Synchronizer::Impl {
       }
       Team* const leaders = teams_.leaders(each.level);
       Team* const inside = teams_.whole(each.inside);
-      if (teams_.parts(each.level) == 1 && each.outer.is_plain()) {  // all of this group agree already
+      const auto used = used_.since(each.level);
+      used_.made(each.level);
+      const double of_level = teams_.sum(each.level, used);
+      // Nobody has come from where they all are, or all of this group agree already.
+      if (of_level == 0 || (teams_.parts(each.level) == 1 && each.outer.is_plain())) {
         agree(each.level, parameters);
         continue;
       }
       // A leader speaks for its inner group, of all that the groups of this level hold.
-      const double weight = teams_.sum(each.inside, samples_) * static_cast<double>(teams_.parts(each.level)) /
-                            teams_.sum(each.level, samples_);
+      const double weight = teams_.sum(each.inside, used) * static_cast<double>(teams_.parts(each.level)) / of_level;
       spread = averages_[each.level - first_parameter_level()]->run(parameters, each.outer, weight, learning_rate);
       if (leaders != nullptr) count_round(*leaders);
       if (inside != nullptr) count_round(*inside);
@@ -279,16 +306,15 @@ class Synchronizer::Impl {
 
   void push(std::size_t hops, std::span<float> parameters) {
     const auto world = static_cast<std::size_t>(comm_.world());
-    const auto own = static_cast<std::size_t>(comm_.rank());
-    const auto to = static_cast<Rank>((own + hops) % world);
-    const auto from = static_cast<Rank>((own + world - hops) % world);
+    const auto to = static_cast<Rank>((own() + hops) % world);
+    const auto from = static_cast<Rank>((own() + world - hops) % world);
     arrived_.resize(parameters.size());
     Work sending = comm_.start_send(parameters, to, push_tag);
     comm_.start_recv(arrived_, from, push_tag).wait();
     sending.wait();
     for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] = (parameters[i] + arrived_[i]) / 2;
     const Groups& nodes = teams_.nodes();
-    ++rounds_[nodes[own] == nodes[static_cast<std::size_t>(to)] ? 0 : 1];
+    ++rounds_[nodes[own()] == nodes[static_cast<std::size_t>(to)] ? 0 : 1];
   }
 
   static constexpr std::uint64_t push_tag = 0x70757368;  // "push": apart from what the program sends itself
@@ -305,6 +331,7 @@ const SyncPolicy& Synchronizer::policy() const { return *impl_->policy_; }
 Exchange* Synchronizer::gradients() { return impl_->gradients_.get(); }
 double Synchronizer::gradient_weight() const { return impl_->gradient_weight(); }
 void Synchronizer::set_samples(double samples) { impl_->set_samples(samples); }
+void Synchronizer::set_samples(std::span<const double> by_rank) { impl_->set_samples(by_rank); }
 void Synchronizer::begin(std::span<const float> parameters, const std::vector<Tensor>& tensors) {
   impl_->begin(parameters, tensors);
 }

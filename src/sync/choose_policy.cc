@@ -59,14 +59,14 @@ class Forecast {
 
   std::vector<PolicyForecast> all() const {
     std::vector<PolicyForecast> list{{.sync = "bsp", .seconds = slowest_ * late(world_) + now_.between_seconds}};
-    if (is_unequal_)
+    if (shares_by_speed())
       list.push_back(
           {.sync = "bsp", .split_by_speed = true, .seconds = shared() * late(world_) + now_.between_seconds});
     if (world_ == 1) return list;
     const std::size_t nodes = count(now_.nodes);
     if (nodes > 1)
       list.push_back({.sync = fmt::format("node:{}", node_period),
-                      .split_by_speed = is_unequal_,
+                      .split_by_speed = shares_by_speed(),
                       .seconds = shared() * late(static_cast<double>(largest(now_.nodes))) + now_.inside_seconds +
                                  now_.between_seconds / node_period,
                       .margin = node_margin});
@@ -88,7 +88,8 @@ class Forecast {
 
  private:
   // Nobody is shared out finer than it is measured: equal workers keep equal shares.
-  double shared() const { return is_unequal_ ? unhindered_ : slowest_; }
+  bool shares_by_speed() const { return is_unequal_ && now_.takes_shares; }
+  double shared() const { return shares_by_speed() ? unhindered_ : slowest_; }
   double late(double workers) const {
     return 1 + (1 - std::pow(1 - now_.late_share, workers)) * (now_.late_factor - 1);
   }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "ranvier/error.h"
 #include "ranvier/sync.h"
@@ -29,6 +30,19 @@ std::vector<std::size_t> share_by_speed(std::size_t total, std::span<const doubl
     }
   }
   return shares;
+}
+
+std::vector<std::size_t> share_alike(std::size_t total, std::span<const std::size_t> shares) {
+  const auto all = std::accumulate(shares.begin(), shares.end(), std::size_t{0});
+  std::vector<std::size_t> parts;
+  std::size_t before = 0;
+  std::size_t from = 0;
+  for (const std::size_t share : shares) {
+    before += share;
+    const std::size_t to = (total * before + all - 1) / all;
+    parts.push_back(to - std::exchange(from, to));
+  }
+  return parts;
 }
 
 bool have_drifted(std::span<const double> before, std::span<const double> now, double tolerance) {

@@ -1,5 +1,6 @@
 """Workers that die, stop, never come or disagree: every other worker ends soon and says whose fault it was."""
 
+import json
 import os
 import pathlib
 import pty
@@ -120,6 +121,64 @@ class Failure(TrainingTest):
 
     def test_a_stopped_worker_is_given_up_when_the_user_says(self):
         self.lose_in_time("shm", signal.SIGSTOP, 3, "--dead-after-ms", "1000")
+
+    def survive(self, losses: tuple[int, ...], *words: str, workers: int = 4) -> dict:
+        """Trains while workers are killed, one by one, each by its rank at the beginning; what is left at the end."""
+        file = self.folder / "result.json"
+        process = self.start_training("--workers", str(workers), "--survive", "--json", str(file), *words)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        lines: list[str] = []
+
+        def wait_for(word: str) -> None:
+            self.assertTrue(any(lines.append(line) or word in line for line in process.stderr), lines)
+
+        wait_for("step ")
+        found = workers_of(process.pid)
+        for number, lost in enumerate(losses, start=1):
+            os.kill(found[lost], signal.SIGKILL)
+            left = workers - number
+            wait_for(f"{left} worker{'s' if left > 1 else ''} go{'' if left > 1 else 'es'} on")
+            self.assertIn("rank ", lines[-1])
+            wait_for("step ")
+        rest = process.communicate(timeout=120)[1]
+        self.assertEqual(process.returncode, 0, "".join(lines) + rest)
+        self.assert_nothing_left()
+        return json.loads(file.read_text())
+
+    def test_groups_of_workers_go_on_without_those_that_are_lost(self):
+        # Rank 0, which gives samples out, and one of a group of two, whose other one joins others.
+        words = ("--sync", "group", "--speeds", "0.1,0.1,0.05,0.05", "--evaluate-every", "4", "--steps", "40")
+        run = self.survive((0, 2), *words)
+        self.assertEqual((run["lost_workers"], run["settings"]["workers"], run["steps"]), (2, 2, 40))
+        self.assertEqual(sum(run["shares"]), 64, "a step stays what it was")
+        self.assertEqual(len(run["groups"]), 2)
+        steps = [entry["step"] for entry in run["history"]]
+        self.assertEqual(steps, sorted(set(steps)), "no evaluation is lost or comes twice")
+        self.assertLess(run["history"][-1]["test_loss"], 1.5)
+
+    def test_workers_in_step_go_on_without_those_that_are_lost(self):
+        for words, losses in (
+            (("--sync", "bsp", "--compress", "int8"), (1,)),
+            (("--sync", "local:3", "--transport", "tcp", "--optimizer", "adamw", "--lr", "0.003"), (3,)),
+            (("--sync", "ad-psgd"), (0, 1, 2)),
+        ):
+            with self.subTest(words=words):
+                slow = ("--speeds", "0.1,0.1,0.1,0.1", "--evaluate-every", "4", "--steps", "40", *words)
+                run = self.survive(losses, *slow)
+                self.assertEqual((run["lost_workers"], run["steps"]), (len(losses), 40))
+                self.assertLess(run["history"][-1]["test_loss"], 2)
+
+    def test_a_stopped_worker_is_left_behind(self):
+        words = ("--sync", "bsp", "--speeds", "0.1,0.1,0.1", "--evaluate-every", "4", "--steps", "40", "--dead-after-ms", "1000")
+        process = self.start_training("--workers", "3", "--survive", *words)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        self.assertTrue(any("step " in line for line in process.stderr))
+        os.kill(workers_of(process.pid)[1], signal.SIGSTOP)
+        _, rest = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, rest)
+        self.assertIn("2 workers go on", rest)
 
     def test_those_of_divided_models_name_it_by_its_rank_among_all(self):
         # Rank 2 is the first of two in one of its groups and the second in the other; rank 1 is in none with it.

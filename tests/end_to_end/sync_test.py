@@ -151,6 +151,8 @@ class Policies(TrainingTest):
             (("--sync", "async:servers=4"), "nobody to train"),
             (("--sync", "gossip", "--compress", "int8"), "leave out --compress"),
             (("--sync", "auto", "--compress", "int8"), "leave out --compress"),
+            (("--sync", "gossip", "--survive"), "--survive does not go with --sync gossip"),
+            (("--survive", "--save", "x"), "--survive does not go with --save"),
         ):
             with self.subTest(words=words):
                 self.assert_sentence(self.train("--workers", "4", *words), 2, *parts)

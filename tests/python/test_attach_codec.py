@@ -67,28 +67,66 @@ def test_only_what_goes_between_nodes_is_compressed():
         assert (2 * values < between < 4 * values) if rank % 2 == 0 else between == 0
 
 
-def resumed(rank, world, spec, codec):
+def resumed(rank, world, spec, codec, stop):
     def begin():
         net = network()
         optimizer = optimizer_for("adamw", net)
-        return net, optimizer, ranvier.attach(net, optimizer, spec, compress=codec)
+        return net, optimizer, ranvier.attach(net, optimizer, spec, steps=STEPS, compress=codec)
 
     begin_at, end_at = EACH * rank, EACH * (rank + 1)
     net, optimizer, sync = begin()
-    train(net, optimizer, begin_at, end_at, range(7))
+    train(net, optimizer, begin_at, end_at, range(stop))
     kept = copy.deepcopy((net.state_dict(), optimizer.state_dict(), sync.state_dict()))
     again = begin()
     with pytest.raises(ValueError, match="attach the same"):
         again[2].load_state_dict(kept[2] | {"compress": "none"})
     for each, state in zip(again, kept, strict=True):
         each.load_state_dict(state)
-    ends = [train(net, optimizer, begin_at, end_at, range(7, STEPS))[-1] for net, optimizer, _ in ((net, optimizer, sync), again)]
+    ends = [train(net, optimizer, begin_at, end_at, range(stop, STEPS))[-1] for net, optimizer, _ in ((net, optimizer, sync), again)]
     return torch.equal(*ends)
 
 
-@pytest.mark.parametrize(("spec", "codec"), [("bsp", "topk:0.1+int8"), ("diloco:5", "topk:0.1"), ("local:2", "powersgd:2")])
-def test_what_is_held_back_is_in_the_state(spec, codec):
-    assert all(on_ranks(WORLD, resumed, spec, codec, backend="ranvier"))
+@pytest.mark.parametrize(
+    ("spec", "codec", "stop"),
+    [
+        ("bsp", "topk:0.1+int8", 7),
+        ("diloco:5", "topk:0.1", 7),
+        ("local:2", "powersgd:2", 7),
+        ("post-local:2", "topk:0.1", 3),  # while gradients are averaged, …
+        ("post-local:2", "topk:0.1", 9),  # … and when parameters are
+    ],
+)
+def test_what_is_held_back_is_in_the_state(spec, codec, stop):
+    assert all(on_ranks(WORLD, resumed, spec, codec, stop, backend="ranvier"))
+
+
+def after_a_synchronous_beginning(rank, world):
+    """The second half of post-local, and the same steps by `local`, begun anew from where the first half ended."""
+    begin_at, end_at, half = EACH * rank, EACH * (rank + 1), STEPS // 2
+    net = network()
+    optimizer = optimizer_for("adamw", net)
+    sync = ranvier.attach(net, optimizer, "post-local:2", steps=STEPS, compress="topk:0.1")
+    train(net, optimizer, begin_at, end_at, range(half))
+    kept = copy.deepcopy((net.state_dict(), optimizer.state_dict()))
+    owed = sync.state_dict()["coded"]
+    trace = train(net, optimizer, begin_at, end_at, range(half, STEPS))
+    again = network()
+    optimizer = optimizer_for("adamw", again)
+    local = ranvier.attach(again, optimizer, "local:2", compress="topk:0.1")
+    again.load_state_dict(kept[0])
+    optimizer.load_state_dict(kept[1])
+    local.step = half
+    local._policy = local._make_policy("local:2")  # whose periods begin there
+    local._agree()
+    return trace, train(again, optimizer, begin_at, end_at, range(half, STEPS)), owed
+
+
+def test_what_gradients_were_held_back_is_no_change_of_parameters():
+    for trace, local, (of_gradients, of_changes) in on_ranks(WORLD, after_a_synchronous_beginning, backend="ranvier"):
+        assert of_gradients["number"] == STEPS // 2 and of_changes["number"] == 0
+        assert any(record is not None for record in of_gradients["kept"]), "gradients are owed something"
+        for step, (one, other) in enumerate(zip(trace, local, strict=True)):
+            assert torch.equal(one, other), f"step {step} behind the synchronous ones"
 
 
 def in_a_join(rank, world):

@@ -190,8 +190,8 @@ def refused(rank, world):
             ranvier.attach(net, sgd, samples=samples if rank == 1 else 2)
     with pytest.raises(ValueError, match="give all as many"):
         ranvier.attach(net, sgd, "gossip", samples=rank + 1)
-    with pytest.raises(ValueError, match="what `ranvier train` measures"):
-        ranvier.attach(net, sgd, "auto")
+    with pytest.raises(ValueError, match="leave out compress='int8'"):
+        ranvier.attach(net, sgd, "auto", compress="int8")
     with pytest.raises(ValueError, match="compress= in Python"):
         ranvier.attach(net, sgd, "local:4+int8")
     for codec, spec, optimizer, words in (
@@ -269,6 +269,26 @@ def with_changing_samples(rank, world):
 def test_samples_may_change_while_training_goes_on():
     for end in on_ranks(2, with_changing_samples, backend="gloo"):
         torch.testing.assert_close(end, alone("momentum")[-1], rtol=0, atol=2e-5)
+
+
+def with_samples_that_change_within_a_period(rank, world):
+    net = network()
+    optimizer = optimizer_for("momentum", net)
+    sync = ranvier.attach(net, optimizer, "local:6", samples=4)
+    train(net, optimizer, 4 * rank, 4 * rank + 4, range(3))
+    sync.set_samples((7, 1)[rank])
+    return train(net, optimizer, 7 * rank, 7 + rank, range(3, 6))[-1]
+
+
+def test_an_average_of_parameters_is_weighted_by_all_samples_since_the_last_one():
+    expected = torch.zeros(())
+    for rank, used in enumerate((3 * 4 + 3 * 7, 3 * 4 + 3 * 1)):
+        net = network()
+        optimizer = optimizer_for("momentum", net)
+        train(net, optimizer, 4 * rank, 4 * rank + 4, range(3))
+        expected = expected + used / 48 * train(net, optimizer, 7 * rank, 7 + rank, range(3, 6))[-1]
+    for end in on_ranks(2, with_samples_that_change_within_a_period, backend="gloo"):
+        torch.testing.assert_close(end, expected, rtol=0, atol=1e-5)
 
 
 def test_what_cannot_be_is_refused_at_the_start():

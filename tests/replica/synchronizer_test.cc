@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -46,6 +47,9 @@ struct Descent {
   float momentum = 0.9F;
   std::vector<std::size_t> shares = {4, 4, 4, 4};  // by rank: samples of each step
   std::size_t stop = 24;                           // there it is saved, taken down and set up anew
+  std::vector<std::size_t> rest = {};              // by rank: of every sixth step, where that has others
+
+  const std::vector<std::size_t>& of(std::size_t step) const { return rest.empty() || step % 6 != 5 ? shares : rest; }
 };
 
 constexpr float rate = 0.05F;
@@ -67,8 +71,6 @@ std::vector<std::vector<float>> descend(Communicator& comm, SynchronizerOptions 
                                         SyncTraffic* traffic = nullptr) {
   const auto rank = static_cast<std::size_t>(comm.rank());
   const std::size_t all = std::accumulate(descent.shares.begin(), descent.shares.end(), std::size_t{0});
-  const std::size_t before =
-      std::accumulate(descent.shares.begin(), descent.shares.begin() + comm.rank(), std::size_t{0});
   options.samples = static_cast<double>(descent.shares[rank]);
   options.run = {.steps_per_epoch = 12, .steps = descent.steps};
   auto sync = std::make_unique<Synchronizer>(comm, options);
@@ -83,11 +85,14 @@ std::vector<std::vector<float>> descend(Communicator& comm, SynchronizerOptions 
       sync->begin(replica.x);
       sync->restore(kept);
     }
+    const auto& shares = descent.of(step);
+    if (!descent.rest.empty()) sync->set_samples(std::vector<double>(shares.begin(), shares.end()));
+    const std::size_t before = std::accumulate(shares.begin(), shares.begin() + comm.rank(), std::size_t{0});
     const bool shared = sync->begin_step(step);
     std::vector<float> gradient(size, 0);
-    add_gradient(replica.x, step * all + before, descent.shares[rank], shared ? sync->gradient_weight() : 1, gradient);
+    add_gradient(replica.x, step * all + before, shares[rank], shared ? sync->gradient_weight() : 1, gradient);
     if (shared) sync->gradients()->start(gradient)->wait();
-    replica.step(gradient, descent.momentum);
+    if (shared || shares[rank] > 0) replica.step(gradient, descent.momentum);
     sync->end_step(step + 1, rate, replica.x);
     trace.push_back(replica.x);
   }
@@ -118,18 +123,37 @@ Traces traces(Rank world, const SynchronizerOptions& options, const Descent& des
   return all;
 }
 
-// One process that sees every sample.
-std::vector<std::vector<float>> alone(const Descent& descent) {
+// One process that plays so many groups of consecutive ranks: each takes the steps of its samples, if it has any, and
+// after every `period` of them all go on from their mean, weighted by the samples that each has had since the last one.
+std::vector<std::vector<float>> alone(const Descent& descent, std::size_t groups = 1, std::size_t period = 1) {
   const std::size_t all = std::accumulate(descent.shares.begin(), descent.shares.end(), std::size_t{0});
-  Replica replica;
+  const std::size_t ranks = descent.shares.size() / groups;
+  std::vector<Replica> replicas(groups);
+  std::vector<std::size_t> used(groups, 0);
   std::vector<std::vector<float>> trace;
   for (std::size_t step = 0; step < descent.steps; ++step) {
-    std::vector<float> gradient(size, 0);
-    add_gradient(replica.x, step * all, all, 1, gradient);
-    replica.step(gradient, descent.momentum);
-    trace.push_back(replica.x);
+    auto share = descent.of(step).begin();
+    std::size_t first = step * all;
+    for (std::size_t group = 0; group < groups; ++group) {
+      std::size_t count = 0;
+      for (std::size_t rank = 0; rank < ranks; ++rank) count += *share++;
+      std::vector<float> gradient(size, 0);
+      add_gradient(replicas[group].x, first, count, 1, gradient);
+      if (count > 0) replicas[group].step(gradient, descent.momentum);
+      used[group] += count;
+      first += count;
+    }
+    const auto sum = static_cast<float>(std::accumulate(used.begin(), used.end(), std::size_t{0}));
+    if (groups > 1 && ((step + 1) % period == 0 || step + 1 == descent.steps)) {
+      std::vector<float> mean(size, 0);
+      for (std::size_t group = 0; group < groups; ++group)
+        for (std::size_t i = 0; i < size; ++i) mean[i] += static_cast<float>(used[group]) / sum * replicas[group].x[i];
+      for (Replica& each : replicas) each.x = mean;
+      used.assign(groups, 0);
+    }
+    trace.push_back(replicas.front().x);
   }
-  trace.push_back(replica.x);
+  trace.push_back(replicas.front().x);
   return trace;
 }
 
@@ -151,6 +175,42 @@ TEST(Synchronizer, WeightsMakeUnevenSharesTheSameBigBatch) {
   for (const std::string spec : {"bsp", "local:1", "node:1", "hierarchy:node=1,rack=1,world=1"})
     for (const auto& trace : traces(4, {.sync = spec, .place = "node=2,rack=1"}, uneven))
       EXPECT_LT(distance(trace.back(), expected.back()), 1e-5F) << spec;
+}
+
+// As the last steps of epochs are, where all that is left may be one worker's.
+TEST(Synchronizer, AShorterStepCountsByItsSamples) {
+  for (const auto& rest : {std::vector<std::size_t>{2, 1, 2, 2}, {2, 1, 0, 0}, {0, 0, 0, 1}}) {
+    const Descent descent{.shares = {1, 9, 2, 4}, .stop = 8, .rest = rest};
+    const auto is_near = [](const Traces& all, const std::vector<std::vector<float>>& expected) {
+      return std::ranges::all_of(all,
+                                 [&](const auto& trace) { return distance(trace.back(), expected.back()) < 1e-5F; });
+    };
+    EXPECT_TRUE(is_near(traces(4, {.sync = "bsp"}, descent), alone(descent)));
+    EXPECT_TRUE(is_near(traces(4, {.sync = "local:9"}, descent), alone(descent, 4, 9)));
+    EXPECT_TRUE(is_near(traces(4, {.sync = "local:2"}, descent), alone(descent, 4, 2)));
+    const SynchronizerOptions by_nodes{.sync = "node:9", .place = "node=2"};
+    EXPECT_TRUE(is_near(traces(4, by_nodes, descent), alone(descent, 2, 9)));
+  }
+}
+
+TEST(Synchronizer, WhoeverHasNoSamplesMovesNobody) {
+  run_ranks(4,
+            [](Communicator& comm) {
+              Synchronizer sync(comm, {.sync = "hierarchy:node=2,world=4", .place = "node=2"});
+              sync.set_samples(std::array{3.0, 1.0, 0.0, 0.0});
+              std::vector<float> x{0};
+              sync.begin(x);
+              for (std::uint64_t step = 1; step <= 4; ++step) {
+                EXPECT_FALSE(sync.begin_step(step - 1));
+                if (comm.rank() < 2) x[0] += comm.rank() == 0 ? 1.0F : 5.0F;
+                sync.end_step(step, rate, x);
+                if (step == 2) {
+                  EXPECT_FLOAT_EQ(x[0], comm.rank() < 2 ? 4 : 0) << "a node without samples has nothing to average";
+                }
+              }
+              EXPECT_FLOAT_EQ(x[0], 8);
+            },
+            {.way = "shm"});
 }
 
 // Descent with momentum is linear in the gradients, so averaging afterwards is averaging before.
@@ -353,6 +413,7 @@ TEST(Synchronizer, WhatIsSavedInTheMiddleOfAPeriodGoesOnBitForBit) {
            {"bsp", "none"},  // of a codec of gradients, whoever owns the buckets saves
            {"node:5", "topk:0.1+int8"},
            {"slowmo:5", "none"},
+           {"post-local:5,after=0.3", "topk:0.1+int8"},  // the gradients' codec is none of this
            {"diloco:7", "topk:0.1+int8"},
            {"diloco:10,fragments=2,delay=4,merge=0.5", "topk:0.1+int8"},  // a fragment is under way then
            {"local:3,adapt=0.5,most=9", "none"}}) {
@@ -400,6 +461,10 @@ TEST(Synchronizer, RefusesSamplesThatAreNoWeights) {
     EXPECT_NO_THROW(make("async:servers=1", comm.rank() == 1 ? 0 : 2)) << "who only serves takes none";
     Synchronizer gossip(comm, {.sync = "gossip", .samples = 3});
     EXPECT_THROW(gossip.set_samples(comm.rank() + 1), Error);
+    EXPECT_THROW(gossip.set_samples(std::array{1.0, 2.0}), Error);
+    Synchronizer local(comm, {.sync = "local:4"});
+    for (const auto& bad : {std::vector{1.0}, {0.0, 0.0}, {1.0, -1.0}, {std::nan(""), 1.0}})
+      EXPECT_THROW(local.set_samples(bad), Error);
   });
 }
 

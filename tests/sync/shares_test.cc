@@ -15,6 +15,7 @@ namespace {
 
 using testing::Each;
 using testing::ElementsAre;
+using testing::ElementsAreArray;
 using testing::Ge;
 
 TEST(Shares, AreInProportionToSpeedAndTheRestIsTheLargests) {
@@ -41,6 +42,15 @@ TEST(Shares, OfAnySpeedsNoSampleIsLostAndNobodyGoesWithout) {
         ASSERT_NEAR(static_cast<double>(shares[i]), fair, 4.5);
       }
   }
+}
+
+TEST(Shares, OfFewerSamplesAreAsLargeParts) {
+  const std::vector<std::size_t> shares{46, 47, 23, 12};
+  EXPECT_THAT(share_alike(128, shares), ElementsAreArray(shares));
+  EXPECT_THAT(share_alike(64, shares), ElementsAre(23, 24, 11, 6));
+  EXPECT_THAT(share_alike(1, shares), ElementsAre(1, 0, 0, 0));
+  EXPECT_THAT(share_alike(0, shares), Each(0U));
+  EXPECT_THAT(share_alike(5, std::vector<std::size_t>{8, 8, 0}), ElementsAre(3, 2, 0));
 }
 
 TEST(Groups, ArePartedWhereSpeedsAre) {
