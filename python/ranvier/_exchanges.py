@@ -64,7 +64,8 @@ class Coded:
 
     def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
         if self._clipping_norm > 0:
-            _clip(values, self._clipping_norm / math.sqrt(wire.world))
+            for tensor in values.split(memory.sizes()):
+                _clip(tensor, self._clipping_norm / math.sqrt(wire.world))
         if wire.world == 1:  # nothing to send; momentum is still this exchange's
             if self.kinds and not self._differs and _all_finite(values):
                 if memory.velocity.numel() > 0:
@@ -253,7 +254,7 @@ def _all_finite(values: Tensor) -> bool:
 
 
 def _clip(values: Tensor, most: float) -> None:
-    """DGC's local clipping. What is not finite stays as it is, and goes plain."""
+    """DGC's local clipping, of one tensor. What is not finite stays as it is, and goes plain."""
     norm = float(torch.linalg.vector_norm(values, dtype=torch.float64))
     if math.isfinite(norm) and norm > most:
         values.mul_(most / norm)

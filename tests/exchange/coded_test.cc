@@ -340,15 +340,16 @@ TEST(Coded, LayersSendTheirShareOfEachTensor) {
 }
 
 // Lin et al., section 3.2: each rank's limit is the global one over the root of their number; 2 of 4 ranks are above
-// it.
+// it. And it is one for each tensor, whatever bucket they came in.
 TEST(Coded, DgcClipsEachRanksGradientsBeforeItAddsThemUp) {
   for (const std::string_view spec :
        {"dgc:1,momentum=0,clip=6,by=reduce_scatter", "dgc:1,momentum=0,clip=6,by=all_gather"})
     run_ranks(4, [&](Communicator& comm) {
+      const std::vector<Tensor> tensors{{.id = 1, .columns = 100}, {.id = 2, .columns = 100}};
       const auto exchange = make_exchange(spec, comm);
       for (int step = 0; step < 2; ++step) {
-        std::vector<float> bucket(100, static_cast<float>(comm.rank() + 1) / 8);  // of norm 10 / 8 to 5
-        exchange->start(bucket)->wait();
+        std::vector<float> bucket(200, static_cast<float>(comm.rank() + 1) / 8);  // each tensor of norm 10 / 8 to 5
+        exchange->start({.values = bucket, .tensors = tensors})->wait();
         for (const float value : bucket) ASSERT_NEAR(value, (1.0F / 8 + 2.0F / 8 + 0.3F + 0.3F) / 4, 1e-6) << spec;
       }
       std::vector<float> bucket(100, comm.rank() == 2 ? INFINITY : 9.0F);
