@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 static_assert(std::endian::native == std::endian::little, "checkpoints are written as they stand in memory");
 
-constexpr std::string_view first_line = "ranvier checkpoint 3\n";
+constexpr std::string_view first_line = "ranvier checkpoint 4\n";
 
 void append(std::string& text, const std::vector<float>& values) {
   text.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));

@@ -66,7 +66,9 @@ class CodedAveraging final : public StagedAveraging {
 class CodedExchange final : public Exchange {
  public:
   CodedExchange(Communicator& comm, std::unique_ptr<Codec> codec)
-      : comm_(comm), tools_(std::make_shared<CodedTools>()), residuals_(codec->state_parts(), codec->spec()) {
+      : comm_(comm),
+        tools_(std::make_shared<CodedTools>()),
+        residuals_(codec->state_parts(), codec->spec(), comm.world()) {
     auto sums = codec->for_sums();
     tools_->codec = std::move(codec);
     tools_->sums = sums ? std::move(sums) : tools_->codec;
