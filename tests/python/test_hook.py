@@ -189,7 +189,7 @@ def test_with_other_ranks_what_is_owed_is_paid_and_changes_are_of_those_who_are_
             continue
         there = range(min(before, after))
         owed = sum(saved[rank][spec][0]["parameters"]["weight"]["residual"] for rank in there).view(8, 50)
-        assert owed.norm() > 1, spec
+        assert owed.norm() > 0.1, spec
         assert (total * after - owed).norm() < 0.05 * owed.norm(), spec
 
 
