@@ -79,8 +79,8 @@ class Codec {
   virtual std::shared_ptr<const Codec> for_sums() const { return nullptr; }
   // Its velocity takes the place of the optimizer's momentum, which then has to be 0.
   virtual double momentum() const { return 0; }
-  // Not 0: each of W ranks first scales its gradients of a bucket down to this norm over sqrt(W) (dgc). Exchanges do,
-  // which see the whole bucket.
+  // Not 0: each of W ranks first scales its gradients of each tensor down to this norm over sqrt(W) (dgc). Exchanges
+  // do, which see whole tensors.
   virtual double clipping_norm() const { return 0; }
   // Whether CodecKey::pieces makes a difference.
   virtual bool chooses_by_tensor() const { return false; }

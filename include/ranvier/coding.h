@@ -17,7 +17,8 @@
 
 namespace ranvier {
 
-// Codes byte symbols. Small alphabets code best when they are 0 … n-1.
+// Codes byte symbols. Small alphabets code best when they are 0 … n-1. Where one symbol comes often and in runs, rans,
+// huffman and range code where it is as a bitmap, and take less than the entropy of single symbols.
 class Coder {
  public:
   virtual ~Coder() = default;

@@ -68,8 +68,10 @@ class Exchange {
   virtual std::uint64_t plain_buckets() const { return 0; }
   // Bytes kept from step to step.
   virtual std::size_t state_bytes() const { return 0; }
-  // What is kept of a bucket, for a checkpoint: bytes for this rank of this world. restore() takes it, before the
-  // bucket is first started, also on an exchange of another spec: a residual is what is owed, whatever the codec.
+  // What is kept of a bucket, for a checkpoint: bytes for this rank. restore() takes it, before the bucket is first
+  // started, also on an exchange of another spec or in another world: a residual is what is owed, whatever the codec
+  // and whoever the others are. All ranks restore what was saved at once; where the world has changed, ranks that were
+  // not there before have nothing to restore, and all but what is owed begins anew.
   // Throws Error{config} for bytes that are not of this bucket. Empty where nothing is kept.
   virtual std::vector<std::byte> save(const Bucket&) { return {}; }
   virtual void restore(const Bucket&, ConstBytes) {}

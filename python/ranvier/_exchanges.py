@@ -64,7 +64,8 @@ class Coded:
 
     def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
         if self._clipping_norm > 0:
-            _clip(values, self._clipping_norm / math.sqrt(wire.world))
+            for tensor in values.split(memory.sizes()):
+                _clip(tensor, self._clipping_norm / math.sqrt(wire.world))
         if wire.world == 1:  # nothing to send; momentum is still this exchange's
             if self.kinds and not self._differs and _all_finite(values):
                 if memory.velocity.numel() > 0:
@@ -74,12 +75,17 @@ class Coded:
         gradient = values.clone() if self._differs else values
         if self._differs:
             values -= memory.last
+            if memory.owed.numel() > 0:
+                values += memory.owed
         way = self._by_all_gather if self._codec.by_all_gather() else self._by_reduce_scatter
         if not way(wire, values, memory, number):
             values.copy_(gradient)
             return False
         if self._differs:
             values += memory.average
+            if memory.owed.numel() > 0:  # was applied with this gradient, and is no part of the next one
+                gradient += memory.owed
+                memory.owed = torch.zeros(0)
             memory.last.copy_(gradient)
             memory.average.copy_(values)
         return True
@@ -218,7 +224,7 @@ class LowRank:
                     matrix.orthonormalize(left)
                     matrix.right_of(owed[part], left, right)
             travelling = [factors[side] for _, _, factors in large]
-            travelling += [values[part].clone() for part in small] if side == sides[0] else []
+            travelling += [owed[part].clone() for part in small] if side == sides[0] else []  # of another codec, too
             if not self._average(wire, travelling, (2 * number + side)):
                 memory.factors = [[] for _ in matrices]  # what is not finite may have reached them
                 return False
@@ -227,6 +233,7 @@ class LowRank:
 
         for part, average in zip(small, averages, strict=True):
             values[part] = average
+            memory.residual[part] = 0
         for matrix, part, (left, right) in large:
             matrix.product(left, right, values[part])
             memory.residual[part] = owed[part] - values[part]
@@ -253,7 +260,7 @@ def _all_finite(values: Tensor) -> bool:
 
 
 def _clip(values: Tensor, most: float) -> None:
-    """DGC's local clipping. What is not finite stays as it is, and goes plain."""
+    """DGC's local clipping, of one tensor. What is not finite stays as it is, and goes plain."""
     norm = float(torch.linalg.vector_norm(values, dtype=torch.float64))
     if math.isfinite(norm) and norm > most:
         values.mul_(most / norm)

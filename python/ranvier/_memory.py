@@ -27,6 +27,7 @@ class Memory:
     velocity: Tensor = field(default_factory=_nothing)
     last: Tensor = field(default_factory=_nothing)
     average: Tensor = field(default_factory=_nothing)
+    owed: Tensor = field(default_factory=_nothing)  # where changes are coded: the residual of a codec of values before
     factors: list[list[Tensor]] = field(default_factory=list)  # of each parameter, left and right; empty: none yet
     norms: Tensor = field(default_factory=_nothing)  # of blocks of this bucket: of no other one
     norms_of: list[int] = field(default_factory=list)  # the sizes of that bucket's parameters
@@ -70,6 +71,13 @@ def require_record(parameter: Tensor, record: dict[str, Any], name: str, spec: s
         )
 
 
+def owed_elsewhere(record: dict[str, Any]) -> dict[str, Any]:
+    """What of a record counts where ranks have come, who bring nothing, or gone: what is owed. What all have alike begins
+    anew: averages of changes, whose estimates owe nothing, factors and the steps by which they take turns, norms."""
+    kept = {"size": record["size"], "step": 0 if "left" in record else record["step"]}
+    return kept if "last" in record else kept | {kind: record[kind] for kind in FLAT if kind in record}
+
+
 def from_record(parameter: Tensor, record: dict[str, Any], name: str, spec: str) -> Memory:
     """Of a bucket of this parameter alone. Raises ValueError as require_record does."""
     require_record(parameter, record, name, spec)
@@ -103,8 +111,13 @@ class Memories:
             if old is None:
                 continue
             at = next(i for i, candidate in enumerate(old.parameters) if candidate is parameter)
+            owed = old.residual if "last" in kinds and old.last.numel() == 0 else old.owed
+            if owed.numel() > 0:  # once; a change would be added up again at every step
+                memory.owed = memory.owed if memory.owed.numel() > 0 else torch.zeros(sum(memory.sizes()))
+                memory.owed[place] = owed[old.slices()[at]]
             for kind in kinds:
-                if (before := getattr(old, kind)).numel() > 0:  # else another codec kept it, or did not
+                before = getattr(old, kind)
+                if before.numel() > 0 and before is not owed:  # else another codec kept it, or did not
                     getattr(memory, kind)[place] = before[old.slices()[at]]
             memory.factors[index] = old.factors[at]
             memory.step = max(memory.step, old.step)
@@ -125,6 +138,10 @@ class Memories:
 
     def wait_for(self, records: list[dict[str, Any]]) -> None:
         self._waiting = list(records)
+
+    def leave_their_world(self) -> None:
+        """Before the first bucket: what waits is of a run of more or fewer ranks."""
+        self._waiting = [owed_elsewhere(record) for record in self._waiting]
 
     def _meet(self, parameters: list[Tensor]) -> None:
         met = set(map(id, self._met))

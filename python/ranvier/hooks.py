@@ -36,7 +36,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ranvier._exchanges import Exchange, Plain, make_exchange
-from ranvier._memory import Memories, require_record
+from ranvier._memory import Memories, owed_elsewhere, require_record
 from ranvier._wire import Wire
 
 Hook = Callable[["CompressionState", dist.GradBucket], torch.futures.Future[Tensor]]
@@ -72,6 +72,7 @@ class CompressionState:
         self.plain_buckets = 0  # that went uncompressed, since a value was NaN, infinite or beyond 2^50
         self._memories = Memories(spec)
         self._number = 0  # of the next bucket: what is random follows from it
+        self._world = 0  # of the run that a pickled state is of
         self._way: tuple[Wire, Exchange] | None = None
         self._take(group)
 
@@ -84,6 +85,10 @@ class CompressionState:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ranvier-hook")
         self._process = os.getpid()
         self._way = wire, exchange
+        if self._world not in (0, wire.world):
+            self._number = 0
+            self._memories.leave_their_world()
+        self._world = wire.world
         return self._way
 
     @property
@@ -102,6 +107,7 @@ class CompressionState:
         records = {name: self._memories.record_of(parameter) for name, parameter in module.named_parameters()}
         return {
             "spec": self.spec,
+            "world": self._world,
             "number": self._number,
             "parameters": {name: record for name, record in records.items() if record is not None},
         }
@@ -109,8 +115,9 @@ class CompressionState:
     def load_state_dict(self, module: nn.Module, state: dict[str, Any]) -> None:
         """Takes up what state_dict gave, perhaps of another spec: what is held back is owed, whatever the codec. With the
         same spec training goes on as if it had not stopped, to the bit where DDP forms the same buckets: a new DDP forms
-        them anew after its first step, but for find_unused_parameters=True. Raises ValueError for what state_dict did not
-        give, for a parameter that `module` does not have, and for one that has changed its size; nothing is taken up then.
+        them anew after its first step, but for find_unused_parameters=True. Of a run of more or fewer ranks what is owed is
+        taken up, and ranks that were not there load nothing. Raises ValueError for what state_dict did not give, for a
+        parameter that `module` does not have, and for one that has changed its size; nothing is taken up then.
         """
         records = _records_in(state)
         parameters = dict(module.named_parameters())
@@ -121,13 +128,15 @@ class CompressionState:
             )
         for name, record in records.items():
             require_record(parameters[name], record, name, self.spec)
+        same_world = state.get("world", 0) in (0, self._way[0].world if self._way else dist.get_world_size())
         for name, record in records.items():
-            self._memories.restore(parameters[name], record, name)
-        self._number = state["number"]
+            self._memories.restore(parameters[name], record if same_world else owed_elsewhere(record), name)
+        self._number = state["number"] if same_world else 0
 
     def __getstate__(self) -> dict[str, Any]:
         return {
             "spec": self.spec,
+            "world": self._world,
             "number": self._number,
             "plain_buckets": self.plain_buckets,
             "parameters": self._memories.records(),
@@ -136,6 +145,7 @@ class CompressionState:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.spec = state["spec"]
         self.plain_buckets = state["plain_buckets"]
+        self._world = state.get("world", 0)
         self._memories = Memories(self.spec)
         self._memories.wait_for(state["parameters"])
         self._number = state["number"]

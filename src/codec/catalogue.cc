@@ -42,7 +42,8 @@ constexpr std::array all{
            "biased", "Abdelmoniem et al. 2021"},
           add_sidco},
     Stage{{"dgc", sparsify, "the largest sums of corrected momentum",
-           "value: share of all values (0.001); momentum=0.9; warmup=0 steps; clip=0 (none), the largest norm; "
+           "value: share of all values (0.001); momentum=0.9; warmup=0 steps; clip=0 (none), the largest norm of a "
+           "tensor; "
            "layers=0 to 1: by tensor",
            "biased", "Lin et al. 2018"},
           add_dgc},

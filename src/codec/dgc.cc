@@ -8,7 +8,8 @@
 //
 // Local clipping: gradients are clipped before they are added to what is held back, which is a sum of many steps. The
 // sum of W independent gradients of a norm has sqrt(W) times that norm, so each rank's limit is the global one over
-// sqrt(W).
+// sqrt(W). The norm is a tensor's, as in the authors' code (github.com/synxlin/deep-gradient-compression): the model's
+// is not known before the last bucket, and a bucket's would make training depend on how buckets are formed.
 #include <algorithm>
 #include <cmath>
 

@@ -217,7 +217,7 @@ bool take_streams(const Table& table, ConstBytes code, std::span<std::uint8_t> o
 
 class Huffman final : public BlockCoder {
  public:
-  Huffman() : BlockCoder("huffman") {}
+  Huffman() : BlockCoder("huffman", Bitmaps::where_shorter) {}
 
  protected:
   std::size_t encode_block(std::span<const std::uint8_t> symbols, Bytes out) const override {

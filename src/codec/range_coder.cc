@@ -194,7 +194,7 @@ class Decoder {
 
 class RangeCoder final : public BlockCoder {
  public:
-  RangeCoder() : BlockCoder("range") {}
+  RangeCoder() : BlockCoder("range", Bitmaps::where_shorter) {}
 
  protected:
   std::size_t encode_block(std::span<const std::uint8_t> symbols, Bytes out) const override {

@@ -216,7 +216,7 @@ bool take_symbols(const RansTable& table, ConstBytes code, std::span<std::uint8_
 
 class Rans final : public BlockCoder {
  public:
-  Rans() : BlockCoder("rans") {}
+  Rans() : BlockCoder("rans", Bitmaps::where_shorter) {}
 
  protected:
   std::size_t encode_block(std::span<const std::uint8_t> symbols, Bytes out) const override {

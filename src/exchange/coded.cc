@@ -27,7 +27,7 @@ namespace {
 // 4 MiB of floats: long enough that a message costs little, short enough that many are under way.
 constexpr std::size_t slice_values = std::size_t{1} << 20;
 
-// DGC's local clipping. What is not finite stays as it is, and goes plain.
+// DGC's local clipping, of one tensor. What is not finite stays as it is, and goes plain.
 void clip(std::span<float> values, double most) {
   const double norm = std::sqrt(kernel::sum_of_squares(values.data(), values.size()));
   if (std::isfinite(norm) && norm > most)
@@ -66,7 +66,9 @@ class CodedAveraging final : public StagedAveraging {
 class CodedExchange final : public Exchange {
  public:
   CodedExchange(Communicator& comm, std::unique_ptr<Codec> codec)
-      : comm_(comm), tools_(std::make_shared<CodedTools>()), residuals_(codec->state_parts(), codec->spec()) {
+      : comm_(comm),
+        tools_(std::make_shared<CodedTools>()),
+        residuals_(codec->state_parts(), codec->spec(), comm.world()) {
     auto sums = codec->for_sums();
     tools_->codec = std::move(codec);
     tools_->sums = sums ? std::move(sums) : tools_->codec;
@@ -80,8 +82,13 @@ class CodedExchange final : public Exchange {
 
   std::shared_ptr<Averaging> start(const Bucket& bucket) override {
     auto state = residuals_.of(bucket);
-    if (const double norm = tools_->codec->clipping_norm(); norm > 0)
-      clip(bucket.values, norm / std::sqrt(comm_.world()));
+    if (const double norm = tools_->codec->clipping_norm(); norm > 0) {
+      auto rest = bucket.values;
+      for (const Tensor& tensor : state->tensors) {
+        clip(rest.first(tensor.size()), norm / std::sqrt(comm_.world()));
+        rest = rest.subspan(tensor.size());
+      }
+    }
     std::vector<TensorPiece> pieces;  // of the bucket
     if (tools_->codec->chooses_by_tensor())
       for (const Tensor& tensor : state->tensors) pieces.push_back({.size = tensor.size(), .of = tensor.size()});

@@ -253,7 +253,7 @@ class DemoExchange final : public Exchange {
   const std::string spec_;
   const DemoOptions options_;
   const std::shared_ptr<std::atomic<std::uint64_t>> plain_ = std::make_shared<std::atomic<std::uint64_t>>();
-  Residuals residuals_{1, spec_};
+  Residuals residuals_{1, spec_, comm_.world()};
   std::unordered_map<std::uint64_t, Known> known_;  // by the first tensor of a bucket
   std::uint64_t number_ = 0;
 };

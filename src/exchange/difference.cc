@@ -20,7 +20,8 @@
 namespace ranvier {
 namespace {
 
-// In a Residuals::State: `residual` the last gradients of this rank, `velocity` the last average.
+// In a Residuals::State: `residual` the last gradients of this rank, `velocity` the last average; before the first step
+// `residual` what a codec of values owed.
 class DifferenceAveraging final : public Averaging, public std::enable_shared_from_this<DifferenceAveraging> {
  public:
   DifferenceAveraging(std::shared_ptr<Residuals::State> state, std::span<float> bucket)
@@ -73,12 +74,17 @@ class DifferenceAveraging final : public Averaging, public std::enable_shared_fr
 
 class DifferenceExchange final : public Exchange {
  public:
-  explicit DifferenceExchange(std::unique_ptr<Exchange> inner) : inner_(std::move(inner)) {}
+  DifferenceExchange(std::unique_ptr<Exchange> inner, Rank world)
+      : inner_(std::move(inner)), last_(2, inner_->spec(), world) {}
   std::string_view spec() const override { return inner_->spec(); }
   std::uint64_t plain_buckets() const override { return inner_->plain_buckets(); }
   std::size_t state_bytes() const override { return inner_->state_bytes() + last_.bytes(); }
   std::shared_ptr<Averaging> start(const Bucket& bucket) override {
     const auto state = last_.of(bucket);
+    if (state->step++ == 0) {  // as a difference it would be added again at every step
+      kernel::add(bucket.values.data(), state->residual.data(), bucket.values.data(), bucket.values.size());
+      std::ranges::fill(state->residual, 0.0F);
+    }
     // By what the bucket's tensors are known: the differences lie elsewhere at every step.
     auto averaging = std::make_shared<DifferenceAveraging>(state, bucket.values);
     averaging->start(*inner_, state->tensors, bucket.priority);
@@ -91,23 +97,30 @@ class DifferenceExchange final : public Exchange {
     bytes.insert(bytes.begin(), owed.begin(), owed.end());
     return bytes;
   }
-  // From a codec of values comes no last gradient: it stays 0, and the first difference is the gradient itself.
+  // From a codec of values comes what it owed, and no last gradient: the first difference is the gradient itself. So it
+  // is in another world, whose average is that of other estimates.
   void restore(const Bucket& bucket, ConstBytes kept) override {
-    inner_->restore(bucket, kept);
-    const ConstBytes more = kept.subspan(Residuals::saved_bytes(kept));
     std::uint64_t ignored = 0;
-    if (more.size() == last_.save(bucket, 0).size()) last_.restore(bucket, more, ignored);
+    const ConstBytes more = last_.restore(bucket, kept, ignored);
+    const auto state = last_.of(bucket);
+    std::ranges::fill(state->velocity, 0.0F);
+    state->step = 0;
+    if (more.size() != last_.save(bucket, 0).size()) return;
+    std::ranges::fill(state->residual, 0.0F);
+    if (!last_.is_of_this_world(kept)) return;
+    inner_->restore(bucket, kept);
+    last_.restore(bucket, more, ignored);
   }
 
  private:
   const std::unique_ptr<Exchange> inner_;
-  Residuals last_{2, inner_->spec()};
+  Residuals last_;
 };
 
 }  // namespace
 
-std::unique_ptr<Exchange> difference_exchange(std::unique_ptr<Exchange> inner) {
-  return std::make_unique<DifferenceExchange>(std::move(inner));
+std::unique_ptr<Exchange> difference_exchange(std::unique_ptr<Exchange> inner, Rank world) {
+  return std::make_unique<DifferenceExchange>(std::move(inner), world);
 }
 
 }  // namespace ranvier

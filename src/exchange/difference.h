@@ -7,6 +7,7 @@
 
 namespace ranvier {
 
-std::unique_ptr<Exchange> difference_exchange(std::unique_ptr<Exchange> inner);
+// `world`: of how many ranks.
+std::unique_ptr<Exchange> difference_exchange(std::unique_ptr<Exchange> inner, Rank world);
 
 }  // namespace ranvier

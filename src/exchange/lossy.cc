@@ -37,7 +37,7 @@ class LossyExchange final : public Exchange {
  private:
   Communicator& comm_;
   const RanksEnd ranks_;
-  Residuals residuals_{1, "none"};
+  Residuals residuals_{1, "none", comm_.world()};
 };
 
 }  // namespace

@@ -101,7 +101,7 @@ class LowRankAveraging final : public StagedAveraging {
     });
     if (phase_ == Phase::first)
       each_matrix([&](const Matrix& matrix) {
-        const float* const values = bucket_.data() + matrix.begin;
+        const float* const values = state_->residual.data() + matrix.begin;  // what another codec owed, too
         if (matrix.shape.rank == 0) vector.insert(vector.end(), values, values + matrix.size());
       });
     if (phase_ == Phase::first && comm_.world() > 1) {
@@ -170,13 +170,15 @@ class LowRankAveraging final : public StagedAveraging {
   // The gradients as they are; what was held back stays held back. Factors begin anew, since a value that is not finite
   // may have reached them.
   void go_plain() {
+    const bool small_ones_are_averages = phase_ == Phase::second;
     phase_ = Phase::plain;
     tools_->plain_buckets.fetch_add(1);
     each_matrix([&](Matrix& matrix) {
+      if (matrix.shape.rank == 0 && small_ones_are_averages) return;
       float* const residual = state_->residual.data() + matrix.begin;
       const float* const values = bucket_.data() + matrix.begin;
       for (std::size_t i = 0; i < matrix.size(); ++i)
-        residual[i] = matrix.shape.rank > 0 && std::isfinite(values[i]) ? residual[i] - values[i] : 0;
+        residual[i] = std::isfinite(values[i]) ? residual[i] - values[i] : 0;
       matrix.right.clear();
     });
     average(bucket_, tools_->plain);
@@ -222,13 +224,17 @@ class LowRankExchange final : public Exchange {
       }
     return bytes;
   }
-  // Factors of another rank, and none, let this one begin with its own.
-  void restore(const Bucket& bucket, ConstBytes kept) override {
-    kept = residuals_.restore(bucket, kept, number_);
-    const auto factors = factors_for(*residuals_.of(bucket));
+  // Factors of another rank, and none, let this one begin with its own. In another world all do, from step 0, of which
+  // factors are made and by which they take turns: ranks may have come that bring none.
+  void restore(const Bucket& bucket, ConstBytes all) override {
+    ConstBytes kept = residuals_.restore(bucket, all, number_);
+    const auto state = residuals_.of(bucket);
+    const bool same_world = residuals_.is_of_this_world(all);
+    if (!same_world) state->step = 0;
+    const auto factors = factors_for(*state);
     std::size_t bytes = 0;
     for (const Matrix& matrix : factors->matrices) bytes += (matrix.left.size() + matrix.right.size()) * sizeof(float);
-    if (kept.size() != bytes) return;
+    if (!same_world || kept.size() != bytes) return;
     for (Matrix& matrix : factors->matrices)
       for (auto* factor : {&matrix.left, &matrix.right}) {
         if (!factor->empty()) std::memcpy(factor->data(), kept.data(), factor->size() * sizeof(float));
@@ -292,7 +298,7 @@ class LowRankExchange final : public Exchange {
   Communicator& comm_;
   const std::string spec_;
   const std::shared_ptr<LowRankTools> tools_;
-  Residuals residuals_{1, spec_};
+  Residuals residuals_{1, spec_, comm_.world()};
   std::unordered_map<std::uint64_t, std::shared_ptr<Factors>> factors_;  // by the first tensor of their bucket
   std::uint64_t number_ = 0;
 };

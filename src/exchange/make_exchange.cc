@@ -126,7 +126,7 @@ std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& com
   const bool of_differences = plan.codec->of_differences();
   auto exchange = plan.codec->summable_as() ? summable_exchange(comm, std::move(plan.codec))
                                             : coded_exchange(comm, std::move(plan.codec));
-  return of_differences ? difference_exchange(std::move(exchange)) : std::move(exchange);
+  return of_differences ? difference_exchange(std::move(exchange), comm.world()) : std::move(exchange);
 }
 
 void check_exchange(std::string_view spec) { plan_exchange(spec); }

@@ -66,13 +66,21 @@ struct Kept {
   std::uint64_t step;
   std::uint64_t residuals;  // how many
   std::uint64_t velocities;
+  std::uint64_t world;
 };
+
+Kept head_of(ConstBytes kept) {
+  Kept head{};
+  std::memcpy(&head, kept.data(), sizeof head);
+  return head;
+}
 
 }  // namespace
 
 std::vector<std::byte> Residuals::save(const Bucket& bucket, std::uint64_t number) {
   const auto state = of(bucket);
-  const Kept kept{number, state->step, state->residual.size(), state->velocity.size()};
+  const Kept kept{number, state->step, state->residual.size(), state->velocity.size(),
+                  static_cast<std::uint64_t>(world_)};
   const std::array<ConstBytes, 3> parts{std::as_bytes(std::span(&kept, 1)), std::as_bytes(std::span(state->residual)),
                                         std::as_bytes(std::span(state->velocity))};
   std::vector<std::byte> bytes(parts[0].size() + parts[1].size() + parts[2].size());
@@ -88,17 +96,16 @@ ConstBytes Residuals::restore(const Bucket& bucket, ConstBytes kept, std::uint64
                             "and the bucket sizes that it was saved with",
                             bucket.values.size(), spec_, problem));
   };
-  Kept head{};
-  if (kept.size() < sizeof head) refuse("is too short");
-  std::memcpy(&head, kept.data(), sizeof head);
-  kept = kept.subspan(sizeof head);
+  if (kept.size() < sizeof(Kept)) refuse("is too short");
+  const Kept head = head_of(kept);
   const std::uint64_t count = bucket.values.size();
   if ((head.residuals != 0 && head.residuals != count) || (head.velocities != 0 && head.velocities != count))
     refuse("is of another number of values");
-  if (kept.size() < (head.residuals + head.velocities) * sizeof(float)) refuse("is too short");
+  if (kept.size() - sizeof head < (head.residuals + head.velocities) * sizeof(float)) refuse("is too short");
   const auto state = of(bucket);
   state->step = head.step;
-  number = head.number;
+  if (is_of_this_world(kept)) number = head.number;
+  kept = kept.subspan(sizeof head);
   for (auto [floats, to] :
        {std::pair(head.residuals, &state->residual), std::pair(head.velocities, &state->velocity)}) {
     if (floats > 0 && !to->empty()) std::memcpy(to->data(), kept.data(), floats * sizeof(float));
@@ -107,10 +114,8 @@ ConstBytes Residuals::restore(const Bucket& bucket, ConstBytes kept, std::uint64
   return kept;
 }
 
-std::size_t Residuals::saved_bytes(ConstBytes kept) {
-  Kept head{};
-  std::memcpy(&head, kept.data(), sizeof head);
-  return sizeof head + (head.residuals + head.velocities) * sizeof(float);
+bool Residuals::is_of_this_world(ConstBytes kept) const {
+  return head_of(kept).world == static_cast<std::uint64_t>(world_);
 }
 
 std::size_t Residuals::bytes() const {

@@ -19,8 +19,8 @@ namespace ranvier {
 
 class Residuals {
  public:
-  // `parts`: Codec::state_parts(); `spec`: what errors name.
-  Residuals(std::size_t parts, std::string_view spec) : parts_(parts), spec_(spec) {}
+  // `parts`: Codec::state_parts(); `spec`: what errors name; `world`: of how many ranks averages are.
+  Residuals(std::size_t parts, std::string_view spec, Rank world) : parts_(parts), spec_(spec), world_(world) {}
 
   struct State {
     std::vector<Tensor> tensors;
@@ -36,11 +36,12 @@ class Residuals {
   std::size_t bytes() const;
 
   // For checkpoints: `number` is the exchange's own, and may be followed by more. restore() returns what follows; a
-  // residual or velocity that this codec does not want is dropped, one that was not saved stays zero.
+  // residual or velocity that this codec does not want is dropped, one that was not saved stays zero. In another world
+  // `number` stays as it is: ranks may have come that bring nothing, and messages are told apart by it.
   std::vector<std::byte> save(const Bucket&, std::uint64_t number);
   ConstBytes restore(const Bucket&, ConstBytes kept, std::uint64_t& number);
-  // Of what save() wrote, without what may follow it: `kept` was restored, and so is whole.
-  static std::size_t saved_bytes(ConstBytes kept);
+  // Whether what save() wrote, and was restored, is of as many ranks as there are now.
+  bool is_of_this_world(ConstBytes kept) const;
 
  private:
   struct Place {
@@ -51,6 +52,7 @@ class Residuals {
 
   const std::size_t parts_;
   const std::string spec_;
+  const Rank world_;
   std::unordered_map<std::uint64_t, Place> places_;  // by tensor id
 };
 

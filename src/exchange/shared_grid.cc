@@ -237,7 +237,7 @@ class GridExchange final : public Exchange {
   Communicator& comm_;
   const std::string spec_;
   const std::shared_ptr<GridTools> tools_;
-  Residuals residuals_{1, spec_};
+  Residuals residuals_{1, spec_, comm_.world()};
   std::unordered_map<std::uint64_t, std::shared_ptr<Norms>> norms_;  // by the first tensor of their bucket
   std::uint64_t number_ = 0;
 };

@@ -145,7 +145,7 @@ class ScaleExchange final : public Exchange {
   Communicator& comm_;
   const std::string spec_;
   const std::shared_ptr<ScaleTools> tools_;
-  Residuals residuals_{1, spec_};
+  Residuals residuals_{1, spec_, comm_.world()};
   std::uint64_t number_ = 0;
 };
 

@@ -106,7 +106,9 @@ class SummableAveraging final : public CollectiveAveraging {
 class SummableExchange final : public Exchange {
  public:
   SummableExchange(Communicator& comm, std::unique_ptr<Codec> codec)
-      : comm_(comm), tools_(std::make_shared<SummableTools>()), residuals_(codec->state_parts(), codec->spec()) {
+      : comm_(comm),
+        tools_(std::make_shared<SummableTools>()),
+        residuals_(codec->state_parts(), codec->spec(), comm.world()) {
     if (!codec->summable_as())
       throw Error(ErrorKind::usage, fmt::format("codes of '{}' cannot be added, so they cannot be reduced in transit; "
                                                 "use a codec whose codes can, such as bf16",

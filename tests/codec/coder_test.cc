@@ -23,6 +23,7 @@ using testing::FencedMemory;
 struct Source {
   const char* name;
   std::uint8_t (*draw)(std::mt19937&);
+  bool has_runs = false;  // of zeros
 };
 std::uint8_t normal(std::mt19937& random, double deviation) {
   const double drawn = std::normal_distribution<double>(128, deviation)(random);
@@ -38,12 +39,17 @@ constexpr Source sources[] = {
     {"bits", [](std::mt19937& random) { return static_cast<std::uint8_t>(random() % 2); }},
     {"one in a thousand", [](std::mt19937& random) { return static_cast<std::uint8_t>(random() % 1000 == 0); }},
     {"two far apart", [](std::mt19937& random) { return static_cast<std::uint8_t>(random() % 2 ? 255 : 0); }},
+    {"runs of zeros", [](std::mt19937& random) { return static_cast<std::uint8_t>(random() % 40); }, true},
 };
 
 Symbols drawn(const Source& source, std::size_t count, unsigned seed) {
   std::mt19937 random(seed);
   Symbols symbols(count);
-  for (std::uint8_t& symbol : symbols) symbol = source.draw(random);
+  bool in_run = false;
+  for (std::uint8_t& symbol : symbols) {
+    in_run = source.has_runs && random() % 16 == 0 ? !in_run : in_run;
+    symbol = in_run ? 0 : source.draw(random);
+  }
   return symbols;
 }
 
@@ -88,7 +94,7 @@ TEST_P(EachCoder, ReturnsWhatWentInAtEveryLength) {
 
 // Where formats change: fewer and more states or streams, groups, blocks.
 TEST_P(EachCoder, ReturnsWhatWentInAroundEveryChangeOfFormat) {
-  for (const std::size_t border : {1024, 4096, 8192, 65536})
+  for (const std::size_t border : {1024, 4096, 8192, 16384, 65536})
     for (const std::size_t count : {border - 1, border, border + 1, border + 33})
       for (std::size_t kind = count % 2; kind < std::size(sources); kind += 2)
         expect_round_trip(drawn(sources[kind], count, 3), sources[kind].name);
@@ -96,7 +102,7 @@ TEST_P(EachCoder, ReturnsWhatWentInAroundEveryChangeOfFormat) {
 
 TEST_P(EachCoder, ReturnsBuffersOfSeveralBlocks) {
   for (const std::size_t count : {std::size_t{1} << 20, (std::size_t{1} << 20) + 1, (std::size_t{5} << 19) + 12345})
-    for (const std::size_t kind : {3, 5}) expect_round_trip(drawn(sources[kind], count, 4), sources[kind].name);
+    for (const std::size_t kind : {3, 5, 9}) expect_round_trip(drawn(sources[kind], count, 4), sources[kind].name);
 }
 
 TEST_P(EachCoder, WritesNoMoreThanItSaysWhateverTheSymbols) {

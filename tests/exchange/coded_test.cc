@@ -259,7 +259,7 @@ TEST(Coded, OneRankAlonePaysWhatItOwes) {
       exchange->start({.values = bucket, .tensors = tensors})->wait();
       if (comm.rank() == 0) kept = exchange->save({.values = bucket, .tensors = tensors});
     });
-    constexpr std::size_t head = 32;
+    constexpr std::size_t head = 40;
     std::memcpy(residual.data(), kept.data() + head, count * sizeof(float));
     const float momentum = spec.ends_with("momentum=0.5") ? 0.5F : 0;
     if (momentum > 0) std::memcpy(velocity.data(), kept.data() + head + count * sizeof(float), count * sizeof(float));
@@ -340,15 +340,16 @@ TEST(Coded, LayersSendTheirShareOfEachTensor) {
 }
 
 // Lin et al., section 3.2: each rank's limit is the global one over the root of their number; 2 of 4 ranks are above
-// it.
+// it. And it is one for each tensor, whatever bucket they came in.
 TEST(Coded, DgcClipsEachRanksGradientsBeforeItAddsThemUp) {
   for (const std::string_view spec :
        {"dgc:1,momentum=0,clip=6,by=reduce_scatter", "dgc:1,momentum=0,clip=6,by=all_gather"})
     run_ranks(4, [&](Communicator& comm) {
+      const std::vector<Tensor> tensors{{.id = 1, .columns = 100}, {.id = 2, .columns = 100}};
       const auto exchange = make_exchange(spec, comm);
       for (int step = 0; step < 2; ++step) {
-        std::vector<float> bucket(100, static_cast<float>(comm.rank() + 1) / 8);  // of norm 10 / 8 to 5
-        exchange->start(bucket)->wait();
+        std::vector<float> bucket(200, static_cast<float>(comm.rank() + 1) / 8);  // each tensor of norm 10 / 8 to 5
+        exchange->start({.values = bucket, .tensors = tensors})->wait();
         for (const float value : bucket) ASSERT_NEAR(value, (1.0F / 8 + 2.0F / 8 + 0.3F + 0.3F) / 4, 1e-6) << spec;
       }
       std::vector<float> bucket(100, comm.rank() == 2 ? INFINITY : 9.0F);

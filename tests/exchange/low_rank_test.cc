@@ -190,6 +190,26 @@ TEST(LowRank, SmallMatricesTakeALowerRank) {
   });
 }
 
+// The convolutional network of `ranvier train`: factors of 96,000 of its 102,130 parameters, and of the others, which
+// biases and small matrices are, as much as pays. A twentieth of the floats is what powersgd:4 promises of it.
+TEST(LowRank, OfTheDemoModelATwentiethIsSent) {
+  const std::vector<Tensor> model{{.id = 1, .rows = 16, .columns = 9},    {.id = 2, .rows = 16},
+                                  {.id = 3, .rows = 32, .columns = 144},  {.id = 4, .rows = 32},
+                                  {.id = 5, .rows = 120, .columns = 800}, {.id = 6, .rows = 120},
+                                  {.id = 7, .rows = 10, .columns = 120},  {.id = 8, .rows = 10}};
+  constexpr std::size_t parameters = 102'130;
+  constexpr std::size_t factors = (16 + 9) + 4 * (32 + 144) + 4 * (120 + 800) + 3 * (10 + 120), biases = 178;
+  static_assert(20 * (factors + biases) <= parameters);
+  for (const auto& [spec, bytes] : {std::pair("powersgd:4", sizeof(float)), {"powersgd:4+bf16", sizeof(float) / 2}})
+    run_ranks(2, [&](Communicator& comm) {
+      auto bucket = normal_values(parameters, static_cast<unsigned>(comm.rank()));
+      const auto exchange = make_exchange(spec, comm);
+      const auto before = comm.traffic().bytes_sent;
+      exchange->start({.values = bucket, .tensors = model})->wait();
+      EXPECT_EQ(comm.traffic().bytes_sent - before, (factors + biases) * bytes) << spec;
+    });
+}
+
 TEST(LowRank, ABucketThatBeginsWithTheFirstTensorOfAnotherOneHasFactorsOfItsOwn) {
   run_ranks(2, [&](Communicator& comm) {
     const auto exchange = make_exchange("powersgd:2", comm);

@@ -13,7 +13,7 @@ namespace ranvier {
 namespace {
 
 TEST(Residuals, FollowTheirTensorsIntoOtherBuckets) {
-  Residuals residuals(1, "int4");
+  Residuals residuals(1, "int4", 2);
   std::vector<float> memory(30);
   const Tensor a{.id = 1, .columns = 10}, b{.id = 2, .rows = 2, .columns = 10};
   const std::vector<Tensor> both{a, b}, first{a}, second{b}, swapped{b, a};
@@ -31,7 +31,7 @@ TEST(Residuals, FollowTheirTensorsIntoOtherBuckets) {
 }
 
 TEST(Residuals, WithoutATensorsNameBelongToMemoryOfTheSameAddressAndSize) {
-  Residuals residuals(1, "int4");
+  Residuals residuals(1, "int4", 2);
   std::vector<float> memory(30);
   residuals.of({.values = memory})->residual[3] = 5;
   EXPECT_EQ(residuals.of({.values = memory})->residual[3], 5);
@@ -40,7 +40,7 @@ TEST(Residuals, WithoutATensorsNameBelongToMemoryOfTheSameAddressAndSize) {
 }
 
 TEST(Residuals, RefuseATensorOfAnotherSizeAndBucketsThatDoNotAddUp) {
-  Residuals residuals(1, "int4");
+  Residuals residuals(1, "int4", 2);
   std::vector<float> memory(30);
   const std::vector<Tensor> before{{.id = 7, .columns = 30}}, after{{.id = 7, .columns = 20}};
   residuals.of({.values = memory, .tensors = before});

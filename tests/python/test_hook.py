@@ -87,7 +87,7 @@ def test_gradients_of_16_bits_are_encoded_as_they_are():
 
 
 def clipped(rank, world):
-    net = DistributedDataParallel(nn.Linear(100, 1, bias=False))
+    net = DistributedDataParallel(nn.Linear(100, 1))  # the bias, of norm 1, is in the same bucket, and no part of it
     net.register_comm_hook(*ranvier.hook("dgc:1,momentum=0,clip=6"))
     net(torch.full((1, 100), (rank + 1) / 8)).sum().backward()
     return net.module.weight.grad
@@ -156,6 +156,64 @@ def kept(rank, world):
 
 def test_what_is_held_back_can_be_saved():
     assert all(on_ranks(2, kept, backend="gloo"))
+
+
+def with_other_ranks(rank, world, saved, steps, factor):
+    """By spec the state in the end, the last average and the sum of all. A rank for which nothing was saved has nothing."""
+    ends = {}
+    for spec in ("topk:0.1", "thc:8", "acpsgd:1", "randk:0.1+bf16", "delta+topk:0.2", "int4:ef=21,by=all_gather"):
+        layer = nn.Linear(50, 8, bias=False)
+        net = DistributedDataParallel(layer)
+        state, hook = ranvier.hook(spec)
+        if rank < len(saved):
+            state.load_state_dict(layer, saved[rank][spec][0])
+        net.register_comm_hook(state, hook)
+        inputs = torch.randn(8, 50, generator=torch.Generator().manual_seed(rank))
+        total = torch.zeros(8, 50)
+        for _ in range(steps):
+            net.zero_grad()
+            (net(inputs).diagonal().sum() * factor).backward()  # whose gradient is the inputs
+            total += layer.weight.grad
+        ends[spec] = state.state_dict(layer), layer.weight.grad, total
+    return ends
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 2), (2, 3)])
+def test_with_other_ranks_what_is_owed_is_paid_and_changes_are_of_those_who_are_there(before, after):
+    saved = on_ranks(before, with_other_ranks, [], 7, 1.0, backend="gloo")  # odd: factors take turns
+    idle = on_ranks(after, with_other_ranks, saved, 120, 0.0, backend="gloo")
+    for spec, (_, last, total) in idle[0].items():
+        assert all(torch.equal(end[spec][2], total) for end in idle), spec
+        if spec.startswith("delta") or "ef=21" in spec:
+            assert last.norm() < 0.01, spec  # the average of zeros
+            continue
+        there = range(min(before, after))
+        owed = sum(saved[rank][spec][0]["parameters"]["weight"]["residual"] for rank in there).view(8, 50)
+        assert owed.norm() > 0.1, spec
+        assert (total * after - owed).norm() < 0.05 * owed.norm(), spec
+
+
+def of_values_then_changes(rank, world):
+    layer = nn.Linear(50, 4, bias=False)
+    first, _ = ranvier.hook("topk:0.1")
+    residual = torch.linspace(-1, 1, 200) * (rank + 1)
+    first.load_state_dict(layer, {"number": 3, "parameters": {"weight": {"size": 200, "step": 3, "residual": residual}}})
+    state, hook = ranvier.hook("delta+topk:1")
+    state.load_state_dict(layer, first.state_dict(layer))
+    net = DistributedDataParallel(layer)
+    net.register_comm_hook(state, hook)
+    gradients = []
+    for _ in range(2):
+        net.zero_grad()
+        net(torch.ones(1, 50)).sum().backward()
+        gradients.append(layer.weight.grad.flatten().clone())
+    return gradients
+
+
+def test_what_a_codec_of_values_owed_changes_pay_once():
+    for once, then in on_ranks(2, of_values_then_changes, backend="gloo"):
+        torch.testing.assert_close(once, 1 + 1.5 * torch.linspace(-1, 1, 200))
+        torch.testing.assert_close(then, torch.ones(200))
 
 
 def of_another_model(rank, world):

@@ -2,12 +2,15 @@
 """What codecs cost in accuracy and save in bits: Fashion-MNIST, 4 workers x batch 32, 4 epochs, one table.
 
 usage: compression.py RANVIER [--specs SPEC …] [--seeds 0 1 2] [--validation] [--link-rate 200Mbit] [--results FOLDER]
+                      [--memory EXCHANGE_MEMORY]
 
 Runs are compared at equal seed: between seeds, the dense run itself differs by 0.7 points. What a codec loses is the mean
 of those differences, behind it half of its 95 % confidence interval (Student's t, paired). Each run's JSON is kept in the
 folder, and one that is there is not run again, so that a table of hours can be made in pieces. Controls are specs that
 must fail (methods known not to train at these settings); they are marked. Where a codec warms up, bits and ratio are
-those of a short run without warm-up: what training costs from then on.
+those of a short run without warm-up: what training costs from then on. Memory, in bytes a parameter, is what a worker
+keeps for the codec from step to step; with --memory, which names benchmarks/exchange's program, in parentheses the most
+that codec and messages hold within a step, all of the model in one bucket.
 
 With --validation, the last 10,000 training images are what is scored and the others are trained on: presets are chosen
 there, and the test images see the choice once.
@@ -31,6 +34,7 @@ CLAIMS: dict[str, tuple[float, float] | None] = {
     "hadamard:32+int4": (0.3, 7),
     "powersgd:4": (0.4, 20),
     "eden:1": (0.8, 29),
+    "eden:1,ef=1": (0.8, 29),
     "qsgd:7+rans": (0.3, 18),
     # Left to itself, a short code goes by all_gather, which takes less time for more bytes.
     "dgc:0.001,warmup=469,by=reduce_scatter": (1.8, 600),
@@ -91,12 +95,18 @@ def run(program: str, spec: str, seed: int, options: argparse.Namespace, steps: 
     return json.loads(file.read_text())
 
 
-def row(spec: str, runs: list[dict], dense: list[dict], warm: dict | None = None) -> str:
+def most_held(program: str, parameters: int, spec: str) -> str:
+    lines = subprocess.run([program, str(parameters), spec], check=True, capture_output=True, text=True).stdout
+    return f" ({lines.strip().strip('|').split('|')[-1].strip()})"
+
+
+def row(spec: str, runs: list[dict], dense: list[dict], program: str | None, warm: dict | None = None) -> str:
     lost = [100 * (other["accuracy"] - each["accuracy"]) for each, other in zip(runs, dense, strict=True)]
     bits = statistics.mean(each["bits_per_parameter"] for each in ([warm] if warm else runs))
     ratio = statistics.mean(each["bits_per_parameter"] for each in dense) / bits
     step = statistics.median(1000 * each["seconds"] / each["steps"] for each in runs)
-    memory = runs[0]["codec_state_bytes"] / runs[0]["parameters"]
+    memory = f"{runs[0]['codec_state_bytes'] / runs[0]['parameters']:.1f}"
+    memory += most_held(program, runs[0]["parameters"], spec) if program else ""
     if spec not in CLAIMS:
         verdict = ""
     elif (claim := CLAIMS[spec]) is None:
@@ -109,7 +119,7 @@ def row(spec: str, runs: list[dict], dense: list[dict], warm: dict | None = None
     losses = " ".join(f"{each:+.2f}" for each in lost)
     return (
         f"| `{spec}` | {accuracies} | {statistics.mean(lost):+.2f} {half_width(lost)} ({losses}) | {bits:.3g} | "
-        f"{ratio:.1f} | {step:.1f} | {memory:.1f} | {verdict} |"
+        f"{ratio:.1f} | {step:.1f} | {memory} | {verdict} |"
     )
 
 
@@ -122,19 +132,21 @@ def main() -> int:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--validation", action="store_true")
     parser.add_argument("--link-rate")
+    parser.add_argument("--memory")
     parser.add_argument("--results", type=pathlib.Path, default=pathlib.Path("build/compression"))
     options = parser.parse_args()
     options.results.mkdir(parents=True, exist_ok=True)
     options.data = hold_out(options.results / "validation") if options.validation else None
 
     dense = [run(options.ranvier, DENSE, seed, options) for seed in options.seeds]
-    print("| codec | accuracy, % | points lost | bits a parameter | ratio | ms a step | state, B a parameter | |")
+    print("| codec | accuracy, % | points lost | bits a parameter | ratio | ms a step | memory, B a parameter | |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    print(row(DENSE, dense, dense))
+    print(row(DENSE, dense, dense, options.memory))
     for spec in options.specs:
         plain_spec = re.sub(r",warmup=\d+", "", spec)
         warm = run(options.ranvier, plain_spec, options.seeds[0], options, steps=50) if plain_spec != spec else None
-        print(row(spec, [run(options.ranvier, spec, seed, options) for seed in options.seeds], dense, warm), flush=True)
+        runs = [run(options.ranvier, spec, seed, options) for seed in options.seeds]
+        print(row(spec, runs, dense, options.memory, warm), flush=True)
     return 0
 
 
