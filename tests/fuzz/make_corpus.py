@@ -25,6 +25,11 @@ def codecs() -> None:
         for whole in (0, 1):
             symbols = bytes(i * i % (3 + 20 * kind) for i in range(120))
             write("coding_fuzz", f"{kind:02}_{whole}", bytes([2 * kind + whole, 200, 0, 0]) + symbols)
+    for kind in range(3):  # which have bitmaps: a code of 20,000 symbols with one, and 61,440 that are mostly zero
+        code = bytes([3, 0, 2, 0, 0, 1, 0x0F, 1, 7])
+        write("coding_fuzz", f"{kind:02}_bitmap_0", bytes([2 * kind, *(20_000).to_bytes(3, "little")]) + code)
+        symbols = bytes(8) + bytes(80) + bytes(i * i % 50 for i in range(40))
+        write("coding_fuzz", f"{kind:02}_bitmap_1", bytes([2 * kind + 1, *(511).to_bytes(3, "little")]) + symbols)
 
 
 def packet(kind: int, number: int, *, lane: int = 0, offset: int = 0, payload: bytes = b"", ranges=(), limit: int = 65536) -> bytes:
