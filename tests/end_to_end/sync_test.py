@@ -1,12 +1,13 @@
 """Training by synchronization policies, with real processes: who sends what where, and what a checkpoint must hold."""
 
 import json
+import math
 import pathlib
 import struct
 import zlib
 
 from program import main, run
-from training import TrainingTest
+from training import TrainingTest, write_data
 
 PLACED = ("--workers", "4", "--place", "node=2", "--algorithm", "ring", "--model", "mlp", "--batch", "8")
 
@@ -69,6 +70,32 @@ class Policies(TrainingTest):
         result = self.train(*PLACED, "--sync", "local:4", "--optimizer", "adamw", "--no-measure", "--resume", str(part))
         self.assertEqual(result.returncode, 1)
         self.assertIn("--sync diloco:5 and this run has local:4", result.stderr)
+
+    def test_the_last_step_of_an_epoch_has_what_is_left(self):
+        # 640 samples: 6 steps of 96 and one of 64. With one worker as with four, who do not add in the same order.
+        whole, shared = (
+            self.results("--workers", str(workers), "--batch", str(96 // workers), "--epochs", "2", "--model", "mlp")
+            for workers in (1, 4)
+        )
+        for run in (whole, shared):
+            self.assertEqual([entry["step"] for entry in run["history"]], [7, 14])
+        for one, four in zip(whole["history"], shared["history"], strict=True):
+            self.assertAlmostEqual(one["loss"], four["loss"], delta=1e-4)
+            self.assertAlmostEqual(one["test_loss"], four["test_loss"], delta=1e-4)
+
+    def test_a_last_step_of_one_sample_leaves_the_others_without(self):
+        data = str(write_data(self.folder / "few", train=97, test=20))
+        for words in (
+            ("--batch", "8", "--sync", "bsp", "--compress", "int8"),
+            ("--batch", "8", "--sync", "node:3", "--place", "node=2"),
+            ("--batch", "8", "--sync", "gossip"),
+            ("--batch", "8", "--sync", "group"),
+            ("--batch", "8", "--parallel", "pipeline:2", "--accumulate", "2"),
+        ):
+            with self.subTest(words=words):
+                run = self.results("--workers", "4", "--data", data, "--model", "mlp", "--epochs", "2", *words)
+                self.assertEqual([entry["step"] for entry in run["history"] if entry["step"] % 4 == 0], [4, 8])
+                self.assertLess(run["loss"], math.log(10) * 1.1)
 
     def test_samples_follow_measured_speed(self):
         run = self.results(

@@ -1,24 +1,20 @@
 // Real descents: linear regression, split over ranks that exchange as a policy says.
 #include "ranvier/synchronizer.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "ranvier/error.h"
 #include "support/cluster.h"
-#include "support/refusal.h"
 
 namespace ranvier {
 namespace {
 
 using support::run_ranks;
-using testing::HasSubstr;
 
 constexpr std::size_t size = 96;  // of the parameters
 
@@ -191,26 +187,6 @@ TEST(Synchronizer, AShorterStepCountsByItsSamples) {
     const SynchronizerOptions by_nodes{.sync = "node:9", .place = "node=2"};
     EXPECT_TRUE(is_near(traces(4, by_nodes, descent), alone(descent, 2, 9)));
   }
-}
-
-TEST(Synchronizer, WhoeverHasNoSamplesMovesNobody) {
-  run_ranks(4,
-            [](Communicator& comm) {
-              Synchronizer sync(comm, {.sync = "hierarchy:node=2,world=4", .place = "node=2"});
-              sync.set_samples(std::array{3.0, 1.0, 0.0, 0.0});
-              std::vector<float> x{0};
-              sync.begin(x);
-              for (std::uint64_t step = 1; step <= 4; ++step) {
-                EXPECT_FALSE(sync.begin_step(step - 1));
-                if (comm.rank() < 2) x[0] += comm.rank() == 0 ? 1.0F : 5.0F;
-                sync.end_step(step, rate, x);
-                if (step == 2) {
-                  EXPECT_FLOAT_EQ(x[0], comm.rank() < 2 ? 4 : 0) << "a node without samples has nothing to average";
-                }
-              }
-              EXPECT_FLOAT_EQ(x[0], 8);
-            },
-            {.way = "shm"});
 }
 
 // Descent with momentum is linear in the gradients, so averaging afterwards is averaging before.
@@ -424,47 +400,10 @@ TEST(Synchronizer, WhatIsSavedInTheMiddleOfAPeriodGoesOnBitForBit) {
   }
 }
 
-TEST(Synchronizer, TheMeanOfAllReplicasIsTheirsByWeight) {
-  run_ranks(2,
-            [](Communicator& comm) {
-              Synchronizer sync(comm, {.sync = "local:8", .samples = comm.rank() == 0 ? 3.0 : 1.0});
-              std::vector<float> x{0};
-              sync.begin(x);
-              x[0] = comm.rank() == 0 ? 1.0F : 5.0F;
-              sync.end_step(1, rate, x);
-              EXPECT_FALSE(sync.agreed());
-              sync.mean(x);
-              EXPECT_FLOAT_EQ(x[0], 2);
-            },
-            {.way = "shm"});
-}
-
 TEST(Synchronizer, ACodecThatCorrectsMomentumIsForGradientsOnly) {
   run_ranks(2, [](Communicator& comm) {
     EXPECT_THROW(Synchronizer(comm, {.sync = "local:4", .compress = "dgc:0.1"}), Error);
     Synchronizer(comm, {.sync = "bsp", .compress = "dgc:0.1"});
-  });
-}
-
-TEST(Synchronizer, RefusesSamplesThatAreNoWeights) {
-  run_ranks(2, [](Communicator& comm) {
-    const auto make = [&](const std::string& sync, double samples) {
-      Synchronizer made(comm, {.sync = sync, .samples = samples});
-    };
-    const auto refusal = [&](const std::string& sync, double samples) {
-      return support::refusal([&] { make(sync, samples); });
-    };
-    for (const double bad : {0.0, -3.0, std::nan(""), std::numeric_limits<double>::infinity()})
-      EXPECT_THAT(refusal("local:4", comm.rank() == 1 ? bad : 2), HasSubstr("rank 1 has"));
-    EXPECT_THAT(refusal("gossip", comm.rank() + 1), HasSubstr("give all as many"));
-    EXPECT_NO_THROW(make("local:4", comm.rank() + 1));
-    EXPECT_NO_THROW(make("async:servers=1", comm.rank() == 1 ? 0 : 2)) << "who only serves takes none";
-    Synchronizer gossip(comm, {.sync = "gossip", .samples = 3});
-    EXPECT_THROW(gossip.set_samples(comm.rank() + 1), Error);
-    EXPECT_THROW(gossip.set_samples(std::array{1.0, 2.0}), Error);
-    Synchronizer local(comm, {.sync = "local:4"});
-    for (const auto& bad : {std::vector{1.0}, {0.0, 0.0}, {1.0, -1.0}, {std::nan(""), 1.0}})
-      EXPECT_THROW(local.set_samples(bad), Error);
   });
 }
 
