@@ -34,7 +34,9 @@ TEST(Crowded, AreRanksThatMayRunOnFewerCoresThanTheyAre) {
       {"udp", [](const WorldInfo& info) { return udp_endpoint(info); }},
       {"grpc", [](const WorldInfo& info) { return grpc_endpoint(info); }},
   };
-  for (const auto& [name, make] : transports) {
+  for (const auto& each : transports) {
+    const std::string& name = each.first;
+    const Make& make = each.second;
     if (!missing_transport(name).empty()) continue;
     for (const bool share : {false, true}) {
       std::vector<std::unique_ptr<Endpoint>> meeting(2);
