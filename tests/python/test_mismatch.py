@@ -269,7 +269,7 @@ def test_parts_of_different_sizes_are_refused(kind):
     for error in errors(run_ranks(2, different_sizes, kind)):
         assert "rank 0" in error and "rank 1" in error and f"{kind.split()[0]} #" in error, error
         bytes_on_link = {"12", "16"} if kind.endswith("splits") else {"16", "20"}
-        told = set(re.findall(r"with (\d+) B from rank \d to rank \d by", error))
+        told = set(re.findall(r"with (\d+) B from rank \d to rank \d\b", error))
         if kind in ("gather", "scatter"):  # who only had to send may know it from what the ranks have called
             told |= {str(4 * int(each)) for each in re.findall(r"with (\d+) elements of each rank", error)}
             assert told and told <= bytes_on_link, error
