@@ -100,6 +100,21 @@ TEST(Launch, AWorkerThatIgnoresTheRequestOrIsStoppedIsKilled) {
   EXPECT_TRUE(folder.nothing_left_behind());
 }
 
+TEST(Launch, AWorkerHasAsLongToEndAsItsLaunchGivesIt) {
+  const Folder folder;
+  Launch launch = shell(2,
+                        "test $RANVIER_RANK = 1 && exit 3; "
+                        "trap 'sleep 0.5; touch $FOLDER/cleaned; exit 1' TERM; while :; do sleep 0.05; done",
+                        folder);
+  launch.term_to_kill = 30s;
+  EXPECT_EQ(run_workers(launch), 3);
+  EXPECT_TRUE(fs::exists(folder.path() / "cleaned"));
+  fs::remove(folder.path() / "cleaned");
+  launch.term_to_kill = 100ms;
+  EXPECT_EQ(run_workers(launch), 3);
+  EXPECT_FALSE(fs::exists(folder.path() / "cleaned"));
+}
+
 TEST(Launch, AWorkerEndedByASignalIsAFailureThatIsReported) {
   const Folder folder;
   testing::internal::CaptureStderr();
