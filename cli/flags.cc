@@ -50,8 +50,8 @@ std::uint64_t count_from(const std::string& flags, const std::string& word, std:
   refuse(fmt::format("{} (see {} --help)", words, app.get_name()));
 }
 
-// What CLI11 stopped at, where that was a variable. It marks an option before it runs the callback, and runs them in the
-// order in which the options were added.
+// What CLI11 stopped at, where that was a variable. It marks an option before it runs the callback, and runs them in
+// the order in which the options were added.
 std::string variable_at_fault(const CLI::App& app) {
   const auto options = app.get_options();
   const auto last =

@@ -39,8 +39,8 @@ struct NamedFile {
 // other in silence. What a command may both read and write is not in `read`.
 void refuse_overwriting(const std::vector<NamedFile>& written, const std::vector<NamedFile>& read = {});
 
-// Words for people, on stderr, in one write. Where nobody takes them (a full disk, nobody who reads) they are dropped: the
-// work goes on.
+// Words for people, on stderr, in one write. Where nobody takes them (a full disk, nobody who reads) they are dropped:
+// the work goes on.
 void say(const std::string& text);
 
 // What an exception says, in words that tell what to do also where memory is missing.

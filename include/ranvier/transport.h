@@ -51,7 +51,8 @@ class PeerMemory {
   // What is lent costs two visits to the other core's cache where a copy costs one: not worth it for less.
   static constexpr std::size_t least_lent = 4 << 10;
   // Nor, where every rank has a core of its own and copies while the other one does, for operations that have less than
-  // this for every peer: of 64 KiB, 4.1 us lent and 2.6 copied. Ranks that share cores save the copy's work: 12 for 21 us.
+  // this for every peer: of 64 KiB, 4.1 us lent and 2.6 copied. Ranks that share cores save the copy's work: 12 for 21
+  // us.
   static constexpr std::size_t least_to_one = 512 << 10;
 
   // Zero-filled, begins on a page, may outlive the transport. Any thread may call. Throws Error{config} where there is

@@ -98,7 +98,7 @@ class TcpStream {
   ReceiveBuffers::Buffer buffer_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
-  bool seen_ = false;                        // the caller has had a view of all of it, and used nothing
+  bool seen_ = false;  // the caller has had a view of all of it, and used nothing
   bool unsure_ = false;
   bool ended_ = false;  // the socket whose turn it is has ended: nothing can follow
   int problem_ = 0;     // the errno that ended it; 0 for an orderly end

@@ -36,6 +36,7 @@ PUBLIC = {
     "error.h": "base",
     "store.h": "base",
     "text.h": "base",
+    "timeouts.h": "base",
     "kernel.h": "kernel",
     "schedule.h": "schedule",
     "cost.h": "schedule",

@@ -74,9 +74,9 @@ TEST(PeerAverage, OneWorkerTakesPlainStepsBitByBit) {
   });
 }
 
-// Each step pulls towards 0, 1, 2 or 3; all together come to the middle. By steps of its own, since which samples a rank
-// gets is the scheduler's choice, and one that got those of 3 alone would end there; and never many steps apart, since
-// the mean with one that has not begun throws back one whose rate is nearly 0.
+// Each step pulls towards 0, 1, 2 or 3; all together come to the middle. By steps of its own, since which samples a
+// rank gets is the scheduler's choice, and one that got those of 3 alone would end there; and never many steps apart,
+// since the mean with one that has not begun throws back one whose rate is nearly 0.
 TEST(PeerAverage, FindsTheMinimumOfTheSumOfAllLosses) {
   run_ranks(4,
             [](Communicator& comm) {

@@ -1,5 +1,6 @@
-// A rank that all_reduces over RANVIER_TRANSPORT (or tcp) until it fails, with the deadlines that users get: what the laboratory kills and
-// cuts. It says "running" after its first operation; then its error, after which it ends with code 1.
+// A rank that all_reduces over RANVIER_TRANSPORT (or tcp) until it fails, with the deadlines that users get: what the
+// laboratory kills and cuts. It says "running" after its first operation; then its error, after which it ends with
+// code 1.
 #include <fmt/format.h>
 
 #include <cstdio>

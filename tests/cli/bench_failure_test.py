@@ -1,0 +1,139 @@
+"""ranvier bench where ranks die, or itself: who is named, and that nothing stays behind."""
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import stat
+import subprocess
+import time
+import unittest
+
+from program import (
+    BASELINES,
+    RANVIER,
+    ProgramTest,
+    children_of,
+    clean_environment,
+    main,
+    run,
+    start,
+    temporary_folder,
+    wait_until,
+)
+
+# A machine may be busy with other things for a while: one attempt has to keep it.
+DEATH_BOUND_S = 1
+OPEN_MPI = BASELINES and (RANVIER.parent / "ranvier-bench-mpi").exists()
+
+
+def processes_of_session(session: int) -> list[int]:
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it has just ended
+                continue
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+class Failures(ProgramTest):
+    def start_long(self, temporary: pathlib.Path, timeout_s: int = 60, *words: str, **variables: str) -> subprocess.Popen:
+        """A benchmark that will not end by itself, once its ranks have been measured at least once."""
+        always = ("--ranks", "2", "-b", "4", "-e", "64M", "--samples", "100000", "--timeout", str(timeout_s))
+        environment = clean_environment(TMPDIR=str(temporary), **variables)
+        process = start("bench", *always, *words, env=environment, start_new_session=True)
+        while line := process.stdout.readline():
+            if "algbw" in line:
+                break
+        return process
+
+    def test_a_folder_for_temporary_files_that_is_not_there_is_named(self):
+        result = run("bench", "--ranks", "2", "-e", "4", env=clean_environment(TMPDIR="/nowhere"))
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("temporary files cannot go to /nowhere", result.stderr)
+        self.assertNotIn("filesystem error", result.stderr)
+
+    def ranks_of(self, process: subprocess.Popen) -> list[int]:
+        """The processes that are ranks: ranvier's children's children."""
+        return [rank for keeper in children_of(process.pid) for rank in children_of(keeper)]
+
+    def lose_rank_1(self, how: signal.Signals, timeout_s: int = 60) -> tuple[str, float]:
+        """What the benchmark says, and how many seconds later it has ended."""
+        with temporary_folder() as temporary:
+            process = self.start_long(temporary, timeout_s)
+            self.addCleanup(process.kill)
+            rank = self.ranks_of(process)[1]
+            began = time.monotonic()
+            os.kill(rank, how)
+            _, err = process.communicate(timeout=100)
+            took = time.monotonic() - began
+            self.assertEqual(process.returncode, 1, err)
+            self.assertRegex(err, r"(?m)^ranvier bench: ranvier rank (1 left|0 failed: .*\brank 1\b)")
+            self.assertFalse(pathlib.Path(f"/proc/{rank}").exists())
+            self.assertEqual(list(temporary.iterdir()), [])
+        return err, took
+
+    def test_a_rank_that_is_killed_ends_the_benchmark_with_a_sentence(self):
+        took = []
+        for _ in range(10):
+            err, seconds = self.lose_rank_1(signal.SIGKILL)
+            took.append(seconds)
+            if "failed" in err and seconds < DEATH_BOUND_S:  # it had not just answered
+                break
+        self.assertLess(min(took), DEATH_BOUND_S)
+        self.assertRegex(err, r"(?m)^#\d+ \w+ .* at [0-9.]+ ms: (done|failed) after")
+
+    def test_a_rank_that_is_stopped_is_given_up_as_the_help_says(self):
+        limit = int(re.search(r"falls silent is given up after (\d+) s", " ".join(run("bench", "--help").stdout.split()))[1])
+        err, took = self.lose_rank_1(signal.SIGSTOP)
+        # The ranks find out by themselves, or by its end at the hands of whoever started them, which is about as soon.
+        self.assertRegex(err, rf"rank 1 has been silent for {limit}\.0 s|rank 1 died")
+        self.assertRegex(err, r"worker 1 \(process \d+\) is stopped, and is ended")
+        self.assertTrue(limit - 1 < took < limit + 5, took)
+
+    def test_a_rank_that_is_stopped_is_named_where_less_time_is_given(self):
+        err, took = self.lose_rank_1(signal.SIGSTOP, timeout_s=3)
+        self.assertTrue(2 < took < 3 + 7, took)
+
+    def test_nothing_is_left_when_the_benchmark_itself_is_killed_or_interrupted(self):
+        for how in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):
+            with self.subTest(how=how), temporary_folder() as temporary:
+                before = set(os.listdir("/dev/shm"))
+                process = self.start_long(temporary)
+                self.assertEqual(len(self.ranks_of(process)), 2)
+                process.send_signal(how)
+                process.communicate(timeout=30)
+                self.assertNotEqual(process.returncode, 0)
+                self.assertTrue(wait_until(lambda: not processes_of_session(process.pid), 10), "processes are left")
+                self.assertEqual(set(os.listdir("/dev/shm")) - before, set())
+                self.assertTrue(wait_until(lambda: not list(temporary.iterdir()), 5), "files are left")
+
+    @unittest.skipUnless(OPEN_MPI, "needs Open MPI")
+    def test_nothing_is_left_of_a_baseline_when_the_benchmark_is_killed(self):
+        with temporary_folder() as temporary:
+            # mpirun gives its ranks so many seconds to end, by itself one.
+            slow = {"OMPI_MCA_odls_base_sigkill_timeout": "2"}
+            process = self.start_long(temporary, 60, "--transport", "shm", "--baseline", "mpi", "-b", "64M", **slow)
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+
+            time.sleep(3)  # ranks that have only begun end by themselves
+            files = set()
+            for each in processes_of_session(process.pid):
+                with contextlib.suppress(OSError):  # it has just ended
+                    for line in pathlib.Path(f"/proc/{each}/maps").read_text().splitlines():
+                        if "/dev/shm/vader" in line:
+                            files.add(pathlib.Path(line.split()[-1]))
+            self.assertEqual(len(files), 2, "Open MPI's shared memory is elsewhere")
+            process.kill()
+            self.assertTrue(wait_until(lambda: not processes_of_session(process.pid), 20), "processes are left")
+            self.assertEqual([each for each in files if each.exists()], [])
+
+
+if __name__ == "__main__":
+    main()
