@@ -38,7 +38,9 @@ TEST(Programs, ThatWereUsedLongestAgoMakeRoom) {
   std::shared_ptr<const Program> last;
   for (std::size_t count = 3; count < 10 * half; ++count) {
     last = of_size(count);
-    if (count % (half - 1) == 0) EXPECT_EQ(of_size(1), often);
+    if (count % (half - 1) == 0) {
+      EXPECT_EQ(of_size(1), often);
+    }
   }
   EXPECT_EQ(of_size(10 * half - 1), last);
   EXPECT_EQ(often.use_count(), 2) << "this one, and the cache's";

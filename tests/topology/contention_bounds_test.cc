@@ -132,9 +132,12 @@ TEST_P(EveryWorld, ContendsForNoLinkThatOnlyItsEndsUseAndForThoseInTheMiddleAtLe
       const Contention found = contention(schedule, network);
       EXPECT_LE(found.most_transfers, most(rounds, &Round::pairs));
       EXPECT_GE(found.load_by_rounds + 1e-9, found.busiest_load);
-      if (missing_link(schedule, network).empty()) EXPECT_EQ(found.most_transfers, rounds.empty() ? 0U : 1U);
-      if (const std::uint32_t links = width(network); links > 0)
+      if (missing_link(schedule, network).empty()) {
+        EXPECT_EQ(found.most_transfers, rounds.empty() ? 0U : 1U);
+      }
+      if (const std::uint32_t links = width(network); links > 0) {
         EXPECT_GE(found.most_transfers, (most(rounds, &Round::across) + links - 1) / links);
+      }
     }
   });
 }
