@@ -43,8 +43,8 @@ inline constexpr std::array all_collectives{
     Collective::reduce_scatter,    Collective::all_to_all, Collective::gather,    Collective::scatter,
     Collective::neighbor_exchange, Collective::barrier,    Collective::send,      Collective::recv};
 
-// What a binding knows of a call beyond what the engine works with. Ranks compare it; what is 0 on either side is not
-// compared.
+// What a binding knows of a call beyond what the engine works with. Ranks that exchange data compare it, but for what is
+// 0 on either side; what they have called before is compared with it, zeros and all.
 struct CallLabel {
   std::uint8_t element = 0;  // the element's type, where a DType stands for several: see ElementName; 255 is ranvier's
   std::uint8_t list = 0;     // of one call with many vectors: how many, or 255 for more
