@@ -114,8 +114,7 @@ void warn_of_misspellings(const CLI::App& app) {
     const auto near =
         std::find_if(names.begin(), names.end(), [&](const auto& name) { return is_slip_of(word, name); });
     if (near != names.end() && !is_of_a_service(whole.substr(std::min(word.size() + 1, whole.size()))))
-      say(fmt::format("{}: {} is no setting of ranvier; did you mean {}?
-", app.get_name(), word, *near));
+      say(fmt::format("{}: {} is no setting of ranvier; did you mean {}?\n", app.get_name(), word, *near));
   }
 }
 

@@ -77,7 +77,7 @@ Held held_by(std::string_view spec, std::size_t parameters) {
     comms[rank]->barrier();
   });
   const auto of_each = [&](std::size_t bytes) {
-    return static_cast<double>(bytes - before) / world / static_cast<double>(parameters);
+    return (static_cast<double>(bytes) - static_cast<double>(before)) / world / static_cast<double>(parameters);
   };
   return {.between_steps = of_each(after), .at_most = of_each(support::most_held_bytes())};
 }

@@ -23,7 +23,7 @@ using std::chrono::steady_clock;
 
 // How long ranks whose coordinator has left may take to exit: mpirun and Python need a while.
 constexpr milliseconds time_to_leave{10'000};
-constexpr milliseconds time_to_die{8'000};  // more than any Launch::term_to_kill
+constexpr milliseconds time_to_die{12'000};  // more than twice any Launch::term_to_kill: asked, asked again, killed
 
 // Results are the coordinator's: what others print goes to stderr, and the terminal's input to nobody.
 void stay_apart() {

@@ -123,7 +123,7 @@ Topology NetworkOptions::topology(Rank world, std::size_t number) const {
     dimensions = std::max(dimensions, dimension + 1);
     link.speed = speeds_[std::min(dimension, speeds_.size() - 1)];
   }
-  if (speeds_.size() > dimensions)
+  if (speeds_.size() > 1 && speeds_.size() != dimensions)
     throw Error(
         ErrorKind::usage,
         fmt::format("links are given {} speeds, and {} of {} ranks has {} {}; give as many, or one for all",

@@ -168,6 +168,9 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
     PolicySimulation how = options.policy;
     if (!options.place.empty()) how.levels.resize(policy->levels().size() + 1);
     check_predictable(*policy, how);
+    if (!policy->takes_codec() && !options.compress.empty() && options.compress != "none")
+      refuse(
+          fmt::format("--sync {} sends values as they are; leave out --compress {}", options.sync, options.compress));
     if (policy->levels().size() == 1 && !options.place.empty())
       refuse(
           fmt::format("--place is of policies with nodes, such as node:16; leave it out with --sync {}", options.sync));

@@ -21,11 +21,11 @@ namespace ranvier {
 namespace {
 
 // In a Residuals::State: `residual` the last gradients of this rank, `velocity` the last average; before the first step
-// `residual` what a codec of values owed.
+// `residual` what a codec of values owed, which the bucket has been given by then.
 class DifferenceAveraging final : public Averaging, public std::enable_shared_from_this<DifferenceAveraging> {
  public:
-  DifferenceAveraging(std::shared_ptr<Residuals::State> state, std::span<float> bucket)
-      : state_(std::move(state)), bucket_(bucket), differences_(bucket.size()) {}
+  DifferenceAveraging(std::shared_ptr<Residuals::State> state, std::vector<float> owed, std::span<float> bucket)
+      : state_(std::move(state)), owed_(std::move(owed)), bucket_(bucket), differences_(bucket.size()) {}
 
   void start(Exchange& exchange, std::span<const Tensor> tensors, int priority) {
     kernel::subtract(bucket_.data(), state_->residual.data(), differences_.data(), bucket_.size());
@@ -58,6 +58,9 @@ class DifferenceAveraging final : public Averaging, public std::enable_shared_fr
       if (kernel::all_finite(std::span(differences_).first(count))) {
         std::ranges::copy(bucket_, state_->residual.begin());
         std::ranges::copy(differences_, state_->velocity.begin());
+      } else if (!owed_.empty()) {  // no step will be taken by it
+        std::ranges::copy(owed_, state_->residual.begin());
+        state_->step = 0;
       }
       std::ranges::copy(differences_, bucket_.begin());
     }
@@ -65,6 +68,7 @@ class DifferenceAveraging final : public Averaging, public std::enable_shared_fr
   }
 
   const std::shared_ptr<Residuals::State> state_;
+  const std::vector<float> owed_;  // of the first step
   const std::span<float> bucket_;
   std::vector<float> differences_;
   std::shared_ptr<Averaging> inner_;
@@ -81,12 +85,14 @@ class DifferenceExchange final : public Exchange {
   std::size_t state_bytes() const override { return inner_->state_bytes() + last_.bytes(); }
   std::shared_ptr<Averaging> start(const Bucket& bucket) override {
     const auto state = last_.of(bucket);
+    std::vector<float> owed;
     if (state->step++ == 0) {  // as a difference it would be added again at every step
+      owed.assign(state->residual.begin(), state->residual.end());
       kernel::add(bucket.values.data(), state->residual.data(), bucket.values.data(), bucket.values.size());
       std::ranges::fill(state->residual, 0.0F);
     }
     // By what the bucket's tensors are known: the differences lie elsewhere at every step.
-    auto averaging = std::make_shared<DifferenceAveraging>(state, bucket.values);
+    auto averaging = std::make_shared<DifferenceAveraging>(state, std::move(owed), bucket.values);
     averaging->start(*inner_, state->tensors, bucket.priority);
     return averaging;
   }

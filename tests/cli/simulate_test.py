@@ -288,6 +288,8 @@ class WrongUsage(ProgramTest):
             (("--world", "8", "--workload", "resnet50", "--sync", "node:4", "--place", "rack=2"), "add node=2"),
             (("--world", "8", "--workload", "resnet50", "--sync", "node:4", "--place", "node=9"), "from 1 to 8"),
             (("--world", "8", "--workload", "resnet50", "--sync", "bsp", "--spread", "1"), "local:8,adapt=0.5"),
+            (("--world", "8", "--workload", "resnet50", "--sync", "gossip", "--compress", "int8"), "leave out --compress int8"),
+            (("--world", "8", "--bytes", "4", "--topology", "torus:2x2x2", "--link-rate", "9GB,1GB"), "2 speeds"),
             (("--world", "8", "--workload", "resnet50", "--sync", "async:servers=8"), "take fewer servers"),
             (("--world", "8", "--workload", "resnet50", "--sync", "async", "--compress", "bf16"), "leave out the codec"),
             (("--world", "8", "--bytes", "4", "--link-rate", "1GB,2GB"), "has 1 dimension"),

@@ -53,14 +53,14 @@ void each_hostile(const Code& whole, const Body& body) {
   }
 }
 
-constexpr std::size_t lengths[] = {1, 4097, 150'000};
+constexpr std::size_t lengths[] = {1, 4097, 150'000, 1 << 20};
 
 TEST(DecoderMemory, IsCounted) {
   EXPECT_GE(allocated_by([] { const std::vector<int> memory(100); }), 400U);
   EXPECT_EQ(allocated_by([] {}), 0U);
 }
 
-// docs/codecs.md: 512 KiB for huffman, 128 KiB for rans and range, nothing for the others; zstd's comes from malloc.
+// docs/codecs.md: 640 KiB for huffman, 128 KiB for rans and range, nothing for the others; zstd's comes from malloc.
 TEST(DecoderMemory, OfACoderIsBounded) {
   for (const std::string_view name : coder_names())
     for (const std::size_t count : lengths) {
@@ -71,7 +71,7 @@ TEST(DecoderMemory, OfACoderIsBounded) {
       if (count > 4097) std::fill_n(symbols.begin() + 999, count / 2, std::uint8_t{0});  // as a bitmap
       Code whole(coder->max_bytes(count));
       whole.resize(coder->encode(symbols, whole));
-      const std::size_t heap = name == "huffman" ? 512 << 10 : name == "rans" || name == "range" ? 128 << 10 : 0;
+      const std::size_t heap = name == "huffman" ? 640 << 10 : name == "rans" || name == "range" ? 128 << 10 : 0;
       const std::size_t bound = heap + (1 << 10);  // an error's words
       each_hostile(whole, [&](const Code& code) {
         ASSERT_LE(allocated_by([&] { coder->decode(code, out); }), bound) << name << ", " << count;

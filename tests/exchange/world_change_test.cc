@@ -130,6 +130,9 @@ TEST(CodecChange, WhatACodecOfValuesOwedChangesPayOnce) {
   run_ranks(2, [&](Communicator& comm) {
     const auto exchange = going_on_with(saved, "delta+topk:1", comm);
     const auto a = residual_in(saved[0]), b = residual_in(saved[1]);
+    // No step is taken by what is not finite, so that pays nothing.
+    std::vector<float> overflown(count, comm.rank() == 0 ? INFINITY : 3.0F);
+    exchange->start({.values = overflown, .tensors = tensors})->wait();
     for (const float share : {1.0F, 0.0F}) {
       std::vector<float> bucket(count, 3);
       exchange->start({.values = bucket, .tensors = tensors})->wait();

@@ -261,6 +261,14 @@ TEST(Policy, GossipWaitsForOnePeer) {
   EXPECT_NEAR(by_policy(workload, star, "bsp", {.steps = 2, .unequal = two}).step_ns, 6000 + 7000, 1e-6);
 }
 
+// Four replicas of two parts: a hop of four ends where it began, and no further one leaves the group.
+TEST(Policy, GossipOfADividedModelStaysAmongItsReplicas) {
+  const Workload divided{.degrees = {.tensor = 2}, .layers = {layer(1000, 4000)}};
+  const auto found = by_policy(divided, topology::star(8, one_byte_a_ns), "gossip", {.steps = 30});
+  EXPECT_LE(found.step_ns, 2000 + 4000 + 1e-6);
+  EXPECT_GE(found.step_ns, 2000);
+}
+
 TEST(Policy, DrawsLateStepsByItsSeed) {
   const Workload workload{.layers = {layer(1000, 4)}};
   const Topology star = topology::star(4, one_byte_a_ns);

@@ -92,6 +92,7 @@ std::optional<std::vector<double>> bytes_in_best_orders(const TrafficTerm& term,
   for (std::size_t i = 0; i < bandwidth_gbps.size(); ++i)
     if ((all >> i & 1) != 0) order.push_back(i);
   if (order.size() > most_dimensions || of_set.size() != std::size_t{1} << order.size()) return std::nullopt;
+  if (of_set[all] <= 0) return std::vector<double>(bandwidth_gbps.size(), 0);
 
   // What a dimension sends behind those before it is what the rest carries with it, less what the rest does without.
   std::vector<Way> ways;

@@ -17,8 +17,8 @@ namespace {
 // From each to the one so many further, and from the last ones to the first.
 Schedule to_the_next(std::string_view name, Collective collective, Rank size, Rank hops = 1) {
   Schedule line{.algorithm = std::string(name), .collective = collective, .world = size, .program = {}};
-  line.program = [size, hops](Rank rank) {
-    if (size == 1) return std::vector<Step>{};
+  line.program = [size, hops = hops % size](Rank rank) {
+    if (hops == 0) return std::vector<Step>{};
     return std::vector<Step>{{Action::send, (rank + hops) % size, input(0), {}, 0},
                              {Action::recv, (rank + size - hops) % size, {}, output(0), 0}};
   };

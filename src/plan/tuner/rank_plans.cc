@@ -184,10 +184,12 @@ class Search {
           if (best == nullptr) continue;
           auto& known = times(division, network);
           const Workload& workload = divisions_[division];
-          const auto machine =
-              make_sync_policy(policy.spec, {.steps_per_epoch = 0,
-                                             .steps = steps_of_a_policy,
-                                             .world = static_cast<std::uint64_t>(networks_[network].topology.world)});
+          const auto machine = make_sync_policy(
+              policy.spec,
+              {.steps_per_epoch = 0,
+               .steps = steps_of_a_policy,
+               .world = static_cast<std::uint64_t>(plan::replicas_in(workload, networks_[network].topology.world))});
+          if (!search_.codecs[codec].spec.empty() && !machine->takes_codec()) continue;
           const PolicyPrediction mean = plan::simulate_policy(*machine, workload, how(*best), known);
           PlanChoice choice = choice_of(*best, policy.spec, plan::simulate_step(workload, how(*best), known));
           choice.step_ns = mean.step_ns;
