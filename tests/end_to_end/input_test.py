@@ -137,7 +137,7 @@ class Words(TrainingTest):
             resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 
         large = self.folder / "large"
-        for beginning, *parts in ((b"", "it is not a checkpoint"), (b"ranvier checkpoint 3\n", "not enough memory")):
+        for beginning, *parts in ((b"", "it is not a checkpoint"), (b"ranvier checkpoint 4\n", "not enough memory")):
             large.write_bytes(beginning)
             os.truncate(large, 8 << 30)
             with self.subTest(beginning=beginning):
