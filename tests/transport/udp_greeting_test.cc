@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "base/host.h"
 #include "ranvier/error.h"
 #include "support/link_local.h"
 #include "support/refusal.h"
