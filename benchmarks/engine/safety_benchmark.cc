@@ -14,7 +14,7 @@ void safety_of_one_operation(benchmark::State& state) {
   CallHistory history(2);
   FlightRecorder recorder;
   MessageHeader ours{.collective = Collective::all_reduce, .dtype = DType::f32, .size = 1};
-  const CallStamp stamp = CallStamp::of(ours, true);
+  const CallStamp stamp = CallStamp::of(ours);
   for (auto _ : state) {
     const auto [sequence, digest] = history.add(stamp);
     ours.sequence = sequence;
