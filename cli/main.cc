@@ -119,6 +119,7 @@ int main(int argc, char** argv) {
     ranvier::cli::say(fmt::format("ranvier: {}\n", problem.what()));
     return problem.kind() == ranvier::ErrorKind::usage ? 2 : 1;
   } catch (const std::exception& problem) {
+    if (std::ferror(stdout) != 0) return ranvier::cli::after_output(1);  // fmt throws what it could not print
     ranvier::cli::say(fmt::format("ranvier: {}\n", ranvier::cli::words_of(problem)));
     return 1;
   }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -58,6 +59,10 @@ void open_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (fcntl(stream, F_GETFD) < 0)
       open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);  // takes the lowest number that is free
+  // What a terminal does not take, fmt::print throws amidst of a command, whose files it has yet to write. What goes
+  // elsewhere is kept until it is flushed, and after_output() tells.
+  static std::array<char, 1 << 20> kept;
+  if (isatty(STDOUT_FILENO) == 0) std::setvbuf(stdout, kept.data(), _IOFBF, kept.size());
 }
 
 int after_output(int code) {
