@@ -130,8 +130,8 @@ class TcpControlPlane final : public ControlPlane {
  private:
   // Without a thread this rank cannot begin: the others are told so, who would take it for dead.
   void start(const std::string& name) {
-    const SignalsBlocked blocked;
     try {
+      const SignalsBlocked blocked;
       thread_ = start_thread("heartbeats", [this] { run(); });
     } catch (const Error& problem) {
       const Error why(problem.kind(), fmt::format("{} cannot begin: {}", name, problem.what()), rank_);

@@ -204,11 +204,17 @@ void Engine::start_background() {
     try {
       background_ =
           start_thread("operations that nobody waits for", [self = shared_from_this()] { self->background(); });
-    } catch (const Error& problem) {
+    } catch (const std::exception&) {
+      const Error problem = current_error();
       const Rank self = transport_->rank();
       const Error why(problem.kind(), fmt::format("{} cannot go on: {}", options_.names.rank(self), problem.what()),
                       self);
       if (fail(why) && options_.control != nullptr) options_.control->abort(why);
+      // Where there is no control plane the others learn it from the links, which whoever drives closes.
+      if (driver_.try_lock()) {
+        break_down(why, false);
+        unlock_and_call_back();
+      }
     }
   });
   check_alive();

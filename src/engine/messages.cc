@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <limits>
 #include <new>
 #include <optional>
 
@@ -15,6 +18,15 @@ namespace {
 ConstBytes bytes_of(const ConstTypedSpan& span) { return {static_cast<const std::byte*>(span.data), span.bytes()}; }
 
 }  // namespace
+
+std::size_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    unsigned long long kib = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %llu kB", &kib) == 1) return static_cast<std::size_t>(kib) * 1024;
+  }
+  return std::numeric_limits<std::size_t>::max();
+}
 
 SendOperation::SendOperation(ConstTypedSpan data, Rank to, std::uint64_t tag, Messages& messages, CallLabel label)
     : data_(bytes_of(data)), to_(to), messages_(messages) {
@@ -159,6 +171,7 @@ bool Messages::poll(Transport& transport, Rank peer) {
 
 void Messages::put_aside(Transport& transport, Rank peer, const TagHeader& header) {
   try {
+    if (!aside_limit_.take(header.bytes)) throw std::bad_alloc();
     link(peer).aside.push_back({header, std::make_unique_for_overwrite<std::byte[]>(header.bytes)});
   } catch (const std::bad_alloc&) {
     throw Error(ErrorKind::mismatch,
@@ -185,6 +198,7 @@ bool Messages::take_aside(Transport& transport, RecvOperation& receive) {
     const std::size_t bytes = found->header.bytes;
     if (bytes > 0) std::memcpy(receive.data_.data, found->data.get(), bytes);
     link.aside.erase(found);
+    aside_limit_.give_back(bytes);
     std::erase(posted_, &receive);
     complete(receive, peer, bytes);
     return true;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/aside_limit.h"
 #include "engine/call_history.h"
 #include "engine/message_header.h"
 #include "engine/operation.h"
@@ -128,6 +129,7 @@ class Messages {
   const std::function<std::string(Rank)> last_calls_of_;
   std::vector<Link> links_;
   std::deque<RecvOperation*> posted_;  // not yet matched, oldest first
+  AsideLimit aside_limit_;
 };
 
 }  // namespace ranvier::engine

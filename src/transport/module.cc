@@ -63,7 +63,7 @@ const TransportModule& open_module(const Known& module) {
                   fmt::format("transport {} cannot be loaded: {}; install what it was built with ({})", module.name,
                               dlerror(), module.to_build));
     const auto* found = static_cast<const TransportModule*>(dlsym(library, module_symbol));
-    if (found == nullptr || std::string_view(found->version) != RANVIER_VERSION)
+    if (found == nullptr || !built_together(*found))
       throw Error(ErrorKind::config, fmt::format("{} belongs to another version of ranvier (this is {}); build them "
                                                  "together",
                                                  path.string(), RANVIER_VERSION));
@@ -77,6 +77,11 @@ const TransportModule& open_module(const Known& module) {
 }
 
 }  // namespace
+
+bool built_together(const TransportModule& module) {
+  return std::string_view(module.version) == RANVIER_VERSION && module.abi == module_abi &&
+         module.options_bytes == sizeof(ModuleOptions);
+}
 
 const TransportModule& load_module(std::string_view name) {
   static std::mutex mutex;

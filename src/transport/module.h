@@ -7,6 +7,7 @@
 // there.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,14 +25,21 @@ struct ModuleOptions {
   std::shared_ptr<TcpDoor> door = {};  // where the job meets
 };
 
+inline constexpr int module_abi = 2;  // raise with any change here or in TcpDoor
+
 // The one symbol that a module defines: `extern "C" const TransportModule ranvier_transport_module`.
 struct TransportModule {
-  const char* version;  // of the ranvier that it was built with
+  const char* version;   // of the ranvier that it was built with, …
+  int abi = module_abi;  // … which several builds between two releases share
+  std::size_t options_bytes = sizeof(ModuleOptions);
   std::unique_ptr<Endpoint> (*endpoint)(const WorldInfo&, const ModuleOptions&);
   // Of grpc only.
   std::unique_ptr<GuestService> (*guest_service)(GuestCalls, const GuestOptions&) = nullptr;
 };
 inline constexpr const char* module_symbol = "ranvier_transport_module";
+
+// Whether this build may call it.
+bool built_together(const TransportModule&);
 
 // Opens the module once in this process. Throws Error{config} that says what to install where it cannot.
 const TransportModule& load_module(std::string_view name);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "engine/aside_limit.h"
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
 #include "support/cluster.h"
@@ -70,6 +71,31 @@ TEST(Messages, for_which_there_is_no_memory_are_refused) {
                        }
                      },
                      {.way = "tcp"});
+}
+
+TEST(AsideLimit, is_half_of_the_memory_that_is_left) {
+  constexpr std::size_t step = engine::AsideLimit::step;
+  std::size_t available = 8 * step;
+  int asked = 0;
+  engine::AsideLimit limit([&] { return ++asked, available; });
+  EXPECT_TRUE(limit.take(step));
+  EXPECT_EQ(asked, 0);
+  EXPECT_TRUE(limit.take(3 * step));
+  EXPECT_FALSE(limit.take(1));
+  EXPECT_TRUE(limit.take(0));
+  limit.give_back(3 * step);
+  EXPECT_TRUE(limit.take(3 * step));
+  EXPECT_EQ(asked, 1);
+  EXPECT_FALSE(limit.take(~std::size_t{0}));
+  limit.give_back(2 * step);
+  available = 5 * step;  // others have taken some
+  EXPECT_FALSE(limit.take(step));
+  EXPECT_TRUE(limit.take(step / 4));
+}
+
+TEST(AsideLimit, knows_what_the_host_has) {
+  EXPECT_GT(engine::available_memory(), 0U);
+  EXPECT_LT(engine::available_memory(), std::size_t{1} << 50);
 }
 
 }  // namespace

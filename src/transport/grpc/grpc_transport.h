@@ -118,8 +118,14 @@ struct GrpcWorld {
 
 class GrpcTransport final : public Transport {
  public:
-  explicit GrpcTransport(GrpcWorld world)
-      : world_(std::move(world)), keeper_(start_thread("what grpc sends", [this] { keep(); })) {}
+  explicit GrpcTransport(GrpcWorld world) : world_(std::move(world)) {
+    try {
+      keeper_ = start_thread("what grpc sends", [this] { keep(); });
+    } catch (...) {
+      world_.close(std::chrono::steady_clock::now() + farewell);  // gRPC does not end what is under way by itself
+      throw;
+    }
+  }
   ~GrpcTransport() override { cancel(); }
 
   Rank rank() const override { return world_.rank; }
@@ -250,7 +256,7 @@ class GrpcTransport final : public Transport {
   bool unflushed_ = false;   // something accepted may not have left
   std::mutex closing_;       // against an interrupt from another thread
   bool cancelled_ = false;
-  std::thread keeper_;  // begins last
+  std::thread keeper_;
 };
 
 }  // namespace ranvier::transport

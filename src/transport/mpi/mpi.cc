@@ -178,15 +178,24 @@ class MpiEndpoint final : public Endpoint {
   }
 
   void hear(MPI_Request request, Rank from, std::chrono::steady_clock::time_point deadline) {
-    while (!is_over(request)) {
-      if (std::chrono::steady_clock::now() >= deadline)
-        throw Error(ErrorKind::timeout,
-                    fmt::format("rank {} has waited too long for rank {} to come to transport mpi; that one has not "
-                                "come, or waits for another one there",
-                                info_.rank, from),
-                    from);
-      info_.check_peers();
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    try {
+      while (!is_over(request)) {
+        if (std::chrono::steady_clock::now() >= deadline)
+          throw Error(ErrorKind::timeout,
+                      fmt::format("rank {} has waited too long for rank {} to come to transport mpi; that one has not "
+                                  "come, or waits for another one there",
+                                  info_.rank, from),
+                      from);
+        info_.check_peers();
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      }
+    } catch (...) {
+      const std::lock_guard lock(library_.calls());
+      if (request != MPI_REQUEST_NULL) {
+        MPI_Cancel(&request);
+        MPI_Request_free(&request);
+      }
+      throw;
     }
   }
 
