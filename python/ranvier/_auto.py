@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from ranvier import _library
 from ranvier._teams import Teams
@@ -32,6 +32,7 @@ class Auto:
         self._period = period or AGAIN
         self._world = dist.get_world_size(group)
         self._began: float | None = None  # of this rank's computing
+        self._computes = False  # has called the model since its last step
         self._took: list[float] = []  # seconds, by step
         self._last = [1.0, 0.0, 1.0]  # the median step's, how many are late, and how late
         self._exchanges = [0.0, 0.0]  # seconds of an average inside nodes, and of one of everybody's
@@ -41,8 +42,14 @@ class Auto:
     def spec(self) -> str:
         return SPECS[self.name]
 
-    def computing_begins(self) -> None:
-        self._began = time.perf_counter()
+    def step_ends(self) -> None:
+        """Computing counts from here where the model is never called itself, but parts of it are."""
+        self._began, self._computes = time.perf_counter(), False
+
+    def forward_begins(self) -> None:
+        """Of what comes before, an evaluation or a checkpoint, nobody is late. The first step warms up, and is not counted."""
+        if self._began is not None and not self._computes:
+            self._began, self._computes = time.perf_counter(), True
 
     def computing_ends(self) -> None:
         if self._began is not None:
@@ -107,6 +114,20 @@ class Auto:
         everybodys = [torch.empty_like(mine) for _ in range(self._world)]
         dist.all_gather(everybodys, mine, group=self._group)
         return [each.tolist() for each in everybodys]
+
+
+class Watch:
+    """The model's forward pre-hook. A copy of the model, pickled or not, has one that tells nobody."""
+
+    def __init__(self, auto: Auto | None = None) -> None:
+        self._auto = auto
+
+    def __call__(self, model: nn.Module, _: Any) -> None:
+        if self._auto and model.training and torch.is_grad_enabled():
+            self._auto.forward_begins()
+
+    def __reduce__(self) -> tuple[type[Watch], tuple[()]]:
+        return Watch, ()
 
 
 def share_state(optimizer: torch.optim.Optimizer, group: dist.ProcessGroup) -> None:

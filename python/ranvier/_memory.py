@@ -71,10 +71,10 @@ def require_record(parameter: Tensor, record: dict[str, Any], name: str, spec: s
         )
 
 
-def owed_elsewhere(record: dict[str, Any]) -> dict[str, Any]:
+def owed_elsewhere(record: dict[str, Any], keeps_step: bool) -> dict[str, Any]:
     """What of a record counts where ranks have come, who bring nothing, or gone: what is owed. What all have alike begins
-    anew: averages of changes, whose estimates owe nothing, factors and the steps by which they take turns, norms."""
-    kept = {"size": record["size"], "step": 0 if "left" in record else record["step"]}
+    anew: averages of changes, whose estimates owe nothing, factors, norms; and steps, but where each rank has its own."""
+    kept = {"size": record["size"], "step": record["step"] if keeps_step else 0}
     return kept if "last" in record else kept | {kind: record[kind] for kind in FLAT if kind in record}
 
 
@@ -139,9 +139,9 @@ class Memories:
     def wait_for(self, records: list[dict[str, Any]]) -> None:
         self._waiting = list(records)
 
-    def leave_their_world(self) -> None:
+    def leave_their_world(self, keeps_steps: bool) -> None:
         """Before the first bucket: what waits is of a run of more or fewer ranks."""
-        self._waiting = [owed_elsewhere(record) for record in self._waiting]
+        self._waiting = [owed_elsewhere(record, keeps_steps) for record in self._waiting]
 
     def _meet(self, parameters: list[Tensor]) -> None:
         met = set(map(id, self._met))

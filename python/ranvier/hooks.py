@@ -35,7 +35,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ranvier._exchanges import Exchange, Plain, make_exchange
+from ranvier._exchanges import Exchange, LowRank, Plain, make_exchange
 from ranvier._memory import Memories, owed_elsewhere, require_record
 from ranvier._wire import Wire
 
@@ -87,7 +87,7 @@ class CompressionState:
         self._way = wire, exchange
         if self._world not in (0, wire.world):
             self._number = 0
-            self._memories.leave_their_world()
+            self._memories.leave_their_world(_keeps_steps(exchange))
         self._world = wire.world
         return self._way
 
@@ -129,8 +129,10 @@ class CompressionState:
         for name, record in records.items():
             require_record(parameters[name], record, name, self.spec)
         same_world = state.get("world", 0) in (0, self._way[0].world if self._way else dist.get_world_size())
+        keeps_steps = _keeps_steps(self._way[1] if self._way else make_exchange(self.spec, 1))
         for name, record in records.items():
-            self._memories.restore(parameters[name], record if same_world else owed_elsewhere(record), name)
+            kept = record if same_world else owed_elsewhere(record, keeps_steps)
+            self._memories.restore(parameters[name], kept, name)
         self._number = state["number"] if same_world else 0
 
     def __getstate__(self) -> dict[str, Any]:
@@ -189,6 +191,12 @@ class CompressionState:
         if values.data_ptr() != buffer.data_ptr():
             buffer.copy_(values)
         return buffer
+
+
+def _keeps_steps(exchange: Exchange) -> bool:
+    """Whether ranks may count different steps. Factors begin and take turns by them, so that whoever brings other ones, of
+    any parameter in the bucket and of any codec, would average other messages."""
+    return not isinstance(exchange, LowRank)
 
 
 def _records_in(state: dict[str, Any]) -> dict[str, Any]:

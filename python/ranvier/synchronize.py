@@ -22,7 +22,7 @@ from torch.distributed.algorithms.join import Joinable, JoinHook
 
 from ranvier import _library
 from ranvier._asked import PUSH, Asked
-from ranvier._auto import SPECS, Auto, share_state
+from ranvier._auto import SPECS, Auto, Watch, share_state
 from ranvier._exchanges import make_exchange
 from ranvier._groups import new_name
 from ranvier._teams import CodedTeam, Team, Teams, check_codec
@@ -168,6 +168,8 @@ class Synchronization(Joinable):  # type: ignore[misc]
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(lambda *_: self._after_step() if self._uneven.trains else None),
         ]
+        if self._auto:
+            self._hooks.append(model.register_forward_pre_hook(Watch(self._auto)))
         _attached.add(optimizer)
 
     def _make_policy(self, spec: str, steps_per_epoch: int = 0, steps: int = 0) -> Any:
@@ -342,7 +344,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
             self._policy.averaged(self.step, spread)
         if self._auto:
             self._choose(self._auto)
-            self._auto.computing_begins()
+            self._auto.step_ends()
 
     def _choose(self, auto: Auto) -> None:
         """Replicas meet before another policy takes over."""

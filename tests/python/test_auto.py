@@ -1,13 +1,15 @@
 """ranvier.attach(sync="auto"): it measures, goes on with what suits, and changes its mind when the links do."""
 
 import copy
+import pickle
+import types
 
 import pytest
 import ranvier
 import torch
 from ranks import on_ranks
 from ranvier import _auto
-from test_synchronize import flat, network, optimizer_for, train
+from test_synchronize import flat, network, optimizer_for, samples, train
 
 WORLD = 4
 EPOCH = 30
@@ -67,6 +69,45 @@ def test_whatever_links_are_all_decide_alike_and_end_alike(backend):
         assert decisions == ranks[0][1]
         assert decisions[0][0] == 10
         assert torch.equal(end, ranks[0][0])
+
+
+def by_a_clock(rank, world, paces):
+    """Every forward pass takes a second of a clock that only the test moves, and one of `paces` takes 300."""
+    clock = [0.0]
+    _auto.time = types.SimpleNamespace(perf_counter=lambda: clock[0])
+    link(0.0, 0.01)
+    net, optimizer, sync = begin(rank)
+
+    def passes(model, inputs, outputs):
+        late = paces == "a slow rank" and rank == 1 and sync.step == 5
+        clock[0] += 300.0 if late or not model.training else 1.0
+
+    net.register_forward_hook(passes)
+    for step in range(10):
+        train(net, optimizer, 2 * rank, 2 * rank + 2, range(step, step + 1))
+        if paces == "an evaluation" and step == 5:
+            net.eval()
+            net(samples(0)[0])
+            net.train()
+    return sync.decisions
+
+
+@pytest.mark.parametrize(("paces", "chosen"), [("an evaluation", "bsp"), ("a slow rank", "node:16")])
+def test_an_evaluation_between_steps_makes_nobody_late(paces, chosen):
+    for decisions in on_ranks(WORLD, by_a_clock, paces, backend="gloo"):
+        assert [(step, name) for step, name, _ in decisions] == [(10, chosen)], decisions
+
+
+def copied(rank, world):
+    net, _, sync = begin(rank)
+    for copy_of in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert torch.equal(copy_of(samples(0)[0]), net(samples(0)[0]))
+    sync.finish()
+    return len(net._forward_pre_hooks)
+
+
+def test_a_model_can_be_copied_and_pickled_while_it_is_attached():
+    assert on_ranks(WORLD, copied, backend="gloo") == [0] * WORLD
 
 
 def alone(rank, world):

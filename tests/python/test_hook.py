@@ -10,6 +10,7 @@ import torch.distributed as dist
 from ranks import on_ranks
 from ranvier._groups import timeout_of
 from ranvier._wire import Wire
+from ranvier.hooks import compress
 from test_ddp import BATCH, model, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -158,15 +159,18 @@ def test_what_is_held_back_can_be_saved():
     assert all(on_ranks(2, kept, backend="gloo"))
 
 
-def with_other_ranks(rank, world, saved, steps, factor):
+def with_other_ranks(rank, world, saved, steps, factor, is_pickled):
     """By spec the state in the end, the last average and the sum of all. A rank for which nothing was saved has nothing."""
     ends = {}
     for spec in ("topk:0.1", "thc:8", "acpsgd:1", "randk:0.1+bf16", "delta+topk:0.2", "int4:ef=21,by=all_gather"):
-        layer = nn.Linear(50, 8, bias=False)
+        layer = nn.Linear(50, 8)  # whose bias is too small for factors
         net = DistributedDataParallel(layer)
-        state, hook = ranvier.hook(spec)
-        if rank < len(saved):
-            state.load_state_dict(layer, saved[rank][spec][0])
+        if rank < len(saved) and is_pickled:
+            state, hook = pickle.loads(saved[rank][spec][3]), compress
+        else:
+            state, hook = ranvier.hook(spec)
+            if rank < len(saved):
+                state.load_state_dict(layer, saved[rank][spec][0])
         net.register_comm_hook(state, hook)
         inputs = torch.randn(8, 50, generator=torch.Generator().manual_seed(rank))
         total = torch.zeros(8, 50)
@@ -174,15 +178,15 @@ def with_other_ranks(rank, world, saved, steps, factor):
             net.zero_grad()
             (net(inputs).diagonal().sum() * factor).backward()  # whose gradient is the inputs
             total += layer.weight.grad
-        ends[spec] = state.state_dict(layer), layer.weight.grad, total
+        ends[spec] = state.state_dict(layer), layer.weight.grad, total, pickle.dumps(state)
     return ends
 
 
-@pytest.mark.parametrize(("before", "after"), [(3, 2), (2, 3)])
-def test_with_other_ranks_what_is_owed_is_paid_and_changes_are_of_those_who_are_there(before, after):
-    saved = on_ranks(before, with_other_ranks, [], 7, 1.0, backend="gloo")  # odd: factors take turns
-    idle = on_ranks(after, with_other_ranks, saved, 120, 0.0, backend="gloo")
-    for spec, (_, last, total) in idle[0].items():
+@pytest.mark.parametrize(("before", "after", "is_pickled"), [(3, 2, False), (2, 3, False), (2, 3, True)])
+def test_with_other_ranks_what_is_owed_is_paid_and_changes_are_of_those_who_are_there(before, after, is_pickled):
+    saved = on_ranks(before, with_other_ranks, [], 7, 1.0, is_pickled, backend="gloo")  # odd: factors take turns
+    idle = on_ranks(after, with_other_ranks, saved, 120, 0.0, is_pickled, backend="gloo")
+    for spec, (_, last, total, _) in idle[0].items():
         assert all(torch.equal(end[spec][2], total) for end in idle), spec
         if spec.startswith("delta") or "ef=21" in spec:
             assert last.norm() < 0.01, spec  # the average of zeros
@@ -191,6 +195,29 @@ def test_with_other_ranks_what_is_owed_is_paid_and_changes_are_of_those_who_are_
         owed = sum(saved[rank][spec][0]["parameters"]["weight"]["residual"] for rank in there).view(8, 50)
         assert owed.norm() > 0.1, spec
         assert (total * after - owed).norm() < 0.05 * owed.norm(), spec
+
+
+def of_values_then_factors(rank, world):
+    layer = nn.Linear(50, 4)
+    state, hook = ranvier.hook("acpsgd:1")
+    if rank < 2:
+        record = {"size": 200, "step": 3, "residual": torch.zeros(200)}
+        state.load_state_dict(layer, {"world": 2, "number": 3, "parameters": {"weight": record}})
+    net = DistributedDataParallel(layer)
+    net.register_comm_hook(state, hook)
+    total = torch.zeros(200)
+    for _ in range(4):
+        net.zero_grad()
+        net(torch.ones(1, 50)).sum().backward()
+        total += layer.weight.grad.flatten()
+    return total, state.state_dict(layer)["parameters"]["weight"]["residual"]
+
+
+def test_with_more_ranks_factors_follow_another_codec():
+    ranks = on_ranks(3, of_values_then_factors, backend="gloo")
+    assert all(torch.equal(total, ranks[0][0]) for total, _ in ranks)
+    owed = sum(residual for _, residual in ranks)
+    torch.testing.assert_close(3 * ranks[0][0] + owed, torch.full((200,), 12.0), rtol=1e-4, atol=1e-4)
 
 
 def of_values_then_changes(rank, world):
