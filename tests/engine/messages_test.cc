@@ -28,7 +28,6 @@ class Zeros {
   Zeros(const Zeros&) = delete;
   Zeros& operator=(const Zeros&) = delete;
 
-  // `count` may be more than there is: of a message that is refused nobody reads all.
   ConstTypedSpan span(std::size_t count) const { return {data_, count, DType::u8}; }
 
  private:
