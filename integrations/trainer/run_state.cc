@@ -51,6 +51,11 @@ void Run::go_on_from_kept() {
   comm_.all_reduce(looks, {.op = ReduceOp::min});
   result_.history = kept_->history;
   result_.history.resize(static_cast<std::size_t>(looks[0]));
+  kept_->history = result_.history;
+  // Periods begin anew at this step, which was not known when the policy was made.
+  auto before = std::exchange(sync_, make_synchronizer(settings_.sync, step_));  // buckets know its exchange
+  buckets_.exchange_by(gradient_exchange());
+  before.reset();
   begin_policy();
   keep(step_);
   const std::size_t seen = result_.history.empty() ? 0 : result_.history.back().step;
