@@ -54,6 +54,9 @@ std::string gather(Store& store, const cli::WorldPlace& place, steady_clock::tim
       is_here = has_come(store, rank, between_looks);
     if (is_here) members[static_cast<std::size_t>(rank)] = present;
   }
+  // Who came early may have been lost while others were waited for.
+  for (Rank rank = 0; rank < place.world; ++rank)
+    if (is_dead(place, rank)) members[static_cast<std::size_t>(rank)] = absent;
   return members;
 }
 
