@@ -115,14 +115,18 @@ Strings worker_environment(const Launch& launch, int rank, const fs::path& store
 
 std::string arrival_of(std::size_t rank) { return fmt::format("come/{}", rank); }
 
-bool has_come(Store& store, std::size_t rank) {
+constexpr const char* result_key = "result";
+
+bool has(Store& store, const std::string& key) {
   try {
-    store.get(arrival_of(rank), milliseconds(0));
+    store.get(key, milliseconds(0));
     return true;
   } catch (const Error&) {
     return false;
   }
 }
+
+bool has_come(Store& store, std::size_t rank) { return has(store, arrival_of(rank)); }
 
 struct Worker {
   pid_t pid = -1;
@@ -216,8 +220,11 @@ class Workers {
     return std::all_of(workers_.begin(), workers_.end(),
                        [](const Worker& worker) { return worker.status.has_value(); });
   }
-  bool any_succeeded() const {
-    return std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.status == 0; });
+  bool all_have_come(const fs::path& place) const {
+    const auto store = file_store(place);
+    for (std::size_t rank = 0; rank < workers_.size(); ++rank)
+      if (!has_come(*store, rank)) return false;
+    return true;
   }
   const Worker& operator[](std::size_t rank) const { return workers_[rank]; }
 
@@ -298,7 +305,7 @@ int keep(const Launch& launch) {
       if (!ending) stand_ins.stand_in(launch, rank, workers[rank], store.path());
       if (code == 0) {
         code = exit_code(*workers[rank].status);
-        if (launch.survive) continue;
+        if (launch.survive && workers.all_have_come(store.path())) continue;
         give(launch.grace, SIGTERM);
         if (launch.time_to_come && WIFSIGNALED(*workers[rank].status)) {
           latest_to_come = steady_clock::now() + *launch.time_to_come;
@@ -306,9 +313,9 @@ int keep(const Launch& launch) {
         }
       }
     }
-    if (workers.all_ended()) return launch.survive && !ending && workers.any_succeeded() ? 0 : code;
-    const bool has_failed = code != 0 && !launch.survive;
-    const auto until_stopped = workers.kill_stopped(has_failed ? milliseconds(0) : launch.longest_stop);
+    if (workers.all_ended()) return launch.survive && !ending && has_result(store.path()) ? 0 : code;
+    const bool is_over = next_signal != 0;
+    const auto until_stopped = workers.kill_stopped(is_over ? milliseconds(0) : launch.longest_stop);
     if (latest_to_come && steady_clock::now() >= *latest_to_come) {
       if (!ending) workers.end_those_to_come(store.path(), lost);
       latest_to_come.reset();
@@ -347,6 +354,10 @@ void check(const Launch& launch) {
 void announce(Store& store, const WorldPlace& place) {
   store.set(arrival_of(static_cast<std::size_t>(place.local_rank)), "here");
 }
+
+void announce_result(const fs::path& store) { file_store(store)->set(result_key, "reported"); }
+
+bool has_result(const fs::path& store) { return has(*file_store(store), result_key); }
 
 pid_t start_keeper(const Launch& launch, const std::function<void()>& first) {
   check(launch);

@@ -32,8 +32,8 @@ struct Launch {
   // A worker that a signal has stopped for so long is ended, so that the others learn of it also where they have not
   // met yet and do not hear each other's heartbeats.
   std::chrono::milliseconds longest_stop = CommunicatorOptions{}.dead_after;
-  // Those that are left are to go on without one that fails: they are not ended, and what it ended with does not count
-  // where any of them succeeds.
+  // Of workers that call announce(): once all have come, those that are left are to go on without one that fails. They
+  // are not ended, and what it ended with does not count where one of them calls announce_result().
   bool survive = false;
 };
 
@@ -74,6 +74,10 @@ struct WorldPlace {
 
 // Says in the store where the workers of a Launch meet that this one of them has come.
 void announce(Store&, const WorldPlace&);
+
+// Says in the directory where the workers of a Launch met first that what they are for is done, and whether it is.
+void announce_result(const std::filesystem::path& store);
+bool has_result(const std::filesystem::path& store);
 
 // Reads RANVIER_*, torchrun's, Open MPI's or Slurm's variables, in this order of preference. Nothing: this process
 // stands alone. Throws Error{config} for an environment that is half set or contradicts itself.

@@ -16,6 +16,9 @@
 #include "machine.h"
 #include "output.h"
 #include "ranvier/error.h"
+#include "ranvier/server.h"
+#include "ranvier/sync.h"
+#include "ranvier/synchronizer.h"
 #include "train/join.h"
 #include "train/options.h"
 #include "train/plan.h"
@@ -63,6 +66,20 @@ void report_result(const Report& report) {
   if (file != "-") fmt::print("{}", to_table(report));
 }
 
+// What suits only the workers that there are at first would end, at the first loss, a run that is to go on.
+void check_loss(const Options& options) {
+  const Rank left = *options.workers - 1;
+  try {
+    check_meeting(options.communicator, left);
+    check_places(options.trainer.sync, options.trainer.place, left);
+    const auto policy = make_sync_policy(options.trainer.sync, {});
+    if (policy->server()) workers_of(*policy->server(), left);
+  } catch (const std::exception& why) {
+    throw Error(ErrorKind::usage, fmt::format("--survive is to go on with {} of {} workers, which do not suit: {}",
+                                              left, *options.workers, why.what()));
+  }
+}
+
 // Of survivors, who meet anew: one that is lost meanwhile is waited for so long.
 constexpr std::chrono::milliseconds longest_meeting = std::chrono::seconds(30);
 
@@ -99,18 +116,22 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
       })
                              : nullptr};
   trainer::Kept kept{.workers = workers};
+  const auto first_store = place.store;
   for (int losses = 0;; ++losses) {
     const auto sign = options.survive ? std::make_unique<SignOfLife>(place) : nullptr;
     const auto communicator = join(place, terms);
     std::string loss;
     try {
       const auto result = trainer::train(settings, data, *communicator, events, options.survive ? &kept : nullptr);
-      if (place.rank == 0) report_result({options, *communicator, result});
+      if (place.rank != 0) return 0;
+      report_result({options, *communicator, result});
+      if (options.survive && std::fflush(stdout) == 0) cli::announce_result(first_store);
       return 0;
     } catch (const Error& problem) {
       if (!options.survive || !is_loss(problem)) throw;
       loss = problem.what();
     }
+    if (cli::has_result(first_store)) return 0;  // who reported it left first
     place = regroup(place, losses, terms.timeout);
     terms.join_timeout = std::min(terms.join_timeout, longest_meeting);
     if (place.rank == 0)
@@ -123,6 +144,7 @@ int launch(const Options& options) {
   // Found here, a mistake is reported once and not by every worker.
   check_plan(options, *options.workers);
   check_meeting(options.communicator, *options.workers);
+  if (options.survive) check_loss(options);
   prepare(options, *options.workers, true);
   cli::Launch workers{.count = *options.workers,
                       .command = {cli::this_program()},
