@@ -7,6 +7,7 @@ import pty
 import shutil
 import signal
 import socket
+import subprocess
 import threading
 import time
 
@@ -122,18 +123,32 @@ class Failure(TrainingTest):
     def test_a_stopped_worker_is_given_up_when_the_user_says(self):
         self.lose_in_time("shm", signal.SIGSTOP, 3, "--dead-after-ms", "1000")
 
+    def read_until(self, word: str, process: subprocess.Popen) -> list[str]:
+        """The lines of stderr up to one with this word; a process that does not say it is ended."""
+        lines: list[str] = []
+        limit = threading.Timer(60, process.kill)
+        limit.start()
+        try:
+            self.assertTrue(any(lines.append(line) or word in line for line in process.stderr), lines)
+        finally:
+            limit.cancel()
+        return lines
+
+    def begin_to_train(self, process: subprocess.Popen) -> None:
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        self.read_until("step ", process)
+
     def survive(self, losses: tuple[int, ...], *words: str, workers: int = 4) -> dict:
         """Trains while workers are killed, one by one, each by its rank at the beginning; what is left at the end."""
         file = self.folder / "result.json"
         process = self.start_training("--workers", str(workers), "--survive", "--json", str(file), *words)
-        self.addCleanup(process.communicate)
-        self.addCleanup(process.kill)
         lines: list[str] = []
 
         def wait_for(word: str) -> None:
-            self.assertTrue(any(lines.append(line) or word in line for line in process.stderr), lines)
+            lines.extend(self.read_until(word, process))
 
-        wait_for("step ")
+        self.begin_to_train(process)
         found = workers_of(process.pid)
         for number, lost in enumerate(losses, start=1):
             os.kill(found[lost], signal.SIGKILL)
@@ -171,14 +186,50 @@ class Failure(TrainingTest):
 
     def test_a_stopped_worker_is_left_behind(self):
         words = ("--sync", "bsp", "--speeds", "0.1,0.1,0.1", "--evaluate-every", "4", "--steps", "40", "--dead-after-ms", "1000")
-        process = self.start_training("--workers", "3", "--survive", *words)
-        self.addCleanup(process.communicate)
-        self.addCleanup(process.kill)
-        self.assertTrue(any("step " in line for line in process.stderr))
+        file = self.folder / "result.json"
+        process = self.start_training("--workers", "3", "--survive", "--json", str(file), *words)
+        self.begin_to_train(process)
         os.kill(workers_of(process.pid)[1], signal.SIGSTOP)
         _, rest = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, rest)
         self.assertIn("2 workers go on", rest)
+        run = json.loads(file.read_text())
+        self.assertEqual((run["lost_workers"], run["steps"]), (1, 40))
+
+    def test_survivors_whose_result_is_not_written_fail(self):
+        results = self.folder / "results"
+        results.mkdir()
+        words = ("--speeds", "0.1,0.1", "--evaluate-every", "4", "--steps", "12", "--json", str(results / "result.json"))
+        process = self.start_training("--workers", "2", "--survive", *words)
+        self.begin_to_train(process)
+        results.rmdir()
+        results.write_text("no folder any more")
+        _, rest = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1, rest)
+        self.assertIn("result.json", rest)
+        self.assert_nothing_left()
+
+    def test_who_is_killed_before_all_have_met_is_not_survived(self):
+        process = self.start_training("--workers", "3", "--survive", "--epochs", "1000000")
+        self.addCleanup(process.kill)
+        self.assertTrue(wait_until(lambda: sorted(workers_of(process.pid)) == [0, 1, 2], 30))
+        os.kill(workers_of(process.pid)[1], signal.SIGKILL)
+        _, err = process.communicate(timeout=60)  # and not when the time for joining is over
+        self.assertEqual(process.returncode, 1, err)
+        self.assertNotIn("go on", err)
+        self.assert_nothing_left()
+
+    def test_what_does_not_suit_one_worker_fewer_is_not_survived(self):
+        for workers, *words in (
+            (4, "--place", "node=4"),
+            (4, "--algorithm", "torus:2x2"),
+            (4, "--topology", "torus:2x2"),
+            (3, "--sync", "async:servers=2"),
+        ):
+            with self.subTest(words=words):
+                refused = self.train("--workers", str(workers), "--survive", "--steps", "1", *words)
+                self.assertEqual(refused.returncode, 2, refused.stderr)
+                self.assertIn(f"--survive is to go on with {workers - 1} of {workers} workers", refused.stderr)
 
     def test_those_of_divided_models_name_it_by_its_rank_among_all(self):
         # Rank 2 is the first of two in one of its groups and the second in the other; rank 1 is in none with it.
