@@ -136,7 +136,8 @@ class UdpPath {
 
   void arrive(std::size_t to, std::vector<std::byte>& datagram) {
     if (tap) tap(datagram);
-    datagram.resize(datagram.size() - std::min(datagram.size(), options_.seal_bytes));
+    const auto sealed = static_cast<std::ptrdiff_t>(std::min(datagram.size(), options_.seal_bytes));
+    datagram.erase(datagram.end() - sealed, datagram.end());
     transport::Packet packet;
     if (transport::parse_packet(datagram, key(to), packet)) ends_[to]->receive(now_, packet);
   }
