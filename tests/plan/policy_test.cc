@@ -4,21 +4,13 @@
 
 #include <algorithm>
 
+#include "plan/simple_layers.h"
 #include "ranvier/error.h"
 #include "ranvier/simulate.h"
 #include "ranvier/workload_file.h"
 
 namespace ranvier {
 namespace {
-
-constexpr LinkSpeed one_byte_a_ns{.bytes_per_second = 1e9, .latency = std::chrono::nanoseconds(0)};
-
-Layer layer(double compute_ns, double gradient_bytes) {
-  return {.name = "l",
-          .forward = {.compute_ns = compute_ns},
-          .weight_gradient = {.compute_ns = compute_ns,
-                              .communications = {{Collective::all_reduce, gradient_bytes, Role::data}}}};
-}
 
 PolicyPrediction by_policy(const Workload& workload, const Topology& topology, const char* spec,
                            const PolicySimulation& simulation, const StepSimulation& how = {}) {

@@ -3,21 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "plan/simple_layers.h"
 #include "ranvier/error.h"
 #include "ranvier/simulate.h"
 #include "ranvier/workload_file.h"
 
 namespace ranvier {
 namespace {
-
-constexpr LinkSpeed one_byte_a_ns{.bytes_per_second = 1e9, .latency = std::chrono::nanoseconds(0)};
-
-Layer layer(double compute_ns, double gradient_bytes) {
-  return {.name = "l",
-          .forward = {.compute_ns = compute_ns},
-          .weight_gradient = {.compute_ns = compute_ns,
-                              .communications = {{Collective::all_reduce, gradient_bytes, Role::data}}}};
-}
 
 std::vector<std::string> names_of(const StepPrediction& step) {
   std::vector<std::string> names;
