@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/system_files.h"
 #include "doctor/check.h"
 #include "ranvier/kernel.h"
 #include "ranvier/text.h"
@@ -30,13 +31,13 @@ Check check_cores() {
 
 Check check_load() {
   double load = 0;
-  std::istringstream(cli::first_line("/proc/loadavg")) >> load;
+  std::istringstream(first_line("/proc/loadavg")) >> load;
   return check("load", fmt::format("{:.2f} processes ran in the last minute", load), load < 0.5 * cli::usable_cores(),
                Health::warn, "stop what else runs here before you believe a benchmark");
 }
 
 Check check_memory() {
-  const auto available = cli::available_memory_bytes();
+  const auto available = available_memory_bytes().value_or(0);
   return check("memory",
                fmt::format("{} available of {}", human_bytes(static_cast<double>(available)),
                            human_bytes(static_cast<double>(cli::memory_bytes()))),
@@ -62,15 +63,14 @@ Check check_open_files() {
 
 Check check_proc() {
   std::error_code problem;
-  const bool works =
-      std::filesystem::exists("/proc/self/fd/", problem) && !cli::first_line("/proc/self/status").empty();
+  const bool works = std::filesystem::exists("/proc/self/fd/", problem) && !first_line("/proc/self/status").empty();
   return check("/proc", works ? "readable: ranks find each other's shared memory through it" : "not there", works,
                Health::fail, "mount it (mount -t proc proc /proc); without it only tcp works");
 }
 
 Check check_congestion_control() {
   const std::string now = cli::congestion_control();
-  std::istringstream allowed(cli::first_line("/proc/sys/net/ipv4/tcp_allowed_congestion_control"));
+  std::istringstream allowed(first_line("/proc/sys/net/ipv4/tcp_allowed_congestion_control"));
   bool reno = false;
   for (std::string name; allowed >> name;) reno = reno || name == "reno";
   return check("congestion control", fmt::format("{} by default; on loopback ranvier takes reno", now), reno,
@@ -80,8 +80,8 @@ Check check_congestion_control() {
 
 Check check_socket_buffers() {
   std::size_t send = 0, receive = 0;
-  std::istringstream(cli::first_line("/proc/sys/net/core/wmem_max")) >> send;
-  std::istringstream(cli::first_line("/proc/sys/net/core/rmem_max")) >> receive;
+  std::istringstream(first_line("/proc/sys/net/core/wmem_max")) >> send;
+  std::istringstream(first_line("/proc/sys/net/core/rmem_max")) >> receive;
   constexpr std::size_t wished = std::size_t{4} << 20;
   return check("socket buffers",
                fmt::format("up to {} to send, {} to receive", human_bytes(static_cast<double>(send)),

@@ -4,18 +4,21 @@
 
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <utility>
 
-namespace ranvier::engine {
+#include "base/system_files.h"
 
-// What a host has left for its processes, in bytes; all there can be where /proc tells nothing.
-std::size_t available_memory();
+namespace ranvier::engine {
 
 class AsideLimit {
  public:
   static constexpr std::size_t step = std::size_t{1} << 30;  // up to this, and between its multiples, nobody is asked
 
-  explicit AsideLimit(std::function<std::size_t()> available = available_memory) : available_(std::move(available)) {}
+  // Where nothing is known, all there can be.
+  AsideLimit()
+      : AsideLimit([] { return available_memory_bytes().value_or(std::numeric_limits<std::size_t>::max()); }) {}
+  explicit AsideLimit(std::function<std::size_t()> available) : available_(std::move(available)) {}
 
   // Whether there is room for so many bytes more; they are counted if there is.
   bool take(std::size_t bytes) {

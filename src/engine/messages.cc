@@ -3,10 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <limits>
 #include <new>
 #include <optional>
 
@@ -18,15 +15,6 @@ namespace {
 ConstBytes bytes_of(const ConstTypedSpan& span) { return {static_cast<const std::byte*>(span.data), span.bytes()}; }
 
 }  // namespace
-
-std::size_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    unsigned long long kib = 0;
-    if (std::sscanf(line.c_str(), "MemAvailable: %llu kB", &kib) == 1) return static_cast<std::size_t>(kib) * 1024;
-  }
-  return std::numeric_limits<std::size_t>::max();
-}
 
 SendOperation::SendOperation(ConstTypedSpan data, Rank to, std::uint64_t tag, Messages& messages, CallLabel label)
     : data_(bytes_of(data)), to_(to), messages_(messages) {

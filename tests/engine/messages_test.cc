@@ -94,8 +94,8 @@ TEST(AsideLimit, is_half_of_the_memory_that_is_left) {
 }
 
 TEST(AsideLimit, knows_what_the_host_has) {
-  EXPECT_GT(engine::available_memory(), 0U);
-  EXPECT_LT(engine::available_memory(), std::size_t{1} << 50);
+  EXPECT_GT(available_memory_bytes().value(), 0U);
+  EXPECT_LT(available_memory_bytes().value(), std::size_t{1} << 50);
 }
 
 }  // namespace
