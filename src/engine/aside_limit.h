@@ -1,5 +1,5 @@
-// How much a rank keeps of messages that came before their receives: half of the memory that the host has left. Most
-// systems promise more memory than they have, and end the process that uses it.
+// How much a rank keeps of messages that came before their receives: half of the memory that the host or the container
+// has left. Most systems promise more memory than they have, and end the process that uses it.
 #pragma once
 
 #include <cstddef>
