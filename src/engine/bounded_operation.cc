@@ -289,10 +289,12 @@ bool BoundedOperation::take_averages() {
   return any;
 }
 
-// Pieces of a part's average that cannot be had now.
+// Pieces of a part's average that cannot be had now. One of which nobody knows whether this rank's values are in it
+// is of no use: they would be neither applied nor owed.
 std::size_t BoundedOperation::lacking(Rank part) {
   tools_.messages.look_at(part, average_ticket(), sent_unit_bytes(), arrived_);
-  return unrecoverable(arrived_, unit_pieces_);
+  const std::size_t lost = find_recoverable(arrived_, unit_pieces_);
+  return tells_what_was_missing(arrived_) ? lost : unit_pieces_;
 }
 
 bool BoundedOperation::is_late(Rank part, const PartialMessages::Arrival& arrival) {
@@ -311,13 +313,14 @@ void BoundedOperation::note_average(Rank part, const PartialMessages::Arrival& a
   tools_.pieces_missing.fetch_add(lacking, std::memory_order_relaxed);
 }
 
-// What did not come: of averages this rank's own values, and of what was missing nothing.
+// What did not come, or is of no use: of averages this rank's own values, and of what was missing nothing.
 void BoundedOperation::fill_in(Rank part) {
   constexpr std::size_t bytes = PartialMessages::piece_bytes;
   const std::vector<std::uint8_t>& arrived = peer(part).average.arrived;
+  const bool is_known = tells_what_was_missing(arrived);
   const ConstBytes own = std::as_bytes(spread_of(part));
   for (std::size_t piece = 0; piece < unit_pieces_; ++piece) {
-    if (arrived[piece] != 0) continue;
+    if (is_known && arrived[piece] != 0) continue;
     const Bytes to = unit_of(part).subspan(piece * bytes, bytes);
     if (piece < layout_.part_pieces())
       std::ranges::copy(own.subspan(piece * bytes, bytes), to.begin());

@@ -17,6 +17,7 @@
 // else is found out by the next exact collective, which has another number there.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -84,6 +85,10 @@ class BoundedOperation final : public Operation {
   std::span<std::byte> missing(Rank part, Rank sender) {
     const std::size_t bytes = (layout_.part_pieces() + 7) / 8;
     return unit_of(part).subspan(layout_.part_bytes() + static_cast<std::size_t>(sender) * bytes, bytes);
+  }
+  // Whether what is behind the average is here, where `arrived` is of the pieces of a unit.
+  bool tells_what_was_missing(std::span<const std::uint8_t> arrived) const {
+    return std::ranges::count(arrived.first(unit_pieces_).subspan(layout_.part_pieces()), std::uint8_t{0}) == 0;
   }
   std::uint32_t seed_of(Rank part) const { return number_ * 0x85EBCA6BU + static_cast<std::uint32_t>(part); }
 

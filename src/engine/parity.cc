@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <vector>
 
 namespace ranvier::engine {
 namespace {
@@ -84,9 +83,8 @@ void add_parities(Bytes message, std::size_t pieces) {
   });
 }
 
-std::size_t unrecoverable(std::span<const std::uint8_t> arrived, std::size_t pieces) {
-  std::vector<std::uint8_t> filled(arrived.begin(), arrived.end());
-  return peel(filled, pieces, [](const Line&, std::size_t) {});
+std::size_t find_recoverable(std::span<std::uint8_t> arrived, std::size_t pieces) {
+  return peel(arrived, pieces, [](const Line&, std::size_t) {});
 }
 
 void recover(Bytes message, std::span<std::uint8_t> arrived, std::size_t pieces) {

@@ -22,8 +22,9 @@ std::size_t parity_pieces(std::size_t pieces);
 
 // `message`: all its pieces and room for the parities, all whole.
 void add_parities(Bytes message, std::size_t pieces);
-// `arrived`: by piece, data and then parities, 1 or 0. How many pieces of data cannot be had.
-std::size_t unrecoverable(std::span<const std::uint8_t> arrived, std::size_t pieces);
+// `arrived`: by piece, data and then parities, 1 or 0. Sets it for the data that can be had, and tells how many pieces
+// cannot.
+std::size_t find_recoverable(std::span<std::uint8_t> arrived, std::size_t pieces);
 // Fills in what can be had of the data, and says so in `arrived`.
 void recover(Bytes message, std::span<std::uint8_t> arrived, std::size_t pieces);
 

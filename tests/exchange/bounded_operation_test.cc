@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <span>
+#include <thread>
 #include <vector>
 
 #include "engine/calls.h"
+#include "engine/spread.h"
 
 namespace ranvier::engine {
 namespace {
@@ -14,26 +18,34 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Of a rank whose averages are here since a time, and whose shares never come.
+// Of a rank whose averages, all 7, are here since a time, and whose shares never come.
 class AveragesAlone final : public PartialMessages {
  public:
-  Arrival::Time average_at{};  // the epoch: not here either
+  Arrival::Time average_at{};               // the epoch: not here either
+  std::size_t pieces_that_come = SIZE_MAX;  // of an average, its first ones
 
   void send_once(Rank, std::uint32_t, ConstBytes) override {}
   void withdraw(Rank, std::uint32_t) override {}
   void send_whole(Rank, std::uint32_t, ConstBytes) override {}
   Arrival arrival(Rank, std::uint32_t ticket, std::size_t bytes) override {
     if (!is_here(ticket)) return {};
-    return {.pieces = pieces_of(bytes), .first_at = average_at, .newest_at = average_at, .last_is_here = true};
+    const std::size_t all = pieces_of(bytes);
+    return {.pieces = std::min(all, pieces_that_come),
+            .first_at = average_at,
+            .newest_at = average_at,
+            .last_is_here = pieces_that_come >= all};
   }
   void look_at(Rank, std::uint32_t ticket, std::size_t bytes, std::vector<std::uint8_t>& arrived) override {
-    arrived.assign(pieces_of(bytes), is_here(ticket) ? 1 : 0);
+    arrived.assign(pieces_of(bytes), 0);
+    if (is_here(ticket)) std::fill_n(arrived.begin(), std::min(arrived.size(), pieces_that_come), std::uint8_t{1});
   }
   Message take(Rank from, std::uint32_t ticket, std::size_t bytes) override {
     Message message;
     message.bytes.resize(pieces_of(bytes) * piece_bytes);
     look_at(from, ticket, bytes, message.arrived);
-    message.pieces = is_here(ticket) ? message.arrived.size() : 0;
+    message.pieces = static_cast<std::size_t>(std::ranges::count(message.arrived, std::uint8_t{1}));
+    std::vector<float> sevens(message.pieces * piece_bytes / sizeof(float), 7);
+    std::ranges::copy(std::as_bytes(std::span(sevens)), message.bytes.begin());
     return message;
   }
   void give_back(Rank, Message) override {}
@@ -42,32 +54,57 @@ class AveragesAlone final : public PartialMessages {
   bool is_here(std::uint32_t ticket) const { return ticket % 2 == 1 && average_at != Arrival::Time{}; }
 };
 
-// Rank 0 has stalled for ten operations, and rank 1 went on and has withdrawn what it had for it.
-TEST(BoundedOperation, ARankThatCatchesUpWaitsForNoShareWhoseSenderHasGoneOn) {
-  constexpr Rank world = 2;
+// Of rank 0 of two, by which those are made that are tested.
+struct Rank0 {
+  static constexpr Rank world = 2;
+
+  explicit Rank0(double loss) : tools(std::make_shared<BoundedTools>(messages, loss, 100, world)) {}
+
+  BoundedOperation next() { return {tools, BoundedOperation::call_of(calls, request), request, number++, 0, world}; }
+
   AveragesAlone messages;
-  const auto tools = std::make_shared<BoundedTools>(messages, 0.01, 100, world);
-  Calls calls({.world = world, .algorithm = "auto", .slice_bytes = 4096, .buffered_bytes = 4096});
-  const auto transports = loopback_world(world);
-  std::vector<float> values(20'000, 1);
-  const Request request{
-      .input = values, .output = values, .op = ReduceOp::average, .tolerates_loss = true, .may_differ = true};
-  ASSERT_TRUE(BoundedOperation::serves(request, world));
+  std::shared_ptr<BoundedTools> tools;
+  Calls calls{{.world = world, .algorithm = "auto", .slice_bytes = 4096, .buffered_bytes = 4096}};
+  std::vector<std::unique_ptr<Transport>> transports = loopback_world(world);
+  std::vector<float> values = std::vector<float>(70'000, 1), result = values, lost = values;
+  const Request request{.input = values,
+                        .output = result,
+                        .op = ReduceOp::average,
+                        .tolerates_loss = true,
+                        .may_differ = true,
+                        .lost = lost};
   std::uint32_t number = 0;
-  const auto next = [&] {
-    return BoundedOperation(tools, BoundedOperation::call_of(calls, request), request, number++, 0, world);
-  };
-  messages.average_at = Clock::now() - 1s;
+};
+
+// It has stalled for ten operations, and rank 1 went on and has withdrawn what it had for it.
+TEST(BoundedOperation, ARankThatCatchesUpWaitsForNoShareWhoseSenderHasGoneOn) {
+  Rank0 rank(0.01);
+  ASSERT_TRUE(BoundedOperation::serves(rank.request, Rank0::world));
+  rank.messages.average_at = Clock::now() - 1s;
   for (int missed = 0; missed < 10; ++missed)
-    EXPECT_EQ(next().advance(*transports[0], false), Progress::done) << "it waits in operation " << missed;
+    EXPECT_EQ(rank.next().advance(*rank.transports[0], false), Progress::done) << "it waits in operation " << missed;
 
   // Nor has it learned from them how long shares take: with one that may still come it has the patience of the start.
-  messages.average_at = {};
-  BoundedOperation fresh = next();
+  rank.messages.average_at = {};
+  BoundedOperation fresh = rank.next();
   const auto before = Clock::now();
-  EXPECT_NE(fresh.advance(*transports[0], false), Progress::done);
+  EXPECT_NE(fresh.advance(*rank.transports[0], false), Progress::done);
   EXPECT_GE(fresh.due(), before + Patience::first_deadline);
   EXPECT_LE(fresh.due(), Clock::now() + Patience::first_deadline);
+}
+
+// An average comes, but not which values were missing in it: what this rank gave may not be in it, and would not be
+// owed either. So it takes its own for all of that part.
+TEST(BoundedOperation, AnAverageOfWhichNobodyKnowsWhatIsInItIsNotTaken) {
+  Rank0 rank(1);
+  rank.messages.average_at = Clock::now() - 1s;
+  rank.messages.pieces_that_come = SpreadLayout(rank.values.size(), Rank0::world).part_pieces();
+  BoundedOperation operation = rank.next();
+  const auto limit = Clock::now() + 60s;
+  while (operation.advance(*rank.transports[0], false) != Progress::done && Clock::now() < limit)
+    std::this_thread::sleep_for(1ms);
+  for (std::size_t i = 0; i < rank.values.size(); ++i)
+    ASSERT_NEAR(rank.result[i] + rank.lost[i], rank.values[i], 1e-4) << i;
 }
 
 }  // namespace
