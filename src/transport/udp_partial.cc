@@ -169,7 +169,7 @@ UdpPartialReceives::Incoming& UdpPartialReceives::expected(std::uint32_t ticket,
   if (incoming->bytes == 0) {
     asked_.add({ticket, std::uint64_t{ticket} + 1});
     if (early) {
-      if (may_hold_up()) incoming->newest_at = std::max(incoming->newest_at, now);
+      if (may_hold_up() && now > incoming->newest_at) incoming->first_at = incoming->newest_at = now;
       --early_messages_;
       early_bytes_ -= incoming->end;
     }

@@ -103,7 +103,8 @@ class UdpPartialReceives {
   // A packet's payload.
   Piece arrived(Time now, std::uint64_t place, ConstBytes payload);
 
-  // But for its `reordering`. Where the sender may have waited for this, the wait is not told as silence of its.
+  // But for its `reordering`. Where the sender may have waited for this, the wait is told neither as silence of its nor
+  // as time that the message took.
   PartialMessages::Arrival arrival(std::uint32_t ticket, std::size_t bytes, Time now = {});
   std::span<const std::uint8_t> pieces(std::uint32_t ticket, std::size_t bytes) {
     return expected(ticket, bytes).message.arrived;

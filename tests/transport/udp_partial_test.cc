@@ -269,6 +269,7 @@ TEST(UdpPartial, a_message_waits_for_credit_and_arrives) {
     EXPECT_GT(first.pieces, 0U);
     EXPECT_LE(first.pieces, credit / piece);
     EXPECT_EQ(first.newest_at, path.now()) << "the silence was the receiver's own";
+    EXPECT_EQ(first.first_at, path.now()) << "and is no time that messages take";
     const auto here = [&](std::uint32_t ticket) {
       return path.end(1).arrival(path.now(), ticket, message.size()).pieces;
     };
