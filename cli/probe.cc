@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <exception>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "bench/peer.h"
@@ -255,19 +257,36 @@ nlohmann::json to_json(const MeasuredNetwork& network) {
           {"environment", environment()}};
 }
 
+// Throws Error{config} where one of them cannot be written.
+struct Results {
+  explicit Results(const Settings& settings) : output(settings.output, "--output"), json(settings.json_path) {}
+  ResultFile output;
+  JsonFile json;
+};
+
 int run_rank(const Settings& settings, const WorldPlace& place) {
   CommunicatorOptions options{.transport = settings.transport};
   if (!settings.rate.empty()) options.link_bytes_per_second = *parse_rate(settings.rate);
   const auto communicator = meet(place, options);
   if (communicator->world() < 2) throw Error(ErrorKind::usage, "one rank has no link to measure; start two or more");
   const bool reports = communicator->rank() == 0;
-  const ResultFile output(reports ? settings.output : "", "--output");
-  const JsonFile json(reports ? settings.json_path : "");
+  std::optional<Results> results;
+  std::exception_ptr refusal;
+  if (reports) try {
+      results.emplace(settings);
+    } catch (const Error&) {
+      refusal = std::current_exception();
+    }
+  // All of them end then, and one says why.
+  std::vector<float> refused{refusal ? 1.0F : 0.0F};
+  communicator->broadcast(refused, 0);
+  if (refusal) std::rethrow_exception(refusal);
+  if (refused[0] != 0) return 1;
   const MeasuredNetwork network = measure(*communicator, settings);
   if (!reports) return 0;
   if (settings.json_path != "-" && settings.output != "-") print(network);
-  output.write(to_toml(network));
-  json.write(to_json(network));
+  results->output.write(to_toml(network));
+  results->json.write(to_json(network));
   return 0;
 }
 
@@ -296,6 +315,7 @@ int run_probe(const Arguments& arguments) {
   if (!settings.ranks)
     throw Error(ErrorKind::usage,
                 "nothing says how many ranks to measure; add --ranks 2, or start it with mpirun, torchrun or srun");
+  const Results results(settings);  // before anybody starts
   Launch launch{.count = static_cast<int>(*settings.ranks), .command = {this_program(), "probe"}};
   launch.command.insert(launch.command.end(), arguments.begin(), arguments.end());
   return run_workers(launch);

@@ -195,6 +195,27 @@ std::vector<CutTime> cut_times(const Options& options, const Topology& whole, co
   });
 }
 
+// Where none was named, and the ranks of the usual one would have to be simulated one by one, which are too many, the
+// first one whose ranks are all alike; `options` then name it.
+Prediction predict_by_any(Options& options, const Training& training, const Topology& topology) {
+  try {
+    return simulation::predict(options, training, topology);
+  } catch (const Error& error) {
+    if (!options.any_algorithm || error.kind() != ErrorKind::usage) throw;
+    const std::string usual = options.step.algorithm;
+    std::vector<std::string> others{"recursive_doubling", "direct"};
+    if (topology.name.starts_with("torus:")) others.insert(others.begin(), topology.name);
+    for (const auto& other : others) try {
+        options.step.algorithm = other;
+        return simulation::predict(options, training, topology);
+      } catch (const Error& refusal) {
+        if (refusal.kind() != ErrorKind::usage) throw;
+      }
+    options.step.algorithm = usual;
+    throw;
+  }
+}
+
 // The algorithm that was asked for has to run without them.
 void check_runs(const std::vector<CutTime>& times, const std::string& algorithm) {
   std::vector<std::string> run;
@@ -246,56 +267,75 @@ int run_simulate(const Arguments& arguments) {
     }
   json worlds = json::array();
   std::optional<Rank> knee;
-  for (const Rank world : options->worlds) {
-    const Topology whole = options->network.topology(world);
-    const Topology left = simulation::without(whole, options->cuts);
-    const auto cut = cut_times(*options, whole, left);
-    check_runs(cut, options->step.algorithm);
-    const Prediction prediction = simulation::predict(*options, training, left);
-    if (prints && worlds.empty()) print_heading(*options);
-    const StepPrediction& step = prediction.step;
-    const double mean_ns = mean_step_ns(prediction);
-    if (options->bytes == 0 && efficiency(step, mean_ns) >= worthwhile_efficiency) knee = world;
-    if (prints)
-      fmt::print("{:>8} {:>12.4f} {:>12.4f} {:>12.4f} {:>12.4f} {:>10.1f}% {:>9.1f}%\n", world, step.step_ns / 1e6,
-                 step.compute_ns / 1e6, step.communication_ns / 1e6, step.exposed_communication_ns / 1e6,
-                 efficiency(step, step.step_ns) * 100, busiest(step) * 100);
-    if (prints && prediction.policy) print_policy(options->sync, *prediction.policy, efficiency(step, mean_ns));
-    std::fflush(stdout);
-    worlds.push_back(to_json(prediction));
-    if (prediction.policy) {
-      worlds.back()["sync"] = to_json(*options, *prediction.policy);
-      worlds.back().erase("critical_path");  // its own stands there
+  json ended;  // why a scan did, before its last world
+  for (const Rank world : options->worlds) try {
+      const Topology whole = options->network.topology(world);
+      const Topology left = simulation::without(whole, options->cuts);
+      const auto cut = cut_times(*options, whole, left);
+      check_runs(cut, options->step.algorithm);
+      Options by_any = *options;
+      const Prediction prediction = predict_by_any(by_any, training, left);
+      if (prints && worlds.empty()) print_heading(by_any);
+      const bool by_another = by_any.step.algorithm != options->step.algorithm;
+      if (prints && by_another)
+        fmt::print(
+            "# {} ranks by {}: by {}, the default, they are not alike, and too many to be simulated one by one\n",
+            world, by_any.step.algorithm, options->step.algorithm);
+      const StepPrediction& step = prediction.step;
+      const double mean_ns = mean_step_ns(prediction);
+      if (options->bytes == 0 && efficiency(step, mean_ns) >= worthwhile_efficiency) knee = world;
+      if (prints)
+        fmt::print("{:>8} {:>12.4f} {:>12.4f} {:>12.4f} {:>12.4f} {:>10.1f}% {:>9.1f}%\n", world, step.step_ns / 1e6,
+                   step.compute_ns / 1e6, step.communication_ns / 1e6, step.exposed_communication_ns / 1e6,
+                   efficiency(step, step.step_ns) * 100, busiest(step) * 100);
+      if (prints && prediction.policy) print_policy(options->sync, *prediction.policy, efficiency(step, mean_ns));
+      std::fflush(stdout);
+      worlds.push_back(to_json(prediction));
+      if (by_another) worlds.back()["algorithm"] = by_any.step.algorithm;
+      if (prediction.policy) {
+        worlds.back()["sync"] = to_json(*options, *prediction.policy);
+        worlds.back().erase("critical_path");  // its own stands there
+        // Of a step that averages gradients, as bsp's all do, and of one by the policy.
+        worlds.back()["bsp"] = {{"step_ns", step.step_ns}, {"exposed_communication_ns", step.exposed_communication_ns}};
+        worlds.back()["step_ns"] = prediction.policy->step_ns;
+        worlds.back()["exposed_communication_ns"] = prediction.policy->exposed_communication_ns;
+      }
+      if (options->failures.mtbf_hours > 0) {
+        const auto rate = simulation::failure_rate(mean_ns, world, options->failures);
+        if (prints) simulation::print(rate);
+        worlds.back().update(simulation::to_json(rate));
+      }
+      if (options->worlds.size() > 1) continue;
+      if (prints && prediction.policy)
+        print_policy_details(*options, *prediction.policy);
+      else if (prints)
+        print_details(step);
+      if (!cut.empty()) {
+        if (prints) simulation::print(cut);
+        worlds.back()["algorithms"] = simulation::to_json(cut);
+      }
+      worlds.back().update(what_fails(*options, training, whole, left, prediction, prints));
+      trace.write(simulation::trace_json(step, prediction.messages)
+                      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                  '\n');
+    } catch (const Error& error) {
+      if (worlds.empty() || world == options->worlds.front()) throw;
+      if (prints) fmt::print("ended before {} ranks: {}\n", world, error.what());
+      ended = {{"world", world}, {"why", error.what()}};
+      break;
     }
-    if (options->failures.mtbf_hours > 0) {
-      const auto rate = simulation::failure_rate(mean_ns, world, options->failures);
-      if (prints) simulation::print(rate);
-      worlds.back().update(simulation::to_json(rate));
-    }
-    if (options->worlds.size() > 1) continue;
-    if (prints && prediction.policy)
-      print_policy_details(*options, *prediction.policy);
-    else if (prints)
-      print_details(step);
-    if (!cut.empty()) {
-      if (prints) simulation::print(cut);
-      worlds.back()["algorithms"] = simulation::to_json(cut);
-    }
-    worlds.back().update(what_fails(*options, training, whole, left, prediction, prints));
-    trace.write(simulation::trace_json(step, prediction.messages)
-                    .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
-                '\n');
-  }
-  if (prints && options->bytes == 0 && options->worlds.size() > 1) {
+  const bool scans = options->bytes == 0 && options->worlds.size() > 1;
+  if (prints && scans) {
     if (!knee)
       fmt::print("knee: none; even {} ranks wait for the network for more than {:.0f} % of the step\n",
                  options->worlds.front(), (1 - worthwhile_efficiency) * 100);
     else
       fmt::print("knee: up to {} ranks compute for {:.0f} % of the step or more\n", *knee, worthwhile_efficiency * 100);
   }
-  json result = worlds.size() == 1 ? worlds[0] : worlds.back();
-  if (worlds.size() > 1) result["worlds"] = worlds;
-  if (knee) result["knee"] = *knee;
+  json result = worlds.back();
+  if (options->worlds.size() > 1) result["worlds"] = worlds;
+  if (scans) result["knee"] = knee ? json(*knee) : json();
+  if (!ended.is_null()) result["ended"] = ended;
   if (const MeasuredLink* lossy = options->network.most_lossy()) {
     if (prints) fmt::print("loss: {}\n", simulation::loss_text(*lossy));
     result["loss"] = {{"from", lossy->from}, {"to", lossy->to}, {"share", lossy->loss}};

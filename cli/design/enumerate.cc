@@ -64,6 +64,7 @@ int enumerate(const Options& options, const cli::JsonFile& file) {
     for (const auto& [network, design] : candidates)
       designs.push_back({{"network", network},
                          {"bandwidth_gbps", design.bandwidth_gbps},
+                         {"marginal_ns_per_gbps", design.marginal_ns_per_gbps},
                          {"time_ns", design.time_ns},
                          {"cost_usd", design.cost_usd},
                          {"objective", design.objective},

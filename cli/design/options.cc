@@ -105,20 +105,26 @@ void refuse_beside_traffic(const CLI::App& app) {
 Constraint budget_constraint(const std::string& word, std::size_t dimensions) {
   std::string_view text = word;
   double scale = 1;
-  for (const auto& [unit, gbps] : {std::pair{"GB/s", 1.0}, {"TB/s", 1e3}, {"MB/s", 1e-3}})
+  constexpr std::pair<std::string_view, double> units[] = {{"GB/s", 1.0},   {"TB/s", 1e3},   {"MB/s", 1e-3},
+                                                           {"Gbit", 0.125}, {"Tbit", 125.0}, {"Mbit", 125e-6}};
+  for (const auto& [unit, gbps] : units)
     if (text.ends_with(unit)) {
-      text.remove_suffix(4);
+      text.remove_suffix(unit.size());
       scale = gbps;
       break;
     }
   const auto number = parse_number<double>(text);
   if (!number || *number < 0 || !std::isfinite(*number * scale))
-    refuse(fmt::format("--budget '{}' is not a bandwidth; write 1000GB/s", word));
+    refuse(fmt::format("--budget '{}' is not a bandwidth; write 1000GB/s or 8000Gbit", word));
   if (*number == 0) refuse("a budget of 0 leaves no bandwidth to split; write --budget 1000GB/s");
+  if (const double gbps = *number * scale; gbps < least_gbps || gbps > most_gbps)
+    refuse(fmt::format("--budget '{}' is not between the {:g} and {:g} GB/s that are designed; write 1000GB/s", word,
+                       least_gbps, most_gbps));
   return {.text = "--budget " + word,
           .coefficients = std::vector<double>(dimensions, 1),
           .relation = Relation::equal,
-          .limit = *number * scale};
+          .limit = *number * scale,
+          .budget = true};
 }
 
 std::optional<Options> parse_options(const cli::Arguments& arguments) {
@@ -140,8 +146,11 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
       ->type_name("FILE");
   app.add_option("--communicator", options.communicator_file, "which dimensions each pass of a workload file spans")
       ->type_name("FILE");
-  app.add_option("--budget", budget, "the bandwidth of one NPU, all dimensions together")->type_name("RATE");
-  app.add_option("--constraint", constraints, "a linear (in)equality such as b0>=b1; may be repeated")
+  app.add_option("--budget", budget,
+                 "the bandwidth of one NPU, all dimensions together: 1000GB/s, or 8000Gbit a second")
+      ->type_name("RATE");
+  app.add_option("--constraint", constraints,
+                 "a linear (in)equality such as b0>=b1 or 2*(b0+b1)/3<=300; may be repeated")
       ->type_name("EXPR");
   cli::add_name(app, "--objective", objective, "what is to be least", {"time", "time-cost"});
   app.add_option("--unit-cost", unit_cost, "dollars per GB/s of one NPU, by dimension")->type_name("$,$,…");

@@ -14,6 +14,8 @@ namespace ranvier::planning {
 namespace {
 
 constexpr Rank most_placed_ranks = 32;
+// On a star, where enough algorithms have ranks that all do the same: what has not takes minutes to simulate beyond.
+constexpr Rank most_unlike_ranks = 128;
 
 // Up to the size of all gradients, within reason: what is longer takes the same algorithm.
 std::size_t most_bytes_of_a_table(double gradients) {
@@ -84,6 +86,8 @@ Question question_of(const Options& options) {
     PlanNetwork network{.transport = std::move(transport),
                         .topology = options.network.topology(options.world, i),
                         .options = options.network.transfers(i)};
+    if (!options.network.is_measured() && network.topology.switches == 1)
+      network.options.most_whole = most_unlike_ranks;
     // Ranks that stand elsewhere are no longer alike, so that each is simulated: too long for many of them.
     const bool is_small = options.world <= most_placed_ranks;
     const auto near = is_small ? near_placement(network.topology) : std::nullopt;

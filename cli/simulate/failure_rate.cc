@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace ranvier::simulation {
@@ -25,6 +26,10 @@ FailureRate failure_rate(double step_ns, Rank world, FailureModel model) {
 }
 
 void print(const FailureRate& rate) {
+  if (!std::isfinite(rate.chosen.step_ns)) {
+    fmt::print("{:>8} with failures no step counts: they come faster than {}\n", "", checkpoints(rate, rate.chosen));
+    return;
+  }
   const bool is_best = rate.chosen.checkpoint_steps == rate.best.checkpoint_steps;
   fmt::print("{:>8} with failures {:.4f} ms for a step that counts: goodput {:.2f} % with {}{}\n", "",
              rate.chosen.step_ns / 1e6, rate.chosen.goodput * 100, checkpoints(rate, rate.chosen),
@@ -33,14 +38,16 @@ void print(const FailureRate& rate) {
 }
 
 nlohmann::json to_json(const FailureRate& rate) {
-  return {{"step_with_failures_ns", rate.chosen.step_ns},
-          {"goodput", rate.chosen.goodput},
-          {"lost_share", 1 - rate.chosen.goodput},
-          {"checkpoint_steps", rate.chosen.checkpoint_steps},
-          {"checkpoint_interval_s", interval_s(rate, rate.chosen)},
-          {"best_goodput", rate.best.goodput},
-          {"best_checkpoint_steps", rate.best.checkpoint_steps},
-          {"best_checkpoint_interval_s", interval_s(rate, rate.best)}};
+  nlohmann::json result{{"goodput", rate.chosen.goodput},
+                        {"lost_share", 1 - rate.chosen.goodput},
+                        {"checkpoint_steps", rate.chosen.checkpoint_steps},
+                        {"checkpoint_interval_s", interval_s(rate, rate.chosen)},
+                        {"best_goodput", rate.best.goodput},
+                        {"best_checkpoint_steps", rate.best.checkpoint_steps},
+                        {"best_checkpoint_interval_s", interval_s(rate, rate.best)}};
+  // Where failures come faster than steps no time is long enough, and JSON has no number for that.
+  if (std::isfinite(rate.chosen.step_ns)) result["step_with_failures_ns"] = rate.chosen.step_ns;
+  return result;
 }
 
 }  // namespace ranvier::simulation

@@ -7,6 +7,7 @@
 
 #include "ranvier/error.h"
 #include "ranvier/sync.h"
+#include "ranvier/synchronizer.h"
 #include "ranvier/text.h"
 #include "simulate/workload.h"
 
@@ -168,9 +169,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
     PolicySimulation how = options.policy;
     if (!options.place.empty()) how.levels.resize(policy->levels().size() + 1);
     check_predictable(*policy, how);
-    if (!policy->takes_codec() && !options.compress.empty() && options.compress != "none")
-      refuse(
-          fmt::format("--sync {} sends values as they are; leave out --compress {}", options.sync, options.compress));
+    if (!options.compress.empty()) check_compress(*policy, options.compress);
     if (policy->levels().size() == 1 && !options.place.empty())
       refuse(
           fmt::format("--place is of policies with nodes, such as node:16; leave it out with --sync {}", options.sync));
@@ -188,6 +187,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
                          options.network.spec()));
     options.step.algorithm = in_network;
   }
+  options.any_algorithm = algorithm->count() == 0 && !by_switches;
   if (bucket > 0) options.step.bucket_bytes = static_cast<double>(bucket);
   if (!straggler.empty()) options.straggler = straggler_of(straggler);
   if (failures.mtbf_hours > 0 && !checkpoint_s)

@@ -21,8 +21,9 @@ struct Options {
   std::string sync;       // empty: gradients in every step
   std::size_t bytes = 0;  // of one all_reduce, instead of a workload
   StepSimulation step;
-  PolicySimulation policy;  // of `sync`, but for its levels, …
-  std::string place;        // … which this makes of as many replicas as there are
+  bool any_algorithm = false;  // none was named
+  PolicySimulation policy;     // of `sync`, but for its levels, …
+  std::string place;           // … which this makes of as many replicas as there are
   std::optional<std::pair<Rank, double>> straggler;
   FailureModel failures;
   std::optional<Crash> crash;

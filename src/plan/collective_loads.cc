@@ -22,6 +22,7 @@
 #include <bit>
 #include <cmath>
 
+#include "plan/search/orders.h"
 #include "ranvier/error.h"
 
 namespace ranvier::plan {
@@ -127,6 +128,12 @@ StepTime step_time(const Workload& workload, const Placement& placement, const N
         if (group.size() != shape.dimensions.size())
           throw Error(ErrorKind::usage,
                       fmt::format("nothing says which dimensions the collectives of layer {} span", layer.name));
+        const auto spanned = std::ranges::count_if(group, [](int size) { return size > 1; });
+        if (options.order == ChunkOrder::mixed && static_cast<std::size_t>(spanned) > plan::most_ordered_dimensions)
+          throw Error(ErrorKind::usage,
+                      fmt::format("collectives of layer {} span {} of the dimensions {}, and mixed chunk orders are "
+                                  "known of up to {}: leave out --chunk-order, or join dimensions",
+                                  layer.name, spanned, to_string(shape), plan::most_ordered_dimensions));
         auto cost = plan::collective_cost(communication, group, shape, options);
         one.constant_ns += cost.latency_ns;
         if (cost.term.loads.empty()) continue;

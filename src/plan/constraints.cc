@@ -1,6 +1,8 @@
-// Linear constraints as people write them: "b0>=b1", "2*b0 - b1 <= 300GB/s", "b0>=b1>=b2".
+// Linear constraints as people write them: "b0>=b1", "2*b0 - b1 <= 300GB/s", "b0>=b1>=b2",
+// "2*(b0 + b1)/3 <= 300".
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -83,24 +85,74 @@ class Parser {
     }
   }
 
-  // 300, 300GB/s, b0, 2*b0, 2 b0
+  // 300, 300GB/s, b0, 2*b0, 2 b0, b0*2, b0/2, 2*(b0 + b1)
   void product(double sign, Sum& result) {
-    const auto number = unsigned_number();
-    const bool times = number && take("*");
     skip_blanks();
     const std::size_t start = at_;
-    if (take("b")) {
-      std::size_t dimension = 0;
-      const auto [end, problem] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), dimension);
-      if (problem != std::errc{}) refuse(start, "a bandwidth is b and the number of its dimension");
-      if (dimension >= dimensions_)
-        refuse(start, fmt::format("there is no b{}: the network has {} dimensions", dimension, dimensions_));
-      at_ = static_cast<std::size_t>(end - text_.data());
-      result.coefficients[dimension] += sign * number.value_or(1);
-      return;
+    Sum all = factor();
+    for (;;) {
+      skip_blanks();
+      const std::size_t at = at_;
+      if (take("/")) {
+        const std::size_t by = at_;
+        const Sum divisor = factor();
+        if (!is_constant(divisor)) refuse(by, "what divides has to be a number");
+        if (divisor.constant == 0) refuse(by, "nothing is divided by 0");
+        scale(all, 1 / divisor.constant);
+      } else if (take("*") || (is_constant(all) && begins_another())) {
+        const Sum other = factor();
+        if (!is_constant(all) && !is_constant(other)) refuse(at, "one side of '*' has to be a number");
+        const double times = is_constant(all) ? all.constant : other.constant;
+        if (is_constant(all)) all = other;
+        scale(all, times);
+      } else {
+        break;
+      }
     }
-    if (!number || times) refuse(start, "a number or a bandwidth is expected here");
-    result.constant += sign * *number;
+    for (const double each : all.coefficients)
+      if (!std::isfinite(each)) refuse(start, "this is no number");
+    if (!std::isfinite(all.constant)) refuse(start, "this is no number");
+    for (std::size_t i = 0; i < dimensions_; ++i) result.coefficients[i] += sign * all.coefficients[i];
+    result.constant += sign * all.constant;
+  }
+
+  static bool is_constant(const Sum& sum) {
+    return std::ranges::all_of(sum.coefficients, [](double each) { return each == 0; });
+  }
+  static void scale(Sum& sum, double times) {
+    for (double& each : sum.coefficients) each *= times;
+    sum.constant *= times;
+  }
+  // "2 b0", "2 (b0 + b1)"
+  bool begins_another() {
+    skip_blanks();
+    return at_ < text_.size() && (text_[at_] == 'b' || text_[at_] == '(');
+  }
+
+  Sum factor() {
+    constexpr int most_parentheses = 100;
+    Sum result{.coefficients = std::vector<double>(dimensions_)};
+    if (const auto number = unsigned_number()) {
+      result.constant = *number;
+      return result;
+    }
+    const std::size_t start = at_;
+    if (take("(")) {
+      if (++depth_ > most_parentheses) refuse(start, "parentheses are too deep");
+      result = sum();
+      --depth_;
+      if (!take(")")) refuse(at_, "')' is missing");
+      return result;
+    }
+    if (!take("b")) refuse(start, "a number or a bandwidth is expected here");
+    std::size_t dimension = 0;
+    const auto [end, problem] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), dimension);
+    if (problem != std::errc{}) refuse(start, "a bandwidth is b and the number of its dimension");
+    if (dimension >= dimensions_)
+      refuse(start, fmt::format("there is no b{}: the network has {} dimensions", dimension, dimensions_));
+    at_ = static_cast<std::size_t>(end - text_.data());
+    result.coefficients[dimension] = 1;
+    return result;
   }
 
   std::optional<double> unsigned_number() {
@@ -125,6 +177,7 @@ class Parser {
   std::string_view text_;
   std::size_t dimensions_;
   std::size_t at_ = 0;
+  int depth_ = 0;  // of parentheses
 };
 
 }  // namespace

@@ -37,9 +37,7 @@ class Builder {
     build_terms();
     if (form_.terms.empty()) return std::move(form_);
     if (form_.priced && minimise(form_.allowed, form_.costs()).value <= 1e-9 * form_.costs().sum())
-      refuse(
-          "time x cost keeps falling as all bandwidths shrink together: no constraint keeps any of them up; add a "
-          "budget that is to be spent");
+      refuse_vanishing_cost();
     form_.region = with_implied_equations(form_.priced ? homogeneous() : form_.allowed);
     form_.pinned = pinned_to_zero(form_.region);
     refuse_starved_dimensions();
@@ -57,9 +55,21 @@ class Builder {
     if (problem_.dollars_per_gbps.size() != n)
       refuse(fmt::format("{} unit costs were given for {} dimensions", problem_.dollars_per_gbps.size(), n));
     if (problem_.step.cases.empty()) refuse("a step needs at least one case");
+    for (const Constraint& constraint : problem_.constraints) check(constraint);
     const bool costs = std::ranges::any_of(problem_.dollars_per_gbps, [](double dollars) { return dollars > 0; });
     if (form_.priced && !costs)
       refuse("time x cost of a network that costs nothing is nothing; say what bandwidth costs");
+  }
+
+  static void check(const Constraint& constraint) {
+    double most = 0;
+    for (const double coefficient : constraint.coefficients) most = std::max(most, std::abs(coefficient));
+    const double gbps = std::abs(constraint.limit) / most;
+    if (constraint.limit != 0 && !(gbps >= least_gbps && gbps <= most_gbps))
+      refuse(
+          fmt::format("'{}' is about a bandwidth that is not between the {:g} and {:g} GB/s that are designed; write "
+                      "another",
+                      constraint.text, least_gbps, most_gbps));
   }
 
   void name_sums() {
@@ -172,6 +182,19 @@ class Builder {
         form_.terms[found->second].weights(index(s)) +=
             step.cases[s].weights[k] * most / (form_.scale * form_.time_scale);
     }
+  }
+
+  [[noreturn]] void refuse_vanishing_cost() const {
+    const auto& dollars = problem_.dollars_per_gbps;
+    if (std::ranges::count(dollars, 0.0) == 0)
+      refuse(
+          "time x cost keeps falling as all bandwidths shrink together: no constraint keeps any of them up; add a "
+          "budget that is to be spent");
+    const auto costs = std::ranges::find_if(dollars, [](double each) { return each > 0; }) - dollars.begin();
+    refuse(
+        fmt::format("time x cost keeps falling as the bandwidths that cost something shrink together: no constraint "
+                    "keeps any of them up; add one, such as b{} >= 1",
+                    costs));
   }
 
   Region homogeneous() const {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "plan/convex_form.h"
 #include "ranvier/error.h"
@@ -41,6 +43,34 @@ Design without_traffic(const ConvexForm& form) {
   design.lower_bound = design.objective;
   design.marginal_ns_per_gbps.assign(design.bandwidth_gbps.size(), 0);
   return design;
+}
+
+// Where free bandwidths carry everything time x cost is nothing: the fastest of them. None where something has to go
+// over bandwidth that costs.
+std::optional<Design> for_nothing(const DesignProblem& problem) {
+  const std::size_t n = problem.dollars_per_gbps.size();
+  const auto costless = std::ranges::count(problem.dollars_per_gbps, 0.0);
+  if (problem.objective != Objective::time_cost || n != problem.step.dimensions || costless == 0 ||
+      costless == std::ssize(problem.dollars_per_gbps))
+    return std::nullopt;
+  DesignProblem free = problem;
+  free.objective = Objective::time;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (problem.dollars_per_gbps[i] == 0) continue;
+    Constraint none{
+        .text = "nothing that costs", .coefficients = std::vector<double>(n, 0), .relation = Relation::equal};
+    none.coefficients[i] = 1;
+    free.constraints.push_back(std::move(none));
+  }
+  try {
+    Design design = solve(free);
+    design.objective = design.lower_bound = 0;
+    design.certificate.scale = 0;
+    return design;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+    return std::nullopt;
+  }
 }
 
 // Several optima differ only in bandwidth that no term waits for: the time of each term is the same in all of them,
@@ -84,6 +114,7 @@ std::vector<double> marginal(const ConvexForm& form, const solver::MinMaxSolutio
 }  // namespace
 
 Design solve(const DesignProblem& problem) {
+  if (auto design = for_nothing(problem)) return *design;
   const ConvexForm form = plan::convex_form(problem);
   if (form.terms.empty()) return without_traffic(form);
   const auto found = solver::solve(form.program, form.start);

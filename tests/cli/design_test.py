@@ -152,6 +152,9 @@ class Beyond(ProgramTest):
         plain = as_json(*self.WORDS)["time_ns"]
         self.assertLess(as_json(*self.WORDS, "--chunk-order", "mixed")["time_ns"], plain * (1 + 1e-6))
         found = as_json("--workload", "resnet50", "--network", NETWORK, "--budget", "500GB/s", "--chunk-order", "mixed")
+        many = design("--workload", "resnet50", "--network", "_".join(["RI(2)"] * 7), "--budget", "500GB/s", "--chunk-order", "mixed")
+        self.assertEqual(many.returncode, 2)
+        self.assertIn("span 7 of the dimensions RI(2)_RI(2)_RI(2)", many.stderr)
         orders = found["chunk_orders"][0]
         # Each all_reduce takes as long as the dimension that its orders keep busy longest.
         computing = as_json("--workload", "resnet50", "--network", NETWORK, "--budget", "1e15GB/s")["time_ns"]
@@ -163,7 +166,8 @@ class Beyond(ProgramTest):
         result = design("--workload", "resnet50", "--enumerate", "2..3", "--npus", "64", "--budget", "100GB/s")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("# 315 shapes of 64 NPUs", result.stdout)
-        found = as_json("--workload", "resnet50", "--enumerate", "2..3", "--npus", "64", "--budget", "100GB/s")
+        found = as_json("--workload", "resnet50", "--enumerate", "2..3", "--npus", "64", "--budget", "800Gbit")
+        self.assertTrue(all(len(each["marginal_ns_per_gbps"]) == len(each["bandwidth_gbps"]) for each in found["designs"]))
         designs = found["designs"]
         self.assertEqual(len(designs), 315)
         for one, other in zip(designs, designs[1:]):
@@ -204,6 +208,31 @@ class Beyond(ProgramTest):
         fixed = (word for i, b in enumerate(gbps) for word in ("--constraint", f"b{i}={b}"))
         self.assertAlmostEqual(as_json(*words, *fixed)["time_ns"] / ns, 1, delta=2e-3)
 
+    def test_a_front_keeps_to_equalities(self):
+        words = (*self.WORDS, "--constraint", "2*b0+b1+b2+b3=600")
+        with temporary_folder() as folder:
+            file = folder / "front.svg"
+            result = design(*words, "--pareto", str(file))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            titles = [each.text for each in ElementTree.parse(file).getroot().iter("{http://www.w3.org/2000/svg}title")]
+        self.assertGreater(len(titles), 3)
+        for title in titles:
+            b = [float(each) for each in re.fullmatch(r".*: (.*) GB/s", title).group(1).split(", ")]
+            self.assertAlmostEqual((2 * b[0] + b[1] + b[2] + b[3]) / 600, 1, delta=2e-3)
+
+    def test_bandwidth_that_costs_nothing_and_carries_everything_makes_the_step_free(self):
+        with temporary_folder() as folder:
+            traffic = folder / "traffic.json"
+            traffic.write_text('{"compute_ns": 5, "terms": [{"bytes": [40, 0]}]}')
+            words = ("--traffic", str(traffic), "--network", "RI(4)_SW(2)", "--budget", "10", "--unit-cost", "0,4")
+            found = as_json(*words, "--objective", "time-cost")
+            self.assertEqual((found["objective"], found["lower_bound"], found["cost_usd"]), (0, 0, 0))
+            self.assertAlmostEqual(found["time_ns"], 9, delta=1e-6)
+            self.assertEqual(proven_bound(found["certificate"]), 0)
+            traffic.write_text('{"compute_ns": 5, "terms": [{"bytes": [40, 1]}]}')
+            kept = as_json(*words, "--objective", "time-cost", "--constraint", "b1>=2")
+            self.assertAlmostEqual(kept["bandwidth_gbps"][1], 2, delta=1e-6)
+
     def test_the_study_is_one_command(self):
         result = design("--study")
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -222,6 +251,15 @@ class WrongUsage(ProgramTest):
             ((*gpt3, "--budget", "0GB/s"), "a budget of 0"),
             ((*gpt3, "--budget", "-3GB/s"), "--budget '-3GB/s' is not a bandwidth"),
             ((*gpt3, "--budget", "1e308TB/s"), "--budget '1e308TB/s' is not a bandwidth"),
+            *((words, "is not between the 1e-09 and 1e+15 GB/s that are designed") for words in (
+                (*gpt3, "--budget", "1e300"), (*gpt3, "--budget", "1e-300GB/s"), (*gpt3, "--budget", "1e300", "--link-gbps", "1,1,1,1"),
+                ("--workload", "gpt3", "--npus", "64", "--enumerate", "2", "--budget", "1e300"), ("--study", "--budget", "1e300"))),
+            *(((*gpt3, "--budget", "5", "--constraint", text), f"'{text}' is about a bandwidth that is not between")
+              for text in ("b0<=1e300", "b1>=1e-300", "1e-300*b0<=5")),
+            ((*gpt3, "--budget", "15", "--link-gbps", "10,10,10,10"),
+             "'b3 >= 10 (whole links of --link-gbps)' contradict one another"),
+            ((*gpt3, "--budget", "500", "--objective", "time-cost", "--unit-cost", "0,4,4,57"),
+             "the bandwidths that cost something shrink together: no constraint keeps any of them up; add one, such as b1 >= 1"),
             ((*gpt3, "--budget", "lots"), "--budget 'lots' is not a bandwidth"),
             (("--workload", "gpt3", "--network", "RI(4)_XX(8)", "--budget", "5"), "column 7"),
             ((*gpt3, "--budget", "5", "--npus", "4000"), "multiply to 4096 NPUs, not to the 4000"),

@@ -2,7 +2,7 @@
 
 import json
 
-from program import ProgramTest, main, run, temporary_folder
+from program import ProgramTest, clean_environment, main, run, start, temporary_folder
 
 
 class Probe(ProgramTest):
@@ -29,6 +29,24 @@ class Probe(ProgramTest):
             self.assertEqual(result.returncode, 0, result.stderr)
             for link in json.loads(found.read_text())["links"]:
                 self.assertLess(link["gbit_per_second"], 0.5)
+
+    def test_files_that_cannot_be_written_are_named_once_before_anything_is_measured(self):
+        with temporary_folder() as folder:
+            absent = str(folder / "absent" / "file")
+            for flag in ("--output", "--json"):
+                # So many samples would take minutes.
+                words = ("probe", "--transport", "tcp", "--samples", "10000", "--bytes", "64M", flag, absent)
+                with self.subTest(flag=flag, launcher="ranvier"):
+                    self.assert_sentence(run(*words, "--ranks", "3", limit=30), 1, f"cannot write {absent}", flag)
+                with self.subTest(flag=flag, launcher="another"):
+                    store = folder / flag
+                    store.mkdir()
+                    place = {"RANVIER_WORLD": "3", "RANVIER_STORE": str(store)}
+                    ranks = [start(*words, env=clean_environment(RANVIER_RANK=str(rank), **place)) for rank in range(3)]
+                    said = [rank.communicate(timeout=30)[1] for rank in ranks]
+                    self.assertEqual([rank.returncode for rank in ranks], [1] * 3)
+                    self.assertEqual(len("".join(said).splitlines()), 1, said)
+                    self.assertIn(f"cannot write {absent}", said[0])
 
     def test_wrong_usage_is_one_sentence(self):
         for words, part in (

@@ -1,6 +1,7 @@
 """ranvier simulate: predictions from the command line."""
 
 import json
+from collections import defaultdict
 
 from program import ProgramTest, main, run, temporary_folder
 
@@ -38,6 +39,26 @@ class Prediction(ProgramTest):
         steps = [each["step_ns"] for each in found["worlds"]]
         self.assertEqual(steps, sorted(steps))
 
+    def test_of_many_worlds_keeps_what_it_found_where_it_cannot_go_on(self):
+        words = ("--workload", "resnet50", "--topology", "fat_tree:8", "--algorithm", "bine_tree", "--world", "512..2048")
+        result = simulate(*words)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn("\nended before 2048 ranks: bine_tree on fat_tree:8 does not look the same", result.stdout)
+        self.assertIn("\nknee: ", result.stdout)
+        found = as_json(*words)
+        self.assertEqual([each["world"] for each in found["worlds"]], [512, 1024])
+        self.assertEqual(found["ended"]["world"], 2048)
+        self.assertIsNone(found["knee"])
+
+    def test_without_an_algorithm_takes_one_whose_ranks_are_alike(self):
+        words = ("--workload", "resnet50", "--world", "2048", "--topology", "fat_tree:8")
+        self.assertEqual(as_json(*words)["algorithm"], "recursive_doubling")
+        self.assertIn("2048 ranks by recursive_doubling: by ring, the default, they are not alike", simulate(*words).stdout)
+        self.assertIn("or algorithm recursive_doubling", simulate(*words, "--algorithm", "ring").stderr)
+        on_a_star = ("--bytes", "1M", "--world", "2048")
+        self.assertIn("or no slow rank", simulate(*on_a_star, "--straggler", "3:2").stderr)
+        self.assertIn("or algorithm ring", simulate(*on_a_star, "--algorithm", "binomial_tree").stderr)
+
     def test_by_a_policy_averages_as_often_as_that_asks_for(self):
         words = ("--workload", "resnet50", "--world", "8", "--link-rate", "1Gbit", "--sync")
         bsp = as_json(*words, "bsp")
@@ -68,7 +89,7 @@ class Prediction(ProgramTest):
     def test_by_a_policy_has_its_knee_and_its_failures(self):
         words = ("--workload", "resnet50", "--link-rate", "1Gbit")
         plain, local = as_json(*words, "--world", "8..32"), as_json(*words, "--world", "8..32", "--sync", "local:1000")
-        self.assertNotIn("knee", plain)
+        self.assertIsNone(plain["knee"])
         self.assertEqual(local["knee"], 32)
         failing = as_json(*words, "--world", "8", "--sync", "local:100", "--mtbf-hours", "100", "--checkpoint-s", "5")
         self.assertAlmostEqual(
@@ -95,9 +116,10 @@ class Prediction(ProgramTest):
         words = ("--workload", "resnet50", "--world", "16", "--topology", "fat_tree:4,oversubscription=4")
         words += ("--link-rate", "100GB,10Gbit", "--place", "node=4")
         found = as_json(*words, "--sync", "node:16")
-        self.assertLess(found["sync"]["step_ns"], 0.5 * found["step_ns"])
+        self.assertLess(found["step_ns"], 0.5 * found["bsp"]["step_ns"])
+        self.assertEqual(found["step_ns"], found["sync"]["step_ns"])
         one_node = as_json(*words[:-1], "node=1", "--sync", "node:16")
-        self.assertAlmostEqual(one_node["sync"]["step_ns"] / one_node["step_ns"], 1, delta=1e-9)
+        self.assertAlmostEqual(one_node["step_ns"] / one_node["bsp"]["step_ns"], 1, delta=1e-9)
         said = simulate(*words, "--sync", "node:16").stdout
         self.assertIn("whose gradients are averaged:", said)
         racks = simulate(*words[:-1], "node=4,rack=2", "--sync", "hierarchy:node=1,rack=8,world=32")
@@ -143,6 +165,41 @@ class Prediction(ProgramTest):
             self.assertEqual(result.returncode, 0, result.stderr)
             messages = [event for event in json.loads(file.read_text())["traceEvents"] if event["ph"] == "X"]
             self.assertEqual(len(messages), 4 * 6)
+
+    # Viewers draw spans of one lane as a stack, and what only overlaps wrongly.
+    def test_spans_of_a_lane_of_a_trace_nest_or_are_apart(self):
+        with temporary_folder() as folder:
+            file = folder / "trace.json"
+            slow = ("--link-rate", "400Gbit,10Gbit", "--topology", "fat_tree:4,oversubscription=4")
+            for words, overlap in (
+                (("--workload", "llama3-8b:tp=4", "--world", "16", *slow), True),
+                (("--workload", "resnet50", "--world", "4"), False),
+                (("--bytes", "1M", "--world", "5", "--algorithm", "direct", "--no-fold"), True),
+                (("--bytes", "100000", "--world", "8", "--algorithm", "binomial_tree"), True),
+                (("--bytes", "1M", "--world", "8"), False),
+            ):
+                with self.subTest(words=words):
+                    result = simulate(*words, "--trace", str(file))
+                    self.assertEqual(result.returncode, 0, result.stderr)
+                    lanes, names = defaultdict(list), {}
+                    for event in json.loads(file.read_text())["traceEvents"]:
+                        lane = (event["pid"], event["tid"])
+                        if event["ph"] == "X":
+                            begin = round(event["ts"] * 1e3)
+                            lanes[lane].append((begin, begin + round(event["dur"] * 1e3)))
+                        elif event["name"] == "thread_name":
+                            self.assertNotIn(lane, names)
+                            names[lane] = event["args"]["name"]
+                    self.assertEqual(set(names), set(lanes))
+                    self.assertEqual(len(set(names.values())), len(names))
+                    for lane, spans in lanes.items():
+                        open_until = []
+                        for begin, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+                            while open_until and open_until[-1] <= begin:
+                                open_until.pop()
+                            self.assertLessEqual(end, open_until[-1] if open_until else end, names[lane])
+                            open_until.append(end)
+                    self.assertEqual(any(name.endswith(" (2)") for name in names.values()), overlap)
 
     def test_of_a_divided_model_is_split_by_role(self):
         words = ("--workload", "llama3-8b:tp=4,pp=2", "--world", "64", "--link-rate", "400Gbit")
@@ -208,6 +265,16 @@ class Prediction(ProgramTest):
         self.assertLess(rare["goodput"], best["goodput"])
         said = simulate(*often, "--checkpoint-every", "100000").stdout
         self.assertRegex(said, r"goodput [\d.]+ % with a checkpoint every 100000 steps \(.*; best: [\d.]+ % with a checkpoint every")
+
+    def test_where_failures_come_faster_than_steps_none_counts(self):
+        words = ("--workload", "resnet50", "--world", "1024", "--mtbf-hours", "0.0001", "--checkpoint-s", "1000")
+        found = as_json(*words)
+        self.assertEqual(found["goodput"], 0)
+        self.assertNotIn("step_with_failures_ns", found)
+        self.assertNotIn("null", json.dumps(found))
+        said = simulate(*words).stdout
+        self.assertIn("with failures no step counts", said)
+        self.assertNotIn("inf", said)
 
     def test_of_a_crash_says_who_waits_and_who_notices_it(self):
         words = ("--bytes", "8000", "--world", "8", "--link-rate", "1GB", "--crash")

@@ -19,6 +19,16 @@ TEST(Constraints, AreBroughtToOneSide) {
   EXPECT_EQ(found[0].limit, 70);
 }
 
+TEST(Constraints, MultiplyAndDivideByNumbersOnEitherSide) {
+  for (const char* text : {"b0*2 + b1 <= 300", "2 b0 + b1*1 <= 3*100", "(4*b0 + b1*2)/2 <= 300GB/s",
+                           "2*(b0 + b1) - b1 <= 600/2", "2 (b0 + b1/2) <= 300", "-(-2*b0 - b1) <= 300"}) {
+    const auto found = parse_constraints(text, 2);
+    ASSERT_EQ(found.size(), 1u) << text;
+    EXPECT_THAT(found[0].coefficients, ElementsAre(2, 1)) << text;
+    EXPECT_EQ(found[0].limit, 300) << text;
+  }
+}
+
 TEST(Constraints, MayBeChains) {
   const auto found = parse_constraints("b0>=b1>=b2", 3);
   ASSERT_EQ(found.size(), 2u);
@@ -53,7 +63,11 @@ TEST(Constraints, ThatDoNotParseNameTheColumn) {
            {"b0 <= bandwidth", "column 7: a bandwidth is b and the number"},
            {"b0 <= 5 apples", "column 9: '<=', '>=' or '=' is expected"},
            {"2 ** b0 <= 5", "column 4: a number or a bandwidth is expected"},
-           {"b0 <= 2 * 5", "column 11: a number or a bandwidth is expected"},
+           {"b0 * b1 <= 5", "column 4: one side of '*' has to be a number"},
+           {"5 / b0 <= 5", "column 4: what divides has to be a number"},
+           {"b0 / 0 <= 5", "column 5: nothing is divided by 0"},
+           {"2*(b0 + b1 <= 5", "column 12: ')' is missing"},
+           {"b0 <= 1e300 * 1e300", "column 7: this is no number"},
            {"3 <= 5", "it is about no bandwidth"},
            {"b0 <= b0", "it is about no bandwidth"},
            {"b0 <= 1e999", "column 7: this is no number"}})

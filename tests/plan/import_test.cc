@@ -97,6 +97,8 @@ TEST_F(Import, WrongFilesNameLineAndColumn) {
   EXPECT_THAT(astra("a -1 -5 NONE 0 2 NONE 0 3 NONE 0 10\n"), HasSubstr("line 1, column 6: '-5' is not a number"));
   EXPECT_THAT(astra("a -1 5 NONE 0 2 NONE 0 3 ALLREDUCE 1e30 10\n"),
               HasSubstr("line 1, column 36: 1e30 bytes are more than the 1e+15 of any collective"));
+  EXPECT_THAT(astra("a x 1 NONE 0 2 NONE 0 3 NONE 0 10\n"), HasSubstr("line 1, column 3: 'x' is not a number"));
+  EXPECT_THAT(astra("a -1 1 NONE 0 2 NONE 0 3 NONE 0 NONE\n"), HasSubstr("column 33: 'NONE' is not a number"));
   EXPECT_THAT(astra(""), HasSubstr("there is no layer in it"));
   EXPECT_THAT(astra("a -1 \x1b\xff[2J NONE 0 2 NONE 0 3 NONE 0 10\n"), HasSubstr("'\?\?[2J' is not a number"));
   EXPECT_THAT(astra("DATA\n2\na -1 1 NONE 0 2 NONE 0 3 NONE 0 10\n"),
@@ -144,7 +146,7 @@ TEST_F(Import, TrafficIsReadAndWrongTrafficNamed) {
               HasSubstr("column 30: unknown key of terms[0] 'wieght'; did you mean 'weight'?"));
 }
 
-// Whatever stands before the wrong value is walked over: brackets and quotes in texts, lists in lists, equal keys.
+// Whatever stands before the wrong value is walked over: brackets and quotes in texts, lists in lists.
 TEST_F(Import, PlacesInJsonAreFoundBehindAnything) {
   const auto place = [&](const std::string& text) { return refusal([&] { read_traffic(file("t.json", text), 2); }); };
   const std::string before =
@@ -155,8 +157,27 @@ TEST_F(Import, PlacesInJsonAreFoundBehindAnything) {
               HasSubstr("line 3, column 46: terms[1].weight is -3"));
   EXPECT_THAT(place(before + "{\"bytes\": [1, [\"]\", {\"\\\"}\": []}]], \"weight\": 3}]}"),
               HasSubstr("line 3, column 15: terms[1].bytes[1] is a list of 2"));
-  EXPECT_THAT(place("{\"compute_ns\": -1, \"compute_ns\": -2}"), HasSubstr("column 34: compute_ns is -2"));
   EXPECT_THAT(place("{\"terms\": [], \"\\u0063ompute_ns\": null}"), HasSubstr("column 34: compute_ns is null"));
+}
+
+// Parsers take one of them in silence. Keys are equal as what they mean, in one object; texts are no keys.
+TEST_F(Import, KeysThatStandTwiceAreRefused) {
+  const auto json = [&](const std::string& text) { return refusal([&] { read_traffic(file("t.json", text), 2); }); };
+  constexpr auto twice = "this key stands in the same object before";
+  EXPECT_THAT(json("{\"compute_ns\": 1, \"compute_ns\": 1}"), HasSubstr("line 1, column 19: " + std::string(twice)));
+  EXPECT_THAT(json("{\"compute_ns\": 1,\n\"terms\": [], \"\\u0063ompute_ns\": 1}"), HasSubstr("line 2, column 14: "));
+  EXPECT_THAT(json("{\"terms\": [{\"bytes\": [1, 2], \"weight\": 1, \"bytes\": [1, 2]}]}"), HasSubstr("column 43: "));
+  EXPECT_THAT(json("{\"x\": [[{\"a\": {\"b\": 0}, \"b\": 0, \"a\": 0}]]}"), HasSubstr("column 33: "));
+  EXPECT_THAT(json("\xEF\xBB\xBF{\"a,]}\": \"\\\"\", \"a,]}\": 0}"), HasSubstr(twice));
+  const StepTime step = read_traffic(
+      file("t.json", R"({"compute_ns": 5, "terms": [{"bytes": [8, 0]}, {"weight": 2, "bytes": [0, 4]}]})"), 2);
+  EXPECT_DOUBLE_EQ(step_ns(step, std::vector<double>{2, 4}), 5 + 4 + 2);
+
+  const auto yaml = [&](const char* text) { return refusal([&] { read_libra_costs(file("c.yml", text)); }); };
+  EXPECT_THAT(yaml("InterPod:\n  Link: 1\nInterNode:\n  Link: 1\nInterPod:\n  Link: 2\n"),
+              HasSubstr("c.yml, line 5, column 1: this key stands in the same map before"));
+  EXPECT_THAT(yaml("InterPod:\n  Link: 1\n  Link: 2\n"), HasSubstr("line 3, column 3: this key"));
+  EXPECT_DOUBLE_EQ(read_libra_costs(file("c.yml", "InterPod:\n  Link: 1\nInterNode:\n  Link: 3\n")).tiers[2].link, 3);
 }
 
 // Deep, long and many-lined values are described, not repeated.

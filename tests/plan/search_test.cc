@@ -2,6 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <random>
+
 #include "plan/certificate.h"
 #include "plan/libra_cases.h"
 #include "ranvier/design_search.h"
@@ -163,6 +168,74 @@ TEST(Discrete, IsTheBestOfAllWholeNumbers) {
   }
 }
 
+// By trying all: of those that are as good as the best, the cheapest. Few bytes in some dimensions make many ties.
+TEST(Discrete, OfEquallyGoodChoicesIsTheCheapest) {
+  std::mt19937 random(7);
+  const auto from = [&](int least, int most) { return std::uniform_int_distribution(least, most)(random); };
+  int with_ties = 0;
+  for (int round = 0; round < 60; ++round) {
+    SCOPED_TRACE(round);
+    const auto n = static_cast<std::size_t>(from(2, 3));
+    StepTime step{.dimensions = n, .terms = {}, .cases = {{.constant_ns = static_cast<double>(from(0, 2) * 10)}}};
+    for (int k = from(1, 2); k > 0; --k) {
+      std::vector<double> bytes;
+      for (std::size_t i = 0; i < n; ++i)
+        bytes.push_back(from(0, 3) == 0 ? 0 : from(1, 3) == 1 ? from(1, 9) : from(50, 500));
+      bytes[0] += 300;
+      step.terms.push_back(term(bytes));
+      step.cases[0].weights.push_back(from(1, 3));
+    }
+    std::vector<double> units, costs;
+    for (std::size_t i = 0; i < n; ++i) {
+      units.push_back(i == 0 ? from(25, 45) : from(4, 9));
+      costs.push_back(from(1, 9));
+    }
+    DesignProblem problem = with_budget(step, costs, {n == 2 ? "b0+b1<=150" : "b0+b1+b2<=150"});
+    problem.objective = from(0, 3) == 0 ? Objective::time_cost : Objective::time;
+
+    struct Choice {
+      double objective;
+      double cost;
+    };
+    std::vector<Choice> all;
+    std::vector<double> b(n);
+    const std::function<void(std::size_t, double)> choose = [&](std::size_t i, double left) {
+      if (i == n) {
+        double cost = 0;
+        for (std::size_t d = 0; d < n; ++d) cost += costs[d] * b[d];
+        const double time = step_ns(step, b);
+        if (std::isfinite(time))
+          all.push_back({problem.objective == Objective::time ? time : time * cost / time_cost_scale, cost});
+        return;
+      }
+      for (b[i] = 0; b[i] <= left; b[i] += units[i]) choose(i + 1, left - b[i]);
+    };
+    choose(0, 150);
+    const double least = std::ranges::min_element(all, {}, &Choice::objective)->objective;
+    std::vector<double> tied;
+    for (const Choice& each : all)
+      if (each.objective <= least * (1 + 1e-9)) tied.push_back(each.cost);
+    const double cheapest = *std::ranges::min_element(tied);
+    with_ties += static_cast<int>(*std::ranges::max_element(tied) > cheapest);
+
+    const Design design = solve_discrete(problem, units);
+    EXPECT_NEAR(design.objective / least, 1, 1e-9);
+    EXPECT_NEAR(design.cost_usd, cheapest, 1e-6 * cheapest);
+    EXPECT_LE(design.lower_bound, least * (1 + 1e-9));
+    EXPECT_GE(design.lower_bound, least * (1 - 1.1e-6));
+  }
+  EXPECT_GE(with_ties, 5);
+}
+
+TEST(Discrete, NamesTheLinksThatABudgetLeavesNoRoomFor) {
+  const DesignProblem problem =
+      with_budget({.dimensions = 2, .terms = {term({5, 5})}, .cases = {{.weights = {1}}}}, {1, 1}, {"b0+b1<=15"});
+  EXPECT_THAT(support::refusal([&] {
+                solve_discrete(problem, {10, 10});
+              }),
+              testing::AllOf(HasSubstr("'b0+b1<=15'"), HasSubstr("'b0 >= 10 (whole links of --link-gbps)'")));
+}
+
 TEST(Discrete, WithoutAnyWholeSolutionSaysSo) {
   const DesignProblem problem =
       with_budget({.dimensions = 2, .terms = {term({5, 5})}, .cases = {{.weights = {1}}}}, {1, 1}, {"b0+b1=101"});
@@ -191,6 +264,7 @@ TEST(Shapes, AreAllOrderedSplits) {
 TEST(Pareto, GetsFasterTheMoreItCosts) {
   DesignProblem problem = gpt3_4d();
   problem.constraints = constraints({"b0+b1+b2+b3=500"}, 4);
+  problem.constraints[0].budget = true;
   const auto front = pareto_front(problem, 12);
   ASSERT_EQ(front.size(), 12u);
   for (std::size_t i = 1; i < front.size(); ++i) {
@@ -208,6 +282,7 @@ TEST(Pareto, OfAGraphFindsItsPathsForEachCost) {
   const NetworkShape shape = parse_network("FC(4)_SW(8)");
   const StepGraph graph = step_graph(two_blocks(1000), tensor_inside(), shape);
   DesignProblem problem = with_budget({.dimensions = 2}, {1, 10}, {"b0+b1=60"});
+  problem.constraints[0].budget = true;
   solve_overlapped(problem, graph);
   const auto front = pareto_front(problem, 12, [&](DesignProblem& each) { return solve_overlapped(each, graph); });
   ASSERT_EQ(front.size(), 12u);
@@ -215,6 +290,22 @@ TEST(Pareto, OfAGraphFindsItsPathsForEachCost) {
     const StepTime path{.dimensions = 2, .terms = graph.terms, .cases = {longest_path(graph, point.bandwidth_gbps)}};
     EXPECT_NEAR(step_ns(path, point.bandwidth_gbps), point.time_ns, 1e-6 * point.time_ns);
   }
+}
+
+// Only a budget may be left unspent; what else is said of bandwidths holds at each point.
+TEST(Pareto, KeepsToEqualities) {
+  DesignProblem problem = gpt3_4d();
+  problem.constraints = constraints({"b0+b1+b2+b3=500", "2*b0+b1+b2+b3=600"}, 4);
+  problem.constraints[0].budget = true;
+  const auto front = pareto_front(problem, 12);
+  ASSERT_GT(front.size(), 3u);
+  double least = INFINITY;
+  for (const ParetoPoint& point : front) {
+    const auto& b = point.bandwidth_gbps;
+    EXPECT_NEAR(2 * b[0] + b[1] + b[2] + b[3], 600, 1e-5);
+    least = std::min(least, b[0] + b[1] + b[2] + b[3]);
+  }
+  EXPECT_LT(least, 490);
 }
 
 TEST(Pareto, OfWholeLinksHasWholeLinks) {

@@ -109,6 +109,10 @@ class Reader {
     if (line.size() != columns)
       refuse(line.size() > columns ? line[columns].offset : line.back().offset,
              fmt::format("a layer has {} columns, and here are {}", columns, line.size()));
+    // Neither counts here; what is no number shows that columns are mixed up.
+    for (const Word& unused : {line[1], line[11]})
+      if (!parse_number<double>(unused.text))
+        refuse(unused.offset, fmt::format("'{}' is not a number", plan::quotable(unused.text)));
     return {.name = std::string(line[0].text),
             .forward = phase(line, 2, by_pass_ ? Role::forward : Role::tensor),
             .input_gradient = phase(line, 5, by_pass_ ? Role::input_gradient : Role::tensor),

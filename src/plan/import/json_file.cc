@@ -60,6 +60,8 @@ std::string described(const json& value) {
 JsonFile::JsonFile(const std::filesystem::path& path) : file_(path.string()), text_(read_text(path)) {
   Check check;
   if (!json::sax_parse(text_, &check)) refuse_at(check.offset, check.what);
+  if (const auto key = repeated_key(text_))
+    refuse_at(*key, "this key stands in the same object before; leave out one of them");
   root_ = json::parse(text_);
 }
 

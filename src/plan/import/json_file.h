@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -42,8 +43,11 @@ class JsonFile {
   json root_;
 };
 
-// Where the value of `where` begins in `text`, which is JSON and has it; with `of_key` its key. Of equal keys in one
-// object the last one counts, as for parsers.
+// Where the value of `where` begins in `text`, which is JSON without repeated keys and has it; with `of_key` its key.
 std::size_t place_in_json(std::string_view text, const json::json_pointer& where, bool of_key = false);
+
+// Where the first key begins that stands in the same object of `text`, which is JSON, before: parsers take the last one
+// in silence.
+std::optional<std::size_t> repeated_key(std::string_view text);
 
 }  // namespace ranvier::plan

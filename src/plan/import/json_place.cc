@@ -1,5 +1,8 @@
 // Where a value stands in the text of a JSON file: parsers do not keep it, and only who is wrong has to know.
 #include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "plan/import/json_file.h"
 #include "ranvier/text.h"
@@ -26,6 +29,25 @@ class Walk {
 
   std::size_t value() const { return at_; }
   std::size_t key() const { return key_; }
+
+  // Goes to the end; without a stack of its own calls, since files may be deep.
+  std::optional<std::size_t> repeated_key() {
+    std::vector<std::set<std::string>> keys;  // of the objects and lists that are open
+    while (at_ < text_.size()) {
+      const std::size_t place = at_;
+      const char first = text_[at_];
+      if (first == '"') {
+        const std::string_view text = take_string();
+        const bool is_key = at_ < text_.size() && text_[at_] == ':';
+        if (is_key && !keys.back().insert(json::parse(text).get<std::string>()).second) return place;
+        continue;
+      }
+      if (first == '{' || first == '[') keys.emplace_back();
+      if (first == '}' || first == ']') keys.pop_back();
+      step();
+    }
+    return std::nullopt;
+  }
 
  private:
   static constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
@@ -73,19 +95,14 @@ class Walk {
   }
 
   void enter_value(const std::string& name) {
-    std::size_t found = at_;
-    while (text_[at_] == '"') {
-      const std::size_t key = at_;
+    for (;;) {
+      key_ = at_;
       const bool is_it = json::parse(take_string()) == name;
       step();
-      if (is_it) {
-        key_ = key;
-        found = at_;
-      }
+      if (is_it) return;
       skip_value();
-      if (text_[at_] == ',') step();
+      step();
     }
-    at_ = found;
   }
 
   std::string_view text_;
@@ -102,5 +119,7 @@ std::size_t place_in_json(std::string_view text, const json::json_pointer& where
   for (auto token = tokens.rbegin(); token != tokens.rend(); ++token) walk.enter(*token);
   return of_key ? walk.key() : walk.value();
 }
+
+std::optional<std::size_t> repeated_key(std::string_view text) { return Walk(text).repeated_key(); }
 
 }  // namespace ranvier::plan

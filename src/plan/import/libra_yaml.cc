@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cmath>
+#include <set>
+#include <string>
 
 #include "plan/import/text_file.h"
 #include "ranvier/design_files.h"
@@ -23,6 +25,7 @@ class File {
       refuse(problem.mark, problem.msg);
     }
     if (!root_.IsMap()) refuse(root_.Mark(), "a map of keys to values is expected");
+    refuse_repeated_keys(root_);
   }
 
   [[noreturn]] void refuse(const YAML::Mark& mark, const std::string& what) const {
@@ -58,6 +61,16 @@ class File {
   const YAML::Node& root() const { return root_; }
 
  private:
+  // Of which only the first would count, in silence.
+  void refuse_repeated_keys(const YAML::Node& map) const {
+    std::set<std::string> keys;
+    for (const auto& entry : map) {
+      if (entry.first.IsScalar() && !keys.insert(entry.first.Scalar()).second)
+        refuse(entry.first.Mark(), "this key stands in the same map before; leave out one of them");
+      if (entry.second.IsMap()) refuse_repeated_keys(entry.second);
+    }
+  }
+
   std::string path_;
   YAML::Node root_;
 };

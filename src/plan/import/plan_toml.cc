@@ -9,6 +9,7 @@
 #include "ranvier/plan_file.h"
 #include "ranvier/schedule.h"
 #include "ranvier/sync.h"
+#include "schedule/spelling.h"
 
 namespace ranvier {
 namespace {
@@ -88,7 +89,7 @@ class Reader {
       file_.refuse(table.source(),
                    "sizes have to rise from row to row, and only the last one may leave out up_to_bytes");
     const auto& algorithm = file_.need(table, "algorithm", what);
-    result.algorithm = file_.text(algorithm);
+    result.algorithm = one_spelling(file_.text(algorithm));
     try {
       parse_algorithm(result.algorithm);
     } catch (const Error& unknown) {

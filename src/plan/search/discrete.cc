@@ -12,8 +12,10 @@ namespace ranvier {
 namespace {
 
 constexpr double gap = 1e-6;
+constexpr double equal = 1e-9;  // relative: objectives that are so near are a tie
 constexpr double whole = 1e-6;  // in links
 constexpr int most_nodes = 20'000;
+constexpr int most_ties = 500;  // nodes that can only make it cheaper
 
 struct Node {
   double bound;
@@ -38,12 +40,19 @@ class BranchAndBound {
     root.bound = root.design.lower_bound;
     const Certificate of_all = root.design.certificate;
     open_.push(std::move(root));
-    double proven = open_.top().bound;
+    int ties = 0;
     for (int nodes = 0; !open_.empty(); ++nodes) {
       Node node = open_.top();
       open_.pop();
-      proven = node.bound;
-      if (best_ && node.bound >= best_->objective * (1 - gap)) break;
+      if (!is_worth(node)) {
+        leave(node);
+        continue;
+      }
+      // Best first: so are all that are left then.
+      if (is_tie(node) && ++ties > most_ties) {
+        leave(node);
+        break;
+      }
       if (nodes == most_nodes)
         throw Error(ErrorKind::usage, fmt::format("{} choices of whole links were tried and leave a gap; take larger "
                                                   "links, or fewer dimensions of them",
@@ -55,7 +64,7 @@ class BranchAndBound {
       throw Error(ErrorKind::usage,
                   "no whole numbers of links meet the constraints; loosen one, such as a "
                   "budget that is to be spent to the last GB/s");
-    best_->lower_bound = std::min(best_->objective, open_.empty() ? best_->objective * (1 - gap) : proven);
+    best_->lower_bound = std::min(best_->objective, left_);
     // The choice's own is of nothing but that choice.
     best_->certificate = of_all;
     return *best_;
@@ -67,18 +76,19 @@ class BranchAndBound {
     for (std::size_t i = 0; i < units_.size(); ++i) {
       std::vector<double> one(units_.size(), 0);
       one[i] = 1;
-      const auto limit = [&](Relation relation, double links) {
-        limited.constraints.push_back({.text = fmt::format("whole links in dimension {}", i),
+      const auto limit = [&](Relation relation, const char* sign, double links) {
+        const double gbps = links * units_[i];
+        limited.constraints.push_back({.text = fmt::format("b{} {} {:g} (whole links of --link-gbps)", i, sign, gbps),
                                        .coefficients = one,
                                        .relation = relation,
-                                       .limit = links * units_[i]});
+                                       .limit = gbps});
       };
       if (node.least[i] == node.most[i]) {
-        limit(Relation::equal, node.least[i]);
+        limit(Relation::equal, "=", node.least[i]);
         continue;
       }
-      if (node.least[i] > 0) limit(Relation::at_least, node.least[i]);
-      if (std::isfinite(node.most[i])) limit(Relation::at_most, node.most[i]);
+      if (node.least[i] > 0) limit(Relation::at_least, ">=", node.least[i]);
+      if (std::isfinite(node.most[i])) limit(Relation::at_most, "<=", node.most[i]);
     }
     return limited;
   }
@@ -114,18 +124,59 @@ class BranchAndBound {
       if (units_[i] > 0)
         rounded.least[i] = rounded.most[i] =
             std::max(node.least[i], std::floor(node.design.bandwidth_gbps[i] / units_[i] + whole));
-    keep(solve(rounded));
+    if (may_be_kept(rounded)) keep(solve(rounded));
+  }
+
+  // What a node of one choice would come to, if constraints allow it: solving it takes longer.
+  bool may_be_kept(const Node& choice) const {
+    if (std::ranges::any_of(units_, [](double unit) { return unit <= 0; })) return true;
+    std::vector<double> bandwidth;
+    double dollars = 0;
+    for (std::size_t i = 0; i < units_.size(); ++i) {
+      bandwidth.push_back(choice.least[i] * units_[i]);
+      dollars += bandwidth.back() * problem_.dollars_per_gbps[i];
+    }
+    const double time = step_ns(problem_.step, bandwidth);
+    return is_better(problem_.objective == Objective::time ? time : time * dollars / time_cost_scale, dollars);
+  }
+
+  bool is_better(double objective, double dollars) const {
+    if (!best_ || objective <= best_->objective * (1 - equal)) return true;
+    return objective <= least_ * (1 + equal) && dollars < best_->cost_usd * (1 - equal);
   }
 
   void keep(const std::optional<Design>& design) {
-    if (design && !most_fractional(*design) && (!best_ || design->objective < best_->objective)) best_ = design;
+    if (!design || most_fractional(*design) || !is_better(design->objective, design->cost_usd)) return;
+    best_ = design;
+    least_ = std::min(least_, design->objective);
   }
+
+  // Nothing in it is better by more than the gap, and something may be as good.
+  bool is_tie(const Node& node) const { return best_ && node.bound >= least_ * (1 - gap); }
+
+  bool is_worth(const Node& node) const {
+    if (!best_ || node.bound < least_ * (1 - gap)) return true;
+    return node.bound <= least_ * (1 + equal) && least_cost(node) < best_->cost_usd * (1 - equal);
+  }
+
+  // Of the designs in a node that are as good as the best known, about. Where time is the objective the node's own is
+  // the cheapest of its optimum; time that is left, however little, saves as much as its square root.
+  double least_cost(const Node& node) const {
+    double dollars = 0;
+    for (std::size_t i = 0; i < units_.size(); ++i) dollars += node.least[i] * units_[i] * problem_.dollars_per_gbps[i];
+    if (problem_.objective == Objective::time_cost) return dollars;
+    const double left = std::max(0.0, least_ * (1 + equal) - node.bound) / least_;
+    return std::max(dollars, node.design.cost_usd * (1 - 2 * std::sqrt(left)));
+  }
+
+  void leave(const Node& node) { left_ = std::min(left_, node.bound); }
 
   void branch(const Node& node) {
     const auto which = most_fractional(node.design);
     if (!which) {
       keep(node.design);
-      return;
+      // Others in it are no better, and none as good is cheaper.
+      return leave(node);
     }
     const double links = node.design.bandwidth_gbps[*which] / units_[*which];
     for (const bool up : {false, true}) {
@@ -136,7 +187,7 @@ class BranchAndBound {
       if (!design) continue;
       child.design = *design;
       child.bound = std::max(node.bound, design->lower_bound);
-      if (!best_ || child.bound < best_->objective * (1 - gap)) open_.push(std::move(child));
+      is_worth(child) ? open_.push(std::move(child)) : leave(child);
     }
   }
 
@@ -144,6 +195,8 @@ class BranchAndBound {
   const std::vector<double>& units_;
   std::priority_queue<Node, std::vector<Node>, std::greater<>> open_;
   std::optional<Design> best_;
+  double least_ = INFINITY;  // objective so far: that of the best, or less by `equal`
+  double left_ = INFINITY;   // least bound of the nodes that nobody looked into
 };
 
 }  // namespace

@@ -14,8 +14,6 @@ namespace ranvier {
 
 namespace {
 
-constexpr std::size_t most_dimensions = 6;
-
 // One order, and what it sends by dimension.
 struct Way {
   std::vector<std::size_t> dimensions;
@@ -55,7 +53,7 @@ std::vector<OrderShare> best_orders(const Communication& communication, const Gr
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < group.size(); ++i)
     if (group[i] > 1) order.push_back(i);
-  if (order.size() > most_dimensions)
+  if (order.size() > plan::most_ordered_dimensions)
     throw Error(ErrorKind::usage,
                 fmt::format("a group of {} dimensions has too many orders to choose from", order.size()));
   if (order.empty()) return {};
@@ -91,7 +89,7 @@ std::optional<std::vector<double>> bytes_in_best_orders(const TrafficTerm& term,
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < bandwidth_gbps.size(); ++i)
     if ((all >> i & 1) != 0) order.push_back(i);
-  if (order.size() > most_dimensions || of_set.size() != std::size_t{1} << order.size()) return std::nullopt;
+  if (order.size() > most_ordered_dimensions || of_set.size() != std::size_t{1} << order.size()) return std::nullopt;
   if (of_set[all] <= 0) return std::vector<double>(bandwidth_gbps.size(), 0);
 
   // What a dimension sends behind those before it is what the rest carries with it, less what the rest does without.

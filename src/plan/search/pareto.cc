@@ -12,11 +12,6 @@ namespace {
 
 constexpr double cheapest_part = 1.0 / 30;
 
-bool is_budget(const Constraint& constraint) {
-  return constraint.relation == Relation::equal &&
-         std::all_of(constraint.coefficients.begin(), constraint.coefficients.end(), [](double c) { return c > 0; });
-}
-
 // A point that is faster than those of lower costs goes behind them; one that is as fast and cheaper takes a place.
 void add(std::vector<ParetoPoint>& front, ParetoPoint point) {
   constexpr double rounding = 1e-9;
@@ -50,7 +45,7 @@ std::vector<ParetoPoint> pareto_front(const DesignProblem& problem, std::size_t 
   DesignProblem limited = problem;
   limited.objective = Objective::time;
   for (Constraint& constraint : limited.constraints)
-    if (is_budget(constraint)) constraint.relation = Relation::at_most;
+    if (constraint.budget) constraint.relation = Relation::at_most;
   const double most = solver(limited).cost_usd;
   limited.constraints.push_back(
       {.text = "cost", .coefficients = problem.dollars_per_gbps, .relation = Relation::at_most});

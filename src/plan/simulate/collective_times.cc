@@ -18,11 +18,13 @@ namespace {
 
 constexpr std::size_t element_bytes = 4;
 // Beyond it loads are counted on some ranks, which is less of a bound and still one.
-constexpr Rank most_counted_ranks = 256;
+constexpr Rank most_counted_ranks = 1024;
 // Slices after which times repeat or nearly so, where more of them have too many messages to be simulated.
 constexpr std::size_t least_period = 4;
-// That are simulated for the time of one collective, where a line may stand for more: a second or two.
-constexpr std::size_t most_messages = 40'000;
+// SimulatedRun::work: what is simulated as it is unless it is on a line at once, and what all that is tried for one
+// collective may come to.
+constexpr double little_work = 2e6;
+constexpr double most_work = 1e7;
 
 // What Communication::bytes counts: the whole vector, or what one rank has of it.
 bool counts_the_whole(Collective collective) {
@@ -58,8 +60,18 @@ std::size_t period_of(const Schedule& schedule) {
   return rounds <= usual ? std::lcm(usual, rounds) : usual;
 }
 
-// Of four lengths, the first of which may be nearly two periods.
-constexpr std::size_t slices_of_a_line(std::size_t period) { return 12 * period; }
+// All of the four lengths of a line, the first of which may be nearly two periods.
+constexpr std::size_t slices_of_a_line(std::size_t period) { return (2 + 3 + 4 + 5) * period; }
+
+// What makes `longer` so is carried no faster than links can: where a pipeline still fills, a line would say so.
+void keep_to_the_wire(SimulatedRun& one, const SimulatedRun& longer) {
+  double least = 0;
+  for (std::size_t i = 0; i < one.links.size(); ++i)
+    least = std::max(least, longer.links[i].utilisation * longer.ns - one.links[i].utilisation * one.ns);
+  const double ns = std::min(one.ns, longer.ns - least);
+  for (auto& link : one.links) link.utilisation *= one.ns / ns;
+  one.ns = ns;
+}
 
 // Elements of a chunk, rounded up, so that all chunks are alike.
 std::size_t chunk_elements(const Communication& what, const Schedule& schedule) {
@@ -77,7 +89,7 @@ std::vector<Rank> counted_ranks(Rank world) {
 }  // namespace
 
 SimulatedRun streamed(const Schedule& schedule, const Topology& topology, std::size_t chunk, std::size_t element,
-                      const SimulateOptions& options) {
+                      const SimulateOptions& options, Symmetry* symmetry) {
   const std::size_t slice = std::max<std::size_t>(1, options.slice_bytes / element);
   const std::size_t slices = chunk / slice;
   const std::size_t rest = chunk % slice;
@@ -91,7 +103,8 @@ SimulatedRun streamed(const Schedule& schedule, const Topology& topology, std::s
     return few;
   };
   const auto simulated = [&](std::size_t elements) {
-    return simulate(schedule, topology, count_of(schedule, elements), element, options);
+    return simulate({schedule, topology, count_of(schedule, elements), element, options, symmetry,
+                     elements > slice ? 0 : slice / elements});
   };
   // A whole number of periods from the length itself, since times come and go with a period.
   const auto shortest = [slices](std::size_t few) { return few + slices % few; };
@@ -104,28 +117,32 @@ SimulatedRun streamed(const Schedule& schedule, const Topology& topology, std::s
   };
   const auto is_long = [slices](std::size_t few) { return 5 * few < slices; };
 
-  std::size_t few = long_enough(period_of(schedule));
-  std::size_t most_slices = slices;  // that are simulated for one of the lines
-  if (const std::size_t least = long_enough(least_period); is_long(least)) {
-    const SimulatedRun one = of_periods(least, 1);
-    const std::size_t messages = std::max<std::size_t>(1, one.messages / (shortest(least) + least));
-    most_slices = most_messages / messages;
-    if (std::min(slices, slices_of_a_line(few)) > most_slices)
-      return on_the_line(one, of_periods(least, 3), (periods_to_go(least) - 1) / 2);
-  }
-  if (!is_long(few)) return simulated(chunk);
-  SimulatedRun line;
-  for (const double on_a_line : {1e-7, 1e-3, std::numeric_limits<double>::infinity()}) {
+  const std::size_t least = long_enough(least_period);
+  if (!is_long(least)) return simulated(chunk);
+  const SimulatedRun one = of_periods(least, 1);
+  const double work_of_slice = static_cast<double>(one.work) / static_cast<double>(shortest(least) + least);
+  const auto work_of = [&](std::size_t many) { return work_of_slice * static_cast<double>(many); };
+  const std::size_t period = long_enough(period_of(schedule));
+  double straight = 1e-7;  // of the longest
+  for (std::size_t few = period; is_long(few) && work_of(slices_of_a_line(few)) <= most_work; few *= 2) {
     std::array<SimulatedRun, 4> runs;
     for (std::size_t i = 0; i < runs.size(); ++i) runs[i] = of_periods(few, i);
     const double step = (runs[3].ns - runs[0].ns) / 3;
-    line = on_the_line(runs[0], runs[3], periods_to_go(few) / 3);
-    const bool straight = std::abs(runs[1].ns - runs[0].ns - step) <= on_a_line * runs[3].ns &&
-                          std::abs(runs[2].ns - runs[1].ns - step) <= on_a_line * runs[3].ns;
-    few *= 2;
-    if (straight || !is_long(few) || slices_of_a_line(few) > most_slices) break;
+    const auto is_straight = [&](std::size_t i) {
+      return std::abs(runs[i + 1].ns - runs[i].ns - step) <= straight * runs[3].ns;
+    };
+    if (is_straight(0) && is_straight(1)) return on_the_line(runs[0], runs[3], periods_to_go(few) / 3);
+    if (work_of(slices) <= little_work) break;
+    straight = 1e-3;
   }
-  return line;
+  if (work_of(slices) <= most_work) return simulated(chunk);
+  // The second half of what may be simulated: there the pipeline is as full as it gets.
+  const auto longest = static_cast<std::size_t>(most_work / work_of_slice) / 8;  // of two lengths, up to 3 and 5 of it
+  const std::size_t few = longest < period ? std::max(least, longest) : longest / period * period;
+  SimulatedRun first = of_periods(few, 1);
+  const SimulatedRun second = of_periods(few, 3);
+  if (burst == 0) keep_to_the_wire(first, second);
+  return on_the_line(first, second, (periods_to_go(few) - 1) / 2);
 }
 
 CollectiveTimes::CollectiveTimes(const Workload& workload, const Topology& topology, const SimulateOptions& options,
@@ -154,12 +171,12 @@ CollectiveTimes::Kind& CollectiveTimes::kind(const Communication& what, const st
 }
 
 const SimulatedRun& CollectiveTimes::run(const Communication& what, const std::string& algorithm) {
-  const Kind& found = kind(what, algorithm);
+  Kind& found = kind(what, algorithm);
   const std::size_t chunk = chunk_elements(what, found.schedule);
   const auto [known, added] = known_.try_emplace({&found, chunk});
   if (!added) return known->second;
   try {
-    known->second = streamed(found.schedule, topology_, chunk, element_bytes, options_);
+    known->second = streamed(found.schedule, topology_, chunk, element_bytes, options_, &found.symmetry);
   } catch (...) {
     known_.erase(known);
     throw;
@@ -171,16 +188,24 @@ const SimulatedRun& CollectiveTimes::run(const Communication& what, const std::s
 void CollectiveTimes::bound(Kind& kind) const {
   std::map<LinkNumber, double> chunks;
   double latency_ns = std::numeric_limits<double>::infinity();
-  for (const Rank rank : counted_ranks(topology_.world))
-    for (const Step& step : kind.schedule.program(rank)) {
-      if (step.action != Action::send) continue;
+  double byte_ns = std::numeric_limits<double>::infinity();
+  for (const Rank rank : counted_ranks(topology_.world)) {
+    std::map<Rank, double> sent;
+    for (const Step& step : kind.schedule.program(rank))
+      if (step.action == Action::send) sent[step.peer] += step.chunks;
+    for (const auto& [peer, count] : sent) {
       double way_ns = 0;
-      for (const LinkNumber link : topology_.path(rank, step.peer)) {
-        chunks[link] += step.chunks;
-        way_ns += static_cast<double>(topology_.links[link].speed.latency.count());
+      double slowest_ns = 0;
+      for (const LinkNumber link : topology_.path(rank, peer)) {
+        chunks[link] += count;
+        const LinkSpeed& speed = topology_.links[link].speed;
+        way_ns += static_cast<double>(speed.latency.count());
+        if (speed.burst_bytes == 0) slowest_ns = std::max(slowest_ns, 1e9 / speed.bytes_per_second);
       }
       latency_ns = std::min(latency_ns, way_ns);
+      byte_ns = std::min(byte_ns, slowest_ns);
     }
+  }
   std::vector<Kind::Line> lines;
   for (const auto& [link, count] : chunks) {
     const LinkSpeed& speed = topology_.links[link].speed;
@@ -193,9 +218,11 @@ void CollectiveTimes::bound(Kind& kind) const {
       kind.links.push_back(line);
   // Of larger worlds only some are looked at, so that a nearer pair may be missed.
   const bool all_ways_are_alike = topology_.world <= most_counted_ranks;
-  if (all_ways_are_alike && std::isfinite(latency_ns))
-    kind.latency_ns =
-        latency_ns * std::max<std::uint32_t>(1, topology_.world <= 64 ? ScheduleCost(kind.schedule).depth() : 1);
+  if (all_ways_are_alike && std::isfinite(latency_ns)) {
+    kind.messages = std::max<std::uint32_t>(1, ScheduleCost::depth(kind.schedule));
+    kind.latency_ns = latency_ns + options_.message_ns;
+    kind.byte_ns = byte_ns;
+  }
   kind.bounded = true;
 }
 
@@ -206,8 +233,10 @@ double CollectiveTimes::at_least(const Communication& what, const std::string& a
   double seconds = 0;
   for (const auto& line : found.links)
     seconds = std::max(seconds, chunk_bytes * line.seconds_of_byte - line.burst_seconds);
-  // Of a link's last byte and a chain's last message either may be the later one.
-  return std::max(seconds * 1e9, found.latency_ns);
+  // Of a link's last byte and a chain's last message either may be the later one. What a message of a chain brings is
+  // there once all of its first slice is.
+  const double message_bytes = std::min(chunk_bytes, static_cast<double>(options_.slice_bytes));
+  return std::max(seconds * 1e9, found.messages * (found.latency_ns + found.byte_ns * message_bytes));
 }
 
 }  // namespace ranvier::plan

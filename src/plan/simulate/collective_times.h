@@ -8,16 +8,18 @@
 #include <vector>
 
 #include "plan/simulate/groups.h"
+#include "plan/simulate/instance.h"
 #include "ranvier/simulate.h"
 
 namespace ranvier::plan {
 
 // Of a schedule with chunks of so many elements. Long ones stream: once the pipeline is full, each further slice takes
 // as long as the one before it. Four lengths whose times are on a line therefore say that of all longer ones; where
-// they are not, twice and four times as long ones are tried, and the line through the last is taken. Where times are on
-// no line the error is below 1 %. Of many ranks that are not alike two short lengths have to do: some percent.
+// they are not, longer ones are tried. What is on no line is simulated whole, or, where that is too much, taken from a
+// line through the longest two that are not: some percent.
+// `symmetry`: of this schedule on this topology, where more lengths are asked for.
 SimulatedRun streamed(const Schedule&, const Topology&, std::size_t chunk_elements, std::size_t element_bytes,
-                      const SimulateOptions&);
+                      const SimulateOptions&, Symmetry* symmetry = nullptr);
 
 class CollectiveTimes {
  public:
@@ -45,8 +47,12 @@ class CollectiveTimes {
       bool operator<(const Line& other) const { return seconds_of_byte < other.seconds_of_byte; }
     };
     std::vector<Line> links = {};
+    // Messages that follow one another, and what each takes at least: on its way, and for each byte.
+    double messages = 0;
     double latency_ns = 0;
-    bool bounded = false;  // whether the two above are there
+    double byte_ns = 0;
+    bool bounded = false;  // whether what is above is there
+    Symmetry symmetry = {};
   };
   using KindKey = std::tuple<std::string, Collective, Role>;
 

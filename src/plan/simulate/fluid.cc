@@ -1,6 +1,7 @@
 #include "plan/simulate/fluid.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -115,33 +116,50 @@ void FluidNetwork::share() {
 }
 
 // Water filling of the room that is left: the link with least of it for each of its flows decides their rate; they
-// leave, and so on.
+// leave, and so on. A link that others leave has more for each of those that stay, never less: what a heap knows of it
+// is at most what it has, and is looked at again when it comes up.
 void FluidNetwork::share_among(const std::vector<std::uint32_t>& channels) {
   used_.clear();
   for (const auto channel : channels) {
     rate_[channel] = -1;
+    shared_crossings_ += routes_[channel].size();
     for (const Crossing& crossing : routes_[channel]) {
       if (demand_[crossing.link] == 0) used_.push_back(crossing.link);
       demand_[crossing.link] += crossing.times;
       on_link_[crossing.link].push_back(channel);
     }
   }
-  open_ = used_;
+  const auto later = [](const Level& a, const Level& b) { return a.rate > b.rate; };
+  open_.clear();
+  for (const auto link : used_) open_.push_back({room_[link] / demand_[link], link});
+  std::make_heap(open_.begin(), open_.end(), later);
+  const auto take = [&] {
+    std::pop_heap(open_.begin(), open_.end(), later);
+    const auto link = open_.back().link;
+    open_.pop_back();
+    return link;
+  };
   for (std::size_t settled = 0; settled < channels.size(); settled += settling_.size()) {
-    double level = std::numeric_limits<double>::infinity();
-    for (const auto link : open_)
-      if (demand_[link] > tiny) level = std::min(level, room_[link] / demand_[link]);
     // First find all that this level settles, then take what they use: links of one level settle together.
     settling_.clear();
-    std::erase_if(open_, [&](std::uint32_t link) {
-      if (room_[link] > level * demand_[link] * (1 + tiny)) return false;
+    double level = std::numeric_limits<double>::infinity();
+    while (!open_.empty() && open_.front().rate <= level * (1 + tiny)) {
+      const auto link = take();
+      if (demand_[link] <= tiny) continue;
+      const double rate = room_[link] / demand_[link];
+      const bool is_least = open_.empty() || rate <= open_.front().rate;
+      if (rate > level * (1 + tiny) || (std::isinf(level) && !is_least)) {
+        open_.push_back({rate, link});
+        std::push_heap(open_.begin(), open_.end(), later);
+        continue;
+      }
+      level = std::min(level, rate);
       for (const auto channel : on_link_[link])
         if (rate_[channel] == -1) {
           rate_[channel] = -2;
           settling_.push_back(channel);
         }
-      return true;
-    });
+    }
     for (const auto channel : settling_) {
       rate_[channel] = level;
       for (const Crossing& crossing : routes_[channel]) {

@@ -38,6 +38,9 @@ class FluidNetwork {
   // Lets time pass, at most until_next() while anything flows; the channels whose messages have left are appended to
   // `done`.
   void advance(double ns, std::vector<std::uint32_t>& done);
+  // Crossings of links whose share was looked for, again and again: nearly all of the time that a simulation takes
+  // where messages do not keep step.
+  std::size_t shared_crossings() const { return shared_crossings_; }
   // By link: all that it has carried.
   const std::vector<double>& carried() const { return carried_; }
 
@@ -47,6 +50,12 @@ class FluidNetwork {
     std::uint32_t link;
     double bytes;
     bool open;  // there is enough to matter, or it is being used up
+  };
+
+  // What a link has for each of its flows, or had.
+  struct Level {
+    double rate;
+    std::uint32_t link;
   };
 
   void share();
@@ -64,11 +73,12 @@ class FluidNetwork {
   std::vector<double> left_;  // by channel
   std::vector<double> rate_;
   bool shared_ = true;
+  std::size_t shared_crossings_ = 0;
   // Of share(), kept to spare their making.
   std::vector<double> room_;
   std::vector<double> demand_;
   std::vector<std::uint32_t> used_;
-  std::vector<std::uint32_t> open_;                  // of them, those that still decide
+  std::vector<Level> open_;                          // of them, those that still decide: a heap
   std::vector<std::uint32_t> settling_;              // channels that a level decides
   std::vector<std::vector<std::uint32_t>> on_link_;  // channels
   std::vector<std::vector<std::uint32_t>> turns_;    // the first messages of all senders, the second ones, …

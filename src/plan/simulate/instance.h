@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,22 +37,33 @@ struct Instance {
   bool folded = false;
 };
 
+// Which shifts were proven to leave a schedule on a topology as it is, by how its chunks are cut: 0 where each is
+// several slices, however many, else so many to a slice. What waits for what is the same then at all lengths.
+using Symmetry = std::map<std::size_t, std::size_t>;
+
 struct Job {
   const Schedule& schedule;
   const Topology& topology;
   std::size_t count;
   std::size_t element_bytes;
   const SimulateOptions& options;
+  // What is known, and added to; of chunks that are all alike.
+  Symmetry* symmetry = nullptr;
+  std::size_t cut = 0;
 };
 Program program_of(const Job&, Rank);
 
 Instance whole(const Job&);
 // One rank that stands for all, if all do the same.
 std::optional<Instance> folded(const Job&);
+// The dimensions of "torus:4x8"; none for other topologies.
+std::vector<Rank> torus_dims(const Topology&);
 
 // `times` operations in a row: each rank starts the next one when it has ended the one before.
 Instance repeated(Instance, std::size_t times);
 
 SimulatedRun run(const Instance&, const SimulateOptions&);
+// As ranvier::simulate.
+SimulatedRun simulate(const Job&);
 
 }  // namespace ranvier::plan

@@ -1,6 +1,7 @@
 // The discrete events: messages leave and arrive, ranks reduce. What a rank does next is the executor's rule
 // (src/engine/collective.cc): two lists, each in order, each waiting for the other where data demands it.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <deque>
@@ -16,6 +17,8 @@ namespace {
 
 // A moment of a thousand messages takes less than a millisecond.
 constexpr std::size_t moments_between_questions = 16;
+// What a message takes beside the shares of links, in crossings.
+constexpr std::size_t crossings_of_a_message = 20;
 
 class Simulation {
  public:
@@ -242,7 +245,10 @@ class Simulation {
       far = ends();
       now_ = std::ranges::max_element(far, {}, &RankEnd::ns)->ns;
     }
-    SimulatedRun run{.ns = now_, .folded = instance_.folded, .messages = messages_};
+    SimulatedRun run{.ns = now_,
+                     .folded = instance_.folded,
+                     .messages = messages_,
+                     .work = crossings_of_a_message * messages_ + network_.shared_crossings()};
     for (std::size_t link = 0; link < instance_.links.size(); ++link)
       run.links.push_back(
           {.from = instance_.links[link].from,
@@ -280,7 +286,6 @@ namespace ranvier {
 namespace {
 
 constexpr Rank most_folded_ranks = 1 << 20;
-constexpr Rank most_whole_ranks = 1024;
 
 // Of one operation: what the others add to the first.
 SimulatedRun in_a_row(plan::Instance instance, const SimulateOptions& options) {
@@ -292,10 +297,52 @@ SimulatedRun in_a_row(plan::Instance instance, const SimulateOptions& options) {
   return all;
 }
 
+// Whether groups of ranks communicate, each by itself.
+bool is_divided(const SimulateOptions& options) {
+  return std::ranges::count_if(options.grid, [](Rank size) { return size > 1; }) > 1;
+}
+
+// What would fold instead, by trying.
+std::string way_to_fold(const plan::Job& job) {
+  if (job.options.crash) return "no crash";
+  if (std::ranges::any_of(job.options.slowdown, [](double slower) { return slower != 1; })) return "no slow rank";
+  SimulateOptions longer = job.options;
+  longer.slice_bytes = std::max(longer.slice_bytes, job.count * job.element_bytes);
+  if (longer.slice_bytes > job.options.slice_bytes &&
+      plan::folded({job.schedule, job.topology, job.count, job.element_bytes, longer}))
+    return fmt::format("slices as large as the vector of {} bytes", job.count * job.element_bytes);
+  std::vector<std::string> algorithms{"ring", "recursive_doubling"};
+  if (const auto dims = plan::torus_dims(job.topology); dims.size() > 1)
+    algorithms.push_back(fmt::format("torus:{}", fmt::join(dims, "x")));
+  for (const auto& name : algorithms) {
+    if (is_divided(job.options)) break;
+    const AlgorithmSpec spec = parse_algorithm(name);
+    if (std::ranges::count(spec.algorithm().collectives, job.schedule.collective) == 0) continue;
+    const Schedule other =
+        spec.algorithm().build({.collective = job.schedule.collective, .world = job.schedule.world, .dims = spec.dims});
+    // All chunks alike, which vectors of other lengths nearly are.
+    const std::size_t chunk = std::max<std::size_t>(1, job.count / other.chunks);
+    if (plan::folded({other, job.topology, chunk * other.chunks, job.element_bytes, job.options}))
+      return fmt::format("algorithm {}", name);
+  }
+  if (job.topology.switches != 1) return "topology star in place of it";
+  const bool is_whole = job.topology.links.size() == 2 * static_cast<std::size_t>(job.topology.world);
+  return is_whole ? "algorithm ring" : "all cables of the star";
+}
+
 }  // namespace
 
 SimulatedRun simulate(const Schedule& schedule, const Topology& topology, std::size_t count, std::size_t element_bytes,
                       const SimulateOptions& options) {
+  return plan::simulate({schedule, topology, count, element_bytes, options});
+}
+
+namespace plan {
+
+SimulatedRun simulate(const Job& job) {
+  const Schedule& schedule = job.schedule;
+  const Topology& topology = job.topology;
+  const SimulateOptions& options = job.options;
   if (schedule.world != topology.world)
     throw Error(ErrorKind::usage,
                 fmt::format("a schedule of {} ranks was put on topology {} of {} ranks; build both for "
@@ -308,16 +355,18 @@ SimulatedRun simulate(const Schedule& schedule, const Topology& topology, std::s
   if (schedule.world > most_folded_ranks)
     throw Error(ErrorKind::usage,
                 fmt::format("{} ranks are more than the {} that are simulated", schedule.world, most_folded_ranks));
-  const plan::Job job{schedule, topology, count, element_bytes, options};
   if (options.fold)
-    if (auto instance = plan::folded(job)) return in_a_row(std::move(*instance), options);
-  if (schedule.world > most_whole_ranks)
+    if (auto instance = folded(job)) return in_a_row(std::move(*instance), options);
+  if (schedule.world > options.most_whole)
     throw Error(
         ErrorKind::usage,
         fmt::format("{} on {} does not look the same from each of its {} ranks, so that each has to be simulated, "
-                    "which is done up to {}; try algorithm ring, topology star, or slices as large as the vector",
-                    schedule.algorithm, topology.name, schedule.world, most_whole_ranks));
-  return in_a_row(plan::whole(job), options);
+                    "which is done up to {}; try fewer ranks, or {}",
+                    schedule.algorithm, topology.name, schedule.world, options.most_whole,
+                    options.fold ? way_to_fold(job) : "folding"));
+  return in_a_row(whole(job), options);
 }
+
+}  // namespace plan
 
 }  // namespace ranvier

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <tuple>
 
 #include "plan/simulate/policy.h"
 #include "plan/simulate/step.h"
@@ -30,6 +31,12 @@ StepSimulation with_codec(StepSimulation how, const CodecSpeed& codec, Rank worl
 std::vector<PlanPolicy> plan_policies() { return {{}, {"local:16", 0.1}, {"diloco:30", 0.15}}; }
 
 namespace {
+
+// Parts of a step's time below which nothing is told apart, so that nobody simulates for them: between what may be
+// chosen; and, of codecs, networks and divisions that are not, between ways to use them, whose losses are given in
+// tenths of a percent.
+constexpr double least_gain = 1e-4;
+constexpr double least_told = 1e-3;
 
 class Search {
  public:
@@ -132,7 +139,7 @@ class Search {
   bool may_matter(const Candidate& each) const {
     const auto may_be_best = [&](const std::map<std::size_t, double>& best, std::size_t of) {
       const auto found = best.find(of);
-      return found == best.end() || each.least_ns < found->second * (1 - 1e-9);
+      return found == best.end() || each.least_ns < found->second * (1 - least_told);
     };
     if (may_be_best(best_of_codec_, each.codec) || may_be_best(best_of_network_, each.network) ||
         may_be_best(best_of_division_, each.division))
@@ -143,7 +150,7 @@ class Search {
       second = std::min(second, std::max(least, ns));
       least = std::min(least, ns);
     }
-    return each.least_ns <= second * (1 + 1e-9);
+    return each.least_ns <= second * (1 - least_gain);
   }
 
   void simulate(const Candidate& each) {
@@ -175,28 +182,85 @@ class Search {
     return choice;
   }
 
-  // A policy by which replicas average now and then is quickest with the quickest average.
+  // A codec, division and network for a policy by which replicas average now and then.
+  struct Apart {
+    std::size_t order;
+    std::size_t codec;
+    std::size_t division;
+    std::size_t network;
+    double least_ns;  // of a step without averages
+  };
+
   void relax(const PlanPolicy& policy) {
+    std::vector<Apart> all;
     for (std::size_t codec = 0; codec < search_.codecs.size(); ++codec)
       for (std::size_t division = 0; division < divisions_.size(); ++division)
         for (std::size_t network = 0; network < networks_.size(); ++network) {
-          const auto [best, average_ns] = quickest_average(codec, division, network);
-          if (best == nullptr) continue;
-          auto& known = times(division, network);
-          const Workload& workload = divisions_[division];
-          const auto machine = make_sync_policy(
-              policy.spec,
-              {.steps_per_epoch = 0,
-               .steps = steps_of_a_policy,
-               .world = static_cast<std::uint64_t>(plan::replicas_in(workload, networks_[network].topology.world))});
-          if (!search_.codecs[codec].spec.empty() && !machine->takes_codec()) continue;
-          const PolicyPrediction mean = plan::simulate_policy(*machine, workload, how(*best), known);
-          PlanChoice choice = choice_of(*best, policy.spec, plan::simulate_step(workload, how(*best), known));
-          choice.step_ns = mean.step_ns;
-          choice.step.exposed_communication_ns = mean.exposed_communication_ns;
-          choice.margin = policy.margin;
-          found_.push_back({candidates_.size() + found_.size(), std::move(choice)});
+          const auto same = [&](const Candidate& each) {
+            return each.codec == codec && each.division == division && each.network == network;
+          };
+          const auto any = std::ranges::find_if(candidates_, same);
+          if (any == candidates_.end()) continue;
+          const double least_ns =
+              plan::least_step_ns(plan::without_averages(divisions_[division]), how(*any), times(division, network));
+          all.push_back({candidates_.size() + relaxed_++, codec, division, network, least_ns});
         }
+    std::ranges::stable_sort(all, {}, &Apart::least_ns);
+    double best_ns = std::numeric_limits<double>::infinity();
+    for (const Apart& each : all)
+      if (search_.exhaustive || may_matter(each, policy, best_ns)) relax(policy, each, best_ns);
+  }
+
+  // Whether it may be the policy's best, one of the two best of all, or the best of its codec, division or network.
+  bool may_matter(const Apart& each, const PlanPolicy& policy, double best_ns) const {
+    if (each.least_ns < best_ns * (1 - least_gain)) return true;
+    const double least_cost = each.least_ns * (1 + policy.margin);
+    return least_cost < best_cost([&](const PlanChoice& choice) { return choice.division == each.division; }) ||
+           least_cost < best_cost([&](const PlanChoice& choice) { return choice.network == each.network; }) ||
+           least_cost < best_cost([&](const PlanChoice& choice) {
+             return choice.codec == search_.codecs[each.codec].spec && choice.sync == policy.spec;
+           }) ||
+           least_cost < second_cost();
+  }
+
+  // Of what differs from the best in more than its bucket.
+  double second_cost() const {
+    if (found_.empty()) return std::numeric_limits<double>::infinity();
+    const PlanChoice& best =
+        std::ranges::min_element(found_, {}, [](const Found& each) { return each.choice.cost(); })->choice;
+    const auto kind = [](const PlanChoice& choice) {
+      return std::tie(choice.algorithm, choice.codec, choice.sync, choice.network, choice.division);
+    };
+    return best_cost([&](const PlanChoice& choice) { return kind(choice) != kind(best); });
+  }
+
+  template <typename Like>
+  double best_cost(const Like& like) const {
+    double best = std::numeric_limits<double>::infinity();
+    for (const Found& each : found_)
+      if (like(each.choice)) best = std::min(best, each.choice.cost());
+    return best * (1 - least_told);
+  }
+
+  // It is quickest with the quickest average.
+  void relax(const PlanPolicy& policy, const Apart& each, double& best_ns) {
+    const auto [best, average_ns] = quickest_average(each.codec, each.division, each.network);
+    if (best == nullptr) return;
+    auto& known = times(each.division, each.network);
+    const Workload& workload = divisions_[each.division];
+    const auto machine = make_sync_policy(
+        policy.spec,
+        {.steps_per_epoch = 0,
+         .steps = steps_of_a_policy,
+         .world = static_cast<std::uint64_t>(plan::replicas_in(workload, networks_[each.network].topology.world))});
+    if (!search_.codecs[each.codec].spec.empty() && !machine->takes_codec()) return;
+    const PolicyPrediction mean = plan::simulate_policy(*machine, workload, how(*best), known);
+    PlanChoice choice = choice_of(*best, policy.spec, plan::simulate_step(workload, how(*best), known));
+    choice.step_ns = mean.step_ns;
+    choice.step.exposed_communication_ns = mean.exposed_communication_ns;
+    choice.margin = policy.margin;
+    best_ns = std::min(best_ns, choice.step_ns);
+    found_.push_back({each.order, std::move(choice)});
   }
 
   std::pair<const Candidate*, double> quickest_average(std::size_t codec, std::size_t division, std::size_t network) {
@@ -223,6 +287,7 @@ class Search {
   std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<plan::CollectiveTimes>> times_;
   std::vector<Candidate> candidates_;
   std::vector<Found> found_;
+  std::size_t relaxed_ = 0;
   std::map<std::size_t, double> best_of_codec_;
   std::map<std::size_t, double> best_of_network_;
   std::map<std::size_t, double> best_of_division_;
