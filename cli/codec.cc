@@ -114,15 +114,24 @@ int run_codec(const Arguments& arguments) {
   if (prints)
     fmt::print("{} floats of {}\n{:<34} {:>8} {:>7} {:>9} {:>9} {:>9} {:>9} {:>12}\n", values.size(), path, "codec",
                "bits", "ratio", "error", "cosine", "largest", "encode", "decode GB/s");
-  nlohmann::json rows = nlohmann::json::array();
+  nlohmann::json rows = nlohmann::json::array(), without_code = nlohmann::json::array();
   for (const std::string& spec : specs) {
-    const CodecRow row = measure_codec(spec, values);
-    rows.push_back(to_json(row));
+    const auto row = specs.size() > 1 ? measure_if_codable(spec, values) : std::optional(measure_codec(spec, values));
+    if (!row) {
+      constexpr std::string_view why = "a value is NaN, infinite or beyond 2^50";
+      without_code.push_back({{"spec", spec}, {"why", why}});
+      if (prints) fmt::print("{:<34} no code: {}\n", spec, why);
+      continue;
+    }
+    rows.push_back(to_json(*row));
     if (!prints) continue;
-    print(row);
-    if (!compare) print_stages(row);
+    print(*row);
+    if (!compare) print_stages(*row);
   }
-  file.write({{"rows", std::move(rows)}, {"values", values.size()}, {"environment", environment()}});
+  file.write({{"rows", std::move(rows)},
+              {"without_code", std::move(without_code)},
+              {"values", values.size()},
+              {"environment", environment()}});
   return 0;
 }
 

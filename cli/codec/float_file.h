@@ -7,7 +7,7 @@
 namespace ranvier::cli {
 
 // .npy of f2, f4 or f8 in little endian, whatever its shape; any other file as raw little-endian f32. Throws
-// Error{config} for a file that is neither, is empty or cannot be read.
+// Error{config} for a file that is neither, is empty, is shorter or longer than its shape says or cannot be read.
 std::vector<float> read_floats(const std::filesystem::path& path);
 
 }  // namespace ranvier::cli

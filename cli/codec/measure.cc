@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "ranvier/codec.h"
@@ -14,6 +15,8 @@ namespace ranvier::cli {
 namespace {
 
 using std::chrono::steady_clock;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // The median of some runs, after one that warms up caches and memory.
 template <class Body>
@@ -39,6 +42,12 @@ struct Coded {
   CodecSpeed speed;
 };
 
+bool has_code(const std::string& spec, std::span<const float> values) {
+  const auto codec = make_codec(spec);
+  std::vector<std::byte> memory(codec->max_bytes(values.size()));
+  return codec->encode(values, {}, memory, {}) > 0;
+}
+
 Coded code(const std::string& spec, std::span<const float> values) {
   const auto codec = make_codec(spec);
   std::vector<std::byte> memory(codec->max_bytes(values.size()));
@@ -59,21 +68,27 @@ Coded code(const std::string& spec, std::span<const float> values) {
 
 CodecRow measure_codec(const std::string& spec, std::span<const float> values) {
   const Coded whole = code(spec, values);
+  // Norms are of what is finite on both sides: NaN and infinity that come back are no error, and have no direction.
   double squares = 0, error_squares = 0, decoded_squares = 0, products = 0, largest = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double value = static_cast<double>(values[i]), decoded = static_cast<double>(whole.decoded[i]);
-    // The same bits are no error, whatever they are: NaN and infinity have no difference.
-    const double error = values[i] == whole.decoded[i] || std::isnan(value) ? 0 : value - decoded;
-    squares += value * value;
-    decoded_squares += decoded * decoded;
-    products += value * decoded;
-    error_squares += error * error;
-    largest = std::max(largest, std::fabs(error));
+    if (std::isfinite(value) && std::isfinite(decoded)) {
+      squares += value * value;
+      decoded_squares += decoded * decoded;
+      products += value * decoded;
+      error_squares += (value - decoded) * (value - decoded);
+      largest = std::max(largest, std::fabs(value - decoded));
+    } else if (!(value == decoded || (std::isnan(value) && std::isnan(decoded)))) {
+      error_squares = largest = infinity;
+    }
   }
+  const double both = std::sqrt(squares) * std::sqrt(decoded_squares);
   CodecRow row{.spec = spec,
                .bits_per_value = 8 * static_cast<double>(whole.bytes) / static_cast<double>(values.size()),
-               .relative_error = squares > 0 ? std::sqrt(error_squares / squares) : 0,
-               .cosine = squares > 0 && decoded_squares > 0 ? products / std::sqrt(squares * decoded_squares) : 1,
+               .relative_error = error_squares > 0 ? std::sqrt(error_squares / squares) : 0,
+               .cosine = both > 0                     ? products / both
+                         : squares == decoded_squares ? 1.0
+                                                      : 0.0,
                .largest_error = largest,
                .encode_gbps = whole.speed.encode_gbps,
                .decode_gbps = whole.speed.decode_gbps,
@@ -83,6 +98,10 @@ CodecRow measure_codec(const std::string& spec, std::span<const float> values) {
     row.stages.push_back(code(stages.substr(0, end), values).speed);
   if (!row.stages.empty()) row.stages.push_back({stages, whole.speed.encode_gbps, whole.speed.decode_gbps});
   return row;
+}
+
+std::optional<CodecRow> measure_if_codable(const std::string& spec, std::span<const float> values) {
+  return has_code(spec, values) ? std::optional(measure_codec(spec, values)) : std::nullopt;
 }
 
 nlohmann::json to_json(const CodecRow& row) {

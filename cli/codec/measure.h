@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,7 +19,7 @@ struct CodecRow {
   std::string spec;
   double bits_per_value = 0;
   double relative_error = 0;  // L2 norm of the error over that of the values
-  double cosine = 0;          // between values and decoded
+  double cosine = 0;          // between values and decoded; where one of the two is zero 0, where both are 1
   double largest_error = 0;
   double encode_gbps = 0;
   double decode_gbps = 0;
@@ -28,6 +29,9 @@ struct CodecRow {
 // One encoding without error feedback. Throws Error{usage} for a wrong spec, and Error{config} for values that have no
 // code.
 CodecRow measure_codec(const std::string& spec, std::span<const float> values);
+
+// None where values have no code.
+std::optional<CodecRow> measure_if_codable(const std::string& spec, std::span<const float> values);
 
 nlohmann::json to_json(const CodecRow&);
 

@@ -31,7 +31,10 @@ constexpr std::array all{
            "biased", "Sapio et al. 2021"},
           nullptr},
     Stage{
-        {"demo", exchange, "signs of the largest cosine coefficients of each rank's own momentum, a matrix in chunks",
+        {"demo", exchange,
+         "signs of the largest cosine coefficients of each rank's own momentum, a matrix in chunks; for plain SGD at a "
+         "rate "
+         "of 0.001 or so",
          "value: coefficients of a chunk (32); chunk=64, its sides; decay=0.999; sign=1", "biased", "Peng et al. 2024"},
         nullptr},
     Stage{{"topk", sparsify, "the values of the largest magnitude",

@@ -58,7 +58,8 @@ class DenseCodec final : public Pipeline {
 
   std::size_t max_bytes(std::size_t count) const override {
     if (count == 0) return 0;
-    return symbols_at(count) + (stages_.coder ? stages_.coder->max_bytes(count) : packed_bytes(count));
+    return header_bytes_ + stages_.quantizer->most_side_bytes(count) +
+           (stages_.coder ? stages_.coder->max_bytes(count) : packed_bytes(count));
   }
 
   std::size_t encode(std::span<const float> values, const CodecState& state, Bytes out,
@@ -127,7 +128,8 @@ class DenseCodec final : public Pipeline {
           ErrorKind::mismatch,
           fmt::format("the code of {} values by '{}' has {} bytes{}, but {} came; give the same codec and bucket "
                       "sizes to every rank",
-                      out.size(), spec(), max_bytes(out.size()), stages_.coder ? " at most" : "", code.size()));
+                      out.size(), spec(), stages_.coder ? max_bytes(out.size()) : at + packed_bytes(out.size()),
+                      stages_.coder ? " at most" : "", code.size()));
     if (out.empty()) return;
     std::uint32_t seed = 0;
     std::memcpy(&seed, code.data(), header_bytes_);

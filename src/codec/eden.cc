@@ -35,13 +35,21 @@ class Eden final : public Quantizer {
   std::size_t side_bytes(std::size_t count) const override {
     return 4 * (count / block_ + static_cast<std::size_t>(std::popcount(count % block_)));
   }
+  // Of what is left behind whole blocks, 2^n - 1 values have the most blocks.
+  std::size_t most_side_bytes(std::size_t count) const override {
+    const auto most_left = [](std::size_t left) { return static_cast<std::size_t>(std::bit_width(left + 1) - 1); };
+    const std::size_t whole = count / block_;
+    const std::size_t blocks = whole + most_left(count % block_);
+    return 4 * (whole == 0 ? blocks : std::max(blocks, whole - 1 + most_left(block_ - 1)));
+  }
   void quantize(std::span<const float> values, std::uint32_t, std::uint8_t* symbols, std::byte* side) const override {
     for_each_block(values.size(), [&](std::size_t begin, std::size_t size) {
       const float* const block = values.data() + begin;
       const double squares = kernel::sum_of_squares(block, size);
       const double factor = squares > 0 ? std::sqrt(static_cast<double>(size) / squares) : 0;
-      // A norm whose square leaves the range of f32 counts as 0: error feedback, where it is on, keeps the values.
-      const bool zero = !(squares >= 0x1p-100 && squares <= 0x1p126);
+      // Where 1 / norm or the norm leaves the range of f32 it counts as 0: error feedback, where it is on, keeps the
+      // values.
+      const bool zero = !(squares >= 0x1p-200 && squares <= 0x1p126);
       kernel::to_codebook(codebook_, block, zero ? 0 : static_cast<float>(factor), size, symbols + begin);
       const auto scale = zero ? 0.0F : static_cast<float>(squares / along_codes(block, symbols + begin, size));
       std::memcpy(side, &scale, 4);

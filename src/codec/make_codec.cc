@@ -19,7 +19,18 @@
 namespace ranvier {
 namespace {
 
-const Stage& find_stage(std::string_view name) {
+const Stage& find_stage(std::string_view spec, std::string_view name) {
+  for (const Preset& preset : presets())
+    if (preset.name == name)
+      throw Error(ErrorKind::usage,
+                  fmt::format("'{}' is a preset and no stage, so in the spec '{}' it cannot stand with "
+                              "others or settings; write what it stands for: '{}'",
+                              name, spec, preset.spec));
+  if (name == "none")
+    throw Error(ErrorKind::usage,
+                fmt::format("'none' in the spec '{}' is no stage of a codec but says that there is no "
+                            "codec; write fp32 for floats as they are",
+                            spec));
   std::vector<std::string_view> names;
   for (const Stage& stage : stages()) {
     if (stage.info.name == name) return stage;
@@ -35,9 +46,23 @@ struct Wishes {
   double momentum = 0;
   bool differences = false;
   std::optional<Way> way;
+  struct Said {
+    std::string_view stage, key, word;
+  };
+  std::vector<Said> said;
 };
 
-void take_wishes(StageSpec& stage, Wishes& wishes) {
+void demand_agreement(std::string_view spec, const Wishes::Said& saying, Wishes& wishes) {
+  for (const auto& [stage, key, word] : wishes.said)
+    if (key == saying.key && word != saying.word)
+      throw Error(ErrorKind::usage,
+                  fmt::format("in the spec '{}' '{}' says {}={} and '{}' says {}={}, and both speak of "
+                              "all of it; leave one of both out",
+                              spec, stage, key, word, saying.stage, key, saying.word));
+  wishes.said.push_back(saying);
+}
+
+void take_wishes(std::string_view spec, StageSpec& stage, Wishes& wishes) {
   std::erase_if(stage.settings, [&](const auto& setting) {
     const auto& [key, word] = setting;
     if (key == "ef") {
@@ -63,7 +88,9 @@ void take_wishes(StageSpec& stage, Wishes& wishes) {
             fmt::format("'momentum={}' of the stage '{}' is no number above 0 and up to 0.999", word, stage.name));
       wishes.momentum = *number;
     }
-    return key == "ef" || key == "by" || is_momentum;
+    const bool is_wish = key == "ef" || key == "by" || is_momentum;
+    if (is_wish) demand_agreement(spec, {stage.name, key, word}, wishes);
+    return is_wish;
   });
 }
 
@@ -97,13 +124,12 @@ std::unique_ptr<Codec> make_without_momentum(std::string_view spec, Wishes& wish
   const StageInfo* before = nullptr;
   std::string_view last_quantizer = "fp32";
   for (StageSpec& parsed : parse_spec(spec)) {
-    const Stage& stage = find_stage(parsed.name);
+    const Stage& stage = find_stage(spec, parsed.name);
     if (stage.add == nullptr)
       throw Error(ErrorKind::usage,
-                  fmt::format("'{}' in the spec '{}' is a way to average whole buckets and no stage of a "
-                              "codec; it stands first, and where gradients are exchanged: train "
-                              "--compress {}{}",
-                              stage.info.name, spec, stage.info.name, stage.info.parameters.empty() ? "" : ":4"));
+                  fmt::format("'{0}' in the spec '{1}' is a way to average whole buckets and no stage of a codec; it "
+                              "stands first, and only where gradients are exchanged: '{0}' by itself is a spec there",
+                              stage.info.name, spec));
     const bool is_delta = stage.info.name == "delta";
     if (is_delta && (before != nullptr || draft.differences))
       throw Error(ErrorKind::usage,
@@ -114,7 +140,7 @@ std::unique_ptr<Codec> make_without_momentum(std::string_view spec, Wishes& wish
     const bool of_coefficients =
         stage.info.kind == StageKind::sparsify && !draft.sparsifier && !draft.quantizer && draft.transforms.size() == 1;
     if (!of_coefficients) check_order(spec, before, stage.info);
-    take_wishes(parsed, wishes);
+    take_wishes(spec, parsed, wishes);
     Parameters parameters(parsed);
     stage.add(parameters, draft);
     parameters.end();
@@ -151,7 +177,12 @@ std::unique_ptr<Codec> make_without_momentum(std::string_view spec, Wishes& wish
                               "takes floats as they are: write 'lossless' or 'bf16+lossless', or "
                               "another coder",
                               spec));
-    settings.feedback = settings.differences = false;
+    if (differences || wishes.feedback == true)
+      throw Error(
+          ErrorKind::usage,
+          fmt::format("in the spec '{}' 'lossless' loses nothing that {} could make up for; leave {} out", spec,
+                      differences ? "codes of changes" : "error feedback", differences ? "delta and ef=21" : "ef=1"));
+    settings.feedback = false;
     return lossless_codec(std::move(settings), last_quantizer == "bf16" ? DType::bf16 : DType::f32);
   }
   if (!draft.quantizer) {

@@ -59,18 +59,24 @@ std::size_t Parameters::block(std::size_t otherwise, std::string_view key) {
 }
 
 std::size_t Parameters::block(std::size_t otherwise, std::string_view key, std::size_t most) {
-  const std::size_t block = count(key, otherwise, 8, most);
-  if (!std::has_single_bit(block))
-    throw Error(ErrorKind::usage, fmt::format("{} is {}; give a power of two from 8 to {}", words(key), block, most));
-  return block;
+  const std::string_view text = find(key);
+  if (text.empty()) return otherwise;
+  const auto block = parse_number<std::size_t>(text);
+  if (!block || *block < 8 || *block > most || !std::has_single_bit(*block))
+    throw Error(ErrorKind::usage, fmt::format("{} is '{}'; give a power of two from 8 to {}", words(key), text, most));
+  return *block;
 }
 
 std::string Parameters::choice(std::string_view key, std::string_view otherwise,
                                std::span<const std::string_view> choices) {
   const std::string_view text = find(key);
   if (text.empty()) return std::string(otherwise);
-  if (std::ranges::find(choices, text) == choices.end())
-    throw Error(ErrorKind::usage, unknown_name("value of " + words(key) + ":", text, choices));
+  if (std::ranges::find(choices, text) == choices.end()) {
+    const auto near = nearest(text, choices);
+    throw Error(ErrorKind::usage,
+                fmt::format("{} is '{}'; give one of {}{}", words(key), text, fmt::join(choices, ", "),
+                            near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near)));
+  }
   return std::string(text);
 }
 
@@ -80,9 +86,13 @@ void Parameters::end() const {
                 fmt::format("the stage '{}' takes no value; write it without ':{}'", stage_.name, stage_.value));
   std::vector<std::string_view> keys;
   std::ranges::copy_if(known_, std::back_inserter(keys), [](std::string_view key) { return !key.empty(); });
-  for (const auto& [key, value] : stage_.settings)
+  for (const auto& [key, value] : stage_.settings) {
+    if (keys.empty())
+      throw Error(ErrorKind::usage,
+                  fmt::format("the stage '{}' takes no setting of its own; leave '{}' out", stage_.name, key));
     if (std::ranges::find(keys, key) == keys.end())
       throw Error(ErrorKind::usage, unknown_name(fmt::format("setting of the stage '{}'", stage_.name), key, keys));
+  }
 }
 
 }  // namespace ranvier

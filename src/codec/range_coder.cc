@@ -8,6 +8,10 @@
 // quasi-static model of Schindler, "A fast renormalisation for arithmetic coding", DCC 1998); they halve when large, to
 // follow slow changes.
 //
+// Nearly any number is the code of some symbols. So behind the last one stands a mark, a symbol with a share of 2^-16:
+// a number that was changed or cut off leads elsewhere, but for one in 65,536. Boyd, Cleary, Irvine, Rinsma-Melchert
+// and Witten, "Integrating Error Detection into Arithmetic Coding", IEEE Trans. Communications 1997.
+//
 // Code of a block: two bytes, the least and the largest symbol; the number, most significant byte first, without the
 // zeros at its end.
 #include <algorithm>
@@ -24,6 +28,8 @@ namespace {
 constexpr int probability_bits = 16;
 constexpr std::uint32_t one = 1U << probability_bits;
 constexpr int word_bits = 32;
+// Where the mark begins: far from 0, which is what follows a number that was cut off.
+constexpr std::uint32_t end_mark = 0x9E37;
 
 class Model {
  public:
@@ -114,6 +120,7 @@ class Encoder {
 
   // The length of the code, or 0 if it did not fit.
   std::size_t finish() {
+    put(end_mark, 1);
     add(shortest_in(low_, range_) - low_);
     write(low_, 8);
     if (full_) return 0;
@@ -170,7 +177,9 @@ class Decoder {
   }
 
   // The code is what Encoder::finish leaves after the same symbols, to the last byte.
-  bool at_end() const {
+  bool at_end() {
+    if (slot() != end_mark) return false;
+    take(end_mark, 1);
     const std::uint64_t low = latest_ - offset_;
     return code_.size() <= at_ && (code_.empty() || code_.back() != std::byte{0}) &&
            offset_ == shortest_in(low, range_) - low;

@@ -67,6 +67,8 @@ class Quantizer {
   virtual unsigned zero() const { return 0; }
   // Scales and the like for `count` values: a prefix of whole chunks needs a prefix of them.
   virtual std::size_t side_bytes(std::size_t count) const = 0;
+  // The most that so many values or fewer need: where the blocks at the end are smaller ones, fewer may need more.
+  virtual std::size_t most_side_bytes(std::size_t count) const { return side_bytes(count); }
   virtual void quantize(std::span<const float> values, std::uint32_t seed, std::uint8_t* symbols,
                         std::byte* side) const = 0;
   // The same bits on every machine. Any symbols give values; throws Error{mismatch} for scales that no encoder writes.

@@ -90,8 +90,8 @@ class LowRankAveraging final : public StagedAveraging {
       if (shape.rank == 0) return;
       const float* const values = state_->residual.data() + matrix.begin;
       std::vector<float>& other = other_of(matrix);
-      if (tools_->options.alternating || !left_is_next_)
-        orthonormalize(other.data(), left_is_next_ ? shape.columns : shape.rows, shape.rank);
+      // Also the Q that PowerSGD begins a step with: P spans the same, and is as large as M, not as its square.
+      orthonormalize(other.data(), left_is_next_ ? shape.columns : shape.rows, shape.rank);
       std::vector<float>& next = next_of(matrix);
       if (left_is_next_)
         multiply_by_right(shape, values, other.data(), next.data());

@@ -43,17 +43,50 @@ void multiply_factors(const MatrixShape& shape, const float* left, const float* 
                            shape.columns);
 }
 
+namespace {
+
+// Makes its length 1, whatever it was; false where it was 0.
+bool normalize(float* vector, std::size_t length) {
+  double norm = std::sqrt(kernel::sum_of_squares(vector, length));
+  if (!(norm > 0)) return false;
+  constexpr double lowest = 0x1p-100;  // below, 1 / norm may be beyond what a float holds
+  if (norm < lowest) {
+    kernel::multiply(vector, static_cast<float>(1 / lowest), vector, length);
+    norm /= lowest;
+  }
+  kernel::multiply(vector, static_cast<float>(1 / norm), vector, length);
+  return true;
+}
+
+// Makes a vector of length 1 orthogonal to those before it, and its length 1 again. False where they span it up to
+// rounding. What is left of much longer sums is not orthogonal yet: "twice is enough" (Giraud, Langou and Rozloznik,
+// Computers and Mathematics with Applications 2005).
+bool orthogonalize(const float* before, std::size_t count, float* vector, std::size_t length) {
+  constexpr double least_left = 1e-5;
+  for (int pass = 0; pass < 2; ++pass) {
+    for (std::size_t other = 0; other < count; ++other) {
+      const float* const direction = before + other * length;
+      kernel::add_multiple(direction, -static_cast<float>(kernel::dot(direction, vector, length)), vector, length);
+    }
+    if (!(kernel::sum_of_squares(vector, length) > least_left * least_left)) return false;
+    normalize(vector, length);
+  }
+  return true;
+}
+
+}  // namespace
+
 void orthonormalize(float* vectors, std::size_t length, std::size_t rank) {
   for (std::size_t k = 0; k < rank; ++k) {
     float* const vector = vectors + k * length;
-    const double before = std::sqrt(kernel::sum_of_squares(vector, length));
-    for (std::size_t other = 0; other < k; ++other) {
-      const float* const direction = vectors + other * length;
-      kernel::add_multiple(direction, -static_cast<float>(kernel::dot(direction, vector, length)), vector, length);
+    if (normalize(vector, length) && orthogonalize(vectors, k, vector, length)) continue;
+    // A few times at most: normal values are in the span of fewer than `length` vectors with probability 0.
+    bool is_made = false;
+    for (std::uint64_t seed = 0; k < length && !is_made && seed < 4; ++seed) {
+      fill_factors({vector, length}, {}, (seed << 32) + k);
+      is_made = normalize(vector, length) && orthogonalize(vectors, k, vector, length);
     }
-    const double norm = std::sqrt(kernel::sum_of_squares(vector, length));
-    const bool is_left = norm > 1e-5 * before && norm > 1e-15;
-    kernel::multiply(vector, is_left ? static_cast<float>(1 / norm) : 0.0F, vector, length);
+    if (!is_made) std::fill_n(vector, length, 0.0F);
   }
 }
 

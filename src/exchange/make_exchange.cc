@@ -30,7 +30,8 @@ ExchangePlan plan_low_rank(std::string_view spec) {
   const auto rest = spec.find('+');
   if (rest == std::string_view::npos) return {.codec = make_codec("fp32"), .low_rank = options};
   auto factors = make_codec(spec.substr(rest + 1));
-  if (!factors->summable_as() || factors->state_parts() > 0)
+  // A cast alone is summable from its first byte on.
+  if (!factors->summable_as() || factors->summable_at() > 0 || factors->state_parts() > 0)
     throw Error(ErrorKind::usage,
                 fmt::format("in the spec '{}' '{}' would code factors and small tensors without error "
                             "feedback; write bf16 or fp16 behind '{}', or nothing",
@@ -71,7 +72,7 @@ ExchangePlan plan_demo(std::string_view spec) {
   constexpr std::array<std::string_view, 2> no_or_yes{"0", "1"};
   const DemoOptions options{.kept = parameters.count("", 32, 1, 4096),
                             .chunk = parameters.count("chunk", 64, 1, 64),
-                            .decay = parameters.number("decay", 0.999, 0, 1),
+                            .decay = parameters.number("decay", 0.999, 0, 0.9999),
                             .sign = parameters.choice("sign", "1", no_or_yes) == "1"};
   parameters.end();
   demand_alone(spec, stages, "have a format of their own");

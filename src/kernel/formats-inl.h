@@ -92,10 +92,10 @@ struct Sum {
 
 template <class Float>
 struct Average {
-  Float inverse;
+  Float divisor;
   template <class D, class V>
   HWY_INLINE V operator()(D d, V a, V b) const {
-    return hn::Mul(hn::Add(a, b), hn::Set(d, inverse));
+    return hn::Div(hn::Add(a, b), hn::Set(d, divisor));
   }
 };
 

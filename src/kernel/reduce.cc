@@ -72,7 +72,7 @@ void reduce_with(void* to, const void* a, const void* b, std::size_t count, Rank
 template <class Format, class Float>
 void average_with(void* to, const void* a, const void* b, std::size_t count, Rank divisor) {
   if (divisor > 1)
-    reduce_all<Format>(Average<Float>{Float{1} / static_cast<Float>(divisor)}, to, a, b, count);
+    reduce_all<Format>(Average<Float>{static_cast<Float>(divisor)}, to, a, b, count);
   else
     reduce_all<Format>(Sum{}, to, a, b, count);
 }

@@ -78,12 +78,36 @@ HWY_INLINE double sum_of(std::size_t count, const Term& term) {
 double magnitudes_loop(const float* values, std::size_t count) {
   return sum_of(count, [values](std::size_t i) HWY_ATTR { return std::fabs(values[i]); });
 }
-double squares_loop(const float* values, std::size_t count) {
-  return sum_of(count, [values](std::size_t i) HWY_ATTR { return values[i] * values[i]; });
+// The products of a run, in the same lanes.
+template <class Number>
+HWY_INLINE double products_of(const float* a, const float* b, std::size_t count) {
+  Number sums[sum_lanes] = {};
+  std::size_t i = 0;
+  for (; i + sum_lanes <= count; i += sum_lanes)
+    for (std::size_t lane = 0; lane < sum_lanes; ++lane)
+      sums[lane] += static_cast<Number>(a[i + lane]) * static_cast<Number>(b[i + lane]);
+  for (std::size_t lane = 0; i < count; ++i, ++lane)
+    sums[lane] += static_cast<Number>(a[i]) * static_cast<Number>(b[i]);
+  double total = 0;
+  for (const Number sum : sums) total += static_cast<double>(sum);
+  return total;
 }
-double dot_loop(const float* a, const float* b, std::size_t count) {
-  return sum_of(count, [a, b](std::size_t i) HWY_ATTR { return a[i] * b[i]; });
+
+// A product below 2^-126 loses digits of a float, or all of them. Where a run adds up to 2^-90 or more, that is below
+// 2^-24 of it; less, and what is beyond the largest float, is added up once more as f64.
+HWY_INLINE double sum_of_products(const float* a, const float* b, std::size_t count) {
+  double total = 0;
+  for (std::size_t begin = 0; begin < count; begin += run) {
+    const std::size_t size = std::min(run, count - begin);
+    const double sum = products_of<float>(a + begin, b + begin, size), magnitude = std::fabs(sum);
+    const bool is_exact = magnitude >= 0x1p-90 && magnitude <= 0x1p128;
+    total += is_exact ? sum : products_of<double>(a + begin, b + begin, size);
+  }
+  return total;
 }
+
+double squares_loop(const float* values, std::size_t count) { return sum_of_products(values, values, count); }
+double dot_loop(const float* a, const float* b, std::size_t count) { return sum_of_products(a, b, count); }
 
 Tail tail_loop(const float* values, std::size_t count, float threshold) {
   Tail tail;

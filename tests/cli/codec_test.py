@@ -14,7 +14,10 @@ def floats(count: int) -> bytes:
 
 
 def npy(content: bytes, kind: str, count: int) -> bytes:
-    header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': ({count},), }}"
+    return with_header(f"{{'descr': '{kind}', 'fortran_order': False, 'shape': ({count},), }}", content)
+
+
+def with_header(header: str, content: bytes) -> bytes:
     header = header.ljust(117) + "\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + content
 
@@ -66,6 +69,48 @@ class Codec(ProgramTest):
             self.assertEqual(rows[0]["spec"], "lossless")
             self.assertEqual(rows[0]["relative_error"], 0)
 
+    def test_compare_goes_on_where_a_codec_has_no_code_for_the_values(self):
+        with temporary_folder() as folder:
+            file = folder / "gradients.f32"
+            file.write_bytes(floats(1000) + struct.pack("<3f", float("nan"), float("inf"), -float("inf")))
+            result = run("codec", str(file), "--compare", "--json", "-")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            found = json.loads(result.stdout)
+            rows = {row["spec"]: row for row in found["rows"]}
+            self.assertEqual({"lossless", "bf16"} - rows.keys(), set())
+            self.assertIn("int8", [each["spec"] for each in found["without_code"]])
+            self.assertEqual((rows["lossless"]["relative_error"], rows["lossless"]["largest_error"]), (0, 0))
+            self.assertAlmostEqual(rows["lossless"]["cosine"], 1, places=12)
+            # Of the values that are finite; the others are what they were.
+            self.assertTrue(0 < rows["bf16"]["relative_error"] < 2**-8)
+            self.assertTrue(0.999 < rows["bf16"]["cosine"] < 1)
+            table = run("codec", str(file), "--compare")
+            self.assertEqual(table.returncode, 0, table.stderr)
+            self.assertRegex(table.stdout, "int8 +no code: .*NaN")
+            self.assertNotIn("nan ", table.stdout)
+
+    def test_several_specs_go_on_where_one_has_no_code_and_are_all_looked_at_first(self):
+        with temporary_folder() as folder:
+            file = folder / "gradients.f32"
+            file.write_bytes(floats(1000) + struct.pack("<f", float("nan")))
+            words = [word for spec in ("lossless", "int8", "fp32") for word in ("--spec", spec)]
+            result = run("codec", str(file), *words, "--json", "-")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            found = json.loads(result.stdout)
+            self.assertEqual([row["spec"] for row in found["rows"]], ["lossless", "fp32"])
+            self.assertEqual([each["spec"] for each in found["without_code"]], ["int8"])
+            wrong = run("codec", str(file), *words, "--spec", "int9")
+            self.assertEqual((wrong.returncode, wrong.stdout), (2, ""))
+
+    def test_what_is_decoded_as_nothing_points_nowhere(self):
+        with temporary_folder() as folder:
+            file = folder / "gradients.f32"
+            for content, cosine in ((floats(100), 0), (bytes(400), 1)):
+                file.write_bytes(content)
+                result = run("codec", str(file), "--spec", "threshold:10", "--json", "-")
+                row = json.loads(result.stdout)["rows"][0]
+                self.assertEqual((row["cosine"], row["relative_error"]), (cosine, 1 - cosine))
+
     def test_numpy_files_of_three_sizes_are_read(self):
         with temporary_folder() as folder:
             for kind, form in (("<f2", "e"), ("<f4", "f"), ("<f8", "d")):
@@ -74,6 +119,50 @@ class Codec(ProgramTest):
                 result = run("codec", str(file), "--spec", "fp32", "--json", "-")
                 self.assertEqual(json.loads(result.stdout)["values"], 3, result.stderr)
                 self.assertEqual(json.loads(result.stdout)["rows"][0]["relative_error"], 0)
+
+    def test_numpy_headers_are_read_as_python_writes_them(self):
+        for header, count in (
+            ('{"descr": "<f4", "fortran_order": False, "shape": (3, 4), }', 12),
+            ("{'shape':(2,2),'fortran_order':True,'descr':'<f8'}", 4),
+            ("{'descr': '<f2', 'fortran_order': False, 'shape': (), }", 1),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (5L, 2L), }", 10),
+        ):
+            with self.subTest(header=header), temporary_folder() as folder:
+                file = folder / "values.npy"
+                size = {"2": 2, "4": 4, "8": 8}[header[header.index("<f") + 2]]
+                file.write_bytes(with_header(header, bytes(size * count)))
+                result = run("codec", str(file), "--spec", "fp32", "--json", "-")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual(json.loads(result.stdout)["values"], count)
+
+    def test_numpy_files_that_are_not_what_their_header_says_are_refused(self):
+        whole = "{'descr': '<f4', 'fortran_order': False, 'shape': (10, 3), }"
+        for header, size, sentence in (
+            (whole, 116, "its shape (10, 3) takes 120 bytes, 4 each, and 116 stand behind the header"),
+            (whole, 124, "and 124 stand"),
+            (whole, 0, "and 0 stand"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 3), }", 0, "has no element"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 99999999999), }", 4, "damaged"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (3.5,), }", 4, "damaged"),
+            ("{'descr': '<f4', 'fortran_order': False, }", 4, "damaged"),
+            ("{'descr': ('<f4', (3,)), 'fortran_order': False, 'shape': (1,), }", 12, "('<f4', (3,)) and no little"),
+            ("{'descr': '<f4(3,)', 'fortran_order': False, 'shape': (1,), }", 12, "'<f4(3,)' and no little-endian"),
+            ("{'descr': [('descr', '<f4')], 'fortran_order': False, 'shape': (1,), }", 4, "no little-endian"),
+            ("{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }", 4, "no little-endian"),
+        ):
+            with self.subTest(header=header, size=size), temporary_folder() as folder:
+                file = folder / "values.npy"
+                file.write_bytes(with_header(header, bytes(size)))
+                result = run("codec", str(file), "--spec", "fp32", limit=10)
+                self.assertEqual(result.returncode, 1, result.stdout)
+                self.assertIn(sentence, result.stderr)
+
+    def test_an_empty_file_is_called_empty(self):
+        with temporary_folder() as folder:
+            (folder / "empty").write_bytes(b"")
+            result = run("codec", str(folder / "empty"), "--spec", "int8")
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("it is empty", result.stderr)
 
     def test_wrong_words_and_files_get_a_sentence(self):
         with temporary_folder() as folder:

@@ -53,7 +53,9 @@ TEST(MakeCodec, RefusesParametersOutOfRange) {
   EXPECT_THAT(refusal("dct:128+topk:0.1"), HasSubstr("from 8 to 64"));
   EXPECT_THAT(refusal("eden:5"), HasSubstr("from 1 to 4"));
   EXPECT_THAT(refusal("eden:1.5"), HasSubstr("whole number"));
-  EXPECT_THAT(refusal("fp8:e3m4"), HasSubstr("e4m3"));
+  EXPECT_THAT(refusal("fp8:e3m4"), HasSubstr("the value of 'fp8' is 'e3m4'; give one of "));
+  EXPECT_THAT(refusal("int8:rounding=nearst"), HasSubstr("is 'nearst'; give one of nearest, stochastic (did you mean "
+                                                         "'nearest'?)"));
 }
 
 TEST(MakeCodec, RefusesAnImpossibleOrder) {
@@ -63,7 +65,7 @@ TEST(MakeCodec, RefusesAnImpossibleOrder) {
   EXPECT_THAT(refusal("dct+topk:0.1,layers=1"), HasSubstr("leave one of both out"));
   EXPECT_THAT(refusal("hadamard+dct+topk"), HasSubstr("the order is"));
   EXPECT_THAT(refusal("topk+topk"), HasSubstr("keep one"));
-  EXPECT_THAT(refusal("powersgd:4"), HasSubstr("--compress powersgd:4"));
+  EXPECT_THAT(refusal("powersgd:4"), HasSubstr("'powersgd' by itself is a spec"));
   EXPECT_THAT(refusal("int8+int4"), HasSubstr("which both quantize; keep one"));
   EXPECT_THAT(refusal("bf16+rans"), HasSubstr("write 'lossless'"));
   EXPECT_THAT(refusal("int4+lossless"), HasSubstr("'bf16+lossless'"));
@@ -88,6 +90,37 @@ TEST(MakeCodec, CodesChangesWhereItIsToldTo) {
   EXPECT_THAT(refusal("delta+delta+int8"), HasSubstr("'delta+' once in front"));
   EXPECT_THAT(refusal("delta+int8:ef=0"), HasSubstr("ef=0 refuses"));
   EXPECT_THAT(refusal("dgc:0.01,ef=21"), HasSubstr("topk in place of dgc"));
+}
+
+// One stage may say for the whole pipeline what another one contradicts, or what the pipeline does not have.
+TEST(MakeCodec, RefusesWishesThatContradictEachOther) {
+  EXPECT_THAT(refusal("topk:ef=21+int8:ef=0"),
+              AllOf(HasSubstr("'topk' says ef=21 and 'int8' says ef=0"), HasSubstr("leave one of both out")));
+  EXPECT_THAT(refusal("topk:ef=0+int8:ef=1"), HasSubstr("'topk' says ef=0 and 'int8' says ef=1"));
+  EXPECT_THAT(refusal("topk:by=auto+int8:by=all_gather"),
+              HasSubstr("'topk' says by=auto and 'int8' says by=all_gather"));
+  EXPECT_THAT(refusal("topk:momentum=0.9+int8:momentum=0.5"),
+              HasSubstr("says momentum=0.9 and 'int8' says momentum=0.5"));
+  EXPECT_THAT(refusal("delta+lossless"), HasSubstr("'lossless' loses nothing"));
+  EXPECT_THAT(refusal("bf16:ef=21+lossless"), HasSubstr("leave delta and ef=21 out"));
+  EXPECT_THAT(refusal("lossless:ef=1"), HasSubstr("leave ef=1 out"));
+  EXPECT_THAT(refusal("bf16+lossless:ef=1"), HasSubstr("leave ef=1 out"));
+  for (const std::string_view spec : {"topk:ef=1+int8:ef=1", "delta+int8:ef=1", "delta+topk:ef=21", "lossless:ef=0",
+                                      "topk:by=all_gather+int8:ef=0", "dgc:momentum=0.5+int8"})
+    EXPECT_EQ(make_codec(spec)->spec(), spec);
+}
+
+TEST(MakeCodec, NamesWhatCanBeWrittenInstead) {
+  EXPECT_THAT(refusal("safe+rans"), AllOf(HasSubstr("'safe' is a preset"), HasSubstr("qsgd:4,block=256+rans"),
+                                          Not(HasSubstr("did you mean"))));
+  EXPECT_THAT(refusal("strong:ef=0"), HasSubstr("'strong' is a preset"));
+  EXPECT_THAT(refusal("none"), HasSubstr("write fp32"));
+  for (const std::string_view spec : {"powersgd:-1", "int8+demo:32,chunk=0", "thc:8"})
+    EXPECT_THAT(refusal(spec), AllOf(HasSubstr("by itself is a spec there"), Not(HasSubstr("--compress")))) << spec;
+  EXPECT_THAT(refusal("int4+rans:level=3"),
+              AllOf(HasSubstr("'rans' takes no setting"), HasSubstr("leave 'level' out"), Not(HasSubstr("One of"))));
+  for (const std::string_view spec : {"int8:block=7", "int8:block=100", "int8:block=8192", "int8:block=8.5"})
+    EXPECT_THAT(refusal(spec), HasSubstr("give a power of two from 8 to 4096")) << spec;
 }
 
 TEST(MakeCodec, AddsMomentumBeforeErrorFeedbackWhereItIsToldTo) {

@@ -179,6 +179,61 @@ INSTANTIATE_TEST_SUITE_P(Of, EveryCodec, ::testing::ValuesIn(cases), [](const ::
   return name;
 });
 
+// Every quantizer with every coder, and behind every sparsifier, as far as they go together.
+std::vector<std::string> all_combinations() {
+  std::vector<std::string> fronts{""}, quantizers{"", "eden:2+", "eden:4,block=4096+", "qsgd:1+"}, coders{""};
+  for (const StageInfo& stage : codec_stages()) {
+    const std::string link = fmt::format("{}+", stage.name);
+    if (stage.kind == StageKind::sparsify) fronts.insert(fronts.end(), {link, "dct+" + link});
+    if (stage.kind == StageKind::quantize) quantizers.push_back(link);
+    if (stage.kind == StageKind::code) coders.push_back(link);
+  }
+  std::vector<std::string> specs;
+  for (const auto& front : fronts)
+    for (const auto& quantizer : quantizers)
+      for (const auto& coder : coders) {
+        std::string spec = front + quantizer + coder;
+        if (!spec.empty()) spec.pop_back();
+        try {
+          make_codec(spec);
+          specs.push_back(spec);
+        } catch (const Error&) {  // they do not
+        }
+      }
+  return specs;
+}
+
+TEST(EveryCombination, OfFewerValuesNeedsNoMoreBytes) {
+  const auto specs = all_combinations();
+  EXPECT_GT(specs.size(), 500U);
+  for (const std::string& spec : specs) {
+    const auto codec = make_codec(spec);
+    std::size_t before = 0;
+    for (std::size_t count = 0; count <= 9000; ++count) {
+      const std::size_t bytes = codec->max_bytes(count);
+      ASSERT_GE(bytes, before) << spec << ", " << count << " values";
+      before = bytes;
+    }
+  }
+}
+
+// How many values a sparsifier keeps is seen when they are there: any number up to its most.
+TEST(EveryCombination, HasRoomForAnyNumberOfKeptValues) {
+  for (const std::string& spec : all_combinations()) {
+    if (!spec.starts_with("threshold")) continue;
+    const auto codec = make_codec(spec);
+    for (const std::size_t count : {8, 1024, 2049, 4784, 8192})
+      for (const std::size_t lacking : {std::size_t{0}, std::size_t{1}, std::size_t{2}, count / 2, count - 1, count}) {
+        Values values(count);
+        for (std::size_t i = lacking; i < count; ++i) values[i] = i % 2 == 0 ? 0.5F : -0.75F;
+        Code code;
+        ASSERT_NO_THROW(code = encoded(*codec, values)) << spec << ", all but " << lacking << " of " << count;
+        const Values back = decoded(*codec, code, count);
+        for (std::size_t i = 0; i < lacking; ++i) ASSERT_EQ(back[i], 0) << spec;
+      }
+  }
+}
+
 // A coefficient of n values may be sqrt(n) times as large as they are.
 TEST(TransformedCodecs, HaveNoCodeForCoefficientsBeyond2To50AndKeepTheirStateThen) {
   struct Try {

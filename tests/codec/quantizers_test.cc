@@ -50,7 +50,7 @@ TEST(BlockIntegers, OneHugeValueSpoilsOnlyItsBlock) {
 
 TEST(BlockIntegers, TakeTheBitsThatTheyPromise) {
   const auto bits = [](const std::string& spec) {
-    return 8 * static_cast<double>(make_codec(spec)->max_bytes(1 << 16)) / (1 << 16);
+    return 8 * static_cast<double>(encoded(*make_codec(spec), values_of(Kind::normal, 1 << 16)).size()) / (1 << 16);
   };
   EXPECT_NEAR(bits("int8"), 8.25, 1e-3);
   EXPECT_NEAR(bits("int4"), 4.25, 1e-3);
@@ -105,6 +105,23 @@ TEST(TernGrad, ClipsAtTwoAndAHalfDeviations) {
   values[0] = 5;  // the deviation of the block is 0.157
   const Values back = round_trip("terngrad", values);
   EXPECT_NEAR(back[0], 2.5 * 0.1566, 0.01);
+}
+
+// A power of two changes an exponent and no digit, so a code of values times one is the code times it.
+TEST(Scales, ErrAlikeAtEveryMagnitude) {
+  for (const std::string spec :
+       {"terngrad", "terngrad:clip=0", "qsgd:7,norm=l2", "int8:norm=l2", "int4", "eden:1", "eden:3", "sign"}) {
+    const Values values = values_of(Kind::normal, 3000);
+    const double error = norm(difference(round_trip(spec, values), values)) / norm(values);
+    for (const int exponent : {-75, -60, -50, -40, -20, 20, 40}) {
+      Values scaled = values;
+      for (float& value : scaled) value = std::ldexp(value, exponent);
+      const Values back = round_trip(spec, scaled);
+      EXPECT_GT(norm(back), 0) << spec << " at 2^" << exponent;
+      const double scaled_error = norm(difference(back, scaled)) / norm(scaled);
+      EXPECT_NEAR(scaled_error, error, 0.02 * error) << spec << " at 2^" << exponent;
+    }
+  }
 }
 
 TEST(SmallFloats, GiveEveryValueOfTheFormatBack) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <span>
 #include <thread>
@@ -23,11 +24,14 @@ class AveragesAlone final : public PartialMessages {
  public:
   Arrival::Time average_at{};               // the epoch: not here either
   std::size_t pieces_that_come = SIZE_MAX;  // of an average, its first ones
+  std::map<std::uint32_t, std::size_t> expected;
 
   void send_once(Rank, std::uint32_t, ConstBytes) override {}
   void withdraw(Rank, std::uint32_t) override {}
   void send_whole(Rank, std::uint32_t, ConstBytes) override {}
+  void expect(Rank, std::uint32_t ticket, std::size_t bytes) override { expected[ticket] = bytes; }
   Arrival arrival(Rank, std::uint32_t ticket, std::size_t bytes) override {
+    EXPECT_EQ(expected[ticket], bytes);
     if (!is_here(ticket)) return {};
     const std::size_t all = pieces_of(bytes);
     return {.pieces = std::min(all, pieces_that_come),
@@ -91,6 +95,21 @@ TEST(BoundedOperation, ARankThatCatchesUpWaitsForNoShareWhoseSenderHasGoneOn) {
   EXPECT_NE(fresh.advance(*rank.transports[0], false), Progress::done);
   EXPECT_GE(fresh.due(), before + Patience::first_deadline);
   EXPECT_LE(fresh.due(), Clock::now() + Patience::first_deadline);
+}
+
+// The sender of what nobody has asked for stops at its credit: no operation that is started waits until others have
+// got so far that theirs is asked for.
+TEST(BoundedOperation, WhatIsStartedAsksForAllItsMessagesWhateverIsBeforeIt) {
+  Rank0 rank(0.01);
+  std::vector<std::unique_ptr<BoundedOperation>> started;
+  for (std::size_t count = 1; count <= 9; ++count) {
+    started.push_back(std::make_unique<BoundedOperation>(
+        rank.tools, BoundedOperation::call_of(rank.calls, rank.request), rank.request, rank.number++, 0, Rank0::world));
+    const std::map<std::uint32_t, std::size_t>& asked = rank.messages.expected;
+    ASSERT_EQ(asked.size(), 2 * count);
+    EXPECT_EQ(asked.rbegin()->first, 2 * count - 1) << "no ticket is left out";
+  }
+  EXPECT_NE(started[0]->advance(*rank.transports[0], false), Progress::done);
 }
 
 // An average comes, but not which values were missing in it: what this rank gave may not be in it, and would not be

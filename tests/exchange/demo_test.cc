@@ -113,8 +113,8 @@ TEST(Demo, GivesSignsAndSendsFewBytes) {
 
 TEST(Demo, WhatIsNotFiniteGoesPlainAndMomentumIsAsBefore) {
   run_ranks(3, [](Communicator& comm) {
-    const auto exchange = make_exchange("demo:4,decay=1,sign=0", comm),
-               twin = make_exchange("demo:4,decay=1,sign=0", comm);
+    const DemoOptions options{.kept = 4, .decay = 1, .sign = false};  // as before to rounding
+    const auto exchange = demo_exchange(comm, "demo", options), twin = demo_exchange(comm, "demo", options);
     for (unsigned step = 0; step < 4; ++step) {
       auto bucket = gradients(comm.rank(), count, step), other = bucket;
       exchange->start({.values = bucket, .tensors = tensors})->wait();

@@ -257,12 +257,16 @@ TEST(Exchange, AnUnknownSpecNamesTheNearestRightOne) {
   EXPECT_THAT(sentence("thc:8+rans"), HasSubstr("'rans' stands behind 'thc'"));
   EXPECT_EQ(sentence("switchml"), "accepted");
   EXPECT_EQ(sentence("demo:32,chunk=64,decay=0.9,sign=0"), "accepted");
+  EXPECT_THAT(sentence("demo:decay=1"), HasSubstr("from 0 to 0.9999")) << "momentum that never decays";
+  for (const std::string_view way : {"powersgd", "acpsgd", "thc", "switchml", "demo"})
+    EXPECT_EQ(sentence(way), "accepted") << "which errors name as a spec";
   EXPECT_THAT(sentence("demo:32,chunk=65"), HasSubstr("from 1 to 64"));
   EXPECT_THAT(sentence("demo+int8"), HasSubstr("'int8' stands behind 'demo'"));
   EXPECT_THAT(sentence("switchml:8"), HasSubstr("'switchml' takes no value"));
   EXPECT_THAT(sentence("switchml+rans"), HasSubstr("'rans' stands behind 'switchml'"));
   EXPECT_THAT(sentence("powersgd:4+int8"), HasSubstr("write bf16 or fp16 behind 'powersgd'"));
   EXPECT_THAT(sentence("powersgd:4+randk:0.1+bf16"), HasSubstr("write bf16 or fp16 behind 'powersgd'"));
+  EXPECT_THAT(sentence("powersgd:4+randk:0.1,ef=0+bf16"), HasSubstr("write bf16 or fp16 behind 'powersgd'"));
   EXPECT_THAT(sentence("acpsgd:0"), HasSubstr("from 1 to 64"));
   EXPECT_THAT(sentence("rans+int8"), HasSubstr("'int8' stands behind 'rans'"));
 }

@@ -56,6 +56,30 @@ TEST_P(CodingLoops, SumsAndLargestAreThoseOfASlowLoop) {
   }
 }
 
+TEST_P(CodingLoops, SquaresAndProductsBeyondTheRangeOfFloatsAreAddedUp) {
+  for (const std::size_t count : {1, 15, 100, 4096, 9000})
+    for (const int exponent : {-140, -120, -80, -65, -50, -45, -42, -30, 30, 62, 66, 100, 120}) {
+      auto values = normal_values(count);
+      const auto other = normal_values(count, 2);
+      double squares = 0, product = 0, magnitudes = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        values[i] = std::ldexp(values[i], exponent);
+        squares += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+        product += static_cast<double>(values[i]) * static_cast<double>(other[i]);
+        magnitudes += std::fabs(static_cast<double>(values[i]) * static_cast<double>(other[i]));
+      }
+      EXPECT_NEAR(kernel::sum_of_squares(values.data(), count), squares, 1e-6 * squares) << count << ' ' << exponent;
+      EXPECT_NEAR(kernel::dot(values.data(), other.data(), count), product, 1e-6 * magnitudes) << exponent;
+    }
+  // Runs of their own range each: what one of them adds up to says nothing of another.
+  std::vector<float> mixed(2 * 4096, 1e-25F);
+  std::fill_n(mixed.begin(), 4096, 1e-15F);
+  EXPECT_NEAR(kernel::sum_of_squares(mixed.data(), mixed.size()), 4096 * (1e-30 + 1e-50), 1e-32);
+  EXPECT_NEAR(kernel::sum_of_squares(mixed.data() + 4096, 4096), 4096e-50, 1e-52);
+  EXPECT_TRUE(std::isnan(kernel::sum_of_squares(std::vector<float>{1, NAN}.data(), 2)));
+  EXPECT_EQ(kernel::sum_of_squares(std::vector<float>{1, INFINITY}.data(), 2), INFINITY);
+}
+
 TEST_P(CodingLoops, TheLargestMagnitudeShowsWhatIsNotFinite) {
   for (const std::size_t place : {0, 15, 16, 99}) {
     auto values = normal_values(100);

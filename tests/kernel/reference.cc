@@ -29,7 +29,7 @@ T reduce_floats(ReduceOp op, T x, T y, Rank divisor) {
     case ReduceOp::sum:
       return x + y;
     case ReduceOp::average:
-      return divisor > 1 ? (x + y) * (T{1} / static_cast<T>(divisor)) : x + y;
+      return divisor > 1 ? (x + y) / static_cast<T>(divisor) : x + y;
     case ReduceOp::product:
       return x * y;
     case ReduceOp::min:
