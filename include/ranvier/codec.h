@@ -51,7 +51,7 @@ class Codec {
  public:
   virtual ~Codec() = default;
   virtual std::string_view spec() const = 0;
-  // The most bytes that `count` values may need.
+  // The most bytes that `count` values, or fewer, may need.
   virtual std::size_t max_bytes(std::size_t count) const = 0;
   // How many parts of CodecState it wants: 0 none, 1 the residual, 2 the velocity as well. A codec whose expectation is
   // not the value itself wants error feedback, unless its spec refuses it (ef=0).

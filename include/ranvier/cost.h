@@ -32,6 +32,8 @@ class ScheduleCost {
   // `ranks_per_node`: of consecutive ranks on one host; of a larger world the first of these is looked at. 0: not
   // known.
   explicit ScheduleCost(const Schedule&, Rank ranks_per_node = 0);
+  // depth() of it, from all programs, however many.
+  static std::uint32_t depth(const Schedule&);
 
   // How many messages follow one another, each with what the one before it brought. At most the number of rounds, which
   // is what a world of more than 64 ranks gets; fewer where a rank only takes turns in serving others.

@@ -55,6 +55,10 @@ StepTime weighted_sum(std::span<const StepTime>, std::span<const double> weights
 
 // ---- What bandwidths are allowed.
 
+// Beyond which the numbers of a design are no longer told from 0, or from one another.
+inline constexpr double least_gbps = 1e-9;
+inline constexpr double most_gbps = 1e15;
+
 enum class Relation : std::uint8_t { at_most, equal, at_least };
 
 struct Constraint {
@@ -62,6 +66,7 @@ struct Constraint {
   std::vector<double> coefficients = {};  // by dimension
   Relation relation = Relation::at_most;
   double limit = 0;
+  bool budget = false;  // what there is to spend, of which a cheaper design may spend less: see pareto_front
 };
 
 // "b0>=b1", "2*b0 + b1 <= 300", "b0>=b1>=b2" (two constraints); numbers without b are GB/s.
@@ -112,7 +117,8 @@ struct Design {
 
 // The optimum; of several the cheapest. Throws Error{usage} for constraints that contradict one another (naming a
 // smallest set that does), that leave a dimension in use without bandwidth, or that leave the objective without a
-// least value; Error{internal} if the proven gap is above 1e-6.
+// least value, or that are about bandwidths beyond least_gbps and most_gbps; Error{internal} if the proven gap is above
+// 1e-6.
 Design solve(const DesignProblem&);
 
 }  // namespace ranvier

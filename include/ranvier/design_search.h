@@ -89,7 +89,7 @@ struct ParetoPoint {
 // Solves the problem, which it may change on the way, as solve_overlapped does, or solve_discrete.
 using DesignSolver = std::function<Design(DesignProblem&)>;
 // The least times, by `solver`, for `points` costs between a thirtieth of what the fastest design costs and that.
-// Equalities over all dimensions (a budget that is to be spent) become limits. Costs that the constraints rule out are
+// Budgets that are to be spent become limits; all other constraints hold at each point. Costs that they rule out are
 // left out, and so are those that make nothing faster than a lower one.
 std::vector<ParetoPoint> pareto_front(
     const DesignProblem&, std::size_t points,

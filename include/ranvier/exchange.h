@@ -96,12 +96,12 @@ std::unique_ptr<Exchange> summable_exchange(Communicator& comm, std::unique_ptr<
 std::unique_ptr<Exchange> coded_exchange(Communicator& comm, std::unique_ptr<Codec> codec);
 
 // PowerSGD: each matrix M of a bucket, with its residual, as P Q^T of a rank; P = M Q is averaged and made orthonormal,
-// Q = M^T P is averaged, and what P Q^T lacks of M is the residual. Q is where the next step begins. With `alternating`
-// (ACP-SGD) a step averages one of the factors only, in turn. Tensors of which factors would be more than a third take
-// a lower rank, and where even one column is too much they go as they are. `factors`, whose codes can be added, codes
-// what is averaged. Vogels, Karimireddy and Jaggi, "PowerSGD", NeurIPS 2019 (arXiv:1905.13727); Zhang, Zhang, Shi, Chu
-// and Li, "Evaluation and Optimization of Gradient Compression for Distributed Deep Learning", ICDCS 2023
-// (arXiv:2306.08881).
+// Q = M^T P is averaged, and what P Q^T lacks of M is the residual. Q, made orthonormal, is where the next step begins.
+// With `alternating` (ACP-SGD) a step averages one of the factors only, in turn. Tensors of which factors would be more
+// than a third take a lower rank, and where even one column is too much they go as they are. `factors`, whose codes can
+// be added, codes what is averaged. Vogels, Karimireddy and Jaggi, "PowerSGD", NeurIPS 2019 (arXiv:1905.13727); Zhang,
+// Zhang, Shi, Chu and Li, "Evaluation and Optimization of Gradient Compression for Distributed Deep Learning", ICDCS
+// 2023 (arXiv:2306.08881).
 struct LowRankOptions {
   std::size_t rank = 4;
   bool alternating = false;
@@ -128,6 +128,8 @@ struct ExchangePlan {
   unsigned grid_bits = 0;     // of SharedGrid (shared_grid.h); 0: there is none
   bool shared_scale = false;  // SharedScale (shared_scale.h)
   std::optional<DemoOptions> demo = {};
+  // Exchange::momentum() of it.
+  double momentum() const { return demo ? demo->decay : codec ? codec->momentum() : 0; }
 };
 // Throws what make_exchange throws for a wrong spec.
 ExchangePlan plan_exchange(std::string_view spec);

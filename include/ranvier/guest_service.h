@@ -14,10 +14,18 @@
 
 namespace ranvier {
 
+// Connections that a service keeps, those of guests with calls under way and those of others. A call of one more is
+// refused; of more idle ones the one that has been idle for longest is closed.
+struct GuestLimits {
+  std::size_t calling = 128;
+  std::size_t idle = 64;
+};
+
 struct GuestOptions {
   std::uint16_t port = 0;              // 0: one that is free
   std::string interface_address = {};  // to listen on; empty: all
   SecurityOptions security = {};       // certificates, for mutual TLS, or `insecure`
+  GuestLimits limits = {};
 };
 
 // What guests may ask for. Called by threads of the service, by several of them at once, and may block. What they throw

@@ -29,8 +29,10 @@ void multiply_by_right(const MatrixShape&, const float* matrix, const float* rig
 void multiply_by_left(const MatrixShape&, const float* matrix, const float* left, float* right);
 // M = P Q^T.
 void multiply_factors(const MatrixShape&, const float* left, const float* right, float* matrix);
-// Makes `rank` vectors of `length` orthonormal, one after the other (modified Gram-Schmidt). A vector that the ones
-// before it span becomes 0: nothing is made of rounding errors. The same bits for the same input.
+// Makes `rank` vectors of `length` orthonormal, one after the other (Gram-Schmidt, twice), whatever their magnitude. A
+// vector that is 0, or that the ones before it span, tells of no direction of its own: a random one takes its place,
+// the same on all ranks, or a matrix that was 0 or of a lower rank once would never be averaged in all its directions
+// again. Of more vectors than `length`, those that cannot be are 0. The same bits for the same input.
 void orthonormalize(float* vectors, std::size_t length, std::size_t rank);
 
 }  // namespace ranvier

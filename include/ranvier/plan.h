@@ -77,7 +77,8 @@ struct PlanChoice {
 // Combinations of everything, the least cost() first; of equal ones the plainest (no codec, then the earlier in the
 // lists). `divisions` are one workload divided in different ways over the same samples. What an algorithm cannot do in
 // this world, or takes simulating too many unlike ranks, is left out, and so is what a bound shows to be slower than
-// two others and than the best with its codec. Policies that do not average gradients in every step are weighed with
+// two others, or faster by less than 0.01 %, and than the best with its codec, on its network or in its division, or
+// faster by less than 0.1 %. Policies that do not average gradients in every step are weighed with
 // the quickest average of each codec. Throws Error{usage} where nothing is left, and Error{timeout} where the search
 // was ended before it knew a single one.
 std::vector<PlanChoice> rank_plans(const std::vector<Workload>& divisions, const std::vector<PlanNetwork>& networks,

@@ -198,6 +198,9 @@ struct Instruction {
   std::size_t bytes;
   std::size_t link_end = 0;  // bytes to or from this peer in this operation, up to the end of this instruction
   std::uint32_t link = 0;    // the peer's place in Program::bytes_to or bytes_from
+  // 1 + the instruction of the other list that is its answer, 0 if none may be. Of a recv_reduce: the send that gives
+  // its sum back to the sender. Of a send: the recv that takes that sum. See AnswersInPlace.
+  std::uint32_t answer = 0;
 };
 
 // Two lists, each run in order, each waiting for the other only where data demands it (`after`): a blocked send never
@@ -216,6 +219,7 @@ struct CompileOptions {
   std::size_t element_bytes = 4;      // slices end on element borders
   std::size_t slice_bytes = 1 << 17;  // largest transfer
   bool in_place = false;              // input is the same memory as output: see in_place_offset
+  std::uint32_t unanswered = 0;       // messages to one peer whose answers may be outstanding; 0: there are no answers
 };
 // Wavefront order: slice k of a chunk runs round r at step k + r, so that a large vector streams through all rounds at
 // once and each slice is still in cache when the next round wants it. Consecutive chunks of one step go as one transfer
@@ -240,6 +244,7 @@ struct VerifyOptions {
   std::size_t slice_bytes = 64;
   std::size_t buffered_slices = 0;  // what a link holds before its receiver reads; 0, a rendezvous, is the hardest
   bool in_place = false;
+  std::uint32_t unanswered = 8;  // see CompileOptions
 };
 
 struct Verdict {

@@ -31,6 +31,11 @@ struct SecurityOptions {
 // Throws Error{config} for options that contradict one another, and for a key file or certificate that does not do.
 void check_security(const SecurityOptions&);
 
+// By which ranks tell that they have other keys, or trust other authorities, before they refuse one another: a few
+// digits that follow from the key file or from the authority's certificates. Of a key's 256 random bits they give
+// nothing away. Empty where neither is named. Throws as check_security does.
+std::string fingerprint(const SecurityOptions&);
+
 // 256 random bits.
 using JobKey = std::array<std::byte, 32>;
 

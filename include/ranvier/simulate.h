@@ -35,6 +35,7 @@ struct SimulateOptions {
   double reduce_bytes_per_ns = 0;     // how fast a rank reduces what arrives; 0: as fast as it arrives
   std::vector<double> slowdown = {};  // by rank: how many times slower it reduces and its links are; empty: 1
   bool fold = true;                   // ranks that do the same are simulated once
+  Rank most_whole = 1024;             // so many ranks that do not are simulated one by one, and more are refused
   std::vector<Rank> grid = {};  // how the world is divided into groups, the last dimension counted fastest: shifts
                                 // along it may leave everything as it is, beside those that the topology has
   bool trace = false;
@@ -77,6 +78,7 @@ struct SimulatedRun {
   double ns = 0;  // with a crash: until the last rank ends or waits for ever
   bool folded = false;
   std::size_t messages = 0;                  // simulated; folded ones stand for one of each rank
+  std::size_t work = 0;                      // that simulating them was, on any machine: 10^7 take a tenth of a second
   std::vector<SimulatedLink> links = {};     // folded: one for each kind of link
   std::vector<SimulatedMessage> trace = {};  // folded: those of rank 0
   std::vector<RankEnd> ends = {};            // with a crash: by rank, that of the lost one included

@@ -128,6 +128,10 @@ class SyncPolicy {
 std::unique_ptr<SyncPolicy> make_sync_policy(std::string_view spec, const SyncContext& context);
 // Throws the Error{usage} that make_sync_policy would throw, before the run is known.
 void check_sync_policy(std::string_view spec);
+// Whether a policy is to be chosen by measuring: "auto", which is for those to know who can. Throws the Error{usage} of
+// check_sync_policy, with "auto" among the names.
+inline constexpr std::string_view chosen_by_measuring = "auto";
+bool check_sync_policy_or_auto(std::string_view spec);
 
 // How many of a step's samples each worker takes, in proportion to its speed and no fewer than `least` (or an even
 // share, where that is less): b_i = rint(total * speed_i / sum), the rest to the largest, as Moreno-Álvarez et al.

@@ -43,6 +43,9 @@ std::uint64_t host_number();
 // Throws the Error{usage} that a Synchronizer would throw in a world of so many ranks on one host.
 void check_places(std::string_view sync, std::string_view place, Rank world);
 
+// Throws the Error{usage} that a Synchronizer would throw for a codec that the policy has no use for, or for a wrong
+// spec.
+void check_compress(const SyncPolicy& policy, std::string_view compress);
 // Throws Error{usage} for a rank whose number of samples the policy cannot weigh it by.
 void check_samples(const SyncPolicy& policy, std::span<const double> by_rank);
 

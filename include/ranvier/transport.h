@@ -60,11 +60,36 @@ class PeerMemory {
   virtual std::shared_ptr<std::byte[]> allocate(std::size_t bytes) = 0;
 
   // Transport::try_send, but a body of `least_lent` bytes or more within allocated memory is lent instead of copied,
-  // whole: the peer's views of it are that memory, which stays as it is until the peer has released it.
-  virtual std::size_t try_lend(Rank to, Lane lane, ConstBytes head, ConstBytes body) = 0;
+  // whole: the peer's views of it are that memory, which stays as it is until the peer has released it. `asks`: any
+  // other may be answered, see AnswersInPlace::try_ask.
+  virtual std::size_t try_lend(Rank to, Lane lane, ConstBytes head, ConstBytes body, bool asks) = 0;
 
   // How many bytes were accepted for `to` on `lane` since, and with, the oldest body that is still lent; 0 if none is.
   virtual std::size_t lent(Rank to, Lane lane) = 0;
+};
+
+// What a transport can do whose ranks write to each other's memory: a sum goes back in the memory of the message that
+// it was made of. So every line of it goes from one core to the other and back, instead of one line there and another
+// one back, either of which its writer must first take from the core that has read it: half of what two ranks'
+// all_reduce costs where it is their cores that limit it.
+class AnswersInPlace {
+ public:
+  virtual ~AnswersInPlace() = default;
+
+  // How many messages to one peer on one lane may be unanswered, or their answers unread: further sends wait. A send of
+  // up to TransportTraits::slice_bytes is one message; compile() rests on it.
+  virtual std::uint32_t unanswered() const = 0;
+
+  // Transport::try_send of what the peer may answer.
+  virtual std::size_t try_ask(Rank to, Lane lane, ConstBytes head, ConstBytes body) = 0;
+
+  // The end of the last view from `to`, to write the answer there and give it to answer() next. Empty where that cannot
+  // be: it was not asked for, `body` is not all that is left of the message, or there is no room to say that it is
+  // answered; then it is received and sent as ever.
+  virtual Bytes answerable(Rank to, Lane lane, ConstBytes body) = 0;
+
+  // The next bytes to `to`: `head`, of at most 64 bytes, and `body`, from answerable(). All of the view is released.
+  virtual void answer(Rank to, Lane lane, ConstBytes head, Bytes body) = 0;
 };
 
 // What a transport can do that leaves it to its caller whether what was lost is worth waiting for: messages that are
@@ -83,6 +108,10 @@ class PartialMessages {
   virtual void withdraw(Rank to, std::uint32_t ticket) = 0;
   // Sends a copy of `message` likewise, but what is lost of it is sent again, until all is there.
   virtual void send_whole(Rank to, std::uint32_t ticket, ConstBytes message) = 0;
+
+  // This rank is going to look at the message of `bytes` from `from`: nothing of it is held back from now on, however
+  // long messages of lower tickets take. Any thread; what is wrong, arrival() throws.
+  virtual void expect(Rank from, std::uint32_t ticket, std::size_t bytes) = 0;
 
   // How far a message has come.
   struct Arrival {
@@ -179,6 +208,7 @@ class Transport {
 
   // Null where ranks share no memory.
   virtual PeerMemory* peer_memory() { return nullptr; }
+  virtual AnswersInPlace* answers_in_place() { return nullptr; }
 
   // Null where every byte arrives, or pieces do not fit the path's packets.
   virtual PartialMessages* partial_messages() { return nullptr; }

@@ -32,6 +32,8 @@ void take_jitter(std::string_view words, UnequalWorkers& workers);
 void take_stragglers(std::string_view words, UnequalWorkers& workers);
 // Throws Error{usage} where more workers are named than there are.
 void check_workers(const UnequalWorkers& workers, std::uint64_t count);
+// Throws Error{usage} where a speed is given to some of them only.
+void check_speeds(const UnequalWorkers& workers, std::uint64_t count);
 
 // How slow one of them is.
 class Slowness {

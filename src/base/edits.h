@@ -6,7 +6,7 @@
 
 namespace ranvier {
 
-// Levenshtein's distance: letters to leave out, to put in or to replace.
+// Letters to leave out, to put in, to replace or to swap with their neighbour.
 std::size_t edits(std::string_view from, std::string_view to);
 
 }  // namespace ranvier

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 
 #include "base/split.h"
 #include "ranvier/error.h"
@@ -35,6 +36,12 @@ StageSpec parse_stage(std::string_view spec, std::string_view text) {
   const auto colon = text.find(':');
   StageSpec stage{.name = text.substr(0, colon), .value = {}, .settings = {}};
   if (stage.name.empty()) refuse(spec, "has a stage without a name");
+  if (const auto comma = stage.name.find(','); comma != std::string_view::npos && colon == std::string_view::npos) {
+    std::string meant(text);
+    meant[comma] = ':';
+    parse_stage(spec, meant);  // which may be wrong in itself
+    throw Error(ErrorKind::usage, fmt::format("the spec '{}' has a ',' where settings begin; write '{}'", spec, meant));
+  }
   if (colon == std::string_view::npos) return stage;
   bool first = true;
   for (const auto argument : split(text.substr(colon + 1), ','))

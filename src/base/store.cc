@@ -73,9 +73,12 @@ std::string file_name(const std::string& key) {
 // Of a counter that is held for as long as it takes to write one small file.
 constexpr std::chrono::seconds longest_lock{30};
 
+// The job's token is among the values, and a folder that was there before may be open to others.
+constexpr mode_t private_file = S_IRUSR | S_IWUSR;
+
 // The file, locked for this process alone; the kernel lets go of it when the holder closes it or dies.
 Fd locked(const fs::path& path) {
-  Fd file(open(path.c_str(), O_CREAT | O_RDWR | O_NONBLOCK | O_CLOEXEC, 0600));
+  Fd file(open(path.c_str(), O_CREAT | O_RDWR | O_NONBLOCK | O_CLOEXEC, private_file));
   const std::error_code problem = file ? lock_until(file, LOCK_EX, steady_clock::now() + longest_lock)
                                        : std::error_code(errno, std::generic_category());
   if (problem == std::errc::timed_out)
@@ -110,7 +113,7 @@ class FileStore final : public Store {
 
   void set(const std::string& key, std::string_view value) override {
     const fs::path path = directory_ / file_name(key);
-    if (const std::error_code problem = write_whole(path, value)) throw_unwritable(path, problem);
+    if (const std::error_code problem = write_whole(path, value, false, private_file)) throw_unwritable(path, problem);
   }
 
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override {

@@ -25,15 +25,18 @@ std::optional<std::pair<double, std::string_view>> split_unit(std::string_view t
 
 }  // namespace
 
-// One row of the table at a time.
+// By rows of the table, of which the last two are kept ("optimal string alignment").
 std::size_t edits(std::string_view from, std::string_view to) {
-  std::vector<std::size_t> row(to.size() + 1);
+  std::vector<std::size_t> row(to.size() + 1), before(row), before_that(row);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 1; i <= from.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
+    before_that.swap(before);
+    before.swap(row);
+    row[0] = i;
     for (std::size_t j = 1; j <= to.size(); ++j) {
-      const std::size_t replaced = diagonal + (from[i - 1] == to[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
+      row[j] = std::min({before[j] + 1, row[j - 1] + 1, before[j - 1] + (from[i - 1] == to[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1])
+        row[j] = std::min(row[j], before_that[j - 2] + 1);
     }
   }
   return row.back();
@@ -44,7 +47,7 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
   std::size_t best_edits = word.size() / 2 + 1;
   for (const auto candidate : candidates) {
     const std::size_t distance = edits(word, candidate);
-    if (distance < best_edits || (distance == best_edits && best.empty() && word.size() > 1)) {
+    if (distance < best_edits) {
       best = candidate;
       best_edits = distance;
     }

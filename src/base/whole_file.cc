@@ -102,14 +102,14 @@ WholeFile read_whole(const fs::path& path, std::size_t most_bytes) {
   }
 }
 
-std::error_code write_whole(const fs::path& file, std::string_view text, bool durably) {
+std::error_code write_whole(const fs::path& file, std::string_view text, bool durably, mode_t mode) {
   const fs::path part = part_beside(file);
   // Without a name as long as it is not whole, so that nothing stays of a process that is killed; where the file system
   // knows no such files, with one.
   const fs::path folder = part.has_parent_path() ? part.parent_path() : fs::path(".");
-  int written = open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+  int written = open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
   const bool is_nameless = written >= 0;
-  if (!is_nameless) written = open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (!is_nameless) written = open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (written < 0) return last_problem();
   std::error_code problem = write_all(written, text);
   if (durably && !problem && fsync(written) != 0) problem = last_problem();

@@ -1,6 +1,8 @@
 // Files that are read and written as a whole, so that others see them as they were before or whole.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <filesystem>
 #include <string>
@@ -22,9 +24,10 @@ WholeFile read_whole(const std::filesystem::path& file, std::size_t most_bytes =
 
 // Makes `text` the content of a file, which is no link (see followed) and need not exist. Leaves nothing beside it,
 // whatever happens, but for a process that is killed on a file system without nameless files (O_TMPFILE). The reason
-// where that cannot be. `durably`: returns once the disk has it, since a rename may outrun
-// the contents where the power fails.
-std::error_code write_whole(const std::filesystem::path& file, std::string_view text, bool durably = false);
+// where that cannot be. `durably`: returns once the disk has it, since a rename may outrun the contents where the power
+// fails. `mode`: as of open(2), of the file that takes the place of what was there.
+std::error_code write_whole(const std::filesystem::path& file, std::string_view text, bool durably = false,
+                            mode_t mode = 0666);
 
 // The same to wherever a user's path leads: links stay and are followed, also to a file that is not there yet; a device
 // or a pipe is written to and stays what it is, and so does whatever stdout is, such as the file of a shell's "> file".

@@ -78,6 +78,13 @@ BoundedOperation::BoundedOperation(std::shared_ptr<BoundedTools> tools, Collecti
   peer(rank_).announced = peer(rank_).is_there = peer(rank_).closed = peer(rank_).has_average = true;
   if (may_differ_)
     for (Peer& each : peers_) each.announced = each.is_there = true;
+  // Also of operations that have no turn yet, and averages before their owners have them: what one waits for holds up
+  // nothing of those behind it.
+  for (Rank sender = 0; sender < world; ++sender) {
+    if (sender == rank_) continue;
+    tools_.messages.expect(sender, share_ticket(), layout_.part_bytes());
+    tools_.messages.expect(sender, average_ticket(), sent_unit_bytes());
+  }
 }
 
 BoundedOperation::~BoundedOperation() { tools_.give_back(std::move(memory_)); }

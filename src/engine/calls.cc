@@ -97,7 +97,10 @@ const AlgorithmSpec& AlgorithmNumbers::operator[](Number number) {
 Calls::Calls(CallSettings settings)
     : settings_(std::move(settings)),
       algorithms_(settings_.world, settings_.ranks_per_node),
-      programs_(settings_.rank, settings_.world, settings_.slice_bytes, settings_.buffered_bytes),
+      programs_(settings_.rank, settings_.world,
+                {.slice_bytes = settings_.slice_bytes,
+                 .buffered_bytes = settings_.buffered_bytes,
+                 .unanswered = settings_.answers == nullptr ? 0 : settings_.answers->unanswered()}),
       selection_(std::make_shared<Selection>(SelectionSettings{.world = settings_.world,
                                                                .ranks_per_node = settings_.ranks_per_node,
                                                                .transport = settings_.transport,
@@ -243,6 +246,7 @@ CollectiveCall Calls::make(const Request& request) {
   call.bytes_to_receive = ready.bytes_to_receive;
   if (ready.lends && (settings_.links.crowded || ready.most_to_one >= PeerMemory::least_to_one))
     call.lender = settings_.peer_memory;
+  call.answers = settings_.answers;
   call.priority = request.priority;
   call.size_by_link = !has_common_count(request.collective);
   call.divisor = reducing && request.op == ReduceOp::average ? settings_.world : 0;

@@ -87,14 +87,15 @@ bool CollectiveOperation::push(Transport& transport) {
   if (next_send_ < sends.size() && sends[next_send_].after <= next_receive_) {
     const Instruction& send = sends[next_send_];
     MessageHeader header;
-    ConstBytes head;
-    if (send.first_on_link && !head_sent_) {
-      header = header_for(send.peer, true);
-      head = std::as_bytes(std::span(&header, 1));
-    }
+    const ConstBytes head = head_of(send, header);
     const ConstBytes body{at(send.from_buffer, send.from) + send_offset_, send.bytes - send_offset_};
-    std::size_t accepted = call_.lender != nullptr ? call_.lender->try_lend(send.peer, call_.ticket.lane, head, body)
-                                                   : transport.try_send(send.peer, call_.ticket.lane, head, body);
+    const auto offer = [&] {
+      const bool asks = send.answer != 0 && call_.answers != nullptr && send_offset_ == 0;
+      if (call_.lender != nullptr) return call_.lender->try_lend(send.peer, call_.ticket.lane, head, body, asks);
+      if (asks) return call_.answers->try_ask(send.peer, call_.ticket.lane, head, body);
+      return transport.try_send(send.peer, call_.ticket.lane, head, body);
+    };
+    std::size_t accepted = offer();
     if (accepted > 0) {
       moved = true;
       if (!head.empty()) {
@@ -173,6 +174,10 @@ bool CollectiveOperation::receive(Transport& transport, const Instruction& step)
     if (taken > 0) std::memcpy(to, view.data(), taken);
   } else {
     taken -= taken % call_.element_bytes;
+    if (taken == step.bytes && step.answer != 0 && answer(transport, step, view)) {
+      receive_offset_ = taken;
+      return true;
+    }
     if (taken > 0)
       call_.reduce(to, at(step.from_buffer, step.from) + receive_offset_, view.data(), taken / call_.element_bytes,
                    step.completes ? call_.divisor : 0);
@@ -182,6 +187,39 @@ bool CollectiveOperation::receive(Transport& transport, const Instruction& step)
   if (used == 0) return false;
   transport.release(step.peer, call_.ticket.lane, used);
   return true;
+}
+
+// Reduces `view` and sends the sum back in its place, once what is to be sent before it has been; whether that can be.
+// A piece at a time, so that what was written once is written again from the nearest cache.
+bool CollectiveOperation::answer(Transport& transport, const Instruction& receive, ConstBytes view) {
+  constexpr std::size_t piece = 4 << 10;
+  if (call_.answers == nullptr) return false;
+  while (next_send_ + 1 < receive.answer && push(transport)) {
+  }
+  if (next_send_ + 1 != receive.answer || send_offset_ > 0 || head_sent_) return false;
+  const Bytes place = call_.answers->answerable(receive.peer, call_.ticket.lane, view);
+  if (place.empty() || place.size() != receive.bytes) return false;
+  std::byte* to = at(receive.to_buffer, receive.to);
+  const std::byte* own = at(receive.from_buffer, receive.from);
+  for (std::size_t done = 0; done < place.size(); done += piece) {
+    const std::size_t bytes = std::min(piece, place.size() - done);
+    call_.reduce(to + done, own + done, place.data() + done, bytes / call_.element_bytes,
+                 receive.completes ? call_.divisor : 0);
+    std::memcpy(place.data() + done, to + done, bytes);
+  }
+  const Instruction& send = call_.program->sends[next_send_];
+  MessageHeader header;
+  call_.answers->answer(receive.peer, call_.ticket.lane, head_of(send, header), place);
+  if (call_.lender != nullptr) accepted_[send.link] += send.bytes;
+  ++next_send_;
+  return true;
+}
+
+// What goes in front of the current send: `header`, filled, of the first on its link, else nothing.
+ConstBytes CollectiveOperation::head_of(const Instruction& send, MessageHeader& header) const {
+  if (!send.first_on_link || head_sent_) return {};
+  header = header_for(send.peer, true);
+  return std::as_bytes(std::span(&header, 1));
 }
 
 MessageHeader CollectiveOperation::header_for(Rank peer, bool sending) const {

@@ -32,8 +32,9 @@ struct CollectiveCall {
   bool size_by_link = false;         // header.size is the bytes of each link, see size_on_link
   std::array<std::byte*, 3> base{};  // of input, output, scratch: indexed by Buffer
   kernel::ReduceFunction reduce = nullptr;
-  PeerMemory* lender = nullptr;  // sends go through it; null where they may not be lent
-  Rank divisor = 0;              // averages: world size; else 0
+  PeerMemory* lender = nullptr;       // sends go through it; null where they may not be lent
+  AnswersInPlace* answers = nullptr;  // what is not lent may be answered there; null where nothing may
+  Rank divisor = 0;                   // averages: world size; else 0
   std::size_t element_bytes = 1;
   std::size_t count = 0;  // for messages about it
   std::size_t bytes_to_send = 0;
@@ -74,9 +75,11 @@ class CollectiveOperation final : public Operation {
   bool push(Transport&);
   bool pull(Transport&);
   bool receive(Transport&, const Instruction&);
+  bool answer(Transport&, const Instruction& receive, ConstBytes view);
   bool is_sent(Transport&, const Instruction& send) const;
   void check(const MessageHeader& theirs, Rank peer, Rank self) const;
   MessageHeader header_for(Rank peer, bool sending) const;
+  ConstBytes head_of(const Instruction& send, MessageHeader& header) const;
   std::byte* at(Buffer buffer, std::size_t offset) const {
     return call_.base[static_cast<std::size_t>(buffer)] + offset;
   }

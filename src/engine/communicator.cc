@@ -58,6 +58,7 @@ class Communicator::Impl {
         terms_(own_terms_),
         links_(engine::nominal_links(transport_name_, terms_.crowded)),
         peer_memory_(links.transport->peer_memory()),
+        answers_(links.transport->answers_in_place()),
         vendor_(links.transport->vendor_collectives(), transport_name_, rank_, world_, rank_name_),
         bounded_(*links.transport, options),
         news_(std::move(news)),
@@ -171,6 +172,7 @@ class Communicator::Impl {
                                         .slice_bytes = terms_.slice_bytes,
                                         .buffered_bytes = terms_.buffered_bytes,
                                         .peer_memory = peer_memory_,
+                                        .answers = answers_,
                                         .names = rank_name_});
   }
 
@@ -241,6 +243,7 @@ class Communicator::Impl {
   Terms terms_;            // that all have agreed on
   LinkModel links_;
   PeerMemory* const peer_memory_;  // the transport's, which the engine has; null where ranks share no memory
+  AnswersInPlace* const answers_;  // likewise
   engine::VendorCalls vendor_;     // over the transport's, likewise
   BoundedCalls bounded_;           // likewise
   std::mutex leaving_;

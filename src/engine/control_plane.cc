@@ -154,7 +154,7 @@ class TcpControlPlane final : public ControlPlane {
     auto next_beat = Clock::now();
     for (;;) {
       ControlWatch::Outcome outcome;
-      bool stopping = false;
+      bool stopping = false, beats = false;
       auto next_verdict = Clock::time_point::max();
       {
         const std::lock_guard lock(mutex_);
@@ -164,7 +164,7 @@ class TcpControlPlane final : public ControlPlane {
         if (waiting_) watch_.waits_in(*waiting_, outcome);
         pass_on(outcome);
         close_ended(now);
-        if (now >= next_beat) {
+        if (beats = now >= next_beat; beats) {
           for (Link& link : links_)
             if (link.unsent.empty() && !link.over) post(link, own(NewsType::heartbeat));
           next_beat = now + watch_.heartbeat_every();
@@ -175,6 +175,7 @@ class TcpControlPlane final : public ControlPlane {
       if (outcome.fault) at_the_end_ = outcome.fault;
       if (stopping) return say_goodbye();
       tell(outcome);
+      if (beats && events_.on_beat) events_.on_beat();
       wait_until(std::min(next_beat, next_verdict));
     }
   }

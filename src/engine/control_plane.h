@@ -30,10 +30,11 @@ struct ControlOptions {
   Names names = {};
 };
 
-// Both are called on the control thread and must not block; neither is called after ~ControlPlane has returned.
+// They are called on the control thread and must not block; none is called after ~ControlPlane has returned.
 struct ControlEvents {
   std::function<void(const Error&)> on_fault;  // at most once: the first death or abort that this rank learnt of
   std::function<void(Rank)> on_departure;      // `rank` left in good order; what it had sent is still to be read
+  std::function<void()> on_beat = {};          // a few times a second
 };
 
 // What a rank answers; on the control thread, which it must not block.

@@ -97,6 +97,7 @@ void Engine::close() {
     background_.detach();
   else if (background_.joinable())
     background_.join();
+  join_reliefs();
   end_all();
 }
 
@@ -144,8 +145,10 @@ void Engine::run_claimed(std::chrono::nanoseconds timeout) {
         if (progress != Progress::blocked) continue;
         if (++idle <= traits_.polls_before_yield)
           pause();
+        else if (core_.pays())
+          core_.yield();
         else
-          sched_yield();
+          break;
       }
     } catch (...) {
       problem = current_error();
@@ -261,9 +264,9 @@ bool Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> 
   for (int tries = 0; !over(); ++tries) {
     if (driver_.try_lock()) {
       drive(over, Pace::caller);
-    } else if (tries < 100) {
+    } else if (tries < 100 && core_.pays()) {
       if (napping_.load()) transport_->interrupt();
-      sched_yield();
+      core_.yield();
     } else {
       // Another caller drives; it moves this operation along with its own.
       std::unique_lock lock(waiters_mutex_);
@@ -302,8 +305,8 @@ void Engine::drive(const std::function<bool()>& until, Pace pace) {
     if (round % 64 == 0) watch();
     if (idle <= before_yield)
       pause();
-    else if (idle <= before_nap)
-      sched_yield();
+    else if (idle <= before_nap && core_.pays())
+      core_.yield();
     else
       nap();
   }

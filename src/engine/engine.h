@@ -18,6 +18,7 @@
 #include "engine/call_history.h"
 #include "engine/collective.h"
 #include "engine/control_plane.h"
+#include "engine/core_sharing.h"
 #include "engine/flight_recorder.h"
 #include "engine/inquiry.h"
 #include "engine/messages.h"
@@ -107,6 +108,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Waits until `operation` is finished, or `limit` passes; whether it is.
   bool wait(Operation& operation, std::optional<std::chrono::nanoseconds> limit);
   void on_done(Operation& operation, std::function<void()> then);
+  // Of one thread, a few times a second: where callbacks that wait keep everybody from driving, another thread does.
+  void relieve();
 
   // News from the control plane; from any thread.
   bool fail(const Error& why);  // whether nothing had failed before
@@ -148,6 +151,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
    public:
     bool try_lock() { return !held_.test(std::memory_order_relaxed) && !held_.test_and_set(std::memory_order_acquire); }
     void unlock() { held_.clear(std::memory_order_release); }
+    bool is_free() const { return !held_.test(std::memory_order_relaxed); }
 
    private:
     std::atomic_flag held_;
@@ -172,7 +176,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void break_down(const Error& why, bool tell, const Operation* cause = nullptr);
   Error prefer_verdict(const Error& own);
   void unlock_and_call_back();
-  void end_all();  // once closed
+  void end_all();       // once closed
+  void join_reliefs();  // likewise
   void move_at_once();
   void start_background();
   void background();
@@ -209,6 +214,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::atomic<bool> inline_busy_ = false;         // … still under way, though its caller has left the driver's seat
 
   // ---- Shared.
+  CoreSharing core_;
   OperationPool started_;
   std::mutex inbox_mutex_;
   std::vector<Active> inbox_;
@@ -242,6 +248,15 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool closed_in_order_ = false;
   std::once_flag background_once_;
   std::thread background_;
+
+  std::atomic<int> calling_back_ = 0;  // threads that are in callbacks
+  bool stood_still_ = false;           // at the last relieve()
+  struct Relief {
+    std::thread thread;
+    std::shared_ptr<std::atomic<bool>> over;
+  };
+  std::mutex reliefs_mutex_;
+  std::vector<Relief> reliefs_;
 };
 
 }  // namespace ranvier::engine

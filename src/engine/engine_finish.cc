@@ -46,11 +46,4 @@ void Engine::on_done(Operation& operation, std::function<void()> then) {
   then();
 }
 
-void Engine::unlock_and_call_back() {
-  std::vector<std::function<void()>> callbacks;
-  callbacks.swap(callbacks_);
-  driver_.unlock();
-  for (const auto& callback : callbacks) callback();
-}
-
 }  // namespace ranvier::engine

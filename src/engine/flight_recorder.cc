@@ -49,18 +49,25 @@ void FlightRecorder::end(std::uint64_t number, bool failed) {
 }
 
 std::string FlightRecorder::dump(std::size_t most, std::optional<std::uint64_t> failing) const {
+  const std::uint64_t next = next_.load(relaxed), kept = std::min(next, std::uint64_t{capacity});
+  std::vector<std::uint64_t> shown, met;
+  for (std::uint64_t i = next; i-- > next - kept && shown.size() < most;) {
+    const Entry entry = unpack(places_[i % capacity].kind.load(relaxed));
+    const bool is_told = entry.sequence < first_of_meeting || entry.state != State::done;
+    if (is_told || met.size() < most) (is_told ? shown : met).push_back(i);
+  }
+  if (shown.empty()) shown.swap(met);
   std::string text;
-  const std::uint64_t next = next_.load(relaxed);
-  const std::uint64_t kept = std::min(next, std::uint64_t{std::min(capacity, most)});
-  for (std::uint64_t i = next - kept; i < next; ++i) {
+  std::reverse(shown.begin(), shown.end());
+  for (const std::uint64_t i : shown) {
     const Place& place = places_[i % capacity];
     const Entry entry = unpack(place.kind.load(relaxed));
     const Rank peer = place.peer.load(relaxed);
     const double started_ms = scale_.nanoseconds_at(place.started.load(relaxed)) / 1e6;
     const bool message = is_message_call(entry.collective);
-    text += fmt::format("{}{}{} {} {} {} B at {:.3f} ms: ", message ? "" : call_number(entry.sequence) + " ",
-                        call_name(entry.collective), peer >= 0 ? " with " + rank_(peer) : "", name_of(entry.dtype),
-                        name_of(entry.op), place.bytes.load(relaxed), started_ms);
+    text += fmt::format("{}{}{} {} {} B at {:.3f} ms: ", message ? "" : call_number(entry.sequence) + " ",
+                        call_name(entry.collective), peer >= 0 ? " with " + rank_(peer) : "",
+                        vector_words(entry.collective, entry.dtype, entry.op), place.bytes.load(relaxed), started_ms);
     const bool fails_now = entry.state == State::running && failing == i;
     if (entry.state == State::running && !fails_now)
       text += "still running\n";

@@ -38,7 +38,8 @@ class FlightRecorder {
   std::uint64_t start(const Entry&);
   void end(std::uint64_t place, bool failed);
 
-  // The newest `most` operations, oldest first, one a line. `failing`: the place of one that ends by a failure now.
+  // The newest `most` operations, oldest first, one a line; of the calls by which ranks met what did not end well, or
+  // all where there is nothing else. `failing`: the place of one that ends by a failure now.
   std::string dump(std::size_t most = capacity, std::optional<std::uint64_t> failing = {}) const;
 
   // What has begun and not ended, oldest first.

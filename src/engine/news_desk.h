@@ -18,7 +18,12 @@ class NewsDesk {
  public:
   ControlEvents events() {
     return {.on_fault = [this](const Error& why) { hear([why](Engine& engine) { engine.fail(why); }); },
-            .on_departure = [this](Rank rank) { hear([rank](Engine& engine) { engine.departed(rank); }); }};
+            .on_departure = [this](Rank rank) { hear([rank](Engine& engine) { engine.departed(rank); }); },
+            .on_beat =
+                [this] {
+                  const std::lock_guard lock(mutex_);
+                  if (engine_ != nullptr) engine_->relieve();
+                }};
   }
   void deliver_to(Engine& engine) {
     const std::lock_guard lock(mutex_);

@@ -68,12 +68,14 @@ ReadyProgram ProgramCache::make(const Shape& shape) const {
   if (!shape.output_splits.empty()) layout.output = extents(shape.output_splits, shape.element_bytes);
   for (const std::size_t count : shape.parts) layout.parts.push_back(count * shape.element_bytes);
   ReadyProgram ready;
-  ready.slice_bytes = slice_bytes_;
+  ready.slice_bytes = limits_.slice_bytes;
   if (schedule.buffered_in_place && shape.in_place)
-    ready.slice_bytes = std::min(slice_bytes_, std::bit_floor(std::max(buffered_bytes_, least_buffered)));
-  auto program = std::make_shared<Program>(
-      compile(schedule, rank_, layout,
-              {.element_bytes = shape.element_bytes, .slice_bytes = ready.slice_bytes, .in_place = shape.in_place}));
+    ready.slice_bytes = std::min(limits_.slice_bytes, std::bit_floor(std::max(limits_.buffered_bytes, least_buffered)));
+  auto program = std::make_shared<Program>(compile(schedule, rank_, layout,
+                                                   {.element_bytes = shape.element_bytes,
+                                                    .slice_bytes = ready.slice_bytes,
+                                                    .in_place = shape.in_place,
+                                                    .unanswered = limits_.unanswered}));
   for (const auto& [peer, bytes] : program->bytes_to) {
     ready.bytes_to_send += bytes;
     ready.most_to_one = std::max(ready.most_to_one, bytes);

@@ -40,9 +40,13 @@ struct ReadyProgram {
 
 class ProgramCache {
  public:
-  // `buffered_bytes`: see TransportTraits.
-  ProgramCache(Rank rank, Rank world, std::size_t slice_bytes, std::size_t buffered_bytes)
-      : rank_(rank), world_(world), slice_bytes_(slice_bytes), buffered_bytes_(buffered_bytes) {}
+  // Of the transport that programs are for: see TransportTraits and AnswersInPlace.
+  struct Limits {
+    std::size_t slice_bytes = 0;
+    std::size_t buffered_bytes = 0;
+    std::uint32_t unanswered = 0;
+  };
+  ProgramCache(Rank rank, Rank world, const Limits& limits) : rank_(rank), world_(world), limits_(limits) {}
 
   // Thread-safe. Throws Error{usage} when the algorithm cannot serve the world.
   ReadyProgram find(const Shape&);
@@ -63,8 +67,7 @@ class ProgramCache {
 
   const Rank rank_;
   const Rank world_;
-  const std::size_t slice_bytes_;
-  const std::size_t buffered_bytes_;
+  const Limits limits_;
   std::mutex mutex_;
   std::unordered_map<Shape, Entry, Hash> programs_;
   std::uint64_t uses_ = 0;

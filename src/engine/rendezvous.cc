@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdio>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -14,6 +15,7 @@
 #include <string_view>
 
 #include "ranvier/error.h"
+#include "schedule/spelling.h"
 #include "transport/module.h"
 #include "transport/paired.h"
 #include "transport/tcp_door.h"
@@ -24,7 +26,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::string_view greeting = "ranvier 10";  // of this format of card, and of messages
+constexpr std::string_view greeting = "ranvier 11";  // of this format of card, and of messages
 
 // What a rank tells the others about itself: fields with their lengths in front.
 struct Card {
@@ -35,7 +37,8 @@ struct Card {
   std::string tuning = {};                              // a short sum of the table, …
   std::string table = {};                               // … or, where all follow this rank's, its text
   std::string measure = {}, learn = {}, topology = {};  // likewise as CommunicatorOptions has them
-  std::string security = {};                            // by which proof connections between hosts begin
+  std::string security = {};                            // by which proof connections between hosts begin, …
+  std::string fingerprint = {};                         // … and of which key or authority
   std::string control = {}, inside = {}, between = {};  // addresses; empty where there is none
 
   std::string text() const {
@@ -43,14 +46,15 @@ struct Card {
     for (const std::string_view field :
          {greeting, std::string_view(refusal), std::string_view(transport), std::string_view(epoch),
           std::string_view(algorithm), std::string_view(tuning), std::string_view(table), std::string_view(measure),
-          std::string_view(learn), std::string_view(topology), std::string_view(security), std::string_view(control),
-          std::string_view(inside), std::string_view(between)})
+          std::string_view(learn), std::string_view(topology), std::string_view(security),
+          std::string_view(fingerprint), std::string_view(control), std::string_view(inside),
+          std::string_view(between)})
       all += fmt::format("{}:{}", field.size(), field);
     return all;
   }
 
   static Card parse(std::string_view text, Rank rank, const RankNames& names) {
-    std::array<std::string, 14> fields;
+    std::array<std::string, 15> fields;
     for (std::string& field : fields) {
       std::size_t length = 0;
       const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), length);
@@ -69,8 +73,8 @@ struct Card {
             rank);
       text.remove_prefix(digits + 1 + length);
     }
-    return {fields[1], fields[2], fields[3],  fields[4],  fields[5],  fields[6], fields[7],
-            fields[8], fields[9], fields[10], fields[11], fields[12], fields[13]};
+    return {fields[1], fields[2], fields[3],  fields[4],  fields[5],  fields[6],  fields[7],
+            fields[8], fields[9], fields[10], fields[11], fields[12], fields[13], fields[14]};
   }
 };
 
@@ -80,8 +84,7 @@ std::vector<std::string> column(const std::vector<Card>& cards, std::string Card
   return values;
 }
 
-// By what the ends of a connection between hosts know each other. A key is not compared: its sum would help to guess
-// it.
+// By what the ends of a connection between hosts know each other.
 std::string proof(const SecurityOptions& options) {
   if (options.insecure) return "insecure";
   std::string by = options.key_file.empty() ? "the key of the job" : "a key file";
@@ -106,6 +109,18 @@ void demand_same(const std::vector<Card>& cards, std::string Card::*field, std::
       throw Error(ErrorKind::mismatch,
                   fmt::format("{} has {} '{}' and {} has '{}'; give all ranks the same", names(0), what,
                               cards[0].*field, names(static_cast<Rank>(rank)), cards[rank].*field),
+                  static_cast<Rank>(rank));
+}
+
+// Whoever has another key or authority would be refused at each connection between hosts, without a word to it.
+void demand_same_trust(const std::vector<Card>& cards, const SecurityOptions& security, const RankNames& names) {
+  for (std::size_t rank = 1; rank < cards.size(); ++rank)
+    if (cards[rank].fingerprint != cards[0].fingerprint)
+      throw Error(ErrorKind::mismatch,
+                  fmt::format("{} and {} {}", names(0), names(static_cast<Rank>(rank)),
+                              security.key_file.empty()
+                                  ? "trust different authorities; give all ranks the same authority's file"
+                                  : "have different keys; give all ranks the same key file"),
                   static_cast<Rank>(rank));
 }
 
@@ -167,7 +182,8 @@ class Losses {
               losses->note({ErrorKind::unreachable,
                             fmt::format("{} left before all links stood; it says why", losses->names_(rank)), rank});
               if (inner) inner(rank);
-            }};
+            },
+        .on_beat = std::move(events.on_beat)};
   }
   explicit Losses(RankNames names) : names_(std::move(names)) {}
 
@@ -187,6 +203,21 @@ class Losses {
   std::optional<Error> first_;
 };
 
+// Where the transport trusts its fabric: nobody is to believe in a protection that is not there.
+void check_fabric(const TransportChoice& choice, const WorldInfo& info, const CommunicatorOptions& options) {
+  if (choice.between != "mpi" && choice.between != "ucx") return;
+  const SecurityOptions& security = options.security;
+  if (security.encrypt_everywhere)
+    throw Error(ErrorKind::config,
+                fmt::format("{} trusts its fabric and encrypts nothing; leave out --encrypt-everywhere, or use tcp",
+                            choice.between));
+  const bool proves = !security.key_file.empty() || !security.certificate.empty();
+  if (proves && info.rank == 0 && options.world_ranks.empty())
+    std::fprintf(stderr, "ranvier: %s protect%s the control plane only; %s trusts its fabric and encrypts nothing\n",
+                 security.key_file.empty() ? "certificates" : "the key", security.key_file.empty() ? "" : "s",
+                 choice.between.c_str());
+}
+
 // Of this rank, listening.
 struct Endpoints {
   std::unique_ptr<ControlEndpoint> control;
@@ -196,6 +227,7 @@ struct Endpoints {
 Endpoints open_endpoints(const WorldInfo& info, const CommunicatorOptions& options) {
   const TransportChoice choice = parse_transport(options.transport);
   check_security(options.security);
+  check_fabric(choice, info, options);
   const auto door =
       std::make_shared<transport::TcpDoor>(options.interface_address, options.ports, transport::tcp_buffers);
   Endpoints own;
@@ -226,8 +258,10 @@ Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable
   const auto losses = std::make_shared<Losses>(names);
   info.check_peers = [losses] { losses->check(); };
   Endpoints own;
+  std::string own_fingerprint;
   try {
     own = open_endpoints(info, options);
+    own_fingerprint = fingerprint(options.security);
   } catch (const std::exception& why) {
     decline(why, exchange, deadline);
     throw;
@@ -237,13 +271,14 @@ Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable
   const Card mine{
       .transport = options.transport,
       .epoch = std::to_string(info.epoch),
-      .algorithm = options.algorithm,
+      .algorithm = one_spelling(options.algorithm),
       .tuning = tuning.rows().empty() ? "none" : fmt::format("{:x}", std::hash<std::string>{}(tuning.text())),
       .table = follow_first && info.rank == 0 ? tuning.text() : "",
       .measure = options.measure ? "yes" : "no",
       .learn = options.learn ? "yes" : "no",
       .topology = options.topology.empty() ? "none" : options.topology,
       .security = proof(options.security),
+      .fingerprint = own_fingerprint,
       .control = own.control->address(),
       .inside = own.inside ? own.inside->address() : "",
       .between = own.between ? own.between->address() : ""};
@@ -260,13 +295,19 @@ Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable
   demand_same(cards, &Card::measure, "measure", names);
   demand_same(cards, &Card::topology, "topology", names);
   demand_same(cards, &Card::security, "security", names);
+  demand_same_trust(cards, options.security, names);
 
   deadline = std::max(deadline, steady_clock::now() + least_to_connect);
   Links links;
   links.tuning = follow_first ? TuningTable::parse(cards.front().table, "the tuning table of " + names(0)) : tuning;
   links.control =
       own.control->connect(column(cards, &Card::control), deadline, Losses::told_with(losses, std::move(events)));
-  links.transport = connect(info, cards, own.inside.get(), own.between.get(), deadline);
+  try {
+    links.transport = connect(info, cards, own.inside.get(), own.between.get(), deadline);
+  } catch (const Error& why) {
+    links.control->abort(why);  // or those who wait for this rank would learn no more than that it has left
+    throw;
+  }
   if (own.inside && own.between) links.ranks_per_node = consecutive_ranks(shm_hosts(column(cards, &Card::inside)));
   if (options.link_bytes_per_second > 0)
     links.transport = paced(std::move(links.transport), options.link_bytes_per_second);

@@ -10,6 +10,7 @@
 #include "ranvier/error.h"
 #include "ranvier/schedule.h"
 #include "ranvier/text.h"
+#include "schedule/spelling.h"
 #include "schedule/steps.h"
 
 namespace ranvier {
@@ -209,7 +210,14 @@ std::span<const Algorithm> algorithms() {
   return table;
 }
 
-const Algorithm& find_algorithm(std::string_view name, Collective collective) {
+std::string one_spelling(std::string_view spec) {
+  constexpr std::string_view other = "butterfly";
+  const std::string_view name = spec.substr(0, spec.find(':'));
+  return name == other ? fmt::format("halving_doubling{}", spec.substr(other.size())) : std::string(spec);
+}
+
+const Algorithm& find_algorithm(std::string_view word, Collective collective) {
+  const std::string name = one_spelling(word);
   std::vector<std::string_view> names;
   std::vector<std::string_view> fitting;
   const Algorithm* found = nullptr;
@@ -231,7 +239,9 @@ const Algorithm& find_algorithm(std::string_view name, Collective collective) {
   return *found;
 }
 
-AlgorithmSpec parse_algorithm(std::string_view spec) {
+AlgorithmSpec parse_algorithm(std::string_view word) {
+  const std::string spelled = one_spelling(word);
+  const std::string_view spec = spelled;
   const std::size_t colon = std::min(spec.find(':'), spec.size());
   const std::string_view name = spec.substr(0, colon);
   AlgorithmSpec parsed;

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
+#include <map>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -26,6 +28,47 @@ struct Piece {
   std::uint32_t from_cell;
   std::uint32_t to_cell;
   std::uint32_t cells;
+};
+
+// Marks the sends and receives whose messages may be answered in place. The memory of one that was answered serves no
+// other send before the answer is read. So that nobody waits in a circle for that, it may be answered only if the send
+// that would take that memory next, which is the `unanswered`-th behind it on its link at the earliest, is of a later
+// wave than the answer: whatever has to happen before the answer is read is of that wave or an earlier one, and where
+// of two things that wait the earlier one never waits for the later one there is no circle.
+class Answers {
+ public:
+  void note_send(std::uint32_t wave) { send_waves_.push_back(wave); }
+  void note_receive(std::uint32_t wave) { receive_waves_.push_back(wave); }
+
+  void mark(Program& program, std::uint32_t unanswered) const {
+    for (std::uint32_t s = 0; s < program.sends.size(); ++s) {
+      const Instruction& send = program.sends[s];
+      if (send.after == 0 || send.bytes == 0) continue;
+      Instruction& last = program.receives[send.after - 1];
+      if (last.action == Action::recv_reduce && last.peer == send.peer && last.to_buffer == send.from_buffer &&
+          last.to == send.from && last.bytes == send.bytes)
+        last.answer = s + 1;
+    }
+    std::map<std::pair<Rank, std::size_t>, std::uint32_t> sums;  // by sender and place, the last one
+    for (std::uint32_t r = 0; r < program.receives.size(); ++r)
+      if (program.receives[r].action == Action::recv) sums[{program.receives[r].peer, program.receives[r].to}] = r;
+    std::map<Rank, std::deque<std::uint32_t>> later;  // of each link, as many sends as may be unanswered
+    for (std::uint32_t s = static_cast<std::uint32_t>(program.sends.size()); s-- > 0;) {
+      Instruction& send = program.sends[s];
+      auto& behind = later[send.peer];
+      const auto sum = sums.find({send.peer, send.from});
+      if (sum != sums.end() && program.receives[sum->second].bytes == send.bytes && send.bytes > 0 &&
+          send_waves_[s] < receive_waves_[sum->second] &&
+          (behind.size() < unanswered || send_waves_[behind.back()] > receive_waves_[sum->second]))
+        send.answer = sum->second + 1;
+      behind.push_front(s);
+      if (behind.size() > unanswered) behind.pop_back();
+    }
+  }
+
+ private:
+  std::vector<std::uint32_t> send_waves_;
+  std::vector<std::uint32_t> receive_waves_;
 };
 
 // Whom a rank sends to, or receives from, in rank order, and how many bytes.
@@ -66,7 +109,8 @@ class Compiler {
         steps_(schedule.program(rank)),
         slice_(std::max(options.slice_bytes / options.element_bytes, std::size_t{1}) * options.element_bytes),
         memory_(schedule, rank, layout, steps_, slice_, options.in_place),
-        runs_unbuffered_(!schedule.buffered_in_place || !options.in_place) {}
+        runs_unbuffered_(!schedule.buffered_in_place || !options.in_place),
+        unanswered_(schedule.collective == Collective::all_reduce && runs_unbuffered_ ? options.unanswered : 0) {}
 
   Program compile() {
     pieces_.reserve(steps_.size());
@@ -157,6 +201,7 @@ class Compiler {
   void emit(Program& program) {
     Links to(steps_, true);
     Links from(steps_, false);
+    Answers answers;
     // For each cell, how many instructions of a list stand up to the last one that wrote or read it.
     std::vector<std::uint32_t> written(memory_.cells());
     std::vector<std::uint32_t> sent(memory_.cells());
@@ -180,13 +225,16 @@ class Compiler {
       if (sending) {
         instruction.after = latest(written, piece.from_cell, piece.cells);
         program.sends.push_back(instruction);
+        answers.note_send(piece.wave);
         mark(sent, piece.from_cell, piece.cells, program.sends.size());
       } else {
         instruction.after = latest(sent, piece.to_cell, piece.cells);
         program.receives.push_back(instruction);
+        answers.note_receive(piece.wave);
         mark(written, piece.to_cell, piece.cells, program.receives.size());
       }
     }
+    if (unanswered_ > 0) answers.mark(program, unanswered_);
     program.bytes_to = std::move(to).totals();
     program.bytes_from = std::move(from).totals();
   }
@@ -196,6 +244,7 @@ class Compiler {
   std::size_t slice_;
   MemoryMap memory_;
   bool runs_unbuffered_;
+  std::uint32_t unanswered_;
   std::vector<Piece> pieces_;
 };
 

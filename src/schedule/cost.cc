@@ -119,6 +119,8 @@ ScheduleCost::ScheduleCost(const Schedule& schedule, Rank ranks_per_node) : chun
   path_chunks_ = Chain(schedule, true).longest();
 }
 
+std::uint32_t ScheduleCost::depth(const Schedule& schedule) { return Chain(schedule, false).longest(); }
+
 void ScheduleCost::look_at_nodes(const Schedule& schedule, Rank ranks_per_node) {
   const Rank looked_at = schedule.world <= most_ranks ? schedule.world : std::min(ranks_per_node, schedule.world);
   std::uint64_t sent = 0, received = 0;

@@ -59,6 +59,22 @@ void SymbolicRun::prepare(Rank rank) {
   state.scratch.resize((program(rank).scratch_bytes + element - 1) / element);
   for (std::size_t i = 0; i < state.input_size; ++i)
     state.user[state.input_at + i].value = values_.contribution(rank, static_cast<std::uint32_t>(i));
+  hold_answers(rank);
+}
+
+// As if every message that may be answered in place were.
+void SymbolicRun::hold_answers(Rank rank) {
+  const auto& sends = program(rank).sends;
+  if (options_.unanswered == 0 || std::ranges::none_of(sends, [](const Instruction& send) { return send.answer != 0; }))
+    return;
+  std::vector<std::uint32_t>& held = at(rank).held;
+  held.resize(sends.size());
+  std::unordered_map<Rank, std::vector<std::uint32_t>> answers;  // of all before, by link
+  for (std::size_t i = 0; i < sends.size(); ++i) {
+    auto& before = answers[sends[i].peer];
+    if (before.size() >= options_.unanswered) held[i] = before[before.size() - options_.unanswered];
+    before.push_back(sends[i].answer);
+  }
 }
 
 void SymbolicRun::check_programs() const {
@@ -246,7 +262,9 @@ const Instruction* SymbolicRun::next(Cursor cursor) const {
 bool SymbolicRun::ready(Cursor cursor) const {
   const Instruction* instruction = next(cursor);
   const State& state = at(cursor.rank);
-  return instruction != nullptr && instruction->after <= (cursor.list == List::sends ? state.receives : state.sends);
+  if (instruction == nullptr) return false;
+  if (cursor.list == List::receives) return instruction->after <= state.sends;
+  return instruction->after <= state.receives && (state.held.empty() || state.held[state.sends] <= state.receives);
 }
 
 void SymbolicRun::check_all_done() const {

@@ -1,6 +1,7 @@
 // Runs the compiled programs of all ranks on symbols, as the executor runs them on numbers: two cursors a rank.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <span>
 #include <string>
@@ -46,6 +47,9 @@ class SymbolicRun {
     std::size_t receives = 0;
     std::uint32_t sends_waited = 0;     // how many sends the receives up to the next one have waited for, …
     std::uint32_t receives_waited = 0;  // … and the other way around
+    // By send: how many receives must be done before the memory of a message that was answered in place is free for it;
+    // empty where none may be.
+    std::vector<std::uint32_t> held;
     bool queued = false;
   };
 
@@ -64,6 +68,7 @@ class SymbolicRun {
   };
 
   void prepare(Rank);
+  void hold_answers(Rank);
   void advance(Rank);
   bool advance_sends(Rank);
   bool advance_receives(Rank);

@@ -228,6 +228,33 @@ class LinkCheck {
   std::vector<std::optional<std::size_t>> bytes_;  // by peer, up to here; none where nothing has gone
 };
 
+// That an answer in place is what it stands for: the receiver's next send of just what the receive leaves, and the
+// recv that the sender expects it in. Precondition: links are right.
+void check_answers(const SymbolicRun& run, std::span<const Program> programs, Rank rank) {
+  const Program& own = programs[static_cast<std::size_t>(rank)];
+  for (std::size_t r = 0; r < own.receives.size(); ++r) {
+    const Instruction& receive = own.receives[r];
+    if (receive.answer == 0) continue;
+    if (receive.answer > own.sends.size())
+      run.fault(rank, receive, "is said to be answered by a send that there is not");
+    const Instruction& send = own.sends[receive.answer - 1];
+    if (receive.action != Action::recv_reduce || receive.bytes == 0 || send.peer != receive.peer ||
+        send.after != r + 1 || send.from_buffer != receive.to_buffer || send.from != receive.to ||
+        send.bytes != receive.bytes)
+      run.fault(rank, receive, "is said to be answered by a send of something else");
+    const Program& peers = programs[static_cast<std::size_t>(receive.peer)];
+    for (const Instruction& asks : peers.sends) {
+      if (asks.peer != rank || asks.link_end != receive.link_end || asks.answer == 0) continue;
+      const bool right = asks.answer <= peers.receives.size() && [&] {
+        const Instruction& sum = peers.receives[asks.answer - 1];
+        return sum.action == Action::recv && sum.peer == rank && sum.bytes == send.bytes &&
+               sum.link_end == send.link_end;
+      }();
+      if (!right) run.fault(receive.peer, asks, "is answered by another message than it expects");
+    }
+  }
+}
+
 }  // namespace
 
 Verdict verify(const Schedule& schedule, const VerifyOptions& options) {
@@ -237,9 +264,11 @@ Verdict verify(const Schedule& schedule, const VerifyOptions& options) {
     std::vector<Program> programs;
     for (Rank rank = 0; rank < schedule.world; ++rank) {
       layouts.push_back(even_layout(schedule, rank, count, element));
-      programs.push_back(
-          compile(schedule, rank, layouts.back(),
-                  {.element_bytes = element, .slice_bytes = options.slice_bytes, .in_place = options.in_place}));
+      programs.push_back(compile(schedule, rank, layouts.back(),
+                                 {.element_bytes = element,
+                                  .slice_bytes = options.slice_bytes,
+                                  .in_place = options.in_place,
+                                  .unanswered = options.unanswered}));
     }
     return verify(schedule, layouts, programs, options);
   } catch (const Error& error) {
@@ -260,6 +289,7 @@ Verdict verify(const Schedule& schedule, std::span<const Layout> layouts, std::s
       links.check(rank, program.bytes_to, program.sends, "sends to");
       links.check(rank, program.bytes_from, program.receives, "receives from");
     }
+    for (Rank rank = 0; rank < schedule.world; ++rank) check_answers(run, programs, rank);
     run.run();
     check_outputs(schedule, layouts, run);
     verdict.ok = true;

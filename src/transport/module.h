@@ -25,7 +25,7 @@ struct ModuleOptions {
   std::shared_ptr<TcpDoor> door = {};  // where the job meets
 };
 
-inline constexpr int module_abi = 2;  // raise with any change here or in TcpDoor
+inline constexpr int module_abi = 3;  // raise with any change here, in TcpDoor or in guest_service.h
 
 // The one symbol that a module defines: `extern "C" const TransportModule ranvier_transport_module`.
 struct TransportModule {

@@ -22,13 +22,14 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::nanoseconds first_nap = std::chrono::microseconds(50);
 constexpr std::chrono::nanoseconds longest_nap = std::chrono::milliseconds(1);
 
-class PairedTransport final : public Transport, public PeerMemory {
+class PairedTransport final : public Transport, public PeerMemory, public AnswersInPlace {
  public:
   PairedTransport(std::unique_ptr<Transport> inside, std::vector<Rank> local, std::unique_ptr<Transport> between)
       : inside_(std::move(inside)),
         between_(std::move(between)),
         local_(std::move(local)),
         memory_(inside_->peer_memory()),
+        answers_(inside_->answers_in_place()),
         name_(fmt::format("{}+{}", inside_->traits().name, between_->traits().name)),
         unsent_(local_.size() * lane_count) {}
 
@@ -80,8 +81,9 @@ class PairedTransport final : public Transport, public PeerMemory {
   std::shared_ptr<std::byte[]> allocate(std::size_t bytes) override { return memory_->allocate(bytes); }
 
   // To another host nothing is lent: it is sent, and counts as lent until it may be overwritten.
-  std::size_t try_lend(Rank to, Lane lane, ConstBytes head, ConstBytes body) override {
-    if (const Rank peer = local(to); peer >= 0) return note(memory_->try_lend(peer, lane, head, body), wants_inside_);
+  std::size_t try_lend(Rank to, Lane lane, ConstBytes head, ConstBytes body, bool asks) override {
+    if (const Rank peer = local(to); peer >= 0)
+      return note(memory_->try_lend(peer, lane, head, body, asks), wants_inside_);
     return try_send(to, lane, head, body);
   }
 
@@ -96,6 +98,23 @@ class PairedTransport final : public Transport, public PeerMemory {
       left = unsent;
     }
     return left;
+  }
+
+  AnswersInPlace* answers_in_place() override { return answers_ == nullptr ? nullptr : this; }
+  std::uint32_t unanswered() const override { return answers_->unanswered(); }
+
+  std::size_t try_ask(Rank to, Lane lane, ConstBytes head, ConstBytes body) override {
+    if (const Rank peer = local(to); peer >= 0) return note(answers_->try_ask(peer, lane, head, body), wants_inside_);
+    return try_send(to, lane, head, body);
+  }
+
+  Bytes answerable(Rank to, Lane lane, ConstBytes body) override {
+    const Rank peer = local(to);
+    return peer >= 0 ? answers_->answerable(peer, lane, body) : Bytes();
+  }
+
+  void answer(Rank to, Lane lane, ConstBytes head, Bytes body) override {
+    answers_->answer(local(to), lane, head, body);
   }
 
   void wait(std::chrono::nanoseconds limit) override {
@@ -137,7 +156,8 @@ class PairedTransport final : public Transport, public PeerMemory {
   const std::unique_ptr<Transport> inside_;
   const std::unique_ptr<Transport> between_;
   const std::vector<Rank> local_;
-  PeerMemory* const memory_;  // of `inside_`
+  PeerMemory* const memory_;       // of `inside_`
+  AnswersInPlace* const answers_;  // likewise
   const std::string name_;
   std::vector<std::size_t> unsent_;  // bytes accepted for a peer and lane since all of them were sent
   bool wants_inside_ = false;        // something on that side was refused since the last wait

@@ -17,7 +17,7 @@ namespace {
 // A sleep without a barrier in the senders can miss one's last message; it then costs this much time.
 constexpr std::chrono::nanoseconds longest_unfenced_sleep = std::chrono::milliseconds(1);
 
-class RingTransport final : public Transport, public PeerMemory {
+class RingTransport final : public Transport, public PeerMemory, public AnswersInPlace {
  public:
   explicit RingTransport(RingWorld world)
       : world_(std::move(world)),
@@ -32,8 +32,8 @@ class RingTransport final : public Transport, public PeerMemory {
       links_[peer].lender = std::make_unique<LenderMemory>(static_cast<Rank>(peer), header.regions);
       for (Lane lane = 0; lane < lane_count; ++lane) {
         links_[peer].out[lane] = RingWriter(world_.layout.ring(world_.outbound[peer], lane));
-        links_[peer].in[lane] =
-            RingReader(world_.layout.ring(world_.inbound[peer], lane), 0, links_[peer].lender.get());
+        links_[peer].in[lane] = RingReader(world_.layout.ring(world_.inbound[peer], lane), 0, links_[peer].lender.get(),
+                                           &links_[peer].out[lane]);
       }
       fenced_ = fenced_ && header.takes_barriers != 0;
       CPU_OR(&cpus, &cpus, &header.cpus);
@@ -68,10 +68,9 @@ class RingTransport final : public Transport, public PeerMemory {
   PeerMemory* peer_memory() override { return this; }
   std::shared_ptr<std::byte[]> allocate(std::size_t bytes) override { return memory_->allocate(bytes); }
 
-  std::size_t try_lend(Rank to, Lane lane, ConstBytes head, ConstBytes body) override {
-    if (body.size() < least_lent) return try_send(to, lane, head, body);
-    const auto lendable = memory_->find(body);
-    if (!lendable) return try_send(to, lane, head, body);
+  std::size_t try_lend(Rank to, Lane lane, ConstBytes head, ConstBytes body, bool asks) override {
+    const auto lendable = body.size() < least_lent ? std::nullopt : memory_->find(body);
+    if (!lendable) return asks ? try_ask(to, lane, head, body) : try_send(to, lane, head, body);
     Link& link = link_to(to, lane);
     const std::size_t accepted = link.out[lane].try_lend(head, *lendable);
     if (accepted > 0) ring(*link.bell);
@@ -79,6 +78,30 @@ class RingTransport final : public Transport, public PeerMemory {
   }
 
   std::size_t lent(Rank to, Lane lane) override { return link_to(to, lane).out[lane].lent(); }
+
+  AnswersInPlace* answers_in_place() override { return this; }
+  std::uint32_t unanswered() const override { return slots_per_ring; }
+
+  std::size_t try_ask(Rank to, Lane lane, ConstBytes head, ConstBytes body) override {
+    Link& link = link_to(to, lane);
+    const std::size_t accepted = link.out[lane].try_push(head, body, true);
+    if (accepted > 0) ring(*link.bell);
+    return accepted;
+  }
+
+  Bytes answerable(Rank to, Lane lane, ConstBytes body) override {
+    Link& link = link_to(to, lane);
+    const Bytes place = link.in[lane].answerable(body);
+    return !place.empty() && link.out[lane].has_room() ? place : Bytes();
+  }
+
+  // The slot is freed last: whoever finds it free also finds that it was answered.
+  void answer(Rank to, Lane lane, ConstBytes head, Bytes body) override {
+    Link& link = link_to(to, lane);
+    link.out[lane].push_answer(head, link.in[lane].place_of(body));
+    link.in[lane].pop_answered();
+    ring(*link.bell);
+  }
 
   ConstBytes try_recv(Rank from, Lane lane, Bytes) override { return link_to(from, lane).in[lane].peek(); }
 

@@ -1,16 +1,23 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <openssl/bio.h>
+#include <openssl/crypto.h>
 #include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <array>
 #include <ctime>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/secret.h"
 #include "base/whole_file.h"
@@ -32,25 +39,114 @@ std::string text_of(const ASN1_TIME* time) {
   return ASN1_TIME_to_tm(time, &parts) == 1 ? fmt::format("{:%Y-%m-%d %H:%M} UTC", parts) : "another time";
 }
 
-// Peers would refuse it one by one, each in other words; so its own rank says so first, to all.
-void check_certificate(const std::filesystem::path& file) {
-  const auto demand = [&](bool fulfilled, const std::string& why) {
-    if (!fulfilled)
-      throw Error(ErrorKind::config, fmt::format("the certificate '{}' cannot be used: {}", file.string(), why));
-  };
+[[noreturn]] void refuse_pem(std::string_view what, const std::filesystem::path& file, std::string_view why) {
+  throw Error(ErrorKind::config, fmt::format("the {} '{}' cannot be used: {}", what, file.string(), why));
+}
+
+using Certificate = std::unique_ptr<X509, decltype(&X509_free)>;
+using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
+
+// Over `text`, which outlives it.
+Bio reader_of(const std::string& text) {
+  return {BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), BIO_free};
+}
+
+// At least one. `what` the file is, in an error.
+std::vector<Certificate> read_certificates(std::string_view what, const std::filesystem::path& file) {
   const WholeFile read = read_whole(file);
-  demand(read.problem.empty(), read.problem);
-  const std::unique_ptr<BIO, decltype(&BIO_free)> text(
-      BIO_new_mem_buf(read.text.data(), static_cast<int>(read.text.size())), BIO_free);
-  const std::unique_ptr<X509, decltype(&X509_free)> certificate(
-      PEM_read_bio_X509_AUX(text.get(), nullptr, nullptr, nullptr), X509_free);
+  if (!read.problem.empty()) refuse_pem(what, file, read.problem);
+  const Bio text = reader_of(read.text);
+  std::vector<Certificate> found;
+  while (X509* const next = PEM_read_bio_X509_AUX(text.get(), nullptr, nullptr, nullptr))
+    found.emplace_back(next, X509_free);
+  const bool ended = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   ERR_clear_error();
-  demand(certificate != nullptr, "it is not in PEM");
+  if (found.empty() || !ended) refuse_pem(what, file, "it is not in PEM");
+  return found;
+}
+
+void check_time(const std::filesystem::path& file, const Certificate& certificate) {
   const ASN1_TIME* const begin = X509_get0_notBefore(certificate.get());
   const ASN1_TIME* const end = X509_get0_notAfter(certificate.get());
-  demand(X509_cmp_current_time(end) >= 0, "it has expired on " + text_of(end) + "; make a new one");
-  demand(X509_cmp_current_time(begin) <= 0,
-         "it is for the time from " + text_of(begin) + " on; is this host's clock right?");
+  if (X509_cmp_current_time(end) < 0)
+    refuse_pem("certificate", file, "it has expired on " + text_of(end) + "; make a new one");
+  if (X509_cmp_current_time(begin) > 0)
+    refuse_pem("certificate", file, "it is for the time from " + text_of(begin) + " on; is this host's clock right?");
+}
+
+void check_private_key(const SecurityOptions& options, const Certificate& certificate) {
+  const WholeFile read = read_whole(options.private_key);
+  const auto refuse_key = [&](std::string_view why) { refuse_pem("private key", options.private_key, why); };
+  if (!read.problem.empty()) refuse_key(read.problem);
+  const Bio text = reader_of(read.text);
+  // OpenSSL would ask for it at the terminal, in every rank.
+  bool has_password = false;
+  const auto no_password = [](char*, int, int, void* asked) {
+    *static_cast<bool*>(asked) = true;
+    return -1;
+  };
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
+      PEM_read_bio_PrivateKey(text.get(), nullptr, no_password, &has_password), EVP_PKEY_free);
+  const bool fits = key && X509_check_private_key(certificate.get(), key.get()) == 1;
+  ERR_clear_error();
+  if (has_password) refuse_key("it takes a password; write it without one (openssl pkey), for its owner only");
+  if (!key) refuse_key("it is no private key in PEM");
+  if (!fits) refuse_key(fmt::format("the certificate '{}' was made with another one", options.certificate.string()));
+}
+
+// As its peers will, whose authority is the same.
+void check_signature(const SecurityOptions& options, const std::vector<Certificate>& chain) {
+  const std::unique_ptr<X509_STORE, decltype(&X509_STORE_free)> trusted(X509_STORE_new(), X509_STORE_free);
+  for (const Certificate& each : read_certificates("authority", options.authority))
+    X509_STORE_add_cert(trusted.get(), each.get());
+  using Stack = STACK_OF(X509);
+  const std::unique_ptr<Stack, void (*)(Stack*)> others(sk_X509_new_null(), [](Stack* all) { sk_X509_free(all); });
+  for (std::size_t i = 1; i < chain.size(); ++i) sk_X509_push(others.get(), chain[i].get());
+  const std::unique_ptr<X509_STORE_CTX, decltype(&X509_STORE_CTX_free)> check(X509_STORE_CTX_new(),
+                                                                              X509_STORE_CTX_free);
+  const bool stands = X509_STORE_CTX_init(check.get(), trusted.get(), chain.front().get(), others.get()) == 1 &&
+                      X509_verify_cert(check.get()) == 1;
+  ERR_clear_error();
+  if (!stands)
+    refuse_pem(
+        "certificate", options.certificate,
+        fmt::format("the authority '{}' does not vouch for it ({}); name the one that has signed it",
+                    options.authority.string(), X509_verify_cert_error_string(X509_STORE_CTX_get_error(check.get()))));
+}
+
+// Peers would refuse them one by one, each in other words; so their own rank says so first, to all.
+void check_certificates(const SecurityOptions& options) {
+  const std::vector<Certificate> chain = read_certificates("certificate", options.certificate);
+  check_time(options.certificate, chain.front());
+  check_private_key(options, chain.front());
+  check_signature(options, chain);
+}
+
+using Sum = std::array<std::byte, 32>;  // SHA-256
+
+Sum sum_of_key(const std::filesystem::path& file) {
+  constexpr std::string_view label = "ranvier fingerprint";
+  Sum sum{};
+  JobKey key = read_job_key(file);
+  HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(label.data()),
+       label.size(), reinterpret_cast<unsigned char*>(sum.data()), nullptr);
+  OPENSSL_cleanse(key.data(), key.size());
+  return sum;
+}
+
+// The same whatever else stands in the file, and in which order.
+Sum sum_of_authority(const std::filesystem::path& file) {
+  std::set<Sum> each;
+  for (const Certificate& certificate : read_certificates("authority", file)) {
+    Sum sum{};
+    X509_digest(certificate.get(), EVP_sha256(), reinterpret_cast<unsigned char*>(sum.data()), nullptr);
+    each.insert(sum);
+  }
+  const std::vector<Sum> sorted(each.begin(), each.end());
+  Sum all{};
+  EVP_Digest(sorted.data(), sorted.size() * sizeof(Sum), reinterpret_cast<unsigned char*>(all.data()), nullptr,
+             EVP_sha256(), nullptr);
+  return all;
 }
 
 }  // namespace
@@ -76,6 +172,7 @@ JobKey read_job_key(const std::filesystem::path& file) {
   JobKey key;
   if (!line.starts_with(prefix) || !parse_hex(digits, key))
     refuse(file, "holds no key of ranvier; make one with: ranvier key new > job.key");
+  if (std::string more; stream >> more) refuse(file, "holds more than one key; a job has one, in a file of its own");
   return key;
 }
 
@@ -89,8 +186,15 @@ void check_security(const SecurityOptions& options) {
     throw Error(ErrorKind::config, "ranks prove who they are by a key or by certificates; name one of them");
   if (certificate && (options.certificate.empty() || options.private_key.empty() || options.authority.empty()))
     throw Error(ErrorKind::config, "certificates take three files: a certificate, its private key and the authority");
-  if (certificate) check_certificate(options.certificate);
+  if (certificate) check_certificates(options);
   if (key) read_job_key(options.key_file);
+}
+
+std::string fingerprint(const SecurityOptions& options) {
+  constexpr std::size_t bytes = 8;  // enough to tell files apart, and little of what a key could be looked for with
+  if (!options.key_file.empty()) return hex(ConstBytes(sum_of_key(options.key_file)).first(bytes));
+  if (!options.authority.empty()) return hex(ConstBytes(sum_of_authority(options.authority)).first(bytes));
+  return {};
 }
 
 void check_guest_security(const SecurityOptions& options) {

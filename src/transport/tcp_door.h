@@ -19,6 +19,9 @@ namespace ranvier::transport {
 // default sizes 64 MiB took 1.5 times as long.
 inline constexpr SocketBuffers tcp_buffers{.send = 4 << 20, .receive = 8 << 20};
 
+// Guests at a door who have proved nothing yet, beyond those that are expected: of more the oldest has to go.
+inline constexpr std::size_t most_strangers = 64;
+
 struct TcpDoor {
   // Listens on `interface_address`, see TcpOptions, on the first free port of `ports`.
   TcpDoor(const std::string& interface_address, const PortRange& ports, const SocketBuffers& buffers)

@@ -29,7 +29,6 @@ constexpr auto most_connect_limit = milliseconds(8000);
 constexpr auto first_pause = milliseconds(10);  // after every address has failed once; doubles too
 constexpr auto most_pause = milliseconds(500);
 constexpr auto knock_after = milliseconds(200);  // at the door of a rank that should have dialled
-constexpr std::size_t most_strangers = 64;       // guests that have proved nothing yet, beyond those that are expected
 constexpr std::size_t most_named = 8;            // ranks in one error message
 
 enum class DialPhase { pausing, connecting, securing, greeting, done };

@@ -113,7 +113,8 @@ class TcpTransport final : public Transport {
     if (unflushed_ > 0) flush_all();
   }
 
-  // tcp_info(7): data segments, those that went again among them.
+  // struct tcp_info: data segments, and how many of them went again, but for those that the receiver says it has twice
+  // (D-SACK, RFC 2883): they had not been lost. Kernels before 4.20 do not count these.
   std::optional<PacketCounts> packet_counts() const override {
     PacketCounts all;
     for (std::size_t i = 0; i < watched_.size(); ++i) {
@@ -123,7 +124,8 @@ class TcpTransport final : public Transport {
       if (getsockopt(socket(i).get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
       if (size < offsetof(tcp_info, tcpi_data_segs_out) + sizeof info.tcpi_data_segs_out) return std::nullopt;
       all.sent += info.tcpi_data_segs_out;
-      all.lost += info.tcpi_total_retrans;
+      const bool knows_doubles = size >= offsetof(tcp_info, tcpi_dsack_dups) + sizeof info.tcpi_dsack_dups;
+      all.lost += info.tcpi_total_retrans - std::min(info.tcpi_total_retrans, knows_doubles ? info.tcpi_dsack_dups : 0);
     }
     return all;
   }

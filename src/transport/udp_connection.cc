@@ -39,12 +39,19 @@ void UdpConnection::release(Lane lane, std::size_t bytes) {
   if (receiving.limit_is_news()) acknowledge_now_ = true;
 }
 
-PartialMessages::Arrival UdpConnection::arrival(Time now, std::uint32_t ticket, std::size_t bytes) {
+void UdpConnection::expect(Time now, std::uint32_t ticket, std::size_t bytes) {
   const std::uint32_t before = partial_receives_.asked_below();
   const bool may_wait = partial_receives_.may_hold_up();
-  const PartialMessages::Arrival arrival = partial_receives_.arrival(ticket, bytes, now);
-  if (may_wait && partial_receives_.asked_below() > before) acknowledge_now_ = true;
-  return arrival;
+  partial_receives_.expect(ticket, bytes, now);
+  const std::uint32_t below = partial_receives_.asked_below();
+  // A sender that may have no credit left hears of it now. Of messages behind one that had not been asked for it could
+  // not know that they had been, so they have used some up, too.
+  if (below > before + 1 || (may_wait && below > before)) acknowledge_now_ = true;
+}
+
+PartialMessages::Arrival UdpConnection::arrival(Time now, std::uint32_t ticket, std::size_t bytes) {
+  expect(now, ticket, bytes);
+  return partial_receives_.arrival(ticket, bytes);
 }
 
 void UdpConnection::met(Time now, std::optional<Duration> round_trip) {

@@ -110,21 +110,19 @@ void UdpPartialSends::lost(std::uint64_t place, std::size_t bytes) {
 
 void UdpPartialReceives::size(Incoming& incoming, std::size_t bytes) {
   Message& message = incoming.message;
+  if (message.bytes.empty() && !free_.empty()) {
+    message = std::move(free_.back());
+    free_.pop_back();
+    message.arrived.clear();
+    message.pieces = 0;
+  }
   if (message.bytes.size() < bytes) message.bytes.resize(bytes);
   message.arrived.resize(PartialMessages::pieces_of(bytes));
 }
 
 UdpPartialReceives::Incoming* UdpPartialReceives::open(std::uint32_t ticket) {
   if (const auto found = incoming_.find(ticket); found != incoming_.end()) return &found->second;
-  if (taken_.contains(ticket)) return nullptr;
-  Incoming& fresh = incoming_[ticket];
-  if (!free_.empty()) {
-    fresh.message = std::move(free_.back());
-    free_.pop_back();
-    fresh.message.arrived.clear();
-    fresh.message.pieces = 0;
-  }
-  return &fresh;
+  return taken_.contains(ticket) ? nullptr : &incoming_[ticket];
 }
 
 UdpPartialReceives::Piece UdpPartialReceives::arrived(Time now, std::uint64_t place, ConstBytes payload) {
@@ -144,8 +142,10 @@ UdpPartialReceives::Piece UdpPartialReceives::arrived(Time now, std::uint64_t pl
     if (early_bytes_ + more > credit_.bytes) return Piece::refused;
     early_bytes_ += more;
     size(*incoming, std::max(end, incoming->end));
-  } else if (end > incoming->bytes || (is_short && end != incoming->bytes)) {
+  } else if (!incoming->fits() || end > incoming->bytes || (is_short && end != incoming->bytes)) {
     return Piece::refused;
+  } else {
+    size(*incoming, incoming->bytes);
   }
   Message& message = incoming->message;
   bool any = false;
@@ -161,26 +161,30 @@ UdpPartialReceives::Piece UdpPartialReceives::arrived(Time now, std::uint64_t pl
   return Piece::news;
 }
 
-UdpPartialReceives::Incoming& UdpPartialReceives::expected(std::uint32_t ticket, std::size_t bytes, Time now) {
+UdpPartialReceives::Incoming* UdpPartialReceives::ask(std::uint32_t ticket, std::size_t bytes, Time now) {
   const bool early = incoming_.contains(ticket);
   Incoming* const incoming = open(ticket);
+  if (incoming == nullptr || incoming->bytes != 0) return incoming;
+  asked_.add({ticket, std::uint64_t{ticket} + 1});
+  if (early) {
+    if (may_hold_up() && now > incoming->newest_at) incoming->first_at = incoming->newest_at = now;
+    --early_messages_;
+    early_bytes_ -= incoming->end;
+  }
+  incoming->bytes = bytes;
+  return incoming;
+}
+
+UdpPartialReceives::Incoming& UdpPartialReceives::expected(std::uint32_t ticket, std::size_t bytes) {
+  Incoming* const incoming = ask(ticket, bytes);
   if (incoming == nullptr)
     throw Error(ErrorKind::internal, fmt::format("udp: message {} was taken already; please report this", ticket));
-  if (incoming->bytes == 0) {
-    asked_.add({ticket, std::uint64_t{ticket} + 1});
-    if (early) {
-      if (may_hold_up() && now > incoming->newest_at) incoming->first_at = incoming->newest_at = now;
-      --early_messages_;
-      early_bytes_ -= incoming->end;
-    }
-    incoming->bytes = bytes;
-    if (incoming->end > bytes || (incoming->end % piece_bytes != 0 && incoming->end != bytes))
-      throw Error(ErrorKind::mismatch,
-                  fmt::format("udp: message {} has {} B or more where {} B are due; every rank must call the same "
-                              "collectives in the same order with the same sizes and types",
-                              ticket, incoming->end, bytes));
-    size(*incoming, bytes);
-  }
+  if (!incoming->fits())
+    throw Error(ErrorKind::mismatch,
+                fmt::format("udp: message {} has {} B or more where {} B are due; every rank must call the same "
+                            "collectives in the same order with the same sizes and types",
+                            ticket, incoming->end, bytes));
+  size(*incoming, bytes);
   return *incoming;
 }
 
@@ -188,8 +192,8 @@ std::uint32_t UdpPartialReceives::asked_below() const {
   return asked_.empty() || asked_.first().begin > 0 ? 0 : static_cast<std::uint32_t>(asked_.first().end);
 }
 
-PartialMessages::Arrival UdpPartialReceives::arrival(std::uint32_t ticket, std::size_t bytes, Time now) {
-  const Incoming& incoming = expected(ticket, bytes, now);
+PartialMessages::Arrival UdpPartialReceives::arrival(std::uint32_t ticket, std::size_t bytes) {
+  const Incoming& incoming = expected(ticket, bytes);
   return {.pieces = incoming.message.pieces,
           .first_at = incoming.first_at,
           .newest_at = incoming.newest_at,

@@ -1,7 +1,8 @@
 // Messages between two ranks that are sent once: the two ends of them (PartialMessages in ranvier/transport.h). They
 // have no place on a lane. What comes before anybody asks for it is kept, up to a limit, which is the sender's credit:
 // it is told below which ticket all have been asked for, and of later ones it has no more under way or arrived than the
-// limit allows. Of those below nothing is held back, so whatever the others wait for, the oldest gets on.
+// limit allows. Of those below nothing is held back, so whatever the others wait for, the oldest gets on. And so that
+// those do not wait for it, a message is asked for when it is known that it will be looked at, not when it is.
 //
 // Pure: no clock, no socket.
 #pragma once
@@ -103,9 +104,11 @@ class UdpPartialReceives {
   // A packet's payload.
   Piece arrived(Time now, std::uint64_t place, ConstBytes payload);
 
-  // But for its `reordering`. Where the sender may have waited for this, the wait is told neither as silence of its nor
-  // as time that the message took.
-  PartialMessages::Arrival arrival(std::uint32_t ticket, std::size_t bytes, Time now = {});
+  // Asks for a message. Where the sender may have waited for this, the wait is told neither as silence of its nor as
+  // time that the message took. Takes no memory until something of it comes.
+  void expect(std::uint32_t ticket, std::size_t bytes, Time now = {}) { ask(ticket, bytes, now); }
+  // But for its `reordering`. This, and what follows, asks for the message, too.
+  PartialMessages::Arrival arrival(std::uint32_t ticket, std::size_t bytes);
   std::span<const std::uint8_t> pieces(std::uint32_t ticket, std::size_t bytes) {
     return expected(ticket, bytes).message.arrived;
   }
@@ -123,11 +126,14 @@ class UdpPartialReceives {
     std::size_t bytes = 0;  // that it has; 0: nobody has said so yet
     std::size_t end = 0;    // of what has come
     Time first_at{}, newest_at{};
+    // Else what came before it was asked for is of another message.
+    bool fits() const { return end <= bytes && (end % PartialMessages::piece_bytes == 0 || end == bytes); }
   };
 
   Incoming* open(std::uint32_t ticket);
-  Incoming& expected(std::uint32_t ticket, std::size_t bytes, Time now = {});
-  static void size(Incoming&, std::size_t bytes);
+  Incoming* ask(std::uint32_t ticket, std::size_t bytes, Time now = {});
+  Incoming& expected(std::uint32_t ticket, std::size_t bytes);
+  void size(Incoming&, std::size_t bytes);
 
   const UdpPartialCredit credit_;
   std::map<std::uint32_t, Incoming> incoming_;  // by ticket

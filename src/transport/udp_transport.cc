@@ -215,6 +215,16 @@ class UdpTransport final : public Transport, private PartialMessages {
     arrived.assign(pieces.begin(), pieces.end());
   }
 
+  // What is due then, whoever moves packets next sends: one who is woken for what is started, or the keeper.
+  void expect(Rank from, std::uint32_t ticket, std::size_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    if (cancelled_ || keeper_.problem()) return;
+    const Time now = Clock::now();
+    Peer& peer = this->peer(from);
+    peer.connection->expect(now, ticket, bytes);
+    note_due(peer, now);
+  }
+
   Arrival arrival(Rank from, std::uint32_t ticket, std::size_t bytes) override {
     const Driving driving(*this);
     advance(driving.now);
@@ -306,6 +316,10 @@ class UdpTransport final : public Transport, private PartialMessages {
         throw_narrow(peer);
       if (count < outgoing_.size()) break;
     }
+    note_due(peer, now);
+  }
+
+  void note_due(Peer& peer, Time now) {
     peer.due = peer.connection->due(now);
     next_due_ = std::min(next_due_, peer.due);
     keeper_.due(next_due_);

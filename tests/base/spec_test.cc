@@ -44,6 +44,13 @@ TEST(Spec, HoldsStagesValuesAndSettingsInOrder) {
   EXPECT_THAT(stages[2].settings, ElementsAre(Pair("order", "1")));
 }
 
+TEST(Spec, WithACommaWhereSettingsBeginIsToldOfTheColon) {
+  EXPECT_THAT(refusal("int8,block=32"), HasSubstr("write 'int8:block=32'"));
+  EXPECT_THAT(refusal("topk:0.1+int8,block=32"), HasSubstr("write 'int8:block=32'"));
+  EXPECT_THAT(refusal("int8,32"), HasSubstr("write 'int8:32'"));
+  EXPECT_THAT(refusal("int8,block="), HasSubstr("incomplete setting"));
+}
+
 TEST(Spec, ThatIsMalformedIsRefusedWithItsTextAndTheGrammar) {
   for (const std::string_view spec :
        {"", "+", "a+", "+a", ":1", "a:", "a:1,", "a:,b=1", "a:=1", "a:b=", "a:1,2", "a:b=1,2", "a:b=1,b=2"}) {

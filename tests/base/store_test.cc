@@ -242,6 +242,25 @@ TEST(FileStore, LetsOnlyThisUserIntoADirectoryThatItMakes) {
   EXPECT_EQ(mode(shared), perms::owner_all | perms::group_all);
 }
 
+// The job's token is among them.
+TEST(FileStore, LetsOnlyThisUserReadItsFiles) {
+  const TemporaryFolder folder;
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
+  const mode_t before = umask(0);
+  const auto store = file_store(folder.path());
+  store->set("text", "first");
+  store->set("text", "second");
+  store->add("counter", 1);
+  umask(before);
+  using std::filesystem::perms;
+  std::size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    EXPECT_EQ(entry.status().permissions(), perms::owner_read | perms::owner_write) << entry.path();
+    ++files;
+  }
+  EXPECT_GE(files, 2U);
+}
+
 TEST(FileStore, SaysWhichDirectoryItCannotCreate) {
   try {
     file_store("/proc/ranvier");

@@ -38,6 +38,8 @@ TEST(Nearest, FindsASwappedMissingOrExtraLetter) {
 
 TEST(Nearest, IsEmptyWhereNothingIsNear) {
   EXPECT_EQ(nearest("infiniband", transports), "");
+  EXPECT_EQ(nearest("fp8", std::array<std::string_view, 3>{"f32", "f16", "i8"}), "");
+  EXPECT_EQ(nearest("nccl", std::array<std::string_view, 3>{"mpi", "gloo", "all"}), "");
   EXPECT_EQ(nearest("tcp", {}), "");
 }
 

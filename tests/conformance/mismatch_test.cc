@@ -203,11 +203,14 @@ TEST_P(Mismatch, is_not_seen_in_ranks_that_are_ahead) {
 TEST_P(Mismatch, of_labels_is_refused_where_both_ranks_have_one) {
   const auto difference = [&](const CallLabel& ours, const CallLabel& theirs, std::string_view word) {
     std::atomic<int> told = 0;
+    std::latch ended(2);
     run(2, [&](Communicator& comm) {
       std::vector<float> data(8, 1);
       const auto error = error_of([&] {
         comm.run({.input = data, .output = data, .timeout = patience(), .label = comm.rank() == 0 ? ours : theirs});
       });
+      // Who leaves tells of its calls, by labels too, which must not reach the other while that is in this one.
+      if (connected()) ended.arrive_and_wait();
       if (!error || error->kind() != ErrorKind::mismatch) return;
       ++told;
       EXPECT_THAT(error, throws(ErrorKind::mismatch, word));

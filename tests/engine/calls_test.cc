@@ -41,7 +41,7 @@ TEST(Calls, KnowARequestAgainByItsAlgorithmAndDims) {
 TEST(Calls, LendWhereThatIsFasterThanCopying) {
   class NoMemory final : public PeerMemory {
     std::shared_ptr<std::byte[]> allocate(std::size_t) override { return {}; }
-    std::size_t try_lend(Rank, Lane, ConstBytes, ConstBytes) override { return 0; }
+    std::size_t try_lend(Rank, Lane, ConstBytes, ConstBytes, bool) override { return 0; }
     std::size_t lent(Rank, Lane) override { return 0; }
   } memory;
   const auto lends = [&](std::size_t bytes, bool crowded) {

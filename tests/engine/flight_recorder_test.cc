@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "engine/message_header.h"
+
 namespace ranvier::engine {
 namespace {
 
@@ -23,6 +25,7 @@ TEST(FlightRecorderTest, TellsWhatRanAndHowItEnded) {
   EXPECT_THAT(text, HasSubstr("#7 all_reduce f32 sum 64 B"));
   EXPECT_THAT(text, HasSubstr("done after"));
   EXPECT_THAT(text, HasSubstr("failed after"));
+  EXPECT_THAT(text, HasSubstr("#8 broadcast u8 0 B")) << "what does not reduce has no operator";
   EXPECT_THAT(text, HasSubstr("\nsend with rank 3")) << "messages have no numbers";
   EXPECT_THAT(text, HasSubstr("still running"));
 }
@@ -36,6 +39,16 @@ TEST(FlightRecorderTest, TellsWhatIsAboutToFailFromWhatIsUnderWay) {
   EXPECT_THAT(text,
               ContainsRegex("#0 [^\n]* done after [^\n]*\n#1 [^\n]* failed after [^\n]*\n#2 [^\n]* still running\n"));
   EXPECT_THAT(recorder.dump(), Not(HasSubstr("failed")));
+}
+
+TEST(FlightRecorderTest, OfTheMeetingTellsWhatDidNotEndWell) {
+  FlightRecorder recorder;
+  recorder.end(recorder.start({.sequence = first_of_meeting}), false);
+  EXPECT_THAT(recorder.dump(8), ContainsRegex("^#0 of the meeting [^\n]* done[^\n]*\n$")) << "there is nothing else";
+  recorder.end(recorder.start({.sequence = 5}), false);
+  for (std::uint32_t i = 0; i < 20; ++i) recorder.end(recorder.start({.sequence = first_of_meeting + i}), i == 3);
+  const std::string text = recorder.dump(8);
+  EXPECT_THAT(text, ContainsRegex("^#5 [^\n]* done[^\n]*\n#3 of the meeting [^\n]* failed[^\n]*\n$"));
 }
 
 TEST(FlightRecorderTest, KeepsTheNewest) {

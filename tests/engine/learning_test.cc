@@ -279,13 +279,13 @@ TEST(Learning, SizesThatComeInTurnsFavourNobody) {
 TEST(Learning, OperationsThatOneRankStartsAreLeftAsTheyAre) {
   constexpr std::size_t bytes = 64 << 10;
   // Always; only while a duel is on; only the one at which the ranks agree on its end.
-  for (const auto& [first, last] : {std::pair(0, 100), std::pair(60, 61), std::pair(82, 82)}) {
+  for (const auto& range : {std::pair(0, 100), std::pair(60, 61), std::pair(82, 82)}) {
     OfRanks<std::vector<std::string>> ran;
     support::run_ranks(world, [&](Communicator& comm) {
       Learner learner(comm, bytes_for_nothing, true_to(gigabit));
       learner.be_real();
       for (int i = 0; i < 100; ++i)
-        if (comm.rank() == 2 && i >= first && i <= last)
+        if (comm.rank() == 2 && i >= range.first && i <= range.second)
           learner.start(bytes);
         else
           learner.all_reduce(bytes);

@@ -17,6 +17,7 @@ namespace ranvier {
 namespace {
 
 using testing::HasSubstr;
+using testing::StartsWith;
 
 constexpr Rank world = 4;
 
@@ -80,8 +81,7 @@ TEST_P(Measured, HoweverLongThatTakesTheFirstCallOfAProgramIsNumberZero) {
       Work(work).wait();
       EXPECT_EQ(work.sequence(), number);
     }
-    EXPECT_THAT(half->flight_record(), HasSubstr("#0 of the meeting all_reduce i64 min"));
-    EXPECT_THAT(half->flight_record(), HasSubstr("\n#0 all_reduce f32 sum"));
+    EXPECT_THAT(half->flight_record(), StartsWith("#0 all_reduce f32 sum")) << "and not with the meeting";
   });
 }
 

@@ -17,7 +17,7 @@ Shape shape_for(std::string_view algorithm) {
 }
 
 TEST(Programs, OfOneShapeAreCompiledOnce) {
-  ProgramCache programs(0, 4, 4096, 4096);
+  ProgramCache programs(0, 4, {.slice_bytes = 4096, .buffered_bytes = 4096});
   const Shape shape = shape_for("ring");
   Shape other = shape;
   ++other.count;
@@ -27,7 +27,7 @@ TEST(Programs, OfOneShapeAreCompiledOnce) {
 
 // What comes again and again stays, however many others come once.
 TEST(Programs, ThatWereUsedLongestAgoMakeRoom) {
-  ProgramCache programs(0, 2, 4096, 4096);
+  ProgramCache programs(0, 2, {.slice_bytes = 4096, .buffered_bytes = 4096});
   Shape shape = shape_for("ring");
   const auto of_size = [&](std::size_t count) {
     shape.count = count;
@@ -49,7 +49,7 @@ TEST(Programs, ThatWereUsedLongestAgoMakeRoom) {
 
 // Two ranks that reduce into what they send each other: a slice must fit the link, or both wait to be read first.
 TEST(Programs, InPlaceExchangesAreCutToWhatALinkTakesUnread) {
-  ProgramCache programs(0, 2, 4096, 1000);
+  ProgramCache programs(0, 2, {.slice_bytes = 4096, .buffered_bytes = 1000});
   Shape shape = shape_for("one_round");
   shape.in_place = true;
   const ReadyProgram in_place = programs.find(shape);

@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -133,6 +134,70 @@ TEST(Rendezvous, AnExpiredCertificateOfOneRankIsNewsToAll) {
                     "old.pem' cannot be used: it has expired on ");
 }
 
+TEST(Rendezvous, APrivateKeyOfAnotherCertificateIsNewsToAll) {
+  support::Certificates made;
+  made.add("one", "ours");
+  made.add("two", "ours");
+  SecurityOptions mixed = made.options("one");
+  mixed.private_key = made.options("two").private_key;
+  expect_all_told({.security = mixed}, "one.pem' was made with another one");
+}
+
+// What both of 2 ranks of one host say, where nothing is encrypted, one of which has `other`.
+void expect_refused(const SecurityOptions& ours, const SecurityOptions& other, const std::string& sentence) {
+  const auto store = memory_store();
+  support::on_threads(2, [&](Rank rank) {
+    const CommunicatorOptions options{.transport = "tcp", .security = rank == 0 ? ours : other};
+    const auto join = [&] { Communicator::connect(*store, rank, 2, options); };
+    EXPECT_EQ(support::refusal(join, ErrorKind::mismatch), sentence);
+  });
+}
+
+SecurityOptions with_new_key(const std::filesystem::path& file) {
+  std::ofstream(file) << job_key_text(new_job_key());
+  chmod(file.c_str(), S_IRUSR | S_IWUSR);
+  return {.key_file = file};
+}
+
+TEST(Rendezvous, RanksWithOtherKeysAreRefusedByName) {
+  const support::TemporaryFolder folder;
+  const SecurityOptions ours = with_new_key(folder.path() / "a.key"), other = with_new_key(folder.path() / "b.key");
+  expect_refused(ours, other, "rank 0 and rank 1 have different keys; give all ranks the same key file");
+  expect_refused(ours, {},
+                 "rank 0 has security 'a key file' and rank 1 has 'the key of the job'; give all ranks the same");
+  EXPECT_NE(fingerprint(ours), fingerprint(other));
+  EXPECT_EQ(fingerprint({}), "");
+}
+
+TEST(Rendezvous, RanksWithOtherAuthoritiesAreRefusedByName) {
+  support::Certificates ours, others("theirs");
+  ours.add("one", "ours");
+  others.add("two", "theirs");
+  expect_refused(ours.options("one"), others.options("two"),
+                 "rank 0 and rank 1 trust different authorities; give all ranks the same authority's file");
+}
+
+TEST(Rendezvous, WhatAFabricDoesNotProtectIsSaid) {
+  for (const char* const transport : {"mpi", "ucx", "shm+mpi", "shm+ucx"})
+    expect_all_told({.transport = transport, .security = {.encrypt_everywhere = true}},
+                    "trusts its fabric and encrypts nothing; leave out --encrypt-everywhere, or use tcp");
+
+  const support::TemporaryFolder folder;
+  const auto said = [](const CommunicatorOptions& options) {
+    const auto store = memory_store();
+    testing::internal::CaptureStderr();
+    try {
+      Communicator::connect(*store, 0, 1, options);
+    } catch (const Error&) {  // a build without ucx
+    }
+    return testing::internal::GetCapturedStderr();
+  };
+  const SecurityOptions security = with_new_key(folder.path() / "job.key");
+  EXPECT_THAT(said({.transport = "shm+ucx", .security = security}),
+              HasSubstr("the key protects the control plane only; ucx trusts its fabric and encrypts nothing"));
+  EXPECT_EQ(said({.transport = "shm+tcp", .security = security}), "");
+}
+
 // What rank 0 of 2 says when the other has left `card` where the two meet.
 std::string told_by_card(const std::function<std::string(const std::string& own)>& card) {
   return support::refusal(
@@ -147,7 +212,7 @@ std::string told_by_card(const std::function<std::string(const std::string& own)
 }
 
 TEST(Rendezvous, AnotherVersionAndAnotherProgramAreNamed) {
-  const std::string version = "10:ranvier 10";
+  const std::string version = "10:ranvier 11";
   const auto of_version = [&](const std::string& other, const std::string& rest) {
     return told_by_card([&](const std::string& mine) {
       EXPECT_TRUE(mine.starts_with(version)) << "name the new version in this test";
@@ -155,12 +220,12 @@ TEST(Rendezvous, AnotherVersionAndAnotherProgramAreNamed) {
     });
   };
   EXPECT_EQ(of_version("9:ranvier 7", ""),
-            "rank 1 runs another version of ranvier ('ranvier 7', this is 'ranvier 10'); install the same everywhere");
-  EXPECT_THAT(of_version("10:ranvier 11", "0:"), HasSubstr("another version of ranvier ('ranvier 11'"))
+            "rank 1 runs another version of ranvier ('ranvier 7', this is 'ranvier 11'); install the same everywhere");
+  EXPECT_THAT(of_version("10:ranvier 12", "0:"), HasSubstr("another version of ranvier ('ranvier 12'"))
       << "of fewer words";
   EXPECT_THAT(of_version("40:" + std::string(40, 'x'), ""), HasSubstr("('" + std::string(20, 'x') + "', this"));
   for (const char* const garbage :
-       {"", ":", "hello", "9:ranvier", "99999999999999999999:x", "10:ranvier 10", "10:ranvier 105:x"})
+       {"", ":", "hello", "9:ranvier", "99999999999999999999:x", "10:ranvier 11", "10:ranvier 115:x"})
     EXPECT_THAT(told_by_card([&](const std::string&) { return garbage; }),
                 HasSubstr("rank 1 left in the store is not ranvier's"))
         << garbage;
@@ -176,32 +241,40 @@ std::string with_address(const std::string& card, const std::string& address) {
   return card.substr(0, last) + std::to_string(address.size()) + ":" + address;
 }
 
-// One that has met the others, but does not find them by the transport.
-TEST(Rendezvous, WhoLeavesBeforeAllLinksStandIsNotWaitedFor) {
+// One that has met the others, but does not find them by the transport: all hear what it found.
+TEST(Rendezvous, WhoFailsBeforeAllLinksStandIsNotWaitedFor) {
   for (const char* const transport : {"tcp", "udp", "grpc"}) {
     if (!missing_transport(transport).empty()) continue;  // as under sanitizers
     const auto store = memory_store();
     const auto before = std::chrono::steady_clock::now();
     const auto deadline = before + std::chrono::minutes(2);
+    std::string reason;
     std::jthread lost([&] {
       const auto exchange = engine::exchange_through(*store, 1, 2);
-      EXPECT_THROW(engine::meet({.rank = 1, .world = 2}, {.transport = transport}, {},
-                                [&](const std::string& mine, auto until) {
-                                  auto all = exchange(mine, until);
-                                  all[0] = with_address(all[0], "nowhere");
-                                  return all;
-                                },
-                                deadline, {}),
-                   Error);
+      try {
+        engine::meet({.rank = 1, .world = 2}, {.transport = transport}, {},
+                     [&](const std::string& mine, auto until) {
+                       auto all = exchange(mine, until);
+                       all[0] = with_address(all[0], "nowhere");
+                       return all;
+                     },
+                     deadline, {});
+        ADD_FAILURE() << transport << " found an address that is none";
+      } catch (const Error& why) {
+        reason = why.what();
+      }
     });
-    EXPECT_EQ(support::refusal(
-                  [&] {
-                    engine::meet({.rank = 0, .world = 2}, {.transport = transport}, {},
-                                 engine::exchange_through(*store, 0, 2), deadline, {});
-                  },
-                  ErrorKind::unreachable),
-              "rank 1 left before all links stood; it says why")
-        << transport;
+    std::string heard;
+    try {
+      engine::meet({.rank = 0, .world = 2}, {.transport = transport}, {}, engine::exchange_through(*store, 0, 2),
+                   deadline, {});
+      ADD_FAILURE() << transport << " connected with nobody";
+    } catch (const Error& why) {
+      heard = why.what();
+    }
+    lost.join();
+    EXPECT_EQ(heard, reason) << transport;
+    EXPECT_THAT(heard, HasSubstr("nowhere"));
     EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::minutes(1)) << "and not the join timeout";
   }
 }

@@ -246,8 +246,8 @@ TEST(Selection, SparesTheLineOfHostsOfWhichTheLastHasFewerRanks) {
     Selection selection(
         {.world = world, .ranks_per_node = per_node, .transport = "shm+tcp", .links = links, .slice_bytes = slice});
     const AlgorithmSpec taken = parse_algorithm(selection.choice(Collective::all_reduce, 64 << 20));
-    const auto crossing = [&](const Schedule& schedule) {
-      return ScheduleCost(schedule, per_node).between_nodes(64 << 20);
+    const auto crossing = [a_node = per_node](const Schedule& schedule) {
+      return ScheduleCost(schedule, a_node).between_nodes(64 << 20);
     };
     EXPECT_LE(
         crossing(taken.algorithm().build({.collective = Collective::all_reduce, .world = world, .dims = taken.dims})),

@@ -68,6 +68,9 @@ class Partial {
     connection_.partial_sends().add(ticket_++, memory);
     connection_.partial_sends().add_whole(ticket_++, memory);
   }
+  void expect(UdpConnection::Time now, std::uint32_t ticket) {
+    if (ticket < tickets) connection_.expect(now, ticket, bytes);
+  }
   // Of the ticket that a packet named. A message that cannot be what is due ends the operation, and so the connection.
   bool receive(std::uint32_t ticket) {
     UdpPartialReceives& receives = connection_.partial_receives();
@@ -120,9 +123,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     Packet packet;
     if (parse_packet(datagram, key, packet)) {
       connection.receive(now, packet);
-      if (packet.header.kind == PacketKind::partial && count % 2 == 0 &&
-          !partial.receive(static_cast<std::uint32_t>(packet.header.offset >> 32)))
-        return 0;
+      const auto ticket = static_cast<std::uint32_t>(packet.header.offset >> 32);
+      if (packet.header.kind == PacketKind::partial && count % 4 == 1) partial.expect(now, ticket);
+      if (packet.header.kind == PacketKind::partial && count % 2 == 0 && !partial.receive(ticket)) return 0;
     }
     connection.on_time(now);
     for (int sent = 0; sent < 100 && connection.next_packet(now, outgoing); ++sent)

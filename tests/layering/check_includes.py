@@ -51,6 +51,7 @@ PUBLIC = {
     "security.h": "transport",
     "transport.h": "transport",
     "simulated.h": "transport",
+    "callback.h": "engine",
     "communicator.h": "engine",
     "tuning.h": "engine",
     "demo.h": "exchange",

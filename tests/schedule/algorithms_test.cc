@@ -7,6 +7,7 @@
 
 #include "ranvier/error.h"
 #include "schedule/every_schedule.h"
+#include "schedule/spelling.h"
 #include "support/refusal.h"
 
 namespace ranvier {
@@ -47,6 +48,10 @@ TEST(Algorithms, SuggestTheNearestNameAndTheOnesThatFit) {
 
 TEST(Algorithms, TakeDimsBehindTheirNames) {
   EXPECT_EQ(parse_algorithm("ring").algorithm().name, "ring");
+  EXPECT_EQ(parse_algorithm("butterfly").algorithm().name, "halving_doubling");
+  EXPECT_EQ(find_algorithm("butterfly", Collective::all_gather).name, "halving_doubling");
+  EXPECT_EQ(one_spelling("butterfly:2"), "halving_doubling:2");
+  EXPECT_EQ(one_spelling("butterflies"), "butterflies");
   EXPECT_TRUE(parse_algorithm("torus").dims.empty());
   const AlgorithmSpec torus = parse_algorithm("torus:2x4x8");
   EXPECT_EQ(torus.algorithm().name, "torus");

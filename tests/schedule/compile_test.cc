@@ -150,6 +150,59 @@ TEST(Compile, NeedsNoMoreInstructionsThanSlices) {
   EXPECT_EQ(program.receives.size(), 14u * 64);
 }
 
+TEST(Compile, LetsWhatTwoRanksSendEachOtherBeAnswered) {
+  for (const Schedule& schedule : {ring(Collective::all_reduce, 2), halving_doubling(Collective::all_reduce, 2)}) {
+    const Program program = compiled(schedule, 0, 160, {.slice_bytes = 32, .unanswered = 8});
+    ASSERT_EQ(program.sends.size(), 20u);
+    for (const Instruction& send : program.sends) {
+      if (send.answer == 0) continue;
+      const Instruction& sum = program.receives[send.answer - 1];
+      EXPECT_EQ(sum.action, Action::recv);
+      EXPECT_EQ(sum.to, send.from);
+    }
+    const auto has_answer = [](const Instruction& each) { return each.answer != 0; };
+    EXPECT_EQ(std::ranges::count_if(program.sends, has_answer), 10);
+    EXPECT_EQ(std::ranges::count_if(program.receives, has_answer), 10);
+  }
+  const Program none = compiled(ring(Collective::all_reduce, 2), 0, 160, {.slice_bytes = 32});
+  for (const Instruction& each : all_of(none)) EXPECT_EQ(each.answer, 0u);
+  const Program other = compiled(direct(Collective::all_to_all, 2), 0, 160, {.slice_bytes = 32, .unanswered = 8});
+  for (const Instruction& each : all_of(other)) EXPECT_EQ(each.answer, 0u);
+}
+
+// Twenty chunks of rank 0 in one round, summed and given back by rank 1 in the next, the last one first. While eight
+// answers are unread no more can be sent; and rank 0 may well send all before it reads the first. So only the last
+// eight may be answered.
+TEST(Compile, LetsNothingBeAnsweredWhoseMemoryIsWantedBeforeTheAnswerIsRead) {
+  Schedule schedule;
+  schedule.collective = Collective::all_reduce;
+  schedule.world = 2;
+  schedule.chunks = 20;
+  schedule.program = [](Rank rank) {
+    std::vector<Step> steps;
+    for (std::uint32_t chunk = 0; chunk < 20; ++chunk)
+      steps.push_back(rank == 0 ? Step{Action::send, 1, input(chunk), {}, 0}
+                                : Step{Action::recv_reduce, 0, input(chunk), output(chunk), 0, true});
+    for (std::uint32_t chunk = 20; chunk-- > 0;)
+      steps.push_back(rank == 0 ? Step{Action::recv, 1, {}, output(chunk), 1}
+                                : Step{Action::send, 0, output(chunk), {}, 1});
+    return steps;
+  };
+  ASSERT_TRUE(verify(schedule, {.count = 160, .slice_bytes = 32}).ok);
+  const Program program = compiled(schedule, 0, 160, {.slice_bytes = 32, .unanswered = 8});
+  ASSERT_EQ(program.sends.size(), 20u);
+  for (std::size_t i = 0; i < 20; ++i) EXPECT_EQ(program.sends[i].answer != 0, i >= 12) << i;
+
+  // The verifier finds out what would happen otherwise.
+  const std::vector<Layout> layouts{even_layout(schedule, 0, 160, 4), even_layout(schedule, 1, 160, 4)};
+  const Program other = compiled(schedule, 1, 160, {.slice_bytes = 32, .unanswered = 8});
+  std::vector<Program> programs{program, other};
+  const VerifyOptions options{.slice_bytes = 32};
+  EXPECT_TRUE(verify(schedule, layouts, programs, options).ok);
+  programs[0].sends[11].answer = 9;
+  EXPECT_THAT(verify(schedule, layouts, programs, options).problem, testing::HasSubstr("deadlock"));
+}
+
 TEST(Compile, RefusesAnInPlaceCallWhoseChunksDoNotCoincide) {
   const Schedule schedule = direct(Collective::all_to_all, 2);
   const Layout layout{{{0, 4}, {4, 8}}, {{0, 4}, {4, 12}}};

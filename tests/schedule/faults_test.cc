@@ -158,7 +158,10 @@ struct Compiled {
   }
   Program compiled(const Schedule& changed, Rank rank) const {
     return compile(changed, rank, layouts[static_cast<std::size_t>(rank)],
-                   {.element_bytes = verified_element_bytes, .slice_bytes = how.slice_bytes, .in_place = how.in_place});
+                   {.element_bytes = verified_element_bytes,
+                    .slice_bytes = how.slice_bytes,
+                    .in_place = how.in_place,
+                    .unanswered = how.unanswered});
   }
   Verdict check() const { return verify(schedule, layouts, programs, how); }
 
@@ -305,8 +308,29 @@ TEST(PlantedFault, InAnyFieldOfAnInstructionIsCaught) {
     if (writes && sound.to_buffer != Buffer::scratch)
       expect("a wrong place to write", [&](auto& spoilt) { spoilt[i].to += verified_element_bytes; });
     if (reads) expect("a split element", [&](auto& spoilt) { spoilt[i].from += 1; });
+    if (sound.action == Action::recv_reduce && sound.answer != 0) {
+      expect("the answer before", [&](auto& spoilt) { spoilt[i].answer += sound.answer > 1 ? -1 : 1; });
+      expect("the answer behind", [&](auto& spoilt) { spoilt[i].answer += 1; });
+    }
     expect("a wait that never ends", [&](auto& spoilt) { spoilt[i].after = 1u << 30; });
   });
+}
+
+TEST(PlantedFault, OfAnAnswerThatIsExpectedElsewhereIsCaught) {
+  Compiled compiled(ring(Collective::all_reduce, 2), false, 41, 0);
+  int planted = 0;
+  for (Instruction& send : compiled.programs[0].sends) {
+    if (send.answer == 0) continue;
+    const std::uint32_t sound = send.answer;
+    for (const std::uint32_t wrong : {sound - 1, sound + 1, 1000u}) {
+      if (wrong == 0) continue;
+      ++planted;
+      send.answer = wrong;
+      expect_caught(compiled.check(), "an answer in receive " + std::to_string(wrong));
+    }
+    send.answer = sound;
+  }
+  EXPECT_GT(planted, 5);
 }
 
 TEST(PlantedFault, InTheTotalsOfALinkIsCaught) {

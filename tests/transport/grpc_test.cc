@@ -1,13 +1,10 @@
 // The grpc transport at its port: who may come there, which one it is, and what strangers say there.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
-#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <future>
@@ -21,6 +18,7 @@
 #include "ranvier/error.h"
 #include "support/certificates.h"
 #include "support/refusal.h"
+#include "transport/strangers.h"
 #include "transport/tcp_address.h"
 #include "transport/tcp_world.h"
 
@@ -47,14 +45,6 @@ std::vector<std::unique_ptr<Endpoint>> endpoints(Rank world, const GrpcOptions& 
 }
 
 std::uint16_t port_of(const Endpoint& endpoint) { return transport::TcpAddress::parse(endpoint.address())->port; }
-
-// A connection to that port by somebody who is not a rank; none where it is refused.
-Fd stranger(const std::string& ip, std::uint16_t port) {
-  Fd socket = start_connect(*parse_address(ip, port), {});
-  pollfd ready{socket.get(), POLLOUT, 0};
-  if (socket && (poll(&ready, 1, 10'000) != 1 || connect_result(socket) != 0)) socket.reset();
-  return socket;
-}
 
 // Every rank sends to every other one on every lane, and gets what was sent.
 void exchange(const std::vector<std::unique_ptr<Transport>>& world) {
@@ -147,18 +137,6 @@ TEST_F(Grpc, AnotherProtocolAtItsPortDisturbsNobody) {
   }
 }
 
-// Whether the other end has closed the connection, or does so within `limit`.
-bool is_shown_out(const Fd& socket, std::chrono::milliseconds limit = 0ms) {
-  const auto until = Clock::now() + limit;
-  for (std::array<char, 4096> ignored{};;) {
-    const ssize_t got = recv(socket.get(), ignored.data(), ignored.size(), MSG_DONTWAIT);
-    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return true;
-    if (got < 0 && Clock::now() >= until) return false;
-    pollfd ready{socket.get(), POLLIN, 0};
-    if (got < 0) poll(&ready, 1, 1);
-  }
-}
-
 // A meeting of two of which one has come.
 class HalfAMeeting {
  public:
@@ -244,81 +222,16 @@ TEST_F(Grpc, AStrangerHasFiveSeconds) {
   exchange(meeting.complete());
 }
 
-// Calls of HTTP/2 (RFC 9113) that show no token, on one connection, a new one whenever one has been answered.
-class Caller {
- public:
-  explicit Caller(std::uint16_t port) : socket_(stranger("127.0.0.1", port)) {
-    say("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-    say(frame(settings, 0, 0, ""));
-  }
-
-  bool is_shown_out() const { return ranvier::is_shown_out(socket_); }
-
-  // Makes as many calls as the connection may have at a time, and hears what comes within some milliseconds. How many
-  // were answered.
-  std::uint64_t call() {
-    for (; open_.size() < lane_count; next_ += 2) {
-      open_.insert(next_);
-      say(frame(headers, end_of_headers, next_, request()));
-    }
-    pollfd ready{socket_.get(), POLLIN, 0};
-    if (poll(&ready, 1, 5) != 1) return 0;
-    std::array<char, 16384> more{};
-    const ssize_t got = recv(socket_.get(), more.data(), more.size(), MSG_DONTWAIT);
-    if (got > 0) heard_.append(more.data(), static_cast<std::size_t>(got));
-    std::uint64_t answered = 0;
-    for (; heard_.size() >= head_bytes && heard_.size() >= head_bytes + number(0, 3);
-         heard_.erase(0, head_bytes + number(0, 3))) {
-      const std::size_t type = number(3, 1), flags = number(4, 1), stream = number(5, 4);
-      const bool is_over = type == reset || (type == headers && (flags & end_of_stream) != 0);
-      if (is_over) answered += open_.erase(stream);
-      if (type == settings && (flags & acknowledged) == 0) say(frame(settings, acknowledged, 0, ""));
-      if (type == ping && (flags & acknowledged) == 0) say(frame(ping, acknowledged, 0, heard_.substr(head_bytes, 8)));
-    }
-    return answered;
-  }
-
- private:
-  static constexpr std::size_t headers = 1, reset = 3, settings = 4, ping = 6;
-  static constexpr std::size_t acknowledged = 1, end_of_stream = 1, end_of_headers = 4;
-  static constexpr std::size_t head_bytes = 9;
-
-  static std::string big_endian(std::size_t value, int bytes) {
-    std::string text;
-    while (bytes-- > 0) text += static_cast<char>(value >> 8 * bytes);
-    return text;
-  }
-  static std::string frame(std::size_t type, std::size_t flags, std::size_t stream, const std::string& content) {
-    return big_endian(content.size(), 3) + big_endian(type, 1) + big_endian(flags, 1) + big_endian(stream, 4) + content;
-  }
-  // By HPACK (RFC 7541): what the static table has, or names its first half of, and one header of neither.
-  static std::string request() {
-    const auto text = [](const std::string& each) { return static_cast<char>(each.size()) + each; };
-    return "\x83\x86\x04" + text("/ranvier.Lanes/Connect") + "\x01" + text("ranvier") + "\x0f\x10" +
-           text("application/grpc") + std::string(1, '\0') + text("te") + text("trailers");
-  }
-  std::size_t number(std::size_t at, std::size_t bytes) const {
-    std::size_t value = 0;
-    for (; bytes > 0; --bytes) value = value << 8 | static_cast<unsigned char>(heard_[at++]);
-    return value;
-  }
-  void say(const std::string& words) { send(socket_.get(), words.data(), words.size(), MSG_NOSIGNAL); }
-
-  const Fd socket_;
-  std::set<std::size_t> open_;
-  std::size_t next_ = 1;
-  std::string heard_;
-};
-
 TEST_F(Grpc, StrangersThatCallWithoutEndAreShownOut) {
   HalfAMeeting meeting;
   std::uint64_t answered = 0;
   for (int i = 0; i < 3; ++i) {
-    Caller caller(meeting.port());
+    Http2Caller caller(stranger("127.0.0.1", meeting.port()));
     const auto until = Clock::now() + 4s;  // before its time is over
     std::uint64_t calls = 0;
-    while (!caller.is_shown_out() && Clock::now() < until) calls += caller.call();
-    EXPECT_TRUE(caller.is_shown_out()) << calls << " calls were answered";
+    for (; !caller.is_closed() && Clock::now() < until; calls += caller.hear(5ms))
+      while (caller.open() < lane_count) caller.begin("/ranvier.Lanes/Connect");
+    EXPECT_TRUE(caller.is_closed()) << calls << " calls were answered";
     answered += calls;
   }
   EXPECT_GT(answered, 0U) << "nobody was refused";

@@ -129,9 +129,9 @@ TEST(LentMemory, IsNotCopiedAndComesBackSliceBySlice) {
   constexpr std::size_t slice = PeerMemory::least_lent;
   const auto memory = lender->allocate(3 * slice);
   const std::array<std::byte, 16> head{std::byte{42}};
-  EXPECT_EQ(lender->try_lend(1, 0, head, {memory.get(), slice}), head.size() + slice);
-  EXPECT_EQ(lender->try_lend(1, 0, {}, {memory.get() + slice, slice}), slice);
-  EXPECT_EQ(lender->try_lend(1, 0, {}, {memory.get() + 2 * slice, 100}), 100u);  // copied: it is too short
+  EXPECT_EQ(lender->try_lend(1, 0, head, {memory.get(), slice}, false), head.size() + slice);
+  EXPECT_EQ(lender->try_lend(1, 0, {}, {memory.get() + slice, slice}, false), slice);
+  EXPECT_EQ(lender->try_lend(1, 0, {}, {memory.get() + 2 * slice, 100}, false), 100u);  // copied: it is too short
   EXPECT_EQ(lender->lent(1, 0), head.size() + 2 * slice + 100);
   EXPECT_FALSE(world[0]->sent(1, 0));
   EXPECT_EQ(lender->lent(1, 1), 0u);  // another lane
@@ -160,11 +160,11 @@ TEST(LentMemory, IsLentNoFasterThanThereAreSlots) {
   PeerMemory* const lender = world[0]->peer_memory();
   const auto memory = lender->allocate(PeerMemory::least_lent);
   const ConstBytes body(memory.get(), PeerMemory::least_lent);
-  for (std::uint32_t i = 0; i < slots_per_ring; ++i) ASSERT_EQ(lender->try_lend(1, 0, {}, body), body.size());
-  EXPECT_EQ(lender->try_lend(1, 0, {}, body), 0u);
+  for (std::uint32_t i = 0; i < slots_per_ring; ++i) ASSERT_EQ(lender->try_lend(1, 0, {}, body, false), body.size());
+  EXPECT_EQ(lender->try_lend(1, 0, {}, body, false), 0u);
   world[1]->try_recv(0, 0, {});
   world[1]->release(0, 0, body.size());
-  EXPECT_EQ(lender->try_lend(1, 0, {}, body), body.size());
+  EXPECT_EQ(lender->try_lend(1, 0, {}, body, false), body.size());
 }
 
 TEST(LentMemory, IsNotTakenFromARankThatHasNone) {

@@ -58,13 +58,13 @@ TEST(Paired, LendsWithinAHostAndSendsBetweenThem) {
   PeerMemory& memory = *world[0]->peer_memory();
   const auto piece = memory.allocate(64 << 10);
   const ConstBytes body(piece.get(), 64 << 10);
-  ASSERT_GT(memory.try_lend(1, 0, {}, body), 0U);
+  ASSERT_GT(memory.try_lend(1, 0, {}, body, false), 0U);
   EXPECT_GT(memory.lent(1, 0), 0U);
   const ConstBytes lent = world[1]->try_recv(0, 0, {});
   ASSERT_FALSE(lent.empty());
   world[1]->release(0, 0, lent.size());
   EXPECT_EQ(memory.lent(1, 0), 0U);
-  ASSERT_GT(memory.try_lend(2, 0, {}, body), 0U);  // copied, so nothing stays lent
+  ASSERT_GT(memory.try_lend(2, 0, {}, body, false), 0U);  // copied, so nothing stays lent
   EXPECT_EQ(memory.lent(2, 0), 0U);
 }
 

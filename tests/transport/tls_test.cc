@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <array>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 
@@ -233,6 +234,8 @@ TEST(JobKey, ComesBackFromItsFileAndOtherFilesAreRefused) {
   EXPECT_THAT(config_refusal([&] { read_job_key(file); }), HasSubstr("chmod 600"));
   EXPECT_THAT(config_refusal([&] { read_job_key(folder.path() / "none"); }), HasSubstr("ranvier key new"));
   EXPECT_THAT(config_refusal([&] { read_job_key(folder.path()); }), HasSubstr("is no file"));
+  const fs::path two = write_private(folder.path() / "two", job_key_text(key) + "\n" + job_key_text(key) + "\n");
+  EXPECT_THAT(config_refusal([&] { read_job_key(two); }), HasSubstr("more than one key"));
   for (const std::string& text :
        {std::string(), std::string("hello"), job_key_text(key) + "00", job_key_text(key).substr(0, 40),
         std::string("ranvier-job-key-1 ") + std::string(64, 'g')})
@@ -245,6 +248,35 @@ TEST(Security, ContradictionsAreRefused) {
               HasSubstr("name one of them"));
   EXPECT_THAT(config_refusal([] { check_security({.certificate = "b"}); }), HasSubstr("three files"));
   check_security({});
+}
+
+TEST(Security, FilesThatDoNotFitTogetherAreRefused) {
+  const TemporaryFolder folder;
+  Certificates made("ours");
+  made.add_authority("theirs");
+  made.add("one", "ours");
+  made.add("two", "ours");
+  made.add("three", "theirs");
+  const SecurityOptions good = made.options("one");
+  check_security(good);
+  const auto refused = [](const SecurityOptions& options) { return config_refusal([&] { check_security(options); }); };
+  SecurityOptions bad = good;
+  bad.private_key = made.options("two").private_key;
+  EXPECT_THAT(refused(bad), AllOf(HasSubstr("two.key"), HasSubstr("one.pem' was made with another one")));
+  bad.private_key = write_private(folder.path() / "garbage", "hello\n");
+  EXPECT_THAT(refused(bad), HasSubstr("garbage' cannot be used: it is no private key in PEM"));
+  bad.private_key = folder.path() / "missing.key";
+  EXPECT_THAT(refused(bad), AllOf(HasSubstr("missing.key"), HasSubstr("No such file")));
+  bad.private_key = folder.path() / "locked.key";
+  const std::string lock = fmt::format("openssl pkey -in {} -aes256 -passout pass:word -out {} 2>/dev/null",
+                                       good.private_key.string(), bad.private_key.string());
+  EXPECT_EQ(std::system(lock.c_str()), 0);
+  EXPECT_THAT(refused(bad), HasSubstr("locked.key' cannot be used: it takes a password"));
+  bad = good;
+  bad.authority = folder.path() / "garbage";
+  EXPECT_THAT(refused(bad),
+              AllOf(HasSubstr("the authority '"), HasSubstr("garbage' cannot be used: it is not in PEM")));
+  EXPECT_THAT(refused(made.options("three")), AllOf(HasSubstr("three.pem"), HasSubstr("does not vouch for it")));
 }
 
 // The programs say so before they start workers; whoever uses the library is told here.

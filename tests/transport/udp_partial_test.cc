@@ -279,5 +279,65 @@ TEST(UdpPartial, a_message_waits_for_credit_and_arrives) {
   }
 }
 
+// Of several sums that are under way together one waits for what was lost: the others get what they wait for, though
+// the second message of the first one is not even there yet, and each is longer than the credit.
+TEST(UdpPartial, messages_that_are_expected_wait_for_none_before_them) {
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    UdpPath path({.queue_bytes = 16 << 20, .loss = seed % 2 * 0.05, .ring_bytes = 64 << 10, .seed = seed});
+    constexpr std::size_t credit = lane_count * (64 << 10);
+    constexpr std::uint32_t sums = 4;
+    const auto message = random_bytes(2 * credit + 17, seed);
+    for (std::uint32_t ticket = 0; ticket < 2 * sums; ++ticket) path.end(1).expect(path.now(), ticket, message.size());
+    for (std::uint32_t sum = 0; sum < sums; ++sum) path.end(0).partial_sends().add(2 * sum, message);
+    path.end(0).partial_sends().add_whole(2 * sums - 1, message);
+    const auto pieces = PartialMessages::pieces_of(message.size());
+    const auto here = [&](std::uint32_t ticket) {
+      return path.end(1).partial_receives().arrival(ticket, message.size()).pieces;
+    };
+    EXPECT_TRUE(path.run([&] { return here(2 * sums - 1) == pieces && !path.end(0).partial_sends().has_next(); }, 30));
+    const double until = path.seconds() + 1;  // for what is still on its way
+    path.run([&] { return path.seconds() > until; }, until + 1);
+    for (std::uint32_t sum = 0; sum < sums; ++sum) EXPECT_GE(here(2 * sum), seed % 2 != 0 ? pieces * 8 / 10 : pieces);
+    EXPECT_EQ(here(1), 0U);
+  }
+}
+
+// What two messages that are asked for late and in the wrong order have used up of the credit comes back with the one
+// that had been left out, in an acknowledgement of its own: nothing else may ever travel that way.
+TEST(UdpPartial, a_sender_without_credit_hears_at_once_of_messages_that_are_asked_for) {
+  UdpPath path({.ring_bytes = 64 << 10});
+  constexpr std::size_t credit = lane_count * (64 << 10);
+  const auto message = random_bytes(2 * credit, 1);
+  path.end(1).expect(path.now(), 0, piece);
+  path.end(1).expect(path.now(), 2, message.size());
+  path.end(0).partial_sends().add(2, message);
+  path.run([&] { return path.seconds() > 1; }, 2);
+  ASSERT_TRUE(path.end(0).partial_sends().waits_for_credit());
+  EXPECT_GT(path.end(1).due(path.now()), path.now());
+  path.end(1).expect(path.now(), 1, piece);
+  EXPECT_EQ(path.end(1).due(path.now()), path.now());
+  OutgoingPacket news;
+  ASSERT_TRUE(path.end(1).next_packet(path.now(), news));
+  EXPECT_EQ(news.payload.size(), 0U);
+  EXPECT_FALSE(path.end(1).next_packet(path.now(), news)) << "one is enough";
+}
+
+TEST(UdpPartial, what_is_expected_takes_no_memory_of_the_credit_and_may_be_refused_when_it_is_looked_at) {
+  const auto bytes = random_bytes(4 * piece, 1);
+  UdpPartialReceives receives({.bytes = 4 * piece, .messages = 2});
+  EXPECT_EQ(receives.arrived({}, place(0, 0), bytes), Piece::news) << "all of the credit";
+  receives.expect(1, bytes.size());
+  EXPECT_EQ(receives.arrived({}, place(1, 0), bytes), Piece::news);
+  EXPECT_EQ(receives.arrived({}, place(2, 0), bytes), Piece::refused);
+  receives.expect(0, bytes.size());
+  EXPECT_EQ(receives.asked_below(), 2U);
+  EXPECT_EQ(receives.arrived({}, place(2, 0), std::span(bytes).first(2 * piece + 3)), Piece::news);
+  receives.expect(2, bytes.size());
+  EXPECT_EQ(receives.arrived({}, place(2, 3), std::span(bytes).subspan(3 * piece)), Piece::refused);
+  EXPECT_THROW(receives.arrival(2, bytes.size()), Error) << "it had ended before";
+  EXPECT_EQ(receives.take(1, bytes.size()).pieces, 4U);
+  EXPECT_EQ(receives.take(0, bytes.size()).pieces, 4U);
+}
+
 }  // namespace
 }  // namespace ranvier::transport

@@ -104,12 +104,19 @@ inline void apply_limits(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5000);
 }
 
+// Of a target, which is a URI: the scope of a link-local address begins with what escapes there.
+inline std::string in_target(const SocketAddress& address) {
+  std::string text = address.text();
+  if (const std::size_t scope = text.find('%'); scope != text.npos) text.insert(scope + 1, "25");
+  return text;
+}
+
 // gRPC tries the addresses of a list one after the other; of one family only.
 inline std::string target_of(const TcpAddress& address) {
   std::string four, six;
   for (const SocketAddress& each : address.candidates(host_identity())) {
     std::string& list = each.storage.ss_family == AF_INET ? four : six;
-    list += (list.empty() ? "" : ",") + each.text();
+    list += (list.empty() ? "" : ",") + in_target(each);
   }
   return four.empty() ? "ipv6:" + six : "ipv4:" + four;
 }

@@ -15,6 +15,7 @@
 
 #include "base/socket.h"
 #include "transport/grpc/grpc_channel.h"
+#include "transport/grpc/guest_door.h"
 #include "transport/grpc/guest_messages.h"
 #include "transport/grpc/spare_vectors.h"
 
@@ -51,7 +52,10 @@ class Pieces {
 
 class Pull final : public Reactor {
  public:
-  Pull(const GuestCalls& calls, SpareVectors& spare) : calls_(calls), spare_(spare) { StartRead(&message_); }
+  Pull(const GuestCalls& calls, SpareVectors& spare, std::unique_ptr<GuestDoor::Call> call)
+      : calls_(calls), spare_(spare), call_(std::move(call)) {
+    StartRead(&message_);
+  }
 
   void OnReadDone(bool ok) override {
     if (!ok) return Finish({grpc::StatusCode::CANCELLED, "the guest has left"});
@@ -90,6 +94,7 @@ class Pull final : public Reactor {
 
   const GuestCalls& calls_;
   SpareVectors& spare_;
+  const std::unique_ptr<GuestDoor::Call> call_;
   grpc::ByteBuffer message_, reply_;
   std::shared_ptr<std::vector<float>> values_;
   std::size_t first_ = 0;
@@ -115,8 +120,13 @@ class PushingGuests {
 
 class Push final : public Reactor {
  public:
-  Push(const GuestCalls& calls, PushingGuests& pushing, const grpc::GenericCallbackServerContext& context)
-      : calls_(calls), pushing_(pushing), context_(context), push_(calls.parameters, calls.guests) {
+  Push(const GuestCalls& calls, PushingGuests& pushing, const grpc::GenericCallbackServerContext& context,
+       std::unique_ptr<GuestDoor::Call> call)
+      : calls_(calls),
+        pushing_(pushing),
+        context_(context),
+        call_(std::move(call)),
+        push_(calls.parameters, calls.guests) {
     StartRead(&message_);
   }
 
@@ -154,38 +164,43 @@ class Push final : public Reactor {
   const GuestCalls& calls_;
   PushingGuests& pushing_;
   const grpc::GenericCallbackServerContext& context_;
+  const std::unique_ptr<GuestDoor::Call> call_;
   GuestPush push_;
   bool is_counted_ = false;  // among pushing_
   grpc::ByteBuffer message_, reply_;
 };
 
+class Refusal final : public Reactor {
+ public:
+  explicit Refusal(const grpc::Status& why) { Finish(why); }
+  void OnDone() override { delete this; }
+};
+
 class Service final : public GuestService, private grpc::CallbackGenericService {
  public:
-  Service(GuestCalls calls, const GuestOptions& options) : calls_(std::move(calls)), spare_(calls_.parameters) {
+  Service(GuestCalls calls, const GuestOptions& options)
+      : calls_(std::move(calls)), limits_(options.limits), spare_(calls_.parameters) {
     const GrpcKeys keys(options.security);
-    const std::string ip = options.interface_address.empty() ? "::" : options.interface_address;
-    const auto address = parse_address(ip, options.port);
-    if (!address)
-      throw Error(
-          ErrorKind::config,
-          fmt::format("guests of the parameter servers cannot be served at '{}', which is no numeric address", ip));
+    Fd listener = listen(options);
+    port_ = local_address(listener).port();
     grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort(address->text(), keys.for_server(), &port);
+    door_ = std::make_unique<GuestDoor>(
+        std::move(listener),
+        builder.experimental().AddExternalConnectionAcceptor(
+            grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, keys.for_server()),
+        limits_);
     apply_limits(builder);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, most_calls);
     builder.RegisterCallbackGenericService(this);
     server_ = builder.BuildAndStart();
-    if (!server_ || port == 0)
-      throw Error(
-          ErrorKind::config,
-          fmt::format("guests of the parameter servers cannot be served at {}; is the port free, and do the key "
-                      "and certificate belong together?",
-                      address->text()));
-    port_ = static_cast<std::uint16_t>(port);
+    if (!server_)
+      throw Error(ErrorKind::config,
+                  "guests of the parameter servers cannot be served: gRPC starts no server, and says on stderr why; do "
+                  "the key and certificate belong together?");
+    door_->open();
   }
   ~Service() override {
+    door_->close();
     server_->Shutdown(std::chrono::system_clock::now() + farewell);
     server_->Wait();
   }
@@ -195,15 +210,32 @@ class Service final : public GuestService, private grpc::CallbackGenericService 
   std::uint16_t port() const override { return port_; }
 
  private:
+  static Fd listen(const GuestOptions& options) {
+    try {
+      return listen_on(options.interface_address, {options.port, options.port}, {});
+    } catch (const Error& why) {
+      throw Error(why.kind(), fmt::format("guests of the parameter servers cannot be served: {}", why.what()));
+    }
+  }
+
   Reactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
-    if (context->method() == pull_method) return new Pull(calls_, spare_);
-    if (context->method() == push_method) return new Push(calls_, pushing_, *context);
-    return CallbackGenericService::CreateReactor(context);
+    const bool pulls = context->method() == pull_method;
+    if (!pulls && context->method() != push_method) return CallbackGenericService::CreateReactor(context);
+    auto call = door_->call(context->peer());
+    if (!call)
+      return new Refusal(
+          {grpc::StatusCode::RESOURCE_EXHAUSTED,
+           fmt::format("{} connections have calls under way, and no more may; call again when some have ended",
+                       limits_.calling)});
+    if (pulls) return new Pull(calls_, spare_, std::move(call));
+    return new Push(calls_, pushing_, *context, std::move(call));
   }
 
   const GuestCalls calls_;
+  const GuestLimits limits_;
   SpareVectors spare_;
   PushingGuests pushing_;
+  std::unique_ptr<GuestDoor> door_;  // outlives the server's calls
   std::unique_ptr<grpc::Server> server_;
   std::uint16_t port_ = 0;
 };

@@ -197,25 +197,41 @@ void UcxMessages::sleep(std::chrono::nanoseconds limit, const Fd& interrupt, int
   ppoll(events.data(), events.size(), &time, nullptr);
 }
 
-// What was sent is flushed first, as far as the peers let it.
+// Whether it has ended by `until`, and is freed.
+bool UcxMessages::ends(ucs_status_ptr_t request, std::chrono::steady_clock::time_point until) {
+  if (request == nullptr || UCS_PTR_IS_ERR(request)) return true;
+  while (ucp_request_check_status(request) == UCS_INPROGRESS) {
+    if (std::chrono::steady_clock::now() >= until) return false;
+    ucp_worker_progress(worker_);
+  }
+  ucp_request_free(request);
+  return true;
+}
+
+// What was sent is flushed first, as far as the peers let it: between two who live there may be messages that neither
+// will ask for, since a third one is lost. UCX (1.13) ends the process that destroys a worker with a message under way,
+// also behind closing by force: such a worker stays.
 void UcxMessages::close() {
   const auto until = std::chrono::steady_clock::now() + farewell;
-  std::vector<void*> closing;
-  for (Peer& peer : peers_) {
-    if (peer.endpoint == nullptr) continue;
+  std::vector<ucs_status_ptr_t> flushing(peers_.size(), nullptr);
+  const ucp_request_param_t plain{};
+  for (std::size_t i = 0; i < peers_.size(); ++i)
+    if (peers_[i].endpoint != nullptr && peers_[i].problem == UCS_OK)
+      flushing[i] = ucp_ep_flush_nbx(peers_[i].endpoint, &plain);
+  bool in_order = true;
+  std::vector<ucs_status_ptr_t> closing;
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    if (peers_[i].endpoint == nullptr) continue;
+    const bool flushed = ends(flushing[i], until) && peers_[i].problem == UCS_OK;
+    in_order = in_order && flushed;
     ucp_request_param_t how{};
-    if (peer.problem != UCS_OK) {
-      how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-      how.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    }
-    const ucs_status_ptr_t request = ucp_ep_close_nbx(peer.endpoint, &how);
-    if (request != nullptr && !UCS_PTR_IS_ERR(request)) closing.push_back(request);
+    how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    how.flags = flushed ? 0 : UCP_EP_CLOSE_FLAG_FORCE;
+    closing.push_back(ucp_ep_close_nbx(peers_[i].endpoint, &how));
   }
-  for (void* request : closing) {
-    while (ucp_request_check_status(request) == UCS_INPROGRESS && std::chrono::steady_clock::now() < until)
-      ucp_worker_progress(worker_);
-    if (ucp_request_check_status(request) != UCS_INPROGRESS) ucp_request_free(request);
-  }
+  const auto last = std::chrono::steady_clock::now() + farewell;
+  for (const ucs_status_ptr_t request : closing) in_order = ends(request, last) && in_order;
+  if (!in_order) return;
   if (worker_ != nullptr) ucp_worker_destroy(worker_);
   if (context_ != nullptr) ucp_cleanup(context_);
 }

@@ -44,6 +44,7 @@ class UcxMessages final : public TaggedMessages {
   };
 
   Transfer transfer_of(ucs_status_ptr_t request) const;
+  bool ends(ucs_status_ptr_t request, std::chrono::steady_clock::time_point until);
   void close();
 
   const Rank rank_;

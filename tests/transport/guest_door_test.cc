@@ -1,0 +1,171 @@
+// The service of guests at its port: how many connections may stand there, and which ones have to go.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/socket.h"
+#include "ranvier/guest_service.h"
+#include "ranvier/transport.h"
+#include "transport/strangers.h"
+
+namespace ranvier {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace std::string_literals;
+using namespace std::string_view_literals;
+using support::Http2Caller;
+using support::is_shown_out;
+using support::stranger;
+using ::testing::HasSubstr;
+
+constexpr auto patience = 60s;
+constexpr const char* pull_path = "/ranvier.v1.ParameterServer/Pull";
+constexpr const char* push_path = "/ranvier.v1.ParameterServer/Push";
+constexpr std::string_view parameters = "6 floats, as bytes: 7777";  // what a pull brings, whatever it means
+constexpr std::size_t count = parameters.size() / sizeof(float);
+
+class GuestDoor : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = missing_transport("grpc"); !why.empty()) GTEST_SKIP() << why;
+  }
+
+  void serve(const GuestLimits& limits = {}, const std::string& ip = "127.0.0.1") {
+    service_ = guest_service(
+        {.parameters = count,
+         .guests = 8,
+         .pull = [](Rank, std::span<float> into) { std::memcpy(into.data(), parameters.data(), parameters.size()); },
+         .push = [this](Rank, const GuestCalls::Push&, std::span<const float>) { ++pushes_; }},
+        {.interface_address = ip, .security = {.insecure = true}, .limits = limits});
+  }
+
+  std::unique_ptr<Http2Caller> guest(const std::string& ip = "127.0.0.1") const {
+    return std::make_unique<Http2Caller>(stranger(ip, service_->port()));
+  }
+  std::vector<Fd> strangers(std::size_t number) const {
+    std::vector<Fd> crowd;
+    while (crowd.size() < number) crowd.push_back(stranger("127.0.0.1", service_->port()));
+    return crowd;
+  }
+
+  // What is said to a pull of guest 3.
+  static std::string pull(Http2Caller& guest) {
+    const std::size_t call = guest.begin(pull_path);
+    guest.send_message(call, "\x08\x03", true);
+    return guest.answer(call, patience);
+  }
+  // Of guest 5, one gradient of `share` 1 and `rate` 1; the call stays open until end_push().
+  static std::size_t begin_push(Http2Caller& guest) {
+    const std::size_t call = guest.begin(push_path);
+    const std::string one = "\0\0\0\0\0\0\xf0\x3f"s;
+    guest.send_message(call, fmt::format("\x08\x05\x10\x01\x19{}\x21{}\x32\x04{}", one, one, std::string(4, '\0')),
+                       false);
+    return call;
+  }
+  static std::string end_push(Http2Caller& guest, std::size_t call) {
+    const std::size_t bytes = (count - 1) * sizeof(float);
+    const std::string values(bytes, '\0');
+    guest.send_message(call, fmt::format("\x28\x01\x32{}{}", static_cast<char>(bytes), values), true);
+    return guest.answer(call, patience);
+  }
+
+  std::atomic<int> pushes_ = 0;
+  std::unique_ptr<GuestService> service_;
+};
+
+TEST_F(GuestDoor, AGuestIsServedAtAnyAddress) {
+  for (const auto& [listens, calls] : {std::pair{"127.0.0.1", "127.0.0.1"}, {"", "127.0.0.1"}, {"", "::1"}}) {
+    serve({}, listens);
+    if (calls == "::1"sv && !stranger(calls, service_->port())) continue;  // this host has no IPv6
+    const auto caller = guest(calls);
+    EXPECT_THAT(pull(*caller), HasSubstr(parameters)) << calls;
+    EXPECT_THAT(pull(*caller), HasSubstr(parameters)) << "once more";
+    EXPECT_NE(end_push(*caller, begin_push(*caller)), "") << calls;
+  }
+  EXPECT_EQ(pushes_, 3);
+}
+
+TEST_F(GuestDoor, OfIdleConnectionsTheOldestHaveToGo) {
+  serve();
+  constexpr std::size_t all = 200, most = 64;
+  const auto crowd = strangers(all);
+  for (const Fd& each : crowd) ASSERT_TRUE(each);
+  for (std::size_t i = 0; i < all - most; ++i) EXPECT_TRUE(is_shown_out(crowd[i], patience)) << i;
+  for (std::size_t i = all - most; i < all; ++i) EXPECT_FALSE(is_shown_out(crowd[i])) << i;
+  const auto late = guest();
+  EXPECT_THAT(pull(*late), HasSubstr(parameters)) << "an honest one gets through";
+  EXPECT_TRUE(is_shown_out(crowd[all - most], patience)) << "in the place of another one";
+}
+
+TEST_F(GuestDoor, WhoseCallIsUnderWayStays) {
+  serve();
+  const auto busy = guest(), idle = guest();
+  EXPECT_THAT(pull(*idle), HasSubstr(parameters));
+  const std::size_t call = begin_push(*busy);
+  EXPECT_THAT(pull(*busy), HasSubstr(parameters)) << "the push has begun, too";
+  const auto crowd = strangers(200);
+  EXPECT_TRUE(is_shown_out(idle->socket(), patience));
+  EXPECT_TRUE(is_shown_out(crowd.front(), patience));
+  EXPECT_NE(end_push(*busy, call), "");
+  EXPECT_EQ(pushes_, 1);
+  // Now it is the one that has been idle for the shortest time.
+  const auto more = strangers(63);
+  EXPECT_THAT(pull(*busy), HasSubstr(parameters));
+}
+
+TEST_F(GuestDoor, CallsOfTooManyAreRefusedByASentence) {
+  constexpr std::size_t most = 4;
+  serve({.calling = most, .idle = 2});
+  std::vector<std::unique_ptr<Http2Caller>> callers;
+  const auto begin_calls = [&] {
+    // Those of one guest count once. Whoever has got an answer has begun what it began before.
+    callers.back()->begin(push_path);
+    callers.back()->begin(pull_path);
+    EXPECT_THAT(pull(*callers.back()), HasSubstr(parameters));
+  };
+  while (callers.size() < most) {
+    callers.push_back(guest());
+    begin_calls();
+  }
+  const auto is_refused = [](Http2Caller& caller) {
+    return pull(caller).find("4 connections have calls under way, and no more may; call again when some have ended") !=
+           std::string::npos;
+  };
+  const auto gets_through = [](Http2Caller& caller) {
+    const auto until = std::chrono::steady_clock::now() + patience;
+    while (std::chrono::steady_clock::now() < until)
+      if (pull(caller).find(parameters) != std::string::npos) return true;
+    return false;
+  };
+  auto next = guest();
+  EXPECT_TRUE(is_refused(*next));
+  EXPECT_TRUE(gets_through(*callers.front())) << "who calls already may call more";
+
+  // One that leaves in the midst of its calls makes room …
+  callers.pop_back();
+  EXPECT_TRUE(gets_through(*next));
+  callers.push_back(std::move(next));
+  begin_calls();
+  // … and so does one whose calls end.
+  const auto last = guest();
+  EXPECT_TRUE(is_refused(*last));
+  for (const std::size_t call : {1, 3}) {
+    callers.front()->send_message(call, "\x08\x03", true);
+    EXPECT_NE(callers.front()->answer(call, patience), "");
+  }
+  EXPECT_TRUE(gets_through(*last));
+}
+
+}  // namespace
+}  // namespace ranvier
