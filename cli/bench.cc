@@ -57,9 +57,10 @@ CommunicatorOptions communicator_options(const Options& options, const WorldPlac
 // A table that --tuning takes, and above it the links that it was made for.
 void print_probe(const Communicator& communicator) {
   const LinkModel& links = communicator.links();
-  fmt::print("# {}, {} ranks{}: a message's way {:.3g} us, its work {:.3g} us, a byte {:.3g} ns, adding it {:.3g} ns",
-             communicator.transport_name(), communicator.world(), links.crowded ? " that share cores" : "",
-             links.latency * 1e6, links.message * 1e6, links.byte * 1e9, links.reduce * 1e9);
+  fmt::print("# {}, {}{}: a message's way {:.3g} us, its work {:.3g} us, a byte {:.3g} ns, adding it {:.3g} ns",
+             communicator.transport_name(), bench::in_words(communicator.world()),
+             links.crowded ? " that share cores" : "", links.latency * 1e6, links.message * 1e6, links.byte * 1e9,
+             links.reduce * 1e9);
   if (links.between > 0)
     fmt::print(", one over the line that a host's ranks share {:.3g} ns more", links.between * 1e9);
   fmt::print("\n");

@@ -15,6 +15,7 @@
 #include "ranvier/schedule.h"
 #include "ranvier/text.h"
 #include "ranvier/transport.h"
+#include "schedule/spelling.h"
 
 namespace ranvier::cli {
 namespace {
@@ -44,10 +45,19 @@ std::uint64_t count_from(const std::string& flags, const std::string& word, std:
   refuse(unknown_name("option", option->substr(0, option->find('=')), views));
 }
 
-// CLI11's own words, such as "--ranks: 1 required N missing", in a sentence with its remedy.
+// CLI11's own words, in a sentence with its remedy.
 [[noreturn]] void refuse_what_cannot_be_parsed(const CLI::App& app, std::string words) {
   std::replace(words.begin(), words.end(), '\n', ' ');
   refuse(fmt::format("{} (see {} --help)", words, app.get_name()));
+}
+
+// "--workers: 1 required N missing" is CLI11's.
+[[noreturn]] void refuse_missing_value(const CLI::App& app, const std::string& words) {
+  const std::string name = words.substr(0, words.find(':'));
+  const auto* option = app.get_option_no_throw(name);
+  if (option == nullptr || option->get_type_name().empty()) refuse_what_cannot_be_parsed(app, words);
+  refuse(
+      fmt::format("{0} needs a value; write {0} {1} (see {2} --help)", name, option->get_type_name(), app.get_name()));
 }
 
 // What CLI11 stopped at, where that was a variable. It marks an option before it runs the callback, and runs them in
@@ -86,13 +96,6 @@ constexpr std::string_view known_variables[] = {"RANVIER_ALGORITHM",
                                                 "RANVIER_TUNING",
                                                 "RANVIER_WORLD"};
 
-// A letter too few, too many or wrong, or two in each other's place. Nothing further: other programs may have variables
-// of that prefix, too.
-bool is_slip_of(std::string_view word, std::string_view name) {
-  const std::size_t distance = edits(word, name);
-  return distance == 1 || (distance == 2 && std::is_permutation(word.begin(), word.end(), name.begin(), name.end()));
-}
-
 // One process of a job tells the user, not all of them; those that a command starts have RANVIER_RANK.
 bool speaks_for_the_job() {
   if (std::getenv("RANVIER_RANK") != nullptr) return false;
@@ -111,8 +114,9 @@ void warn_of_misspellings(const CLI::App& app) {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view whole = *entry, word = whole.substr(0, whole.find('='));
     if (!word.starts_with("RANVIER_") || std::find(names.begin(), names.end(), word) != names.end()) continue;
+    // Nothing further: other programs may have variables of that prefix, too.
     const auto near =
-        std::find_if(names.begin(), names.end(), [&](const auto& name) { return is_slip_of(word, name); });
+        std::find_if(names.begin(), names.end(), [&](const auto& name) { return edits(word, name) == 1; });
     if (near != names.end() && !is_of_a_service(whole.substr(std::min(word.size() + 1, whole.size()))))
       say(fmt::format("{}: {} is no setting of ranvier; did you mean {}?\n", app.get_name(), word, *near));
   }
@@ -135,6 +139,8 @@ std::optional<int> parse(CLI::App& app, const Arguments& arguments) {
     throw Error(problem.kind(), variable_at_fault(app) + problem.what());
   } catch (const CLI::ConversionError& problem) {
     refuse_what_cannot_be_parsed(app, variable_at_fault(app) + problem.what());
+  } catch (const CLI::ArgumentMismatch& problem) {
+    refuse_missing_value(app, problem.what());
   } catch (const CLI::ParseError& problem) {
     refuse_what_cannot_be_parsed(app, problem.what());
   }
@@ -172,13 +178,16 @@ CLI::Option* add_transport(CLI::App& app, std::string& value, const std::string&
 
 CLI::Option* add_algorithm(CLI::App& app, std::string& value, const std::string& help,
                            std::vector<std::string_view> names) {
-  const auto take = [&value, names = std::move(names)](const std::string& word) {
+  const auto take = [&value, names = std::move(names)](const std::string& given) {
+    const std::string word = one_spelling(given);
     const std::string name = word.substr(0, word.find(':'));
     if (std::find(names.begin(), names.end(), name) == names.end()) refuse(unknown_name("algorithm", name, names));
     if (word != "auto" && word != "vendor") parse_algorithm(word);
     value = word;
   };
-  return app.add_option_function<std::string>("--algorithm", take, help)->default_str(value)->type_name("NAME[:DIMS]");
+  return app.add_option_function<std::string>("--algorithm", take, help + "; butterfly is halving_doubling")
+      ->default_str(value)
+      ->type_name("NAME[:DIMS]");
 }
 
 CLI::Option* add_bytes(CLI::App& app, const std::string& flags, std::size_t& bytes, const std::string& help) {

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <system_error>
+#include <thread>
 
 #include "engine/rendezvous.h"
 #include "output.h"
@@ -20,7 +21,6 @@
 #include "temporary.h"
 
 namespace ranvier::cli {
-namespace {
 
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
@@ -35,9 +35,11 @@ class TemporaryDirectory {
                                                  name, std::strerror(errno)));
     path_ = name;
   }
+  // Whoever was killed with the keeper may just have put something there.
   ~TemporaryDirectory() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
+    const auto until = steady_clock::now() + std::chrono::seconds(1);
+    for (std::error_code problem; fs::remove_all(path_, problem), problem && steady_clock::now() < until;)
+      std::this_thread::sleep_for(milliseconds(5));
   }
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
@@ -46,6 +48,8 @@ class TemporaryDirectory {
  private:
   fs::path path_;
 };
+
+namespace {
 
 // Blocks the signals that run_workers waits for, so that none is missed between two waits. SIGCHLD must not be ignored
 // meanwhile (some callers' parents leave it so): exit statuses would be thrown away.
@@ -126,8 +130,6 @@ bool has(Store& store, const std::string& key) {
   }
 }
 
-bool has_come(Store& store, std::size_t rank) { return has(store, arrival_of(rank)); }
-
 struct Worker {
   pid_t pid = -1;
   std::optional<int> status;                              // as waitpid gives it, once it has ended
@@ -204,14 +206,13 @@ class Workers {
     return left;
   }
 
-  // Those who have not announced themselves, for `why`.
-  void end_those_to_come(const fs::path& place, const std::string& why) {
-    const auto store = file_store(place);
+  // Those who are left, for `why`.
+  void end_others(const std::string& why) {
     for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
       Worker& worker = workers_[rank];
-      if (worker.status || !worker.ended_for.empty() || has_come(*store, rank)) continue;
-      worker.ended_for = fmt::format("had yet to meet {}, and is ended, too", why);
-      say(fmt::format("ranvier: worker {} (process {}) {}\n", rank, worker.pid, worker.ended_for));
+      if (worker.status || !worker.ended_for.empty()) continue;
+      worker.ended_for = "was ended as well: " + why;
+      say(fmt::format("ranvier: worker {} (process {}) is ended: {}\n", rank, worker.pid, why));
       kill(worker.pid, SIGTERM);
     }
   }
@@ -223,7 +224,7 @@ class Workers {
   bool all_have_come(const fs::path& place) const {
     const auto store = file_store(place);
     for (std::size_t rank = 0; rank < workers_.size(); ++rank)
-      if (!has_come(*store, rank)) return false;
+      if (!has(*store, arrival_of(rank))) return false;
     return true;
   }
   const Worker& operator[](std::size_t rank) const { return workers_[rank]; }
@@ -281,19 +282,17 @@ void report_signal(std::size_t rank, const Worker& worker) {
 }
 
 // Starts the workers and sees them to their end.
-int keep(const Launch& launch) {
-  const CaughtSignals signals;  // for longer than there is a directory: a late one must not end us before it is removed
-  const TemporaryDirectory store;
+int keep(const Launch& launch, const CaughtSignals& signals, const sigset_t& mask, const fs::path& store) {
   StandIns stand_ins;
   Workers workers;
-  for (int rank = 0; rank < launch.count; ++rank) workers.start(launch, rank, store.path(), signals.before());
+  for (int rank = 0; rank < launch.count; ++rank) workers.start(launch, rank, store, mask);
 
   int code = 0;
   bool ending = false;  // the workers were told to end: that they do is no news
   int next_signal = 0;  // what those who are left get at `deadline`
   steady_clock::time_point deadline;
-  std::optional<steady_clock::time_point> latest_to_come;  // for who has not met `lost`
-  std::string lost;
+  std::optional<steady_clock::time_point> latest_to_notice;  // for who has not noticed `loss`
+  std::string loss;
   const auto give = [&](milliseconds time, int signal) {
     deadline = steady_clock::now() + time;
     next_signal = signal;
@@ -302,23 +301,23 @@ int keep(const Launch& launch) {
   for (;;) {
     for (const auto rank : workers.reap()) {
       if (!ending && workers[rank].ended_for.empty()) report_signal(rank, workers[rank]);
-      if (!ending) stand_ins.stand_in(launch, rank, workers[rank], store.path());
+      if (!ending) stand_ins.stand_in(launch, rank, workers[rank], store);
       if (code == 0) {
         code = exit_code(*workers[rank].status);
-        if (launch.survive && workers.all_have_come(store.path())) continue;
+        if (launch.survive && workers.all_have_come(store)) continue;
         give(launch.grace, SIGTERM);
-        if (launch.time_to_come && WIFSIGNALED(*workers[rank].status)) {
-          latest_to_come = steady_clock::now() + *launch.time_to_come;
-          lost = fmt::format("rank {}, which {}", rank, how_it_ended(workers[rank]));
+        if (launch.time_to_notice && WIFSIGNALED(*workers[rank].status)) {
+          latest_to_notice = steady_clock::now() + *launch.time_to_notice;
+          loss = fmt::format("rank {} {}", rank, how_it_ended(workers[rank]));
         }
       }
     }
-    if (workers.all_ended()) return launch.survive && !ending && has_result(store.path()) ? 0 : code;
+    if (workers.all_ended()) return launch.survive && !ending && has_result(store) ? 0 : code;
     const bool is_over = next_signal != 0;
     const auto until_stopped = workers.kill_stopped(is_over ? milliseconds(0) : launch.longest_stop);
-    if (latest_to_come && steady_clock::now() >= *latest_to_come) {
-      if (!ending) workers.end_those_to_come(store.path(), lost);
-      latest_to_come.reset();
+    if (latest_to_notice && steady_clock::now() >= *latest_to_notice) {
+      if (!ending) workers.end_others(loss);
+      latest_to_notice.reset();
     }
     if (next_signal != 0 && steady_clock::now() >= deadline) {
       ending = true;
@@ -330,7 +329,7 @@ int keep(const Launch& launch) {
       return std::chrono::ceil<milliseconds>(time - steady_clock::now());
     };
     auto left = next_signal == 0 ? milliseconds(1000) : until(deadline);
-    if (latest_to_come) left = std::min(left, until(*latest_to_come));
+    if (latest_to_notice) left = std::min(left, until(*latest_to_notice));
     const auto arrived = signals.wait(std::max(std::min(left, until_stopped), milliseconds(1)));
     if (!arrived || arrived->si_signo == SIGCHLD) continue;
     // What a terminal sends (Ctrl-C) reaches the whole process group, the workers too; what a process sends does not.
@@ -359,43 +358,60 @@ void announce_result(const fs::path& store) { file_store(store)->set(result_key,
 
 bool has_result(const fs::path& store) { return has(*file_store(store), result_key); }
 
-pid_t start_keeper(const Launch& launch, const std::function<void()>& first) {
+Keeper::Keeper(const Launch& launch, const std::function<void()>& first, const sigset_t* mask) {
   check(launch);
   std::fflush(nullptr);
+  const CaughtSignals signals;  // for longer than there is a directory: a late one must not end us before it is removed
+  store_ = std::make_unique<TemporaryDirectory>();
   const pid_t parent = getpid();
-  const pid_t pid = fork();
-  if (pid < 0)
+  pid_ = fork();
+  if (pid_ < 0)
     throw Error(ErrorKind::config, fmt::format("cannot start {} workers: {}; allow more processes (ulimit -u)",
                                                launch.count, std::strerror(errno)));
-  if (pid > 0) return pid;
+  if (pid_ > 0) return;
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(1);
   int code = 1;
-  try {
-    if (first) first();
-    code = keep(launch);
-  } catch (const std::exception& problem) {
-    say(fmt::format("ranvier: {}\n", words_of(problem)));
-  }
+  if (getppid() == parent) try {
+      if (first) first();
+      code = keep(launch, signals, mask == nullptr ? signals.before() : *mask, store_->path());
+    } catch (const std::exception& problem) {
+      say(fmt::format("ranvier: {}\n", words_of(problem)));
+    }
+  store_.reset();
   std::fflush(nullptr);
   _exit(code);
+}
+
+Keeper::~Keeper() = default;
+
+std::optional<int> Keeper::status() {
+  int status = 0;
+  if (!status_ && waitpid(pid_, &status, WNOHANG) == pid_) {
+    status_ = status;
+    store_.reset();
+  }
+  return status_;
+}
+
+void Keeper::tell(int signal) const {
+  if (!status_) kill(pid_, signal);
 }
 
 int exit_code_of_keeper(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
 
 int run_workers(const Launch& launch) {
   const CaughtSignals signals;
-  const pid_t keeper = start_keeper(launch, [&] { sigprocmask(SIG_SETMASK, &signals.before(), nullptr); });
-  for (int status = 0;;) {
-    if (waitpid(keeper, &status, WNOHANG) == keeper) {
-      if (WIFSIGNALED(status))
-        say(fmt::format("ranvier: the process that kept the workers {}, and they with it\n", how_it_ended(status)));
-      return exit_code_of_keeper(status);
+  Keeper keeper(launch, {}, &signals.before());
+  for (;;) {
+    if (const auto status = keeper.status()) {
+      if (WIFSIGNALED(*status))
+        say(fmt::format("ranvier: the process that kept the workers {}, and they with it\n", how_it_ended(*status)));
+      return exit_code_of_keeper(*status);
     }
     const auto arrived = signals.wait(milliseconds(1000));
     // What a terminal sends reaches the keeper as well, but for a hang-up, which goes to the session's leader only.
     const bool is_news = arrived && arrived->si_signo != SIGCHLD;
-    if (is_news && (arrived->si_code != SI_KERNEL || arrived->si_signo == SIGHUP)) kill(keeper, arrived->si_signo);
+    if (is_news && (arrived->si_code != SI_KERNEL || arrived->si_signo == SIGHUP)) keeper.tell(arrived->si_signo);
   }
 }
 

@@ -4,8 +4,10 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -24,9 +26,9 @@ struct Launch {
   // After the first failure the others have this long to notice (the control plane tells them, or, where they have not
   // met, a process in the place of the one that failed) and to say so.
   std::chrono::milliseconds grace = std::chrono::seconds(5);
-  // Of workers that call announce() when they come to their meeting: whoever has not come so long after a signal has
-  // ended another one is ended as well, since it still loads and does not hear of that.
-  std::optional<std::chrono::milliseconds> time_to_come = {};
+  // Whoever is left so long after a signal has ended another one is ended as well: it still loads, or computes, and
+  // does not hear of that.
+  std::optional<std::chrono::milliseconds> time_to_notice = {};
   // How long a worker that was asked to end may take to do so before it is killed.
   std::chrono::milliseconds term_to_kill = std::chrono::seconds(1);
   // A worker that a signal has stopped for so long is ended, so that the others learn of it also where they have not
@@ -45,11 +47,29 @@ struct Launch {
 // on stderr.
 int run_workers(const Launch&);
 
-// The same without waiting: starts the process that does it, whose exit code is what run_workers would return. It ends
-// the workers and removes their directory also where the calling thread dies, however it dies. `first` is called in
-// that process. Call it while this process has one thread.
-pid_t start_keeper(const Launch&, const std::function<void()>& first = {});
-int exit_code_of_keeper(int status);  // which waitpid gave
+class TemporaryDirectory;
+
+// The same without waiting: a process that does it, whose exit code is what run_workers would return. It ends the
+// workers and removes their directory also where the calling thread dies, however it dies; where it is killed itself,
+// status() removes it.
+class Keeper {
+ public:
+  // `first` is called in that process. `mask`: the signals that workers block; null: those that this process does. Call
+  // it while this process has one thread.
+  explicit Keeper(const Launch&, const std::function<void()>& first = {}, const sigset_t* mask = nullptr);
+  ~Keeper();
+  Keeper(const Keeper&) = delete;
+  Keeper& operator=(const Keeper&) = delete;
+
+  std::optional<int> status();  // as waitpid gives it, once it has ended
+  void tell(int signal) const;  // while it has not
+
+ private:
+  std::unique_ptr<TemporaryDirectory> store_;
+  pid_t pid_ = -1;
+  std::optional<int> status_;
+};
+int exit_code_of_keeper(int status);
 
 // The path of the running program, for Launch::command.
 std::string this_program();

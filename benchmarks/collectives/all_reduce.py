@@ -2,6 +2,7 @@
 """all_reduce from 4 bytes to 256 MiB beside Open MPI, and through torch.distributed beside gloo: the recorded tables of
 docs/benchmarks.md, with 2 and 4 ranks, over shared memory (in any memory, and in memory that ranvier lends) and over tcp.
 --crowded runs 8 and 16 ranks beside Open MPI instead: more than this machine has cores, all of which yield as they wait.
+--beside N has N processes compute meanwhile, as other people's do on a machine that is shared.
 
 Each world is one run of `ranvier bench`, which measures all peers sample by sample in turn and leaves every sample in
 FOLDER/NAME.json. The tables, printed and in FOLDER/tables.md, are of all such files that FOLDER has: a run that was cut
@@ -10,12 +11,13 @@ the median with the quartiles in brackets, in bold below 1.
 Stop what else runs on the machine first (`ranvier doctor` says how busy it is).
 
 usage: all_reduce.py build/release/bin/ranvier PYTHON_WITH_TORCH [--folder FOLDER] [--samples 15] [-e 256M]
-                     [--crowded | --only NAME …]
+                     [--beside N] [--crowded | --only NAME …]
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import pathlib
 import statistics
@@ -24,6 +26,17 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+
+
+@contextlib.contextmanager
+def busy_processes(count: int):
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 @dataclass
@@ -128,6 +141,7 @@ def main() -> None:
     parser.add_argument("-b", "--minbytes", default="4")
     parser.add_argument("-e", "--maxbytes", default="256M")
     parser.add_argument("-f", "--stepfactor", type=float, default=4)
+    parser.add_argument("--beside", type=int, default=0, metavar="N", help="processes that compute meanwhile")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--crowded", action="store_true", help="8 and 16 ranks, beside Open MPI")
     which.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
@@ -135,7 +149,7 @@ def main() -> None:
     chosen = options.only or [world.name for world in (CROWDED if options.crowded else usual)]
 
     failed = []
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, busy_processes(options.beside):
         options.folder = options.folder or pathlib.Path(scratch)
         options.folder.mkdir(parents=True, exist_ok=True)
         for world in usual + CROWDED:

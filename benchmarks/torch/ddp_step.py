@@ -58,7 +58,7 @@ def report(times: dict[str, list[float]]) -> None:
     for name, each in times.items():
         print(f"{name:8} {1000 * statistics.median(each):8.2f} ms a step")
     ratios = [gloo / ranvier for gloo, ranvier in zip(times["gloo"], times["ranvier"], strict=True)]
-    low, middle, high = statistics.quantiles(ratios, n=4)
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
     print(f"gloo / ranvier: {middle:.2f} ({low:.2f} to {high:.2f}), {len(ratios)} steps each")
 
 

@@ -189,17 +189,17 @@ int compare_transports(const Options& options, Rank ranks, const std::string& wh
   });
   check(all, results, large, options.sampling.checks);
 
-  print_heads(options, ranks, where);
+  if (options.prints()) print_heads(options, ranks, where);
   nlohmann::json rows = nlohmann::json::array(), absent = nlohmann::json::object();
   std::uint64_t wrong = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (!all[i].world) {
-      fmt::print("# {}: {}\n", all[i].transport, all[i].absent);
+      if (options.prints()) fmt::print("# {}: {}\n", all[i].transport, all[i].absent);
       absent[all[i].transport] = all[i].absent;
       continue;
     }
     rows.push_back(row_of(all[i].transport, results[i], gigabytes));
-    print(rows.back());
+    if (options.prints()) print(rows.back());
     wrong += results[i].wrong;
   }
   nlohmann::json environment = cli::environment();

@@ -152,14 +152,14 @@ int explain(const Options& options) {
   if (options.algorithm != "auto") {
     const AlgorithmSpec spec = parse_algorithm(options.algorithm);
     all.push_back(explain_one(spec.algorithm(), spec, options, topologies));
-    print_details(all.front(), topologies);
+    if (options.prints()) print_details(all.front(), topologies);
   } else {
     for (const Algorithm& algorithm : algorithms()) {
       const auto& built = algorithm.collectives;
       if (std::find(built.begin(), built.end(), options.collective) == built.end()) continue;
       all.push_back(explain_one(algorithm, {}, options, topologies));
     }
-    print_table(all, options, topologies);
+    if (options.prints()) print_table(all, options, topologies);
   }
 
   nlohmann::json result = {{"schedules", nlohmann::json::array()}, {"environment", cli::environment()}};

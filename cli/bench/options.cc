@@ -22,6 +22,7 @@ Sizes are of the longest buffer of a rank (4, 64K, 16M); step and iterations hav
 A sample is a run of operations between two barriers; its time is that of the slowest rank. Columns are in microseconds
 and in 10^9 bytes per second; "ratio" is the baseline's time divided by ranvier's, the median over pairs of neighbouring
 samples. algbw and busbw: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+Of ranks that a launcher started, rank 0's flags count for what is measured: collective, sizes, type, reduction, samples.
 
 Examples:
   ranvier bench --ranks 2
@@ -45,7 +46,7 @@ void add_value(CLI::App& app, const std::string& flag, Value& value, const std::
     const auto parsed = parse(word);
     std::vector<std::string_view> names;
     for (const auto each : values) names.push_back(name_of(each));
-    if (!parsed) throw Error(ErrorKind::usage, unknown_name(std::string_view(flag).substr(2), word, names));
+    if (!parsed) throw Error(ErrorKind::usage, unknown_name(flag.substr(flag.find("--") + 2), word, names));
     value = *parsed;
   };
   app.add_option_function<std::string>(flag, take, help)->default_str(std::string(name_of(value)))->type_name("NAME");
@@ -131,21 +132,27 @@ void refuse_contradictions_of_tune(const Options& options) {
     refuse(fmt::format("{} has one algorithm; name another collective to tune", job_name(options.collective)));
 }
 
-// Building it says whether its dims suit the world, before anything is started.
-void refuse_unfit_algorithm(const Options& options) {
-  if (options.algorithm == "auto" || options.algorithm == "vendor" || options.collective == Collective::barrier) return;
-  const AlgorithmSpec spec = parse_algorithm(options.algorithm);
-  const Algorithm& algorithm = find_algorithm(spec.algorithm().name, options.collective);
-  if (options.ranks)
-    algorithm.build(
-        {.collective = options.collective, .world = *options.ranks, .dims = spec.dims, .periodic = spec.periodic});
+// Null where none is named.
+const Algorithm* named_algorithm(const Options& options) {
+  if (options.algorithm == "auto" || options.algorithm == "vendor" || options.collective == Collective::barrier)
+    return nullptr;
+  return &find_algorithm(parse_algorithm(options.algorithm).algorithm().name, options.collective);
 }
 
 void refuse_unfit_root(const Options& options, Rank world) {
   if (options.root < world) return;
-  throw Error(ErrorKind::usage,
-              fmt::format("--root {} is not in a world of {}; name one of ranks 0 to {}", options.root,
-                          world == 1 ? "1 rank" : fmt::format("{} ranks", world), world - 1));
+  throw Error(ErrorKind::usage, fmt::format("--root {} is not in a world of {}; name one of ranks 0 to {}",
+                                            options.root, in_words(world), world - 1));
+}
+
+// Building an algorithm or a topology says whether its dims suit the world.
+void refuse_unfit_world(const Options& options, Rank world) {
+  refuse_unfit_root(options, world);
+  if (const Algorithm* const algorithm = named_algorithm(options)) {
+    const AlgorithmSpec spec = parse_algorithm(options.algorithm);
+    algorithm->build({.collective = options.collective, .world = world, .dims = spec.dims, .periodic = spec.periodic});
+  }
+  for (const std::string& topology : options.topologies) make_topology(topology, world);
 }
 
 void refuse_contradictions(const Options& options) {
@@ -156,13 +163,11 @@ void refuse_contradictions(const Options& options) {
       (!is_defined(options.op, options.dtype) || (options.op == ReduceOp::average && options.dtype == DType::boolean)))
     refuse(fmt::format("--op {} has no meaning on --dtype {}; choose sum or max", name_of(options.op),
                        name_of(options.dtype)));
-  refuse_unfit_algorithm(options);
+  named_algorithm(options);
   if (options.root != 0 && !has_root(options.collective))
     refuse(fmt::format("{} has no root; leave out --root, or name broadcast, reduce, gather or scatter",
                        job_name(options.collective)));
-  if (options.ranks) refuse_unfit_root(options, *options.ranks);
-  if (options.ranks)  // says whether its dims suit the world
-    for (const std::string& topology : options.topologies) make_topology(topology, *options.ranks);
+  if (options.ranks) refuse_unfit_world(options, *options.ranks);
   refuse_contradictions_of_explain(options);
   refuse_contradictions_of_probe(options);
   refuse_contradictions_of_tune(options);
@@ -191,6 +196,8 @@ void refuse_contradictions(const Options& options) {
 
 }  // namespace
 
+std::string in_words(Rank ranks) { return ranks == 1 ? "1 rank" : fmt::format("{} ranks", ranks); }
+
 std::optional<Options> parse_options(const cli::Arguments& arguments) {
   Options options;
   options.arguments = arguments;
@@ -210,8 +217,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
 
   std::string collective = "all_reduce";
   cli::add_name(app, "--collective", collective, "what to time", {job_names().begin(), job_names().end()});
-  add_value(app, "--dtype", options.dtype, "element type", parse_dtype, all_dtypes);
-  add_value(app, "--op", options.op, "reduction", parse_reduce_op, all_reduce_ops);
+  add_value(app, "-d,--dtype", options.dtype, "element type", parse_dtype, all_dtypes);
+  add_value(app, "-o,--op", options.op, "reduction", parse_reduce_op, all_reduce_ops);
   std::uint64_t root = 0;
   cli::add_count(app, "-r,--root", root, "of broadcast, reduce, gather and scatter", 0, most_ranks - 1)
       ->capture_default_str();
@@ -289,7 +296,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
                  "the network that data has to keep to: ring, mesh:2x4, torus:4x4; for --explain also star (default), "
                  "fully_connected, fat_tree:4, and several")
       ->type_name("SPEC");
-  app.add_option("--json", options.json_file, "write the results there; - is stdout")->type_name("FILE");
+  app.add_option("--json", options.json_file, "write the results there; - is stdout, which has no table then")
+      ->type_name("FILE");
 
   if (cli::parse(app, arguments)) return std::nullopt;
 

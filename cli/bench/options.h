@@ -47,6 +47,7 @@ struct Options {
   std::chrono::milliseconds timeout{60'000};
   std::chrono::milliseconds join_timeout{60'000};
   std::string json_file;
+  bool prints() const { return json_file != "-"; }  // stdout is the table's, else JSON's alone
 
   std::string tune_file;                // measure all algorithms instead, and write the table of the fastest
   bool measure = true;                  // the links, for auto: see CommunicatorOptions
@@ -63,6 +64,9 @@ struct Options {
 // A rank that nothing is heard of for so long is given up; other programs do so after CommunicatorOptions::dead_after.
 // A benchmark crowds its machine, and ranks that get no turn while others are measured are not dead.
 inline constexpr std::chrono::seconds longest_silence{30};
+
+// "1 rank", "2 ranks"
+std::string in_words(Rank ranks);
 
 // Throws Error{usage}. None: --help was asked for and given.
 std::optional<Options> parse_options(const cli::Arguments&);

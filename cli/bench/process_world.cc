@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -38,7 +37,7 @@ void stay_apart() {
 ProcessWorld::ProcessWorld(std::string name, Rank size, cli::Launch launch, milliseconds timeout)
     : name_(std::move(name)), size_(size), timeout_(timeout), listener_(listen_for_lines()), ranks_(size) {
   launch.environment.emplace_back(socket_variable, listener_.name);
-  keeper_ = cli::start_keeper(launch, stay_apart);
+  keeper_.emplace(launch, stay_apart);
 }
 
 ProcessWorld::~ProcessWorld() {
@@ -51,25 +50,15 @@ ProcessWorld::~ProcessWorld() {
     while (!has_ended() && steady_clock::now() < until)
       if (auto connection = accept_lines(listener_, milliseconds(5)))
         latecomers.emplace_back(std::move(*connection)).finish();
-    return keeper_ < 0;
+    return has_ended();
   };
-  const auto tell = [&](int signal) { kill(keeper_, signal); };
   if (gone_within(time_to_leave)) return;
   cli::say(fmt::format("ranvier bench: the {} ranks did not exit within {} s and are stopped\n", name_,
                        time_to_leave.count() / 1000));
-  tell(SIGTERM);
+  keeper_->tell(SIGTERM);
   if (gone_within(time_to_die)) return;
-  tell(SIGKILL);
-  waitpid(keeper_, nullptr, 0);
-}
-
-bool ProcessWorld::has_ended() {
-  int status = 0;
-  if (keeper_ >= 0 && waitpid(keeper_, &status, WNOHANG) == keeper_) {
-    keeper_ = -1;
-    exit_code_ = cli::exit_code_of_keeper(status);
-  }
-  return keeper_ < 0;
+  keeper_->tell(SIGKILL);
+  gone_within(time_to_die);
 }
 
 void ProcessWorld::greet(Lines connection, Lines::Deadline until) {
@@ -121,7 +110,7 @@ void ProcessWorld::meet(milliseconds limit, bool ranks_tell, const Patience& pat
       throw Error(ErrorKind::peer_lost,
                   fmt::format("the {} ranks ended with exit code {} before they were measured; what "
                               "they said is above",
-                              name_, exit_code_));
+                              name_, cli::exit_code_of_keeper(*keeper_->status())));
     } else if (is_late) {
       throw Error(ErrorKind::timeout, fmt::format("of {} {} ranks these did not come within {} s: {}; start fewer, or "
                                                   "allow more with --join-timeout",

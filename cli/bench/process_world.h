@@ -1,9 +1,8 @@
 // A world of processes on this machine, started for a benchmark and asleep but while it is measured.
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,7 +45,7 @@ class ProcessWorld final : public World {
   Lines::Deadline deadline() const { return std::chrono::steady_clock::now() + timeout_ + Patience{}.to_explain; }
   std::vector<std::size_t> absent() const;
   void greet(Lines connection, Lines::Deadline until);
-  bool has_ended();
+  bool has_ended() { return keeper_->status().has_value(); }
   [[noreturn]] void throw_left(Rank) const;
   Reply answer_of(Rank rank, Lines::Deadline until);
 
@@ -56,8 +55,7 @@ class ProcessWorld final : public World {
   Listener listener_;
   std::vector<std::optional<Lines>> ranks_;
   std::string description_;
-  pid_t keeper_ = -1;  // the process that watches over the world; -1 once it has ended
-  int exit_code_ = 0;  // of the keeper
+  std::optional<cli::Keeper> keeper_;  // watches over the world
 };
 
 }  // namespace ranvier::bench

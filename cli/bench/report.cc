@@ -49,8 +49,9 @@ Report::Report(const Options& options, const World& ours, std::vector<const Worl
       may_lose_(parse_transport(options.transport).loss > 0) {}
 
 void Report::print_header() const {
-  fmt::print("# ranvier bench: {} of {}, {} ranks{}, {}, algorithm {}, {}\n", job_name(options_.collective),
-             name_of(options_.dtype), ours_.size(),
+  if (!options_.prints()) return;
+  fmt::print("# ranvier bench: {} of {}, {}{}, {}, algorithm {}, {}\n", job_name(options_.collective),
+             name_of(options_.dtype), in_words(ours_.size()),
              has_root(options_.collective) ? fmt::format(", root {}", options_.root) : "", ours_.description(),
              options_.algorithm, options_.in_place ? "in place" : "out of place");
   for (const auto* baseline : baselines_)
@@ -70,6 +71,7 @@ void Report::print_header() const {
 }
 
 void Report::print(const Row& row) const {
+  if (!options_.prints()) return;
   const double seconds = row.ours.seconds.median;
   const double bandwidth = algbw(row.job, seconds);
   fmt::print(" {:>11} {:>12} {:>8} {:>8} {:>9} {:>8} {:>8} {:>7}", bytes_of(row.job), row.job.count,

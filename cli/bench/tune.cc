@@ -41,6 +41,15 @@ nlohmann::json environment_of(const Options& options) {
   return environment;
 }
 
+void print_heads(const Options& options, const TuningRow& kind, std::size_t algorithms) {
+  fmt::print("# ranvier bench --tune: {} of {}, {}, {}, {} algorithms, median of {} samples\n#\n",
+             job_name(options.collective), name_of(options.dtype), in_words(kind.ranks), kind.transport, algorithms,
+             options.sampling.samples);
+  fmt::print("# {:>10}  {:<20}{:>12}  {:<20}{:>12}{:>12}{:>8}\n", "size", "fastest", "time", "next", "time", "auto",
+             "ratio");
+  fmt::print("# {:>10}  {:<20}{:>12}  {:<20}{:>12}{:>12}\n", "(B)", "", "(us)", "", "(us)", "(us)");
+}
+
 }  // namespace
 
 int tune(const Options& options, World& world, const TuningFile& file) {
@@ -50,12 +59,7 @@ int tune(const Options& options, World& world, const TuningFile& file) {
   for (const AlgorithmSpec& spec : candidates(options.collective, world.size())) names.push_back(spec_text(spec));
   const TuningRow kind{
       .collective = options.collective, .transport = world.description(), .ranks = world.size(), .algorithm = {}};
-  fmt::print("# ranvier bench --tune: {} of {}, {} ranks, {}, {} algorithms, median of {} samples\n#\n",
-             job_name(options.collective), name_of(options.dtype), world.size(), kind.transport, names.size() - 1,
-             options.sampling.samples);
-  fmt::print("# {:>10}  {:<20}{:>12}  {:<20}{:>12}{:>12}{:>8}\n", "size", "fastest", "time", "next", "time", "auto",
-             "ratio");
-  fmt::print("# {:>10}  {:<20}{:>12}  {:<20}{:>12}{:>12}\n", "(B)", "", "(us)", "", "(us)", "(us)");
+  if (options.prints()) print_heads(options, kind, names.size() - 1);
 
   std::vector<Fastest> found;
   for (const std::size_t bytes : sizes(options)) {
@@ -82,10 +86,12 @@ int tune(const Options& options, World& world, const TuningFile& file) {
     found.push_back({bytes, jobs[order.front()].algorithm});
 
     const std::size_t next = order.size() > 1 ? order[1] : order[0];
-    fmt::print("{:>12}  {:<20}{:>12.2f}  {:<20}{:>12.2f}{:>12.2f}{:>8.2f}\n", bytes, found.back().algorithm,
-               median(order.front()) * 1e6, jobs[next].algorithm, median(next) * 1e6, median(0) * 1e6,
-               median(0) / median(order.front()));
-    std::fflush(stdout);
+    if (options.prints()) {
+      fmt::print("{:>12}  {:<20}{:>12.2f}  {:<20}{:>12.2f}{:>12.2f}{:>8.2f}\n", bytes, found.back().algorithm,
+                 median(order.front()) * 1e6, jobs[next].algorithm, median(next) * 1e6, median(0) * 1e6,
+                 median(0) / median(order.front()));
+      std::fflush(stdout);
+    }
     for (std::size_t i = 0; i < jobs.size(); ++i) all.push_back(json_of(jobs[i], measured[i], kind));
   }
   json_file.write({{"rows", all}, {"environment", environment_of(options)}});

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -27,6 +28,7 @@
 #include "train/replan.h"
 #include "train/report.h"
 #include "train/survivors.h"
+#include "train/sync_options.h"
 
 namespace ranvier::train {
 namespace {
@@ -59,6 +61,15 @@ int fail(const std::string& speaker, const std::exception& problem) {
   return ours != nullptr && ours->kind() == ErrorKind::usage ? 2 : 1;
 }
 
+// A run that its checkpoint leaves nothing to do.
+void say_that_it_had_ended(const Options& options, const trainer::TrainResult& result, const std::string& speaker) {
+  const trainer::TrainSettings& run = options.trainer;
+  if (run.resume.empty() || result.steps_here > 0 || result.lost > 0) return;
+  const bool by_steps = run.steps < run.epochs * result.steps_per_epoch;
+  cli::say(fmt::format("{}: {} is at step {} already, and {} {} asks for no more\n", speaker, run.resume.string(),
+                       result.steps, by_steps ? "--steps" : "--epochs", by_steps ? run.steps : run.epochs));
+}
+
 void report_result(const Report& report) {
   if (report.result.recorded) write_workload(report);
   const std::string& file = report.options.json_file;
@@ -87,6 +98,7 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
   trainer::Dataset data;
   try {
     check_plan(options, place.world);
+    check_unequal(options.trainer, place.world);
     if (options.plan) place.rank = rank_at(*options.plan, place.rank);
     data = prepare(options, place.world, place.rank == 0);
   } catch (const std::exception& why) {
@@ -124,6 +136,7 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
     try {
       const auto result = trainer::train(settings, data, *communicator, events, options.survive ? &kept : nullptr);
       if (place.rank != 0) return 0;
+      say_that_it_had_ended(options, result, speaker);
       report_result({options, *communicator, result});
       if (options.survive && std::fflush(stdout) == 0) cli::announce_result(first_store);
       return 0;
@@ -148,7 +161,7 @@ int launch(const Options& options) {
   prepare(options, *options.workers, true);
   cli::Launch workers{.count = *options.workers,
                       .command = {cli::this_program()},
-                      .time_to_come = std::chrono::milliseconds(500),
+                      .time_to_notice = std::chrono::milliseconds(700),  // of the second that others have to end
                       .longest_stop = options.communicator.dead_after,
                       .survive = options.survive};
   workers.command.insert(workers.command.end(), options.arguments.begin(), options.arguments.end());
@@ -169,12 +182,21 @@ int run(const cli::Arguments& arguments, std::string& speaker) {
   return work(*options, *place, speaker);
 }
 
+// Once a failure has been told, nobody is to wait for the end of torch's own state, which takes long on busy cores.
+// What is registered after this, as MPI's end is, has run by then.
+void leave_after_failure(int code, void*) {
+  if (code == 0) return;
+  std::fflush(nullptr);
+  std::_Exit(code);
+}
+
 }  // namespace
 }  // namespace ranvier::train
 
 int main(int argc, char** argv) {
   ranvier::cli::open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // as in cli/main.cc, for whoever starts this one by itself
+  on_exit(ranvier::train::leave_after_failure, nullptr);
   std::string speaker = "ranvier train";
   try {
     return ranvier::cli::after_output(ranvier::train::run({argv + 1, argv + argc}, speaker));

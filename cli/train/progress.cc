@@ -48,8 +48,8 @@ void Progress::on_evaluation(const trainer::Evaluation& evaluation) {
   if (test.accuracy) judged = fmt::format("test accuracy {:6.2f} %", *test.accuracy * 100);
   if (test.bits_per_character) judged = fmt::format("test bits per character {:.3f}", *test.bits_per_character);
   if (test.frechet_distance) judged = fmt::format("Fréchet distance {:.4f}", *test.frechet_distance);
-  cli::say(fmt::format("step {:>6}  loss {:.4f}  {}  {:.1f} s\n", evaluation.step, evaluation.loss, judged,
-                       evaluation.seconds));
+  const std::string loss = evaluation.loss ? fmt::format("loss {:.4f}  ", *evaluation.loss) : "";
+  cli::say(fmt::format("step {:>6}  {}{}  {:.1f} s\n", evaluation.step, loss, judged, evaluation.seconds));
 }
 
 void Progress::on_change(const trainer::ChangedPlan& changed) {

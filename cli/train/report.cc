@@ -150,7 +150,8 @@ std::string to_table(const Report& report) {
       {"workers", fmt::format("{} over {}{}, gradients {}", world, communicator.transport_name(),
                               options.link_rate.empty() ? "" : " at " + options.link_rate,
                               options.trainer.compress == "none" ? "as f32" : "as " + options.trainer.compress)},
-      {"loss", fmt::format("{:.4f} in training, {:.4f} in test", last.loss, last.test.loss)},
+      {"loss", fmt::format("{}{:.4f} in test", last.loss ? fmt::format("{:.4f} in training, ", *last.loss) : "",
+                           last.test.loss)},
       {"time", fmt::format("{:.1f} s for {} steps ({:.2f} epochs in all)", result.seconds, grouped(result.steps_here),
                            epochs(result))},
       {"samples/s", fmt::format("{}", grouped(static_cast<std::size_t>(samples_per_second(report))))},
@@ -183,7 +184,7 @@ nlohmann::json to_json(const Report& report) {
   for (const auto& entry : result.history)
     history.push_back({{"step", entry.step},
                        {"seconds", entry.seconds},
-                       {"loss", entry.loss},
+                       {"loss", or_null(entry.loss)},
                        {"test_loss", entry.test.loss},
                        {"accuracy", or_null(entry.test.accuracy)},
                        {"bits_per_character", or_null(entry.test.bits_per_character)},
@@ -194,7 +195,7 @@ nlohmann::json to_json(const Report& report) {
         {{"step", each.step}, {"sync", each.sync}, {"split_by_speed", each.split_by_speed}, {"reason", each.reason}});
   const auto& last = result.history.back();
   return {{"accuracy", or_null(last.test.accuracy)},
-          {"loss", last.loss},
+          {"loss", or_null(last.loss)},
           {"test_loss", last.test.loss},
           {"bits_per_character", or_null(last.test.bits_per_character)},
           {"frechet_distance", or_null(last.test.frechet_distance)},

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "integrations/trainer/division.h"
+#include "integrations/trainer/run_settings.h"
 #include "ranvier/error.h"
 #include "ranvier/guest_service.h"
 #include "ranvier/sync.h"
@@ -14,8 +15,6 @@
 
 namespace ranvier::train {
 namespace {
-
-constexpr std::string_view chosen_by_measuring = "auto";
 
 std::string policy_help() {
   std::string names;
@@ -28,7 +27,7 @@ void check_workers(const trainer::TrainSettings& run, const std::string& sync, s
   if (!workers) return;
   const Rank replicas = std::max(*workers / trainer::parse_division(run.parallel).parts, 1);
   check_places(sync, run.place, replicas);
-  check_workers(run.unequal, static_cast<std::uint64_t>(replicas));
+  check_unequal(run, *workers);
 }
 
 void check_auto(const trainer::TrainSettings& run, std::optional<Rank> workers) {
@@ -49,7 +48,7 @@ void add_sync_options(CLI::App& app, trainer::TrainSettings& run) {
   app.add_option_function<std::string>(
          "--sync",
          [&run](const std::string& spec) {
-           if (spec != chosen_by_measuring) check_sync_policy(spec);
+           check_sync_policy_or_auto(spec);
            run.sync = spec;
          },
          policy_help())
@@ -96,6 +95,14 @@ void add_sync_options(CLI::App& app, trainer::TrainSettings& run) {
       ->type_name("NAME");
 }
 
+void check_unequal(const trainer::TrainSettings& run, Rank workers) {
+  const Rank replicas = std::max(workers / trainer::parse_division(run.parallel).parts, 1);
+  check_workers(run.unequal, static_cast<std::uint64_t>(replicas));
+  // Ranks that only serve compute nothing, and may have a speed or none.
+  if (run.unequal.speeds.size() != trainer::training_ranks(run.sync, replicas))
+    check_speeds(run.unequal, static_cast<std::uint64_t>(replicas));
+}
+
 void check_sync_options(const CLI::App& app, Options& options) {
   trainer::TrainSettings& run = options.trainer;
   const std::optional<Rank> workers = options.workers;
@@ -111,9 +118,8 @@ void check_sync_options(const CLI::App& app, Options& options) {
     throw Error(ErrorKind::usage, "a gan has no accuracy; stop it by its Fréchet distance, --target-loss");
   if (run.sync == chosen_by_measuring) return check_auto(run, workers);
   const auto policy = make_sync_policy(run.sync, {});
-  if (!policy->takes_codec() && run.compress != "none")
-    throw Error(ErrorKind::usage,
-                fmt::format("--sync {} sends values as they are; leave out --compress {}", run.sync, run.compress));
+  check_compress(*policy, run.compress);
+  trainer::check_optimizer(run);
   if (policy->server()) {
     if (workers) workers_of(*policy->server(), *workers);
     if (run.optimizer != "sgd" || run.weight_decay > 0)

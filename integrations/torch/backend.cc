@@ -9,6 +9,7 @@
 #include "integrations/torch/forks.h"
 #include "integrations/torch/ranvier_backend.h"
 #include "integrations/torch/tensors.h"
+#include "ranvier/callback.h"
 #include "ranvier/error.h"
 #include "ranvier/timeouts.h"
 
@@ -136,6 +137,9 @@ intrusive_ptr<PendingWork> RanvierBackend::pending(Call call, std::uint64_t numb
 intrusive_ptr<c10d::Work> RanvierBackend::launch(Call call, std::span<const Request> requests, bool asynchronous) {
   const auto communicator = require_communicator();
   auto work = pending(std::move(call), collectives_.fetch_add(requests.size()));
+  // Whoever starts something in a callback may wait for its future next, as torch's hook for PowerSGD does, on the
+  // thread that would have to move it.
+  asynchronous = asynchronous && !in_callback();
   for (Request request : requests) {
     request.label.list = static_cast<std::uint8_t>(std::min<std::size_t>(requests.size(), 255));
     if (asynchronous)

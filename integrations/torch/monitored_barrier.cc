@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "integrations/torch/errors.h"
@@ -48,10 +50,13 @@ std::string list(const std::vector<Rank>& ranks) {
   return text;
 }
 
+std::string numbered(std::uint32_t number) { return "monitored_barrier #" + std::to_string(number) + ": "; }
+
 // Ends the group with `reason` on every rank.
-[[noreturn]] void give_up(Communicator& communicator, const std::string& reason) {
-  const Error error = Error(ErrorKind::timeout, reason).with_flight_record(communicator.flight_record());
-  communicator.abort(reason);
+[[noreturn]] void give_up(Communicator& communicator, std::uint32_t number, const std::string& reason) {
+  const Error error =
+      Error(ErrorKind::timeout, numbered(number) + reason).with_flight_record(communicator.flight_record());
+  communicator.abort(error.what());
   std::rethrow_exception(to_torch(std::make_exception_ptr(error)));
 }
 
@@ -65,10 +70,18 @@ std::optional<Error> failure(const Work& work) {
   return std::nullopt;
 }
 
+// Why a message failed, without what the message was: nobody but this file has heard of that.
+std::string cause(const Error& error) {
+  const std::string text = error.what();
+  const std::string_view behind = " failed: ";
+  const std::size_t at = text.find(behind);
+  return at == std::string::npos ? text : text.substr(at + behind.size());
+}
+
 // That ranks call something else is the error then, and not that they do not come.
 void throw_mismatch(std::uint32_t number, const std::optional<Error>& error) {
   if (!error || error->kind() != ErrorKind::mismatch) return;
-  throw Error(error->kind(), "monitored_barrier #" + std::to_string(number) + ": " + error->what(), error->culprit())
+  throw Error(error->kind(), numbered(number) + cause(*error), error->culprit())
       .with_flight_record(error->flight_record());
 }
 
@@ -109,15 +122,15 @@ void RanvierBackend::await_reports(Communicator& communicator, std::uint32_t num
     if (const auto error = failure(report)) {  // the whole group has failed, possibly through another rank
       throw_mismatch(number, error);
       missing = {error->culprit() > 0 ? error->culprit() : rank};
-      reason = std::string(": ") + error->what();
+      reason = ": " + cause(*error);
       break;
     }
     missing.push_back(rank);
   }
   if (!missing.empty())
-    give_up(communicator, (missing.size() == 1 ? "Rank " : "Ranks ") + list(missing) +
-                              " failed to pass monitoredBarrier in " + std::to_string(timeout.count()) + " ms" +
-                              reason);
+    give_up(communicator, number,
+            (missing.size() == 1 ? "Rank " : "Ranks ") + list(missing) + " failed to pass monitoredBarrier in " +
+                std::to_string(timeout.count()) + " ms" + reason);
   for (Rank rank = 1; rank < size_; ++rank) {
     Message& answer = answers[static_cast<std::size_t>(rank)];
     keep(messages, answer, communicator.start_send(answer.byte, rank, barrier_tag));
@@ -137,10 +150,10 @@ void RanvierBackend::report_to_first(Communicator& communicator, std::uint32_t n
   if (arrives(answer.work, patience)) return report.work.wait();
   const auto error = failure(answer.work);
   throw_mismatch(number, error);
-  give_up(communicator,
+  give_up(communicator, number,
           "Rank " + std::to_string(rank_) +
               " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0: " +
-              (error ? error->what() : "it did not answer within " + std::to_string(patience.count()) + " ms"));
+              (error ? cause(*error) : "it did not answer within " + std::to_string(patience.count()) + " ms"));
 }
 
 }  // namespace ranvier::pytorch

@@ -120,6 +120,9 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
       .def("restore", [](const Handle& self, const std::vector<double>& kept) {
         ranvier::pytorch::translating_errors([&] { self->policy->restore(kept); });
       });
+  library.def("chosen_by_measuring(str sync) -> bool", [](const std::string& sync) {
+    return ranvier::pytorch::translating_errors([&] { return ranvier::check_sync_policy_or_auto(sync); });
+  });
   library.def("host_number() -> int", [] { return static_cast<std::int64_t>(ranvier::host_number()); });
   library.def(
       "choose_in_step(float[] step_seconds, float late_share, float late_factor, int[] nodes, float inside_seconds, "

@@ -38,6 +38,8 @@ std::optional<Element> known(at::ScalarType type) {
       return Element{DType::u8, 1};
     case at::kBool:
       return Element{DType::boolean, 1};
+    case at::kComplexHalf:
+      return Element{DType::f16, 2};
     case at::kComplexFloat:
       return Element{DType::f32, 2};
     case at::kComplexDouble:

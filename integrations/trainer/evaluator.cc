@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace ranvier::trainer {
 
@@ -22,7 +23,10 @@ Evaluation Evaluator::look(std::size_t step, double seconds, Synchronizer& sync,
   if (own.defined()) parameters.copy_(own);
   loss_sum_ = 0;
   loss_count_ = 0;
-  return {.step = step, .seconds = seconds, .loss = sums[0] / std::max(sums[1], 1.0), .test = task_.score(of_test)};
+  return {.step = step,
+          .seconds = seconds,
+          .loss = sums[1] > 0 ? std::optional(sums[0] / sums[1]) : std::nullopt,
+          .test = task_.score(of_test)};
 }
 
 }  // namespace ranvier::trainer

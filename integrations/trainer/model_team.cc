@@ -42,8 +42,6 @@ class Stopwatch {
 }  // namespace
 
 ModelTeam::ModelTeam(Communicator& world, const Division& division) : world_(world), division_(division) {
-  require_equal(world, static_cast<std::uint64_t>(division.way) << 32 | static_cast<std::uint32_t>(division.parts),
-                "--parallel");
   if (division.way == Division::Way::whole) return;
   parts_ = world.split(world.rank() / division.parts);
   replicas_ = world.split(world.rank() % division.parts);

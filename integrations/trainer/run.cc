@@ -17,7 +17,6 @@ Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team, Ke
       workers_(kept != nullptr ? kept->workers : training_ranks(settings.sync, comm_.world())),
       plan_(settings),
       identity_(identity_of(settings, data, comm_.world())),
-      terms_(terms_of(settings, data, comm_.world())),
       task_(make_task(settings.model, data, settings.seed, team)),
       common_(task_->common_parameters()),
       evaluator_(*task_, team),
@@ -34,6 +33,7 @@ Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team, Ke
                                  .weight_decay = settings.weight_decay},
                                 buckets_.parameters(), buckets_.shapes())),
       pace_(Slowness(settings.unequal, static_cast<std::uint64_t>(comm_.rank()), settings.seed)) {
+  check_optimizer(settings);
   last_step_ = std::min(settings.steps, settings.epochs * sampler_.steps_per_epoch());
   if (!settings.record) return;
   if (sync_->policy().server() || sync_->policy().meets_peers())
@@ -44,7 +44,6 @@ Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team, Ke
 }
 
 TrainResult Run::run(const TrainEvents& events) {
-  require_equal_terms(team_.world(), terms_);
   begin();
 
   while (step_ < last_step_ && !reached_target()) {
@@ -104,7 +103,7 @@ void Run::bring_together() {
   if (!sync_->end(rate_.at(static_cast<double>(step_)), memory_of(buckets_.parameters()))) return;
   team_.align(common_);
   account_.end(mark, *sync_);
-  const double loss = result_.history.back().loss;
+  const auto loss = result_.history.back().loss;
   result_.history.pop_back();
   evaluate();
   result_.history.back().loss = loss;

@@ -105,7 +105,6 @@ class Run {
   const std::size_t workers_;  // by which a step's samples are counted
   FollowedPlan plan_;
   const Identity identity_;
-  const Identity terms_;
   const std::unique_ptr<Task> task_;
   const std::vector<at::Tensor> common_;  // to all parts of a model
   Evaluator evaluator_;

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <iterator>
+#include <string_view>
 
-#include "base/fnv.h"
 #include "integrations/trainer/sampler.h"
 #include "ranvier/error.h"
+#include "ranvier/exchange.h"
 #include "ranvier/sync.h"
 
 namespace ranvier::trainer {
@@ -19,6 +19,27 @@ std::string exact(double value) {
   std::array<char, 32> text{};
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
   return {text.data(), end};
+}
+
+// The word before the next 0, which is taken away with it.
+std::string_view take_word(std::string_view& text) {
+  const std::string_view word = text.substr(0, text.find('\0'));
+  text.remove_prefix(word.size() + 1);
+  return word;
+}
+
+// "--lr '0.2' (rank 0: '0.1'), --optimizer 'sgd' (rank 0: 'adamw')": of another rank's values and those of rank 0, in
+// the order of `terms`.
+std::string differences(const Identity& terms, std::string_view theirs, std::string_view first) {
+  std::string all;
+  for (const auto& [name, value] : terms) {
+    const std::string own(take_word(theirs)), other(take_word(first));
+    if (own == other) continue;
+    if (!all.empty()) all += ", ";
+    // A plan's are of many lines.
+    all += name == "--plan" ? "another --plan" : name + " '" + own + "' (rank 0: '" + other + "')";
+  }
+  return all;
 }
 
 }  // namespace
@@ -60,18 +81,30 @@ Identity terms_of(const TrainSettings& settings, const Dataset& data, Rank world
 }
 
 void require_equal_terms(Communicator& comm, const Identity& terms) {
-  std::vector<std::int64_t> own;
-  for (const auto& [name, value] : terms) own.push_back(static_cast<std::int64_t>(fnv1a(value)));
-  std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(comm.world()));
-  comm.all_gather(own, all);
-  for (std::size_t i = own.size(); i < all.size(); ++i) {
-    if (all[i] == all[i % own.size()]) continue;
-    const auto rank = static_cast<Rank>(i / own.size());
-    const std::string& name = std::next(terms.begin(), static_cast<std::ptrdiff_t>(i % own.size()))->first;
+  std::string own;
+  for (const auto& [name, value] : terms) own += value + '\0';
+  std::array<std::int64_t, 1> longest{static_cast<std::int64_t>(own.size())};
+  comm.all_reduce(longest, {.op = ReduceOp::max});
+  own.resize(static_cast<std::size_t>(longest[0]));
+  std::string all(own.size() * static_cast<std::size_t>(comm.world()), '\0');
+  comm.all_gather(TypedSpan(own.data(), own.size(), DType::u8), TypedSpan(all.data(), all.size(), DType::u8));
+  for (Rank rank = 1; rank < comm.world(); ++rank) {
+    const auto text = [&](Rank of) {
+      return std::string_view(all).substr(static_cast<std::size_t>(of) * own.size(), own.size());
+    };
+    if (text(rank) == text(0)) continue;
     throw Error(ErrorKind::mismatch,
-                "rank " + std::to_string(rank) + " has another " + name + " than rank 0; give all ranks the same",
+                "rank " + std::to_string(rank) + " has " + differences(terms, text(rank), text(0)) +
+                    "; give all ranks the same",
                 rank);
   }
+}
+
+void check_optimizer(const TrainSettings& settings) {
+  if (settings.optimizer != "sgd" && plan_exchange(settings.compress).momentum() > 0)
+    throw Error(ErrorKind::usage, "--compress " + settings.compress +
+                                      " has a momentum that takes the place of plain SGD's; leave --optimizer " +
+                                      settings.optimizer + " out, or take another codec");
 }
 
 std::size_t training_ranks(const std::string& sync, Rank world) {

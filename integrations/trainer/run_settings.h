@@ -11,8 +11,11 @@ namespace ranvier::trainer {
 Identity identity_of(const TrainSettings& settings, const Dataset& data, Rank world);
 // That, and whatever else all ranks must have alike for a run to make sense, if not to be gone on with.
 Identity terms_of(const TrainSettings& settings, const Dataset& data, Rank world);
-// Throws Error{mismatch} on every rank, naming the first setting in which one differs from rank 0.
+// Throws Error{mismatch} on every rank, naming the first rank that differs from rank 0, and all settings in which it
+// does.
 void require_equal_terms(Communicator& comm, const Identity& terms);
+// Throws Error{usage} for a codec that has momentum with an optimizer whose own it cannot take the place of.
+void check_optimizer(const TrainSettings& settings);
 // How many ranks take samples: all but those that only serve. Throws Error{usage} where none is left.
 std::size_t training_ranks(const std::string& sync, Rank world);
 // Throws Error{config} where the data does not fill one step of so many workers that hold a model each.

@@ -9,6 +9,7 @@
 #include "integrations/trainer/division.h"
 #include "integrations/trainer/model_team.h"
 #include "integrations/trainer/run.h"
+#include "integrations/trainer/run_settings.h"
 #include "ranvier/error.h"
 
 namespace ranvier::trainer {
@@ -20,6 +21,7 @@ TrainResult train(const TrainSettings& settings, const Dataset& data, Communicat
   std::optional<ModelTeam> team;  // outlives a failure: its groups are told why before they are left
   const auto abort = [&](const std::string& reason) { team ? team->abort(reason) : comm.abort(reason); };
   try {
+    require_equal_terms(comm, terms_of(settings, data, comm.world()));  // before anything that follows from them
     team.emplace(comm, parse_division(settings.parallel));
     return Run(settings, data, *team, kept).run(events);
   } catch (const c10::Error& problem) {

@@ -67,8 +67,8 @@ inline constexpr std::size_t most_changes = 3;
 
 struct Evaluation {
   std::size_t step = 0;
-  double seconds = 0;  // of training so far, evaluations left out
-  double loss = 0;     // of training: mean over the samples of all workers since the evaluation before
+  double seconds = 0;          // of training so far, evaluations left out
+  std::optional<double> loss;  // of training: mean over the samples of all workers since the evaluation before, if any
   Score test = {};
 };
 

@@ -25,7 +25,9 @@ class Exchange(Protocol):
 
 
 def make_exchange(spec: str, world: int) -> Exchange:
-    """Raises ValueError for a spec that is wrong, or that serves no group of so many ranks."""
+    """Raises ValueError for a spec that is wrong, or that serves no group of so many ranks; TypeError for what is none."""
+    if not isinstance(spec, str):
+        raise TypeError(f"a codec is named by a str, and this is {spec!r}: write 'int8' or, for values as they are, 'none'")
     _library.load()
     plan = torch.classes.ranvier.ExchangePlan(spec)
     if bits := plan.grid_bits():
@@ -217,8 +219,7 @@ class LowRank:
         for side in sides:
             for matrix, part, (left, right) in large:
                 if side == 0:
-                    if self._alternating:
-                        matrix.orthonormalize(right)
+                    matrix.orthonormalize(right)
                     matrix.left_of(owed[part], right, left)
                 else:
                     matrix.orthonormalize(left)

@@ -49,8 +49,9 @@ def hook(spec: str, group: dist.ProcessGroup | None = None) -> "tuple[Compressio
     Codes travel in a process group of their own, of the same ranks: all of them call, at the same point between what
     else they do in `group`, and no rank outside of it. Which groups a rank has besides does not matter.
 
-    Raises ValueError for a spec that is wrong, or that another rank does not have. A codec that has momentum (dgc, and
-    with it "strong" and "extreme"; momentum=) takes the place of the optimizer's, which then has to be 0.
+    Raises ValueError for a spec that is wrong, or that another rank does not have, and TypeError for one that is no str. A
+    codec that has momentum (dgc, and with it "strong" and "extreme"; momentum=) takes the place of the optimizer's, which
+    then has to be 0.
     """
     return CompressionState(spec, group), compress
 

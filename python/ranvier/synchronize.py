@@ -85,7 +85,7 @@ def attach(
     Raises ValueError for a wrong spec, for a codec that the policy or the optimizer has no use for, for samples that are
     no finite number above 0, for an optimizer of another model or one that is attached already, for a model in
     DistributedDataParallel (which averages gradients itself), and for an optimizer that evaluates the model several times
-    in a step (LBFGS).
+    in a step (LBFGS); TypeError for a spec or a place that is no str.
     """
     return Synchronization(model, optimizer, sync, steps_per_epoch, steps, place, samples, compress, group)
 
@@ -106,6 +106,9 @@ class Synchronization(Joinable):  # type: ignore[misc]
         group: dist.ProcessGroup | None,
     ) -> None:
         super().__init__()
+        for name, word in (("sync", sync), ("place", place), ("compress", compress)):
+            if not isinstance(word, str):
+                raise TypeError(f"attach() takes a str as {name}, and this is {word!r}: write one, such as 'local:4' for sync")
         operators = _library.load()
         self.spec, self.compress = sync, compress
         self.step = 0  # complete ones
@@ -115,7 +118,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
         self.decisions: list[tuple[int, str, str]] = []  # of 'auto': behind so many steps, the policy, and why
         self._group = group if group is not None else dist.group.WORLD
         self._rank, self._world = dist.get_rank(self._group), dist.get_world_size(self._group)
-        is_auto = sync == "auto"
+        is_auto = operators.chosen_by_measuring(sync)
         if is_auto and compress != "none":
             raise ValueError(f"'auto' counts what plain values take: leave out compress='{compress}', or name the policy")
         self._policy = self._make_policy(SPECS["bsp"] if is_auto else sync, steps_per_epoch, steps)
@@ -197,7 +200,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
 
     def finish(self) -> None:
         """Brings all replicas together, buffers too, and lets the optimizer go. Every rank calls."""
-        self._carry_out(self._policy.ended())
+        self._carry_out(self._policy.ended(), closes=True)
         if weights := self._weights(self._last, self._seen_by_buffers):
             self._average(self._buffers, self._teams.whole[self._last], self._teams.weight(0, self._last, weights))
         for hook in self._hooks:
@@ -358,15 +361,16 @@ class Synchronization(Joinable):  # type: ignore[misc]
         if name == before:
             return
         if before != "bsp":
-            self._carry_out(self._policy.ended())
+            self._carry_out(self._policy.ended(), closes=True)
             share_state(self._optimizer, self._group)
         self._policy = self._make_policy(auto.spec)
 
     def _rate(self) -> float:
         return float(self._optimizer.param_groups[0]["lr"])
 
-    def _carry_out(self, actions: Iterable[Any]) -> float:
-        """Averages of parameters. Returns how far replicas had parted, where the policy wants to know."""
+    def _carry_out(self, actions: Iterable[Any], closes: bool = False) -> float:
+        """Averages of parameters; what closes training leaves the codec out. Returns how far replicas had parted, where the
+        policy wants to know."""
         with torch.no_grad():
             spread = 0.0
             for asked in map(Asked._make, actions):
@@ -381,7 +385,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
                 leaders, inside = self._teams.leaders[asked.level], self._teams.whole[asked.inside]
                 if leaders is not None:
                     weight = self._teams.weight(asked.inside, asked.level, weights)
-                    if self._anchor and asked.level == self._last:
+                    if self._anchor and asked.level == self._last and not closes:
                         spread = self._average_change(asked, leaders, weight)
                         self._average(self._buffers, leaders, weight)
                     else:

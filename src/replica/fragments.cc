@@ -14,6 +14,7 @@ Fragments::Fragments(Team& everybody, const std::string& compress, const std::ve
                      std::size_t count)
     : everybody_(everybody),
       exchange_(make_exchange(compress, everybody.comm())),
+      plain_(dense_exchange(everybody.comm())),
       parts_(count),
       anchor_(size),
       change_(size),
@@ -51,13 +52,13 @@ Fragments::~Fragments() {
 
 void Fragments::agree_on(std::span<const float> parameters) { std::ranges::copy(parameters, anchor_.begin()); }
 
-void Fragments::begin(std::size_t fragment, std::span<const float> parameters, double weight) {
+void Fragments::begin(std::size_t fragment, std::span<const float> parameters, double weight, Exchange& exchange) {
   Part& part = parts_[fragment];
   const auto change = of(part, change_);
   for (std::size_t i = 0; i < part.size; ++i)
     change[i] = static_cast<float>(weight) * (anchor_[part.first + i] - parameters[part.first + i]);
   part.is_under_way = true;
-  if (everybody_.size() > 1) part.averaging = exchange_->start({.values = change, .tensors = part.tensors});
+  if (everybody_.size() > 1) part.averaging = exchange.start({.values = change, .tensors = part.tensors});
 }
 
 void Fragments::wait(Part& part) {

@@ -25,7 +25,13 @@ class Fragments {
 
   void agree_on(std::span<const float> parameters);
   // `weight`: 1 where all ranks have as many samples.
-  void begin(std::size_t fragment, std::span<const float> parameters, double weight);
+  void begin(std::size_t fragment, std::span<const float> parameters, double weight) {
+    begin(fragment, parameters, weight, *exchange_);
+  }
+  // For the last average: without the codec.
+  void begin_plainly(std::size_t fragment, std::span<const float> parameters, double weight) {
+    begin(fragment, parameters, weight, *plain_);
+  }
   // Waits for that average; x = merge x + (1 - merge) (what the outer step makes of it).
   void finish(std::size_t fragment, const OuterStep& outer, double merge, double learning_rate,
               std::span<float> parameters);
@@ -47,10 +53,12 @@ class Fragments {
   std::span<float> of(const Part& part, std::vector<float>& all) {
     return std::span(all).subspan(part.first, part.size);
   }
+  void begin(std::size_t fragment, std::span<const float> parameters, double weight, Exchange& exchange);
   void wait(Part& part);
 
   Team& everybody_;
   const std::unique_ptr<Exchange> exchange_;
+  const std::unique_ptr<Exchange> plain_;
   std::vector<Part> parts_;
   std::vector<float> anchor_;
   std::vector<float> change_;

@@ -11,6 +11,7 @@ ParameterAverage::ParameterAverage(Team* leaders, Team* inside, const Options& o
     : leaders_(leaders), inside_(inside), tensors_(options.tensors) {
   if (leaders_ == nullptr) return;
   exchange_ = make_exchange(options.compress, leaders_->comm());
+  plain_ = dense_exchange(leaders_->comm());
   if (!options.wants_change && options.compress == "none") return;
   anchor_.resize(options.count);
   change_.resize(options.count);
@@ -21,31 +22,39 @@ void ParameterAverage::agree_on(std::span<const float> parameters) {
   if (!anchor_.empty()) std::ranges::copy(parameters, anchor_.begin());
 }
 
-void ParameterAverage::average(std::span<float> values) {
-  exchange_->start({.values = values, .tensors = tensors_})->wait();
-}
-
 double ParameterAverage::run(std::span<float> parameters, const OuterStep& outer, double weight, double learning_rate) {
   double spread = 0;
   const bool is_alone = leaders_ != nullptr && leaders_->size() == 1;
   if (leaders_ != nullptr && !(is_alone && outer.is_plain())) {  // alone, its average is itself, bit by bit
-    if (!change_.empty()) {
+    if (change_.empty())
+      average_plainly(parameters, weight);
+    else
       spread = average_change(parameters, outer, weight, learning_rate);
-    } else {
-      if (weight != 1)
-        for (float& each : parameters) each *= static_cast<float>(weight);
-      average(parameters);
-    }
   }
-  if (inside_ != nullptr && inside_->size() > 1) inside_->comm().broadcast(parameters, 0);
+  tell(parameters);
   return spread;
+}
+
+void ParameterAverage::close(std::span<float> parameters, double weight) {
+  if (leaders_ != nullptr && leaders_->size() > 1) average_plainly(parameters, weight);
+  tell(parameters);
+}
+
+void ParameterAverage::average_plainly(std::span<float> parameters, double weight) {
+  if (weight != 1)
+    for (float& each : parameters) each *= static_cast<float>(weight);
+  plain_->start({.values = parameters, .tensors = tensors_})->wait();
+}
+
+void ParameterAverage::tell(std::span<float> parameters) {
+  if (inside_ != nullptr && inside_->size() > 1) inside_->comm().broadcast(parameters, 0);
 }
 
 double ParameterAverage::average_change(std::span<float> parameters, const OuterStep& outer, double weight,
                                         double learning_rate) {
   for (std::size_t i = 0; i < parameters.size(); ++i)
     change_[i] = static_cast<float>(weight) * (anchor_[i] - parameters[i]);
-  if (leaders_->size() > 1) average(change_);
+  if (leaders_->size() > 1) exchange_->start({.values = change_, .tensors = tensors_})->wait();
 
   std::array<double, 2> squares{0, 0};  // how far this replica is from the average, and the average from the anchor
   for (std::size_t i = 0; i < parameters.size(); ++i) {

@@ -30,6 +30,8 @@ class ParameterAverage {
   void agree_on(std::span<const float> parameters);
   // `weight`: 1 where all leaders speak for as many samples. Returns the spread, where change is kept.
   double run(std::span<float> parameters, const OuterStep& outer, double weight, double learning_rate);
+  // The last average: of the parameters as they are, also where there is a codec.
+  void close(std::span<float> parameters, double weight);
 
   std::uint64_t plain_buckets() const { return exchange_ ? exchange_->plain_buckets() : 0; }
   std::size_t state_bytes() const;
@@ -37,16 +39,18 @@ class ParameterAverage {
   void restore(ConstBytes& all);
 
  private:
-  void average(std::span<float> values);
+  void average_plainly(std::span<float> parameters, double weight);
+  void tell(std::span<float> parameters);
   double average_change(std::span<float> parameters, const OuterStep& outer, double weight, double learning_rate);
 
   Team* const leaders_;
   Team* const inside_;
   const std::vector<Tensor> tensors_;
-  std::unique_ptr<Exchange> exchange_;
-  std::vector<float> anchor_;    // where replicas last agreed
-  std::vector<float> change_;    // anchor - parameters, and their average
-  std::vector<float> momentum_;  // of the outer step
+  std::unique_ptr<Exchange> exchange_;  // of change
+  std::unique_ptr<Exchange> plain_;     // of parameters
+  std::vector<float> anchor_;           // where replicas last agreed
+  std::vector<float> change_;           // anchor - parameters, and their average
+  std::vector<float> momentum_;         // of the outer step
 };
 
 }  // namespace ranvier::replica

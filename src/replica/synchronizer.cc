@@ -53,6 +53,17 @@ void check_samples(const SyncPolicy& policy, std::span<const double> by_rank) {
   }
 }
 
+void check_compress(const SyncPolicy& policy, std::string_view compress) {
+  const double momentum = plan_exchange(compress).momentum();
+  if (compress != "none" && !policy.takes_codec())
+    throw Error(ErrorKind::usage,
+                fmt::format("--sync {} sends values as they are; leave out --compress {}", policy.spec(), compress));
+  if (momentum > 0 && policy.averages_parameters())
+    throw Error(ErrorKind::usage, fmt::format("--compress {} corrects the momentum of gradients, and --sync {} also "
+                                              "averages parameters; take another codec, or --sync bsp",
+                                              compress, policy.spec()));
+}
+
 class Synchronizer::Impl {
  public:
   Impl(Communicator& comm, const SynchronizerOptions& options)
@@ -62,6 +73,7 @@ class Synchronizer::Impl {
         teams_(make_teams(options)),
         samples_(checked_samples(options.samples)),
         used_(samples_.size(), policy_->levels().size() + 1 + policy_->fragments()) {
+    check_compress(*policy_, compress_);
     const std::size_t by_gradients = policy_->gradient_level();
     if (by_gradients > 0) {
       gradient_team_ = teams_.whole(by_gradients);
@@ -77,13 +89,6 @@ class Synchronizer::Impl {
         gradients_ = make_exchange(spec, team);
       }
     }
-    if (compress_ != "none" && !policy_->takes_codec())
-      throw Error(ErrorKind::usage, fmt::format("--sync '{}' sends values as they are; leave out --compress '{}'",
-                                                policy_->spec(), compress_));
-    if (policy_->averages_parameters() && momentum_of(compress_) > 0)
-      throw Error(ErrorKind::usage, fmt::format("--compress '{}' corrects the momentum of gradients, and --sync '{}' "
-                                                "also averages parameters; take another codec, or --sync bsp",
-                                                compress_, policy_->spec()));
   }
 
   // The first time with all that averages of parameters take.
@@ -130,7 +135,7 @@ class Synchronizer::Impl {
 
   bool end(double learning_rate, std::span<float> parameters) {
     const auto asked = policy_->react({.point = SyncPoint::ended});
-    carry_out(asked, learning_rate, parameters);
+    carry_out(asked, learning_rate, parameters, Closes::yes);
     const bool were_apart = resync_ > 0 && !agreed_;
     if (were_apart) realign(parameters);
     agreed_ = true;
@@ -229,12 +234,6 @@ class Synchronizer::Impl {
     return all;
   }
 
-  static double momentum_of(const std::string& compress) {
-    return compress == "none" || compress.starts_with("powersgd") || compress.starts_with("acpsgd")
-               ? 0
-               : make_codec(compress)->momentum();
-  }
-
   // Those inside it average gradients in every step; after a synchronous beginning there are none.
   std::size_t first_parameter_level() const {
     const std::size_t by_gradients = policy_->gradient_level();
@@ -261,7 +260,10 @@ class Synchronizer::Impl {
     if (level == policy_->levels().size()) agreed_ = true;
   }
 
-  double carry_out(const std::vector<SyncAction>& asked, double learning_rate, std::span<float> parameters) {
+  // What closes training leaves the codec out: mean() has foretold it.
+  enum class Closes : std::uint8_t { no, yes };
+  double carry_out(const std::vector<SyncAction>& asked, double learning_rate, std::span<float> parameters,
+                   Closes closes = Closes::no) {
     double spread = 0;
     for (const SyncAction& each : asked) {
       if (each.what == SyncAction::What::push) {
@@ -270,7 +272,10 @@ class Synchronizer::Impl {
       }
       if (each.what == SyncAction::What::begin_fragment) {
         const std::size_t average = policy_->levels().size() + 1 + each.fragment;
-        fragments_->begin(each.fragment, parameters, own_weight(average));
+        if (closes == Closes::yes)
+          fragments_->begin_plainly(each.fragment, parameters, own_weight(average));
+        else
+          fragments_->begin(each.fragment, parameters, own_weight(average));
         used_.made(average);
         count_round(*teams_.leaders(1));
         continue;
@@ -291,7 +296,11 @@ class Synchronizer::Impl {
       }
       // A leader speaks for its inner group, of all that the groups of this level hold.
       const double weight = teams_.sum(each.inside, used) * static_cast<double>(teams_.parts(each.level)) / of_level;
-      spread = averages_[each.level - first_parameter_level()]->run(parameters, each.outer, weight, learning_rate);
+      ParameterAverage& average = *averages_[each.level - first_parameter_level()];
+      if (closes == Closes::yes)
+        average.close(parameters, weight);
+      else
+        spread = average.run(parameters, each.outer, weight, learning_rate);
       if (leaders != nullptr) count_round(*leaders);
       if (inside != nullptr) count_round(*inside);
       agree(each.level, parameters);

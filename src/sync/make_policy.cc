@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "base/spec.h"
 #include "ranvier/error.h"
@@ -73,13 +74,18 @@ constexpr auto infos = [] {
   return list;
 }();
 
+const Entry* find_entry(std::string_view name) {
+  const auto entry = std::ranges::find(entries, name, [](const Entry& each) { return each.info.name; });
+  return entry == entries.end() ? nullptr : &*entry;
+}
+
 }  // namespace
 
 std::unique_ptr<SyncPolicy> make_sync_policy(std::string_view spec, const SyncContext& context) {
   const auto stages = parse_spec(spec);
   const StageSpec& stage = stages.front();
-  const auto entry = std::ranges::find(entries, stage.name, [](const Entry& each) { return each.info.name; });
-  if (entry == entries.end()) throw Error(ErrorKind::usage, unknown_name("synchronization policy", stage.name, names));
+  const Entry* const entry = find_entry(stage.name);
+  if (entry == nullptr) throw Error(ErrorKind::usage, unknown_name("synchronization policy", stage.name, names));
   if (stages.size() > 1)
     throw Error(ErrorKind::usage, fmt::format("the policy '{}' has more than one stage; what compresses its exchanges "
                                               "is --compress, or compress= in Python, apart from it",
@@ -89,6 +95,24 @@ std::unique_ptr<SyncPolicy> make_sync_policy(std::string_view spec, const SyncCo
 }
 
 void check_sync_policy(std::string_view spec) { make_sync_policy(spec, {.steps_per_epoch = 1, .steps = 1}); }
+
+bool check_sync_policy_or_auto(std::string_view spec) {
+  const StageSpec stage = parse_spec(spec).front();
+  if (stage.name == chosen_by_measuring) {
+    if (spec != chosen_by_measuring)
+      throw Error(ErrorKind::usage, fmt::format("the policy '{}' takes no value and no settings, it chooses by "
+                                                "measuring; write it without '{}'",
+                                                chosen_by_measuring, spec.substr(chosen_by_measuring.size())));
+    return true;
+  }
+  if (find_entry(stage.name) == nullptr) {
+    std::vector<std::string_view> all(names.begin(), names.end());
+    all.push_back(chosen_by_measuring);
+    throw Error(ErrorKind::usage, unknown_name("synchronization policy", stage.name, all));
+  }
+  check_sync_policy(spec);
+  return false;
+}
 
 std::span<const SyncPolicyInfo> sync_policies() { return infos; }
 

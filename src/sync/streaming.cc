@@ -5,7 +5,7 @@
 // arXiv:2501.18512, 2025.
 //
 // At the end replicas become their mean, without an outer step: fragments have just had theirs, but for one under way,
-// which goes without.
+// which comes too late to be applied.
 #include <fmt/format.h>
 
 #include "ranvier/error.h"
@@ -38,17 +38,17 @@ class StreamingPolicy final : public SyncPolicy {
   std::vector<SyncAction> react(const SyncEvent& event) override {
     std::vector<SyncAction> asked;
     if (event.point == SyncPoint::step_ended) {
-      if (is_under_way_ && event.step == sent_ + rule_.delay) asked.push_back(finish(rule_.outer));
+      if (is_under_way_ && event.step == sent_ + rule_.delay) asked.push_back(finish(rule_.outer, rule_.merge));
       const std::uint64_t steps = event.step - begin_;
       if (steps % spacing() == 0) {
         asked.push_back(begin((steps / spacing() - 1) % rule_.fragments));
         sent_ = event.step;
         is_under_way_ = true;
-        if (rule_.delay == 0) asked.push_back(finish(rule_.outer));
+        if (rule_.delay == 0) asked.push_back(finish(rule_.outer, rule_.merge));
       }
     }
     if (event.point == SyncPoint::ended) {
-      if (is_under_way_) asked.push_back(finish({}));
+      if (is_under_way_) asked.push_back(finish({}, 1));
       for (std::size_t fragment = 0; fragment < rule_.fragments; ++fragment) {
         asked.push_back(begin(fragment));
         asked.push_back({.what = SyncAction::What::finish_fragment, .fragment = fragment});
@@ -78,9 +78,9 @@ class StreamingPolicy final : public SyncPolicy {
     fragment_ = fragment;
     return {.what = SyncAction::What::begin_fragment, .fragment = fragment};
   }
-  SyncAction finish(const OuterStep& outer) {
+  SyncAction finish(const OuterStep& outer, double merge) {
     is_under_way_ = false;
-    return {.what = SyncAction::What::finish_fragment, .outer = outer, .fragment = fragment_, .merge = rule_.merge};
+    return {.what = SyncAction::What::finish_fragment, .outer = outer, .fragment = fragment_, .merge = merge};
   }
 
   const std::string spec_;

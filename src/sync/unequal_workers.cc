@@ -77,7 +77,11 @@ void check_workers(const UnequalWorkers& workers, std::uint64_t count) {
     if (each.worker >= count)
       throw Error(ErrorKind::usage,
                   fmt::format("--straggle names rank {} of {} workers; count them from 0", each.worker, count));
-  if (workers.speeds.size() > count)
+  if (workers.speeds.size() > count) check_speeds(workers, count);
+}
+
+void check_speeds(const UnequalWorkers& workers, std::uint64_t count) {
+  if (!workers.speeds.empty() && workers.speeds.size() != count)
     throw Error(ErrorKind::usage,
                 fmt::format("--speeds has {} numbers for {} workers; give one for each", workers.speeds.size(), count));
 }

@@ -88,6 +88,21 @@ class Failures(ProgramTest):
         self.assertLess(min(took), DEATH_BOUND_S)
         self.assertRegex(err, r"(?m)^#\d+ \w+ .* at [0-9.]+ ms: (done|failed) after")
 
+    @unittest.skipUnless(BASELINES and (RANVIER.parent / "libranvier_ucx.so").exists(), "this build has no transport ucx")
+    def test_ranks_of_ucx_end_in_order_with_large_messages_under_way_among_them(self):
+        for _ in range(2):
+            process = start("bench", "--ranks", "3", "--transport", "ucx", "--algorithm", "direct", "-b", "8M", "-e", "8M",
+                            "--iters", "1000000", "--samples", "1", "--no-measure", "--check", "0", env=clean_environment())  # fmt: skip
+            self.addCleanup(process.kill)
+            while "algbw" not in process.stdout.readline():
+                pass
+            time.sleep(1)
+            os.kill(self.ranks_of(process)[1], signal.SIGKILL)
+            _, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 1, err)
+            self.assertRegex(err, r"(?m)^ranvier bench: ranvier rank (1 left|0 failed: .*\brank 1\b)")
+            self.assertEqual(re.findall(r"worker (\d) .* was ended by signal", err), ["1"], err)
+
     def test_a_rank_that_is_stopped_is_given_up_as_the_help_says(self):
         limit = int(re.search(r"falls silent is given up after (\d+) s", " ".join(run("bench", "--help").stdout.split()))[1])
         err, took = self.lose_rank_1(signal.SIGSTOP)
@@ -112,6 +127,18 @@ class Failures(ProgramTest):
                 self.assertTrue(wait_until(lambda: not processes_of_session(process.pid), 10), "processes are left")
                 self.assertEqual(set(os.listdir("/dev/shm")) - before, set())
                 self.assertTrue(wait_until(lambda: not list(temporary.iterdir()), 5), "files are left")
+
+    def test_nothing_is_left_when_the_keeper_of_its_ranks_is_killed(self):
+        with temporary_folder() as temporary:
+            process = self.start_long(temporary)
+            self.addCleanup(process.kill)
+            (keeper,) = children_of(process.pid)
+            os.kill(keeper, signal.SIGKILL)
+            _, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 1, err)
+            self.assertIn("ranvier rank 0 left in the middle of the benchmark", err)
+            self.assertTrue(wait_until(lambda: not processes_of_session(process.pid), 10), "processes are left")
+            self.assertEqual(list(temporary.iterdir()), [])
 
     @unittest.skipUnless(OPEN_MPI, "needs Open MPI")
     def test_nothing_is_left_of_a_baseline_when_the_benchmark_is_killed(self):

@@ -70,6 +70,23 @@ class Results(ProgramTest):
         self.assert_sentence(run(*words, "--tune", "t"), 2, "another collective")
         self.assert_sentence(run(*words, "--baseline", "mpi"), 2, "sendrecv")
 
+    def test_flags_are_those_of_nccl_tests(self):
+        result = run("bench", "--ranks", "1", "-b", "8", "-e", "8", "-d", "double", "-o", "max", "-n", "2", "--samples", "2")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("all_reduce of f64, 1 rank, ", result.stdout)
+        self.assertEqual(rows_of(result.stdout)[0][2:4], ["f64", "max"])
+
+    def test_an_algorithm_may_have_another_name(self):
+        with temporary_folder() as folder:
+            file = folder / "bench.json"
+            for words in (("--algorithm", "butterfly"), ("--tuning", str(folder / "tuning.txt"))):
+                (folder / "tuning.txt").write_text("all_reduce shm 2 max butterfly\n")
+                with self.subTest(words=words):
+                    result = run("bench", "--ranks", "2", "--transport", "shm", *words, *QUICK, "--json", str(file))
+                    self.assertEqual(result.returncode, 0, result.stderr)
+                    name = json.loads(file.read_text())["rows"][0]["algorithm"]
+                    self.assertEqual(name, "halving_doubling" if "--algorithm" in words else "auto")
+
     def test_columns_are_those_of_nccl_tests(self):
         result = run("bench", "--ranks", "2", "--dtype", "f64", "--op", "max", "--in-place", "-w", "1", "-c", "3", *QUICK)
         titles = [line for line in result.stdout.splitlines() if line.startswith("#")][-2]
@@ -103,6 +120,17 @@ class Results(ProgramTest):
             self.assertAlmostEqual(row["busbw_gbps"], row["algbw_gbps"] * 1.5)
         for key in ("cpu", "cores", "system", "ranvier", "arguments", "time"):
             self.assertIn(key, found["environment"])
+
+    def test_json_on_stdout_stands_there_alone(self):
+        quick = ("--ranks", "2", "-b", "4", "-e", "4", "--samples", "2", "--json", "-")
+        with temporary_folder() as folder:
+            for words in ((), ("--tune", str(folder / "tuning.txt")), ("--compare-transports", "--latency-samples", "2")):
+                with self.subTest(words=words):
+                    result = run("bench", *quick, *words)
+                    self.assertEqual(result.returncode, 0, result.stderr)
+                    self.assertTrue(json.loads(result.stdout)["rows"])
+        explained = run("bench", "--explain", "--ranks", "4", "--json", "-")
+        self.assertTrue(json.loads(explained.stdout)["schedules"])
 
     def test_several_sockets_a_link_give_the_same_results(self):
         result = run("bench", "--ranks", "3", "--transport", "tcp", "--sockets", "4", *QUICK)
@@ -345,7 +373,6 @@ class Tuning(ProgramTest):
         for words in (("--learn",), ("--algorithm", "ring"), ("--baseline", "gloo"), ("--explain",)):
             self.assert_sentence(run("bench", "--ranks", "2", "--tune", "t", *words), 2, "leave out")
         self.assert_sentence(run("bench", "--ranks", "2", "--tune", "t", "--collective", "barrier"), 2, "another collective")
-
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ TEST(OneWorker, TakesServersStepsLikePlainTrainingWithoutMomentum) {
     const auto served = run_alone(sync, 0);
     ASSERT_EQ(served.history.size(), plain.history.size());
     for (std::size_t i = 0; i < plain.history.size(); ++i) {
-      EXPECT_NEAR(served.history[i].loss, plain.history[i].loss, 1e-5) << sync;
+      EXPECT_NEAR(served.history[i].loss.value(), plain.history[i].loss.value(), 1e-5) << sync;
       EXPECT_NEAR(served.history[i].test.loss, plain.history[i].test.loss, 1e-5) << sync;
     }
   }

@@ -163,11 +163,16 @@ class Policies(TrainingTest):
     def test_what_makes_no_sense_is_refused_before_anything_starts(self):
         for words, *parts in (
             (("--sync", "loca:4"), "did you mean 'local'"),
+            (("--sync", "loca"), "did you mean 'local'", ", auto"),
+            (("--sync", "auto:3"), "the policy 'auto' takes no value", "without ':3'"),
+            (("--sync", "aut"), "did you mean 'auto'"),
             (("--sync", "local:0"), "from 1"),
             (("--sync", "hierarchy:node=1,rack=4,world=8"), "--place rack=N"),
             (("--sync", "node:4", "--place", "node=5"), "1 to 4"),
             (("--speeds", "1,0"), "--speeds"),
             (("--speeds", "1,1,1,1,1"), "5 numbers for 4 workers"),
+            (("--speeds", "1,1,1"), "3 numbers for 4 workers"),
+            (("--speeds", "1,1", "--sync", "async:servers=1"), "2 numbers for 4 workers"),
             (("--jitter", "often"), "0.05x4"),
             (("--split", "fair"), "'fair'"),
             (("--optimizer", "adam"), "did you mean 'adamw'"),
@@ -178,6 +183,10 @@ class Policies(TrainingTest):
             (("--sync", "async:servers=4"), "nobody to train"),
             (("--sync", "gossip", "--compress", "int8"), "leave out --compress"),
             (("--sync", "auto", "--compress", "int8"), "leave out --compress"),
+            (("--sync", "local:4", "--compress", "dgc:0.1"), "corrects the momentum of gradients"),
+            (("--sync", "diloco:4,fragments=2", "--compress", "demo"), "corrects the momentum of gradients"),
+            (("--optimizer", "adamw", "--compress", "dgc:0.1"), "takes the place of plain SGD's", "--optimizer adamw"),
+            (("--optimizer", "lars", "--compress", "demo"), "takes the place of plain SGD's"),
             (("--sync", "gossip", "--survive"), "--survive does not go with --sync gossip"),
             (("--survive", "--save", "x"), "--survive does not go with --save"),
         ):

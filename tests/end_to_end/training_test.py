@@ -349,6 +349,19 @@ class Resuming(TrainingTest):
         other = self.results(*words, "--steps", "8", "--tuning", str(table), "--algorithm", "ring")
         self.assertNotEqual(other["parameter_hash"], whole["parameter_hash"])
 
+    def test_a_checkpoint_with_all_steps_leaves_nothing_to_do_which_is_said(self):
+        place = str(self.folder / "c.ck")
+        self.results("--steps", "12", "--save", place)
+        for steps in ("12", "5"):
+            with self.subTest(steps=steps):
+                file = self.folder / f"resumed-{steps}.json"
+                result = self.train("--steps", steps, "--resume", place, "--json", str(file))
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertIn(f"c.ck is at step 12 already, and --steps {steps} asks for no more", result.stderr)
+                self.assertNotIn("in training", result.stdout)
+                run = json.loads(file.read_text())
+                self.assertEqual((run["steps"], run["loss"], run["history"][0]["loss"]), (12, None, None))
+
     def test_what_a_codec_holds_back_is_resumed_too(self):
         for spec in ("dgc:0.01+int4:rounding=stochastic", "powersgd:2"):
             with self.subTest(codec=spec):

@@ -17,11 +17,22 @@ def begun_anew(rank, world, store):
     return total.tolist()
 
 
+# Who has left a barrier does not know that the others have.
+def say_beyond(rank):
+    dist.distributed_c10d._get_default_store().set(f"rank {rank} is beyond the barrier", "")
+
+
+def wait_for(ranks):
+    dist.distributed_c10d._get_default_store().wait([f"rank {rank} is beyond the barrier" for rank in ranks])
+
+
 def aborted(rank, world, how, store):
     group = dist.group.WORLD
     dist.barrier()
     said = "rank 0 called abort"
+    say_beyond(rank)
     if rank == 0:
+        wait_for(range(world))
         pending = dist.all_reduce(torch.ones(3), async_op=True)  # which no other rank calls
         if how == "a group's method":
             group.abort()
@@ -55,7 +66,9 @@ def of_some_ranks(rank, world):
     pair = dist.new_group([0, 2])
     if rank != 1:
         dist.barrier(pair)
+        say_beyond(rank)
         if rank == 2:
+            wait_for([0])
             dist.distributed_c10d._abort_process_group(pair)
         else:
             with pytest.raises(dist.DistBackendError, match=r"rank 2 \(1 of its group\) called abort"):

@@ -52,6 +52,24 @@ def test_all_end_with_the_same_bits_near_those_without_a_codec(backend):
         assert int8[0][1] < plain[0][1]
 
 
+def ended(rank, world, spec, codec):
+    net = network()
+    optimizer = optimizer_for("momentum", net)
+    sync = ranvier.attach(net, optimizer, spec, steps=STEPS, compress=codec)
+    train(net, optimizer, EACH * rank, EACH * (rank + 1))
+    before = flat(net)
+    sync.finish()
+    return before, flat(net)
+
+
+@pytest.mark.parametrize("spec", ["local:5", "diloco:5", "local:5,adapt=0.5"])
+def test_a_period_that_is_cut_short_ends_with_the_plain_mean(spec):
+    ranks = on_ranks(WORLD, ended, spec, "topk:0.1", backend="gloo")
+    mean = torch.stack([before for before, _ in ranks]).mean(0)
+    for _, end in ranks:
+        torch.testing.assert_close(end, mean)
+
+
 def inside_and_between(rank, world):
     net = network()
     optimizer = optimizer_for("sgd", net)

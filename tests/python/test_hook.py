@@ -325,6 +325,9 @@ def test_a_hook_takes_nothing_of_an_earlier_group_of_that_name(tmp_path):
 def refused(rank, world):
     with pytest.raises(ValueError, match="did you mean 'int8'"):
         ranvier.hook("int9")
+    for none in (None, 5):
+        with pytest.raises(TypeError, match=f"named by a str, and this is {none}: write 'int8'"):
+            ranvier.hook(none)
     with pytest.raises(ValueError, match="the same spec on every rank"):
         ranvier.hook("int4" if rank == 0 else "int8")
     return True

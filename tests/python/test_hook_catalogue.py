@@ -8,6 +8,7 @@ import sys
 import pytest
 import ranvier
 import torch
+import torch.distributed as dist
 from ranks import on_ranks
 from ranvier import _exchanges
 from test_ddp import BATCH, batches, model
@@ -190,3 +191,25 @@ def test_what_is_not_finite_goes_plain_and_nothing_is_lost(spec, world):
     applied = world * sum(mean for mean in ranks[0][0] if mean.isfinite().all())
     gradients = 3 * sum(own for _, _, own, _ in ranks)
     torch.testing.assert_close(applied + sum(residual for *_, residual in ranks), gradients, rtol=1e-4, atol=1e-2)
+
+
+def after_zero(rank, world, spec):
+    """What was applied of four steps' gradients, behind one step of zeros, as a share of all of it."""
+    layer = nn.Linear(64, 48, bias=False)
+    inputs = torch.randn(4, 64, generator=torch.Generator().manual_seed(rank))
+    net = DistributedDataParallel(layer)
+    net.register_comm_hook(*ranvier.hook(spec))
+    own = torch.autograd.grad(layer(inputs).square().sum(), layer.weight)[0]  # of rank 4; the mean, of rank 8
+    dist.all_reduce(own)
+    applied = torch.zeros_like(own)
+    for factor in (0.0, 1.0, 1.0, 1.0, 1.0):
+        net.zero_grad()
+        (net(inputs).square().sum() * factor).backward()
+        applied += net.module.weight.grad
+    return float((applied - 4 * own / world).norm() / (own / world).norm())
+
+
+@pytest.mark.parametrize(("spec", "bound"), [("powersgd:8", 1e-3), ("acpsgd:8", 0.5)])
+def test_a_layer_whose_first_gradient_is_zero_trains(spec, bound):
+    for missing in on_ranks(2, after_zero, spec, backend="gloo"):
+        assert missing < bound

@@ -47,6 +47,9 @@ def test_who_does_not_come_is_named_on_every_rank(late, wait_all_ranks, verdict)
     outcomes = run_ranks(4, some_late, late, wait_all_ranks)
     assert all(each.error and verdict in each.error for each in outcomes), outcomes
     assert "Rank 3 successfully reached monitoredBarrier" in outcomes[3].error, outcomes[3]
+    for rank in {0, 3} - set(late):
+        sentence = outcomes[rank].error.partition("\n")[0]
+        assert "monitored_barrier #0: Rank" in sentence and " with tag " not in sentence, sentence
 
 
 def elsewhere(rank, world, who):
@@ -64,6 +67,7 @@ def test_who_calls_another_collective_is_told_with_all_others(who):
         assert outcome.error.startswith("DistBackendError"), outcome
         assert f"rank {who} called all_reduce #1 of f32 sum with 5 elements" in sentence, outcome
         assert re.search(r"rank \d called monitored_barrier #1[,;]", sentence), outcome
+        assert " with tag " not in sentence, outcome
 
 
 def first_missing(rank, world):

@@ -70,6 +70,37 @@ def reduce(rank, world):
                 check(tensor, reduced(ReduceOp.SUM, stack(world, torch.float32, count)), root, count)
 
 
+def complex_halves(rank, world):
+    """torch.distributed hands reduce and reduce_scatter a backend as they are; all_reduce makes real numbers of them."""
+    numbers = torch.complex(torch.arange(6.0) + rank, torch.arange(6.0) * rank).to(torch.complex32)
+    expected = torch.complex(torch.arange(6.0) * world + 3, torch.arange(6.0) * 3).to(torch.complex32)
+    whole = numbers.clone()
+    dist.reduce(whole, 0)
+    part = torch.empty(2, dtype=torch.complex32)
+    dist.reduce_scatter(part, list(numbers.chunk(world)))
+    if rank == 0:
+        assert torch.equal(torch.view_as_real(whole), torch.view_as_real(expected))
+    assert torch.equal(torch.view_as_real(part), torch.view_as_real(expected.chunk(world)[rank]))
+
+
+def test_complex_numbers_of_half_precision_are_summed():
+    on_ranks(3, complex_halves)
+
+
+def averages(rank, world):
+    """To the bit: the sum, divided."""
+    generator = torch.Generator().manual_seed(5)
+    for dtype in (torch.float32, torch.float64):
+        inputs = torch.randint(-(2**20), 2**20, (world, 1000), generator=generator).to(dtype)  # their sums are exact
+        tensor = inputs[rank].clone()
+        dist.all_reduce(tensor, ReduceOp.AVG)
+        assert torch.equal(tensor, inputs.sum(0) / world)
+
+
+def test_averages_are_sums_divided():
+    on_ranks(3, averages)
+
+
 @worlds
 def test_reduce_gives_the_root_the_sum(world):
     on_ranks(world, reduce)

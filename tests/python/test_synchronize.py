@@ -174,9 +174,12 @@ def test_a_checkpoint_in_the_middle_of_a_period_changes_nothing():
 def refused(rank, world):
     net = network()
     sgd = optimizer_for("sgd", net)
-    for spec, words in (("nod:4", "did you mean 'node'"), ("local", "write local:STEPS"), ("local:0", "from 1"), ("async", "between steps")):
+    for spec, words in (("nod:4", "did you mean 'node'"), ("local", "write local:STEPS"), ("local:0", "from 1"), ("async", "between steps"), ("auto:3", "takes no value"), ("aut", "did you mean 'auto'")):
         with pytest.raises(ValueError, match=words):
             ranvier.attach(net, sgd, spec)
+    for words in ({"sync": 5}, {"sync": None}, {"sync": "bsp", "place": 2}, {"sync": "bsp", "compress": None}):
+        with pytest.raises(TypeError, match=f"takes a str as {[*words][-1]}, and this is"):
+            ranvier.attach(net, sgd, **words)
     with pytest.raises(ValueError, match="1 to 2"):
         ranvier.attach(net, sgd, "node:4", place="node=3")
     with pytest.raises(ValueError, match="the same on every rank"):

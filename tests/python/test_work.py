@@ -132,9 +132,39 @@ def chained(rank, world):
     nested = dist.all_reduce(torch.ones(10), async_op=True).get_future().then(run_next)
     assert torch.equal(nested.wait(), torch.full((10,), float(world * world)))
 
+    # Or for its future, as torch's own hook for PowerSGD does.
+    def wait_for_next(future):
+        return dist.all_reduce(future.value()[0], async_op=True).get_future().wait()
 
-def test_callbacks_of_futures_run_and_may_communicate():
-    on_ranks(2, chained)
+    for i in range(20):
+        if rank == i % world:
+            time.sleep(0.002)
+        first = dist.all_reduce(torch.ones(10), async_op=True).get_future()
+        last = first.then(wait_for_next).then(wait_for_next)
+        assert torch.equal(last.wait()[0], torch.full((10,), float(world**3)))
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_callbacks_of_futures_run_and_may_communicate(world):
+    on_ranks(world, chained)
+
+
+def passed_around(rank, world):
+    # What is no collective is started, and moves on another thread while the callback waits.
+    def pass_on(future):
+        mine, theirs = future.value()[0], torch.empty(10)
+        receipt = dist.irecv(theirs, (rank - 1) % world)
+        dist.isend(mine + rank, (rank + 1) % world)
+        receipt.get_future().wait()
+        return theirs
+
+    passed = dist.all_reduce(torch.ones(10), async_op=True).get_future().then(pass_on)
+    assert torch.equal(passed.wait(), torch.full((10,), float(world + (rank - 1) % world)))
+    dist.barrier()
+
+
+def test_callbacks_may_wait_for_messages():
+    on_ranks(3, passed_around)
 
 
 def impatient(rank, world):

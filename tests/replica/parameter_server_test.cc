@@ -30,7 +30,7 @@ TEST(ParameterServer, EveryGradientArrivesOnceOnEveryShard) {
       std::mutex mutex;
       std::multiset<std::uint64_t> samples;
       run_ranks(world,
-                [&](Communicator& comm) {
+                [&, size = size, ranges = ranges](Communicator& comm) {
                   std::vector<float> parameters(size);
                   std::iota(parameters.begin(), parameters.end(), 0.0F);
                   ParameterServer server(comm, {.damping = ServerRule::Damping::share, .ranges = ranges}, parameters,

@@ -14,10 +14,14 @@ namespace {
 thread_local std::size_t allocated = 0;  // bytes
 }  // namespace
 
-// Neither is inlined: malloc() met by operator delete, or the other way round, looks like a mistake to the compiler.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
+// None is inlined: malloc() met by operator delete, or the other way round, looks like a mistake to the compiler. And
+// each that operator delete(void*) ends is here, or a sanitizer's own would be.
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   allocated += bytes;
-  if (void* const memory = std::malloc(std::max<std::size_t>(bytes, 1))) return memory;
+  return std::malloc(std::max<std::size_t>(bytes, 1));
+}
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  if (void* const memory = operator new(bytes, std::nothrow)) return memory;
   throw std::bad_alloc();
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
@@ -33,7 +37,7 @@ TEST(ParameterServer, CopiesNothingThatItNeedNot) {
   constexpr std::size_t half = size / 2 * sizeof(float);
   for (const auto& [ranges, halves] : {std::pair<std::size_t, std::size_t>{0, 1}, {64, 3}})
     support::run_ranks(2,
-                       [&](Communicator& comm) {
+                       [&, ranges = ranges, halves = halves](Communicator& comm) {
                          std::vector<float> parameters(size, 1);
                          const std::vector<float> gradient(size, 0);
                          ParameterServer server(comm, {.ranges = ranges}, parameters, 0);

@@ -1,6 +1,7 @@
 // Real descents: linear regression, split over ranks that exchange as a policy says.
 #include "ranvier/synchronizer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "ranvier/error.h"
 #include "support/cluster.h"
+#include "support/refusal.h"
 
 namespace ranvier {
 namespace {
@@ -295,6 +297,30 @@ TEST(Synchronizer, CodecsWorkOnHowFarReplicasHaveCome) {
   EXPECT_NE(coded[0].back(), plain[0].back());
 }
 
+// What the last evaluation sees is mean(); 23 steps end in the middle of all of these periods.
+TEST(Synchronizer, TheEndIsTheMeanThatWasSeenWhateverTheCodec) {
+  for (const std::string spec : {"local:7", "node:7", "hierarchy:node=2,world=10", "diloco:7", "local:5,adapt=0.5",
+                                 "diloco:10,fragments=2,delay=3,merge=0.25", "diloco:10,fragments=2,delay=4"}) {
+    const Traces all =
+        traces(4, {.sync = spec, .compress = "topk:0.1", .place = "node=2"}, {.steps = 23, .shares = {4, 4, 4, 4}});
+    for (std::size_t i = 0; i < size; ++i) {
+      float mean = 0;
+      for (const auto& trace : all) mean += trace[22][i] / 4;
+      ASSERT_NEAR(all[0].back()[i], mean, 1e-6F) << spec << " " << i;
+    }
+  }
+}
+
+TEST(Synchronizer, WaysToAverageWholeBucketsWorkOnChangesToo) {
+  const auto plain = traces(4, {.sync = "local:6"});
+  for (const std::string compress : {"thc:8", "switchml"}) {
+    const auto coded = traces(4, {.sync = "local:6", .compress = compress});
+    EXPECT_LT(distance(coded[0].back(), plain[0].back()), 0.02F) << compress;
+    EXPECT_NE(coded[0].back(), plain[0].back()) << compress;
+    for (std::size_t rank = 1; rank < 4; ++rank) ASSERT_EQ(coded[rank].back(), coded[0].back()) << compress;
+  }
+}
+
 TEST(Synchronizer, DiLoCoIsNesterovOnTheMeanOfWhatWorkersHaveCome) {
   const auto local = traces(4, {.sync = "local:24"});
   const auto diloco = traces(4, {.sync = "diloco:24,rate=0.7,momentum=0.9"});
@@ -402,8 +428,12 @@ TEST(Synchronizer, WhatIsSavedInTheMiddleOfAPeriodGoesOnBitForBit) {
 
 TEST(Synchronizer, ACodecThatCorrectsMomentumIsForGradientsOnly) {
   run_ranks(2, [](Communicator& comm) {
-    EXPECT_THROW(Synchronizer(comm, {.sync = "local:4", .compress = "dgc:0.1"}), Error);
-    Synchronizer(comm, {.sync = "bsp", .compress = "dgc:0.1"});
+    for (const std::string compress : {"dgc:0.1", "strong", "topk:0.1,momentum=0.9", "demo", "demo:8,decay=0.9"}) {
+      EXPECT_THAT(support::refusal([&] { Synchronizer(comm, {.sync = "local:4", .compress = compress}); }),
+                  testing::HasSubstr("corrects the momentum of gradients"))
+          << compress;
+      Synchronizer(comm, {.sync = "bsp", .compress = compress});
+    }
   });
 }
 
