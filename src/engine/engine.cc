@@ -286,6 +286,7 @@ void Engine::drive(const std::function<bool()>& until, Pace pace) {
   for (unsigned round = 1;; ++round) {
     if (failed_.load(std::memory_order_acquire)) {
       // Also those that slip in afterwards: nothing is advanced any more.
+      if (!broken_down_) finish_what_has_arrived();
       if (!broken_down_ || inbox_ready_.load() || !active_.empty()) break_down(*failure_, false);
     } else if (advance_all()) {
       idle = 0;
@@ -331,7 +332,7 @@ bool Engine::admit() {
   for (Active& active : inbox_) {
     Operation& operation = *active.operation;
     operation.record = recorder_.start(operation.entry());
-    if (!failed_.load(std::memory_order_acquire)) operation.begin();
+    if (!broken_down_) operation.begin();
     insert(std::move(active));
   }
   inbox_.clear();
@@ -353,7 +354,7 @@ bool Engine::has_turn(const Active& active) const {
 
 bool Engine::advance_all() {
   bool moved = admit();
-  if (failed_.load(std::memory_order_acquire)) return moved;  // what was admitted since has not begun
+  if (failed_.load(std::memory_order_acquire)) return moved;
   // Of the whole pass, though its operation may end in it: whoever waits for that one shall not wait for the rest.
   // Whoever waits for another one on its lane is no reason to hold that one up.
   const auto first = std::ranges::find_if(active_, [this](const Active& each) { return has_turn(each); });
@@ -365,23 +366,27 @@ bool Engine::advance_all() {
     }
     Progress progress = Progress::blocked;
     try {
-      if (active_[i].collective != nullptr) lend_scratch(*active_[i].collective);
-      const bool briefly = active_[i].operation->priority < most_urgent;
-      progress = active_[i].operation->advance(*transport_, briefly);
+      progress = advance(i, active_[i].operation->priority < most_urgent);
     } catch (...) {
       break_down(prefer_verdict(current_error()), true, active_[i].operation.get());
       return true;
     }
     moved |= progress != Progress::blocked;
-    if (progress == Progress::done) {
-      const Active done = std::move(active_[i]);
-      active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
-      finish(done, nullptr);
-    } else {
-      ++i;
-    }
+    if (progress != Progress::done) ++i;
   }
   return moved;
+}
+
+// One that is done makes room for the next.
+Progress Engine::advance(std::size_t i, bool briefly) {
+  if (active_[i].collective != nullptr) lend_scratch(*active_[i].collective);
+  const Progress progress = active_[i].operation->advance(*transport_, briefly);
+  if (progress == Progress::done) {
+    const Active done = std::move(active_[i]);
+    active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
+    finish(done, nullptr);
+  }
+  return progress;
 }
 
 void Engine::nap() {

@@ -162,6 +162,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::shared_ptr<Operation> enqueue(Active active, std::chrono::nanoseconds timeout);
   void drive(const std::function<bool()>& until, Pace pace);  // enters with the driver lock, leaves without it
   bool advance_all();
+  Progress advance(std::size_t i, bool briefly);  // active_[i], which has its turn
   bool admit();
   void insert(Active);
   bool has_turn(const Active&) const;
@@ -174,6 +175,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void nap();
   // `cause`: the operation that cannot go on, where it is one.
   void break_down(const Error& why, bool tell, const Operation* cause = nullptr);
+  void finish_what_has_arrived();
   Error prefer_verdict(const Error& own);
   void unlock_and_call_back();
   void end_all();       // once closed

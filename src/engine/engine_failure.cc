@@ -19,6 +19,8 @@ constexpr auto verdict_grace = 500ms;
 constexpr auto departure_grace = 1s;
 // An operation that takes longer than this without being done is reported to the neighbours, once.
 constexpr auto unremarkable_wait = 100ms;
+// What has arrived before the news of a failure is taken for so long at most: others may send on until they hear of it.
+constexpr auto last_pass = 10ms;
 
 }  // namespace
 
@@ -126,6 +128,25 @@ Error Engine::prefer_verdict(const Error& own) {
     std::this_thread::sleep_for(1ms);
   }
   return of_a_link(own, rank_name);
+}
+
+// The news of a failure overtakes messages. An operation that the others have ended, before one of them failed in the
+// next, ends here as well, and the error names the one that did fail.
+void Engine::finish_what_has_arrived() {
+  admit();
+  const auto end = steady_clock::now() + last_pass;
+  for (bool moved = true; moved && steady_clock::now() < end;) {
+    moved = false;
+    for (std::size_t i = 0; i < active_.size();) {
+      Progress progress = Progress::blocked;
+      try {
+        if (has_turn(active_[i])) progress = advance(i, false);
+      } catch (const std::exception&) {  // it fails below, with the others
+      }
+      moved |= progress != Progress::blocked;
+      if (progress != Progress::done) ++i;
+    }
+  }
 }
 
 void Engine::break_down(const Error& why, bool tell, const Operation* cause) {

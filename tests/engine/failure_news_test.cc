@@ -1,0 +1,56 @@
+// The news of a failure overtakes the messages of before it: what has arrived by then is taken all the same. On the
+// in-process loopback, with nobody to drive rank 0 but whoever waits.
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "ranvier/communicator.h"
+#include "ranvier/error.h"
+#include "ranvier/transport.h"
+#include "support/refusal.h"
+
+namespace ranvier {
+namespace {
+
+using namespace std::chrono_literals;
+using support::refusal;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<std::unique_ptr<Communicator>> two_ranks() {
+  std::vector<std::unique_ptr<Communicator>> ranks;
+  for (auto& transport : loopback_world(2))
+    ranks.push_back(Communicator::over(std::move(transport), {.timeout = 20s, .background_progress = false}));
+  return ranks;
+}
+
+TEST(FailureNewsTest, AMessageThatHasArrivedIsReceived) {
+  const auto ranks = two_ranks();
+  const std::vector<float> sent = {1, 2};
+  std::vector<float> received(2), never(2);
+  Work lacking = ranks[0]->start_recv(never, 1, 98);
+  Work arrived = ranks[0]->start_recv(received, 1, 99);
+  ranks[1]->send(sent, 0, 99);
+  ranks[0]->abort("enough");
+  arrived.wait();
+  EXPECT_THAT(received, ElementsAre(1, 2));
+  EXPECT_THAT(refusal([&] { lacking.wait(); }, ErrorKind::aborted), HasSubstr("enough"));
+}
+
+TEST(FailureNewsTest, ACollectiveThatTheOthersHaveEndedEnds) {
+  const auto ranks = two_ranks();
+  std::vector<float> ours = {1, 2}, theirs = {3, 4}, next = {5, 6};
+  Work sum = ranks[0]->start({.input = ours, .output = ours});
+  Work lacking = ranks[0]->start({.input = next, .output = next});
+  EXPECT_FALSE(sum.wait_for(10ms)) << "rank 1 has not called it yet";
+  ranks[1]->all_reduce(theirs);
+  ranks[0]->abort("enough");
+  sum.wait();
+  EXPECT_THAT(ours, ElementsAre(4, 6));
+  EXPECT_THAT(refusal([&] { lacking.wait(); }, ErrorKind::aborted), HasSubstr("enough"));
+}
+
+}  // namespace
+}  // namespace ranvier
