@@ -74,7 +74,7 @@ struct SyncEvent {
 struct SyncContext {
   std::uint64_t steps_per_epoch = 1;
   std::uint64_t steps = 1;  // of all of training
-  std::uint64_t world = 1;
+  std::uint64_t world = 0;
   // Complete when the policy begins, whose periods are counted from there.
   std::uint64_t begin = 0;
 };

@@ -29,6 +29,20 @@ void add_multiple_loop(const float* HWY_RESTRICT a, float factor, float* HWY_RES
   for (std::size_t i = 0; i < count; ++i) to[i] += a[i] * factor;
 }
 
+namespace hn = hwy::HWY_NAMESPACE;
+template <std::size_t lanes>
+HWY_INLINE void descend_lanes(const float* gradient, float step, float* values, std::size_t& at, std::size_t count) {
+  const hn::CappedTag<float, lanes> d;
+  const auto size = hn::Lanes(d);
+  for (; at + size <= count; at += size)
+    hn::StoreU(hn::NegMulAdd(hn::LoadU(d, gradient + at), hn::Set(d, step), hn::LoadU(d, values + at)), d, values + at);
+}
+void descend_loop(const float* gradient, float step, float* values, std::size_t count) {
+  std::size_t at = 0;
+  descend_lanes<HWY_MAX_BYTES / sizeof(float)>(gradient, step, values, at, count);
+  descend_lanes<1>(gradient, step, values, at, count);
+}
+
 // Without its sign, a float is ordered as its bits are, and NaN comes last.
 float largest_loop(const float* values, std::size_t count) {
   std::uint32_t largest = 0;
@@ -134,6 +148,7 @@ HWY_EXPORT(add_loop);
 HWY_EXPORT(subtract_loop);
 HWY_EXPORT(multiply_loop);
 HWY_EXPORT(add_multiple_loop);
+HWY_EXPORT(descend_loop);
 HWY_EXPORT(largest_loop);
 HWY_EXPORT(add_and_measure_loop);
 HWY_EXPORT(add_momentum_loop);
@@ -153,6 +168,9 @@ void multiply(const float* a, float factor, float* to, std::size_t count) {
 }
 void add_multiple(const float* a, float factor, float* to, std::size_t count) {
   HWY_DYNAMIC_DISPATCH(add_multiple_loop)(a, factor, to, count);
+}
+void descend(const float* gradient, float step, float* values, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(descend_loop)(gradient, step, values, count);
 }
 float largest_magnitude(const float* values, std::size_t count) {
   return HWY_DYNAMIC_DISPATCH(largest_loop)(values, count);

@@ -14,6 +14,10 @@ void multiply(const float* a, float factor, float* to, std::size_t count);
 // to += a * factor, which do not overlap.
 void add_multiple(const float* a, float factor, float* to, std::size_t count);
 
+// values -= step * gradient, as torch's SGD has it bit by bit: rounded once where the machine multiplies and adds at once,
+// twice where it does not. The only one here whose bits depend on that: what ranks must agree on comes from one of them.
+void descend(const float* gradient, float step, float* values, std::size_t count);
+
 // Infinity or NaN if one is among them; 0 of nothing.
 float largest_magnitude(const float* values, std::size_t count);
 inline bool all_finite(std::span<const float> values) {

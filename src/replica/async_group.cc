@@ -64,7 +64,7 @@ void AsyncGroup::exchange(std::span<float> gradient, double rate, std::span<floa
   if (leads())
     server_.exchange(gradient,
                      {.rate = rate,
-                      .share = static_cast<double>(group_count_) / static_cast<double>(total_),
+                      .share = group_ == total_ ? 1 : static_cast<double>(group_count_) / static_cast<double>(total_),
                       .samples = group_count_},
                      parameters);
   if (team_) team_->broadcast(parameters, 0);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kernel/vectors.h"
 #include "ranvier/error.h"
 #include "ranvier/server.h"
 
@@ -56,7 +57,7 @@ bool ParameterShard::push(Rank from, std::uint64_t number, double rate, double s
     for (std::size_t i = 0; i < values_.size(); ++i)
       values_[i] -= step * (gradient[i] + lambda * gradient[i] * gradient[i] * (values_[i] - worker.held[i]));
   } else {
-    for (std::size_t i = 0; i < values_.size(); ++i) values_[i] -= step * gradient[i];
+    kernel::descend(gradient.data(), step, values_.data(), values_.size());
   }
   ++pushes_;
   return true;

@@ -129,6 +129,7 @@ std::size_t period_or_epoch(Parameters& parameters, const SyncContext& context) 
 }
 
 std::unique_ptr<SyncPolicy> periodic_policy(std::string_view spec, PeriodicRule rule, const SyncContext& context) {
+  if (context.world == 1) rule.outer = {};  // nothing is averaged, so there is nothing to take an outer step on
   return std::make_unique<PeriodicPolicy>(spec, std::move(rule), context.begin);
 }
 

@@ -24,8 +24,8 @@ struct StreamingRule {
 
 class StreamingPolicy final : public SyncPolicy {
  public:
-  StreamingPolicy(std::string_view spec, const StreamingRule& rule, std::uint64_t begin)
-      : spec_(spec), rule_(rule), begin_(begin) {}
+  StreamingPolicy(std::string_view spec, const StreamingRule& rule, const SyncContext& context)
+      : spec_(spec), rule_(rule), is_alone_(context.world == 1), begin_(context.begin) {}
 
   std::string_view spec() const override { return spec_; }
   std::span<const std::string> levels() const override { return levels_; }
@@ -37,6 +37,7 @@ class StreamingPolicy final : public SyncPolicy {
 
   std::vector<SyncAction> react(const SyncEvent& event) override {
     std::vector<SyncAction> asked;
+    if (is_alone_) return asked;
     if (event.point == SyncPoint::step_ended) {
       if (is_under_way_ && event.step == sent_ + rule_.delay) asked.push_back(finish(rule_.outer, rule_.merge));
       const std::uint64_t steps = event.step - begin_;
@@ -85,6 +86,7 @@ class StreamingPolicy final : public SyncPolicy {
 
   const std::string spec_;
   const StreamingRule rule_;
+  const bool is_alone_;  // nobody to average with
   const std::vector<std::string> levels_{std::string(everybody)};
   std::uint64_t begin_;       // steps before fragments are counted
   std::uint64_t sent_ = 0;    // the step behind which the last fragment was sent
@@ -110,7 +112,7 @@ std::unique_ptr<SyncPolicy> streaming(std::string_view spec, const StageSpec& st
     throw Error(ErrorKind::usage, fmt::format("'{}' sends a fragment every {} steps; a delay has to be less, so that "
                                               "one is there before the next one leaves",
                                               spec, rule.period / rule.fragments));
-  return std::make_unique<StreamingPolicy>(spec, rule, context.begin);
+  return std::make_unique<StreamingPolicy>(spec, rule, context);
 }
 
 }  // namespace ranvier::sync

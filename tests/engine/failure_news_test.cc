@@ -39,6 +39,20 @@ TEST(FailureNewsTest, AMessageThatHasArrivedIsReceived) {
   EXPECT_THAT(refusal([&] { lacking.wait(); }, ErrorKind::aborted), HasSubstr("enough"));
 }
 
+// Behind it nobody knows where the next message begins.
+TEST(FailureNewsTest, AMessageThatDoesNotFitEndsTheLookAtItsLink) {
+  const auto ranks = two_ranks();
+  const std::vector<float> sent = {1, 2, 3};
+  std::vector<float> shorter(2), behind(3);
+  Work unfit = ranks[0]->start_recv(shorter, 1, 98);
+  Work next = ranks[0]->start_recv(behind, 1, 99);
+  ranks[1]->send(sent, 0, 98);
+  ranks[1]->send(sent, 0, 99);
+  ranks[0]->abort("enough");
+  EXPECT_THAT(refusal([&] { unfit.wait(); }, ErrorKind::aborted), HasSubstr("enough"));
+  EXPECT_THAT(refusal([&] { next.wait(); }, ErrorKind::aborted), HasSubstr("enough"));
+}
+
 TEST(FailureNewsTest, ACollectiveThatTheOthersHaveEndedEnds) {
   const auto ranks = two_ranks();
   std::vector<float> ours = {1, 2}, theirs = {3, 4}, next = {5, 6};

@@ -117,6 +117,22 @@ TEST_P(CodingLoops, AddsMomentumAndWhatIsHeldBackAtOnce) {
   }
 }
 
+// Rounded once or twice, as the instruction set can, but all values alike, also those behind the last whole vector.
+TEST_P(CodingLoops, DescendsByOneRuleForAllValues) {
+  for (const std::size_t count : lengths) {
+    const auto gradient = normal_values(count), before = normal_values(count, 2);
+    std::vector<float> fused(count), rounded_twice(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      fused[i] = std::fma(-0.1F, gradient[i], before[i]);
+      const volatile float product = 0.1F * gradient[i];
+      rounded_twice[i] = before[i] - product;
+    }
+    auto values = before;
+    kernel::descend(gradient.data(), 0.1F, values.data(), count);
+    EXPECT_TRUE(values == fused || values == rounded_twice) << count;
+  }
+}
+
 TEST_P(CodingLoops, HadamardIsTheMatrixOfItsDefinition) {
   // Entry (i, j) is -1 to the number of bits that i and j share, over the square root of the size.
   for (const std::size_t size : {1, 2, 8, 16, 32, 64, 256}) {

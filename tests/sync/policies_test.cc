@@ -122,6 +122,15 @@ TEST(Policies, OuterStepsAreTakenByTheLastLevelOnly) {
   EXPECT_FALSE(make_sync_policy("local:5", context)->has_outer_step());
 }
 
+TEST(Policies, OneWorkerTakesNoOuterStep) {
+  for (const std::string_view spec : {"diloco:2", "slowmo:2", "diloco:2,fragments=2"}) {
+    const auto policy = make_sync_policy(spec, {.steps_per_epoch = 100, .steps = 400, .world = 1});
+    for (std::uint64_t step = 1; step <= 4; ++step)
+      for (const auto& each : policy->react({.point = SyncPoint::step_ended, .step = step}))
+        EXPECT_TRUE(each.outer.is_plain()) << spec;
+  }
+}
+
 TEST(Policies, GossipDoublesItsDistanceAndBeginsAnew) {
   const auto asked = run("gossip", 4);
   EXPECT_THAT(asked.at(1), ElementsAre("push 1"));
