@@ -19,8 +19,9 @@ constexpr auto verdict_grace = 500ms;
 constexpr auto departure_grace = 1s;
 // An operation that takes longer than this without being done is reported to the neighbours, once.
 constexpr auto unremarkable_wait = 100ms;
-// What has arrived before the news of a failure is taken for so long at most: others may send on until they hear of it.
-constexpr auto last_pass = 10ms;
+// What has arrived before the news of a failure is taken in so many rounds at most: others may send on until they hear
+// of it.
+constexpr int last_rounds = 32;
 
 }  // namespace
 
@@ -134,8 +135,8 @@ Error Engine::prefer_verdict(const Error& own) {
 // next, ends here as well, and the error names the one that did fail.
 void Engine::finish_what_has_arrived() {
   admit();
-  const auto end = steady_clock::now() + last_pass;
-  for (bool moved = true; moved && steady_clock::now() < end;) {
+  bool moved = true;
+  for (int round = 0; moved && round < last_rounds; ++round) {
     moved = false;
     for (std::size_t i = 0; i < active_.size();) {
       Progress progress = Progress::blocked;

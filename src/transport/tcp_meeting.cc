@@ -10,6 +10,7 @@
 #include <cstring>
 #include <list>
 #include <map>
+#include <optional>
 #include <span>
 
 #include "base/host.h"
@@ -28,8 +29,9 @@ constexpr auto connect_limit = milliseconds(500);  // of a first attempt on one 
 constexpr auto most_connect_limit = milliseconds(8000);
 constexpr auto first_pause = milliseconds(10);  // after every address has failed once; doubles too
 constexpr auto most_pause = milliseconds(500);
-constexpr auto knock_after = milliseconds(200);  // at the door of a rank that should have dialled
-constexpr std::size_t most_named = 8;            // ranks in one error message
+constexpr auto knock_after = milliseconds(200);   // at the door of a rank that should have dialled
+constexpr auto longest_stay = milliseconds(400);  // of one who has found another gone: see `lost_`
+constexpr std::size_t most_named = 8;             // ranks in one error message
 
 enum class DialPhase { pausing, connecting, securing, greeting, done };
 
@@ -89,13 +91,19 @@ class Gathering {
     guests_.splice(guests_.end(), door_.waiting);
     while (open_ > 0) {
       const auto now = Clock::now();
-      if (now >= deadline) throw_unreached(now - start);
       info_.check_peers();
       admit(now);
       for (Dial& dial : dials_) advance(dial, now);
       guests_.remove_if([&](Guest& guest) { return !keep(guest, now); });
-      if (open_ > 0) wait(now, deadline);
+      if (lost_ && (now >= lost_at_ + longest_stay || only_the_gone_are_missing())) throw Error(*lost_);
+      if (open_ == 0) return;
+      if (now >= deadline) throw_unreached(now - start);
+      wait(now, deadline);
     }
+  }
+  bool only_the_gone_are_missing() const {
+    return std::ranges::all_of(peers_,
+                               [](const auto& each) { return each.second.open_links == 0 || each.second.is_gone; });
   }
 
   Hello hello(const TcpLink& link) const {
@@ -196,11 +204,16 @@ class Gathering {
     if (problem != ECONNREFUSED) return give_up(dial, now, std::strerror(problem));
     const Rank rank = links_[dial.link].peer;
     TcpPeer& peer = peers_[rank];
-    if (peer.refused(dial.candidate, dial.knocks, now) && nothing_watches())
-      throw Error(ErrorKind::peer_lost,
-                  fmt::format("{} died or gave up before it was connected ({}); see its output for why",
-                              options_.names(rank), peer.tried()),
-                  rank);
+    if (peer.refused(dial.candidate, dial.knocks, now) && nothing_watches()) {
+      peer.is_gone = true;
+      if (!lost_) {
+        lost_at_ = now;
+        lost_.emplace(ErrorKind::peer_lost,
+                      fmt::format("{} died or gave up before it was connected ({}); see its output for why",
+                                  options_.names(rank), peer.tried()),
+                      rank);
+      }
+    }
     try_next(dial, now);
   }
 
@@ -355,6 +368,10 @@ class Gathering {
   std::list<Dial> dials_;
   std::list<Guest> guests_;
   std::vector<pollfd> polled_;
+  // That somebody is gone. Before this rank leaves for that, those who can still be connected are: it is from it that
+  // they hear, and they would find it gone in its turn.
+  std::optional<Error> lost_;
+  Clock::time_point lost_at_{};
 };
 
 }  // namespace

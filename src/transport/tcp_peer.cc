@@ -13,6 +13,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds a_moment{300};
+// In as many attempts at least: a rank that had no core for that moment has seen one refusal, and not its end.
+constexpr std::size_t least_attempts = 4;
 constexpr milliseconds long_enough{10'000};
 
 }  // namespace
@@ -32,6 +34,7 @@ bool TcpPeer::refused(std::size_t candidate, bool knocks, Time now) {
   problems_[candidate] = std::strerror(ECONNREFUSED);
   if (++refusals_ < candidates_.size()) return false;
   if (!refused_since_) refused_since_ = now;
+  if (refusals_ < least_attempts * candidates_.size()) return false;
   const bool same_host = candidates_.front().is_loopback();  // where there is such an address it comes first
   return now - *refused_since_ >= (knocks && !same_host ? long_enough : a_moment);
 }

@@ -149,14 +149,18 @@ class Failures(ProgramTest):
             self.addCleanup(process.communicate)
             self.addCleanup(process.kill)
 
-            time.sleep(3)  # ranks that have only begun end by themselves
             files = set()
-            for each in processes_of_session(process.pid):
-                with contextlib.suppress(OSError):  # it has just ended
-                    for line in pathlib.Path(f"/proc/{each}/maps").read_text().splitlines():
-                        if "/dev/shm/vader" in line:
-                            files.add(pathlib.Path(line.split()[-1]))
-            self.assertEqual(len(files), 2, "Open MPI's shared memory is elsewhere")
+
+            def shares_memory() -> bool:
+                for each in processes_of_session(process.pid):
+                    with contextlib.suppress(OSError):  # it has just ended
+                        for line in pathlib.Path(f"/proc/{each}/maps").read_text().splitlines():
+                            if "/dev/shm/vader" in line:
+                                files.add(pathlib.Path(line.split()[-1]))
+                return len(files) == 2
+
+            self.assertTrue(wait_until(shares_memory, 30), "Open MPI's shared memory is elsewhere")
+            time.sleep(1)  # ranks that have only begun end by themselves
             process.kill()
             self.assertTrue(wait_until(lambda: not processes_of_session(process.pid), 20), "processes are left")
             self.assertEqual([each for each in files if each.exists()], [])

@@ -83,7 +83,12 @@ TEST(Launch, AWorkersEnvironmentReplacesWhatWasThere) {
 
 TEST(Launch, TheFirstFailureGivesTheExitCode) {
   const Folder folder;
-  EXPECT_EQ(run_workers(shell(3, "test $RANVIER_RANK = 1 && exit 7; sleep 0.1; exit 9", folder)), 7);
+  EXPECT_EQ(run_workers(shell(3,
+                              "test $RANVIER_RANK = 1 && exit 7; "
+                              "until grep -qs 'it has ended with exit code 7' -r $RANVIER_STORE; do sleep 0.01; done; "
+                              "exit 9",
+                              folder)),
+            7);
   EXPECT_TRUE(folder.nothing_left_behind());
 }
 
@@ -156,7 +161,11 @@ TEST(Launch, ThoseWhoDoNotNoticeThatOneIsLostAreEndedSoon) {
 
 TEST(Launch, WhoNoticesThatOneIsLostEndsByItself) {
   const Folder folder;
-  Launch launch = shell(2, "test $RANVIER_RANK = 1 && kill -9 $$; sleep 0.1; touch $FOLDER/noticed; exit 1", folder);
+  Launch launch = shell(2,
+                        "test $RANVIER_RANK = 1 && kill -9 $$; "
+                        "until grep -qs 'it was ended by signal 9' -r $RANVIER_STORE; do sleep 0.01; done; "
+                        "touch $FOLDER/noticed; exit 1",
+                        folder);
   launch.grace = launch.time_to_notice.emplace(30s);
   testing::internal::CaptureStderr();
   EXPECT_EQ(run_workers(launch), 1);

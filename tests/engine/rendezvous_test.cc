@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -75,18 +76,14 @@ TEST(Rendezvous, ACorruptTableOfOneRankIsNewsToAll) {
   expect_all_told({.tuning = folder.path() / "pipe"}, "it is no regular file");
 }
 
-// Some that follow each other, so many as there are ranks.
+// Some that follow each other, so many as there are ranks, below those that Linux gives to whoever asks for any.
 PortRange free_ports() {
-  for (;;) {
-    const Fd first = listen_on("", {}, {});
-    const std::uint16_t port = local_address(first).port();
+  for (int attempt = 0;; ++attempt) {
+    const auto port = static_cast<std::uint16_t>(20'000 + (getpid() * 7 + attempt * 11) % 12'000);
     const PortRange range{port, static_cast<std::uint16_t>(port + world - 1)};
     try {
       std::vector<Fd> others;
-      for (std::uint16_t next = port; next < range.last;) {
-        ++next;
-        others.push_back(listen_on("", {next, next}, {}));
-      }
+      for (std::uint16_t next = port; next <= range.last; ++next) others.push_back(listen_on("", {next, next}, {}));
       return range;
     } catch (const Error&) {  // one of them is taken
     }

@@ -6,10 +6,12 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
+import socket
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -85,6 +87,15 @@ def values(outcomes: list[Outcome]) -> list[Any]:
 
 def on_ranks(world: int, body: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
     return values(run_ranks(world, body, *args, **options))
+
+
+@contextmanager
+def port_of_a_store() -> Iterator[int]:
+    """A port on which a TCPStore can listen, and which meanwhile nobody else is given who asks for any."""
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the store's
+        keeper.bind(("127.0.0.1", 0))
+        yield keeper.getsockname()[1]
 
 
 def _left(deadline: float) -> float:

@@ -23,7 +23,10 @@ def other_thread_waits(rank, world, how, ended):
     said = []
     work = dist.irecv(torch.ones(3), 1) if how != "recv" else None
 
+    begins = threading.Event()
+
     def wait():
+        begins.set()
         try:
             if how == "recv":
                 dist.recv(torch.ones(3), 1)
@@ -34,6 +37,7 @@ def other_thread_waits(rank, world, how, ended):
 
     waiter = threading.Thread(target=wait)
     waiter.start()
+    assert begins.wait(SOON_S)
     time.sleep(0.5)  # it waits by now
     started = time.monotonic()
     dist.destroy_process_group()

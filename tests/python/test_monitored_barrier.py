@@ -28,19 +28,24 @@ def test_everyone_passes_when_everyone_comes():
 
 
 def some_late(rank, world, late, wait_all_ranks):
-    if rank in late:
-        time.sleep(2)
-    else:
-        dist.monitored_barrier(timeout=timedelta(seconds=0.5), wait_all_ranks=wait_all_ranks)
+    store = dist.distributed_c10d._get_default_store()
+    try:
+        if rank in late:
+            store.wait(["rank 0 has given up"])
+        else:
+            dist.monitored_barrier(timeout=timedelta(seconds=2), wait_all_ranks=wait_all_ranks)
+    finally:
+        if rank == 0:
+            store.set("rank 0 has given up", "")
     dist.all_reduce(torch.ones(1))
 
 
 @pytest.mark.parametrize(
     ("late", "wait_all_ranks", "verdict"),
     [
-        ([1], False, "Rank 1 failed to pass monitoredBarrier in 500 ms"),
-        ([1, 2], False, "Rank 1 failed to pass monitoredBarrier in 500 ms"),
-        ([1, 2], True, "Ranks 1, 2 failed to pass monitoredBarrier in 500 ms"),
+        ([1], False, "Rank 1 failed to pass monitoredBarrier in 2000 ms"),
+        ([1, 2], False, "Rank 1 failed to pass monitoredBarrier in 2000 ms"),
+        ([1, 2], True, "Ranks 1, 2 failed to pass monitoredBarrier in 2000 ms"),
     ],
 )
 def test_who_does_not_come_is_named_on_every_rank(late, wait_all_ranks, verdict):

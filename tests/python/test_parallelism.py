@@ -8,40 +8,34 @@ import multiprocessing
 import os
 import re
 import runpy
-import socket
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from ranks import on_ranks
+from ranks import on_ranks, port_of_a_store
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def run_example(name: str, world: int, *arguments: str) -> list[str]:
     """What each rank printed. The ranks are what torchrun would start, forked from a server that has imported torch."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "torch.distributed", "torch._dynamo", "torch.nn.parallel", "ranvier"])
-    port, ranks = free_port(), []
-    for rank in range(world):
-        reader, writer = context.Pipe(duplex=False)
-        process = context.Process(target=_example, args=(writer, name, rank, world, port, arguments), daemon=True)
-        process.start()
-        writer.close()
-        ranks.append((process, reader))
-    printed = []
-    for rank, (process, reader) in enumerate(ranks):
-        assert reader.poll(100), f"rank {rank} of {name} gave no result"
-        printed.append(reader.recv())
-        process.join(20)
-        assert process.exitcode == 0, (name, rank, process.exitcode)
+    with port_of_a_store() as port:
+        ranks = []
+        for rank in range(world):
+            reader, writer = context.Pipe(duplex=False)
+            process = context.Process(target=_example, args=(writer, name, rank, world, port, arguments), daemon=True)
+            process.start()
+            writer.close()
+            ranks.append((process, reader))
+        printed = []
+        for rank, (process, reader) in enumerate(ranks):
+            assert reader.poll(100), f"rank {rank} of {name} gave no result"
+            printed.append(reader.recv())
+            process.join(20)
+            assert process.exitcode == 0, (name, rank, process.exitcode)
     return printed
 
 

@@ -1,12 +1,13 @@
 """Whole scripts, each rank an interpreter of its own: what they print, and how they end."""
 
 import os
-import socket
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ranks import port_of_a_store
 
 SCRIPT = """
 import torch, torch.distributed as dist
@@ -19,31 +20,27 @@ assert tensor[0] == dist.get_world_size()
 
 
 def run_script(folder: Path, text: str, world: int, **environment: str) -> list[tuple[int, str, str]]:
-    """Exit status, stdout and stderr of each rank."""
+    """Exit status, stdout and stderr of each rank; not whom the machine kept from showing signs of life."""
     script = folder / "script.py"
     script.write_text(text)
-    common = os.environ | {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, script],
-            env=common | {"OMP_NUM_THREADS": "1", "RANK": str(rank)} | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(world)
-    ]
-    try:
-        return [(process.returncode, out, err) for process in ranks for out, err in [process.communicate(timeout=90)]]
-    finally:
-        for process in ranks:
-            process.kill()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    with port_of_a_store() as port:
+        common = os.environ | {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, script],
+                env=common | {"OMP_NUM_THREADS": "1", "RANK": str(rank)} | environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(world)
+        ]
+        try:
+            ended = [(process, *process.communicate(timeout=90)) for process in ranks]
+        finally:
+            for process in ranks:
+                process.kill()
+    return [(process.returncode, out, re.sub(r"ranvier: rank \d+ silent for .*\n", "", err)) for process, out, err in ended]
 
 
 @pytest.mark.parametrize("end", ["dist.destroy_process_group()", "pass"], ids=["destroyed", "left to exit"])

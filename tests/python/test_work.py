@@ -174,10 +174,11 @@ def impatient(rank, world):
             work.wait(timedelta(milliseconds=50))
         except dist.DistBackendError as error:
             message = str(error)
+        dist.distributed_c10d._get_default_store().set("impatient", "")
         dist.barrier(async_op=True)
         work.wait()
         return message
-    time.sleep(0.5)
+    dist.distributed_c10d._get_default_store().wait(["impatient"])
     dist.all_reduce(torch.ones(10))
     dist.barrier()
     return None

@@ -191,7 +191,7 @@ std::optional<bool> listens_to_another_host(const GrpcOptions& options) {
     if (there == 0) return;
     const Fd socket = stranger("10.1.2.1", there);
     EXPECT_TRUE(socket);
-    listens = !is_shown_out(socket, 500ms);
+    listens = !is_shown_out(socket, options.security.insecure ? 500ms : 2s);  // it stands for 2 s
   });
   std::jthread rank([&] {
     const bool is_host = unshare(CLONE_NEWNET) == 0 && run("ip link set lo up");

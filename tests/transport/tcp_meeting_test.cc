@@ -89,7 +89,7 @@ TEST(TcpMeeting, ARankThatNeverComesIsNamedWithTheAddressesThatWereTried) {
   std::vector<std::future<Error>> errors;
   for (const std::size_t rank : {0U, 2U})
     errors.push_back(std::async(std::launch::async, [&, rank] {
-      return error_of([&] { endpoints[rank]->connect(addresses, Clock::now() + 300ms); });
+      return error_of([&] { endpoints[rank]->connect(addresses, Clock::now() + 2s); });
     }));
   for (auto& pending : errors) {
     const Error error = pending.get();
@@ -244,7 +244,7 @@ TEST(TcpMeeting, OnlyTheRightTokenEpochRanksAndPurposeAreLetIn) {
     const Fd socket = stranger(endpoint->address());
     send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL);
     const Error error = error_of([&] {
-      endpoint->connect({endpoint->address(), endpoint->address()}, Clock::now() + 100ms);
+      endpoint->connect({endpoint->address(), endpoint->address()}, Clock::now() + 300ms);
     });
     EXPECT_THAT(error.what(), HasSubstr(impostor.lie));
     Hello welcome;
@@ -270,7 +270,7 @@ TEST(TcpMeeting, AnAnswerFromSomethingElseIsNotTakenForTheRank) {
       std::this_thread::sleep_for(1ms);
     }
   });
-  const Error error = error_of([&] { endpoint->connect({address.text(), endpoint->address()}, Clock::now() + 300ms); });
+  const Error error = error_of([&] { endpoint->connect({address.text(), endpoint->address()}, Clock::now() + 1s); });
   stop = true;
   EXPECT_EQ(error.kind(), ErrorKind::unreachable);
   EXPECT_THAT(error.what(), HasSubstr("something else answered"));

@@ -30,21 +30,30 @@ class Refusals {
 
 TEST(TcpPeer, HasEndedWhenItsHostRefusesForAMoment) {
   Refusals refused({within});
-  EXPECT_FALSE(refused.at(0ms));
-  EXPECT_FALSE(refused.at(299ms));
+  for (const auto time : {0ms, 10ms, 150ms, 299ms}) EXPECT_FALSE(refused.at(time));
   EXPECT_TRUE(refused.at(300ms));
+}
+
+TEST(TcpPeer, HasNotEndedForOneWhoHadNoTimeToLookOftener) {
+  Refusals refused({within});
+  for (const auto time : {0ms, 5000ms, 5010ms}) EXPECT_FALSE(refused.at(time));
+  EXPECT_TRUE(refused.at(5030ms));
 }
 
 TEST(TcpPeer, OfThisHostHasAddressesThatOthersReachToo) {
   Refusals refused({within, between});
-  for (const std::size_t candidate : {0U, 1U}) EXPECT_FALSE(refused.at(0ms, candidate));
-  EXPECT_TRUE(refused.at(300ms));
+  for (const auto time : {0ms, 10ms, 150ms})
+    for (const std::size_t candidate : {0U, 1U}) EXPECT_FALSE(refused.at(time, candidate));
+  EXPECT_FALSE(refused.at(300ms));
+  EXPECT_TRUE(refused.at(300ms, 1));
 }
 
 TEST(TcpPeer, OnAnotherHostIsGivenLongerWhereItIsTheOneToDial) {
   Refusals knocking({between}), dialling({between}, false);
-  EXPECT_FALSE(knocking.at(0ms));
-  EXPECT_FALSE(dialling.at(0ms));
+  for (const auto time : {0ms, 10ms, 150ms}) {
+    EXPECT_FALSE(knocking.at(time));
+    EXPECT_FALSE(dialling.at(time));
+  }
   EXPECT_TRUE(dialling.at(300ms));
   EXPECT_FALSE(knocking.at(9999ms));
   EXPECT_TRUE(knocking.at(10'000ms));
@@ -61,10 +70,10 @@ TEST(TcpPeer, HasNotEndedWhileOneOfItsAddressesMayAnswer) {
 
 TEST(TcpPeer, CountsRefusalsAnewAfterAnythingElse) {
   Refusals refused({within});
-  EXPECT_FALSE(refused.at(0ms));
+  for (const auto time : {0s, 1s, 2s}) EXPECT_FALSE(refused.at(time));
   refused.peer().failed(0, "it accepted but did not answer the handshake");
-  EXPECT_FALSE(refused.at(1s));
-  EXPECT_TRUE(refused.at(2s));
+  for (const auto time : {3s, 4s, 5s}) EXPECT_FALSE(refused.at(time));
+  EXPECT_TRUE(refused.at(6s));
 }
 
 }  // namespace
