@@ -124,6 +124,13 @@ void warn_of_misspellings(const CLI::App& app) {
 
 }  // namespace
 
+void set_unless_given(CLI::App& app, const std::string& flag, const std::string& value) {
+  CLI::Option* const option = app.get_option(flag);
+  if (option->count() > 0) return;
+  option->add_result(value);
+  option->run_callback();
+}
+
 std::optional<int> parse(CLI::App& app, const Arguments& arguments) {
   app.allow_extras();  // unknown ones are kept, so that they can be named here
   for (auto* option : app.get_options())

@@ -29,6 +29,9 @@ using Arguments = std::vector<std::string>;
 // was printed). Throws Error{usage}; for an unknown option with the nearest one.
 std::optional<int> parse(CLI::App& app, const Arguments& arguments);
 
+// Of an option that the command line leaves out, as if it were there. `flag`: "--world".
+void set_unless_given(CLI::App& app, const std::string& flag, const std::string& value);
+
 // "RANVIER_PORTS: " where its value came from that variable, else empty: what a refusal begins with.
 std::string variable_of(const CLI::Option&);
 

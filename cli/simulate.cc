@@ -8,6 +8,7 @@
 #include "machine.h"
 #include "output.h"
 #include "ranvier/error.h"
+#include "ranvier/plan.h"
 #include "ranvier/text.h"
 #include "simulate/crash.h"
 #include "simulate/cut.h"
@@ -116,10 +117,20 @@ std::string rates_text(const simulation::NetworkOptions& network) {
   return text;
 }
 
+std::string algorithm_text(const StepSimulation& step) {
+  if (step.by_size.empty()) return step.algorithm;
+  std::string text;
+  for (const FastestAlgorithm& row : step.by_size) {
+    if (row.up_to == step.by_size.back().up_to) return text + row.algorithm;
+    text += fmt::format("{} up to {}, ", row.algorithm, human_bytes(static_cast<double>(row.up_to)));
+  }
+  return text;
+}
+
 void print_heading(const Options& options) {
   fmt::print("# {} on {}, {}, {} links\n{:>8} {:>12} {:>12} {:>12} {:>12} {:>11} {:>10}\n",
              options.bytes > 0 ? human_bytes(static_cast<double>(options.bytes)) : options.workload,
-             options.network.spec(), options.step.algorithm, rates_text(options.network), "ranks", "step ms",
+             options.network.spec(), algorithm_text(options.step), rates_text(options.network), "ranks", "step ms",
              "compute ms", "comm ms", "exposed ms", "efficiency", "busiest");
 }
 
@@ -269,7 +280,8 @@ int run_simulate(const Arguments& arguments) {
   std::optional<Rank> knee;
   json ended;  // why a scan did, before its last world
   for (const Rank world : options->worlds) try {
-      const Topology whole = options->network.topology(world);
+      Topology whole = options->network.topology(world);
+      if (!options->placement.empty()) whole = with_placement(whole, options->placement);
       const Topology left = simulation::without(whole, options->cuts);
       const auto cut = cut_times(*options, whole, left);
       check_runs(cut, options->step.algorithm);
@@ -291,6 +303,10 @@ int run_simulate(const Arguments& arguments) {
       if (prints && prediction.policy) print_policy(options->sync, *prediction.policy, efficiency(step, mean_ns));
       std::fflush(stdout);
       worlds.push_back(to_json(prediction));
+      if (options->planned_ns > 0) {
+        if (prints) fmt::print("{:>8} the plan expects {:.4f} ms a step\n", "", options->planned_ns / 1e6);
+        worlds.back()["planned_step_ns"] = options->planned_ns;
+      }
       if (by_another) worlds.back()["algorithm"] = by_any.step.algorithm;
       if (prediction.policy) {
         worlds.back()["sync"] = to_json(*options, *prediction.policy);

@@ -9,6 +9,7 @@
 #include "ranvier/sync.h"
 #include "ranvier/synchronizer.h"
 #include "ranvier/text.h"
+#include "simulate/plan.h"
 #include "simulate/workload.h"
 
 namespace ranvier::simulation {
@@ -33,6 +34,7 @@ Examples:
   ranvier simulate --workload resnet50 --world 64 --topology fat_tree:8,oversubscription=2 --in-network
   ranvier simulate --bytes 100M --world 16 --crash 3:0.5
   ranvier simulate --workload llama3-8b --world 1024 --mtbf-hours 50000 --checkpoint-s 30
+  ranvier simulate --plan plan.toml --trace plan.json
 )";
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::usage, sentence); }
@@ -82,7 +84,7 @@ std::unique_ptr<SyncPolicy> policy_of(const Options& options, Rank replicas) {
 
 std::optional<Options> parse_options(const cli::Arguments& arguments) {
   Options options;
-  std::string world, straggler, crash;
+  std::string world, straggler, crash, plan;
   std::string loss = "host";
   std::optional<double> checkpoint_s;
   std::optional<std::uint64_t> steps, seed;
@@ -96,6 +98,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.add_option("--world", world, "how many ranks; a range is doubled through")->type_name("N|A..B");
   app.add_option("--workload", options.workload, workload_help())->type_name("NAME|FILE");
   cli::add_bytes(app, "--bytes", options.bytes, "instead of a workload: one all_reduce of so many");
+  app.add_option("--plan", plan, "do as a file of ranvier plan says where no flag says otherwise")->type_name("FILE");
   options.network.add_to(app);
   auto* algorithm =
       cli::add_algorithm(app, options.step.algorithm, "how gradients are averaged", all_reduce_algorithms());
@@ -146,6 +149,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.add_option("--json", options.json_file, "write the prediction there; - is stdout, in place of the table")
       ->type_name("FILE");
   if (cli::parse(app, arguments)) return std::nullopt;
+  if (!plan.empty()) apply_plan(app, read_plan(plan), options);
 
   options.network.check();
   if (const auto ranks = options.network.measured_ranks(); ranks && world.empty()) world = std::to_string(*ranks);
@@ -187,7 +191,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
                          options.network.spec()));
     options.step.algorithm = in_network;
   }
-  options.any_algorithm = algorithm->count() == 0 && !by_switches;
+  options.any_algorithm = algorithm->count() == 0 && !by_switches && options.step.by_size.empty();
   if (bucket > 0) options.step.bucket_bytes = static_cast<double>(bucket);
   if (!straggler.empty()) options.straggler = straggler_of(straggler);
   if (failures.mtbf_hours > 0 && !checkpoint_s)
@@ -216,6 +220,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (options.crash && in_a_row > 1) refuse("--crash is in one operation; leave out --in-a-row");
   auto read = options.network.files();
   read.push_back({"--workload", options.workload});
+  read.push_back({"--plan", plan});
   cli::refuse_overwriting({{"--trace", options.trace_file}, {"--json", options.json_file}}, read);
   return options;
 }

@@ -21,9 +21,11 @@ struct Options {
   std::string sync;       // empty: gradients in every step
   std::size_t bytes = 0;  // of one all_reduce, instead of a workload
   StepSimulation step;
-  bool any_algorithm = false;  // none was named
-  PolicySimulation policy;     // of `sync`, but for its levels, …
-  std::string place;           // … which this makes of as many replicas as there are
+  std::vector<Rank> placement;  // see with_placement; empty: as numbered
+  double planned_ns = 0;        // what a plan expects of a step; 0: there is none
+  bool any_algorithm = false;   // none was named
+  PolicySimulation policy;      // of `sync`, but for its levels, …
+  std::string place;            // … which this makes of as many replicas as there are
   std::optional<std::pair<Rank, double>> straggler;
   FailureModel failures;
   std::optional<Crash> crash;

@@ -9,17 +9,6 @@
 #include "ranvier/error.h"
 
 namespace ranvier::train {
-namespace {
-
-void set(CLI::App& app, const std::string& name, const std::string& value) {
-  auto* option = app.get_option("--" + name);
-  if (option->count() > 0) return;
-  option->add_result(value);
-  option->run_callback();
-}
-
-}  // namespace
-
 TuningTable table_of(const Plan& plan) {
   std::vector<TuningRow> rows;
   const std::vector<std::string> may_be{"shm", "tcp", "shm+tcp"};
@@ -41,10 +30,10 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
   const bool chooses = !is_given("--algorithm") && !is_given("--tuning");
   const bool obeyed =
       chooses && !is_given("--compress") && !is_given("--bucket") && !is_given("--sync") && !is_given("--transport");
-  set(app, "transport", plan.transport);
-  set(app, "compress", plan.compress);
-  set(app, "bucket", std::to_string(plan.bucket_bytes));
-  set(app, "sync", plan.sync);
+  cli::set_unless_given(app, "--transport", plan.transport);
+  cli::set_unless_given(app, "--compress", plan.compress);
+  cli::set_unless_given(app, "--bucket", std::to_string(plan.bucket_bytes));
+  cli::set_unless_given(app, "--sync", plan.sync);
   if (chooses) options.trainer.tuning = table_of(plan);
   // What somebody chose by a flag is not chosen again.
   if (obeyed) options.trainer.planned = {plan.step_ns / 1e9, plan.exposed_communication_ns / 1e9};

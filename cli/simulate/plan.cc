@@ -1,0 +1,45 @@
+#include "simulate/plan.h"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+
+#include "ranvier/error.h"
+
+namespace ranvier::simulation {
+
+void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
+  const auto is_given = [&](const char* flag) { return app.get_option(flag)->count() > 0; };
+  const auto set = [&](const std::string& flag, const std::string& value) {
+    if (!value.empty()) cli::set_unless_given(app, flag, value);
+  };
+  if (is_given("--world") && app.get_option("--world")->as<std::string>() != std::to_string(plan.ranks))
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("the plan is for {} ranks; leave out --world, or make another one with ranvier plan --world N",
+                    plan.ranks));
+  set("--world", std::to_string(plan.ranks));
+  if (!is_given("--topology")) {
+    set("--topology", plan.network);
+    if (plan.link_gbit > 0) {
+      set("--link-rate", fmt::format("{}Gbit", plan.link_gbit));
+      set("--latency-us", fmt::format("{}", plan.latency_us));
+    }
+    options.placement = plan.placement;
+  }
+  if (!is_given("--bytes")) {
+    set("--workload", plan.workload);
+    if (plan.compress != "none") set("--compress", plan.compress);
+    if (plan.sync != "bsp") set("--sync", plan.sync);
+    if (plan.bucket_bytes > 0) set("--bucket", std::to_string(plan.bucket_bytes));
+    options.planned_ns = plan.step_ns;
+  }
+  if (is_given("--algorithm") || is_given("--in-network")) return;
+  options.step.by_size = plan.all_reduce;
+  if (!is_given("--bytes")) return;
+  const auto row = std::ranges::find_if(plan.all_reduce, [&](const auto& each) { return options.bytes <= each.up_to; });
+  if (row != plan.all_reduce.end()) options.step.algorithm = row->algorithm;
+}
+
+}  // namespace ranvier::simulation
