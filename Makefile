@@ -33,11 +33,13 @@ build: setup
 demo: build
 	$(PYTHON) scripts/demo.py build/release/bin/ranvier
 
-# What is compiled for tsan takes the processors when tests leave them idle.
+# What is compiled for tsan takes the processors when tests leave them idle. As a group of processes of its own, to be
+# ended together, and not as a session: Linux shares its processors among sessions first (sched_autogroup), and an idle
+# one then has half of them.
 test: build-core
 	@mkdir -p build
 	idle=$$(chrt --idle 0 true 2>/dev/null && echo chrt --idle 0); \
-	setsid $$idle $(MAKE) build-threads > build/threads.log 2>&1 & threads=$$!; \
+	set -m; $$idle $(MAKE) build-threads > build/threads.log 2>&1 & threads=$$!; set +m; \
 	trap 'kill -- -$$threads 2>/dev/null' EXIT INT TERM; \
 	$(MAKE) run-core && $(MAKE) run-python && { wait $$threads || { cat build/threads.log; false; }; }
 	$(MAKE) run-threads
