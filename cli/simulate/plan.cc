@@ -36,8 +36,10 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
     options.planned_ns = plan.step_ns;
   }
   if (is_given("--algorithm") || is_given("--in-network")) return;
-  options.step.by_size = plan.all_reduce;
-  if (!is_given("--bytes")) return;
+  if (!is_given("--bytes")) {
+    options.step.by_size = plan.all_reduce;
+    return;
+  }
   const auto row = std::ranges::find_if(plan.all_reduce, [&](const auto& each) { return options.bytes <= each.up_to; });
   if (row != plan.all_reduce.end()) options.step.algorithm = row->algorithm;
 }

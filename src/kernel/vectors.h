@@ -14,8 +14,9 @@ void multiply(const float* a, float factor, float* to, std::size_t count);
 // to += a * factor, which do not overlap.
 void add_multiple(const float* a, float factor, float* to, std::size_t count);
 
-// values -= step * gradient, as torch's SGD has it bit by bit: rounded once where the machine multiplies and adds at once,
-// twice where it does not. The only one here whose bits depend on that: what ranks must agree on comes from one of them.
+// values -= step * gradient, as torch's SGD has it bit by bit: rounded once where the machine multiplies and adds at
+// once, twice where it does not. Of these only its bits depend on that: what ranks must agree on comes from one of
+// them.
 void descend(const float* gradient, float step, float* values, std::size_t count);
 
 // Infinity or NaN if one is among them; 0 of nothing.
