@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "ranvier/error.h"
+#include "ranvier/network.h"
 #include "ranvier/text.h"
 
 namespace ranvier::simulation {
@@ -38,6 +39,18 @@ std::chrono::nanoseconds latency_of(const std::string& words) {
   return std::chrono::nanoseconds(std::llround(*us * 1000));
 }
 
+// "torus:4x4", or a shape of `ranvier design`: "RI(4)_SW(8)".
+Topology made(const std::string& spec, Rank world) {
+  if (spec.find('(') == std::string::npos) return make_topology(spec, world);
+  const NetworkShape shape = parse_network(spec);
+  if (shape.npus() != world)
+    throw Error(ErrorKind::usage,
+                fmt::format("the dimensions of {} multiply to {} ranks, and this world has {}; give as "
+                            "many by --world, or other dimensions",
+                            spec, shape.npus(), world));
+  return topology_of(shape, {});
+}
+
 }  // namespace
 
 NetworkOptions::NetworkOptions(const std::string& spec_or_file, LinkSpeed speed)
@@ -46,12 +59,15 @@ NetworkOptions::NetworkOptions(const std::string& spec_or_file, LinkSpeed speed)
 }
 
 void NetworkOptions::add_to(CLI::App& app, bool several) {
-  auto* option = app.add_option("--topology", specs_,
-                                std::string("star, ring, torus:4x4, mesh:4x4, fat_tree:4, fully_connected, or a file "
-                                            "that probe wrote") +
-                                    (several ? "; may be repeated, a file for each transport" : ""))
-                     ->type_name("SPEC|FILE")
-                     ->expected(1);
+  auto* option =
+      app.add_option(
+             "--topology", specs_,
+             std::string(
+                 "star, ring, torus:4x4, mesh:4x4, fat_tree:4, fully_connected, RI(4)_SW(8) as of design, or a file "
+                 "that probe wrote") +
+                 (several ? "; may be repeated, a file for each transport" : ""))
+          ->type_name("SPEC|FILE")
+          ->expected(1);
   if (several) option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   const std::string by_dimension = several ? "" : ", or one for each dimension, of a tree from the ranks up";
   app.add_option("--link-rate", rates_, "of every link, each way" + by_dimension + "; default 100Gbit")
@@ -116,7 +132,7 @@ Topology NetworkOptions::topology(Rank world, std::size_t number) const {
                   fmt::format("{} is a network of {} ranks, not of {}", specs_[number], measured.world, world));
     return measured;
   }
-  Topology topology = make_topology(specs_[number], world);
+  Topology topology = made(specs_[number], world);
   std::size_t dimensions = 1;
   for (Link& link : topology.links) {
     const auto dimension = static_cast<std::size_t>(link.dimension);

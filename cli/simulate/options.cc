@@ -186,9 +186,11 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
     if (algorithm->count() > 0) refuse("--in-network is in place of --algorithm; give one of them");
     if (!options.compress.empty()) refuse("--in-network adds up numbers, not codes; leave out --compress");
     if (!crash.empty()) refuse("--crash shows who waits for whom, which --in-network does not know; leave out one");
-    if (options.network.is_measured() || options.network.topology(options.worlds.front()).switches == 0)
-      refuse(fmt::format("--in-network needs switches, which --topology {} does not show; take star or fat_tree:4",
-                         options.network.spec()));
+    if (options.network.is_measured() || options.network.spec().find('(') != std::string::npos ||
+        options.network.topology(options.worlds.front()).switches == 0)
+      refuse(fmt::format(
+          "--in-network needs switches between all ranks, which --topology {} does not show; take star or fat_tree:4",
+          options.network.spec()));
     options.step.algorithm = in_network;
   }
   options.any_algorithm = algorithm->count() == 0 && !by_switches && options.step.by_size.empty();

@@ -12,6 +12,9 @@
 
 namespace ranvier {
 
+struct LinkSpeed;
+struct Topology;
+
 enum class Block : std::uint8_t { ring, fully_connected, switched };
 
 // What a dimension joins, which says what its parts cost.
@@ -34,6 +37,10 @@ struct NetworkShape {
 // chiplets. Throws Error{usage} that names the column.
 NetworkShape parse_network(std::string_view text);
 std::string to_string(const NetworkShape&);
+// Its ranks and cables, for the simulator; a switch for each group of a switched dimension. `speed` is of every link:
+// of what an NPU has in a dimension a ring's link is half, a full connection's an n-1st and a switch's all. Throws
+// Error{usage} for more than 2^20 ranks or 2^24 links.
+Topology topology_of(const NetworkShape&, const LinkSpeed& speed);
 
 // Dollars per GB/s of one NPU's bandwidth in a tier. A switched dimension needs link, switch and (between pods) NIC;
 // the others links.

@@ -80,6 +80,28 @@ class OfAPlan(ProgramTest):
         self.assert_sentence(simulate("--plan", self.file, "--json", self.file), 2, "--plan")
 
 
+class OnAShape(ProgramTest):
+    def test_has_the_links_of_its_dimensions(self):
+        words = ("--bytes", "8M", "--world", "16", "--topology", "RI(4)_SW(4)", "--link-rate", "100Gbit,50Gbit")
+        found = as_json(*words)
+        self.assertEqual([each["dimension"] for each in found["dimensions"]], [0, 1])
+        # The ring goes through one switch from every fourth rank to the next; in the grid both dimensions work at once.
+        grid = as_json(*words, "--algorithm", "torus:4x4")
+        self.assertLess(grid["step_ns"], 0.8 * found["step_ns"])
+        for topology, shape in (("star", "SW(8)"), ("ring", "RI(8)"), ("fully_connected", "FC(8)")):
+            one, other = (as_json("--bytes", "1M", "--world", "8", "--topology", each) for each in (topology, shape))
+            self.assertAlmostEqual(one["step_ns"], other["step_ns"], msg=shape)
+
+    def test_is_refused_with_a_sentence(self):
+        for words, problem in (
+            (("--world", "8", "--topology", "RI(4)_SW(4)"), "multiply to 16 ranks, and this world has 8"),
+            (("--world", "8", "--topology", "RI(4)_XX(2)"), "column 7: 'XX' is no kind"),
+            (("--world", "8", "--topology", "RI(2)_SW(4)", "--in-network"), "needs switches between all ranks"),
+            (("--world", "8", "--topology", "RI(2)_SW(4)", "--link-rate", "1Gbit,2Gbit,3Gbit"), "has 2 dimensions"),
+        ):
+            self.assert_sentence(simulate("--bytes", "1M", *words), 2, problem)
+
+
 class Prediction(ProgramTest):
     def test_of_one_all_reduce_is_that_of_its_rounds(self):
         found = as_json("--bytes", "8000", "--world", "8", "--link-rate", "1GB", "--latency-us", "0.5")

@@ -4,6 +4,7 @@
 
 #include "ranvier/error.h"
 #include "ranvier/network.h"
+#include "ranvier/topology.h"
 #include "ranvier/workload.h"
 #include "support/refusal.h"
 
@@ -103,6 +104,55 @@ TEST(Effects, ChangeWhatTheyShould) {
   placement.of(Role::data) = {4, 4};
   // Two messages in the group of direct links, 2 log2(4) through the switch.
   EXPECT_NEAR(step_ns(with({.effects = {.latency_ns = {10, 100}}}), ample), 5 + 300 + 2 * 10 + 4 * 100, 1e-9);
+}
+
+// How many links the shortest way from each vertex to each other has.
+std::vector<std::vector<std::size_t>> distances(const Topology& topology) {
+  const auto vertices = static_cast<std::size_t>(topology.world + topology.switches);
+  std::vector<std::vector<std::size_t>> far(vertices, std::vector<std::size_t>(vertices, vertices));
+  for (std::size_t i = 0; i < vertices; ++i) far[i][i] = 0;
+  for (const Link& link : topology.links)
+    far[static_cast<std::size_t>(link.from)][static_cast<std::size_t>(link.to)] = 1;
+  for (std::size_t by = 0; by < vertices; ++by)
+    for (std::size_t a = 0; a < vertices; ++a)
+      for (std::size_t b = 0; b < vertices; ++b) far[a][b] = std::min(far[a][b], far[a][by] + far[by][b]);
+  return far;
+}
+
+TEST(TopologyOfAShape, LeadsEverywhereTheShortestWay) {
+  for (const char* text : {"RI(5)", "RI(2)_RI(6)", "FC(4)_SW(3)", "SW(2)_SW(3)_RI(4)", "RI(3)_FC(3)_SW(2)_RI(2)"}) {
+    SCOPED_TRACE(text);
+    const Topology topology = topology_of(parse_network(text), {});
+    EXPECT_EQ(topology.name, text);
+    const auto far = distances(topology);
+    for (Rank from = 0; from < topology.world; ++from)
+      for (Rank to = 0; to < topology.world; ++to) {
+        const Path path = topology.path(from, to);
+        ASSERT_EQ(path.size(), far[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)]) << from << " " << to;
+        Vertex at = from;
+        std::int32_t dimension = 0;
+        for (const LinkNumber number : path) {
+          const Link& link = topology.links[number];
+          ASSERT_EQ(link.from, at);
+          ASSERT_GE(link.dimension, dimension) << "the innermost first";
+          at = link.to;
+          dimension = link.dimension;
+        }
+        ASSERT_EQ(at, to);
+      }
+  }
+}
+
+TEST(TopologyOfAShape, HasTheCablesOfItsDimensions) {
+  const Topology topology = topology_of(parse_network("RI(4)_FC(3)_SW(2)"), {});
+  EXPECT_EQ(topology.world, 24);
+  EXPECT_EQ(topology.switches, 12);
+  std::vector<std::size_t> links(3);
+  for (const Link& link : topology.links) ++links[static_cast<std::size_t>(link.dimension)];
+  EXPECT_THAT(links, ElementsAre(2 * 24, 2 * 24, 2 * 24));
+  EXPECT_EQ(topology_of(parse_network("RI(2)"), {}).links.size(), 2U) << "one cable joins both ends";
+  EXPECT_THAT(refusal([] { topology_of(parse_network("FC(1024)_SW(1024)"), {}); }),
+              HasSubstr("take a smaller network"));
 }
 
 TEST(Utilisation, IsOfWhatADimensionCarriesInTheStep) {

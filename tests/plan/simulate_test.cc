@@ -7,6 +7,7 @@
 #include "plan/simulate/collective_times.h"
 #include "plan/simulate/fluid.h"
 #include "ranvier/error.h"
+#include "ranvier/network.h"
 #include "ranvier/simulate.h"
 #include "support/refusal.h"
 
@@ -181,9 +182,13 @@ TEST(Folding, ChangesNothing) {
           topologies.emplace_back(tree);
       if (world == 16) topologies.emplace_back("torus:4x4");
       if (world == 9) topologies.emplace_back("torus:3x3");
+      for (const char* shape : {"SW(2)_RI(3)", "RI(2)_SW(4)", "FC(4)_RI(2)", "SW(2)_SW(4)", "RI(3)_FC(3)",
+                                "RI(4)_SW(4)", "FC(4)_SW(2)_RI(2)"})
+        if (parse_network(shape).npus() == world) topologies.emplace_back(shape);
       for (const auto& spec : topologies) {
         SCOPED_TRACE(fmt::format("{} of {} on {}", algorithm.name, world, spec));
-        Topology topology = make_topology(spec, world);
+        Topology topology =
+            spec.find('(') == std::string::npos ? make_topology(spec, world) : topology_of(parse_network(spec), {});
         for (Link& link : topology.links) {
           link.speed = one_gigabyte;
           link.speed.bytes_per_second /= 1 + 0.3 * link.dimension;
@@ -217,6 +222,21 @@ TEST(Folding, MakesLargeWorldsCheap) {
     EXPECT_TRUE(run.folded) << algorithm;
     EXPECT_GT(run.ns, 2.0 * (world - 1) * 4) << algorithm;
     EXPECT_LT(run.messages, 2 * std::size_t{world}) << algorithm;
+  }
+}
+
+// By dimensions, as its ranks and cables are.
+TEST(Folding, MakesLargeShapesCheap) {
+  for (const auto& [text, dims] : {std::pair("RI(4)_FC(8)_SW(2)", std::vector<Rank>{2, 8, 4}),
+                                   std::pair("RI(4)_FC(8)_RI(4)_SW(32)", std::vector<Rank>{32, 4, 8, 4})}) {
+    const Topology topology = topology_of(parse_network(text), one_gigabyte);
+    const Schedule schedule = all_reduce("torus", topology.world, dims);
+    const std::size_t count = 4 * schedule.chunks;
+    const auto one = simulate(schedule, topology, count, 4);
+    EXPECT_TRUE(one.folded) << text;
+    if (topology.world > 100) continue;
+    const auto all = simulate(schedule, topology, count, 4, {.fold = false});
+    EXPECT_NEAR(one.ns, all.ns, 1e-9 * all.ns) << text;
   }
 }
 

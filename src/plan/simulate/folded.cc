@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "plan/simulate/instance.h"
+#include "ranvier/network.h"
 #include "ranvier/text.h"
 
 namespace ranvier::plan {
@@ -42,8 +43,8 @@ class Group {
   bool exclusive_or_;
 };
 
-// A link by what shifting leaves of it: kind, and the difference of its ends. A single switch stays where it is; those
-// of a tree stay on their level, and up remains up.
+// A link by what shifting leaves of it: kind, and the difference of its ends. Switches stay in their dimension, those
+// of a tree on their level, and up remains up.
 using LinkKind = std::tuple<bool, bool, Rank>;
 
 LinkKind kind_of(const Group& group, const Topology& topology, LinkNumber number) {
@@ -51,7 +52,7 @@ LinkKind kind_of(const Group& group, const Topology& topology, LinkNumber number
   const bool from_rank = link.from < topology.world;
   const bool to_rank = link.to < topology.world;
   if (!from_rank && !to_rank) return {false, false, link.from < link.to ? link.dimension : -link.dimension};
-  return {from_rank, to_rank, from_rank && to_rank ? group.difference(link.from, link.to) : 0};
+  return {from_rank, to_rank, from_rank && to_rank ? group.difference(link.from, link.to) : link.dimension};
 }
 
 class Folder {
@@ -212,8 +213,12 @@ class Folder {
 
 }  // namespace
 
-std::vector<Rank> torus_dims(const Topology& topology) {
+std::vector<Rank> grid_dims(const Topology& topology) {
   std::vector<Rank> dims;
+  if (topology.name.find('(') != std::string::npos) {
+    for (const auto& each : parse_network(topology.name).dimensions) dims.insert(dims.begin(), each.size);
+    return dims;
+  }
   const auto colon = topology.name.find(':');
   if (!topology.name.starts_with("torus") || colon == std::string::npos) return dims;
   for (std::size_t at = colon + 1; at < topology.name.size();) {
@@ -260,10 +265,11 @@ std::optional<Instance> folded(const Job& job) {
   std::vector<Group> groups;
   if (job.topology.switches > 1) {
     groups = groups_of_tree(job.topology);
+    if (auto dims = grid_dims(job.topology); !dims.empty()) groups.push_back(Group::grid(std::move(dims)));
   } else {
     groups.push_back(Group::grid({world}));
     if (std::has_single_bit(static_cast<unsigned>(world))) groups.push_back(Group::exclusive_or(world));
-    if (auto dims = torus_dims(job.topology); dims.size() > 1) groups.push_back(Group::grid(std::move(dims)));
+    if (auto dims = grid_dims(job.topology); dims.size() > 1) groups.push_back(Group::grid(std::move(dims)));
     if (!job.options.grid.empty()) groups.push_back(Group::grid(job.options.grid));
   }
   if (job.symmetry != nullptr)

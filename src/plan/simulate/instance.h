@@ -56,8 +56,8 @@ Program program_of(const Job&, Rank);
 Instance whole(const Job&);
 // One rank that stands for all, if all do the same.
 std::optional<Instance> folded(const Job&);
-// The dimensions of "torus:4x8"; none for other topologies.
-std::vector<Rank> torus_dims(const Topology&);
+// The dimensions of "torus:4x8" and "RI(8)_SW(4)", the last one counted fastest; none for other topologies.
+std::vector<Rank> grid_dims(const Topology&);
 
 // `times` operations in a row: each rank starts the next one when it has ended the one before.
 Instance repeated(Instance, std::size_t times);

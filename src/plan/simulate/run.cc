@@ -312,8 +312,9 @@ std::string way_to_fold(const plan::Job& job) {
       plan::folded({job.schedule, job.topology, job.count, job.element_bytes, longer}))
     return fmt::format("slices as large as the vector of {} bytes", job.count * job.element_bytes);
   std::vector<std::string> algorithms{"ring", "recursive_doubling"};
-  if (const auto dims = plan::torus_dims(job.topology); dims.size() > 1)
-    algorithms.push_back(fmt::format("torus:{}", fmt::join(dims, "x")));
+  if (const auto dims = plan::grid_dims(job.topology); dims.size() > 1)
+    for (const auto* name : {"torus", "multi_dimensional"})
+      algorithms.push_back(fmt::format("{}:{}", name, fmt::join(dims, "x")));
   for (const auto& name : algorithms) {
     if (is_divided(job.options)) break;
     const AlgorithmSpec spec = parse_algorithm(name);
