@@ -3,10 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 
 #include "ranvier/error.h"
 
 namespace ranvier::transport {
+namespace {
+
+// For what no writer of this ring can have written.
+[[noreturn]] void refuse_slot(const std::string& what) {
+  throw Error(ErrorKind::internal,
+              fmt::format("a ring's slot {}; its memory was overwritten: restart the job, and report "
+                          "a bug if it happens again",
+                          what));
+}
+
+}  // namespace
 
 std::size_t RingWriter::push_large(SlotLine& line, ConstBytes head, ConstBytes body, bool asks) {
   if (head.size() > head_bytes)
@@ -35,11 +47,9 @@ ConstBytes RingWriter::open_answer(const AnswerPlace& place) {
   Taken& asked = taken_[place.message % slots_per_ring];
   if (next_ - place.message - 1 >= slots_per_ring || !asked.asks || place.bytes == 0 ||
       std::uint64_t{place.offset} + place.bytes != asked.bytes)
-    throw Error(ErrorKind::internal,
-                fmt::format("a ring's slot claims to hold the answer to message {}, {} bytes from byte {} of it, which "
-                            "was not asked for; its memory was overwritten: restart the job, and report a bug if it "
-                            "happens again",
-                            place.message, place.bytes, place.offset));
+    refuse_slot(
+        fmt::format("claims to hold the answer to message {}, {} bytes from byte {} of it, which was not asked for",
+                    place.message, place.bytes, place.offset));
   asked.asks = false;
   return {memory_.area(place.message) + place.offset, place.bytes};
 }
@@ -92,19 +102,14 @@ bool RingWriter::renew() {
 void RingReader::open_large(std::uint32_t mark) {
   const std::size_t bytes = mark & ~asks_mark;
   if (bytes == 0 || bytes > head_bytes + memory_.slice_bytes)
-    throw Error(ErrorKind::internal, fmt::format("a ring's slot of {} bytes claims to hold {}; its memory was "
-                                                 "overwritten: restart the job, and report a bug if it happens again",
-                                                 head_bytes + memory_.slice_bytes, bytes));
+    refuse_slot(fmt::format("of {} bytes claims to hold {}", head_bytes + memory_.slice_bytes, bytes));
   rest_ = {memory_.area(next_), bytes};
   asks_ = bytes != mark;
 }
 
 void RingReader::open_lent(const SlotLine& line, std::size_t head) {
   if (head > head_bytes || lender_ == nullptr)
-    throw Error(ErrorKind::internal, fmt::format("a ring's slot lends memory behind a head of {} bytes, which cannot "
-                                                 "be; its memory was overwritten: restart the job, and report a bug if "
-                                                 "it happens again",
-                                                 head));
+    refuse_slot(fmt::format("lends memory behind a head of {} bytes, which cannot be", head));
   LentBytes body;
   std::memcpy(&body, line.payload.data() + head, sizeof body);
   open_behind(line, head, lender_->view(body));
@@ -112,11 +117,7 @@ void RingReader::open_lent(const SlotLine& line, std::size_t head) {
 
 void RingReader::open_answer(const SlotLine& line, std::size_t head) {
   if (head > head_bytes || back_ == nullptr)
-    throw Error(ErrorKind::internal,
-                fmt::format("a ring's slot holds an answer behind a head of {} bytes, which cannot "
-                            "be; its memory was overwritten: restart the job, and report a bug if "
-                            "it happens again",
-                            head));
+    refuse_slot(fmt::format("holds an answer behind a head of {} bytes, which cannot be", head));
   AnswerPlace place;
   std::memcpy(&place, line.payload.data() + head, sizeof place);
   open_behind(line, head, back_->open_answer(place));
