@@ -41,7 +41,7 @@ std::chrono::nanoseconds latency_of(const std::string& words) {
 
 // "torus:4x4", or a shape of `ranvier design`: "RI(4)_SW(8)".
 Topology made(const std::string& spec, Rank world) {
-  if (spec.find('(') == std::string::npos) return make_topology(spec, world);
+  if (!names_a_shape(spec)) return make_topology(spec, world);
   const NetworkShape shape = parse_network(spec);
   if (shape.npus() != world)
     throw Error(ErrorKind::usage,

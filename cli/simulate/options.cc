@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ranvier/error.h"
+#include "ranvier/network.h"
 #include "ranvier/sync.h"
 #include "ranvier/synchronizer.h"
 #include "ranvier/text.h"
@@ -186,7 +187,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
     if (algorithm->count() > 0) refuse("--in-network is in place of --algorithm; give one of them");
     if (!options.compress.empty()) refuse("--in-network adds up numbers, not codes; leave out --compress");
     if (!crash.empty()) refuse("--crash shows who waits for whom, which --in-network does not know; leave out one");
-    if (options.network.is_measured() || options.network.spec().find('(') != std::string::npos ||
+    if (options.network.is_measured() || names_a_shape(options.network.spec()) ||
         options.network.topology(options.worlds.front()).switches == 0)
       refuse(fmt::format(
           "--in-network needs switches between all ranks, which --topology {} does not show; take star or fat_tree:4",

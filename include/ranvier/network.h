@@ -36,6 +36,8 @@ struct NetworkShape {
 // "RI(4)_FC(8)_RI(4)_SW(32)". The last dimension joins pods, the one before nodes, then packages, and all further in
 // chiplets. Throws Error{usage} that names the column.
 NetworkShape parse_network(std::string_view text);
+// Whether that is what `text` is to be, and not the spec of a topology (topology.h): no other has parentheses.
+inline bool names_a_shape(std::string_view text) { return text.find('(') != std::string_view::npos; }
 std::string to_string(const NetworkShape&);
 // Its ranks and cables, for the simulator; a switch for each group of a switched dimension. `speed` is of every link:
 // of what an NPU has in a dimension a ring's link is half, a full connection's an n-1st and a switch's all. Throws

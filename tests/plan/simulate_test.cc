@@ -187,8 +187,7 @@ TEST(Folding, ChangesNothing) {
         if (parse_network(shape).npus() == world) topologies.emplace_back(shape);
       for (const auto& spec : topologies) {
         SCOPED_TRACE(fmt::format("{} of {} on {}", algorithm.name, world, spec));
-        Topology topology =
-            spec.find('(') == std::string::npos ? make_topology(spec, world) : topology_of(parse_network(spec), {});
+        Topology topology = names_a_shape(spec) ? topology_of(parse_network(spec), {}) : make_topology(spec, world);
         for (Link& link : topology.links) {
           link.speed = one_gigabyte;
           link.speed.bytes_per_second /= 1 + 0.3 * link.dimension;

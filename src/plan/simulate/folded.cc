@@ -215,7 +215,7 @@ class Folder {
 
 std::vector<Rank> grid_dims(const Topology& topology) {
   std::vector<Rank> dims;
-  if (topology.name.find('(') != std::string::npos) {
+  if (names_a_shape(topology.name)) {
     for (const auto& each : parse_network(topology.name).dimensions) dims.insert(dims.begin(), each.size);
     return dims;
   }
