@@ -281,7 +281,8 @@ class Communicator {
   Work start_recv_at_most(TypedSpan data, Rank from_or_any, std::uint64_t tag = 0,
                           std::optional<std::chrono::milliseconds> timeout = {});
 
-  // Fails every operation of every rank with `reason`. For a program that cannot go on.
+  // Fails every operation of every rank with `reason`. For a program that cannot go on. On return none of this rank's
+  // operations touches its memory any more.
   void abort(const std::string& reason);
 
   // The last operations of this rank with their times, one per line: what errors carry.

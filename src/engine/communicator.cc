@@ -439,6 +439,7 @@ void Communicator::abort(const std::string& reason) {
   const Error why(ErrorKind::aborted, fmt::format("{} gave up: {}", rank_name(rank()), reason), rank());
   if (impl_->control_) impl_->control_->abort(why);
   impl_->engine_->fail(why);
+  impl_->engine_->settle();
 }
 
 std::string Communicator::flight_record() const { return impl_->engine_->recorder().dump(); }

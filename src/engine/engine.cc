@@ -285,9 +285,7 @@ void Engine::drive(const std::function<bool()>& until, Pace pace) {
   int idle = 0;
   for (unsigned round = 1;; ++round) {
     if (failed_.load(std::memory_order_acquire)) {
-      // Also those that slip in afterwards: nothing is advanced any more.
-      if (!broken_down_) finish_what_has_arrived();
-      if (!broken_down_ || inbox_ready_.load() || !active_.empty()) break_down(*failure_, false);
+      end_after_failure();
     } else if (advance_all()) {
       idle = 0;
       if (any_departed_.load(std::memory_order_relaxed)) moved_at_ = steady_clock::now();

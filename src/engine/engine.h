@@ -114,8 +114,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // News from the control plane; from any thread.
   bool fail(const Error& why);  // whether nothing had failed before
   void departed(Rank rank);
-  // Throws what the engine failed with, if it has.
+  // Throws what the engine failed with, if it has: then nothing of it moves any more.
   void check_alive();
+  // After a failure: ends what is under way. On return none of it touches memory.
+  void settle();
 
   // To another rank's question. From any thread.
   std::pair<Answer, std::string> answer(const Question&) const;
@@ -175,6 +177,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void nap();
   // `cause`: the operation that cannot go on, where it is one.
   void break_down(const Error& why, bool tell, const Operation* cause = nullptr);
+  void end_after_failure();
   void finish_what_has_arrived();
   Error prefer_verdict(const Error& own);
   void unlock_and_call_back();

@@ -38,6 +38,13 @@ bool Engine::fail(const Error& why) {
   return true;
 }
 
+// The memory of what is under way may be let go of by whoever learns of a failure, though he asked for something else.
+void Engine::settle() {
+  while (!driver_.try_lock()) std::this_thread::yield();
+  end_after_failure();
+  unlock_and_call_back();
+}
+
 void Engine::departed(Rank rank) {
   if (options_.siblings) options_.siblings->departed(this, rank);
   const std::lock_guard lock(failure_mutex_);
@@ -47,6 +54,7 @@ void Engine::departed(Rank rank) {
 
 void Engine::check_alive() {
   if (!failed_.load(std::memory_order_acquire)) return;
+  settle();
   const std::lock_guard lock(failure_mutex_);
   failure_told_ = true;
   throw with_record({failure_->kind(),
@@ -153,6 +161,12 @@ void Engine::finish_what_has_arrived() {
       if (progress != Progress::done) ++i;
     }
   }
+}
+
+// Also what has slipped in since the last time: nothing is advanced any more.
+void Engine::end_after_failure() {
+  if (!broken_down_) finish_what_has_arrived();
+  if (!broken_down_ || inbox_ready_.load() || !active_.empty()) break_down(*failure_, false);
 }
 
 void Engine::break_down(const Error& why, bool tell, const Operation* cause) {

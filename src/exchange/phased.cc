@@ -17,7 +17,7 @@ void Phased::start(std::function<void()> then) {
     } catch (const std::exception& failure) {
       problem_ = std::current_exception();
       over_ = true;
-      comm_.abort(failure.what());  // ends what has been posted, too: its memory is in use until then
+      comm_.abort(failure.what());  // ends what has been posted, too: its memory was in use until then
     }
   }
   watch();
@@ -52,7 +52,7 @@ void Phased::step() {
       if (!problem && !over_) over_ = !advance();
     } catch (const std::exception& failure) {
       problem = std::current_exception();
-      comm_.abort(failure.what());  // the others would wait for what does not come
+      comm_.abort(failure.what());  // the others would wait for what does not come; and nothing uses memory now
     }
     ended_ = ends = problem || over_;
     if (ends) end();

@@ -39,6 +39,7 @@ class PeerAverage::Impl {
   Impl(Communicator& comm, std::span<const float> parameters, std::uint64_t before, std::uint64_t seed)
       : comm_(comm),
         desk_(comm, comm.world(), {}, before, start_tag),
+        bytes_held_(parameters.size_bytes()),
         held_(parameters.begin(), parameters.end()),
         random_(seed * 1'000'003 + static_cast<std::uint64_t>(comm.rank())) {
     if (comm_.world() > 1 && serves(comm_.rank()))
@@ -112,9 +113,9 @@ class PeerAverage::Impl {
   void start_average() {
     const auto peer = static_cast<Rank>(1 + 2 * (random_() % static_cast<std::uint64_t>(comm_.world() / 2)));
     const Header header{.kind = Kind::average};
-    message_.resize(sizeof header + held_.size() * sizeof(float));
+    message_.resize(sizeof header + bytes_held_);
     std::memcpy(message_.data(), &header, sizeof header);
-    std::memcpy(message_.data() + sizeof header, held_.data(), held_.size() * sizeof(float));
+    std::memcpy(message_.data() + sizeof header, held_.data(), bytes_held_);
     arrived_.resize(held_.size());
     averaging_ = comm_.start_recv(arrived_, peer, average_tag);
     sending_ = comm_.start_send({message_.data(), message_.size(), DType::u8}, peer, request_tag);
@@ -123,7 +124,7 @@ class PeerAverage::Impl {
   // The thread of rank 0 and of those that are asked, until all others have left.
   void serve() {
     try {
-      replica::serve_requests(comm_, request_tag, sizeof(Header) + held_.size() * sizeof(float),
+      replica::serve_requests(comm_, request_tag, sizeof(Header) + bytes_held_,
                               [this](Rank from, ConstBytes request) { return answer(from, request); });
     } catch (...) {
       failure_ = std::current_exception();
@@ -144,7 +145,7 @@ class PeerAverage::Impl {
       return true;
     }
     const ConstBytes theirs = message.subspan(sizeof header);
-    if (theirs.size() != held_.size() * sizeof(float))
+    if (theirs.size() != bytes_held_)
       throw Error(ErrorKind::mismatch, "a peer averages another number of parameters", worker);
     mean_.resize(held_.size());
     std::memcpy(mean_.data(), theirs.data(), theirs.size());
@@ -159,6 +160,7 @@ class PeerAverage::Impl {
   Communicator& comm_;
   SampleDesk desk_;
   std::mutex mutex_;
+  const std::size_t bytes_held_;
   std::vector<float> held_;  // by mutex_ where others ask
   std::vector<std::byte> message_;
   std::vector<float> arrived_;  // the mean that this rank asked for

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/engine.h"
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
 #include "ranvier/transport.h"
@@ -37,6 +38,35 @@ TEST(FailureNewsTest, AMessageThatHasArrivedIsReceived) {
   arrived.wait();
   EXPECT_THAT(received, ElementsAre(1, 2));
   EXPECT_THAT(refusal([&] { lacking.wait(); }, ErrorKind::aborted), HasSubstr("enough"));
+}
+
+// On return from abort() its memory is the caller's, whatever was on its way.
+TEST(FailureNewsTest, NothingReadsMemoryAfterAnAbort) {
+  const auto ranks = two_ranks();
+  std::vector<float> sent = {1, 2}, received(2);
+  Work sending = ranks[0]->start_send(sent, 1, 99);
+  ranks[0]->abort("enough");
+  sent = {3, 4};
+  sending.wait();
+  ranks[1]->recv(received, 0, 99);
+  EXPECT_THAT(received, ElementsAre(1, 2));
+}
+
+// Nor after an error that tells of a failure, though it is another call's.
+TEST(FailureNewsTest, NothingReadsMemoryAfterARefusal) {
+  auto transports = loopback_world(2);
+  const auto engine =
+      std::make_shared<engine::Engine>(std::move(transports[0]), engine::EngineOptions{.background_progress = false});
+  const auto other = Communicator::over(std::move(transports[1]), {.timeout = 20s});
+  std::vector<float> sent = {1, 2}, received(2);
+  const auto sending = engine->start_send(ConstTypedSpan(sent), 1, 99, 20s);
+  engine->fail({ErrorKind::aborted, "news of another rank"});
+  EXPECT_THAT(refusal([&] { engine->start_send(ConstTypedSpan(received), 1, 98, 20s); }, ErrorKind::aborted),
+              HasSubstr("news of another rank"));
+  sent = {3, 4};
+  engine->wait(*sending, 20s);
+  other->recv(received, 0, 99);
+  EXPECT_THAT(received, ElementsAre(1, 2));
 }
 
 // Behind it nobody knows where the next message begins.
