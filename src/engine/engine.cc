@@ -1,7 +1,6 @@
 #include "engine/engine.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <new>
@@ -102,7 +101,7 @@ void Engine::close() {
 }
 
 void Engine::end_all() {
-  while (!driver_.try_lock()) sched_yield();
+  driver_.lock();
   break_down(closed_error(), false);
   unlock_and_call_back();
 }

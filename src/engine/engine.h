@@ -148,9 +148,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
     CollectiveOperation* collective = nullptr;  // null: a message
   };
 
-  // Whoever holds it drives. Never waited for while held: others sleep on `waiters_`.
+  // Whoever holds it drives. The others sleep on `waiters_`; only whoever ends what is under way waits for the lock
+  // itself, which the driver of an engine that is closed or has failed gives up at once.
   class DriverLock {
    public:
+    void lock() {
+      while (!try_lock()) std::this_thread::yield();
+    }
     bool try_lock() { return !held_.test(std::memory_order_relaxed) && !held_.test_and_set(std::memory_order_acquire); }
     void unlock() { held_.clear(std::memory_order_release); }
     bool is_free() const { return !held_.test(std::memory_order_relaxed); }

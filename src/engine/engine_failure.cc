@@ -40,7 +40,7 @@ bool Engine::fail(const Error& why) {
 
 // The memory of what is under way may be let go of by whoever learns of a failure, though he asked for something else.
 void Engine::settle() {
-  while (!driver_.try_lock()) std::this_thread::yield();
+  driver_.lock();
   end_after_failure();
   unlock_and_call_back();
 }
