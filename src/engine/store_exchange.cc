@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -27,6 +29,8 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr std::size_t mark_length = 16;
+constexpr std::size_t size_length = 8;  // hexadecimal digits of the world's size, behind the mark
+constexpr std::size_t head_length = mark_length + size_length;
 
 std::string new_mark() {
   std::array<std::byte, mark_length / 2> random;
@@ -34,9 +38,9 @@ std::string new_mark() {
   return hex(random);
 }
 
-std::string sum_of(const std::vector<std::string>& texts) {
+std::string sum_of(const std::vector<std::optional<std::string>>& texts) {
   std::string all;
-  for (const std::string& text : texts) all += text + '\0';
+  for (const auto& text : texts) all += *text + '\0';
   return fmt::format("{:016x}", fnv1a(all));
 }
 
@@ -51,14 +55,29 @@ struct Expected {
   std::shared_ptr<Siblings> siblings;
 
   const char* kind() const { return names.is_world() ? "world" : "group"; }
+  std::string head() const { return fmt::format("{}{:0{}x}", new_mark(), world, size_length); }
 
-  [[noreturn]] void throw_missing(const std::vector<Rank>& ranks) const {
+  // `texts`: what has been read of the first ranks.
+  [[noreturn]] void throw_missing(const std::vector<Rank>& ranks,
+                                  const std::vector<std::optional<std::string>>& texts) const {
     std::vector<std::string> numbers;
     for (const Rank rank : ranks) numbers.push_back(names.number(rank));
     throw Error(ErrorKind::timeout,
-                fmt::format("rank{} {} of a {} of {} did not come in time; start all of them, or allow more time ({})",
-                            ranks.size() > 1 ? "s" : "", fmt::join(numbers, ", "), kind(), world, timeout_name),
+                fmt::format("rank{} {} of a {} of {} did not come in time; {}, or allow more time ({})",
+                            ranks.size() > 1 ? "s" : "", fmt::join(numbers, ", "), kind(), world,
+                            who_came_elsewhere(texts), timeout_name),
                 ranks.front());
+  }
+  // It may have done so in an earlier attempt: nobody who comes in time is refused for that.
+  std::string who_came_elsewhere(const std::vector<std::optional<std::string>>& texts) const {
+    for (std::size_t peer = 0; peer < texts.size(); ++peer) {
+      if (!texts[peer] || texts[peer]->size() < head_length) continue;
+      const std::string size = texts[peer]->substr(mark_length, size_length);
+      if (size != fmt::format("{:0{}x}", world, size_length))
+        return fmt::format("{} came to a {} of {}: start all of them with the same number of ranks",
+                           names(static_cast<Rank>(peer)), kind(), std::strtoul(size.c_str(), nullptr, 16));
+    }
+    return "start all of them";
   }
 
   // Of a group whoever is in another group of this process's may be known to be lost. A world has other numbers.
@@ -95,19 +114,23 @@ std::optional<std::string> read(Store& store, const std::string& key, const Expe
   }
 }
 
-// What all ranks have set under `name`, waiting for it.
-std::vector<std::string> read_all(Store& store, std::string_view name, const Expected& expected,
-                                  steady_clock::time_point deadline) {
-  std::vector<std::string> all;
-  std::vector<Rank> missing;
-  for (Rank peer = 0; peer < expected.world; ++peer) {
-    if (auto text = read(store, fmt::format("{}/{}", name, peer), expected, deadline))
-      all.push_back(std::move(*text));
-    else
-      missing.push_back(peer);
+// What all ranks have set under `name`, waiting for it: of those who have not come nothing. `self` is read last.
+std::vector<std::optional<std::string>> read_all(Store& store, std::string_view name, Rank self,
+                                                 const Expected& expected, steady_clock::time_point deadline) {
+  std::vector<std::optional<std::string>> all(static_cast<std::size_t>(expected.world));
+  for (Rank i = 1; i <= expected.world; ++i) {
+    const Rank peer = (self + i) % expected.world;
+    all[static_cast<std::size_t>(peer)] = read(store, fmt::format("{}/{}", name, peer), expected, deadline);
   }
-  if (!missing.empty()) expected.throw_missing(missing);
   return all;
+}
+
+std::vector<Rank> where_not(const std::vector<std::optional<std::string>>& all,
+                            const std::function<bool(const std::string&)>& is_right) {
+  std::vector<Rank> ranks;
+  for (std::size_t peer = 0; peer < all.size(); ++peer)
+    if (!all[peer] || !is_right(*all[peer])) ranks.push_back(static_cast<Rank>(peer));
+  return ranks;
 }
 
 }  // namespace
@@ -117,21 +140,28 @@ Exchange exchange_through(Store& store, Rank rank, Rank world, const Communicato
                           .names = RankNames(options.world_ranks),
                           .timeout_name = options.join_timeout_name,
                           .siblings = options.siblings};
-  return [&store, rank, world, expected](const std::string& mine, steady_clock::time_point deadline) {
-    store.set(fmt::format("rank/{}", rank), new_mark() + mine);
+  return [&store, rank, expected](const std::string& mine, steady_clock::time_point deadline) {
+    const std::string own = expected.head() + mine;
+    store.set(fmt::format("rank/{}", rank), own);
     for (milliseconds nap(1);; nap = std::min(2 * nap, milliseconds(50))) {
-      std::vector<std::string> all = read_all(store, "rank", expected, deadline);
-      const std::string sum = sum_of(all);
+      const auto texts = read_all(store, "rank", rank, expected, deadline);
+      // Read when all others had come. Who says what it saw of all may overwrite what the other one has said.
+      if (const auto& mine_now = texts[static_cast<std::size_t>(rank)]; mine_now && *mine_now != own)
+        throw Error(
+            ErrorKind::config,
+            fmt::format("another process came as {} as well; give each a rank of its own", expected.names(rank)), rank);
+      const auto has_come = [](const std::string&) { return true; };
+      if (const auto missing = where_not(texts, has_come); !missing.empty()) expected.throw_missing(missing, texts);
+      const std::string sum = sum_of(texts);
       store.set(fmt::format("seen/{}", rank), sum);
-      const std::vector<std::string> seen = read_all(store, "seen", expected, deadline);
-      std::vector<Rank> behind;
-      for (Rank peer = 0; peer < world; ++peer)
-        if (seen[static_cast<std::size_t>(peer)] != sum) behind.push_back(peer);
+      const auto seen = read_all(store, "seen", rank, expected, deadline);
+      const auto behind = where_not(seen, [&](const std::string& theirs) { return theirs == sum; });
       if (behind.empty()) {
-        for (std::string& text : all) text.erase(0, mark_length);
+        std::vector<std::string> all;
+        for (const auto& text : texts) all.push_back(text->substr(std::min(head_length, text->size())));
         return all;
       }
-      if (steady_clock::now() >= deadline) expected.throw_missing(behind);
+      if (steady_clock::now() >= deadline) expected.throw_missing(behind, texts);
       std::this_thread::sleep_for(nap);
     }
   };

@@ -77,6 +77,49 @@ TEST(StoreExchange, NamesThoseWhoCameOnlyToAnEarlierAttempt) {
   }
 }
 
+// Each waits for somebody whom the others do not have, or who waits for somebody else.
+TEST(StoreExchange, SaysThatOthersCameToAWorldOfAnotherSize) {
+  const auto store = memory_store();
+  std::vector<std::thread> ranks;
+  for (const Rank rank : {0, 1})
+    ranks.emplace_back([&, rank] {
+      try {
+        exchange_through(*store, rank, 2 + rank)("text", steady_clock::now() + 500ms);
+        ADD_FAILURE() << "rank " << rank << " met a world of another size";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::timeout);
+        EXPECT_THAT(error.what(),
+                    ::testing::HasSubstr(rank == 0 ? "rank 1 of a world of 2 did not come in time; rank 1 came to a "
+                                                     "world of 3: start all of them with the same number of ranks"
+                                                   : "rank 2 of a world of 3 did not come in time; rank 0 came to a "
+                                                     "world of 2: start all of them with the same number of ranks"));
+      }
+    });
+  for (std::thread& rank : ranks) rank.join();
+}
+
+// One of them meets the others.
+TEST(StoreExchange, ASecondProcessOfTheSameRankIsNoticedWhenAllHaveCome) {
+  const auto store = memory_store();
+  std::atomic<int> told = 0, met = 0;
+  std::vector<std::thread> processes;
+  for (const Rank rank : {0, 0, 1})
+    processes.emplace_back([&, rank] {
+      if (rank == 1) std::this_thread::sleep_for(200ms);  // or the first of rank 0 has met it before the second comes
+      try {
+        exchange_through(*store, rank, 2)("text", steady_clock::now() + 60s);
+        ++met;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::config);
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("another process came as rank 0 as well"));
+        ++told;
+      }
+    });
+  for (std::thread& each : processes) each.join();
+  EXPECT_EQ(told, 1);
+  EXPECT_EQ(met, 2);
+}
+
 TEST(StoreExchange, NamesThoseOfAGroupByTheirNumbersInTheWorld) {
   const auto store = memory_store();
   try {
