@@ -9,7 +9,9 @@
 //     …                                            // the optimizer changes `parameters`
 //     sync.end_step(step + 1, learning_rate, parameters);
 //   }
-//   sync.end(parameters);
+//   sync.end(learning_rate, parameters);
+//
+// Workers at a pace of their own (async, ssp, group, ad-psgd) meet in parameter_server.h and peer_average.h.
 #pragma once
 
 #include <cstdint>
@@ -82,6 +84,7 @@ class Synchronizer {
   // All replicas agree on these, which are of these tensors; none: one vector.
   void begin(std::span<const float> parameters, const std::vector<Tensor>& tensors = {});
   // Whether the gradients of the step behind `complete` ones are to be averaged; not where nobody has any samples.
+  // Throws Error{usage} if by the policy each worker takes steps at a pace of its own.
   bool begin_step(std::uint64_t complete);
   // `parameters` after the optimizer's step number `complete`.
   void end_step(std::uint64_t complete, double learning_rate, std::span<float> parameters);

@@ -34,8 +34,8 @@ struct PolicyHandle : torch::CustomClassHolder {
     translating_errors([&] {
       if (policy->server() || policy->meets_peers() || policy->fragments() > 0)
         throw Error(ErrorKind::usage, "attach() does nothing between steps, which '" + spec +
-                                          "' is about: it runs in `ranvier train` and by ranvier::Synchronizer; take a "
-                                          "policy that exchanges at the end of a step");
+                                          "' is about: it runs in `ranvier train`; take a policy that exchanges at the "
+                                          "end of a step");
     });
   }
 

@@ -31,7 +31,8 @@ constexpr std::uint64_t guest_values_tag = 0x70732d34;
 
 enum class Kind : std::uint64_t { begin, push, pull, leave };
 
-// What stands before the gradient of a push, and is all of any other request. Ranks of one job are of one build.
+// What stands before the gradient of a push, and is all of any other request. Ranks of one job are of one build, which
+// does not make every one of them right: see checked_request().
 struct Header {
   Kind kind = Kind::begin;
   std::uint64_t number = 0;         // push
@@ -50,8 +51,9 @@ class ParameterServer::Impl {
       : comm_(comm),
         owned_(parameters.size(), comm.world(),
                owners.empty() ? all_owners(rule, comm.world()) : checked(std::move(owners), comm.world()), rule.ranges),
+        workers_(workers_of(rule, comm.world())),
         shard_(own_of(parameters), comm.world(), rule, most_guests),
-        desk_(comm, workers_of(rule, comm.world()), rule.bound, before, start_tag) {
+        desk_(comm, workers_, rule.bound, before, start_tag) {
     if (comm_.world() > 1) thread_ = start_thread<std::jthread>("the parameter server", [this] { serve(); });
   }
   ~Impl() {
@@ -174,7 +176,7 @@ class ParameterServer::Impl {
   // The server's thread, until all other workers have left.
   void serve() {
     try {
-      replica::serve_requests(comm_, request_tag, sizeof(Header) + owned_.size_of(comm_.rank()) * sizeof(float),
+      replica::serve_requests(comm_, request_tag, sizeof(Header) + bytes_owned(),
                               [this](Rank from, ConstBytes request) { return answer(from, request); });
     } catch (...) {
       const std::lock_guard lock(mutex_);
@@ -182,21 +184,39 @@ class ParameterServer::Impl {
       desk_.fail(failure_);
     }
   }
+  std::size_t bytes_owned() const { return owned_.size_of(comm_.rank()) * sizeof(float); }
+
+  // Also of a rank that runs wild: what follows counts on every number of it.
+  Header checked_request(Rank worker, ConstBytes message) const {
+    const auto refuse = [&](const char* why) { replica::refuse(comm_, worker, why); };
+    Header header;
+    if (message.size() < sizeof header) refuse("its request is cut short");
+    std::memcpy(&header, message.data(), sizeof header);
+    const bool pushes = header.kind == Kind::push;
+    if (header.kind > Kind::leave) refuse("no request is of that kind");
+    if (message.size() - sizeof header != (pushes ? bytes_owned() : 0)) refuse("its gradient is of another size");
+    if (header.guest < -1 || header.guest >= most_guests) refuse("there is no such guest");
+    if (header.kind == Kind::begin && comm_.rank() != 0) refuse("samples are given out by rank 0");
+    if ((header.kind == Kind::begin || (pushes && header.guest < 0)) && worker >= workers_)
+      refuse("it is a server and takes no steps");
+    return header;
+  }
 
   // False: the worker has left.
   bool answer(Rank worker, ConstBytes message) {
-    Header header;
-    if (message.size() < sizeof header)
-      throw Error(ErrorKind::mismatch, "a request to the parameter server is cut short", worker);
-    std::memcpy(&header, message.data(), sizeof header);
-    const ConstBytes rest = message.subspan(sizeof header);
+    const Header header = checked_request(worker, message);
     if (header.kind == Kind::leave) return false;
     if (header.kind == Kind::begin) {
       desk_.asks(worker, header.stop_at, header.most);
     } else {
-      pushed_.resize(rest.size() / sizeof(float));
-      if (!pushed_.empty()) std::memcpy(pushed_.data(), rest.data(), rest.size());
-      take(worker, header, pushed_, [&](std::span<const float> held) { held_.assign(held.begin(), held.end()); });
+      const ConstBytes gradient = message.subspan(sizeof header);
+      pushed_.resize(gradient.size() / sizeof(float));
+      if (!pushed_.empty()) std::memcpy(pushed_.data(), gradient.data(), gradient.size());
+      try {
+        take(worker, header, pushed_, [&](std::span<const float> held) { held_.assign(held.begin(), held.end()); });
+      } catch (const Error& problem) {
+        replica::refuse(comm_, worker, problem.what());
+      }
       comm_.send(held_, worker, tag_of(header));
     }
     if (comm_.rank() == 0) desk_.answer();
@@ -207,6 +227,7 @@ class ParameterServer::Impl {
   const replica::OwnedRanges owned_;
   std::mutex mutex_;
   std::mutex guests_mutex_;  // one of them at a time
+  const Rank workers_;       // those before the ranks that only serve
   ParameterShard shard_;
   SampleDesk desk_;
   std::vector<float> pushed_;  // of the server's thread: what it is asked for, …

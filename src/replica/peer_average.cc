@@ -135,8 +135,11 @@ class PeerAverage::Impl {
   // False: the worker has left.
   bool answer(Rank worker, ConstBytes message) {
     Header header;
-    if (message.size() < sizeof header) throw Error(ErrorKind::mismatch, "a request to a peer is cut short", worker);
+    if (message.size() < sizeof header) replica::refuse(comm_, worker, "its request is cut short");
     std::memcpy(&header, message.data(), sizeof header);
+    if (header.kind > Kind::leave) replica::refuse(comm_, worker, "no request is of that kind");
+    if (header.kind == Kind::begin && comm_.rank() != 0)
+      replica::refuse(comm_, worker, "samples are given out by rank 0");
     if (header.kind == Kind::leave) return false;
     if (header.kind == Kind::begin) {
       desk_.ended_step(worker, header.ended);
@@ -145,8 +148,7 @@ class PeerAverage::Impl {
       return true;
     }
     const ConstBytes theirs = message.subspan(sizeof header);
-    if (theirs.size() != bytes_held_)
-      throw Error(ErrorKind::mismatch, "a peer averages another number of parameters", worker);
+    if (theirs.size() != bytes_held_) replica::refuse(comm_, worker, "it averages another number of parameters");
     mean_.resize(held_.size());
     std::memcpy(mean_.data(), theirs.data(), theirs.size());
     {

@@ -1,13 +1,17 @@
 // How a rank serves all others: requests come as messages of one tag until each of them has left.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "ranvier/communicator.h"
+#include "ranvier/error.h"
 
 namespace ranvier::replica {
 
@@ -26,6 +30,13 @@ inline void serve_requests(Communicator& comm, std::uint64_t tag, std::size_t mo
     arriving.wait();
     if (!answer(arriving.source(), ConstBytes(message).first(arriving.received_bytes()))) --working;
   }
+}
+
+// What cannot be served ends the job: its sender waits for an answer, as do others for theirs.
+[[noreturn]] inline void refuse(Communicator& comm, Rank from, const std::string& why) {
+  const std::string sentence = fmt::format("{} asked it for what it cannot serve: {}", comm.rank_name(from), why);
+  comm.abort(sentence);
+  throw Error(ErrorKind::mismatch, sentence, from);
 }
 
 }  // namespace ranvier::replica

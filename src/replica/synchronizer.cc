@@ -113,6 +113,11 @@ class Synchronizer::Impl {
   }
 
   bool begin_step(std::uint64_t complete) {
+    if (policy_->server() || policy_->meets_peers())
+      throw Error(ErrorKind::usage,
+                  fmt::format("with '{}' workers take steps at a pace of their own, which a Synchronizer cannot give "
+                              "them; take {}",
+                              policy_->spec(), policy_->server() ? "a ParameterServer" : "a PeerAverage"));
     const auto asked = policy_->react({.point = SyncPoint::step_begins, .step = complete});
     by_gradients_ = asked.empty() ? 0 : asked.front().level;
     if (by_gradients_ > 0 && teams_.sum(by_gradients_, samples_) == 0) by_gradients_ = 0;

@@ -1,11 +1,14 @@
 // Parameter servers with real messages: everybody's gradients arrive once, and nobody runs away or hangs.
 #include "ranvier/parameter_server.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
+#include <limits>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -255,6 +258,65 @@ TEST(ParameterServer, AWorkerThatFailsTakesItsServersDownAndNobodyHangs) {
                          },
                          {.way = "shm"}),
                std::runtime_error);
+}
+
+// As it stands before a gradient on the wire.
+struct Request {
+  std::uint64_t kind = 0;  // begin, push, pull, leave
+  std::uint64_t number = 0;
+  ParameterServer::Push push = {};
+  std::uint64_t stop_at = 0, most = 0;
+  Rank guest = -1;
+};
+constexpr std::uint64_t request_tag = 0x70732d31;
+
+// Rank 2 runs wild. Of 12 parameters rank 0 and 1 own 4 each, or all 12 where rank 2 serves alone.
+TEST(ParameterServer, ARequestThatCannotBeServedEndsTheJobOfAllAndTouchesNothing) {
+  struct Case {
+    Request request;
+    std::size_t bytes;  // behind the request; npos: it is cut short itself
+    Rank to;
+    std::size_t servers;
+    std::string why;
+  };
+  constexpr auto cut = std::string::npos;
+  const std::vector<Case> cases{{{.kind = 1, .number = 1}, cut, 0, 0, "cut short"},
+                                {{.kind = 7}, 0, 0, 0, "no request is of that kind"},
+                                {{.kind = 1, .number = 1}, 0, 0, 0, "another size"},
+                                {{.kind = 1, .number = 1}, 15, 0, 0, "another size"},
+                                {{.kind = 2}, 16, 0, 0, "another size"},
+                                {{.kind = 2, .guest = 64}, 0, 1, 0, "no such guest"},
+                                {{.kind = 1, .number = 1, .guest = -2}, 16, 1, 0, "no such guest"},
+                                {{.kind = 1, .number = 2}, 16, 1, 0, "comes before one that is missing"},
+                                {{.kind = 0, .stop_at = 9, .most = 1}, 0, 1, 0, "given out by rank 0"},
+                                {{.kind = 0, .stop_at = 9, .most = 1}, 0, 0, 1, "takes no steps"},
+                                {{.kind = 1, .number = 1}, 0, 0, 1, "takes no steps"}};
+  for (const Case& each : cases) {
+    std::atomic<int> told = 0;
+    run_ranks(3,
+              [&](Communicator& comm) {
+                std::vector<float> parameters(12, 1);
+                ParameterServer server(comm, {.bound = 0, .servers = each.servers}, parameters, 0);
+                try {
+                  if (comm.rank() == 2) {
+                    std::vector<std::byte> message(sizeof(Request) + (each.bytes == cut ? 0 : each.bytes));
+                    std::memcpy(message.data(), &each.request, sizeof(Request));
+                    if (each.bytes == cut) message.resize(sizeof(Request) - 1);
+                    comm.send({message.data(), message.size(), DType::u8}, each.to, request_tag);
+                    std::uint8_t never = 0;
+                    comm.recv({&never, 1, DType::u8}, each.to, 1);
+                  }
+                  while (server.begin(std::numeric_limits<std::uint64_t>::max(), 1).count > 0)
+                    server.exchange(parameters, {}, parameters);
+                } catch (const Error& error) {
+                  EXPECT_THAT(error.what(), testing::HasSubstr("rank 2 asked it for what it cannot serve"));
+                  EXPECT_THAT(error.what(), testing::HasSubstr(each.why));
+                  ++told;
+                }
+              },
+              {.way = "shm"});
+    EXPECT_EQ(told, 3) << each.why;
+  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "ranvier/error.h"
@@ -433,6 +434,21 @@ TEST(Synchronizer, ACodecThatCorrectsMomentumIsForGradientsOnly) {
                   testing::HasSubstr("corrects the momentum of gradients"))
           << compress;
       Synchronizer(comm, {.sync = "bsp", .compress = compress});
+    }
+  });
+}
+
+// Replicas that never met would be told that they agree.
+TEST(Synchronizer, TakesNoStepsForWorkersAtAPaceOfTheirOwn) {
+  run_ranks(2, [](Communicator& comm) {
+    for (const auto& [spec, instead] : std::map<std::string, std::string>{{"async", "a ParameterServer"},
+                                                                          {"ssp:2", "a ParameterServer"},
+                                                                          {"group", "a ParameterServer"},
+                                                                          {"ad-psgd", "a PeerAverage"}}) {
+      std::vector<float> parameters(5);
+      Synchronizer sync(comm, {.sync = spec});
+      sync.begin(parameters);
+      EXPECT_THAT(support::refusal([&] { sync.begin_step(0); }), testing::HasSubstr("take " + instead)) << spec;
     }
   });
 }
