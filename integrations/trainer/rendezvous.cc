@@ -1,5 +1,6 @@
 #include "integrations/trainer/rendezvous.h"
 
+#include <c10/util/Logging.h>
 #include <netdb.h>
 #include <poll.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -9,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <future>
@@ -39,7 +41,7 @@ const char* what_takes_so_long(Stage stage) {
     case Stage::connecting:
       return "no answer";
     case Stage::greeting:
-      return "something there accepts connections and says nothing";
+      return "something there accepts connections and does not answer as torch's store does";
     case Stage::serving:
       break;
   }
@@ -95,8 +97,7 @@ Reached try_once(const TcpStorePlace& place, steady_clock::time_point deadline, 
   return last;
 }
 
-// The address at which there is one. Rank 0 may begin to serve after others have come. torch would try again by itself,
-// and print a page for each attempt.
+// The address at which there is one. Rank 0 may begin to serve after others have come.
 std::string wait_for_server(const TcpStorePlace& place, steady_clock::time_point deadline, Progress& progress) {
   for (;;) {
     const Reached reached = try_once(place, deadline, progress);
@@ -105,6 +106,22 @@ std::string wait_for_server(const TcpStorePlace& place, steady_clock::time_point
     std::this_thread::sleep_for(pause_between_attempts);
   }
 }
+
+// torch tries again by itself, and prints a page about each attempt: an error has one sentence. Whoever asks torch for
+// its log by TORCH_CPP_LOG_LEVEL has it.
+class QuietTorch {
+ public:
+  QuietTorch() : level_(FLAGS_caffe2_log_level) {
+    if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = fatal;
+  }
+  ~QuietTorch() { FLAGS_caffe2_log_level = level_; }
+  QuietTorch(const QuietTorch&) = delete;
+  QuietTorch& operator=(const QuietTorch&) = delete;
+
+ private:
+  static constexpr int fatal = 3;
+  const int level_;
+};
 
 c10::intrusive_ptr<c10d::Store> torch_store_at(const TcpStorePlace& place, steady_clock::time_point deadline,
                                                Progress& progress) {
@@ -115,6 +132,7 @@ c10::intrusive_ptr<c10d::Store> torch_store_at(const TcpStorePlace& place, stead
   options.isServer = place.serve;
   options.waitWorkers = false;  // the communicator counts them, and names those who are missing
   options.timeout = std::max(std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now()), milliseconds(1));
+  const QuietTorch quiet;
   try {
     return c10::make_intrusive<c10d::PrefixStore>(place.prefix, c10::make_intrusive<c10d::TCPStore>(host, options));
   } catch (const c10::Error& problem) {

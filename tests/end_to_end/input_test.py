@@ -1,5 +1,6 @@
 """Wrong words, settings, environments and data: one sentence that names the thing and the remedy, and the right exit code."""
 
+import contextlib
 import gzip
 import json
 import os
@@ -8,6 +9,7 @@ import resource
 import shutil
 import socket
 import subprocess
+import threading
 
 from program import main, run
 from training import TrainingTest, idx, write_data
@@ -229,8 +231,23 @@ class Master(TrainingTest):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             port = silent.getsockname()[1]
             result = self.join(port)
-        self.assertEqual(result.returncode, 1, result.stderr)
-        self.assertIn(f"torch's store at 127.0.0.1:{port} does not answer", result.stderr)
+        self.assert_sentence(result, 1, f"torch's store at 127.0.0.1:{port} does not answer", "MASTER_PORT")
+
+    def test_one_that_speaks_another_protocol(self):
+        def answer():
+            with contextlib.suppress(OSError):  # closed below
+                while True:
+                    connection, _ = web.accept()
+                    with connection:
+                        connection.recv(64)
+                        connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+        with socket.create_server(("127.0.0.1", 0)) as web:
+            port = web.getsockname()[1]
+            threading.Thread(target=answer, daemon=True).start()
+            result = self.join(port)
+            web.shutdown(socket.SHUT_RDWR)
+        self.assert_sentence(result, 1, f"127.0.0.1:{port}", "does not answer as torch's store does", "MASTER_PORT")
 
     def test_a_port_that_is_taken_where_rank_0_is_to_serve(self):
         with socket.create_server(("", 0)) as taken:
