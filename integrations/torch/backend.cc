@@ -31,11 +31,15 @@ class Reason {
 thread_local const std::string* Reason::current = nullptr;
 
 // Of all groups of this process that it is in by this number in the world. A process that was forked off has none of
-// the groups of its parent, and a new world none of the one before, whose ranks may have been other ones.
+// the groups of its parent, and a new world none of the one before, whose ranks may have been other ones. Throws
+// c10::ValueError for a group of a world that stayed with the parent: nobody would meet this process there.
 std::shared_ptr<engine::Siblings> siblings_of(Rank world_rank, bool is_group) {
   static std::mutex mutex;
   static std::map<std::pair<unsigned, Rank>, std::shared_ptr<engine::Siblings>> all;
   const std::lock_guard lock(mutex);
+  if (is_group && !all.contains({forks(), world_rank}))
+    for (const auto& [key, siblings] : all)
+      if (key.second == world_rank && siblings.use_count() > 1) require_no_fork_since(key.first, world_rank);
   auto& found = all[{forks(), world_rank}];
   if (!found || !is_group) found = make_siblings();
   return found;

@@ -30,7 +30,12 @@ def forking(rank, world):
     dist.all_reduce(torch.ones(3))
     work = dist.all_reduce(torch.ones(1000), async_op=True)  # starts the thread that a fork does not have
     work.wait()
-    calls = [lambda: dist.all_reduce(torch.ones(3)), lambda: dist.send(torch.ones(3), 1 - rank), dist.monitored_barrier]
+    calls = [
+        lambda: dist.all_reduce(torch.ones(3)),
+        lambda: dist.send(torch.ones(3), 1 - rank),
+        dist.monitored_barrier,
+        lambda: dist.new_group([0, 1], use_local_synchronization=True),
+    ]
     for call in calls:
         status, text = in_a_fork(call)
         assert status == 7 and text.startswith("ValueError: this process was forked off after rank"), (status, text)
