@@ -103,7 +103,13 @@ int run_codec(const Arguments& arguments) {
 
   const JsonFile file(json_path);
   const bool prints = json_path != "-";
-  if (path == "list") return list_stages(file, prints);
+  if (path == "list") {
+    if (compare || !specs.empty())
+      throw Error(ErrorKind::usage,
+                  "'codec list' explains every stage and measures none; leave out --spec and "
+                  "--compare, or name a file (./list, if it has that name)");
+    return list_stages(file, prints);
+  }
   if (compare) specs.insert(specs.end(), recommended.begin(), recommended.end());
   if (specs.empty())
     throw Error(ErrorKind::usage,

@@ -153,6 +153,9 @@ void refuse_unfit_world(const Options& options, Rank world) {
     algorithm->build({.collective = options.collective, .world = world, .dims = spec.dims, .periodic = spec.periodic});
   }
   for (const std::string& topology : options.topologies) make_topology(topology, world);
+  if (options.nodes && *options.nodes > static_cast<std::uint64_t>(world))
+    throw Error(ErrorKind::usage, fmt::format("--nodes {} is too many for {}; give at most one node to each rank",
+                                              *options.nodes, in_words(world)));
 }
 
 void refuse_contradictions(const Options& options) {

@@ -116,8 +116,13 @@ std::string to_table(const std::vector<TrainedRun>& runs, const Target& target) 
                     number(seconds_to(target, run), "{:.1f}"), number(run.seconds, "{:.1f}"),
                     human_bytes(run.bytes_per_worker), number(run.rounds, "{:.0f}"),
                     number(run.exposed_share * 100, "{:.1f} %"), bottleneck(run.shares)});
-  return fmt::format("target: {} {}{}\n{}", measure.name, text_of(measure, target.value),
-                     target.is_given ? "" : ", the best that all of them have reached", lines(rows));
+  std::string text = fmt::format("target: {} {}{}\n{}", measure.name, text_of(measure, target.value),
+                                 target.is_given ? "" : ", the best that all of them have reached", lines(rows));
+  for (const TrainedRun& run : runs)
+    if (run.lost_share > 0)
+      text += fmt::format("{} did without {:.3g} % of the entries of gradients, which were lost on the way\n", run.file,
+                          run.lost_share * 100);
+  return text;
 }
 
 nlohmann::json to_json(const std::vector<TrainedRun>& runs, const Target& target) {
@@ -132,6 +137,7 @@ nlohmann::json to_json(const std::vector<TrainedRun>& runs, const Target& target
                     {"bytes_sent_per_worker", run.bytes_per_worker},
                     {"rounds", run.rounds},
                     {"exposed_communication_share", run.exposed_share},
+                    {"lost_share", run.lost_share},
                     {"bottleneck",
                      {{"text", bottleneck(run.shares)},
                       {"computing", run.shares.computing},

@@ -45,7 +45,8 @@ TrainedRun run_of(const json& root, const std::string& file) {
   TrainedRun run{.file = file,
                  .settings = settings_of(root.at("settings")),
                  .bytes_per_worker = root.at("bytes_sent_per_worker").get<double>(),
-                 .exposed_share = root.at("exposed_communication_share").get<double>()};
+                 .exposed_share = root.at("exposed_communication_share").get<double>(),
+                 .lost_share = root.value("lost_share", 0.0)};
   for (const char* where : {"inside", "between"}) run.rounds += root.at("rounds").at(where).get<double>();
   for (const json& each : root.at("history"))
     run.history.push_back({.step = each.at("step").get<std::size_t>(),

@@ -31,6 +31,7 @@ struct TrainedRun {
   double bytes_per_worker = 0;
   double rounds = 0;  // exchanges of a worker
   double exposed_share = 0;
+  double lost_share = 0;  // of what others' gradients hold: bounded loss
   StepShares shares = {};
 };
 

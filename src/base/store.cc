@@ -108,7 +108,8 @@ class FileStore final : public Store {
   explicit FileStore(fs::path directory) : directory_(std::move(directory)) {
     if (const std::error_code problem = make_private_folder(directory_))
       throw Error(ErrorKind::config,
-                  fmt::format("cannot create the store directory {}: {}", directory_.string(), problem.message()));
+                  fmt::format("cannot create the store directory {}: {}; name one that can be, or that you own",
+                              directory_.string(), problem.message()));
   }
 
   void set(const std::string& key, std::string_view value) override {

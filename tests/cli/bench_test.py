@@ -373,6 +373,7 @@ class Tuning(ProgramTest):
         for words in (("--learn",), ("--algorithm", "ring"), ("--baseline", "gloo"), ("--explain",)):
             self.assert_sentence(run("bench", "--ranks", "2", "--tune", "t", *words), 2, "leave out")
         self.assert_sentence(run("bench", "--ranks", "2", "--tune", "t", "--collective", "barrier"), 2, "another collective")
+        self.assert_sentence(run("bench", "--ranks", "2", "--nodes", "3"), 2, "--nodes 3 is too many for 2 ranks")
 
 
 if __name__ == "__main__":

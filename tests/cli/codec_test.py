@@ -179,6 +179,8 @@ class Codec(ProgramTest):
                 ((str(good), "--spec", "rans+int8"), 2, "write 'int8' before it"),
                 ((str(good),), 2, "--compare"),
                 ((), 2, "FILE"),
+                (("list", "--spec", "int9"), 2, "measures none"),
+                (("list", "--compare"), 2, "measures none"),
                 ((str(odd), "--spec", "int8"), 1, "not a whole number of floats"),
                 ((str(integers), "--spec", "int8"), 1, "astype"),
                 ((str(broken), "--spec", "int8"), 1, "damaged"),

@@ -82,6 +82,14 @@ class Report(ProgramTest):
                 if name in ("slow", "served"):
                     self.assertEqual(row["slowest"], 2 if name == "slow" else 0)
 
+    def test_says_which_runs_did_without_what_was_lost(self):
+        exact = self.file("exact", trained([0.5], [0.1]))
+        lossy = self.file("lossy", trained([0.5], [0.1], lost_share=0.0125))
+        self.assertEqual([each["lost_share"] for each in self.rows(exact, lossy)["rows"]], [0, 0.0125])
+        words = run("report", exact, lossy).stdout
+        self.assertIn(f"{lossy} did without 1.25 % of the entries of gradients", words)
+        self.assertEqual(words.count("did without"), 1)
+
     def test_the_time_of_a_resumed_run_counts_from_the_very_start(self):
         whole = trained([0.2, 0.5, 0.6], [0.1])
         resumed = trained([0.2, 0.5, 0.6], [0.1], seconds=2.5, settings=whole["settings"] | {"resume": "middle"})
