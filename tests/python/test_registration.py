@@ -269,6 +269,21 @@ def test_entry_points_import_nothing_but_this_package(group):
     assert done.stdout == "['_ranvier_autoload', 'ranvier'] True\n", done
 
 
+@pytest.mark.skipif(torch.__version__ < "2.14", reason="torch looks backends up by themselves from 2.14 on")
+def test_torch_finds_the_backend_when_a_group_asks_for_it(tmp_path):
+    program = (
+        "import torch, torch.distributed as dist\n"
+        f"dist.init_process_group('ranvier', init_method='file://{tmp_path}/store', rank=0, world_size=1)\n"
+        "total = torch.ones(3)\n"
+        "dist.all_reduce(total)\n"
+        "print(total.tolist(), dist.get_backend())\n"
+        "dist.destroy_process_group()"
+    )
+    environment = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=environment)
+    assert done.stdout == "[1.0, 1.0, 1.0] ranvier\n", done
+
+
 def test_a_misspelt_setting_gets_a_warning_and_others_variables_do_not(monkeypatch):
     monkeypatch.setenv("RANVIER_TRANPORT", "tcp")
     with pytest.warns(UserWarning, match="RANVIER_TRANPORT is no setting of ranvier; did you mean RANVIER_TRANSPORT?"):
