@@ -55,7 +55,7 @@ struct Expected {
   std::shared_ptr<Siblings> siblings;
 
   const char* kind() const { return names.is_world() ? "world" : "group"; }
-  std::string head() const { return fmt::format("{}{:0{}x}", new_mark(), world, size_length); }
+  std::string size() const { return fmt::format("{:0{}x}", world, size_length); }
 
   // `texts`: what has been read of the first ranks.
   [[noreturn]] void throw_missing(const std::vector<Rank>& ranks,
@@ -72,10 +72,10 @@ struct Expected {
   std::string who_came_elsewhere(const std::vector<std::optional<std::string>>& texts) const {
     for (std::size_t peer = 0; peer < texts.size(); ++peer) {
       if (!texts[peer] || texts[peer]->size() < head_length) continue;
-      const std::string size = texts[peer]->substr(mark_length, size_length);
-      if (size != fmt::format("{:0{}x}", world, size_length))
+      const std::string theirs = texts[peer]->substr(mark_length, size_length);
+      if (theirs != size())
         return fmt::format("{} came to a {} of {}: start all of them with the same number of ranks",
-                           names(static_cast<Rank>(peer)), kind(), std::strtoul(size.c_str(), nullptr, 16));
+                           names(static_cast<Rank>(peer)), kind(), std::strtoul(theirs.c_str(), nullptr, 16));
     }
     return "start all of them";
   }
@@ -141,11 +141,12 @@ Exchange exchange_through(Store& store, Rank rank, Rank world, const Communicato
                           .timeout_name = options.join_timeout_name,
                           .siblings = options.siblings};
   return [&store, rank, expected](const std::string& mine, steady_clock::time_point deadline) {
-    const std::string own = expected.head() + mine;
+    const std::string own = new_mark() + expected.size() + mine;
     store.set(fmt::format("rank/{}", rank), own);
     for (milliseconds nap(1);; nap = std::min(2 * nap, milliseconds(50))) {
       const auto texts = read_all(store, "rank", rank, expected, deadline);
-      // Read when all others had come. Who says what it saw of all may overwrite what the other one has said.
+      // Before this rank says what it saw, which would overwrite the word of the other process, by which all may have
+      // met.
       if (const auto& mine_now = texts[static_cast<std::size_t>(rank)]; mine_now && *mine_now != own)
         throw Error(
             ErrorKind::config,

@@ -271,7 +271,7 @@ struct Request {
 constexpr std::uint64_t request_tag = 0x70732d31;
 
 // Rank 2 runs wild. Of 12 parameters rank 0 and 1 own 4 each, or all 12 where rank 2 serves alone.
-TEST(ParameterServer, ARequestThatCannotBeServedEndsTheJobOfAllAndTouchesNothing) {
+TEST(ParameterServer, ARequestThatCannotBeServedEndsTheJobOfAll) {
   struct Case {
     Request request;
     std::size_t bytes;  // behind the request; npos: it is cut short itself
