@@ -34,6 +34,8 @@ constexpr auto pause_between_attempts = milliseconds(100);
 enum class Stage { resolving, connecting, greeting, serving };
 using Progress = std::atomic<Stage>;
 
+constexpr auto not_torchs_store = "something there accepts connections and does not answer as torch's store does";
+
 const char* what_takes_so_long(Stage stage) {
   switch (stage) {
     case Stage::resolving:
@@ -41,7 +43,7 @@ const char* what_takes_so_long(Stage stage) {
     case Stage::connecting:
       return "no answer";
     case Stage::greeting:
-      return "something there accepts connections and does not answer as torch's store does";
+      return not_torchs_store;
     case Stage::serving:
       break;
   }
@@ -136,7 +138,8 @@ c10::intrusive_ptr<c10d::Store> torch_store_at(const TcpStorePlace& place, stead
   try {
     return c10::make_intrusive<c10d::PrefixStore>(place.prefix, c10::make_intrusive<c10d::TCPStore>(host, options));
   } catch (const c10::Error& problem) {
-    throw std::runtime_error(problem.what_without_backtrace());
+    const std::string why = problem.what_without_backtrace();
+    throw std::runtime_error(place.serve ? why : not_torchs_store + (": " + why));
   }
 }
 

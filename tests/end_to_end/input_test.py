@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import threading
+import time
 
 from program import main, run
 from training import TrainingTest, idx, write_data
@@ -234,12 +235,20 @@ class Master(TrainingTest):
         self.assert_sentence(result, 1, f"torch's store at 127.0.0.1:{port} does not answer", "MASTER_PORT")
 
     def test_one_that_speaks_another_protocol(self):
+        # The second answers when the time is over: then it is torch's exception that ends the wait, not the deadline.
+        for seconds in (0, 2.05):
+            with self.subTest(seconds=seconds):
+                self.join_a_web_server(seconds)
+
+    def join_a_web_server(self, seconds: float):
         def answer():
             with contextlib.suppress(OSError):  # closed below
                 while True:
                     connection, _ = web.accept()
                     with connection:
-                        connection.recv(64)
+                        if not connection.recv(64):  # it looked whether anybody is there
+                            continue
+                        time.sleep(seconds)
                         connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
 
         with socket.create_server(("127.0.0.1", 0)) as web:
