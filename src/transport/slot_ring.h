@@ -132,11 +132,12 @@ class RingWriter {
     return count_lent();
   }
 
-  // Whether slots came free since try_push last found none, or since lent() was last asked.
-  bool has_news() const {
+  // Whether slots came free since try_push last found none, or since lent() was last asked; told once.
+  bool has_news() {
     if (!blocked_ && !lending_) return false;
     const auto freed = static_cast<std::uint32_t>(memory_.control->freed.load(std::memory_order_acquire));
-    return (blocked_ && freed + slots_per_ring != end_) || (lending_ && freed != seen_freed_);
+    const bool news = (blocked_ && freed + slots_per_ring != end_) || (lending_ && freed != seen_freed_);
+    return news && std::exchange(told_freed_, freed) != freed;
   }
   // To be said before a sleep and taken back after it.
   void announce_starved(bool starving) {
@@ -168,6 +169,7 @@ class RingWriter {
   bool blocked_ = false;                // the last try_push found no slot, for want of one that was freed
   bool lending_ = false;                // a body may still be lent
   std::uint32_t seen_freed_ = 0;        // by count_lent
+  std::uint32_t told_freed_ = 0;        // by has_news
   std::array<Taken, slots_per_ring> taken_{};
   BulkCopier copier_;
 };

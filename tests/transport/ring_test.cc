@@ -145,6 +145,20 @@ TEST(Ring, TellsNewsOnce) {
   EXPECT_FALSE(ring.reader.has_news()) << "what was read is no news";
 }
 
+// Who waits for another ring asks neither try_push nor lent() here, and must be able to sleep all the same: four ranks
+// whose lent pieces were given back in another order than they had been sent spun through their time slices.
+TEST(Ring, TellsOfFreedSlotsOnce) {
+  OneRing ring;
+  for (int i = 0; i < 9; ++i) ring.writer.try_push({}, bytes_of("x"));
+  for (int i = 0; i < 2; ++i) {
+    ring.reader.peek();
+    ring.reader.pop(1);
+    EXPECT_TRUE(ring.writer.has_news());
+    EXPECT_FALSE(ring.writer.has_news());
+  }
+  EXPECT_GT(ring.writer.try_push({}, bytes_of("x")), 0u);
+}
+
 TEST(Ring, RefusesAHeadThatIsTooLong) {
   OneRing ring;
   EXPECT_THROW(ring.writer.try_push(std::vector<std::byte>(65), {}), Error);
