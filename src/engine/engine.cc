@@ -133,21 +133,25 @@ void Engine::run_claimed(std::chrono::nanoseconds timeout) {
   if (has_turn(active)) {
     try {
       lend_scratch(inline_);
+      bool yielded = false;
       for (int idle = 0, moves = 0; !done && idle < traits_.polls_before_yield + yields_at_once;) {
         const bool alone = pending_.load(std::memory_order_relaxed) == 0;
         const Progress progress = inline_.advance(*transport_, !alone);
         done = progress == Progress::done;
+        if (progress != Progress::blocked && std::exchange(yielded, false)) core_.spared_a_sleep();
         if (progress == Progress::moved) {
           if (++moves >= (alone ? moves_alone : moves_at_once)) break;
           if (alone) idle = 0;
         }
         if (progress != Progress::blocked) continue;
-        if (++idle <= traits_.polls_before_yield)
+        if (++idle <= traits_.polls_before_yield) {
           pause();
-        else if (core_.pays())
+        } else if (core_.pays()) {
           core_.yield();
-        else
+          yielded = true;
+        } else {
           break;
+        }
       }
     } catch (...) {
       problem = current_error();
@@ -282,10 +286,12 @@ void Engine::drive(const std::function<bool()>& until, Pace pace) {
   const int before_yield = pace == Pace::caller ? traits_.polls_before_yield : 0;
   const int before_nap = pace == Pace::caller ? traits_.polls_before_wait : std::min(traits_.polls_before_wait, 10);
   int idle = 0;
+  bool yielded = false;
   for (unsigned round = 1;; ++round) {
     if (failed_.load(std::memory_order_acquire)) {
       end_after_failure();
     } else if (advance_all()) {
+      if (std::exchange(yielded, false)) core_.spared_a_sleep();
       idle = 0;
       if (any_departed_.load(std::memory_order_relaxed)) moved_at_ = steady_clock::now();
     }
@@ -301,12 +307,15 @@ void Engine::drive(const std::function<bool()>& until, Pace pace) {
     ++idle;
     // A slow but steady stream of progress must not hide a deadline.
     if (round % 64 == 0) watch();
-    if (idle <= before_yield)
+    if (idle <= before_yield) {
       pause();
-    else if (idle <= before_nap && core_.pays())
+    } else if (idle <= before_nap && core_.pays()) {
       core_.yield();
-    else
+      yielded = true;
+    } else {
       nap();
+      yielded = false;
+    }
   }
   leave();
 }

@@ -19,40 +19,80 @@ TEST(CoreSharing, GoesOnWhileTheCoreComesBackSoon) {
   }
 }
 
-TEST(CoreSharing, StopsForTenTimesAsLongAsTheCoreWasAway) {
-  CoreSharing core;
-  const std::uint64_t back = ticks();
-  core.note(back - away, back);
-  EXPECT_FALSE(core.pays(back));
-  EXPECT_FALSE(core.pays(back + 10 * away - 1));
-  EXPECT_TRUE(core.pays(back + 10 * away));
+// What time alone has saved up before the first absence.
+void spend_all(CoreSharing& core, std::uint64_t now) {
+  while (core.pays(now)) core.note(now - away, now);
 }
 
-// Beside somebody who computes for a slice of time whenever he is let, and keeps the core for long.
-TEST(CoreSharing, LosesATenthOfTheTimeAtMost) {
+TEST(CoreSharing, StopsForTenTimesAsLongAsTheCoreWasAway) {
   CoreSharing core;
   const std::uint64_t start = ticks();
-  std::uint64_t now = start, lost = 0;
-  while (now < start + 1000 * away) {
-    if (core.pays(now)) {
-      core.note(now, now + away);
-      now += away;
-      lost += away;
-    } else {
-      now += away / 100;  // asleep, until something comes
+  spend_all(core, start);
+  std::uint64_t now = start;
+  while (!core.pays(now)) now += 1000;
+  core.note(now - away, now);
+  EXPECT_FALSE(core.pays(now));
+  EXPECT_FALSE(core.pays(now + 10 * away - 1001));
+  EXPECT_TRUE(core.pays(now + 10 * away));
+}
+
+// Beside somebody who computes for a slice of time whenever he is let, and keeps the core for long: what is lost beyond
+// a tenth of the time is what yields spared, and what was saved up.
+TEST(CoreSharing, LosesATenthOfTheTimeAndWhatItSparedAtMost) {
+  for (const int good : {0, 1, 10, 20, 100}) {  // yields for each that ends in a long absence
+    CoreSharing core;
+    const std::uint64_t start = ticks();
+    std::uint64_t now = start, lost = 0, spared = 0;
+    while (now < start + 1000 * away) {
+      for (int i = 0; i < good && core.pays(now); ++i) {
+        core.note(now, now + 1000);
+        now += 1000;
+        core.spared_a_sleep(now);
+        spared += CoreSharing::sleep;
+      }
+      if (core.pays(now)) {
+        core.note(now, now + away);
+        now += away;
+        lost += away;
+      } else {
+        now += away / 100;  // asleep, until something comes
+      }
     }
+    EXPECT_GT(lost, 0u) << good << ": it tries again";
+    EXPECT_LE(lost, (now - start) / 10 + spared + CoreSharing::most_saved + away) << good;
   }
-  EXPECT_GT(lost, 0u) << "it tries again";
-  EXPECT_LE(lost, (now - start) / 10);
+}
+
+TEST(CoreSharing, GoesOnWhereYieldsSpareMoreThanAbsencesCost) {
+  CoreSharing core;
+  std::uint64_t now = ticks();
+  spend_all(core, now);
+  while (!core.pays(now)) now += away / 100;
+  for (int absence = 0; absence < 100; ++absence) {
+    for (std::uint64_t saved = 0; saved <= away; saved += CoreSharing::sleep) {
+      ASSERT_TRUE(core.pays(now)) << absence;
+      core.spared_a_sleep(now);
+    }
+    core.note(now, now + away);
+    now += away;
+  }
+}
+
+TEST(CoreSharing, SavesUpNoMoreThanSomeAbsences) {
+  CoreSharing core;
+  const std::uint64_t now = ticks();
+  for (int i = 0; i < 100'000; ++i) core.spared_a_sleep(now);
+  for (std::uint64_t lost = 0; lost <= CoreSharing::most_saved; lost += away) core.note(now, now + away);
+  EXPECT_FALSE(core.pays(now + away));
 }
 
 // The counter may be near its end, and does not start with this process.
 TEST(CoreSharing, CountsAcrossTheEndOfTheCounter) {
-  CoreSharing core;
-  core.note(0 - away - 1, 0 - std::uint64_t{1});
-  EXPECT_FALSE(core.pays(0 - std::uint64_t{1}));
-  EXPECT_FALSE(core.pays(5 * away));
-  EXPECT_TRUE(core.pays(10 * away));
+  const std::uint64_t end = 0 - std::uint64_t{1};
+  CoreSharing core(end);
+  spend_all(core, end);
+  EXPECT_FALSE(core.pays(end));
+  EXPECT_TRUE(core.pays(10 * away + CoreSharing::most_saved));
 }
 
 }  // namespace
