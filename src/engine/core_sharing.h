@@ -24,7 +24,7 @@ namespace ranvier::engine {
 // Of one rank; any thread.
 class CoreSharing {
  public:
-  explicit CoreSharing(std::uint64_t now = ticks()) : not_before_(now) {}
+  explicit CoreSharing(std::uint64_t now = ticks()) : not_before_(now - price * most_saved) {}
 
   // Whether the core would most likely come back soon; whoever waits sleeps, if not.
   bool pays(std::uint64_t now = ticks()) const {
