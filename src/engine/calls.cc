@@ -247,6 +247,9 @@ CollectiveCall Calls::make(const Request& request) {
   if (ready.lends && (settings_.links.crowded || ready.most_to_one >= PeerMemory::least_to_one))
     call.lender = settings_.peer_memory;
   call.answers = settings_.answers;
+  // Ranks that share cores take too unequal turns for the clock to tell.
+  if (call.lender != nullptr && call.answers != nullptr && !settings_.links.crowded)
+    call.lending = std::make_shared<Lending>();
   call.priority = request.priority;
   call.size_by_link = !has_common_count(request.collective);
   call.divisor = reducing && request.op == ReduceOp::average ? settings_.world : 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/ticks.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 #include "ranvier/error.h"
@@ -53,6 +54,8 @@ void CollectiveOperation::restart(std::byte* input, std::byte* output, const Tic
 void CollectiveOperation::rewind() {
   next_send_ = send_offset_ = sends_done_ = next_receive_ = receive_offset_ = 0;
   head_sent_ = head_received_ = false;
+  lender_ = call_.lender;
+  began_ = 0;
   std::ranges::fill(accepted_, 0);
   finished_.store(false, std::memory_order_relaxed);
   if (error_) error_ = nullptr;
@@ -68,16 +71,27 @@ FlightRecorder::Entry CollectiveOperation::entry() const {
 
 Progress CollectiveOperation::advance(Transport& transport, bool briefly) {
   const Program& program = *call_.program;
+  if (call_.lending != nullptr && began_ == 0) begin_lending();
   bool moved = false;
   for (int steps = 1;; ++steps) {
     const bool pushed = push(transport);
     const bool pulled = pull(transport);
-    if (next_receive_ == program.receives.size() && sends_done_ == program.sends.size()) return Progress::done;
+    if (next_receive_ == program.receives.size() && sends_done_ == program.sends.size()) {
+      if (call_.lending != nullptr) end_lending();
+      return Progress::done;
+    }
     if (!pushed && !pulled) return moved ? Progress::moved : Progress::blocked;
     if (briefly || steps == most_steps) return Progress::moved;
     moved = true;
   }
 }
+
+void CollectiveOperation::begin_lending() {
+  began_ = ticks();
+  lender_ = call_.lending->begin() ? call_.lender : nullptr;
+}
+
+void CollectiveOperation::end_lending() { call_.lending->took(lender_ != nullptr, ticks() - began_); }
 
 // At most one instruction at a time in either direction: sending and receiving alternate slice by slice, so that both
 // directions of a link stay busy and a slice is still in cache when it is passed on.
@@ -91,7 +105,7 @@ bool CollectiveOperation::push(Transport& transport) {
     const ConstBytes body{at(send.from_buffer, send.from) + send_offset_, send.bytes - send_offset_};
     const auto offer = [&] {
       const bool asks = send.answer != 0 && call_.answers != nullptr && send_offset_ == 0;
-      if (call_.lender != nullptr) return call_.lender->try_lend(send.peer, call_.ticket.lane, head, body, asks);
+      if (lender_ != nullptr) return lender_->try_lend(send.peer, call_.ticket.lane, head, body, asks);
       if (asks) return call_.answers->try_ask(send.peer, call_.ticket.lane, head, body);
       return transport.try_send(send.peer, call_.ticket.lane, head, body);
     };
@@ -103,7 +117,7 @@ bool CollectiveOperation::push(Transport& transport) {
         accepted -= head.size();
       }
       send_offset_ += accepted;
-      if (call_.lender != nullptr) accepted_[send.link] += accepted;
+      if (lender_ != nullptr) accepted_[send.link] += accepted;
       if (send_offset_ == send.bytes) {
         ++next_send_;
         send_offset_ = 0;
@@ -120,8 +134,8 @@ bool CollectiveOperation::push(Transport& transport) {
 
 // A lender tells how much from the end of a link is lent, so that the slices of a long vector come back one by one.
 bool CollectiveOperation::is_sent(Transport& transport, const Instruction& send) const {
-  if (call_.lender == nullptr) return transport.sent(send.peer, call_.ticket.lane);
-  return accepted_[send.link] - send.link_end >= call_.lender->lent(send.peer, call_.ticket.lane);
+  if (lender_ == nullptr) return transport.sent(send.peer, call_.ticket.lane);
+  return accepted_[send.link] - send.link_end >= lender_->lent(send.peer, call_.ticket.lane);
 }
 
 bool CollectiveOperation::pull(Transport& transport) {
@@ -210,7 +224,7 @@ bool CollectiveOperation::answer(Transport& transport, const Instruction& receiv
   const Instruction& send = call_.program->sends[next_send_];
   MessageHeader header;
   call_.answers->answer(receive.peer, call_.ticket.lane, head_of(send, header), place);
-  if (call_.lender != nullptr) accepted_[send.link] += send.bytes;
+  if (lender_ != nullptr) accepted_[send.link] += send.bytes;
   ++next_send_;
   return true;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/call_history.h"
+#include "engine/lending.h"
 #include "engine/message_header.h"
 #include "engine/operation.h"
 #include "ranvier/kernel.h"
@@ -33,6 +34,7 @@ struct CollectiveCall {
   std::array<std::byte*, 3> base{};  // of input, output, scratch: indexed by Buffer
   kernel::ReduceFunction reduce = nullptr;
   PeerMemory* lender = nullptr;       // sends go through it; null where they may not be lent
+  std::shared_ptr<Lending> lending;   // says which operations lend; null: all do that have a lender
   AnswersInPlace* answers = nullptr;  // what is not lent may be answered there; null where nothing may
   Rank divisor = 0;                   // averages: world size; else 0
   std::size_t element_bytes = 1;
@@ -72,6 +74,8 @@ class CollectiveOperation final : public Operation {
 
  private:
   void rewind();
+  void begin_lending();
+  void end_lending();
   bool push(Transport&);
   bool pull(Transport&);
   bool receive(Transport&, const Instruction&);
@@ -89,6 +93,8 @@ class CollectiveOperation final : public Operation {
   std::size_t send_offset_ = 0;        // … and how far
   std::size_t sends_done_ = 0;         // whose memory may be overwritten again
   bool head_sent_ = false;             // of the current send
+  PeerMemory* lender_ = nullptr;       // of this run
+  std::uint64_t began_ = 0;            // in ticks, where that decides who lends; 0: it has not
   std::vector<std::size_t> accepted_;  // bytes on each link; kept for a lender only
   std::size_t next_receive_ = 0;
   std::size_t receive_offset_ = 0;
