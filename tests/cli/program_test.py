@@ -233,7 +233,6 @@ class WrongWords(ProgramTest):
             ([*bench, "--timeout", "soon"], "--timeout 'soon' is not a number of seconds"),
             ([*bench, "--timeout"], "--timeout needs a value; write --timeout SECONDS (see ranvier bench --help)"),
             ([*bench, "-b"], "--minbytes needs a value; write --minbytes SIZE"),
-            (["train", "--workers"], "--workers needs a value; write --workers N (see ranvier train --help)"),
             ([*bench, "-d", "f23"], "unknown dtype 'f23'", "did you mean 'f32'"),
             ([*bench, "-o", "summ"], "unknown op 'summ'", "did you mean 'sum'"),
             ([*bench, "--dtype", "fp8"], "unknown dtype 'fp8'. One of: "),

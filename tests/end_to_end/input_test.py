@@ -24,6 +24,10 @@ class Words(TrainingTest):
         self.assert_sentence(self.train("--worker", "2"), 2, "--worker", "did you mean '--workers'?")
         self.assert_sentence(self.train("extra"), 2, "'extra'")
 
+    def test_an_option_without_its_value_says_what_to_write(self):
+        result = run("train", "--workers", env=self.environment())
+        self.assert_sentence(result, 2, "--workers needs a value; write --workers N (see ranvier train --help)")
+
     def test_an_unknown_value_gets_the_nearest_right_one(self):
         for option, value, near in (
             ("--model", "cn", "cnn"),
