@@ -253,7 +253,7 @@ void CollectiveOperation::check(const MessageHeader& theirs, Rank peer, Rank sel
 
 std::string CollectiveOperation::describe() const {
   const MessageHeader& header = call_.header;
-  const std::string call = fmt::format("{} {}", call_name(header.collective), call_number(header.sequence));
+  std::string call = fmt::format("{} {}", call_name(header.collective), call_number(header.sequence));
   if (header.collective == Collective::barrier || is_composite(header.collective)) return call;
   // Parts of different sizes have no count in common.
   const std::string amount = call_.size_by_link && call_.count == 0
