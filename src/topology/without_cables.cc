@@ -44,7 +44,7 @@ class Remains {
       number_.push_back(is_cut ? cut : static_cast<LinkNumber>(links_.size()));
       if (!is_cut) links_.push_back(link);
     }
-    from_.resize(static_cast<std::size_t>(before.world + before.switches));
+    from_.resize(static_cast<std::size_t>(before.world) + static_cast<std::size_t>(before.switches));
     for (LinkNumber link = 0; link < links_.size(); ++link)
       from_[static_cast<std::size_t>(links_[link].from)].push_back(link);
     for (const Cable& each : cables) names_.push_back(name_of(before, each));
