@@ -46,14 +46,10 @@ class Examiner {
         shape.count = output.count;
         break;
       case Collective::all_gather:
-        gathered(shape, input.count, output.count, output_splits, "input", "output", true);
-        break;
       case Collective::gather:
         gathered(shape, input.count, output.count, output_splits, "input", "output", true);
         break;
       case Collective::reduce_scatter:
-        gathered(shape, output.count, input.count, input_splits, "output", "input", false);
-        break;
       case Collective::scatter:
         gathered(shape, output.count, input.count, input_splits, "output", "input", false);
         break;
