@@ -29,7 +29,7 @@ class Shape {
     for (Dimension& each : dimensions_) {
       if (each.block != Block::switched) continue;
       each.first_switch = world_ + switches_;
-      each.first_down = world_ * (links_a_rank_ + switched++);
+      each.first_down = std::int64_t{world_} * (links_a_rank_ + switched++);
       switches_ += world_ / each.size;
     }
   }

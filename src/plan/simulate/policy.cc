@@ -187,7 +187,10 @@ PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, c
                               return std::pair(each.second, each.first);
                             })->first;
   result.averages_gradients = usual > 0;
-  result.usual = usual > 0 ? averages.step(usual) : std::move(apart);
+  if (usual > 0)
+    result.usual = averages.step(usual);
+  else
+    result.usual = std::move(apart);
   return result;
 }
 

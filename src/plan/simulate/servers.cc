@@ -47,8 +47,10 @@ std::vector<double> owned_shares(const ServerRule& rule, Rank world) {
   const auto owners = index(world - first);
   const std::size_t ranges = rule.ranges > 0 ? rule.ranges : owners;
   std::vector<double> shares(index(world), 0);
-  for (std::size_t i = 0; i < std::min(ranges, owners); ++i)
-    shares[index(first) + i] = static_cast<double>((ranges - i - 1) / owners + 1) / static_cast<double>(ranges);
+  for (std::size_t i = 0; i < std::min(ranges, owners); ++i) {
+    const std::size_t owned = (ranges - i - 1) / owners + 1;
+    shares[index(first) + i] = static_cast<double>(owned) / static_cast<double>(ranges);
+  }
   return shares;
 }
 
