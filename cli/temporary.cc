@@ -12,7 +12,7 @@ namespace ranvier::cli {
 
 std::filesystem::path temporary_folder() {
   const char* const named = std::getenv("TMPDIR");
-  const std::filesystem::path folder = named == nullptr || std::string_view(named).empty() ? "/tmp" : named;
+  std::filesystem::path folder = named == nullptr || std::string_view(named).empty() ? "/tmp" : named;
   std::error_code problem;
   if (std::filesystem::is_directory(folder, problem)) return folder;
   throw Error(ErrorKind::config,

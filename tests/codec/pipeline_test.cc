@@ -1,4 +1,5 @@
 // What every codec promises, tried on every stage and on combinations of them.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // Sealed datagrams: what one end closes the other opens, once, whole and unchanged, and nobody else does.
 #include "transport/udp_seal.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
