@@ -52,8 +52,8 @@ class Asking : public testing::Test {
     }
   }
 
-  void answer(Rank rank, State state, Rank waits_for = -1, std::string text = "") {
-    answers_[static_cast<std::size_t>(rank)] = {{.state = state, .waits_for = waits_for}, std::move(text)};
+  void answer(Rank rank, State state, Rank waits_for = -1, const std::string& text = "") {
+    answers_[static_cast<std::size_t>(rank)] = {{.state = state, .waits_for = waits_for}, text};
   }
 
   std::optional<Finding> ask(Rank whom, std::uint32_t subject = 1) {

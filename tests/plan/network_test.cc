@@ -108,7 +108,7 @@ TEST(Effects, ChangeWhatTheyShould) {
 
 // How many links the shortest way from each vertex to each other has.
 std::vector<std::vector<std::size_t>> distances(const Topology& topology) {
-  const auto vertices = static_cast<std::size_t>(topology.world + topology.switches);
+  const auto vertices = static_cast<std::size_t>(topology.world) + static_cast<std::size_t>(topology.switches);
   std::vector<std::vector<std::size_t>> far(vertices, std::vector<std::size_t>(vertices, vertices));
   for (std::size_t i = 0; i < vertices; ++i) far[i][i] = 0;
   for (const Link& link : topology.links)
