@@ -59,6 +59,23 @@ TEST(Calls, LendWhereThatIsFasterThanCopying) {
   EXPECT_FALSE(lends(2 * PeerMemory::least_lent - 8, true));
 }
 
+TEST(Calls, TryTheOtherWayWhereTheClockCanTell) {
+  const auto world = loopback_world(2);
+  const auto tries = [&](bool answered, bool crowded, std::size_t bytes) {
+    CallSettings shared = settings(2, "direct");
+    shared.slice_bytes = shared.buffered_bytes = 128 << 10;
+    shared.peer_memory = world[0]->peer_memory();
+    shared.answers = answered ? world[0]->answers_in_place() : nullptr;
+    shared.links.crowded = crowded;
+    std::vector<float> data(bytes / sizeof(float));
+    return Calls(shared).prepare({.input = data, .output = data}).lending != nullptr;
+  };
+  EXPECT_TRUE(tries(true, false, PeerMemory::least_to_one));
+  EXPECT_FALSE(tries(true, false, PeerMemory::least_to_one - 4096)) << "which are never lent";
+  EXPECT_FALSE(tries(true, true, PeerMemory::least_to_one)) << "where ranks share cores";
+  EXPECT_FALSE(tries(false, false, PeerMemory::least_to_one)) << "where copies are not answered in place";
+}
+
 TEST(Calls, TellPeriodsApart) {
   Calls calls(settings(8, "auto"));
   std::array<float, 16> input{}, output{};
