@@ -14,6 +14,11 @@
 namespace ranvier {
 namespace {
 
+// What a rank copies of its input in the first round waits for nobody, but stands among receives, which are done in
+// order; and sends may wait for it. So many slices ahead, a slice is under way while the next ones are sent, and they
+// are still in a cache.
+constexpr std::uint32_t copied_ahead = 2;
+
 using schedule_detail::MemoryMap;
 using schedule_detail::Region;
 
@@ -179,7 +184,9 @@ class Compiler {
                                        .from = reads ? from : 0,
                                        .to = writes ? to : 0,
                                        .bytes = bytes},
-                       .wave = slice + step.round,
+                       .wave = step.round == 0 && step.action == Action::copy && step.from.buffer == Buffer::input
+                                   ? slice - std::min(slice, copied_ahead)
+                                   : slice + step.round,
                        .from_cell = from_cell,
                        .to_cell = to_cell,
                        .cells = cells});

@@ -31,10 +31,10 @@ struct Direct {
     }
   }
 
-  // `mine` goes to everybody, and what the others have comes to output, in rank order.
-  void exchange_chunks(std::vector<Step>& steps, Place mine, std::uint32_t round) const {
+  // The own chunk of output goes to everybody, and what the others have comes there, in rank order.
+  void exchange_chunks(std::vector<Step>& steps, std::uint32_t round) const {
     for (Rank d = 1; d < world; ++d) {
-      steps.push_back(send(ahead(d), mine, round));
+      steps.push_back(send(ahead(d), output(own), round));
       steps.push_back(recv(behind(d), output(chunk_of(behind(d))), round));
     }
   }
@@ -42,7 +42,7 @@ struct Direct {
   std::vector<Step> all_reduce() const {
     std::vector<Step> steps;
     reduce_own_chunk(steps, output(own), 0);
-    exchange_chunks(steps, output(own), 1);
+    exchange_chunks(steps, 1);
     return steps;
   }
 
@@ -52,9 +52,11 @@ struct Direct {
     return steps;
   }
 
+  // What is sent is what was just copied, while it is in the cache: from the input, read once more, 4 to 64 MiB took two
+  // ranks 1.2 to 1.5 times as long.
   std::vector<Step> all_gather() const {
     std::vector<Step> steps{copy(input(0), output(own), 0)};
-    exchange_chunks(steps, input(0), 0);
+    exchange_chunks(steps, 0);
     return steps;
   }
 

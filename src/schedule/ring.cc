@@ -61,7 +61,7 @@ struct Ring {
     std::vector<Step> steps{copy(input(0), output(chunk_of(rank)), 0)};
     for (Rank hop = 0; hop < world - 1; ++hop) {
       const auto round = static_cast<std::uint32_t>(hop);
-      steps.push_back(send(next, hop == 0 ? input(0) : output(chunk(rank, hop)), round));
+      steps.push_back(send(next, output(chunk(rank, hop)), round));
       steps.push_back(recv(previous, output(chunk(rank, hop + 1)), round));
     }
     return steps;
