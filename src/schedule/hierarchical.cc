@@ -10,7 +10,8 @@
 //
 // Cost for n bytes over N nodes of m ranks, p = N m: all_reduce 2 + 2 floor(N/2) rounds and 2(p-1)/p n bytes sent by
 // each rank, 2(N-1)/p n of which leave the node; reduce_scatter and all_gather half of both. With leaders: all_reduce
-// 2 ceil(log2 m) + 2 floor(N/2) rounds, and a leader sends ceil(log2 m) n inside its node and 2(N-1)/N n between nodes.
+// 2 ceil(log2 m) + 2 floor(N/2) rounds, and a leader sends ceil(log2 m) n inside its node and 2(N-1)/N n between nodes;
+// the others take 1 + ceil(log2 m) + floor(N/2) rounds (docs/algorithms.md).
 // reduce_scatter makes its sums in scratch: n/m, or the whole vector with leaders.
 #include <algorithm>
 

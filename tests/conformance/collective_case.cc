@@ -163,7 +163,10 @@ void CaseRun::check() const {
 void CaseRun::check_unused() const {
   std::size_t own = 0;
   std::size_t own_bytes = 0;
-  if (gathers(case_.collective) || case_.collective == Collective::all_to_all) {
+  const bool sends_all = case_.collective == Collective::broadcast || case_.collective == Collective::scatter;
+  if (sends_all && is_root()) {
+    own_bytes = output_bytes_;
+  } else if (gathers(case_.collective) || case_.collective == Collective::all_to_all) {
     const std::size_t width = size_of(case_.dtype);
     const Rank to = gathers(case_.collective) ? 0 : rank_;
     for (Rank from = 0; from < rank_; ++from) own += part(from, to) * width;

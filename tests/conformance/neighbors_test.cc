@@ -158,6 +158,17 @@ TEST_P(Neighbors, stream_large_parts) {
     });
 }
 
+// The group's own numbers count: here from the last of the world's ranks to the first, without one of them.
+TEST_P(Neighbors, of_a_group_stand_in_grids_of_its_ranks) {
+  if (!connected()) GTEST_SKIP() << "groups need a control plane";
+  run(7, [](Communicator& comm) {
+    const auto group = comm.split(comm.rank() == 3 ? -1 : 0, -comm.rank());
+    if (!group) return;
+    for (const Grid& grid : grids_of(6))
+      for (const bool uneven : {false, true}) exchange_and_check(*group, grid, 33, uneven);
+  });
+}
+
 TEST_P(Neighbors, stand_in_a_line_where_no_grid_is_named) {
   run(3, [](Communicator& comm) {
     const auto self = static_cast<float>(comm.rank());

@@ -92,6 +92,12 @@ Verdict expect_proven(const Schedule& schedule, const Parts& parts, bool in_plac
   return verdict;
 }
 
+// But neighbour exchange, whose parts are by direction: neighbor_exchange_test.cc.
+bool serves_uneven_parts(const Schedule& schedule) {
+  return schedule.collective != Collective::neighbor_exchange && !moves_whole_vector(schedule.collective) &&
+         find_algorithm(schedule.algorithm, schedule.collective).uneven;
+}
+
 // Of gather and scatter, all that pass on what is others'.
 template <class Visit>
 void for_each_tree(Rank world, Rank root, Visit visit) {
@@ -115,26 +121,19 @@ TEST_P(UnevenSplits, AreServedByNodesOfAnySize) {
         expect_proven(hierarchical(collective, world(), per_node), parts_of(world()), in_place);
 }
 
-TEST_P(UnevenSplits, AreServedByAllThatSaySo) {
-  for_each_schedule(world(), world() / 2, [&](const Schedule& schedule) {
-    if (moves_whole_vector(schedule.collective) || !find_algorithm(schedule.algorithm, schedule.collective).uneven)
-      return;
-    if (schedule.collective == Collective::neighbor_exchange) return;  // by direction: neighbor_exchange_test.cc
-    expect_proven(schedule, parts_of(world()), false);
-    if (schedule.collective != Collective::all_to_all) expect_proven(schedule, parts_of(world()), true);
-  });
-}
-
-// What auto takes where no topology is named.
-TEST(UnevenSplitsOfLargeWorlds, AreServedByRingAndDirect) {
-  const std::vector<Rank> worlds = support::sanitized ? std::vector{33} : std::vector{33, 64, 96};
+// Nodes of any size included.
+TEST(UnevenSplitsOfEveryWorld, AreServedByAllThatSaySo) {
+  std::vector<Rank> worlds(support::sanitized ? 16 : 64);
+  std::iota(worlds.begin(), worlds.end(), 1);
+  if (!support::sanitized) worlds.insert(worlds.end(), {96, 128, 192});
   for (const Rank world : worlds)
-    for (const Collective collective : {Collective::all_gather, Collective::reduce_scatter, Collective::all_to_all})
+    for_each_shape(world, world / 2, [&](const Schedule& schedule) {
+      if (!serves_uneven_parts(schedule)) return;
       for (const bool in_place : {false, true}) {
-        if (collective == Collective::all_to_all && in_place) continue;
-        expect_proven(direct(collective, world), parts_of(world), in_place);
-        if (collective != Collective::all_to_all) expect_proven(ring(collective, world), parts_of(world), in_place);
+        if (in_place && schedule.collective == Collective::all_to_all) continue;
+        expect_proven(schedule, parts_of(world), in_place);
       }
+    });
 }
 
 TEST_P(UnevenSplits, OfEveryRootAreServedByTrees) {

@@ -44,11 +44,14 @@ TEST_P(EveryWorld, IsServedByEverySchedule) {
 TEST(Verify, ProvesLargeWorlds) {
   if (support::sanitized) GTEST_SKIP() << "the same code in larger loops";
   for (const Rank world : {96, 128, 192})
-    for_each_schedule(world, world / 3, [](const Schedule& schedule) {
+    for_each_shape(world, world / 3, [](const Schedule& schedule) {
       const std::size_t count =
           moves_whole_vector(schedule.collective) ? std::max(schedule.chunks, std::min(3 * schedule.chunks, 300u)) : 1;
-      const bool in_place = works_in_place(schedule) && !schedule.buffered_in_place;
-      expect_proven(schedule, {.count = count, .slice_bytes = slice_bytes, .in_place = in_place});
+      for (const bool in_place : places(schedule))
+        expect_proven(schedule, {.count = count,
+                                 .slice_bytes = slice_bytes,
+                                 .buffered_slices = in_place && schedule.buffered_in_place ? 1u : 0u,
+                                 .in_place = in_place});
     });
 }
 
