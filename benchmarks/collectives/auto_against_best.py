@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 """What choosing costs: auto beside the best fixed algorithm, of every collective, all measured in turn in one run.
 
-For each world `ranvier bench --probe` measures the links and prints the table that auto makes of them; `ranvier bench
---tune` then times auto with that table and every candidate, sample by sample. The best of two dozen noisy medians looks
-better than it is, so who is best is decided on every other sample, and the ratio taken over the remaining ones: the time
-of auto / the time of the best in the same turn, median and quartiles. Above 1, auto is slower.
+For each world and collective `ranvier bench --tune` times auto, by what it measured when the ranks met, and every
+candidate, sample by sample. The best of two dozen noisy medians looks better than it is, so who is best is decided on
+every other sample, and the ratio taken over the remaining ones: the time of auto / the time of the best in the same turn,
+median and quartiles. Above 1, auto is slower.
+
+Where more ranks than cores are not pinned, the system decides which of them share one, anew in each world and sometimes
+within one, and that decides which algorithm is the fastest. --pin gives each rank a core, in turn.
 
 Two more ways of choosing can be judged by the same samples, each by the algorithm that it names at a size:
 --tuned: the table that a run of `ranvier bench --tune` before wrote, which is not the one that is timed here.
---learn: that of the links after auto has run each size for itself and corrected it (`ranvier bench --learn`), which it
+--learn: that of another world after auto has run each size for itself and corrected it (`ranvier bench --learn`), which it
 does for all_reduce, all_gather and reduce_scatter.
 
 usage: auto_against_best.py build/release/bin/ranvier [--ranks 2 4] [--transport shm tcp] [--collective all_reduce …]
-       [-b 4] [-e 64M] [-f 256] [--samples 7] [--tuned] [--learn]
+       [-b 4] [-e 64M] [-f 256] [--samples 7] [--pin] [--tuned] [--learn]
 """
 
 from __future__ import annotations
@@ -58,16 +61,14 @@ def followed(table: str, collective: str, size: int) -> str:
 
 
 class World:
-    """Ranks on one transport, the table that auto makes of their links, and a folder for what they write."""
+    """Ranks on one transport, and a folder for what they write."""
 
     def __init__(self, options: argparse.Namespace, ranks: int, transport: str, folder: pathlib.Path):
         self.options, self.folder = options, folder
         self.name = f"{ranks} ranks, {transport}"
         self.command = [options.ranvier, "bench", "--ranks", str(ranks), "--transport", transport]
-        probed = subprocess.run([*self.command, "--probe"], check=True, capture_output=True, text=True).stdout
-        self.table = folder / "table.txt"
-        self.table.write_text(probed)
-        self.links = probed.splitlines()[0].lstrip("# ")
+        if options.pin:
+            self.command.append("--pin")
 
     def bench(self, collective: str, *words: str) -> None:
         options = self.options
@@ -93,24 +94,24 @@ class World:
 
     def times(self, collective: str) -> list[dict]:
         times = self.file("times.json")
-        words = ["--tuning", str(self.table), "--tune", str(self.file("fastest.txt")), "--json", str(times)]
+        words = ["--tune", str(self.file("fastest.txt")), "--json", str(times)]
         self.bench(collective, "--samples", str(self.options.samples), *words)
         return json.loads(times.read_text())["rows"]
 
 
 def compare(world: World, collective: str) -> tuple[int, list[str]]:
     """Prints one table; returns how many choices it judges, and which are beyond the limit."""
-    ways = {"auto": world.table.read_text()}
+    ways = {"auto": ""}
     if world.options.tuned:
         ways["tuned"] = world.tuned(collective)
     if world.options.learn and collective in LEARNED:
         ways["learned"] = world.learned(collective)
     measured = world.times(collective)
 
-    print(f"\n{collective}, {world.name}; {world.links}\n")
+    print(f"\n{collective}, {world.name}\n")
     columns = ["bytes", "the best fixed", "us"]
     for way in ways:
-        columns += [f"{way} took", "us", f"{way} / best"]
+        columns += ["auto, us", "auto / best"] if way == "auto" else [f"{way} took", "us", f"{way} / best"]
     print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
     judged, beyond = 0, []
     for size in sorted({row["bytes"] for row in measured}):
@@ -120,14 +121,14 @@ def compare(world: World, collective: str) -> tuple[int, list[str]]:
         cells = [show(size), f"`{best}`", f"{statistics.median(times[best]):.4g}"]
         for way, table in ways.items():
             chosen = followed(table, collective, size)
-            if chosen == "auto":
-                chosen = followed(ways["auto"], collective, size)
-            own = auto if way == "auto" else times[chosen]
+            own = auto if chosen == "auto" else times[chosen]
             low, ratio, high = quartiles([a / b for a, b in zip(own[1::2], times[best][1::2])])
-            cells += [f"`{chosen}`", f"{statistics.median(own):.4g}", f"{ratio:.2f} ({low:.2f} to {high:.2f})"]
+            took = [] if way == "auto" else [f"`{chosen}`"]
+            cells += [*took, f"{statistics.median(own):.4g}", f"{ratio:.2f} ({low:.2f} to {high:.2f})"]
             judged += 1
             if ratio > LIMIT and chosen != best:
-                beyond.append(f"{collective}, {world.name}, {show(size)}: {way}, `{chosen}`, {cells[-1]} of `{best}`")
+                name = way if way == "auto" else f"{way}, `{chosen}`"
+                beyond.append(f"{collective}, {world.name}, {show(size)}: {name}, {cells[-1]} of `{best}`")
         print(f"| {' | '.join(cells)} |", flush=True)
     return judged, beyond
 
@@ -142,6 +143,7 @@ def main() -> None:
     parser.add_argument("-e", "--maxbytes", default="64M")
     parser.add_argument("-f", "--stepfactor", type=float, default=256)
     parser.add_argument("--samples", type=int, default=7)
+    parser.add_argument("--pin", action="store_true", help="each rank to a core, in turn, also where there are fewer")
     parser.add_argument("--tuned", action="store_true", help="and what a tuning table of an earlier run takes")
     parser.add_argument("--learn", action="store_true", help="and what auto takes once it has learned")
     options = parser.parse_args()

@@ -281,7 +281,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
                                longest_silence.count()));
   cli::add_seconds(app, "--join-timeout", options.join_timeout, "for all ranks to come");
   app.add_flag("--measure,!--no-measure", options.measure,
-               "measure the links at start, for auto to choose by; else it goes by ordinary ones")
+               "measure links and algorithms at start, for auto to choose by; else it goes by ordinary links")
       ->envname("RANVIER_MEASURE");
   app.add_flag("--learn", options.learn,
                "let auto correct itself by what it meets, and write that into the file of --tuning at the end")

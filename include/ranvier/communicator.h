@@ -39,8 +39,9 @@ struct CommunicatorOptions {
                                    // "vendor": those of the transport's library where it has them (mpi)
   std::string tuning = {};         // a file with what "auto" chooses (ranvier/tuning.h), the same on all ranks;
                                    // with `learn` that of rank 0, which all follow and the others need not have
-  // How "auto" chooses where that file has no row: by a model of the links, measured when the ranks meet (some
-  // milliseconds); false: by one that is the same in every run, so that float sums are as well.
+  // How "auto" chooses where that file has no row: by a model of the links, measured when the ranks meet, and by trials
+  // of what that cannot tell apart (together 0.1 to 0.5 s on one host, less where links are slow; docs/decisions/0021);
+  // false: by one that is the same in every run, so that float sums are as well.
   bool measure = true;
   // Corrects what "auto" chooses, where that file has no row, by how long all_reduce, all_gather and reduce_scatter
   // take while the program runs: now and then operations of a shape that comes often are run by another algorithm,
@@ -222,7 +223,8 @@ class Communicator {
 
   // Zero-filled memory, aligned to a page, for vectors that collectives work on often: ranks on one host read each
   // other's where it lies, which saves a copy of most bytes that they send. Few and large pieces are best: with shared
-  // memory a rank has at most 64 of them at a time. Its size is this rank's own business. It is given back with the
+  // memory a rank has at most 64 of them at a time. What an all_gather sends lies in its output, where it has been copied
+  // from the input. Its size is this rank's own business. It is given back with the
   // last reference, which may outlive the communicator, but must not go while an operation works on it. Throws
   // Error{config} where there is no more.
   std::shared_ptr<std::byte[]> allocate(std::size_t bytes);

@@ -16,7 +16,7 @@ SETTINGS: dict[str, str] = {
     "RANVIER_NODE": "ranks of different names are on different hosts, though they run on one; unset: as it is",
     "RANVIER_ALGORITHM": "ring, or another name that `ranvier bench --help` lists, or auto (the default): by size",
     "RANVIER_TUNING": "a file that `ranvier bench --tune` wrote: what auto chooses; the same on all ranks",
-    "RANVIER_MEASURE": "0: auto does not measure the links first, and chooses the same in every run; 1, the default: it does",
+    "RANVIER_MEASURE": "0: auto does not measure links and algorithms first, and chooses the same in every run; 1, the default: it does",
     "RANVIER_LEARN": "1: auto corrects itself by what operations take, and rank 0 keeps that in RANVIER_TUNING; 0, the default: not",
     "RANVIER_TOPOLOGY": "torus:2x4, mesh:2x4 or ring: the network that data has to keep to; unset: all ranks reach all",
     "RANVIER_INTERFACE": "IP address to listen on; unset: all addresses of this host",

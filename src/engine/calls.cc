@@ -103,10 +103,12 @@ Calls::Calls(CallSettings settings)
                  .unanswered = settings_.answers == nullptr ? 0 : settings_.answers->unanswered()}),
       selection_(std::make_shared<Selection>(SelectionSettings{.world = settings_.world,
                                                                .ranks_per_node = settings_.ranks_per_node,
+                                                               .on_one_host = settings_.on_one_host,
                                                                .transport = settings_.transport,
                                                                .links = settings_.links,
                                                                .slice_bytes = settings_.slice_bytes,
-                                                               .topology = settings_.topology})) {
+                                                               .topology = settings_.topology,
+                                                               .trials = settings_.trials})) {
   const auto own = algorithms_.of(settings_.algorithm);
   if (own > AlgorithmNumbers::automatic) own_ = algorithms_[own];
 }

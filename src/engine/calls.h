@@ -93,10 +93,12 @@ struct CallSettings {
   // Consecutive ranks on one host; an algorithm by node takes it that is named without a number. 0: not the same
   // everywhere.
   Rank ranks_per_node = 0;
-  std::string algorithm;       // for requests that name none, as AlgorithmSpec; "auto" chooses by size
-  TuningTable tuning = {};     // what "auto" looks at first
-  LinkModel links = {};        // what it goes by where the table has no row
-  std::string transport = {};  // "shm", "tcp", …
+  bool on_one_host = false;
+  std::string algorithm;           // for requests that name none, as AlgorithmSpec; "auto" chooses by size
+  TuningTable tuning = {};         // what "auto" looks at first
+  LinkModel links = {};            // what it goes by where the table has no row
+  std::vector<Trial> trials = {};  // and what it knows besides
+  std::string transport = {};      // "shm", "tcp", …
   std::shared_ptr<const Topology> topology = {};  // data keeps to its links; null: every rank reaches every other one
   std::size_t slice_bytes = 0;                    // a power of two
   std::size_t buffered_bytes = 0;                 // the least that a link takes before its receiver reads

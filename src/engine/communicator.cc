@@ -21,6 +21,7 @@
 #include "engine/rendezvous.h"
 #include "engine/siblings.h"
 #include "engine/terms.h"
+#include "engine/trials.h"
 #include "engine/tuning_file.h"
 #include "engine/vendor_calls.h"
 #include "ranvier/timeouts.h"
@@ -34,6 +35,11 @@ using engine::CollectiveCall;
 using engine::Engine;
 using engine::Terms;
 using std::chrono::steady_clock;
+
+// In larger worlds to go through the programs of all candidates would take longer than what it may gain in most runs.
+constexpr Rank most_tried = 64;
+
+double now() { return std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count(); }
 
 // What the program said about choosing algorithms.
 struct Guidance {
@@ -53,6 +59,7 @@ class Communicator::Impl {
         rank_(links.transport->rank()),
         world_(links.transport->world()),
         ranks_per_node_(links.ranks_per_node),
+        on_one_host_(links.on_one_host),
         transport_name_(links.transport->traits().name),
         own_terms_(Terms::of(links.transport->traits(), links.crowded, options.link_bytes_per_second)),
         terms_(own_terms_),
@@ -105,16 +112,19 @@ class Communicator::Impl {
   }
 
   // Then the ranks measure what their links can do, but for those that have been measured in a larger world.
-  void agree_on_terms(const LinkModel* measured, std::chrono::nanoseconds timeout) {
+  // `parent`: null, or what this is a group of.
+  void agree_on_terms(const Impl* parent, std::chrono::nanoseconds timeout) {
     if (world_ == 1 || !control_) return;
     const auto run_one = [&](const Request& request) { run(request, timeout); };
     terms_ = engine::agree(own_terms_, run_one);
     links_ = engine::nominal_links(transport_name_, terms_.crowded);
     links_.byte = std::max(links_.byte, terms_.least_seconds_per_byte);
     prepare_calls(nullptr);
-    if (measured != nullptr)
-      links_ = *measured;
-    else if (options_.measure)
+    // Of the same kind, its links are among those that were measured.
+    if (parent != nullptr && parent->transport_name_ == transport_name_) {
+      links_ = parent->links_;
+      if (parent->world_ == world_ && parent->ranks_per_node_ == ranks_per_node_) trials_ = parent->trials_;
+    } else if (options_.measure) {
       links_ = engine::measure_links(engine::nominal_links(transport_name_, terms_.crowded),
                                      {.rank = rank_,
                                       .world = world_,
@@ -122,10 +132,26 @@ class Communicator::Impl {
                                       .slice_bytes = terms_.slice_bytes,
                                       .least_seconds_per_byte = terms_.least_seconds_per_byte},
                                      run_one);
+      if (trials_tell()) try_contenders(run_one);
+    }
     prepare_calls(guidance_.topology);
     engine_->renumber(0);
     prefer_vendor();
     begin_to_learn();
+  }
+
+  // Between hosts the model is near, and a trial may end before a line shows how little it carries for long. A topology
+  // has rows of its own for each root, and whoever names one knows what its links carry. Groups may be many, and side
+  // by side.
+  bool trials_tell() const {
+    const bool asked_for = options_.algorithm == "auto" && guidance_.topology == nullptr &&
+                           (options_.learn || guidance_.tuning.rows().empty());
+    return asked_for && on_one_host_ && options_.world_ranks.empty() && world_ <= most_tried &&
+           terms_.least_seconds_per_byte == 0 && bounded_.tolerated() == 0;
+  }
+  void try_contenders(const std::function<void(const Request&)>& run_one) {
+    prepare_calls(nullptr);  // by what has just been measured
+    trials_ = engine::try_contenders(*calls_->selection(), {}, run_one, now);
   }
 
   // By a new table what was learned is given up. Nothing is learned where sums do not wait for all that was sent.
@@ -138,7 +164,7 @@ class Communicator::Impl {
         .check = [this](const Request& request) { check(request); },
         .run = [this](const Request& request) { run(request, timeout_of(request.timeout)); },
         .start = [this](const Request& request) { return start(request, timeout_of(request.timeout)); },
-        .clock = [] { return std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count(); }});
+        .clock = now});
   }
 
   // Whose file all go by, and none for groups, of which there may be many: see CommunicatorOptions. The others are
@@ -164,9 +190,11 @@ class Communicator::Impl {
                                         .world = world_,
                                         .epoch = options_.epoch,
                                         .ranks_per_node = ranks_per_node_,
+                                        .on_one_host = on_one_host_,
                                         .algorithm = options_.algorithm == by_vendor ? "auto" : options_.algorithm,
                                         .tuning = guidance_.tuning,
                                         .links = links_,
+                                        .trials = trials_,
                                         .transport = std::string(transport_name_),
                                         .topology = topology,
                                         .slice_bytes = terms_.slice_bytes,
@@ -238,10 +266,12 @@ class Communicator::Impl {
   const Rank rank_;
   const Rank world_;
   const Rank ranks_per_node_;
+  const bool on_one_host_;
   const std::string_view transport_name_;
   const Terms own_terms_;  // that this rank's own transport prefers
   Terms terms_;            // that all have agreed on
   LinkModel links_;
+  std::vector<engine::Trial> trials_;
   PeerMemory* const peer_memory_;  // the transport's, which the engine has; null where ranks share no memory
   AnswersInPlace* const answers_;  // likewise
   engine::VendorCalls vendor_;     // over the transport's, likewise
@@ -351,9 +381,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   // A group that shares a host may have none of the library's collectives, where the whole world has.
   if (options.algorithm == by_vendor && links.transport->vendor_collectives() == nullptr) options.algorithm = "auto";
   auto impl = std::make_unique<Impl>(options, std::move(guidance), std::move(links), std::move(news));
-  // Of the same kind, its links are among those that were measured.
-  const bool same_links = impl->transport_name_ == impl_->transport_name_;
-  impl->agree_on_terms(same_links ? &impl_->links_ : nullptr, time_until(deadline));
+  impl->agree_on_terms(impl_.get(), time_until(deadline));
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
 }
 

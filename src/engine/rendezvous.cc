@@ -14,6 +14,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/host.h"
 #include "ranvier/error.h"
 #include "schedule/spelling.h"
 #include "transport/module.h"
@@ -26,7 +27,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::string_view greeting = "ranvier 11";  // of this format of card, and of messages
+constexpr std::string_view greeting = "ranvier 12";  // of this format of card, and of messages
 
 // What a rank tells the others about itself: fields with their lengths in front.
 struct Card {
@@ -39,6 +40,7 @@ struct Card {
   std::string measure = {}, learn = {}, topology = {};  // likewise as CommunicatorOptions has them
   std::string security = {};                            // by which proof connections between hosts begin, …
   std::string fingerprint = {};                         // … and of which key or authority
+  std::string host = {};                                // what tells this one, or this node, from others
   std::string control = {}, inside = {}, between = {};  // addresses; empty where there is none
 
   std::string text() const {
@@ -47,14 +49,14 @@ struct Card {
          {greeting, std::string_view(refusal), std::string_view(transport), std::string_view(epoch),
           std::string_view(algorithm), std::string_view(tuning), std::string_view(table), std::string_view(measure),
           std::string_view(learn), std::string_view(topology), std::string_view(security),
-          std::string_view(fingerprint), std::string_view(control), std::string_view(inside),
+          std::string_view(fingerprint), std::string_view(host), std::string_view(control), std::string_view(inside),
           std::string_view(between)})
       all += fmt::format("{}:{}", field.size(), field);
     return all;
   }
 
   static Card parse(std::string_view text, Rank rank, const RankNames& names) {
-    std::array<std::string, 15> fields;
+    std::array<std::string, 16> fields;
     for (std::string& field : fields) {
       std::size_t length = 0;
       const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), length);
@@ -73,8 +75,8 @@ struct Card {
             rank);
       text.remove_prefix(digits + 1 + length);
     }
-    return {fields[1], fields[2], fields[3],  fields[4],  fields[5],  fields[6],  fields[7],
-            fields[8], fields[9], fields[10], fields[11], fields[12], fields[13], fields[14]};
+    return {fields[1], fields[2],  fields[3],  fields[4],  fields[5],  fields[6],  fields[7], fields[8],
+            fields[9], fields[10], fields[11], fields[12], fields[13], fields[14], fields[15]};
   }
 };
 
@@ -279,6 +281,7 @@ Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable
       .topology = options.topology.empty() ? "none" : options.topology,
       .security = proof(options.security),
       .fingerprint = own_fingerprint,
+      .host = fmt::format("{} {}", host_identity(), options.node),
       .control = own.control->address(),
       .inside = own.inside ? own.inside->address() : "",
       .between = own.between ? own.between->address() : ""};
@@ -309,6 +312,8 @@ Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable
     throw;
   }
   if (own.inside && own.between) links.ranks_per_node = consecutive_ranks(shm_hosts(column(cards, &Card::inside)));
+  links.on_one_host =
+      !host_identity().empty() && std::ranges::all_of(cards, [&](const Card& card) { return card.host == mine.host; });
   if (options.link_bytes_per_second > 0)
     links.transport = paced(std::move(links.transport), options.link_bytes_per_second);
   return links;

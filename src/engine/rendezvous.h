@@ -31,6 +31,7 @@ struct Links {
   // Where there are several hosts of so many consecutive ranks each, the last of which may have fewer; else 0, or where
   // the transport does not look for hosts.
   Rank ranks_per_node = 0;
+  bool on_one_host = false;  // all ranks, and none of them in a node of another name
   // Of a part of a world whose ranks share cores: as the whole, however few they are.
   bool crowded = false;
   // What all of them follow: each rank's own, which are the same, or with CommunicatorOptions::learn the first rank's.

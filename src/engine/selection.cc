@@ -1,14 +1,29 @@
 #include "engine/selection.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <limits>
+#include <span>
+#include <string_view>
 #include <utility>
 
 namespace ranvier::engine {
 namespace {
 
-// The choice of the size before stays unless another is better by more than the model can know.
+// The choice of the size before stays unless another is better by more than the model can know, or a trial.
 constexpr double clearly = 0.97;
+// What has been tried replaces what the model took if it is faster by so much: with each change of algorithm the last
+// bits of sums change, and no two trials are alike.
+constexpr double clearly_tried = 0.95;
+
+// What comes near, and how many: the model is seldom further off.
+constexpr double near = 1.5;
+constexpr std::size_t most_contenders = 12;
+
+// Trials of vectors as large as these, which few links carry within the time that one may take, say what a byte costs
+// where it is moved within a host; and the model's bytes are wrong by as much for larger ones.
+constexpr std::size_t tells_of_bytes = 256 << 10;
 
 constexpr std::size_t smallest = 4;
 constexpr std::size_t largest = std::size_t{1} << 30;
@@ -49,14 +64,27 @@ void add_own_nodes(std::vector<AlgorithmSpec>& all, Rank world, Rank ranks_per_n
   all.push_back(std::move(own));
 }
 
-// Chains and pairs of trees keep both directions of many links busy. Of ranks that share the cores of one host, each
-// that passes something on costs a change of whose turn it is instead: from or to a root, 16 KiB to 16 MiB over shared
-// memory take two trees 1.1 to 3 times as long as one, and what is reduced along a chain up to 1.9 times.
-bool is_for_separate_links(const SelectionSettings& settings, Collective collective, std::string_view algorithm) {
-  const bool one_host = settings.links.crowded && is_shared_memory(settings.transport) && settings.topology == nullptr;
-  return one_host && (collective == Collective::broadcast || collective == Collective::reduce) &&
-         (algorithm == "ring" || algorithm == "double_binary_tree");
-}
+// From or to a root, of a few ranks that share the cores of one host, the model is too far off: who passes something on
+// costs a change of whose turn it is, a leaf that only sends runs ahead by as much as links hold, and over sockets the
+// sender does most of the receiver's work as well. This is what was fastest, or within a tenth of it, of 4 ranks on 2
+// cores (docs/benchmarks.md, "auto beside the best fixed algorithm"). Chains and pairs of trees, made to keep the links
+// of many hosts busy both ways, took up to 1.9 and 4.2 times as long.
+struct Habit {
+  Collective collective;
+  std::size_t up_to;
+  std::string_view algorithm;
+};
+constexpr Rank most_by_habit = 16;
+constexpr Habit in_memory[] = {
+    {Collective::broadcast, 8 << 10, "direct"}, {Collective::broadcast, largest, "bine_tree"},
+    {Collective::reduce, 32 << 10, "direct"},   {Collective::reduce, 256 << 10, "bine_tree"},
+    {Collective::reduce, largest, "direct"},    {Collective::gather, largest, "direct"},
+    {Collective::scatter, largest, "direct"}};
+constexpr Habit over_sockets[] = {
+    {Collective::broadcast, 4 << 10, "ring"}, {Collective::broadcast, largest, "bine_tree"},
+    {Collective::reduce, 4 << 10, "direct"},  {Collective::reduce, largest, "bine_tree"},
+    {Collective::gather, largest, "direct"},  {Collective::scatter, 32 << 10, "bine_tree"},
+    {Collective::scatter, largest, "direct"}};
 
 }  // namespace
 
@@ -72,17 +100,16 @@ const Selection::Candidates& Selection::candidates_for(Kind kind) {
   add_own_nodes(all, settings_.world, settings_.ranks_per_node, collective);
   std::vector<Candidate> fitting, others;
   for (const AlgorithmSpec& spec : all) {
-    if (is_for_separate_links(settings_, collective, spec.algorithm().name)) continue;
     const Schedule schedule =
         spec.algorithm().build({.collective = collective, .world = settings_.world, .root = root, .dims = spec.dims});
     const bool fits = settings_.topology == nullptr || missing_link(schedule, *settings_.topology).empty();
-    (fits ? fitting : others)
-        .push_back({.name = spec_text(spec),
-                    .cost = ScheduleCost(schedule, settings_.ranks_per_node),
-                    .lends = !schedule.buffered_in_place});
+    const bool lends = !schedule.buffered_in_place;
+    const ScheduleCost cost(schedule, settings_.ranks_per_node);
+    (fits ? fitting : others).push_back({.name = spec_text(spec), .cost = cost, .lends = lends});
   }
   // Where no algorithm keeps to the links that there are, ranks have to forward for others.
   const bool any_fits = !fitting.empty();
+  correct(collective, any_fits ? fitting : others);
   return candidates_[kind] = {.keep_to_links = any_fits, .all = std::move(any_fits ? fitting : others)};
 }
 
@@ -111,7 +138,8 @@ Selection::Price Selection::price(const Candidate& each, Collective collective, 
       shared_memory && collective == Collective::all_reduce && settings_.world > 2 && bytes >= leaves_caches;
   const bool lending = shared_memory && collective != Collective::all_to_all && bytes >= worth_lending;
   const double predicted = predict(settings_.links, each.cost, bytes, settings_.slice_bytes);
-  return {lending && !each.lends, leaves && each.name == "ring" ? ring_in_caches * predicted : predicted};
+  const double seconds = leaves && each.name == "ring" ? ring_in_caches * predicted : predicted;
+  return {lending && !each.lends, bytes > each.corrected_above ? each.error * seconds : seconds};
 }
 
 const std::vector<TuningRow>& Selection::rows(Collective collective, Rank root) {
@@ -122,15 +150,142 @@ const std::vector<TuningRow>& Selection::rows(Collective collective, Rank root) 
   return found->second;
 }
 
-std::vector<Prediction> Selection::ranked(Collective collective, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
+std::vector<std::pair<Selection::Price, const Selection::Candidate*>> Selection::by_price(Collective collective,
+                                                                                          std::size_t bytes) {
   std::vector<std::pair<Price, const Candidate*>> all;
   for (const Candidate& each : candidates_for(kind_of(collective, 0)).all)
     all.emplace_back(price(each, collective, bytes), &each);
   std::ranges::stable_sort(all, {}, [](const auto& each) { return each.first; });
+  return all;
+}
+
+std::vector<Prediction> Selection::ranked(Collective collective, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
   std::vector<Prediction> result;
-  for (const auto& [price, each] : all) result.push_back({.algorithm = each->name, .seconds = price.second});
+  for (const Trial& each : trials_of(collective, std::bit_floor(std::max(bytes, smallest))))
+    result.push_back({.algorithm = each.algorithm, .seconds = each.seconds});
+  if (!result.empty()) {
+    std::ranges::stable_sort(result, {}, &Prediction::seconds);
+    return result;
+  }
+  for (const auto& [price, each] : by_price(collective, bytes))
+    result.push_back({.algorithm = each->name, .seconds = price.second});
   return result;
+}
+
+std::vector<Prediction> Selection::contenders(Collective collective, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Prediction> result;
+  const auto all = by_price(collective, bytes);
+  const Price first = all.front().first;
+  for (const auto& [price, each] : all) {
+    if (price.first != first.first || price.second > near * first.second || result.size() == most_contenders) break;
+    // Between two ranks what costs the same is the same, and `cheapest` calls it "direct".
+    if (settings_.world == 2 && !result.empty() && price.second < 1.001 * result.back().seconds) {
+      if (each->name == "direct") result.back().algorithm = each->name;
+      continue;
+    }
+    result.push_back({.algorithm = each->name, .seconds = price.second});
+  }
+  return result;
+}
+
+// ---- What was tried.
+
+// Of the size between two that were tried the geometric mean, whose bits are the same on all machines, as those of a
+// root are; of one below the least, that one's.
+std::vector<Trial> Selection::trials_of(Collective collective, std::size_t bytes) const {
+  std::vector<Trial> found, below, above;
+  for (const Trial& each : settings_.trials) {
+    if (each.collective != collective) continue;
+    const auto collect = [&](std::vector<Trial>& all, bool is_nearer) {
+      if (!all.empty() && all.front().bytes != each.bytes && is_nearer) all.clear();
+      if (all.empty() || all.front().bytes == each.bytes) all.push_back(each);
+    };
+    if (each.bytes <= bytes) collect(below, below.empty() || each.bytes > below.front().bytes);
+    if (each.bytes >= bytes) collect(above, above.empty() || each.bytes < above.front().bytes);
+  }
+  if (above.empty()) return {};
+  if (below.empty() || above.front().bytes == below.front().bytes) return above;
+  for (Trial& each : below) {
+    const auto other = std::ranges::find(above, each.algorithm, &Trial::algorithm);
+    if (other == above.end()) continue;
+    each.seconds = std::sqrt(each.seconds * other->seconds);
+    found.push_back(std::move(each));
+  }
+  return found;
+}
+
+std::size_t Selection::largest_tried(Collective collective) const {
+  std::size_t largest = 0;
+  for (const Trial& each : settings_.trials)
+    if (each.collective == collective) largest = std::max(largest, each.bytes);
+  return largest;
+}
+
+// Those that were not tried are believed to be as wrong as the others.
+void Selection::correct(Collective collective, std::vector<Candidate>& all) const {
+  const std::size_t bytes = largest_tried(collective);
+  if (bytes < tells_of_bytes) return;
+  std::vector<double> errors;
+  for (const Trial& trial : trials_of(collective, bytes)) {
+    const auto found = std::ranges::find(all, trial.algorithm, &Candidate::name);
+    if (found == all.end()) continue;
+    found->error = trial.seconds / price(*found, collective, bytes).second;
+    found->corrected_above = bytes;
+    errors.push_back(found->error);
+  }
+  if (errors.empty()) return;
+  std::ranges::sort(errors);
+  for (Candidate& each : all)
+    if (each.corrected_above != bytes) {
+      each.error = errors[errors.size() / 2];
+      each.corrected_above = bytes;
+    }
+}
+
+// ---- Rows.
+
+const Selection::Candidate* Selection::usual(const std::vector<Candidate>& all, Collective collective,
+                                             std::size_t bytes) const {
+  const bool is_known = settings_.on_one_host && settings_.links.crowded && settings_.topology == nullptr &&
+                        settings_.world > 2 && settings_.world <= most_by_habit;
+  if (!is_known) return nullptr;
+  const auto is_it = [&](const Habit& habit) { return habit.collective == collective && bytes <= habit.up_to; };
+  const std::span<const Habit> habits =
+      is_shared_memory(settings_.transport) ? std::span<const Habit>(in_memory) : std::span<const Habit>(over_sockets);
+  const auto habit = std::ranges::find_if(habits, is_it);
+  if (habit == habits.end()) return nullptr;
+  const auto found = std::ranges::find(all, habit->algorithm, &Candidate::name);
+  return found == all.end() ? nullptr : &*found;
+}
+
+const Selection::Candidate* Selection::cheapest(const std::vector<Candidate>& all, Collective collective,
+                                                std::size_t bytes, const Candidate* last) const {
+  if (const Candidate* const known = usual(all, collective, bytes)) return known;
+  const auto price_of = [&](const Candidate& each) { return price(each, collective, bytes); };
+  const Candidate* best = &*std::ranges::min_element(all, {}, price_of);
+  // Of equals, the one that sends each part straight to whom it is for.
+  for (const Candidate& each : all)
+    if (each.name == "direct" && price_of(each) == price_of(*best)) best = &each;
+  if (last == nullptr || price_of(*last).first || price_of(*best).second < clearly * price_of(*last).second)
+    return best;
+  return last;
+}
+
+const Selection::Candidate* Selection::fastest(const std::vector<Candidate>& all, Collective collective,
+                                               std::size_t bytes, const Candidate* last,
+                                               const Candidate* cheapest) const {
+  const std::vector<Trial> tried = trials_of(collective, bytes);
+  if (tried.empty()) return cheapest;
+  const Trial& best = *std::ranges::min_element(tried, {}, &Trial::seconds);
+  const auto is_as_fast = [&](const Candidate* candidate, double share) {
+    const auto found = std::ranges::find(tried, candidate->name, &Trial::algorithm);
+    return found != tried.end() && best.seconds >= share * found->seconds;
+  };
+  if (last != nullptr && is_as_fast(last, clearly)) return last;
+  if (is_as_fast(cheapest, clearly_tried)) return cheapest;
+  return &*std::ranges::find(all, best.algorithm, &Candidate::name);
 }
 
 std::vector<TuningRow> Selection::make(Kind kind) {
@@ -139,13 +294,7 @@ std::vector<TuningRow> Selection::make(Kind kind) {
   std::vector<Fastest> found;
   const Candidate* last = nullptr;
   for (std::size_t bytes = smallest; bytes <= largest; bytes *= 2) {
-    const auto price_of = [&](const Candidate& each) { return price(each, collective, bytes); };
-    const Candidate* best = &*std::ranges::min_element(all, {}, price_of);
-    // Of equals, the one that sends each part straight to whom it is for.
-    for (const Candidate& each : all)
-      if (each.name == "direct" && price_of(each) == price_of(*best)) best = &each;
-    if (last == nullptr || price_of(*last).first || price_of(*best).second < clearly * price_of(*last).second)
-      last = best;
+    last = fastest(all, collective, bytes, last, cheapest(all, collective, bytes, last));
     found.push_back({.bytes = bytes, .algorithm = last->name});
   }
   return rows_of(

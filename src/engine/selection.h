@@ -1,4 +1,5 @@
-// Which algorithm "auto" runs: of all that could serve, the one of the lowest predicted cost.
+// Which algorithm "auto" runs: of all that could serve, the one of the lowest predicted cost, or what was the fastest
+// of those that were tried.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +17,23 @@
 
 namespace ranvier::engine {
 
+// What an algorithm took for vectors of one size, on the slowest rank.
+struct Trial {
+  Collective collective = Collective::all_reduce;
+  std::size_t bytes = 0;  // a power of two
+  std::string algorithm;
+  double seconds = 0;
+};
+
 struct SelectionSettings {
   Rank world = 1;
-  Rank ranks_per_node = 0;  // see ScheduleCost
+  Rank ranks_per_node = 0;   // see ScheduleCost
+  bool on_one_host = false;  // all ranks
   std::string transport;
   LinkModel links;
   std::size_t slice_bytes = 1;
   std::shared_ptr<const Topology> topology = {};  // null: every rank reaches every other one
+  std::vector<Trial> trials = {};
 };
 
 struct Prediction {
@@ -46,14 +57,20 @@ class Selection {
   // Whether they keep to the links of the topology; else, where none does, ranks have to forward for others.
   // Thread-safe.
   bool keeps_to_links(Collective, Rank root = 0);
-  // All candidates for vectors of one size, the one that it would take first. Thread-safe.
+  // All candidates for vectors of one size, the cheapest first; where some were tried, these, and what they took.
+  // Thread-safe.
   std::vector<Prediction> ranked(Collective, std::size_t bytes);
+  // Of these the ones that come near the first. Thread-safe.
+  std::vector<Prediction> contenders(Collective, std::size_t bytes);
 
  private:
   struct Candidate {
     std::string name;
     ScheduleCost cost;
     bool lends;  // also in place
+    // What it took times longer than predicted where the largest vectors were tried, and above which size that counts.
+    double error = 1;
+    std::size_t corrected_above = TuningRow::max;
   };
   struct Candidates {
     bool keep_to_links = true;
@@ -67,7 +84,15 @@ class Selection {
 
   Kind kind_of(Collective, Rank root) const;
   const Candidates& candidates_for(Kind);
+  std::vector<Trial> trials_of(Collective, std::size_t bytes) const;
+  std::size_t largest_tried(Collective) const;
+  void correct(Collective, std::vector<Candidate>&) const;
   Price price(const Candidate&, Collective, std::size_t bytes) const;
+  std::vector<std::pair<Price, const Candidate*>> by_price(Collective, std::size_t bytes);
+  const Candidate* usual(const std::vector<Candidate>&, Collective, std::size_t bytes) const;
+  const Candidate* cheapest(const std::vector<Candidate>&, Collective, std::size_t bytes, const Candidate* last) const;
+  const Candidate* fastest(const std::vector<Candidate>&, Collective, std::size_t bytes, const Candidate* last,
+                           const Candidate* cheapest) const;
   std::vector<TuningRow> make(Kind);
 
   const SelectionSettings settings_;

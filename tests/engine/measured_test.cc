@@ -72,6 +72,16 @@ TEST_P(Measured, LinksOfAPartAreThoseOfTheWhole) {
   });
 }
 
+TEST_P(Measured, APartOfAllRanksChoosesAsTheWholeAndGoesOnToWhenItFollowsNothing) {
+  connected({.transport = GetParam()}, [&](Communicator& comm) {
+    const std::string table = comm.tuning().text();
+    const auto all = comm.split(0, -comm.rank());
+    EXPECT_EQ(all->tuning().text(), table);
+    comm.follow({});
+    EXPECT_EQ(comm.tuning().text(), table);
+  });
+}
+
 TEST_P(Measured, HoweverLongThatTakesTheFirstCallOfAProgramIsNumberZero) {
   connected({.transport = GetParam()}, [&](Communicator& comm) {
     const auto half = comm.split(comm.rank() % 2);

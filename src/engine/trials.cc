@@ -1,0 +1,164 @@
+#include "engine/trials.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+namespace ranvier::engine {
+namespace {
+
+// Not those with a root: as short as trials are, they show how far it can run ahead of the others.
+constexpr std::array by_importance{Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
+                                   Collective::all_to_all};
+
+// From size to size: see Selection, which has what lies between.
+constexpr std::size_t step = 4;
+
+// Operations are timed in batches of about so long, of no fewer and no more than so many: the first ones after another
+// algorithm's are slower.
+constexpr double batch = 250e-6;  // seconds
+constexpr double least_in_batch = 3, most_in_batch = 32;
+
+// All contenders have a batch. Those have another that took no longer than this many times the shortest, and of these
+// the fastest few; and of them some again have a few more, in turn. The median of a candidate's batches counts: where
+// ranks share cores, the shortest is a stroke of luck.
+constexpr double within_reach = 1.6;
+constexpr std::size_t in_second_round = 6;
+constexpr double close = 1.3;
+constexpr std::size_t finalists = 3;
+constexpr std::size_t batches = 5, batches_of_long_ones = 3;  // that of the second round included
+
+class Tryout {
+ public:
+  Tryout(Selection& selection, const TrialLimits& limits, const std::function<void(const Request&)>& run,
+         const std::function<double()>& clock)
+      : selection_(selection), world_(selection.settings().world), limits_(limits), run_(run), clock_(clock) {}
+
+  std::vector<Trial> all() && {
+    for (const Collective collective : by_importance) {
+      double last = 0;
+      for (std::size_t bytes = limits_.least_bytes; bytes <= limits_.most_bytes; bytes *= step) {
+        const std::vector<Prediction> contenders = selection_.contenders(collective, bytes);
+        if (std::max(last, contenders.front().seconds / 4) > limits_.operation || spent_ > limits_.seconds) break;
+        if (contenders.size() > 1) last = measure(collective, bytes, contenders, last);
+      }
+    }
+    return std::move(trials_);
+  }
+
+ private:
+  // The shortest time of all. `last`: that of the size before, or 0.
+  double measure(Collective collective, std::size_t bytes, const std::vector<Prediction>& contenders, double last) {
+    std::vector<Trial> all;
+    for (const Prediction& each : contenders)
+      all.push_back({.collective = collective, .bytes = bytes, .algorithm = each.algorithm});
+    for (const Trial& each : all) time(each, 1);  // makes its program, and the pages of its memory
+    const auto shortest = [&] { return std::ranges::min(all, {}, &Trial::seconds).seconds; };
+    if (last == 0) {
+      play(all, 1, 1);
+      last = shortest();
+    }
+    const int times = static_cast<int>(std::clamp(batch / std::max(last, 1e-7), least_in_batch, most_in_batch));
+    play(all, times, 1);
+    give_up(all, within_reach, in_second_round);
+    play(all, times, 1);
+    give_up(all, close, finalists);
+    if (all.size() > 1) play(all, times, last < batch ? batches - 1 : batches_of_long_ones - 1);
+    const double found = shortest();
+    give_up(all, 0, 0);
+    return found;
+  }
+
+  // So many batches of so many operations of each, in turn; several beside the one before.
+  void play(std::vector<Trial>& all, int times, std::size_t rounds) {
+    std::vector<double> seconds;
+    for (std::size_t i = 0; i < rounds; ++i)
+      for (const Trial& each : all) seconds.push_back(time(each, times));
+    share(seconds);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      std::vector<double> own;
+      if (rounds > 1) own.push_back(all[i].seconds);
+      for (std::size_t j = i; j < seconds.size(); j += all.size()) own.push_back(seconds[j]);
+      std::ranges::sort(own);
+      all[i].seconds = own[own.size() / 2];
+    }
+  }
+
+  // Those that are too slow, and all but so many of the others.
+  void give_up(std::vector<Trial>& all, double times_the_fastest, std::size_t most) {
+    std::ranges::stable_sort(all, {}, &Trial::seconds);
+    std::size_t stay = 0;
+    while (stay < std::min(most, all.size()) && all[stay].seconds <= times_the_fastest * all.front().seconds) ++stay;
+    trials_.insert(trials_.end(), all.begin() + static_cast<std::ptrdiff_t>(stay), all.end());
+    all.resize(stay);
+  }
+
+  // Of an operation, of several one after another, as collectives come, so that no rank's lead makes one look short.
+  double time(const Trial& trial, int times) {
+    const Request request = request_of(trial);
+    const double start = clock_();
+    for (int i = 0; i < times; ++i) run_(request);
+    const double seconds = clock_() - start;
+    own_ += seconds;
+    return seconds / times;
+  }
+
+  // Those of the slowest rank, and how long all of it has taken so far.
+  void share(std::vector<double>& seconds) {
+    seconds.push_back(own_);
+    run_({.input = seconds, .output = seconds, .op = ReduceOp::max});
+    spent_ = seconds.back();
+    seconds.pop_back();
+  }
+
+  // In place where programs mostly are, of `bytes` or of as many parts of one element as there are ranks.
+  Request request_of(const Trial& trial) {
+    const auto ranks = static_cast<std::size_t>(world_);
+    const std::size_t part = std::max(trial.bytes / sizeof(float) / ranks, std::size_t{1});
+    const std::size_t whole = trial.bytes / sizeof(float), all = part * ranks;
+    input_.resize(std::max({input_.size(), whole, all}));
+    output_.resize(input_.size());
+    const auto inputs = [&](std::size_t count) { return ConstTypedSpan(input_.data(), count, DType::f32); };
+    const auto outputs = [&](std::size_t count) { return TypedSpan(output_.data(), count, DType::f32); };
+    Request request{.collective = trial.collective, .algorithm = trial.algorithm};
+    switch (trial.collective) {
+      case Collective::all_reduce:
+        request.output = outputs(whole);
+        request.input = request.output;
+        break;
+      case Collective::all_gather:
+        request.input = inputs(part);
+        request.output = outputs(all);
+        break;
+      case Collective::reduce_scatter:
+        request.input = inputs(all);
+        request.output = outputs(part);
+        break;
+      default:
+        request.input = inputs(all);
+        request.output = outputs(all);
+    }
+    return request;
+  }
+
+  Selection& selection_;
+  const Rank world_;
+  const TrialLimits limits_;
+  const std::function<void(const Request&)>& run_;
+  const std::function<double()>& clock_;
+  std::vector<Trial> trials_;
+  std::vector<float> input_, output_;
+  double own_ = 0;    // seconds that this rank has spent
+  double spent_ = 0;  // that the one has spent that took longest, as of the last time that they were shared
+};
+
+}  // namespace
+
+std::vector<Trial> try_contenders(Selection& selection, const TrialLimits& limits,
+                                  const std::function<void(const Request&)>& run,
+                                  const std::function<double()>& clock) {
+  return Tryout(selection, limits, run, clock).all();
+}
+
+}  // namespace ranvier::engine
