@@ -81,10 +81,10 @@ constexpr Habit in_memory[] = {
     {Collective::reduce, largest, "direct"},    {Collective::gather, largest, "direct"},
     {Collective::scatter, largest, "direct"}};
 constexpr Habit over_sockets[] = {
-    {Collective::broadcast, 4 << 10, "ring"}, {Collective::broadcast, largest, "bine_tree"},
-    {Collective::reduce, 4 << 10, "direct"},  {Collective::reduce, largest, "bine_tree"},
-    {Collective::gather, largest, "direct"},  {Collective::scatter, 32 << 10, "bine_tree"},
-    {Collective::scatter, largest, "direct"}};
+    {Collective::broadcast, 4 << 10, "ring"},     {Collective::broadcast, largest, "bine_tree"},
+    {Collective::reduce, 4 << 10, "direct"},      {Collective::reduce, 2 << 20, "bine_tree"},
+    {Collective::reduce, largest, "direct"},      {Collective::gather, largest, "direct"},
+    {Collective::scatter, 32 << 10, "bine_tree"}, {Collective::scatter, largest, "direct"}};
 
 }  // namespace
 

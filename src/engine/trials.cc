@@ -17,17 +17,21 @@ constexpr std::size_t step = 4;
 
 // Operations are timed in batches of about so long, of no fewer and no more than so many: the first ones after another
 // algorithm's are slower.
-constexpr double batch = 250e-6;  // seconds
-constexpr double least_in_batch = 3, most_in_batch = 32;
+constexpr double short_batch = 150e-6, long_batch = 250e-6;  // seconds
+constexpr double least_in_batch = 3;
+// A bound for their number, since what ranks do as they meet is counted in 16 bits. Of two ranks there are few
+// contenders.
+constexpr double most_in_batch = 32, most_in_batch_of_two = 128;
 
-// All contenders have a batch. Those have another that took no longer than this many times the shortest, and of these
-// the fastest few; and of them some again have a few more, in turn. The median of a candidate's batches counts: where
-// ranks share cores, the shortest is a stroke of luck.
+// Twice all have two short batches in turn, and stay if the shortest is no longer than so many times the shortest of
+// all: what disturbs a batch makes it longer, and must not end anybody's chances. The fastest few of them have long
+// ones, of which the median counts: where ranks share cores, the shortest is a stroke of luck. What the model would
+// take has them in any case.
+constexpr std::size_t short_batches = 2, long_batches = 5;
 constexpr double within_reach = 1.6;
 constexpr std::size_t in_second_round = 6;
 constexpr double close = 1.3;
 constexpr std::size_t finalists = 3;
-constexpr std::size_t batches = 5, batches_of_long_ones = 3;  // that of the second round included
 
 class Tryout {
  public:
@@ -56,42 +60,58 @@ class Tryout {
     for (const Trial& each : all) time(each, 1);  // makes its program, and the pages of its memory
     const auto shortest = [&] { return std::ranges::min(all, {}, &Trial::seconds).seconds; };
     if (last == 0) {
-      play(all, 1, 1);
+      shorten(all, play(all, 1, 1));
       last = shortest();
+      for (Trial& each : all) each.seconds = 0;
     }
-    const int times = static_cast<int>(std::clamp(batch / std::max(last, 1e-7), least_in_batch, most_in_batch));
-    play(all, times, 1);
-    give_up(all, within_reach, in_second_round);
-    play(all, times, 1);
-    give_up(all, close, finalists);
-    if (all.size() > 1) play(all, times, last < batch ? batches - 1 : batches_of_long_ones - 1);
-    const double found = shortest();
-    give_up(all, 0, 0);
-    return found;
+    const std::string& favourite = selection_.choice(collective, bytes);
+    const double most = world_ == 2 ? most_in_batch_of_two : most_in_batch;
+    const auto in = [&](double seconds) {
+      return static_cast<int>(std::clamp(seconds / std::max(last, 1e-7), least_in_batch, most));
+    };
+    shorten(all, play(all, in(short_batch), short_batches));
+    give_up(all, within_reach, in_second_round, favourite);
+    shorten(all, play(all, in(short_batch), short_batches));
+    give_up(all, close, finalists, favourite);
+    if (all.size() > 1) {
+      auto seconds = play(all, in(long_batch), long_batches);
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        std::ranges::sort(seconds[i]);
+        all[i].seconds = seconds[i][long_batches / 2];
+      }
+    }
+    trials_.insert(trials_.end(), all.begin(), all.end());
+    return shortest();
   }
 
-  // So many batches of so many operations of each, in turn; several beside the one before.
-  void play(std::vector<Trial>& all, int times, std::size_t rounds) {
+  // Of each, what so many batches of so many operations took by the operation; all in turn, and of the slowest rank.
+  std::vector<std::vector<double>> play(const std::vector<Trial>& all, int times, std::size_t batches) {
     std::vector<double> seconds;
-    for (std::size_t i = 0; i < rounds; ++i)
+    for (std::size_t i = 0; i < batches; ++i)
       for (const Trial& each : all) seconds.push_back(time(each, times));
     share(seconds);
+    std::vector<std::vector<double>> by_trial(all.size());
+    for (std::size_t i = 0; i < seconds.size(); ++i) by_trial[i % all.size()].push_back(seconds[i]);
+    return by_trial;
+  }
+
+  static void shorten(std::vector<Trial>& all, const std::vector<std::vector<double>>& seconds) {
     for (std::size_t i = 0; i < all.size(); ++i) {
-      std::vector<double> own;
-      if (rounds > 1) own.push_back(all[i].seconds);
-      for (std::size_t j = i; j < seconds.size(); j += all.size()) own.push_back(seconds[j]);
-      std::ranges::sort(own);
-      all[i].seconds = own[own.size() / 2];
+      const double shortest = std::ranges::min(seconds[i]);
+      if (all[i].seconds == 0 || shortest < all[i].seconds) all[i].seconds = shortest;
     }
   }
 
   // Those that are too slow, and all but so many of the others.
-  void give_up(std::vector<Trial>& all, double times_the_fastest, std::size_t most) {
+  void give_up(std::vector<Trial>& all, double times_the_fastest, std::size_t most, const std::string& favourite) {
     std::ranges::stable_sort(all, {}, &Trial::seconds);
-    std::size_t stay = 0;
-    while (stay < std::min(most, all.size()) && all[stay].seconds <= times_the_fastest * all.front().seconds) ++stay;
-    trials_.insert(trials_.end(), all.begin() + static_cast<std::ptrdiff_t>(stay), all.end());
-    all.resize(stay);
+    const double limit = times_the_fastest * all.front().seconds;
+    std::vector<Trial> stay;
+    for (Trial& each : all) {
+      const bool is_fast = each.seconds <= limit && stay.size() < most;
+      (is_fast || each.algorithm == favourite ? stay : trials_).push_back(std::move(each));
+    }
+    all = std::move(stay);
   }
 
   // Of an operation, of several one after another, as collectives come, so that no rank's lead makes one look short.

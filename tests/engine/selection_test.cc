@@ -111,7 +111,7 @@ TEST(Selection, GoesByRulesFromAndToARootOnOneHost) {
         expect(Collective::broadcast, 1 << 20, "bine_tree");
         expect(Collective::reduce, 1 << 10, "direct");
         expect(Collective::reduce, 128 << 10, "bine_tree");
-        expect(Collective::reduce, 4 << 20, memory ? "direct" : "bine_tree");
+        expect(Collective::reduce, 4 << 20, "direct");
         expect(Collective::gather, 1 << 20, "direct");
         expect(Collective::scatter, 1 << 10, memory ? "direct" : "bine_tree");
         expect(Collective::scatter, 1 << 20, "direct");
