@@ -4,7 +4,7 @@
 
 Claims: udp keeps the line's rate where packets vanish at random, costs nothing where none do, and shares a full link
 with tcp. Each condition is a network of its own (tests/support/lab/relay.cc), in which the transports take turns, sample
-by sample; tcp with both of the kernel's congestion controls. busbw is the rate at which the link is used, in each
+by sample; tcp with both of the kernel's congestion controls, and with several --sockets a link. busbw is the rate at which the link is used, in each
 direction; neither encrypts. For the share of a full link a tcp job and a udp job run at once, and the relay counts what it delivers of
 each, from some seconds after the beginning.
 """
@@ -50,17 +50,17 @@ CONDITIONS = {
 }
 
 
-def words(program: pathlib.Path, transport: str, size: int, samples: int, file: pathlib.Path) -> list:
+def words(program: pathlib.Path, transport: str, size: int, samples: int, file: pathlib.Path, sockets: int = 1) -> list:
     return [
-        program, "bench", "--transport", transport, "--insecure", "--no-pin", "--algorithm", "ring", "-b", size, "-e", size,
+        program, "bench", "--transport", transport, "--sockets", sockets, "--insecure", "--no-pin", "--algorithm", "ring", "-b", size, "-e", size,
         "-n", 1, "-w", 1, "--samples", samples, "--json", file,
     ]  # fmt: skip
 
 
-def seconds(lab: Lab, program: pathlib.Path, transport: str, size: int, samples: int) -> float:
+def seconds(lab: Lab, program: pathlib.Path, transport: str, size: int, samples: int, sockets: int = 1) -> float:
     """The median of one operation."""
     file = lab.network.folder / "bench.json"
-    for result in lab.run(words(program, transport, size, samples, file), limit=LIMIT_S):
+    for result in lab.run(words(program, transport, size, samples, file, sockets), limit=LIMIT_S):
         if result.code != 0:
             why = f"had not ended after {LIMIT_S} s" if result.timed_out else result.err.strip()
             raise LabError(f"ranvier bench over {transport} on host {result.host}: {why}")
@@ -70,14 +70,18 @@ def seconds(lab: Lab, program: pathlib.Path, transport: str, size: int, samples:
     return row["time_us"] / 1e6
 
 
+def ways_of_tcp(sockets: list[int]) -> dict[str, tuple[str, int]]:
+    return {f"tcp {control}" + (f", {n} sockets" if n > 1 else ""): (control, n) for control in CONTROLS for n in sockets}
+
+
 def compare(arguments: argparse.Namespace, condition: Condition) -> dict:
     size = int(condition.mib * MIB)
-    times: dict[str, list[float]] = {f"tcp {control}": [] for control in CONTROLS} | {"udp": []}
+    times: dict[str, list[float]] = {name: [] for name in (*ways_of_tcp(arguments.sockets), "udp")}
     with Lab(2, relay=condition.relay(arguments.relay)) as lab:
         for _ in range(arguments.rounds):
-            for control in CONTROLS:
+            for name, (control, sockets) in ways_of_tcp(arguments.sockets).items():
                 lab.network.set_congestion_control(control)
-                times[f"tcp {control}"].append(seconds(lab, arguments.ranvier, "tcp", size, arguments.samples))
+                times[name].append(seconds(lab, arguments.ranvier, "tcp", size, arguments.samples, sockets))
             times["udp"].append(seconds(lab, arguments.ranvier, "udp", size, arguments.samples))
     rates = {name: 8 * size / statistics.median(found) for name, found in times.items()}
     return {"condition": condition.name, "bytes": size, "bits_per_second": rates, "seconds": times}
@@ -86,7 +90,7 @@ def compare(arguments: argparse.Namespace, condition: Condition) -> dict:
 def print_comparison(row: dict) -> None:
     rates = row["bits_per_second"]
     cells = [row["condition"], *(f"{rate / 1e6:.1f}" for rate in rates.values())]
-    cells += [f"{rates['udp'] / rates[f'tcp {control}']:.2f}" for control in CONTROLS]
+    cells += [f"{rates['udp'] / rate:.2f}" for name, rate in rates.items() if name != "udp"]
     print("| " + " | ".join(cells) + " |", flush=True)
 
 
@@ -117,6 +121,7 @@ def main() -> int:
                         help=f"of {', '.join(CONDITIONS)} (default: all)")  # fmt: skip
     parser.add_argument("--samples", type=int, default=3, metavar="N", help="a turn (default: 3)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="turns of each transport (default: 3)")
+    parser.add_argument("--sockets", nargs="*", type=int, default=[1], metavar="N", help="of each link over tcp (default: 1)")
     parser.add_argument("--fair", nargs="*", default=list(CONTROLS), metavar="CONTROL", help="of tcp beside udp on one link")
     parser.add_argument("--fair-seconds", type=float, default=20, metavar="S", help="of sharing a link (default: 20)")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the results there")
@@ -128,8 +133,9 @@ def main() -> int:
     rows, fair = [], []
     try:
         if arguments.conditions:
-            heads = ["", *(f"tcp {control}, Mbit/s" for control in CONTROLS), "udp, Mbit/s",
-                     *(f"udp / {control}" for control in CONTROLS)]  # fmt: skip
+            tcp = ways_of_tcp(arguments.sockets)
+            heads = ["", *(f"{name}, Mbit/s" for name in tcp), "udp, Mbit/s",
+                     *(f"udp / {name.removeprefix('tcp ')}" for name in tcp)]  # fmt: skip
             print(f"| {' | '.join(heads)} |\n|{' --- |' * len(heads)}")
         for name in arguments.conditions:
             rows.append(compare(arguments, CONDITIONS[name]))

@@ -39,14 +39,17 @@ def test_all_reduce_averages_floats(world):
 def all_reduce_booleans(rank, world):
     mine = torch.arange(100) % (rank + 2) == 0
     inputs = torch.stack([torch.arange(100) % (r + 2) == 0 for r in range(world)])
-    for op, expected in ((ReduceOp.BOR, inputs.any(0)), (ReduceOp.BAND, inputs.all(0)), (ReduceOp.MAX, inputs.any(0))):
+    odd = inputs.sum(0) % 2 == 1
+    for op, expected in ((ReduceOp.BOR, inputs.any(0)), (ReduceOp.BAND, inputs.all(0)), (ReduceOp.MAX, inputs.any(0)),
+                         (ReduceOp.SUM, inputs.any(0)), (ReduceOp.BXOR, odd)):  # fmt: skip
         tensor = mine.clone()
         dist.all_reduce(tensor, op)
         check(tensor, expected, op)
 
 
-def test_all_reduce_of_booleans_is_or_and_and():
-    on_ranks(2, all_reduce_booleans)
+@worlds
+def test_all_reduce_of_booleans_is_or_and_and(world):
+    on_ranks(world, all_reduce_booleans)
 
 
 def all_reduce_complex(rank, world):
