@@ -19,9 +19,10 @@ constexpr std::size_t step = 4;
 // algorithm's are slower.
 constexpr double short_batch = 150e-6, long_batch = 250e-6;  // seconds
 constexpr double least_in_batch = 3;
-// A bound for their number, since what ranks do as they meet is counted in 16 bits. Of two ranks there are few
-// contenders.
-constexpr double most_in_batch = 32, most_in_batch_of_two = 128;
+constexpr double most_in_batch = 32, most_in_batch_of_two = 128;  // since of two ranks there are few contenders
+
+// No further size after so many: what ranks do as they meet is counted in 16 bits (first_of_meeting).
+constexpr int most_operations = 50'000;
 
 // Twice all have two short batches in turn, and stay if the shortest is no longer than so many times the shortest of
 // all: what disturbs a batch makes it longer, and must not end anybody's chances. The fastest few of them have long
@@ -44,7 +45,8 @@ class Tryout {
       double last = 0;
       for (std::size_t bytes = limits_.least_bytes; bytes <= limits_.most_bytes; bytes *= step) {
         const std::vector<Prediction> contenders = selection_.contenders(collective, bytes);
-        if (std::max(last, contenders.front().seconds / 4) > limits_.operation || spent_ > limits_.seconds) break;
+        if (std::max(last, contenders.front().seconds / 4) > limits_.operation) break;
+        if (spent_ > limits_.seconds || operations_ > most_operations) break;
         if (contenders.size() > 1) last = measure(collective, bytes, contenders, last);
       }
     }
@@ -121,6 +123,7 @@ class Tryout {
     for (int i = 0; i < times; ++i) run_(request);
     const double seconds = clock_() - start;
     own_ += seconds;
+    operations_ += times;
     return seconds / times;
   }
 
@@ -169,6 +172,7 @@ class Tryout {
   const std::function<double()>& clock_;
   std::vector<Trial> trials_;
   std::vector<float> input_, output_;
+  int operations_ = 0;
   double own_ = 0;    // seconds that this rank has spent
   double spent_ = 0;  // that the one has spent that took longest, as of the last time that they were shared
 };

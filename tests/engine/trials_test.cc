@@ -39,6 +39,7 @@ class Stage {
         selection, limits,
         [this](const Request& request) {
           if (request.algorithm.empty()) return;  // by which ranks share what they found
+          ++all_operations_;
           if (request.collective == Collective::all_reduce) ++operations_[std::string(request.algorithm)];
           largest_ = std::max(largest_, std::max(request.input.bytes(), request.output.bytes()));
           now_ += seconds_(request);
@@ -47,6 +48,7 @@ class Stage {
   }
   double spent() const { return now_; }
   std::size_t largest() const { return largest_; }
+  int all_operations() const { return all_operations_; }
   // All_reduces by each algorithm.
   const std::map<std::string, int>& operations() const { return operations_; }
 
@@ -54,6 +56,7 @@ class Stage {
   const Seconds seconds_;
   double now_ = 0;
   std::size_t largest_ = 0;
+  int all_operations_ = 0;
   std::map<std::string, int> operations_;
 };
 
@@ -130,6 +133,10 @@ TEST(Trials, EndWhereOperationsAreLongOrTheTimeIsUp) {
   Stage costly([](const Request&) { return 100e-6; });
   costly.trials(selection, {.seconds = 0.02});
   EXPECT_LT(costly.spent(), 0.02 + 0.05) << "what was begun is finished";
+
+  Stage quick([](const Request&) { return 1e-9; });  // so that time never is
+  quick.trials(selection);
+  EXPECT_LT(quick.all_operations(), 0xF000) << "of 16 bits in which they are counted";
 
   Selection far({.world = 4,
                  .transport = "tcp",
