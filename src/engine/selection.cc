@@ -217,10 +217,10 @@ std::vector<Trial> Selection::trials_of(Collective collective, std::size_t bytes
 }
 
 std::size_t Selection::largest_tried(Collective collective) const {
-  std::size_t largest = 0;
+  std::size_t bytes = 0;
   for (const Trial& each : settings_.trials)
-    if (each.collective == collective) largest = std::max(largest, each.bytes);
-  return largest;
+    if (each.collective == collective) bytes = std::max(bytes, each.bytes);
+  return bytes;
 }
 
 // Those that were not tried are believed to be as wrong as the others.
