@@ -4,9 +4,9 @@
 
 Claims: udp keeps the line's rate where packets vanish at random, costs nothing where none do, and shares a full link
 with tcp. Each condition is a network of its own (tests/support/lab/relay.cc), in which the transports take turns, sample
-by sample; tcp with both of the kernel's congestion controls, and with several --sockets a link. busbw is the rate at which the link is used, in each
-direction; neither encrypts. For the share of a full link a tcp job and a udp job run at once, and the relay counts what it delivers of
-each, from some seconds after the beginning.
+by sample; tcp with both of the kernel's congestion controls, and with several --sockets a link. busbw is the rate at
+which the link is used, in each direction; neither encrypts. For the share of a full link a tcp job and a udp job run at
+once, and the relay counts what it delivers of each, from some seconds after the beginning.
 """
 
 import argparse
@@ -52,8 +52,8 @@ CONDITIONS = {
 
 def words(program: pathlib.Path, transport: str, size: int, samples: int, file: pathlib.Path, sockets: int = 1) -> list:
     return [
-        program, "bench", "--transport", transport, "--sockets", sockets, "--insecure", "--no-pin", "--algorithm", "ring", "-b", size, "-e", size,
-        "-n", 1, "-w", 1, "--samples", samples, "--json", file,
+        program, "bench", "--transport", transport, "--sockets", sockets, "--insecure", "--no-pin", "--algorithm", "ring",
+        "-b", size, "-e", size, "-n", 1, "-w", 1, "--samples", samples, "--json", file,
     ]  # fmt: skip
 
 

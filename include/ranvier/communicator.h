@@ -223,10 +223,10 @@ class Communicator {
 
   // Zero-filled memory, aligned to a page, for vectors that collectives work on often: ranks on one host read each
   // other's where it lies, which saves a copy of most bytes that they send. Few and large pieces are best: with shared
-  // memory a rank has at most 64 of them at a time. What an all_gather sends lies in its output, where it has been copied
-  // from the input. Its size is this rank's own business. It is given back with the
-  // last reference, which may outlive the communicator, but must not go while an operation works on it. Throws
-  // Error{config} where there is no more.
+  // memory a rank has at most 64 of them at a time. What an all_gather sends lies in its output, where it has been
+  // copied from the input. Its size is this rank's own business. It is given back with the last reference, which may
+  // outlive the communicator, but must not go while an operation works on it. Throws Error{config} where there is no
+  // more.
   std::shared_ptr<std::byte[]> allocate(std::size_t bytes);
 
   // The ranks that pass the same `color` form a new communicator, ordered by (key, rank). Every rank must call; a

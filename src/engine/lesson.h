@@ -46,8 +46,8 @@ class Lesson {
   using Findings = std::array<double, 3>;
   static constexpr Findings objection{0, 0, 1};
   Findings findings() const;
-  // `ranked`: what the model says of all algorithms at this size, the first choice first; `own`: of them, auto's.
-  // `scale`: how many times longer than predicted other shapes take.
+  // `ranked`: what the model says of all algorithms at this size, the cheapest first, or what those took that were
+  // tried (Selection::ranked); `own`: of them, auto's. `scale`: how many times longer than predicted other shapes take.
   void conclude(const Findings& most, std::span<const Prediction> ranked, std::string_view own, double scale);
   // Nothing more will be learned; what was learned stays.
   void close();

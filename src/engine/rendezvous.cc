@@ -268,6 +268,7 @@ Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable
     decline(why, exchange, deadline);
     throw;
   }
+  const std::string host = host_identity();
   // Tables that runs complete differ between hosts as soon as one of them has another run.
   const bool follow_first = options.learn;
   const Card mine{
@@ -281,7 +282,7 @@ Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable
       .topology = options.topology.empty() ? "none" : options.topology,
       .security = proof(options.security),
       .fingerprint = own_fingerprint,
-      .host = fmt::format("{} {}", host_identity(), options.node),
+      .host = fmt::format("{} {}", host, options.node),
       .control = own.control->address(),
       .inside = own.inside ? own.inside->address() : "",
       .between = own.between ? own.between->address() : ""};
@@ -313,7 +314,7 @@ Links meet(WorldInfo info, const CommunicatorOptions& options, const TuningTable
   }
   if (own.inside && own.between) links.ranks_per_node = consecutive_ranks(shm_hosts(column(cards, &Card::inside)));
   links.on_one_host =
-      !host_identity().empty() && std::ranges::all_of(cards, [&](const Card& card) { return card.host == mine.host; });
+      !host.empty() && std::ranges::all_of(cards, [&](const Card& card) { return card.host == mine.host; });
   if (options.link_bytes_per_second > 0)
     links.transport = paced(std::move(links.transport), options.link_bytes_per_second);
   return links;

@@ -113,7 +113,7 @@ TEST(Trials, AreTheSameWhateverARankMeasuredIfItIsToldTheSame) {
   EXPECT_EQ(tried[0], tried[1]);
 }
 
-TEST(Trials, GiveUpWhatIsSlowAfterOneBatch) {
+TEST(Trials, GiveUpWhatIsSlowAfterTheFirstBatches) {
   Selection selection(settings_of(4, true));
   const std::string slow = selection.contenders(Collective::all_reduce, 4096).back().algorithm;
   Stage stage([&](const Request& request) { return (request.algorithm == slow ? 3 : 1) * microseconds(request); });

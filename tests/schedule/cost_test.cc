@@ -361,6 +361,9 @@ TEST_P(Cost, InScratchIsWhatTheDocumentsSay) {
 
 // N nodes, the last of which has fewer ranks than the m of the others, so that a leader speaks for each.
 TEST(HierarchicalCost, OfUnevenNodesIsThatOfLeaders) {
+  // Three nodes of 3, 3 and 1 ranks: a leader sends 2/3 of the vector twice between nodes and all of it twice inside.
+  expect_cost(hierarchical(Collective::all_reduce, 7, 3), 2 * 2 + 2 * 1, 2 * 2 * 7 * part / 3 + 2 * 7 * part,
+              2 * 2 + 2);
   for (const auto& [p, m] : {std::pair{7u, 3u}, {9u, 4u}, {11u, 4u}, {14u, 4u}, {13u, 6u}, {22u, 5u}}) {
     const auto world = static_cast<Rank>(p), per_node = static_cast<Rank>(m);
     const std::size_t nodes = (p + m - 1) / m, n = p * part, log_m = std::bit_width(m - 1);
