@@ -125,10 +125,13 @@ def test_members_that_do_not_come_are_named_within_the_groups_own_timeout(how):
 
 def ended(rank, world, how, making):
     """Rank 2 ends while the others make a group of all; they are of a world that would wait longer."""
+    store = dist.distributed_c10d._get_default_store()
     if rank == 2:
+        store.wait(["met 0", "met 1"])
         if how == "dies":
             os._exit(1)
         return None
+    store.set(f"met {rank}", "")
     if making == "new":
         dist.new_group([0, 1, 2])
     elif making == "split":
@@ -160,7 +163,9 @@ rank = int(sys.argv[1])
 store = dist.TCPStore("127.0.0.1", int(sys.argv[2]), is_master=False)
 dist.init_process_group("ranvier", store=store, rank=rank, world_size=3, timeout=timedelta(seconds=600))
 if rank == 2:
+    store.wait(["met 0", "met 1"])  # they fail with the same reason, but in another call, where it ends before
     raise ValueError("no such file")
+store.set(f"met {rank}", "")
 dist.new_group([0, 1, 2])
 """
 
