@@ -38,9 +38,11 @@ struct TransportTraits {
   std::string_view name;       // "tcp", "shm", …
   std::size_t slice_bytes;     // best size of one send; larger ones are accepted in parts
   std::size_t buffered_bytes;  // a send of so many is taken before the receiver reads, on each lane: eager credit
-  bool crowded;                // more ranks than cores on this host: what costs one work costs all of them
+  int ranks_per_core;          // on this host, rounded up: of more than one, what costs one work costs all of them
   int polls_before_yield;      // how long a waiter may spin before it gives its core away, …
   int polls_before_wait;       // … and how long before it calls wait(); in polls
+
+  bool crowded() const { return ranks_per_core > 1; }
 };
 
 // What a transport can do whose ranks read each other's memory: bodies in such memory are not copied to be sent.

@@ -3,6 +3,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -33,7 +34,11 @@ class SharedCores {
     ++ranks_;
     cpus_.add(cpus);
   }
-  bool crowded() const { return cpus_.count() < ranks_; }
+  // Rounded up.
+  int ranks_per_core() const {
+    const std::size_t cores = std::max(cpus_.count(), std::size_t{1});
+    return static_cast<int>((ranks_ + cores - 1) / cores);
+  }
 
  private:
   std::size_t ranks_ = 0;

@@ -43,7 +43,7 @@ Error current_error() {
 TransportTraits traits_of(const Transport& transport, bool crowded) {
   TransportTraits traits = transport.traits();
   if (crowded) {
-    traits.crowded = true;
+    traits.ranks_per_core = std::max(traits.ranks_per_core, 2);
     traits.polls_before_yield = 0;
   }
   return traits;

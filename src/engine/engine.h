@@ -223,7 +223,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::atomic<bool> inline_busy_ = false;         // … still under way, though its caller has left the driver's seat
 
   // ---- Shared.
-  CoreSharing core_;
+  CoreSharing core_{traits_.ranks_per_core};
   OperationPool started_;
   std::mutex inbox_mutex_;
   std::vector<Active> inbox_;

@@ -11,7 +11,7 @@ namespace ranvier::engine {
 Terms Terms::of(const TransportTraits& traits, bool crowded, double link_bytes_per_second) {
   return {.slice_bytes = std::bit_floor(traits.slice_bytes),
           .buffered_bytes = traits.buffered_bytes,
-          .crowded = crowded || traits.crowded,
+          .crowded = crowded || traits.crowded(),
           .least_seconds_per_byte = link_bytes_per_second > 0 ? 1 / link_bytes_per_second : 0};
 }
 

@@ -41,7 +41,7 @@ class PairedTransport final : public Transport, public PeerMemory, public Answer
     return {.name = name_,
             .slice_bytes = std::min(in.slice_bytes, out.slice_bytes),
             .buffered_bytes = std::min(in.buffered_bytes, out.buffered_bytes),
-            .crowded = in.crowded || out.crowded,
+            .ranks_per_core = std::max(in.ranks_per_core, out.ranks_per_core),
             .polls_before_yield = std::min(in.polls_before_yield, out.polls_before_yield),
             .polls_before_wait = std::min(in.polls_before_wait, out.polls_before_wait)};
   }

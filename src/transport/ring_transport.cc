@@ -38,7 +38,8 @@ class RingTransport final : public Transport, public PeerMemory, public AnswersI
       fenced_ = fenced_ && header.takes_barriers != 0;
       CPU_OR(&cpus, &cpus, &header.cpus);
     }
-    crowded_ = static_cast<std::size_t>(CPU_COUNT(&cpus)) < links_.size();
+    const auto cores = static_cast<std::size_t>(CPU_COUNT(&cpus));
+    ranks_per_core_ = static_cast<int>((links_.size() + cores - 1) / cores);
   }
 
   Rank rank() const override { return world_.rank; }
@@ -51,9 +52,9 @@ class RingTransport final : public Transport, public PeerMemory, public AnswersI
     return {.name = world_.name,
             .slice_bytes = world_.layout.slice_bytes(0),
             .buffered_bytes = world_.layout.slice_bytes(0),
-            .crowded = crowded_,
-            .polls_before_yield = crowded_ ? 0 : 20,
-            .polls_before_wait = crowded_ ? 200 : 1000};
+            .ranks_per_core = ranks_per_core_,
+            .polls_before_yield = ranks_per_core_ > 1 ? 0 : 20,
+            .polls_before_wait = ranks_per_core_ > 1 ? 200 : 1000};
   }
 
   std::size_t try_send(Rank to, Lane lane, ConstBytes head, ConstBytes body) override {
@@ -176,8 +177,8 @@ class RingTransport final : public Transport, public PeerMemory, public AnswersI
   std::vector<Link> links_;
   Doorbell& bell_;
   const std::shared_ptr<OwnMemory> memory_;
-  bool fenced_ = true;    // all ranks take barriers
-  bool crowded_ = false;  // more ranks than cores
+  bool fenced_ = true;  // all ranks take barriers
+  int ranks_per_core_ = 1;
   bool cancelled_ = false;
   std::atomic<bool> interrupted_ = false;
 };

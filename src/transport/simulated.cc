@@ -38,7 +38,7 @@ class SimulatedTransport final : public Transport {
     return {.name = "simulated",
             .slice_bytes = network_.options().slice_bytes,
             .buffered_bytes = network_.options().slice_bytes,
-            .crowded = false,
+            .ranks_per_core = 1,
             .polls_before_yield = 0,
             .polls_before_wait = 0};
   }

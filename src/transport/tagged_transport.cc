@@ -66,9 +66,9 @@ class TaggedTransport final : public Transport {
     return {.name = world_.name,
             .slice_bytes = slice,
             .buffered_bytes = slice,
-            .crowded = world_.crowded,
-            .polls_before_yield = world_.crowded ? 0 : 20,
-            .polls_before_wait = world_.crowded ? 100 : 400};
+            .ranks_per_core = world_.ranks_per_core,
+            .polls_before_yield = world_.ranks_per_core > 1 ? 0 : 20,
+            .polls_before_wait = world_.ranks_per_core > 1 ? 100 : 400};
   }
 
   std::size_t try_send(Rank to, Lane lane, ConstBytes head, ConstBytes body) override {

@@ -23,7 +23,7 @@ struct TaggedWorld {
   std::string_view name;  // in traits(); static
   Rank rank = 0;
   Rank world = 1;
-  bool crowded = false;  // see TransportTraits
+  int ranks_per_core = 1;  // see TransportTraits
 };
 
 std::unique_ptr<Transport> tagged_transport(const TaggedWorld&, std::unique_ptr<TaggedMessages>);

@@ -50,7 +50,7 @@ class TcpEndpoint final : public Endpoint {
     std::vector<Channel> sorted(static_cast<std::size_t>(info_.world) * channels);
     for (std::size_t i = 0; i < links.size(); ++i)
       sorted[static_cast<std::size_t>(links[i].peer) * channels + links[i].channel] = std::move(connected[i]);
-    return tcp_transport(info_.rank, info_.world, sockets_, std::move(sorted), cores.crowded());
+    return tcp_transport(info_.rank, info_.world, sockets_, std::move(sorted), cores.ranks_per_core());
   }
 
  private:

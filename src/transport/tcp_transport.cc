@@ -38,7 +38,7 @@ int wait_for_events(int epoll, epoll_event* events, int most, std::chrono::nanos
 
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(Rank rank, Rank world, std::size_t sockets_per_link, std::vector<Channel> channels, bool crowded)
+  TcpTransport(Rank rank, Rank world, std::size_t sockets_per_link, std::vector<Channel> channels, int ranks_per_core)
       : rank_(rank),
         world_(world),
         sockets_per_link_(sockets_per_link),
@@ -46,7 +46,7 @@ class TcpTransport final : public Transport {
         streams_(channels.size() / sockets_per_link),
         watched_(channels.size()),
         epoll_(epoll_create1(EPOLL_CLOEXEC)),
-        crowded_(crowded) {
+        ranks_per_core_(ranks_per_core) {
     if (!epoll_) throw Error(ErrorKind::config, fmt::format("cannot create an epoll: {}", std::strerror(errno)));
     for (std::size_t i = 0; i < streams_.size(); ++i) {
       const std::span<Channel> own(channels.data() + i * sockets_per_link, sockets_per_link);
@@ -71,8 +71,8 @@ class TcpTransport final : public Transport {
     return {.name = "tcp",
             .slice_bytes = slice,
             .buffered_bytes = buffered_bytes_,
-            .crowded = crowded_,
-            .polls_before_yield = crowded_ ? 0 : 10,
+            .ranks_per_core = ranks_per_core_,
+            .polls_before_yield = ranks_per_core_ > 1 ? 0 : 10,
             .polls_before_wait = 150};
   }
 
@@ -212,15 +212,15 @@ class TcpTransport final : public Transport {
   bool unsure_ = false;  // a view was returned without a look at what has arrived since
   bool cancelled_ = false;
   Fd epoll_;
-  const bool crowded_;
+  const int ranks_per_core_;
   Fd interrupt_ = event_descriptor();
 };
 
 }  // namespace
 
 std::unique_ptr<Transport> tcp_transport(Rank rank, Rank world, std::size_t sockets_per_link,
-                                         std::vector<Channel> channels, bool crowded) {
-  return std::make_unique<TcpTransport>(rank, world, sockets_per_link, std::move(channels), crowded);
+                                         std::vector<Channel> channels, int ranks_per_core) {
+  return std::make_unique<TcpTransport>(rank, world, sockets_per_link, std::move(channels), ranks_per_core);
 }
 
 }  // namespace ranvier::transport

@@ -11,8 +11,8 @@
 namespace ranvier::transport {
 
 // `channels`: so many a peer and lane; number k of them is at (peer * lane_count + lane) * sockets_per_link + k. Those
-// of `rank` itself are empty. `crowded`: see TransportTraits.
+// of `rank` itself are empty. `ranks_per_core`: see TransportTraits.
 std::unique_ptr<Transport> tcp_transport(Rank rank, Rank world, std::size_t sockets_per_link,
-                                         std::vector<Channel> channels, bool crowded);
+                                         std::vector<Channel> channels, int ranks_per_core);
 
 }  // namespace ranvier::transport

@@ -73,7 +73,7 @@ class UdpGreeting {
 
   bool is_complete() const { return found_ == peers_.size(); }
   // More ranks than cores on this host.
-  bool is_crowded() const { return cores_.crowded(); }
+  int ranks_per_core() const { return cores_.ranks_per_core(); }
   // Throws Error{unreachable} that names who is still missing.
   [[noreturn]] void throw_unreached(Duration waited) const;
 

@@ -76,7 +76,7 @@ class UdpTransport final : public Transport, private PartialMessages {
       socket_->wait(interrupt_,
                     std::min<Duration>({greeting_.say_hello(now) - now, deadline - now, WorldInfo::check_interval}));
     }
-    crowded_ = greeting_.is_crowded();
+    ranks_per_core_ = greeting_.ranks_per_core();
     if (peers_.size() > 1) keeper_.start();
   }
 
@@ -88,8 +88,8 @@ class UdpTransport final : public Transport, private PartialMessages {
     return {.name = "udp",
             .slice_bytes = std::min(slice, buffered_bytes_ / 2),
             .buffered_bytes = buffered_bytes_,
-            .crowded = crowded_,
-            .polls_before_yield = crowded_ ? 0 : 10,
+            .ranks_per_core = ranks_per_core_,
+            .polls_before_yield = ranks_per_core_ > 1 ? 0 : 10,
             .polls_before_wait = 150};
   }
 
@@ -410,7 +410,7 @@ class UdpTransport final : public Transport, private PartialMessages {
   const std::uint64_t key_;
   const std::unique_ptr<UdpSocket> socket_;
   std::size_t buffered_bytes_ = UdpGreeting::largest_ring;  // of the smallest ring
-  bool crowded_ = false;                                    // more ranks than cores on this host
+  int ranks_per_core_ = 1;                                  // on this host, rounded up
 
   mutable std::mutex mutex_;  // of all until the next gap
   UdpGreeting greeting_;

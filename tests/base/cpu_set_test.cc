@@ -22,9 +22,11 @@ TEST(CpuSet, TextAndBack) {
 TEST(SharedCores, AreFewerThanRanksOrNot) {
   SharedCores bound, confined;
   for (const char* const own : {"0", "1", "2-3"}) bound.add_rank(set_of(own));
-  EXPECT_FALSE(bound.crowded()) << "each has its own";
+  EXPECT_EQ(bound.ranks_per_core(), 1) << "each has its own";
   for (int rank = 0; rank < 3; ++rank) confined.add_rank(set_of("4-5"));
-  EXPECT_TRUE(confined.crowded());
+  EXPECT_EQ(confined.ranks_per_core(), 2);
+  for (int rank = 3; rank < 16; ++rank) confined.add_rank(set_of("4-5"));
+  EXPECT_EQ(confined.ranks_per_core(), 8);
 }
 
 }  // namespace

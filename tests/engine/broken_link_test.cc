@@ -24,7 +24,7 @@ class BrokenLink final : public Transport {
     return {.name = "broken",
             .slice_bytes = 4096,
             .buffered_bytes = 4096,
-            .crowded = false,
+            .ranks_per_core = 1,
             .polls_before_yield = 2,
             .polls_before_wait = 4};
   }

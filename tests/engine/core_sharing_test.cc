@@ -2,20 +2,22 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace ranvier::engine {
 namespace {
 
-constexpr std::uint64_t away = 2 * CoreSharing::long_absence;
+constexpr std::uint64_t away = 2 * CoreSharing::slice;
+constexpr int two = 2;  // ranks that share a core
 
 TEST(CoreSharing, GoesOnWhileTheCoreComesBackSoon) {
-  CoreSharing core;
+  CoreSharing core(two);
   std::uint64_t now = ticks();
   for (int i = 0; i < 1000; ++i) {
     EXPECT_TRUE(core.pays(now));
-    core.note(now, now + CoreSharing::long_absence);
-    now += CoreSharing::long_absence;
+    core.note(now, now + CoreSharing::slice);
+    now += CoreSharing::slice;
   }
 }
 
@@ -25,7 +27,7 @@ void spend_all(CoreSharing& core, std::uint64_t now) {
 }
 
 TEST(CoreSharing, StopsForTenTimesAsLongAsTheCoreWasAway) {
-  CoreSharing core;
+  CoreSharing core(two);
   const std::uint64_t start = ticks();
   spend_all(core, start);
   std::uint64_t now = start;
@@ -40,7 +42,7 @@ TEST(CoreSharing, StopsForTenTimesAsLongAsTheCoreWasAway) {
 // a tenth of the time is what yields spared, and what was saved up.
 TEST(CoreSharing, LosesATenthOfTheTimeAndWhatItSparedAtMost) {
   for (const int good : {0, 1, 10, 20, 100}) {  // yields for each that ends in a long absence
-    CoreSharing core;
+    CoreSharing core(two);
     const std::uint64_t start = ticks();
     std::uint64_t now = start, lost = 0, spared = 0;
     while (now < start + 1000 * away) {
@@ -59,12 +61,12 @@ TEST(CoreSharing, LosesATenthOfTheTimeAndWhatItSparedAtMost) {
       }
     }
     EXPECT_GT(lost, 0u) << good << ": it tries again";
-    EXPECT_LE(lost, (now - start) / 10 + spared + CoreSharing::most_saved + away) << good;
+    EXPECT_LE(lost, (now - start) / 10 + spared + core.most_saved() + away) << good;
   }
 }
 
 TEST(CoreSharing, GoesOnWhereYieldsSpareMoreThanAbsencesCost) {
-  CoreSharing core;
+  CoreSharing core(two);
   std::uint64_t now = ticks();
   spend_all(core, now);
   while (!core.pays(now)) now += away / 100;
@@ -79,20 +81,55 @@ TEST(CoreSharing, GoesOnWhereYieldsSpareMoreThanAbsencesCost) {
 }
 
 TEST(CoreSharing, SavesUpNoMoreThanSomeAbsences) {
-  CoreSharing core;
+  CoreSharing core(two);
   const std::uint64_t now = ticks();
   for (int i = 0; i < 100'000; ++i) core.spared_a_sleep(now);
-  for (std::uint64_t lost = 0; lost <= CoreSharing::most_saved; lost += away) core.note(now, now + away);
+  for (std::uint64_t lost = 0; lost <= core.most_saved(); lost += away) core.note(now, now + away);
   EXPECT_FALSE(core.pays(now + away));
+}
+
+// As when ranks start one after another, or one loads its data: the absence is long, and says nothing of the next.
+TEST(CoreSharing, OneAbsenceAloneCostsWhatCanBeSavedUp) {
+  CoreSharing core(two);
+  const std::uint64_t very_long = 100 * core.most_saved();
+  std::uint64_t now = ticks();
+  core.note(now, now + very_long);
+  now += very_long;
+  EXPECT_TRUE(core.pays(now));
+  spend_all(core, now);
+  now += very_long * CoreSharing::price;
+  core.note(now, now + very_long);
+  now += very_long;
+  EXPECT_TRUE(core.pays(now + CoreSharing::price * core.most_saved()));
+
+  // Another one soon after it: they are no exceptions.
+  now += very_long * CoreSharing::price / 2;
+  core.note(now, now + very_long);
+  now += very_long;
+  EXPECT_FALSE(core.pays(now + CoreSharing::price * (very_long - core.most_saved()) - 1));
+  EXPECT_TRUE(core.pays(now + CoreSharing::price * very_long));
+}
+
+// As many slices of time may pass as there are others on the core.
+TEST(CoreSharing, WhatIsLongDependsOnHowManyShareACore) {
+  for (const int ranks : {1, 2, 4, 8}) {
+    CoreSharing core(ranks);
+    const std::uint64_t turns = CoreSharing::slice * static_cast<std::uint64_t>(std::max(ranks - 1, 1));
+    std::uint64_t now = ticks();
+    for (int i = 0; i < 100; ++i, now += turns) core.note(now, now + turns);
+    EXPECT_TRUE(core.pays(now)) << ranks;
+    for (int i = 0; i < 100; ++i, now += turns + 1) core.note(now, now + turns + 1);
+    EXPECT_FALSE(core.pays(now)) << ranks;
+  }
 }
 
 // The counter may be near its end, and does not start with this process.
 TEST(CoreSharing, CountsAcrossTheEndOfTheCounter) {
   const std::uint64_t end = 0 - std::uint64_t{1};
-  CoreSharing core(end);
+  CoreSharing core(two, end);
   spend_all(core, end);
   EXPECT_FALSE(core.pays(end));
-  EXPECT_TRUE(core.pays(10 * away + CoreSharing::most_saved));
+  EXPECT_TRUE(core.pays(10 * away + core.most_saved()));
 }
 
 }  // namespace

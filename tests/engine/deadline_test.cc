@@ -33,7 +33,7 @@ class Trickle final : public Transport {
     return {.name = "trickle",
             .slice_bytes = 4096,
             .buffered_bytes = 1 << 20,
-            .crowded = false,
+            .ranks_per_core = 1,
             .polls_before_yield = 1'000'000,
             .polls_before_wait = 2'000'000};
   }

@@ -63,11 +63,11 @@ TEST(EngineTest, WithoutAThreadForItNothingIsStartedAndAllAreTold) {
 TEST(EngineTest, GivesItsCoreAwayAtOnceWhereItIsToldThatOthersNeedIt) {
   auto transports = loopback_world(1);
   const TransportTraits traits = transports.front()->traits();
-  ASSERT_FALSE(traits.crowded);
+  ASSERT_FALSE(traits.crowded());
   ASSERT_GT(traits.polls_before_yield, 0);
   const auto engine =
       std::make_shared<engine::Engine>(std::move(transports.front()), engine::EngineOptions{.crowded = true});
-  EXPECT_TRUE(engine->traits().crowded);
+  EXPECT_TRUE(engine->traits().crowded());
   EXPECT_EQ(engine->traits().polls_before_yield, 0);
 }
 

@@ -47,7 +47,8 @@ TEST(Crowded, AreRanksThatMayRunOnFewerCoresThanTheyAre) {
         ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
         meeting[static_cast<std::size_t>(rank)] = make({.rank = rank, .world = 2});
       });
-      for (const auto& transport : support::connect_all(meeting)) EXPECT_EQ(transport->traits().crowded, share) << name;
+      for (const auto& transport : support::connect_all(meeting))
+        EXPECT_EQ(transport->traits().crowded(), share) << name;
     }
   }
 }

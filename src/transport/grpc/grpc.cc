@@ -193,7 +193,7 @@ class GrpcEndpoint final : public Endpoint {
         world_.streams.push_back(std::move(stream));
       }
     }
-    world_.crowded = cores.crowded();
+    world_.ranks_per_core = cores.ranks_per_core();
   }
 
   void call(Rank peer, const TcpAddress& address) {

@@ -92,7 +92,7 @@ class GrpcQueue {
 struct GrpcWorld {
   Rank rank = 0;
   Rank world = 1;
-  bool crowded = false;
+  int ranks_per_core = 1;
   std::unique_ptr<grpc::Server> server = nullptr;
   std::unique_ptr<GrpcQueue> queue = nullptr;
   std::shared_ptr<void> listener = nullptr;               // what is still asked of the server
@@ -136,8 +136,8 @@ class GrpcTransport final : public Transport {
     return {.name = "grpc",
             .slice_bytes = GrpcStream::slice,
             .buffered_bytes = GrpcStream::copied,
-            .crowded = world_.crowded,
-            .polls_before_yield = world_.crowded ? 0 : 10,
+            .ranks_per_core = world_.ranks_per_core,
+            .polls_before_yield = world_.ranks_per_core > 1 ? 0 : 10,
             .polls_before_wait = 60};
   }
 

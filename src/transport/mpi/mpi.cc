@@ -148,7 +148,7 @@ class MpiEndpoint final : public Endpoint {
     await_all(peers, communicator, deadline);
     auto collectives = mpi_collectives(processes, peers.front().first_tag % 32768, deadline);
     return tagged_transport(
-        {.name = "mpi", .rank = info_.rank, .world = info_.world, .crowded = cores.crowded()},
+        {.name = "mpi", .rank = info_.rank, .world = info_.world, .ranks_per_core = cores.ranks_per_core()},
         std::make_unique<MpiMessages>(info_.rank, std::move(peers), communicator, std::move(collectives)));
   }
 

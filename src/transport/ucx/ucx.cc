@@ -35,8 +35,9 @@ class UcxEndpoint final : public Endpoint {
       if (address->host == host_identity()) cores.add_rank(address->cpus);
       if (rank != info_.rank) messages_->connect(rank, address->worker);
     }
-    return tagged_transport({.name = "ucx", .rank = info_.rank, .world = info_.world, .crowded = cores.crowded()},
-                            std::move(messages_));
+    return tagged_transport(
+        {.name = "ucx", .rank = info_.rank, .world = info_.world, .ranks_per_core = cores.ranks_per_core()},
+        std::move(messages_));
   }
 
  private:
