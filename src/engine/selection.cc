@@ -38,7 +38,8 @@ constexpr std::size_t worth_lending = 512 << 10;
 
 // From here on what ranks of one host send to all others at once has left the caches before it is read, while a ring
 // passes on slices that were just written: an all_reduce of 1 MiB takes four ranks half of the time of "direct". The
-// model counts bytes, not where they lie, so there a ring costs less than it says.
+// model counts bytes, not where they lie, so there a ring costs less than it says. Where ranks share cores, its many
+// rounds cost no waiting either: in each all ranks have work, and whoever waits leaves the core to them.
 constexpr std::size_t leaves_caches = 256 << 10;
 constexpr double ring_in_caches = 0.776;  // of what the model predicts
 
@@ -137,8 +138,11 @@ Selection::Price Selection::price(const Candidate& each, Collective collective, 
   const bool leaves =
       shared_memory && collective == Collective::all_reduce && settings_.world > 2 && bytes >= leaves_caches;
   const bool lending = shared_memory && collective != Collective::all_to_all && bytes >= worth_lending;
-  const double predicted = predict(settings_.links, each.cost, bytes, settings_.slice_bytes);
-  const double seconds = leaves && each.name == "ring" ? ring_in_caches * predicted : predicted;
+  const bool in_caches = leaves && each.name == "ring";
+  LinkModel links = settings_.links;
+  if (in_caches && links.crowded) links.latency = 0;
+  const double predicted = predict(links, each.cost, bytes, settings_.slice_bytes);
+  const double seconds = in_caches ? ring_in_caches * predicted : predicted;
   return {lending && !each.lends, bytes > each.corrected_above ? each.error * seconds : seconds};
 }
 
