@@ -136,6 +136,7 @@ class Communicator::Impl {
     }
     prepare_calls(guidance_.topology);
     engine_->renumber(0);
+    engine_->forget_absences();
     prefer_vendor();
     begin_to_learn();
   }

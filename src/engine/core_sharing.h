@@ -31,32 +31,37 @@ namespace ranvier::engine {
 class CoreSharing {
  public:
   explicit CoreSharing(int ranks_per_core, std::uint64_t now = ticks())
-      : long_absence_(slice * static_cast<std::uint64_t>(std::max(ranks_per_core - 1, 1))),
-        not_before_(now - price * most_saved()),
-        last_longest_(now - long_ago) {}
+      : long_absence_(slice * static_cast<std::uint64_t>(std::max(ranks_per_core - 1, 1))) {
+    forget(now);
+  }
+
+  // As at the start: what was lost while ranks met, and their processes started, says nothing of what follows.
+  void forget(std::uint64_t now = ticks()) {
+    not_before_.store(now - price * most_saved(), std::memory_order_relaxed);
+    last_longest_.store(now - long_ago, std::memory_order_relaxed);
+  }
 
   // Whether the core would most likely come back soon; whoever waits sleeps, if not.
   bool pays(std::uint64_t now = ticks()) const {
     return static_cast<std::int64_t>(now - not_before_.load(std::memory_order_relaxed)) >= 0;
   }
 
-  void yield() {
+  // How long the core was away.
+  static std::uint64_t yield() {
     const std::uint64_t before = ticks();
     sched_yield();
-    note(before, ticks());
+    return std::max(ticks() - before, std::uint64_t{1});
   }
 
-  // That a core was given away, and came back.
-  void note(std::uint64_t given, std::uint64_t back) {
-    const std::uint64_t away = back - given;
-    if (away <= most_saved()) return away > long_absence_ ? pay(back, away) : void();
-    const std::uint64_t last = last_longest_.exchange(back, std::memory_order_relaxed);
-    const bool alone = static_cast<std::int64_t>(given - last) >= static_cast<std::int64_t>(price * away);
-    pay(back, alone ? most_saved() : away);
+  // That what the core was given away for was there when it came back: nobody had to sleep, or it was late for that.
+  // Where it was not, the others needed the core, and the absence cost nothing.
+  void came(std::uint64_t away, std::uint64_t now = ticks()) {
+    if (away <= long_absence_) return pay(now, std::uint64_t{0} - sleep);
+    if (away <= most_saved()) return pay(now, away);
+    const std::uint64_t last = last_longest_.exchange(now, std::memory_order_relaxed);
+    const bool alone = static_cast<std::int64_t>(now - away - last) >= static_cast<std::int64_t>(price * away);
+    pay(now, alone ? most_saved() : away);
   }
-
-  // That what a core was given away for has come, and nobody had to sleep.
-  void spared_a_sleep(std::uint64_t now = ticks()) { pay(now, std::uint64_t{0} - sleep); }
 
   // In ticks of the time-stamp counter; a millisecond or so on processors of today. Ranks that reduce slices on the
   // core keep it for less.

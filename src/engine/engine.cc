@@ -133,12 +133,12 @@ void Engine::run_claimed(std::chrono::nanoseconds timeout) {
   if (has_turn(active)) {
     try {
       lend_scratch(inline_);
-      bool yielded = false;
+      std::uint64_t away = 0;
       for (int idle = 0, moves = 0; !done && idle < traits_.polls_before_yield + yields_at_once;) {
         const bool alone = pending_.load(std::memory_order_relaxed) == 0;
         const Progress progress = inline_.advance(*transport_, !alone);
         done = progress == Progress::done;
-        if (progress != Progress::blocked && std::exchange(yielded, false)) core_.spared_a_sleep();
+        if (progress != Progress::blocked && away > 0) core_.came(std::exchange(away, 0));
         if (progress == Progress::moved) {
           if (++moves >= (alone ? moves_alone : moves_at_once)) break;
           if (alone) idle = 0;
@@ -147,8 +147,7 @@ void Engine::run_claimed(std::chrono::nanoseconds timeout) {
         if (++idle <= traits_.polls_before_yield) {
           pause();
         } else if (core_.pays()) {
-          core_.yield();
-          yielded = true;
+          away = CoreSharing::yield();
         } else {
           break;
         }
@@ -269,7 +268,7 @@ bool Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> 
       drive(over, Pace::caller);
     } else if (tries < 100 && core_.pays()) {
       if (napping_.load()) transport_->interrupt();
-      core_.yield();
+      if (const std::uint64_t away = CoreSharing::yield(); operation.finished()) core_.came(away);
     } else {
       // Another caller drives; it moves this operation along with its own.
       std::unique_lock lock(waiters_mutex_);
@@ -286,12 +285,12 @@ void Engine::drive(const std::function<bool()>& until, Pace pace) {
   const int before_yield = pace == Pace::caller ? traits_.polls_before_yield : 0;
   const int before_nap = pace == Pace::caller ? traits_.polls_before_wait : std::min(traits_.polls_before_wait, 10);
   int idle = 0;
-  bool yielded = false;
+  std::uint64_t away = 0;  // the core, before this round
   for (unsigned round = 1;; ++round) {
     if (failed_.load(std::memory_order_acquire)) {
       end_after_failure();
     } else if (advance_all()) {
-      if (std::exchange(yielded, false)) core_.spared_a_sleep();
+      if (away > 0) core_.came(std::exchange(away, 0));
       idle = 0;
       if (any_departed_.load(std::memory_order_relaxed)) moved_at_ = steady_clock::now();
     }
@@ -310,11 +309,10 @@ void Engine::drive(const std::function<bool()>& until, Pace pace) {
     if (idle <= before_yield) {
       pause();
     } else if (idle <= before_nap && core_.pays()) {
-      core_.yield();
-      yielded = true;
+      away = CoreSharing::yield();
     } else {
       nap();
-      yielded = false;
+      away = 0;
     }
   }
   leave();

@@ -16,14 +16,14 @@ TEST(CoreSharing, GoesOnWhileTheCoreComesBackSoon) {
   std::uint64_t now = ticks();
   for (int i = 0; i < 1000; ++i) {
     EXPECT_TRUE(core.pays(now));
-    core.note(now, now + CoreSharing::slice);
+    core.came(CoreSharing::slice, now + CoreSharing::slice);
     now += CoreSharing::slice;
   }
 }
 
 // What time alone has saved up before the first absence.
 void spend_all(CoreSharing& core, std::uint64_t now) {
-  while (core.pays(now)) core.note(now - away, now);
+  while (core.pays(now)) core.came(away, now);
 }
 
 TEST(CoreSharing, StopsForTenTimesAsLongAsTheCoreWasAway) {
@@ -32,7 +32,7 @@ TEST(CoreSharing, StopsForTenTimesAsLongAsTheCoreWasAway) {
   spend_all(core, start);
   std::uint64_t now = start;
   while (!core.pays(now)) now += 1000;
-  core.note(now - away, now);
+  core.came(away, now);
   EXPECT_FALSE(core.pays(now));
   EXPECT_FALSE(core.pays(now + 10 * away - 1001));
   EXPECT_TRUE(core.pays(now + 10 * away));
@@ -47,13 +47,12 @@ TEST(CoreSharing, LosesATenthOfTheTimeAndWhatItSparedAtMost) {
     std::uint64_t now = start, lost = 0, spared = 0;
     while (now < start + 1000 * away) {
       for (int i = 0; i < good && core.pays(now); ++i) {
-        core.note(now, now + 1000);
+        core.came(1000, now + 1000);
         now += 1000;
-        core.spared_a_sleep(now);
         spared += CoreSharing::sleep;
       }
       if (core.pays(now)) {
-        core.note(now, now + away);
+        core.came(away, now + away);
         now += away;
         lost += away;
       } else {
@@ -73,9 +72,9 @@ TEST(CoreSharing, GoesOnWhereYieldsSpareMoreThanAbsencesCost) {
   for (int absence = 0; absence < 100; ++absence) {
     for (std::uint64_t saved = 0; saved <= away; saved += CoreSharing::sleep) {
       ASSERT_TRUE(core.pays(now)) << absence;
-      core.spared_a_sleep(now);
+      core.came(1, now);
     }
-    core.note(now, now + away);
+    core.came(away, now + away);
     now += away;
   }
 }
@@ -83,8 +82,8 @@ TEST(CoreSharing, GoesOnWhereYieldsSpareMoreThanAbsencesCost) {
 TEST(CoreSharing, SavesUpNoMoreThanSomeAbsences) {
   CoreSharing core(two);
   const std::uint64_t now = ticks();
-  for (int i = 0; i < 100'000; ++i) core.spared_a_sleep(now);
-  for (std::uint64_t lost = 0; lost <= core.most_saved(); lost += away) core.note(now, now + away);
+  for (int i = 0; i < 100'000; ++i) core.came(1, now);
+  for (std::uint64_t lost = 0; lost <= core.most_saved(); lost += away) core.came(away, now + away);
   EXPECT_FALSE(core.pays(now + away));
 }
 
@@ -93,18 +92,18 @@ TEST(CoreSharing, OneAbsenceAloneCostsWhatCanBeSavedUp) {
   CoreSharing core(two);
   const std::uint64_t very_long = 100 * core.most_saved();
   std::uint64_t now = ticks();
-  core.note(now, now + very_long);
+  core.came(very_long, now + very_long);
   now += very_long;
   EXPECT_TRUE(core.pays(now));
   spend_all(core, now);
   now += very_long * CoreSharing::price;
-  core.note(now, now + very_long);
+  core.came(very_long, now + very_long);
   now += very_long;
   EXPECT_TRUE(core.pays(now + CoreSharing::price * core.most_saved()));
 
   // Another one soon after it: they are no exceptions.
   now += very_long * CoreSharing::price / 2;
-  core.note(now, now + very_long);
+  core.came(very_long, now + very_long);
   now += very_long;
   EXPECT_FALSE(core.pays(now + CoreSharing::price * (very_long - core.most_saved()) - 1));
   EXPECT_TRUE(core.pays(now + CoreSharing::price * very_long));
@@ -116,9 +115,9 @@ TEST(CoreSharing, WhatIsLongDependsOnHowManyShareACore) {
     CoreSharing core(ranks);
     const std::uint64_t turns = CoreSharing::slice * static_cast<std::uint64_t>(std::max(ranks - 1, 1));
     std::uint64_t now = ticks();
-    for (int i = 0; i < 100; ++i, now += turns) core.note(now, now + turns);
+    for (int i = 0; i < 100; ++i, now += turns) core.came(turns, now + turns);
     EXPECT_TRUE(core.pays(now)) << ranks;
-    for (int i = 0; i < 100; ++i, now += turns + 1) core.note(now, now + turns + 1);
+    for (int i = 0; i < 100; ++i, now += turns + 1) core.came(turns + 1, now + turns + 1);
     EXPECT_FALSE(core.pays(now)) << ranks;
   }
 }
