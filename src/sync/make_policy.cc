@@ -85,6 +85,10 @@ std::unique_ptr<SyncPolicy> make_sync_policy(std::string_view spec, const SyncCo
   const auto stages = parse_spec(spec);
   const StageSpec& stage = stages.front();
   const Entry* const entry = find_entry(stage.name);
+  if (entry == nullptr && stage.name == chosen_by_measuring)
+    throw Error(ErrorKind::usage, fmt::format("the policy '{}' is chosen by measuring while ranvier train trains; name "
+                                              "one here, such as bsp or local:16",
+                                              chosen_by_measuring));
   if (entry == nullptr) throw Error(ErrorKind::usage, unknown_name("synchronization policy", stage.name, names));
   if (stages.size() > 1)
     throw Error(ErrorKind::usage, fmt::format("the policy '{}' has more than one stage; what compresses its exchanges "

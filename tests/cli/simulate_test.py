@@ -192,7 +192,8 @@ class Prediction(ProgramTest):
         self.assertLess(behind["exposed_communication_ns"], 0.01 * at_once["exposed_communication_ns"])
 
     def test_policies_that_it_cannot_show_are_refused(self):
-        for spec, part in (("node:4", "--place node=2"), ("ad-psgd", "local:16"), ("local:4,adapt=0.5,most=8", "by --spread"),
+        for spec, part in (("node:4", "--place node=2"), ("ad-psgd", "local:16"), ("auto", "while ranvier train trains"),
+                           ("local:4,adapt=0.5,most=8", "by --spread"),
                            ("local", "write local:STEPS")):  # fmt: skip
             result = simulate("--workload", "resnet50", "--world", "4", "--sync", spec)
             self.assertEqual(result.returncode, 2)
