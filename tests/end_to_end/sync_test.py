@@ -131,6 +131,18 @@ class Policies(TrainingTest):
                 )
                 self.assertEqual(resumed.returncode, 0, resumed.stderr)
 
+    def test_groups_are_formed_anew_when_speeds_have_changed(self):
+        # Two workers of four that are equally fast at the start become slower by five from step 8 on.
+        run = self.results(
+            "--workers", "4", "--steps", "32", "--batch", "16", "--speeds", "0.2,0.2,0.2,0.2", "--sync", "group",
+            "--straggle", "2:8-32x5,3:8-32x5", "--evaluate-every", "8",
+        )  # fmt: skip
+        self.assertEqual(run["groups"], [0, 0, 1, 1])
+        self.assertEqual(sum(run["shares"]), 64)
+        self.assertGreater(min(run["shares"][:2]), 2 * max(run["shares"][2:]))
+        self.assertEqual(run["history"][-1]["step"], 32)
+        self.assertLess(run["history"][-1]["test_loss"], 2.3)
+
     def test_auto_measures_and_goes_on_with_what_suits(self):
         # A paced link: an average of all takes 0.1 s, computing a few milliseconds.
         nodes = self.results(
