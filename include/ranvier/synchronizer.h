@@ -41,7 +41,8 @@ struct SynchronizerOptions {
 std::vector<std::vector<int>> place_levels(const SyncPolicy& policy, std::string_view place,
                                            std::span<const std::uint64_t> hosts);
 // A number of the machine and its network: ranks with another network namespace talk through links, wherever they run.
-std::uint64_t host_number();
+// `node`: CommunicatorOptions::node, by which ranks of one machine are told apart.
+std::uint64_t host_number(std::string_view node = {});
 // Throws the Error{usage} that a Synchronizer would throw in a world of so many ranks on one host.
 void check_places(std::string_view sync, std::string_view place, Rank world);
 

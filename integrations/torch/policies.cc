@@ -123,7 +123,8 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
   library.def("chosen_by_measuring(str sync) -> bool", [](const std::string& sync) {
     return ranvier::pytorch::translating_errors([&] { return ranvier::check_sync_policy_or_auto(sync); });
   });
-  library.def("host_number() -> int", [] { return static_cast<std::int64_t>(ranvier::host_number()); });
+  library.def("host_number(str node) -> int",
+              [](const std::string& node) { return static_cast<std::int64_t>(ranvier::host_number(node)); });
   library.def(
       "choose_in_step(float[] step_seconds, float late_share, float late_factor, int[] nodes, float inside_seconds, "
       "float between_seconds, str current) -> (str, str)",

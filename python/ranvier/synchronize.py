@@ -11,6 +11,7 @@ ranks of the world attach, since torch then makes groups from the world's). docs
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -138,7 +139,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
         if not any(id(p) in of_model for p in self._parameters):
             raise ValueError("the optimizer has no parameter of the model: give attach() the two that belong together")
         check_codec(compress, self._policy, sync, optimizer)
-        mine = (sync, place, compress, operators.host_number(), samples, new_name())
+        mine = (sync, place, compress, operators.host_number(os.environ.get("RANVIER_NODE", "")), samples, new_name())
         everybodys: list[Any] = [None] * self._world
         dist.all_gather_object(everybodys, mine, group=self._group)
         for rank, theirs in enumerate(everybodys):

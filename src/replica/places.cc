@@ -107,10 +107,11 @@ void check_places(std::string_view sync, std::string_view place, Rank world) {
   place_levels(*make_sync_policy(sync, {}), place, one_host);
 }
 
-std::uint64_t host_number() {
+std::uint64_t host_number(std::string_view node) {
   std::string identity = host_identity();
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) == 0) identity += name.data();
+  if (!node.empty()) identity += fmt::format(" {}", node);
   return fnv1a(identity);
 }
 

@@ -31,7 +31,7 @@ std::vector<double> everybodys(Communicator& comm, double mine) {
 }
 
 Groups hosts_of(Communicator& comm) {
-  const std::array<std::int64_t, 1> own{static_cast<std::int64_t>(host_number())};
+  const std::array<std::int64_t, 1> own{static_cast<std::int64_t>(host_number(comm.options().node))};
   std::vector<std::int64_t> all(static_cast<std::size_t>(comm.world()));
   comm.all_gather(own, all);
   return replica::by_host(std::vector<std::uint64_t>(all.begin(), all.end()));

@@ -1,5 +1,7 @@
 """ranvier.attach: any optimizer, over gloo and over ranvier."""
 
+import os
+
 import pytest
 import ranvier
 import torch
@@ -96,6 +98,22 @@ def test_policies_keep_their_promises(backend):
         assert torch.equal(node[0][step], node[2][step]) == ((step + 1) % 4 == 0)
     assert by_case[2][0][2] == STEPS + STEPS // 4 + 0, "a round a step inside, one a period between leaders"
     assert by_case[2][1][2] == STEPS, "who leads no node has no round between nodes"
+
+
+def of_named_nodes(rank, world):
+    os.environ["RANVIER_NODE"] = "ab"[rank % 2]
+    net = network()
+    optimizer = optimizer_for("sgd", net)
+    sync = ranvier.attach(net, optimizer, "node:2")
+    train(net, optimizer, rank, rank + 1, range(4))
+    sync.finish()
+    return sync.rounds
+
+
+def test_nodes_have_the_names_that_ranks_give_them():
+    """On one machine, which would be one node otherwise; ranks 0 and 1 lead theirs."""
+    rounds = on_ranks(4, of_named_nodes, backend="gloo")
+    assert rounds[0] == rounds[1] > rounds[2] == rounds[3]
 
 
 def attached_in(group, rank):

@@ -275,6 +275,19 @@ TEST(Synchronizer, OneNodeHasNothingToTellItself) {
   EXPECT_EQ(traffic[2].rounds_between + traffic[2].rounds_inside, 1U) << "alone in its rack until the end";
 }
 
+// CommunicatorOptions::node tells ranks of one machine apart, here every second one.
+TEST(Synchronizer, NodesHaveTheNamesThatRanksGiveThem) {
+  std::vector<std::uint64_t> between(4);
+  run_ranks(4,
+            [&](Communicator& comm) {
+              SyncTraffic traffic;
+              descend(comm, {.sync = "node:6"}, {}, &traffic);
+              between[static_cast<std::size_t>(comm.rank())] = traffic.rounds_between;
+            },
+            {.way = "paired"});
+  EXPECT_EQ(between, (std::vector<std::uint64_t>{4, 4, 0, 0})) << "of each node the first rank speaks for it";
+}
+
 TEST(Synchronizer, RoundsAndBytesAreWhatTheRuleSays) {
   std::vector<SyncTraffic> traffic;
   traces(4, {.sync = "node:6", .place = "node=2"}, {}, &traffic);
