@@ -13,8 +13,9 @@
 //
 // What is long depends on how many share a core: each of the others may use a slice of time. And one absence alone, as
 // when ranks start one after another, says little of those to come, for which ten times as long would pass until the
-// next yield; it costs what can be saved up. (Without these two, some of 16 ranks on two cores slept for seconds, and
-// all waited for them: 4 bytes in 100 to 400 us rather than 15.)
+// next yield; it costs what can be saved up. Where what was waited for is still not there afterwards, others needed the
+// core, and nothing is lost. (Without these three, some of 16 ranks on two cores slept for seconds, and all waited for
+// them: 4 bytes in 100 to 400 us rather than 15.)
 #pragma once
 
 #include <sched.h>
@@ -69,7 +70,6 @@ class CoreSharing {
   // What falling asleep costs the sleeper, and being woken, and what it costs whoever wakes him: 50 microseconds or so.
   static constexpr std::uint64_t sleep = 150'000;
   static constexpr std::uint64_t price = 10;  // of an absence or a sleep, in time that passes
-  std::uint64_t long_absence() const { return long_absence_; }
   std::uint64_t most_saved() const { return 4 * long_absence_; }
 
  private:

@@ -38,7 +38,7 @@ class RingTransport final : public Transport, public PeerMemory, public AnswersI
       fenced_ = fenced_ && header.takes_barriers != 0;
       CPU_OR(&cpus, &cpus, &header.cpus);
     }
-    const auto cores = static_cast<std::size_t>(CPU_COUNT(&cpus));
+    const auto cores = static_cast<std::size_t>(std::max(CPU_COUNT(&cpus), 1));
     ranks_per_core_ = static_cast<int>((links_.size() + cores - 1) / cores);
   }
 
