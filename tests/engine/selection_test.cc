@@ -80,6 +80,23 @@ TEST(Selection, PassesLargeVectorsAroundARingWhereRanksShareMemory) {
   EXPECT_EQ(taken("shm", 2, 1 << 20), "direct") << "two ranks are a ring as they are";
 }
 
+// See partial_sums_leave_caches in selection.cc. By these links alone rings and grids would be cheaper.
+TEST(Selection, AddsLargePartsAtOnceWhereRanksShareMemory) {
+  for (const Rank world : {3, 4, 8, 16}) {
+    const LinkModel links{.latency = 1e-6 * world,
+                          .message = 0.15e-6 * world,
+                          .byte = 0.5e-9,
+                          .reduce = 0.12e-9,
+                          .partner = 0.02,
+                          .crowded = true};
+    Selection selection({.world = world, .transport = "shm", .links = links, .slice_bytes = slice});
+    for (std::size_t bytes = std::size_t{1} << 20; bytes <= std::size_t{64} << 20; bytes *= 4) {
+      const std::string& choice = selection.choice(Collective::reduce_scatter, bytes);
+      EXPECT_TRUE(choice == "direct" || choice == "round_robin") << choice << ", " << world << " ranks, " << bytes;
+    }
+  }
+}
+
 // Where its bytes take most of the time; see nominal_links.
 TEST(Selection, SendsLargePartsOfAnExchangeStraightWhereRanksShareMemory) {
   for (const bool crowded : {false, true})
