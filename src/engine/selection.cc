@@ -48,7 +48,7 @@ constexpr double ring_in_caches = 0.776;  // of what the model predicts
 // 0.85 of the time of any other algorithm.
 constexpr std::size_t partial_sums_leave_caches = 1 << 20;
 constexpr double without_partial_sums = 0.8;  // of what the model predicts
-bool has_partial_sums(std::string_view algorithm) { return algorithm != "direct" && algorithm != "round_robin"; }
+bool adds_at_once(std::string_view algorithm) { return algorithm == "direct" || algorithm == "round_robin"; }
 
 constexpr const char* for_uneven_exchange = "direct";
 
@@ -150,7 +150,7 @@ Selection::Price Selection::price(const Candidate& each, Collective collective, 
   if (in_caches && links.crowded) links.latency = 0;
   const double predicted = predict(links, each.cost, bytes, settings_.slice_bytes);
   const bool at_once = shared_memory && collective == Collective::reduce_scatter && settings_.world > 2 &&
-                       bytes >= partial_sums_leave_caches && !has_partial_sums(each.name);
+                       bytes >= partial_sums_leave_caches && adds_at_once(each.name);
   const double seconds = predicted * (in_caches ? ring_in_caches : at_once ? without_partial_sums : 1);
   return {lending && !each.lends, bytes > each.corrected_above ? each.error * seconds : seconds};
 }

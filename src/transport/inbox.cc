@@ -47,7 +47,7 @@ InboxHeader& open_inbox(std::byte* memory, const WorldInfo& info) {
   header.world = info.world;
   header.epoch = info.epoch;
   header.takes_barriers = register_for_barriers() ? 1 : 0;
-  if (sched_getaffinity(0, sizeof header.cpus, &header.cpus) != 0) CPU_ZERO(&header.cpus);
+  header.cpus = CpuSet::own();
   return header;
 }
 

@@ -2,13 +2,12 @@
 // one a lane. A sender maps that page and its own section, and can do no harm to the others'.
 #pragma once
 
-#include <sched.h>
-
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
+#include "base/cpu_set.h"
 #include "ranvier/transport.h"
 #include "transport/doorbell.h"
 #include "transport/lent_memory.h"
@@ -27,7 +26,7 @@ struct InboxHeader {
   Epoch epoch;
   std::uint32_t takes_barriers;        // register_for_barriers() succeeded
   std::array<std::uint64_t, 2> token;  // tells this inbox from any other that ever had its process and file number
-  cpu_set_t cpus;                      // on which the rank may run
+  CpuSet cpus;                         // on which the rank may run
   Doorbell bell;                       // of the owner
   alignas(64) std::atomic<std::uint32_t> attached;  // how many senders have mapped their section
   RegionTable regions;                              // what the owner lends to others

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <utility>
 
+#include "base/cpu_set.h"
 #include "ranvier/error.h"
 #include "transport/doorbell.h"
 #include "transport/lent_memory.h"
@@ -24,8 +25,7 @@ class RingTransport final : public Transport, public PeerMemory, public AnswersI
         links_(world_.headers.size()),
         bell_(world_.headers[own()]->bell),
         memory_(std::make_shared<OwnMemory>(world_.headers[own()]->regions, world_.memory)) {
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
+    SharedCores cores;
     for (std::size_t peer = 0; peer < links_.size(); ++peer) {
       InboxHeader& header = *world_.headers[peer];
       links_[peer].bell = &header.bell;
@@ -36,10 +36,9 @@ class RingTransport final : public Transport, public PeerMemory, public AnswersI
                                            &links_[peer].out[lane]);
       }
       fenced_ = fenced_ && header.takes_barriers != 0;
-      CPU_OR(&cpus, &cpus, &header.cpus);
+      cores.add_rank(header.cpus);
     }
-    const auto cores = static_cast<std::size_t>(std::max(CPU_COUNT(&cpus), 1));
-    ranks_per_core_ = static_cast<int>((links_.size() + cores - 1) / cores);
+    ranks_per_core_ = cores.ranks_per_core();
   }
 
   Rank rank() const override { return world_.rank; }

@@ -72,7 +72,7 @@ class UdpGreeting {
   static constexpr std::size_t largest_ring = 8 << 20;
 
   bool is_complete() const { return found_ == peers_.size(); }
-  // More ranks than cores on this host.
+  // See TransportTraits.
   int ranks_per_core() const { return cores_.ranks_per_core(); }
   // Throws Error{unreachable} that names who is still missing.
   [[noreturn]] void throw_unreached(Duration waited) const;
