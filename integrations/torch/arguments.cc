@@ -64,6 +64,17 @@ void require_one_each(const Tensors& tensors, Rank world, const char* title) {
   for (const at::Tensor& tensor : tensors) require_dense_cpu(tensor, title);
 }
 
+void require_alike(const Tensors& tensors, const char* title) {
+  TORCH_CHECK_VALUE(!tensors.empty(), title, " takes a tensor, and this call has none");
+  const at::Tensor& first = tensors.front();
+  for (const at::Tensor& tensor : tensors) {
+    require_dense_cpu(tensor, title);
+    TORCH_CHECK_VALUE(tensor.scalar_type() == first.scalar_type() && tensor.sizes() == first.sizes(), title,
+                      ": the tensors that a rank gives to one call must be alike, and these are ", first.scalar_type(),
+                      first.sizes(), " and ", tensor.scalar_type(), tensor.sizes());
+  }
+}
+
 void require_pairs(const Tensors& outputs, const Tensors& inputs, const char* title) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), title, ": ", inputs.size(), " inputs and ", outputs.size(),
                     " outputs");

@@ -31,6 +31,8 @@ CallLabel label_of_exchange(const at::Tensor& input, const at::Tensor& output, b
 // The one list in `lists`, with a dense CPU tensor for each rank.
 const Tensors& one_list(const std::vector<Tensors>& lists, Rank world, const char* title);
 void require_one_each(const Tensors&, Rank world, const char* title);
+// One or several dense CPU tensors of one type and one shape.
+void require_alike(const Tensors&, const char* title);
 void require_pairs(const Tensors& outputs, const Tensors& inputs, const char* title);
 // `whole` has world times the elements of `part`.
 void require_multiple(const at::Tensor& whole, const at::Tensor& part, Rank world, const char* title);

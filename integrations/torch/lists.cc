@@ -8,6 +8,7 @@ namespace ranvier::pytorch {
 intrusive_ptr<c10d::Work> RanvierBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                                     const c10d::AllgatherOptions& options) {
   constexpr auto title = "ranvier:all_gather";
+  if (inputs.size() > 1) return all_gather_several(outputs, inputs, title, options);
   const at::Tensor& input = single(inputs, title);
   const Tensors& parts = one_list(outputs, size_, title);
   TORCH_CHECK_VALUE(parts[static_cast<std::size_t>(rank_)].numel() == input.numel(), title, ": rank ", rank_, " gives ",

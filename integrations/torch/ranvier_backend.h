@@ -1,6 +1,6 @@
 // The backend's class: what each c10d call means as requests to a Communicator. Its members are defined by subject:
 // backend.cc (life and launching), collectives.cc, coalesced.cc, lists.cc, messages.cc, monitored_barrier.cc,
-// sparse.cc.
+// several.cc, sparse.cc.
 #pragma once
 
 #include <atomic>
@@ -117,6 +117,10 @@ class RanvierBackend final : public c10d::Backend {
 
   intrusive_ptr<c10d::Work> all_reduce_each(c10d::OpType type, const char* title, const Tensors& tensors,
                                             const c10d::AllreduceOptions& options);
+  intrusive_ptr<c10d::Work> all_reduce_several(const Tensors& tensors, const char* title,
+                                               const c10d::AllreduceOptions& options);
+  intrusive_ptr<c10d::Work> all_gather_several(const std::vector<Tensors>& outputs, const Tensors& inputs,
+                                               const char* title, const c10d::AllgatherOptions& options);
   intrusive_ptr<c10d::Work> all_reduce_sparse(const at::Tensor& tensor, const c10d::AllreduceOptions& options);
   intrusive_ptr<c10d::Work> all_gather_each(c10d::OpType type, const char* title, const Tensors& outputs,
                                             const Tensors& inputs, const c10d::AllgatherOptions& options);

@@ -1,5 +1,6 @@
 """Every collective that moves data gives exactly what it promises, for several world sizes and types."""
 
+import pytest
 import torch
 import torch.distributed as dist
 from expected import COUNTS, FLOATS, INTEGERS, MOVED_ONLY, check, example, stack, worlds
@@ -113,3 +114,51 @@ def barrier(rank, world):
 @worlds
 def test_barrier_returns_on_all_ranks(world):
     on_ranks(world, barrier)
+
+
+def of_this_group():
+    return dist.group.WORLD._get_backend(torch.device("cpu"))
+
+
+def several_of_a_rank(rank, world):
+    """Tensor i of rank r as one that rank 2r + i of twice as many ranks would give: what c10d asks of several GPUs of a
+    process, and gloo takes. Strided ones, and of a type whose sum has to be rounded, too."""
+    group = of_this_group()
+    ranks = range(2 * world)
+    for dtype in FLOATS + INTEGERS:
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.AVG):
+            mine = [torch.full((3, 2), 2 * rank + i + 1).to(dtype) for i in range(2)]
+            mine[1] = mine[1].t().contiguous().t()
+            options = dist.AllreduceOptions()
+            options.reduceOp = op
+            group.allreduce(mine, options).wait()
+            total = 2 * world if op == dist.ReduceOp.MAX else sum(r + 1 for r in ranks)
+            expected = torch.full((3, 2), total / world if op == dist.ReduceOp.AVG else total).to(dtype)
+            assert torch.equal(mine[0], expected) and torch.equal(mine[1], expected), (op, mine)
+    for root in ranks:
+        mine = [example(2 * rank + i, torch.float32, 6).view(3, 2) for i in range(2)]
+        options = dist.BroadcastOptions()
+        options.rootRank, options.rootTensor = divmod(root, 2)
+        group.broadcast(mine, options).wait()
+        for tensor in mine:
+            check(tensor.flatten(), example(root, torch.float32, 6), root)
+    mine = [example(2 * rank + i, torch.int64, 5) for i in range(2)]
+    outputs = [[torch.empty(5, dtype=torch.int64) for _ in ranks] for _ in mine]
+    group.allgather(outputs, mine).wait()
+    for gathered in outputs:
+        for r, output in enumerate(gathered):
+            check(output, example(r, torch.int64, 5), r)
+    for wrong in ([torch.ones(2), torch.ones(3)], [torch.ones(2), torch.ones(2, dtype=torch.int32)]):
+        for call in (group.allreduce, group.broadcast, lambda w: group.allgather([[], []], w)):
+            with pytest.raises(ValueError, match="must be alike"):
+                call(wrong)
+    with pytest.raises(ValueError, match="2 lists|1 lists"):
+        group.allgather([[torch.ones(2) for _ in ranks]], [torch.ones(2), torch.ones(2)])
+    options.rootTensor = 2
+    with pytest.raises(ValueError, match="number 2 of 2"):
+        group.broadcast([torch.ones(2), torch.ones(2)], options)
+
+
+@worlds
+def test_a_rank_may_give_several_tensors(world):
+    on_ranks(world, several_of_a_rank)
