@@ -31,10 +31,12 @@ void check_workers(const trainer::TrainSettings& run, const std::string& sync, s
 }
 
 void check_auto(const trainer::TrainSettings& run, std::optional<Rank> workers) {
-  if (run.compress != "none")
-    throw Error(ErrorKind::usage, fmt::format("--sync auto compares policies that send values as they are; leave out "
-                                              "--compress {}, or name the policy",
-                                              run.compress));
+  if (plan_exchange(run.compress).momentum() > 0)
+    throw Error(ErrorKind::usage,
+                fmt::format("--sync auto may choose a policy that averages parameters, and --compress "
+                            "{} corrects the momentum of gradients; take another codec, or name "
+                            "--sync bsp",
+                            run.compress));
   if (run.split_by_speed)
     throw Error(ErrorKind::usage, "--sync auto decides about shares itself; leave out --split speed");
   if (run.record)

@@ -1,13 +1,17 @@
 // Workers that push to parameter servers by groups: those of a group average their gradients, weighted by samples, and
-// its first rank pushes for all of them. A group of one is an ordinary asynchronous worker.
+// its first rank pushes for all of them. A group of one is an ordinary asynchronous worker. With a codec for the
+// servers (ParameterServerOptions), a group's average goes by it as well, and what its first rank is told as it has
+// been told.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "ranvier/exchange.h"
 #include "ranvier/parameter_server.h"
 
 namespace ranvier {
@@ -36,9 +40,13 @@ class AsyncGroup {
 
  private:
   bool leads() const { return !team_ || team_->rank() == 0; }
+  void exchange_in_codes(std::span<const float> gradient, const ParameterServer::Push& push,
+                         std::span<float> parameters);
 
   ParameterServer& server_;
   std::unique_ptr<Communicator> team_;   // null: alone
+  std::unique_ptr<Exchange> average_;    // of its gradients, by the servers' codec
+  std::vector<std::byte> told_;          // by the servers
   std::vector<Rank> members_;            // of it
   std::size_t total_ = 0;                // samples of a step of everybody's
   std::vector<std::size_t> of_members_;  // samples of each of them in such a step …

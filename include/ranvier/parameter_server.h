@@ -14,21 +14,33 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ranvier/communicator.h"
+#include "ranvier/exchange.h"
 #include "ranvier/server.h"
 
 namespace ranvier {
 
+struct ParameterServerOptions {
+  // In which order they own ranges (ServerRule::ranges), from the first parameter to the last; none: the servers in
+  // their order.
+  std::vector<Rank> owners = {};
+  // Spec of a codec, for what workers push and what they are told then: see ParameterServer::exchange. What is owed to
+  // gradients takes 4 bytes a parameter on a worker, what workers hold 4 bytes a parameter and worker on its server.
+  std::string compress = "none";
+  std::vector<Tensor> tensors = {};  // that the parameters are of, for codecs that choose by them; none: one
+};
+
 class ParameterServer {
  public:
-  // All ranks call, with the same rule, parameters and number of samples that all workers together have used
-  // before. `comm` outlives this; its messages with this class's tags are this class's. `owners`: in which order they
-  // own ranges (ServerRule::ranges), from the first parameter to the last; none: the servers in their order. Throws
-  // Error{usage} for one that is named twice or is not in the world.
+  // All ranks call, with the same rule, parameters, options, and number of samples that all workers together have used
+  // before. `comm` outlives this; its messages with this class's tags are this class's. Throws Error{usage} for an
+  // owner that is named twice or is not in the world, and for a codec that takes the gradients of all ranks at once,
+  // and Error{mismatch} naming a rank that has another one.
   ParameterServer(Communicator& comm, const ServerRule& rule, std::span<const float> parameters, std::uint64_t before,
-                  std::vector<Rank> owners = {});
+                  const ParameterServerOptions& options = {});
   ~ParameterServer();
   ParameterServer(const ParameterServer&) = delete;
   ParameterServer& operator=(const ParameterServer&) = delete;
@@ -42,8 +54,15 @@ class ParameterServer {
     double share = 1;  // of these samples among those of a step of everybody's
     std::uint64_t samples = 1;
   };
-  // Pushes a gradient, and leaves in `parameters` what the servers hold then.
+  // Pushes a gradient, and leaves in `parameters` what the servers hold then. With a codec: pushes what it makes of the
+  // gradient and of what it has held back before, and brings `parameters`, which are as exchange() or pull() of this
+  // rank have left them, or those of the beginning, nearer to what the servers hold by a code of the difference.
   void exchange(std::span<const float> gradient, const Push& push, std::span<float> parameters);
+  // With a codec: so that others, who hold the same parameters, can follow() what this has done to them. The bytes
+  // last until the next exchange.
+  ConstBytes exchange_for_others(std::span<const float> gradient, const Push& push, std::span<float> parameters);
+  void follow(ConstBytes told, std::span<float> parameters) const;
+  const ParameterServerOptions& options() const;
   // So many workers push from now on; every rank calls, while none does.
   void set_workers(std::size_t workers);
   // Nothing is pushed; once all have been told to stop, and have met, they get the same.
@@ -57,6 +76,11 @@ class ParameterServer {
                     std::span<float> parameters);
   // This worker takes no more steps; every rank calls, once all have stopped.
   void leave();
+  // Of the codec: pushes and answers of this rank that went plain, since something was not finite; bytes kept from step
+  // to step; and what is held back of gradients, a float for each parameter, for checkpoints. Empty where nothing is.
+  std::uint64_t plain_messages() const;
+  std::size_t state_bytes() const;
+  std::span<float> residual();
 
  private:
   class Impl;

@@ -45,8 +45,10 @@ constexpr bool trains(std::span<const int> groups, std::size_t rank) {
 // Parameters that one server owns.
 class ParameterShard {
  public:
-  // Behind the workers come `guests`, by their numbers: they may leave out numbers of pushes.
-  ParameterShard(std::vector<float> values, Rank workers, const ServerRule& rule, Rank guests = 0);
+  // Behind the workers come `guests`, by their numbers: they may leave out numbers of pushes. Every worker begins with
+  // these values; `keeps_held`: for pull_change(), 4 bytes a value and worker.
+  ParameterShard(std::vector<float> values, Rank workers, const ServerRule& rule, Rank guests = 0,
+                 bool keeps_held = false);
 
   // x -= rate * weight * g, where the rule says the weight and what becomes of g; `share` is that of its samples in a
   // step of everybody's. `number` counts this worker's pushes from 1: one that has been applied already, sent again by
@@ -56,17 +58,24 @@ class ParameterShard {
   void set_workers(std::size_t workers) { rule_.workers = workers; }
   // What `worker` begins its next step from.
   std::span<const float> pull(Rank worker);
+  // The same for a worker that is told less than all of it: what it has held, and the caller brings it nearer.
+  struct Change {
+    std::span<const float> values;
+    std::span<float> held;
+  };
+  Change pull_change(Rank worker);
   std::uint64_t pushes() const { return pushes_; }
 
  private:
   struct Worker {
     std::uint64_t last = 0;     // push of this worker that was applied
     std::uint64_t pulled = 0;   // pushes of all when it pulled
-    std::vector<float> held{};  // what it pulled, for compensation; empty for a guest that has not
+    std::vector<float> held{};  // what it pulled; empty where nobody asks, and for a guest that has not
   };
   double weight(double share, double overtaken) const;
 
   ServerRule rule_;
+  const bool keeps_held_;
   std::vector<float> values_;
   const std::size_t own_workers_;
   std::vector<Worker> workers_;  // and guests

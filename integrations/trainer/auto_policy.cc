@@ -5,19 +5,21 @@
 #include <chrono>
 
 #include "integrations/trainer/work_shares.h"
+#include "ranvier/exchange.h"
 #include "ranvier/parameter_server.h"
 
 namespace ranvier::trainer {
 
 AutoPolicy::AutoPolicy(Communicator& comm, std::vector<int> nodes, double samples, std::size_t parameters,
-                       bool takes_servers)
+                       std::string compress, bool takes_servers)
     : comm_(comm),
       nodes_(std::move(nodes)),
       inside_(comm.split(std::ranges::count(nodes_, nodes_[static_cast<std::size_t>(comm.rank())]) > 1
                              ? nodes_[static_cast<std::size_t>(comm.rank())]
                              : -1)),
       samples_(samples),
-      takes_servers_(takes_servers),
+      compress_(std::move(compress)),
+      takes_servers_(takes_servers && (compress_ == "none" || plan_exchange(compress_).codes_messages())),
       scratch_(parameters) {}
 
 // The shortest of a few, since a core that others use makes any of them longer; of the slowest rank.
@@ -49,9 +51,10 @@ void AutoPolicy::time_exchanges() {
   inside_seconds_ = seconds_of([this] {
     if (inside_) inside_->all_reduce(scratch_, {.op = ReduceOp::average});
   });
-  between_seconds_ = seconds_of([this] { comm_.all_reduce(scratch_, {.op = ReduceOp::average}); });
+  const auto average = make_exchange(compress_, comm_);
+  between_seconds_ = seconds_of([&] { average->start(scratch_)->wait(); });
   if (takes_servers_ && comm_.world() > 1) {
-    ParameterServer server(comm_, {}, scratch_, 0);
+    ParameterServer server(comm_, {}, scratch_, 0, {.compress = compress_});
     const auto push = [&] { server.exchange(scratch_, {}, scratch_); };
     push_seconds_ = seconds_of([&] {
       if (comm_.rank() == 0) push();

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "integrations/trainer/pace.h"
@@ -18,7 +19,9 @@ namespace ranvier::trainer {
 class AutoPolicy {
  public:
   // All ranks call. `nodes`: by rank. `samples`: of a step of everybody's. `comm` outlives this.
-  AutoPolicy(Communicator& comm, std::vector<int> nodes, double samples, std::size_t parameters, bool takes_servers);
+  // `compress`: of what everybody averages, and of what servers are told and tell.
+  AutoPolicy(Communicator& comm, std::vector<int> nodes, double samples, std::size_t parameters, std::string compress,
+             bool takes_servers);
 
   // Times averages and pushes of so many parameters, if that has not just been done, and decides; `reports` are
   // everybody's. All ranks call, with the same and while nothing is under way, and get the same choice.
@@ -37,6 +40,7 @@ class AutoPolicy {
   const std::vector<int> nodes_;
   const std::unique_ptr<Communicator> inside_;  // null: alone in its node
   const double samples_;
+  const std::string compress_;
   const bool takes_servers_;
   std::vector<float> scratch_;
 

@@ -3,13 +3,17 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "ranvier/communicator.h"
+#include "ranvier/exchange.h"
 #include "ranvier/sync.h"
 
 namespace ranvier::trainer {
@@ -46,6 +50,11 @@ class OwnPaceTraining {
   virtual std::chrono::nanoseconds waited() const = 0;  // for its turn and for what others hold
   virtual std::vector<std::size_t> shares() const = 0;  // by rank: samples of a step
   virtual std::vector<int> groups() const = 0;          // by rank: who exchanges together
+  // Of its codec: as Exchange has them. For a checkpoint what save() gave is restored before the first run().
+  virtual std::uint64_t plain_buckets() const { return 0; }
+  virtual std::size_t state_bytes() const { return 0; }
+  virtual std::vector<std::byte> save() { return {}; }
+  virtual void restore(ConstBytes) {}
 };
 
 // Until the slowest has ended its last step, whatever that takes; of ranks that only serve, from one evaluation to the
@@ -58,6 +67,8 @@ struct OwnPaceStart {
   std::uint64_t seed = 0;
   std::uint16_t serve = 0;      // > 0: the port at which rank 0 lets guests push and pull
   std::vector<int> nodes = {};  // by rank
+  std::string compress = "none";
+  std::vector<Tensor> tensors = {};  // that the parameters are of
 };
 
 // Null for a policy whose steps are everybody's. All ranks call with the same policy, parameters and start. `comm`

@@ -117,8 +117,8 @@ TrainResult Run::conclude() {
   result_.parameter_hash = team_.fold(result_.parameter_hash);
   if (own_pace_) result_.groups = own_pace_->groups();
   account_.conclude(result_, team_.world());
-  result_.plain_buckets = sync_->plain_buckets();
-  result_.codec_state_bytes = sync_->state_bytes();
+  result_.plain_buckets = own_pace_ ? own_pace_->plain_buckets() : sync_->plain_buckets();
+  result_.codec_state_bytes = own_pace_ ? own_pace_->state_bytes() : sync_->state_bytes();
   result_.shares = own_pace_ ? own_pace_->shares() : shares_.all();
   if (recorder_) stop_recording();  // it ended early
   const auto median = plan_.times().median(comm_);

@@ -23,7 +23,9 @@ void Run::begin_policy() {
                                  .done = sampler_.before(step_),
                                  .seed = settings_.seed,
                                  .serve = settings_.serve,
-                                 .nodes = sync_->node_of_rank()});
+                                 .nodes = sync_->node_of_rank(),
+                                 .compress = plan_.sending().compress,
+                                 .tensors = buckets_.shapes()});
 }
 
 void Run::renew_synchronizer(const std::string& policy) {
@@ -51,7 +53,7 @@ void Run::choose_policy() {
   const auto mark = Account::begin(*sync_);
   if (!auto_)
     auto_.emplace(comm_, sync_->node_of_rank(), static_cast<double>(all_samples()),
-                  static_cast<std::size_t>(buckets_.parameters().numel()),
+                  static_cast<std::size_t>(buckets_.parameters().numel()), settings_.compress,
                   settings_.optimizer == "sgd" && settings_.weight_decay == 0);
   const auto reports = measure();
   const std::uint64_t bytes_before = auto_->bytes_inside();

@@ -100,6 +100,7 @@ std::vector<std::byte> Run::save_own() {
   append_part(all, sync_->save());
   const std::size_t share = shares_.own();
   append_part(all, std::as_bytes(std::span(&share, 1)));
+  if (sync_->policy().server()) append_part(all, own_pace_->save());
   if (!sync_->parts_replicas()) return all;
   append_part(all, std::as_bytes(memory_of(buckets_.parameters())));
   append_part(all, std::as_bytes(memory_of(optimizer_->state())));
@@ -117,6 +118,7 @@ void Run::restore_own(ConstBytes kept, const std::string& tuning) {
   std::size_t share = 0;
   take_values(kept, std::span(&share, 1));
   if (settings_.split_by_speed || choice_.split_by_speed) shares_.restore(share);
+  if (sync_->policy().server() && !kept.empty()) own_pace_->restore(take_part(kept));
   // Of a run whose replicas could not differ there is one state, which all have by now.
   if (!sync_->parts_replicas() || (kept.empty() && !sync_->policy().averages_parameters())) return;
   take_values(kept, memory_of(buckets_.parameters()));

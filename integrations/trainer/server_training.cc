@@ -66,6 +66,15 @@ class ServerTraining final : public OwnPaceTraining {
   nanoseconds waited() const override { return waited_; }
   std::vector<std::size_t> shares() const override { return shares_; }
   std::vector<int> groups() const override { return groups_; }
+  std::uint64_t plain_buckets() const override { return server_ ? server_->plain_messages() : 0; }
+  std::size_t state_bytes() const override { return server_ ? server_->state_bytes() : 0; }
+  // What is owed to gradients. What workers hold is what servers hold, where all have stopped.
+  std::vector<std::byte> save() override {
+    if (!server_) return kept_;
+    const auto residual = std::as_bytes(server_->residual());
+    return {residual.begin(), residual.end()};
+  }
+  void restore(ConstBytes kept) override { kept_.assign(kept.begin(), kept.end()); }
 
  private:
   bool is_worker() const { return static_cast<std::size_t>(comm_.rank()) < workers_; }
@@ -84,10 +93,20 @@ class ServerTraining final : public OwnPaceTraining {
       const auto groups = group_by_speed(speeds_, *group_rule_);
       std::copy(groups.begin(), groups.end(), groups_.begin());
     }
-    if (!server_) server_ = std::make_unique<ParameterServer>(comm_, rule_, worker_.parameters, start_.done, owners());
+    if (!server_) make_server();
     if (start_.serve > 0 && comm_.rank() == 0 && !guests_) guests_ = make_guests();
     if (group_) add_bytes(bytes_before_);
     group_ = std::make_unique<AsyncGroup>(comm_, *server_, groups_, shares_);
+  }
+
+  void make_server() {
+    server_ = std::make_unique<ParameterServer>(
+        comm_, rule_, worker_.parameters, start_.done,
+        ParameterServerOptions{.owners = owners(), .compress = start_.compress, .tensors = start_.tensors});
+    // Of another codec there may be none, or it wants none.
+    const auto residual = std::as_writable_bytes(server_->residual());
+    if (kept_.size() == residual.size()) std::ranges::copy(kept_, residual.begin());
+    kept_.clear();
   }
 
   void add_bytes(std::pair<std::uint64_t, std::uint64_t>& sum) const {
@@ -111,7 +130,8 @@ class ServerTraining final : public OwnPaceTraining {
   const std::optional<GroupRule> group_rule_;
   const OwnPaceWorker worker_;
   const OwnPaceStart start_;
-  const std::size_t workers_;  // the first ranks; the others serve and do nothing else
+  const std::size_t workers_;    // the first ranks; the others serve and do nothing else
+  std::vector<std::byte> kept_;  // of a checkpoint, until there is the server
   std::unique_ptr<ParameterServer> server_;
   std::unique_ptr<ParameterGuests> guests_;  // of rank 0
   std::unique_ptr<AsyncGroup> group_;

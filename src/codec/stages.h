@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/mix.h"
 #include "codec/parameters.h"
 #include "ranvier/coding.h"
 #include "ranvier/types.h"
@@ -18,14 +19,6 @@ namespace ranvier {
 // Pipelines work on so many values at a time, which with all that is made of them fit in the first level cache. The
 // blocks of transforms and quantizers are powers of two up to this, so that no block lies across a border.
 inline constexpr std::size_t chunk_values = 4096;
-
-// A step of splitmix64 (Steele, Lea and Flood, OOPSLA 2014): seeds that are near give bits that are not.
-constexpr std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
 
 class Sparsifier {
  public:

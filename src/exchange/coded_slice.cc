@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/mix.h"
 #include "kernel/vectors.h"
 #include "ranvier/error.h"
 
@@ -18,17 +19,10 @@ std::size_t border(std::size_t count, Rank rank, Rank world) {
   return rank == world || count / static_cast<std::size_t>(world) < 4 * alignment ? at : at / alignment * alignment;
 }
 
-std::uint64_t mixed(std::uint64_t x) {  // splitmix64
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
 }  // namespace
 
 std::uint64_t seed_of(std::uint64_t number, Rank rank, Rank world) {
-  return mixed(number * static_cast<std::uint64_t>(world) + static_cast<std::uint64_t>(rank));
+  return mix(number * static_cast<std::uint64_t>(world) + static_cast<std::uint64_t>(rank));
 }
 
 CodedSlice::CodedSlice(Communicator& comm, std::shared_ptr<CodedTools> tools, std::span<float> values, CodecState state,
@@ -172,7 +166,7 @@ void CodedSlice::reduce() {
     sum_gradients();
     if (const float scale = sum_scale(); scale != 1) kernel::multiply(sum_.data(), scale, sum_.data(), sum_.size());
     const auto pieces = pieces_of(rank_);
-    const CodecKey key{.seed = mixed(~number_) + static_cast<std::uint64_t>(rank_), .step = step_, .pieces = pieces};
+    const CodecKey key{.seed = mix(~number_) + static_cast<std::uint64_t>(rank_), .step = step_, .pieces = pieces};
     code.bytes = tools_->sums->encode(sum_, {.residual = state_of(rank_).residual}, code.room, key);
   }
   each_peer([&](Rank peer) { send(code.view(), peer, Phase::gather); });

@@ -98,9 +98,6 @@ ExchangePlan plan_exchange(std::string_view preset_or_spec) {
   }
 }
 
-namespace {
-
-// Codes made by one codec and read by another would be refused at best.
 void demand_same_spec(std::string_view spec, Communicator& comm) {
   const std::array<std::int64_t, 1> own{static_cast<std::int64_t>(fnv1a(spec))};
   std::vector<std::int64_t> all(static_cast<std::size_t>(comm.world()));
@@ -113,8 +110,6 @@ void demand_same_spec(std::string_view spec, Communicator& comm) {
                       comm.rank_name(static_cast<Rank>(rank)), comm.rank_name(comm.rank()), spec),
           static_cast<Rank>(rank));
 }
-
-}  // namespace
 
 std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& comm) {
   ExchangePlan plan = plan_exchange(spec);

@@ -28,6 +28,7 @@ AsyncGroup::AsyncGroup(Communicator& comm, ParameterServer& server, const std::v
   server_.set_workers(numbers.size());
   // Every rank takes part in a split, also one that then stays alone.
   if (numbers.size() < workers) team_ = comm.split(members_.size() > 1 ? groups[rank] : -1);
+  if (team_) average_ = make_exchange(server.options().compress, *team_);
 }
 
 std::pair<std::uint64_t, std::uint64_t> AsyncGroup::bytes(const std::vector<int>& nodes) const {
@@ -59,15 +60,30 @@ void AsyncGroup::exchange(std::span<float> gradient, double rate, std::span<floa
         static_cast<double>(part_.count) * static_cast<double>(team_->world()) / static_cast<double>(group_count_);
     if (weight != 1)
       for (float& each : gradient) each *= static_cast<float>(weight);
-    team_->all_reduce(gradient, {.op = ReduceOp::average});
+    average_->start({.values = gradient, .tensors = server_.options().tensors})->wait();
   }
-  if (leads())
-    server_.exchange(gradient,
-                     {.rate = rate,
-                      .share = group_ == total_ ? 1 : static_cast<double>(group_count_) / static_cast<double>(total_),
-                      .samples = group_count_},
-                     parameters);
-  if (team_) team_->broadcast(parameters, 0);
+  const ParameterServer::Push push{
+      .rate = rate,
+      .share = group_ == total_ ? 1 : static_cast<double>(group_count_) / static_cast<double>(total_),
+      .samples = group_count_};
+  if (!team_) return server_.exchange(gradient, push, parameters);
+  if (server_.options().compress != "none") return exchange_in_codes(gradient, push, parameters);
+  if (leads()) server_.exchange(gradient, push, parameters);
+  team_->broadcast(parameters, 0);
+}
+
+// All of a group hold the same, so what its first rank is told changes everybody's.
+void AsyncGroup::exchange_in_codes(std::span<const float> gradient, const ParameterServer::Push& push,
+                                   std::span<float> parameters) {
+  if (leads()) {
+    const ConstBytes told = server_.exchange_for_others(gradient, push, parameters);
+    told_.assign(told.begin(), told.end());
+  }
+  std::array<std::int64_t, 1> length{static_cast<std::int64_t>(told_.size())};
+  team_->broadcast(length, 0);
+  told_.resize(static_cast<std::size_t>(length[0]));
+  team_->broadcast(TypedSpan(told_.data(), told_.size(), DType::u8), 0);
+  if (!leads()) server_.follow(told_, parameters);
 }
 
 }  // namespace ranvier

@@ -35,4 +35,13 @@ void OwnedRanges::spread(std::span<const float> part, Rank rank, std::span<float
   }
 }
 
+std::vector<TensorPiece> OwnedRanges::pieces(std::span<const TensorPiece> all, Rank rank) const {
+  std::vector<TensorPiece> own;
+  for (const auto [first, size] : of(rank)) {
+    const auto cut_out = cut(all, first, size);
+    own.insert(own.end(), cut_out.begin(), cut_out.end());
+  }
+  return own;
+}
+
 }  // namespace ranvier::replica

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "ranvier/codec.h"
 #include "ranvier/types.h"
 
 namespace ranvier::replica {
@@ -27,6 +28,17 @@ class OwnedRanges {
   // From everywhere to one behind the other, size_of(rank) values, and back.
   void collect(std::span<const float> all, Rank rank, std::byte* into) const;
   void spread(std::span<const float> part, Rank rank, std::span<float> all) const;
+  // Calls `use` with what `rank` owns of all, one behind the other, and puts what it makes of it back.
+  template <class Use>
+  void change(std::span<float> all, Rank rank, const Use& use) const {
+    if (const auto part = in_place(all, rank)) return use(*part);
+    std::vector<float> part(size_of(rank));
+    collect(all, rank, std::as_writable_bytes(std::span(part)).data());
+    use(std::span(part));
+    spread(part, rank, all);
+  }
+  // Of what `rank` owns, of all that these pieces are.
+  std::vector<TensorPiece> pieces(std::span<const TensorPiece> all, Rank rank) const;
 
  private:
   struct Range {

@@ -12,8 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/mix.h"
+#include "base/parts.h"
 #include "base/thread.h"
+#include "exchange/same_spec.h"
 #include "ranvier/error.h"
+#include "replica/coded_message.h"
 #include "replica/owned_ranges.h"
 #include "replica/requests.h"
 #include "replica/sample_desk.h"
@@ -21,6 +25,7 @@
 namespace ranvier {
 namespace {
 
+using replica::CodedMessages;
 using replica::SampleDesk;
 
 // Apart from what a program sends itself.
@@ -31,8 +36,8 @@ constexpr std::uint64_t guest_values_tag = 0x70732d34;
 
 enum class Kind : std::uint64_t { begin, push, pull, leave };
 
-// What stands before the gradient of a push, and is all of any other request. Ranks of one job are of one build, which
-// does not make every one of them right: see checked_request().
+// What stands before the gradient of a push, or its code, and is all of any other request. Ranks of one job are of one
+// build, which does not make every one of them right: see checked_request().
 struct Header {
   Kind kind = Kind::begin;
   std::uint64_t number = 0;         // push
@@ -44,16 +49,23 @@ struct Header {
 
 }  // namespace
 
+// Whether others are to follow what a worker is told.
+enum class Follows : bool { no, yes };
+
 class ParameterServer::Impl {
  public:
   Impl(Communicator& comm, const ServerRule& rule, std::span<const float> parameters, std::uint64_t before,
-       std::vector<Rank> owners)
+       const ParameterServerOptions& options)
       : comm_(comm),
+        options_(options),
         owned_(parameters.size(), comm.world(),
-               owners.empty() ? all_owners(rule, comm.world()) : checked(std::move(owners), comm.world()), rule.ranges),
+               options.owners.empty() ? all_owners(rule, comm.world()) : checked(options.owners, comm.world()),
+               rule.ranges),
         workers_(workers_of(rule, comm.world())),
-        shard_(own_of(parameters), comm.world(), rule, most_guests),
+        coding_(make_coding(comm, options)),
+        shard_(own_of(parameters), comm.world(), rule, most_guests, coding_ != nullptr),
         desk_(comm, workers_, rule.bound, before, start_tag) {
+    if (coding_) prepare_codes(parameters.size());
     if (comm_.world() > 1) thread_ = start_thread<std::jthread>("the parameter server", [this] { serve(); });
   }
   ~Impl() {
@@ -70,11 +82,27 @@ class ParameterServer::Impl {
     return SampleDesk::read(answer);
   }
 
-  void exchange(std::span<const float> gradient, const Push& push, std::span<float> parameters) {
+  void exchange(std::span<const float> gradient, const Push& push, std::span<float> parameters, Follows others) {
     ++number_;
-    ask({.kind = Kind::push, .number = number_, .push = push}, gradient, parameters);
+    const Header header{.kind = Kind::push, .number = number_, .push = push};
+    if (coding_)
+      ask_in_codes(header, gradient, parameters, others);
+    else
+      ask(header, gradient, parameters);
     if (comm_.rank() == 0) desk_.answer();
   }
+  ConstBytes told() const { return told_; }
+  void follow(ConstBytes told, std::span<float> parameters) const {
+    for (Rank server = 0; server < comm_.world(); ++server)
+      if (owned_.size_of(server) > 0) hear(server, take_part(told), parameters);
+  }
+  const ParameterServerOptions& options() const { return options_; }
+  std::uint64_t plain_messages() const { return coding_ ? coding_->plain() : 0; }
+  std::size_t state_bytes() const {
+    if (!coding_) return 0;
+    return residual_.size() * sizeof(float) + static_cast<std::size_t>(comm_.world()) * bytes_owned();
+  }
+  std::span<float> residual() { return residual_; }
   void set_workers(std::size_t workers) {
     const std::lock_guard lock(mutex_);
     shard_.set_workers(workers);
@@ -106,7 +134,7 @@ class ParameterServer::Impl {
     std::iota(owners.begin(), owners.end(), rule.servers > 0 ? workers_of(rule, world) : 0);
     return owners;
   }
-  static std::vector<Rank> checked(std::vector<Rank> owners, Rank world) {
+  static std::vector<Rank> checked(const std::vector<Rank>& owners, Rank world) {
     std::set<Rank> known;
     for (const Rank owner : owners)
       if (owner < 0 || owner >= world || !known.insert(owner).second)
@@ -119,11 +147,12 @@ class ParameterServer::Impl {
   // Rank 0, which gives samples out, hears of each push.
   bool is_asked(Rank rank) const { return rank == 0 || owned_.size_of(rank) > 0; }
   // One range behind the other.
-  std::vector<float> own_of(std::span<const float> all) const {
-    std::vector<float> own(owned_.size_of(comm_.rank()));
-    owned_.collect(all, comm_.rank(), std::as_writable_bytes(std::span(own)).data());
-    return own;
+  std::vector<float> of(std::span<const float> all, Rank rank) const {
+    std::vector<float> part(owned_.size_of(rank));
+    owned_.collect(all, rank, std::as_writable_bytes(std::span(part)).data());
+    return part;
   }
+  std::vector<float> own_of(std::span<const float> all) const { return of(all, comm_.rank()); }
 
   template <class Value>
   static TypedSpan bytes(Value& value) {
@@ -158,6 +187,107 @@ class ParameterServer::Impl {
     for (const auto& [server, part] : arriving) owned_.spread({part.get(), owned_.size_of(server)}, server, parameters);
   }
 
+  // ---- By a codec.
+
+  static std::unique_ptr<const CodedMessages> make_coding(Communicator& comm, const ParameterServerOptions& options) {
+    demand_same_spec(options.compress, comm);
+    if (options.compress == "none") return nullptr;
+    return std::make_unique<const CodedMessages>(replica::codec_of_messages(options.compress));
+  }
+
+  void prepare_codes(std::size_t parameters) {
+    if (coding_->codec().state_parts() > 0) residual_.resize(parameters);
+    if (coding_->codec().chooses_by_tensor())
+      for (const Tensor& tensor : options_.tensors) pieces_.push_back({.size = tensor.size(), .of = tensor.size()});
+    pushes_.resize(static_cast<std::size_t>(comm_.world()));
+    answered_.resize(pushes_.size(), 0);
+  }
+
+  // As ask(): each server's code is made while those before it travel. This rank's own range needs none, but where
+  // others follow what it is told, who do not hold its range.
+  void ask_in_codes(const Header& header, std::span<const float> gradient, std::span<float> parameters,
+                    Follows others) {
+    const auto is_other = [&](Rank server) { return server != comm_.rank() && is_asked(server); };
+    for (Rank server = 0; server < comm_.world(); ++server) {
+      if (!is_other(server)) continue;
+      CodedPush& push = pushes_[static_cast<std::size_t>(server)];
+      push.answer.resize(coding_->most_bytes(owned_.size_of(server)));
+      push.answering =
+          comm_.start_recv_at_most({push.answer.data(), push.answer.size(), DType::u8}, server, values_tag);
+      push.request.resize(sizeof header + coding_->most_bytes(owned_.size_of(server)));
+      std::memcpy(push.request.data(), &header, sizeof header);
+      const std::size_t length = encode_gradient(gradient, server, Bytes(push.request).subspan(sizeof header));
+      push.sending = comm_.start_send({push.request.data(), sizeof header + length, DType::u8}, server, request_tag);
+    }
+    if (is_asked(comm_.rank())) push_to_itself(header, gradient, parameters, others);
+    for (Rank server = 0; server < comm_.world(); ++server) {
+      if (!is_other(server)) continue;
+      CodedPush& push = pushes_[static_cast<std::size_t>(server)];
+      push.sending.wait();
+      push.answering.wait();
+      push.answer.resize(push.answering.received_bytes());
+      hear(server, push.answer, parameters);
+    }
+    if (others == Follows::no) return;
+    told_.clear();
+    for (Rank server = 0; server < comm_.world(); ++server)
+      if (owned_.size_of(server) > 0) append_part(told_, pushes_[static_cast<std::size_t>(server)].answer);
+  }
+
+  std::size_t encode_gradient(std::span<const float> gradient, Rank server, Bytes code) {
+    const auto in_place = owned_.in_place(gradient, server);
+    const std::vector<float> collected = in_place ? std::vector<float>() : of(gradient, server);
+    const auto pieces = owned_.pieces(pieces_, server);
+    const CodecKey key{.seed = seed_of(number_, comm_.rank(), server), .step = number_ - 1, .pieces = pieces};
+    std::size_t length = 0;
+    const auto encode = [&](std::span<float> residual) {
+      length = coding_->write(in_place ? *in_place : collected, {.residual = residual}, key, code);
+    };
+    if (residual_.empty())
+      encode({});
+    else
+      owned_.change(std::span(residual_), server, encode);
+    return length;
+  }
+
+  void push_to_itself(const Header& header, std::span<const float> gradient, std::span<float> parameters,
+                      Follows others) {
+    const Rank own = comm_.rank();
+    const auto in_place = owned_.in_place(gradient, own);
+    const std::vector<float> collected = in_place ? std::vector<float>() : of(gradient, own);
+    const std::span<const float> pushed = in_place ? *in_place : collected;
+    if (others == Follows::no)
+      return take(own, header, pushed, [&](std::span<const float> held) { owned_.spread(held, own, parameters); });
+    std::vector<std::byte>& answer = pushes_[static_cast<std::size_t>(own)].answer;
+    take_in_codes(own, header, pushed, answer);
+    hear(own, answer, parameters);
+  }
+
+  // A push of this rank's shard, and the code of how the worker's values have to change.
+  void take_in_codes(Rank worker, const Header& header, std::span<const float> gradient,
+                     std::vector<std::byte>& answer) {
+    const std::lock_guard lock(mutex_);
+    apply(worker, header, gradient);
+    const auto [values, held] = shard_.pull_change(worker);
+    const auto pieces = owned_.pieces(pieces_, comm_.rank());
+    std::uint64_t& number = answered_[static_cast<std::size_t>(worker)];
+    const CodecKey key{.seed = seed_of(~number, worker, comm_.rank()), .step = number, .pieces = pieces};
+    ++number;
+    answer.resize(coding_->most_bytes(values.size()));
+    answer.resize(coding_->write_change(values, held, key, answer));
+  }
+
+  void hear(Rank server, ConstBytes answer, std::span<float> parameters) const {
+    owned_.change(parameters, server, [&](std::span<float> part) { coding_->read_change(answer, part); });
+  }
+
+  std::uint64_t seed_of(std::uint64_t number, Rank worker, Rank server) const {
+    const auto world = static_cast<std::uint64_t>(comm_.world());
+    return mix(mix(number) + static_cast<std::uint64_t>(worker) * world + static_cast<std::uint64_t>(server));
+  }
+
+  // ---- Both.
+
   // A worker and guests may ask at the same time.
   static std::uint64_t tag_of(const Header& header) { return header.guest >= 0 ? guest_values_tag : values_tag; }
 
@@ -165,18 +295,24 @@ class ParameterServer::Impl {
   template <class Use>
   void take(Rank worker, const Header& header, std::span<const float> gradient, const Use& use) {
     const std::lock_guard lock(mutex_);
-    const bool is_guest = header.guest >= 0;
-    const Rank from = is_guest ? comm_.world() + header.guest : worker;
-    if (header.kind == Kind::push && shard_.push(from, header.number, header.push.rate, header.push.share, gradient) &&
-        !is_guest)
-      desk_.ended_step(worker, header.push.samples);
-    use(shard_.pull(from));
+    if (header.kind == Kind::push) apply(worker, header, gradient);
+    use(shard_.pull(who(worker, header)));
+  }
+  void apply(Rank worker, const Header& header, std::span<const float> gradient) {
+    const auto& push = header.push;
+    if (shard_.push(who(worker, header), header.number, push.rate, push.share, gradient) && header.guest < 0)
+      desk_.ended_step(worker, push.samples);
+  }
+  Rank who(Rank worker, const Header& header) const {
+    return header.guest >= 0 ? comm_.world() + header.guest : worker;
   }
 
   // The server's thread, until all other workers have left.
   void serve() {
     try {
-      replica::serve_requests(comm_, request_tag, sizeof(Header) + bytes_owned(),
+      const std::size_t owned = owned_.size_of(comm_.rank());
+      const std::size_t most = std::max(bytes_owned(), coding_ ? coding_->most_bytes(owned) : 0);
+      replica::serve_requests(comm_, request_tag, sizeof(Header) + most,
                               [this](Rank from, ConstBytes request) { return answer(from, request); });
     } catch (...) {
       const std::lock_guard lock(mutex_);
@@ -194,7 +330,8 @@ class ParameterServer::Impl {
     std::memcpy(&header, message.data(), sizeof header);
     const bool pushes = header.kind == Kind::push;
     if (header.kind > Kind::leave) refuse("no request is of that kind");
-    if (message.size() - sizeof header != (pushes ? bytes_owned() : 0)) refuse("its gradient is of another size");
+    if (!is_coded(header) && message.size() - sizeof header != (pushes ? bytes_owned() : 0))
+      refuse("its gradient is of another size");
     if (header.guest < -1 || header.guest >= most_guests) refuse("there is no such guest");
     if (header.kind == Kind::begin && comm_.rank() != 0) refuse("samples are given out by rank 0");
     if ((header.kind == Kind::begin || (pushes && header.guest < 0)) && worker >= workers_)
@@ -209,29 +346,55 @@ class ParameterServer::Impl {
     if (header.kind == Kind::begin) {
       desk_.asks(worker, header.stop_at, header.most);
     } else {
-      const ConstBytes gradient = message.subspan(sizeof header);
-      pushed_.resize(gradient.size() / sizeof(float));
-      if (!pushed_.empty()) std::memcpy(pushed_.data(), gradient.data(), gradient.size());
       try {
-        take(worker, header, pushed_, [&](std::span<const float> held) { held_.assign(held.begin(), held.end()); });
+        serve(worker, header, message.subspan(sizeof header));
       } catch (const Error& problem) {
         replica::refuse(comm_, worker, problem.what());
       }
-      comm_.send(held_, worker, tag_of(header));
+      if (is_coded(header))
+        comm_.send({answer_.data(), answer_.size(), DType::u8}, worker, values_tag);
+      else
+        comm_.send(held_, worker, tag_of(header));
     }
     if (comm_.rank() == 0) desk_.answer();
     return true;
   }
 
+  bool is_coded(const Header& header) const { return coding_ && header.kind == Kind::push && header.guest < 0; }
+  void serve(Rank worker, const Header& header, ConstBytes gradient) {
+    if (is_coded(header)) {
+      pushed_.resize(owned_.size_of(comm_.rank()));
+      coding_->read(gradient, pushed_);
+      return take_in_codes(worker, header, pushed_, answer_);
+    }
+    pushed_.resize(gradient.size() / sizeof(float));
+    if (!pushed_.empty()) std::memcpy(pushed_.data(), gradient.data(), gradient.size());
+    take(worker, header, pushed_, [&](std::span<const float> held) { held_.assign(held.begin(), held.end()); });
+  }
+
   Communicator& comm_;
+  const ParameterServerOptions options_;
   const replica::OwnedRanges owned_;
   std::mutex mutex_;
-  std::mutex guests_mutex_;  // one of them at a time
-  const Rank workers_;       // those before the ranks that only serve
+  std::mutex guests_mutex_;                            // one of them at a time
+  const Rank workers_;                                 // those before the ranks that only serve
+  const std::unique_ptr<const CodedMessages> coding_;  // null: floats as they are
+  struct CodedPush {
+    std::vector<std::byte> request;
+    std::vector<std::byte> answer;
+    Work sending;
+    Work answering;
+  };
+  std::vector<CodedPush> pushes_;        // by server
+  std::vector<std::uint64_t> answered_;  // by worker: how many of its pushes
+  std::vector<float> residual_;          // of this worker's gradients
+  std::vector<TensorPiece> pieces_;      // of all parameters, where the codec asks
+  std::vector<std::byte> told_;          // for those who follow
   ParameterShard shard_;
   SampleDesk desk_;
-  std::vector<float> pushed_;  // of the server's thread: what it is asked for, …
-  std::vector<float> held_;    // … and answers
+  std::vector<float> pushed_;      // of the server's thread: what it is asked for, …
+  std::vector<float> held_;        // … and answers, …
+  std::vector<std::byte> answer_;  // … or the code of it
   std::exception_ptr failure_;
   std::uint64_t number_ = 0;  // of this worker's pushes
   bool left_ = false;
@@ -239,16 +402,26 @@ class ParameterServer::Impl {
 };
 
 ParameterServer::ParameterServer(Communicator& comm, const ServerRule& rule, std::span<const float> parameters,
-                                 std::uint64_t before, std::vector<Rank> owners)
-    : impl_(std::make_unique<Impl>(comm, rule, parameters, before, std::move(owners))) {}
+                                 std::uint64_t before, const ParameterServerOptions& options)
+    : impl_(std::make_unique<Impl>(comm, rule, parameters, before, options)) {}
 ParameterServer::~ParameterServer() = default;
 ParameterServer::Start ParameterServer::begin(std::uint64_t stop_at, std::uint64_t most) {
   return impl_->begin(stop_at, most);
 }
 void ParameterServer::set_workers(std::size_t workers) { impl_->set_workers(workers); }
 void ParameterServer::exchange(std::span<const float> gradient, const Push& push, std::span<float> parameters) {
-  impl_->exchange(gradient, push, parameters);
+  impl_->exchange(gradient, push, parameters, Follows::no);
 }
+ConstBytes ParameterServer::exchange_for_others(std::span<const float> gradient, const Push& push,
+                                                std::span<float> parameters) {
+  impl_->exchange(gradient, push, parameters, Follows::yes);
+  return impl_->told();
+}
+void ParameterServer::follow(ConstBytes told, std::span<float> parameters) const { impl_->follow(told, parameters); }
+const ParameterServerOptions& ParameterServer::options() const { return impl_->options(); }
+std::uint64_t ParameterServer::plain_messages() const { return impl_->plain_messages(); }
+std::size_t ParameterServer::state_bytes() const { return impl_->state_bytes(); }
+std::span<float> ParameterServer::residual() { return impl_->residual(); }
 void ParameterServer::pull(std::span<float> parameters) { impl_->pull(parameters); }
 void ParameterServer::pull_for(Rank guest, std::span<float> parameters) { impl_->pull_for(guest, parameters); }
 void ParameterServer::exchange_for(Rank guest, std::uint64_t push_number, std::span<const float> gradient,

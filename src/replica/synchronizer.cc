@@ -10,6 +10,7 @@
 
 #include "base/parts.h"
 #include "ranvier/error.h"
+#include "replica/coded_message.h"
 #include "replica/fragments.h"
 #include "replica/parameter_average.h"
 #include "replica/sample_counts.h"
@@ -58,6 +59,7 @@ void check_compress(const SyncPolicy& policy, std::string_view compress) {
   if (compress != "none" && !policy.takes_codec())
     throw Error(ErrorKind::usage,
                 fmt::format("--sync {} sends values as they are; leave out --compress {}", policy.spec(), compress));
+  if (compress != "none" && policy.server()) replica::codec_of_messages(compress);
   if (momentum > 0 && policy.averages_parameters())
     throw Error(ErrorKind::usage, fmt::format("--compress {} corrects the momentum of gradients, and --sync {} also "
                                               "averages parameters; take another codec, or --sync bsp",

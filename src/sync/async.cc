@@ -13,7 +13,6 @@ class ServerPolicy final : public SyncPolicy {
   std::string_view spec() const override { return spec_; }
   std::span<const std::string> levels() const override { return levels_; }
   bool averages_parameters() const override { return false; }
-  bool takes_codec() const override { return false; }
   std::optional<ServerRule> server() const override { return rule_; }
   std::optional<GroupRule> groups() const override { return groups_; }
   std::vector<SyncAction> react(const SyncEvent&) override { return {}; }

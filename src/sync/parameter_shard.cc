@@ -18,12 +18,14 @@ Rank workers_of(const ServerRule& rule, Rank world) {
   return world - static_cast<Rank>(rule.servers);
 }
 
-ParameterShard::ParameterShard(std::vector<float> values, Rank workers, const ServerRule& rule, Rank guests)
+ParameterShard::ParameterShard(std::vector<float> values, Rank workers, const ServerRule& rule, Rank guests,
+                               bool keeps_held)
     : rule_(rule),
+      keeps_held_(keeps_held || rule.compensation > 0),
       values_(std::move(values)),
       own_workers_(static_cast<std::size_t>(workers)),
       workers_(static_cast<std::size_t>(workers + guests)) {
-  if (rule_.compensation > 0)
+  if (keeps_held_)
     for (std::size_t worker = 0; worker < own_workers_; ++worker) workers_[worker].held = values_;
 }
 
@@ -66,8 +68,15 @@ bool ParameterShard::push(Rank from, std::uint64_t number, double rate, double s
 std::span<const float> ParameterShard::pull(Rank from) {
   Worker& worker = workers_[static_cast<std::size_t>(from)];
   worker.pulled = pushes_;
-  if (rule_.compensation > 0) worker.held = values_;
+  const bool is_guest = static_cast<std::size_t>(from) >= own_workers_;
+  if (rule_.compensation > 0 || (keeps_held_ && !is_guest)) worker.held = values_;
   return values_;
+}
+
+ParameterShard::Change ParameterShard::pull_change(Rank from) {
+  Worker& worker = workers_[static_cast<std::size_t>(from)];
+  worker.pulled = pushes_;
+  return {values_, worker.held};
 }
 
 bool StaleClocks::may_begin(Rank worker) const {

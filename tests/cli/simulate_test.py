@@ -445,7 +445,7 @@ class WrongUsage(ProgramTest):
             (("--world", "8", "--workload", "resnet50", "--sync", "gossip", "--compress", "int8"), "leave out --compress int8"),
             (("--world", "8", "--bytes", "4", "--topology", "torus:2x2x2", "--link-rate", "9GB,1GB"), "2 speeds"),
             (("--world", "8", "--workload", "resnet50", "--sync", "async:servers=8"), "take fewer servers"),
-            (("--world", "8", "--workload", "resnet50", "--sync", "async", "--compress", "bf16"), "leave out --compress bf16"),
+            (("--world", "8", "--workload", "resnet50", "--sync", "async", "--compress", "powersgd:4"), "servers one by one"),
             (("--world", "8", "--bytes", "4", "--link-rate", "1GB,2GB"), "has 1 dimension"),
             (("--world", "8", "--bytes", "4", "--link-rate", "1GB,"), "--link-rate ''"),
             (("--world", "8", "--bytes", "4", "--latency-us", "1,-1"), "--latency-us -1"),

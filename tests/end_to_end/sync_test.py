@@ -131,6 +131,26 @@ class Policies(TrainingTest):
                 )
                 self.assertEqual(resumed.returncode, 0, resumed.stderr)
 
+    def test_servers_are_told_by_codes_and_tell_by_codes(self):
+        for spec in ("async", "group"):
+            sent = {}
+            for compress in ("none", "topk:0.05+int8"):
+                with self.subTest(sync=spec, compress=compress):
+                    file = self.folder / f"{spec}-{compress}"
+                    words = ("--workers", "4", "--speeds", "1,1,0.5,0.5", "--batch", "16", "--lr", "0.02", "--sync", spec)
+                    words += ("--compress", compress)
+                    run = self.results(*words, "--steps", "30", "--save", str(file))
+                    sent[compress] = run["bytes_per_worker"]["inside"]
+                    self.assertLess(run["history"][-1]["test_loss"], 2.2)
+                    self.assertEqual(run["plain_buckets"], 0)
+                    self.assertEqual(run["codec_state_bytes"] > 0, compress != "none")
+                    resumed = self.results(*words, "--steps", "40", "--resume", str(file))
+                    self.assertLess(resumed["history"][-1]["test_loss"], run["history"][-1]["test_loss"] + 0.2)
+            # A twentieth of the values, each with about its index; servers are read as they are at the end.
+            self.assertLess(8 * sent["topk:0.05+int8"], sent["none"])
+        chosen = self.results("--workers", "2", "--model", "mlp", "--sync", "auto", "--compress", "int8", "--steps", "20")
+        self.assertEqual(chosen["decisions"][0]["step"], 10)
+
     def test_groups_are_formed_anew_when_speeds_have_changed(self):
         # Two workers of four that are equally fast at the start become slower by five from step 8 on.
         run = self.results(
@@ -194,7 +214,9 @@ class Policies(TrainingTest):
             (("--sync", "gossip", "--split", "speed"), "leave out --split speed"),
             (("--sync", "async:servers=4"), "nobody to train"),
             (("--sync", "gossip", "--compress", "int8"), "leave out --compress"),
-            (("--sync", "auto", "--compress", "int8"), "leave out --compress"),
+            (("--sync", "auto", "--compress", "dgc:0.1"), "corrects the momentum of gradients", "--sync bsp"),
+            (("--sync", "async", "--compress", "powersgd:4"), "'powersgd:4' works on what all ranks average", "such as int8"),
+            (("--sync", "group", "--compress", "strong"), "one by one"),
             (("--sync", "local:4", "--compress", "dgc:0.1"), "corrects the momentum of gradients"),
             (("--sync", "diloco:4,fragments=2", "--compress", "demo"), "corrects the momentum of gradients"),
             (("--optimizer", "adamw", "--compress", "dgc:0.1"), "takes the place of plain SGD's", "--optimizer adamw"),

@@ -77,7 +77,7 @@ TEST(ParameterServer, MayStandOnRanksOfItsOwn) {
               [&](Communicator& comm) {
                 std::vector<float> parameters(1001, 1);
                 const ServerRule rule{.bound = 1, .damping = ServerRule::Damping::share, .servers = 2};
-                ParameterServer server(comm, rule, parameters, 0, owners);
+                ParameterServer server(comm, rule, parameters, 0, {.owners = owners});
                 while (comm.rank() < 2) {
                   const auto start = server.begin(30, 3);
                   if (start.count == 0) break;
@@ -104,7 +104,7 @@ TEST(ParameterServer, RangesAreDealtOutInTurn) {
   run_ranks(3,
             [&](Communicator& comm) {
               std::vector<float> parameters(1000, 1);
-              ParameterServer server(comm, {.ranges = 8}, parameters, 0, {2, 0, 1});
+              ParameterServer server(comm, {.ranges = 8}, parameters, 0, {.owners = {2, 0, 1}});
               comm.barrier();
               const auto before = comm.bytes_sent_to(0);
               if (comm.rank() == 1) server.exchange(parameters, {}, parameters);
@@ -124,7 +124,7 @@ TEST(ParameterServer, OwnersThatCannotBeAreRefused) {
             [](Communicator& comm) {
               const std::vector<float> parameters(10);
               for (const auto& owners : {std::vector<Rank>{1, 1}, {0, 2}, {-1}})
-                EXPECT_THROW(ParameterServer(comm, {}, parameters, 0, owners), Error);
+                EXPECT_THROW(ParameterServer(comm, {}, parameters, 0, {.owners = owners}), Error);
             },
             {.way = "shm"});
 }

@@ -74,6 +74,7 @@ std::vector<std::vector<float>> descend(Communicator& comm, SynchronizerOptions 
   options.run = {.steps_per_epoch = 12, .steps = descent.steps};
   auto sync = std::make_unique<Synchronizer>(comm, options);
   Replica replica;
+  std::vector<float> gradient(size);  // at one place: by it a codec knows what it still owes
   sync->begin(replica.x);
   const SyncTraffic at_first = sync->traffic();
   std::vector<std::vector<float>> trace;
@@ -88,7 +89,7 @@ std::vector<std::vector<float>> descend(Communicator& comm, SynchronizerOptions 
     if (!descent.rest.empty()) sync->set_samples(std::vector<double>(shares.begin(), shares.end()));
     const std::size_t before = std::accumulate(shares.begin(), shares.begin() + comm.rank(), std::size_t{0});
     const bool shared = sync->begin_step(step);
-    std::vector<float> gradient(size, 0);
+    std::ranges::fill(gradient, 0.0F);
     add_gradient(replica.x, step * all + before, shares[rank], shared ? sync->gradient_weight() : 1, gradient);
     if (shared) sync->gradients()->start(gradient)->wait();
     if (shared || shares[rank] > 0) replica.step(gradient, descent.momentum);

@@ -63,7 +63,8 @@ class ServerRun {
         workers_(workers_of(rule_, times.world())),
         alone_(simulate_step(without_averages(workload), how, times)),
         passes_ns_(passes_ns(alone_, workload)),
-        bytes_(averaged_bytes(workload)),
+        bytes_(averaged_bytes(workload) * how.gradient_scale),
+        codec_ns_(bytes_ * how.codec_ns_per_byte),
         message_ns_(how.options.message_ns),
         gate_(workers_, rule_.bound, 0) {
     check(policy, workload, how);
@@ -150,7 +151,6 @@ class ServerRun {
       refuse(
           "its steps have collectives beside averages of gradients, for which workers at their own pace cannot meet; "
           "name a policy of steps of everybody's, such as bsp or local:16");
-    if (how.gradient_scale != 1) refuse("workers push gradients as they are; leave out the codec");
     if (!how.options.slowdown.empty()) refuse("--straggler is of steps of everybody's; slow workers down by --speeds");
     if (workers_ > most_workers)
       refuse(fmt::format("messages to servers are simulated one by one, for up to {} workers; name a smaller world",
@@ -201,7 +201,7 @@ class ServerRun {
     const RankGroups one{team.members};
     const Schedule schedule = in_groups(Collective::all_reduce, topology_.world, one, algorithm);
     const auto chunk = static_cast<std::size_t>(std::max(1.0, bytes_ / sizeof(float) / schedule.chunks));
-    team.average_ns = streamed(schedule, topology_, chunk, sizeof(float), options).ns;
+    team.average_ns = codec_ns_ + streamed(schedule, topology_, chunk, sizeof(float), options).ns;
     team.tell_ns = broadcast_ns(one, bytes_, topology_, options);
   }
 
@@ -273,7 +273,7 @@ class ServerRun {
   // It has all answers, and tells its members.
   void go_on(std::size_t number) {
     if (teams_[number].leader() == 0) decide();
-    at(teams_[number].tell_ns, What::told, number);
+    at(codec_ns_ + teams_[number].tell_ns, What::told, number);
   }
 
   void enqueue(std::size_t server, Request request) {
@@ -404,7 +404,8 @@ class ServerRun {
   const Rank workers_;  // the first ranks
   StepPrediction alone_;
   const double passes_ns_;
-  const double bytes_;
+  const double bytes_;     // of all parameters, on the wire
+  const double codec_ns_;  // of a push and the answers to it, and of an average
   const double message_ns_;
   std::uint64_t steps_ = 0;
   SampleGate gate_;
