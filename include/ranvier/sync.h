@@ -112,6 +112,8 @@ class SyncPolicy {
   virtual bool has_outer_step() const { return false; }
   // So many parts of the parameters, about equal ones, travel each by itself; 0: never.
   virtual std::size_t fragments() const { return 0; }
+  // Ranks hand halves of their parameters on (SyncAction::What::push).
+  virtual bool pushes() const { return false; }
   // Each rank at its own pace averages with one other at a time (ranvier/peer_average.h).
   virtual bool meets_peers() const { return false; }
   // Of policies that group workers by speed.

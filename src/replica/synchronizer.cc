@@ -12,6 +12,7 @@
 #include "ranvier/error.h"
 #include "replica/coded_message.h"
 #include "replica/fragments.h"
+#include "replica/gossip.h"
 #include "replica/parameter_average.h"
 #include "replica/sample_counts.h"
 
@@ -59,7 +60,7 @@ void check_compress(const SyncPolicy& policy, std::string_view compress) {
   if (compress != "none" && !policy.takes_codec())
     throw Error(ErrorKind::usage,
                 fmt::format("--sync {} sends values as they are; leave out --compress {}", policy.spec(), compress));
-  if (compress != "none" && policy.server()) replica::codec_of_messages(compress);
+  if (compress != "none" && (policy.server() || policy.pushes())) replica::codec_of_messages(compress);
   if (momentum > 0 && policy.averages_parameters())
     throw Error(ErrorKind::usage, fmt::format("--compress {} corrects the momentum of gradients, and --sync {} also "
                                               "averages parameters; take another codec, or --sync bsp",
@@ -101,11 +102,12 @@ class Synchronizer::Impl {
                                                           policy_->fragments());
     } else if (averages_.empty() && policy_->averages_parameters()) {
       const std::size_t last = policy_->levels().size();
+      if (policy_->pushes()) gossip_ = std::make_unique<replica::Gossip>(comm_, compress_);
       for (std::size_t level = first_parameter_level(); level <= last; ++level)
         averages_.push_back(std::make_unique<ParameterAverage>(
             teams_.leaders(level), teams_.whole(level - 1),
             ParameterAverage::Options{
-                .compress = compress_,
+                .compress = gossip_ ? "none" : compress_,  // of gossip it closes training alone
                 .tensors = tensors,
                 .wants_change = level == last && (policy_->has_outer_step() || policy_->wants_spread()),
                 .outer = level == last && policy_->has_outer_step(),
@@ -166,6 +168,7 @@ class Synchronizer::Impl {
     used_.save(all);
     for (const auto& average : averages_) average->save(all);
     if (fragments_) fragments_->save(all);
+    if (gossip_) gossip_->save(all);
     return all;
   }
   void restore(ConstBytes kept) {
@@ -178,6 +181,7 @@ class Synchronizer::Impl {
     used_.restore(kept);
     for (const auto& average : averages_) average->restore(kept);
     if (fragments_) fragments_->restore(kept);
+    if (gossip_ && !kept.empty()) gossip_->restore(kept);
   }
 
   SyncTraffic traffic() const {
@@ -218,6 +222,7 @@ class Synchronizer::Impl {
   std::uint64_t resync_ = 0;  // steps after which replicas that gradients part are realigned; 0: they do not
   std::vector<std::unique_ptr<ParameterAverage>> averages_;  // of levels first_parameter_level() …
   std::unique_ptr<replica::Fragments> fragments_;            // of streaming policies, instead
+  std::unique_ptr<replica::Gossip> gossip_;                  // of policies that push
   bool agreed_ = true;
 
  private:
@@ -264,6 +269,7 @@ class Synchronizer::Impl {
     for (std::size_t i = 0; i < averages_.size() && first_parameter_level() + i <= level; ++i)
       averages_[i]->agree_on(parameters);
     if (fragments_) fragments_->agree_on(parameters);
+    if (gossip_) gossip_->agree_on(parameters);
     if (level == policy_->levels().size()) agreed_ = true;
   }
 
@@ -321,20 +327,11 @@ class Synchronizer::Impl {
   }
 
   void push(std::size_t hops, std::span<float> parameters) {
-    const auto world = static_cast<std::size_t>(comm_.world());
-    const auto to = static_cast<Rank>((own() + hops) % world);
-    const auto from = static_cast<Rank>((own() + world - hops) % world);
-    arrived_.resize(parameters.size());
-    Work sending = comm_.start_send(parameters, to, push_tag);
-    comm_.start_recv(arrived_, from, push_tag).wait();
-    sending.wait();
-    for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] = (parameters[i] + arrived_[i]) / 2;
+    gossip_->push(hops, parameters);
     const Groups& nodes = teams_.nodes();
-    ++rounds_[nodes[own()] == nodes[static_cast<std::size_t>(to)] ? 0 : 1];
+    ++rounds_[nodes[own()] == nodes[(own() + hops) % nodes.size()] ? 0 : 1];
   }
 
-  static constexpr std::uint64_t push_tag = 0x70757368;  // "push": apart from what the program sends itself
-  std::vector<float> arrived_;                           // of a push
   std::size_t by_gradients_ = 0;
   std::array<std::uint64_t, 2> rounds_{0, 0};  // inside nodes, and between them
 };
@@ -371,12 +368,14 @@ std::uint64_t Synchronizer::plain_buckets() const {
   std::uint64_t sum = impl_->gradients_ ? impl_->gradients_->plain_buckets() : 0;
   for (const auto& average : impl_->averages_) sum += average->plain_buckets();
   if (impl_->fragments_) sum += impl_->fragments_->plain_buckets();
+  if (impl_->gossip_) sum += impl_->gossip_->plain_messages();
   return sum;
 }
 std::size_t Synchronizer::state_bytes() const {
   std::size_t sum = impl_->gradients_ ? impl_->gradients_->state_bytes() : 0;
   for (const auto& average : impl_->averages_) sum += average->state_bytes();
   if (impl_->fragments_) sum += impl_->fragments_->state_bytes();
+  if (impl_->gossip_) sum += impl_->gossip_->state_bytes();
   return sum;
 }
 std::vector<std::byte> Synchronizer::save() { return impl_->save(); }

@@ -18,7 +18,7 @@ class GossipPolicy final : public SyncPolicy {
   std::string_view spec() const override { return spec_; }
   std::span<const std::string> levels() const override { return levels_; }
   bool averages_parameters() const override { return true; }
-  bool takes_codec() const override { return false; }
+  bool pushes() const override { return true; }
   bool weighs_samples() const override { return false; }
 
   std::vector<SyncAction> react(const SyncEvent& event) override {

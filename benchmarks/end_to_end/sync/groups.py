@@ -23,6 +23,11 @@ WAYS = {
     "ad-psgd": [],
     "group": [],
     "auto": [],
+    **{
+        f"{policy}, {codec}": ["--compress", codec, *words]
+        for codec in ("int8", "topk:0.05+int8")
+        for policy, words in (("bsp", []), ("bsp, shares by speed", ["--split", "speed"]), ("async", []), ("group", []))
+    },
 }
 
 
@@ -43,6 +48,7 @@ def main() -> int:
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS, metavar="WAY")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N")
     parser.add_argument("--steps", type=int, default=312, metavar="N")
+    parser.add_argument("--lr", type=float, default=0.1, metavar="X")
     parser.add_argument("--target", type=float, default=0.82, metavar="ACCURACY")
     parser.add_argument("--rate", default="100Mbit", metavar="RATE", help="of each host's link")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="add the runs there, and take those that it has")
@@ -50,7 +56,7 @@ def main() -> int:
     known = Runs(arguments.ranvier, arguments.json, [], Hosts(3, 2, arguments.rate))
     common = (
         "--speeds", "0.3,0.3,0.15,0.15,0.06,0.06", "--jitter", "0.05x4", "--epochs", 1, "--transport", "tcp",
-        "--evaluate-every", 24, "--steps", arguments.steps,
+        "--evaluate-every", 24, "--steps", arguments.steps, "--lr", arguments.lr,
     )  # fmt: skip
     runs = {
         way: [known.get(*common, "--seed", s, "--sync", way.split(",")[0], *WAYS[way]) for s in arguments.seeds]
