@@ -60,7 +60,8 @@ void check_compress(const SyncPolicy& policy, std::string_view compress) {
   if (compress != "none" && !policy.takes_codec())
     throw Error(ErrorKind::usage,
                 fmt::format("--sync {} sends values as they are; leave out --compress {}", policy.spec(), compress));
-  if (compress != "none" && (policy.server() || policy.pushes())) replica::codec_of_messages(compress);
+  if (compress != "none" && policy.server()) replica::codec_of_messages(compress);
+  if (policy.pushes()) replica::check_gossip(compress);
   if (momentum > 0 && policy.averages_parameters())
     throw Error(ErrorKind::usage, fmt::format("--compress {} corrects the momentum of gradients, and --sync {} also "
                                               "averages parameters; take another codec, or --sync bsp",

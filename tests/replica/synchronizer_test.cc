@@ -265,34 +265,60 @@ TEST(Synchronizer, GossipSendsOneMessageAStepAndStaysNearTheBigBatch) {
   EXPECT_EQ(traffic[0].rounds_between, 12U + 1U);
 }
 
-// What codes lose stays with its rank: the sum over ranks is what it would be without them, and they come together.
-TEST(Synchronizer, GossipByACodecConservesTheSumAndSavesWhatPeersKnow) {
-  for (const std::string compress : {"int8", "topk:0.1+int8", "eden:1", "randk:0.1"}) {
+TEST(Synchronizer, GossipByACodecStaysNearTheBigBatchAndSavesWhatPeersKnow) {
+  for (const std::string compress : {"int8", "int4", "eden:2", "bf16"}) {
     const SynchronizerOptions options{.sync = "gossip", .compress = compress, .place = "node=2"};
     const auto all = traces(4, options);
     const auto resumed = traces(4, options, {.stop = 11});
     for (std::size_t rank = 0; rank < 4; ++rank) ASSERT_EQ(resumed[rank], all[rank]) << compress;
     const auto bsp = traces(4, {.sync = "bsp"});
     EXPECT_LT(distance(all[0].back(), bsp[0].back()), 0.06F) << compress;
-    run_ranks(
-        8,
-        [&](Communicator& comm) {
-          Synchronizer sync(comm, {.sync = "gossip", .compress = compress});
-          std::vector<float> x(size, 1);
-          sync.begin(x);
-          // Each steps once, then nobody does: the mean is 1 + the mean of 0 … 7.
-          for (float& each : x) each += static_cast<float>(comm.rank());
-          for (std::uint64_t step = 1; step <= 900; ++step) {
-            sync.begin_step(step - 1);
-            sync.end_step(step, rate, x);
-          }
-          auto sum = x;
-          comm.all_reduce(sum);
-          for (const float each : sum) EXPECT_NEAR(each, 8 * 4.5, 1e-3) << compress;
-          for (const float each : x) EXPECT_NEAR(each, 4.5, 0.1) << compress;
-        },
-        {.way = "shm"});
   }
+}
+
+// What codes lose stays with its rank: the sum over ranks is what it would be without them, and they come together.
+void expect_consensus(Rank world, const std::string& compress, bool flat) {
+  constexpr std::size_t length = 500;
+  run_ranks(world,
+            [&](Communicator& comm) {
+              Synchronizer sync(comm, {.sync = "gossip", .compress = compress});
+              std::vector<float> x(length, 1);
+              sync.begin(x);
+              // Each steps once, then nobody does.
+              for (std::size_t i = 0; i < length; ++i)
+                x[i] +=
+                    flat ? static_cast<float>(comm.rank()) : std::sin(static_cast<float>(i * i * (comm.rank() + 1)));
+              auto mean = x;
+              comm.all_reduce(mean, {.op = ReduceOp::average});
+              const float before = distance(x, mean);
+              for (std::uint64_t step = 1; step <= 100; ++step) {
+                sync.begin_step(step - 1);
+                sync.end_step(step, rate, x);
+              }
+              EXPECT_LT(distance(x, mean), 0.05F * before + 1e-4F) << compress << " of " << world;
+              auto after = x;
+              comm.all_reduce(after, {.op = ReduceOp::average});
+              for (std::size_t i = 0; i < length; ++i)
+                ASSERT_NEAR(after[i], mean[i], 1e-3) << compress << " of " << world;
+            },
+            {.way = "shm"});
+}
+
+TEST(Synchronizer, GossipByACodecConservesTheSumAndComesTogether) {
+  for (const Rank world : {3, 16})
+    for (const std::string compress : {"int8", "int4", "eden:2", "fp8", "mx", "natural", "hadamard+int4+huffman"})
+      for (const bool flat : {false, true}) expect_consensus(world, compress, flat);
+}
+
+TEST(Synchronizer, GossipRefusesACodecThatTellsLittleAtOnce) {
+  const auto gossip = make_sync_policy("gossip", {.world = 4});
+  for (const std::string compress : {"topk:0.1+int8", "randk:0.1", "sign", "eden:1", "terngrad", "qsgd:1"}) try {
+      check_compress(*gossip, compress);
+      ADD_FAILURE() << compress;
+    } catch (const Error& refused) {
+      EXPECT_EQ(refused.kind(), ErrorKind::usage);
+      EXPECT_THAT(refused.what(), testing::HasSubstr("'" + compress + "' may do so by"));
+    }
 }
 
 TEST(Synchronizer, OneNodeHasNothingToTellItself) {
