@@ -95,6 +95,13 @@ std::unique_ptr<Exchange> summable_exchange(Communicator& comm, std::unique_ptr<
 // way() says so: W - 1 codes of the bucket in one round, and one encoding.
 std::unique_ptr<Exchange> coded_exchange(Communicator& comm, std::unique_ptr<Codec> codec);
 
+// Where several ranks share a node: they average their floats, the first of them, which is rank 0 of `inside`, averages
+// that by `between` with the first ones of other nodes, and tells its node. `inside` is null where a node has one rank,
+// `between` on those that are not the first. `share`: how many ranks this node has, where 1 is the mean of all nodes.
+// `spec` is that of `between`.
+std::unique_ptr<Exchange> node_exchange(std::string spec, Communicator* inside, std::unique_ptr<Exchange> between,
+                                        double share);
+
 // PowerSGD: each matrix M of a bucket, with its residual, as P Q^T of a rank; P = M Q is averaged and made orthonormal,
 // Q = M^T P is averaged, and what P Q^T lacks of M is the residual. Q, made orthonormal, is where the next step begins.
 // With `alternating` (ACP-SGD) a step averages one of the factors only, in turn. Tensors of which factors would be more

@@ -4,16 +4,17 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/parts.h"
 #include "ranvier/error.h"
 
 namespace ranvier::replica {
 
-Fragments::Fragments(Team& everybody, const std::string& compress, const std::vector<Tensor>& tensors, std::size_t size,
-                     std::size_t count)
+Fragments::Fragments(Team& everybody, std::unique_ptr<Exchange> exchange, const std::vector<Tensor>& tensors,
+                     std::size_t size, std::size_t count)
     : everybody_(everybody),
-      exchange_(make_exchange(compress, everybody.comm())),
+      exchange_(std::move(exchange)),
       plain_(dense_exchange(everybody.comm())),
       parts_(count),
       anchor_(size),

@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "ranvier/exchange.h"
@@ -16,8 +15,9 @@ namespace ranvier::replica {
 class Fragments {
  public:
   // Cuts `size` parameters, which are of these tensors, at their borders into `count` parts that are as equal as those
-  // allow; without tensors anywhere. `everybody` outlives this. Throws Error{usage} where tensors are too few.
-  Fragments(Team& everybody, const std::string& compress, const std::vector<Tensor>& tensors, std::size_t size,
+  // allow; without tensors anywhere. `exchange` averages over `everybody`, which outlives this. Throws Error{usage}
+  // where tensors are too few.
+  Fragments(Team& everybody, std::unique_ptr<Exchange> exchange, const std::vector<Tensor>& tensors, std::size_t size,
             std::size_t count);
   ~Fragments();
   Fragments(const Fragments&) = delete;

@@ -63,16 +63,44 @@ Team* Teams::form(std::vector<std::unique_ptr<Team>>& teams, std::vector<bool>& 
   if (is_everybody) return &everybody_;
   if (!formed[level]) {
     formed[level] = true;
-    const int own = groups[place(comm_.rank())];
-    auto comm = comm_.split(takes_part(comm_.rank()) ? own : -1);
-    if (comm) {
-      std::vector<Rank> members;
-      for (Rank rank = 0; rank < comm_.world(); ++rank)
-        if (groups[place(rank)] == own && takes_part(rank)) members.push_back(rank);
-      teams[level] = std::make_unique<Team>(std::move(comm), std::move(members));
-    }
+    Groups colors = groups;
+    for (Rank rank = 0; rank < comm_.world(); ++rank)
+      if (!takes_part(rank)) colors[place(rank)] = -1;
+    teams[level] = split(colors);
   }
   return teams[level].get();
+}
+
+std::unique_ptr<Team> Teams::split(const Groups& colors) {
+  const int own = colors[place(comm_.rank())];
+  auto comm = comm_.split(own);
+  if (!comm) return nullptr;
+  std::vector<Rank> members;
+  for (Rank rank = 0; rank < comm_.world(); ++rank)
+    if (colors[place(rank)] == own) members.push_back(rank);
+  return std::make_unique<Team>(std::move(comm), std::move(members));
+}
+
+std::unique_ptr<Exchange> Teams::exchange_of_everybody(const std::string& spec) {
+  std::vector<std::size_t> sizes(nodes_.size(), 0);
+  for (const int node : nodes_) ++sizes[static_cast<std::size_t>(node)];
+  const auto nodes = static_cast<std::size_t>(std::ranges::count_if(sizes, [](std::size_t size) { return size > 0; }));
+  if (spec == "none" || nodes == 1 || nodes == nodes_.size()) return make_exchange(spec, comm_);
+  if (!nodes_formed_) {
+    nodes_formed_ = true;
+    Groups inside = nodes_, first(nodes_.size(), -1);
+    for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
+      if (sizes[static_cast<std::size_t>(nodes_[rank])] == 1) inside[rank] = -1;
+      if (std::ranges::find(nodes_, nodes_[rank]) - nodes_.begin() == static_cast<std::ptrdiff_t>(rank))
+        first[rank] = 0;
+    }
+    node_ = split(inside);
+    first_of_nodes_ = split(first);
+  }
+  const auto own = static_cast<double>(sizes[static_cast<std::size_t>(nodes_[place(comm_.rank())])]);
+  return node_exchange(spec, node_ ? &node_->comm() : nullptr,
+                       first_of_nodes_ ? make_exchange(spec, first_of_nodes_->comm()) : nullptr,
+                       own * static_cast<double>(nodes) / static_cast<double>(nodes_.size()));
 }
 
 std::size_t Teams::parts(std::size_t level) const {
@@ -97,6 +125,8 @@ std::vector<const Team*> Teams::all() const {
   for (const auto* teams : {&whole_, &leaders_})
     for (const auto& team : *teams)
       if (team) all.push_back(team.get());
+  for (const Team* team : {node_.get(), first_of_nodes_.get()})
+    if (team != nullptr) all.push_back(team);
   return all;
 }
 

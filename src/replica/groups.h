@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "ranvier/exchange.h"
 #include "replica/places.h"
 
 namespace ranvier::replica {
@@ -45,6 +47,9 @@ class Teams {
   // Of the groups of `level - 1` in this rank's group of `level` the first rank each; null if this rank is none of
   // them.
   Team* leaders(std::size_t level);
+  // What averages by a codec over everybody: between nodes only, where there are several and some have several ranks.
+  // Every rank calls.
+  std::unique_ptr<Exchange> exchange_of_everybody(const std::string& spec);
   // How many groups of `level - 1` this rank's group of `level` holds.
   std::size_t parts(std::size_t level) const;
   // The sum over this rank's group of `level` of what every rank has.
@@ -57,6 +62,8 @@ class Teams {
  private:
   bool leads(std::size_t level, Rank rank) const;
   std::vector<const Team*> all() const;
+  // One by each color, null on ranks below 0.
+  std::unique_ptr<Team> split(const Groups& colors);
   Team* form(std::vector<std::unique_ptr<Team>>& teams, std::vector<bool>& formed, std::size_t level, bool leaders);
 
   Communicator& comm_;
@@ -65,6 +72,10 @@ class Teams {
   Team everybody_;
   std::vector<std::unique_ptr<Team>> whole_;
   std::vector<std::unique_ptr<Team>> leaders_;
+  // For exchange_of_everybody(): of this rank's node, and of the first ranks of all nodes.
+  std::unique_ptr<Team> node_;
+  std::unique_ptr<Team> first_of_nodes_;
+  bool nodes_formed_ = false;
   std::vector<bool> whole_formed_;
   std::vector<bool> leaders_formed_;
 };

@@ -7,10 +7,11 @@
 
 namespace ranvier::replica {
 
-ParameterAverage::ParameterAverage(Team* leaders, Team* inside, const Options& options)
+ParameterAverage::ParameterAverage(Team* leaders, Team* inside, const Options& options,
+                                   std::unique_ptr<Exchange> exchange)
     : leaders_(leaders), inside_(inside), tensors_(options.tensors) {
   if (leaders_ == nullptr) return;
-  exchange_ = make_exchange(options.compress, leaders_->comm());
+  exchange_ = exchange ? std::move(exchange) : make_exchange(options.compress, leaders_->comm());
   plain_ = dense_exchange(leaders_->comm());
   if (!options.wants_change && options.compress == "none") return;
   anchor_.resize(options.count);

@@ -23,8 +23,9 @@ class ParameterAverage {
     bool outer = false;
     std::size_t count = 0;  // parameters
   };
-  // `leaders`: who average; null on ranks that only hear of it. `inside`: whom to tell; null: nobody.
-  ParameterAverage(Team* leaders, Team* inside, const Options& options);
+  // `leaders`: who average; null on ranks that only hear of it. `inside`: whom to tell; null: nobody. `exchange`: by
+  // what leaders average, where that is not simply the codec.
+  ParameterAverage(Team* leaders, Team* inside, const Options& options, std::unique_ptr<Exchange> exchange = nullptr);
 
   // What replicas agree on at the moment.
   void agree_on(std::span<const float> parameters);

@@ -90,7 +90,7 @@ class Synchronizer::Impl {
         if (is_everybody && !policy_->averages_parameters()) resync_ = team.resync();
         gradients_ = lossy_exchange(team, resync_ > 0 ? RanksEnd::apart : RanksEnd::alike);
       } else {
-        gradients_ = make_exchange(spec, team);
+        gradients_ = is_everybody ? teams_.exchange_of_everybody(compress_) : make_exchange(spec, team);
       }
     }
   }
@@ -99,20 +99,24 @@ class Synchronizer::Impl {
   void begin(std::span<const float> parameters, const std::vector<Tensor>& tensors) {
     if (policy_->fragments() > 0) {
       if (!fragments_)
-        fragments_ = std::make_unique<replica::Fragments>(*teams_.leaders(1), compress_, tensors, parameters.size(),
-                                                          policy_->fragments());
+        fragments_ = std::make_unique<replica::Fragments>(*teams_.leaders(1), teams_.exchange_of_everybody(compress_),
+                                                          tensors, parameters.size(), policy_->fragments());
     } else if (averages_.empty() && policy_->averages_parameters()) {
       const std::size_t last = policy_->levels().size();
       if (policy_->pushes()) gossip_ = std::make_unique<replica::Gossip>(comm_, compress_);
-      for (std::size_t level = first_parameter_level(); level <= last; ++level)
+      const std::string compress = gossip_ ? "none" : compress_;  // of gossip these only close training
+      for (std::size_t level = first_parameter_level(); level <= last; ++level) {
+        Team* const leaders = teams_.leaders(level);
         averages_.push_back(std::make_unique<ParameterAverage>(
-            teams_.leaders(level), teams_.whole(level - 1),
+            leaders, teams_.whole(level - 1),
             ParameterAverage::Options{
-                .compress = gossip_ ? "none" : compress_,  // of gossip it closes training alone
+                .compress = compress,
                 .tensors = tensors,
                 .wants_change = level == last && (policy_->has_outer_step() || policy_->wants_spread()),
                 .outer = level == last && policy_->has_outer_step(),
-                .count = parameters.size()}));
+                .count = parameters.size()},
+            level == last && last == 1 ? teams_.exchange_of_everybody(compress) : nullptr));
+      }
     }
     agree(policy_->levels().size(), parameters);
   }
