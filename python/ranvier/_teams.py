@@ -13,6 +13,7 @@ from torch import Tensor
 from ranvier._exchanges import Plain, make_exchange
 from ranvier._groups import group_like
 from ranvier._memory import Memories
+from ranvier._nodes import exchange_over
 from ranvier._wire import Wire
 
 
@@ -101,8 +102,8 @@ class CodedTeam:
     """A team whose averages a codec compresses, as `ranvier.hook` does it; of tensors that belong to `parameters`."""
 
     def __init__(self, spec: str, team: Team, parameters: list[Tensor]) -> None:
-        self._exchange = make_exchange(spec, len(team.ranks))
         self._wire = Wire(team.group)
+        self._exchange = exchange_over(self._wire, spec)
         self._memories = Memories(spec)
         self._parameters = parameters
         self._number = 0  # of the next average: what is random follows from it

@@ -14,13 +14,14 @@ _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_t
 
 class Wire:
     """A group of its own, of the same ranks and kind: DDP and the program use theirs meanwhile, and in no common order.
-    All ranks of `model` make it, by a broadcast in `model`.
+    All ranks of `model` make it, by a broadcast in `model`; or those of `ranks`, as the world numbers them, by a `name` that
+    they have agreed on.
 
     What travels is made on the CPU. Where the group has no way for CPU tensors of a bucket on another device, it is
     copied: set `device` by device_for() before a bucket goes."""
 
-    def __init__(self, model: dist.ProcessGroup) -> None:
-        self.group = group_like(model, agreed_name(model), "ranvier hook")
+    def __init__(self, model: dist.ProcessGroup, name: str = "", ranks: list[int] | None = None) -> None:
+        self.group = group_like(model, name or agreed_name(model), "ranvier hook", ranks)
         self.rank, self.world = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.device = torch.device("cpu")
         self.bytes_sent = 0
@@ -38,6 +39,22 @@ class Wire:
         if travelling is not values:
             values.copy_(travelling)
         self.bytes_sent += 2 * (self.world - 1) * values.numel() * values.element_size() // self.world
+
+    def reduce(self, values: Tensor) -> None:
+        """The sum, in place, on the first rank; on others nothing of use is left."""
+        travelling = values.to(self.device)
+        dist.reduce(travelling, dist.get_global_rank(self.group, 0), group=self.group)
+        if travelling is not values:
+            values.copy_(travelling)
+        self.bytes_sent += values.numel() * values.element_size() if self.rank > 0 else 0
+
+    def broadcast(self, values: Tensor) -> None:
+        """From the first rank, in place."""
+        travelling = values.to(self.device)
+        dist.broadcast(travelling, dist.get_global_rank(self.group, 0), group=self.group)
+        if travelling is not values:
+            values.copy_(travelling)
+        self.bytes_sent += (self.world - 1) * values.numel() * values.element_size() if self.rank == 0 else 0
 
     def exchange(self, codes: list[Tensor]) -> list[Tensor]:
         """Code i goes to rank i; what each rank sent to this one."""

@@ -37,6 +37,7 @@ from torch import Tensor, nn
 
 from ranvier._exchanges import Exchange, LowRank, Plain, make_exchange
 from ranvier._memory import Memories, owed_elsewhere, require_record
+from ranvier._nodes import BetweenNodes, exchange_over
 from ranvier._wire import Wire
 
 Hook = Callable[["CompressionState", dist.GradBucket], torch.futures.Future[Tensor]]
@@ -79,9 +80,10 @@ class CompressionState:
 
     def _take(self, group: dist.ProcessGroup | None) -> "tuple[Wire, Exchange]":
         whole = group if group is not None else dist.group.WORLD
-        exchange = make_exchange(self.spec, dist.get_world_size(whole))
+        make_exchange(self.spec, dist.get_world_size(whole))  # before anybody waits for others
         wire = Wire(whole)
         wire.demand_same_spec(self.spec)
+        exchange = exchange_over(wire, self.spec)
         # One thread: buckets go in the order in which backward finishes them, which is the same on all ranks.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ranvier-hook")
         self._process = os.getpid()
@@ -197,7 +199,7 @@ class CompressionState:
 def _keeps_steps(exchange: Exchange) -> bool:
     """Whether ranks may count different steps. Factors begin and take turns by them, so that whoever brings other ones, of
     any parameter in the bucket and of any codec, would average other messages."""
-    return not isinstance(exchange, LowRank)
+    return not isinstance(exchange.between if isinstance(exchange, BetweenNodes) else exchange, LowRank)
 
 
 def _records_in(state: dict[str, Any]) -> dict[str, Any]:
