@@ -151,6 +151,20 @@ class Policies(TrainingTest):
         chosen = self.results("--workers", "2", "--model", "mlp", "--sync", "auto", "--compress", "int8", "--steps", "20")
         self.assertEqual(chosen["decisions"][0]["step"], 10)
 
+    def test_between_nodes_codes_of_whole_nodes_travel(self):
+        for sync, averages in (("bsp", 20), ("local:5", 4)):
+            words = ("--workers", "4", "--batch", "16", "--steps", "20", "--sync", sync, "--compress", "int8:block=64")
+            apart, placed = self.results(*words, "--place", "node=4"), self.results(*words, "--place", "node=2")
+            with self.subTest(sync=sync):
+                # Scatter and gather of codes of 8.5 bits: of 4 owners 3 are others, of 2 nodes one is.
+                code = apart["parameters"] * (1 + 2 / 64)
+                for run, workers, share in ((apart, 4, 2 * 3 / 4), (placed, 2, 2 / 2)):
+                    of_each = run["bytes_per_worker"]["between"] * 4 / workers
+                    self.assertAlmostEqual(of_each / (averages * code * share), 1, delta=0.15)
+                # Inside a node floats: one sends them to the first rank, and is told.
+                self.assertGreater(placed["bytes_per_worker"]["inside"], 0.9 * averages * apart["parameters"] * 4)
+                self.assertLess(placed["history"][-1]["test_loss"], 2.2)
+
     def test_groups_are_formed_anew_when_speeds_have_changed(self):
         # Two workers of four that are equally fast at the start become slower by five from step 8 on.
         run = self.results(

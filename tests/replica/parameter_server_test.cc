@@ -278,6 +278,7 @@ TEST(ParameterServer, ARequestThatCannotBeServedEndsTheJobOfAll) {
     Rank to;
     std::size_t servers;
     std::string why;
+    std::string compress = "none";
   };
   constexpr auto cut = std::string::npos;
   const std::vector<Case> cases{{{.kind = 1, .number = 1}, cut, 0, 0, "cut short"},
@@ -290,13 +291,17 @@ TEST(ParameterServer, ARequestThatCannotBeServedEndsTheJobOfAll) {
                                 {{.kind = 1, .number = 2}, 16, 1, 0, "comes before one that is missing"},
                                 {{.kind = 0, .stop_at = 9, .most = 1}, 0, 1, 0, "given out by rank 0"},
                                 {{.kind = 0, .stop_at = 9, .most = 1}, 0, 0, 1, "takes no steps"},
-                                {{.kind = 1, .number = 1}, 0, 0, 1, "takes no steps"}};
+                                {{.kind = 1, .number = 1}, 0, 0, 1, "takes no steps"},
+                                {{.kind = 1, .number = 1}, 3, 1, 0, "a coded message is cut short", "int8"},
+                                {{.kind = 1, .number = 1}, 8, 1, 0, "0 bytes for 4 values", "int8"},
+                                {{.kind = 2}, 16, 1, 0, "another size", "int8"}};
   for (const Case& each : cases) {
     std::atomic<int> told = 0;
     run_ranks(3,
               [&](Communicator& comm) {
                 std::vector<float> parameters(12, 1);
-                ParameterServer server(comm, {.bound = 0, .servers = each.servers}, parameters, 0);
+                ParameterServer server(comm, {.bound = 0, .servers = each.servers}, parameters, 0,
+                                       {.compress = each.compress});
                 try {
                   if (comm.rank() == 2) {
                     std::vector<std::byte> message(sizeof(Request) + (each.bytes == cut ? 0 : each.bytes));
