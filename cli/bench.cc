@@ -47,6 +47,7 @@ CommunicatorOptions communicator_options(const Options& options, const WorldPlac
   result.ports = options.ports;
   result.security = options.security;
   result.link_bytes_per_second = options.link_bytes_per_second;
+  result.node = place.node;
   if (options.nodes)
     result.node = fmt::format("{}", place.local_rank * static_cast<Rank>(*options.nodes) / place.local_world);
   result.suspect_after = bench::longest_silence / 3;

@@ -81,6 +81,7 @@ struct WorldPlace {
   Rank world = 1;
   Rank local_rank = 0;  // among the processes of this host; local_world is at least 1
   Rank local_world = 1;
+  std::string node;  // CommunicatorOptions::node, from RANVIER_NODE
 
   // Where the ranks meet: a directory …
   std::filesystem::path store;

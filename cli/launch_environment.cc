@@ -145,17 +145,23 @@ WorldPlace from_slurm(const Environment& environment) {
   return place;
 }
 
-}  // namespace
-
-std::optional<WorldPlace> world_from_environment(const Lookup& lookup) {
-  const Lookup process = [](const char* name) -> const char* { return std::getenv(name); };
-  const Environment environment(lookup ? lookup : process);
+std::optional<WorldPlace> place_from(const Environment& environment) {
   if (environment.has("RANVIER_RANK") || environment.has("RANVIER_WORLD")) return from_ranvier(environment);
   if (environment.has("RANK") || environment.has("WORLD_SIZE")) return from_torchrun(environment);
   if (environment.has("OMPI_COMM_WORLD_RANK")) return from_open_mpi(environment);
   // A batch script has SLURM_PROCID too; only what srun starts is in a step.
   if (environment.has("SLURM_PROCID") && environment.has("SLURM_STEP_ID")) return from_slurm(environment);
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<WorldPlace> world_from_environment(const Lookup& lookup) {
+  const Lookup process = [](const char* name) -> const char* { return std::getenv(name); };
+  const Environment environment(lookup ? lookup : process);
+  auto place = place_from(environment);
+  if (place && environment.has("RANVIER_NODE")) place->node = environment.text("RANVIER_NODE");
+  return place;
 }
 
 }  // namespace ranvier::cli

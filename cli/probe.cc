@@ -266,6 +266,7 @@ struct Results {
 
 int run_rank(const Settings& settings, const WorldPlace& place) {
   CommunicatorOptions options{.transport = settings.transport, .measure = false};  // which this program does itself
+  options.node = place.node;
   if (!settings.rate.empty()) options.link_bytes_per_second = *parse_rate(settings.rate);
   const auto communicator = meet(place, options);
   if (communicator->world() < 2) throw Error(ErrorKind::usage, "one rank has no link to measure; start two or more");

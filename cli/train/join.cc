@@ -100,7 +100,8 @@ void check_meeting(const CommunicatorOptions& options, Rank world) {
   listen_on(options.interface_address, {}, {});
 }
 
-std::unique_ptr<Communicator> join(const cli::WorldPlace& place, const CommunicatorOptions& options) {
+std::unique_ptr<Communicator> join(const cli::WorldPlace& place, CommunicatorOptions options) {
+  options.node = place.node;
   std::unique_ptr<Communicator> communicator;
   visit_store(place, options.join_timeout,
               [&](Store& store) { communicator = Communicator::connect(store, place.rank, place.world, options); });

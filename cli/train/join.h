@@ -13,7 +13,7 @@ namespace ranvier::train {
 // Throws what each of `world` workers that this host is to start would, one after the other, once they cannot meet.
 void check_meeting(const CommunicatorOptions&, Rank world);
 
-std::unique_ptr<Communicator> join(const cli::WorldPlace&, const CommunicatorOptions&);
+std::unique_ptr<Communicator> join(const cli::WorldPlace&, CommunicatorOptions);
 // Instead of joining: the others, who would wait for this worker, end and know why. Waits for those that are late, as
 // they would for it.
 void decline(const cli::WorldPlace&, const std::exception& why, std::chrono::milliseconds limit);

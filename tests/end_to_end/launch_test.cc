@@ -248,6 +248,14 @@ const Variables mpirun{{"OMPI_COMM_WORLD_RANK", "1"},       {"OMPI_COMM_WORLD_SI
 const Variables srun{{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"},  {"SLURM_LOCALID", "3"},
                      {"SLURM_NNODES", "1"}, {"SLURM_JOB_ID", "12"}, {"SLURM_STEP_ID", "0"}};
 
+TEST(WorldFromEnvironment, ANodeIsNamedWhoeverHasStartedTheRank) {
+  for (const Variables& started : {ours, torchrun}) {
+    EXPECT_EQ(place_in(started).value().node, "");
+    EXPECT_EQ(place_in(with(started, "RANVIER_NODE", "left")).value().node, "left");
+  }
+  EXPECT_EQ(place_in({{"RANVIER_NODE", "left"}}), std::nullopt);
+}
+
 TEST(WorldFromEnvironment, AProcessAloneHasNoPlace) { EXPECT_FALSE(place_in({{"PATH", "/bin"}}).has_value()); }
 
 TEST(WorldFromEnvironment, OurOwn) {
