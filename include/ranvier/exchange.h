@@ -95,12 +95,15 @@ std::unique_ptr<Exchange> summable_exchange(Communicator& comm, std::unique_ptr<
 // way() says so: W - 1 codes of the bucket in one round, and one encoding.
 std::unique_ptr<Exchange> coded_exchange(Communicator& comm, std::unique_ptr<Codec> codec);
 
-// Where several ranks share a node: they average their floats, the first of them, which is rank 0 of `inside`, averages
-// that by `between` with the first ones of other nodes, and tells its node. `inside` is null where a node has one rank,
-// `between` on those that are not the first. `share`: how many ranks this node has, where 1 is the mean of all nodes.
-// `spec` is that of `between`.
-std::unique_ptr<Exchange> node_exchange(std::string spec, Communicator* inside, std::unique_ptr<Exchange> between,
-                                        double share);
+// Where several ranks share a node: they average their floats, the first of them averages that by the spec's exchange
+// with the first ones of other nodes, and tells its node. A bucket that fails aborts both communicators.
+struct NodeLinks {
+  Communicator* inside = nullptr;  // of this rank's node, whose first rank is 0 in it; null where a node has one rank
+  Communicator* across = nullptr;  // of the first ranks; null on the others
+  double share = 1;                // how many ranks this node has, where 1 is the mean of all nodes
+  std::uint64_t layout = 0;        // a number of which ranks are on which node, the same on all ranks
+};
+std::unique_ptr<Exchange> node_exchange(std::string spec, const NodeLinks& links);
 
 // PowerSGD: each matrix M of a bucket, with its residual, as P Q^T of a rank; P = M Q is averaged and made orthonormal,
 // Q = M^T P is averaged, and what P Q^T lacks of M is the residual. Q, made orthonormal, is where the next step begins.

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ranvier import _library
-from ranvier._exchanges import Exchange, make_exchange
+from ranvier._exchanges import Exchange, LowRank, make_exchange
 from ranvier._groups import agreed_name
 from ranvier._memory import Memory
 from ranvier._wire import Wire
@@ -22,9 +22,19 @@ def exchange_over(wire: Wire, spec: str) -> Exchange:
     hosts: list[int | None] = [None] * wire.world
     dist.all_gather_object(hosts, mine, group=wire.group)
     nodes = [[rank for rank, host in enumerate(hosts) if host == each] for each in dict.fromkeys(hosts)]
-    if spec == "none" or len(nodes) in (1, wire.world):
+    if spec == "none" or len(nodes) in (1, wire.world) or _splits_the_world():
         return make_exchange(spec, wire.world)
     return BetweenNodes(spec, wire, nodes)
+
+
+def _splits_the_world() -> bool:
+    """Bound to a device, NCCL makes groups by splitting the world's, for which all ranks have to come each time."""
+    return dist.group.WORLD.bound_device_id is not None
+
+
+def speakers(exchange: Exchange) -> list[int]:
+    """Whose codes travel, of the ranks of its wire; none: those of all."""
+    return exchange.speakers if isinstance(exchange, BetweenNodes) else []
 
 
 class BetweenNodes:
@@ -33,13 +43,15 @@ class BetweenNodes:
 
     def __init__(self, spec: str, wire: Wire, nodes: list[list[int]]) -> None:
         self.between = make_exchange(spec, len(nodes))  # which every rank refuses, and not the first ones alone
-        self.kinds, self.momentum = self.between.kinds, self.between.momentum
+        self.momentum = self.between.momentum
+        self.speakers = [node[0] for node in nodes]
+        self.kinds: tuple[str, ...] = self.between.kinds if wire.rank in self.speakers else ()
         self._share = len(nodes) / wire.world  # of a node's sum in the mean of all nodes
         name = agreed_name(wire.group)
         members = next(node for node in nodes if wire.rank in node)
         of_world = [dist.get_global_rank(wire.group, rank) for rank in range(wire.world)]
         self._inside = Wire(wire.group, f"{name}/node {members[0]}", [of_world[rank] for rank in members]) if len(members) > 1 else None
-        first = [of_world[node[0]] for node in nodes]
+        first = [of_world[rank] for rank in self.speakers]
         self._wire = Wire(wire.group, f"{name}/nodes", first) if wire.rank == members[0] else None
 
     def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
@@ -62,3 +74,9 @@ class BetweenNodes:
             values.copy_(mean)
         wire.bytes_sent += sum(each.bytes_sent for each in wires) - before
         return have_codes
+
+
+def keeps_steps(exchange: Exchange) -> bool:
+    """Whether ranks may count different steps. Factors begin and take turns by them, so that whoever brings other ones, of
+    any parameter in the bucket and of any codec, would average other messages."""
+    return not isinstance(exchange.between if isinstance(exchange, BetweenNodes) else exchange, LowRank)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ranvier._exchanges import Plain, make_exchange
 from ranvier._groups import group_like
-from ranvier._memory import Memories
-from ranvier._nodes import exchange_over
+from ranvier._memory import Memories, owed_elsewhere
+from ranvier._nodes import exchange_over, keeps_steps, speakers
 from ranvier._wire import Wire
 
 
@@ -126,10 +126,13 @@ class CodedTeam:
 
     def state_dict(self) -> dict[str, Any]:
         """What this rank holds back, by the numbers of parameters."""
-        return {"number": self._number, "kept": [self._memories.record_of(each) for each in self._parameters]}
+        kept = [self._memories.record_of(each) for each in self._parameters]
+        return {"number": self._number, "speakers": speakers(self._exchange), "kept": kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._number = state["number"]
+        same = state.get("speakers", []) == speakers(self._exchange)  # of other ones each would count apart
+        self._number = state["number"] if same else 0
         for number, (parameter, record) in enumerate(zip(self._parameters, state["kept"], strict=True)):
             if record is not None:
-                self._memories.restore(parameter, record, f"parameter {number}")
+                kept = record if same else owed_elsewhere(record, keeps_steps(self._exchange))
+                self._memories.restore(parameter, kept, f"parameter {number}")

@@ -35,9 +35,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ranvier._exchanges import Exchange, LowRank, Plain, make_exchange
+from ranvier._exchanges import Exchange, Plain, make_exchange
 from ranvier._memory import Memories, owed_elsewhere, require_record
-from ranvier._nodes import BetweenNodes, exchange_over
+from ranvier._nodes import exchange_over, keeps_steps, speakers
 from ranvier._wire import Wire
 
 Hook = Callable[["CompressionState", dist.GradBucket], torch.futures.Future[Tensor]]
@@ -75,6 +75,7 @@ class CompressionState:
         self._memories = Memories(spec)
         self._number = 0  # of the next bucket: what is random follows from it
         self._world = 0  # of the run that a pickled state is of
+        self._speakers: list[int] = []  # likewise, see speakers()
         self._way: tuple[Wire, Exchange] | None = None
         self._take(group)
 
@@ -88,10 +89,10 @@ class CompressionState:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ranvier-hook")
         self._process = os.getpid()
         self._way = wire, exchange
-        if self._world not in (0, wire.world):
+        if self._world != 0 and (self._world, self._speakers) != (wire.world, speakers(exchange)):
             self._number = 0
-            self._memories.leave_their_world(_keeps_steps(exchange))
-        self._world = wire.world
+            self._memories.leave_their_world(keeps_steps(exchange))
+        self._world, self._speakers = wire.world, speakers(exchange)
         return self._way
 
     @property
@@ -111,6 +112,7 @@ class CompressionState:
         return {
             "spec": self.spec,
             "world": self._world,
+            "speakers": self._speakers,
             "number": self._number,
             "parameters": {name: record for name, record in records.items() if record is not None},
         }
@@ -131,10 +133,11 @@ class CompressionState:
             )
         for name, record in records.items():
             require_record(parameters[name], record, name, self.spec)
-        same_world = state.get("world", 0) in (0, self._way[0].world if self._way else dist.get_world_size())
-        keeps_steps = _keeps_steps(self._way[1] if self._way else make_exchange(self.spec, 1))
+        wire, exchange = self._way or (None, make_exchange(self.spec, 1))
+        same_world = state.get("world", 0) in (0, wire.world if wire else dist.get_world_size())
+        same_world = same_world and state.get("speakers", []) == self._speakers
         for name, record in records.items():
-            kept = record if same_world else owed_elsewhere(record, keeps_steps)
+            kept = record if same_world else owed_elsewhere(record, keeps_steps(exchange))
             self._memories.restore(parameters[name], kept, name)
         self._number = state["number"] if same_world else 0
 
@@ -142,6 +145,7 @@ class CompressionState:
         return {
             "spec": self.spec,
             "world": self._world,
+            "speakers": self._speakers,
             "number": self._number,
             "plain_buckets": self.plain_buckets,
             "parameters": self._memories.records(),
@@ -150,7 +154,7 @@ class CompressionState:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.spec = state["spec"]
         self.plain_buckets = state["plain_buckets"]
-        self._world = state.get("world", 0)
+        self._world, self._speakers = state.get("world", 0), state.get("speakers", [])
         self._memories = Memories(self.spec)
         self._memories.wait_for(state["parameters"])
         self._number = state["number"]
@@ -194,12 +198,6 @@ class CompressionState:
         if values.data_ptr() != buffer.data_ptr():
             buffer.copy_(values)
         return buffer
-
-
-def _keeps_steps(exchange: Exchange) -> bool:
-    """Whether ranks may count different steps. Factors begin and take turns by them, so that whoever brings other ones, of
-    any parameter in the bucket and of any codec, would average other messages."""
-    return not isinstance(exchange.between if isinstance(exchange, BetweenNodes) else exchange, LowRank)
 
 
 def _records_in(state: dict[str, Any]) -> dict[str, Any]:

@@ -9,11 +9,13 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <mutex>
 #include <utility>
 
 #include "kernel/vectors.h"
+#include "ranvier/error.h"
 #include "ranvier/exchange.h"
 
 namespace ranvier {
@@ -21,24 +23,40 @@ namespace {
 
 class NodeAveraging;
 
+Error ended_early() {
+  return {ErrorKind::usage, "the exchange between nodes was destroyed while a bucket was under way; wait for it first"};
+}
+
 // Of the first rank of a node: buckets that wait for their turn between nodes.
 class Turns {
  public:
   void expect(std::shared_ptr<NodeAveraging> bucket);
   // Something has changed: those at the front that are ready begin, on this thread.
   void go_on();
+  // The first problem is that of all buckets from now on: other nodes would take a later one for this one.
+  void fail(std::exception_ptr problem);
+  // While true, and until leave(), the communicators are there.
+  bool enter();
+  void leave();
+  // Nothing begins any more, and what waits fails.
+  void close();
 
  private:
   std::mutex mutex_;
+  std::condition_variable left_;
   std::deque<std::shared_ptr<NodeAveraging>> waiting_;
   bool somebody_goes_on_ = false;
+  std::size_t inside_ = 0;
+  bool closed_ = false;
+  std::exception_ptr problem_;
 };
 
 class NodeAveraging final : public Averaging, public std::enable_shared_from_this<NodeAveraging> {
  public:
-  NodeAveraging(Communicator* inside, Exchange* between, std::shared_ptr<Turns> turns, float share,
+  NodeAveraging(const NodeLinks& links, Exchange* between, std::shared_ptr<Turns> turns, float share,
                 const Bucket& bucket, std::uint64_t number)
-      : inside_(inside),
+      : inside_(links.inside),
+        across_(links.across),
         between_(between),
         turns_(std::move(turns)),
         share_(share),
@@ -52,27 +70,44 @@ class NodeAveraging final : public Averaging, public std::enable_shared_from_thi
     if (inside_ == nullptr) return reduced(nullptr);
     const bool is_first = inside_->rank() == 0;
     const TypedSpan all = values_;
-    go_on_with(inside_->start({.collective = Collective::reduce,
-                               .input = all,
-                               .output = is_first ? all : TypedSpan(nullptr, 0, all.dtype),
-                               .op = ReduceOp::average,
-                               .root = 0,
-                               .priority = priority_}),
-               [this](std::exception_ptr problem) { reduced(std::move(problem)); });
+    try {
+      go_on_with(inside_->start({.collective = Collective::reduce,
+                                 .input = all,
+                                 .output = is_first ? all : TypedSpan(nullptr, 0, all.dtype),
+                                 .op = ReduceOp::average,
+                                 .root = 0,
+                                 .priority = priority_}),
+                 [this](std::exception_ptr problem) { reduced(std::move(problem)); });
+    } catch (...) {
+      reduced(std::current_exception());
+    }
   }
 
   bool is_ready() const { return ready_.load(); }
   // In its turn.
   void meet_other_nodes() {
-    if (problem_inside_) return finish(problem_inside_);
+    if (problem_inside_) return fail(problem_inside_);
     try {
       if (share_ != 1) kernel::multiply(values_.data(), share_, values_.data(), values_.size());
       auto averaging = between_->start({.values = values_, .tensors = tensors_, .priority = priority_});
       drive([averaging] { averaging->wait(); });
       averaging->on_done([this, self = shared_from_this(), averaging = averaging.get()] { tell(averaging->error()); });
     } catch (...) {
-      finish(std::current_exception());
+      fail(std::current_exception());
     }
+  }
+  void finish(std::exception_ptr problem) {
+    std::vector<std::function<void()>> callbacks;
+    {
+      const std::lock_guard lock(mutex_);
+      if (done_) return;
+      problem_ = std::move(problem);
+      done_ = true;
+      drive_ = nullptr;
+      callbacks.swap(callbacks_);
+    }
+    changed_.notify_all();
+    for (const auto& callback : callbacks) callback();
   }
 
   // Whoever waits drives the stage that is under way; between two of them another thread computes.
@@ -124,7 +159,7 @@ class NodeAveraging final : public Averaging, public std::enable_shared_from_thi
   }
 
   void reduced(std::exception_ptr problem) {
-    if (between_ == nullptr) return problem ? finish(std::move(problem)) : hear();
+    if (between_ == nullptr) return problem ? fail(std::move(problem)) : hear();
     problem_inside_ = std::move(problem);
     ready_ = true;
     turns_->go_on();
@@ -132,15 +167,15 @@ class NodeAveraging final : public Averaging, public std::enable_shared_from_thi
 
   void hear() {
     try {
-      go_on_with(inside_->start_recv(values_, 0, number_),
-                 [this](std::exception_ptr problem) { finish(std::move(problem)); });
+      go_on_with(inside_->start_recv(values_, 0, number_), [this](std::exception_ptr problem) { end(problem); });
     } catch (...) {
-      finish(std::current_exception());
+      fail(std::current_exception());
     }
   }
 
   void tell(std::exception_ptr problem) {
-    if (problem || inside_ == nullptr) return finish(std::move(problem));
+    if (problem || inside_ == nullptr) return end(problem);
+    if (!turns_->enter()) return finish(std::make_exception_ptr(ended_early()));
     try {
       std::vector<Work> telling;
       for (Rank member = 1; member < inside_->world(); ++member)
@@ -155,28 +190,39 @@ class NodeAveraging final : public Averaging, public std::enable_shared_from_thi
             const std::lock_guard lock(mutex_);
             if (!untold_) untold_ = lost;
           }
-          if (left_.fetch_sub(1) == 1) finish(untold_);
+          if (left_.fetch_sub(1) == 1) end(untold_);
         });
+      turns_->leave();
     } catch (...) {
-      finish(std::current_exception());
+      turns_->leave();
+      fail(std::current_exception());
     }
   }
 
-  void finish(std::exception_ptr problem) {
-    std::vector<std::function<void()>> callbacks;
-    {
-      const std::lock_guard lock(mutex_);
-      if (done_) return;
-      problem_ = std::move(problem);
-      done_ = true;
-      drive_ = nullptr;
-      callbacks.swap(callbacks_);
+  void end(std::exception_ptr problem) { problem ? fail(std::move(problem)) : finish(nullptr); }
+
+  // What one communicator fails with nobody hears of in the other one, where operations would go on, in this memory,
+  // and others would wait for this rank.
+  void fail(std::exception_ptr problem) {
+    turns_->fail(problem);
+    std::string why = "an average between nodes has failed";
+    try {
+      std::rethrow_exception(problem);
+    } catch (const std::exception& error) {
+      why = error.what();
+    } catch (...) {
     }
-    changed_.notify_all();
-    for (const auto& callback : callbacks) callback();
+    if (turns_->enter()) {
+      for (Communicator* each : {inside_, across_})
+        if (each != nullptr) each->abort(why);
+      turns_->leave();
+    }
+    finish(std::move(problem));
+    turns_->go_on();
   }
 
   Communicator* const inside_;  // null: alone in its node
+  Communicator* const across_;  // null: not the first of its node
   Exchange* const between_;     // null: not the first of its node
   const std::shared_ptr<Turns> turns_;
   const float share_;
@@ -211,53 +257,106 @@ void Turns::go_on() {
   while (!waiting_.empty() && waiting_.front()->is_ready()) {
     const auto next = std::move(waiting_.front());
     waiting_.pop_front();
+    const auto problem = problem_;
     lock.unlock();
-    next->meet_other_nodes();
+    if (problem)
+      next->finish(problem);
+    else
+      next->meet_other_nodes();
     lock.lock();
   }
   somebody_goes_on_ = false;
+  left_.notify_all();
+}
+
+void Turns::fail(std::exception_ptr problem) {
+  const std::lock_guard lock(mutex_);
+  if (!problem_) problem_ = std::move(problem);
+}
+
+bool Turns::enter() {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return false;
+  ++inside_;
+  return true;
+}
+
+void Turns::leave() {
+  const std::lock_guard lock(mutex_);
+  --inside_;
+  left_.notify_all();
+}
+
+void Turns::close() {
+  std::unique_lock lock(mutex_);
+  closed_ = true;
+  if (!problem_) problem_ = std::make_exception_ptr(ended_early());
+  left_.wait(lock, [&] { return !somebody_goes_on_ && inside_ == 0; });
+  const auto waiting = std::exchange(waiting_, {});
+  lock.unlock();
+  for (const auto& each : waiting) each->finish(problem_);
 }
 
 class NodeExchange final : public Exchange {
  public:
-  NodeExchange(std::string spec, Communicator* inside, std::unique_ptr<Exchange> between, double share)
+  NodeExchange(std::string spec, const NodeLinks& links, std::unique_ptr<Exchange> between)
       : spec_(std::move(spec)),
         momentum_(plan_exchange(spec_).momentum()),
-        inside_(inside),
-        between_(std::move(between)),
-        share_(static_cast<float>(share)) {}
+        links_(links),
+        between_(std::move(between)) {}
+  ~NodeExchange() override { turns_->close(); }
 
   std::string_view spec() const override { return spec_; }
   std::shared_ptr<Averaging> start(const Bucket& bucket) override {
-    auto averaging = std::make_shared<NodeAveraging>(inside_, between_.get(), turns_, share_, bucket, number_++);
+    auto averaging = std::make_shared<NodeAveraging>(links_, between_.get(), turns_, static_cast<float>(links_.share),
+                                                     bucket, number_++);
     averaging->start();
     return averaging;
   }
   std::uint64_t plain_buckets() const override { return between_ ? between_->plain_buckets() : 0; }
   std::size_t state_bytes() const override { return between_ ? between_->state_bytes() : 0; }
+  // Behind it, where exchanges over all ranks do not look, whose first ranks these are.
   std::vector<std::byte> save(const Bucket& bucket) override {
-    return between_ ? between_->save(bucket) : std::vector<std::byte>{};
+    auto kept = between_ ? between_->save(bucket) : std::vector<std::byte>{};
+    if (kept.empty()) return kept;
+    const Layout layout{.nodes = links_.layout};
+    const auto bytes = std::as_bytes(std::span(&layout, 1));
+    kept.insert(kept.end(), bytes.begin(), bytes.end());
+    return kept;
   }
+  // Of other nodes, some of those that speak now have something and some have not, and would count apart: all begin
+  // anew.
   void restore(const Bucket& bucket, ConstBytes kept) override {
-    if (between_ && !kept.empty()) between_->restore(bucket, kept);
+    if (!between_ || kept.empty()) return;
+    Layout layout{.magic = 0};
+    if (kept.size() > sizeof layout) std::memcpy(&layout, kept.data() + kept.size() - sizeof layout, sizeof layout);
+    if (layout.magic == Layout{}.magic) {
+      if (layout.nodes != links_.layout) return;
+      kept = kept.first(kept.size() - sizeof layout);
+    }
+    between_->restore(bucket, kept);
   }
   double momentum() const override { return momentum_; }
 
  private:
+  struct Layout {
+    std::uint64_t magic = 0x6f6e5f7265696e76;
+    std::uint64_t nodes = 0;
+  };
+
   const std::string spec_;
   const double momentum_;
-  Communicator* const inside_;
+  const NodeLinks links_;
   const std::unique_ptr<Exchange> between_;
-  const float share_;
   const std::shared_ptr<Turns> turns_ = std::make_shared<Turns>();
   std::uint64_t number_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Exchange> node_exchange(std::string spec, Communicator* inside, std::unique_ptr<Exchange> between,
-                                        double share) {
-  return std::make_unique<NodeExchange>(std::move(spec), inside, std::move(between), share);
+std::unique_ptr<Exchange> node_exchange(std::string spec, const NodeLinks& links) {
+  auto between = links.across != nullptr ? make_exchange(spec, *links.across) : nullptr;
+  return std::make_unique<NodeExchange>(std::move(spec), links, std::move(between));
 }
 
 }  // namespace ranvier

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <set>
 
+#include "base/fnv.h"
+
 namespace ranvier::replica {
 namespace {
 
@@ -98,9 +100,11 @@ std::unique_ptr<Exchange> Teams::exchange_of_everybody(const std::string& spec) 
     first_of_nodes_ = split(first);
   }
   const auto own = static_cast<double>(sizes[static_cast<std::size_t>(nodes_[place(comm_.rank())])]);
-  return node_exchange(spec, node_ ? &node_->comm() : nullptr,
-                       first_of_nodes_ ? make_exchange(spec, first_of_nodes_->comm()) : nullptr,
-                       own * static_cast<double>(nodes) / static_cast<double>(nodes_.size()));
+  return node_exchange(spec,
+                       {.inside = node_ ? &node_->comm() : nullptr,
+                        .across = first_of_nodes_ ? &first_of_nodes_->comm() : nullptr,
+                        .share = own * static_cast<double>(nodes) / static_cast<double>(nodes_.size()),
+                        .layout = fnv1a({reinterpret_cast<const char*>(nodes_.data()), nodes_.size() * sizeof(int)})});
 }
 
 std::size_t Teams::parts(std::size_t level) const {

@@ -93,3 +93,32 @@ def test_attach_averages_between_nodes_too(sync):
     weights = on_ranks(4, attached, sync)
     assert all(torch.equal(each, weights[0]) for each in weights)
     assert torch.isfinite(weights[0]).all()
+
+
+def resumed_elsewhere(rank, world, spec, before, after):
+    """Saved with some nodes, taken up with others: what only some ranks have would part them."""
+
+    def run(places, saved, steps):
+        os.environ["RANVIER_NODE"] = places[rank]
+        torch.manual_seed(0)
+        net = nn.Linear(64, 32)
+        ddp = DistributedDataParallel(net)
+        state, hook = ranvier.hook(spec)
+        if saved:
+            state.load_state_dict(net, saved)
+        ddp.register_comm_hook(state, hook)
+        for step in range(steps):
+            ddp.zero_grad()
+            ddp(torch.full((2, 64), float(rank + step))).square().mean().backward()
+        return net.weight.grad.clone(), state.state_dict(net)
+
+    _, saved = run(before, None, 3)
+    return run(after, saved, 2)[0]
+
+
+@pytest.mark.parametrize("spec", ["delta+int8", "thc:8", "acpsgd:2", "topk:0.1+int8"])
+@pytest.mark.parametrize(("before", "after"), [("0011", "0101"), ("0011", "0000"), ("0000", "0011")])
+def test_whoever_speaks_for_a_node_next_nobody_counts_apart(spec, before, after):
+    gradients = on_ranks(4, resumed_elsewhere, spec, before, after, backend="gloo")
+    assert all(torch.equal(each, gradients[0]) for each in gradients)
+    assert torch.isfinite(gradients[0]).all()
