@@ -37,6 +37,9 @@ class AsyncGroup {
   // That this rank has sent to others of its group, inside its node and to other nodes; `nodes`: of each rank. What it
   // sends to servers is in the communicator's own bytes.
   std::pair<std::uint64_t, std::uint64_t> bytes(const std::vector<int>& nodes) const;
+  // Of the codec by which its gradients are averaged, as Exchange has them.
+  std::uint64_t plain_buckets() const { return average_ ? average_->plain_buckets() : 0; }
+  std::size_t state_bytes() const { return average_ ? average_->state_bytes() : 0; }
 
  private:
   bool leads() const { return !team_ || team_->rank() == 0; }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <numeric>
+#include <random>
 
 #include "integrations/trainer/work_shares.h"
 #include "ranvier/exchange.h"
@@ -10,17 +12,34 @@
 
 namespace ranvier::trainer {
 
-AutoPolicy::AutoPolicy(Communicator& comm, std::vector<int> nodes, double samples, std::size_t parameters,
+namespace {
+
+// To be averaged. Codes of nothing are short and soon made, so that a codec gets values.
+std::vector<float> values_of(const std::vector<Tensor>& tensors, bool is_coded) {
+  std::size_t count = 0;
+  for (const Tensor& each : tensors) count += each.size();
+  std::vector<float> all(count);
+  std::minstd_rand random(1);
+  if (is_coded)
+    for (float& each : all) each = static_cast<float>(random()) - 1e9F;
+  return all;
+}
+
+}  // namespace
+
+AutoPolicy::AutoPolicy(Communicator& comm, std::vector<int> nodes, double samples, std::vector<Tensor> tensors,
                        std::string compress, bool takes_servers)
     : comm_(comm),
       nodes_(std::move(nodes)),
       inside_(comm.split(std::ranges::count(nodes_, nodes_[static_cast<std::size_t>(comm.rank())]) > 1
                              ? nodes_[static_cast<std::size_t>(comm.rank())]
                              : -1)),
+      teams_(comm, {}, nodes_),
       samples_(samples),
+      tensors_(std::move(tensors)),
       compress_(std::move(compress)),
       takes_servers_(takes_servers && (compress_ == "none" || plan_exchange(compress_).codes_messages())),
-      scratch_(parameters) {}
+      scratch_(values_of(tensors_, compress_ != "none")) {}
 
 // The shortest of a few, since a core that others use makes any of them longer; of the slowest rank.
 double AutoPolicy::seconds_of(const std::function<void()>& exchange) {
@@ -51,11 +70,12 @@ void AutoPolicy::time_exchanges() {
   inside_seconds_ = seconds_of([this] {
     if (inside_) inside_->all_reduce(scratch_, {.op = ReduceOp::average});
   });
-  const auto average = make_exchange(compress_, comm_);
-  between_seconds_ = seconds_of([&] { average->start(scratch_)->wait(); });
+  const auto average = teams_.exchange_of_everybody(compress_);
+  between_seconds_ = seconds_of([&] { average->start({.values = scratch_, .tensors = tensors_})->wait(); });
   if (takes_servers_ && comm_.world() > 1) {
-    ParameterServer server(comm_, {}, scratch_, 0, {.compress = compress_});
-    const auto push = [&] { server.exchange(scratch_, {}, scratch_); };
+    auto held = scratch_;
+    ParameterServer server(comm_, {}, held, 0, {.compress = compress_, .tensors = tensors_});
+    const auto push = [&] { server.exchange(scratch_, {}, held); };
     push_seconds_ = seconds_of([&] {
       if (comm_.rank() == 0) push();
     });
@@ -67,9 +87,14 @@ void AutoPolicy::time_exchanges() {
   timing_ = *timed_ - began;
 }
 
-std::uint64_t AutoPolicy::bytes_inside() const {
-  std::uint64_t sum = 0;
-  for (Rank peer = 0; inside_ && peer < inside_->world(); ++peer) sum += inside_->bytes_sent_to(peer);
+std::pair<std::uint64_t, std::uint64_t> AutoPolicy::bytes() const {
+  auto sum = teams_.bytes();
+  std::vector<Rank> everybody(nodes_.size());
+  std::iota(everybody.begin(), everybody.end(), 0);
+  const auto counted = replica::bytes_by_node(comm_, everybody, nodes_);
+  sum.first -= counted.first;
+  sum.second -= counted.second;
+  for (Rank peer = 0; inside_ && peer < inside_->world(); ++peer) sum.first += inside_->bytes_sent_to(peer);
   return sum;
 }
 

@@ -52,14 +52,14 @@ void Run::renew_synchronizer(const std::string& policy) {
 void Run::choose_policy() {
   const auto mark = Account::begin(*sync_);
   if (!auto_)
-    auto_.emplace(comm_, sync_->node_of_rank(), static_cast<double>(all_samples()),
-                  static_cast<std::size_t>(buckets_.parameters().numel()), settings_.compress,
-                  settings_.optimizer == "sgd" && settings_.weight_decay == 0);
+    auto_.emplace(comm_, sync_->node_of_rank(), static_cast<double>(all_samples()), buckets_.shapes(),
+                  settings_.compress, settings_.optimizer == "sgd" && settings_.weight_decay == 0);
   const auto reports = measure();
-  const std::uint64_t bytes_before = auto_->bytes_inside();
+  const auto bytes_before = auto_->bytes();
   const auto choice = auto_->choose(reports, choice_);
   account_.add_traffic(mark, *sync_);
-  account_.add_bytes(auto_->bytes_inside() - bytes_before, 0);
+  const auto bytes = auto_->bytes();
+  account_.add_bytes(bytes.first - bytes_before.first, bytes.second - bytes_before.second);
   const bool is_new = choice.sync != choice_.sync || choice.split_by_speed != choice_.split_by_speed;
   if (is_new) {
     result_.decisions.push_back(

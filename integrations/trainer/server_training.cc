@@ -66,8 +66,12 @@ class ServerTraining final : public OwnPaceTraining {
   nanoseconds waited() const override { return waited_; }
   std::vector<std::size_t> shares() const override { return shares_; }
   std::vector<int> groups() const override { return groups_; }
-  std::uint64_t plain_buckets() const override { return server_ ? server_->plain_messages() : 0; }
-  std::size_t state_bytes() const override { return server_ ? server_->state_bytes() : 0; }
+  std::uint64_t plain_buckets() const override {
+    return (server_ ? server_->plain_messages() : 0) + (group_ ? group_->plain_buckets() : 0);
+  }
+  std::size_t state_bytes() const override {
+    return (server_ ? server_->state_bytes() : 0) + (group_ ? group_->state_bytes() : 0);
+  }
   // What is owed to gradients. What workers hold is what servers hold, where all have stopped.
   std::vector<std::byte> save() override {
     if (!server_) return kept_;
