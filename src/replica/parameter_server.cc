@@ -47,10 +47,10 @@ struct Header {
   Rank guest = -1;                  // push and pull: for whom, if not for the sender
 };
 
-}  // namespace
-
 // Whether others are to follow what a worker is told.
 enum class Follows : bool { no, yes };
+
+}  // namespace
 
 class ParameterServer::Impl {
  public:
@@ -196,7 +196,7 @@ class ParameterServer::Impl {
   }
 
   void prepare_codes(std::size_t parameters) {
-    if (coding_->codec().state_parts() > 0) residual_.resize(parameters);
+    if (coding_->codec().state_parts() > 0 && comm_.rank() < workers_) residual_.resize(parameters);
     if (coding_->codec().chooses_by_tensor())
       for (const Tensor& tensor : options_.tensors) pieces_.push_back({.size = tensor.size(), .of = tensor.size()});
     pushes_.resize(static_cast<std::size_t>(comm_.world()));
