@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -39,7 +40,8 @@ struct Nodes {
   }
 };
 
-const std::vector<std::vector<int>> worlds{{0, 0, 1, 1}, {0, 1, 0, 1}, {0, 1, 1, 1}, {0, 0, 1, 2, 2}};
+const std::vector<std::vector<int>> all_worlds{{0, 1, 1, 1}, {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 1, 2, 2}};
+const auto worlds = std::span(all_worlds).first(support::sanitized ? 1 : all_worlds.size());
 
 TEST(NodeExchange, GivesTheMeanOfAllRanksAndTheSameBits) {
   for (const auto& node : worlds)

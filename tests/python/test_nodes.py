@@ -11,7 +11,7 @@ from test_ddp import BATCH, model, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-PLACES = ["0011", "0101", "0111", "01233"]
+PLACES = ["0101", "01233"]
 
 
 def train_with(rank, world, spec, places):
@@ -116,8 +116,8 @@ def resumed_elsewhere(rank, world, spec, before, after):
     return run(after, saved, 2)[0]
 
 
-@pytest.mark.parametrize("spec", ["delta+int8", "thc:8", "acpsgd:2", "topk:0.1+int8"])
-@pytest.mark.parametrize(("before", "after"), [("0011", "0101"), ("0011", "0000"), ("0000", "0011")])
+@pytest.mark.parametrize("spec", ["delta+int8", "thc:8", "acpsgd:2"])
+@pytest.mark.parametrize(("before", "after"), [("0011", "0101"), ("0000", "0011")])
 def test_whoever_speaks_for_a_node_next_nobody_counts_apart(spec, before, after):
     gradients = on_ranks(4, resumed_elsewhere, spec, before, after, backend="gloo")
     assert all(torch.equal(each, gradients[0]) for each in gradients)
