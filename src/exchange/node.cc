@@ -167,13 +167,13 @@ class NodeAveraging final : public Averaging, public std::enable_shared_from_thi
 
   void hear() {
     try {
-      go_on_with(inside_->start_recv(values_, 0, number_), [this](std::exception_ptr problem) { end(problem); });
+      go_on_with(inside_->start_recv(values_, 0, number_), [this](const std::exception_ptr& problem) { end(problem); });
     } catch (...) {
       fail(std::current_exception());
     }
   }
 
-  void tell(std::exception_ptr problem) {
+  void tell(const std::exception_ptr& problem) {
     if (problem || inside_ == nullptr) return end(problem);
     if (!turns_->enter()) return finish(std::make_exception_ptr(ended_early()));
     try {
@@ -199,7 +199,7 @@ class NodeAveraging final : public Averaging, public std::enable_shared_from_thi
     }
   }
 
-  void end(std::exception_ptr problem) { problem ? fail(std::move(problem)) : finish(nullptr); }
+  void end(const std::exception_ptr& problem) { problem ? fail(problem) : finish(nullptr); }
 
   // What one communicator fails with nobody hears of in the other one, where operations would go on, in this memory,
   // and others would wait for this rank.

@@ -1,6 +1,7 @@
 // Codes between nodes only: everybody ends with the mean of all ranks, and the same bits, whatever finishes when.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <span>
 #include <string>
