@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -34,27 +36,27 @@ class Wire:
 
     def all_reduce(self, values: Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> None:
         """In place, the same bits on all ranks."""
-        travelling = values.to(self.device)
-        dist.all_reduce(travelling, op, group=self.group)
-        if travelling is not values:
-            values.copy_(travelling)
+        self._travel(values, lambda travelling: dist.all_reduce(travelling, op, group=self.group))
         self.bytes_sent += 2 * (self.world - 1) * values.numel() * values.element_size() // self.world
 
     def reduce(self, values: Tensor) -> None:
         """The sum, in place, on the first rank; on others nothing of use is left."""
-        travelling = values.to(self.device)
-        dist.reduce(travelling, dist.get_global_rank(self.group, 0), group=self.group)
-        if travelling is not values:
-            values.copy_(travelling)
+        first = dist.get_global_rank(self.group, 0)
+        self._travel(values, lambda travelling: dist.reduce(travelling, first, group=self.group))
         self.bytes_sent += values.numel() * values.element_size() if self.rank > 0 else 0
 
     def broadcast(self, values: Tensor) -> None:
         """From the first rank, in place."""
+        first = dist.get_global_rank(self.group, 0)
+        self._travel(values, lambda travelling: dist.broadcast(travelling, first, group=self.group))
+        self.bytes_sent += (self.world - 1) * values.numel() * values.element_size() if self.rank == 0 else 0
+
+    def _travel(self, values: Tensor, collective: Callable[[Tensor], object]) -> None:
+        """In place, over the device of the bucket."""
         travelling = values.to(self.device)
-        dist.broadcast(travelling, dist.get_global_rank(self.group, 0), group=self.group)
+        collective(travelling)
         if travelling is not values:
             values.copy_(travelling)
-        self.bytes_sent += (self.world - 1) * values.numel() * values.element_size() if self.rank == 0 else 0
 
     def exchange(self, codes: list[Tensor]) -> list[Tensor]:
         """Code i goes to rank i; what each rank sent to this one."""

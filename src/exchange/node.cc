@@ -14,6 +14,7 @@
 #include <mutex>
 #include <utility>
 
+#include "exchange/staged_averaging.h"
 #include "kernel/vectors.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
@@ -51,33 +52,33 @@ class Turns {
   std::exception_ptr problem_;
 };
 
-class NodeAveraging final : public Averaging, public std::enable_shared_from_this<NodeAveraging> {
+class NodeAveraging final : public StagedAveraging {
  public:
-  NodeAveraging(const NodeLinks& links, Exchange* between, std::shared_ptr<Turns> turns, float share,
-                const Bucket& bucket, std::uint64_t number)
+  NodeAveraging(const NodeLinks& links, Exchange* between, std::shared_ptr<Turns> turns, const Bucket& bucket,
+                std::uint64_t number)
       : inside_(links.inside),
         across_(links.across),
         between_(between),
         turns_(std::move(turns)),
-        share_(share),
+        share_(static_cast<float>(links.share)),
         values_(bucket.values),
         tensors_(bucket.tensors.begin(), bucket.tensors.end()),
         priority_(bucket.priority),
         number_(number) {}
 
   void start() {
-    if (between_ != nullptr) turns_->expect(shared_from_this());
+    if (between_ != nullptr) turns_->expect(std::static_pointer_cast<NodeAveraging>(shared_from_this()));
     if (inside_ == nullptr) return reduced(nullptr);
     const bool is_first = inside_->rank() == 0;
     const TypedSpan all = values_;
     try {
-      go_on_with(inside_->start({.collective = Collective::reduce,
-                                 .input = all,
-                                 .output = is_first ? all : TypedSpan(nullptr, 0, all.dtype),
-                                 .op = ReduceOp::average,
-                                 .root = 0,
-                                 .priority = priority_}),
-                 [this](std::exception_ptr problem) { reduced(std::move(problem)); });
+      go_on_behind(inside_->start({.collective = Collective::reduce,
+                                   .input = all,
+                                   .output = is_first ? all : TypedSpan(nullptr, 0, all.dtype),
+                                   .op = ReduceOp::average,
+                                   .root = 0,
+                                   .priority = priority_}),
+                   [this](std::exception_ptr problem) { reduced(std::move(problem)); });
     } catch (...) {
       reduced(std::current_exception());
     }
@@ -96,64 +97,11 @@ class NodeAveraging final : public Averaging, public std::enable_shared_from_thi
       fail(std::current_exception());
     }
   }
-  void finish(std::exception_ptr problem) {
-    std::vector<std::function<void()>> callbacks;
-    {
-      const std::lock_guard lock(mutex_);
-      if (done_) return;
-      problem_ = std::move(problem);
-      done_ = true;
-      drive_ = nullptr;
-      callbacks.swap(callbacks_);
-    }
-    changed_.notify_all();
-    for (const auto& callback : callbacks) callback();
-  }
-
-  // Whoever waits drives the stage that is under way; between two of them another thread computes.
-  void wait() override {
-    std::unique_lock lock(mutex_);
-    for (std::uint64_t seen = 0;;) {
-      changed_.wait(lock, [&] { return done_ || stage_ != seen; });
-      if (done_) break;
-      seen = stage_;
-      const auto driven = drive_;
-      lock.unlock();
-      try {
-        driven();
-      } catch (...) {  // what was to come then hears of it
-      }
-      lock.lock();
-    }
-    if (problem_) std::rethrow_exception(problem_);
-  }
-  bool done() const override {
-    const std::lock_guard lock(mutex_);
-    return done_;
-  }
-  std::exception_ptr error() const override {
-    const std::lock_guard lock(mutex_);
-    return problem_;
-  }
-  void on_done(std::function<void()> then) override {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!done_) return callbacks_.push_back(std::move(then));
-    }
-    then();
-  }
+  using StagedAveraging::finish;
 
  private:
-  void drive(std::function<void()> body) {
-    {
-      const std::lock_guard lock(mutex_);
-      drive_ = std::move(body);
-      ++stage_;
-    }
-    changed_.notify_all();
-  }
   template <class Then>
-  void go_on_with(Work work, Then then) {
+  void go_on_behind(Work work, Then then) {
     drive([work]() mutable { work.wait(); });
     work.on_done([self = shared_from_this(), work, then] { then(work.error()); });
   }
@@ -167,7 +115,8 @@ class NodeAveraging final : public Averaging, public std::enable_shared_from_thi
 
   void hear() {
     try {
-      go_on_with(inside_->start_recv(values_, 0, number_), [this](const std::exception_ptr& problem) { end(problem); });
+      go_on_behind(inside_->start_recv(values_, 0, number_),
+                   [this](const std::exception_ptr& problem) { end(problem); });
     } catch (...) {
       fail(std::current_exception());
     }
@@ -186,11 +135,8 @@ class NodeAveraging final : public Averaging, public std::enable_shared_from_thi
       });
       for (Work& each : telling)
         each.on_done([this, self = shared_from_this(), each] {
-          if (const auto lost = each.error()) {
-            const std::lock_guard lock(mutex_);
-            if (!untold_) untold_ = lost;
-          }
-          if (left_.fetch_sub(1) == 1) end(untold_);
+          if (auto lost = each.error()) return fail(std::move(lost));
+          if (left_.fetch_sub(1) == 1) finish(nullptr);
         });
       turns_->leave();
     } catch (...) {
@@ -234,15 +180,6 @@ class NodeAveraging final : public Averaging, public std::enable_shared_from_thi
   std::exception_ptr problem_inside_;  // before ready_
   std::atomic<bool> ready_ = false;
   std::atomic<std::size_t> left_ = 0;  // to be told
-
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::function<void()> drive_;
-  std::uint64_t stage_ = 0;
-  bool done_ = false;
-  std::exception_ptr problem_;
-  std::exception_ptr untold_;
-  std::vector<std::function<void()>> callbacks_;
 };
 
 void Turns::expect(std::shared_ptr<NodeAveraging> bucket) {
@@ -308,8 +245,7 @@ class NodeExchange final : public Exchange {
 
   std::string_view spec() const override { return spec_; }
   std::shared_ptr<Averaging> start(const Bucket& bucket) override {
-    auto averaging = std::make_shared<NodeAveraging>(links_, between_.get(), turns_, static_cast<float>(links_.share),
-                                                     bucket, number_++);
+    auto averaging = std::make_shared<NodeAveraging>(links_, between_.get(), turns_, bucket, number_++);
     averaging->start();
     return averaging;
   }

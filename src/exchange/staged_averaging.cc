@@ -6,18 +6,24 @@ namespace ranvier {
 
 // The callback keeps this alive until then, whatever becomes of the handle.
 void StagedAveraging::go_on_with(const std::shared_ptr<Phased>& stage, std::function<void(std::exception_ptr)> then) {
+  drive([stage] { stage->wait(); });
+  stage->start([self = shared_from_this(), raw = stage.get(), then = std::move(then)] { then(raw->error()); });
+}
+
+void StagedAveraging::drive(std::function<void()> wait) {
   {
     const std::lock_guard lock(mutex_);
-    stage_ = stage;
+    drive_ = std::move(wait);
+    ++stages_;
   }
   changed_.notify_all();
-  stage->start([self = shared_from_this(), raw = stage.get(), then = std::move(then)] { then(raw->error()); });
 }
 
 void StagedAveraging::finish(std::exception_ptr problem) {
   std::vector<std::function<void()>> callbacks;
   {
     const std::lock_guard lock(mutex_);
+    if (done_) return;
     problem_ = std::move(problem);
     done_ = true;
     callbacks.swap(callbacks_);
@@ -27,16 +33,16 @@ void StagedAveraging::finish(std::exception_ptr problem) {
 }
 
 void StagedAveraging::wait() {
-  std::shared_ptr<Phased> driven;
   std::unique_lock lock(mutex_);
-  for (;;) {
+  for (std::uint64_t seen = 0;;) {
     // Between two stages another thread computes.
-    changed_.wait(lock, [&] { return done_ || stage_ != driven; });
+    changed_.wait(lock, [&] { return done_ || stages_ != seen; });
     if (done_) break;
-    driven = stage_;
+    seen = stages_;
+    const auto driven = drive_;
     lock.unlock();
     try {
-      driven->wait();
+      driven();
     } catch (...) {  // what was to come then gets it
     }
     lock.lock();

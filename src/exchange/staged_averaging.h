@@ -1,8 +1,9 @@
-// An average that is made in stages, each of which travels as messages: what has to be told to whoever waits for it, or
-// asks to be called.
+// An average that is made in stages, each of which travels: what has to be told to whoever waits for it, or asks to be
+// called.
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -25,13 +26,16 @@ class StagedAveraging : public Averaging, public std::enable_shared_from_this<St
   // Begins the next stage: whoever waits drives it. `then` is called once, by the thread that finishes it, with what it
   // failed with, and goes on or ends this.
   void go_on_with(const std::shared_ptr<Phased>& stage, std::function<void(std::exception_ptr)> then);
-  // Once: the bucket holds the average, or there is none for this reason.
+  // A stage of another kind has begun, by `wait` whoever waits drives it.
+  void drive(std::function<void()> wait);
+  // The bucket holds the average, or there is none for this reason. The first time counts.
   void finish(std::exception_ptr problem);
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::shared_ptr<Phased> stage_;  // the last one that was begun
+  std::function<void()> drive_;  // the last stage that was begun
+  std::uint64_t stages_ = 0;     // that were
   bool done_ = false;
   std::exception_ptr problem_;
   std::vector<std::function<void()>> callbacks_;

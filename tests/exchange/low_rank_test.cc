@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,19 +13,13 @@
 #include "kernel/vectors.h"
 #include "ranvier/exchange.h"
 #include "support/cluster.h"
+#include "support/normal_values.h"
 
 namespace ranvier {
 namespace {
 
+using support::normal_values;
 using support::run_ranks;
-
-std::vector<float> normal_values(std::size_t count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
 
 // A matrix of rank 2, the same directions on every rank with other weights; then 10 values of a bias.
 constexpr std::size_t rows = 40, columns = 60, bias = 10;

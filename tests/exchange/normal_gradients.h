@@ -4,19 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <random>
 #include <vector>
 
 #include "ranvier/communicator.h"
+#include "support/normal_values.h"
 
 namespace ranvier {
 
 inline std::vector<float> gradients(Rank rank, std::size_t count, unsigned step = 0) {
-  std::mt19937 random(static_cast<unsigned>(rank) * 1000 + step);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
+  return support::normal_values(count, static_cast<unsigned>(rank) * 1000 + step);
 }
 
 inline std::vector<double> exact_sum(Rank world, std::size_t count, unsigned step = 0) {

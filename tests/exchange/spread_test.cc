@@ -4,19 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 #include <vector>
+
+#include "support/normal_values.h"
 
 namespace ranvier::engine {
 namespace {
 
-std::vector<float> normal(std::size_t count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> distribution;
-  std::vector<float> values(count);
-  for (float& value : values) value = distribution(random);
-  return values;
-}
+using support::normal_values;
 
 double energy(const std::vector<float>& values) {
   double sum = 0;
@@ -44,7 +39,7 @@ TEST(Spread, ComesBackButForRounding) {
   for (const std::size_t blocks : {1, 2, 16, 17, 255, 256, 257, 600})
     for (const std::size_t less : {0, 1, 1500}) {
       const std::size_t count = blocks * spread_block - std::min(less, blocks * spread_block);
-      const auto values = normal(count, static_cast<unsigned>(blocks));
+      const auto values = normal_values(count, static_cast<unsigned>(blocks));
       std::vector<float> spread(blocks * spread_block), back(count);
       spread_out(values, spread, 7);
       EXPECT_NEAR(energy(spread) / std::max(energy(values), 1.), count > 0 ? 1 : 0, 1e-4);
@@ -54,7 +49,7 @@ TEST(Spread, ComesBackButForRounding) {
 }
 
 TEST(Spread, TheSumOfWhatIsSpreadIsTheSpreadSum) {
-  const auto a = normal(40 * spread_block, 1), b = normal(40 * spread_block, 2);
+  const auto a = normal_values(40 * spread_block, 1), b = normal_values(40 * spread_block, 2);
   std::vector<float> sum(a.size()), spread_a(a.size()), spread_b(a.size()), back(a.size());
   spread_out(a, spread_a, 3);
   spread_out(b, spread_b, 3);
@@ -66,7 +61,7 @@ TEST(Spread, TheSumOfWhatIsSpreadIsTheSpreadSum) {
 // Gradients of one layer that are much larger than all others: without spreading a piece might take most of it.
 TEST(Spread, ALostPieceCostsEveryBlockTheSameLittle) {
   constexpr std::size_t blocks = 512;
-  auto values = normal(blocks * spread_block, 5);
+  auto values = normal_values(blocks * spread_block, 5);
   for (std::size_t i = 3000; i < 4000; ++i) values[i] *= 1000;
   std::vector<float> spread(values.size()), back(values.size());
   spread_out(values, spread, 11);
@@ -88,7 +83,7 @@ TEST(Spread, ALostPieceCostsEveryBlockTheSameLittle) {
 }
 
 TEST(Spread, OtherSeedsRotateOtherwise) {
-  const auto values = normal(spread_block, 5);
+  const auto values = normal_values(spread_block, 5);
   std::vector<float> a(values.size()), b(values.size());
   spread_out(values, a, 1);
   spread_out(values, b, 2);

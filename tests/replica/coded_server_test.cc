@@ -8,7 +8,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "ranvier/parameter_server.h"
 #include "replica/coded_message.h"
 #include "support/cluster.h"
+#include "support/normal_values.h"
 #include "support/sanitized.h"
 
 namespace ranvier {
@@ -24,20 +24,13 @@ namespace {
 
 using replica::codec_of_messages;
 using replica::CodedMessages;
+using support::normal_values;
 using support::run_ranks;
 using ::testing::HasSubstr;
 
 const std::vector<std::string> specs{
     "bf16",   "fp16",     "int8",    "int4",   "topk:0.1+int8",         "randk:0.1",          "sign",
     "qsgd:1", "terngrad", "natural", "eden:1", "hadamard+int4+huffman", "topk:0.02+int4+rans"};
-
-std::vector<float> normal(std::size_t size, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> values;
-  std::vector<float> all(size);
-  for (float& each : all) each = values(random);
-  return all;
-}
 
 double distance(std::span<const float> a, std::span<const float> b) {
   double squares = 0;
@@ -50,7 +43,7 @@ TEST(CodedMessages, EveryChangeBringsBothEndsNearerAndToTheSameBits) {
   for (const std::string& spec : specs)
     for (const std::size_t size : {1U, 7U, 1000U, 5000U}) {
       const CodedMessages coding(codec_of_messages(spec));
-      const auto values = normal(size, 1);
+      const auto values = normal_values(size, 1);
       std::vector<float> told(size, 0), heard(size, 0);
       std::vector<std::byte> message(coding.most_bytes(size));
       const double before = distance(values, told);
@@ -98,7 +91,7 @@ TEST(ParameterServer, WithACodecGradientsArriveButForWhatIsHeldBack) {
       for (const std::size_t ranges : {0U, 7U})
         run_ranks(world,
                   [&](Communicator& comm) {
-                    const auto slope = normal(size, 3);
+                    const auto slope = normal_values(size, 3);
                     std::vector<float> parameters(size, 1), first(size, 1);
                     ParameterServer server(comm, {.damping = ServerRule::Damping::share, .ranges = ranges}, parameters,
                                            0, {.compress = spec});
@@ -126,7 +119,7 @@ TEST(ParameterServer, WithACodecWorkersFollowWhatTheServersHold) {
   for (const std::string& spec : support::sanitized ? std::vector<std::string>{"int8", "topk:0.1+int8"} : specs)
     run_ranks(3,
               [&](Communicator& comm) {
-                const auto target = normal(size, 5);
+                const auto target = normal_values(size, 5);
                 std::vector<float> parameters(size, 0), gradient(size);
                 ParameterServer server(comm, {.bound = 1, .damping = ServerRule::Damping::share}, parameters, 0,
                                        {.compress = spec});
@@ -153,7 +146,7 @@ std::uint64_t descend_by_groups(const std::vector<int>& groups, const std::strin
   std::atomic<std::uint64_t> sent = 0;
   run_ranks(4,
             [&](Communicator& comm) {
-              const auto target = normal(size, 7);
+              const auto target = normal_values(size, 7);
               std::vector<float> parameters(size, 0), gradient(size), all(4 * size);
               ParameterServer server(comm, {.damping = ServerRule::Damping::share}, parameters, 0,
                                      {.compress = compress});
