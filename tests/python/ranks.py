@@ -111,6 +111,8 @@ def _read(reader: Any) -> Outcome:
 
 def _rank(writer: Any, rank: int, setup: Setup, body: Callable[..., Any], args: tuple[Any, ...]) -> None:
     torch.set_num_threads(1)
+    if setup.backend == "gloo":  # whose ranks fail where another goes that has connected before they have
+        os.environ["TORCH_DIST_INIT_BARRIER"] = "1"
     os.environ.update(setup.environment)
     dist.set_debug_level_from_env()  # torch has read it before, in the process that this one was forked from
     try:
