@@ -43,6 +43,11 @@ constexpr std::size_t worth_lending = 512 << 10;
 constexpr std::size_t leaves_caches = 256 << 10;
 constexpr double ring_in_caches = 0.776;  // of what the model predicts
 
+// Where a rank's part alone fills the caches of a core, nothing is still in them, and neither this nor what trials of
+// smaller vectors showed holds any longer: "direct" takes 3 and 4 ranks 0.8 to 0.93 times as long as a ring for 16 and
+// 64 MiB, 8 ranks 1.2 and 0.94 times.
+constexpr std::size_t part_fills_caches = 2 << 20;
+
 // Of a reduce_scatter that large, sums of some ranks' parts, which others pass on, leave the caches before they are
 // read; who gets all parts from their owners adds them as he reads them. 3 to 16 ranks on 2 cores take 4 MiB in 0.66 to
 // 0.85 of the time of any other algorithm.
@@ -75,8 +80,8 @@ void add_own_nodes(std::vector<AlgorithmSpec>& all, Rank world, Rank ranks_per_n
 // From or to a root, of a few ranks that share the cores of one host, the model is too far off: who passes something on
 // costs a change of whose turn it is, a leaf that only sends runs ahead by as much as links hold, and over sockets the
 // sender does most of the receiver's work as well. This is what was fastest, or within a tenth of it, of 4 ranks on 2
-// cores (docs/benchmarks.md, "auto beside the best fixed algorithm"). Chains and pairs of trees, made to keep the links
-// of many hosts busy both ways, took up to 1.9 and 4.2 times as long.
+// cores (docs/benchmarks.md, "auto beside the best fixed algorithm"), and mostly of 3 and 8. Chains and pairs of trees,
+// made to keep the links of many hosts busy both ways, took up to 1.9 and 4.2 times as long elsewhere.
 struct Habit {
   Collective collective;
   std::size_t up_to;
@@ -89,9 +94,10 @@ constexpr Habit in_memory[] = {
     {Collective::reduce, largest, "direct"},    {Collective::gather, largest, "direct"},
     {Collective::scatter, largest, "direct"}};
 constexpr Habit over_sockets[] = {
-    {Collective::broadcast, 4 << 10, "ring"},     {Collective::broadcast, largest, "bine_tree"},
-    {Collective::reduce, 4 << 10, "direct"},      {Collective::reduce, 2 << 20, "bine_tree"},
-    {Collective::reduce, largest, "direct"},      {Collective::gather, largest, "direct"},
+    {Collective::broadcast, 4 << 10, "ring"},     {Collective::broadcast, 32 << 10, "bine_tree"},
+    {Collective::broadcast, largest, "ring"},     {Collective::reduce, 4 << 10, "direct"},
+    {Collective::reduce, 2 << 20, "bine_tree"},   {Collective::reduce, 8 << 20, "direct"},
+    {Collective::reduce, largest, "bine_tree"},   {Collective::gather, largest, "direct"},
     {Collective::scatter, 32 << 10, "bine_tree"}, {Collective::scatter, largest, "direct"}};
 
 }  // namespace
@@ -140,10 +146,16 @@ bool Selection::keeps_to_links(Collective collective, Rank root) {
   return candidates_for(kind_of(collective, root)).keep_to_links;
 }
 
+bool Selection::leaves_all_caches(Collective collective, std::size_t bytes) const {
+  return collective == Collective::all_reduce && is_shared_memory(settings_.transport) && settings_.world > 2 &&
+         bytes / static_cast<std::size_t>(settings_.world) > part_fills_caches;
+}
+
 Selection::Price Selection::price(const Candidate& each, Collective collective, std::size_t bytes) const {
   const bool shared_memory = is_shared_memory(settings_.transport);
-  const bool leaves =
-      shared_memory && collective == Collective::all_reduce && settings_.world > 2 && bytes >= leaves_caches;
+  const bool too_large = leaves_all_caches(collective, bytes);
+  const bool leaves = shared_memory && collective == Collective::all_reduce && settings_.world > 2 &&
+                      bytes >= leaves_caches && !too_large;
   const bool lending = shared_memory && collective != Collective::all_to_all && bytes >= worth_lending;
   const bool in_caches = leaves && each.name == "ring";
   LinkModel links = settings_.links;
@@ -152,7 +164,7 @@ Selection::Price Selection::price(const Candidate& each, Collective collective, 
   const bool at_once = shared_memory && collective == Collective::reduce_scatter && settings_.world > 2 &&
                        bytes >= partial_sums_leave_caches && adds_at_once(each.name);
   const double seconds = predicted * (in_caches ? ring_in_caches : at_once ? without_partial_sums : 1);
-  return {lending && !each.lends, bytes > each.corrected_above ? each.error * seconds : seconds};
+  return {lending && !each.lends, bytes > each.corrected_above && !too_large ? each.error * seconds : seconds};
 }
 
 const std::vector<TuningRow>& Selection::rows(Collective collective, Rank root) {
@@ -307,6 +319,7 @@ std::vector<TuningRow> Selection::make(Kind kind) {
   std::vector<Fastest> found;
   const Candidate* last = nullptr;
   for (std::size_t bytes = smallest; bytes <= largest; bytes *= 2) {
+    if (leaves_all_caches(collective, bytes) && !leaves_all_caches(collective, bytes / 2)) last = nullptr;
     last = fastest(all, collective, bytes, last, cheapest(all, collective, bytes, last));
     found.push_back({.bytes = bytes, .algorithm = last->name});
   }

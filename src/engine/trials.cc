@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <string>
 #include <utility>
 
 namespace ranvier::engine {
 namespace {
 
-// Not those with a root: as short as trials are, they show how far it can run ahead of the others.
+// Not those with a root: as short as trials are, they show how far it can run ahead of the others, or, with a barrier
+// behind each batch, mostly that.
 constexpr std::array by_importance{Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
                                    Collective::all_to_all};
 
@@ -17,18 +19,19 @@ constexpr std::size_t step = 4;
 
 // Operations are timed in batches of about so long, of no fewer and no more than so many: the first ones after another
 // algorithm's are slower.
-constexpr double short_batch = 150e-6, long_batch = 250e-6;  // seconds
-constexpr double least_in_batch = 3;
+constexpr double tiny_batch = 50e-6, short_batch = 150e-6, long_batch = 250e-6;  // seconds
+constexpr double least_in_batch = 3, least_of_long = 2;
+constexpr double long_operation = 60e-6;
 constexpr double most_in_batch = 32, most_in_batch_of_two = 128;  // since of two ranks there are few contenders
 
 // No further size after so many: what ranks do as they meet is counted in 16 bits (first_of_meeting).
 constexpr int most_operations = 50'000;
 
-// Twice all have two short batches in turn, and stay if the shortest is no longer than so many times the shortest of
-// all: what disturbs a batch makes it longer, and must not end anybody's chances. The fastest few of them have long
-// ones, of which the median counts: where ranks share cores, the shortest is a stroke of luck. What the model would
-// take has them in any case.
-constexpr std::size_t short_batches = 2, long_batches = 5;
+// First all have two tiny batches in turn, those that are near the fastest then two short ones, and the fastest few of
+// these long ones, of which the median counts: where ranks share cores, the shortest is a stroke of luck. Until then it
+// is the shortest: what disturbs a batch makes it longer, and must not end anybody's chances. What the model would take
+// stays in any case.
+constexpr std::size_t first_batches = 2, long_batches = 5;
 constexpr double within_reach = 1.6;
 constexpr std::size_t in_second_round = 6;
 constexpr double close = 1.3;
@@ -47,13 +50,31 @@ class Tryout {
         const std::vector<Prediction> contenders = selection_.contenders(collective, bytes);
         if (std::max(last, contenders.front().seconds / 4) > limits_.operation) break;
         if (spent_ > limits_.seconds || operations_ > most_operations) break;
-        if (contenders.size() > 1) last = measure(collective, bytes, contenders, last);
+        if (contenders.size() > 1)
+          last = measure(collective, bytes, without_the_slow(collective, bytes, contenders), last);
       }
     }
     return std::move(trials_);
   }
 
  private:
+  // Who was far from the fastest at the size before is left out, for this size.
+  std::vector<Prediction> without_the_slow(Collective collective, std::size_t bytes,
+                                           std::vector<Prediction> contenders) const {
+    std::vector<Trial> before;
+    std::ranges::copy_if(trials_, std::back_inserter(before), [&](const Trial& each) {
+      return each.collective == collective && each.bytes == bytes / step;
+    });
+    if (before.empty()) return contenders;
+    const double limit = within_reach * std::ranges::min(before, {}, &Trial::seconds).seconds;
+    const std::string& favourite = selection_.choice(collective, bytes);
+    std::erase_if(contenders, [&](const Prediction& contender) {
+      const auto found = std::ranges::find(before, contender.algorithm, &Trial::algorithm);
+      return found != before.end() && found->seconds > limit && contender.algorithm != favourite;
+    });
+    return contenders;
+  }
+
   // The shortest time of all. `last`: that of the size before, or 0.
   double measure(Collective collective, std::size_t bytes, const std::vector<Prediction>& contenders, double last) {
     std::vector<Trial> all;
@@ -67,16 +88,18 @@ class Tryout {
       for (Trial& each : all) each.seconds = 0;
     }
     const std::string& favourite = selection_.choice(collective, bytes);
+    const bool is_long = last > long_operation;
     const double most = world_ == 2 ? most_in_batch_of_two : most_in_batch;
-    const auto in = [&](double seconds) {
-      return static_cast<int>(std::clamp(seconds / std::max(last, 1e-7), least_in_batch, most));
+    const double least = is_long ? least_of_long : least_in_batch;
+    const auto in = [&](double length, double fewest) {
+      return static_cast<int>(std::clamp(length / std::max(last, 1e-7), fewest, most));
     };
-    shorten(all, play(all, in(short_batch), short_batches));
+    shorten(all, play(all, in(tiny_batch, is_long ? 1 : least), first_batches));
     give_up(all, within_reach, in_second_round, favourite);
-    shorten(all, play(all, in(short_batch), short_batches));
+    shorten(all, play(all, in(short_batch, least), first_batches));
     give_up(all, close, finalists, favourite);
     if (all.size() > 1) {
-      auto seconds = play(all, in(long_batch), long_batches);
+      auto seconds = play(all, in(long_batch, least), long_batches);
       for (std::size_t i = 0; i < all.size(); ++i) {
         std::ranges::sort(seconds[i]);
         all[i].seconds = seconds[i][long_batches / 2];

@@ -17,7 +17,7 @@ namespace ranvier::engine {
 
 // How much is tried.
 struct TrialLimits {
-  double seconds = 0.4;       // in all; what comes last has none any more
+  double seconds = 0.5;       // in all; what comes last has none any more
   double operation = 150e-6;  // no larger vectors where one takes longer: there bytes count, as the model does
   std::size_t least_bytes = 64;
   std::size_t most_bytes = 1 << 20;

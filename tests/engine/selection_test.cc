@@ -125,7 +125,8 @@ TEST(Selection, GoesByRulesFromAndToARootOnOneHost) {
               << name_of(collective) << ' ' << bytes << ", " << transport << ", " << world;
         };
         expect(Collective::broadcast, 1 << 10, memory ? "direct" : "ring");
-        expect(Collective::broadcast, 1 << 20, "bine_tree");
+        expect(Collective::broadcast, 16 << 10, "bine_tree");
+        expect(Collective::broadcast, 1 << 20, memory ? "bine_tree" : "ring");
         expect(Collective::reduce, 1 << 10, "direct");
         expect(Collective::reduce, 128 << 10, "bine_tree");
         expect(Collective::reduce, 4 << 20, "direct");

@@ -124,6 +124,25 @@ TEST(Trials, GiveUpWhatIsSlowAfterTheFirstBatches) {
   EXPECT_GE(most, 4 * stage.operations().at(slow));
 }
 
+TEST(Trials, LeaveOutForOneSizeWhatWasSlowAtTheOneBefore) {
+  Selection selection(settings_of(4, true));
+  const auto has = [&](std::size_t bytes, const std::string& algorithm) {
+    const auto contenders = selection.contenders(Collective::all_reduce, bytes);
+    return std::ranges::count(contenders, algorithm, &Prediction::algorithm) > 0;
+  };
+  std::string slow;
+  for (const Prediction& each : selection.contenders(Collective::all_reduce, 4096))
+    if (has(16384, each.algorithm) && has(65536, each.algorithm) &&
+        each.algorithm != selection.choice(Collective::all_reduce, 16384))
+      slow = each.algorithm;
+  ASSERT_FALSE(slow.empty());
+  Stage stage([&](const Request& request) { return (request.algorithm == slow ? 3 : 1) * microseconds(request); });
+  std::vector<std::size_t> tried;
+  for (const Trial& each : stage.trials(selection, {.least_bytes = 4096, .most_bytes = 65536}))
+    if (each.collective == Collective::all_reduce && each.algorithm == slow) tried.push_back(each.bytes);
+  EXPECT_EQ(tried, (std::vector<std::size_t>{4096, 65536}));
+}
+
 TEST(Trials, EndWhereOperationsAreLongOrTheTimeIsUp) {
   Selection selection(settings_of(4, true));
   Stage endless([](const Request&) { return 1e-3; });
@@ -166,8 +185,11 @@ TEST(SelectionByTrials, ReachesBeyondWhatWasTried) {
   EXPECT_EQ(selection.choice(Collective::all_reduce, 64), "direct");
   EXPECT_EQ(selection.choice(Collective::all_reduce, 128), "direct") << "between: 5.2 and 5.5";
   EXPECT_EQ(selection.choice(Collective::all_reduce, 256), "ring");
-  for (const std::size_t bytes : {std::size_t{1} << 20, std::size_t{16} << 20, std::size_t{1} << 30})
+  for (const std::size_t bytes : {std::size_t{1} << 20, std::size_t{8} << 20})
     EXPECT_EQ(selection.choice(Collective::all_reduce, bytes), "mesh:2x2") << bytes;
+  // Whose parts fill the caches, of these vectors that fit into them tell nothing.
+  for (const std::size_t bytes : {std::size_t{16} << 20, std::size_t{1} << 30})
+    EXPECT_EQ(selection.choice(Collective::all_reduce, bytes), "direct") << bytes;
   // Of small vectors only, they tell nothing of what bytes cost.
   Selection small(settings_of(4, true, {of("direct", 64, 3), of("one_round", 64, 30)}));
   Selection untried(settings_of(4, true));
