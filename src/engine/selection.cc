@@ -146,16 +146,17 @@ bool Selection::keeps_to_links(Collective collective, Rank root) {
   return candidates_for(kind_of(collective, root)).keep_to_links;
 }
 
-bool Selection::leaves_all_caches(Collective collective, std::size_t bytes) const {
-  return collective == Collective::all_reduce && is_shared_memory(settings_.transport) && settings_.world > 2 &&
-         bytes / static_cast<std::size_t>(settings_.world) > part_fills_caches;
+bool Selection::sums_among_many_in_memory(Collective collective) const {
+  return collective == Collective::all_reduce && is_shared_memory(settings_.transport) && settings_.world > 2;
+}
+bool Selection::parts_fill_caches(Collective collective, std::size_t bytes) const {
+  return sums_among_many_in_memory(collective) && bytes / static_cast<std::size_t>(settings_.world) > part_fills_caches;
 }
 
 Selection::Price Selection::price(const Candidate& each, Collective collective, std::size_t bytes) const {
   const bool shared_memory = is_shared_memory(settings_.transport);
-  const bool too_large = leaves_all_caches(collective, bytes);
-  const bool leaves = shared_memory && collective == Collective::all_reduce && settings_.world > 2 &&
-                      bytes >= leaves_caches && !too_large;
+  const bool too_large = parts_fill_caches(collective, bytes);
+  const bool leaves = sums_among_many_in_memory(collective) && bytes >= leaves_caches && !too_large;
   const bool lending = shared_memory && collective != Collective::all_to_all && bytes >= worth_lending;
   const bool in_caches = leaves && each.name == "ring";
   LinkModel links = settings_.links;
@@ -319,7 +320,8 @@ std::vector<TuningRow> Selection::make(Kind kind) {
   std::vector<Fastest> found;
   const Candidate* last = nullptr;
   for (std::size_t bytes = smallest; bytes <= largest; bytes *= 2) {
-    if (leaves_all_caches(collective, bytes) && !leaves_all_caches(collective, bytes / 2)) last = nullptr;
+    // What was best within the caches is not held on to beyond them.
+    if (parts_fill_caches(collective, bytes) && !parts_fill_caches(collective, bytes / 2)) last = nullptr;
     last = fastest(all, collective, bytes, last, cheapest(all, collective, bytes, last));
     found.push_back({.bytes = bytes, .algorithm = last->name});
   }

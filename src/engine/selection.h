@@ -87,7 +87,8 @@ class Selection {
   std::vector<Trial> trials_of(Collective, std::size_t bytes) const;
   std::size_t largest_tried(Collective) const;
   void correct(Collective, std::vector<Candidate>&) const;
-  bool leaves_all_caches(Collective, std::size_t bytes) const;
+  bool sums_among_many_in_memory(Collective) const;
+  bool parts_fill_caches(Collective, std::size_t bytes) const;
   Price price(const Candidate&, Collective, std::size_t bytes) const;
   std::vector<std::pair<Price, const Candidate*>> by_price(Collective, std::size_t bytes);
   const Candidate* usual(const std::vector<Candidate>&, Collective, std::size_t bytes) const;

@@ -18,10 +18,10 @@ constexpr std::array by_importance{Collective::all_reduce, Collective::all_gathe
 constexpr std::size_t step = 4;
 
 // Operations are timed in batches of about so long, of no fewer and no more than so many: the first ones after another
-// algorithm's are slower.
+// algorithm's are slower. Of long ones, to which that matters less, fewer do, and of the tiny batches one.
 constexpr double tiny_batch = 50e-6, short_batch = 150e-6, long_batch = 250e-6;  // seconds
 constexpr double least_in_batch = 3, least_of_long = 2;
-constexpr double long_operation = 60e-6;
+constexpr double long_operation = 60e-6;                          // seconds
 constexpr double most_in_batch = 32, most_in_batch_of_two = 128;  // since of two ranks there are few contenders
 
 // No further size after so many: what ranks do as they meet is counted in 16 bits (first_of_meeting).
@@ -31,7 +31,7 @@ constexpr int most_operations = 50'000;
 // these long ones, of which the median counts: where ranks share cores, the shortest is a stroke of luck. Until then it
 // is the shortest: what disturbs a batch makes it longer, and must not end anybody's chances. What the model would take
 // stays in any case.
-constexpr std::size_t first_batches = 2, long_batches = 5;
+constexpr std::size_t early_batches = 2, long_batches = 5;
 constexpr double within_reach = 1.6;
 constexpr std::size_t in_second_round = 6;
 constexpr double close = 1.3;
@@ -50,8 +50,7 @@ class Tryout {
         const std::vector<Prediction> contenders = selection_.contenders(collective, bytes);
         if (std::max(last, contenders.front().seconds / 4) > limits_.operation) break;
         if (spent_ > limits_.seconds || operations_ > most_operations) break;
-        if (contenders.size() > 1)
-          last = measure(collective, bytes, without_the_slow(collective, bytes, contenders), last);
+        if (contenders.size() > 1) last = measure(collective, bytes, contenders, last);
       }
     }
     return std::move(trials_);
@@ -59,15 +58,14 @@ class Tryout {
 
  private:
   // Who was far from the fastest at the size before is left out, for this size.
-  std::vector<Prediction> without_the_slow(Collective collective, std::size_t bytes,
-                                           std::vector<Prediction> contenders) const {
+  std::vector<Prediction> without_the_slow(Collective collective, std::size_t bytes, std::vector<Prediction> contenders,
+                                           const std::string& favourite) const {
     std::vector<Trial> before;
     std::ranges::copy_if(trials_, std::back_inserter(before), [&](const Trial& each) {
       return each.collective == collective && each.bytes == bytes / step;
     });
     if (before.empty()) return contenders;
     const double limit = within_reach * std::ranges::min(before, {}, &Trial::seconds).seconds;
-    const std::string& favourite = selection_.choice(collective, bytes);
     std::erase_if(contenders, [&](const Prediction& contender) {
       const auto found = std::ranges::find(before, contender.algorithm, &Trial::algorithm);
       return found != before.end() && found->seconds > limit && contender.algorithm != favourite;
@@ -77,8 +75,9 @@ class Tryout {
 
   // The shortest time of all. `last`: that of the size before, or 0.
   double measure(Collective collective, std::size_t bytes, const std::vector<Prediction>& contenders, double last) {
+    const std::string& favourite = selection_.choice(collective, bytes);
     std::vector<Trial> all;
-    for (const Prediction& each : contenders)
+    for (const Prediction& each : without_the_slow(collective, bytes, contenders, favourite))
       all.push_back({.collective = collective, .bytes = bytes, .algorithm = each.algorithm});
     for (const Trial& each : all) time(each, 1);  // makes its program, and the pages of its memory
     const auto shortest = [&] { return std::ranges::min(all, {}, &Trial::seconds).seconds; };
@@ -87,16 +86,15 @@ class Tryout {
       last = shortest();
       for (Trial& each : all) each.seconds = 0;
     }
-    const std::string& favourite = selection_.choice(collective, bytes);
     const bool is_long = last > long_operation;
     const double most = world_ == 2 ? most_in_batch_of_two : most_in_batch;
     const double least = is_long ? least_of_long : least_in_batch;
     const auto in = [&](double length, double fewest) {
       return static_cast<int>(std::clamp(length / std::max(last, 1e-7), fewest, most));
     };
-    shorten(all, play(all, in(tiny_batch, is_long ? 1 : least), first_batches));
+    shorten(all, play(all, in(tiny_batch, is_long ? 1 : least), early_batches));
     give_up(all, within_reach, in_second_round, favourite);
-    shorten(all, play(all, in(short_batch, least), first_batches));
+    shorten(all, play(all, in(short_batch, least), early_batches));
     give_up(all, close, finalists, favourite);
     if (all.size() > 1) {
       auto seconds = play(all, in(long_batch, least), long_batches);
