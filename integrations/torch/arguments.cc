@@ -61,14 +61,14 @@ const Tensors& one_list(const std::vector<Tensors>& lists, Rank world, const cha
 void require_one_each(const Tensors& tensors, Rank world, const char* title) {
   TORCH_CHECK_VALUE(std::ssize(tensors) == world, title, ": the list has ", tensors.size(), " tensors for ", world,
                     " ranks");
-  for (const at::Tensor& tensor : tensors) require_dense_cpu(tensor, title);
+  for (const at::Tensor& tensor : tensors) require_dense(tensor, title);
 }
 
 void require_alike(const Tensors& tensors, const char* title) {
   TORCH_CHECK_VALUE(!tensors.empty(), title, " takes a tensor, and this call has none");
   const at::Tensor& first = tensors.front();
   for (const at::Tensor& tensor : tensors) {
-    require_dense_cpu(tensor, title);
+    require_dense(tensor, title);
     TORCH_CHECK_VALUE(tensor.scalar_type() == first.scalar_type() && tensor.sizes() == first.sizes(), title,
                       ": the tensors that a rank gives to one call must be alike, and these are ", first.scalar_type(),
                       first.sizes(), " and ", tensor.scalar_type(), tensor.sizes());
@@ -78,8 +78,8 @@ void require_alike(const Tensors& tensors, const char* title) {
 void require_pairs(const Tensors& outputs, const Tensors& inputs, const char* title) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size(), title, ": ", inputs.size(), " inputs and ", outputs.size(),
                     " outputs");
-  for (const at::Tensor& tensor : outputs) require_dense_cpu(tensor, title);
-  for (const at::Tensor& tensor : inputs) require_dense_cpu(tensor, title);
+  for (const at::Tensor& tensor : outputs) require_dense(tensor, title);
+  for (const at::Tensor& tensor : inputs) require_dense(tensor, title);
 }
 
 void require_multiple(const at::Tensor& whole, const at::Tensor& part, Rank world, const char* title) {

@@ -76,7 +76,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::reduce_scatter_each(c10d::OpType type,
 intrusive_ptr<c10d::Work> RanvierBackend::allreduce_coalesced(Tensors& tensors,
                                                               const c10d::AllreduceCoalescedOptions& options) {
   constexpr auto title = "ranvier:all_reduce_coalesced";
-  for (const at::Tensor& tensor : tensors) require_dense_cpu(tensor, title);
+  for (const at::Tensor& tensor : tensors) require_dense(tensor, title);
   return all_reduce_each(c10d::OpType::ALLREDUCE_COALESCED, title, tensors, options);
 }
 
@@ -107,8 +107,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::alltoall_base(at::Tensor& output, at::
                                                         std::vector<std::int64_t>& input_rows,
                                                         const c10d::AllToAllOptions& options) {
   constexpr auto title = "ranvier:all_to_all";
-  require_dense_cpu(output, title);
-  require_dense_cpu(input, title);
+  require_dense(output, title);
+  require_dense(input, title);
   same_type(output, input, title);
   Splits input_splits = splits_of(input, input_rows, size_, title);
   Splits output_splits = splits_of(output, output_rows, size_, title);

@@ -45,7 +45,7 @@ intrusive_ptr<c10d::Work> RanvierBackend::allgather_coalesced(std::vector<Tensor
     for (const Tensors& list : outputs) parts.push_back(list[i]);
     require_one_each(parts, size_, title);
     for (const at::Tensor& part : parts) same_size(part, inputs[i], title);
-    require_dense_cpu(inputs[i], title);
+    require_dense(inputs[i], title);
     const at::Tensor from = call.inputs.emplace_back(packed(inputs[i]));
     const at::Tensor to = joined_room(parts, inputs[i]);
     add_write_backs(call.write_backs, parts, to, title);

@@ -127,8 +127,6 @@ struct Summing {
 intrusive_ptr<c10d::Work> RanvierBackend::all_reduce_sparse(const at::Tensor& tensor,
                                                             const c10d::AllreduceOptions& options) {
   constexpr auto title = "ranvier:sparse_all_reduce";
-  TORCH_CHECK_VALUE(tensor.device().is_cpu(), title, ": this tensor is on ", tensor.device(),
-                    ", and ranvier takes CPU tensors: pass tensor.cpu()");
   TORCH_CHECK_VALUE(translate(options.reduceOp) == ReduceOp::sum, title, ": sparse tensors can only be summed");
   const auto communicator = require_communicator();
   const at::AutoDispatchBelowADInplaceOrView guard;

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "integrations/torch/staging.h"
+
 namespace ranvier::pytorch {
 namespace {
 
@@ -58,7 +60,9 @@ TypedSpan span_of(const at::Tensor& tensor, const Element& element) {
           element.type};
 }
 
-bool is_packed(const at::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg(); }
+bool is_packed(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
 
 constexpr std::uint64_t hash_factor = 0x9E3779B97F4A7C15u;
 
@@ -78,36 +82,48 @@ void require_own_memory(const at::Tensor& output, const char* operation) {
                     ": elements of this output share memory, as expand() lets them: pass its clone()");
 }
 
+// Memory that the engine can use.
+at::Tensor room_for(const at::Tensor& like, at::IntArrayRef sizes) {
+  return like.device().is_cpu() ? at::empty(sizes, like.options()) : host_room(like, sizes);
+}
+
 // Copies are no part of the caller's autograd graph, and run on threads that know nothing of its modes.
 using PlainCopies = at::AutoDispatchBelowADInplaceOrView;
 
 }  // namespace
 
-void require_dense_cpu(const at::Tensor& tensor, const char* operation) {
+void require_dense(const at::Tensor& tensor, const char* operation) {
   TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, operation, ": this tensor is ", tensor.layout(),
                     ", and of those that are not dense only all_reduce takes any, which are sparse COO: pass "
                     "tensor.to_dense()");
+  TORCH_CHECK_VALUE(!tensor.is_meta(), operation,
+                    ": this tensor is on the device meta, which keeps no elements: pass "
+                    "torch.empty_like(tensor, device=\"cpu\")");
+}
+
+void require_dense_cpu(const at::Tensor& tensor, const char* operation) {
+  require_dense(tensor, operation);
   TORCH_CHECK_VALUE(tensor.device().is_cpu(), operation, ": this tensor is on ", tensor.device(),
-                    ", and ranvier takes CPU tensors: pass tensor.cpu(), or initialize the group with another backend "
-                    "for that device, as in \"cpu:ranvier,cuda:nccl\"");
+                    ", and codes are made on the CPU: pass tensor.cpu()");
 }
 
 at::Tensor& single(std::vector<at::Tensor>& tensors, const char* operation) {
   TORCH_CHECK_VALUE(tensors.size() == 1, operation, " takes one tensor per rank, and this call has ", tensors.size());
-  require_dense_cpu(tensors.front(), operation);
+  require_dense(tensors.front(), operation);
   return tensors.front();
 }
 
 at::Tensor packed(const at::Tensor& tensor) {
   if (is_packed(tensor)) return tensor;
   const PlainCopies guard;
+  if (!tensor.device().is_cpu()) return copy_on_host(tensor);
   return tensor.resolve_conj().resolve_neg().contiguous();
 }
 
 at::Tensor packed_room(const at::Tensor& tensor) {
   if (is_packed(tensor)) return tensor;
   const PlainCopies guard;
-  return at::empty(tensor.sizes(), tensor.options());
+  return room_for(tensor, tensor.sizes());
 }
 
 at::Tensor joined(const std::vector<at::Tensor>& tensors) {
@@ -131,7 +147,7 @@ at::Tensor joined_room(const std::vector<at::Tensor>& tensors, const at::Tensor&
                      tensor.scalar_type(), " and ", like.scalar_type());
     count += tensor.numel();
   }
-  return at::empty({count}, like.options());
+  return room_for(like, {count});
 }
 
 TypedSpan elements(const at::Tensor& packed) { return span_of(packed, element_of(packed)); }
@@ -210,7 +226,7 @@ void add_write_backs(std::vector<WriteBack>& list, const std::vector<at::Tensor>
 
 void write_back(const std::vector<WriteBack>& list) {
   const PlainCopies guard;
-  for (const WriteBack& each : list) each.to.copy_(each.from);
+  for (const WriteBack& each : list) each.to.copy_(each.from, /*non_blocking=*/true);
 }
 
 }  // namespace ranvier::pytorch

@@ -12,18 +12,20 @@
 
 namespace ranvier::pytorch {
 
-// Throws ValueError naming `operation` unless `tensor` is dense and on the CPU.
+// Throws ValueError naming `operation` unless `tensor` is dense and has elements on some device.
+void require_dense(const at::Tensor& tensor, const char* operation);
+// Likewise; of what cannot be staged.
 void require_dense_cpu(const at::Tensor& tensor, const char* operation);
 
 // The one tensor of a list, as c10d passes it.
 at::Tensor& single(std::vector<at::Tensor>& tensors, const char* operation);
 
-// The tensor itself where its elements stand in order and without gaps, else a copy that does.
+// The tensor itself where its elements stand on the CPU in order and without gaps, else a copy that does.
 at::Tensor packed(const at::Tensor& tensor);
 // Likewise, but a new tensor has the same size only: for outputs that are overwritten anyway.
 at::Tensor packed_room(const at::Tensor& tensor);
 
-// One tensor of all elements of `tensors`, in order.
+// One tensor of all elements of `tensors`, in order, on the CPU.
 at::Tensor joined(const std::vector<at::Tensor>& tensors);
 at::Tensor joined_room(const std::vector<at::Tensor>& tensors, const at::Tensor& like);
 
@@ -56,6 +58,7 @@ void add_write_back(std::vector<WriteBack>& list, const at::Tensor& to, const at
 // Likewise; `from` holds the elements of all tensors of `to`, in order.
 void add_write_backs(std::vector<WriteBack>& list, const std::vector<at::Tensor>& to, const at::Tensor& from,
                      const char* operation);
+// To a device the copies may still be under way, on its current stream, when this returns.
 void write_back(const std::vector<WriteBack>& list);
 
 }  // namespace ranvier::pytorch

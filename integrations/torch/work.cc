@@ -35,9 +35,11 @@ bool is_usage(const std::exception_ptr& error) {
 PendingWork::PendingWork(Rank rank, Call call, std::uint64_t sequence)
     : c10d::Work(rank, call.type, call.title, call.inputs),
       call_(std::move(call)),
+      destinations_(call_.results),
       sequence_(sequence),
       forks_(forks()),
-      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
+      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                       destinations_.devices())) {}
 
 void PendingWork::hold(ranvier::Work part, Next next) {
   ++open_parts_;
@@ -93,10 +95,13 @@ void PendingWork::part_ended() {
 }
 
 void PendingWork::complete() {
+  std::optional<WritingStreams> streams;  // until the end: the Future has whoever uses the results wait for them
   try {
     if (!first_error_) {
+      streams.emplace(destinations_);
       write_back(call_.write_backs);
       if (call_.finish) call_.finish();
+      streams->synchronize();
     }
   } catch (...) {
     fail(std::current_exception());

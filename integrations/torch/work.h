@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "integrations/torch/staging.h"
 #include "integrations/torch/tensors.h"
 #include "ranvier/communicator.h"
 
@@ -76,6 +77,7 @@ class PendingWork final : public c10d::Work {
   void complete();
 
   Call call_;
+  Destinations destinations_;
   const std::uint64_t sequence_;
   const unsigned forks_;  // of this process, when this was made
   const c10::intrusive_ptr<c10::ivalue::Future> future_;

@@ -24,7 +24,7 @@ def register() -> None:
 
     if not dist.is_available() or "RANVIER" in dist.Backend._plugins:
         return
-    dist.Backend.register_backend("ranvier", _create, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend("ranvier", _create, extended_api=True, devices=["cpu", "cuda"])
     extend(dist)
     atexit.register(_leave_groups)
 

@@ -38,6 +38,7 @@ from torch import Tensor, nn
 from ranvier._exchanges import Exchange, Plain, make_exchange
 from ranvier._memory import Memories, owed_elsewhere, require_record
 from ranvier._nodes import exchange_over, keeps_steps, speakers
+from ranvier._streams import Behind, on_host
 from ranvier._wire import Wire
 
 Hook = Callable[["CompressionState", dist.GradBucket], torch.futures.Future[Tensor]]
@@ -170,11 +171,13 @@ class CompressionState:
         buffer, parameters = bucket.buffer(), bucket.parameters()
         _require_dense_and_real(buffer, parameters, exchange)
         number, self._number = self._number, self._number + 1
-        done: torch.futures.Future[Tensor] = torch.futures.Future()
+        behind = Behind(buffer.device)
+        done: torch.futures.Future[Tensor] = torch.futures.Future(devices=behind.devices)
 
         def run() -> None:
             try:
-                done.set_result(self._average(wire, exchange, buffer, parameters, number))
+                with behind.a_stream():
+                    done.set_result(self._average(wire, exchange, buffer, parameters, number))
             except BaseException as error:  # noqa: BLE001: DDP raises it where it waits
                 done.set_exception(error)
 
@@ -186,7 +189,7 @@ class CompressionState:
     ) -> Tensor:
         # float16 and bfloat16 are encoded as they are: float32 holds each of their values. What goes plain keeps wider
         # types. float32 on the CPU is averaged where it lies: DDP looks at the bucket again when it has the average.
-        exact = buffer.detach().to(device="cpu", dtype=torch.promote_types(buffer.dtype, torch.float32))
+        exact = on_host(buffer.detach()).to(torch.promote_types(buffer.dtype, torch.float32))
         values = exact if isinstance(exchange, Plain) else exact.float()
         wire.device = wire.device_for(buffer.device)
         memory = self._memories.of(parameters, exchange.kinds)

@@ -1,0 +1,36 @@
+"""A GPU's tensors in another thread, which has streams of its own: none waits for another by itself."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Behind:
+    """What `device` has been told to do on the current stream, when this is made. A CPU has done it already."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.devices = [] if device.type == "cpu" else [device]  # as a Future wants them
+        self._device = device
+        self._module: Any = torch.get_device_module(device)
+        self._event = self._module.current_stream(device).record_event() if self.devices else None
+
+    def a_stream(self) -> AbstractContextManager[Any]:
+        """Makes a stream that comes after all that the current one of the calling thread, which may be another."""
+        if not self.devices:
+            return nullcontext()
+        stream = self._module.Stream(self._device)
+        stream.wait_event(self._event)
+        context: AbstractContextManager[Any] = self._module.stream(stream)
+        return context
+
+
+def on_host(values: Tensor) -> Tensor:
+    """The tensor itself, or of another device a copy in page-locked memory, which the bus fills several times faster."""
+    if values.device.type == "cpu":
+        return values
+    room = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    return room.copy_(values)

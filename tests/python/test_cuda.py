@@ -1,0 +1,235 @@
+"""Tensors on a GPU: the backend stages them, hooks and attach() encode them on the CPU. All ranks share one GPU."""
+
+import os
+
+import pytest
+import ranvier
+import torch
+import torch.distributed as dist
+from ranks import on_ranks
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that this torch can use")
+
+SOME_TIME = 200_000_000  # clock cycles of a GPU: a tenth of a second
+CUDA = "cuda:0"
+
+
+def all_collectives(device, rank, world):
+    def full(value, *shape, dtype=torch.float32):
+        return torch.full(shape, float(value), dtype=dtype, device=device)
+
+    total = full(rank, 1000).add_(torch.arange(1000, device=device))
+    dist.all_reduce(total)
+    average = full(rank, 7, dtype=torch.bfloat16)
+    dist.all_reduce(average, dist.ReduceOp.AVG)
+    strided = full(0, 6, 4)
+    dist.all_reduce(strided.t()[1:3].add_(rank))
+    several = [full(rank + i, 5 + i) for i in range(3)]
+    dist.all_reduce_coalesced(several)
+    told = full(rank, 3)
+    dist.broadcast(told, 1)
+    reduced = full(rank + 1, 3)
+    dist.reduce(reduced, 0)
+    parts = [full(0, 4) for _ in range(world)]
+    dist.all_gather(parts, full(rank, 4))
+    gathered = full(0, world * 4)
+    dist.all_gather_into_tensor(gathered, full(rank, 4))
+    share = full(0, 2)
+    dist.reduce_scatter(share, [full(rank + i, 2) for i in range(world)])
+    scattered = full(0, 2)
+    dist.reduce_scatter_tensor(scattered, full(rank, world * 2))
+    exchanged = full(0, world)
+    dist.all_to_all_single(exchanged, full(rank, world))
+    lists = [full(0, 2) for _ in range(world)]
+    dist.all_to_all(lists, [full(10 * rank + i, 2) for i in range(world)])
+    collected = [full(0, 2) for _ in range(world)] if rank == 0 else None
+    dist.gather(full(rank, 2), collected, 0)
+    dealt = full(0, 2)
+    dist.scatter(dealt, [full(i, 2) for i in range(world)] if rank == 0 else None, 0)
+    message = full(rank, 5)
+    if rank == 0:
+        dist.send(message, 1)
+    elif rank == 1:
+        dist.recv(message, 0)
+    sparse = torch.sparse_coo_tensor([[rank, 3]], full(1, 2), (8,), device=device)
+    dist.all_reduce(sparse)
+    objects = [None] * world
+    dist.all_gather_object(objects, rank)
+    dist.barrier()
+    dist.monitored_barrier()
+    results = [total, average, strided, *several, told, reduced, *parts, gathered, share, scattered, exchanged, *lists]
+    results += [*(collected or []), dealt, message, sparse.to_dense()]
+    assert {each.device.type for each in results} == {torch.device(device).type} and objects == list(range(world))
+    return [each.cpu() for each in results]
+
+
+def on_both_devices(rank, world):
+    return all_collectives(CUDA, rank, world), all_collectives("cpu", rank, world)
+
+
+def test_every_collective_gives_on_a_gpu_what_it_gives_on_the_cpu():
+    for of_gpu, of_cpu in on_ranks(3, on_both_devices):
+        assert len(of_gpu) == len(of_cpu) > 20
+        for gpu, cpu in zip(of_gpu, of_cpu, strict=True):
+            assert torch.equal(gpu, cpu)
+
+
+def late_input(rank, world):
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        values = torch.zeros(1 << 20, device=CUDA)
+        torch.cuda._sleep(SOME_TIME)
+        values.fill_(rank + 1)  # long after the call below has begun
+        work = dist.all_reduce(values, async_op=True)
+        work.wait()
+        doubled = values * 2
+    stream.synchronize()
+    return doubled.unique().tolist()
+
+
+def test_a_collective_waits_for_the_kernels_before_it_on_its_stream():
+    assert on_ranks(2, late_input) == [[6.0], [6.0]]
+
+
+def late_output(rank, world):
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        own = torch.full((4,), float(rank), device=CUDA)
+        stream.synchronize()
+        room = torch.empty(world * 4, device=CUDA)
+        torch.cuda._sleep(SOME_TIME)
+        room.fill_(-1)  # must not come after the result
+        with torch.cuda.stream(torch.cuda.Stream()):
+            inputs = own.clone()
+        torch.cuda.current_stream().wait_stream(stream)
+        dist.all_gather_into_tensor(room, inputs)
+    torch.cuda.synchronize()
+    return room.tolist()
+
+
+def received_late(rank, world):
+    stream = torch.cuda.Stream()
+    room = torch.empty(4, device=CUDA)
+    with torch.cuda.stream(stream):
+        if rank == 0:
+            dist.send(torch.ones(4, device=CUDA), 1)
+        else:
+            torch.cuda._sleep(SOME_TIME)
+            room.fill_(-1)  # the message is here before this runs, and must be written behind it
+            dist.recv(room, 0)
+    torch.cuda.synchronize()
+    return room.tolist() if rank == 1 else None
+
+
+def test_a_result_is_written_behind_the_kernels_that_use_its_memory():
+    assert on_ranks(2, late_output) == [[0.0] * 4 + [1.0] * 4] * 2
+    assert on_ranks(2, received_late) == [None, [1.0] * 4]
+
+
+def by_callback(rank, world):
+    values = torch.ones(1 << 16, device=CUDA)
+    future = dist.all_reduce(values, async_op=True).get_future()
+    halved = future.then(lambda done: done.value()[0] / 2)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        return halved.wait().unique().tolist()
+
+
+def test_a_future_brings_the_result_to_whatever_stream():
+    assert on_ranks(2, by_callback) == [[1.0], [1.0]]
+
+
+def trained(rank, world):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 8))
+    alone = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 8))
+    alone.load_state_dict(net.state_dict())
+    torch.manual_seed(1)
+    images = torch.randn(10, world, 16, 64)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        shared = DistributedDataParallel(net.to(CUDA), bucket_cap_mb=0.01)
+        optimizer = torch.optim.SGD(shared.parameters(), lr=0.1, momentum=0.9)
+        for step in images:
+            optimizer.zero_grad()
+            shared(step[rank].to(CUDA)).square().mean().backward()
+            optimizer.step()
+        parameters = [each.detach().cpu() for each in net.parameters()]
+    optimizer = torch.optim.SGD(alone.parameters(), lr=0.1, momentum=0.9)
+    for step in images:
+        optimizer.zero_grad()
+        alone(step.flatten(0, 1)).square().mean().backward()
+        optimizer.step()
+    return parameters, [each.detach() for each in alone.parameters()]
+
+
+def test_ddp_trains_as_one_process_with_the_whole_batch():
+    first, second = on_ranks(2, trained)
+    for mine, theirs, alone in zip(first[0], second[0], first[1], strict=True):
+        assert torch.equal(mine, theirs)
+        torch.testing.assert_close(mine, alone, rtol=1e-3, atol=1e-4)
+
+
+def hooked(rank, world, spec, dtype):
+    net = nn.Linear(1024, 64, bias=False).to(device=CUDA, dtype=dtype)
+    ddp = DistributedDataParallel(net, gradient_as_bucket_view=True)
+    state, hook = ranvier.hook(spec)
+    ddp.register_comm_hook(state, hook)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(3):  # buckets are formed anew after the first
+            net.weight.grad = None
+            inputs = torch.empty(1, 1024, device=CUDA, dtype=dtype)
+            torch.cuda._sleep(SOME_TIME)
+            inputs.fill_(rank + 1)  # the gradient
+            ddp(inputs).sum().backward()
+        gradient = net.weight.grad.float().cpu()
+    return gradient, state.bytes_sent, state.plain_buckets
+
+
+SPECS = ("none", "int8", "hadamard:32+int4+rans", "topk:0.5+int8", "powersgd:4", "thc:8", "switchml", "demo:32")
+
+
+@pytest.mark.parametrize("backend", ["ranvier", "gloo", "cpu:ranvier,cuda:nccl", "nccl"])
+def test_a_hook_averages_gradients_of_a_gpu(backend):
+    for spec in SPECS if backend != "gloo" else SPECS[:4]:
+        for dtype in (torch.float32, torch.bfloat16):
+            (first, sent, plain), (second, *_) = on_ranks(
+                2, one_gpu_as_several_hosts, hooked, spec, dtype, backend="gloo", environment={"BACKEND": backend}
+            )
+            assert torch.equal(first, second) and plain == 0 and sent > 0
+            if spec.split(":")[0] in ("none", "int8", "powersgd", "switchml"):  # all that a single step brings
+                torch.testing.assert_close(first, torch.full((64, 1024), 1.5), rtol=0.02, atol=0.02)
+
+
+def one_gpu_as_several_hosts(rank, world, body, *args):
+    """NCCL takes two ranks with one GPU for a mistake, unless they say that they are on two hosts."""
+    os.environ |= {"NCCL_HOSTID": f"host {rank}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+    store = dist.distributed_c10d._get_default_store()
+    torch.cuda.set_device(0)
+    dist.destroy_process_group()
+    dist.init_process_group(
+        os.environ["BACKEND"], store=dist.PrefixStore("again", store), rank=rank, world_size=world
+    )
+    return body(rank, world, *args)
+
+
+def attached(rank, world, sync, codec):
+    torch.manual_seed(rank)
+    net = nn.Linear(64, 64).to(CUDA)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    ranvier.attach(net, optimizer, sync=sync, compress=codec)
+    for _ in range(8):
+        optimizer.zero_grad()
+        net(torch.randn(16, 64, device=CUDA)).square().mean().backward()
+        optimizer.step()
+    return [each.detach().cpu() for each in net.parameters()]
+
+
+@pytest.mark.parametrize("sync", ["bsp", "local:4", "node:4", "diloco:4"])
+@pytest.mark.parametrize("backend", ["ranvier", "nccl"])
+def test_attach_synchronizes_a_model_on_a_gpu(backend, sync):
+    for codec in ("none", "int8"):
+        first, second = on_ranks(
+            2, one_gpu_as_several_hosts, attached, sync, codec, backend="gloo", environment={"BACKEND": backend}
+        )
+        assert all(torch.equal(mine, theirs) for mine, theirs in zip(first, second, strict=True))
