@@ -1,6 +1,6 @@
 """A GPU's tensors over ranvier beside gloo: all_reduce by size, and a step of DistributedDataParallel.
 
-    python benchmarks/torch/gpu_step.py [--world 2] [--samples 31] [--sizes 4K 64K 1M 16M 64M]
+    python benchmarks/torch/gpu_step.py [--world 2] [--samples 31] [--sizes 4K 64K 1M 16M 64M] [--compress int8]
 
 Both copy to the host and back. Ranks share the GPUs there are, and samples of the two take turns: medians of the time of
 the slowest rank, and the median, with quartiles, of gloo's time over ranvier's in neighbouring samples. The model is six
@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
+import ranvier
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
@@ -51,6 +52,8 @@ def trained(group: dist.ProcessGroup | None, arguments: argparse.Namespace) -> C
     net: nn.Module = nn.Sequential(*layers).cuda()
     if group is not None:
         net = DistributedDataParallel(net, process_group=group)
+        if arguments.compress != "none":
+            net.register_comm_hook(*ranvier.hook(arguments.compress, group))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     inputs = torch.randn(arguments.batch, 2048, device="cuda")
 
@@ -92,7 +95,8 @@ def main() -> None:
     parser.add_argument("--world", type=int, default=2)
     parser.add_argument("--samples", type=int, default=31)
     parser.add_argument("--batch", type=int, default=1024, help="rows a rank and step")
-    parser.add_argument("--sizes", nargs="+", default=["4K", "64K", "1M", "16M", "64M"], help="bytes of float32")
+    parser.add_argument("--sizes", nargs="*", default=["4K", "64K", "1M", "16M", "64M"], help="bytes of float32")
+    parser.add_argument("--compress", default="none", help="a codec for DDP's gradients, by ranvier.hook")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("gpu_step.py: needs a GPU that this torch can use; ddp_step.py needs none")

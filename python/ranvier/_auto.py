@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ranvier import _library
+from ranvier._streams import Clock
 from ranvier._teams import Teams
 
 FIRST = 10  # steps before it decides
@@ -31,9 +32,10 @@ class Auto:
         self._group, self._teams, self._parameters = group, teams, parameters
         self._period = period or AGAIN
         self._world = dist.get_world_size(group)
-        self._began: float | None = None  # of this rank's computing
+        self._clock = Clock(parameters[0].device)
+        self._began: Any = None  # of this rank's computing, by that clock
         self._computes = False  # has called the model since its last step
-        self._took: list[float] = []  # seconds, by step
+        self._spans: list[tuple[Any, Any]] = []  # of computing, by step
         self._last = [1.0, 0.0, 1.0]  # the median step's, how many are late, and how late
         self._exchanges = [0.0, 0.0]  # seconds of an average inside nodes, and of one of everybody's
         self._timed, self._timing = float("-inf"), 0.0
@@ -44,16 +46,16 @@ class Auto:
 
     def step_ends(self) -> None:
         """Computing counts from here where the model is never called itself, but parts of it are."""
-        self._began, self._computes = time.perf_counter(), False
+        self._began, self._computes = self._clock.now(), False
 
     def forward_begins(self) -> None:
         """Of what comes before, an evaluation or a checkpoint, nobody is late. The first step warms up, and is not counted."""
         if self._began is not None and not self._computes:
-            self._began, self._computes = time.perf_counter(), True
+            self._began, self._computes = self._clock.now(), True
 
     def computing_ends(self) -> None:
         if self._began is not None:
-            self._took.append(time.perf_counter() - self._began)
+            self._spans.append((self._began, self._clock.now()))
         self._began = None
 
     def is_due(self, step: int) -> bool:
@@ -93,11 +95,12 @@ class Auto:
 
     def _report(self) -> list[float]:
         """Of the steps since the last one; of a rank that has taken none, what it said before."""
-        if self._took:
-            median = max(statistics.median(self._took), 1e-9)
-            late = [each / median for each in self._took if each > 2 * median]
-            self._last = [median, len(late) / len(self._took), statistics.fmean(late) if late else 1.0]
-        self._took = []
+        if self._spans:
+            took = [self._clock.seconds(begin, end) for begin, end in self._spans]
+            median = max(statistics.median(took), 1e-9)
+            late = [each / median for each in took if each > 2 * median]
+            self._last = [median, len(late) / len(took), statistics.fmean(late) if late else 1.0]
+        self._spans = []
         return self._last
 
     def _is_timing_due(self) -> bool:

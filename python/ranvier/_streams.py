@@ -1,7 +1,9 @@
-"""A GPU's tensors in another thread, which has streams of its own: none waits for another by itself."""
+"""A GPU does what a program asks of it later, in the order of a stream: when it is, and for another thread, which has
+streams of its own, none of which waits for another by itself."""
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -34,3 +36,26 @@ def on_host(values: Tensor) -> Tensor:
         return values
     room = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
     return room.copy_(values)
+
+
+class Clock:
+    """When `device` gets to what it is asked for on the current stream: of a CPU, that is now."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._module: Any = None if device.type == "cpu" else torch.get_device_module(device)
+
+    def now(self) -> Any:
+        """A moment, for seconds()."""
+        if self._module is None:
+            return time.perf_counter()
+        event = self._module.Event(enable_timing=True)
+        event.record(self._module.current_stream(self._device))
+        return event
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        """Between two moments. Waits until the later one has come."""
+        if self._module is None:
+            return float(end - begin)
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1000

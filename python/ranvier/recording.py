@@ -4,8 +4,8 @@
         for batch in loader:
             ...                       # an ordinary loop: forward, backward, optimizer.step()
 
-Hooks note when the forward pass begins and ends and when each gradient is complete, and the file gets the medians over
-the steps, means over the ranks. The first steps, which warm up, do not count. Of a model inside DistributedDataParallel
+Hooks note when the forward pass begins and ends and when each gradient is complete, by the clock of the device that the
+model is on, and the file gets the medians over the steps, means over the ranks. The first steps, which warm up, do not count. Of a model inside DistributedDataParallel
 averaging goes on beside backward and takes some of its processor time: `ranvier train --record` has it wait.
 
     with ranvier.record(model, "workload.toml", groups={"tensor": mesh["tp"].get_group()}):
@@ -20,7 +20,6 @@ from __future__ import annotations
 import os
 import pathlib
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
@@ -32,6 +31,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ranvier import _collectives, _files
 from ranvier._collectives import Call
+from ranvier._streams import Clock
 
 WARM_UP = 3
 WATCHED = 2  # the step whose collectives are written down; the first one sets things up
@@ -63,8 +63,12 @@ class Recording:
             raise ValueError("the model has no parameter with a gradient: there is no step to record")
         self._model = model
         self._hooks: list[Any] = []
-        self._forward_begin = self._forward_end = self._update_begin = 0.0
-        self._ready: dict[int, float] = {}
+        self._clock = Clock(self._parameters[0][1].device)
+        self._forward_begin: Any = None  # moments of that clock, of this step
+        self._forward_end: Any = None
+        self._update_begin: Any = None
+        self._ready: dict[int, Any] = {}  # of the gradient that came last, last
+        self._closed: list[tuple[Any, ...]] = []  # of steps that a GPU may still be at
         self._steps: list[tuple[float, float, dict[int, float]]] = []  # forward, other, ready by parameter
 
     def __enter__(self) -> Recording:
@@ -87,7 +91,8 @@ class Recording:
         self._stop_watching()
         if kind is not None:
             return
-        self._close_step(time.perf_counter())
+        self._close_step(self._clock.now())
+        self._measure(to_keep=0)
         if not self._steps:
             raise RuntimeError("no step was recorded: one is a forward pass, backward() and optimizer.step()")
         text = self._text(*self._means())
@@ -99,18 +104,18 @@ class Recording:
         return not dist.is_initialized() or dist.get_rank() == 0
 
     def _begin(self) -> None:
-        now = time.perf_counter()
-        self._close_step(now)
+        self._close_step(self._clock.now())
+        self._measure(to_keep=1)
         self._stop_watching()
         self._begun += 1
         if self._groups and self._begun == WATCHED:
             self._watch = _collectives.Watch(self._groups, lambda call, seconds: self._pending.append((call, seconds)))
             self._watch.__enter__()
-        self._forward_begin, self._ready, self._update_begin = time.perf_counter(), {}, 0.0
+        self._forward_begin, self._ready, self._update_begin = self._clock.now(), {}, None
 
     def _end_of_forward(self) -> None:
         self._place(None)
-        self._forward_end = time.perf_counter()
+        self._forward_end = self._clock.now()
 
     def _stop_watching(self) -> None:
         if self._watch is not None:
@@ -129,21 +134,30 @@ class Recording:
     def _complete(self, number: int) -> Callable[[Tensor], None]:
         def note(_: Tensor) -> None:
             self._place(number)
-            self._ready[number] = time.perf_counter()  # of several backward passes the last one counts
+            self._ready.pop(number, None)  # of several backward passes the last one counts
+            self._ready[number] = self._clock.now()
 
         return note
 
     def _begin_update(self) -> None:
         if self._pending and self._ready:  # behind the last gradient: it is what they wait for
-            self._place(max(self._ready, key=lambda number: self._ready[number]))
-        self._update_begin = self._update_begin or time.perf_counter()
+            self._place(next(reversed(self._ready)))
+        if self._update_begin is None:
+            self._update_begin = self._clock.now()
 
-    def _close_step(self, now: float) -> None:
-        """Between the last gradient and the optimizer the step waits for averages, which is not computing."""
-        if not self._ready or not self._update_begin:
-            return
-        ready = {number: at - self._forward_end for number, at in self._ready.items()}
-        self._steps.append((self._forward_end - self._forward_begin, now - self._update_begin, ready))
+    def _close_step(self, now: Any) -> None:
+        if self._ready and self._update_begin is not None:
+            self._closed.append((self._forward_begin, self._forward_end, self._update_begin, now, self._ready))
+
+    def _measure(self, to_keep: int) -> None:
+        """Takes the times of closed steps but for the last `to_keep`, for which a GPU would have to be waited for.
+
+        Between the last gradient and the optimizer a step waits for averages, which is not computing."""
+        between = self._clock.seconds
+        while len(self._closed) > to_keep:
+            begin, end, update, now, ready = self._closed.pop(0)
+            times = {number: between(end, at) for number, at in ready.items()}
+            self._steps.append((between(begin, end), between(update, now), times))
 
     def _means(self) -> tuple[float, float, dict[int, float], int]:
         steps = self._steps[WARM_UP:] if len(self._steps) > 2 * WARM_UP else self._steps

@@ -8,7 +8,7 @@ import pytest
 import ranvier
 import torch
 from ranks import on_ranks
-from ranvier import _auto
+from ranvier import _auto, _streams
 from test_synchronize import flat, network, optimizer_for, samples, train
 
 WORLD = 4
@@ -74,7 +74,7 @@ def test_whatever_links_are_all_decide_alike_and_end_alike(backend):
 def by_a_clock(rank, world, paces):
     """Every forward pass takes a second of a clock that only the test moves, and one of `paces` takes 300."""
     clock = [0.0]
-    _auto.time = types.SimpleNamespace(perf_counter=lambda: clock[0])
+    _auto.time = _streams.time = types.SimpleNamespace(perf_counter=lambda: clock[0])
     link(0.0, 0.01)
     net, optimizer, sync = begin(rank)
 

@@ -1,6 +1,8 @@
 """Tensors on a GPU: the backend stages them, hooks and attach() encode them on the CPU. All ranks share one GPU."""
 
 import os
+import re
+import tomllib
 
 import pytest
 import ranvier
@@ -112,6 +114,7 @@ def late_output(rank, world):
 def received_late(rank, world):
     stream = torch.cuda.Stream()
     room = torch.empty(4, device=CUDA)
+    dist.all_reduce(room)  # page-locked memory is there from now on: to get some waits for the GPU
     with torch.cuda.stream(stream):
         if rank == 0:
             dist.send(torch.ones(4, device=CUDA), 1)
@@ -233,3 +236,57 @@ def test_attach_synchronizes_a_model_on_a_gpu(backend, sync):
             2, one_gpu_as_several_hosts, attached, sync, codec, backend="gloo", environment={"BACKEND": backend}
         )
         assert all(torch.equal(mine, theirs) for mine, theirs in zip(first, second, strict=True))
+
+
+class Slow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, values):
+        torch.cuda._sleep(SOME_TIME)
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        torch.cuda._sleep(3 * SOME_TIME)
+        return gradient.clone()
+
+
+class SlowNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, values):
+        return self.second(Slow.apply(self.first(values)))
+
+
+def test_a_recording_goes_by_the_clock_of_the_gpu(tmp_path):
+    net = SlowNet().to(CUDA)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with ranvier.record(net, tmp_path / "workload.toml"):
+        for _ in range(7):
+            optimizer.zero_grad()
+            net(torch.ones(4, 8, device=CUDA)).sum().backward()
+            optimizer.step()
+    recorded = tomllib.loads((tmp_path / "workload.toml").read_text())
+    took = {layer["name"]: layer.get("forward_ns", layer.get("weight_gradient_ns")) for layer in recorded["layer"]}
+    before = max(took["first.weight"], took["first.bias"])
+    assert 2.5 < before / took["forward"] < 3.5
+    assert max(took["second.weight"], took["second.bias"], recorded["other_ns"]) < took["forward"] / 5
+
+
+def paced(rank, world):
+    net = nn.Linear(8, 8).to(CUDA)
+    net.register_forward_hook(lambda *_: torch.cuda._sleep(SOME_TIME // 5))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    sync = ranvier.attach(net, optimizer, sync="auto", place="node=2")
+    for _ in range(11):
+        optimizer.zero_grad()
+        net(torch.ones(4, 8, device=CUDA)).sum().backward()
+        optimizer.step()
+    return sync.decisions
+
+
+def test_auto_measures_computing_where_it_happens():
+    """To launch it takes no millisecond."""
+    for ((step, _, reason),) in on_ranks(2, paced):
+        assert step == 10 and float(re.search(r"takes ([\d.]+) ms for a step", reason)[1]) > 5, reason
