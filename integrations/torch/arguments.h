@@ -28,10 +28,10 @@ CallLabel label_of_exchange(const Tensors& inputs, const Tensors& outputs);
 // The same of rows, where they are given.
 CallLabel label_of_exchange(const at::Tensor& input, const at::Tensor& output, bool by_rows, Rank world);
 
-// The one list in `lists`, with a dense CPU tensor for each rank.
+// The one list in `lists`, with a dense tensor for each rank.
 const Tensors& one_list(const std::vector<Tensors>& lists, Rank world, const char* title);
 void require_one_each(const Tensors&, Rank world, const char* title);
-// One or several dense CPU tensors of one type and one shape.
+// One or several dense tensors of one type and one shape.
 void require_alike(const Tensors&, const char* title);
 void require_pairs(const Tensors& outputs, const Tensors& inputs, const char* title);
 // `whole` has world times the elements of `part`.

@@ -12,7 +12,7 @@ namespace {
 
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
-// `group` brings rank, world size and the store to meet in; it leaves with a ranvier backend for CPU tensors.
+// `group` brings rank, world size and the store to meet in; it leaves with a ranvier backend, by the name of the CPU.
 void attach(const Group& group, const c10::Dict<std::string, std::string>& settings) {
   std::vector<Setting> list;
   for (const auto& entry : settings) list.emplace_back(entry.key(), entry.value());

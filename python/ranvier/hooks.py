@@ -2,10 +2,10 @@
 
     ddp.register_comm_hook(*ranvier.hook("hadamard:32+int4"))
 
-Codes travel as byte tensors through that group's all_to_all, all_gather and all_reduce: gloo, ranvier, or NCCL (untested:
-codes are made on the CPU, and copied; where init_process_group was given a device_id, all ranks of the world have to
-call). All ranks end with the same bits. docs/codecs.md explains codecs, presets ("safe", "strong", "extreme"), error
-feedback, and how a bucket becomes its average.
+Codes are made on the CPU, and travel as byte tensors through that group's all_to_all, all_gather and all_reduce: gloo,
+ranvier or NCCL (where init_process_group was given a device_id, all ranks of the world have to call). All ranks end with
+the same bits. docs/codecs.md explains codecs, presets ("safe", "strong", "extreme"), error feedback, and how a bucket
+becomes its average.
 
 What the codec holds back belongs in a checkpoint, and every rank saves its own:
 

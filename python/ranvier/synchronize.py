@@ -5,8 +5,8 @@
     sync.finish()                                          # after the last step: all replicas become one
 
 The policy decides in C++, the same object that `ranvier train --sync` runs; tensors are averaged here, through
-torch.distributed: gloo, ranvier, or NCCL (untested; not where init_process_group was given a device_id and only some
-ranks of the world attach, since torch then makes groups from the world's). docs/synchronization.md explains the policies.
+torch.distributed: gloo, ranvier or NCCL (not where init_process_group was given a device_id and only some ranks of
+the world attach, since torch then makes groups from the world's). docs/synchronization.md explains the policies.
 """
 
 from __future__ import annotations
