@@ -4,9 +4,11 @@
         for batch in loader:
             ...                       # an ordinary loop: forward, backward, optimizer.step()
 
-Hooks note when the forward pass begins and ends and when each gradient is complete, by the clock of the device that the
-model is on, and the file gets the medians over the steps, means over the ranks. The first steps, which warm up, do not count. Of a model inside DistributedDataParallel
-averaging goes on beside backward and takes some of its processor time: `ranvier train --record` has it wait.
+Hooks note when the forward pass begins, when it is through with each module that has parameters of its own, when it
+ends, and when each gradient is complete, by the clock of the device that the model is on. The file gets the medians over
+the steps, means over the ranks. What is computed between two such modules counts as the later one's. The first steps, which
+warm up, do not count. Of a model inside DistributedDataParallel averaging goes on beside backward and takes some of its
+processor time: `ranvier train --record` has it wait.
 
     with ranvier.record(model, "workload.toml", groups={"tensor": mesh["tp"].get_group()}):
 
@@ -20,7 +22,7 @@ from __future__ import annotations
 import os
 import pathlib
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -36,7 +38,11 @@ from ranvier._streams import Clock
 WARM_UP = 3
 WATCHED = 2  # the step whose collectives are written down; the first one sets things up
 
-Place = int | None  # the parameter whose gradient came next; none: in the forward pass
+# Where in a step: in the forward pass ("forward") the module that came next, none: the end of the pass; behind it
+# ("backward") the parameter whose gradient came next.
+Place = tuple[str, int | None]
+FORWARD_ENDS: Place = ("forward", None)
+Times = dict[int | None, float]  # seconds of the forward pass, by module
 
 
 class Recording:
@@ -61,24 +67,28 @@ class Recording:
         self._parameters = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
         if not self._parameters:
             raise ValueError("the model has no parameter with a gradient: there is no step to record")
+        number_of = {id(each): number for number, (_, each) in enumerate(self._parameters)}
+        own = [(m, [number_of.get(id(p), -1) for p in m.parameters(recurse=False)]) for m in model.modules()]
+        self._modules = [(module, numbers) for module, numbers in own if max(numbers, default=-1) >= 0]
         self._model = model
         self._hooks: list[Any] = []
         self._clock = Clock(self._parameters[0][1].device)
         self._forward_begin: Any = None  # moments of that clock, of this step
         self._forward_end: Any = None
         self._update_begin: Any = None
+        self._passed: list[tuple[int | None, Any]] = []  # modules, and when the forward pass was through with each
         self._ready: dict[int, Any] = {}  # of the gradient that came last, last
         self._closed: list[tuple[Any, ...]] = []  # of steps that a GPU may still be at
-        self._steps: list[tuple[float, float, dict[int, float]]] = []  # forward, other, ready by parameter
+        self._steps: list[tuple[Times, float, dict[int, float]]] = []  # forward, other, ready by parameter
 
     def __enter__(self) -> Recording:
         if self._writes():
             _files.check_writable(self.path, "workload")
-        self._hooks = [
-            self._model.register_forward_pre_hook(lambda *_: self._begin()),
-            self._model.register_forward_hook(lambda *_: self._end_of_forward()),
-            register_optimizer_step_pre_hook(lambda *_: self._begin_update()),
-        ]
+        self._hooks = [self._model.register_forward_pre_hook(lambda *_: self._begin())]
+        for number, (module, _) in enumerate(self._modules):
+            self._hooks.append(module.register_forward_hook(self._pass(number)))
+        self._hooks.append(self._model.register_forward_hook(lambda *_: self._end_of_forward()))
+        self._hooks.append(register_optimizer_step_pre_hook(lambda *_: self._begin_update()))
         for number, (_, parameter) in enumerate(self._parameters):
             self._hooks.append(parameter.register_post_accumulate_grad_hook(self._complete(number)))
         return self
@@ -111,11 +121,22 @@ class Recording:
         if self._groups and self._begun == WATCHED:
             self._watch = _collectives.Watch(self._groups, lambda call, seconds: self._pending.append((call, seconds)))
             self._watch.__enter__()
-        self._forward_begin, self._ready, self._update_begin = self._clock.now(), {}, None
+        self._forward_begin, self._forward_end, self._update_begin = self._clock.now(), None, None
+        self._passed, self._ready = [], {}
+
+    def _pass(self, module: int) -> Callable[..., None]:
+        def note(*_: Any) -> None:
+            if self._forward_begin is None or self._forward_end is not None:
+                return  # called by itself, or again by backward, which checkpoints its activations
+            self._place(("forward", module))
+            self._passed.append((module, self._clock.now()))
+
+        return note
 
     def _end_of_forward(self) -> None:
-        self._place(None)
+        self._place(FORWARD_ENDS)
         self._forward_end = self._clock.now()
+        self._passed.append((None, self._forward_end))
 
     def _stop_watching(self) -> None:
         if self._watch is not None:
@@ -133,7 +154,7 @@ class Recording:
 
     def _complete(self, number: int) -> Callable[[Tensor], None]:
         def note(_: Tensor) -> None:
-            self._place(number)
+            self._place(("backward", number))
             self._ready.pop(number, None)  # of several backward passes the last one counts
             self._ready[number] = self._clock.now()
 
@@ -141,13 +162,13 @@ class Recording:
 
     def _begin_update(self) -> None:
         if self._pending and self._ready:  # behind the last gradient: it is what they wait for
-            self._place(next(reversed(self._ready)))
+            self._place(("backward", next(reversed(self._ready))))
         if self._update_begin is None:
             self._update_begin = self._clock.now()
 
     def _close_step(self, now: Any) -> None:
         if self._ready and self._update_begin is not None:
-            self._closed.append((self._forward_begin, self._forward_end, self._update_begin, now, self._ready))
+            self._closed.append((self._forward_begin, self._passed, self._update_begin, now, self._ready))
 
     def _measure(self, to_keep: int) -> None:
         """Takes the times of closed steps but for the last `to_keep`, for which a GPU would have to be waited for.
@@ -155,25 +176,30 @@ class Recording:
         Between the last gradient and the optimizer a step waits for averages, which is not computing."""
         between = self._clock.seconds
         while len(self._closed) > to_keep:
-            begin, end, update, now, ready = self._closed.pop(0)
-            times = {number: between(end, at) for number, at in ready.items()}
-            self._steps.append((between(begin, end), between(update, now), times))
+            before, passed, update, now, ready = self._closed.pop(0)
+            forward: Times = {}
+            for module, at in passed:
+                forward[module] = forward.get(module, 0.0) + between(before, at)
+                before = at
+            # The forward pass ended last of what it passed.
+            self._steps.append((forward, between(update, now), {n: between(before, at) for n, at in ready.items()}))
 
-    def _means(self) -> tuple[float, float, dict[int, float], int]:
+    def _means(self) -> tuple[Times, float, dict[int, float], int]:
         steps = self._steps[WARM_UP:] if len(self._steps) > 2 * WARM_UP else self._steps
-        used = sorted({number for step in steps for number in step[2]})
-        own = [statistics.median(step[0] for step in steps), statistics.median(step[1] for step in steps)]
-        own += [statistics.median(step[2][number] for step in steps if number in step[2]) for number in used]
-        everyone: list[Any] = [(used, own)]
+        forward = {module: [step[0].get(module, 0.0) for step in steps] for step in steps for module in step[0]}
+        numbers = dict.fromkeys(number for step in steps for number in step[2])
+        ready = {number: [step[2][number] for step in steps if number in step[2]] for number in numbers}
+        own = (_medians(forward), statistics.median(step[1] for step in steps), _medians(ready))
+        everyone: list[Any] = [own]
         if dist.is_initialized() and dist.get_world_size() > 1:
             everyone = [None] * dist.get_world_size()
-            dist.all_gather_object(everyone, (used, own))
-        if any(numbers != used for numbers, _ in everyone):
+            dist.all_gather_object(everyone, own)
+        if any(set(theirs) != set(ready) for _, _, theirs in everyone):
             raise RuntimeError("ranks have gradients of different parameters: record a model that is the same on all")
-        forward, other, *ready = (statistics.mean(values) for values in zip(*(own for _, own in everyone), strict=True))
-        return forward, other, dict(zip(used, ready, strict=True)), len(steps)
+        forwards, others, readies = zip(*everyone, strict=True)
+        return _means_of(forwards), statistics.mean(others), _means_of(readies), len(steps)
 
-    def _text(self, forward: float, other: float, ready: dict[int, float], steps: int) -> str:
+    def _text(self, forward: Times, other: float, ready: dict[int, float], steps: int) -> str:
         world = dist.get_world_size() if dist.is_initialized() else 1
         divided = [role for role in ("tensor", "expert", "pipeline") if role in self._groups]
         degrees = "".join(f"{role} = {self._groups[role].size()}\n" for role in divided)
@@ -181,29 +207,51 @@ class Recording:
             f"# Written by ranvier.record(): the median of {steps} steps on each of {world} ranks.\n"
             "# Layers stand as the forward pass goes through them; gradients become ready from the last to the first.\n"
             f"name = {_quoted(type(self._model).__name__)}\nother_ns = {other * 1e9:.0f}\n\n[degrees]\n{degrees}"
-            + self._layer("forward", "forward", forward - self._waits.get(None, 0.0), self._lines("forward", None))
         )
         order = sorted(ready, key=lambda number: ready[number])
-        layers = []
+        passes, rest = self._passes(forward, order)
+        layers = [self._layer("rest of forward", {"forward": rest[0]}, rest[1])]
         before = 0.0
         for number in order:
             name, parameter = self._parameters[number]
-            lines = self._lines("input_gradient", number)
+            passing, lines = passes.get(number, (0.0, []))
+            lines = lines + self._lines("input_gradient", ("backward", number))
             if "data" not in self._groups:
                 own = parameter.to_local() if hasattr(parameter, "to_local") else parameter  # a DTensor's part
                 size = own.numel() * own.element_size()
                 lines.append(_line("weight_gradient", Call("all_reduce", "data", size)))
-            seconds = ready[number] - before - self._waits.get(number, 0.0)
-            layers.append(self._layer(name, "weight_gradient", seconds, lines))
+            seconds = ready[number] - before - self._waits.get(("backward", number), 0.0)
+            layers.append(self._layer(name, {"forward": passing, "weight_gradient": seconds}, lines))
             before = ready[number]
         return text + "".join(reversed(layers))
+
+    def _passes(
+        self, forward: Times, order: list[int]
+    ) -> tuple[dict[int, tuple[float, list[str]]], tuple[float, list[str]]]:
+        """Seconds and collectives of the forward pass by parameter: a module's stand with the one of its parameters
+        that is ready last, which is its first layer in the file; and those of no parameter that has a gradient."""
+        when = {number: at for at, number in enumerate(order)}
+        by_parameter: dict[int, tuple[float, list[str]]] = {}
+        rest: tuple[float, list[str]] = (0.0, [])
+        for module, seconds in sorted(forward.items(), key=lambda item: -1 if item[0] is None else item[0]):
+            place: Place = ("forward", module)
+            here = seconds - self._waits.get(place, 0.0), self._lines("forward", place)
+            mine = [n for n in self._modules[module][1] if n in when] if module is not None else []
+            if not mine:
+                rest = rest[0] + here[0], rest[1] + here[1]
+                continue
+            number = max(mine, key=lambda n: when[n])
+            before = by_parameter.get(number, (0.0, []))
+            by_parameter[number] = before[0] + here[0], before[1] + here[1]
+        return by_parameter, rest
 
     def _lines(self, where: str, place: Place) -> list[str]:
         return [_line(where, call) for at, call in self._calls if at == place]
 
-    def _layer(self, name: str, what: str, seconds: float, lines: list[str]) -> str:
+    def _layer(self, name: str, times: dict[str, float], lines: list[str]) -> str:
+        computing = "".join(f"{what}_ns = {max(0.0, seconds) * 1e9:.0f}\n" for what, seconds in times.items())
         communications = f"communications = [\n{''.join(lines)}]\n" if lines else ""
-        return f"\n[[layer]]\nname = {_quoted(name)}\n{what}_ns = {max(0.0, seconds) * 1e9:.0f}\n{communications}"
+        return f"\n[[layer]]\nname = {_quoted(name)}\n{computing}{communications}"
 
 
 def record(
@@ -220,6 +268,16 @@ def _line(where: str, call: Call) -> str:
     return (
         f'  {{ pass = "{where}", collective = "{call.collective}", bytes = {call.bytes}, role = "{call.role}" }},\n'
     )
+
+
+def _medians(times: Mapping[Any, list[float]]) -> dict[Any, float]:
+    return {key: statistics.median(each) for key, each in times.items()}
+
+
+def _means_of(everyones: Sequence[Mapping[Any, float]]) -> dict[Any, float]:
+    """0 where a rank has none."""
+    keys = dict.fromkeys(key for each in everyones for key in each)
+    return {key: statistics.mean(each.get(key, 0.0) for each in everyones) for key in keys}
 
 
 def _quoted(text: str) -> str:

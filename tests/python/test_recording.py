@@ -3,6 +3,7 @@
 import errno
 import os
 import pathlib
+import time
 import tomllib
 
 import pytest
@@ -13,6 +14,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 STEPS = 8
 
@@ -37,12 +39,14 @@ def test_every_tensor_stands_there_with_its_bytes_last_ready_first(tmp_path):
     workload = tomllib.loads((tmp_path / "new" / "workload.toml").read_text())
     assert workload["name"] == "Sequential"
     assert workload["other_ns"] > 0
-    forward, *tensors = workload["layer"]
-    assert forward["forward_ns"] > 0
+    *tensors, rest = workload["layer"]
+    assert rest["name"] == "rest of forward" and rest["forward_ns"] >= 0 and "communications" not in rest
     sizes = {name: 4 * parameter.numel() for name, parameter in model.named_parameters()}
     assert {each["name"]: each["communications"][0]["bytes"] for each in tensors} == sizes
     # Backward ends with the first layer.
     assert {each["name"].partition(".")[0] for each in tensors[:2]} == {"0"}
+    # A module's forward pass stands with the first of its tensors.
+    assert [each["forward_ns"] > 0 for each in tensors] == [True, False, True, False]
     assert sum(each["weight_gradient_ns"] for each in tensors) > 0
 
 
@@ -124,12 +128,54 @@ def test_groups_of_a_divided_model_are_written_with_their_collectives(tmp_path):
     workload = tomllib.loads((tmp_path / "w.toml").read_text())
     assert workload["degrees"] == {"tensor": 2}
     # The halves of the second product are added up: a batch of 8 with 4 features.
-    assert workload["layer"][0]["communications"] == [
-        {"pass": "forward", "collective": "all_reduce", "bytes": 8 * 4 * 4, "role": "tensor"}
-    ]
-    sizes = {each["name"]: each["communications"][-1]["bytes"] for each in workload["layer"][1:]}
+    *tensors, rest = workload["layer"]
+    ((name, *first),) = [(each["name"], *lines) for each in tensors if (lines := passing(each, "forward"))]
+    assert name.startswith("2.") and "communications" not in rest
+    assert first == [{"pass": "forward", "collective": "all_reduce", "bytes": 8 * 4 * 4, "role": "tensor"}]
+    sizes = {each["name"]: each["communications"][-1]["bytes"] for each in tensors}
     assert sizes["0.weight"] == 4 * 16 * 32 // 2
-    assert all(each["communications"][-1]["role"] == "data" for each in workload["layer"][1:])
+    assert all(each["communications"][-1]["role"] == "data" for each in tensors)
+
+
+def passing(layer, where):
+    return [each for each in layer["communications"] if each["pass"] == where]
+
+
+class Slow(nn.Linear):
+    """Its second call of a step takes longer, whoever makes it."""
+
+    calls = 0
+
+    def forward(self, values):
+        self.calls += 1
+        time.sleep(0.03 if self.calls % 2 == 0 else 0.01)
+        return super().forward(values)
+
+
+class Checkpointed(nn.Module):
+    """Calls `slow` once, and backward calls it again."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.slow, self.unused = nn.Linear(16, 16), Slow(16, 16), nn.Linear(16, 16)
+
+    def forward(self, values):
+        return checkpoint(self.slow, self.first(values), use_reentrant=False).relu()
+
+
+class Twice(Checkpointed):
+    def forward(self, values):
+        return self.slow(self.slow(self.first(values))).relu()
+
+
+@pytest.mark.parametrize(("model", "least", "most"), [(Checkpointed, 9e6, 25e6), (Twice, 39e6, 100e6)])
+def test_a_modules_own_passes_count_and_those_of_backward_do_not(tmp_path, model, least, most):
+    with ranvier.record(model(), tmp_path / "w.toml") as recording:
+        train(recording._model)
+    workload = tomllib.loads((tmp_path / "w.toml").read_text())
+    forward = {each["name"]: each["forward_ns"] for each in workload["layer"]}
+    assert least < max(forward.pop("slow.weight"), forward.pop("slow.bias")) < most
+    assert sum(forward.values()) < 9e6 and not any(name.startswith("unused") for name in forward)
 
 
 def test_an_unknown_role_is_named():
