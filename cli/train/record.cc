@@ -10,18 +10,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The forward pass, of which only the whole is known, then a layer for each tensor: gradients become ready from the
-// last layer to the first.
+// A layer for each tensor, and the rest of the forward pass: gradients become ready from the last layer to the first.
 Workload workload_of(const Report& report) {
   const trainer::RecordedStep& step = *report.result.recorded;
   Workload workload{.name = report.options.trainer.model, .degrees = {}, .layers = {}};
   workload.idle_ns = step.other_ns;
-  workload.layers.push_back({.name = "forward", .forward = {.compute_ns = step.forward_ns}});
   for (auto tensor = step.tensors.rbegin(); tensor != step.tensors.rend(); ++tensor)
     workload.layers.push_back(
         {.name = tensor->name,
+         .forward = {.compute_ns = tensor->forward_ns},
          .weight_gradient = {.compute_ns = tensor->compute_ns,
                              .communications = {{Collective::all_reduce, tensor->bytes, Role::data}}}});
+  workload.layers.push_back({.name = "rest of forward", .forward = {.compute_ns = step.forward_ns}});
   return workload;
 }
 

@@ -58,6 +58,7 @@ class GradientBuckets {
   at::Tensor& parameters() { return parameters_; }
   at::Tensor& gradients() { return gradients_; }
   std::size_t count() const { return buckets_.size(); }
+  const std::vector<at::Tensor>& by_tensor() const { return tensors_; }
   // What they consist of, in their order.
   std::vector<Tensor> shapes() const;
 

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "integrations/trainer/forward_watch.h"
 #include "integrations/trainer/run.h"
 
 namespace ranvier::trainer {
@@ -26,12 +27,16 @@ double Run::compute(std::span<const std::int64_t> chosen, std::uint64_t first, b
                       .share = static_cast<double>(part.size()) / static_cast<double>(chosen.size()),
                       .first = first + from};
   }
+  std::optional<ForwardWatch> watch;
   const PassEvents events{.forward =
-                              [this](std::size_t) {
-                                if (recorder_) recorder_->begin_forward();
+                              [this, &watch](std::size_t) {
+                                if (!recorder_) return;
+                                recorder_->begin_forward();
+                                watch.emplace(buckets_.by_tensor(), *recorder_);
                               },
                           .backward =
-                              [this, last = passes.size() - 1](std::size_t number) {
+                              [this, &watch, last = passes.size() - 1](std::size_t number) {
+                                watch.reset();
                                 buckets_.expect_another_pass(number < last);
                                 if (number == last) pace_.before_backward();
                                 if (recorder_) recorder_->begin_backward();

@@ -15,12 +15,13 @@ namespace ranvier::trainer {
 struct RecordedTensor {
   std::string name = {};
   double bytes = 0;
+  double forward_ns = 0;  // of the forward pass, until it was through with this one's layer
   double compute_ns = 0;  // since the gradient before it, or since backward began
 };
 
 struct RecordedStep {
   std::vector<RecordedTensor> tensors = {};  // in the order in which their gradients become ready
-  double forward_ns = 0;                     // and loading data
+  double forward_ns = 0;                     // beside the layers': gathering samples, the loss
   double other_ns = 0;                       // the rest of backward, the optimizer
   std::size_t steps = 0;
 };
@@ -33,11 +34,15 @@ class StepRecorder {
   static constexpr std::size_t warm_up = 3;
   static constexpr std::size_t steps = 50;
 
-  explicit StepRecorder(std::size_t tensors) : ready_(tensors) {}
+  explicit StepRecorder(std::size_t tensors) : forward_of_(tensors), ready_(tensors) {}
 
   // No more steps are wanted.
   bool is_done() const { return forward_.size() == warm_up + steps; }
-  void begin_forward() { forward_begun_ = Clock::now(); }
+  void begin_forward();
+  // The forward pass comes to an operation on a tensor, and is through with one on this tensor: a layer's time is from
+  // the end of the one before it.
+  void enter();
+  void pass(std::size_t tensor);
   void begin_backward() { backward_begun_ = Clock::now(); }
   void ready(std::size_t tensor) { ready_at_.emplace_back(tensor, Clock::now()); }
   // `averaging`: the time from the end of backward until gradients were averages.
@@ -49,10 +54,13 @@ class StepRecorder {
  private:
   Clock::time_point forward_begun_;
   Clock::time_point backward_begun_;
+  std::vector<std::pair<std::size_t, Clock::time_point>> passed_at_;
+  Clock::time_point entered_;  // the first layer
   std::vector<std::pair<std::size_t, Clock::time_point>> ready_at_;
   // A number for each step, in ns.
-  std::vector<double> forward_;
-  std::vector<std::vector<double>> ready_;  // by tensor: since backward began
+  std::vector<double> forward_;                  // beside the layers
+  std::vector<std::vector<double>> forward_of_;  // by tensor
+  std::vector<std::vector<double>> ready_;       // by tensor: since backward began
   std::vector<double> other_;
 };
 
