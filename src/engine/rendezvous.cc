@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "base/host.h"
+#include "engine/card.h"
 #include "ranvier/error.h"
 #include "schedule/spelling.h"
 #include "transport/module.h"
@@ -26,59 +27,6 @@ namespace ranvier::engine {
 namespace {
 
 using std::chrono::steady_clock;
-
-constexpr std::string_view greeting = "ranvier 12";  // of this format of card, and of messages
-
-// What a rank tells the others about itself: fields with their lengths in front.
-struct Card {
-  std::string refusal = {};    // why it does not come; empty if it does
-  std::string transport = {};  // as asked for
-  std::string epoch = {};
-  std::string algorithm = {};                           // as CommunicatorOptions has it
-  std::string tuning = {};                              // a short sum of the table, …
-  std::string table = {};                               // … or, where all follow this rank's, its text
-  std::string measure = {}, learn = {}, topology = {};  // likewise as CommunicatorOptions has them
-  std::string security = {};                            // by which proof connections between hosts begin, …
-  std::string fingerprint = {};                         // … and of which key or authority
-  std::string host = {};                                // what tells this one, or this node, from others
-  std::string control = {}, inside = {}, between = {};  // addresses; empty where there is none
-
-  std::string text() const {
-    std::string all;
-    for (const std::string_view field :
-         {greeting, std::string_view(refusal), std::string_view(transport), std::string_view(epoch),
-          std::string_view(algorithm), std::string_view(tuning), std::string_view(table), std::string_view(measure),
-          std::string_view(learn), std::string_view(topology), std::string_view(security),
-          std::string_view(fingerprint), std::string_view(host), std::string_view(control), std::string_view(inside),
-          std::string_view(between)})
-      all += fmt::format("{}:{}", field.size(), field);
-    return all;
-  }
-
-  static Card parse(std::string_view text, Rank rank, const RankNames& names) {
-    std::array<std::string, 16> fields;
-    for (std::string& field : fields) {
-      std::size_t length = 0;
-      const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), length);
-      const auto digits = static_cast<std::size_t>(rest - text.data());
-      if (problem != std::errc{} || digits == text.size() || *rest != ':' || text.size() - digits - 1 < length)
-        throw Error(
-            ErrorKind::mismatch,
-            fmt::format("what {} left in the store is not ranvier's; is another program using it?", names(rank)), rank);
-      field = text.substr(digits + 1, length);
-      // Before the others are looked for: another version may have another number of them.
-      if (&field == &fields[0] && field != greeting)
-        throw Error(
-            ErrorKind::mismatch,
-            fmt::format("{} runs another version of ranvier ('{:.20}', this is '{}'); install the same everywhere",
-                        names(rank), fields[0], greeting),
-            rank);
-      text.remove_prefix(digits + 1 + length);
-    }
-    return {fields[1], fields[2],  fields[3],  fields[4],  fields[5],  fields[6],  fields[7], fields[8],
-            fields[9], fields[10], fields[11], fields[12], fields[13], fields[14], fields[15]};
-  }
-};
 
 std::vector<std::string> column(const std::vector<Card>& cards, std::string Card::*field) {
   std::vector<std::string> values;

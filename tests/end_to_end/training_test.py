@@ -53,6 +53,14 @@ def read_terminal(terminal: int, into: bytearray) -> None:
             into += part
 
 
+# Each with a library of its own, which a build or a machine may lack; mpi's ranks mpirun starts.
+FABRICS = ("ucx", "grpc")
+
+
+def is_here(fabric: str) -> bool:
+    return f"transport {fabric:9} its library can be loaded" in run("doctor").stdout
+
+
 class Training(TrainingTest):
     def test_the_loss_falls_and_workers_agree_on_every_transport(self):
         for workers in (2, 4):
@@ -73,6 +81,22 @@ class Training(TrainingTest):
                     hashes.add(run["parameter_hash"])
             self.assertEqual(len(hashes), 1)
         self.assert_nothing_left()
+
+    def test_each_protocol_between_hosts_ends_with_the_same_bits(self):
+        words = ("--algorithm", "ring", "--steps", "6", "--model", "mlp")
+        expected = self.results("--workers", "2", "--transport", "tcp", *words)
+        for transport in ("udp", *filter(is_here, FABRICS)):
+            with self.subTest(transport=transport):
+                run = self.results("--workers", "2", "--transport", transport, *words)
+                self.assertEqual(run["settings"]["transport"], transport)
+                self.assertEqual(run["parameter_hash"], expected["parameter_hash"])
+        self.assert_nothing_left()
+
+    def test_workers_agree_where_some_gradients_may_be_lost(self):
+        for resync in ("", ",resync=2"):
+            run = self.results("--workers", "3", "--transport", f"udp:loss=0.01{resync}", "--steps", "6", "--model", "mlp")
+            self.assertLess(run["loss"], math.log(10))
+            self.assertLessEqual(run["lost_share"], 0.01)
 
     def test_one_worker_needs_no_others(self):
         run = self.results("--steps", "4", "--model", "mlp")
@@ -454,6 +478,12 @@ class Launchers(TrainingTest):
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(file.read_text())["parameter_hash"], expected["parameter_hash"])
+        if is_here("mpi"):
+            over = [*mpirun, RANVIER, *words, "--transport", "mpi", "--algorithm", "ring"]
+            done = subprocess.run(over, env=self.environment(), capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            ring = self.results("--workers", "2", "--steps", "4", "--transport", "tcp", "--algorithm", "ring")
+            self.assertEqual(json.loads(file.read_text())["parameter_hash"], ring["parameter_hash"])
         done = subprocess.run(
             [*mpirun, RANVIER, *words, "--workers", "2"],
             env=self.environment(), capture_output=True, text=True, timeout=120,

@@ -208,6 +208,29 @@ def trace() -> bytes:
     return varint(len(head)) + head + node(2, 7, 0, [1], reduced) + node(1, 4, 10, []) + node(3, 4, 5, [1, 2])
 
 
+def calls() -> None:
+    fields = ["ranvier 12", "", "auto", "7", "ring", "none", "", "yes", "no", "none", "the key of the job", "", "host 5 "]
+    card = "".join(f"{len(each)}:{each}" for each in [*fields, "127.0.0.1:4711", "", "127.0.0.1:4712"])
+    write("calls_fuzz", "card", b"\0" + card.encode())
+    write("calls_fuzz", "card_of_another_version", b"\0" + card.replace("12", "11", 1).encode())
+    write("calls_fuzz", "card_cut_short", b"\0" + card[:-5].encode())
+    head = struct.pack("<IIIBBBBBBHIHHQ", 17, 99, 5, 0, 0, 0, 1, 16, 0, 0, 0, 0, 0, 1000)
+    other = struct.pack("<IIIBBBBBBHIHHQ", 18, 99, 5, 3, 1, 2, 2, 16, 1, 0, 1, 9, 7, 10)
+    write("calls_fuzz", "headers", b"\1" + head + other)
+    write("calls_fuzz", "headers_alike", b"\1" + head + head)
+
+
+def checkpoints() -> None:
+    head = (
+        '{"identity":{"batch":"32","model":"mlp"},"momentum":3,"parameters":3,"rank_state":[2,0],"seconds":1.5,'
+        '"step":9,"tuning":""}\n'
+    )
+    whole = b"ranvier checkpoint 4\n" + head.encode() + floats(6) + b"ab"
+    write("checkpoint_fuzz", "whole", whole)
+    write("checkpoint_fuzz", "too_many", whole.replace(b'"momentum":3', b'"momentum":4611686018427387904'))
+    write("checkpoint_fuzz", "no_step", whole.replace(b'"step"', b'"stop"'))
+
+
 def texts() -> None:
     for target, all_of in (("text_fuzz", TEXTS), ("files_fuzz", FILES)):
         for which, each in all_of.items():
@@ -223,4 +246,6 @@ if __name__ == "__main__":
     guests()
     meeting()
     control()
+    calls()
+    checkpoints()
     texts()
