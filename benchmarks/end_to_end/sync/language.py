@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """A language model of characters by DiLoCo and by codecs: validation loss, rounds and bytes beside bsp.
-`language.py build/release/bin/ranvier book.txt --seeds 0 1 2 [--model lstm] [--ways bsp "bsp safe" …]`
+`language.py build/release/bin/ranvier book.txt --seeds 0 1 2 [--model lstm] [--codecs int8 topk:0.1+int8 …]`
+
+With --codecs, what those lose beside bsp without one; AdamW has the momentum, so that they can have none.
 
 Twenty rounds are few for the paper's momentum of 0.9, which remembers ten: so there are ways with 0.5 too.
 The transformer has 3 blocks of width 96 and windows of 64 characters; 4 workers with batches of 12, AdamW at 0.002 along a
@@ -22,11 +24,6 @@ WAYS = {
     "diloco:30,rate=1,momentum=0.5 int4": ["--compress", "hadamard:32+int4"],
     "diloco:30,fragments=3,delay=5,merge=0.5": [],
     "diloco:30,fragments=3,delay=5,merge=0.5 int4": ["--compress", "hadamard:32+int4"],
-    # Of codecs without momentum, which AdamW has, those that send a twentieth or less.
-    "bsp safe": ["--compress", "safe"],
-    "bsp eden": ["--compress", "eden:1,ef=1"],
-    "bsp powersgd": ["--compress", "powersgd:4"],
-    "bsp topk": ["--compress", "topk:0.01+int8"],
 }
 
 
@@ -49,7 +46,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="language.py", description=__doc__.partition(":\n")[0])
     parser.add_argument("ranvier", type=pathlib.Path, help="the program")
     parser.add_argument("text", type=pathlib.Path)
-    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS, metavar="WAY")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, metavar="WAY", help="default: all, or bsp and --codecs")
+    parser.add_argument("--codecs", nargs="+", default=[], metavar="SPEC", help="bsp by these")
     parser.add_argument("--model", default="transformer", choices=("transformer", "lstm"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N")
     parser.add_argument("--steps", type=int, default=600, metavar="N")
@@ -68,13 +66,16 @@ def main() -> int:
         "--workers", 4, "--model", arguments.model, "--data", part, "--optimizer", "adamw", "--lr", 0.002, "--batch", 12,
         "--epochs", arguments.epochs, "--steps", arguments.steps,
     )  # fmt: skip
+    ways = {way: WAYS[way] for way in arguments.ways or (["bsp"] if arguments.codecs else WAYS)}
+    ways |= {f"bsp {spec}": ["--compress", spec] for spec in arguments.codecs}
     runs = {
-        way: [known.get(*common, "--seed", seed, "--sync", way.split()[0], *WAYS[way]) for seed in arguments.seeds]
-        for way in arguments.ways
+        way: [known.get(*common, "--seed", seed, "--sync", way.split()[0], *options) for seed in arguments.seeds]
+        for way, options in ways.items()
     }
+    first = runs[next(iter(ways))]
     columns = ["policy", "validation loss", "against bsp, by seed", "in %", "bits a character", "rounds", "MiB a worker",
                "times fewer bytes", "seconds"]  # fmt: skip
-    print(table(columns, (row(way, runs[way], runs[arguments.ways[0]]) for way in arguments.ways)))
+    print(table(columns, (row(way, runs[way], first) for way in ways)))
     return 0
 
 
