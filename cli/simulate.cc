@@ -95,6 +95,16 @@ json to_json(const PolicyPrediction::Servers& servers) {
           {"links", links}};
 }
 
+json to_json(const PolicyPrediction::Peers& peers) {
+  json links = json::array();
+  for (const auto& link : peers.links)
+    links.push_back({{"from", link.from}, {"to", link.to}, {"utilisation", link.utilisation}});
+  return {{"waits_ns", peers.waits_ns},
+          {"fastest_share", peers.fastest_share},
+          {"busiest", {{"rank", peers.busiest}, {"busy", peers.busy}}},
+          {"links", links}};
+}
+
 json to_json(const Options& options, const PolicyPrediction& policy) {
   json result{{"spec", options.sync},
               {"steps", policy.steps},
@@ -105,6 +115,7 @@ json to_json(const Options& options, const PolicyPrediction& policy) {
               {"between_steps_ns", policy.between_steps_ns},
               {"critical_path", path_of(policy.usual)}};
   if (policy.servers) result["servers"] = to_json(*policy.servers);
+  if (policy.peers) result["peers"] = to_json(*policy.peers);
   if (options.policy.unequal.jitter_share > 0) result["seed"] = options.policy.seed;
   if (options.policy.spread) result["assumed_spread"] = *options.policy.spread;
   return result;
@@ -179,12 +190,21 @@ void print_servers(const PolicyPrediction::Servers& servers) {
       servers.overtaken, servers.most_ahead, servers.busiest, servers.busy * 100);
 }
 
+void print_peers(const PolicyPrediction::Peers& peers) {
+  fmt::print(
+      "a worker waits {:.4f} ms a step in the mean for the average that it has asked for; the fastest takes {:.1f} % "
+      "of "
+      "all steps\nrank {} is busy averaging with others for {:.1f} % of the time\n",
+      peers.waits_ns / 1e6, peers.fastest_share * 100, peers.busiest, peers.busy * 100);
+}
+
 // Of the steps that it takes most often, and what comes between them.
 void print_policy_details(const Options& options, const PolicyPrediction& policy) {
   if (options.policy.spread)
     fmt::print("assumed: replicas have a spread of {:g} at every average; only training tells\n",
                *options.policy.spread);
   if (policy.servers) return print_servers(*policy.servers);
+  if (policy.peers) return print_peers(*policy.peers);
   fmt::print("of a step of {:.4f} ms {}:\n", policy.usual.step_ns / 1e6,
              policy.averages_gradients ? "whose gradients are averaged" : "that averages no gradients, as most are");
   print_details(policy.usual);

@@ -33,10 +33,10 @@ Examples:
 // Of a policy that plan_policies() does not have, its neighbour's margin: what averages parameters is worth less.
 PlanPolicy policy_of(const std::string& spec, std::uint64_t world) {
   const auto machine = make_sync_policy(spec, {.steps_per_epoch = 0, .steps = steps_of_a_policy, .world = world});
-  if (machine->levels().size() > 1 || machine->server())
+  if (machine->levels().size() > 1 || machine->server() || machine->meets_peers())
     refuse(
         fmt::format("--sync {}: plan weighs policies of everybody's averages; ranvier simulate --sync {} shows those "
-                    "with nodes or servers",
+                    "with nodes, servers or peers",
                     spec, spec));
   if (machine->wants_spread())
     refuse(

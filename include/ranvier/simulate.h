@@ -184,10 +184,10 @@ struct PolicySimulation {
 
 struct PolicyPrediction {
   double step_ns = 0;  // the mean; of workers at their own pace the time for as many samples as all have in a step
-  // Of averages among replicas: what steps without any would save the slowest replica. Of parameter servers: the share
-  // of their time in which workers do not compute.
+  // Of averages among replicas: what steps without any would save the slowest replica. Of workers at
+  // their own pace: the time of a step in which they do not compute.
   double exposed_communication_ns = 0;
-  double rounds_per_step = 0;  // of servers: pushes
+  double rounds_per_step = 0;  // of servers: pushes; of peers: averages
   std::uint64_t steps = 0;
   StepPrediction usual = {};       // the kind of step that it takes most often
   bool averages_gradients = true;  // in those
@@ -201,9 +201,17 @@ struct PolicyPrediction {
     std::vector<int> groups = {};           // by rank: who push together; of those that only serve, serves_only
   };
   std::optional<Servers> servers = {};
+  struct Peers {
+    double waits_ns = 0;       // a worker in a step, in the mean, for the average that it has asked for
+    double fastest_share = 0;  // of all steps, that of the worker with the most
+    Rank busiest = 0;          // of those that are asked, …
+    double busy = 0;           // … and for which share of the time it averages with others
+    std::vector<SimulatedLink> links = {};
+  };
+  std::optional<Peers> peers = {};
 };
-// Throws Error{usage} for a policy whose steps are not predicted: with peers of its own choice, with levels that nobody
-// has placed, or one that goes by what replicas hold where nothing is said of that.
+// Throws Error{usage} for a policy whose steps are not predicted: with levels that nobody has placed, or one that goes
+// by what replicas hold where nothing is said of that.
 void check_predictable(const SyncPolicy& policy, const PolicySimulation&);
 // Throws Error{usage} where `unequal` names more replicas of the workload than there are, and for more than 4096.
 void check_replicas(const Workload&, Rank world, const UnequalWorkers& unequal);
@@ -214,8 +222,9 @@ void check_replicas(const Workload&, Rank world, const UnequalWorkers& unequal);
 //
 // Of parameter servers it runs the gate that gives out samples (SampleGate), so that workers push and pull at their own
 // pace, over links that they share, and wait where the policy's bound says so; groups by speed are formed as training
-// forms them when it begins. Throws as check_predictable and check_replicas do, and of servers for a divided model, for
-// collectives other than averages, and for more than 128 workers.
+// forms them when it begins. Of peers it draws those that training draws. Throws as check_predictable and
+// check_replicas do, and of servers and peers for a divided model, for collectives other than averages, and for more
+// than 128 workers.
 PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload&, const Topology&, const StepSimulation&,
                                  const PolicySimulation& = {});
 

@@ -107,7 +107,7 @@ class Plan(ProgramTest):
             # At once: no search for so many ranks on a mesh is over within the limit.
             (("--world", "1024", "--topology", "mesh:32x32", "--workload", "llama3-70b", "--sync", "node:2"), "ranvier simulate --sync node:2"),
             (("--world", "4", "--workload", "resnet50", "--sync", "async"), "ranvier simulate --sync async"),
-            (("--world", "4", "--workload", "resnet50", "--sync", "ad-psgd"), "one peer after another"),
+            (("--world", "4", "--workload", "resnet50", "--sync", "ad-psgd"), "ranvier simulate --sync ad-psgd"),
             (("--world", "4", "--workload", "resnet50", "--sync", "local:4,adapt=1"), "without adapt"),
             (("--world", "4", "--workload", "resnet50", "--topology", "torus:2x2", "--link-rate", "1GB,2GB"), "of all links"),
             (("--world", "4", "--workload", "resnet50", "--transport", "quic"), "unknown transport 'quic'"),

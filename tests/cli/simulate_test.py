@@ -191,8 +191,18 @@ class Prediction(ProgramTest):
         behind = as_json(*words, "diloco:40,fragments=4,delay=9")["sync"]
         self.assertLess(behind["exposed_communication_ns"], 0.01 * at_once["exposed_communication_ns"])
 
+    def test_peers_are_shown(self):
+        words = ("--workload", "resnet50", "--world", "4", "--link-rate", "10Gbit", "--sync", "ad-psgd", "--steps", "50")
+        shown = simulate(*words, "--seed", "3", "--jitter", "0.1x2")
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertRegex(shown.stdout, r"a worker waits [\d.]+ ms a step in the mean for the average")
+        found = as_json(*words)["sync"]
+        self.assertLessEqual(found["peers"]["busiest"]["busy"], 1)
+        self.assertIn(found["peers"]["busiest"]["rank"], (1, 3))
+        self.assertGreater(len(found["peers"]["links"]), 0)
+
     def test_policies_that_it_cannot_show_are_refused(self):
-        for spec, part in (("node:4", "--place node=2"), ("ad-psgd", "local:16"), ("auto", "while ranvier train trains"),
+        for spec, part in (("node:4", "--place node=2"), ("auto", "while ranvier train trains"),
                            ("local:4,adapt=0.5,most=8", "by --spread"),
                            ("local", "write local:STEPS")):  # fmt: skip
             result = simulate("--workload", "resnet50", "--world", "4", "--sync", spec)

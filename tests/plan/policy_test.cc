@@ -275,6 +275,58 @@ TEST(Policy, DrawsLateStepsByItsSeed) {
   }
 }
 
+// ---- Peers, of which one with an even number asks one with an odd number.
+
+// Computing of 2000, parameters of 1000 bytes.
+const Workload averaging{.layers = {layer(1000, 1000)}};
+
+TEST(Peers, WhoAsksWaitsForWhatComesBackAndWhoIsAskedDoesNot) {
+  // There and back in what computing takes.
+  const auto hidden = by_policy(averaging, topology::star(2, one_byte_a_ns), "ad-psgd", {.steps = 100});
+  EXPECT_NEAR(hidden.step_ns, 2000, 1e-6);
+  EXPECT_NEAR(hidden.exposed_communication_ns, 0, 1e-6);
+  EXPECT_EQ(hidden.rounds_per_step, 1);
+  EXPECT_EQ(hidden.peers.value().busiest, 1);
+  EXPECT_NEAR(hidden.peers.value().busy, 1, 1e-9);
+  // On links of a quarter of that one worker's steps take 2 x 4000, and the other's 2000 as before.
+  const Topology slow = topology::star(2, {.bytes_per_second = 0.25e9, .latency = std::chrono::nanoseconds(0)});
+  const auto found = by_policy(averaging, slow, "ad-psgd", {.steps = 500});
+  EXPECT_NEAR(found.step_ns, 2 / (1.0 / 2000 + 1.0 / 8000), 20);
+  EXPECT_NEAR(found.peers.value().fastest_share, 0.8, 0.01);
+  EXPECT_NEAR(found.peers.value().waits_ns, 0.2 * 6000, 20);
+  EXPECT_NEAR(found.rounds_per_step, 2 * 0.2, 0.01);
+}
+
+// Four ask one, which takes them in turn; nobody else has to wait.
+TEST(Peers, WhoIsAskedTakesOneAtATime) {
+  Topology star = topology::star(8, {.bytes_per_second = 1e15, .latency = std::chrono::nanoseconds(0)});
+  for (Link& link : star.links)
+    if (link.from % 2 == 1 || link.to % 2 == 1) link.speed.bytes_per_second = 1e9;
+  const auto found = by_policy(averaging, star, "ad-psgd", {.steps = 500});
+  // A mean takes 2000 of whom it asks. As random as peers are, some are asked by two while others idle.
+  EXPECT_GT(found.peers.value().waits_ns, 100);
+  EXPECT_LT(found.peers.value().busy, 1);
+  EXPECT_GT(found.step_ns, 2000);
+  EXPECT_LT(found.step_ns, 2 * 2000);
+  for (const auto& link : found.peers.value().links) EXPECT_LE(link.utilisation, 1 + 1e-9);
+}
+
+TEST(Peers, NobodyWaitsForASlowWorker) {
+  const Topology star = topology::star(5, {.bytes_per_second = 1e15, .latency = std::chrono::nanoseconds(0)});
+  const UnequalWorkers slow{.speeds = {1, 1, 0.25, 1, 1}};
+  const auto found = by_policy(averaging, star, "ad-psgd", {.steps = 200, .unequal = slow});
+  EXPECT_NEAR(found.step_ns, 2000 * 5 / 4.25, 30);
+  EXPECT_EQ(by_policy(averaging, topology::star(1, one_byte_a_ns), "ad-psgd", {.steps = 10}).step_ns, 2000);
+}
+
+TEST(Peers, AreThoseOfTheSeed) {
+  const auto run = [](std::uint64_t seed) {
+    return by_policy(averaging, topology::star(8, one_byte_a_ns), "ad-psgd", {.steps = 50, .seed = seed}).step_ns;
+  };
+  EXPECT_EQ(run(1), run(1));
+  EXPECT_NE(run(1), run(2));
+}
+
 // ---- Parameter servers.
 
 // Computing of 2000, gradients of 1000 bytes; servers on a rank of their own.
@@ -372,6 +424,7 @@ TEST(Servers, RefusesWhatTheyCannotServe) {
   const Topology star = topology::star(4, one_byte_a_ns);
   const auto reason = [&](const Workload& workload, const StepSimulation& how = {}) -> std::string {
     try {
+      EXPECT_NO_THROW(by_policy(pushing, star, "ad-psgd", {.steps = 1}));
       by_policy(workload, star, "async", {.steps = 1}, how);
     } catch (const Error& error) {
       return error.what();

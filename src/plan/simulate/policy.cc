@@ -76,11 +76,6 @@ std::vector<Slowness> slow_replicas(const PolicySimulation& how, std::uint64_t c
 }  // namespace
 
 void check_predictable(const SyncPolicy& policy, const PolicySimulation& how) {
-  if (policy.meets_peers())
-    throw Error(ErrorKind::usage,
-                fmt::format("'{}' has workers meet one peer after another at their own pace, which simulate does not "
-                            "show; name another policy, such as bsp, local:16 or async",
-                            policy.spec()));
   if (policy.wants_spread() && !how.spread)
     throw Error(ErrorKind::usage,
                 fmt::format("'{}' goes by how far replicas part, which is not known before they train; say by --spread "
@@ -143,6 +138,7 @@ PolicyPrediction simulate_policy(SyncPolicy& policy, const Workload& workload, c
                                  CollectiveTimes& times, const PolicySimulation& simulation) {
   check_predictable(policy, simulation);
   if (policy.server()) return simulate_servers(policy, workload, how, times, simulation);
+  if (policy.meets_peers()) return simulate_peers(policy, workload, how, times, simulation);
   LevelAverages averages(workload, how, simulation, times);
   StepPrediction apart = simulate_step(without_averages(workload), how, times);
   const double passes = passes_ns(apart, workload);

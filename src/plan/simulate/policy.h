@@ -16,6 +16,10 @@ PolicyPrediction simulate_policy(SyncPolicy&, const Workload&, const StepSimulat
 PolicyPrediction simulate_servers(const SyncPolicy&, const Workload&, const StepSimulation&, CollectiveTimes& times,
                                   const PolicySimulation&);
 
+// Of one by which workers average with one peer at a time.
+PolicyPrediction simulate_peers(const SyncPolicy&, const Workload&, const StepSimulation&, CollectiveTimes& times,
+                                const PolicySimulation&);
+
 std::uint64_t replicas_in(const Workload&, Rank world);
 // Averages of all that the workload averages in a step, and nothing else.
 Workload only_averages(Workload);

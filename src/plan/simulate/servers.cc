@@ -4,37 +4,22 @@
 // sends what it holds then, and only then looks at the next one. Who may begin when is decided by the gate that decides
 // it in training (SampleGate), groups and shares by the functions that form them there; links and computing are what is
 // modelled. Requests for samples have no bytes.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <deque>
-#include <functional>
-#include <limits>
 #include <map>
 #include <numeric>
-#include <optional>
-#include <queue>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "plan/simulate/fluid.h"
 #include "plan/simulate/levels.h"
+#include "plan/simulate/own_pace.h"
 #include "plan/simulate/policy.h"
-#include "plan/simulate/step.h"
-#include "ranvier/error.h"
 #include "ranvier/server.h"
 
 namespace ranvier::plan {
 namespace {
 
-constexpr Rank most_workers = 128;
-// Of a replica in a step of everybody's: as many as shares by speed are told apart by.
-constexpr std::uint64_t batch = 1024;
-// Where nobody says how many steps: of all workers to all servers so many pushes, a second or two.
-constexpr std::uint64_t usual_pushes = 200'000;
-constexpr std::uint64_t least_steps = 20;
 // As training measures speeds before it forms groups: batches, of which the first ones do not count (pace.h).
 constexpr std::size_t batches_to_measure = 10;
 constexpr std::size_t batches_of_warm_up = 3;
@@ -54,22 +39,14 @@ std::vector<double> owned_shares(const ServerRule& rule, Rank world) {
   return shares;
 }
 
-class ServerRun {
+class ServerRun final : OwnPace {
  public:
   ServerRun(const SyncPolicy& policy, const Workload& workload, const StepSimulation& how, CollectiveTimes& times,
             const PolicySimulation& simulation)
-      : topology_(times.topology()),
+      : OwnPace(policy, workload, how, times, simulation, workers_of(policy.server().value(), times.world()),
+                policy.server()->bound),
         rule_(policy.server().value()),
-        workers_(workers_of(rule_, times.world())),
-        alone_(simulate_step(without_averages(workload), how, times)),
-        passes_ns_(passes_ns(alone_, workload)),
-        bytes_(averaged_bytes(workload) * how.gradient_scale),
-        codec_ns_(bytes_ * how.codec_ns_per_byte),
-        message_ns_(how.options.message_ns),
-        gate_(workers_, rule_.bound, 0) {
-    check(policy, workload, how);
-    for (Rank worker = 0; worker < workers_; ++worker)
-      slowness_.emplace_back(simulation.unequal, static_cast<std::uint64_t>(worker), simulation.seed);
+        codec_ns_(bytes_ * how.codec_ns_per_byte) {
     form_teams(policy);
     const std::string algorithm = how.by_size.empty() ? how.algorithm : how.by_size.back().algorithm;
     for (Team& team : teams_) time_inside(team, algorithm, times.options());
@@ -78,29 +55,12 @@ class ServerRun {
     for (Rank rank = 0; rank < topology_.world; ++rank)
       if (rank == 0 || owned[index(rank)] > 0) servers_.push_back({.rank = rank, .bytes = owned[index(rank)] * bytes_});
     for (Team& team : teams_) team.pulled.assign(servers_.size(), 0);
-    network_.emplace(links(), routes());
-    const std::uint64_t pushes = teams_.size() * servers_.size();
-    steps_ =
-        simulation.steps > 0 ? simulation.steps : std::clamp(usual_pushes / pushes, least_steps, steps_of_a_policy);
+    connect(routes(), teams_.size() * servers_.size(), simulation.steps);
   }
 
-  PolicyPrediction run() {
+  PolicyPrediction predict() {
     for (std::size_t team = 0; team < teams_.size(); ++team) ask(team);
-    std::vector<std::uint32_t> left;
-    while (network_->flows() || !events_.empty()) {
-      const double event = events_.empty() ? std::numeric_limits<double>::infinity() : events_.top().at - now_;
-      const double flow = network_->flows() ? network_->until_next() : std::numeric_limits<double>::infinity();
-      const double passes = std::max(0.0, std::min(event, flow));
-      left.clear();
-      network_->advance(passes, left);
-      now_ += passes;
-      for (const std::uint32_t channel : left) arrive(channel);
-      while (!events_.empty() && events_.top().at <= now_ * (1 + 1e-12)) {
-        const Event each = events_.top();
-        events_.pop();
-        happen(each);
-      }
-    }
+    run();
     return result();
   }
 
@@ -130,33 +90,7 @@ class ServerRun {
     double since = 0;
     double busy_ns = 0;
   };
-  enum class What : std::uint8_t { computed, pushed, answered, told, asked };
-  struct Event {
-    double at;
-    std::uint64_t order;  // of equal times the first made comes first
-    What what;
-    std::size_t team;
-    std::size_t server;
-    bool operator>(const Event& other) const { return at != other.at ? at > other.at : order > other.order; }
-  };
-
-  void check(const SyncPolicy& policy, const Workload& workload, const StepSimulation& how) const {
-    const auto refuse = [&](std::string_view reason) {
-      throw Error(ErrorKind::usage, fmt::format("'{}' on {}: {}", policy.spec(), workload.name, reason));
-    };
-    const Degrees& degrees = workload.degrees;
-    if (degrees.tensor > 1 || degrees.pipeline > 1 || degrees.expert > 1)
-      refuse("parameter servers serve replicas of a whole model; leave out its degrees");
-    if (alone_.communication_ns > 0)
-      refuse(
-          "its steps have collectives beside averages of gradients, for which workers at their own pace cannot meet; "
-          "name a policy of steps of everybody's, such as bsp or local:16");
-    if (!how.options.slowdown.empty()) refuse("--straggler is of steps of everybody's; slow workers down by --speeds");
-    if (workers_ > most_workers)
-      refuse(fmt::format("messages to servers are simulated one by one, for up to {} workers; name a smaller world",
-                         most_workers));
-  }
-
+  enum What : std::uint8_t { computed, pushed, answered, told, asked };
   // Each alone, or by the speeds that training measures before it begins.
   void form_teams(const SyncPolicy& policy) {
     std::vector<std::uint64_t> shares(index(workers_), batch);
@@ -188,14 +122,6 @@ class ServerRun {
     return *middle;
   }
 
-  double latency_ns(Rank from, Rank to) const {
-    if (from == to) return 0;
-    double ns = message_ns_;
-    for (const LinkNumber link : topology_.path(from, to))
-      ns += static_cast<double>(topology_.links[link].speed.latency.count());
-    return ns;
-  }
-
   void time_inside(Team& team, const std::string& algorithm, const SimulateOptions& options) const {
     if (team.members.size() < 2) return;
     const RankGroups one{team.members};
@@ -205,53 +131,39 @@ class ServerRun {
     team.tell_ns = broadcast_ns(one, bytes_, topology_, options);
   }
 
-  std::vector<FluidLink> links() const {
-    std::vector<FluidLink> result;
-    for (const Link& link : topology_.links)
-      result.push_back({link.speed.bytes_per_second / 1e9, link.speed.burst_bytes});
-    return result;
-  }
   // By channel: of each team to each server its push, then the answer.
   std::vector<std::vector<Crossing>> routes() const {
     std::vector<std::vector<Crossing>> result;
-    const auto add = [&](Rank from, Rank to) {
-      result.emplace_back();
-      for (const LinkNumber link : topology_.path(from, to)) result.back().push_back({link, 1});
-    };
     for (const Team& team : teams_)
       for (const Server& server : servers_) {
-        add(team.leader(), server.rank);
-        add(server.rank, team.leader());
+        result.push_back(route(team.leader(), server.rank));
+        result.push_back(route(server.rank, team.leader()));
       }
     return result;
-  }
-
-  void at(double ns, What what, std::size_t team, std::size_t server = 0) {
-    events_.push({now_ + ns, order_++, what, team, server});
   }
 
   // For samples: rank 0 itself, the others in the queue of its server.
   void ask(std::size_t number) {
     const Rank leader = teams_[number].leader();
-    if (leader != 0) return at(latency_ns(leader, 0), What::asked, number);
+    if (leader != 0) return at(latency_ns(leader, 0), asked, number);
     gate_.asks(0, steps_ * all_samples(), teams_[number].samples);
     decide();
   }
 
-  void happen(const Event& event) {
-    Team& team = teams_[event.team];
+  void happen(const Event& event) override {
+    Team& team = teams_[event.who];
     switch (event.what) {
-      case What::computed:
-        return push(event.team);
-      case What::asked:
-        return enqueue(0, {event.team, false});
-      case What::pushed:
-        return enqueue(event.server, {event.team, true});
-      case What::answered:
+      case computed:
+        return push(event.who);
+      case asked:
+        return enqueue(0, {event.who, false});
+      case pushed:
+        return enqueue(event.whom, {event.who, true});
+      case answered:
         if (--team.unanswered > 0) return;
-        return go_on(event.team);
-      case What::told:
-        return ask(event.team);
+        return go_on(event.who);
+      case told:
+        return ask(event.who);
     }
   }
 
@@ -265,7 +177,7 @@ class ServerRun {
         continue;
       }
       ++team.unanswered;
-      at(latency_ns(team.leader(), rank), What::pushed, number, server);
+      at(latency_ns(team.leader(), rank), pushed, number, server);
     }
     if (team.unanswered == 0) go_on(number);
   }
@@ -273,7 +185,7 @@ class ServerRun {
   // It has all answers, and tells its members.
   void go_on(std::size_t number) {
     if (teams_[number].leader() == 0) decide();
-    at(codec_ns_ + teams_[number].tell_ns, What::told, number);
+    at(codec_ns_ + teams_[number].tell_ns, told, number);
   }
 
   void enqueue(std::size_t server, Request request) {
@@ -308,7 +220,7 @@ class ServerRun {
       arrive(channel);
   }
 
-  void arrive(std::size_t channel) {
+  void arrive(std::size_t channel) override {
     const std::size_t number = channel / 2 % servers_.size();
     const std::size_t team = channel / 2 / servers_.size();
     if (channel % 2 == 0) {
@@ -318,7 +230,7 @@ class ServerRun {
     Server& server = servers_[number];
     server.is_busy = false;
     server.busy_ns += now_ - server.since;
-    at(latency_ns(server.rank, teams_[team].leader()), What::answered, team);
+    at(latency_ns(server.rank, teams_[team].leader()), answered, team);
     if (server.rank == 0) decide();
     serve(number);
   }
@@ -341,7 +253,7 @@ class ServerRun {
       Team& team = teams_[number];
       team.given = start.count;
       note_lead(team);
-      at(latency_ns(0, leader) + compute_ns(team, start) + team.average_ns, What::computed, number);
+      at(latency_ns(0, leader) + compute_ns(team, start) + team.average_ns, computed, number);
     }
   }
 
@@ -359,66 +271,32 @@ class ServerRun {
     for (const Rank member : team.members) {
       const double part = static_cast<double>(start.count) * static_cast<double>(shares_[index(member)]) /
                           static_cast<double>(team.samples * batch);
-      const double usual = alone_.step_ns - passes_ns_ + passes_ns_ * part;
-      const double own = usual + passes_ns_ * part * (slowness_[index(member)].of(start.first / all_samples()) - 1);
-      computing_ns_ += own;
-      slowest = std::max(slowest, own);
+      slowest = std::max(slowest, OwnPace::compute_ns(member, part, start.first));
     }
     return slowest;
   }
 
-  std::uint64_t all_samples() const { return batch * static_cast<std::uint64_t>(workers_); }
-
   PolicyPrediction result() {
-    const auto count = static_cast<double>(steps_);
     std::uint64_t ended = 0;
     for (const Team& team : teams_) ended += team.ended;
     const Server& busiest = *std::ranges::max_element(servers_, {}, &Server::busy_ns);
-    PolicyPrediction prediction{.step_ns = now_ / count,
-                                .exposed_communication_ns = (now_ - computing_ns_ / workers_) / count,
-                                .rounds_per_step = static_cast<double>(ended) / count,
-                                .steps = steps_,
-                                .usual = std::move(alone_),
-                                .averages_gradients = false};
-    PolicyPrediction::Servers servers{
+    PolicyPrediction all = prediction(ended);
+    all.servers = PolicyPrediction::Servers{
         .overtaken = static_cast<double>(overtaken_) / static_cast<double>(ended * servers_.size()),
         .most_ahead = most_ahead_,
         .busiest = busiest.rank,
         .busy = now_ > 0 ? busiest.busy_ns / now_ : 0,
+        .links = used_links(),
         .groups = std::move(groups_)};
-    for (std::size_t link = 0; link < topology_.links.size(); ++link) {
-      const Link& each = topology_.links[link];
-      const double busy_ns = network_->carried()[link] / (each.speed.bytes_per_second / 1e9);
-      if (busy_ns > 0)
-        servers.links.push_back({.from = vertex_name(topology_, each.from),
-                                 .to = vertex_name(topology_, each.to),
-                                 .dimension = each.dimension,
-                                 .utilisation = busy_ns / now_});
-    }
-    prediction.servers = std::move(servers);
-    return prediction;
+    return all;
   }
 
-  const Topology& topology_;
   const ServerRule rule_;
-  const Rank workers_;  // the first ranks
-  StepPrediction alone_;
-  const double passes_ns_;
-  const double bytes_;     // of all parameters, on the wire
-  const double codec_ns_;  // of a push and the answers to it, and of an average
-  const double message_ns_;
-  std::uint64_t steps_ = 0;
-  SampleGate gate_;
-  std::vector<Slowness> slowness_;     // by worker
+  const double codec_ns_;              // of a push and the answers to it, and of an average
   std::vector<std::uint64_t> shares_;  // samples of a step, by worker
   std::vector<int> groups_;            // by rank
   std::vector<Team> teams_;
   std::vector<Server> servers_;  // the first one rank 0's
-  std::optional<FluidNetwork> network_;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  std::uint64_t order_ = 0;
-  double now_ = 0;
-  double computing_ns_ = 0;  // of all workers
   std::uint64_t overtaken_ = 0;
   std::uint64_t most_ahead_ = 0;
 };
@@ -427,7 +305,7 @@ class ServerRun {
 
 PolicyPrediction simulate_servers(const SyncPolicy& policy, const Workload& workload, const StepSimulation& how,
                                   CollectiveTimes& times, const PolicySimulation& simulation) {
-  return ServerRun(policy, workload, how, times, simulation).run();
+  return ServerRun(policy, workload, how, times, simulation).predict();
 }
 
 }  // namespace ranvier::plan
