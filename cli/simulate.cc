@@ -84,25 +84,26 @@ json to_json(const Prediction& prediction) {
           {"links", links}};
 }
 
+json utilisation_of(const std::vector<SimulatedLink>& links) {
+  json all = json::array();
+  for (const auto& link : links)
+    all.push_back({{"from", link.from}, {"to", link.to}, {"utilisation", link.utilisation}});
+  return all;
+}
+
 json to_json(const PolicyPrediction::Servers& servers) {
-  json links = json::array();
-  for (const auto& link : servers.links)
-    links.push_back({{"from", link.from}, {"to", link.to}, {"utilisation", link.utilisation}});
   return {{"overtaken", servers.overtaken},
           {"most_ahead", servers.most_ahead},
           {"busiest", {{"rank", servers.busiest}, {"busy", servers.busy}}},
           {"groups", servers.groups},
-          {"links", links}};
+          {"links", utilisation_of(servers.links)}};
 }
 
 json to_json(const PolicyPrediction::Peers& peers) {
-  json links = json::array();
-  for (const auto& link : peers.links)
-    links.push_back({{"from", link.from}, {"to", link.to}, {"utilisation", link.utilisation}});
   return {{"waits_ns", peers.waits_ns},
           {"fastest_share", peers.fastest_share},
           {"busiest", {{"rank", peers.busiest}, {"busy", peers.busy}}},
-          {"links", links}};
+          {"links", utilisation_of(peers.links)}};
 }
 
 json to_json(const Options& options, const PolicyPrediction& policy) {

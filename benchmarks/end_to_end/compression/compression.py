@@ -37,7 +37,7 @@ CLAIMS: dict[str, tuple[float, float] | None] = {
     "eden:1,ef=1": (0.8, 29),
     "qsgd:7+rans": (0.3, 18),
     # Left to itself, a short code goes by all_gather, which takes less time for more bytes.
-    "dgc:0.001,warmup=469,by=reduce_scatter": (1.8, 600),
+    "dgc:0.001,warmup=469,clip=1,by=reduce_scatter": (1.8, 600),
     "terngrad": (2.2, 16),
     "safe": (0.5, 25),
     "strong": (1, 60),
