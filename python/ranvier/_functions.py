@@ -1,6 +1,7 @@
 """Two functions of torch.distributed and a method of its groups ask for backends by name before they call what every
 backend could have: here they ask for ranvier too. A third function names no default backend for groups by device type
-once a backend such as ranvier is registered: here it does. See docs/decisions/0008-functions-of-torch.md."""
+once a backend such as ranvier is registered: here it does. And backends get a method that torch calls of any that can
+split. See docs/decisions/0008-functions-of-torch.md."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def extend(torch_distributed: ModuleType) -> None:
-    """Replaces three functions and a method. For other backends they do what they do where ranvier is not installed."""
+    """Replaces three functions and a method, and adds one. For other backends they do what they do where ranvier is not installed."""
     c10d = torch_distributed.distributed_c10d
     extensions: dict[str, Callable[..., Any]] = {
         "monitored_barrier": _monitored_barrier,
@@ -34,6 +35,7 @@ def extend(torch_distributed: ModuleType) -> None:
             if getattr(module, name, None) is original:
                 setattr(module, name, extended)
     _extend_groups(c10d)
+    _extend_backends(torch_distributed)
 
 
 def _extend_groups(c10d: ModuleType) -> None:
@@ -50,6 +52,21 @@ def _extend_groups(c10d: ModuleType) -> None:
         return group._get_backend(_cpu())._get_sequence_number_for_group()
 
     setattr(c10d.ProcessGroup, name, extended)
+
+
+def _extend_backends(torch_distributed: ModuleType) -> None:
+    """Where the world is bound to a device (init_process_group(device_id=…)), torch has those that a new group leaves out
+    split its backend as well, which NCCL needs and others that can split have no method for."""
+    name = "perform_nocolor_split"
+    base = torch_distributed._Backend
+    if hasattr(base, name):
+        return
+
+    def extended(backend: Backend, device: object) -> None:
+        if backend.name() != "ranvier":
+            raise AttributeError(f"'{type(backend).__name__}' object has no attribute '{name}'")
+
+    setattr(base, name, extended)
 
 
 def _monitored_barrier(

@@ -50,6 +50,21 @@ def test_options_of_a_block_reach_ranvier_in_a_mix():
     assert on_ranks(1, with_options, backend="gloo") == [("ring", 3.0)]
 
 
+def bound_to_a_gpu(rank, world):
+    """As init_process_group(device_id=…) leaves it, which there has to be a GPU for."""
+    dist.group.WORLD.bound_device_id = torch.device("cuda", 0)
+    half = dist.new_group([0, 1])
+    total = torch.ones(2)
+    if rank < 2:
+        dist.all_reduce(total, group=half)
+    dist.all_reduce(total)
+    return total[0].item()
+
+
+def test_a_world_bound_to_a_device_has_groups_that_leave_ranks_out():
+    assert on_ranks(3, bound_to_a_gpu) == [5.0] * 3
+
+
 def hooked(rank, world):
     net = DistributedDataParallel(nn.Linear(64, 8))
     state, hook = ranvier.hook("int8")
