@@ -9,7 +9,7 @@ namespace ranvier {
 namespace {
 
 constexpr std::array all{
-    Preset{"safe", "qsgd:4,block=256+rans", "most training: no memory, no error feedback, the optimizer as it is"},
+    Preset{"safe", "qsgd:5,block=256+rans", "most training: no memory, no error feedback, the optimizer as it is"},
     Preset{"strong", "dgc:0.02,by=reduce_scatter+int4", "slow networks; takes the place of the optimizer's momentum"},
     Preset{"extreme", "dgc:0.005,clip=1,by=reduce_scatter+int4",
            "very slow networks; takes the place of the optimizer's momentum"},

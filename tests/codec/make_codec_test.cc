@@ -111,7 +111,7 @@ TEST(MakeCodec, RefusesWishesThatContradictEachOther) {
 }
 
 TEST(MakeCodec, NamesWhatCanBeWrittenInstead) {
-  EXPECT_THAT(refusal("safe+rans"), AllOf(HasSubstr("'safe' is a preset"), HasSubstr("qsgd:4,block=256+rans"),
+  EXPECT_THAT(refusal("safe+rans"), AllOf(HasSubstr("'safe' is a preset"), HasSubstr("qsgd:5,block=256+rans"),
                                           Not(HasSubstr("did you mean"))));
   EXPECT_THAT(refusal("strong:ef=0"), HasSubstr("'strong' is a preset"));
   EXPECT_THAT(refusal("none"), HasSubstr("write fp32"));
