@@ -161,7 +161,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (!options.compress.empty() && options.workload.empty()) refuse("--compress is of gradients; give --workload");
   options.policy.steps = steps.value_or(0);
   options.policy.seed = seed.value_or(0);
-  if (seed && options.policy.unequal.jitter_share == 0) refuse("--seed draws which steps are late; give --jitter");
+  if (seed && options.policy.unequal.jitter_share == 0 && options.sync != "ad-psgd")
+    refuse("--seed draws which steps are late, and peers; give --jitter");
   if (const auto& spread = options.policy.spread; spread && !(*spread >= 0))
     refuse(fmt::format("--spread {} is not a number that is at least 0", *spread));
   if (options.policy.unequal.any()) {
