@@ -103,9 +103,11 @@ TEST(ParameterServer, WithACodecGradientsArriveButForWhatIsHeldBack) {
                     std::vector<float> owed(size, 0);
                     if (!server.residual().empty()) std::ranges::copy(server.residual(), owed.begin());
                     comm.all_reduce(owed, {.op = ReduceOp::sum});
-                    // What a rank owns itself, it pushes as it is: nothing of it is owed.
+                    // What a rank owns itself, it pushes as it is: nothing of it is owed. bf16 keeps nothing of its
+                    // roundings, by half of 2^-7 of a value each; how many steps others take is as it happens.
                     for (std::size_t i = 0; i < size; ++i)
-                      ASSERT_NEAR(parameters[i], 1 - 0.01 * (steps * slope[i] - owed[i]), spec == "bf16" ? 0.02 : 2e-3)
+                      ASSERT_NEAR(parameters[i], 1 - 0.01 * (steps * slope[i] - owed[i]),
+                                  2e-3 + (spec == "bf16" ? 0.01 * steps * std::abs(slope[i]) / 256 : 0))
                           << spec << ", world " << world << ", value " << i;
                     comm.barrier();
                     server.leave();
