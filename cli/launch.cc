@@ -171,7 +171,8 @@ class Workers {
       if (!worker.status) kill(worker.pid, signal);
   }
 
-  // Takes note of those who have ended; returns the ranks whose failure is new.
+  // Takes note of those who have ended; returns the ranks whose failure is new. Who was ended by a signal comes first:
+  // who exits may have heard of it.
   std::vector<std::size_t> reap() {
     std::vector<std::size_t> failed;
     for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
@@ -184,6 +185,7 @@ class Workers {
       worker.status = status;
       if (status != 0) failed.push_back(rank);
     }
+    std::ranges::stable_partition(failed, [&](std::size_t rank) { return WIFSIGNALED(*workers_[rank].status); });
     return failed;
   }
 
@@ -255,7 +257,8 @@ class StandIns {
   StandIns(const StandIns&) = delete;
   StandIns& operator=(const StandIns&) = delete;
 
-  void stand_in(const Launch& launch, std::size_t rank, const Worker& worker, const fs::path& store) {
+  // `how`: "was ended by signal 9", of a rank.
+  void stand_in(const Launch& launch, std::size_t rank, const std::string& how, const fs::path& store) {
     const pid_t parent = getpid();
     const pid_t pid = fork();
     if (pid > 0) pids_.push_back(pid);
@@ -263,7 +266,7 @@ class StandIns {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
     const auto place = file_store(store);
-    engine::decline(Error(ErrorKind::unreachable, "it " + how_it_ended(worker)),
+    engine::decline(Error(ErrorKind::unreachable, "it " + how),
                     engine::exchange_through(*place, static_cast<Rank>(rank), launch.count),
                     steady_clock::now() + launch.grace);
     _exit(0);
@@ -293,6 +296,7 @@ int keep(const Launch& launch, const CaughtSignals& signals, const sigset_t& mas
   steady_clock::time_point deadline;
   std::optional<steady_clock::time_point> latest_to_notice;  // for who has not noticed `loss`
   std::string loss;
+  std::string first;  // failure, if nobody is to survive it: who exits after that has heard of it
   const auto give = [&](milliseconds time, int signal) {
     deadline = steady_clock::now() + time;
     next_signal = signal;
@@ -301,14 +305,18 @@ int keep(const Launch& launch, const CaughtSignals& signals, const sigset_t& mas
   for (;;) {
     for (const auto rank : workers.reap()) {
       if (!ending && workers[rank].ended_for.empty()) report_signal(rank, workers[rank]);
-      if (!ending) stand_ins.stand_in(launch, rank, workers[rank], store);
+      const std::string how = how_it_ended(workers[rank]);
+      const bool exited = WIFEXITED(*workers[rank].status) && workers[rank].ended_for.empty();
+      if (!ending)
+        stand_ins.stand_in(launch, rank, exited && !first.empty() ? "has ended as well: " + first : how, store);
       if (code == 0) {
         code = exit_code(*workers[rank].status);
         if (launch.survive && workers.all_have_come(store)) continue;
+        first = fmt::format("rank {} {}", rank, how);
         give(launch.grace, SIGTERM);
         if (launch.time_to_notice && WIFSIGNALED(*workers[rank].status)) {
           latest_to_notice = steady_clock::now() + *launch.time_to_notice;
-          loss = fmt::format("rank {} {}", rank, how_it_ended(workers[rank]));
+          loss = first;
         }
       }
     }

@@ -122,7 +122,7 @@ class Failure(TrainingTest):
             for rank in (0, 2):  # by itself, or, where it still loaded, by who started it
                 self.assertRegex(
                     err,
-                    rf"rank {rank}: rank (1 |[02] cannot take part: it was ended as well: rank 1 )"
+                    rf"rank {rank}: rank (1 |[02] cannot take part: it (was|has) ended as well: rank 1 )"
                     rf"|worker {rank} .* is ended: rank 1 was ended by signal 9",
                 )
             self.assert_nothing_left()
@@ -142,7 +142,7 @@ class Failure(TrainingTest):
         for rank in (0, 2):
             self.assertRegex(  # by itself, or, where it still loaded, by who started it
                 err,
-                rf"rank {rank}: rank (1 |[02] cannot take part: it was ended as well: rank 1 ).*was stopped, and ended for that"
+                rf"rank {rank}: rank (1 |[02] cannot take part: it (was|has) ended as well: rank 1 ).*was stopped, and ended for that"
                 rf"|worker {rank} .* is ended: rank 1 was stopped, and ended for that",
             )
         self.assert_nothing_left()

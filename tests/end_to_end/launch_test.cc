@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "ranvier/error.h"
 #include "support/refusal.h"
@@ -127,18 +128,24 @@ TEST(Launch, AWorkerEndedByASignalIsAFailureThatIsReported) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("worker 1"));
 }
 
-// As ranks read it that have not met, in the place of what that worker would have told them.
+// As ranks read it that have not met, in the place of what that worker would have told them. Who exits when another is
+// lost has heard of it: whoever reads of that one first is told of the other as well.
 TEST(Launch, ThoseWhoWaitForAWorkerThatHasEndedAreTold) {
-  const Folder folder;
-  const std::string script =
-      "case $RANVIER_RANK in 0) kill -KILL $$;; 1) exit 5;; esac; "
-      "until grep -qs 'it was ended by signal 9' -r $RANVIER_STORE && grep -qs 'it has ended with exit code 5' -r "
-      "$RANVIER_STORE; do sleep 0.01; done; echo > $FOLDER/told";
-  Launch launch = shell(3, script, folder);
-  launch.grace = 30s;
-  EXPECT_NE(run_workers(launch), 0);
-  EXPECT_TRUE(fs::exists(folder.path() / "told"));
-  EXPECT_TRUE(folder.nothing_left_behind());
+  for (const auto& [ends, told] :
+       {std::pair{"kill -KILL $$", "was ended by signal 9"}, std::pair{"exit 5", "has ended with exit code 5"}}) {
+    const Folder folder;
+    const auto wait_for = [](const std::string& text) {
+      return "until grep -qs '" + text + "' -r $RANVIER_STORE; do sleep 0.01; done; ";
+    };
+    const std::string script = "case $RANVIER_RANK in 0) " + std::string(ends) + ";; 1) " +
+                               wait_for(std::string("it ") + told) + "exit 1;; esac; " +
+                               wait_for(std::string("it has ended as well: rank 0 ") + told) + "echo > $FOLDER/told";
+    Launch launch = shell(3, script, folder);
+    launch.grace = 30s;
+    EXPECT_NE(run_workers(launch), 0);
+    EXPECT_TRUE(fs::exists(folder.path() / "told")) << ends;
+    EXPECT_TRUE(folder.nothing_left_behind());
+  }
 }
 
 TEST(Launch, ThoseWhoDoNotNoticeThatOneIsLostAreEndedSoon) {
