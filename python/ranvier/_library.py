@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch.distributed import Backend, ProcessGroup, Store
+
+
+A_MOMENT_S = 0.3  # for threads that waited when the process ends
 
 
 def connect(
@@ -56,6 +61,16 @@ def leave() -> None:
                 group.shutdown()
             except RuntimeError as mismatch:  # at the end of the process there is nobody to raise it to
                 print(f"ranvier: {mismatch}", file=sys.stderr)
+    _let_threads_return()
+
+
+def _let_threads_return() -> None:
+    """Daemon threads that waited in a group come out of C++ now. One that asks for the interpreter when that is ending is
+    unwound by Python through frames that cannot be, which ends the process by SIGABRT. Others cost a moment."""
+    deadline = time.monotonic() + A_MOMENT_S
+    for thread in threading.enumerate():
+        if thread.daemon and thread is not threading.current_thread():
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def lost_share(group: ProcessGroup | None = None) -> float:
