@@ -294,8 +294,7 @@ int keep(const Launch& launch, const CaughtSignals& signals, const sigset_t& mas
   bool ending = false;  // the workers were told to end: that they do is no news
   int next_signal = 0;  // what those who are left get at `deadline`
   steady_clock::time_point deadline;
-  std::optional<steady_clock::time_point> latest_to_notice;  // for who has not noticed `loss`
-  std::string loss;
+  std::optional<steady_clock::time_point> latest_to_notice;  // for who has not noticed `first`
   std::string first;  // failure, if nobody is to survive it: who exits after that has heard of it
   const auto give = [&](milliseconds time, int signal) {
     deadline = steady_clock::now() + time;
@@ -314,17 +313,15 @@ int keep(const Launch& launch, const CaughtSignals& signals, const sigset_t& mas
         if (launch.survive && workers.all_have_come(store)) continue;
         first = fmt::format("rank {} {}", rank, how);
         give(launch.grace, SIGTERM);
-        if (launch.time_to_notice && WIFSIGNALED(*workers[rank].status)) {
+        if (launch.time_to_notice && WIFSIGNALED(*workers[rank].status))
           latest_to_notice = steady_clock::now() + *launch.time_to_notice;
-          loss = first;
-        }
       }
     }
     if (workers.all_ended()) return launch.survive && !ending && has_result(store) ? 0 : code;
     const bool is_over = next_signal != 0;
     const auto until_stopped = workers.kill_stopped(is_over ? milliseconds(0) : launch.longest_stop);
     if (latest_to_notice && steady_clock::now() >= *latest_to_notice) {
-      if (!ending) workers.end_others(loss);
+      if (!ending) workers.end_others(first);
       latest_to_notice.reset();
     }
     if (next_signal != 0 && steady_clock::now() >= deadline) {

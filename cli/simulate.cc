@@ -193,9 +193,8 @@ void print_servers(const PolicyPrediction::Servers& servers) {
 
 void print_peers(const PolicyPrediction::Peers& peers) {
   fmt::print(
-      "a worker waits {:.4f} ms a step in the mean for the average that it has asked for; the fastest takes {:.1f} % "
-      "of "
-      "all steps\nrank {} is busy averaging with others for {:.1f} % of the time\n",
+      "a worker waits {:.4f} ms a step in the mean for the average that it has asked for; the fastest takes "
+      "{:.1f} % of all steps\nrank {} is busy averaging with others for {:.1f} % of the time\n",
       peers.waits_ns / 1e6, peers.fastest_share * 100, peers.busiest, peers.busy * 100);
 }
 

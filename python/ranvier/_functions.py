@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def extend(torch_distributed: ModuleType) -> None:
-    """Replaces three functions and a method, and adds one. For other backends they do what they do where ranvier is not installed."""
+    """Replaces three functions and a method, and adds one. For other backends they do what they do where ranvier is not
+    installed."""
     c10d = torch_distributed.distributed_c10d
     extensions: dict[str, Callable[..., Any]] = {
         "monitored_barrier": _monitored_barrier,

@@ -2,7 +2,6 @@
 
 #include <cstring>
 #include <optional>
-#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "ranvier/error.h"
 #include "replica/requests.h"
 #include "replica/sample_desk.h"
+#include "sync/peer_draw.h"
 
 namespace ranvier {
 namespace {
@@ -41,7 +41,7 @@ class PeerAverage::Impl {
         desk_(comm, comm.world(), {}, before, start_tag),
         bytes_held_(parameters.size_bytes()),
         held_(parameters.begin(), parameters.end()),
-        random_(seed * 1'000'003 + static_cast<std::uint64_t>(comm.rank())) {
+        peers_(seed, comm.rank(), comm.world()) {
     if (comm_.world() > 1 && serves(comm_.rank()))
       thread_ = start_thread<std::jthread>("averages with peers", [this] { serve(); });
   }
@@ -89,7 +89,7 @@ class PeerAverage::Impl {
   std::uint64_t averages() const { return averages_; }
 
  private:
-  static bool asks(Rank rank) { return rank % 2 == 0; }
+  static bool asks(Rank rank) { return sync::PeerDraw::asks(rank); }
   static bool serves(Rank rank) { return rank == 0 || !asks(rank); }
 
   static TypedSpan bytes(const Header& header) {
@@ -111,7 +111,7 @@ class PeerAverage::Impl {
   }
 
   void start_average() {
-    const auto peer = static_cast<Rank>(1 + 2 * (random_() % static_cast<std::uint64_t>(comm_.world() / 2)));
+    const Rank peer = peers_.next();
     const Header header{.kind = Kind::average};
     message_.resize(sizeof header + bytes_held_);
     std::memcpy(message_.data(), &header, sizeof header);
@@ -169,7 +169,7 @@ class PeerAverage::Impl {
   std::vector<float> mean_;     // of the thread
   std::optional<Work> averaging_;
   std::optional<Work> sending_;
-  std::mt19937_64 random_;
+  sync::PeerDraw peers_;
   std::uint64_t ended_ = 0;
   std::uint64_t averages_ = 0;
   std::exception_ptr failure_;

@@ -7,11 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <random>
 #include <utility>
 #include <vector>
 
 #include "plan/simulate/own_pace.h"
+#include "sync/peer_draw.h"
 
 namespace ranvier::plan {
 namespace {
@@ -22,11 +22,8 @@ class PeerRun final : OwnPace {
  public:
   PeerRun(const SyncPolicy& policy, const Workload& workload, const StepSimulation& how, CollectiveTimes& times,
           const PolicySimulation& simulation)
-      : OwnPace(policy, workload, how, times, simulation, times.world(), std::nullopt),
-        ranks_(index(workers_)),
-        asked_(index(workers_) / 2) {
-    for (Rank rank = 0; rank < workers_; ++rank)
-      ranks_[index(rank)].random.seed(simulation.seed * 1'000'003 + static_cast<std::uint64_t>(rank));
+      : OwnPace(policy, workload, how, times, simulation, times.world(), std::nullopt), asked_(index(workers_) / 2) {
+    for (Rank rank = 0; rank < workers_; ++rank) ranks_.push_back({.peers = {simulation.seed, rank, workers_}});
     connect(routes(), ranks_.size() / 2, simulation.steps);
   }
 
@@ -39,7 +36,7 @@ class PeerRun final : OwnPace {
 
  private:
   struct Worker {
-    std::mt19937_64 random = {};
+    sync::PeerDraw peers;
     std::uint64_t given = 0;  // samples of the step under way
     std::uint64_t ended = 0;  // steps
     bool computes = false;    // the gradient of it, or …
@@ -56,7 +53,6 @@ class PeerRun final : OwnPace {
   enum What : std::uint8_t { asks, computed, requested, answered };
 
   static Rank rank_of(std::size_t asked) { return static_cast<Rank>(2 * asked + 1); }
-  static bool averages(Rank rank) { return rank % 2 == 0; }
 
   // By channel: of each that asks to each that is asked its parameters, then the mean.
   std::vector<std::vector<Crossing>> routes() const {
@@ -108,10 +104,10 @@ class PeerRun final : OwnPace {
       const double told = latency_ns(0, rank);
       worker.given = start.count;
       worker.computes = true;
-      worker.awaits = averages(rank) && !asked_.empty();
+      worker.awaits = sync::PeerDraw::asks(rank) && !asked_.empty();
       if (worker.awaits) {
-        const std::size_t peer = worker.random() % asked_.size();
-        at(told + latency_ns(rank, rank_of(peer)), requested, index(rank), peer);
+        const Rank peer = worker.peers.next();
+        at(told + latency_ns(rank, peer), requested, index(rank), index(peer) / 2);
       }
       const double part = static_cast<double>(start.count) / static_cast<double>(batch);
       at(told + compute_ns(rank, part, start.first), computed, index(rank));
