@@ -34,6 +34,17 @@ class AsyncGroup {
   Part begin(std::uint64_t stop_at);
   // The gradient of begin()'s part (zeros for an empty one) is averaged over the group and pushed.
   void exchange(std::span<float> gradient, double rate, std::span<float> parameters);
+  // In place of these two, for ranks that load their samples themselves. What all of the group bring to its next
+  // exchange: 0 samples of those who rest, who wait here for what the others do; 0 in all once nobody has any.
+  struct Brought {
+    double samples = 0;
+    double rate = 0;  // of learning, the mean by samples
+  };
+  Brought bring(double samples, double rate);
+  bool is_shared() const { return team_ != nullptr; }  // has several ranks
+  // `update`, for which this rank has brought so many of `all` samples, is averaged by these and pushed at their rate,
+  // as `share` of a step of everybody's.
+  void exchange(std::span<float> update, double samples, const Brought& all, double share, std::span<float> parameters);
   // That this rank has sent to others of its group, inside its node and to other nodes; `nodes`: of each rank. What it
   // sends to servers is in the communicator's own bytes.
   std::pair<std::uint64_t, std::uint64_t> bytes(const std::vector<int>& nodes) const;
@@ -43,8 +54,9 @@ class AsyncGroup {
 
  private:
   bool leads() const { return !team_ || team_->rank() == 0; }
-  void exchange_in_codes(std::span<const float> gradient, const ParameterServer::Push& push,
-                         std::span<float> parameters);
+  void average(std::span<float> gradient, double samples, double of_group);
+  void push(std::span<const float> gradient, const ParameterServer::Push& push, std::span<float> parameters);
+  void push_in_codes(std::span<const float> gradient, const ParameterServer::Push& push, std::span<float> parameters);
 
   ParameterServer& server_;
   std::unique_ptr<Communicator> team_;   // null: alone

@@ -47,7 +47,8 @@ class ParameterServer {
 
   using Start = SampleStart;  // `done`: their gradients have been pushed
   // Waits until this worker may take a step of at most so many samples, or until all have been given out up to
-  // `stop_at`: then none gets any, so that they can look at the result together.
+  // `stop_at`: then none gets any, so that they can look at the result together. `most` 0: it takes no steps until it
+  // calls again, and nobody waits for it meanwhile.
   Start begin(std::uint64_t stop_at, std::uint64_t most);
   struct Push {
     double rate = 0;

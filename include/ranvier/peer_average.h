@@ -37,6 +37,8 @@ class PeerAverage {
   // At most so many samples for this worker, until all have been given out up to `stop_at`: then none gets any, and no
   // averages are under way once all ranks know.
   SampleStart begin(std::uint64_t stop_at, std::uint64_t most);
+  // In place of it where samples are not given out here: an even rank's parameters leave for its peer.
+  void start();
   // What this rank holds now.
   void read(std::span<float> parameters);
   // Leaves in `parameters` what this rank holds by now, lets `step` change them, and holds that, while no peer

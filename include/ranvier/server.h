@@ -95,13 +95,17 @@ struct SampleStart {
 class StaleClocks {
  public:
   StaleClocks(Rank workers, std::optional<std::uint64_t> bound)
-      : bound_(bound), complete_(static_cast<std::size_t>(workers), 0) {}
+      : bound_(bound), complete_(static_cast<std::size_t>(workers), 0), rests_(complete_.size(), false) {}
   void ended_step(Rank worker) { ++complete_[static_cast<std::size_t>(worker)]; }
+  // It takes no steps for now, so nobody waits for it; once all rest, nobody is ahead of anybody any more.
+  void rests(Rank worker);
+  void goes_on(Rank worker) { rests_[static_cast<std::size_t>(worker)] = false; }
   bool may_begin(Rank worker) const;
 
  private:
   const std::optional<std::uint64_t> bound_;
   std::vector<std::uint64_t> complete_;  // steps, by worker
+  std::vector<bool> rests_;
 };
 
 // Who may begin which samples: each is given out once, none beyond what all are to stop at.
@@ -109,7 +113,8 @@ class SampleGate {
  public:
   SampleGate(Rank workers, std::optional<std::uint64_t> bound, std::uint64_t before)
       : clocks_(workers, bound), done_(before), next_(before) {}
-  void asks(Rank worker, std::uint64_t stop_at, std::uint64_t most) { waiting_.push_back({worker, stop_at, most}); }
+  // `most` 0: the worker rests until it asks again, and gets none, at once.
+  void asks(Rank worker, std::uint64_t stop_at, std::uint64_t most);
   void ended_step(Rank worker, std::uint64_t samples);
   struct Decision {
     Rank worker;

@@ -180,12 +180,14 @@ void abort(c10d::Backend& backend, const std::string& reason) {
   backend.abort();
 }
 
-LossCounts losses(const c10d::Backend& backend) {
+LossCounts losses(const c10d::Backend& backend) { return communicator_of(backend)->losses(); }
+
+std::shared_ptr<Communicator> communicator_of(const c10d::Backend& backend) {
   const auto* const ours = dynamic_cast<const RanvierBackend*>(&backend);
   TORCH_CHECK_VALUE(ours != nullptr,
                     "ranvier does not serve the CPU tensors of this group, or something stands around "
-                    "it, as TORCH_DISTRIBUTED_DEBUG=DETAIL does: what was lost is not known");
-  return ours->losses();
+                    "it, as TORCH_DISTRIBUTED_DEBUG=DETAIL does: its communicator is out of reach");
+  return ours->require_communicator();
 }
 
 }  // namespace ranvier::pytorch

@@ -33,6 +33,9 @@ void abort(c10d::Backend& backend, const std::string& reason);
 // ValueError for a backend that is not ranvier's itself or was shut down.
 LossCounts losses(const c10d::Backend& backend);
 
+// What stands behind it. Throws ValueError for a backend that is not ranvier's itself or was shut down.
+std::shared_ptr<Communicator> communicator_of(const c10d::Backend& backend);
+
 // A store of torch (TCPStore, FileStore, HashStore, one written in Python) as ranvier's rendezvous sees it.
 std::unique_ptr<Store> torch_store(c10::intrusive_ptr<c10d::Store> store);
 

@@ -96,13 +96,12 @@ class RanvierBackend final : public c10d::Backend {
   void shutdown() override;
   void abort() override;
 
-  LossCounts losses() const { return require_communicator()->losses(); }
+  // Throws ValueError that says why there is none.
+  std::shared_ptr<Communicator> require_communicator() const;
 
  private:
   // Null after shutdown, and in a process that was forked off.
   std::shared_ptr<Communicator> current() const;
-  // Throws ValueError that says why there is none.
-  std::shared_ptr<Communicator> require_communicator() const;
   std::optional<milliseconds> timeout_for(milliseconds of_call) const;
   // With this group's settings; `world_ranks` as CommunicatorOptions has them.
   intrusive_ptr<c10d::Backend> form(const intrusive_ptr<c10d::Store>& store, const intrusive_ptr<Options>& options,

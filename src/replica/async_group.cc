@@ -6,6 +6,7 @@
 
 #include "ranvier/sync.h"
 #include "replica/groups.h"
+#include "replica/requests.h"
 
 namespace ranvier {
 
@@ -55,26 +56,43 @@ AsyncGroup::Part AsyncGroup::begin(std::uint64_t stop_at) {
 }
 
 void AsyncGroup::exchange(std::span<float> gradient, double rate, std::span<float> parameters) {
-  if (team_) {
-    const double weight =
-        static_cast<double>(part_.count) * static_cast<double>(team_->world()) / static_cast<double>(group_count_);
-    if (weight != 1)
-      for (float& each : gradient) each *= static_cast<float>(weight);
-    average_->start({.values = gradient, .tensors = server_.options().tensors})->wait();
-  }
-  const ParameterServer::Push push{
-      .rate = rate,
-      .share = group_ == total_ ? 1 : static_cast<double>(group_count_) / static_cast<double>(total_),
-      .samples = group_count_};
+  if (team_) average(gradient, static_cast<double>(part_.count), static_cast<double>(group_count_));
+  push(gradient,
+       {.rate = rate,
+        .share = group_ == total_ ? 1 : static_cast<double>(group_count_) / static_cast<double>(total_),
+        .samples = group_count_},
+       parameters);
+}
+
+AsyncGroup::Brought AsyncGroup::bring(double samples, double rate) {
+  std::array<double, 2> sums{samples, samples * rate};
+  if (team_) team_->all_reduce(sums, {.timeout = replica::longest_wait});
+  return {.samples = sums[0], .rate = sums[0] > 0 ? sums[1] / sums[0] : 0};
+}
+
+void AsyncGroup::exchange(std::span<float> update, double samples, const Brought& all, double share,
+                          std::span<float> parameters) {
+  if (team_) average(update, samples, all.samples);
+  push(update, {.rate = all.rate, .share = share}, parameters);
+}
+
+void AsyncGroup::average(std::span<float> gradient, double samples, double of_group) {
+  const double weight = samples * static_cast<double>(team_->world()) / of_group;
+  if (weight != 1)
+    for (float& each : gradient) each *= static_cast<float>(weight);
+  average_->start({.values = gradient, .tensors = server_.options().tensors})->wait();
+}
+
+void AsyncGroup::push(std::span<const float> gradient, const ParameterServer::Push& push, std::span<float> parameters) {
   if (!team_) return server_.exchange(gradient, push, parameters);
-  if (server_.options().compress != "none") return exchange_in_codes(gradient, push, parameters);
+  if (server_.options().compress != "none") return push_in_codes(gradient, push, parameters);
   if (leads()) server_.exchange(gradient, push, parameters);
   team_->broadcast(parameters, 0);
 }
 
 // All of a group hold the same, so what its first rank is told changes everybody's.
-void AsyncGroup::exchange_in_codes(std::span<const float> gradient, const ParameterServer::Push& push,
-                                   std::span<float> parameters) {
+void AsyncGroup::push_in_codes(std::span<const float> gradient, const ParameterServer::Push& push,
+                               std::span<float> parameters) {
   if (leads()) {
     const ConstBytes told = server_.exchange_for_others(gradient, push, parameters);
     told_.assign(told.begin(), told.end());

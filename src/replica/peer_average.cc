@@ -51,8 +51,20 @@ class PeerAverage::Impl {
 
   SampleStart begin(std::uint64_t stop_at, std::uint64_t most) {
     const SampleStart start = ask_for_samples(stop_at, most);
-    if (start.count > 0 && comm_.world() > 1 && asks(comm_.rank())) start_average();
+    if (start.count > 0) start_average();
     return start;
+  }
+
+  void start_average() {
+    if (comm_.world() == 1 || !asks(comm_.rank())) return;
+    const Rank peer = peers_.next();
+    const Header header{.kind = Kind::average};
+    message_.resize(sizeof header + bytes_held_);
+    std::memcpy(message_.data(), &header, sizeof header);
+    std::memcpy(message_.data() + sizeof header, held_.data(), bytes_held_);
+    arrived_.resize(held_.size());
+    averaging_ = comm_.start_recv(arrived_, peer, average_tag);
+    sending_ = comm_.start_send({message_.data(), message_.size(), DType::u8}, peer, request_tag);
   }
 
   void read(std::span<float> parameters) {
@@ -108,17 +120,6 @@ class PeerAverage::Impl {
     comm_.send(bytes(header), 0, request_tag);
     answering.wait();
     return SampleDesk::read(answer);
-  }
-
-  void start_average() {
-    const Rank peer = peers_.next();
-    const Header header{.kind = Kind::average};
-    message_.resize(sizeof header + bytes_held_);
-    std::memcpy(message_.data(), &header, sizeof header);
-    std::memcpy(message_.data() + sizeof header, held_.data(), bytes_held_);
-    arrived_.resize(held_.size());
-    averaging_ = comm_.start_recv(arrived_, peer, average_tag);
-    sending_ = comm_.start_send({message_.data(), message_.size(), DType::u8}, peer, request_tag);
   }
 
   // The thread of rank 0 and of those that are asked, until all others have left.
@@ -182,6 +183,7 @@ PeerAverage::PeerAverage(Communicator& comm, std::span<const float> parameters, 
     : impl_(std::make_unique<Impl>(comm, parameters, before, seed)) {}
 PeerAverage::~PeerAverage() = default;
 SampleStart PeerAverage::begin(std::uint64_t stop_at, std::uint64_t most) { return impl_->begin(stop_at, most); }
+void PeerAverage::start() { impl_->start_average(); }
 void PeerAverage::read(std::span<float> parameters) { impl_->read(parameters); }
 void PeerAverage::update(std::span<float> parameters, std::uint64_t samples, const std::function<void()>& step) {
   impl_->update(parameters, samples, step);

@@ -3,6 +3,7 @@
 // Compensation", ICML 2017 (arXiv:1609.08326): g + lambda g g (x - x_pulled), the square of the gradient standing for
 // the Hessian's diagonal.
 #include <algorithm>
+#include <functional>
 #include <string>
 
 #include "kernel/vectors.h"
@@ -79,8 +80,25 @@ ParameterShard::Change ParameterShard::pull_change(Rank from) {
   return {values_, worker.held};
 }
 
+void StaleClocks::rests(Rank worker) {
+  rests_[static_cast<std::size_t>(worker)] = true;
+  if (std::ranges::all_of(rests_, std::identity())) std::ranges::fill(complete_, 0);
+}
+
 bool StaleClocks::may_begin(Rank worker) const {
-  return !bound_ || complete_[static_cast<std::size_t>(worker)] <= *std::ranges::min_element(complete_) + *bound_;
+  if (!bound_) return true;
+  std::uint64_t slowest = complete_[static_cast<std::size_t>(worker)];
+  for (std::size_t other = 0; other < complete_.size(); ++other)
+    if (!rests_[other]) slowest = std::min(slowest, complete_[other]);
+  return complete_[static_cast<std::size_t>(worker)] <= slowest + *bound_;
+}
+
+void SampleGate::asks(Rank worker, std::uint64_t stop_at, std::uint64_t most) {
+  if (most == 0)
+    clocks_.rests(worker);
+  else
+    clocks_.goes_on(worker);
+  waiting_.push_back({worker, stop_at, most});
 }
 
 void SampleGate::ended_step(Rank worker, std::uint64_t samples) {
@@ -92,7 +110,7 @@ std::vector<SampleGate::Decision> SampleGate::decide() {
   std::vector<Decision> decisions;
   std::erase_if(waiting_, [&](const Waiting& each) {
     const std::uint64_t left = each.stop_at - std::min(next_, each.stop_at);
-    if (left > 0 && !clocks_.may_begin(each.worker)) return false;
+    if (left > 0 && each.most > 0 && !clocks_.may_begin(each.worker)) return false;
     decisions.push_back({each.worker, {.first = next_, .count = std::min(left, each.most), .done = done_}});
     next_ += decisions.back().start.count;
     return true;

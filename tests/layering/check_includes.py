@@ -62,6 +62,7 @@ PUBLIC = {
     "chakra.h": "plan",
     "async_group.h": "replica",
     "parameter_guests.h": "replica",
+    "own_pace.h": "replica",
     "parameter_server.h": "replica",
     "peer_average.h": "replica",
     "synchronizer.h": "replica",

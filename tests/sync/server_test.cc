@@ -161,6 +161,42 @@ TEST(StaleClocks, NobodyIsEverFurtherAheadThanTheBound) {
   EXPECT_TRUE(free.may_begin(0));
 }
 
+TEST(StaleClocks, NobodyWaitsForThoseWhoRestAndAllBeginAlikeBehindThat) {
+  StaleClocks clocks(3, 1);
+  for (int step = 0; step < 2; ++step) clocks.ended_step(0);
+  EXPECT_FALSE(clocks.may_begin(0));
+  clocks.rests(1);
+  EXPECT_FALSE(clocks.may_begin(0)) << "of worker 2";
+  clocks.rests(2);
+  EXPECT_TRUE(clocks.may_begin(0));
+  clocks.goes_on(2);
+  EXPECT_FALSE(clocks.may_begin(0)) << "not all have rested: it is as far behind as it was";
+  EXPECT_TRUE(clocks.may_begin(2));
+  clocks.rests(2);
+  clocks.rests(0);  // all
+  for (Rank worker = 0; worker < 3; ++worker) clocks.goes_on(worker);
+  clocks.ended_step(0);
+  EXPECT_TRUE(clocks.may_begin(0));
+  clocks.ended_step(0);
+  EXPECT_FALSE(clocks.may_begin(0)) << "its steps from before count no more, and those since then do";
+}
+
+TEST(SampleGate, WhoRestsIsAnsweredAtOnceAndKeepsNobodyWaiting) {
+  SampleGate gate(2, 0, 0);
+  gate.asks(0, 100, 1);
+  ASSERT_EQ(gate.decide().size(), 1U);
+  gate.ended_step(0, 1);
+  gate.asks(0, 100, 1);
+  EXPECT_TRUE(gate.decide().empty()) << "worker 1 has not ended its first step";
+  gate.asks(1, 100, 0);
+  const auto decisions = gate.decide();
+  ASSERT_EQ(decisions.size(), 2U);
+  EXPECT_EQ(decisions[0].worker, 0);
+  EXPECT_EQ(decisions[0].start.count, 1U);
+  EXPECT_EQ(decisions[1].worker, 1);
+  EXPECT_EQ(decisions[1].start.count, 0U);
+}
+
 TEST(SampleGate, GivesEachSampleOnceInAnyOrderOfEventsAndStopsAllTogether) {
   std::mt19937 random(7);
   for (const auto bound : {std::optional<std::uint64_t>{}, std::optional<std::uint64_t>{1}})

@@ -1,0 +1,97 @@
+// Replicas at their own pace for Python: python/ranvier/_own_pace.py brings them the steps of its optimizers.
+#include "ranvier/own_pace.h"
+
+#include <ATen/ops/from_blob.h>
+#include <torch/custom_class.h>
+#include <torch/library.h>
+
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <utility>
+#include <vector>
+
+#include "integrations/torch/backend.h"
+#include "integrations/torch/errors.h"
+#include "integrations/torch/tensors.h"
+#include "ranvier/error.h"
+
+namespace ranvier::pytorch {
+namespace {
+
+std::span<float> floats(const at::Tensor& tensor, const char* what) {
+  require_dense_cpu(tensor, what);
+  TORCH_CHECK_VALUE(tensor.scalar_type() == at::kFloat && tensor.is_contiguous(), what,
+                    ": the tensor is not of 32-bit floats, or has gaps");
+  return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
+}
+
+std::unique_ptr<SyncPolicy> policy_of(const std::string& spec) { return make_sync_policy(spec, {}); }
+
+struct OwnPaceHandle : torch::CustomClassHolder {
+  // `group`: a ranvier backend of its own, by the name of the CPU. Tensors of `rows` and `columns` each.
+  OwnPaceHandle(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const std::string& sync,
+                const at::Tensor& parameters, double samples, const std::string& compress,
+                const std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& columns)
+      : comm(communicator_of(*group->getBackend(c10::DeviceType::CPU))), pace(translating_errors([&] {
+          OwnPaceOptions options{.samples = samples, .compress = compress};
+          for (std::size_t i = 0; i < rows.size(); ++i)
+            options.tensors.push_back({.id = i,
+                                       .rows = static_cast<std::size_t>(rows[i]),
+                                       .columns = static_cast<std::size_t>(columns.at(i))});
+          return std::make_unique<OwnPace>(*comm, *policy_of(sync), floats(parameters, "OwnPace"), options);
+        })) {}
+
+  // In place. `began`: empty where it is what the last call left.
+  void step(const at::Tensor& parameters, const at::Tensor& began, double rate, double samples, double seconds) {
+    translating_errors([&] {
+      pace->step({.rate = rate, .samples = samples, .seconds = seconds}, floats(parameters, "step"),
+                 floats(began, "step"));
+    });
+  }
+  void meet(const at::Tensor& parameters, bool ends) {
+    translating_errors(
+        [&] { pace->meet(floats(parameters, "meet"), ends ? OwnPace::Then::ends : OwnPace::Then::goes_on); });
+  }
+  std::vector<std::int64_t> groups() const {
+    const auto all = pace->groups();
+    return {all.begin(), all.end()};
+  }
+  // The memory itself, to be saved or filled.
+  at::Tensor residual() const {
+    const auto kept = pace->residual();
+    return at::from_blob(kept.data(), {static_cast<std::int64_t>(kept.size())}, at::kFloat);
+  }
+
+  const std::shared_ptr<Communicator> comm;  // outlives what uses it
+  const std::unique_ptr<OwnPace> pace;
+};
+
+// Whether ranks go at their own pace by this policy. Throws the Error{usage} of OwnPace::check where they cannot.
+bool at_own_pace(const std::string& sync, const std::string& compress) {
+  return translating_errors([&] {
+    const auto policy = policy_of(sync);
+    if (!policy->server() && !policy->meets_peers()) return false;
+    OwnPace::check(*policy, compress);
+    return true;
+  });
+}
+
+}  // namespace
+}  // namespace ranvier::pytorch
+
+TORCH_LIBRARY_FRAGMENT(ranvier, library) {
+  using ranvier::pytorch::OwnPaceHandle;
+  using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
+  using Numbers = std::vector<std::int64_t>;
+  using Handle = c10::intrusive_ptr<OwnPaceHandle>;
+  library.class_<OwnPaceHandle>("OwnPace")
+      .def(torch::init<Group, std::string, at::Tensor, double, std::string, Numbers, Numbers>())
+      .def("step", &OwnPaceHandle::step)
+      .def("meet", &OwnPaceHandle::meet)
+      .def("groups", &OwnPaceHandle::groups)
+      .def("shares", [](const Handle& self) { return self->pace->shares(); })
+      .def("exchanges", [](const Handle& self) { return static_cast<std::int64_t>(self->pace->exchanges()); })
+      .def("bytes_sent", [](const Handle& self) { return static_cast<std::int64_t>(self->pace->bytes_sent()); })
+      .def("residual", &OwnPaceHandle::residual);
+  library.def("at_own_pace(str sync, str compress) -> bool", &ranvier::pytorch::at_own_pace);
+}

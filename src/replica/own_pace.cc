@@ -1,0 +1,295 @@
+#include "ranvier/own_pace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "ranvier/async_group.h"
+#include "ranvier/error.h"
+#include "ranvier/parameter_server.h"
+#include "ranvier/peer_average.h"
+#include "replica/coded_message.h"
+#include "replica/requests.h"
+
+namespace ranvier {
+namespace {
+
+using replica::longest_wait;
+
+constexpr std::size_t steps_to_measure = 10;
+constexpr auto no_end = std::numeric_limits<std::uint64_t>::max();
+
+void check_samples(double samples) {
+  if (!std::isfinite(samples) || samples <= 0)
+    throw Error(ErrorKind::usage, fmt::format("a step has {} samples; give a finite number above 0", samples));
+}
+
+std::vector<double> gather(Communicator& comm, double own) {
+  std::vector<double> everybodys(static_cast<std::size_t>(comm.world()));
+  comm.all_gather(std::span(&own, 1), everybodys, {.timeout = longest_wait});
+  return everybodys;
+}
+
+std::vector<int> each_alone(Rank world) {
+  std::vector<int> groups(static_cast<std::size_t>(world));
+  std::iota(groups.begin(), groups.end(), 0);
+  return groups;
+}
+
+}  // namespace
+
+// What ranks do behind a step. A rank that is the only one has none: its steps are plain ones, bit by bit.
+class OwnPace::Way {
+ public:
+  virtual ~Way() = default;
+  virtual void step(const Step& step, std::span<const float> began, std::span<float> parameters) = 0;
+  // Waits for nobody: this rank takes no steps until it has met all others.
+  virtual void rest() = 0;
+  // All rest. Then all hold these.
+  virtual void agree(std::span<float> parameters) = 0;
+  // All hold the same; more steps come.
+  virtual void go_on() {}
+  virtual void leave() = 0;
+  virtual std::vector<int> groups() const = 0;
+  virtual std::vector<double> shares() const = 0;
+  virtual std::uint64_t bytes_sent() const = 0;
+  virtual std::uint64_t plain_messages() const { return 0; }
+  virtual std::span<float> residual() { return {}; }
+  std::uint64_t exchanges = 0;
+};
+
+namespace {
+
+class ByServers final : public OwnPace::Way {
+ public:
+  ByServers(Communicator& comm, const SyncPolicy& policy, std::span<const float> parameters,
+            const OwnPaceOptions& options)
+      : comm_(comm),
+        group_rule_(policy.groups()),
+        is_bounded_(policy.server()->bound.has_value()),
+        held_(parameters.begin(), parameters.end()),
+        update_(held_.size()),
+        groups_(each_alone(comm.world())),
+        shares_(groups_.size(), 1 / static_cast<double>(groups_.size())),
+        server_(comm, *policy.server(), parameters, 0, {.compress = options.compress, .tensors = options.tensors}) {
+    const auto samples = gather(comm, options.samples);
+    all_samples_ = std::accumulate(samples.begin(), samples.end(), 0.0);
+    group_.emplace(comm, server_, groups_, std::vector<std::size_t>(groups_.size(), 1));
+  }
+
+  void step(const OwnPace::Step& step, std::span<const float> began, std::span<float> parameters) override {
+    const auto& before = began.empty() ? std::span<const float>(held_) : began;
+    for (std::size_t i = 0; i < update_.size(); ++i) update_[i] = before[i] - parameters[i];
+    push(step.samples, step.rate);
+    if (step.seconds > 0) paces_.push_back(step.samples / step.seconds);
+    if (group_rule_ && !formed_ && ++steps_ == steps_to_measure) form_first_groups();
+    std::ranges::copy(held_, parameters.begin());
+    wait_for_turn();
+  }
+
+  void rest() override {
+    if (group_rule_ && !formed_) form_first_groups();
+    std::ranges::fill(update_, 0.0F);
+    while (group_->is_shared() && push(0, 0)) std::ranges::fill(update_, 0.0F);
+    if (is_bounded_) server_.begin(no_end, 0);
+  }
+  void agree(std::span<float> parameters) override {
+    server_.pull(held_);
+    std::ranges::copy(held_, parameters.begin());
+    wait_for_turn();
+  }
+  void go_on() override {
+    if (group_rule_) form_groups();
+  }
+  void leave() override { server_.leave(); }
+
+  std::vector<int> groups() const override { return groups_; }
+  std::vector<double> shares() const override { return shares_; }
+  std::uint64_t bytes_sent() const override {
+    return comm_.traffic().bytes_sent + sent_by_groups_before_ + sent_by_group();
+  }
+  std::uint64_t plain_messages() const override { return server_.plain_messages() + group_->plain_buckets(); }
+  std::span<float> residual() override { return server_.residual(); }
+
+ private:
+  // update_, of so many samples, with those of this rank's group. False where none of them has any.
+  bool push(double samples, double rate) {
+    const auto all = group_->bring(samples, rate);
+    if (all.samples <= 0) return false;
+    // A learning rate of 0 leaves optimizers in place, and nothing to divide.
+    const AsyncGroup::Brought brought{.samples = all.samples, .rate = all.rate > 0 ? all.rate : 1};
+    for (float& each : update_) each = static_cast<float>(each / brought.rate);
+    group_->exchange(update_, samples, brought, std::min(1.0, all.samples / all_samples_), held_);
+    ++exchanges;
+    return true;
+  }
+
+  void wait_for_turn() {
+    if (is_bounded_) server_.begin(no_end, 1);
+  }
+
+  // By what each one's first steps have taken. Members of a group begin alike.
+  void form_first_groups() {
+    formed_ = true;
+    form_groups();
+    server_.pull(held_);
+    comm_.barrier();  // before anybody pushes
+  }
+
+  // At first, and whenever speeds have changed. Every rank calls, while none pushes.
+  void form_groups() {
+    auto speeds = gather(comm_, speed());
+    const auto known = std::ranges::count_if(speeds, [](double each) { return each > 0; });
+    if (known == 0) return;
+    // Who has taken no step yet, so that nobody knows, is taken for one of the middle.
+    const double mean = std::accumulate(speeds.begin(), speeds.end(), 0.0) / static_cast<double>(known);
+    std::ranges::replace(speeds, 0.0, mean);
+    paces_.clear();
+    if (!speeds_.empty() && !have_drifted(speeds_, speeds)) return;
+    speeds_ = speeds;
+    groups_ = group_by_speed(speeds, *group_rule_);
+    const double all = std::accumulate(speeds.begin(), speeds.end(), 0.0);
+    std::ranges::transform(speeds, shares_.begin(), [&](double each) { return each / all; });
+    sent_by_groups_before_ += sent_by_group();
+    group_.emplace(comm_, server_, groups_, std::vector<std::size_t>(groups_.size(), 1));
+  }
+
+  // The median step's since groups were last looked at; else what it was then.
+  double speed() const {
+    if (paces_.empty()) return speeds_.empty() ? 0 : speeds_[static_cast<std::size_t>(comm_.rank())];
+    auto paces = paces_;
+    const auto middle = paces.begin() + static_cast<std::ptrdiff_t>(paces.size() / 2);
+    std::ranges::nth_element(paces, middle);
+    return *middle;
+  }
+
+  std::uint64_t sent_by_group() const {
+    const auto [inside, between] = group_->bytes(std::vector<int>(groups_.size(), 0));
+    return inside + between;
+  }
+
+  Communicator& comm_;
+  const std::optional<GroupRule> group_rule_;
+  const bool is_bounded_;
+  std::vector<float> held_;  // what this rank was told last
+  std::vector<float> update_;
+  std::vector<int> groups_;
+  std::vector<double> shares_;
+  ParameterServer server_;
+  double all_samples_ = 0;  // of a step of everybody's
+  std::optional<AsyncGroup> group_;
+  std::size_t steps_ = 0;
+  bool formed_ = false;
+  std::vector<double> paces_;   // samples a second, of this rank's steps since groups were last looked at
+  std::vector<double> speeds_;  // by rank, when groups were last formed
+  std::uint64_t sent_by_groups_before_ = 0;
+};
+
+class ByPeers final : public OwnPace::Way {
+ public:
+  ByPeers(Communicator& comm, std::span<const float> parameters)
+      : comm_(comm), held_(parameters.begin(), parameters.end()), peers_(comm, parameters, 0, seed) {}
+
+  // The step was computed at what this rank held before, and is taken from the mean.
+  void step(const OwnPace::Step&, std::span<const float> began, std::span<float> parameters) override {
+    const auto& before = began.empty() ? std::span<const float>(held_) : began;
+    for (std::size_t i = 0; i < held_.size(); ++i) parameters[i] -= before[i];
+    peers_.update(held_, 1, [&] {
+      for (std::size_t i = 0; i < held_.size(); ++i) held_[i] += parameters[i];
+    });
+    peers_.start();
+    peers_.read(held_);
+    std::ranges::copy(held_, parameters.begin());
+    ++exchanges;
+  }
+
+  void rest() override {
+    peers_.update(held_, 0, [] {});  // the average under way
+  }
+  void agree(std::span<float> parameters) override {
+    peers_.read(held_);
+    comm_.all_reduce(held_, {.op = ReduceOp::average});
+    peers_.update(parameters, 0, [&] { std::ranges::copy(held_, parameters.begin()); });
+  }
+  void leave() override { peers_.leave(); }
+
+  std::vector<int> groups() const override { return each_alone(comm_.world()); }
+  std::vector<double> shares() const override {
+    return std::vector<double>(static_cast<std::size_t>(comm_.world()), 1.0 / comm_.world());
+  }
+  std::uint64_t bytes_sent() const override { return comm_.traffic().bytes_sent; }
+
+ private:
+  static constexpr std::uint64_t seed = 1;
+  Communicator& comm_;
+  std::vector<float> held_;
+  PeerAverage peers_;
+};
+
+}  // namespace
+
+void OwnPace::check(const SyncPolicy& policy, std::string_view compress) {
+  const auto server = policy.server();
+  if (!server && !policy.meets_peers())
+    throw Error(ErrorKind::usage, fmt::format("the steps of '{}' are everybody's, and no rank's own", policy.spec()));
+  if (server && server->servers > 0)
+    throw Error(ErrorKind::usage, fmt::format("'{}' has ranks that only serve, and here every rank trains; leave out "
+                                              "servers={}",
+                                              policy.spec(), server->servers));
+  if (policy.meets_peers() && compress != "none")
+    throw Error(ErrorKind::usage,
+                fmt::format("'{}' sends values as they are; leave out '{}'", policy.spec(), compress));
+  if (compress != "none") replica::codec_of_messages(compress);
+}
+
+OwnPace::OwnPace(Communicator& comm, const SyncPolicy& policy, std::span<const float> parameters,
+                 const OwnPaceOptions& options)
+    : comm_(comm) {
+  check(policy, options.compress);
+  check_samples(options.samples);
+  if (comm.world() == 1) return;
+  if (policy.meets_peers())
+    way_ = std::make_unique<ByPeers>(comm, parameters);
+  else
+    way_ = std::make_unique<ByServers>(comm, policy, parameters, options);
+}
+OwnPace::~OwnPace() = default;
+
+void OwnPace::step(const Step& step, std::span<float> parameters, std::span<const float> began) {
+  check_samples(step.samples);
+  if (way_) way_->step(step, began, parameters);
+}
+
+void OwnPace::meet(std::span<float> parameters, Then then) {
+  if (!way_) return;
+  way_->rest();
+  const auto everybodys = gather(comm_, then == Then::ends ? 1 : 0);
+  for (std::size_t rank = 0; rank < everybodys.size(); ++rank)
+    if (everybodys[rank] != everybodys[0])
+      throw Error(
+          ErrorKind::mismatch,
+          fmt::format("{} ends its training where {} only meets the others and goes on; let all ranks do the same",
+                      comm_.rank_name(everybodys[rank] > 0 ? static_cast<Rank>(rank) : 0),
+                      comm_.rank_name(everybodys[rank] > 0 ? 0 : static_cast<Rank>(rank))));
+  way_->agree(parameters);
+  comm_.barrier();  // before anybody's next step changes what others still look at
+  if (then == Then::ends)
+    way_->leave();
+  else
+    way_->go_on();
+}
+
+std::vector<int> OwnPace::groups() const { return way_ ? way_->groups() : std::vector<int>{0}; }
+std::vector<double> OwnPace::shares() const { return way_ ? way_->shares() : std::vector<double>{1}; }
+std::uint64_t OwnPace::exchanges() const { return way_ ? way_->exchanges : 0; }
+std::uint64_t OwnPace::bytes_sent() const { return way_ ? way_->bytes_sent() : 0; }
+std::uint64_t OwnPace::plain_messages() const { return way_ ? way_->plain_messages() : 0; }
+std::span<float> OwnPace::residual() { return way_ ? way_->residual() : std::span<float>{}; }
+
+}  // namespace ranvier
