@@ -78,6 +78,7 @@ class OwnPace {
 
  private:
   Communicator& comm_;
+  const std::uint64_t sent_before_;  // by comm_
   std::unique_ptr<Way> way_;
 };
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from ranvier import _library
-from ranvier._streams import Clock
+from ranvier._computing import Computing
 from ranvier._teams import Teams
 
 FIRST = 10  # steps before it decides
@@ -32,10 +32,7 @@ class Auto:
         self._group, self._teams, self._parameters = group, teams, parameters
         self._period = period or AGAIN
         self._world = dist.get_world_size(group)
-        self._clock = Clock(parameters[0].device)
-        self._began: Any = None  # of this rank's computing, by that clock
-        self._computes = False  # has called the model since its last step
-        self._spans: list[tuple[Any, Any]] = []  # of computing, by step
+        self.computing = Computing(parameters[0].device)
         self._last = [1.0, 0.0, 1.0]  # the median step's, how many are late, and how late
         self._exchanges = [0.0, 0.0]  # seconds of an average inside nodes, and of one of everybody's
         self._timed, self._timing = float("-inf"), 0.0
@@ -43,20 +40,6 @@ class Auto:
     @property
     def spec(self) -> str:
         return SPECS[self.name]
-
-    def step_ends(self) -> None:
-        """Computing counts from here where the model is never called itself, but parts of it are."""
-        self._began, self._computes = self._clock.now(), False
-
-    def forward_begins(self) -> None:
-        """Of what comes before, an evaluation or a checkpoint, nobody is late. The first step warms up, and is not counted."""
-        if self._began is not None and not self._computes:
-            self._began, self._computes = self._clock.now(), True
-
-    def computing_ends(self) -> None:
-        if self._began is not None:
-            self._spans.append((self._began, self._clock.now()))
-        self._began = None
 
     def is_due(self, step: int) -> bool:
         return self._world > 1 and (step == FIRST or (step > FIRST and step % self._period == 0))
@@ -95,12 +78,10 @@ class Auto:
 
     def _report(self) -> list[float]:
         """Of the steps since the last one; of a rank that has taken none, what it said before."""
-        if self._spans:
-            took = [self._clock.seconds(begin, end) for begin, end in self._spans]
+        if took := self.computing.took():
             median = max(statistics.median(took), 1e-9)
             late = [each / median for each in took if each > 2 * median]
             self._last = [median, len(late) / len(took), statistics.fmean(late) if late else 1.0]
-        self._spans = []
         return self._last
 
     def _is_timing_due(self) -> bool:
@@ -117,20 +98,6 @@ class Auto:
         everybodys = [torch.empty_like(mine) for _ in range(self._world)]
         dist.all_gather(everybodys, mine, group=self._group)
         return [each.tolist() for each in everybodys]
-
-
-class Watch:
-    """The model's forward pre-hook. A copy of the model, pickled or not, has one that tells nobody."""
-
-    def __init__(self, auto: Auto | None = None) -> None:
-        self._auto = auto
-
-    def __call__(self, model: nn.Module, _: Any) -> None:
-        if self._auto and model.training and torch.is_grad_enabled():
-            self._auto.forward_begins()
-
-    def __reduce__(self) -> tuple[type[Watch], tuple[()]]:
-        return Watch, ()
 
 
 def share_state(optimizer: torch.optim.Optimizer, group: dist.ProcessGroup) -> None:

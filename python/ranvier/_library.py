@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import weakref
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 A_MOMENT_S = 0.3  # for threads that waited when the process ends
 
 
+# Those that no group of torch's has: of connect_apart().
+_apart: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
+
+
 def connect(
     store: Store,
     rank: int,
@@ -35,6 +40,27 @@ def connect(
 ) -> Backend:
     """Meets the other ranks through `store`. Of a group, `world_ranks` are its members; errors call it by its `name`.
     Raises DistBackendError naming the ranks that did not come."""
+    return _connect(store, rank, world, timeout, options, world_ranks, name)._get_backend(torch.device("cpu"))
+
+
+def connect_apart(
+    store: Store, rank: int, timeout: timedelta, options: settings.Options, world_ranks: Sequence[int], name: str
+) -> ProcessGroup:
+    """The same, for operators alone: torch knows of no such group. It ends with its last reference."""
+    carrier = _connect(store, rank, len(world_ranks), timeout, options, world_ranks, name)
+    _apart.add(carrier)
+    return carrier
+
+
+def _connect(
+    store: Store,
+    rank: int,
+    world: int,
+    timeout: timedelta,
+    options: settings.Options,
+    world_ranks: Sequence[int],
+    name: str,
+) -> ProcessGroup:
     operators = load()
     # A ProcessGroup is what torch can box, and it brings the store along, whatever store that is.
     carrier = dist.ProcessGroup(store, rank, world)
@@ -44,23 +70,25 @@ def connect(
         chosen["world_ranks"] = ",".join(map(str, world_ranks))
     chosen["name"] = name
     operators.attach(carrier.boxed(), chosen)
-    return carrier._get_backend(torch.device("cpu"))
+    return carrier
 
 
 def leave() -> None:
     """Ends all groups of this process; if an exception ends it, the other ranks are told which."""
-    if not load.cache_info().currsize or not dist.is_initialized():
+    groups = list(_apart)
+    if dist.is_initialized():
+        groups += [each for each in dist.distributed_c10d._world.pg_map if isinstance(each, dist.ProcessGroup) and is_ours(each)]
+    if not groups:
         return
     error = None if hasattr(sys, "ps1") else getattr(sys, "last_exc", getattr(sys, "last_value", None))
-    for group in list(dist.distributed_c10d._world.pg_map):
-        if isinstance(group, dist.ProcessGroup) and is_ours(group):
-            if error is not None:
-                reason = f"rank {group.rank()} ended with {type(error).__name__}: {_first_line(error)}"
-                load().abort(group.boxed(), reason)
-            try:
-                group.shutdown()
-            except RuntimeError as mismatch:  # at the end of the process there is nobody to raise it to
-                print(f"ranvier: {mismatch}", file=sys.stderr)
+    for group in groups:
+        if error is not None:
+            reason = f"rank {group.rank()} ended with {type(error).__name__}: {_first_line(error)}"
+            load().abort(group.boxed(), reason)
+        try:
+            group.shutdown()
+        except RuntimeError as mismatch:  # at the end of the process there is nobody to raise it to
+            print(f"ranvier: {mismatch}", file=sys.stderr)
     _let_threads_return()
 
 

@@ -11,8 +11,6 @@ the world attach, since torch then makes groups from the world's). docs/synchron
 
 from __future__ import annotations
 
-import os
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -23,14 +21,13 @@ from torch.distributed.algorithms.join import Joinable, JoinHook
 
 from ranvier import _library
 from ranvier._asked import PUSH, Asked
-from ranvier._auto import SPECS, Auto, Watch, share_state
+from ranvier._attachment import Everybody, attached, begin_alike, fitting_parameters, floating_buffers
+from ranvier._auto import SPECS, Auto, share_state
+from ranvier._computing import Watch
 from ranvier._exchanges import make_exchange
-from ranvier._groups import new_name
+from ranvier._own_pace import OwnPace
 from ranvier._teams import CodedTeam, Team, Teams, check_codec
 from ranvier._uneven import Uneven
-
-_attached: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-
 
 def _once(loss: Any) -> Callable[[], Any]:
     """A closure whose work is done: another evaluation would put one rank's gradients in place of the average."""
@@ -57,7 +54,7 @@ def attach(
     samples: float = 1,
     compress: str = "none",
     group: dist.ProcessGroup | None = None,
-) -> Synchronization:
+) -> Synchronization | OwnPace:
     """Makes the optimizer's step synchronize as the policy `sync` says. Every rank of `group` calls.
 
     `steps_per_epoch` is the period of policies that name none, `steps` the length of training, of which post-local takes
@@ -88,6 +85,12 @@ def attach(
     DistributedDataParallel (which averages gradients itself), and for an optimizer that evaluates the model several times
     in a step (LBFGS); TypeError for a spec or a place that is no str.
     """
+    for name, word in (("sync", sync), ("place", place), ("compress", compress)):
+        if not isinstance(word, str):
+            raise TypeError(f"attach() takes a str as {name}, and this is {word!r}: write one, such as 'local:4' for sync")
+    operators = _library.load()
+    if not operators.chosen_by_measuring(sync) and operators.at_own_pace(sync, compress):
+        return OwnPace(model, optimizer, sync, place, samples, compress, group)
     return Synchronization(model, optimizer, sync, steps_per_epoch, steps, place, samples, compress, group)
 
 
@@ -107,9 +110,6 @@ class Synchronization(Joinable):  # type: ignore[misc]
         group: dist.ProcessGroup | None,
     ) -> None:
         super().__init__()
-        for name, word in (("sync", sync), ("place", place), ("compress", compress)):
-            if not isinstance(word, str):
-                raise TypeError(f"attach() takes a str as {name}, and this is {word!r}: write one, such as 'local:4' for sync")
         operators = _library.load()
         self.spec, self.compress = sync, compress
         self.step = 0  # complete ones
@@ -124,43 +124,21 @@ class Synchronization(Joinable):  # type: ignore[misc]
             raise ValueError(f"'auto' counts what plain values take: leave out compress='{compress}', or name the policy")
         self._policy = self._make_policy(SPECS["bsp"] if is_auto else sync, steps_per_epoch, steps)
         self._optimizer = optimizer
-        self._parameters = [p for each in optimizer.param_groups for p in each["params"] if p.requires_grad]
-        self._buffers = [b for b in model.buffers() if b.is_floating_point()]
-        if isinstance(model, nn.parallel.DistributedDataParallel):
-            raise ValueError(
-                "the model is in DistributedDataParallel, which averages gradients in every step itself: give attach() "
-                "the model without it"
-            )
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise ValueError("LBFGS evaluates the model within its step, where no policy can average: take another optimizer")
-        if optimizer in _attached:
-            raise ValueError("the optimizer is attached already: call finish() of what attach() gave before, or attach once")
-        of_model = {id(p) for p in model.parameters()}
-        if not any(id(p) in of_model for p in self._parameters):
-            raise ValueError("the optimizer has no parameter of the model: give attach() the two that belong together")
+        self._parameters, self._buffers = fitting_parameters(model, optimizer), floating_buffers(model)
         check_codec(compress, self._policy, sync, optimizer)
-        mine = (sync, place, compress, operators.host_number(os.environ.get("RANVIER_NODE", "")), samples, new_name())
-        everybodys: list[Any] = [None] * self._world
-        dist.all_gather_object(everybodys, mine, group=self._group)
-        for rank, theirs in enumerate(everybodys):
-            if theirs[:3] != mine[:3]:
-                raise ValueError(
-                    f"rank {self._rank} synchronizes by '{sync}' in '{place}' with '{compress}' and rank {rank} by "
-                    f"'{theirs[0]}' in '{theirs[1]}' with '{theirs[2]}': give attach() the same on every rank"
-                )
-        self._samples = self._checked([theirs[4] for theirs in everybodys])  # weights of the next average, by rank
+        everybody = Everybody(self._group, sync, place, compress, samples)
+        self._samples = self._checked(everybody.samples)  # weights of the next average, by rank
         self._own = self._samples[self._rank]  # of this rank in a step
-        levels = self._policy.levels(place, [theirs[3] for theirs in everybodys])
+        levels = self._policy.levels(place, everybody.nodes)
         for speakers in (self._world, len(set(levels[-2]))):
             make_exchange(compress, speakers)  # which every rank refuses, and not those alone who speak for others
-        self._teams = Teams(self._group, levels, everybodys[0][5])
+        self._teams = Teams(self._group, levels, everybody.name)
         self._last = self._teams.last
         self._auto = Auto(self._group, self._teams, self._parameters, steps_per_epoch) if is_auto else None
         # Apart, since what a codec holds back of gradients is of another size than what it holds back of changes.
         self._coded_gradients = self._coded(self._teams.whole[self._last])
         self._coded_changes = self._coded(self._teams.leaders[self._last]) if self._policy.averages_parameters() else None
-        for tensor in [*self._parameters, *self._buffers]:
-            dist.broadcast(tensor.detach(), dist.get_global_rank(self._group, 0), group=self._group)
+        begin_alike([*self._parameters, *self._buffers], self._group)
 
         self._seen = [0.0] * len(levels)  # samples of this rank since parameters were last everybody's, by level
         self._seen_by_buffers = 0.0  # since its buffers were averaged with everybody's
@@ -173,8 +151,8 @@ class Synchronization(Joinable):  # type: ignore[misc]
             optimizer.register_step_post_hook(lambda *_: self._after_step() if self._uneven.trains else None),
         ]
         if self._auto:
-            self._hooks.append(model.register_forward_pre_hook(Watch(self._auto)))
-        _attached.add(optimizer)
+            self._hooks.append(model.register_forward_pre_hook(Watch(self._auto.computing)))
+        attached.add(optimizer)
 
     def _make_policy(self, spec: str, steps_per_epoch: int = 0, steps: int = 0) -> Any:
         """One that begins behind the steps that there have been."""
@@ -206,7 +184,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
             self._average(self._buffers, self._teams.whole[self._last], self._teams.weight(0, self._last, weights))
         for hook in self._hooks:
             hook.remove()
-        _attached.discard(self._optimizer)
+        attached.discard(self._optimizer)
 
     def state_dict(self) -> dict[str, Any]:
         """What belongs in a checkpoint beside the model's and the optimizer's; every rank saves its own."""
@@ -304,7 +282,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
     def _average_gradients(self) -> bool:
         """Whether there was any to average."""
         if self._auto and self._uneven.trains:
-            self._auto.computing_ends()
+            self._auto.computing.has_gradients()
         self._by_gradients = 0
         averaged = False
         for asked in map(Asked._make, self._policy.step_begins(self.step)):
@@ -348,7 +326,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
             self._policy.averaged(self.step, spread)
         if self._auto:
             self._choose(self._auto)
-            self._auto.step_ends()
+            self._auto.computing.step_ends()
 
     def _choose(self, auto: Auto) -> None:
         """Replicas meet before another policy takes over."""
@@ -446,4 +424,4 @@ class Synchronization(Joinable):  # type: ignore[misc]
                 self.rounds += 1
 
 
-__all__ = ["Synchronization", "attach"]
+__all__ = ["OwnPace", "Synchronization", "attach"]

@@ -58,7 +58,7 @@ class OwnPace::Way {
   virtual void leave() = 0;
   virtual std::vector<int> groups() const = 0;
   virtual std::vector<double> shares() const = 0;
-  virtual std::uint64_t bytes_sent() const = 0;
+  virtual std::uint64_t bytes_sent_to_groups() const { return 0; }
   virtual std::uint64_t plain_messages() const { return 0; }
   virtual std::span<float> residual() { return {}; }
   std::uint64_t exchanges = 0;
@@ -111,9 +111,7 @@ class ByServers final : public OwnPace::Way {
 
   std::vector<int> groups() const override { return groups_; }
   std::vector<double> shares() const override { return shares_; }
-  std::uint64_t bytes_sent() const override {
-    return comm_.traffic().bytes_sent + sent_by_groups_before_ + sent_by_group();
-  }
+  std::uint64_t bytes_sent_to_groups() const override { return sent_by_groups_before_ + sent_by_group(); }
   std::uint64_t plain_messages() const override { return server_.plain_messages() + group_->plain_buckets(); }
   std::span<float> residual() override { return server_.residual(); }
 
@@ -223,7 +221,6 @@ class ByPeers final : public OwnPace::Way {
   std::vector<double> shares() const override {
     return std::vector<double>(static_cast<std::size_t>(comm_.world()), 1.0 / comm_.world());
   }
-  std::uint64_t bytes_sent() const override { return comm_.traffic().bytes_sent; }
 
  private:
   static constexpr std::uint64_t seed = 1;
@@ -250,7 +247,7 @@ void OwnPace::check(const SyncPolicy& policy, std::string_view compress) {
 
 OwnPace::OwnPace(Communicator& comm, const SyncPolicy& policy, std::span<const float> parameters,
                  const OwnPaceOptions& options)
-    : comm_(comm) {
+    : comm_(comm), sent_before_(comm.traffic().bytes_sent) {
   check(policy, options.compress);
   check_samples(options.samples);
   if (comm.world() == 1) return;
@@ -288,7 +285,9 @@ void OwnPace::meet(std::span<float> parameters, Then then) {
 std::vector<int> OwnPace::groups() const { return way_ ? way_->groups() : std::vector<int>{0}; }
 std::vector<double> OwnPace::shares() const { return way_ ? way_->shares() : std::vector<double>{1}; }
 std::uint64_t OwnPace::exchanges() const { return way_ ? way_->exchanges : 0; }
-std::uint64_t OwnPace::bytes_sent() const { return way_ ? way_->bytes_sent() : 0; }
+std::uint64_t OwnPace::bytes_sent() const {
+  return way_ ? comm_.traffic().bytes_sent - sent_before_ + way_->bytes_sent_to_groups() : 0;
+}
 std::uint64_t OwnPace::plain_messages() const { return way_ ? way_->plain_messages() : 0; }
 std::span<float> OwnPace::residual() { return way_ ? way_->residual() : std::span<float>{}; }
 

@@ -192,7 +192,7 @@ def test_a_checkpoint_in_the_middle_of_a_period_changes_nothing():
 def refused(rank, world):
     net = network()
     sgd = optimizer_for("sgd", net)
-    for spec, words in (("nod:4", "did you mean 'node'"), ("local", "write local:STEPS"), ("local:0", "from 1"), ("async", "between steps"), ("auto:3", "takes no value"), ("aut", "did you mean 'auto'")):
+    for spec, words in (("nod:4", "did you mean 'node'"), ("local", "write local:STEPS"), ("local:0", "from 1"), ("diloco:4,fragments=2", "between steps"), ("auto:3", "takes no value"), ("aut", "did you mean 'auto'")):
         with pytest.raises(ValueError, match=words):
             ranvier.attach(net, sgd, spec)
     for words in ({"sync": 5}, {"sync": None}, {"sync": "bsp", "place": 2}, {"sync": "bsp", "compress": None}):

@@ -1,0 +1,64 @@
+"""What every way to attach an optimizer begins with: whether it may be, and what the ranks are told of one another."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ranvier import _library
+from ranvier._groups import new_name
+
+attached: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+
+
+def fitting_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Those that the optimizer changes. Raises ValueError where attach() cannot take these two."""
+    parameters = [p for each in optimizer.param_groups for p in each["params"] if p.requires_grad]
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        raise ValueError(
+            "the model is in DistributedDataParallel, which averages gradients in every step itself: give attach() "
+            "the model without it"
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("LBFGS evaluates the model within its step, where no policy can average: take another optimizer")
+    if optimizer in attached:
+        raise ValueError("the optimizer is attached already: call finish() of what attach() gave before, or attach once")
+    of_model = {id(p) for p in model.parameters()}
+    if not any(id(p) in of_model for p in parameters):
+        raise ValueError("the optimizer has no parameter of the model: give attach() the two that belong together")
+    return parameters
+
+
+def floating_buffers(model: nn.Module) -> list[Tensor]:
+    return [b for b in model.buffers() if b.is_floating_point()]
+
+
+class Everybody:
+    """What the ranks of `group`, all of which call, have given to attach(). Raises ValueError where they do not match."""
+
+    def __init__(self, group: dist.ProcessGroup, sync: str, place: str, compress: str, samples: float) -> None:
+        node = _library.load().host_number(os.environ.get("RANVIER_NODE", ""))
+        mine = (sync, place, compress, node, samples, new_name())
+        rank = dist.get_rank(group)
+        told_by: list[Any] = [None] * dist.get_world_size(group)
+        dist.all_gather_object(told_by, mine, group=group)
+        for other, theirs in enumerate(told_by):
+            if theirs[:3] != mine[:3]:
+                raise ValueError(
+                    f"rank {rank} synchronizes by '{sync}' in '{place}' with '{compress}' and rank {other} by "
+                    f"'{theirs[0]}' in '{theirs[1]}' with '{theirs[2]}': give attach() the same on every rank"
+                )
+        self.nodes = [theirs[3] for theirs in told_by]
+        self.samples = [theirs[4] for theirs in told_by]
+        self.name: str = told_by[0][5]  # that no group has
+
+
+def begin_alike(tensors: list[Tensor], group: dist.ProcessGroup) -> None:
+    """Rank 0's become everybody's."""
+    for tensor in tensors:
+        dist.broadcast(tensor.detach(), dist.get_global_rank(group, 0), group=group)

@@ -1,0 +1,225 @@
+"""ranvier.attach where each rank trains at its own pace: async, ssp, group and ad-psgd.
+
+What one rank's steps have to do with another's is decided and carried out in C++ (include/ranvier/own_pace.h), over
+connections of ranvier's own beside the process group, which has no messages that come unasked: it only meets through that
+group's store."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.algorithms.join import Joinable, JoinHook
+
+from ranvier._attachment import Everybody, attached, begin_alike, fitting_parameters, floating_buffers
+from ranvier._computing import Computing, Watch
+from ranvier._groups import timeout_of
+from ranvier._library import connect_apart
+from ranvier._register import made_with
+from ranvier.settings import combined
+
+_c10d = dist.distributed_c10d
+
+
+class Told(NamedTuple):
+    """By the ranks' common work so far."""
+
+    rounds: int
+    bytes: int
+    groups: list[int]
+    shares: list[float]
+
+
+class OwnPace(Joinable):  # type: ignore[misc]
+    """What attach() gives for a policy of ranks that do not wait for one another: meet() and finish() are where they do."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        sync: str,
+        place: str,
+        samples: float,
+        compress: str,
+        group: dist.ProcessGroup | None,
+    ) -> None:
+        super().__init__()
+        self.spec, self.compress = sync, compress
+        self.step = 0  # complete ones, of this rank
+        self.decisions: list[tuple[int, str, str]] = []  # only 'auto' takes any
+        self._group = group if group is not None else dist.group.WORLD
+        self._world = dist.get_world_size(self._group)
+        self._optimizer = optimizer
+        self._parameters, self._buffers = fitting_parameters(model, optimizer), floating_buffers(model)
+        self._are_floats = all(p.dtype == torch.float32 for p in self._parameters)
+        everybody = Everybody(self._group, sync, place, compress, samples)
+        self._samples = self._checked(samples)
+        begin_alike([*self._parameters, *self._buffers], self._group)
+        self._connection: dist.ProcessGroup | None = self._connect(everybody.name)
+        self._last_told = Told(0, 0, list(range(self._world)), [1 / self._world] * self._world)
+        self._pace: Any = None  # from the first step on, which begins from what the model holds then
+        self._began = torch.empty(0)  # what the model holds, where that is not what ranks tell one another
+        self._residual: Tensor | None = None  # of a checkpoint
+        self._seen = 0.0  # samples of this rank since buffers were averaged
+        self._computing = Computing(self._parameters[0].device)
+        self._hooks = [
+            optimizer.register_step_pre_hook(lambda *_: self._before_step()),
+            optimizer.register_step_post_hook(lambda *_: self._after_step()),
+            model.register_forward_pre_hook(Watch(self._computing)),
+        ]
+        attached.add(optimizer)
+
+    @property
+    def rounds(self) -> int:
+        """Exchanges that this rank took part in."""
+        return self._told().rounds
+
+    @property
+    def bytes(self) -> int:
+        """That this rank has sent, as worker and as server."""
+        return self._told().bytes
+
+    @property
+    def groups(self) -> list[int]:
+        """By rank: who averages and pushes together, by 'group', once ten steps have been measured."""
+        return self._told().groups
+
+    @property
+    def shares(self) -> list[float]:
+        """By rank: the share of all samples that suits its speed, as 'group' has measured it; else an even one. For whoever
+        deals samples out."""
+        return self._told().shares
+
+    def set_samples(self, samples: float) -> None:
+        """This rank has so many samples in each step from the next one on."""
+        self._samples = self._checked(samples)
+
+    def meet(self) -> None:
+        """Every rank calls, behind as many steps as it has taken: all wait for one another, and hold the same parameters and
+        buffers then. To look at a result together, and to write a checkpoint."""
+        self._meet(ends=False)
+
+    def finish(self) -> None:
+        """As meet(), and lets the optimizer go."""
+        self._meet(ends=True)
+        for hook in self._hooks:
+            hook.remove()
+        attached.discard(self._optimizer)
+        self._last_told, self._pace, self._connection = self._told(), None, None
+
+    def state_dict(self) -> dict[str, Any]:
+        """What belongs in a checkpoint beside the model's and the optimizer's; every rank saves its own, behind meet()."""
+        held_back = self._pace.residual().clone() if self._pace is not None else self._residual
+        return {"sync": self.spec, "compress": self.compress, "step": self.step, "residual": held_back}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes up what state_dict gave. The model's parameters, which servers begin with, are loaded on every rank too,
+        before the first step. Raises ValueError behind that, and for the state of another policy or model."""
+        if self._pace is not None:
+            raise ValueError("ranks have begun already: load a checkpoint before the first step")
+        if missing := sorted(self.state_dict().keys() - state.keys()):
+            raise ValueError(f"this is no state of '{self.spec}', which has '{missing[0]}': load what state_dict() gave")
+        if (state["sync"], state["compress"]) != (self.spec, self.compress):
+            raise ValueError(
+                f"the state is of the policy '{state['sync']}' with '{state['compress']}', this is '{self.spec}' with "
+                f"'{self.compress}': attach the same"
+            )
+        held_back = state["residual"]
+        if held_back is not None and held_back.numel() not in (0, sum(p.numel() for p in self._parameters)):
+            raise ValueError("the state is of a model with another number of parameters: attach the same")
+        self.step, self._residual = state["step"], held_back
+
+    @property
+    def join_device(self) -> torch.device:
+        return self._parameters[0].device
+
+    @property
+    def join_process_group(self) -> dist.ProcessGroup:
+        return self._group
+
+    def join_hook(self, **_: Any) -> JoinHook:
+        raise ValueError(f"ranks of '{self.spec}' take as many steps as they like: leave out Join, and call meet() behind them")
+
+    def _checked(self, samples: float) -> float:
+        samples = float(samples)
+        if not 0 < samples < float("inf"):
+            raise ValueError(f"a step has {samples} samples: give a finite number above 0")
+        return samples
+
+    def _connect(self, name: str) -> dist.ProcessGroup:
+        """With the settings that the group was made with, if it is one of ranvier's."""
+        ranks = dist.get_process_group_ranks(self._group)
+        timeout = timeout_of(self._group) or _c10d.default_pg_timeout
+        store = dist.PrefixStore(name, _c10d._get_process_group_store(self._group))
+        options = made_with.get(self._group.group_name) or combined()
+        return connect_apart(store, dist.get_rank(self._group), timeout, options, ranks, name=f"ranvier attach {self.spec}")
+
+    def _told(self) -> Told:
+        pace = self._pace
+        if pace is None:
+            return self._last_told
+        return Told(pace.exchanges(), pace.bytes_sent(), list(pace.groups()), list(pace.shares()))
+
+    def _begin(self) -> None:
+        if self._pace is not None:
+            return
+        if self._connection is None:
+            raise ValueError("finish() has ended this synchronization: attach the optimizer anew")
+        rows = [p.shape[0] if p.dim() > 0 else 1 for p in self._parameters]
+        columns = [p.numel() // max(row, 1) for p, row in zip(self._parameters, rows, strict=True)]
+        self._pace = torch.classes.ranvier.OwnPace(
+            self._connection.boxed(), self.spec, self._flat(), self._samples, self.compress, rows, columns
+        )
+        kept = self._pace.residual()
+        if self._residual is not None and self._residual.numel() == kept.numel():
+            kept.copy_(self._residual)
+        self._residual = None
+        self._began = self._as_held(self._flat())
+
+    def _before_step(self) -> None:
+        self._computing.has_gradients()
+        self._begin()
+
+    def _after_step(self) -> None:
+        self.step += 1
+        self._seen += self._samples
+        if self._world > 1:
+            values, took = self._flat(), self._computing.took()
+            rate = float(self._optimizer.param_groups[0]["lr"])
+            self._pace.step(values, self._began, rate, self._samples, took[-1] if took else 0.0)
+            self._hold(values)
+        self._computing.step_ends()
+
+    def _meet(self, ends: bool) -> None:
+        self._begin()
+        values = self._flat()
+        self._pace.meet(values, ends)
+        self._hold(values)
+        self._average_buffers()
+
+    def _average_buffers(self) -> None:
+        """By the samples that each rank has had since the last time."""
+        seen = torch.tensor([self._seen], dtype=torch.float64, device=self.join_device)
+        dist.all_reduce(seen, group=self._group)
+        if float(seen) > 0:
+            for buffer in self._buffers:
+                weighted = buffer.detach().mul_(self._seen / float(seen))
+                dist.all_reduce(weighted, group=self._group)
+        self._seen = 0.0
+
+    def _flat(self) -> Tensor:
+        """The model's parameters, one behind the other, as floats on the CPU: a copy."""
+        return torch.cat([p.detach().reshape(-1).to(device="cpu", dtype=torch.float32) for p in self._parameters])
+
+    def _hold(self, values: Tensor) -> None:
+        with torch.no_grad():
+            for parameter, part in zip(self._parameters, values.split([p.numel() for p in self._parameters]), strict=True):
+                parameter.copy_(part.view_as(parameter))
+        self._began = self._as_held(values)
+
+    def _as_held(self, values: Tensor) -> Tensor:
+        """What the model makes of these, where its parameters are of another type: its next step counts from there."""
+        return values[:0] if self._are_floats else self._flat()
+

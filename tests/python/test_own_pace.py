@@ -1,0 +1,295 @@
+"""ranvier.attach with policies of ranks that do not wait for one another: servers, groups of workers, averages of two."""
+
+import os
+import time
+
+import pytest
+import ranvier
+import torch
+import torch.distributed as dist
+from ranks import on_ranks, run_ranks
+from torch import nn
+from torch.distributed.algorithms.join import Join
+
+TARGET = torch.randn(20, 4, generator=torch.Generator().manual_seed(9))
+
+
+def network() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(20, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Linear(32, 4))
+
+
+def optimizer_for(name: str, net: nn.Module) -> torch.optim.Optimizer:
+    if name == "adamw":
+        return torch.optim.AdamW(net.parameters(), lr=0.01)
+    return torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.5 if name == "momentum" else 0)
+
+
+def step(net: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator, pause: float = 0) -> None:
+    inputs = torch.randn(16, 20, generator=generator).to(next(net.parameters()).dtype)
+    optimizer.zero_grad()
+    outputs = net(inputs)
+    time.sleep(pause)
+    nn.functional.mse_loss(outputs, torch.tanh(inputs.float() @ TARGET).to(outputs.dtype)).backward()
+    optimizer.step()
+
+
+def loss(net: nn.Module) -> float:
+    net.eval()
+    inputs = torch.randn(256, 20, generator=torch.Generator().manual_seed(77))
+    result = nn.functional.mse_loss(net(inputs), torch.tanh(inputs @ TARGET)).item()
+    net.train()
+    return result
+
+
+def everything(net: nn.Module) -> torch.Tensor:
+    return torch.cat([t.detach().flatten() for t in [*net.parameters(), *(b for b in net.buffers() if b.is_floating_point())]])
+
+
+def trained(rank, world, spec, compress, name):
+    net = network()
+    if rank > 0:  # rank 0's parameters become everybody's
+        with torch.no_grad():
+            net[0].weight.zero_()
+    optimizer = optimizer_for(name, net)
+    sync = ranvier.attach(net, optimizer, spec, samples=16, compress=compress)
+    generator = torch.Generator().manual_seed(rank)
+    before, held = loss(net), []
+    for _ in range(3):
+        for _ in range(30 + 10 * rank):
+            step(net, optimizer, generator)
+        sync.meet()
+        held.append(everything(net))
+    after = loss(net)
+    sync.finish()
+    assert torch.equal(everything(net), held[-1]), "nobody has changed anything since"
+    step(net, optimizer, generator)  # alone
+    return before, after, held, sync.step, sync.rounds, sync.bytes
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+@pytest.mark.parametrize(
+    ("spec", "compress", "name"),
+    [
+        ("async", "none", "momentum"),
+        ("async", "int8", "adamw"),
+        ("ssp:2", "none", "adamw"),
+        ("group", "topk:0.1+int8", "momentum"),
+        ("ad-psgd", "none", "adamw"),
+    ],
+)
+def test_ranks_with_different_numbers_of_steps_learn_together(backend, spec, compress, name):
+    results = on_ranks(3, trained, spec, compress, name, backend=backend)
+    _, _, of_first, _, _, _ = results[0]
+    for rank, (before, after, held, steps, rounds, sent) in enumerate(results):
+        assert after < before / 2
+        assert steps == 3 * (30 + 10 * rank)
+        assert steps <= rounds <= 3 * 50
+        assert 0 < sent < 60e6
+        for mine, theirs in zip(held, of_first, strict=True):
+            assert torch.equal(mine, theirs), "behind meet() all hold the same, buffers too"
+
+
+def summed(rank, world):
+    net = nn.Linear(5, 1, bias=False)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    nn.init.constant_(net.weight, 8)
+    sync = ranvier.attach(net, optimizer, "async:staleness=0", samples=1 + rank)
+    for _ in range(2 * (world - rank)):
+        net.weight.grad = torch.full_like(net.weight, 1.0 + rank)
+        optimizer.step()
+    sync.finish()
+    return net.weight.detach().clone()
+
+
+def test_an_update_counts_by_its_samples():
+    expected = 8 - 0.5 * sum(2 * (3 - rank) * (1 + rank) * (1 + rank) / 6 for rank in range(3))
+    for weight in on_ranks(3, summed, backend="gloo"):
+        assert torch.allclose(weight, torch.full((1, 5), expected))
+
+
+def of_another_type(rank, world):
+    net = nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 4)).to(torch.bfloat16)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    sync = ranvier.attach(net, optimizer, "async", samples=16)
+    generator = torch.Generator().manual_seed(rank)
+    before = loss(net.float())
+    net.to(torch.bfloat16)
+    for _ in range(100):
+        step(net, optimizer, generator)
+    sync.finish()
+    return before, loss(net.float())
+
+
+def test_servers_keep_the_digits_that_a_model_of_bfloat16_has_not():
+    for before, after in on_ranks(2, of_another_type, backend="gloo"):
+        assert after < before * 0.7
+
+
+def alone(rank, world, spec):
+    traces = []
+    for attaches in (False, True):
+        net = network()
+        optimizer = optimizer_for("adamw", net)
+        sync = ranvier.attach(net, optimizer, spec) if attaches else None
+        generator = torch.Generator().manual_seed(1)
+        for _ in range(12):
+            step(net, optimizer, generator)
+        if sync:
+            sync.meet()
+            sync.finish()
+        traces.append(everything(net))
+    return torch.equal(*traces)
+
+
+@pytest.mark.parametrize("spec", ["async", "ssp:1", "group", "ad-psgd"])
+def test_one_rank_takes_plain_steps_bit_by_bit(spec):
+    assert on_ranks(1, alone, spec, backend="gloo") == [True]
+
+
+def grouped(rank, world):
+    net = network()
+    optimizer = optimizer_for("sgd", net)
+    sync = ranvier.attach(net, optimizer, "group", samples=16)
+    generator = torch.Generator().manual_seed(rank)
+    begun = sync.groups, sync.shares
+    for _ in range(14):
+        step(net, optimizer, generator, pause=0.02 if rank % 2 else 0.08)
+    sync.meet()
+    formed = sync.groups, sync.shares
+    sync.finish()
+    return begun, formed, (sync.groups, sync.shares)
+
+
+def test_groups_are_formed_by_what_computing_takes():
+    for begun, formed, ended in on_ranks(4, grouped, backend="gloo"):
+        assert begun == ([0, 1, 2, 3], [0.25] * 4)
+        groups, shares = formed
+        assert groups == [1, 0, 1, 0]
+        assert shares[1] > 2 * shares[0]
+        assert abs(sum(shares) - 1) < 1e-9
+        assert ended[0] == groups
+
+
+def of_a_checkpoint(rank, world):
+    """What is owed to updates is in it: a sparse codec leaves most of each for later."""
+    kept = {}
+    for run in ("first", "second"):
+        net = network()
+        optimizer = optimizer_for("sgd", net)
+        sync = ranvier.attach(net, optimizer, "async", samples=16, compress="topk:0.01")
+        if run == "second":
+            for state, owner in zip(kept["first"], (net, optimizer, sync), strict=True):
+                owner.load_state_dict(state)
+            before = everything(net)
+            assert torch.equal(sync.state_dict()["residual"], kept["first"][2]["residual"])
+            sync.meet()  # begins from there
+            assert torch.equal(everything(net), before)
+            assert torch.equal(sync.state_dict()["residual"], kept["first"][2]["residual"])
+        generator = torch.Generator().manual_seed(rank)
+        for _ in range(5):
+            step(net, optimizer, generator)
+        sync.meet()
+        kept[run] = [{**each.state_dict()} for each in (net, optimizer, sync)]
+        kept[run][0] = {name: value.clone() for name, value in kept[run][0].items()}
+        if run == "second":
+            with pytest.raises(ValueError, match="before the first step"):
+                sync.load_state_dict(kept["first"][2])
+        sync.finish()
+    other = ranvier.attach(net, optimizer, "ssp:2")
+    with pytest.raises(ValueError, match="attach the same"):
+        other.load_state_dict(kept["first"][2])
+    other.finish()
+    return [kept[run][2]["step"] for run in kept], int((kept["first"][2]["residual"] != 0).sum())
+
+
+def test_checkpoints_hold_what_is_owed():
+    for steps, owed in on_ranks(2, of_a_checkpoint, backend="gloo"):
+        assert steps == [5, 10]
+        assert owed > 100
+
+
+def within_a_subgroup(rank, world):
+    members = dist.new_group([1, 2])
+    net = network()
+    optimizer = optimizer_for("sgd", net)
+    if rank == 0:
+        return None
+    sync = ranvier.attach(net, optimizer, "ad-psgd", group=members)
+    for _ in range(5 * rank):
+        step(net, optimizer, torch.Generator().manual_seed(rank))
+    sync.finish()
+    return everything(net)
+
+
+@pytest.mark.parametrize("debug", ["OFF", "DETAIL"])
+def test_some_ranks_attach(debug):
+    _, one, two = on_ranks(3, within_a_subgroup, backend="ranvier", environment={"TORCH_DISTRIBUTED_DEBUG": debug})
+    assert torch.equal(one, two)
+
+
+def refused(rank, world):
+    net = network()
+    optimizer = optimizer_for("sgd", net)
+    for spec, compress, words in (
+        ("async:servers=1", "none", "every rank trains"),
+        ("ad-psgd", "int8", "leave out 'int8'"),
+        ("async", "powersgd:2", "powersgd"),
+        ("ssp:-1", "none", "ssp"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            ranvier.attach(net, optimizer, spec, compress=compress)
+    with pytest.raises(ValueError, match="finite number above 0"):
+        ranvier.attach(net, optimizer, "async", samples=0)
+    sync = ranvier.attach(net, optimizer, "async")
+    with pytest.raises(ValueError, match="leave out Join"), Join([sync]):
+        pass
+    with pytest.raises(ValueError, match="finite number above 0"):
+        sync.set_samples(float("nan"))
+    with pytest.raises(ValueError, match="attached already"):
+        ranvier.attach(net, optimizer, "async")
+    sync.finish()
+    with pytest.raises(ValueError, match="attach the optimizer anew"):
+        sync.meet()
+    return True
+
+
+def test_what_cannot_be_is_refused():
+    assert on_ranks(2, refused, backend="gloo") == [True] * 2
+
+
+def ending_apart(rank, world):
+    net = network()
+    sync = ranvier.attach(net, optimizer_for("sgd", net), "async")
+    if rank == 0:
+        sync.finish()
+    else:
+        sync.meet()
+
+
+def test_ranks_of_which_only_some_end_are_told():
+    for outcome in run_ranks(2, ending_apart, backend="gloo"):
+        assert "rank 0 ends its training where rank 1 only meets" in outcome.error
+
+
+def leaving_early(rank, world, way):
+    net = network()
+    optimizer = optimizer_for("sgd", net)
+    sync = ranvier.attach(net, optimizer, "ssp:2" if way == "returns" else "async")
+    generator = torch.Generator().manual_seed(rank)
+    for number in range(100_000):
+        if rank == 1 and number == 5:
+            if way == "dies":
+                os._exit(3)
+            return "left"
+        step(net, optimizer, generator)
+    sync.finish()
+
+
+@pytest.mark.parametrize("way", ["dies", "returns"])
+def test_a_rank_that_is_gone_is_named_to_the_others(way):
+    began = time.monotonic()
+    outcomes = run_ranks(3, leaving_early, way, backend="gloo", limit=60)
+    for rank in (0, 2):
+        assert "rank 1" in outcomes[rank].error, outcomes[rank]
+    assert time.monotonic() - began < 40
