@@ -51,6 +51,9 @@ void check_places(std::string_view sync, std::string_view place, Rank world);
 void check_compress(const SyncPolicy& policy, std::string_view compress);
 // Throws Error{usage} for a rank whose number of samples the policy cannot weigh it by.
 void check_samples(const SyncPolicy& policy, std::span<const double> by_rank);
+// Of policies that send parameters by parts (SyncPolicy::fragments): how many of the tensors, whose sizes these are,
+// each of `count` parts gets: about equal ones, and one tensor at least. Throws Error{usage} where tensors are too few.
+std::vector<std::size_t> cut_into_fragments(std::span<const std::size_t> sizes, std::size_t count);
 
 // So far, by this rank. Between: with ranks of other nodes.
 struct SyncTraffic {

@@ -15,8 +15,10 @@
 namespace ranvier::pytorch {
 namespace {
 
-// What (0 gradients, 1 parameters, 2 push), hops, inside, level, rate, momentum, nesterov, by learning rate.
-using Asked = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, double, double, bool, bool>;
+// What (0 gradients, 1 parameters, 2 push, 3 begin and 4 finish a fragment), hops, inside, level, rate, momentum,
+// nesterov, by learning rate, fragment, merge.
+using Asked = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, double, double, bool, bool,
+                         std::int64_t, double>;
 
 struct PolicyHandle : torch::CustomClassHolder {
   PolicyHandle(const std::string& spec, std::int64_t steps_per_epoch, std::int64_t steps, std::int64_t world,
@@ -30,14 +32,7 @@ struct PolicyHandle : torch::CustomClassHolder {
                                          .steps = static_cast<std::uint64_t>(steps),
                                          .world = static_cast<std::uint64_t>(world),
                                          .begin = static_cast<std::uint64_t>(begin)});
-        })) {
-    translating_errors([&] {
-      if (policy->server() || policy->meets_peers() || policy->fragments() > 0)
-        throw Error(ErrorKind::usage, "attach() does nothing between steps, which '" + spec +
-                                          "' is about: it runs in `ranvier train`; take a policy that exchanges at the "
-                                          "end of a step");
-    });
-  }
+        })) {}
 
   std::vector<Asked> react(SyncPoint point, std::int64_t step, double learning_rate, double spread) {
     std::vector<Asked> all;
@@ -47,7 +42,8 @@ struct PolicyHandle : torch::CustomClassHolder {
                                   .spread = spread}))
       all.emplace_back(static_cast<std::int64_t>(each.what), static_cast<std::int64_t>(each.hops),
                        static_cast<std::int64_t>(each.inside), static_cast<std::int64_t>(each.level), each.outer.rate,
-                       each.outer.momentum, each.outer.nesterov, each.outer.by_learning_rate);
+                       each.outer.momentum, each.outer.nesterov, each.outer.by_learning_rate,
+                       static_cast<std::int64_t>(each.fragment), each.merge);
     return all;
   }
 
@@ -110,6 +106,7 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
       .def("weighs_samples", [](const Handle& self) { return self->policy->weighs_samples(); })
       .def("wants_spread", [](const Handle& self) { return self->policy->wants_spread(); })
       .def("has_outer_step", [](const Handle& self) { return self->policy->has_outer_step(); })
+      .def("fragments", [](const Handle& self) { return static_cast<std::int64_t>(self->policy->fragments()); })
       .def("step_begins", [](const Handle& self,
                              std::int64_t complete) { return self->react(SyncPoint::step_begins, complete, 1, 0); })
       .def("step_ended", [](const Handle& self, std::int64_t complete,
@@ -124,6 +121,14 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
   library.def("chosen_by_measuring(str sync) -> bool", [](const std::string& sync) {
     return ranvier::pytorch::translating_errors([&] { return ranvier::check_sync_policy_or_auto(sync); });
   });
+  library.def("cut_into_fragments(int[] sizes, int count) -> int[]",
+              [](const std::vector<std::int64_t>& sizes, std::int64_t count) {
+                const auto parts = ranvier::pytorch::translating_errors([&] {
+                  return ranvier::cut_into_fragments(std::vector<std::size_t>(sizes.begin(), sizes.end()),
+                                                     static_cast<std::size_t>(count));
+                });
+                return std::vector<std::int64_t>(parts.begin(), parts.end());
+              });
   library.def("host_number(str node) -> int",
               [](const std::string& node) { return static_cast<std::int64_t>(ranvier::host_number(node)); });
   library.def(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-PUSH = 2
+from torch import Tensor
+
+PARAMETERS, PUSH, BEGIN_FRAGMENT, FINISH_FRAGMENT = 1, 2, 3, 4
 
 
 class Asked(NamedTuple):
-    what: int  # 0 gradients, 1 parameters, 2 push
+    what: int  # 0 gradients, or one of those above
     hops: int
     inside: int
     level: int
@@ -16,7 +18,20 @@ class Asked(NamedTuple):
     momentum: float
     nesterov: bool
     by_learning_rate: bool
+    fragment: int
+    merge: float
 
     @property
     def is_plain(self) -> bool:
         return self.rate == 1 and self.momentum == 0
+
+    def outer_step(self, change: Tensor, momentum: Tensor, learning_rate: float) -> Tensor:
+        """What of `change`, how far replicas have come, they go on by; `momentum` is kept: OuterStep in
+        include/ranvier/sync.h."""
+        if self.is_plain:
+            return change
+        scale = learning_rate if self.by_learning_rate and learning_rate > 0 else 1.0
+        gradient = change / scale
+        momentum.mul_(self.momentum).add_(gradient)
+        direction = gradient + self.momentum * momentum if self.nesterov else momentum
+        return self.rate * scale * direction

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -104,7 +105,16 @@ class CodedTeam:
     def __init__(self, spec: str, team: Team, parameters: list[Tensor]) -> None:
         self._wire = Wire(team.group)
         self._exchange = exchange_over(self._wire, spec)
-        self._memories = Memories(spec)
+        self._keep_of(spec, parameters)
+
+    def of(self, parameters: list[Tensor]) -> CodedTeam:
+        """Of other parameters, one average at a time over the same connections."""
+        other = copy.copy(self)
+        other._keep_of(self._spec, parameters)
+        return other
+
+    def _keep_of(self, spec: str, parameters: list[Tensor]) -> None:
+        self._spec, self._memories = spec, Memories(spec)
         self._parameters = parameters
         self._number = 0  # of the next average: what is random follows from it
 

@@ -20,11 +20,12 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.join import Joinable, JoinHook
 
 from ranvier import _library
-from ranvier._asked import PUSH, Asked
+from ranvier._asked import BEGIN_FRAGMENT, FINISH_FRAGMENT, PARAMETERS, PUSH, Asked
 from ranvier._attachment import Everybody, attached, begin_alike, fitting_parameters, floating_buffers
 from ranvier._auto import SPECS, Auto, share_state
 from ranvier._computing import Watch
 from ranvier._exchanges import make_exchange
+from ranvier._fragments import Fragments
 from ranvier._own_pace import OwnPace
 from ranvier._teams import CodedTeam, Team, Teams, check_codec
 from ranvier._uneven import Uneven
@@ -137,15 +138,24 @@ class Synchronization(Joinable):  # type: ignore[misc]
         self._auto = Auto(self._group, self._teams, self._parameters, steps_per_epoch) if is_auto else None
         # Apart, since what a codec holds back of gradients is of another size than what it holds back of changes.
         self._coded_gradients = self._coded(self._teams.whole[self._last])
-        self._coded_changes = self._coded(self._teams.leaders[self._last]) if self._policy.averages_parameters() else None
+        fragments = self._policy.fragments()
+        by_changes = self._policy.averages_parameters() and fragments == 0
+        self._coded_changes = self._coded(self._teams.leaders[self._last]) if by_changes else None
         begin_alike([*self._parameters, *self._buffers], self._group)
 
-        self._seen = [0.0] * len(levels)  # samples of this rank since parameters were last everybody's, by level
+        # Samples of this rank since parameters were last everybody's, by level, and behind those by fragment.
+        self._seen = [0.0] * (len(levels) + fragments)
         self._seen_by_buffers = 0.0  # since its buffers were averaged with everybody's
         self._uneven = Uneven(optimizer, self._teams, self.join_device)
         keeps = self._coded_changes is not None or self._policy.has_outer_step() or self._policy.wants_spread()
         self._anchor = [p.detach().clone() for p in self._parameters] if keeps else []
         self._momentum = [torch.zeros_like(p) for p in self._anchor] if self._policy.has_outer_step() else []
+        everybody_else = self._teams.whole[self._last]
+        self._fragments = (
+            Fragments(everybody_else, everybody.name, compress, self._parameters, self._anchor, self._momentum, fragments)
+            if fragments > 0 and everybody_else is not None and self._world > 1
+            else None
+        )
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(lambda *_: self._after_step() if self._uneven.trains else None),
@@ -182,6 +192,8 @@ class Synchronization(Joinable):  # type: ignore[misc]
         self._carry_out(self._policy.ended(), closes=True)
         if weights := self._weights(self._last, self._seen_by_buffers):
             self._average(self._buffers, self._teams.whole[self._last], self._teams.weight(0, self._last, weights))
+        if self._fragments:
+            self._fragments.end()
         for hook in self._hooks:
             hook.remove()
         attached.discard(self._optimizer)
@@ -198,6 +210,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
             "uneven": self._uneven.ever,
             "compress": self.compress,
             "chosen": self._auto.name if self._auto else "",
+            "fragments": self._fragments.state_dict() if self._fragments else None,
             "coded": [each.state_dict() if each else None for each in (self._coded_gradients, self._coded_changes)],
         }
 
@@ -225,6 +238,8 @@ class Synchronization(Joinable):  # type: ignore[misc]
         self._uneven.ever = state["uneven"]
         for mine, theirs in zip(own, kept, strict=True):
             mine.copy_(theirs)
+        if self._fragments:
+            self._fragments.load_state_dict(state["fragments"])
         for each, record in zip(coded, state["coded"], strict=True):
             if each is not None:
                 each.load_state_dict(record)
@@ -322,7 +337,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
         last = self._last
         if self._by_gradients == last:
             self._agree()
-        if self._by_gradients == last or any(a.what != PUSH and a.level == last for a in map(Asked._make, asked)):
+        if self._by_gradients == last or any(a.what == PARAMETERS and a.level == last for a in map(Asked._make, asked)):
             self._policy.averaged(self.step, spread)
         if self._auto:
             self._choose(self._auto)
@@ -356,6 +371,9 @@ class Synchronization(Joinable):  # type: ignore[misc]
                 if asked.what == PUSH:
                     self._push(asked.hops)
                     continue
+                if asked.what in (BEGIN_FRAGMENT, FINISH_FRAGMENT):
+                    self._stream(asked, closes)
+                    continue
                 if not (weights := self._weights(asked.level, self._seen[asked.level])):
                     continue
                 self._seen[asked.level] = 0
@@ -375,6 +393,17 @@ class Synchronization(Joinable):  # type: ignore[misc]
                 if asked.level == self._last:
                     self._agree()
             return spread
+
+    def _stream(self, asked: Asked, closes: bool) -> None:
+        assert self._fragments is not None
+        if asked.what == FINISH_FRAGMENT:
+            self.bytes += self._fragments.finish(asked, self._rate())
+            return
+        average = asked.fragment - self._policy.fragments()  # counted from behind the last level
+        weights = self._weights(self._last, self._seen[average])
+        self._seen[average] = 0
+        self._fragments.begin(asked.fragment, self._teams.weight(0, self._last, weights) if weights else 1.0, closes)
+        self.rounds += 1
 
     def _push(self, hops: int) -> None:
         """Half of the parameters and buffers goes up, and half of another rank's comes from below."""
@@ -404,16 +433,10 @@ class Synchronization(Joinable):  # type: ignore[misc]
         if len(team.ranks) > 1:
             dist.all_reduce(apart.mul_(weight), group=team.group)
         spread = float(apart) / len(team.ranks) / float(come) if float(come) > 0 else 0.0
-        scale = self._rate() if asked.by_learning_rate and self._rate() > 0 else 1.0
         for parameter, anchor, c, momentum in zip(
             self._parameters, self._anchor, change, self._momentum or change, strict=True
         ):
-            if not asked.is_plain:
-                gradient = c / scale
-                momentum.mul_(asked.momentum).add_(gradient)
-                direction = gradient + asked.momentum * momentum if asked.nesterov else momentum
-                c = asked.rate * scale * direction
-            parameter.detach().copy_(anchor - c)
+            parameter.detach().copy_(anchor - asked.outer_step(c, momentum, self._rate()))
         return spread
 
     def _average(self, tensors: list[Tensor], team: Team | CodedTeam | None, weight: float) -> None:

@@ -4,12 +4,37 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <utility>
 
 #include "base/parts.h"
 #include "ranvier/error.h"
+#include "ranvier/synchronizer.h"
 
-namespace ranvier::replica {
+namespace ranvier {
+
+// The border before which a tensor's middle lies is the one it belongs in front of.
+std::vector<std::size_t> cut_into_fragments(std::span<const std::size_t> sizes, std::size_t count) {
+  if (sizes.size() < count)
+    throw Error(ErrorKind::usage,
+                fmt::format("the model has {} tensors of parameters, too few for fragments={}", sizes.size(), count));
+  const std::size_t all = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+  std::vector<std::size_t> parts(count, 0);
+  std::size_t at = 0;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t border = all * (i + 1) / count;
+    const std::size_t left_for_others = count - 1 - i;
+    while (next < sizes.size() && sizes.size() - next > left_for_others &&
+           (parts[i] == 0 || left_for_others == 0 || at + sizes[next] / 2 < border)) {
+      at += sizes[next++];
+      ++parts[i];
+    }
+  }
+  return parts;
+}
+
+namespace replica {
 
 Fragments::Fragments(Team& everybody, std::unique_ptr<Exchange> exchange, const std::vector<Tensor>& tensors,
                      std::size_t size, std::size_t count)
@@ -20,23 +45,20 @@ Fragments::Fragments(Team& everybody, std::unique_ptr<Exchange> exchange, const 
       anchor_(size),
       change_(size),
       momentum_(size) {
-  if (std::max(tensors.size(), tensors.empty() ? size : 0) < count)
-    throw Error(ErrorKind::usage,
-                fmt::format("the model has {} tensors of parameters, too few for fragments={}", tensors.size(), count));
-  // The border before which a tensor's middle lies is the one it belongs in front of; each part gets one at least.
+  const bool anywhere = tensors.empty() && size >= count;
+  std::vector<std::size_t> sizes;
+  for (const Tensor& tensor : tensors) sizes.push_back(tensor.size());
+  const auto parts = anywhere ? std::vector<std::size_t>(count, 0) : cut_into_fragments(sizes, count);
+  auto next = tensors.begin();
   std::size_t at = 0;
-  std::size_t next = 0;
   for (std::size_t i = 0; i < count; ++i) {
     Part& part = parts_[i];
     part.first = at;
-    const std::size_t border = size * (i + 1) / count;
-    if (tensors.empty()) at = border;
-    const std::size_t left_for_others = count - 1 - i;
-    while (next < tensors.size() && tensors.size() - next > left_for_others &&
-           (part.tensors.empty() || left_for_others == 0 || at + tensors[next].size() / 2 < border)) {
-      at += tensors[next].size();
-      part.tensors.push_back(tensors[next++]);
+    for (const auto end = next + static_cast<std::ptrdiff_t>(parts[i]); next != end; ++next) {
+      part.tensors.push_back(*next);
+      at += next->size();
     }
+    if (anywhere) at = size * (i + 1) / count;
     part.size = at - part.first;
   }
 }
@@ -114,4 +136,5 @@ void Fragments::restore(ConstBytes& all) {
   }
 }
 
-}  // namespace ranvier::replica
+}  // namespace replica
+}  // namespace ranvier

@@ -78,6 +78,7 @@ CASES = [
     ("momentum", "post-local:4", "", EVEN),
     ("momentum", "gossip", "", EVEN),
     ("momentum", "local:2,adapt=0.5,most=8", "", EVEN),
+    ("adamw", "diloco:4,fragments=2,delay=1,merge=0.5", "", (1, 4, 2, 1)),
 ]
 
 
@@ -163,16 +164,46 @@ def test_groups_within_a_grid_have_its_options_but_for_its_dimensions():
         assert transports and set(transports) == {"tcp"}
 
 
-def resumed(rank, world):
+def streamed(rank, world):
+    traces, traffic = [], []
+    for spec in ("local:100", "diloco:3", "diloco:6,fragments=2,delay=2,merge=0.25"):
+        net = network()
+        sync = ranvier.attach(net, optimizer := optimizer_for("momentum", net), spec)
+        traces.append(train(net, optimizer, 4 * rank, 4 * rank + 4, range(6)))
+        traffic.append((sync.rounds, sync.bytes))
+        sync.finish()
+        traces[-1].append(flat(net))
+    return traces, traffic
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+def test_a_fragment_is_applied_its_delay_later_and_merged_with_what_replicas_made_of_it(backend):
+    """Until then it is local descent, and then what DiLoCo with the fragments' distance has made of it, mixed."""
+    ranks = on_ranks(2, streamed, backend=backend)
+    first = network()[0].weight.numel()  # of the two fragments: more than half
+    for (local, diloco, streaming), traffic in ranks:
+        for step in range(4):
+            assert torch.equal(streaming[step], local[step])
+        own = local[4]
+        torch.testing.assert_close(streaming[4][:first], 0.25 * own[:first] + 0.75 * diloco[2][:first], rtol=0, atol=1e-6)
+        assert torch.equal(streaming[4][first:], own[first:])
+        assert traffic[0] == (0, 0)
+        assert traffic[1][0] == traffic[2][0] == 2
+        assert traffic[1][1] == 2 * 4 * own.numel()
+        assert traffic[2][1] == 4 * first, "one has arrived"
+    assert torch.equal(ranks[0][0][2][-1], ranks[1][0][2][-1]), "at the end all replicas are one"
+
+
+def resumed(rank, world, spec, compress):
     def run(stop):
         net = network()
         optimizer = optimizer_for("adamw", net)
-        sync = ranvier.attach(net, optimizer, "diloco:5")
+        sync = ranvier.attach(net, optimizer, spec, compress=compress)
         train(net, optimizer, 4 * rank, 4 * rank + 4, range(stop))
         kept = (sync.state_dict(), {k: v.clone() for k, v in net.state_dict().items()}, optimizer.state_dict())
         again = network()
         optimizer = optimizer_for("adamw", again)
-        sync = ranvier.attach(again, optimizer, "diloco:5")
+        sync = ranvier.attach(again, optimizer, spec, compress=compress)
         again.load_state_dict(kept[1])
         optimizer.load_state_dict(kept[2])
         sync.load_state_dict(kept[0])
@@ -180,19 +211,23 @@ def resumed(rank, world):
 
     whole = network()
     optimizer = optimizer_for("adamw", whole)
-    ranvier.attach(whole, optimizer, "diloco:5")
+    ranvier.attach(whole, optimizer, spec, compress=compress)
     expected = train(whole, optimizer, 4 * rank, 4 * rank + 4)[-1]
     return torch.equal(run(7), expected)
 
 
-def test_a_checkpoint_in_the_middle_of_a_period_changes_nothing():
-    assert all(on_ranks(2, resumed, backend="gloo"))
+@pytest.mark.parametrize(
+    ("spec", "compress"),
+    [("diloco:5", "none"), ("diloco:6,fragments=2,delay=2,merge=0.5", "none"), ("diloco:6,fragments=3,delay=1", "topk:0.1+int8")],
+)
+def test_a_checkpoint_in_the_middle_of_a_period_changes_nothing(spec, compress):
+    assert all(on_ranks(2, resumed, spec, compress, backend="gloo"))
 
 
 def refused(rank, world):
     net = network()
     sgd = optimizer_for("sgd", net)
-    for spec, words in (("nod:4", "did you mean 'node'"), ("local", "write local:STEPS"), ("local:0", "from 1"), ("diloco:4,fragments=2", "between steps"), ("auto:3", "takes no value"), ("aut", "did you mean 'auto'")):
+    for spec, words in (("nod:4", "did you mean 'node'"), ("local", "write local:STEPS"), ("local:0", "from 1"), ("diloco:40,fragments=20", "too few for fragments=20"), ("auto:3", "takes no value"), ("aut", "did you mean 'auto'")):
         with pytest.raises(ValueError, match=words):
             ranvier.attach(net, sgd, spec)
     for words in ({"sync": 5}, {"sync": None}, {"sync": "bsp", "place": 2}, {"sync": "bsp", "compress": None}):
