@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "ranvier/communicator.h"
 #include "ranvier/server.h"
@@ -26,10 +27,13 @@ namespace ranvier {
 
 class PeerAverage {
  public:
-  // All ranks call, with as many parameters, the number of samples that all workers together have used before, and the
-  // same seed, from which each draws its peers. `comm` outlives this; its messages with this class's tags are this
-  // class's.
-  PeerAverage(Communicator& comm, std::span<const float> parameters, std::uint64_t before, std::uint64_t seed);
+  // All ranks call, with as many parameters, the number of samples that all workers together have used before, the same
+  // seed, from which each draws its peers, and the same codec of every value (--compress), by which two tell each other
+  // how they have changed since they last met: 8 bytes a parameter and peer. `comm` outlives this; its messages with
+  // this class's tags are this class's. Throws Error{usage} for a codec by which peers would not come together, and
+  // Error{mismatch} naming a rank that has another one.
+  PeerAverage(Communicator& comm, std::span<const float> parameters, std::uint64_t before, std::uint64_t seed,
+              const std::string& compress = "none");
   ~PeerAverage();
   PeerAverage(const PeerAverage&) = delete;
   PeerAverage& operator=(const PeerAverage&) = delete;
@@ -48,6 +52,9 @@ class PeerAverage {
   void leave();
   // That this rank asked for.
   std::uint64_t averages() const;
+  // Of the codec: messages of this rank that went plain, since something was not finite, and bytes kept.
+  std::uint64_t plain_messages() const;
+  std::size_t state_bytes() const;
 
  private:
   class Impl;

@@ -104,8 +104,6 @@ class SyncPolicy {
   // Whether it ever averages parameters: replicas then differ in between.
   virtual bool averages_parameters() const = 0;
   virtual bool wants_spread() const { return false; }
-  // Whether what it exchanges may be compressed.
-  virtual bool takes_codec() const { return true; }
   // Whether its averages weigh workers by their samples; else all need as many.
   virtual bool weighs_samples() const { return true; }
   // Whether any average is followed by an outer step.

@@ -19,7 +19,7 @@ class PeerTraining final : public OwnPaceTraining {
   // Replicas differ afterwards.
   void run(std::uint64_t stop_at) override {
     // Not before: a checkpoint may have put others there.
-    if (!peers_) peers_.emplace(comm_, worker_.parameters, start_.done, start_.seed);
+    if (!peers_) peers_.emplace(comm_, worker_.parameters, start_.done, start_.seed, start_.compress);
     for (;;) {
       const auto asked = steady_clock::now();
       const auto start = peers_->begin(stop_at, batch());
@@ -41,6 +41,8 @@ class PeerTraining final : public OwnPaceTraining {
   }
   std::uint64_t exchanges() const override { return comm_.world() > 1 ? steps_ : 0; }
   nanoseconds waited() const override { return waited_; }
+  std::uint64_t plain_buckets() const override { return peers_ ? peers_->plain_messages() : 0; }
+  std::size_t state_bytes() const override { return peers_ ? peers_->state_bytes() : 0; }
   std::vector<std::size_t> shares() const override {
     return share_alike(start_.samples, std::vector<std::size_t>(static_cast<std::size_t>(comm_.world()), 1));
   }

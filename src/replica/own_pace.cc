@@ -15,6 +15,7 @@
 #include "ranvier/parameter_server.h"
 #include "ranvier/peer_average.h"
 #include "replica/coded_message.h"
+#include "replica/coded_pair.h"
 #include "replica/requests.h"
 
 namespace ranvier {
@@ -191,8 +192,8 @@ class ByServers final : public OwnPace::Way {
 
 class ByPeers final : public OwnPace::Way {
  public:
-  ByPeers(Communicator& comm, std::span<const float> parameters)
-      : comm_(comm), held_(parameters.begin(), parameters.end()), peers_(comm, parameters, 0, seed) {}
+  ByPeers(Communicator& comm, std::span<const float> parameters, const std::string& compress)
+      : comm_(comm), held_(parameters.begin(), parameters.end()), peers_(comm, parameters, 0, seed, compress) {}
 
   // The step was computed at what this rank held before, and is taken from the mean.
   void step(const OwnPace::Step&, std::span<const float> began, std::span<float> parameters) override {
@@ -217,6 +218,7 @@ class ByPeers final : public OwnPace::Way {
   }
   void leave() override { peers_.leave(); }
 
+  std::uint64_t plain_messages() const override { return peers_.plain_messages(); }
   std::vector<int> groups() const override { return each_alone(comm_.world()); }
   std::vector<double> shares() const override {
     return std::vector<double>(static_cast<std::size_t>(comm_.world()), 1.0 / comm_.world());
@@ -239,10 +241,10 @@ void OwnPace::check(const SyncPolicy& policy, std::string_view compress) {
     throw Error(ErrorKind::usage, fmt::format("'{}' has ranks that only serve, and here every rank trains; leave out "
                                               "servers={}",
                                               policy.spec(), server->servers));
-  if (policy.meets_peers() && compress != "none")
-    throw Error(ErrorKind::usage,
-                fmt::format("'{}' sends values as they are; leave out '{}'", policy.spec(), compress));
-  if (compress != "none") replica::codec_of_messages(compress);
+  if (policy.meets_peers())
+    replica::check_codec_of_pairs(compress);
+  else if (compress != "none")
+    replica::codec_of_messages(compress);
 }
 
 OwnPace::OwnPace(Communicator& comm, const SyncPolicy& policy, std::span<const float> parameters,
@@ -252,7 +254,7 @@ OwnPace::OwnPace(Communicator& comm, const SyncPolicy& policy, std::span<const f
   check_samples(options.samples);
   if (comm.world() == 1) return;
   if (policy.meets_peers())
-    way_ = std::make_unique<ByPeers>(comm, parameters);
+    way_ = std::make_unique<ByPeers>(comm, parameters, options.compress);
   else
     way_ = std::make_unique<ByServers>(comm, policy, parameters, options);
 }

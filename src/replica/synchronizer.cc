@@ -11,6 +11,7 @@
 #include "base/parts.h"
 #include "ranvier/error.h"
 #include "replica/coded_message.h"
+#include "replica/coded_pair.h"
 #include "replica/fragments.h"
 #include "replica/gossip.h"
 #include "replica/parameter_average.h"
@@ -57,11 +58,8 @@ void check_samples(const SyncPolicy& policy, std::span<const double> by_rank) {
 
 void check_compress(const SyncPolicy& policy, std::string_view compress) {
   const double momentum = plan_exchange(compress).momentum();
-  if (compress != "none" && !policy.takes_codec())
-    throw Error(ErrorKind::usage,
-                fmt::format("--sync {} sends values as they are; leave out --compress {}", policy.spec(), compress));
   if (compress != "none" && policy.server()) replica::codec_of_messages(compress);
-  if (policy.pushes()) replica::check_gossip(compress);
+  if (policy.pushes() || policy.meets_peers()) replica::check_codec_of_pairs(compress);
   if (momentum > 0 && policy.averages_parameters())
     throw Error(ErrorKind::usage, fmt::format("--compress {} corrects the momentum of gradients, and --sync {} also "
                                               "averages parameters; take another codec, or --sync bsp",

@@ -227,7 +227,7 @@ class Policies(TrainingTest):
             (("--sync", "ssp:2", "--split", "speed"), "at its own pace"),
             (("--sync", "gossip", "--split", "speed"), "leave out --split speed"),
             (("--sync", "async:servers=4"), "nobody to train"),
-            (("--sync", "ad-psgd", "--compress", "int8"), "leave out --compress"),
+            (("--sync", "ad-psgd", "--compress", "topk:0.01"), "take int4, int8"),
             (("--sync", "gossip", "--compress", "thc"), "each sends its own"),
             (("--sync", "auto", "--compress", "dgc:0.1"), "corrects the momentum of gradients", "--sync bsp"),
             (("--sync", "async", "--compress", "powersgd:4"), "'powersgd:4' works on what all ranks average", "such as int8"),

@@ -76,6 +76,7 @@ def trained(rank, world, spec, compress, name):
         ("ssp:2", "none", "adamw"),
         ("group", "topk:0.1+int8", "momentum"),
         ("ad-psgd", "none", "adamw"),
+        ("ad-psgd", "int8", "momentum"),
     ],
 )
 def test_ranks_with_different_numbers_of_steps_learn_together(backend, spec, compress, name):
@@ -233,7 +234,7 @@ def refused(rank, world):
     optimizer = optimizer_for("sgd", net)
     for spec, compress, words in (
         ("async:servers=1", "none", "every rank trains"),
-        ("ad-psgd", "int8", "leave out 'int8'"),
+        ("ad-psgd", "topk:0.01", "take int4, int8"),
         ("async", "powersgd:2", "powersgd"),
         ("ssp:-1", "none", "ssp"),
     ):

@@ -182,10 +182,10 @@ TEST(OwnPace, GroupsAreFormedAnewWhereSpeedsHaveChanged) {
 }
 
 TEST(OwnPace, PeersKeepTheSumAndMeetInTheMean) {
-  for (const Rank world : {2, 3, 4})
-    run_ranks(world, [&](Communicator& comm) {
+  for (const auto& [world, codec] : {std::pair{2, "none"}, {3, "none"}, {4, "none"}, {4, "int8"}, {5, "hadamard+int4"}})
+    run_ranks(world, [&, world = world, codec = codec](Communicator& comm) {
       std::vector<float> x(size, 0);
-      OwnPace pace(comm, *policy("ad-psgd"), x);
+      OwnPace pace(comm, *policy("ad-psgd"), x, {.compress = codec});
       double expected = 0;
       for (int meeting = 1; meeting <= 2; ++meeting) {
         for (int step = 0; step < 3 * (comm.rank() + 1); ++step) {
@@ -244,7 +244,8 @@ TEST(OwnPace, WhatCannotBeIsRefused) {
   EXPECT_EQ(refusal("group", "topk:0.01+int8"), "");
   EXPECT_THAT(refusal("local:4", "none"), HasSubstr("steps of 'local:4' are everybody's"));
   EXPECT_THAT(refusal("async:servers=1", "none"), HasSubstr("every rank trains"));
-  EXPECT_THAT(refusal("ad-psgd", "int8"), HasSubstr("leave out 'int8'"));
+  EXPECT_EQ(refusal("ad-psgd", "int8"), "");
+  EXPECT_THAT(refusal("ad-psgd", "topk:0.01"), HasSubstr("take int4, int8"));
   EXPECT_THAT(refusal("ssp:3", "powersgd:4"), HasSubstr("powersgd"));
   run_ranks(1, [](Communicator& comm) {
     std::vector<float> x(size, 1);

@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
+#include <limits>
 #include <mutex>
 #include <numeric>
 #include <set>
 #include <thread>
 
+#include "ranvier/error.h"
 #include "support/cluster.h"
 
 namespace ranvier {
@@ -55,6 +58,63 @@ TEST(PeerAverage, KeepsTheSumOfAllReplicasAndGivesEachSampleOnce) {
     for (const auto& x : held) sum += x.front();
     EXPECT_NEAR(sum, 1024.0 * ((1 << world) - 1), 0.1) << world;
   }
+}
+
+// Whatever codes lose, it is nobody's; and who asks and is asked again and again comes to the mean of all, also where
+// replicas have begun apart, as those that resume do.
+TEST(PeerAverage, CodesKeepTheSumAndBringReplicasTogether) {
+  for (const char* codec : {"int8", "hadamard+int4", "eden:2"})
+    for (const Rank world : {2, 4}) {
+      constexpr std::size_t size = 500;
+      std::vector<std::vector<float>> held(static_cast<std::size_t>(world));
+      run_ranks(world, [&](Communicator& comm) {
+        std::vector<float> x(size);
+        for (std::size_t i = 0; i < size; ++i)
+          x[i] = static_cast<float>((i * 7919 + static_cast<std::size_t>(comm.rank()) * 104729) % 1000) / 500 - 1;
+        std::vector<float> mean = x;
+        comm.all_reduce(mean, {.op = ReduceOp::average});
+        PeerAverage peers(comm, x, 0, 3, codec);
+        for (int step = 0; step < 60; ++step) {
+          peers.start();
+          peers.update(x, 1, [] {});
+        }
+        comm.barrier();
+        peers.read(x);
+        std::vector<float> after = x;
+        comm.all_reduce(after, {.op = ReduceOp::average});
+        double apart = 0, spread = 0;
+        for (std::size_t i = 0; i < size; ++i) {
+          ASSERT_NEAR(after[i], mean[i], 1e-4) << codec;
+          apart += (x[i] - mean[i]) * (x[i] - mean[i]);
+          spread += mean[i] * mean[i];
+        }
+        EXPECT_LT(apart, 0.01 * spread + 0.01) << codec << ", " << world;
+        EXPECT_EQ(peers.plain_messages(), 0U);
+        EXPECT_LE(peers.state_bytes(), (1 + 2 * static_cast<std::size_t>(world) / 2) * size * sizeof(float));
+        peers.leave();
+      });
+    }
+}
+
+TEST(PeerAverage, WhatHasNoCodeGoesPlainly) {
+  run_ranks(2, [](Communicator& comm) {
+    std::vector<float> x(100, comm.rank() == 0 ? std::numeric_limits<float>::infinity() : 1.0F);
+    PeerAverage peers(comm, x, 0, 1, "int8");
+    peers.start();
+    peers.update(x, 1, [] {});
+    comm.barrier();
+    peers.read(x);
+    for (const float each : x) EXPECT_FALSE(std::isfinite(each)) << "never turned into finite numbers";
+    peers.leave();
+  });
+}
+
+TEST(PeerAverage, CodecsByWhichPeersWouldNotComeTogetherAreRefused) {
+  run_ranks(2, [](Communicator& comm) {
+    const std::vector<float> x(100, 1);
+    EXPECT_THROW(PeerAverage(comm, x, 0, 1, "topk:0.01"), Error);
+    EXPECT_THROW(PeerAverage(comm, x, 0, 1, comm.rank() == 0 ? "int8" : "int4"), Error);
+  });
 }
 
 TEST(PeerAverage, OneWorkerTakesPlainStepsBitByBit) {

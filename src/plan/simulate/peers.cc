@@ -22,7 +22,9 @@ class PeerRun final : OwnPace {
  public:
   PeerRun(const SyncPolicy& policy, const Workload& workload, const StepSimulation& how, CollectiveTimes& times,
           const PolicySimulation& simulation)
-      : OwnPace(policy, workload, how, times, simulation, times.world(), std::nullopt), asked_(index(workers_) / 2) {
+      : OwnPace(policy, workload, how, times, simulation, times.world(), std::nullopt),
+        asked_(index(workers_) / 2),
+        codec_ns_(bytes_ * how.codec_ns_per_byte) {
     for (Rank rank = 0; rank < workers_; ++rank) ranks_.push_back({.peers = {simulation.seed, rank, workers_}});
     connect(routes(), ranks_.size() / 2, simulation.steps);
   }
@@ -50,7 +52,7 @@ class PeerRun final : OwnPace {
     double since = 0;
     double busy_ns = 0;
   };
-  enum What : std::uint8_t { asks, computed, requested, answered };
+  enum What : std::uint8_t { asks, computed, requested, coded, answered };
 
   static Rank rank_of(std::size_t asked) { return static_cast<Rank>(2 * asked + 1); }
 
@@ -81,6 +83,8 @@ class PeerRun final : OwnPace {
       case requested:
         asked_[event.whom].queue.push_back(event.who);
         return serve(event.whom);
+      case coded:
+        return network_->start(static_cast<std::uint32_t>(channel(event.who, event.whom, 1)), bytes_);
       default:
         worker.awaits = false;
         break;
@@ -101,12 +105,13 @@ class PeerRun final : OwnPace {
     for (const auto& [rank, start] : gate_.decide()) {
       if (start.count == 0) continue;  // it has stopped
       Worker& worker = ranks_[index(rank)];
-      const double told = latency_ns(0, rank);
+      double told = latency_ns(0, rank);
       worker.given = start.count;
       worker.computes = true;
       worker.awaits = sync::PeerDraw::asks(rank) && !asked_.empty();
       if (worker.awaits) {
         const Rank peer = worker.peers.next();
+        told += codec_ns_ / 2;
         at(told + latency_ns(rank, peer), requested, index(rank), index(peer) / 2);
       }
       const double part = static_cast<double>(start.count) / static_cast<double>(batch);
@@ -127,12 +132,12 @@ class PeerRun final : OwnPace {
     const std::size_t peer = of / 2 % asked_.size();
     Asked& asked = asked_[peer];
     const std::size_t rank = asked.queue.front();
-    if (of % 2 == 0) return network_->start(static_cast<std::uint32_t>(of + 1), bytes_);
+    if (of % 2 == 0) return at(codec_ns_, coded, rank, peer);
     asked.queue.pop_front();
     asked.is_busy = false;
     asked.busy_ns += now_ - asked.since;
     ++means_;
-    at(latency_ns(rank_of(peer), static_cast<Rank>(rank)), answered, rank);
+    at(codec_ns_ / 2 + latency_ns(rank_of(peer), static_cast<Rank>(rank)), answered, rank);
     serve(peer);
   }
 
@@ -158,6 +163,7 @@ class PeerRun final : OwnPace {
 
   std::vector<Worker> ranks_;
   std::vector<Asked> asked_;
+  const double codec_ns_;  // of a message, half of it to encode, and half to decode
   std::uint64_t means_ = 0;
   double waited_ns_ = 0;  // of all workers
 };

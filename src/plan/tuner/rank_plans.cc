@@ -253,7 +253,6 @@ class Search {
         {.steps_per_epoch = 0,
          .steps = steps_of_a_policy,
          .world = static_cast<std::uint64_t>(plan::replicas_in(workload, networks_[each.network].topology.world))});
-    if (!search_.codecs[each.codec].spec.empty() && !machine->takes_codec()) return;
     const PolicyPrediction mean = plan::simulate_policy(*machine, workload, how(*best), known);
     PlanChoice choice = choice_of(*best, policy.spec, plan::simulate_step(workload, how(*best), known));
     choice.step_ns = mean.step_ns;
