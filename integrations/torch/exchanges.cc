@@ -16,15 +16,6 @@
 namespace ranvier::pytorch {
 namespace {
 
-template <class T>
-std::span<T> span_of(const at::Tensor& tensor, std::int64_t size, const char* what) {
-  require_dense_cpu(tensor, what);
-  TORCH_CHECK_VALUE(tensor.scalar_type() == c10::CppTypeToScalarType<T>::value && tensor.is_contiguous() &&
-                        (size < 0 || tensor.numel() == size),
-                    what, ": the tensor has another type or size than it should, or gaps");
-  return {tensor.data_ptr<T>(), static_cast<std::size_t>(tensor.numel())};
-}
-
 struct PlanHandle : torch::CustomClassHolder {
   explicit PlanHandle(const std::string& spec) : plan(translating_errors([&] { return plan_exchange(spec); })) {}
   const ExchangePlan plan;

@@ -18,13 +18,6 @@
 namespace ranvier::pytorch {
 namespace {
 
-std::span<float> floats(const at::Tensor& tensor, const char* what) {
-  require_dense_cpu(tensor, what);
-  TORCH_CHECK_VALUE(tensor.scalar_type() == at::kFloat && tensor.is_contiguous(), what,
-                    ": the tensor is not of 32-bit floats, or has gaps");
-  return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
-}
-
 std::unique_ptr<SyncPolicy> policy_of(const std::string& spec) { return make_sync_policy(spec, {}); }
 
 struct OwnPaceHandle : torch::CustomClassHolder {
@@ -38,19 +31,20 @@ struct OwnPaceHandle : torch::CustomClassHolder {
             options.tensors.push_back({.id = i,
                                        .rows = static_cast<std::size_t>(rows[i]),
                                        .columns = static_cast<std::size_t>(columns.at(i))});
-          return std::make_unique<OwnPace>(*comm, *policy_of(sync), floats(parameters, "OwnPace"), options);
+          return std::make_unique<OwnPace>(*comm, *policy_of(sync), span_of<float>(parameters, -1, "OwnPace"), options);
         })) {}
 
   // In place. `began`: empty where it is what the last call left.
   void step(const at::Tensor& parameters, const at::Tensor& began, double rate, double samples, double seconds) {
     translating_errors([&] {
-      pace->step({.rate = rate, .samples = samples, .seconds = seconds}, floats(parameters, "step"),
-                 floats(began, "step"));
+      pace->step({.rate = rate, .samples = samples, .seconds = seconds}, span_of<float>(parameters, -1, "step"),
+                 span_of<float>(began, -1, "step"));
     });
   }
   void meet(const at::Tensor& parameters, bool ends) {
-    translating_errors(
-        [&] { pace->meet(floats(parameters, "meet"), ends ? OwnPace::Then::ends : OwnPace::Then::goes_on); });
+    translating_errors([&] {
+      pace->meet(span_of<float>(parameters, -1, "meet"), ends ? OwnPace::Then::ends : OwnPace::Then::goes_on);
+    });
   }
   std::vector<std::int64_t> groups() const {
     const auto all = pace->groups();

@@ -101,8 +101,7 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
       .def("gradient_level",
            [](const Handle& self) { return static_cast<std::int64_t>(self->policy->gradient_level()); })
       .def("averages_parameters", [](const Handle& self) { return self->policy->averages_parameters(); })
-      // What the adapter does itself: a push goes from it as it is.
-      .def("takes_codec", [](const Handle& self) { return !self->policy->pushes(); })
+      .def("pushes", [](const Handle& self) { return self->policy->pushes(); })
       .def("weighs_samples", [](const Handle& self) { return self->policy->weighs_samples(); })
       .def("wants_spread", [](const Handle& self) { return self->policy->wants_spread(); })
       .def("has_outer_step", [](const Handle& self) { return self->policy->has_outer_step(); })

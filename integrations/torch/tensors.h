@@ -16,6 +16,16 @@ namespace ranvier::pytorch {
 void require_dense(const at::Tensor& tensor, const char* operation);
 // Likewise; of what cannot be staged.
 void require_dense_cpu(const at::Tensor& tensor, const char* operation);
+// Of `size` elements, or any number where that is -1. Throws ValueError naming `what` for another type, size or device,
+// and for a tensor with gaps.
+template <class T>
+std::span<T> span_of(const at::Tensor& tensor, std::int64_t size, const char* what) {
+  require_dense_cpu(tensor, what);
+  TORCH_CHECK_VALUE(tensor.scalar_type() == c10::CppTypeToScalarType<T>::value && tensor.is_contiguous() &&
+                        (size < 0 || tensor.numel() == size),
+                    what, ": the tensor has another type or size than it should, or gaps");
+  return {tensor.data_ptr<T>(), static_cast<std::size_t>(tensor.numel())};
+}
 
 // The one tensor of a list, as c10d passes it.
 at::Tensor& single(std::vector<at::Tensor>& tensors, const char* operation);

@@ -11,7 +11,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ranvier import _library
-from ranvier._groups import new_name
+from ranvier._groups import new_name, timeout_of
+from ranvier._register import made_with
+from ranvier.settings import combined
+
+_c10d = dist.distributed_c10d
 
 attached: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
@@ -62,3 +66,25 @@ def begin_alike(tensors: list[Tensor], group: dist.ProcessGroup) -> None:
     """Rank 0's become everybody's."""
     for tensor in tensors:
         dist.broadcast(tensor.detach(), dist.get_global_rank(group, 0), group=group)
+
+
+def connection_beside(group: dist.ProcessGroup, name: str) -> dist.ProcessGroup:
+    """Connections of ranvier's own between the ranks of `group`, all of which call with the same `name`, with the settings
+    that the group was made with if it is one of ranvier's. For operators, which take it boxed(), and which it has to outlive."""
+    timeout = timeout_of(group) or _c10d.default_pg_timeout
+    store = dist.PrefixStore(name, _c10d._get_process_group_store(group))
+    options = made_with.get(group.group_name) or combined()
+    ranks = dist.get_process_group_ranks(group)
+    return _library.connect_apart(store, dist.get_rank(group), timeout, options, ranks, "ranvier attach")
+
+
+def flat(parameters: list[Tensor]) -> Tensor:
+    """One behind the other, as floats on the CPU: a copy."""
+    return torch.cat([p.detach().reshape(-1).to(device="cpu", dtype=torch.float32) for p in parameters])
+
+
+def spread(values: Tensor, parameters: list[Tensor]) -> None:
+    """What flat() gave, changed, becomes theirs."""
+    with torch.no_grad():
+        for parameter, part in zip(parameters, values.split([p.numel() for p in parameters]), strict=True):
+            parameter.copy_(part.view_as(parameter))

@@ -13,14 +13,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.join import Joinable, JoinHook
 
-from ranvier._attachment import Everybody, attached, begin_alike, fitting_parameters, floating_buffers
+from ranvier._attachment import (
+    Everybody,
+    attached,
+    begin_alike,
+    connection_beside,
+    fitting_parameters,
+    flat,
+    floating_buffers,
+    spread,
+)
 from ranvier._computing import Computing, Watch
-from ranvier._groups import timeout_of
-from ranvier._library import connect_apart
-from ranvier._register import made_with
-from ranvier.settings import combined
-
-_c10d = dist.distributed_c10d
 
 
 class Told(NamedTuple):
@@ -57,7 +60,7 @@ class OwnPace(Joinable):  # type: ignore[misc]
         everybody = Everybody(self._group, sync, place, compress, samples)
         self._samples = self._checked(samples)
         begin_alike([*self._parameters, *self._buffers], self._group)
-        self._connection: dist.ProcessGroup | None = self._connect(everybody.name)
+        self._connection: dist.ProcessGroup | None = connection_beside(self._group, everybody.name)
         self._last_told = Told(0, 0, list(range(self._world)), [1 / self._world] * self._world)
         self._pace: Any = None  # from the first step on, which begins from what the model holds then
         self._began = torch.empty(0)  # what the model holds, where that is not what ranks tell one another
@@ -148,14 +151,6 @@ class OwnPace(Joinable):  # type: ignore[misc]
             raise ValueError(f"a step has {samples} samples: give a finite number above 0")
         return samples
 
-    def _connect(self, name: str) -> dist.ProcessGroup:
-        """With the settings that the group was made with, if it is one of ranvier's."""
-        ranks = dist.get_process_group_ranks(self._group)
-        timeout = timeout_of(self._group) or _c10d.default_pg_timeout
-        store = dist.PrefixStore(name, _c10d._get_process_group_store(self._group))
-        options = made_with.get(self._group.group_name) or combined()
-        return connect_apart(store, dist.get_rank(self._group), timeout, options, ranks, name=f"ranvier attach {self.spec}")
-
     def _told(self) -> Told:
         pace = self._pace
         if pace is None:
@@ -170,13 +165,13 @@ class OwnPace(Joinable):  # type: ignore[misc]
         rows = [p.shape[0] if p.dim() > 0 else 1 for p in self._parameters]
         columns = [p.numel() // max(row, 1) for p, row in zip(self._parameters, rows, strict=True)]
         self._pace = torch.classes.ranvier.OwnPace(
-            self._connection.boxed(), self.spec, self._flat(), self._samples, self.compress, rows, columns
+            self._connection.boxed(), self.spec, flat(self._parameters), self._samples, self.compress, rows, columns
         )
         kept = self._pace.residual()
         if self._residual is not None and self._residual.numel() == kept.numel():
             kept.copy_(self._residual)
         self._residual = None
-        self._began = self._as_held(self._flat())
+        self._began = self._as_held(flat(self._parameters))
 
     def _before_step(self) -> None:
         self._computing.has_gradients()
@@ -186,7 +181,7 @@ class OwnPace(Joinable):  # type: ignore[misc]
         self.step += 1
         self._seen += self._samples
         if self._world > 1:
-            values, took = self._flat(), self._computing.took()
+            values, took = flat(self._parameters), self._computing.took()
             rate = float(self._optimizer.param_groups[0]["lr"])
             self._pace.step(values, self._began, rate, self._samples, took[-1] if took else 0.0)
             self._hold(values)
@@ -194,7 +189,7 @@ class OwnPace(Joinable):  # type: ignore[misc]
 
     def _meet(self, ends: bool) -> None:
         self._begin()
-        values = self._flat()
+        values = flat(self._parameters)
         self._pace.meet(values, ends)
         self._hold(values)
         self._average_buffers()
@@ -209,17 +204,11 @@ class OwnPace(Joinable):  # type: ignore[misc]
                 dist.all_reduce(weighted, group=self._group)
         self._seen = 0.0
 
-    def _flat(self) -> Tensor:
-        """The model's parameters, one behind the other, as floats on the CPU: a copy."""
-        return torch.cat([p.detach().reshape(-1).to(device="cpu", dtype=torch.float32) for p in self._parameters])
-
     def _hold(self, values: Tensor) -> None:
-        with torch.no_grad():
-            for parameter, part in zip(self._parameters, values.split([p.numel() for p in self._parameters]), strict=True):
-                parameter.copy_(part.view_as(parameter))
+        spread(values, self._parameters)
         self._began = self._as_held(values)
 
     def _as_held(self, values: Tensor) -> Tensor:
         """What the model makes of these, where its parameters are of another type: its next step counts from there."""
-        return values[:0] if self._are_floats else self._flat()
+        return values[:0] if self._are_floats else flat(self._parameters)
 

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ranvier import _library
 from ranvier._exchanges import Plain, make_exchange
 from ranvier._groups import group_like
 from ranvier._memory import Memories, owed_elsewhere
@@ -89,8 +90,8 @@ class Teams:
 def check_codec(spec: str, policy: Any, sync: str, optimizer: torch.optim.Optimizer) -> None:
     """Raises ValueError for a codec that is wrong, or that the policy or the optimizer has no use for."""
     momentum = make_exchange(spec, 1).momentum
-    if spec != "none" and not policy.takes_codec():
-        raise ValueError(f"'{sync}' sends values as they are: leave out compress='{spec}'")
+    if spec != "none" and policy.pushes():
+        _library.load().check_codec_of_pushes(spec)
     if momentum > 0 and policy.averages_parameters():
         raise ValueError(
             f"'{spec}' corrects the momentum of gradients, and '{sync}' also averages parameters: take another codec, or 'bsp'"

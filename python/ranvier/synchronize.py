@@ -21,7 +21,16 @@ from torch.distributed.algorithms.join import Joinable, JoinHook
 
 from ranvier import _library
 from ranvier._asked import BEGIN_FRAGMENT, FINISH_FRAGMENT, PARAMETERS, PUSH, Asked
-from ranvier._attachment import Everybody, attached, begin_alike, fitting_parameters, floating_buffers
+from ranvier._attachment import (
+    Everybody,
+    attached,
+    begin_alike,
+    connection_beside,
+    fitting_parameters,
+    flat,
+    floating_buffers,
+    spread,
+)
 from ranvier._auto import SPECS, Auto, share_state
 from ranvier._computing import Watch
 from ranvier._exchanges import make_exchange
@@ -139,9 +148,14 @@ class Synchronization(Joinable):  # type: ignore[misc]
         # Apart, since what a codec holds back of gradients is of another size than what it holds back of changes.
         self._coded_gradients = self._coded(self._teams.whole[self._last])
         fragments = self._policy.fragments()
-        by_changes = self._policy.averages_parameters() and fragments == 0
+        by_changes = self._policy.averages_parameters() and fragments == 0 and not self._policy.pushes()
         self._coded_changes = self._coded(self._teams.leaders[self._last]) if by_changes else None
         begin_alike([*self._parameters, *self._buffers], self._group)
+        # By a codec, halves travel over connections of ranvier's own.
+        self._connection, self._pushes = None, None
+        if compress != "none" and self._policy.pushes() and self._world > 1:
+            self._connection = connection_beside(self._group, everybody.name)
+            self._pushes = torch.classes.ranvier.CodedPushes(self._connection.boxed(), compress, flat(self._parameters))
 
         # Samples of this rank since parameters were last everybody's, by level, and behind those by fragment.
         self._seen = [0.0] * (len(levels) + fragments)
@@ -194,6 +208,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
             self._average(self._buffers, self._teams.whole[self._last], self._teams.weight(0, self._last, weights))
         if self._fragments:
             self._fragments.end()
+        self._connection, self._pushes = None, None
         for hook in self._hooks:
             hook.remove()
         attached.discard(self._optimizer)
@@ -210,6 +225,7 @@ class Synchronization(Joinable):  # type: ignore[misc]
             "uneven": self._uneven.ever,
             "compress": self.compress,
             "chosen": self._auto.name if self._auto else "",
+            "pushes": self._pushes.save() if self._pushes is not None else None,
             "fragments": self._fragments.state_dict() if self._fragments else None,
             "coded": [each.state_dict() if each else None for each in (self._coded_gradients, self._coded_changes)],
         }
@@ -238,6 +254,8 @@ class Synchronization(Joinable):  # type: ignore[misc]
         self._uneven.ever = state["uneven"]
         for mine, theirs in zip(own, kept, strict=True):
             mine.copy_(theirs)
+        if self._pushes is not None:
+            self._pushes.restore(state["pushes"])
         if self._fragments:
             self._fragments.load_state_dict(state["fragments"])
         for each, record in zip(coded, state["coded"], strict=True):
@@ -408,7 +426,12 @@ class Synchronization(Joinable):  # type: ignore[misc]
     def _push(self, hops: int) -> None:
         """Half of the parameters and buffers goes up, and half of another rank's comes from below."""
         to, source = ((self._rank + step) % self._world for step in (hops, -hops))
-        for tensor in [*self._parameters, *self._buffers]:
+        if self._pushes is not None:
+            values, before = flat(self._parameters), self._pushes.bytes_sent()
+            self._pushes.push(self.step, values)
+            spread(values, self._parameters)
+            self.bytes += self._pushes.bytes_sent() - before
+        for tensor in self._buffers if self._pushes is not None else [*self._parameters, *self._buffers]:
             arrived = torch.empty_like(tensor)
             sending = dist.isend(tensor.detach().clone(), dist.get_global_rank(self._group, to), group=self._group)
             dist.recv(arrived, dist.get_global_rank(self._group, source), group=self._group)

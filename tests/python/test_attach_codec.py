@@ -19,6 +19,7 @@ POLICIES = [
     ("adamw", "diloco:4", ""),
     ("momentum", "post-local:4", ""),
     ("momentum", "local:2,adapt=0.5,most=8", ""),
+    ("adamw", "diloco:4,fragments=2,delay=1", ""),
 ]
 
 
@@ -50,6 +51,31 @@ def test_all_end_with_the_same_bits_near_those_without_a_codec(backend):
         for results in others:
             assert (results[0][0] - plain[0][0]).norm() < come, f"{name} by {spec}"
         assert int8[0][1] < plain[0][1]
+
+
+def gossiping(rank, world):
+    """With and without a codec: the parameters behind each step, and the bytes."""
+    runs = []
+    for codec in ("none", "int8"):
+        net = network()
+        optimizer = optimizer_for("momentum", net)
+        sync = ranvier.attach(net, optimizer, "gossip", compress=codec)
+        trace = train(net, optimizer, EACH * rank, EACH * (rank + 1))
+        sent = sync.bytes
+        sync.finish()
+        runs.append((torch.stack(trace), sent, flat(net)))
+    return runs
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+def test_gossip_by_codes_follows_gossip_by_values(backend):
+    ranks = on_ranks(WORLD, gossiping, backend=backend)
+    start = flat(network())
+    for (plain, plain_bytes, _), (coded, coded_bytes, end) in ranks:
+        come = (plain[-1] - start).norm()
+        assert 0 < (coded - plain).norm(dim=1).max() < 0.1 * come
+        assert coded_bytes < 0.5 * plain_bytes
+        assert torch.equal(end, ranks[0][1][2])
 
 
 def ended(rank, world, spec, codec):

@@ -218,7 +218,7 @@ def resumed(rank, world, spec, compress):
 
 @pytest.mark.parametrize(
     ("spec", "compress"),
-    [("diloco:5", "none"), ("diloco:6,fragments=2,delay=2,merge=0.5", "none"), ("diloco:6,fragments=3,delay=1", "topk:0.1+int8")],
+    [("diloco:5", "none"), ("diloco:6,fragments=2,delay=2,merge=0.5", "none"), ("diloco:6,fragments=3,delay=1", "topk:0.1+int8"), ("gossip", "int8")],
 )
 def test_a_checkpoint_in_the_middle_of_a_period_changes_nothing(spec, compress):
     assert all(on_ranks(2, resumed, spec, compress, backend="gloo"))
@@ -252,7 +252,7 @@ def refused(rank, world):
         ranvier.attach(net, sgd, "local:4+int8")
     for codec, spec, optimizer, words in (
         ("int7x", "bsp", sgd, "int8"),
-        ("int8", "gossip", sgd, "sends values as they are"),
+        ("topk:0.01", "gossip", sgd, "take int4, int8"),
         ("dgc:0.01", "local:4", sgd, "also averages parameters"),
         ("dgc:0.01", "bsp", optimizer_for("momentum", net), "momentum=0"),
     ):
