@@ -12,7 +12,7 @@ import argparse
 import pathlib
 import sys
 
-from runs import Hosts, Runs, by_seed, mean, table
+from runs import Hosts, Runs, by_seed, mean, seconds_to, table
 
 WAYS = {
     "bsp": [],
@@ -29,11 +29,6 @@ WAYS = {
         for policy, words in (("bsp", []), ("bsp, shares by speed", ["--split", "speed"]), ("async", []), ("group", []))
     },
 }
-
-
-def seconds_to(run: dict, accuracy: float) -> float:
-    """When the test accuracy was first there; infinity where it never was."""
-    return next((entry["seconds"] for entry in run["history"] if entry["accuracy"] >= accuracy), float("inf"))
 
 
 def accuracy_at(run: dict, seconds: float) -> float:

@@ -77,6 +77,11 @@ def mean(values: Iterable[float]) -> float:
     return statistics.mean(list(values))
 
 
+def seconds_to(run: dict, wanted: float, entry: str = "accuracy", sign: int = 1) -> float:
+    """When a test was first that good, or that low where `sign` is -1; infinity where none was."""
+    return next((each["seconds"] for each in run["history"] if sign * each[entry] >= sign * wanted), float("inf"))
+
+
 def by_seed(values: Iterable[float], form: str) -> str:
     """The mean, and behind it each seed's where there are several."""
     values = list(values)
