@@ -9,6 +9,7 @@
 #include "ranvier/codec.h"
 #include "ranvier/error.h"
 #include "ranvier/sync.h"
+#include "simulate/levels.h"
 #include "simulate/workload.h"
 
 namespace ranvier::planning {
@@ -30,24 +31,27 @@ Examples:
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::usage, sentence); }
 
-// Of a policy that plan_policies() does not have, its neighbour's margin: what averages parameters is worth less.
-PlanPolicy policy_of(const std::string& spec, std::uint64_t world) {
-  const auto machine = make_sync_policy(spec, {.steps_per_epoch = 0, .steps = steps_of_a_policy, .world = world});
-  if (machine->levels().size() > 1 || machine->server() || machine->meets_peers())
-    refuse(
-        fmt::format("--sync {}: plan weighs policies of everybody's averages; ranvier simulate --sync {} shows those "
-                    "with nodes, servers or peers",
-                    spec, spec));
+PlanPolicy checked_policy(const std::string& spec, const Options& options) {
+  const Rank world = options.world;
+  const auto machine = make_sync_policy(
+      spec, {.steps_per_epoch = 0, .steps = steps_of_a_policy, .world = static_cast<std::uint64_t>(world)});
   if (machine->wants_spread())
     refuse(
         fmt::format("--sync {} goes by how far replicas part, which is not known before they train; give a period "
                     "without adapt",
                     spec));
-  check_predictable(*machine, {});
-  const auto known = plan_policies();
-  const auto same = std::ranges::find(known, spec, &PlanPolicy::spec);
-  if (same != known.end()) return *same;
-  return {.spec = spec, .margin = machine->averages_parameters() ? 0.1 : 0};
+  if (machine->meets_peers())
+    refuse(
+        fmt::format("--sync {}: where the network is slow, ranks that are asked take their steps without the others, "
+                    "which no time shows; ranvier simulate --sync {} says how much",
+                    spec, spec));
+  if (machine->levels().size() > 1 && options.place.empty())
+    refuse(
+        fmt::format("--sync {} averages inside nodes, and nothing says who shares one; add --place node=2 for two of "
+                    "consecutive replicas",
+                    spec));
+  check_predictable(*machine, {.levels = simulation::levels_of(*machine, options.place, world)});
+  return plan_policy(spec);
 }
 
 }  // namespace
@@ -66,12 +70,17 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.add_option("--workload", options.workload, simulation::workload_help())->type_name("NAME|FILE");
   cli::add_count(app, "--world", world, "how many ranks; a measured --topology says so itself", 2, 1 << 20);
   options.network.add_to(app, true);
-  app.add_option("--sync", policies,
-                 "a policy to be weighed, such as bsp; may be repeated; default: bsp, and local:16 and diloco:30 where "
-                 "they are faster by 10 and 15 %")
+  app.add_option(
+         "--sync", policies,
+         "a policy to be weighed, such as bsp; may be repeated; default: bsp, local:16 and diloco:30 where they "
+         "are faster by 10 and 15 %, with --place node:16, and of unequal replicas group and async")
       ->type_name("SPEC")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--place", options.place,
+                 "so many nodes of consecutive replicas, as node=2 or node=4,rack=2, for policies with nodes")
+      ->type_name("LEVEL=N,…");
+  cli::add_unequal_workers(app, options.unequal, "how fast each replica computes");
   app.add_option("--compress", options.codecs, "a codec to be weighed beside none; may be repeated")
       ->type_name("SPEC")
       ->expected(1)
@@ -95,8 +104,13 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (options.workload.empty()) refuse("plan needs --workload: what is to be sent");
   if (!(memory_gb > 0 && memory_gb < 1e9)) refuse(fmt::format("--memory {} is not a number of GB above 0", memory_gb));
   options.memory_bytes = memory_gb * 1e9;
-  if (policies.empty()) options.policies = plan_policies();
-  for (const auto& spec : policies) options.policies.push_back(policy_of(spec, *world));
+  if (policies.empty())
+    for (const auto& each : plan_policies(!options.place.empty(), options.unequal.any())) policies.push_back(each.spec);
+  for (const auto& spec : policies) options.policies.push_back(checked_policy(spec, options));
+  if (!options.place.empty() && std::ranges::none_of(options.policies, [](const PlanPolicy& each) {
+        return make_sync_policy(each.spec, {})->levels().size() > 1;
+      }))
+    refuse("--place is of policies with nodes, such as node:16; leave it out, or add --sync node:16");
   std::erase(options.codecs, "none");
   auto read = options.network.files();
   read.push_back({"--workload", options.workload});

@@ -17,6 +17,8 @@ struct Options {
   Rank world = 1;
   simulation::NetworkOptions network;
   std::vector<PlanPolicy> policies;
+  std::string place;  // of policies with nodes
+  UnequalWorkers unequal;
   std::vector<std::string> codecs;  // beside none
   double memory_bytes = 0;          // of a rank
   std::string output;

@@ -7,7 +7,10 @@
 
 #include "plan/codec_speed.h"
 #include "plan/words.h"
+#include "ranvier/error.h"
+#include "ranvier/synchronizer.h"
 #include "ranvier/tuning.h"
+#include "simulate/levels.h"
 #include "simulate/workload.h"
 
 namespace ranvier::planning {
@@ -55,6 +58,7 @@ Plan plan_of(const Question& question, const PlanChoice& best) {
   plan.ranks = network.topology.world;
   plan.transport = network.transport;
   plan.sync = best.sync;
+  if (make_sync_policy(best.sync, {})->levels().size() > 1) plan.place = question.place;
   plan.placement = network.placement;
   if (!best.codec.empty()) plan.compress = best.codec;
   const double gradients = gradient_bytes(question.divisions[best.division]);
@@ -68,6 +72,15 @@ Plan plan_of(const Question& question, const PlanChoice& best) {
   plan.compute_ns = best.step.compute_ns;
   plan.exposed_communication_ns = best.step.exposed_communication_ns;
   return plan;
+}
+
+bool goes_by(const SyncPolicy& policy, const std::string& codec) {
+  try {
+    check_compress(policy, codec);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -108,6 +121,12 @@ Question question_of(const Options& options) {
   for (const auto name : simulation::all_reduce_algorithms()) question.search.algorithms.emplace_back(name);
   for (const auto& spec : options.codecs) question.search.codecs.push_back(measure_codec(spec));
   question.search.policies = options.policies;
+  question.search.unequal = options.unequal;
+  question.place = options.place;
+  question.search.levels = [place = options.place](const SyncPolicy& policy, Rank replicas) {
+    return simulation::levels_of(policy, place, replicas);
+  };
+  question.search.takes_codec = goes_by;
   complete(question);
   return question;
 }

@@ -23,6 +23,7 @@ struct Question {
   std::vector<std::string> losses;         // of each, what its loss means; empty: it has none, or nobody counted
   LinkSpeed speed = {};                    // of every link; of measured ones the median
   bool is_measured = false;
+  std::string place = {};  // of policies with nodes
   PlanSearch search;
 };
 // With the speed of codecs on this machine, and which algorithms are the fastest by size. Throws Error.

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "plan/planner.h"
+#include "ranvier/sync.h"
 
 namespace ranvier::planning {
 namespace {
@@ -96,6 +97,11 @@ void compare(const std::string& what, const std::vector<PlanChoice>& ranked, std
   }
 }
 
+// Why a step of its own is worth less than an exact one.
+std::string price(const std::string& sync) {
+  return make_sync_policy(sync, {})->server() ? "its gradients are late" : "it averages less often";
+}
+
 void compare_policies(const Question& question, const std::vector<PlanChoice>& ranked, std::vector<std::string>& said) {
   const PlanChoice* exact = best_of(ranked, [](const PlanChoice& each) { return each.margin == 0; });
   if (exact == nullptr) return;
@@ -103,8 +109,8 @@ void compare_policies(const Question& question, const std::vector<PlanChoice>& r
     if (policy.margin == 0) continue;
     const PlanChoice* best = best_of(ranked, [&](const PlanChoice& each) { return each.sync == policy.spec; });
     if (best == nullptr) continue;
-    said.push_back(fmt::format("policy: {} {} against {}, and has to gain {:.0f} % since it averages less often: {}",
-                               policy.spec, gains_text(gain(*best, *exact)), exact->sync, policy.margin * 100,
+    said.push_back(fmt::format("policy: {} {} against {}, and has to gain {:.0f} % since {}: {}", policy.spec,
+                               gains_text(gain(*best, *exact)), exact->sync, policy.margin * 100, price(policy.spec),
                                best->cost() < exact->cost() ? "on" : "off"));
   }
 }
@@ -141,7 +147,7 @@ std::vector<std::string> reasons(const Question& question, const std::vector<Pla
       second == nullptr
           ? "second: none: nothing else takes another time"
           : fmt::format("second: {}: {:.1f} % {}", describe(question, *second), std::abs(gain(best, *second)),
-                        second->step_ns < best.step_ns ? "shorter, but it averages less often" : "longer")};
+                        second->step_ns < best.step_ns ? "shorter, but " + price(second->sync) : "longer")};
   compare_codecs(question, ranked, said);
   if (has_transports(question))
     compare("transport", ranked, said,

@@ -32,6 +32,7 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
     set("--workload", plan.workload);
     if (plan.compress != "none") set("--compress", plan.compress);
     if (plan.sync != "bsp") set("--sync", plan.sync);
+    set("--place", plan.place);
     if (plan.bucket_bytes > 0) set("--bucket", std::to_string(plan.bucket_bytes));
     options.planned_ns = plan.step_ns;
   }

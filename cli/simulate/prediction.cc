@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "plan/codec_speed.h"
 #include "ranvier/error.h"
-#include "ranvier/synchronizer.h"
+#include "simulate/levels.h"
 #include "simulate/workload.h"
 
 namespace ranvier::simulation {
@@ -16,17 +14,8 @@ Rank replicas_of(const Workload& workload, Rank world) {
   return world / (workload.degrees.tensor * workload.degrees.pipeline);
 }
 
-// None of a policy that is everybody's.
 std::vector<std::vector<int>> levels_of(const Options& options, Rank replicas) {
-  const auto policy = policy_of(options, replicas);
-  if (policy->levels().size() < 2) return {};
-  const auto& levels = policy->levels();
-  if (std::ranges::count(levels, "node") > 0 && options.place.find("node=") == std::string::npos)
-    throw Error(ErrorKind::usage, fmt::format("--place {} says of no replica in which node it is, and '{}' asks for "
-                                              "that; add node=2 for two of them",
-                                              options.place, options.sync));
-  // Which hosts they are on nobody knows here.
-  return place_levels(*policy, options.place, std::vector<std::uint64_t>(static_cast<std::size_t>(replicas), 0));
+  return simulation::levels_of(*policy_of(options, replicas), options.place, replicas);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "ranvier/error.h"
+#include "ranvier/sync.h"
 
 namespace ranvier::train {
 TuningTable table_of(const Plan& plan) {
@@ -34,9 +35,12 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
   cli::set_unless_given(app, "--compress", plan.compress);
   cli::set_unless_given(app, "--bucket", std::to_string(plan.bucket_bytes));
   cli::set_unless_given(app, "--sync", plan.sync);
+  if (!plan.place.empty()) cli::set_unless_given(app, "--place", plan.place);
   if (chooses) options.trainer.tuning = table_of(plan);
-  // What somebody chose by a flag is not chosen again.
-  if (obeyed) options.trainer.planned = {plan.step_ns / 1e9, plan.exposed_communication_ns / 1e9};
+  // What somebody chose by a flag is not chosen again, nor what has no step of everybody's averages.
+  const auto machine = make_sync_policy(plan.sync, {});
+  if (obeyed && machine->levels().size() == 1 && !machine->server() && !machine->meets_peers())
+    options.trainer.planned = {plan.step_ns / 1e9, plan.exposed_communication_ns / 1e9};
   options.plan = plan;
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ranvier/simulate.h"
@@ -34,8 +35,11 @@ struct PlanPolicy {
   std::string spec = "bsp";
   double margin = 0;
 };
-// bsp; local:16, which has to gain 10 %; diloco:30, which has to gain 15 %.
-std::vector<PlanPolicy> plan_policies();
+// bsp; local:16, which has to gain 10 %; diloco:30, which has to gain 15 %. Of replicas that are placed in nodes:
+// node:16, 5 %; of ones that are not equally fast group, 5 %, and async, 15 %.
+std::vector<PlanPolicy> plan_policies(bool has_nodes = false, bool are_unequal = false);
+// One of them, or that of its kind.
+PlanPolicy plan_policy(std::string_view spec);
 
 // One network that may be used: that of a transport, with the ranks standing somewhere on it.
 struct PlanNetwork {
@@ -54,6 +58,12 @@ struct PlanSearch {
   std::vector<double> bucket_bytes = {1e6, 5e6, 25e6, 100e6, 1e18};
   std::vector<CodecSpeed> codecs = {{}};
   std::vector<PlanPolicy> policies = {{}};
+  UnequalWorkers unequal = {};  // replicas: steps are then the means of many, bsp's too
+  // Of a policy with nodes: as PolicySimulation::levels, of so many replicas. On networks whose ranks have been placed
+  // elsewhere such policies are left out, since neighbours there share no node.
+  std::function<std::vector<std::vector<int>>(const SyncPolicy&, Rank replicas)> levels = {};
+  // Which of the codecs a policy goes by; none: all.
+  std::function<bool(const SyncPolicy&, const std::string& codec)> takes_codec = {};
   // Asked while it searches, see SimulateOptions::enough: the rest is left out then.
   std::function<bool()> enough = {};
   bool exhaustive = false;  // also what can neither be chosen nor come second, nor be the best of its codec

@@ -23,6 +23,7 @@ struct Plan {
   std::string transport = "auto";
   std::string compress = "none";                  // spec of an Exchange
   std::string sync = "bsp";                       // spec of a SyncPolicy
+  std::string place = {};                         // of its levels, as SynchronizerOptions has it
   std::vector<Rank> placement = {};               // rank r runs in the place of rank placement[r]; empty: in its own
   std::size_t bucket_bytes = 0;                   // of gradients
   std::vector<FastestAlgorithm> all_reduce = {};  // algorithm by size; without times in the file

@@ -87,6 +87,33 @@ class Plan(ProgramTest):
                     found = re.search(r"\nloss:? +up to 2 % of packets, from rank 1 to rank 0: counted as far as", result.stdout)
                     self.assertEqual(found is not None, said, result.stdout)
 
+    def test_weighs_nodes_and_servers_of_unequal_replicas(self):
+        with temporary_folder() as folder:
+            file, plan = folder / "plan.json", folder / "plan.toml"
+            words = ("plan", "--workload", "resnet50", "--link-rate", "10Gbit", "--output", str(plan))
+            slow = ("--speeds", "1,1,0.1,0.1")
+            fast = ("--world", "4", "--link-rate", "100Gbit")
+            nodes = ("--place", "node=2", "--topology", "fat_tree:4,oversubscription=4", "--world", "8")
+            said = run(*words, *nodes, limit=60)
+            self.assertRegex(said.stdout, r"\npolicy +node:16 gains [\d.]+ % against bsp, and has to gain 5 %")
+            self.assertNotIn("async", said.stdout)
+            self.assertEqual(run(*words, *nodes, "--sync", "node:16", limit=60).returncode, 0)
+            chosen = tomllib.loads(plan.read_text())
+            self.assertEqual((chosen["sync"], chosen["place"]), ("node:16", "node=2"))
+            predicted = run("simulate", "--plan", str(plan), limit=60)
+            self.assertEqual(predicted.returncode, 0, predicted.stderr)
+            # Those that wait for nobody are chosen where somebody is slow and the network is not.
+            said = run(*words[:3], *fast, *slow, "--json", str(file), limit=60)
+            self.assertRegex(said.stdout, r"async gains [\d.]+ % against bsp, and has to gain 15 % since its gradients are late: on")
+            choices = json.loads(file.read_text())["choices"]
+            self.assertIn(choices[0]["sync"], ("async", "group"))
+            # Slow replicas make bsp slower, too.
+            bsp = {}
+            for more in ((), slow):
+                run(*words[:3], *fast, *more, "--sync", "bsp", "--json", str(file), limit=60)
+                bsp[bool(more)] = min(each["step_ns"] for each in json.loads(file.read_text())["choices"])
+            self.assertGreater(bsp[True], 5 * bsp[False])
+
     def test_writes_a_table_that_bench_follows(self):
         with temporary_folder() as folder:
             file = folder / "tuning.txt"
@@ -105,8 +132,11 @@ class Plan(ProgramTest):
             (("--world", "4", "--workload", "llama3-405b"), "does not fit"),
             (("--world", "4", "--workload", "resnet50", "--sync", "locl:4"), "did you mean 'local'"),
             # At once: no search for so many ranks on a mesh is over within the limit.
-            (("--world", "1024", "--topology", "mesh:32x32", "--workload", "llama3-70b", "--sync", "node:2"), "ranvier simulate --sync node:2"),
-            (("--world", "4", "--workload", "resnet50", "--sync", "async"), "ranvier simulate --sync async"),
+            (("--world", "1024", "--topology", "mesh:32x32", "--workload", "llama3-70b", "--sync", "node:2"), "add --place node=2"),
+            (("--world", "4", "--workload", "resnet50", "--place", "node=2", "--sync", "bsp"), "add --sync node:16"),
+            (("--world", "4", "--workload", "resnet50", "--place", "node=5"), "5"),
+            (("--world", "4", "--workload", "resnet50", "--place", "rack=2", "--sync", "node:4"), "in which node it is"),
+            (("--world", "4", "--workload", "resnet50", "--speeds", "1,1,1,1,0.5"), "5"),
             (("--world", "4", "--workload", "resnet50", "--sync", "ad-psgd"), "ranvier simulate --sync ad-psgd"),
             (("--world", "4", "--workload", "resnet50", "--sync", "local:4,adapt=1"), "without adapt"),
             (("--world", "4", "--workload", "resnet50", "--topology", "torus:2x2", "--link-rate", "1GB,2GB"), "of all links"),

@@ -171,6 +171,59 @@ TEST(Plan, WeighsPoliciesByTheirMargins) {
   EXPECT_EQ(std::ranges::count(alone, "local:16", &PlanChoice::sync), std::ssize(alone));
 }
 
+// What a bound leaves out is not a policy's best with its codec; and who has no use for a codec is not weighed with it.
+TEST(Plan, NodesAndServersOfUnequalReplicasAreWeighedLikeAllElse) {
+  for (const double rate : {2e8, 1e10})
+    for (const bool are_unequal : {false, true}) {
+      SCOPED_TRACE(std::to_string(rate) + (are_unequal ? ", unequal" : ""));
+      PlanSearch search{.algorithms = {"ring", "direct", "halving_doubling"},
+                        .bucket_bytes = {1e6, 1e18},
+                        .codecs = {{}, codec("half", 0.5, 0.2), codec("tenth", 0.1, 3)},
+                        .policies = plan_policies(true, true)};
+      if (are_unequal) search.unequal.speeds = {1, 1, 1, 1, 0.2, 0.2, 0.2, 0.2};
+      search.levels = [](const SyncPolicy& policy, Rank replicas) {
+        if (policy.levels().size() == 1) return std::vector<std::vector<int>>{};
+        std::vector<std::vector<int>> levels(3, std::vector<int>(static_cast<std::size_t>(replicas), 0));
+        for (int rank = 0; rank < replicas; ++rank) {
+          levels[0][static_cast<std::size_t>(rank)] = rank;
+          levels[1][static_cast<std::size_t>(rank)] = rank / 4;
+        }
+        return levels;
+      };
+      search.takes_codec = [](const SyncPolicy& policy, const std::string& spec) {
+        return !policy.server() || spec != "tenth";
+      };
+      const Topology topology = star(8, rate);
+      const auto found = rank_plans(make_workload("resnet50"), topology, search);
+      search.exhaustive = true;
+      const auto all = rank_plans(make_workload("resnet50"), topology, search);
+      EXPECT_LE(found[0].cost(), all[0].cost() * (1 + 1e-4));
+      for (const PlanPolicy& policy : search.policies)
+        for (const CodecSpeed& each : search.codecs) {
+          const auto same = [&](const PlanChoice& choice) {
+            return choice.sync == policy.spec && choice.codec == each.spec;
+          };
+          const auto best = std::ranges::find_if(all, same);
+          EXPECT_EQ(best != all.end(), !(policy.spec == "async" || policy.spec == "group") || each.spec != "tenth")
+              << policy.spec << each.spec;
+          if (best == all.end() || policy.spec == "bsp") continue;
+          const auto again = std::ranges::find_if(found, same);
+          ASSERT_NE(again, found.end()) << policy.spec << each.spec;
+          EXPECT_LE(again->cost(), best->cost() * (1 + 1e-3)) << policy.spec << each.spec;
+        }
+      // Somebody five times as slow keeps bsp for five times as long, where the network does not.
+      if (rate > 1e9) {
+        EXPECT_EQ(found[0].sync == "group" || found[0].sync == "async", are_unequal) << found[0].sync;
+      }
+    }
+}
+
+TEST(Plan, ReplicasThatAreNotThereAreRefused) {
+  PlanSearch search{.algorithms = {"ring"}};
+  search.unequal.speeds = {1, 1, 0.5};
+  EXPECT_THROW(rank_plans(make_workload("resnet50"), star(2, 1e9), search), Error);
+}
+
 // ---- Placement.
 
 // Pairs 0-2, 2-1, 1-3 and 3-0 are quick, all others slow: the ring that uses only quick ones is 0, 2, 1, 3.

@@ -28,7 +28,7 @@ class Reader {
     const auto& root = file_.root();
     file_.allow_keys(root, "a plan",
                      {"workload", "network", "link_gbit", "latency_us", "ranks", "transport", "compress", "sync",
-                      "placement", "bucket_bytes", "because", "prediction", "all_reduce"});
+                      "place", "placement", "bucket_bytes", "because", "prediction", "all_reduce"});
     constexpr std::string_view what = "a plan";
     Plan plan{.workload = file_.text(root, "workload", ""), .network = file_.text(root, "network", "")};
     plan.ranks = static_cast<Rank>(file_.whole(file_.need(root, "ranks", what), 1, most_ranks));
@@ -37,6 +37,7 @@ class Reader {
     plan.link_gbit = file_.amount(root, "link_gbit", 0);
     plan.latency_us = file_.amount(root, "latency_us", 0);
     sync(plan, root);
+    plan.place = file_.text(root, "place", "");
     placement(plan, root);
     plan.bucket_bytes = static_cast<std::size_t>(file_.whole(file_.need(root, "bucket_bytes", what), 1, most_bytes));
     for (const auto& each : file_.list(root, "because")) plan.because.push_back(file_.text(each));
@@ -110,6 +111,7 @@ std::string to_toml(const Plan& plan) {
   if (plan.link_gbit > 0) text += fmt::format("link_gbit = {}\nlatency_us = {}\n", plan.link_gbit, plan.latency_us);
   text += fmt::format("ranks = {}\n\ntransport = {}\ncompress = {}\nsync = {}\n", plan.ranks, in_quotes(plan.transport),
                       in_quotes(plan.compress), in_quotes(plan.sync));
+  if (!plan.place.empty()) text += fmt::format("place = {}\n", in_quotes(plan.place));
   if (!plan.placement.empty()) text += fmt::format("placement = [{}]\n", fmt::join(plan.placement, ", "));
   text += fmt::format("bucket_bytes = {}\n\nbecause = [\n", plan.bucket_bytes);
   for (const auto& sentence : plan.because) text += fmt::format("  {},\n", in_quotes(sentence));

@@ -28,7 +28,23 @@ StepSimulation with_codec(StepSimulation how, const CodecSpeed& codec, Rank worl
   return how;
 }
 
-std::vector<PlanPolicy> plan_policies() { return {{}, {"local:16", 0.1}, {"diloco:30", 0.15}}; }
+std::vector<PlanPolicy> plan_policies(bool has_nodes, bool are_unequal) {
+  std::vector<PlanPolicy> all{{}, {"local:16", 0.1}, {"diloco:30", 0.15}};
+  if (has_nodes) all.push_back({"node:16", 0.05});
+  if (are_unequal) all.insert(all.end(), {{"group", 0.05}, {"async", 0.15}});
+  return all;
+}
+
+PlanPolicy plan_policy(std::string_view spec) {
+  const auto known = plan_policies(true, true);
+  const auto same = std::ranges::find(known, spec, &PlanPolicy::spec);
+  if (same != known.end()) return *same;
+  const auto machine = make_sync_policy(spec, {});
+  double margin = machine->averages_parameters() ? 0.1 : 0;
+  if (machine->gradient_level() > 0) margin = std::min(margin, 0.05);
+  if (machine->server()) margin = machine->groups() ? 0.05 : 0.15;
+  return {.spec = std::string(spec), .margin = margin};
+}
 
 namespace {
 
@@ -158,7 +174,9 @@ class Search {
         [&] { return plan::simulate_step(divisions_[each.division], how(each), times(each.division, each.network)); },
         refusal_);
     if (!step) return;
-    const double ns = step->step_ns;
+    PlanChoice choice = choice_of(each, "bsp", std::move(*step));
+    if (search_.unequal.any() && !become_mean(choice, each)) return;
+    const double ns = choice.step_ns;
     const auto note = [ns](auto& map, const auto& key) {
       const auto [found, added] = map.try_emplace(key, ns);
       if (!added) found->second = std::min(found->second, ns);
@@ -167,7 +185,29 @@ class Search {
     note(best_of_network_, each.network);
     note(best_of_division_, each.division);
     note(best_of_kind_, std::tuple(each.division, each.network, each.codec, each.algorithm));
-    found_.push_back({each.order, choice_of(each, "bsp", std::move(*step))});
+    found_.push_back({each.order, std::move(choice)});
+  }
+
+  // Of many steps by its policy, of replicas as they are. False where these cannot go by it.
+  bool become_mean(PlanChoice& choice, const Candidate& each) {
+    const PlanNetwork& network = networks_[each.network];
+    const Workload& workload = divisions_[each.division];
+    const Rank replicas = static_cast<Rank>(plan::replicas_in(workload, network.topology.world));
+    const auto mean = plan::if_possible(
+        [&] {
+          check_replicas(workload, network.topology.world, search_.unequal);
+          const auto machine = make_sync_policy(
+              choice.sync,
+              {.steps_per_epoch = 0, .steps = steps_of_a_policy, .world = static_cast<std::uint64_t>(replicas)});
+          PolicySimulation simulation{.unequal = search_.unequal};
+          if (machine->levels().size() > 1 && search_.levels) simulation.levels = search_.levels(*machine, replicas);
+          return plan::simulate_policy(*machine, workload, how(each), times(each.division, each.network), simulation);
+        },
+        refusal_);
+    if (!mean) return false;
+    choice.step_ns = mean->step_ns;
+    choice.step.exposed_communication_ns = mean->exposed_communication_ns;
+    return true;
   }
 
   PlanChoice choice_of(const Candidate& each, const std::string& sync, StepPrediction step) const {
@@ -244,19 +284,16 @@ class Search {
 
   // It is quickest with the quickest average.
   void relax(const PlanPolicy& policy, const Apart& each, double& best_ns) {
+    const auto machine = make_sync_policy(policy.spec, {});
+    const std::string& codec = search_.codecs[each.codec].spec;
+    if (!codec.empty() && search_.takes_codec && !search_.takes_codec(*machine, codec)) return;
+    if (machine->levels().size() > 1 && !networks_[each.network].placement.empty()) return;
     const auto [best, average_ns] = quickest_average(each.codec, each.division, each.network);
     if (best == nullptr) return;
-    auto& known = times(each.division, each.network);
-    const Workload& workload = divisions_[each.division];
-    const auto machine = make_sync_policy(
-        policy.spec,
-        {.steps_per_epoch = 0,
-         .steps = steps_of_a_policy,
-         .world = static_cast<std::uint64_t>(plan::replicas_in(workload, networks_[each.network].topology.world))});
-    const PolicyPrediction mean = plan::simulate_policy(*machine, workload, how(*best), known);
-    PlanChoice choice = choice_of(*best, policy.spec, plan::simulate_step(workload, how(*best), known));
-    choice.step_ns = mean.step_ns;
-    choice.step.exposed_communication_ns = mean.exposed_communication_ns;
+    const auto& workload = divisions_[each.division];
+    PlanChoice choice =
+        choice_of(*best, policy.spec, plan::simulate_step(workload, how(*best), times(each.division, each.network)));
+    if (!become_mean(choice, *best)) return;
     choice.margin = policy.margin;
     best_ns = std::min(best_ns, choice.step_ns);
     found_.push_back({each.order, std::move(choice)});
