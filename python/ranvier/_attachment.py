@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ranvier import _library
 from ranvier._groups import new_name, timeout_of
 from ranvier._register import made_with
+from ranvier._streams import on_host
 from ranvier.settings import combined
 
 _c10d = dist.distributed_c10d
@@ -80,11 +81,16 @@ def connection_beside(group: dist.ProcessGroup, name: str) -> dist.ProcessGroup:
 
 def flat(parameters: list[Tensor]) -> Tensor:
     """One behind the other, as floats on the CPU: a copy."""
-    return torch.cat([p.detach().reshape(-1).to(device="cpu", dtype=torch.float32) for p in parameters])
+    parts = [p.detach().reshape(-1).to(torch.float32) for p in parameters]
+    if len({part.device for part in parts}) > 1:
+        parts = [part.cpu() for part in parts]
+    return on_host(torch.cat(parts))
 
 
 def spread(values: Tensor, parameters: list[Tensor]) -> None:
     """What flat() gave, changed, becomes theirs."""
+    if len({p.device for p in parameters}) == 1:
+        values = values.to(parameters[0].device)
     with torch.no_grad():
         for parameter, part in zip(parameters, values.split([p.numel() for p in parameters]), strict=True):
             parameter.copy_(part.view_as(parameter))

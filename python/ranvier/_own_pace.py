@@ -58,7 +58,9 @@ class OwnPace(Joinable):  # type: ignore[misc]
         self._parameters, self._buffers = fitting_parameters(model, optimizer), floating_buffers(model)
         self._are_floats = all(p.dtype == torch.float32 for p in self._parameters)
         everybody = Everybody(self._group, sync, place, compress, samples)
-        self._samples = self._checked(samples)
+        for rank, theirs in enumerate(everybody.samples):
+            self._checked(theirs, f"rank {rank} has")
+        self._samples = float(samples)
         begin_alike([*self._parameters, *self._buffers], self._group)
         self._connection: dist.ProcessGroup | None = connection_beside(self._group, everybody.name)
         self._last_told = Told(0, 0, list(range(self._world)), [1 / self._world] * self._world)
@@ -97,7 +99,7 @@ class OwnPace(Joinable):  # type: ignore[misc]
 
     def set_samples(self, samples: float) -> None:
         """This rank has so many samples in each step from the next one on."""
-        self._samples = self._checked(samples)
+        self._samples = self._checked(samples, "this rank has")
 
     def meet(self) -> None:
         """Every rank calls, behind as many steps as it has taken: all wait for one another, and hold the same parameters and
@@ -145,10 +147,10 @@ class OwnPace(Joinable):  # type: ignore[misc]
     def join_hook(self, **_: Any) -> JoinHook:
         raise ValueError(f"ranks of '{self.spec}' take as many steps as they like: leave out Join, and call meet() behind them")
 
-    def _checked(self, samples: float) -> float:
+    def _checked(self, samples: float, who_has: str) -> float:
         samples = float(samples)
         if not 0 < samples < float("inf"):
-            raise ValueError(f"a step has {samples} samples: give a finite number above 0")
+            raise ValueError(f"{who_has} {samples} samples in a step: give a finite number above 0")
         return samples
 
     def _told(self) -> Told:

@@ -240,8 +240,10 @@ def refused(rank, world):
     ):
         with pytest.raises(ValueError, match=words):
             ranvier.attach(net, optimizer, spec, compress=compress)
-    with pytest.raises(ValueError, match="finite number above 0"):
-        ranvier.attach(net, optimizer, "async", samples=0)
+    with pytest.raises(ValueError, match="rank 1 has 0.0 samples in a step: give a finite number above 0"):
+        ranvier.attach(net, optimizer, "async", samples=1 - rank)
+    with pytest.raises(ValueError, match="give attach\\(\\) the same on every rank"):
+        ranvier.attach(net, optimizer, ("async", "bsp")[rank])
     sync = ranvier.attach(net, optimizer, "async")
     with pytest.raises(ValueError, match="leave out Join"), Join([sync]):
         pass
