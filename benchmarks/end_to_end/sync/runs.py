@@ -28,8 +28,9 @@ class Hosts:
         sys.path.insert(0, str(LAB))
         from lab import Lab  # type: ignore[import-not-found]
 
+        # Hosts of the laboratory share this machine's memory, which several hosts do not.
         each = (
-            f"for i in $(seq 0 {self.workers - 1}); do"
+            f"export RANVIER_NODE=host$RANVIER_RANK; for i in $(seq 0 {self.workers - 1}); do"
             f" RANVIER_LOCAL_RANK=$i RANVIER_LOCAL_WORLD={self.workers} RANVIER_WORLD={self.count * self.workers}"
             f" RANVIER_RANK=$((RANVIER_RANK * {self.workers} + i)) {shlex.join(command)} --interface $LAB_ADDRESS & done;"
             " for job in $(jobs -p); do wait $job || exit 1; done"

@@ -62,7 +62,7 @@ def main() -> int:
     arguments = parser.parse_args()
     hosts = Hosts(2, 2, arguments.rate) if arguments.rate else None
     known = Runs(arguments.ranvier, arguments.json, arguments.train, hosts)
-    common = [*(("--transport", "tcp") if hosts else ("--workers", 4, "--place", "node=2")), "--epochs", arguments.epochs]
+    common = [*(("--transport", "auto") if hosts else ("--workers", 4, "--place", "node=2")), "--epochs", arguments.epochs]
     common += ["--evaluate-every", 78]
     if arguments.model != "cnn":
         common += ["--model", arguments.model]
