@@ -29,6 +29,8 @@ Examples:
   ranvier plan --workload llama3-8b --world 64 --topology torus:8x8 --link-rate 100Gbit --tuning tuning.txt
 )";
 
+constexpr Rank most_placed = 1024;
+
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::usage, sentence); }
 
 PlanPolicy checked_policy(const std::string& spec, const Options& options) {
@@ -50,7 +52,23 @@ PlanPolicy checked_policy(const std::string& spec, const Options& options) {
         fmt::format("--sync {} averages inside nodes, and nothing says who shares one; add --place node=2 for two of "
                     "consecutive replicas",
                     spec));
-  check_predictable(*machine, {.levels = simulation::levels_of(*machine, options.place, world)});
+  if (machine->server() && machine->server()->servers > 0)
+    refuse(
+        fmt::format("--sync {}: plan compares steps of as many samples, and who only serves takes none; leave out "
+                    "servers={}",
+                    spec, machine->server()->servers));
+  if (machine->levels().size() > 1 && world > most_placed)
+    refuse(
+        fmt::format("--sync {} is simulated for {} ranks at most, since first ranks of nodes do what others do not; "
+                    "take a smaller --world",
+                    spec, most_placed));
+  const auto levels = simulation::levels_of(*machine, options.place, world);
+  if (levels.size() > 2 && levels[1] == levels[0])
+    refuse(
+        fmt::format("--place {} puts one rank in each node, which has nobody to average with inside; take local:H in "
+                    "place of {}",
+                    options.place, spec));
+  check_predictable(*machine, {.levels = levels});
   return plan_policy(spec);
 }
 

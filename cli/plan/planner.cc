@@ -58,6 +58,7 @@ Plan plan_of(const Question& question, const PlanChoice& best) {
   plan.ranks = network.topology.world;
   plan.transport = network.transport;
   plan.sync = best.sync;
+  plan.unequal = question.search.unequal.any();
   if (make_sync_policy(best.sync, {})->levels().size() > 1) plan.place = question.place;
   plan.placement = network.placement;
   if (!best.codec.empty()) plan.compress = best.codec;
@@ -91,7 +92,13 @@ Question question_of(const Options& options) {
       std::ranges::count(workload_names(), options.workload.substr(0, options.workload.find(':'))) > 0;
   question.names = {options.workload};
   if (is_ready_made) question.names = divisions(options.workload, options.world, options.memory_bytes);
+  if (options.unequal.any() && question.names.size() > 1)
+    throw Error(ErrorKind::usage,
+                fmt::format("--speeds, --jitter and --straggle are of replicas, and {} may be divided "
+                            "into different ones; name its degrees, as {}",
+                            options.workload, question.names.front()));
   for (const auto& name : question.names) question.divisions.push_back(simulation::load_workload(name));
+  check_replicas(question.divisions.front(), options.world, options.unequal);
   for (std::size_t i = 0; i < options.network.count(); ++i) {
     std::string transport = options.network.measured_transport(i);
     if (!options.transport.empty()) transport = options.transport;
@@ -140,9 +147,15 @@ void complete(Question& question) {
 }
 
 Answer answer(const Question& question) {
-  Answer result{.ranked = rank_plans(question.divisions, question.networks, question.search), .plan = {}};
+  std::vector<std::string> left_out;
+  PlanSearch search = question.search;
+  search.left_out = [&](const std::string& sync, const std::string& why) {
+    left_out.push_back(fmt::format("policy: {} is left out: {}", sync, why));
+  };
+  Answer result{.ranked = rank_plans(question.divisions, question.networks, search), .plan = {}};
   result.plan = plan_of(question, result.ranked.front());
   result.plan.because = reasons(question, result.ranked);
+  result.plan.because.insert(result.plan.because.end(), left_out.begin(), left_out.end());
   const std::size_t chosen = result.ranked.front().network;
   if (chosen < question.losses.size() && !question.losses[chosen].empty())
     result.plan.because.push_back("loss: " + question.losses[chosen]);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ranvier/error.h"
+#include "ranvier/sync.h"
 
 namespace ranvier::simulation {
 
@@ -32,9 +33,10 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
     set("--workload", plan.workload);
     if (plan.compress != "none") set("--compress", plan.compress);
     if (plan.sync != "bsp") set("--sync", plan.sync);
-    set("--place", plan.place);
+    const auto sync = app.get_option("--sync")->as<std::string>();
+    if (!sync.empty() && make_sync_policy(sync, {})->levels().size() > 1) set("--place", plan.place);
     if (plan.bucket_bytes > 0) set("--bucket", std::to_string(plan.bucket_bytes));
-    options.planned_ns = plan.step_ns;
+    if (!plan.unequal) options.planned_ns = plan.step_ns;
   }
   if (is_given("--algorithm") || is_given("--in-network")) return;
   if (!is_given("--bytes")) {

@@ -8,6 +8,7 @@
 
 #include "ranvier/error.h"
 #include "ranvier/sync.h"
+#include "ranvier/synchronizer.h"
 
 namespace ranvier::train {
 TuningTable table_of(const Plan& plan) {
@@ -35,11 +36,18 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
   cli::set_unless_given(app, "--compress", plan.compress);
   cli::set_unless_given(app, "--bucket", std::to_string(plan.bucket_bytes));
   cli::set_unless_given(app, "--sync", plan.sync);
-  if (!plan.place.empty()) cli::set_unless_given(app, "--place", plan.place);
+  if (!plan.place.empty() && !is_given("--sync")) {
+    try {
+      check_places(plan.sync, plan.place, plan.ranks);
+    } catch (const Error& problem) {
+      throw Error(ErrorKind::config, fmt::format("the plan's place does not suit it: {}", problem.what()));
+    }
+    cli::set_unless_given(app, "--place", plan.place);
+  }
   if (chooses) options.trainer.tuning = table_of(plan);
   // What somebody chose by a flag is not chosen again, nor what has no step of everybody's averages.
   const auto machine = make_sync_policy(plan.sync, {});
-  if (obeyed && machine->levels().size() == 1 && !machine->server() && !machine->meets_peers())
+  if (obeyed && !plan.unequal && machine->levels().size() == 1 && !machine->server() && !machine->meets_peers())
     options.trainer.planned = {plan.step_ns / 1e9, plan.exposed_communication_ns / 1e9};
   options.plan = plan;
 }
@@ -62,7 +70,8 @@ PlanComparison compare(const Plan& plan, const trainer::TrainResult& result) {
   const bool anew = expected != nullptr && expected->step > 0;
   const double planned_waiting_ns = anew ? expected->waiting * 1e9 : plan.exposed_communication_ns;
   PlanComparison comparison{.predicted_ns = anew ? expected->step * 1e9 : plan.step_ns,
-                            .measured_ns = result.median_step_seconds * 1e9};
+                            // The median step of unequal workers is not the mean that was predicted.
+                            .measured_ns = plan.unequal ? 0 : result.median_step_seconds * 1e9};
   const double planned_computing_ns = anew ? comparison.predicted_ns - planned_waiting_ns : plan.compute_ns;
   if (!(comparison.predicted_ns > 0) || !(comparison.measured_ns > 0)) return comparison;
   comparison.error = comparison.measured_ns / comparison.predicted_ns - 1;

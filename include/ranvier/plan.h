@@ -62,6 +62,8 @@ struct PlanSearch {
   // Of a policy with nodes: as PolicySimulation::levels, of so many replicas. On networks whose ranks have been placed
   // elsewhere such policies are left out, since neighbours there share no node.
   std::function<std::vector<std::vector<int>>(const SyncPolicy&, Rank replicas)> levels = {};
+  // Told of a policy of which nothing is possible, and why.
+  std::function<void(const std::string& sync, const std::string& why)> left_out = {};
   // Which of the codecs a policy goes by; none: all.
   std::function<bool(const SyncPolicy&, const std::string& codec)> takes_codec = {};
   // Asked while it searches, see SimulateOptions::enough: the rest is left out then.

@@ -94,14 +94,22 @@ class Plan(ProgramTest):
             slow = ("--speeds", "1,1,0.1,0.1")
             fast = ("--world", "4", "--link-rate", "100Gbit")
             nodes = ("--place", "node=2", "--topology", "fat_tree:4,oversubscription=4", "--world", "8")
-            said = run(*words, *nodes, limit=60)
+            said = run(*words, *nodes, "--compress", "none", limit=60)
             self.assertRegex(said.stdout, r"\npolicy +node:16 gains [\d.]+ % against bsp, and has to gain 5 %")
             self.assertNotIn("async", said.stdout)
             self.assertEqual(run(*words, *nodes, "--sync", "node:16", limit=60).returncode, 0)
             chosen = tomllib.loads(plan.read_text())
             self.assertEqual((chosen["sync"], chosen["place"]), ("node:16", "node=2"))
-            predicted = run("simulate", "--plan", str(plan), limit=60)
+            # By a codec, too, simulate comes to the same step.
+            said = run(*words, *nodes, "--sync", "node:16", "--compress", "int8", limit=60)
+            self.assertRegex(said.stdout, "int8, by node:16")
+            planned = tomllib.loads(plan.read_text())["prediction"]["step_ns"]
+            predicted = run("simulate", "--plan", str(plan), "--json", str(file), limit=60)
             self.assertEqual(predicted.returncode, 0, predicted.stderr)
+            again = json.loads(file.read_text())
+            self.assertEqual(again["planned_step_ns"], planned)
+            self.assertAlmostEqual(again["step_ns"] / planned, 1, delta=0.05)
+            self.assertEqual(run("simulate", "--plan", str(plan), "--sync", "local:16", limit=60).returncode, 0)
             # Those that wait for nobody are chosen where somebody is slow and the network is not.
             said = run(*words[:3], *fast, *slow, "--json", str(file), limit=60)
             self.assertRegex(said.stdout, r"async gains [\d.]+ % against bsp, and has to gain 15 % since its gradients are late: on")
@@ -135,6 +143,10 @@ class Plan(ProgramTest):
             (("--world", "1024", "--topology", "mesh:32x32", "--workload", "llama3-70b", "--sync", "node:2"), "add --place node=2"),
             (("--world", "4", "--workload", "resnet50", "--place", "node=2", "--sync", "bsp"), "add --sync node:16"),
             (("--world", "4", "--workload", "resnet50", "--place", "node=5"), "5"),
+            (("--world", "4", "--workload", "resnet50", "--place", "node=4"), "one rank in each node"),
+            (("--world", "2048", "--workload", "resnet50", "--place", "node=4"), "1024 ranks at most"),
+            (("--world", "4", "--workload", "resnet50", "--sync", "async:servers=1"), "leave out servers=1"),
+            (("--world", "8", "--workload", "llama3-8b", "--speeds", "1,1,1,1,1,1,1,0.5"), "name its degrees"),
             (("--world", "4", "--workload", "resnet50", "--place", "rack=2", "--sync", "node:4"), "in which node it is"),
             (("--world", "4", "--workload", "resnet50", "--speeds", "1,1,1,1,0.5"), "5"),
             (("--world", "4", "--workload", "resnet50", "--sync", "ad-psgd"), "ranvier simulate --sync ad-psgd"),

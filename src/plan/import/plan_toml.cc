@@ -42,8 +42,9 @@ class Reader {
     plan.bucket_bytes = static_cast<std::size_t>(file_.whole(file_.need(root, "bucket_bytes", what), 1, most_bytes));
     for (const auto& each : file_.list(root, "because")) plan.because.push_back(file_.text(each));
     const auto& prediction = file_.table(file_.need(root, "prediction", what), "prediction");
-    file_.allow_keys(prediction, "a prediction", {"step_ns", "compute_ns", "exposed_communication_ns"});
+    file_.allow_keys(prediction, "a prediction", {"step_ns", "compute_ns", "exposed_communication_ns", "unequal"});
     plan.step_ns = file_.amount(file_.need(prediction, "step_ns", "the prediction"));
+    plan.unequal = file_.amount(prediction, "unequal", 0) > 0;
     plan.compute_ns = file_.amount(prediction, "compute_ns", 0);
     plan.exposed_communication_ns = file_.amount(prediction, "exposed_communication_ns", 0);
     for (const auto& each : file_.list(root, "all_reduce")) row(plan, file_.table(each, "a row of all_reduce"));
@@ -117,6 +118,7 @@ std::string to_toml(const Plan& plan) {
   for (const auto& sentence : plan.because) text += fmt::format("  {},\n", in_quotes(sentence));
   text += fmt::format("]\n\n[prediction]\nstep_ns = {:.0f}\ncompute_ns = {:.0f}\nexposed_communication_ns = {:.0f}\n",
                       plan.step_ns, plan.compute_ns, plan.exposed_communication_ns);
+  if (plan.unequal) text += "unequal = 1\n";
   for (const auto& row : plan.all_reduce) {
     text += "\n[[all_reduce]]\n";
     if (row.up_to != no_limit) text += fmt::format("up_to_bytes = {}\n", row.up_to);

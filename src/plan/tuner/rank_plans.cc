@@ -41,7 +41,8 @@ PlanPolicy plan_policy(std::string_view spec) {
   if (same != known.end()) return *same;
   const auto machine = make_sync_policy(spec, {});
   double margin = machine->averages_parameters() ? 0.1 : 0;
-  if (machine->gradient_level() > 0) margin = std::min(margin, 0.05);
+  if (machine->has_outer_step()) margin = 0.15;
+  if (machine->gradient_level() > 0 && machine->gradient_level() < machine->levels().size()) margin = 0.05;
   if (machine->server()) margin = machine->groups() ? 0.05 : 0.15;
   return {.spec = std::string(spec), .margin = margin};
 }
@@ -122,13 +123,19 @@ class Search {
   }
 
   StepSimulation how(const Candidate& each) const {
+    return with_codec(plainly(each), search_.codecs[each.codec], networks_[each.network].topology.world);
+  }
+
+  StepSimulation plainly(const Candidate& each) const {
     const PlanNetwork& network = networks_[each.network];
     StepSimulation result{.algorithm = each.algorithm, .bucket_bytes = each.bucket_bytes, .options = network.options};
-    if (each.algorithm == by_size) {
+    // Owners of parts, to which the others send their codes, are no way to average floats.
+    const bool is_free = !search_.codecs[each.codec].summable && !network.by_size.empty();
+    if (each.algorithm == by_size || is_free) {
       result.algorithm = network.by_size.back().algorithm;
       result.by_size = network.by_size;
     }
-    return with_codec(std::move(result), search_.codecs[each.codec], network.topology.world);
+    return result;
   }
 
   void collect() {
@@ -201,6 +208,7 @@ class Search {
               {.steps_per_epoch = 0, .steps = steps_of_a_policy, .world = static_cast<std::uint64_t>(replicas)});
           PolicySimulation simulation{.unequal = search_.unequal};
           if (machine->levels().size() > 1 && search_.levels) simulation.levels = search_.levels(*machine, replicas);
+          if (!search_.codecs[each.codec].spec.empty()) simulation.inside = plainly(each);  // no codec is of theirs
           return plan::simulate_policy(*machine, workload, how(each), times(each.division, each.network), simulation);
         },
         refusal_);
@@ -232,6 +240,7 @@ class Search {
   };
 
   void relax(const PlanPolicy& policy) {
+    if (candidates_.empty()) return;
     std::vector<Apart> all;
     for (std::size_t codec = 0; codec < search_.codecs.size(); ++codec)
       for (std::size_t division = 0; division < divisions_.size(); ++division)
@@ -246,9 +255,12 @@ class Search {
           all.push_back({candidates_.size() + relaxed_++, codec, division, network, least_ns});
         }
     std::ranges::stable_sort(all, {}, &Apart::least_ns);
+    refusal_ = "nothing that it could do is possible here";
     double best_ns = std::numeric_limits<double>::infinity();
     for (const Apart& each : all)
       if (search_.exhaustive || may_matter(each, policy, best_ns)) relax(policy, each, best_ns);
+    const auto is_its = [&](const Found& one) { return one.choice.sync == policy.spec; };
+    if (search_.left_out && std::ranges::none_of(found_, is_its)) search_.left_out(policy.spec, refusal_);
   }
 
   // Whether it may be the policy's best, one of the two best of all, or the best of its codec, division or network.
@@ -290,10 +302,21 @@ class Search {
     if (machine->levels().size() > 1 && !networks_[each.network].placement.empty()) return;
     const auto [best, average_ns] = quickest_average(each.codec, each.division, each.network);
     if (best == nullptr) return;
+    // Where gradients are averaged in steps, inside nodes, buckets hide behind backward.
+    std::vector<const Candidate*> ways{best};
+    if (machine->gradient_level() > 0)
+      for (const Candidate& other : candidates_)
+        if (&other != best && other.algorithm == best->algorithm && other.codec == best->codec &&
+            other.division == best->division && other.network == best->network)
+          ways.push_back(&other);
+    for (const Candidate* way : ways) weigh(policy, each, *way, best_ns);
+  }
+
+  void weigh(const PlanPolicy& policy, const Apart& each, const Candidate& way, double& best_ns) {
     const auto& workload = divisions_[each.division];
     PlanChoice choice =
-        choice_of(*best, policy.spec, plan::simulate_step(workload, how(*best), times(each.division, each.network)));
-    if (!become_mean(choice, *best)) return;
+        choice_of(way, policy.spec, plan::simulate_step(workload, how(way), times(each.division, each.network)));
+    if (!become_mean(choice, way)) return;
     choice.margin = policy.margin;
     best_ns = std::min(best_ns, choice.step_ns);
     found_.push_back({each.order, std::move(choice)});
