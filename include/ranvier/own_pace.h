@@ -29,7 +29,8 @@
 namespace ranvier {
 
 struct OwnPaceOptions {
-  double samples = 1;  // of this rank in a step: a push counts by its share of those of all ranks
+  // Of this rank in a step: a push counts by its share of those of all ranks, as these are when they meet.
+  double samples = 1;
   std::string compress = "none";
   std::vector<Tensor> tensors = {};  // that the parameters are of, for codecs that choose by them; none: one
 };
@@ -56,6 +57,9 @@ class OwnPace {
   // The optimizer has changed `parameters` from what the last call has left in them, or from `began` where a program
   // holds them otherwise: they become what to go on from. Returns when this rank may begin its next step.
   void step(const Step& step, std::span<float> parameters, std::span<const float> began = {});
+
+  // Of this rank in the steps to come: in everybody's sum from the next meet() on.
+  void set_samples(double samples);
 
   enum class Then : bool { goes_on, ends };
   // Every rank calls, behind as many steps as it has taken; nobody waits for who is here but here. All hold the same

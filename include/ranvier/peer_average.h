@@ -50,7 +50,7 @@ class PeerAverage {
   void update(std::span<float> parameters, std::uint64_t samples, const std::function<void()>& step);
   // This worker takes no more steps; every rank calls, once all have stopped.
   void leave();
-  // That this rank asked for.
+  // That this rank has had a part in.
   std::uint64_t averages() const;
   // Of the codec: messages of this rank that went plain, since something was not finite, and bytes kept.
   std::uint64_t plain_messages() const;

@@ -12,6 +12,7 @@
 
 #include "integrations/torch/backend.h"
 #include "integrations/torch/errors.h"
+#include "integrations/torch/forks.h"
 #include "integrations/torch/tensors.h"
 #include "ranvier/error.h"
 
@@ -34,12 +35,22 @@ struct OwnPaceHandle : torch::CustomClassHolder {
           return std::make_unique<OwnPace>(*comm, *policy_of(sync), span_of<float>(parameters, -1, "OwnPace"), options);
         })) {}
 
+  // A child that was forked off has neither the threads nor the connections, which are the parent's.
+  ~OwnPaceHandle() override {
+    if (forks() == forks_) return;
+    (void)pace.release();
+    new std::shared_ptr<Communicator>(comm);
+  }
+
   // In place. `began`: empty where it is what the last call left.
   void step(const at::Tensor& parameters, const at::Tensor& began, double rate, double samples, double seconds) {
     translating_errors([&] {
       pace->step({.rate = rate, .samples = samples, .seconds = seconds}, span_of<float>(parameters, -1, "step"),
                  span_of<float>(began, -1, "step"));
     });
+  }
+  void set_samples(double samples) {
+    translating_errors([&] { pace->set_samples(samples); });
   }
   void meet(const at::Tensor& parameters, bool ends) {
     translating_errors([&] {
@@ -57,7 +68,8 @@ struct OwnPaceHandle : torch::CustomClassHolder {
   }
 
   const std::shared_ptr<Communicator> comm;  // outlives what uses it
-  const std::unique_ptr<OwnPace> pace;
+  std::unique_ptr<OwnPace> pace;
+  const unsigned forks_ = forks();
 };
 
 // Whether ranks go at their own pace by this policy. Throws the Error{usage} of OwnPace::check where they cannot.
@@ -81,6 +93,7 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
   library.class_<OwnPaceHandle>("OwnPace")
       .def(torch::init<Group, std::string, at::Tensor, double, std::string, Numbers, Numbers>())
       .def("step", &OwnPaceHandle::step)
+      .def("set_samples", [](const Handle& self, double samples) { self->set_samples(samples); })
       .def("meet", &OwnPaceHandle::meet)
       .def("groups", &OwnPaceHandle::groups)
       .def("shares", [](const Handle& self) { return self->pace->shares(); })

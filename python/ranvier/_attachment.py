@@ -74,13 +74,17 @@ def connection_beside(group: dist.ProcessGroup, name: str) -> dist.ProcessGroup:
     that the group was made with if it is one of ranvier's. For operators, which take it boxed(), and which it has to outlive."""
     timeout = timeout_of(group) or _c10d.default_pg_timeout
     store = dist.PrefixStore(name, _c10d._get_process_group_store(group))
-    options = made_with.get(group.group_name) or combined()
+    # Names of torch's come again, so that there may be an entry of an earlier group.
+    is_ours = "ranvier" in {each.partition(":")[2] for each in str(dist.get_backend_config(group)).split(",")}
+    options = (made_with.get(group.group_name) if is_ours else None) or combined()
     ranks = dist.get_process_group_ranks(group)
     return _library.connect_apart(store, dist.get_rank(group), timeout, options, ranks, "ranvier attach")
 
 
 def flat(parameters: list[Tensor]) -> Tensor:
-    """One behind the other, as floats on the CPU: a copy."""
+    """One behind the other, as floats on the CPU: a copy. Raises ValueError for complex ones."""
+    if any(p.is_complex() for p in parameters):
+        raise ValueError("parameters are complex, and ranvier's own connections carry real ones: take a policy without them")
     parts = [p.detach().reshape(-1).to(torch.float32) for p in parameters]
     if len({part.device for part in parts}) > 1:
         parts = [part.cpu() for part in parts]

@@ -44,6 +44,7 @@ class Fragments:
             self._coded += [self._coded[0].of(self._of(parameters, part)) for part in range(1, count)]
         self._changes: list[list[Tensor]] = [[] for _ in self._parts]  # of those under way
         self._averaging: list[Future[int] | None] = [None] * count
+        self._given = [0] * count  # bytes, of those that state_dict() has waited for
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ranvier-fragments")
 
     def begin(self, part: int, weight: float, closes: bool) -> None:
@@ -81,7 +82,7 @@ class Fragments:
     def state_dict(self) -> dict[str, Any]:
         """Waits for what is under way, which is kept as it has arrived."""
         for part in range(len(self._parts)):
-            self._wait(part)
+            self._given[part] = self._wait(part)
         changes = [[c.clone() for c in change] for change in self._changes]
         return {"changes": changes, "coded": [each.state_dict() for each in self._coded]}
 
@@ -95,7 +96,8 @@ class Fragments:
 
     def _wait(self, part: int) -> int:
         averaging, self._averaging[part] = self._averaging[part], None
-        return averaging.result() if averaging else 0
+        given, self._given[part] = self._given[part], 0
+        return averaging.result() if averaging else given
 
     def _of(self, tensors: list[Tensor], part: int) -> list[Tensor]:
         return [tensors[number] for number in self._parts[part]]

@@ -85,6 +85,8 @@ def leave() -> None:
         if error is not None:
             reason = f"rank {group.rank()} ended with {type(error).__name__}: {_first_line(error)}"
             load().abort(group.boxed(), reason)
+        elif group in _apart:  # others may wait for what this rank alone could still do
+            load().abort(group.boxed(), f"rank {group.rank()} ended before finish() of what attach() gave")
         try:
             group.shutdown()
         except RuntimeError as mismatch:  # at the end of the process there is nobody to raise it to

@@ -57,6 +57,8 @@ class OwnPace(Joinable):  # type: ignore[misc]
         self._optimizer = optimizer
         self._parameters, self._buffers = fitting_parameters(model, optimizer), floating_buffers(model)
         self._are_floats = all(p.dtype == torch.float32 for p in self._parameters)
+        if place:
+            raise ValueError(f"'{sync}' has no nodes: leave out place='{place}'")
         everybody = Everybody(self._group, sync, place, compress, samples)
         for rank, theirs in enumerate(everybody.samples):
             self._checked(theirs, f"rank {rank} has")
@@ -70,7 +72,7 @@ class OwnPace(Joinable):  # type: ignore[misc]
         self._seen = 0.0  # samples of this rank since buffers were averaged
         self._computing = Computing(self._parameters[0].device)
         self._hooks = [
-            optimizer.register_step_pre_hook(lambda *_: self._before_step()),
+            optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(lambda *_: self._after_step()),
             model.register_forward_pre_hook(Watch(self._computing)),
         ]
@@ -98,8 +100,11 @@ class OwnPace(Joinable):  # type: ignore[misc]
         return self._told().shares
 
     def set_samples(self, samples: float) -> None:
-        """This rank has so many samples in each step from the next one on."""
+        """This rank has so many samples in each step from the next one on. How many all have together, of which these are
+        a share, is told when they meet."""
         self._samples = self._checked(samples, "this rank has")
+        if self._pace is not None:
+            self._pace.set_samples(self._samples)
 
     def meet(self) -> None:
         """Every rank calls, behind as many steps as it has taken: all wait for one another, and hold the same parameters and
@@ -173,11 +178,24 @@ class OwnPace(Joinable):  # type: ignore[misc]
         if self._residual is not None and self._residual.numel() == kept.numel():
             kept.copy_(self._residual)
         self._residual = None
-        self._began = self._as_held(flat(self._parameters))
+        self._began = self._as_held()
 
-    def _before_step(self) -> None:
-        self._computing.has_gradients()
+    def _before_step(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """What the step is called with instead, where it was given a closure: that computes."""
         self._begin()
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if closure is None:
+            self._computing.has_gradients()
+            return None
+
+        def timed() -> Any:
+            loss = closure()
+            self._computing.has_gradients()
+            return loss
+
+        return (args[0], timed, *args[2:]), {name: value for name, value in kwargs.items() if name != "closure"}
 
     def _after_step(self) -> None:
         self.step += 1
@@ -191,10 +209,11 @@ class OwnPace(Joinable):  # type: ignore[misc]
 
     def _meet(self, ends: bool) -> None:
         self._begin()
-        values = flat(self._parameters)
-        self._pace.meet(values, ends)
-        self._hold(values)
-        self._average_buffers()
+        if self._world > 1:  # one rank alone keeps its bits, of whatever type
+            values = flat(self._parameters)
+            self._pace.meet(values, ends)
+            self._hold(values)
+            self._average_buffers()
 
     def _average_buffers(self) -> None:
         """By the samples that each rank has had since the last time."""
@@ -202,15 +221,16 @@ class OwnPace(Joinable):  # type: ignore[misc]
         dist.all_reduce(seen, group=self._group)
         if float(seen) > 0:
             for buffer in self._buffers:
-                weighted = buffer.detach().mul_(self._seen / float(seen))
+                weighted = buffer.detach()
+                # What nobody here has seen is no part of it, whatever it is: 0 times infinity is no number.
+                weighted = weighted.mul_(self._seen / float(seen)) if self._seen > 0 else weighted.zero_()
                 dist.all_reduce(weighted, group=self._group)
         self._seen = 0.0
 
     def _hold(self, values: Tensor) -> None:
         spread(values, self._parameters)
-        self._began = self._as_held(values)
+        self._began = self._as_held()
 
-    def _as_held(self, values: Tensor) -> Tensor:
-        """What the model makes of these, where its parameters are of another type: its next step counts from there."""
-        return values[:0] if self._are_floats else flat(self._parameters)
-
+    def _as_held(self) -> Tensor:
+        """Where its parameters are of another type, what the model makes of them: its next step counts from there."""
+        return torch.empty(0) if self._are_floats or self._world == 1 else flat(self._parameters)

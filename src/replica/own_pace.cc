@@ -37,6 +37,8 @@ std::vector<double> gather(Communicator& comm, double own) {
   return everybodys;
 }
 
+double sum(const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); }
+
 std::vector<int> each_alone(Rank world) {
   std::vector<int> groups(static_cast<std::size_t>(world));
   std::iota(groups.begin(), groups.end(), 0);
@@ -50,6 +52,7 @@ class OwnPace::Way {
  public:
   virtual ~Way() = default;
   virtual void step(const Step& step, std::span<const float> began, std::span<float> parameters) = 0;
+  virtual void set_samples(double) {}
   // Waits for nobody: this rank takes no steps until it has met all others.
   virtual void rest() = 0;
   // All rest. Then all hold these.
@@ -59,10 +62,10 @@ class OwnPace::Way {
   virtual void leave() = 0;
   virtual std::vector<int> groups() const = 0;
   virtual std::vector<double> shares() const = 0;
+  virtual std::uint64_t exchanges() const = 0;
   virtual std::uint64_t bytes_sent_to_groups() const { return 0; }
   virtual std::uint64_t plain_messages() const { return 0; }
   virtual std::span<float> residual() { return {}; }
-  std::uint64_t exchanges = 0;
 };
 
 namespace {
@@ -78,21 +81,24 @@ class ByServers final : public OwnPace::Way {
         update_(held_.size()),
         groups_(each_alone(comm.world())),
         shares_(groups_.size(), 1 / static_cast<double>(groups_.size())),
+        samples_(options.samples),
+        all_samples_(sum(gather(comm, samples_))),  // all are here then, whenever they take their first step
         server_(comm, *policy.server(), parameters, 0, {.compress = options.compress, .tensors = options.tensors}) {
-    const auto samples = gather(comm, options.samples);
-    all_samples_ = std::accumulate(samples.begin(), samples.end(), 0.0);
     group_.emplace(comm, server_, groups_, std::vector<std::size_t>(groups_.size(), 1));
   }
 
   void step(const OwnPace::Step& step, std::span<const float> began, std::span<float> parameters) override {
     const auto& before = began.empty() ? std::span<const float>(held_) : began;
     for (std::size_t i = 0; i < update_.size(); ++i) update_[i] = before[i] - parameters[i];
+    samples_ = step.samples;
     push(step.samples, step.rate);
-    if (step.seconds > 0) paces_.push_back(step.samples / step.seconds);
+    if (group_rule_ && step.seconds > 0) paces_.push_back(step.samples / step.seconds);
     if (group_rule_ && !formed_ && ++steps_ == steps_to_measure) form_first_groups();
     std::ranges::copy(held_, parameters.begin());
     wait_for_turn();
   }
+
+  void set_samples(double samples) override { samples_ = samples; }
 
   void rest() override {
     if (group_rule_ && !formed_) form_first_groups();
@@ -101,14 +107,16 @@ class ByServers final : public OwnPace::Way {
     if (is_bounded_) server_.begin(no_end, 0);
   }
   void agree(std::span<float> parameters) override {
+    all_samples_ = sum(gather(comm_, samples_));
     server_.pull(held_);
     std::ranges::copy(held_, parameters.begin());
     wait_for_turn();
   }
   void go_on() override {
-    if (group_rule_) form_groups();
+    if (group_rule_) formed_ = form_groups() || formed_;
   }
   void leave() override { server_.leave(); }
+  std::uint64_t exchanges() const override { return exchanges_; }
 
   std::vector<int> groups() const override { return groups_; }
   std::vector<double> shares() const override { return shares_; }
@@ -121,11 +129,12 @@ class ByServers final : public OwnPace::Way {
   bool push(double samples, double rate) {
     const auto all = group_->bring(samples, rate);
     if (all.samples <= 0) return false;
-    // A learning rate of 0 leaves optimizers in place, and nothing to divide.
-    const AsyncGroup::Brought brought{.samples = all.samples, .rate = all.rate > 0 ? all.rate : 1};
-    for (float& each : update_) each = static_cast<float>(each / brought.rate);
+    // A rate of 0 leaves optimizers in place, and nothing to divide; what a codec owes is of the rates before.
+    if (all.rate > 0) rate_ = all.rate;
+    const AsyncGroup::Brought brought{.samples = all.samples, .rate = rate_};
+    for (float& each : update_) each = static_cast<float>(each / rate_);
     group_->exchange(update_, samples, brought, std::min(1.0, all.samples / all_samples_), held_);
-    ++exchanges;
+    ++exchanges_;
     return true;
   }
 
@@ -135,28 +144,28 @@ class ByServers final : public OwnPace::Way {
 
   // By what each one's first steps have taken. Members of a group begin alike.
   void form_first_groups() {
-    formed_ = true;
-    form_groups();
+    formed_ = form_groups();
     server_.pull(held_);
     comm_.barrier();  // before anybody pushes
   }
 
-  // At first, and whenever speeds have changed. Every rank calls, while none pushes.
-  void form_groups() {
+  // At first, and whenever speeds have changed. Every rank calls, while none pushes. Whether any speed is known.
+  bool form_groups() {
     auto speeds = gather(comm_, speed());
     const auto known = std::ranges::count_if(speeds, [](double each) { return each > 0; });
-    if (known == 0) return;
+    if (known == 0) return false;
     // Who has taken no step yet, so that nobody knows, is taken for one of the middle.
-    const double mean = std::accumulate(speeds.begin(), speeds.end(), 0.0) / static_cast<double>(known);
+    const double mean = sum(speeds) / static_cast<double>(known);
     std::ranges::replace(speeds, 0.0, mean);
     paces_.clear();
-    if (!speeds_.empty() && !have_drifted(speeds_, speeds)) return;
+    if (!speeds_.empty() && !have_drifted(speeds_, speeds)) return true;
     speeds_ = speeds;
     groups_ = group_by_speed(speeds, *group_rule_);
-    const double all = std::accumulate(speeds.begin(), speeds.end(), 0.0);
+    const double all = sum(speeds);
     std::ranges::transform(speeds, shares_.begin(), [&](double each) { return each / all; });
     sent_by_groups_before_ += sent_by_group();
     group_.emplace(comm_, server_, groups_, std::vector<std::size_t>(groups_.size(), 1));
+    return true;
   }
 
   // The median step's since groups were last looked at; else what it was then.
@@ -180,9 +189,12 @@ class ByServers final : public OwnPace::Way {
   std::vector<float> update_;
   std::vector<int> groups_;
   std::vector<double> shares_;
+  double samples_;      // of a step of this rank
+  double all_samples_;  // of everybody's, as of when they last met
   ParameterServer server_;
-  double all_samples_ = 0;  // of a step of everybody's
   std::optional<AsyncGroup> group_;
+  double rate_ = 1;  // of the last push whose rate was above 0
+  std::uint64_t exchanges_ = 0;
   std::size_t steps_ = 0;
   bool formed_ = false;
   std::vector<double> paces_;   // samples a second, of this rank's steps since groups were last looked at
@@ -193,7 +205,9 @@ class ByServers final : public OwnPace::Way {
 class ByPeers final : public OwnPace::Way {
  public:
   ByPeers(Communicator& comm, std::span<const float> parameters, const std::string& compress)
-      : comm_(comm), held_(parameters.begin(), parameters.end()), peers_(comm, parameters, 0, seed, compress) {}
+      : comm_(all_here(comm)),
+        held_(parameters.begin(), parameters.end()),
+        peers_(comm, parameters, 0, seed, compress) {}
 
   // The step was computed at what this rank held before, and is taken from the mean.
   void step(const OwnPace::Step&, std::span<const float> began, std::span<float> parameters) override {
@@ -205,7 +219,6 @@ class ByPeers final : public OwnPace::Way {
     peers_.start();
     peers_.read(held_);
     std::ranges::copy(held_, parameters.begin());
-    ++exchanges;
   }
 
   void rest() override {
@@ -217,6 +230,7 @@ class ByPeers final : public OwnPace::Way {
     peers_.update(parameters, 0, [&] { std::ranges::copy(held_, parameters.begin()); });
   }
   void leave() override { peers_.leave(); }
+  std::uint64_t exchanges() const override { return peers_.averages(); }
 
   std::uint64_t plain_messages() const override { return peers_.plain_messages(); }
   std::vector<int> groups() const override { return each_alone(comm_.world()); }
@@ -226,6 +240,11 @@ class ByPeers final : public OwnPace::Way {
 
  private:
   static constexpr std::uint64_t seed = 1;
+  static Communicator& all_here(Communicator& comm) {
+    comm.barrier({.timeout = longest_wait});
+    return comm;
+  }
+
   Communicator& comm_;
   std::vector<float> held_;
   PeerAverage peers_;
@@ -265,6 +284,11 @@ void OwnPace::step(const Step& step, std::span<float> parameters, std::span<cons
   if (way_) way_->step(step, began, parameters);
 }
 
+void OwnPace::set_samples(double samples) {
+  check_samples(samples);
+  if (way_) way_->set_samples(samples);
+}
+
 void OwnPace::meet(std::span<float> parameters, Then then) {
   if (!way_) return;
   way_->rest();
@@ -286,7 +310,7 @@ void OwnPace::meet(std::span<float> parameters, Then then) {
 
 std::vector<int> OwnPace::groups() const { return way_ ? way_->groups() : std::vector<int>{0}; }
 std::vector<double> OwnPace::shares() const { return way_ ? way_->shares() : std::vector<double>{1}; }
-std::uint64_t OwnPace::exchanges() const { return way_ ? way_->exchanges : 0; }
+std::uint64_t OwnPace::exchanges() const { return way_ ? way_->exchanges() : 0; }
 std::uint64_t OwnPace::bytes_sent() const {
   return way_ ? comm_.traffic().bytes_sent - sent_before_ + way_->bytes_sent_to_groups() : 0;
 }

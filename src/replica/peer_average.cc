@@ -1,5 +1,6 @@
 #include "ranvier/peer_average.h"
 
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -59,7 +60,8 @@ class PeerAverage::Impl {
       thread_ = start_thread<std::jthread>("averages with peers", [this] { serve(); });
   }
   ~Impl() {
-    if (thread_.joinable() && !left_) comm_.abort("its training ended before its peers' averages");
+    // Also for the memory that an average under way still writes to.
+    if (!left_ && (thread_.joinable() || averaging_)) comm_.abort("its training ended before its peers' averages");
   }
 
   SampleStart begin(std::uint64_t stop_at, std::uint64_t most) {
@@ -93,6 +95,10 @@ class PeerAverage::Impl {
   }
 
   void update(std::span<float> parameters, std::uint64_t samples, const std::function<void()>& step) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (failure_) std::rethrow_exception(failure_);  // who is asked hears of a lost rank by this thread alone
+    }
     if (averaging_) {
       averaging_->wait();
       sending_->wait();
@@ -172,6 +178,7 @@ class PeerAverage::Impl {
       replica::serve_requests(comm_, request_tag, sizeof(Header) + most,
                               [this](Rank from, ConstBytes request) { return answer(from, request); });
     } catch (...) {
+      const std::lock_guard lock(mutex_);
       failure_ = std::current_exception();
       desk_.fail(failure_);
     }
@@ -201,6 +208,7 @@ class PeerAverage::Impl {
       const std::lock_guard lock(mutex_);
       for (std::size_t i = 0; i < held_.size(); ++i) held_[i] = mean_[i] = (held_[i] + mean_[i]) / 2;
     }
+    ++averages_;
     comm_.send(mean_, worker, average_tag);
     return true;
   }
@@ -217,6 +225,7 @@ class PeerAverage::Impl {
       tell(pair);
       pair.meet(held_);
     }
+    ++averages_;
     comm_.send({told_.data(), told_.size(), DType::u8}, worker, average_tag);
     return true;
   }
@@ -241,7 +250,7 @@ class PeerAverage::Impl {
   std::optional<Work> sending_;
   sync::PeerDraw peers_;
   std::uint64_t ended_ = 0;
-  std::uint64_t averages_ = 0;
+  std::atomic<std::uint64_t> averages_ = 0;
   std::exception_ptr failure_;
   bool left_ = false;
   std::jthread thread_;
