@@ -85,6 +85,14 @@ def test_uneven_inputs_end_with_one_model():
     assert len(norms) == 1 and "5 steps" in lines[0] and "8 steps" in lines[1], lines
 
 
+@pytest.mark.parametrize("sync", ["async", "group"])
+def test_ranks_at_their_own_pace_learn_one_model(sync):
+    lines = run_example("own_pace.py", 2, "--sync", sync)
+    errors = [float(value) for value in re.findall(r"error ([\d.]+)", "".join(lines))]
+    assert len(errors) == 3 and errors[-1] < errors[0] / 2, lines
+    assert any("240 steps" in line for line in lines) and any("60 steps" in line for line in lines), lines
+
+
 def test_a_dtensor_computes_as_one_process_does():
     alone, together = run_example("dtensor.py", 1)[0], run_example("dtensor.py", 2)[0]
     value = re.compile(r"value ([\d.]+)")
