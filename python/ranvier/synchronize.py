@@ -86,7 +86,11 @@ def attach(
     and averages take and goes on with bsp or node:16: `decisions` of what this returns has them, with the reasons. Ranks'
     samples stay their own, and nobody serves, so that shares by speed and servers are not among what it chooses from.
 
-    Where ranks may have different numbers of steps, train inside `with Join([sync]):` (torch.distributed.algorithms.join).
+    By `async`, `ssp`, `group` and `ad-psgd` ranks do not wait for one another in a step, and may take as many as they like:
+    what comes back has meet(), for all to look at a result together, and `samples` say what a step of this rank counts. Each
+    rank's optimizer keeps its state, and what it makes of its gradients is what the others get (Ho et al., NeurIPS 2013).
+
+    By other policies, where ranks may have different numbers of steps, train inside `with Join([sync]):` (torch.distributed.algorithms.join).
     Whoever is done first then takes part in the others' averages without weight; set_samples() is this rank's own there,
     and several synchronizations step in the order in which Join has them.
 
