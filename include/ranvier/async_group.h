@@ -16,12 +16,20 @@
 
 namespace ranvier {
 
+// Servers keep no momentum, which one for all groups would be too much of: asynchrony has some by itself. A group may
+// have its own, of the averages of its gradients; all of its members keep it, so that it outlives the group.
+struct GroupMomentum {
+  double factor = 0;
+  std::span<float> velocity = {};  // as long as the gradient, and zeros at first; none: no momentum
+};
+
 class AsyncGroup {
  public:
   // Every rank calls with the same groups, a number for each rank, and the same shares, the samples of each rank in a
-  // step of everybody's. A rank that only serves (ranvier/server.h) only calls this. `comm` and `server` outlive this.
+  // step of everybody's. A rank that only serves (ranvier/server.h) only calls this. `comm` and `server` outlive this,
+  // and so does the memory of a momentum.
   AsyncGroup(Communicator& comm, ParameterServer& server, const std::vector<int>& groups,
-             const std::vector<std::size_t>& shares);
+             const std::vector<std::size_t>& shares, const GroupMomentum& momentum = {});
 
   // The next samples of this rank; what it is part of has `count` > 0 for all ranks of a group or for none, but where
   // few are left, a rank's own part may be empty while its group still goes on.
@@ -59,6 +67,7 @@ class AsyncGroup {
   void push_in_codes(std::span<const float> gradient, const ParameterServer::Push& push, std::span<float> parameters);
 
   ParameterServer& server_;
+  const GroupMomentum momentum_;
   std::unique_ptr<Communicator> team_;   // null: alone
   std::unique_ptr<Exchange> average_;    // of its gradients, by the servers' codec
   std::vector<std::byte> told_;          // by the servers

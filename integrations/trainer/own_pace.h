@@ -24,8 +24,11 @@ struct OwnPaceWorker {
   std::function<void(std::uint64_t first, std::uint64_t count)> compute;
   // Computes as long as for so many samples, for its speed and nothing else.
   std::function<void(std::uint64_t count)> try_pace;
-  // The learning rate of servers once so many samples are behind all workers.
+  // The learning rate once so many samples are behind all workers, of steps with its momentum; and of servers, which
+  // have none, as much longer as momentum would have made them.
+  std::function<double(std::uint64_t done)> rate;
   std::function<double(std::uint64_t done)> server_rate;
+  double momentum = 0;
   // Takes the optimizer's step, of which servers have none.
   std::function<void(std::uint64_t done)> step;
   // Its parameters are what its last step has made of them: others may go on from there if it is lost with so many

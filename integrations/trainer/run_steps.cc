@@ -114,11 +114,13 @@ OwnPaceWorker Run::own_pace_worker() {
           .try_pace = [this](std::uint64_t samples) { compute(sampler_.from(0, samples), 0, false); },
           // The servers keep no momentum, since asynchrony adds some (Mitliagkas et al., "Asynchrony begets
           // Momentum", 2016): steps are as much longer as momentum would have made them by then.
+          .rate = [this](std::uint64_t done) { return rate_.at(sampler_.steps(done)); },
           .server_rate =
               [this](std::uint64_t done) {
                 const double step = sampler_.steps(done);
                 return rate_.at(step) * (1 - std::pow(settings_.momentum, step + 1)) / (1 - settings_.momentum);
               },
+          .momentum = settings_.momentum,
           .step =
               [this](std::uint64_t done) {
                 const at::NoGradGuard no_grad;

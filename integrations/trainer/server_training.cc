@@ -42,7 +42,8 @@ class ServerTraining final : public OwnPaceTraining {
       if (!part.goes_on) break;
       worker_.compute(part.first, part.count);
       const auto computed = steady_clock::now();
-      group_->exchange(worker_.gradients, worker_.server_rate(part.done), worker_.parameters);
+      group_->exchange(worker_.gradients, velocity_.empty() ? worker_.server_rate(part.done) : worker_.rate(part.done),
+                       worker_.parameters);
       waited_ += steady_clock::now() - computed;
       ++pushes_;
       worker_.keep(part.done);
@@ -72,11 +73,14 @@ class ServerTraining final : public OwnPaceTraining {
   std::size_t state_bytes() const override {
     return (server_ ? server_->state_bytes() : 0) + (group_ ? group_->state_bytes() : 0);
   }
-  // What is owed to gradients. What workers hold is what servers hold, where all have stopped.
+  // What is owed to gradients, and a group's momentum. What workers hold is what servers hold, where all have stopped.
   std::vector<std::byte> save() override {
     if (!server_) return kept_;
     const auto residual = std::as_bytes(server_->residual());
-    return {residual.begin(), residual.end()};
+    std::vector<std::byte> all{residual.begin(), residual.end()};
+    const auto velocity = std::as_bytes(std::span(velocity_));
+    all.insert(all.end(), velocity.begin(), velocity.end());
+    return all;
   }
   void restore(ConstBytes kept) override { kept_.assign(kept.begin(), kept.end()); }
 
@@ -100,16 +104,22 @@ class ServerTraining final : public OwnPaceTraining {
     if (!server_) make_server();
     if (start_.serve > 0 && comm_.rank() == 0 && !guests_) guests_ = make_guests();
     if (group_) add_bytes(bytes_before_);
-    group_ = std::make_unique<AsyncGroup>(comm_, *server_, groups_, shares_);
+    group_ =
+        std::make_unique<AsyncGroup>(comm_, *server_, groups_, shares_, GroupMomentum{worker_.momentum, velocity_});
   }
 
   void make_server() {
     server_ = std::make_unique<ParameterServer>(
         comm_, rule_, worker_.parameters, start_.done,
         ParameterServerOptions{.owners = owners(), .compress = start_.compress, .tensors = start_.tensors});
+    if (group_rule_ && is_worker() && worker_.momentum > 0) velocity_.resize(worker_.gradients.size());
     // Of another codec there may be none, or it wants none.
     const auto residual = std::as_writable_bytes(server_->residual());
-    if (kept_.size() == residual.size()) std::ranges::copy(kept_, residual.begin());
+    const auto velocity = std::as_writable_bytes(std::span(velocity_));
+    if (kept_.size() == residual.size() + velocity.size()) {
+      const auto rest = std::ranges::copy_n(kept_.begin(), std::ssize(residual), residual.begin()).in;
+      std::copy(rest, kept_.end(), velocity.begin());
+    }
     kept_.clear();
   }
 
@@ -136,6 +146,7 @@ class ServerTraining final : public OwnPaceTraining {
   const OwnPaceStart start_;
   const std::size_t workers_;    // the first ranks; the others serve and do nothing else
   std::vector<std::byte> kept_;  // of a checkpoint, until there is the server
+  std::vector<float> velocity_;  // of this rank's group; of a policy without groups there is none
   std::unique_ptr<ParameterServer> server_;
   std::unique_ptr<ParameterGuests> guests_;  // of rank 0
   std::unique_ptr<AsyncGroup> group_;

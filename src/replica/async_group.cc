@@ -11,8 +11,8 @@
 namespace ranvier {
 
 AsyncGroup::AsyncGroup(Communicator& comm, ParameterServer& server, const std::vector<int>& groups,
-                       const std::vector<std::size_t>& shares)
-    : server_(server), total_(std::accumulate(shares.begin(), shares.end(), std::size_t{0})) {
+                       const std::vector<std::size_t>& shares, const GroupMomentum& momentum)
+    : server_(server), momentum_(momentum), total_(std::accumulate(shares.begin(), shares.end(), std::size_t{0})) {
   const auto rank = static_cast<std::size_t>(comm.rank());
   std::size_t workers = 0;
   std::vector<int> numbers;
@@ -57,6 +57,9 @@ AsyncGroup::Part AsyncGroup::begin(std::uint64_t stop_at) {
 
 void AsyncGroup::exchange(std::span<float> gradient, double rate, std::span<float> parameters) {
   if (team_) average(gradient, static_cast<double>(part_.count), static_cast<double>(group_count_));
+  const auto factor = static_cast<float>(momentum_.factor);
+  for (std::size_t i = 0; i < momentum_.velocity.size(); ++i)
+    gradient[i] = momentum_.velocity[i] = factor * momentum_.velocity[i] + gradient[i];
   push(gradient,
        {.rate = rate,
         .share = group_ == total_ ? 1 : static_cast<double>(group_count_) / static_cast<double>(total_),

@@ -172,6 +172,33 @@ TEST(ParameterServer, WaitsForStepsThatTakeLongerThanATimeout) {
         options);
 }
 
+// Of the averages of its gradients, and the same on all its members, so that it outlives the group.
+TEST(AsyncGroup, HasAMomentumOfItsOwn) {
+  run_ranks(3,
+            [](Communicator& comm) {
+              std::vector<float> parameters(10, 0);
+              std::vector<float> velocity(10, 0);
+              ParameterServer server(comm, {.damping = ServerRule::Damping::share}, parameters, 0);
+              float u = 0, x = 0;
+              for (const auto& groups : {std::vector{0, 0, 0}, std::vector{7, 7, 7}}) {
+                AsyncGroup group(comm, server, groups, {2, 1, 1}, {0.5, velocity});
+                for (int step = 0; step < 4; ++step) {
+                  const auto part = group.begin(1000);
+                  ASSERT_TRUE(part.goes_on);
+                  std::vector<float> gradient(10, static_cast<float>(comm.rank() + 1));
+                  group.exchange(gradient, 0.25, parameters);
+                  u = 0.5F * u + (2 * 1.0F + 2 + 3) / 4;
+                  x -= 0.25F * u;
+                  for (const float each : parameters) ASSERT_FLOAT_EQ(each, x);
+                  for (const float each : velocity) ASSERT_FLOAT_EQ(each, u);
+                }
+              }
+              comm.barrier();
+              server.leave();
+            },
+            {.way = "shm"});
+}
+
 TEST(AsyncGroup, AverageTheirGradientsBySamplesAndPushOnce) {
   for (const auto& groups : {std::vector{0, 0, 1, 1}, std::vector{0, 1, 1, 1}, std::vector{0, 1, 2, 3}}) {
     std::array<std::atomic<std::uint64_t>, 100> taken{};
