@@ -93,7 +93,7 @@ class ByServers final : public OwnPace::Way {
     samples_ = step.samples;
     push(step.samples, step.rate);
     if (group_rule_ && step.seconds > 0) paces_.push_back(step.samples / step.seconds);
-    if (group_rule_ && !formed_ && ++steps_ == steps_to_measure) form_first_groups();
+    if (group_rule_ && !looked_ && ++steps_ == steps_to_measure) form_first_groups();
     std::ranges::copy(held_, parameters.begin());
     wait_for_turn();
   }
@@ -101,7 +101,7 @@ class ByServers final : public OwnPace::Way {
   void set_samples(double samples) override { samples_ = samples; }
 
   void rest() override {
-    if (group_rule_ && !formed_) form_first_groups();
+    if (group_rule_ && !looked_) form_first_groups();
     std::ranges::fill(update_, 0.0F);
     while (group_->is_shared() && push(0, 0)) std::ranges::fill(update_, 0.0F);
     if (is_bounded_) server_.begin(no_end, 0);
@@ -113,7 +113,9 @@ class ByServers final : public OwnPace::Way {
     wait_for_turn();
   }
   void go_on() override {
-    if (group_rule_) formed_ = form_groups() || formed_;
+    if (!group_rule_) return;
+    looked_ = form_groups();
+    steps_ = 0;
   }
   void leave() override { server_.leave(); }
   std::uint64_t exchanges() const override { return exchanges_; }
@@ -142,9 +144,11 @@ class ByServers final : public OwnPace::Way {
     if (is_bounded_) server_.begin(no_end, 1);
   }
 
-  // By what each one's first steps have taken. Members of a group begin alike.
+  // By what each one's first steps have taken: once on every rank before all meet, behind as many steps or where it
+  // rests. Members of a group begin alike.
   void form_first_groups() {
-    formed_ = form_groups();
+    looked_ = true;
+    form_groups();
     server_.pull(held_);
     comm_.barrier();  // before anybody pushes
   }
@@ -196,7 +200,7 @@ class ByServers final : public OwnPace::Way {
   double rate_ = 1;  // of the last push whose rate was above 0
   std::uint64_t exchanges_ = 0;
   std::size_t steps_ = 0;
-  bool formed_ = false;
+  bool looked_ = false;
   std::vector<double> paces_;   // samples a second, of this rank's steps since groups were last looked at
   std::vector<double> speeds_;  // by rank, when groups were last formed
   std::uint64_t sent_by_groups_before_ = 0;

@@ -181,6 +181,26 @@ TEST(OwnPace, GroupsAreFormedAnewWhereSpeedsHaveChanged) {
             {.way = "shm"});
 }
 
+// Nobody's speed is known, and ranks come to their tenth step and to the meeting in different orders.
+TEST(OwnPace, GroupsOfUnknownSpeedsWait) {
+  run_ranks(3,
+            [&](Communicator& comm) {
+              std::vector<float> x(size, 0);
+              OwnPace pace(comm, *policy("group:1.3"), x);
+              for (int meeting = 0; meeting < 3; ++meeting) {
+                for (int step = 0; step < 6 * (comm.rank() + 1); ++step)
+                  pace.step({.rate = rate, .seconds = meeting < 2 ? 0 : 1.0}, x);
+                pace.meet(x, meeting < 2 ? OwnPace::Then::goes_on : OwnPace::Then::ends);
+                if (meeting < 2) {
+                  EXPECT_THAT(pace.groups(), ElementsAre(0, 1, 2));
+                } else {
+                  EXPECT_THAT(pace.groups(), Each(0));
+                }
+              }
+            },
+            {.way = "shm"});
+}
+
 TEST(OwnPace, PeersKeepTheSumAndMeetInTheMean) {
   for (const auto& [world, codec] : {std::pair{2, "none"}, {3, "none"}, {4, "none"}, {4, "int8"}, {5, "hadamard+int4"}})
     run_ranks(world, [&, world = world, codec = codec](Communicator& comm) {

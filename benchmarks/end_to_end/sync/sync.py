@@ -18,7 +18,7 @@ from runs import Hosts, Runs, by_seed, mean, seconds_to, table
 POLICIES = ["bsp", "node:16", "node:64", "node", "local:16", "local:64", "local"]
 
 # Of what a run reports by model: the entry, the sign of what is better, and how to print it.
-SCORES = {"gan": ("frechet_distance", -1, 1, "distance"), "lstm": ("bits_per_character", -1, 1, "bits a character")}
+SCORES = {"gan": ("frechet_distance", -1, 1, "Fréchet distance"), "lstm": ("test_loss", -1, 1, "test loss")}
 ACCURACY = ("accuracy", 1, 100, "accuracy, %")
 
 
