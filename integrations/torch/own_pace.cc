@@ -44,6 +44,7 @@ struct OwnPaceHandle : torch::CustomClassHolder {
 
   // In place. `began`: empty where it is what the last call left.
   void step(const at::Tensor& parameters, const at::Tensor& began, double rate, double samples, double seconds) {
+    require_no_fork_since(forks_, comm->rank());
     translating_errors([&] {
       pace->step({.rate = rate, .samples = samples, .seconds = seconds}, span_of<float>(parameters, -1, "step"),
                  span_of<float>(began, -1, "step"));
@@ -53,6 +54,7 @@ struct OwnPaceHandle : torch::CustomClassHolder {
     translating_errors([&] { pace->set_samples(samples); });
   }
   void meet(const at::Tensor& parameters, bool ends) {
+    require_no_fork_since(forks_, comm->rank());
     translating_errors([&] {
       pace->meet(span_of<float>(parameters, -1, "meet"), ends ? OwnPace::Then::ends : OwnPace::Then::goes_on);
     });

@@ -1,7 +1,9 @@
 """A process forked after the group was made: the group stays with the parent, and says so."""
 
+import gc
 import os
 
+import pytest
 import ranvier
 import torch
 import torch.distributed as dist
@@ -77,6 +79,29 @@ def compressing(rank, world):
 
 def test_a_hook_stays_with_the_parent():
     on_ranks(1, compressing)
+
+
+def at_its_own_pace(rank, world):
+    net = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    sync = ranvier.attach(net, optimizer, "async")
+    net(torch.ones(4)).sum().backward()
+    optimizer.step()
+
+    def body():
+        with pytest.raises(ValueError, match="this process was forked off after rank"):
+            sync.meet()
+        sync._pace = sync._connection = None  # as at the end of an interpreter: the parent's job goes on
+        gc.collect()
+        return "done"
+
+    assert in_a_fork(body) == (7, "done")
+    optimizer.step()
+    sync.finish()
+
+
+def test_training_at_its_own_pace_stays_with_the_parent():
+    on_ranks(2, at_its_own_pace)
 
 
 def with_a_group_of_its_own(rank, world, folder):
