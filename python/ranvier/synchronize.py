@@ -90,9 +90,9 @@ def attach(
     what comes back has meet(), for all to look at a result together, and `samples` say what a step of this rank counts. Each
     rank's optimizer keeps its state, and what it makes of its gradients is what the others get (Ho et al., NeurIPS 2013).
 
-    By other policies, where ranks may have different numbers of steps, train inside `with Join([sync]):` (torch.distributed.algorithms.join).
-    Whoever is done first then takes part in the others' averages without weight; set_samples() is this rank's own there,
-    and several synchronizations step in the order in which Join has them.
+    By other policies, where ranks may have different numbers of steps, train inside `with Join([sync]):`
+    (torch.distributed.algorithms.join). Whoever is done first then takes part in the others' averages without weight;
+    set_samples() is this rank's own there, and several synchronizations step in the order in which Join has them.
 
     Raises ValueError for a wrong spec, for a codec that the policy or the optimizer has no use for, for samples that are
     no finite number above 0, for an optimizer of another model or one that is attached already, for a model in

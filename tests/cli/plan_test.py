@@ -112,7 +112,8 @@ class Plan(ProgramTest):
             self.assertEqual(run("simulate", "--plan", str(plan), "--sync", "local:16", limit=60).returncode, 0)
             # Those that wait for nobody are chosen where somebody is slow and the network is not.
             said = run(*words[:3], *fast, *slow, "--json", str(file), limit=60)
-            self.assertRegex(said.stdout, r"async gains [\d.]+ % against bsp, and has to gain 15 % since its gradients are late: on")
+            weighed = r"async gains [\d.]+ % against bsp, and has to gain 15 % since its gradients are late: on"
+            self.assertRegex(said.stdout, weighed)
             choices = json.loads(file.read_text())["choices"]
             self.assertIn(choices[0]["sync"], ("async", "group"))
             # Slow replicas make bsp slower, too.
