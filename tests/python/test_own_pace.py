@@ -167,8 +167,9 @@ def grouped(rank, world, way):
 
             def closure():
                 optimizer.zero_grad()
-                time.sleep(pause)
-                (result := net(inputs).square().mean()).backward()
+                result = net(inputs).square().mean()
+                time.sleep(pause)  # behind the forward pass, from which on a step computes
+                result.backward()
                 return result
 
             optimizer.step(closure)
