@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.algorithms.join import Joinable
 
 from ranvier import _library
-from ranvier._groups import new_name, timeout_of
-from ranvier._register import made_with
+from ranvier._groups import new_name, options_of, timeout_of
 from ranvier._streams import on_host
 from ranvier.settings import combined
 
@@ -41,6 +42,34 @@ def fitting_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> li
 
 def floating_buffers(model: nn.Module) -> list[Tensor]:
     return [b for b in model.buffers() if b.is_floating_point()]
+
+
+class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
+    """What torch's Join asks of each way to attach."""
+
+    _parameters: list[Tensor]
+    _group: dist.ProcessGroup
+
+    @property
+    def join_device(self) -> torch.device:
+        return self._parameters[0].device
+
+    @property
+    def join_process_group(self) -> dist.ProcessGroup:
+        return self._group
+
+
+StepArguments = tuple[tuple[Any, ...], dict[str, Any]]  # of the optimizer's step, itself the first of them
+
+
+def closure_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
+    closure: Callable[[], Any] | None = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    return closure
+
+
+def with_closure(closure: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> StepArguments:
+    """The same, with another one in its place."""
+    return (args[0], closure, *args[2:]), {name: value for name, value in kwargs.items() if name != "closure"}
 
 
 class Everybody:
@@ -74,9 +103,7 @@ def connection_beside(group: dist.ProcessGroup, name: str) -> dist.ProcessGroup:
     that the group was made with if it is one of ranvier's. For operators, which take it boxed(), and which it has to outlive."""
     timeout = timeout_of(group) or _c10d.default_pg_timeout
     store = dist.PrefixStore(name, _c10d._get_process_group_store(group))
-    # Names of torch's come again, so that there may be an entry of an earlier group.
-    is_ours = "ranvier" in {each.partition(":")[2] for each in str(dist.get_backend_config(group)).split(",")}
-    options = (made_with.get(group.group_name) if is_ours else None) or combined()
+    options = options_of(group) or combined()
     ranks = dist.get_process_group_ranks(group)
     return _library.connect_apart(store, dist.get_rank(group), timeout, options, ranks, "ranvier attach")
 

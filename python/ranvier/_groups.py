@@ -38,13 +38,10 @@ def group_like(
     """A group of the same kind, with the same timeout and options. `ranks` of the world, this one among them, call with
     the same `name`; none: all ranks of `model`."""
     members = list(ranks) if ranks is not None else dist.get_process_group_ranks(model)
-    options, timeout = Options(), timeout_of(model)  # which may have been changed since
-    # Names of torch's come again, so that there may be an entry of an earlier group.
-    if "ranvier" in {each.partition(":")[2] for each in str(dist.get_backend_config(model)).split(",")}:
-        options = made_with.get(model.group_name, options)
-        if len(members) < model.size():  # dimensions suit one number of ranks only, and so does a topology
-            algorithm = options.algorithm.partition(":")[0] if options.algorithm else None
-            options = replace(options, algorithm=algorithm, topology=None)
+    options, timeout = options_of(model) or Options(), timeout_of(model)  # which may have been changed since
+    if len(members) < model.size():  # dimensions suit one number of ranks only, and so does a topology
+        algorithm = options.algorithm.partition(":")[0] if options.algorithm else None
+        options = replace(options, algorithm=algorithm, topology=None)
     backend = dist.get_backend(model)
     with options:
         made, _ = _c10d._new_process_group_helper(
@@ -60,6 +57,13 @@ def group_like(
         )
     _c10d._world.pg_group_ranks[made] = {member: rank for rank, member in enumerate(members)}
     return made
+
+
+def options_of(group: dist.ProcessGroup) -> Options | None:
+    """That it was made with, if it is one of ranvier's."""
+    # Names of torch's come again, so that there may be an entry of an earlier group.
+    is_one = "ranvier" in {each.partition(":")[2] for each in str(dist.get_backend_config(group)).split(",")}
+    return made_with.get(group.group_name) if is_one else None
 
 
 def timeout_of(group: dist.ProcessGroup) -> timedelta | None:

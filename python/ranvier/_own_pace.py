@@ -11,17 +11,21 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.algorithms.join import Joinable, JoinHook
+from torch.distributed.algorithms.join import JoinHook
 
 from ranvier._attachment import (
+    Attached,
     Everybody,
+    StepArguments,
     attached,
     begin_alike,
+    closure_in,
     connection_beside,
     fitting_parameters,
     flat,
     floating_buffers,
     spread,
+    with_closure,
 )
 from ranvier._computing import Computing, Watch
 
@@ -35,7 +39,7 @@ class Told(NamedTuple):
     shares: list[float]
 
 
-class OwnPace(Joinable):  # type: ignore[misc]
+class OwnPace(Attached):
     """What attach() gives for a policy of ranks that do not wait for one another: meet() and finish() are where they do."""
 
     def __init__(
@@ -141,14 +145,6 @@ class OwnPace(Joinable):  # type: ignore[misc]
             raise ValueError("the state is of a model with another number of parameters: attach the same")
         self.step, self._residual = state["step"], held_back
 
-    @property
-    def join_device(self) -> torch.device:
-        return self._parameters[0].device
-
-    @property
-    def join_process_group(self) -> dist.ProcessGroup:
-        return self._group
-
     def join_hook(self, **_: Any) -> JoinHook:
         raise ValueError(f"ranks of '{self.spec}' take as many steps as they like: leave out Join, and call meet() behind them")
 
@@ -182,10 +178,10 @@ class OwnPace(Joinable):  # type: ignore[misc]
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    ) -> StepArguments | None:
         """What the step is called with instead, where it was given a closure: that computes."""
         self._begin()
-        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        closure = closure_in(args, kwargs)
         if closure is None:
             self._computing.has_gradients()
             return None
@@ -195,7 +191,7 @@ class OwnPace(Joinable):  # type: ignore[misc]
             self._computing.has_gradients()
             return loss
 
-        return (args[0], timed, *args[2:]), {name: value for name, value in kwargs.items() if name != "closure"}
+        return with_closure(timed, args, kwargs)
 
     def _after_step(self) -> None:
         self.step += 1

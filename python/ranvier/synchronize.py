@@ -17,19 +17,23 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.algorithms.join import Joinable, JoinHook
+from torch.distributed.algorithms.join import JoinHook
 
 from ranvier import _library
 from ranvier._asked import BEGIN_FRAGMENT, FINISH_FRAGMENT, PARAMETERS, PUSH, Asked
 from ranvier._attachment import (
+    Attached,
     Everybody,
+    StepArguments,
     attached,
     begin_alike,
+    closure_in,
     connection_beside,
     fitting_parameters,
     flat,
     floating_buffers,
     spread,
+    with_closure,
 )
 from ranvier._auto import SPECS, Auto, share_state
 from ranvier._computing import Watch
@@ -108,7 +112,7 @@ def attach(
     return Synchronization(model, optimizer, sync, steps_per_epoch, steps, place, samples, compress, group)
 
 
-class Synchronization(Joinable):  # type: ignore[misc]
+class Synchronization(Attached):
     """What attach() gives: the state of the policy, and the end of it."""
 
     def __init__(
@@ -168,12 +172,11 @@ class Synchronization(Joinable):  # type: ignore[misc]
         keeps = self._coded_changes is not None or self._policy.has_outer_step() or self._policy.wants_spread()
         self._anchor = [p.detach().clone() for p in self._parameters] if keeps else []
         self._momentum = [torch.zeros_like(p) for p in self._anchor] if self._policy.has_outer_step() else []
-        everybody_else = self._teams.whole[self._last]
-        self._fragments = (
-            Fragments(everybody_else, everybody.name, compress, self._parameters, self._anchor, self._momentum, fragments)
-            if fragments > 0 and everybody_else is not None and self._world > 1
-            else None
-        )
+        self._fragments: Fragments | None = None
+        team = self._teams.whole[self._last]
+        if fragments > 0 and team is not None and self._world > 1:
+            parts = (self._parameters, self._anchor, self._momentum)
+            self._fragments = Fragments(team, everybody.name, compress, *parts, fragments)
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(lambda *_: self._after_step() if self._uneven.trains else None),
@@ -269,14 +272,6 @@ class Synchronization(Joinable):  # type: ignore[misc]
     def _coded(self, team: Team | None) -> CodedTeam | None:
         return None if team is None or self.compress == "none" else CodedTeam(self.compress, team, self._parameters)
 
-    @property
-    def join_device(self) -> torch.device:
-        return self._parameters[0].device
-
-    @property
-    def join_process_group(self) -> dist.ProcessGroup:
-        return self._group
-
     def join_hook(self, **_: Any) -> JoinHook:
         """For torch's Join. Raises ValueError where the policy has no weights by which a rank could stand aside."""
         if not self._policy.weighs_samples():
@@ -302,19 +297,19 @@ class Synchronization(Joinable):  # type: ignore[misc]
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    ) -> StepArguments | None:
         """What the optimizer's step is called with instead, where it was given a closure: that computes the gradients."""
         if not self._uneven.trains:
             return None
         self._uneven.notify(self)
-        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        closure = closure_in(args, kwargs)
         if closure is None:
             self._average_gradients()
             return None
         with torch.enable_grad():
             loss = closure()
         self._average_gradients()
-        return (args[0], _once(loss), *args[2:]), {name: value for name, value in kwargs.items() if name != "closure"}
+        return with_closure(_once(loss), args, kwargs)
 
     def _average_gradients(self) -> bool:
         """Whether there was any to average."""
