@@ -111,7 +111,7 @@ def connection_beside(group: dist.ProcessGroup, name: str) -> dist.ProcessGroup:
 def flat(parameters: list[Tensor]) -> Tensor:
     """One behind the other, as floats on the CPU: a copy. Raises ValueError for complex ones."""
     if any(p.is_complex() for p in parameters):
-        raise ValueError("parameters are complex, and ranvier's own connections carry real ones: take a policy without them")
+        raise ValueError("parameters are complex, and codes and connections of ranvier's own carry real ones: leave both out")
     parts = [p.detach().reshape(-1).to(torch.float32) for p in parameters]
     if len({part.device for part in parts}) > 1:
         parts = [part.cpu() for part in parts]

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ranvier import _library
+from ranvier._attachment import flat, spread
 from ranvier._exchanges import Plain, make_exchange
 from ranvier._groups import group_like
 from ranvier._memory import Memories, owed_elsewhere
@@ -123,7 +124,7 @@ class CodedTeam:
         """As Team.average; by floats of 32 bits, and plainly where a value has no code."""
         wire, before = self._wire, self._wire.bytes_sent
         wire.device = wire.device_for(tensors[0].device)
-        values = torch.cat([t.detach().reshape(-1).to(device="cpu", dtype=torch.float32) for t in tensors])
+        values = flat(tensors)
         if weight != 1:
             values.mul_(weight)
         memory = self._memories.of(self._parameters, self._exchange.kinds)
@@ -131,8 +132,7 @@ class CodedTeam:
             Plain().average(wire, values, memory, self._number)
         memory.step += 1
         self._number += 1
-        for tensor, part in zip(tensors, values.split([t.numel() for t in tensors]), strict=True):
-            tensor.detach().copy_(part.view_as(tensor))
+        spread(values, tensors)
         return wire.bytes_sent - before
 
     def state_dict(self) -> dict[str, Any]:

@@ -14,6 +14,14 @@ from ranvier._groups import agreed_name, group_like
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 
+def travels_by(group: dist.ProcessGroup, device: torch.device) -> torch.device:
+    """Where a group takes what lies on `device`, and anything else: there, unless its backend serves the CPU as well, as
+    gloo does, which has no messages and not all collectives for a GPU's tensors."""
+    cpu = torch.device("cpu")
+    served = {each.type: group._get_backend(each).name() for each in group._device_types}
+    return cpu if device.type == "cpu" or served.get("cpu") == served.get(device.type) else device
+
+
 class Wire:
     """A group of its own, of the same ranks and kind: DDP and the program use theirs meanwhile, and in no common order.
     All ranks of `model` make it, by a broadcast in `model`; or those of `ranks`, as the world numbers them, by a `name` that
@@ -29,10 +37,7 @@ class Wire:
         self.bytes_sent = 0
 
     def device_for(self, bucket: torch.device) -> torch.device:
-        """The bucket's own, unless its backend serves the CPU as well, as gloo does."""
-        cpu = torch.device("cpu")
-        served = {device.type: self.group._get_backend(device).name() for device in self.group._device_types}
-        return cpu if bucket.type == "cpu" or served.get("cpu") == served.get(bucket.type) else bucket
+        return travels_by(self.group, bucket)
 
     def all_reduce(self, values: Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> None:
         """In place, the same bits on all ranks."""

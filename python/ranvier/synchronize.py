@@ -42,6 +42,7 @@ from ranvier._fragments import Fragments
 from ranvier._own_pace import OwnPace
 from ranvier._teams import CodedTeam, Team, Teams, check_codec
 from ranvier._uneven import Uneven
+from ranvier._wire import travels_by
 
 def _once(loss: Any) -> Callable[[], Any]:
     """A closure whose work is done: another evaluation would put one rank's gradients in place of the average."""
@@ -431,11 +432,15 @@ class Synchronization(Attached):
             spread(values, self._parameters)
             self.bytes += self._pushes.bytes_sent() - before
         for tensor in self._buffers if self._pushes is not None else [*self._parameters, *self._buffers]:
-            arrived = torch.empty_like(tensor)
-            sending = dist.isend(tensor.detach().clone(), dist.get_global_rank(self._group, to), group=self._group)
-            dist.recv(arrived, dist.get_global_rank(self._group, source), group=self._group)
-            sending.wait()
-            tensor.detach().add_(arrived).div_(2)
+            going = tensor.detach().to(travels_by(self._group, tensor.device), copy=True)
+            arrived = torch.empty_like(going)
+            both = [  # as one: NCCL's messages wait for those before them
+                dist.P2POp(dist.isend, going, group=self._group, group_peer=to),
+                dist.P2POp(dist.irecv, arrived, group=self._group, group_peer=source),
+            ]
+            for work in dist.batch_isend_irecv(both):
+                work.wait()
+            tensor.detach().add_(arrived.to(tensor.device)).div_(2)
             self.bytes += tensor.numel() * tensor.element_size()
         self.rounds += 1
 

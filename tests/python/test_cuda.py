@@ -3,6 +3,7 @@
 import os
 import re
 import tomllib
+from contextlib import nullcontext
 
 import pytest
 import ranvier
@@ -221,6 +222,99 @@ def test_attach_synchronizes_a_model_on_a_gpu(backend, sync):
             2, one_gpu_as_several_hosts, attached, sync, codec, backend="gloo", environment={"BACKEND": backend}
         )
         assert all(torch.equal(mine, theirs) for mine, theirs in zip(first, second, strict=True))
+
+
+TARGET = torch.randn(64, 8, generator=torch.Generator().manual_seed(9))
+
+
+def teach(net, optimizer, device, generator, steps):
+    """Steps on a stream of their own, of which each one's gradients come long after it has been launched."""
+    with torch.cuda.stream(torch.cuda.Stream()) if device == CUDA else nullcontext():
+        for _ in range(steps):
+            inputs = torch.randn(16, 64, generator=generator)
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(net(inputs.to(device)), torch.tanh(inputs @ TARGET).to(device))
+            if device == CUDA:
+                torch.cuda._sleep(SOME_TIME // 20)
+            loss.backward()
+            optimizer.step()
+        return loss.item()
+
+
+def learner(device):
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.Tanh(), nn.Linear(64, 8)).to(device)
+    return net, torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.5)
+
+
+def held(net):
+    floats = [each for each in net.state_dict().values() if each.is_floating_point()]
+    return torch.cat([each.flatten().cpu() for each in floats])
+
+
+def on_either_device(rank, world, spec, codec):
+    results = []
+    for device in (CUDA, "cpu"):
+        net, optimizer = learner(device)
+        ranvier.attach(net, optimizer, spec, compress=codec)
+        teach(net, optimizer, device, torch.Generator().manual_seed(rank), 20)
+        assert {each.device.type for each in net.state_dict().values()} == {torch.device(device).type}
+        results.append(held(net))
+    return results
+
+
+@pytest.mark.parametrize("backend", ["ranvier", "gloo", "cpu:ranvier,cuda:nccl", "cpu:gloo,cuda:nccl"])
+def test_what_travels_while_a_gpu_computes_is_what_would_on_the_cpu(backend):
+    for spec in ("diloco:4,fragments=2,delay=1,merge=0.5", "gossip", "slowmo:4", "hierarchy:node=1,rack=4"):
+        for codec in ("none", "bf16"):
+            for of_gpu, of_cpu in on_ranks(
+                2, one_gpu_as_several_hosts, on_either_device, spec, codec, backend="gloo", environment={"BACKEND": backend}
+            ):
+                torch.testing.assert_close(of_gpu, of_cpu, rtol=0.02, atol=0.005)
+
+
+def at_own_pace(rank, world, spec, codec):
+    net, optimizer = learner(CUDA)
+    sync = ranvier.attach(net, optimizer, spec, samples=16, compress=codec)
+    generator = torch.Generator().manual_seed(rank)
+    before, met = teach(net, optimizer, CUDA, generator, 1), []
+    for _ in range(2):
+        after = teach(net, optimizer, CUDA, generator, 30 + 10 * rank)
+        sync.meet()
+        met.append(held(net))
+    sync.finish()
+    assert all(each.is_cuda for each in net.state_dict().values())
+    return before, after, met
+
+
+@pytest.mark.parametrize("backend", ["ranvier", "nccl"])
+@pytest.mark.parametrize("spec", ["async", "ssp:2", "group", "ad-psgd"])
+def test_ranks_at_their_own_pace_meet_on_a_gpu(spec, backend):
+    for codec in ("none", "int8"):
+        results = on_ranks(
+            2, one_gpu_as_several_hosts, at_own_pace, spec, codec, backend="gloo", environment={"BACKEND": backend}
+        )
+        for before, after, met in results:
+            assert after < before / 2
+            for mine, theirs in zip(met, results[0][2], strict=True):
+                assert torch.equal(mine, theirs)
+
+
+def grouped(rank, world):
+    net, optimizer = learner(CUDA)
+    net[2].register_forward_hook(lambda *_: torch.cuda._sleep(SOME_TIME // (40 if rank % 2 else 4)))
+    sync = ranvier.attach(net, optimizer, "group", samples=16)
+    teach(net, optimizer, CUDA, torch.Generator().manual_seed(rank), 14)
+    sync.meet()
+    formed = sync.groups, sync.shares
+    sync.finish()
+    return formed
+
+
+def test_groups_are_formed_by_what_a_gpu_takes():
+    for groups, shares in on_ranks(4, grouped):
+        assert groups == [1, 0, 1, 0]
+        assert shares[1] > 1.3 * shares[0]
 
 
 class Slow(torch.autograd.Function):
