@@ -21,31 +21,14 @@
 #include "replica/owned_ranges.h"
 #include "replica/requests.h"
 #include "replica/sample_desk.h"
+#include "replica/server_requests.h"
 
 namespace ranvier {
 namespace {
 
+using namespace replica::server_requests;
 using replica::CodedMessages;
 using replica::SampleDesk;
-
-// Apart from what a program sends itself.
-constexpr std::uint64_t request_tag = 0x70732d31;
-constexpr std::uint64_t start_tag = 0x70732d32;
-constexpr std::uint64_t values_tag = 0x70732d33;
-constexpr std::uint64_t guest_values_tag = 0x70732d34;
-
-enum class Kind : std::uint64_t { begin, push, pull, leave };
-
-// What stands before the gradient of a push, or its code, and is all of any other request. Ranks of one job are of one
-// build, which does not make every one of them right: see checked_request().
-struct Header {
-  Kind kind = Kind::begin;
-  std::uint64_t number = 0;         // push
-  ParameterServer::Push push = {};  // push
-  std::uint64_t stop_at = 0;        // begin
-  std::uint64_t most = 0;           // begin
-  Rank guest = -1;                  // push and pull: for whom, if not for the sender
-};
 
 // Whether others are to follow what a worker is told.
 enum class Follows : bool { no, yes };

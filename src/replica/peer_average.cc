@@ -14,6 +14,7 @@
 #include "exchange/same_spec.h"
 #include "ranvier/error.h"
 #include "replica/coded_pair.h"
+#include "replica/peer_requests.h"
 #include "replica/requests.h"
 #include "replica/sample_desk.h"
 #include "sync/peer_draw.h"
@@ -21,24 +22,10 @@
 namespace ranvier {
 namespace {
 
+using namespace replica::peer_requests;
 using replica::CodedMessages;
 using replica::CodedPair;
 using replica::SampleDesk;
-
-// Apart from what a program sends itself.
-constexpr std::uint64_t request_tag = 0x70656572;
-constexpr std::uint64_t start_tag = 0x70656573;
-constexpr std::uint64_t average_tag = 0x70656574;
-
-enum class Kind : std::uint64_t { begin, average, leave };
-
-// What stands before the parameters of an average, and is all of any other request. Ranks of one job are of one build.
-struct Header {
-  Kind kind = Kind::begin;
-  std::uint64_t ended = 0;    // begin: samples that have had their effect since the last time
-  std::uint64_t stop_at = 0;  // begin
-  std::uint64_t most = 0;     // begin
-};
 
 }  // namespace
 

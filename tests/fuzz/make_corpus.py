@@ -101,6 +101,31 @@ def meeting() -> None:
     write("meeting_fuzz", "tls", bytes([0]) + b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
 
 
+def requests() -> None:
+    def request(kind: int, *fields: object, gradient: bytes = b"") -> bytes:
+        """Of a parameter server: number, rate, share, samples, stop_at, most, guest."""
+        content = struct.pack("<QQddQQQi4x", kind, *fields) + gradient
+        return bytes([len(content)]) + content
+
+    def average(kind: int, values: bytes = b"", ended: int = 2, stop_at: int = 9, most: int = 3) -> bytes:
+        content = struct.pack("<QQQQ", kind, ended, stop_at, most) + values
+        return bytes([len(content)]) + content
+
+    usual = (1, 0.1, 1.0, 1, 9, 3, -1)
+    begin, pull, leave = (request(kind, *usual) for kind in (0, 2, 3))
+    pushes = [request(1, number, *usual[1:], gradient=floats(8)) for number in (1, 2, 2)]
+    head = struct.pack("<Q", 0)
+    for way in (0, 2, 4, 6):
+        write("requests_fuzz", f"server_{way}", bytes([way]) + begin + pushes[0] + begin + pushes[1] + pull + pushes[2] + leave)
+        write("requests_fuzz", f"guest_{way}", bytes([way]) + request(1, *usual[:-1], 3, gradient=floats(8)) + request(2, *usual[:-1], 5))
+        write("requests_fuzz", f"odd_{way}", bytes([way]) + request(1, 1, float("nan"), 1e300, 1 << 63, 0, 0, -1, gradient=floats(8)))
+        write("requests_fuzz", f"short_{way}", bytes([way]) + begin + pushes[0][:40])
+    write("requests_fuzz", "coded", bytes([4]) + request(1, *usual, gradient=head + bytes([4, 0, 0, 63] + list(range(8)))))
+    for way in (1, 5):
+        write("requests_fuzz", f"peer_{way}", bytes([way]) + average(1, floats(8)) + average(1, floats(8)) + average(2))
+        write("requests_fuzz", f"peer_begin_{way}", bytes([way]) + average(0) + average(1, bytes(12)))
+
+
 def frame(kind: int, payload: bytes = b"", error: int = 3, origin: int = 1, culprit: int = -1) -> bytes:
     return struct.pack("<BBHii", kind, error, len(payload), origin, culprit) + payload
 
@@ -245,6 +270,7 @@ if __name__ == "__main__":
     greeting()
     guests()
     meeting()
+    requests()
     control()
     calls()
     checkpoints()
