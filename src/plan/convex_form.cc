@@ -38,7 +38,8 @@ class Builder {
     if (form_.terms.empty()) return std::move(form_);
     if (form_.priced && minimise(form_.allowed, form_.costs()).value <= 1e-9 * form_.costs().sum())
       refuse_vanishing_cost();
-    form_.region = with_implied_equations(form_.priced ? homogeneous() : form_.allowed);
+    form_.allowed = with_implied_equations(std::move(form_.allowed));
+    form_.region = form_.priced ? homogeneous() : form_.allowed;
     form_.pinned = pinned_to_zero(form_.region);
     refuse_starved_dimensions();
     const auto inside = point_inside(form_.region, form_.pinned);

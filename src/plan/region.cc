@@ -47,6 +47,13 @@ void append(solver::LinearProgram& program, const VectorXd& coefficients, double
   program.limit(last) = limit;
 }
 
+// Whether they have a solution, up to rounding, of whatever sign.
+bool equations_agree(const Region& region) {
+  const auto linear = program(region, 0, [](const Row&) { return 0.0; });
+  const VectorXd nearest = linear.equal.completeOrthogonalDecomposition().solve(linear.equal_to);
+  return (linear.equal * nearest - linear.equal_to).cwiseAbs().maxCoeff() <= 1e-13;
+}
+
 }  // namespace
 
 solver::LinearSolution minimise(const Region& region, const VectorXd& objective) {
@@ -86,11 +93,21 @@ std::vector<bool> pinned_to_zero(const Region& region) {
 }
 
 Region with_implied_equations(Region region) {
-  for (Row& row : region.rows) {
-    if (row.equal) continue;
-    const auto least = minimise(region, row.coefficients);
-    if (least.status == Status::optimal && row.limit - least.value <= zero * row.coefficients.cwiseAbs().maxCoeff())
-      row.equal = true;
+  for (bool more = true; more;) {
+    more = false;
+    VectorXd common = VectorXd::Zero(region.variables);  // the mean of points of the region is one
+    std::vector<Row*> implied;
+    for (Row& row : region.rows) {
+      if (row.equal) continue;
+      const auto least = minimise(region, row.coefficients);
+      if (least.status != Status::optimal || row.limit - least.value > zero * row.coefficients.cwiseAbs().maxCoeff())
+        continue;
+      common += least.x;
+      implied.push_back(&row);
+    }
+    for (Row* const row : implied) row->equal = more = true;
+    if (!more || equations_agree(region)) continue;
+    for (Row* const row : implied) row->limit = row->coefficients.dot(common) / static_cast<double>(implied.size());
   }
   return region;
 }

@@ -33,7 +33,9 @@ std::vector<std::size_t> conflict(const Region&);
 std::vector<bool> pinned_to_zero(const Region&);
 
 // The same region, written so that it has an inside: inequalities that can only hold with equality (b0 >= b1 and
-// b1 >= b0) become equations. Equations that repeat others stay.
+// b1 >= b0) become equations. Also those that leave next to nothing, or contradict each other by as much (of rounded
+// numbers, say): these are moved, by 1e-8 at most, to where there is a point that satisfies all of them. Equations that
+// repeat others stay. Of a region that is not empty.
 Region with_implied_equations(Region);
 
 // A point that satisfies all equations and lies as far inside the inequalities and x > 0 as a linear program finds;

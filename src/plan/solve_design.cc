@@ -76,16 +76,17 @@ std::optional<Design> for_nothing(const DesignProblem& problem) {
 // Several optima differ only in bandwidth that no term waits for: the time of each term is the same in all of them,
 // since v / b is strictly convex. So a linear program that keeps those times finds the cheapest.
 VectorXd cheapest(const ConvexForm& form, const VectorXd& x) {
-  plan::Region region = form.allowed;
+  VectorXd needed = VectorXd::Zero(form.bandwidths);
   for (const auto& term : form.terms) {
     double slowest = 0;
     for (const auto& load : term.loads) slowest = std::max(slowest, load.amount / x(load.variable));
-    for (const auto& load : term.loads)
-      region.rows.push_back({.coefficients = -VectorXd::Unit(form.bandwidths, load.variable),
-                             .equal = false,
-                             .limit = -load.amount / slowest,
-                             .text = {}});
+    for (const auto& load : term.loads) needed(load.variable) = std::max(needed(load.variable), load.amount / slowest);
   }
+  plan::Region region = form.allowed;
+  for (Index i = 0; i < needed.size(); ++i)
+    if (needed(i) > 0)
+      region.rows.push_back(
+          {.coefficients = -VectorXd::Unit(form.bandwidths, i), .equal = false, .limit = -needed(i), .text = {}});
   const auto found = plan::minimise(region, form.costs());
   return found.status == Status::optimal ? found.x : x;
 }
@@ -129,10 +130,10 @@ Design solve(const DesignProblem& problem) {
 
   design.lower_bound =
       found.lower_bound * form.time_scale * (form.priced ? form.scale * form.cost_scale / time_cost_scale : 1);
-  if (!(design.objective - design.lower_bound <= certified_gap * std::abs(design.objective)))
-    throw Error(ErrorKind::internal, fmt::format("an objective of {} was proven to no more than {}; report it with its "
-                                                 "input",
-                                                 design.objective, design.lower_bound));
+  if (!(std::abs(design.objective - design.lower_bound) <= certified_gap * std::abs(design.objective)))
+    throw Error(ErrorKind::internal,
+                fmt::format("an objective of {} has a bound of {}, which proves nothing; report it with its input",
+                            design.objective, design.lower_bound));
   // Bandwidths meet equations up to rounding, and may be better than the best by as much.
   design.lower_bound = std::min(design.lower_bound, design.objective);
   design.marginal_ns_per_gbps = marginal(form, found, design.bandwidth_gbps);

@@ -50,6 +50,69 @@ DesignProblem draw(Random& random, Objective objective) {
   return problem;
 }
 
+class Certified : public testing::TestWithParam<Objective> {};
+
+// Budgets that are split by rounded numbers leave next to nothing, or are exceeded by as much.
+TEST_P(Certified, AlsoWhereConstraintsNearlyTouch) {
+  Random random{std::mt19937_64(11)};
+  for (int i = 0; i < 400; ++i) {
+    SCOPED_TRACE(i);
+    const auto n = static_cast<std::size_t>(2 + random.one_of(3));
+    DesignProblem problem{.step = {}, .dollars_per_gbps = {}, .constraints = {}, .objective = GetParam()};
+    problem.step.dimensions = n;
+    problem.step.cases = {{.constant_ns = 1e7 * random.one_of(2), .weights = {1, 1}}};
+    for (int k = 0; k < 2; ++k) {
+      problem.step.terms.emplace_back();
+      for (std::size_t d = 0; d < n; ++d)
+        if (d == static_cast<std::size_t>(k) || random.one_of(2) == 0)
+          problem.step.terms.back().loads.push_back({std::uint32_t{1} << d, random.between(1e6, 1e9)});
+    }
+    const double budget = 100 * (1 + random.one_of(10)), even = budget / static_cast<double>(n);
+    problem.constraints.push_back(
+        {.text = "budget", .coefficients = std::vector<double>(n, 1), .relation = Relation::equal, .limit = budget});
+    const bool least = random.one_of(2) == 0;
+    const double unit = std::pow(10.0, -random.one_of(11));
+    for (std::size_t d = 0; d < n; ++d) {
+      problem.dollars_per_gbps.push_back(random.between(1, 60));
+      Constraint one{.text = "one", .coefficients = std::vector<double>(n, 0), .relation = Relation::equal};
+      one.coefficients[d] = 1;
+      if (d == 0 || random.one_of(3) > 0) one.relation = least ? Relation::at_least : Relation::at_most;
+      one.limit = unit * (least ? std::floor(even / unit) : std::ceil(even / unit));
+      if (d + 1 < n || random.one_of(3) > 0) problem.constraints.push_back(one);
+    }
+    try {
+      expect_certified(problem, solve(problem));
+    } catch (const Error& error) {  // equations of rounded numbers do contradict one another
+      EXPECT_EQ(error.kind(), ErrorKind::usage) << error.what();
+    }
+  }
+}
+
+TEST_P(Certified, WithThousandsOfUnlikeTerms) {
+  Random random{std::mt19937_64(12)};
+  for (const std::size_t n : {4, 9}) {
+    DesignProblem problem{.step = {}, .dollars_per_gbps = {}, .constraints = {}, .objective = GetParam()};
+    problem.step.dimensions = n;
+    problem.step.cases = {{.constant_ns = 5, .weights = {}}};
+    for (int k = 0; k < 3000; ++k) {
+      problem.step.terms.emplace_back();
+      for (std::size_t d = 0; d < n; ++d)
+        if (random.one_of(10) < 7)
+          problem.step.terms.back().loads.push_back({std::uint32_t{1} << d, random.between(0, 1e6)});
+      problem.step.cases[0].weights.push_back(random.between(0, 5));
+    }
+    for (std::size_t d = 0; d < n; ++d) problem.dollars_per_gbps.push_back(random.between(1, 60));
+    problem.constraints.push_back(
+        {.text = "budget", .coefficients = std::vector<double>(n, 1), .relation = Relation::equal, .limit = 700});
+    expect_certified(problem, solve(problem));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Certified, Certified, testing::Values(Objective::time, Objective::time_cost),
+                         [](const auto& objective) {
+                           return objective.param == Objective::time ? "Time" : "TimeCost";
+                         });
+
 class AgainstNlopt : public testing::TestWithParam<Objective> {};
 
 // NLopt may stop early, never below the proven bound; and it agrees to six digits in most cases.

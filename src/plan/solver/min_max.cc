@@ -75,12 +75,12 @@ class Barrier {
     equal_.topLeftCorner(equations, variables) = program.equal;
     equal_.bottomLeftCorner(limits, variables) = program.at_most;
     equal_.bottomRightCorner(limits, limits).setIdentity();
-    VectorXd equal_to(equations + limits);
-    equal_to << program.equal_to, program.limit;
+    equal_to_.resize(equations + limits);
+    equal_to_ << program.equal_to, program.limit;
     at_.x.resize(variables + limits);
     at_.x << start, program.limit - apply(program.at_most, start);
     // The start keeps the equations as well as a linear program does.
-    if (equal_.rows() > 0) at_.x += least_solution(equal_, equal_to - apply(equal_, at_.x));
+    if (equal_.rows() > 0) at_.x += least_solution(equal_, equal_to_ - apply(equal_, at_.x));
     at_.t.resize(index(program.terms.size()));
     for (std::size_t k = 0; k < program.terms.size(); ++k) at_.t(index(k)) = 1.5 * slowest(k, at_.x);
     const VectorXd cases = program.constant + apply(program.weights, at_.t);
@@ -94,6 +94,7 @@ class Barrier {
     best.lower_bound = -std::numeric_limits<double>::infinity();
     for (double sharpness = complexity_ / std::max(at_.z, 1e-12);; sharpness *= sharpen) {
       if (!centre(sharpness)) break;
+      restore_equations(sharpness);
       MinMaxSolution found = solution(sharpness);
       if (gap(found) < gap(best) || best.x.size() == 0) best = std::move(found);
       // Beyond this rounding is all that moves.
@@ -108,8 +109,9 @@ class Barrier {
   }
 
  private:
+  // Below its bound a value is as far off.
   static double gap(const MinMaxSolution& found) {
-    return (found.value - found.lower_bound) / std::max(std::abs(found.value), 1e-300);
+    return std::abs(found.value - found.lower_bound) / std::max(std::abs(found.value), 1e-300);
   }
 
   double slowest(std::size_t k, const VectorXd& x) const {
@@ -220,10 +222,37 @@ class Barrier {
     return result;
   }
 
+  // Of one case, whose slack at a centre is 1 / sharpness, the t and z that are best for an x follow from it: weight x
+  // sharpness = sum over loads of 1 / (t - amount / x). Thousands of terms, each of which may only go so far along its
+  // hyperbola in a step of Newton's, would hold x back.
+  Point settled(Point point, double sharpness) const {
+    if (program_.constant.size() != 1 || (point.x.array() <= 0).any()) return point;
+    for (std::size_t k = 0; k < program_.terms.size(); ++k) {
+      const double wanted = sharpness * program_.weights(0, index(k));
+      const double least = slowest(k, point.x);
+      double above = 1 / wanted;  // or more; Newton's method comes nearer from this side alone
+      for (int i = 0; i < 60 && program_.terms[k].size() > 1; ++i) {
+        double sum = 0;
+        double squares = 0;
+        for (const auto& load : program_.terms[k]) {
+          const double each = 1 / (above + (least - load.amount / point.x(load.variable)));
+          sum += each;
+          squares += each * each;
+        }
+        if (sum <= wanted * (1 + 1e-13)) break;
+        above += (sum - wanted) / squares;
+      }
+      point.t(index(k)) = least + above;
+    }
+    point.z = program_.constant(0) + program_.weights.row(0).dot(point.t) + 1 / sharpness;
+    return point;
+  }
+
   // Newton's method from where we are to the centre of this sharpness. Steps are chosen by slopes, not by values, whose
   // differences rounding hides: at least the damped step 1 / (1 + decrement), which self-concordance makes safe. False
   // where rounding lets it get no further.
   bool centre(double sharpness) {
+    at_ = settled(std::move(at_), sharpness);
     for (int i = 0; i < most_steps_to_a_centre; ++i) {
       const Point here = gradient(at_, sharpness);
       const Point way = direction(here);
@@ -234,17 +263,29 @@ class Barrier {
       const double safe = decrement < 0.25 ? 1 : 1 / (1 + decrement);
       double step = 1;
       while (step > safe) {
-        const Point there = at_.plus(step, way);
+        const Point there = settled(at_.plus(step, way), sharpness);
         if (inside(there) && gradient(there, sharpness).dot(way) <= 0.1 * decrement * decrement) break;
         step = std::max(safe, step / 2);
       }
-      while (!inside(at_.plus(step, way))) {
+      Point there = settled(at_.plus(step, way), sharpness);
+      for (; !inside(there); there = settled(at_.plus(step, way), sharpness)) {
         step /= 2;
         if (step < 1e-12) return false;
       }
-      at_ = at_.plus(step, way);
+      at_ = std::move(there);
     }
     return true;  // not quite central: the certificate tells what it is worth
+  }
+
+  // Late steps, of directions that are mostly rounding, add up.
+  void restore_equations(double sharpness) {
+    if (equal_.rows() == 0) return;
+    const VectorXd scale = curvature().scale();
+    const VectorXd off = equal_to_ - apply(equal_, at_.x);
+    Point there = at_;
+    there.x += scale.cwiseProduct(least_solution(MatrixXd(equal_ * scale.asDiagonal()), off));
+    there = settled(std::move(there), sharpness);
+    if (inside(there)) at_ = std::move(there);
   }
 
   MinMaxSolution solution(double sharpness) const {
@@ -288,7 +329,8 @@ class Barrier {
 
   const MinMaxProgram& program_;
   const MatrixXd weights_transposed_;
-  MatrixXd equal_;         // equations, then limits with their slacks
+  MatrixXd equal_;  // equations, then limits with their slacks
+  VectorXd equal_to_;
   Point at_;               // slacks behind the variables
   double complexity_ = 1;  // of the barrier: the gap at a centre is about complexity / sharpness
 };
