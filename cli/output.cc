@@ -34,6 +34,10 @@ fs::path identity_of(const NamedFile& file, bool is_written) {
 
 void refuse_overwriting(const std::vector<NamedFile>& written, const std::vector<NamedFile>& read) {
   for (auto output = written.begin(); output != written.end(); ++output) {
+    for (auto other = written.begin(); other != output; ++other)
+      if (output->path == "-" && other->path == "-")
+        throw Error(ErrorKind::usage, fmt::format("{} and {} would both write to stdout; name a file with one of them",
+                                                  other->flag, output->flag));
     const fs::path place = identity_of(*output, true);
     if (place.empty()) continue;
     const auto refuse_if_same = [&](const NamedFile& other, bool is_written) {

@@ -33,17 +33,27 @@ Examples:
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::usage, sentence); }
 
-// "1,2.5,4": numbers from 0, as many as there are things.
+// "1,2.5,4": numbers within the range, as many as there are things.
+struct Range {
+  double least, most;
+  bool or_zero = true;
+};
+std::string to_string(const Range& range) {
+  if (range.least == range.most) return fmt::format("{:g} or 0", range.least);
+  return fmt::format("a number from {:g} to {:g}{}", range.least, range.most,
+                     range.or_zero && range.least > 0 ? ", or 0" : "");
+}
 std::vector<double> numbers(const std::string& flag, const std::string& list, std::size_t count,
-                            std::string_view things) {
+                            std::string_view things, const Range& range) {
   std::vector<double> result;
   std::string_view left = list;
   for (;;) {
     const auto end = std::min(left.find(','), left.size());
     const auto number = parse_number<double>(left.substr(0, end));
-    if (!number || *number < 0)
-      refuse(fmt::format("{} '{}', column {}: '{}' is not a number that is at least 0", flag, list,
-                         list.size() - left.size() + 1, left.substr(0, end)));
+    const bool is_zero = range.or_zero && number && *number == 0;
+    if (!number || !(is_zero || (*number >= range.least && *number <= range.most)))
+      refuse(fmt::format("{} '{}', column {}: '{}' is not {}", flag, list, list.size() - left.size() + 1,
+                         left.substr(0, end), to_string(range)));
     result.push_back(*number);
     if (end == left.size()) break;
     left.remove_prefix(end + 1);
@@ -218,7 +228,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (options.workloads.empty() == options.traffic_file.empty())
     refuse("design needs either --workload or --traffic: what is to be sent");
   options.weights.assign(options.workloads.size(), 1);
-  if (!weights.empty()) options.weights = numbers("--weight", weights, options.workloads.size(), "workloads");
+  if (!weights.empty())
+    options.weights = numbers("--weight", weights, options.workloads.size(), "workloads", {1e-9, 1e9});
 
   if (budget.empty() && constraints.empty())
     refuse("design needs a limit on bandwidth: --budget 1000GB/s, or --constraint \"b0 + b1 <= 1000\"");
@@ -232,19 +243,18 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
     refuse("--unit-cost and --cost both say what bandwidth costs; give one");
   if (!cost_file.empty()) options.costs = read_libra_costs(cost_file);
   options.unit_costs = unit_cost.empty() ? unit_costs(options.network, options.costs)
-                                         : numbers("--unit-cost", unit_cost, dimensions, "dimensions");
+                                         : numbers("--unit-cost", unit_cost, dimensions, "dimensions", {1e-6, 1e9});
   options.step.order = order == "fixed" ? ChunkOrder::fixed : ChunkOrder::mixed;
   auto& effects = options.step.effects;
   if (!oversubscription.empty())
-    effects.oversubscription = numbers("--oversubscription", oversubscription, dimensions, "dimensions");
-  for (const double factor : effects.oversubscription)
-    if (factor < 1) refuse(fmt::format("--oversubscription '{}': a factor is at least 1", oversubscription));
-  if (!latency.empty()) effects.latency_ns = numbers("--latency-ns", latency, dimensions, "dimensions");
+    effects.oversubscription =
+        numbers("--oversubscription", oversubscription, dimensions, "dimensions", {1, 1e6, false});
+  if (!latency.empty()) effects.latency_ns = numbers("--latency-ns", latency, dimensions, "dimensions", {0, 1e12});
   if (!reduction.empty())
-    for (const double each : numbers("--in-network-reduction", reduction, dimensions, "dimensions"))
+    for (const double each : numbers("--in-network-reduction", reduction, dimensions, "dimensions", {1, 1}))
       effects.in_network_reduction.push_back(each != 0);
   if (nics) options.nics = static_cast<int>(*nics);
-  if (!links.empty()) options.link_gbps = numbers("--link-gbps", links, dimensions, "dimensions");
+  if (!links.empty()) options.link_gbps = numbers("--link-gbps", links, dimensions, "dimensions", {1e-3, 1e9});
   if (options.overlap && (options.workloads.size() != 1 || options.nics || !options.link_gbps.empty()))
     refuse("--overlap is of one workload, without --survive-failure and --link-gbps");
   return options;

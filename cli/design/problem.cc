@@ -17,14 +17,15 @@ bool is_file(const std::string& name) {
   return std::filesystem::is_regular_file(name) || name.ends_with(".txt") || name.find('/') != std::string::npos;
 }
 
+bool knows_its_groups(const std::string& name) { return name.ends_with(".toml") || name.ends_with(".et"); }
+
 struct Placed {
   Workload workload;
   Placement placement;
 };
 
 Placed placed(const Options& options, const std::string& name) {
-  const bool knows_its_groups = name.ends_with(".toml") || name.ends_with(".et");
-  if (knows_its_groups || !is_file(name)) {
+  if (knows_its_groups(name) || !is_file(name)) {
     Workload workload = simulation::load_workload(name);
     Placement placement = place(workload.degrees, options.network);
     return {std::move(workload), std::move(placement)};
@@ -39,6 +40,9 @@ Placed placed(const Options& options, const std::string& name) {
 }  // namespace
 
 DesignProblem problem_of(const Options& options) {
+  const auto asks = [](const std::string& name) { return is_file(name) && !knows_its_groups(name); };
+  if (!options.communicator_file.empty() && std::ranges::none_of(options.workloads, asks))
+    throw Error(ErrorKind::usage, "--communicator is of workloads in ASTRA-sim's text; leave it out");
   DesignProblem problem{.step = {}, .constraints = options.constraints, .objective = options.objective};
   if (!options.traffic_file.empty()) {
     problem.step = read_traffic(options.traffic_file, options.network.dimensions.size());

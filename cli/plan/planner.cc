@@ -58,7 +58,7 @@ Plan plan_of(const Question& question, const PlanChoice& best) {
   plan.ranks = network.topology.world;
   plan.transport = network.transport;
   plan.sync = best.sync;
-  plan.unequal = question.search.unequal.any();
+  plan.unequal = question.search.unequal;
   if (make_sync_policy(best.sync, {})->levels().size() > 1) plan.place = question.place;
   plan.placement = network.placement;
   if (!best.codec.empty()) plan.compress = best.codec;

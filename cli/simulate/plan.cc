@@ -36,7 +36,12 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
     const auto sync = app.get_option("--sync")->as<std::string>();
     if (!sync.empty() && make_sync_policy(sync, {})->levels().size() > 1) set("--place", plan.place);
     if (plan.bucket_bytes > 0) set("--bucket", std::to_string(plan.bucket_bytes));
-    if (!plan.unequal) options.planned_ns = plan.step_ns;
+    if (!is_given("--speeds") && !is_given("--jitter") && !is_given("--straggle")) {
+      set("--speeds", speeds_in_words(plan.unequal));
+      set("--jitter", jitter_in_words(plan.unequal));
+      set("--straggle", stragglers_in_words(plan.unequal));
+    }
+    if (!options.policy.unequal.any()) options.planned_ns = plan.step_ns;
   }
   if (is_given("--algorithm") || is_given("--in-network")) return;
   if (!is_given("--bytes")) {

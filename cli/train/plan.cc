@@ -47,7 +47,7 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
   if (chooses) options.trainer.tuning = table_of(plan);
   // What somebody chose by a flag is not chosen again, nor what has no step of everybody's averages.
   const auto machine = make_sync_policy(plan.sync, {});
-  if (obeyed && !plan.unequal && machine->levels().size() == 1 && !machine->server() && !machine->meets_peers())
+  if (obeyed && !plan.unequal.any() && machine->levels().size() == 1 && !machine->server() && !machine->meets_peers())
     options.trainer.planned = {plan.step_ns / 1e9, plan.exposed_communication_ns / 1e9};
   options.plan = plan;
 }
@@ -71,7 +71,7 @@ PlanComparison compare(const Plan& plan, const trainer::TrainResult& result) {
   const double planned_waiting_ns = anew ? expected->waiting * 1e9 : plan.exposed_communication_ns;
   PlanComparison comparison{.predicted_ns = anew ? expected->step * 1e9 : plan.step_ns,
                             // The median step of unequal workers is not the mean that was predicted.
-                            .measured_ns = plan.unequal ? 0 : result.median_step_seconds * 1e9};
+                            .measured_ns = plan.unequal.any() ? 0 : result.median_step_seconds * 1e9};
   const double planned_computing_ns = anew ? comparison.predicted_ns - planned_waiting_ns : plan.compute_ns;
   if (!(comparison.predicted_ns > 0) || !(comparison.measured_ns > 0)) return comparison;
   comparison.error = comparison.measured_ns / comparison.predicted_ns - 1;

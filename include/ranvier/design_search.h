@@ -47,7 +47,7 @@ struct OrderShare {
 };
 // The mix with which a collective ends first on these bandwidths, by linear programming over all orders of the (at most
 // 6) dimensions that the group spans; orders without a share are left out. Of an all_gather the orders are those of its
-// mirror image, a reduce_scatter.
+// mirror image, a reduce_scatter. None of collectives that send the same in any order.
 std::vector<OrderShare> best_orders(const Communication&, const GroupSizes&, std::span<const double> bandwidth_gbps);
 
 // ---- Failures.

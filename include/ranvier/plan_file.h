@@ -9,6 +9,7 @@
 
 #include "ranvier/simulate.h"
 #include "ranvier/types.h"
+#include "ranvier/unequal_workers.h"
 
 namespace ranvier {
 
@@ -28,7 +29,7 @@ struct Plan {
   std::size_t bucket_bytes = 0;                   // of gradients
   std::vector<FastestAlgorithm> all_reduce = {};  // algorithm by size; without times in the file
   // What it expects.
-  bool unequal = false;  // replicas that are not equally fast, so that this is the mean of many steps
+  UnequalWorkers unequal = {};  // of replicas, so that this is the mean of many steps
   double step_ns = 0;
   double compute_ns = 0;
   double exposed_communication_ns = 0;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <random>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -30,6 +31,10 @@ struct UnequalWorkers {
 void take_speeds(std::string_view words, UnequalWorkers& workers);
 void take_jitter(std::string_view words, UnequalWorkers& workers);
 void take_stragglers(std::string_view words, UnequalWorkers& workers);
+// The words that these take for the same; none where there is nothing of the kind.
+std::string speeds_in_words(const UnequalWorkers& workers);
+std::string jitter_in_words(const UnequalWorkers& workers);
+std::string stragglers_in_words(const UnequalWorkers& workers);
 // Throws Error{usage} where more workers are named than there are.
 void check_workers(const UnequalWorkers& workers, std::uint64_t count);
 // Throws Error{usage} where a speed is given to some of them only.

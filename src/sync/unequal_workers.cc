@@ -1,6 +1,7 @@
 #include "ranvier/unequal_workers.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -70,6 +71,19 @@ void take_stragglers(std::string_view words, UnequalWorkers& workers) {
                                                 words));
     workers.stragglers.push_back({.worker = *worker, .from = *from, .to = *to, .factor = *factor});
   });
+}
+
+std::string speeds_in_words(const UnequalWorkers& workers) { return fmt::format("{}", fmt::join(workers.speeds, ",")); }
+
+std::string jitter_in_words(const UnequalWorkers& workers) {
+  return workers.jitter_share > 0 ? fmt::format("{}x{}", workers.jitter_share, workers.jitter_factor) : "";
+}
+
+std::string stragglers_in_words(const UnequalWorkers& workers) {
+  std::string words;
+  for (const Straggler& each : workers.stragglers)
+    words += fmt::format("{}{}:{}-{}x{}", words.empty() ? "" : ",", each.worker, each.from, each.to, each.factor);
+  return words;
 }
 
 void check_workers(const UnequalWorkers& workers, std::uint64_t count) {

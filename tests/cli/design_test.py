@@ -181,6 +181,13 @@ class Beyond(ProgramTest):
             self.assertGreater(len(equal), 1)
             self.assertEqual([each["cost_usd"] for each in designs[: len(equal)]], sorted(equal))
 
+    def test_orders_of_chunks_are_those_of_collectives_that_have_any(self):
+        words = ("--workload", "llama3-8b:pp=4", "--network", "RI(4)_FC(2)_SW(2)", "--budget", "500", "--chunk-order", "mixed")
+        result = design(*words)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("order of all_reduce over", result.stdout)
+        self.assertNotIn("order of send", result.stdout)
+
     def test_a_pareto_front_is_drawn(self):
         with temporary_folder() as folder:
             file = folder / "front.svg"
@@ -285,6 +292,13 @@ class WrongUsage(ProgramTest):
             (("--workload", "resnet50", "--npus", "64", "--budget", "9", "--enumerate", "2", "--blocks", "SW,RI(4)_FC"),
              "column 4: unknown kind of dimension 'RI(4)_FC'"),
             ((*gpt3, "--bugdet", "500"), "did you mean '--budget'?"),
+            ((*gpt3, "--budget", "500", "--communicator", "missing.yml"), "--communicator is of workloads in ASTRA-sim's text"),
+            ((*gpt3, "--budget", "500", "--unit-cost", "1,1e300,1,1"), "column 3: '1e300' is not a number from 1e-06 to 1e+09, or 0"),
+            ((*gpt3, "--budget", "500", "--oversubscription", "1,1,0.5,1"), "column 5: '0.5' is not a number from 1 to 1e+06"),
+            ((*gpt3, "--budget", "500", "--latency-ns", "1e300,1,1,1"), "column 1: '1e300' is not a number from 0 to 1e+12"),
+            ((*gpt3, "--budget", "500", "--in-network-reduction", "0,0,7,0"), "column 5: '7' is not 1 or 0"),
+            ((*gpt3, "--budget", "500", "--weight", "1e-300"), "'1e-300' is not a number from 1e-09 to 1e+09, or 0"),
+            ((*gpt3, "--budget", "500", "--link-gbps", "1e-9,1,1,1"), "'1e-9' is not a number from 0.001 to 1e+09, or 0"),
         ):
             with self.subTest(words=words):
                 result = design(*words)
@@ -297,6 +311,11 @@ class WrongUsage(ProgramTest):
             traffic.write_text('{"compute_ns": 1,\n "terms": [}')
             result = design("--traffic", str(traffic), "--network", NETWORK, "--budget", "5")
             self.assert_sentence(result, 1, "traffic.json, line 2, column 12")
+            aliases = folder / "aliases.yml"
+            lines = ["a0: &a0 {b: x}", *(f"a{i}: &a{i} {{p: *a{i - 1}, q: *a{i - 1}}}" for i in range(1, 40))]
+            aliases.write_text("\n".join([*lines, "Topology: [Ring]", "NpusCount: [4]", "CostDimension: [InterPod]"]))
+            result = design("--network", str(aliases), "--workload", "resnet50", "--budget", "5")
+            self.assert_sentence(result, 1, "the file has more than 10000 maps")
             traffic.write_text('{"terms": [\n{"weight": -1, "bytes": [1, 2, 3, 4]}]}')
             result = design("--traffic", str(traffic), "--network", NETWORK, "--budget", "5")
             self.assert_sentence(result, 1, "traffic.json, line 2, column 12: terms[0].weight is -1; expected")

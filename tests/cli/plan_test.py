@@ -122,6 +122,10 @@ class Plan(ProgramTest):
                 run(*words[:3], *fast, *more, "--sync", "bsp", "--json", str(file), limit=60)
                 bsp[bool(more)] = min(each["step_ns"] for each in json.loads(file.read_text())["choices"])
             self.assertGreater(bsp[True], 5 * bsp[False])
+            # How slow they are stands in the plan.
+            run(*words, *fast, *slow, "--sync", "bsp", limit=60)
+            self.assertEqual(run("simulate", "--plan", str(plan), "--json", str(file), limit=60).returncode, 0)
+            self.assertAlmostEqual(json.loads(file.read_text())["step_ns"] / bsp[True], 1, delta=0.05)
 
     def test_writes_a_table_that_bench_follows(self):
         with temporary_folder() as folder:

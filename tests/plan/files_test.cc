@@ -42,6 +42,7 @@ TEST_F(WorkloadFile, SaysWhatIsWrongAndWhere) {
            {"laier = 1\n", "line 1, column 1: unknown key of a workload 'laier'; did you mean 'layer'?"},
            {"layer = 1\n", "layer is a list"},
            {layer + "forward_ns = -1\n", "line 3, column 14: a number that is at least 0"},
+           {layer + "forward_ns = 1e300\n", "line 3, column 14: a number from 0 to 1e+18"},
            {layer + "forward_us = 1\n", "did you mean 'forward_ns'?"},
            {layer + "communications = [1]\n", "a communication is a table"},
            {communication + "role = \"data\" }]\n", "the key bytes is missing in a communication"},
@@ -91,7 +92,24 @@ TEST_F(PlanFile, IsReadAsItWasWritten) {
   EXPECT_EQ(read.because, a_plan().because);
   EXPECT_EQ(read.placement, a_plan().placement);
   EXPECT_EQ(read.sync, "local:16");
+  EXPECT_FALSE(read.unequal.any());
   EXPECT_EQ(read.link_gbit, 1.5);
+}
+
+TEST_F(PlanFile, KeepsHowUnequalReplicasAre) {
+  Plan plan = a_plan();
+  plan.unequal = {.speeds = {1, 0.1, 0.123456789},
+                  .jitter_share = 0.05,
+                  .jitter_factor = 4,
+                  .stragglers = {{.worker = 2, .from = 100, .to = 200, .factor = 4},
+                                 {.worker = 0, .from = 1, .to = 2, .factor = 1.5}}};
+  const UnequalWorkers read = read_plan(holding(to_toml(plan))).unequal;
+  EXPECT_EQ(read.speeds, plan.unequal.speeds);
+  EXPECT_EQ(read.jitter_share, 0.05);
+  EXPECT_EQ(read.jitter_factor, 4);
+  ASSERT_EQ(read.stragglers.size(), 2u);
+  EXPECT_EQ(read.stragglers[0].to, 200u);
+  EXPECT_EQ(read.stragglers[1].factor, 1.5);
 }
 
 TEST_F(PlanFile, SaysWhatIsWrongAndWhere) {
@@ -107,6 +125,8 @@ TEST_F(PlanFile, SaysWhatIsWrongAndWhere) {
             "sizes have to rise"},
            {least + "[[all_reduce]]\nup_to_bytes = 4\n", "the key algorithm is missing"},
            {"sync = \"lokal:4\"\n" + least, "line 1, column 8: unknown"},
+           {"link_gbit = 0\n" + least, "line 1, column 13: a number of Gbit/s from 1e-06 to 1e+06"},
+           {least + "speeds = \"1,2\"\n", "line 5, column 10: --speeds '1,2' are not numbers from 0.001 to 1"},
            {"placement = [0, 0]\n" + least, "line 1, column 17: place 0 is given to two ranks"},
            {"placement = [1, 0]\n" + least, "line 1, column 13: rank 0, where all meet, stays in its own place"},
            {"placement = [0]\n" + least, "line 1, column 13: a placement of 2 ranks has so many places"},

@@ -95,6 +95,8 @@ TEST_F(Import, WrongFilesNameLineAndColumn) {
   EXPECT_THAT(astra("a -1 1 NONE 0 2 NONE 0 3 NONE 0 10\nb -1 1 NONE 0 2 ALREDUCE 0 3 NONE 0 10\n"),
               HasSubstr("line 2, column 17: unknown collective 'ALREDUCE'; did you mean 'ALLREDUCE'?"));
   EXPECT_THAT(astra("a -1 -5 NONE 0 2 NONE 0 3 NONE 0 10\n"), HasSubstr("line 1, column 6: '-5' is not a number"));
+  EXPECT_THAT(astra("a -1 1e308 NONE 0 2 NONE 0 3 ALLREDUCE 3 10\n"),
+              HasSubstr("line 1, column 6: 1e308 ns are more than the 1e+18 of any step"));
   EXPECT_THAT(astra("a -1 5 NONE 0 2 NONE 0 3 ALLREDUCE 1e30 10\n"),
               HasSubstr("line 1, column 36: 1e30 bytes are more than the 1e+15 of any collective"));
   EXPECT_THAT(astra("a x 1 NONE 0 2 NONE 0 3 NONE 0 10\n"), HasSubstr("line 1, column 3: 'x' is not a number"));

@@ -72,7 +72,11 @@ TEST_F(MeasuredFile, ThatIsWrongNamesThePlace) {
            {"world = 2\n[[link]]\nfrom = 0\nto = 1\nlatency_us = -1\n",
             "line 5, column 14: a number that is at least 0"},
            {"world = 2\n[[link]]\nfrom = 0\nto = 1\nlatency_us = 1\ngbit_per_second = 1\nburst_bytes = 1e19\n",
-            "burst_bytes is 1e+19; at most 1e+15 are expected"},
+            "line 7, column 15: a number from 0 to 1e+15 is expected"},
+           {"world = 2\n[[link]]\nfrom = 0\nto = 1\nlatency_us = 1\ngbit_per_second = 1e-300\n",
+            "line 6, column 19: a number of Gbit/s from 1e-06 to 1e+06"},
+           {"world = 2\n[[link]]\nfrom = 0\nto = 1\nlatency_us = 1\ngbit_per_second = 1\ngbit_both_ways = 1e-300\n",
+            "line 7, column 18: a number of Gbit/s from 1e-06 to 1e+06"},
            {"world = 2\n[[link]]\nfrom = 1\nto = 1\nlatency_us = 1\ngbit_per_second = 1\n",
             "rank 1 has a link to itself"},
            {"world = 2\n" + link + link, "line 7, column 1: the link from rank 0 to rank 1 is there twice"}})

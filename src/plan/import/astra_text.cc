@@ -72,9 +72,17 @@ class Reader {
 
   double number(const Word& word) const {
     const auto value = parse_number<double>(word.text);
-    if (!value || *value < 0)
+    if (!value || !(*value >= 0))
       refuse(word.offset, fmt::format("'{}' is not a number that is at least 0", plan::quotable(word.text)));
     return *value;
+  }
+
+  double nanoseconds(const Word& word) const {
+    constexpr double most = 1e18;
+    const double value = number(word);
+    if (value > most)
+      refuse(word.offset, fmt::format("{} ns are more than the {:g} of any step", plan::quotable(word.text), most));
+    return value;
   }
 
   std::optional<Collective> collective(const Word& word) const {
@@ -95,7 +103,7 @@ class Reader {
   }
 
   Phase phase(const std::vector<Word>& line, std::size_t first, Role role) const {
-    Phase result{.compute_ns = number(line[first])};
+    Phase result{.compute_ns = nanoseconds(line[first])};
     const auto kind = collective(line[first + 1]);
     const double bytes = number(line[first + 2]);
     if (bytes > plan::most_collective_bytes)

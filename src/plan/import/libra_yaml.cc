@@ -61,8 +61,10 @@ class File {
   const YAML::Node& root() const { return root_; }
 
  private:
-  // Of which only the first would count, in silence.
-  void refuse_repeated_keys(const YAML::Node& map) const {
+  // Of which only the first would count, in silence. Aliases make of few lines any number of maps.
+  void refuse_repeated_keys(const YAML::Node& map) {
+    constexpr int most_maps = 10'000;
+    if (++maps_ > most_maps) refuse(map.Mark(), fmt::format("the file has more than {} maps", most_maps));
     std::set<std::string> keys;
     for (const auto& entry : map) {
       if (entry.first.IsScalar() && !keys.insert(entry.first.Scalar()).second)
@@ -73,6 +75,7 @@ class File {
 
   std::string path_;
   YAML::Node root_;
+  int maps_ = 0;
 };
 
 constexpr std::array<std::string_view, 3> blocks{"Ring", "FullyConnected", "Switch"};

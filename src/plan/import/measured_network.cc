@@ -40,6 +40,19 @@ class Reader {
   }
 
  private:
+  // One that saves up more than any vector has would have no rate.
+  double burst(const toml::table& table) const {
+    constexpr double most_bytes = 1e15;
+    const auto* node = table.get("burst_bytes");
+    return node == nullptr ? 0 : file_.amount(*node, most_bytes);
+  }
+
+  // 0: not measured.
+  double both_ways(const toml::table& table) const {
+    const auto* node = table.get("gbit_both_ways");
+    return node != nullptr && file_.amount(*node) > 0 ? file_.rate(*node) : 0;
+  }
+
   MeasuredLink link(const toml::table& table, Rank world) const {
     constexpr std::string_view what = "a link";
     file_.allow_keys(table, what,
@@ -53,20 +66,14 @@ class Reader {
                         .latency_us = file_.amount(file_.need(table, "latency_us", what)),
                         .latency_spread_us = file_.amount(table, "latency_spread_us", 0),
                         .gbit_spread = file_.amount(table, "gbit_spread", 0),
-                        .burst_bytes = file_.amount(table, "burst_bytes", 0),
-                        .gbit_both_ways = file_.amount(table, "gbit_both_ways", 0),
+                        .burst_bytes = burst(table),
+                        .gbit_both_ways = both_ways(table),
                         .packets = file_.amount(table, "packets", 0),
                         .loss = file_.amount(table, "loss", 0),
                         .loss_least = file_.amount(table, "loss_least", 0),
                         .loss_most = file_.amount(table, "loss_most", 0)};
     const toml::node& rate = file_.need(table, "gbit_per_second", what);
-    result.gbit_per_second = file_.amount(rate);
-    if (result.gbit_per_second == 0) file_.refuse(rate.source(), "a number above 0 is expected here");
-    // A link that saves up more than any vector has would have no rate.
-    constexpr double most_burst_bytes = 1e15;
-    if (result.burst_bytes > most_burst_bytes)
-      file_.refuse(table.source(),
-                   fmt::format("burst_bytes is {:g}; at most {:g} are expected", result.burst_bytes, most_burst_bytes));
+    result.gbit_per_second = file_.rate(rate);
     if (result.loss > 1 || result.loss_least > result.loss || result.loss > result.loss_most || result.loss_most > 1)
       file_.refuse(table.source(), fmt::format("loss {} from {} to {} is no share of 1 between its limits", result.loss,
                                                result.loss_least, result.loss_most));

@@ -34,7 +34,7 @@ class Reader {
     plan.ranks = static_cast<Rank>(file_.whole(file_.need(root, "ranks", what), 1, most_ranks));
     plan.transport = file_.text(root, "transport", "auto");
     plan.compress = file_.text(root, "compress", "none");
-    plan.link_gbit = file_.amount(root, "link_gbit", 0);
+    if (root.contains("link_gbit")) plan.link_gbit = file_.rate(*root.get("link_gbit"));
     plan.latency_us = file_.amount(root, "latency_us", 0);
     sync(plan, root);
     plan.place = file_.text(root, "place", "");
@@ -42,9 +42,12 @@ class Reader {
     plan.bucket_bytes = static_cast<std::size_t>(file_.whole(file_.need(root, "bucket_bytes", what), 1, most_bytes));
     for (const auto& each : file_.list(root, "because")) plan.because.push_back(file_.text(each));
     const auto& prediction = file_.table(file_.need(root, "prediction", what), "prediction");
-    file_.allow_keys(prediction, "a prediction", {"step_ns", "compute_ns", "exposed_communication_ns", "unequal"});
+    file_.allow_keys(prediction, "a prediction",
+                     {"step_ns", "compute_ns", "exposed_communication_ns", "speeds", "jitter", "straggle"});
     plan.step_ns = file_.amount(file_.need(prediction, "step_ns", "the prediction"));
-    plan.unequal = file_.amount(prediction, "unequal", 0) > 0;
+    take(plan, prediction, "speeds", take_speeds);
+    take(plan, prediction, "jitter", take_jitter);
+    take(plan, prediction, "straggle", take_stragglers);
     plan.compute_ns = file_.amount(prediction, "compute_ns", 0);
     plan.exposed_communication_ns = file_.amount(prediction, "exposed_communication_ns", 0);
     for (const auto& each : file_.list(root, "all_reduce")) row(plan, file_.table(each, "a row of all_reduce"));
@@ -60,6 +63,17 @@ class Reader {
       check_sync_policy(plan.sync);
     } catch (const Error& unknown) {
       file_.refuse(node->source(), unknown.what());
+    }
+  }
+
+  void take(Plan& plan, const toml::table& prediction, std::string_view key,
+            void (*take_words)(std::string_view, UnequalWorkers&)) const {
+    const auto* node = prediction.get(key);
+    if (node == nullptr) return;
+    try {
+      take_words(file_.text(*node), plan.unequal);
+    } catch (const Error& wrong) {
+      file_.refuse(node->source(), wrong.what());
     }
   }
 
@@ -118,7 +132,10 @@ std::string to_toml(const Plan& plan) {
   for (const auto& sentence : plan.because) text += fmt::format("  {},\n", in_quotes(sentence));
   text += fmt::format("]\n\n[prediction]\nstep_ns = {:.0f}\ncompute_ns = {:.0f}\nexposed_communication_ns = {:.0f}\n",
                       plan.step_ns, plan.compute_ns, plan.exposed_communication_ns);
-  if (plan.unequal) text += "unequal = 1\n";
+  for (const auto& [key, words] :
+       {std::pair("speeds", speeds_in_words(plan.unequal)), std::pair("jitter", jitter_in_words(plan.unequal)),
+        std::pair("straggle", stragglers_in_words(plan.unequal))})
+    if (!words.empty()) text += fmt::format("{} = {}\n", key, in_quotes(words));
   for (const auto& row : plan.all_reduce) {
     text += "\n[[all_reduce]]\n";
     if (row.up_to != no_limit) text += fmt::format("up_to_bytes = {}\n", row.up_to);

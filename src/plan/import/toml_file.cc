@@ -74,6 +74,14 @@ double TomlFile::amount(const toml::node& node, double most) const {
   return *number;
 }
 
+double TomlFile::rate(const toml::node& node) const {
+  constexpr double least = 1e-6, most = 1e6;
+  const auto number = node.value<double>();
+  if (!number || !(*number >= least && *number <= most))
+    refuse(node.source(), fmt::format("a number of Gbit/s from {:g} to {:g} is expected here", least, most));
+  return *number;
+}
+
 double TomlFile::amount(const toml::table& table, std::string_view key, double otherwise) const {
   const auto* node = table.get(key);
   return node == nullptr ? otherwise : amount(*node);

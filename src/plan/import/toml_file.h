@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
-#include <limits>
 #include <string>
 #include <string_view>
 
@@ -29,8 +28,11 @@ class TomlFile {
 
   std::string text(const toml::node&) const;
   std::string text(const toml::table&, std::string_view key, std::string_view otherwise) const;
-  // From 0 to `most`, and finite.
-  double amount(const toml::node&, double most = std::numeric_limits<double>::max()) const;
+  // From 0 to `most`. Numbers beyond it are of no network and no program, and of no use in sums either.
+  static constexpr double most_amount = 1e18;
+  double amount(const toml::node&, double most = most_amount) const;
+  // Gbit/s of a link, from 1e-6 to 1e6.
+  double rate(const toml::node&) const;
   double amount(const toml::table&, std::string_view key, double otherwise) const;
   std::int64_t whole(const toml::node&, std::int64_t least, std::int64_t most) const;
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 
@@ -50,6 +51,8 @@ std::vector<double> best_shares(const std::vector<Way>& ways, std::span<const do
 std::vector<OrderShare> best_orders(const Communication& communication, const GroupSizes& group,
                                     std::span<const double> bandwidth_gbps) {
   constexpr double least_share = 1e-6;
+  constexpr std::array shrinking{Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather};
+  if (std::ranges::find(shrinking, communication.collective) == shrinking.end()) return {};
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < group.size(); ++i)
     if (group[i] > 1) order.push_back(i);
@@ -67,7 +70,7 @@ std::vector<OrderShare> best_orders(const Communication& communication, const Gr
       left /= group[i];
     }
     ways.push_back(std::move(way));
-  } while (communication.collective != Collective::all_to_all && std::next_permutation(order.begin(), order.end()));
+  } while (std::next_permutation(order.begin(), order.end()));
 
   const auto shares = best_shares(ways, bandwidth_gbps);
   std::vector<OrderShare> used;
