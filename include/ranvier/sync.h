@@ -25,17 +25,17 @@ namespace ranvier {
 // the exchange before, which ended at x0, and m what is kept of earlier ones, 0 at first. All replicas go on from
 //   m = momentum * m + d / s,   x0 - rate * s * m                       (heavy ball)
 //   m = momentum * m + d / s,   x0 - rate * s * (d / s + momentum * m)  (Nesterov)
-// with s = 1, or the learning rate where the outer step is to follow it. The defaults leave the plain average.
+// with s = unit, the learning rate where the outer step is to follow it. The defaults leave the plain average.
 struct OuterStep {
   double rate = 1;
   double momentum = 0;
   bool nesterov = false;
-  bool by_learning_rate = false;
+  double unit = 1;
   bool is_plain() const { return rate == 1 && momentum == 0; }
 };
 
 // `change` is d and becomes what x0 is left by; `momentum` is m. Both as long as the parameters.
-void take_outer_step(const OuterStep& step, double learning_rate, std::span<float> change, std::span<float> momentum);
+void take_outer_step(const OuterStep& step, std::span<float> change, std::span<float> momentum);
 
 // Levels are groups of ranks around groups of ranks: level 0 is each rank alone, level 1 the innermost that a policy
 // names, the last one everybody.
@@ -108,6 +108,8 @@ class SyncPolicy {
   virtual bool weighs_samples() const { return true; }
   // Whether any average is followed by an outer step.
   virtual bool has_outer_step() const { return false; }
+  // Whether that is in units of the rates of the steps before, each of which every rank has to know.
+  virtual bool outer_follows_rate() const { return false; }
   // So many parts of the parameters, about equal ones, travel each by itself; 0: never.
   virtual std::size_t fragments() const { return 0; }
   // Ranks hand halves of their parameters on (SyncAction::What::push).

@@ -9,7 +9,7 @@
 //     …                                            // the optimizer changes `parameters`
 //     sync.end_step(step + 1, learning_rate, parameters);
 //   }
-//   sync.end(learning_rate, parameters);
+//   sync.end(parameters);
 //
 // Workers at a pace of their own (async, ssp, group, ad-psgd) meet in parameter_server.h and peer_average.h.
 #pragma once
@@ -93,7 +93,7 @@ class Synchronizer {
   // `parameters` after the optimizer's step number `complete`.
   void end_step(std::uint64_t complete, double learning_rate, std::span<float> parameters);
   // After the last step: brings all replicas together. Whether it had to.
-  bool end(double learning_rate, std::span<float> parameters);
+  bool end(std::span<float> parameters);
   // Whether all replicas hold the same parameters now.
   bool agreed() const;
   // Whether they ever hold different ones: by the policy, or over "udp:loss=…,resync=K", where sums of gradients part

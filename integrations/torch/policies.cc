@@ -17,7 +17,7 @@ namespace {
 
 // What (0 gradients, 1 parameters, 2 push, 3 begin and 4 finish a fragment), hops, inside, level, rate, momentum,
 // nesterov, by learning rate, fragment, merge.
-using Asked = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, double, double, bool, bool,
+using Asked = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, double, double, bool, double,
                          std::int64_t, double>;
 
 struct PolicyHandle : torch::CustomClassHolder {
@@ -42,7 +42,7 @@ struct PolicyHandle : torch::CustomClassHolder {
                                   .spread = spread}))
       all.emplace_back(static_cast<std::int64_t>(each.what), static_cast<std::int64_t>(each.hops),
                        static_cast<std::int64_t>(each.inside), static_cast<std::int64_t>(each.level), each.outer.rate,
-                       each.outer.momentum, each.outer.nesterov, each.outer.by_learning_rate,
+                       each.outer.momentum, each.outer.nesterov, each.outer.unit,
                        static_cast<std::int64_t>(each.fragment), each.merge);
     return all;
   }
@@ -104,6 +104,7 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
       .def("pushes", [](const Handle& self) { return self->policy->pushes(); })
       .def("weighs_samples", [](const Handle& self) { return self->policy->weighs_samples(); })
       .def("wants_spread", [](const Handle& self) { return self->policy->wants_spread(); })
+      .def("outer_follows_rate", [](const Handle& self) { return self->policy->outer_follows_rate(); })
       .def("has_outer_step", [](const Handle& self) { return self->policy->has_outer_step(); })
       .def("fragments", [](const Handle& self) { return static_cast<std::int64_t>(self->policy->fragments()); })
       .def("step_begins", [](const Handle& self,

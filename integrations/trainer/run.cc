@@ -100,7 +100,7 @@ void Run::evaluate() {
 // Replicas that still differ at the end become one, which is what the result is about.
 void Run::bring_together() {
   const auto mark = Account::begin(*sync_);
-  if (!sync_->end(rate_.at(static_cast<double>(step_)), memory_of(buckets_.parameters()))) return;
+  if (!sync_->end(memory_of(buckets_.parameters()))) return;
   team_.align(common_);
   account_.end(mark, *sync_);
   const auto loss = result_.history.back().loss;

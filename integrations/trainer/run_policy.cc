@@ -30,7 +30,7 @@ void Run::begin_policy() {
 
 void Run::renew_synchronizer(const std::string& policy) {
   const auto mark = Account::begin(*sync_);
-  sync_->end(rate_.at(static_cast<double>(step_)), memory_of(buckets_.parameters()));
+  sync_->end(memory_of(buckets_.parameters()));
   if (own_pace_) {
     own_pace_->leave();
     own_pace_.reset();

@@ -17,7 +17,7 @@ class Asked(NamedTuple):
     rate: float
     momentum: float
     nesterov: bool
-    by_learning_rate: bool
+    unit: float
     fragment: int
     merge: float
 
@@ -25,13 +25,12 @@ class Asked(NamedTuple):
     def is_plain(self) -> bool:
         return self.rate == 1 and self.momentum == 0
 
-    def outer_step(self, change: Tensor, momentum: Tensor, learning_rate: float) -> Tensor:
+    def outer_step(self, change: Tensor, momentum: Tensor) -> Tensor:
         """What of `change`, how far replicas have come, they go on by; `momentum` is kept: OuterStep in
         include/ranvier/sync.h."""
         if self.is_plain:
             return change
-        scale = learning_rate if self.by_learning_rate and learning_rate > 0 else 1.0
-        gradient = change / scale
+        gradient = change / self.unit
         momentum.mul_(self.momentum).add_(gradient)
         direction = gradient + self.momentum * momentum if self.nesterov else momentum
-        return self.rate * scale * direction
+        return self.rate * self.unit * direction

@@ -22,9 +22,13 @@ _c10d = dist.distributed_c10d
 attached: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
 
+def trained_by(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [p for each in optimizer.param_groups for p in each["params"] if p.requires_grad]
+
+
 def fitting_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """Those that the optimizer changes. Raises ValueError where attach() cannot take these two."""
-    parameters = [p for each in optimizer.param_groups for p in each["params"] if p.requires_grad]
+    parameters = trained_by(optimizer)
     if isinstance(model, nn.parallel.DistributedDataParallel):
         raise ValueError(
             "the model is in DistributedDataParallel, which averages gradients in every step itself: give attach() "
@@ -40,15 +44,35 @@ def fitting_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> li
     return parameters
 
 
-def floating_buffers(model: nn.Module) -> list[Tensor]:
-    return [b for b in model.buffers() if b.is_floating_point()]
-
-
 class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
-    """What torch's Join asks of each way to attach."""
+    """A model and its optimizer, and what torch's Join asks of each way to attach them."""
 
-    _parameters: list[Tensor]
     _group: dist.ProcessGroup
+
+    def _take(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Raises ValueError where attach() cannot take these two."""
+        self._parameters = fitting_parameters(model, optimizer)
+        self._known = {id(p) for p in self._parameters}
+        self._model, self._optimizer = model, optimizer
+
+    @property
+    def _buffers(self) -> list[Tensor]:
+        """Of floats. Looked up each time: modules may have put others in their place (pytorch issue 63916)."""
+        return [b for b in self._model.buffers() if b.is_floating_point()]
+
+    def _begin_alike(self) -> None:
+        """All that rank 0's model has becomes everybody's, frozen parameters and buffers of any type too."""
+        tensors = {id(t): t for t in (*self._parameters, *self._model.parameters(), *self._model.buffers())}
+        for tensor in tensors.values():
+            dist.broadcast(tensor.detach(), dist.get_global_rank(self._group, 0), group=self._group)
+
+    def _require_no_others(self) -> None:
+        """Raises ValueError where the optimizer trains what it did not when it was attached."""
+        if any(id(p) not in self._known for p in trained_by(self._optimizer)):
+            raise ValueError(
+                "the optimizer trains parameters that it did not when it was attached, added or unfrozen since, which no "
+                "rank would tell the others: call finish() of what attach() gave, and attach() anew"
+            )
 
     @property
     def join_device(self) -> torch.device:
@@ -75,9 +99,18 @@ def with_closure(closure: Callable[[], Any], args: tuple[Any, ...], kwargs: dict
 class Everybody:
     """What the ranks of `group`, all of which call, have given to attach(). Raises ValueError where they do not match."""
 
-    def __init__(self, group: dist.ProcessGroup, sync: str, place: str, compress: str, samples: float) -> None:
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        sync: str,
+        place: str,
+        compress: str,
+        samples: float,
+        steps_per_epoch: int = 0,
+        steps: int = 0,
+    ) -> None:
         node = _library.load().host_number(os.environ.get("RANVIER_NODE", ""))
-        mine = (sync, place, compress, node, samples, new_name())
+        mine = (sync, place, compress, node, samples, new_name(), steps_per_epoch, steps)
         rank = dist.get_rank(group)
         told_by: list[Any] = [None] * dist.get_world_size(group)
         dist.all_gather_object(told_by, mine, group=group)
@@ -87,15 +120,15 @@ class Everybody:
                     f"rank {rank} synchronizes by '{sync}' in '{place}' with '{compress}' and rank {other} by "
                     f"'{theirs[0]}' in '{theirs[1]}' with '{theirs[2]}': give attach() the same on every rank"
                 )
+            for name, own, other_has in zip(("steps_per_epoch", "steps"), mine[6:], theirs[6:], strict=True):
+                if own != other_has:
+                    raise ValueError(
+                        f"rank {rank} has {name}={own} and rank {other} {name}={other_has}, by which they would meet at "
+                        "different steps: give attach() the same on every rank, such as the largest"
+                    )
         self.nodes = [theirs[3] for theirs in told_by]
         self.samples = [theirs[4] for theirs in told_by]
         self.name: str = told_by[0][5]  # that no group has
-
-
-def begin_alike(tensors: list[Tensor], group: dist.ProcessGroup) -> None:
-    """Rank 0's become everybody's."""
-    for tensor in tensors:
-        dist.broadcast(tensor.detach(), dist.get_global_rank(group, 0), group=group)
 
 
 def connection_beside(group: dist.ProcessGroup, name: str) -> dist.ProcessGroup:

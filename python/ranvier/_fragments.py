@@ -63,7 +63,7 @@ class Fragments:
 
         self._averaging[part] = self._thread.submit(average)
 
-    def finish(self, asked: Asked, learning_rate: float) -> int:
+    def finish(self, asked: Asked) -> int:
         """Waits for that average, takes the outer step on it, and keeps a share `merge` of what this rank has made of the
         part meanwhile. The bytes given."""
         part = asked.fragment
@@ -71,7 +71,7 @@ class Fragments:
         change, self._changes[part] = self._changes[part], []
         mine = (self._of(each, part) for each in (self._parameters, self._anchor, self._momentum))
         for parameter, anchor, momentum, c in zip(*mine, change, strict=True):
-            anchor.sub_(asked.outer_step(c, momentum, learning_rate))
+            anchor.sub_(asked.outer_step(c, momentum))
             kept = asked.merge * parameter.detach() if asked.merge > 0 else 0
             parameter.detach().copy_(kept + (1 - asked.merge) * anchor)
         return given

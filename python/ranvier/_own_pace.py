@@ -18,12 +18,9 @@ from ranvier._attachment import (
     Everybody,
     StepArguments,
     attached,
-    begin_alike,
     closure_in,
     connection_beside,
-    fitting_parameters,
     flat,
-    floating_buffers,
     spread,
     with_closure,
 )
@@ -58,8 +55,7 @@ class OwnPace(Attached):
         self.decisions: list[tuple[int, str, str]] = []  # only 'auto' takes any
         self._group = group if group is not None else dist.group.WORLD
         self._world = dist.get_world_size(self._group)
-        self._optimizer = optimizer
-        self._parameters, self._buffers = fitting_parameters(model, optimizer), floating_buffers(model)
+        self._take(model, optimizer)
         self._are_floats = all(p.dtype == torch.float32 for p in self._parameters)
         if place:
             raise ValueError(f"'{sync}' has no nodes: leave out place='{place}'")
@@ -67,7 +63,7 @@ class OwnPace(Attached):
         for rank, theirs in enumerate(everybody.samples):
             self._checked(theirs, f"rank {rank} has")
         self._samples = float(samples)
-        begin_alike([*self._parameters, *self._buffers], self._group)
+        self._begin_alike()
         self._connection: dist.ProcessGroup | None = connection_beside(self._group, everybody.name)
         self._last_told = Told(0, 0, list(range(self._world)), [1 / self._world] * self._world)
         self._pace: Any = None  # from the first step on, which begins from what the model holds then
@@ -180,6 +176,7 @@ class OwnPace(Attached):
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> StepArguments | None:
         """What the step is called with instead, where it was given a closure: that computes."""
+        self._require_no_others()
         self._begin()
         closure = closure_in(args, kwargs)
         if closure is None:

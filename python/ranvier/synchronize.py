@@ -26,12 +26,9 @@ from ranvier._attachment import (
     Everybody,
     StepArguments,
     attached,
-    begin_alike,
     closure_in,
     connection_beside,
-    fitting_parameters,
     flat,
-    floating_buffers,
     spread,
     with_closure,
 )
@@ -142,10 +139,15 @@ class Synchronization(Attached):
         if is_auto and compress != "none":
             raise ValueError(f"'auto' counts what plain values take: leave out compress='{compress}', or name the policy")
         self._policy = self._make_policy(SPECS["bsp"] if is_auto else sync, steps_per_epoch, steps)
-        self._optimizer = optimizer
-        self._parameters, self._buffers = fitting_parameters(model, optimizer), floating_buffers(model)
+        self._take(model, optimizer)
         check_codec(compress, self._policy, sync, optimizer)
-        everybody = Everybody(self._group, sync, place, compress, samples)
+        keeps_changes = self._policy.has_outer_step() or self._policy.wants_spread() or self._policy.fragments() > 0
+        if any(p.is_complex() for p in self._parameters) and (keeps_changes or compress != "none"):
+            raise ValueError(
+                f"parameters are complex, and '{sync}' with compress='{compress}' is of real ones: take a policy that averages "
+                "them as they are, such as 'bsp' or 'local:8', and no codec"
+            )
+        everybody = Everybody(self._group, sync, place, compress, samples, steps_per_epoch, steps)
         self._samples = self._checked(everybody.samples)  # weights of the next average, by rank
         self._own = self._samples[self._rank]  # of this rank in a step
         levels = self._policy.levels(place, everybody.nodes)
@@ -159,7 +161,7 @@ class Synchronization(Attached):
         fragments = self._policy.fragments()
         by_changes = self._policy.averages_parameters() and fragments == 0 and not self._policy.pushes()
         self._coded_changes = self._coded(self._teams.leaders[self._last]) if by_changes else None
-        begin_alike([*self._parameters, *self._buffers], self._group)
+        self._begin_alike()
         # By a codec, halves travel over connections of ranvier's own.
         self._connection, self._pushes = None, None
         if compress != "none" and self._policy.pushes() and self._world > 1:
@@ -210,15 +212,17 @@ class Synchronization(Attached):
         return samples
 
     def finish(self) -> None:
-        """Brings all replicas together, buffers too, and lets the optimizer go. Every rank calls."""
+        """Brings all replicas together, buffers too, and lets the optimizer go. Every rank calls; again it does nothing."""
+        if not self._hooks:
+            return
         self._carry_out(self._policy.ended(), closes=True)
         if weights := self._weights(self._last, self._seen_by_buffers):
             self._average(self._buffers, self._teams.whole[self._last], self._teams.weight(0, self._last, weights))
         if self._fragments:
             self._fragments.end()
         self._connection, self._pushes = None, None
-        for hook in self._hooks:
-            hook.remove()
+        while self._hooks:
+            self._hooks.pop().remove()
         attached.discard(self._optimizer)
 
     def state_dict(self) -> dict[str, Any]:
@@ -302,6 +306,7 @@ class Synchronization(Attached):
         """What the optimizer's step is called with instead, where it was given a closure: that computes the gradients."""
         if not self._uneven.trains:
             return None
+        self._require_no_others()
         self._uneven.notify(self)
         closure = closure_in(args, kwargs)
         if closure is None:
@@ -320,6 +325,11 @@ class Synchronization(Attached):
         averaged = False
         for asked in map(Asked._make, self._policy.step_begins(self.step)):
             self._by_gradients = asked.level
+            if getattr(self._optimizer, "found_inf", None) is not None:
+                raise ValueError(
+                    "GradScaler lets a fused optimizer skip by what its own rank has found, and gradients are everybody's: "
+                    "make the optimizer with fused=False, or train in bfloat16"
+                )
             if not self._uneven.trains:
                 for parameter in self._parameters:
                     parameter.grad = None
@@ -350,6 +360,8 @@ class Synchronization(Attached):
             self._seen_by_buffers += self._own
         for level in range(self._by_gradients + 1):
             self._seen[level] = 0  # one step with one gradient leaves nobody ahead
+        if self._join_config.enable and self._policy.outer_follows_rate():
+            self._uneven.tell(self._last, 0)  # a shadow of those who train, their rate
         asked = self._policy.step_ended(self.step, self._rate())
         spread = self._carry_out(asked)
         last = self._last
@@ -415,7 +427,7 @@ class Synchronization(Attached):
     def _stream(self, asked: Asked, closes: bool) -> None:
         assert self._fragments is not None
         if asked.what == FINISH_FRAGMENT:
-            self.bytes += self._fragments.finish(asked, self._rate())
+            self.bytes += self._fragments.finish(asked)
             return
         average = asked.fragment - self._policy.fragments()  # counted from behind the last level
         weights = self._weights(self._last, self._seen[average])
@@ -432,7 +444,8 @@ class Synchronization(Attached):
             spread(values, self._parameters)
             self.bytes += self._pushes.bytes_sent() - before
         for tensor in self._buffers if self._pushes is not None else [*self._parameters, *self._buffers]:
-            going = tensor.detach().to(travels_by(self._group, tensor.device), copy=True)
+            where = travels_by(self._group, tensor.device)
+            going = tensor.detach().to(where, copy=True, memory_format=torch.contiguous_format)
             arrived = torch.empty_like(going)
             both = [  # as one: NCCL's messages wait for those before them
                 dist.P2POp(dist.isend, going, group=self._group, group_peer=to),
@@ -463,7 +476,7 @@ class Synchronization(Attached):
         for parameter, anchor, c, momentum in zip(
             self._parameters, self._anchor, change, self._momentum or change, strict=True
         ):
-            parameter.detach().copy_(anchor - asked.outer_step(c, momentum, self._rate()))
+            parameter.detach().copy_(anchor - asked.outer_step(c, momentum))
         return spread
 
     def _average(self, tensors: list[Tensor], team: Team | CodedTeam | None, weight: float) -> None:

@@ -91,13 +91,12 @@ void Fragments::wait(Part& part) {
   averaging->wait();
 }
 
-void Fragments::finish(std::size_t fragment, const OuterStep& outer, double merge, double learning_rate,
-                       std::span<float> parameters) {
+void Fragments::finish(std::size_t fragment, const OuterStep& outer, double merge, std::span<float> parameters) {
   Part& part = parts_[fragment];
   wait(part);
   part.is_under_way = false;
   const auto change = of(part, change_);
-  if (!outer.is_plain()) take_outer_step(outer, learning_rate, change, of(part, momentum_));
+  if (!outer.is_plain()) take_outer_step(outer, change, of(part, momentum_));
   const auto kept = static_cast<float>(merge);
   for (std::size_t i = 0; i < part.size; ++i) {
     float& anchor = anchor_[part.first + i];

@@ -33,8 +33,7 @@ class Fragments {
     begin(fragment, parameters, weight, *plain_);
   }
   // Waits for that average; x = merge x + (1 - merge) (what the outer step makes of it).
-  void finish(std::size_t fragment, const OuterStep& outer, double merge, double learning_rate,
-              std::span<float> parameters);
+  void finish(std::size_t fragment, const OuterStep& outer, double merge, std::span<float> parameters);
 
   std::uint64_t plain_buckets() const { return exchange_->plain_buckets(); }
   std::size_t state_bytes() const;

@@ -23,14 +23,14 @@ void ParameterAverage::agree_on(std::span<const float> parameters) {
   if (!anchor_.empty()) std::ranges::copy(parameters, anchor_.begin());
 }
 
-double ParameterAverage::run(std::span<float> parameters, const OuterStep& outer, double weight, double learning_rate) {
+double ParameterAverage::run(std::span<float> parameters, const OuterStep& outer, double weight) {
   double spread = 0;
   const bool is_alone = leaders_ != nullptr && leaders_->size() == 1;
   if (leaders_ != nullptr && !(is_alone && outer.is_plain())) {  // alone, its average is itself, bit by bit
     if (change_.empty())
       average_plainly(parameters, weight);
     else
-      spread = average_change(parameters, outer, weight, learning_rate);
+      spread = average_change(parameters, outer, weight);
   }
   tell(parameters);
   return spread;
@@ -51,8 +51,7 @@ void ParameterAverage::tell(std::span<float> parameters) {
   if (inside_ != nullptr && inside_->size() > 1) inside_->comm().broadcast(parameters, 0);
 }
 
-double ParameterAverage::average_change(std::span<float> parameters, const OuterStep& outer, double weight,
-                                        double learning_rate) {
+double ParameterAverage::average_change(std::span<float> parameters, const OuterStep& outer, double weight) {
   for (std::size_t i = 0; i < parameters.size(); ++i)
     change_[i] = static_cast<float>(weight) * (anchor_[i] - parameters[i]);
   if (leaders_->size() > 1) exchange_->start({.values = change_, .tensors = tensors_})->wait();
@@ -66,7 +65,7 @@ double ParameterAverage::average_change(std::span<float> parameters, const Outer
   squares[0] *= weight;  // as it counts in the average
   if (leaders_->size() > 1) leaders_->comm().all_reduce(squares, {.op = ReduceOp::average});
 
-  if (!outer.is_plain()) take_outer_step(outer, learning_rate, change_, momentum_);
+  if (!outer.is_plain()) take_outer_step(outer, change_, momentum_);
   for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i] = anchor_[i] - change_[i];
   return squares[1] > 0 ? squares[0] / squares[1] : 0;
 }

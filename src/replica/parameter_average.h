@@ -30,7 +30,7 @@ class ParameterAverage {
   // What replicas agree on at the moment.
   void agree_on(std::span<const float> parameters);
   // `weight`: 1 where all leaders speak for as many samples. Returns the spread, where change is kept.
-  double run(std::span<float> parameters, const OuterStep& outer, double weight, double learning_rate);
+  double run(std::span<float> parameters, const OuterStep& outer, double weight);
   // The last average: of the parameters as they are, also where there is a codec.
   void close(std::span<float> parameters, double weight);
 
@@ -42,7 +42,7 @@ class ParameterAverage {
  private:
   void average_plainly(std::span<float> parameters, double weight);
   void tell(std::span<float> parameters);
-  double average_change(std::span<float> parameters, const OuterStep& outer, double weight, double learning_rate);
+  double average_change(std::span<float> parameters, const OuterStep& outer, double weight);
 
   Team* const leaders_;
   Team* const inside_;

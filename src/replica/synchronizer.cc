@@ -139,15 +139,15 @@ class Synchronizer::Impl {
     if (agreed_ && resync_ > 0) realign(parameters);
     if (agreed_) agree(by_gradients_, parameters);
     const SyncEvent event{.point = SyncPoint::step_ended, .step = complete, .learning_rate = learning_rate};
-    const double spread = carry_out(policy_->react(event), learning_rate, parameters);
+    const double spread = carry_out(policy_->react(event), parameters);
     if (agreed_)
       policy_->react(
           {.point = SyncPoint::averaged, .step = complete, .learning_rate = learning_rate, .spread = spread});
   }
 
-  bool end(double learning_rate, std::span<float> parameters) {
+  bool end(std::span<float> parameters) {
     const auto asked = policy_->react({.point = SyncPoint::ended});
-    carry_out(asked, learning_rate, parameters, Closes::yes);
+    carry_out(asked, parameters, Closes::yes);
     const bool were_apart = resync_ > 0 && !agreed_;
     if (were_apart) realign(parameters);
     agreed_ = true;
@@ -278,8 +278,7 @@ class Synchronizer::Impl {
 
   // What closes training leaves the codec out: mean() has foretold it.
   enum class Closes : std::uint8_t { no, yes };
-  double carry_out(const std::vector<SyncAction>& asked, double learning_rate, std::span<float> parameters,
-                   Closes closes = Closes::no) {
+  double carry_out(const std::vector<SyncAction>& asked, std::span<float> parameters, Closes closes = Closes::no) {
     double spread = 0;
     for (const SyncAction& each : asked) {
       if (each.what == SyncAction::What::push) {
@@ -297,7 +296,7 @@ class Synchronizer::Impl {
         continue;
       }
       if (each.what == SyncAction::What::finish_fragment) {
-        fragments_->finish(each.fragment, each.outer, each.merge, learning_rate, parameters);
+        fragments_->finish(each.fragment, each.outer, each.merge, parameters);
         continue;
       }
       Team* const leaders = teams_.leaders(each.level);
@@ -316,7 +315,7 @@ class Synchronizer::Impl {
       if (closes == Closes::yes)
         average.close(parameters, weight);
       else
-        spread = average.run(parameters, each.outer, weight, learning_rate);
+        spread = average.run(parameters, each.outer, weight);
       if (leaders != nullptr) count_round(*leaders);
       if (inside != nullptr) count_round(*inside);
       agree(each.level, parameters);
@@ -356,9 +355,7 @@ bool Synchronizer::begin_step(std::uint64_t complete) { return impl_->begin_step
 void Synchronizer::end_step(std::uint64_t complete, double learning_rate, std::span<float> parameters) {
   impl_->end_step(complete, learning_rate, parameters);
 }
-bool Synchronizer::end(double learning_rate, std::span<float> parameters) {
-  return impl_->end(learning_rate, parameters);
-}
+bool Synchronizer::end(std::span<float> parameters) { return impl_->end(parameters); }
 std::size_t Synchronizer::nodes() const {
   const auto& nodes = impl_->teams_.nodes();
   return std::set<int>(nodes.begin(), nodes.end()).size();

@@ -9,8 +9,7 @@ namespace ranvier::sync {
 OuterStep nesterov(Parameters& parameters) {
   return {.rate = parameters.number("rate", 0.7, 1e-6, 100),
           .momentum = parameters.number("momentum", 0.9, 0, 0.999),
-          .nesterov = true,
-          .by_learning_rate = false};
+          .nesterov = true};
 }
 
 std::unique_ptr<SyncPolicy> diloco(std::string_view spec, const StageSpec& stage, const SyncContext& context) {

@@ -28,6 +28,7 @@ class PeriodicPolicy final : public SyncPolicy {
   bool averages_parameters() const override { return rule_.gradient_levels < names_.size(); }
   bool wants_spread() const override { return rule_.adaptation.bound > 0; }
   bool has_outer_step() const override { return !rule_.outer.is_plain(); }
+  bool outer_follows_rate() const override { return has_outer_step() && rule_.outer_by_rate; }
 
   std::vector<SyncAction> react(const SyncEvent& event) override {
     switch (event.point) {
@@ -37,6 +38,8 @@ class PeriodicPolicy final : public SyncPolicy {
         return {};
       case SyncPoint::step_ended:
         last_ = event.step;
+        rates_ += event.learning_rate;
+        ++rated_;
         return averages(event.step, due(event.step));
       case SyncPoint::averaged:
         adapt(event);
@@ -48,8 +51,9 @@ class PeriodicPolicy final : public SyncPolicy {
   }
 
   std::vector<double> save() const override {
-    return {static_cast<double>(period_), static_cast<double>(next_), static_cast<double>(last_),
-            static_cast<double>(agreed_), static_cast<double>(begin_)};
+    return {static_cast<double>(period_), static_cast<double>(next_),  static_cast<double>(last_),
+            static_cast<double>(agreed_), static_cast<double>(begin_), rates_,
+            static_cast<double>(rated_)};
   }
   void restore(std::span<const double> kept) override {
     if (kept.size() != save().size() || std::ranges::any_of(kept, [](double each) { return !(each >= 0); }) ||
@@ -61,6 +65,8 @@ class PeriodicPolicy final : public SyncPolicy {
     last_ = static_cast<std::uint64_t>(kept[2]);
     agreed_ = static_cast<std::size_t>(kept[3]);
     begin_ = static_cast<std::uint64_t>(kept[4]);
+    rates_ = kept[5];
+    rated_ = static_cast<std::uint64_t>(kept[6]);
   }
 
  private:
@@ -79,6 +85,14 @@ class PeriodicPolicy final : public SyncPolicy {
     return by_gradients;
   }
 
+  OuterStep outer() const {
+    OuterStep step = rule_.outer;
+    if (!rule_.outer_by_rate || rated_ == 0) return step;
+    step.unit = rates_ / static_cast<double>(rated_);
+    // Momentum in units of a rate that has fallen to 0 moves nothing: what is left is the plain average.
+    return step.unit > 0 ? step : OuterStep{};
+  }
+
   std::vector<SyncAction> averages(std::uint64_t step, std::size_t up_to) {
     agreed_ = up_to;
     std::vector<SyncAction> list;
@@ -87,8 +101,12 @@ class PeriodicPolicy final : public SyncPolicy {
       list.push_back({.what = SyncAction::What::parameters,
                       .inside = level - 1,
                       .level = level,
-                      .outer = level == names_.size() ? rule_.outer : OuterStep{}});
+                      .outer = level == names_.size() ? outer() : OuterStep{}});
     if (up_to == names_.size() && by_gradients < up_to) next_ = step + period_;
+    if (up_to == names_.size()) {
+      rates_ = 0;
+      rated_ = 0;
+    }
     return list;
   }
 
@@ -111,11 +129,13 @@ class PeriodicPolicy final : public SyncPolicy {
   const std::string spec_;
   const PeriodicRule rule_;
   std::vector<std::string> names_;
-  std::uint64_t begin_;     // steps before periods are counted
-  std::uint64_t period_;    // of the last level
-  std::uint64_t next_;      // the step with which its current one ends
-  std::uint64_t last_ = 0;  // how many are complete
-  std::size_t agreed_ = 0;  // the level whose groups agree
+  std::uint64_t begin_;      // steps before periods are counted
+  std::uint64_t period_;     // of the last level
+  std::uint64_t next_;       // the step with which its current one ends
+  std::uint64_t last_ = 0;   // how many are complete
+  std::size_t agreed_ = 0;   // the level whose groups agree
+  double rates_ = 0;         // the sum of those of the steps since the last level's last average, …
+  std::uint64_t rated_ = 0;  // … which are so many
 };
 
 }  // namespace

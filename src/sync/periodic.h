@@ -34,7 +34,8 @@ struct PeriodicRule {
   std::vector<PeriodicLevel> levels;    // inside out
   std::size_t gradient_levels = 0;      // so many of them, each of period 1, average gradients
   std::uint64_t synchronous_steps = 0;  // so many at the beginning average everybody's gradients instead
-  OuterStep outer = {};                 // after averages of the last level
+  OuterStep outer = {};                 // after averages of the last level …
+  bool outer_by_rate = false;           // … in units of the period's mean learning rate
   Adaptation adaptation = {};
 };
 

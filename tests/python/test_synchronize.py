@@ -101,6 +101,92 @@ def test_policies_keep_their_promises(backend):
     assert by_case[2][1][2] == STEPS, "who leads no node has no round between nodes"
 
 
+class Waves(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, dtype=torch.complex64))
+
+
+class Odd(nn.Module):
+    """With frozen parameters, buffers of several types, one that is put in another's place, and a layout of its own."""
+
+    def __init__(self, rank):
+        super().__init__()
+        torch.manual_seed(rank)
+        self.fixed = nn.Conv2d(2, 4, 3).requires_grad_(False)
+        self.free = nn.Conv2d(4, 4, 3)
+        self.register_buffer("order", torch.arange(3) + 10 * rank)
+        self.register_buffer("mask", torch.tensor([rank == 0]))
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, images):
+        found = self.free(self.fixed(images))
+        self.mean = 0.9 * self.mean + 0.1 * found.detach().mean((0, 2, 3))
+        return found
+
+
+def of_an_odd_model(rank, world, spec):
+    net = Odd(rank).to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    sync = ranvier.attach(net, optimizer, spec)
+    begun = {name: value.clone() for name, value in net.state_dict().items()}
+    generator = torch.Generator().manual_seed(rank)
+
+    def steps(count):
+        for _ in range(count):
+            optimizer.zero_grad()
+            net(torch.randn(2, 2, 8, 8, generator=generator)).square().mean().backward()
+            optimizer.step()
+
+    steps(4)
+    net.fixed.requires_grad_(True)
+    with pytest.raises(ValueError, match="added or unfrozen since"):
+        steps(1)
+    sync.finish()
+    if not hasattr(sync, "meet"):
+        sync.finish()  # once more
+    ended = {name: value.clone() for name, value in net.state_dict().items()}
+    again = ranvier.attach(net, optimizer, spec)
+    steps(2)
+    again.finish()
+    return begun, ended, net.state_dict()
+
+
+@pytest.mark.parametrize("spec", ["bsp", "local:2", "gossip", "slowmo:3", "diloco:2,fragments=2", "async"])
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+def test_all_of_a_model_is_everybodys_from_the_beginning_to_the_end(backend, spec):
+    (first, *_), *_ = results = on_ranks(2, of_an_odd_model, spec, backend=backend)
+    assert first["order"].tolist() == [0, 1, 2] and first["mask"].item()
+    for stages in results:
+        for mine, theirs in zip(stages, results[0], strict=True):
+            assert mine.keys() == theirs.keys()
+            for name, value in mine.items():
+                assert torch.equal(value, theirs[name]), name
+    _, ended, last = results[0]
+    assert torch.equal(ended["fixed.weight"], first["fixed.weight"])
+    assert not torch.equal(last["fixed.weight"], first["fixed.weight"])
+    assert not torch.equal(ended["mean"], first["mean"])
+
+
+def scaled(rank, world, spec):
+    net = network()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, fused=True)
+    sync = ranvier.attach(net, optimizer, spec)
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(net(samples(rank)[0]).square().mean()).backward()
+    if spec == "bsp":
+        with pytest.raises(ValueError, match="fused=False"):
+            scaler.step(optimizer)
+    else:
+        scaler.step(optimizer)
+        sync.finish()
+
+
+@pytest.mark.parametrize("spec", ["bsp", "local:4"])
+def test_a_scaler_that_skips_within_the_optimizer_is_refused_where_gradients_are_averaged(spec):
+    on_ranks(2, scaled, spec, backend="gloo")
+
+
 def of_named_nodes(rank, world):
     os.environ["RANVIER_NODE"] = "ab"[rank % 2]
     net = network()
@@ -237,6 +323,14 @@ def refused(rank, world):
         ranvier.attach(net, sgd, "node:4", place="node=3")
     with pytest.raises(ValueError, match="the same on every rank"):
         ranvier.attach(net, sgd, f"local:{rank + 1}")
+    for spec, words in (("post-local:4", "steps"), ("local", "steps_per_epoch"), ("auto", "steps_per_epoch")):
+        with pytest.raises(ValueError, match=rf"rank \d has {words}=\d+ and rank \d {words}=\d+, by which they would"):
+            ranvier.attach(net, sgd, spec, **{words: 10 + rank})
+    waves = Waves()
+    of_waves = optimizer_for("sgd", waves)
+    for spec, codec in (("slowmo:3", "none"), ("diloco:4", "none"), ("diloco:4,fragments=1", "none"), ("local:2,adapt=0.1", "none"), ("bsp", "int8")):
+        with pytest.raises(ValueError, match="parameters are complex"):
+            ranvier.attach(waves, of_waves, spec, compress=codec)
     with pytest.raises(ValueError, match="LBFGS"):
         ranvier.attach(net, torch.optim.LBFGS(net.parameters()), "bsp")
     with pytest.raises(ValueError, match="without it"):

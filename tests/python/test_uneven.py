@@ -37,18 +37,20 @@ def alone(name: str, nodes: int, period: int, slow: tuple[float, float] = (1, 0)
     momentum (rate, momentum) takes for a direction. In the first `together` steps all take the gradient of all samples."""
     nets = [network() for _ in range(nodes)]
     optimizers = [optimizer_for(name, net) for net in nets]
-    seen, total = [0] * nodes, 0
+    seen, total, rates = [0] * nodes, 0, list[float]()
     anchor, slow_momentum = flat(nets[0]), torch.zeros(())
 
-    def average(step: int, slow: tuple[float, float]) -> None:
+    def average(slow: tuple[float, float]) -> None:
         nonlocal anchor, slow_momentum
         if sum(seen) > 0:
             mean = sum(count / sum(seen) * flat(net) for count, net in zip(seen, nets, strict=True))
-            slow_momentum = slow[1] * slow_momentum + (anchor - mean) / rate(step)
-            anchor = anchor - slow[0] * rate(step) * slow_momentum
+            unit = sum(rates) / len(rates)  # of the period
+            slow_momentum = slow[1] * slow_momentum + (anchor - mean) / unit
+            anchor = anchor - slow[0] * unit * slow_momentum
             for net in nets:
                 nn.utils.vector_to_parameters(anchor.clone(), net.parameters())
         seen[:] = [0] * nodes
+        rates.clear()
 
     for epoch, by_rank in enumerate(EPOCHS):
         for step in range(max(map(len, by_rank))):
@@ -64,9 +66,10 @@ def alone(name: str, nodes: int, period: int, slow: tuple[float, float] = (1, 0)
                 optimizer.step()
                 seen[node] += len(inputs) if total >= together else 0
             total += 1
+            rates.append(rate(step))
             if period > 0 and (total - together) % period == 0:
-                average(step, slow)
-    average(0, (1, 0))
+                average(slow)
+    average((1, 0))
     return flat(nets[0])
 
 

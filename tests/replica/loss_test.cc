@@ -67,7 +67,7 @@ TEST(Losses, PartReplicasBetweenTwoRealignmentsAndNeverBehindOne) {
         EXPECT_GT(times_apart, 0);
         auto mean = parameters;
         sync.mean(mean);
-        EXPECT_TRUE(sync.end(rate, parameters));
+        EXPECT_TRUE(sync.end(parameters));
         EXPECT_TRUE(sync.agreed());
         EXPECT_TRUE(is_same_everywhere(comm, parameters));
         EXPECT_TRUE(mean == parameters) << "however many samples each has";

@@ -97,7 +97,7 @@ std::vector<std::vector<float>> descend(Communicator& comm, SynchronizerOptions 
     sync->end_step(step + 1, rate, replica.x);
     trace.push_back(replica.x);
   }
-  sync->end(rate, replica.x);
+  sync->end(replica.x);
   trace.push_back(replica.x);
   if (traffic != nullptr) {
     const SyncTraffic now = sync->traffic();
@@ -473,7 +473,7 @@ TEST(Synchronizer, FragmentsKeepTensorsWhole) {
                 Synchronizer sync(comm, {.sync = spec, .compress = "powersgd:1"});
                 sync.begin(x, tensors);
                 sync.end_step(1, rate, x);
-                sync.end(rate, x);
+                sync.end(x);
                 EXPECT_EQ(x, std::vector<float>(size, 0.5F));
               }
               Synchronizer sync(comm, {.sync = "diloco:8,fragments=4"});

@@ -300,19 +300,38 @@ TEST(OuterStep, IsWhatItsPaperSays) {
   std::vector<float> change{2};
   std::vector<float> momentum{10};
   // DiLoCo: m = 0.9 m + d; x0 - 0.7 (d + 0.9 m).
-  take_outer_step({.rate = 0.7, .momentum = 0.9, .nesterov = true}, 0.05, change, momentum);
+  take_outer_step({.rate = 0.7, .momentum = 0.9, .nesterov = true}, change, momentum);
   EXPECT_FLOAT_EQ(momentum[0], 11);
   EXPECT_FLOAT_EQ(change[0], 0.7F * (2 + 0.9F * 11));
   // SlowMo: u = 0.2 u + d / gamma; x0 - alpha gamma u.
   change = {2};
   momentum = {10};
-  take_outer_step({.rate = 1, .momentum = 0.2, .by_learning_rate = true}, 0.5, change, momentum);
+  take_outer_step({.rate = 1, .momentum = 0.2, .unit = 0.5}, change, momentum);
   EXPECT_FLOAT_EQ(momentum[0], 6);
   EXPECT_FLOAT_EQ(change[0], 3);
+}
+
+TEST(OuterStep, OfSlowMoGoesByThePeriodsMeanRate) {
+  const auto policy = make_sync_policy("slowmo:4", {.world = 2});
+  const auto outer_of = [&](std::uint64_t from, const std::vector<double>& rates) {
+    std::vector<SyncAction> actions;
+    for (std::size_t i = 0; i < rates.size(); ++i)
+      actions = policy->react({.point = SyncPoint::step_ended, .step = from + i + 1, .learning_rate = rates[i]});
+    return actions.empty() ? OuterStep{} : actions.back().outer;
+  };
+  EXPECT_EQ(outer_of(0, {0.1, 0.1, 0.1, 0.1}).unit, 0.1);
+  EXPECT_NEAR(outer_of(4, {0.3, 0.2, 0.1, 1e-9}).unit, 0.15, 1e-9);  // of this period alone
   // Behind a cosine that has fallen to 0, momentum in units of the rate means nothing: the plain average.
-  change = {2};
-  take_outer_step({.rate = 1, .momentum = 0.2, .by_learning_rate = true}, 0, change, momentum);
-  EXPECT_FLOAT_EQ(change[0], 2);
+  EXPECT_TRUE(outer_of(8, {0, 0, 0, 0}).is_plain());
+  // A checkpoint in the middle.
+  outer_of(12, {0.4, 0.4});
+  const auto other = make_sync_policy("slowmo:4", {.world = 2});
+  other->restore(policy->save());
+  EXPECT_NEAR(outer_of(14, {0.2, 0.2}).unit, 0.3, 1e-12);
+  other->react({.point = SyncPoint::step_ended, .step = 15, .learning_rate = 0.2});
+  const auto resumed = other->react({.point = SyncPoint::step_ended, .step = 16, .learning_rate = 0.2});
+  ASSERT_EQ(resumed.size(), 1U);
+  EXPECT_NEAR(resumed[0].outer.unit, 0.3, 1e-12);
 }
 
 }  // namespace
