@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -27,7 +28,7 @@ constexpr std::string_view npy_magic = "\x93NUMPY";
   throw Error(ErrorKind::config, fmt::format("cannot compress {}: {}", path.string(), problem));
 }
 
-std::vector<float> floats_of(std::string_view content, std::size_t size) {
+std::vector<float> floats_of(const std::filesystem::path& path, std::string_view content, std::size_t size) {
   std::vector<float> values(content.size() / size);
   if (size == 2) {
     kernel::from_f16(content.data(), values.data(), values.size());
@@ -38,6 +39,8 @@ std::vector<float> floats_of(std::string_view content, std::size_t size) {
       double value;
       std::memcpy(&value, content.data() + 8 * i, 8);
       values[i] = static_cast<float>(value);
+      if (std::isinf(values[i]) && std::isfinite(value))
+        refuse(path, fmt::format("value {} is {:g}, beyond what a float of 32 bits has; scale the values", i, value));
     }
   }
   return values;
@@ -108,7 +111,7 @@ std::vector<float> read_floats(const std::filesystem::path& path) {
       refuse(path, fmt::format("its {} bytes are not a whole number of floats of 4 bytes; give raw little-endian f32 "
                                "or a .npy of floats",
                                content.size()));
-    return floats_of(content, sizeof(float));
+    return floats_of(path, content, sizeof(float));
   }
 
   constexpr std::string_view damaged = "it begins like a .npy but its header is damaged; save it anew";
@@ -135,7 +138,7 @@ std::vector<float> read_floats(const std::filesystem::path& path) {
     refuse(path, fmt::format("its shape {} takes {} bytes, {} each, and {} stand behind the header; it was cut off or "
                              "damaged, so save it anew",
                              shape, *elements * *size, *size, values.size()));
-  return floats_of(values, *size);
+  return floats_of(path, values, *size);
 }
 
 }  // namespace ranvier::cli

@@ -46,6 +46,9 @@ enum class Combine : std::uint8_t { replace, add };
 // How the codes of all ranks become one average (exchange.h). `cheaper`: whichever of the others takes less time.
 enum class Way : std::uint8_t { cheaper, reduce_scatter, all_gather };
 
+// A value of more than this has no code but a cast's: there squares and sums of blocks would leave the range of f32.
+inline constexpr float largest_codable = 0x1p50F;
+
 // Several threads may use one codec at once.
 class Codec {
  public:

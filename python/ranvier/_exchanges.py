@@ -131,8 +131,8 @@ class Coded:
 
         expected = own.stop > own.start
         complete = all(code.numel() > 0 for rank, code in enumerate(arrived) if rank != wire.rank) or not expected
-        if memory.velocity.numel() > 0 and not _all_finite(values[own]):
-            complete = False  # momentum would keep it for ever
+        if memory.velocity.numel() > 0 and not _has_code(values[own]):
+            complete = False  # momentum would keep it for long
         # With a residual, which takes what a code cuts off, sums are coded as they are.
         scale = self._sums.sum_scale(wire.world) if memory.residual.numel() == 0 else 1.0
         result = torch.empty(0, dtype=torch.uint8)
@@ -206,6 +206,10 @@ class LowRank:
         self._factors: Exchange = Plain() if factors == "fp32" else Coded(factors)
 
     def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+        if wire.world == 1:
+            if _all_finite(values):
+                _pay(values, memory.residual)
+            return True
         owed = values + memory.residual  # M
         parts = memory.slices()
         matrices = [self._matrix(parameter) for parameter in memory.parameters]
@@ -258,6 +262,11 @@ class LowRank:
 def _all_finite(values: Tensor) -> bool:
     """In one pass: isfinite().all() makes several, and masks as long as values."""
     return values.numel() == 0 or all(math.isfinite(float(end)) for end in torch.aminmax(values))
+
+
+def _has_code(values: Tensor) -> bool:
+    """What NaN, infinities and values beyond 2^50 have not."""
+    return values.numel() == 0 or all(abs(float(end)) <= 2**50 for end in torch.aminmax(values))
 
 
 def _clip(values: Tensor, most: float) -> None:

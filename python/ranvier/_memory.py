@@ -13,6 +13,7 @@ from torch import Tensor
 # A float for each value of the bucket: error feedback; momentum; where changes are coded, this rank's gradient of the
 # step before, and all ranks' average.
 FLAT = ("residual", "velocity", "last", "average")
+SAVED = (*FLAT, "owed")
 
 
 def _nothing() -> Tensor:
@@ -27,7 +28,7 @@ class Memory:
     velocity: Tensor = field(default_factory=_nothing)
     last: Tensor = field(default_factory=_nothing)
     average: Tensor = field(default_factory=_nothing)
-    owed: Tensor = field(default_factory=_nothing)  # where changes are coded: the residual of a codec of values before
+    owed: Tensor = field(default_factory=_nothing)  # where none is kept, or changes are coded: that of a codec before
     factors: list[list[Tensor]] = field(default_factory=list)  # of each parameter, left and right; empty: none yet
     norms: Tensor = field(default_factory=_nothing)  # of blocks of this bucket: of no other one
     norms_of: list[int] = field(default_factory=list)  # the sizes of that bucket's parameters
@@ -46,12 +47,19 @@ class Memory:
         """Whether it is of exactly these kinds."""
         return all((getattr(self, kind).numel() > 0) == (kind in kinds) for kind in FLAT)
 
+    def pay(self, values: Tensor, kinds: Iterable[str]) -> None:
+        """What a codec before has held back goes with the next gradients, where this one keeps nothing that it could be
+        part of. (Where changes are coded they see to it themselves: it would be added up again at every step.)"""
+        if self.owed.numel() > 0 and "last" not in kinds and bool(values.isfinite().all()):
+            values += self.owed
+            self.owed = _nothing()
+
     def record_of(self, parameter: Tensor) -> dict[str, Any]:
         """Of one parameter, for a checkpoint; clones."""
         index = next(i for i, candidate in enumerate(self.parameters) if candidate is parameter)
         place = self.slices()[index]
         record: dict[str, Any] = {"size": parameter.numel(), "step": self.step}
-        record |= {kind: getattr(self, kind)[place].clone() for kind in FLAT if getattr(self, kind).numel() > 0}
+        record |= {kind: getattr(self, kind)[place].clone() for kind in SAVED if getattr(self, kind).numel() > 0}
         if self.factors[index]:
             record["left"], record["right"] = (factor.clone() for factor in self.factors[index])
         if index == 0 and self.norms.numel() > 0:
@@ -75,13 +83,14 @@ def owed_elsewhere(record: dict[str, Any], keeps_step: bool) -> dict[str, Any]:
     """What of a record counts where ranks have come, who bring nothing, or gone: what is owed. What all have alike begins
     anew: averages of changes, whose estimates owe nothing, factors, norms; and steps, but where each rank has its own."""
     kept = {"size": record["size"], "step": record["step"] if keeps_step else 0}
-    return kept if "last" in record else kept | {kind: record[kind] for kind in FLAT if kind in record}
+    mine = ("owed",) if "last" in record else SAVED
+    return kept | {kind: record[kind] for kind in mine if kind in record}
 
 
 def from_record(parameter: Tensor, record: dict[str, Any], name: str, spec: str) -> Memory:
     """Of a bucket of this parameter alone. Raises ValueError as require_record does."""
     require_record(parameter, record, name, spec)
-    kept = {kind: record[kind].clone() for kind in (*FLAT, "norms") if kind in record}
+    kept = {kind: record[kind].clone() for kind in (*SAVED, "norms") if kind in record}
     factors = [record[side].clone() for side in ("left", "right") if side in record]
     return Memory([parameter], record["step"], factors=[factors], norms_of=list(record.get("norms_of", [])), **kept)
 
@@ -111,13 +120,14 @@ class Memories:
             if old is None:
                 continue
             at = next(i for i, candidate in enumerate(old.parameters) if candidate is parameter)
-            owed = old.residual if "last" in kinds and old.last.numel() == 0 else old.owed
-            if owed.numel() > 0:  # once; a change would be added up again at every step
-                memory.owed = memory.owed if memory.owed.numel() > 0 else torch.zeros(sum(memory.sizes()))
-                memory.owed[place] = owed[old.slices()[at]]
+            moves = old.last.numel() == 0 and ("residual" not in kinds or "last" in kinds)
+            for owed in (old.owed, old.residual) if moves else (old.owed,):  # once: see pay()
+                if owed.numel() > 0:
+                    memory.owed = memory.owed if memory.owed.numel() > 0 else torch.zeros(sum(memory.sizes()))
+                    memory.owed[place] += owed[old.slices()[at]]
             for kind in kinds:
                 before = getattr(old, kind)
-                if before.numel() > 0 and before is not owed:  # else another codec kept it, or did not
+                if before.numel() > 0 and not (moves and kind == "residual"):  # else another codec kept it, or did not
                     getattr(memory, kind)[place] = before[old.slices()[at]]
             memory.factors[index] = old.factors[at]
             memory.step = max(memory.step, old.step)

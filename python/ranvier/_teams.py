@@ -128,6 +128,7 @@ class CodedTeam:
         if weight != 1:
             values.mul_(weight)
         memory = self._memories.of(self._parameters, self._exchange.kinds)
+        memory.pay(values, self._exchange.kinds)
         if not self._exchange.average(wire, values, memory, self._number):
             Plain().average(wire, values, memory, self._number)
         memory.step += 1

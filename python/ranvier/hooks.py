@@ -190,9 +190,10 @@ class CompressionState:
         # float16 and bfloat16 are encoded as they are: float32 holds each of their values. What goes plain keeps wider
         # types. float32 on the CPU is averaged where it lies: DDP looks at the bucket again when it has the average.
         exact = on_host(buffer.detach()).to(torch.promote_types(buffer.dtype, torch.float32))
-        values = exact if isinstance(exchange, Plain) else exact.float()
         wire.device = wire.device_for(buffer.device)
         memory = self._memories.of(parameters, exchange.kinds)
+        memory.pay(exact, exchange.kinds)
+        values = exact if isinstance(exchange, Plain) else exact.float()
         if not exchange.average(wire, values, memory, number):
             self.plain_buckets += 1
             values = exact

@@ -9,9 +9,6 @@
 
 namespace ranvier {
 
-// A value of more than this has no code: there squares and sums of blocks would leave the range of f32.
-inline constexpr float largest_codable = 0x1p50F;
-
 struct DenseStages {
   std::vector<std::unique_ptr<Transform>> transforms;
   std::unique_ptr<Quantizer> quantizer;

@@ -154,6 +154,11 @@ std::unique_ptr<Codec> make_without_momentum(std::string_view spec, Wishes& wish
   }
 
   if (wishes.momentum > 0) check_momentum(spec, draft, wishes);
+  if (wishes.feedback == false && draft.sparsifier && draft.sparsifier->momentum() > 0)
+    throw Error(ErrorKind::usage,
+                fmt::format("in the spec '{}' ef=0 refuses the error feedback that 'dgc' is made of; leave "
+                            "it out, or write topk in place of dgc",
+                            spec));
   const bool differences = wishes.differences || draft.differences;
   if (differences && wishes.feedback == false)
     throw Error(ErrorKind::usage,

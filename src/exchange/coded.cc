@@ -24,9 +24,6 @@
 namespace ranvier {
 namespace {
 
-// 4 MiB of floats: long enough that a message costs little, short enough that many are under way.
-constexpr std::size_t slice_values = std::size_t{1} << 20;
-
 // DGC's local clipping, of one tensor. What is not finite stays as it is, and goes plain.
 void clip(std::span<float> values, double most) {
   const double norm = std::sqrt(kernel::sum_of_squares(values.data(), values.size()));

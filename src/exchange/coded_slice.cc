@@ -152,8 +152,11 @@ bool CodedSlice::all_arrived() const {
   return true;
 }
 
-// Momentum would keep for ever what is not finite, which the values of this rank's own part may be: no codec sees them.
-bool CodedSlice::own_may_be_added() { return state_.velocity.empty() || kernel::all_finite(values_of(rank_)); }
+// Momentum would keep for long what has no code, which the values of this rank's own part may be: no codec sees them.
+bool CodedSlice::own_may_be_added() {
+  const auto own = values_of(rank_);
+  return state_.velocity.empty() || kernel::largest_magnitude(own.data(), own.size()) <= largest_codable;
+}
 
 // With a residual, which takes what a code cuts off, sums are coded as they are.
 float CodedSlice::sum_scale() const { return state_.residual.empty() ? tools_->sums->sum_scale(world_) : 1; }

@@ -15,6 +15,10 @@
 
 namespace ranvier {
 
+// Of a bucket of values as they are coded. 4 MiB of floats: long enough that a message costs little, short enough that
+// many are under way.
+inline constexpr std::size_t slice_values = std::size_t{1} << 20;
+
 // What all slices of an exchange share.
 struct CodedTools {
   std::shared_ptr<const Codec> codec;  // of gradients

@@ -8,6 +8,7 @@
 #include "base/spec.h"
 #include "codec/parameters.h"
 #include "exchange/difference.h"
+#include "exchange/owed_once.h"
 #include "ranvier/demo.h"
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
@@ -114,15 +115,20 @@ void demand_same_spec(std::string_view spec, Communicator& comm) {
 std::unique_ptr<Exchange> make_exchange(std::string_view spec, Communicator& comm) {
   ExchangePlan plan = plan_exchange(spec);
   demand_same_spec(spec, comm);
-  if (plan.grid_bits > 0) return shared_grid_exchange(comm, std::string(spec), plan.grid_bits);
-  if (plan.demo) return demo_exchange(comm, std::string(spec), *plan.demo);
-  if (plan.shared_scale) return shared_scale_exchange(comm, std::string(spec));
-  if (!plan.codec) return dense_exchange(comm);
-  if (plan.low_rank) return low_rank_exchange(comm, std::string(spec), *plan.low_rank, std::move(plan.codec));
-  const bool of_differences = plan.codec->of_differences();
+  std::string name(plan.codec && !plan.low_rank ? plan.codec->spec() : spec);
+  const bool is_plain = !plan.codec && plan.grid_bits == 0 && !plan.shared_scale && !plan.demo;
+  // A rank that goes on alone sends nothing that a code could shorten.
+  if (is_plain || (comm.world() == 1 && plan.momentum() == 0))
+    return owed_once(std::move(name), dense_exchange(comm), comm.world());
+  if (plan.grid_bits > 0) return shared_grid_exchange(comm, std::move(name), plan.grid_bits);
+  if (plan.demo) return demo_exchange(comm, std::move(name), *plan.demo);
+  if (plan.shared_scale) return shared_scale_exchange(comm, std::move(name));
+  if (plan.low_rank) return low_rank_exchange(comm, std::move(name), *plan.low_rank, std::move(plan.codec));
+  const bool of_differences = plan.codec->of_differences(), holds_back = plan.codec->state_parts() > 0;
   auto exchange = plan.codec->summable_as() ? summable_exchange(comm, std::move(plan.codec))
                                             : coded_exchange(comm, std::move(plan.codec));
-  return of_differences ? difference_exchange(std::move(exchange), comm.world()) : std::move(exchange);
+  if (of_differences) return difference_exchange(std::move(exchange), comm.world());
+  return holds_back ? std::move(exchange) : owed_once(std::move(name), std::move(exchange), comm.world());
 }
 
 void check_exchange(std::string_view spec) { plan_exchange(spec); }

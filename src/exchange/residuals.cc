@@ -114,6 +114,8 @@ ConstBytes Residuals::restore(const Bucket& bucket, ConstBytes kept, std::uint64
   return kept;
 }
 
+bool Residuals::owes(ConstBytes kept) { return kept.size() >= sizeof(Kept) && head_of(kept).residuals > 0; }
+
 bool Residuals::is_of_this_world(ConstBytes kept) const {
   return head_of(kept).world == static_cast<std::uint64_t>(world_);
 }

@@ -40,6 +40,8 @@ class Residuals {
   // `number` stays as it is: ranks may have come that bring nothing, and messages are told apart by it.
   std::vector<std::byte> save(const Bucket&, std::uint64_t number);
   ConstBytes restore(const Bucket&, ConstBytes kept, std::uint64_t& number);
+  // Whether what save() of any exchange wrote begins with a residual.
+  static bool owes(ConstBytes kept);
   // Whether what save() wrote, and was restored, is of as many ranks as there are now.
   bool is_of_this_world(ConstBytes kept) const;
 

@@ -14,7 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace ranvier::kernel::HWY_NAMESPACE {
 
-constexpr float too_small = 0x1p-100F;
+constexpr float too_small = 0x1p-118F;  // a step of which has a reciprocal
 
 HWY_INLINE std::uint16_t scale_of(float reach, int limit) {
   if (!(reach >= too_small)) return 0;

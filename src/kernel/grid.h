@@ -14,7 +14,7 @@ struct Grid {
 };
 
 // The value that `limit` stands for in a block becomes its scale's limit-fold: scale = bf16(reach / limit), rounded up.
-// A reach below 2^-100 gives the scale 0 and symbols that all mean 0.
+// A reach below 2^-118 gives the scale 0 and symbols that all mean 0.
 std::uint16_t grid_scale(float reach, int limit);
 
 // Each block on the grid of its scale (a bf16; of any alignment). Values beyond the grid's ends go to the ends.

@@ -132,6 +132,7 @@ TEST(MakeCodec, AddsMomentumBeforeErrorFeedbackWhereItIsToldTo) {
   }
   EXPECT_THAT(refusal("sign:momentum=1"), AllOf(HasSubstr("'sign'"), HasSubstr("up to 0.999")));
   EXPECT_THAT(refusal("sign:momentum=0.9,ef=0"), HasSubstr("ef=0 refuses"));
+  EXPECT_THAT(refusal("dgc:0.1,ef=0"), HasSubstr("ef=0 refuses the error feedback that 'dgc' is made of"));
   EXPECT_THAT(refusal("delta+sign:momentum=0.9"), HasSubstr("changes of gradients"));
   EXPECT_THAT(refusal("dgc:0.01+int4:momentum=0.9"), HasSubstr("momentum of its own"));
   EXPECT_THAT(refusal("lossless:momentum=0.9"), HasSubstr("leave momentum= out"));

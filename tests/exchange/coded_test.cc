@@ -246,6 +246,64 @@ TEST(Coded, MomentumOfARanksOwnPartKeepsNothingThatIsNotFinite) {
     });
 }
 
+// Beyond 2^50 a value has no code either, and momentum would keep it for long.
+TEST(Coded, MomentumOfARanksOwnPartKeepsNothingThatHasNoCode) {
+  for (const std::string_view spec : {"dgc:0.1,by=reduce_scatter+int4", "int8:momentum=0.9", "sign:momentum=0.9"})
+    for (const std::size_t place : {100U, 1900U})
+      run_ranks(2, [&](Communicator& comm) {
+        const auto exchange = make_exchange(spec, comm);
+        constexpr std::size_t count = 2000;
+        const std::vector<Tensor> tensors{{.id = 1, .columns = count}};
+        for (unsigned step = 0; step < 30; ++step) {
+          auto bucket = gradients(comm.rank(), count, step);
+          if (step == 3 && comm.rank() == 1) bucket[place] = 1e20F;
+          exchange->start({.values = bucket, .tensors = tensors})->wait();
+          if (step == 3) continue;
+          for (const float value : bucket) ASSERT_LT(std::abs(value), 1e6) << spec << " in step " << step;
+        }
+        EXPECT_EQ(exchange->plain_buckets(), 1U) << spec;
+      });
+}
+
+// Of a bucket of several slices the one that went plain stays where it was, and the others go on.
+TEST(Coded, ChangesGoOnBesideASliceThatWentPlain) {
+  for (const float bad : {NAN, 1e20F})
+    for (const std::string_view spec : {"delta+topk:0.3,by=reduce_scatter", "delta+int8", "int4:ef=21"})
+      run_ranks(2, [&](Communicator& comm) {
+        const auto exchange = make_exchange(spec, comm);
+        constexpr std::size_t count = 1'200'000;
+        const std::vector<Tensor> tensors{{.id = 1, .columns = count}};
+        const auto mean = [&] {
+          auto both = gradients(0, count);
+          const auto other = gradients(1, count);
+          for (std::size_t i = 0; i < count; ++i) both[i] = (both[i] + other[i]) / 2;
+          return both;
+        }();
+        std::vector<float> bucket;
+        for (unsigned step = 0; step < 14; ++step) {
+          bucket = gradients(comm.rank(), count);
+          if (step == 2 && comm.rank() == 1) bucket[10] = bad;
+          exchange->start({.values = bucket, .tensors = tensors})->wait();
+        }
+        for (std::size_t i = 0; i < count; ++i) ASSERT_NEAR(bucket[i], mean[i], 0.05) << spec << " at " << i;
+        EXPECT_EQ(exchange->plain_buckets(), 1U) << spec;
+      });
+}
+
+// A rank that goes on alone sends nothing.
+TEST(Coded, OneRankAloneLosesNothing) {
+  for (const std::string_view spec :
+       {"thc:8", "thc:4", "switchml", "randk:0.2", "bf16", "powersgd:2", "acpsgd:2", "int8", "topk:0.1"})
+    run_ranks(1, [&](Communicator& comm) {
+      const auto exchange = make_exchange(spec, comm);
+      const auto before = gradients(0, 4000);
+      auto bucket = before;
+      exchange->start({.values = bucket, .tensors = std::vector<Tensor>{{.id = 1, .rows = 40, .columns = 100}}})
+          ->wait();
+      EXPECT_EQ(bucket, before) << spec;
+    });
+}
+
 // A checkpoint of two ranks that one goes on with: nobody else will ever ask for what it owes.
 TEST(Coded, OneRankAlonePaysWhatItOwes) {
   constexpr std::size_t count = 1000;

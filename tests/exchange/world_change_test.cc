@@ -124,6 +124,30 @@ TEST(CodecChange, FactorsPayWhatACodecOfValuesOwed) {
   });
 }
 
+// Of codecs that keep nothing themselves.
+TEST(CodecChange, WhoHoldsNothingBackPaysOnce) {
+  const Saved saved = saved_by(2, "topk:0.05", 5);
+  for (const std::string_view spec : {"none", "bf16", "qsgd:100"})
+    run_ranks(2, [&](Communicator& comm) {
+      auto exchange = going_on_with(saved, spec, comm);
+      const auto a = residual_in(saved[0]), b = residual_in(saved[1]);
+      std::vector<float> bucket(count, 3);
+      // A checkpoint before the first step, and one that is not finite, leave it owed.
+      const Saved again{exchange->save({.values = bucket, .tensors = tensors})};
+      exchange = make_exchange(spec, comm);
+      exchange->restore({.values = bucket, .tensors = tensors}, again[0]);
+      std::vector<float> overflown(count, INFINITY);
+      exchange->start({.values = overflown, .tensors = tensors})->wait();
+      for (const float share : {1.0F, 0.0F}) {
+        bucket.assign(count, 3);
+        exchange->start({.values = bucket, .tensors = tensors})->wait();
+        for (std::size_t i = 0; i < count; ++i)
+          ASSERT_NEAR(bucket[i], 3 + share * (a[i] + b[i]) / 2, spec == "none" ? 1e-5 : 0.3) << spec;
+      }
+      EXPECT_EQ(exchange->state_bytes(), 0U);
+    });
+}
+
 // As a difference, what is owed would be paid again at every step.
 TEST(CodecChange, WhatACodecOfValuesOwedChangesPayOnce) {
   const Saved saved = saved_by(2, "topk:0.05", 5);

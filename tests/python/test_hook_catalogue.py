@@ -186,7 +186,7 @@ def test_what_is_not_finite_goes_plain_and_nothing_is_lost(spec, world):
     ranks = on_ranks(world, spoiled, spec, backend="gloo")
     for means, plain, _, _ in ranks:
         assert [bool(mean.isfinite().all()) for mean in means] == [True, False, True, True]
-        assert plain == 1
+        assert plain == (world > 1)  # one alone codes nothing
     # What has been applied and what is held back are all gradients of the other three steps.
     applied = world * sum(mean for mean in ranks[0][0] if mean.isfinite().all())
     gradients = 3 * sum(own for _, _, own, _ in ranks)
