@@ -71,10 +71,10 @@ void say_that_it_had_ended(const Options& options, const trainer::TrainResult& r
 }
 
 void report_result(const Report& report) {
-  if (report.result.recorded) write_workload(report);
   const std::string& file = report.options.json_file;
+  if (file != "-") fmt::print("{}", to_table(report));  // first: a file may find no room
+  if (report.result.recorded) write_workload(report);
   cli::JsonFile(file).write(to_json(report));
-  if (file != "-") fmt::print("{}", to_table(report));
 }
 
 // What suits only the workers that there are at first would end, at the first loss, a run that is to go on.

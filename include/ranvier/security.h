@@ -30,6 +30,8 @@ struct SecurityOptions {
 
 // Throws Error{config} for options that contradict one another, and for a key file or certificate that does not do.
 void check_security(const SecurityOptions&);
+// Throws Error{config} for a certificate that does not name this host, as those of grpc have to.
+void check_certificate_names(const SecurityOptions&, const std::string& host);
 
 // By which ranks tell that they have other keys, or trust other authorities, before they refuse one another: a few
 // digits that follow from the key file or from the authority's certificates. Of a key's 256 random bits they give

@@ -176,11 +176,14 @@ struct Endpoints {
 
 Endpoints open_endpoints(const WorldInfo& info, const CommunicatorOptions& options) {
   const TransportChoice choice = parse_transport(options.transport);
+  Endpoints own;
+  // MPI starts when all processes start it, so also one that is about to decline.
+  if (choice.between == "mpi") own.between = endpoint_between_hosts(choice.between, info, options, nullptr);
   check_security(options.security);
+  if (choice.between == "grpc") check_certificate_names(options.security, "ranvier");
   check_fabric(choice, info, options);
   const auto door =
       std::make_shared<transport::TcpDoor>(options.interface_address, options.ports, transport::tcp_buffers);
-  Endpoints own;
   own.control = control_endpoint(info,
                                  {.suspect_after = options.suspect_after,
                                   .dead_after = options.dead_after,
@@ -189,7 +192,8 @@ Endpoints open_endpoints(const WorldInfo& info, const CommunicatorOptions& optio
                                   .names = {.rank = RankNames(options.world_ranks), .element = options.element_name}},
                                  door);
   if (!choice.inside.empty()) own.inside = shm_endpoint(info, options.node);
-  if (!choice.between.empty()) own.between = endpoint_between_hosts(choice.between, info, options, door);
+  if (!choice.between.empty() && !own.between)
+    own.between = endpoint_between_hosts(choice.between, info, options, door);
   return own;
 }
 

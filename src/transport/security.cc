@@ -7,6 +7,7 @@
 #include <openssl/hmac.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
+#include <openssl/x509v3.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -188,6 +189,16 @@ void check_security(const SecurityOptions& options) {
     throw Error(ErrorKind::config, "certificates take three files: a certificate, its private key and the authority");
   if (certificate) check_certificates(options);
   if (key) read_job_key(options.key_file);
+}
+
+void check_certificate_names(const SecurityOptions& options, const std::string& host) {
+  if (options.certificate.empty()) return;
+  const auto chain = read_certificates("certificate", options.certificate);
+  if (X509_check_host(chain.front().get(), host.data(), host.size(), 0, nullptr) != 1)
+    refuse_pem("certificate", options.certificate,
+               fmt::format("it does not name the host '{0}', as grpc asks of each rank's; make one with "
+                           "subjectAltName=DNS:{0}",
+                           host));
 }
 
 std::string fingerprint(const SecurityOptions& options) {

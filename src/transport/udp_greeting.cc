@@ -62,6 +62,14 @@ UdpGreeting::UdpGreeting(const WorldInfo& info, const UdpSocket& socket, const s
       peer.candidates.push_back(*address);
       peer.ips.push_back(ip);
     }
+    // This rank would call it. No packet could change that.
+    if (static_cast<Rank>(rank) < info.rank && peer.candidates.empty())
+      throw Error(
+          ErrorKind::unreachable,
+          fmt::format("rank {} has no address by which rank {} could reach it by udp; give both addresses of one "
+                      "kind (--interface), and not one of them loopback",
+                      rank, info.rank),
+          static_cast<Rank>(rank));
   }
 }
 

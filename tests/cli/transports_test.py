@@ -41,6 +41,17 @@ class Mpi(ProgramTest):
                 row = json.loads(file.read_text())["rows"][0]
                 self.assertEqual((row["algorithm"], row["wrong"]), (algorithm, 0))
 
+    def test_a_rank_that_cannot_take_part_tells_the_others_at_once(self):
+        """MPI starts when all processes start it: who declines has to start it too."""
+        with temporary_folder() as folder:
+            words = [str(program.RANVIER), "bench", "--transport", "mpi", *QUICK, "--join-timeout", "300", "--key"]
+            key = folder / "job.key"
+            key.write_text(run("key", "new").stdout)
+            key.chmod(0o600)
+            result = mpirun(*words, str(key), ":", "-n", "1", *words, str(folder / "none"), ranks=1)  # in 60 s
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn("rank 1 cannot take part: the key file", result.stderr)
+
     def test_bench_calls_mpirun_itself(self):
         result = run("bench", "--ranks", "3", "--transport", "mpi", *QUICK)
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -184,13 +195,13 @@ class Choice(ProgramTest):
 
 @unittest.skipUnless(has("grpc") and shutil.which("openssl"), "this build has no transport grpc, or no openssl")
 class Certificates(ProgramTest):
-    def authority(self, folder, name: str) -> None:
+    def authority(self, folder, name: str, host: str = "ranvier") -> None:
         subject = ("-subj", f"/CN={name}")
         make = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
         quiet = {"check": True, "capture_output": True}
         subprocess.run([*make, "-x509", "-days", "2", *subject, "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem"], **quiet)
         subprocess.run([*make, "-subj", "/CN=ranvier", "-keyout", folder / f"{name}.rank.key", "-out", folder / f"{name}.csr"], **quiet)
-        (folder / "extensions").write_text("subjectAltName=DNS:ranvier")
+        (folder / "extensions").write_text(f"subjectAltName=DNS:{host}")
         subprocess.run(["openssl", "x509", "-req", "-days", "2", "-in", folder / f"{name}.csr", "-CA", folder / f"{name}.pem", "-CAkey",
                         folder / f"{name}.key", "-CAcreateserial", "-extfile", folder / "extensions", "-out",
                         folder / f"{name}.rank.pem"], **quiet)
@@ -209,6 +220,16 @@ class Certificates(ProgramTest):
             self.assertIn("ours.pem' does not vouch for it", result.stderr)
             result = run("bench", "--ranks", "2", "--transport", "grpc", *words[:2], *QUICK)
             self.assertIn("three files", result.stderr)
+
+    def test_a_certificate_that_does_not_name_the_host_of_grpc_is_refused_by_its_own_rank(self):
+        with temporary_folder() as folder:
+            self.authority(folder, "ours", "other")
+            files = {"--private-key": "ours.rank.key", "--certificate": "ours.rank.pem", "--authority": "ours.pem"}
+            words = [word for flag, file in files.items() for word in (flag, str(folder / file))]
+            result = run("bench", "--ranks", "2", "--transport", "grpc", *words, *QUICK)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("it does not name the host 'ranvier'", result.stderr)
+            self.assertEqual(run("bench", "--ranks", "2", "--transport", "tcp", *words, *QUICK).returncode, 0)
 
 
 if __name__ == "__main__":

@@ -95,6 +95,22 @@ class TwoRanks : public testing::Test {
   UdpGreeting::Time now{1h};
 };
 
+// No packet could change that.
+TEST(UdpGreeting, WhoHasNoAddressIsNotWaitedFor) {
+  const UdpSocket socket("127.0.0.1");
+  std::vector<UdpAddress> addresses(2);
+  for (UdpAddress& each : addresses) each.port = socket.port();
+  addresses[1].meeting.host = host_identity();
+  addresses[0].meeting.host = "elsewhere";
+  const auto greet = [&](Rank rank) {
+    UdpGreeting(
+        WorldInfo{.rank = rank, .world = 2}, socket, addresses, [](auto&&...) {}, [](auto&&...) { return false; });
+  };
+  EXPECT_THAT(support::refusal([&] { greet(1); }, ErrorKind::unreachable),
+              HasSubstr("rank 0 has no address by which rank 1 could reach it by udp"));
+  greet(0);  // is called
+}
+
 TEST_F(TwoRanks, FindEachOther) {
   side(1).greeting->say_hello(now);
   deliver(next());
