@@ -200,7 +200,9 @@ ReduceOp translate(const c10d::ReduceOp& op) {
     case c10d::ReduceOp::BXOR:
       return ReduceOp::bit_xor;
     case c10d::ReduceOp::PREMUL_SUM:
-      TORCH_CHECK_VALUE(false, "ranvier has no PREMUL_SUM: multiply the tensor first, then reduce it with SUM");
+      TORCH_CHECK_VALUE(false,
+                        "ranvier has no PREMUL_SUM: multiply the tensor first, then reduce it with SUM (of "
+                        "FSDP, call set_force_sum_reduction_for_comms(True) on every module that it shards)");
     case c10d::ReduceOp::UNUSED:
       break;
   }

@@ -20,11 +20,14 @@ made_with: dict[str, Options] = {}
 
 def register() -> None:
     """Makes "ranvier" known to `torch.distributed.init_process_group`. More than once does no harm."""
+    import torch
     import torch.distributed as dist
 
     if not dist.is_available() or "RANVIER" in dist.Backend._plugins:
         return
-    dist.Backend.register_backend("ranvier", _create, extended_api=True, devices=["cpu", "cuda"])
+    # Where torch has no CUDA it is not to be named: ShardedTensor.gather takes whatever is beside the CPU for the better one.
+    devices = ["cpu", "cuda"] if torch.backends.cuda.is_built() else ["cpu"]
+    dist.Backend.register_backend("ranvier", _create, extended_api=True, devices=devices)
     extend(dist)
     atexit.register(_leave_groups)
 

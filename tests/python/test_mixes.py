@@ -62,7 +62,7 @@ def bound_to_a_gpu(rank, world):
 
 
 def test_a_world_bound_to_a_device_has_groups_that_leave_ranks_out():
-    assert on_ranks(3, bound_to_a_gpu) == [5.0] * 3
+    assert on_ranks(3, bound_to_a_gpu, backend="cpu:ranvier,cuda:ranvier") == [5.0] * 3
 
 
 def hooked(rank, world):
