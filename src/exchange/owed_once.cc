@@ -1,8 +1,9 @@
 #include "exchange/owed_once.h"
 
-#include <algorithm>
-#include <optional>
+#include <cstdint>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "exchange/residuals.h"
 #include "kernel/vectors.h"
@@ -16,43 +17,53 @@ class OwedOnce final : public Exchange {
       : spec_(std::move(spec)), inner_(std::move(inner)), world_(world) {}
   std::string_view spec() const override { return spec_; }
   std::uint64_t plain_buckets() const override { return inner_->plain_buckets(); }
-  std::size_t state_bytes() const override { return inner_->state_bytes() + (owed_ ? owed_->bytes() : 0); }
+  std::size_t state_bytes() const override {
+    std::size_t bytes = inner_->state_bytes();
+    for (const auto& [bucket, floats] : owed_) bytes += floats.size() * sizeof(float);
+    return bytes;
+  }
   double momentum() const override { return inner_->momentum(); }
 
   std::shared_ptr<Averaging> start(const Bucket& bucket) override {
-    if (owed_ && kernel::all_finite(bucket.values)) {  // else it may be that no step is taken by it
-      const auto state = owed_->of(bucket);
-      kernel::add(bucket.values.data(), state->residual.data(), bucket.values.data(), bucket.values.size());
-      std::ranges::fill(state->residual, 0.0F);
-      if (state->step++ == 0 && --unpaid_ == 0) owed_.reset();
+    const auto found = owed_.find(id_of(bucket));
+    if (found != owed_.end() && kernel::all_finite(bucket.values)) {  // else it may be that no step is taken by it
+      kernel::add(bucket.values.data(), found->second.data(), bucket.values.data(), bucket.values.size());
+      owed_.erase(found);
     }
     return inner_->start(bucket);
   }
 
   // What is still owed comes first, as of every exchange.
   std::vector<std::byte> save(const Bucket& bucket) override {
-    auto bytes = owed_ ? owed_->save(bucket, 0) : std::vector<std::byte>();
+    std::vector<std::byte> bytes;
+    if (const auto found = owed_.find(id_of(bucket)); found != owed_.end()) {
+      Residuals one(1, spec_, world_);
+      one.of(bucket)->residual = found->second;
+      bytes = one.save(bucket, 0);
+    }
     const auto kept = inner_->save(bucket);
     bytes.insert(bytes.end(), kept.begin(), kept.end());
     return bytes;
   }
   void restore(const Bucket& bucket, ConstBytes kept) override {
     if (Residuals::owes(kept)) {
-      if (!owed_) owed_.emplace(1, spec_, world_);
+      Residuals one(1, spec_, world_);
       std::uint64_t unused = 0;
-      owed_->restore(bucket, kept, unused);
-      owed_->of(bucket)->step = 0;
-      ++unpaid_;
+      one.restore(bucket, kept, unused);
+      owed_[id_of(bucket)] = std::move(one.of(bucket)->residual);
     }
     if (!kept.empty()) inner_->restore(bucket, kept);
   }
 
  private:
+  static std::uint64_t id_of(const Bucket& bucket) {
+    return bucket.tensors.empty() ? reinterpret_cast<std::uintptr_t>(bucket.values.data()) : bucket.tensors.front().id;
+  }
+
   const std::string spec_;
   const std::unique_ptr<Exchange> inner_;
   const Rank world_;
-  std::optional<Residuals> owed_;
-  std::size_t unpaid_ = 0;  // buckets that were restored and not started
+  std::unordered_map<std::uint64_t, std::vector<float>> owed_;  // by bucket, until it is started
 };
 
 }  // namespace

@@ -136,6 +136,8 @@ TEST(CodecChange, WhoHoldsNothingBackPaysOnce) {
       const Saved again{exchange->save({.values = bucket, .tensors = tensors})};
       exchange = make_exchange(spec, comm);
       exchange->restore({.values = bucket, .tensors = tensors}, again[0]);
+      std::vector<float> other(7, 1);  // another bucket, which owes nothing
+      exchange->start({.values = other, .tensors = std::vector<Tensor>{{.id = 99, .columns = 7}}})->wait();
       std::vector<float> overflown(count, INFINITY);
       exchange->start({.values = overflown, .tensors = tensors})->wait();
       for (const float share : {1.0F, 0.0F}) {
