@@ -52,6 +52,8 @@ class Averaging {
   // Calls `then` once the bucket holds the average or the exchange has failed: at once if it already has, else from
   // whichever thread finishes it.
   virtual void on_done(std::function<void()> then) = 0;
+  // Once done: whether values from this one on, up to the end of its slice (of 4 MiB), went plain. The same on all ranks.
+  virtual bool went_plain(std::size_t) const { return false; }
 };
 
 class Exchange {

@@ -30,7 +30,9 @@ struct SecurityOptions {
 
 // Throws Error{config} for options that contradict one another, and for a key file or certificate that does not do.
 void check_security(const SecurityOptions&);
-// Throws Error{config} for a certificate that does not name this host, as those of grpc have to.
+// A certificate of a job names no host but the job: addresses of workers are known only when they run.
+inline constexpr const char* name_in_certificates = "ranvier";
+// Throws Error{config} for a certificate that does not name this host, as those of grpc have to name that.
 void check_certificate_names(const SecurityOptions&, const std::string& host);
 
 // By which ranks tell that they have other keys, or trust other authorities, before they refuse one another: a few

@@ -16,7 +16,7 @@ namespace ranvier::pytorch {
 namespace {
 
 // What (0 gradients, 1 parameters, 2 push, 3 begin and 4 finish a fragment), hops, inside, level, rate, momentum,
-// nesterov, by learning rate, fragment, merge.
+// nesterov, unit, fragment, merge.
 using Asked = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, double, double, bool, double,
                          std::int64_t, double>;
 

@@ -180,7 +180,7 @@ Endpoints open_endpoints(const WorldInfo& info, const CommunicatorOptions& optio
   // MPI starts when all processes start it, so also one that is about to decline.
   if (choice.between == "mpi") own.between = endpoint_between_hosts(choice.between, info, options, nullptr);
   check_security(options.security);
-  if (choice.between == "grpc") check_certificate_names(options.security, "ranvier");
+  if (choice.between == "grpc") check_certificate_names(options.security, name_in_certificates);
   check_fabric(choice, info, options);
   const auto door =
       std::make_shared<transport::TcpDoor>(options.interface_address, options.ports, transport::tcp_buffers);

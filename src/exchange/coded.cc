@@ -47,6 +47,7 @@ class CodedAveraging final : public StagedAveraging {
     for (const auto& slice : slices_) slice->wait();
     StagedAveraging::wait();
   }
+  bool went_plain(std::size_t value) const override { return slices_[value / slice_values]->went_plain(); }
 
  private:
   void complete() {

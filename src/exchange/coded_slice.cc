@@ -19,6 +19,11 @@ std::size_t border(std::size_t count, Rank rank, Rank world) {
   return rank == world || count / static_cast<std::size_t>(world) < 4 * alignment ? at : at / alignment * alignment;
 }
 
+// Momentum would keep for long what has no code, which the values of this rank's own part may be: no codec sees them.
+bool may_be_added(std::span<const float> values) {
+  return kernel::largest_magnitude(values.data(), values.size()) <= largest_codable;
+}
+
 }  // namespace
 
 std::uint64_t seed_of(std::uint64_t number, Rank rank, Rank world) {
@@ -54,10 +59,10 @@ bool CodedSlice::begin() {
 }
 
 // Nothing to send, so nothing is lost, and what codes for other ranks have lost before is paid. Momentum is still this
-// exchange's. What is not finite leaves the state as it was, as it does among several.
+// exchange's. What has no code leaves the state as it was, as it does among several.
 void CodedSlice::stay_alone() {
   if (state_.residual.empty() && state_.velocity.empty()) return;
-  if (!kernel::all_finite(values_)) return;
+  if (!may_be_added(values_)) return;
   if (!state_.velocity.empty()) {
     accumulate(state_.velocity, values_);
     std::ranges::copy(state_.velocity, values_.begin());
@@ -152,12 +157,6 @@ bool CodedSlice::all_arrived() const {
   return true;
 }
 
-// Momentum would keep for long what has no code, which the values of this rank's own part may be: no codec sees them.
-bool CodedSlice::own_may_be_added() {
-  const auto own = values_of(rank_);
-  return state_.velocity.empty() || kernel::largest_magnitude(own.data(), own.size()) <= largest_codable;
-}
-
 // With a residual, which takes what a code cuts off, sums are coded as they are.
 float CodedSlice::sum_scale() const { return state_.residual.empty() ? tools_->sums->sum_scale(world_) : 1; }
 
@@ -165,7 +164,7 @@ void CodedSlice::reduce() {
   if (part(rank_).size == 0) return;
   Code& code = sums_[static_cast<std::size_t>(rank_)];
   code.bytes = 0;
-  if (all_arrived() && own_may_be_added()) {
+  if (all_arrived() && (state_.velocity.empty() || may_be_added(values_of(rank_)))) {
     sum_gradients();
     if (const float scale = sum_scale(); scale != 1) kernel::multiply(sum_.data(), scale, sum_.data(), sum_.size());
     const auto pieces = pieces_of(rank_);
@@ -206,6 +205,7 @@ void CodedSlice::restore_residuals() {
 // same order on all ranks.
 void CodedSlice::plain_scatter() {
   restore_residuals();
+  plain_ = true;
   tools_->plain.fetch_add(1);
   const std::size_t own = part(rank_).size * sizeof(float);
   memory_.resize(std::max(memory_.size(), static_cast<std::size_t>(world_) * own + values_.size_bytes()));

@@ -75,7 +75,6 @@ class CodedSlice final : public Phased {
   void send(ConstBytes bytes, Rank to, Phase phase);
   Work receive(Bytes room, Rank from, Phase phase);
   bool all_arrived() const;
-  bool own_may_be_added();
   float sum_scale() const;
 
   const std::shared_ptr<CodedTools> tools_;

@@ -24,6 +24,7 @@
 #include "exchange/collective_averaging.h"
 #include "exchange/residuals.h"
 #include "kernel/vectors.h"
+#include "ranvier/codec.h"
 #include "ranvier/error.h"
 
 namespace ranvier {
@@ -95,7 +96,7 @@ void Demo::backward(const Matrix& matrix, const float* coefficients, float* chun
 
 void Demo::encode(std::span<const float> values, std::span<float> momentum, Bytes code) const {
   std::ranges::fill(code, std::byte{0});
-  if (!(kernel::largest_magnitude(values.data(), values.size()) <= 0x1p50F)) return;
+  if (!(kernel::largest_magnitude(values.data(), values.size()) <= largest_codable)) return;
   kernel::multiply(momentum.data(), static_cast<float>(options_.decay), momentum.data(), momentum.size());
   kernel::add(momentum.data(), values.data(), momentum.data(), momentum.size());
   code[0] = std::byte{1};

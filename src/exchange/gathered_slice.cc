@@ -71,6 +71,7 @@ void GatheredSlice::add_up() {
 // Everybody has seen the same codes, so all ranks turn off here or none. The residual becomes what it was before:
 // residual + values - decoded was left there, and the values go plain.
 void GatheredSlice::go_plain() {
+  plain_ = true;
   tools_->plain.fetch_add(1);
   if (const std::size_t own = bytes_[static_cast<std::size_t>(rank_)]; own > 0 && !state_.residual.empty()) {
     tools_->codec->decode(room_of(rank_).first(own), sum_, Combine::replace);

@@ -24,6 +24,7 @@ class Phased : public std::enable_shared_from_this<Phased> {
   bool done() const { return done_.load(std::memory_order_acquire); }
   // Once done.
   std::exception_ptr error() const { return problem_; }
+  bool went_plain() const { return plain_; }
 
  protected:
   explicit Phased(Communicator& comm) : comm_(comm), rank_(comm.rank()), world_(comm.world()) {}
@@ -62,6 +63,7 @@ class Phased : public std::enable_shared_from_this<Phased> {
   Communicator& comm_;
   const Rank rank_, world_;
   std::vector<Work> works_;  // that this phase waits for
+  bool plain_ = false;       // a value had no code, on whatever rank
 
  private:
   void watch();  // calls step() once all of works_ are done

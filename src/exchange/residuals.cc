@@ -114,6 +114,12 @@ ConstBytes Residuals::restore(const Bucket& bucket, ConstBytes kept, std::uint64
   return kept;
 }
 
+void Residuals::forget(const Bucket& bucket) {
+  for (const Tensor& tensor : of(bucket)->tensors) places_.erase(tensor.id);
+}
+
+std::uint64_t Residuals::number_in(ConstBytes kept) { return kept.size() >= sizeof(Kept) ? head_of(kept).number : 0; }
+
 bool Residuals::owes(ConstBytes kept) { return kept.size() >= sizeof(Kept) && head_of(kept).residuals > 0; }
 
 bool Residuals::is_of_this_world(ConstBytes kept) const {

@@ -33,6 +33,10 @@ class Residuals {
   // it.
   std::shared_ptr<State> of(const Bucket& bucket);
 
+  // The bucket's tensors are new from now on.
+  void forget(const Bucket& bucket);
+  bool empty() const { return places_.empty(); }
+
   std::size_t bytes() const;
 
   // For checkpoints: `number` is the exchange's own, and may be followed by more. restore() returns what follows; a
@@ -42,6 +46,8 @@ class Residuals {
   ConstBytes restore(const Bucket&, ConstBytes kept, std::uint64_t& number);
   // Whether what save() of any exchange wrote begins with a residual.
   static bool owes(ConstBytes kept);
+  // The exchange's own number in it, 0 where it is empty.
+  static std::uint64_t number_in(ConstBytes kept);
   // Whether what save() wrote, and was restored, is of as many ranks as there are now.
   bool is_of_this_world(ConstBytes kept) const;
 

@@ -26,6 +26,7 @@
 #include "exchange/residuals.h"
 #include "kernel/hadamard.h"
 #include "kernel/vectors.h"
+#include "ranvier/codec.h"
 #include "ranvier/error.h"
 
 namespace ranvier {
@@ -59,7 +60,7 @@ SharedGrid::SharedGrid(unsigned bits, Rank world)
 
 bool SharedGrid::spread(std::span<float> values, std::span<float> norms, std::uint32_t seed) {
   // Beyond 2^50, and of what is not finite, there is no code: an infinite norm, the largest there is, tells all ranks.
-  if (!(kernel::largest_magnitude(values.data(), values.size()) <= 0x1p50F)) {
+  if (!(kernel::largest_magnitude(values.data(), values.size()) <= largest_codable)) {
     std::ranges::fill(norms, std::numeric_limits<float>::infinity());
     return false;
   }

@@ -20,6 +20,7 @@
 #include "exchange/collective_averaging.h"
 #include "exchange/residuals.h"
 #include "kernel/vectors.h"
+#include "ranvier/codec.h"
 #include "ranvier/error.h"
 
 namespace ranvier {
@@ -41,7 +42,7 @@ bool SharedScale::measure(std::span<const float> values, std::span<float> larges
   for (std::size_t i = 0; i < largest.size(); ++i) {
     const std::size_t size = std::min(block, values.size() - i * block);
     largest[i] = kernel::largest_magnitude(values.data() + i * block, size);
-    if (!(largest[i] <= 0x1p50F)) {  // nor is NaN, of which there is no largest
+    if (!(largest[i] <= largest_codable)) {  // nor is NaN, of which there is no largest
       std::ranges::fill(largest, std::numeric_limits<float>::infinity());
       return false;
     }

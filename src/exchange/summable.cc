@@ -58,6 +58,8 @@ class SummableAveraging final : public CollectiveAveraging {
         {.input = sum, .output = sum, .op = averages ? ReduceOp::average : ReduceOp::sum, .priority = priority})});
   }
 
+  bool went_plain(std::size_t) const override { return plain_; }
+
  private:
   // Decodes on the thread that finishes the all_reduce, mostly while backward still runs.
   std::shared_ptr<Phased> take() override {
@@ -82,6 +84,7 @@ class SummableAveraging final : public CollectiveAveraging {
 
   // The same bits everywhere, so all ranks turn off here or none. What was held back stays held back.
   std::shared_ptr<Phased> go_plain() {
+    plain_ = true;
     tools_->plain.fetch_add(1);
     if (auto& residual = state_->residual; coded_ && !residual.empty()) {
       std::vector<float> decoded(residual.size());
@@ -100,6 +103,7 @@ class SummableAveraging final : public CollectiveAveraging {
   std::vector<std::byte> codes_, own_;
   std::size_t bytes_ = 0;
   bool coded_ = true;
+  bool plain_ = false;
   float divisor_ = 1;
 };
 

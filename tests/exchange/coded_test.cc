@@ -265,9 +265,23 @@ TEST(Coded, MomentumOfARanksOwnPartKeepsNothingThatHasNoCode) {
       });
 }
 
+TEST(Coded, MomentumOfARankAloneKeepsNothingThatHasNoCode) {
+  for (const std::string_view spec : {"dgc:0.1", "int8:momentum=0.9"})
+    run_ranks(1, [&](Communicator& comm) {
+      const auto exchange = make_exchange(spec, comm);
+      const std::vector<Tensor> tensors{{.id = 1, .columns = 100}};
+      for (unsigned step = 0; step < 5; ++step) {
+        auto bucket = gradients(0, 100, step);
+        if (step == 1) bucket[7] = 1e20F;
+        exchange->start({.values = bucket, .tensors = tensors})->wait();
+        EXPECT_EQ(std::abs(bucket[7]) > 1e6, step == 1) << spec << " in step " << step;
+      }
+    });
+}
+
 // Of a bucket of several slices the one that went plain stays where it was, and the others go on.
 TEST(Coded, ChangesGoOnBesideASliceThatWentPlain) {
-  for (const float bad : {NAN, 1e20F})
+  for (const float bad : {NAN, 1e20F, 1.5e15F})
     for (const std::string_view spec : {"delta+topk:0.3,by=reduce_scatter", "delta+int8", "int4:ef=21"})
       run_ranks(2, [&](Communicator& comm) {
         const auto exchange = make_exchange(spec, comm);

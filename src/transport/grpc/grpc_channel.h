@@ -17,14 +17,12 @@
 #include "base/host.h"
 #include "base/whole_file.h"
 #include "ranvier/error.h"
+#include "ranvier/security.h"
 #include "ranvier/transport.h"
 #include "transport/grpc/grpc_stream.h"
 #include "transport/tcp_address.h"
 
 namespace ranvier::transport {
-
-// A certificate of a job names no host but the job: addresses of workers are known only when they run.
-inline constexpr const char* name_in_certificates = "ranvier";
 
 inline std::string text_of_file(const std::filesystem::path& path, const char* what) {
   WholeFile file = read_whole(path);
