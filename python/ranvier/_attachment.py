@@ -11,10 +11,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.join import Joinable
+from torch.nn.parameter import is_lazy
 
 from ranvier import _library
 from ranvier._groups import new_name, options_of, timeout_of
 from ranvier._streams import on_host
+from ranvier._wire import travels_by
 from ranvier.settings import combined
 
 _c10d = dist.distributed_c10d
@@ -48,27 +50,60 @@ class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
     """A model and its optimizer, and what torch's Join asks of each way to attach them."""
 
     _group: dist.ProcessGroup
+    _world: int
 
     def _take(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Raises ValueError where attach() cannot take these two."""
         self._parameters = fitting_parameters(model, optimizer)
         self._known = {id(p) for p in self._parameters}
+        self._first_buffers = dict(model.named_buffers())
         self._model, self._optimizer = model, optimizer
+
+    def _layouts(self) -> dict[str, tuple[object, ...]]:
+        """Of the buffers, for Everybody."""
+        return {name: (str(b.dtype), *b.shape) for name, b in self._first_buffers.items() if not is_lazy(b)}
+
+    def _share(self, everybody: Everybody) -> None:
+        """Buffers that are of another shape on other ranks, such as caches, stay each rank's own."""
+        self._first_buffers = {name: b for name, b in self._first_buffers.items() if name in everybody.alike}
 
     @property
     def _buffers(self) -> list[Tensor]:
-        """Of floats. Looked up each time: modules may have put others in their place (pytorch issue 63916)."""
-        return [b for b in self._model.buffers() if b.is_floating_point()]
+        """Of floats. Looked up each time: modules may have put others in their place (pytorch issue 63916). What is of
+        another shape now, such as a cache, may be of yet another one on other ranks: each keeps its own."""
+        now = dict(self._model.named_buffers())
+
+        def is_like(other: Tensor | None, first: Tensor) -> bool:
+            return other is not None and (other.shape, other.dtype, other.device) == (first.shape, first.dtype, first.device)
+
+        floats = ((name, first) for name, first in self._first_buffers.items() if first.is_floating_point())
+        return [now[name] if is_like(now.get(name), first) else first for name, first in floats]
 
     def _begin_alike(self) -> None:
-        """All that rank 0's model has becomes everybody's, frozen parameters and buffers of any type too."""
-        tensors = {id(t): t for t in (*self._parameters, *self._model.parameters(), *self._model.buffers())}
+        """All that rank 0's model has becomes everybody's, frozen parameters and buffers of any type too; but what is sparse,
+        quantized, or has no values yet."""
+        tensors = {id(t): t for t in (*self._parameters, *self._model.parameters(), *self._first_buffers.values())}
+        first = dist.get_global_rank(self._group, 0)
+        serves_cpu = "cpu" in {each.type for each in self._group._device_types}
         for tensor in tensors.values():
-            dist.broadcast(tensor.detach(), dist.get_global_rank(self._group, 0), group=self._group)
+            has_values = not is_lazy(tensor) and tensor.device.type != "meta" and tensor.numel() > 0
+            if not has_values or tensor.layout != torch.strided or tensor.is_quantized:
+                continue
+            whole = tensor.detach().resolve_conj().resolve_neg()
+            real = torch.view_as_real(whole) if whole.is_complex() else whole
+            # As bytes: groups have no way for some types, nor for memory that overlaps itself.
+            where = travels_by(self._group, tensor.device) if serves_cpu else self._parameters[0].device
+            values = real.reshape(-1).contiguous().clone()
+            told = values.view(torch.uint8).to(where)
+            dist.broadcast(told, first, group=self._group)
+            theirs = told.to(values.device).view(values.dtype).view(real.shape)
+            if not torch.equal(theirs, real):
+                whole = tensor.detach()
+                whole.copy_(torch.view_as_complex(theirs) if whole.is_complex() else theirs)
 
     def _require_no_others(self) -> None:
         """Raises ValueError where the optimizer trains what it did not when it was attached."""
-        if any(id(p) not in self._known for p in trained_by(self._optimizer)):
+        if self._world > 1 and any(id(p) not in self._known for p in trained_by(self._optimizer)):
             raise ValueError(
                 "the optimizer trains parameters that it did not when it was attached, added or unfrozen since, which no "
                 "rank would tell the others: call finish() of what attach() gave, and attach() anew"
@@ -97,7 +132,8 @@ def with_closure(closure: Callable[[], Any], args: tuple[Any, ...], kwargs: dict
 
 
 class Everybody:
-    """What the ranks of `group`, all of which call, have given to attach(). Raises ValueError where they do not match."""
+    """What the ranks of `group`, all of which call, have given to attach(). Raises ValueError where they do not match;
+    `layouts` of buffers need not, and `schedule` is what follows from the steps."""
 
     def __init__(
         self,
@@ -106,11 +142,13 @@ class Everybody:
         place: str,
         compress: str,
         samples: float,
+        layouts: dict[str, tuple[object, ...]],
+        schedule: object = None,
         steps_per_epoch: int = 0,
         steps: int = 0,
     ) -> None:
         node = _library.load().host_number(os.environ.get("RANVIER_NODE", ""))
-        mine = (sync, place, compress, node, samples, new_name(), steps_per_epoch, steps)
+        mine = (sync, place, compress, node, samples, new_name(), schedule, steps_per_epoch, steps, layouts)
         rank = dist.get_rank(group)
         told_by: list[Any] = [None] * dist.get_world_size(group)
         dist.all_gather_object(told_by, mine, group=group)
@@ -120,12 +158,13 @@ class Everybody:
                     f"rank {rank} synchronizes by '{sync}' in '{place}' with '{compress}' and rank {other} by "
                     f"'{theirs[0]}' in '{theirs[1]}' with '{theirs[2]}': give attach() the same on every rank"
                 )
-            for name, own, other_has in zip(("steps_per_epoch", "steps"), mine[6:], theirs[6:], strict=True):
-                if own != other_has:
-                    raise ValueError(
-                        f"rank {rank} has {name}={own} and rank {other} {name}={other_has}, by which they would meet at "
-                        "different steps: give attach() the same on every rank, such as the largest"
-                    )
+            if theirs[6] != schedule:
+                raise ValueError(
+                    f"by '{sync}' rank {rank}, with steps_per_epoch={steps_per_epoch} and steps={steps}, and rank {other}, with "
+                    f"{theirs[7]} and {theirs[8]}, would meet at different steps: give attach() the same on every rank, such "
+                    "as the largest"
+                )
+        self.alike = {name for name, each in layouts.items() if all(theirs[9].get(name) == each for theirs in told_by)}
         self.nodes = [theirs[3] for theirs in told_by]
         self.samples = [theirs[4] for theirs in told_by]
         self.name: str = told_by[0][5]  # that no group has

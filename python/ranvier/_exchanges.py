@@ -20,8 +20,8 @@ class Exchange(Protocol):
     momentum: float
 
     def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
-        """In place, of float32 values on the CPU; of wider ones where they go plain. `number` counts buckets. False where a value had no code: values are
-        as they were, and so is what is held back."""
+        """In place, of float32 values on the CPU; of wider ones where they go plain. `number` counts buckets. False where a
+        value had no code: values are as they were, and so is what is held back."""
 
 
 def make_exchange(spec: str, world: int) -> Exchange:
@@ -73,6 +73,9 @@ class Coded:
                 if memory.velocity.numel() > 0:
                     values.copy_(memory.velocity.mul_(self.momentum).add_(values))
                 _pay(values, memory.residual)
+            if memory.owed.numel() > 0 and _all_finite(values):
+                values += memory.owed
+                memory.owed = torch.zeros(0)
             return True
         gradient = values.clone() if self._differs else values
         if self._differs:
@@ -253,7 +256,7 @@ class LowRank:
         if not tensors:
             return True
         vector = torch.cat([tensor.flatten() for tensor in tensors])
-        coded = wire.world == 1 or self._factors.average(wire, vector, Memory([]), number)
+        coded = self._factors.average(wire, vector, Memory([]), number)
         for tensor, part in zip(tensors, vector.split([t.numel() for t in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
         return coded and math.isfinite(float(vector.abs().sum(dtype=torch.float64)))

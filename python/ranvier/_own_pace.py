@@ -56,10 +56,13 @@ class OwnPace(Attached):
         self._group = group if group is not None else dist.group.WORLD
         self._world = dist.get_world_size(self._group)
         self._take(model, optimizer)
+        if any(p.is_complex() for p in self._parameters):
+            raise ValueError(f"parameters are complex, and '{sync}' is of real ones: take 'bsp' or 'local:8'")
         self._are_floats = all(p.dtype == torch.float32 for p in self._parameters)
         if place:
             raise ValueError(f"'{sync}' has no nodes: leave out place='{place}'")
-        everybody = Everybody(self._group, sync, place, compress, samples)
+        everybody = Everybody(self._group, sync, place, compress, samples, self._layouts())
+        self._share(everybody)
         for rank, theirs in enumerate(everybody.samples):
             self._checked(theirs, f"rank {rank} has")
         self._samples = float(samples)
@@ -112,10 +115,12 @@ class OwnPace(Attached):
         self._meet(ends=False)
 
     def finish(self) -> None:
-        """As meet(), and lets the optimizer go."""
+        """As meet(), and lets the optimizer go; again it does nothing."""
+        if not self._hooks:
+            return
         self._meet(ends=True)
-        for hook in self._hooks:
-            hook.remove()
+        while self._hooks:
+            self._hooks.pop().remove()
         attached.discard(self._optimizer)
         self._last_told, self._pace, self._connection = self._told(), None, None
 

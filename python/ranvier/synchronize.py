@@ -41,6 +41,7 @@ from ranvier._teams import CodedTeam, Team, Teams, check_codec
 from ranvier._uneven import Uneven
 from ranvier._wire import travels_by
 
+
 def _once(loss: Any) -> Callable[[], Any]:
     """A closure whose work is done: another evaluation would put one rank's gradients in place of the average."""
     losses = [loss]
@@ -71,7 +72,8 @@ def attach(
 
     `steps_per_epoch` is the period of policies that name none, `steps` the length of training, of which post-local takes
     a share. `place` such as "node=2" says how many nodes of consecutive ranks there are (default: a node is a host).
-    `samples` of this rank in a step are its weight in every average. Rank 0's parameters and buffers become everybody's.
+    `samples` of this rank in a step are its weight in every average. Rank 0's parameters and buffers become everybody's,
+    frozen ones and those of other types too. `steps_per_epoch` and `steps` have to be the same on all ranks.
 
     `compress` is the codec, as ranvier.hook takes it, of what everybody's averages exchange: gradients, or how far
     parameters have come since the last one. Gradients inside a node go as they are. A codec that has momentum takes the
@@ -97,9 +99,10 @@ def attach(
     set_samples() is this rank's own there, and several synchronizations step in the order in which Join has them.
 
     Raises ValueError for a wrong spec, for a codec that the policy or the optimizer has no use for, for samples that are
-    no finite number above 0, for an optimizer of another model or one that is attached already, for a model in
+    no finite number above 0, for ranks that gave different things, for complex parameters where a policy or codec is of real
+    ones, for an optimizer of another model or one that is attached already, for a model in
     DistributedDataParallel (which averages gradients itself), and for an optimizer that evaluates the model several times
-    in a step (LBFGS); TypeError for a spec or a place that is no str.
+    in a step (LBFGS); in a step, for parameters that were added or unfrozen since; TypeError for a spec or a place that is no str.
     """
     for name, word in (("sync", sync), ("place", place), ("compress", compress)):
         if not isinstance(word, str):
@@ -147,7 +150,9 @@ class Synchronization(Attached):
                 f"parameters are complex, and '{sync}' with compress='{compress}' is of real ones: take a policy that averages "
                 "them as they are, such as 'bsp' or 'local:8', and no codec"
             )
-        everybody = Everybody(self._group, sync, place, compress, samples, steps_per_epoch, steps)
+        schedule = [steps_per_epoch] if is_auto else list(self._policy.save())
+        everybody = Everybody(self._group, sync, place, compress, samples, self._layouts(), schedule, steps_per_epoch, steps)
+        self._share(everybody)
         self._samples = self._checked(everybody.samples)  # weights of the next average, by rank
         self._own = self._samples[self._rank]  # of this rank in a step
         levels = self._policy.levels(place, everybody.nodes)
@@ -325,7 +330,9 @@ class Synchronization(Attached):
         averaged = False
         for asked in map(Asked._make, self._policy.step_begins(self.step)):
             self._by_gradients = asked.level
-            if getattr(self._optimizer, "found_inf", None) is not None:
+            members = self._teams.whole[asked.level]
+            if getattr(self._optimizer, "found_inf", None) is not None and members is not None and len(members.ranks) > 1:
+                del self._optimizer.found_inf, self._optimizer.grad_scale  # as the scaler does behind a step
                 raise ValueError(
                     "GradScaler lets a fused optimizer skip by what its own rank has found, and gradients are everybody's: "
                     "make the optimizer with fused=False, or train in bfloat16"

@@ -270,7 +270,8 @@ def test_what_travels_while_a_gpu_computes_is_what_would_on_the_cpu(backend):
             for of_gpu, of_cpu in on_ranks(
                 2, one_gpu_as_several_hosts, on_either_device, spec, codec, backend="gloo", environment={"BACKEND": backend}
             ):
-                torch.testing.assert_close(of_gpu, of_cpu, rtol=0.02, atol=0.005)
+                near = 1e-4 if codec == "none" else 0.005  # behind rounded codes
+                torch.testing.assert_close(of_gpu, of_cpu, rtol=near, atol=near)
 
 
 def at_own_pace(rank, world, spec, codec):

@@ -126,7 +126,7 @@ def alone(rank, world, spec, saved):
     return gradients
 
 
-@pytest.mark.parametrize("spec", ["topk:0.1", "dgc:0.1,momentum=0.5", "sign:momentum=0.5", "thc:8", "switchml"])
+@pytest.mark.parametrize("spec", ["topk:0.1", "dgc:0.1,momentum=0.5", "sign:momentum=0.5", "thc:8", "switchml", "powersgd:4", "acpsgd:4", "delta+topk:1", "none"])
 def test_one_rank_alone_pays_what_it_owes(spec):
     residual = torch.linspace(-1, 1, 200)
     velocity = torch.full((200,), 2.0 if "momentum" in spec else 0.0)

@@ -118,8 +118,15 @@ class Odd(nn.Module):
         self.register_buffer("order", torch.arange(3) + 10 * rank)
         self.register_buffer("mask", torch.tensor([rank == 0]))
         self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("cache", torch.zeros(5))
+        self.register_buffer("short", torch.tensor([rank, 2, 3], dtype=torch.int16))
+        self.register_buffer("wide", torch.tensor([True]).expand(3))
+        self.register_buffer("sparse", torch.eye(2, dtype=torch.int32).to_sparse())
+        self.rank = rank
 
     def forward(self, images):
+        if self.cache.numel() < 5 + self.rank:  # of the longest that this rank has seen
+            self.cache = torch.zeros(5 + self.rank)
         found = self.free(self.fixed(images))
         self.mean = 0.9 * self.mean + 0.1 * found.detach().mean((0, 2, 3))
         return found
@@ -127,9 +134,15 @@ class Odd(nn.Module):
 
 def of_an_odd_model(rank, world, spec):
     net = Odd(rank).to(memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    net.unused = nn.LazyLinear(2)
+    optimizer = torch.optim.SGD([*net.fixed.parameters(), *net.free.parameters()], lr=0.05)
     sync = ranvier.attach(net, optimizer, spec)
-    begun = {name: value.clone() for name, value in net.state_dict().items()}
+
+    def state():
+        left_out = ("cache", "sparse", "unused")
+        return {name: value.clone() for name, value in net.state_dict().items() if not name.startswith(left_out)}
+
+    begun = state()
     generator = torch.Generator().manual_seed(rank)
 
     def steps(count):
@@ -143,13 +156,12 @@ def of_an_odd_model(rank, world, spec):
     with pytest.raises(ValueError, match="added or unfrozen since"):
         steps(1)
     sync.finish()
-    if not hasattr(sync, "meet"):
-        sync.finish()  # once more
-    ended = {name: value.clone() for name, value in net.state_dict().items()}
+    sync.finish()  # once more
+    ended = state()
     again = ranvier.attach(net, optimizer, spec)
     steps(2)
     again.finish()
-    return begun, ended, net.state_dict()
+    return begun, ended, state()
 
 
 @pytest.mark.parametrize("spec", ["bsp", "local:2", "gossip", "slowmo:3", "diloco:2,fragments=2", "async"])
@@ -177,6 +189,7 @@ def scaled(rank, world, spec):
     if spec == "bsp":
         with pytest.raises(ValueError, match="fused=False"):
             scaler.step(optimizer)
+        optimizer.step()  # without it
     else:
         scaler.step(optimizer)
         sync.finish()
@@ -185,6 +198,51 @@ def scaled(rank, world, spec):
 @pytest.mark.parametrize("spec", ["bsp", "local:4"])
 def test_a_scaler_that_skips_within_the_optimizer_is_refused_where_gradients_are_averaged(spec):
     on_ranks(2, scaled, spec, backend="gloo")
+
+
+def turned_around(rank, world):
+    members = dist.new_group([2, 1])
+    if rank == 0:
+        return None
+    net = network()
+    optimizer = optimizer_for("sgd", net)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.fill_(rank)
+    sync = ranvier.attach(net, optimizer, "gossip", group=members)
+    begun = flat(net)[0].item()
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(samples(rank)[0]).square().mean().backward()
+        optimizer.step()
+    sync.finish()
+    return begun, flat(net)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+def test_messages_of_a_group_go_by_its_own_numbers(backend):
+    _, (first, mine), (second, theirs) = on_ranks(3, turned_around, backend=backend)
+    assert first == second and torch.equal(mine, theirs)
+
+
+def grows_alone(rank, world):
+    """One rank trains whatever it likes, fused and scaled."""
+    net = network()
+    net[0].requires_grad_(False)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, fused=True)
+    sync = ranvier.attach(net, optimizer, "bsp")
+    scaler = torch.amp.GradScaler("cpu")
+    for _ in range(2):
+        optimizer.zero_grad()
+        scaler.scale(net(samples(0)[0]).square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        net[0].requires_grad_(True)
+    sync.finish()
+
+
+def test_one_rank_alone_is_not_told_what_others_would_miss():
+    on_ranks(1, grows_alone, backend="gloo")
 
 
 def of_named_nodes(rank, world):
@@ -324,11 +382,13 @@ def refused(rank, world):
     with pytest.raises(ValueError, match="the same on every rank"):
         ranvier.attach(net, sgd, f"local:{rank + 1}")
     for spec, words in (("post-local:4", "steps"), ("local", "steps_per_epoch"), ("auto", "steps_per_epoch")):
-        with pytest.raises(ValueError, match=rf"rank \d has {words}=\d+ and rank \d {words}=\d+, by which they would"):
-            ranvier.attach(net, sgd, spec, **{words: 10 + rank})
+        with pytest.raises(ValueError, match=rf"{words}=1\d.* would meet at different steps"):
+            ranvier.attach(net, sgd, spec, **{words: 10 + 8 * rank})
+    for spec in ("local:4", "bsp", "gossip"):  # to which they are nothing
+        ranvier.attach(net, sgd, spec, steps=10 + rank, steps_per_epoch=10 + rank).finish()
     waves = Waves()
     of_waves = optimizer_for("sgd", waves)
-    for spec, codec in (("slowmo:3", "none"), ("diloco:4", "none"), ("diloco:4,fragments=1", "none"), ("local:2,adapt=0.1", "none"), ("bsp", "int8")):
+    for spec, codec in (("slowmo:3", "none"), ("diloco:4", "none"), ("diloco:4,fragments=1", "none"), ("local:2,adapt=0.1", "none"), ("bsp", "int8"), ("async", "none"), ("ad-psgd", "none")):
         with pytest.raises(ValueError, match="parameters are complex"):
             ranvier.attach(waves, of_waves, spec, compress=codec)
     with pytest.raises(ValueError, match="LBFGS"):
