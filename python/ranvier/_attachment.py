@@ -57,15 +57,18 @@ class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
         self._parameters = fitting_parameters(model, optimizer)
         self._known = {id(p) for p in self._parameters}
         self._first_buffers = dict(model.named_buffers())
+        self._frozen = {name: p for name, p in model.named_parameters() if id(p) not in self._known}
         self._model, self._optimizer = model, optimizer
 
     def _layouts(self) -> dict[str, tuple[object, ...]]:
-        """Of the buffers, for Everybody."""
-        return {name: (str(b.dtype), *b.shape) for name, b in self._first_buffers.items() if not is_lazy(b)}
+        """Of all that is not trained, for Everybody."""
+        tensors = self._first_buffers | self._frozen
+        return {name: (str(each.dtype), *each.shape) for name, each in tensors.items() if not is_lazy(each)}
 
     def _share(self, everybody: Everybody) -> None:
-        """Buffers that are of another shape on other ranks, such as caches, stay each rank's own."""
+        """What is of another shape on other ranks, such as caches and parts of a divided layer, stays each rank's own."""
         self._first_buffers = {name: b for name, b in self._first_buffers.items() if name in everybody.alike}
+        self._frozen = {name: p for name, p in self._frozen.items() if name in everybody.alike}
 
     @property
     def _buffers(self) -> list[Tensor]:
@@ -82,11 +85,11 @@ class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
     def _begin_alike(self) -> None:
         """All that rank 0's model has becomes everybody's, frozen parameters and buffers of any type too; but what is sparse,
         quantized, or has no values yet."""
-        tensors = {id(t): t for t in (*self._parameters, *self._model.parameters(), *self._first_buffers.values())}
+        tensors = {id(t): t for t in (*self._parameters, *self._frozen.values(), *self._first_buffers.values())}
         first = dist.get_global_rank(self._group, 0)
         serves_cpu = "cpu" in {each.type for each in self._group._device_types}
         for tensor in tensors.values():
-            has_values = not is_lazy(tensor) and tensor.device.type != "meta" and tensor.numel() > 0
+            has_values = tensor.device.type != "meta" and tensor.numel() > 0
             if not has_values or tensor.layout != torch.strided or tensor.is_quantized:
                 continue
             whole = tensor.detach().resolve_conj().resolve_neg()
@@ -133,7 +136,7 @@ def with_closure(closure: Callable[[], Any], args: tuple[Any, ...], kwargs: dict
 
 class Everybody:
     """What the ranks of `group`, all of which call, have given to attach(). Raises ValueError where they do not match;
-    `layouts` of buffers need not, and `schedule` is what follows from the steps."""
+    `layouts` of what is not trained need not, and `schedule` is what follows from the steps."""
 
     def __init__(
         self,

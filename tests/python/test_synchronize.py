@@ -135,6 +135,7 @@ class Odd(nn.Module):
 def of_an_odd_model(rank, world, spec):
     net = Odd(rank).to(memory_format=torch.channels_last)
     net.unused = nn.LazyLinear(2)
+    net.unused_part = nn.Linear(1 + rank, 2).requires_grad_(False)
     optimizer = torch.optim.SGD([*net.fixed.parameters(), *net.free.parameters()], lr=0.05)
     sync = ranvier.attach(net, optimizer, spec)
 
