@@ -174,16 +174,13 @@ struct Endpoints {
   std::unique_ptr<Endpoint> inside, between;  // of hosts; null where the transport has none
 };
 
-Endpoints open_endpoints(const WorldInfo& info, const CommunicatorOptions& options) {
-  const TransportChoice choice = parse_transport(options.transport);
-  Endpoints own;
-  // MPI starts when all processes start it, so also one that is about to decline.
-  if (choice.between == "mpi") own.between = endpoint_between_hosts(choice.between, info, options, nullptr);
+Endpoints open_endpoints(const TransportChoice& choice, const WorldInfo& info, const CommunicatorOptions& options) {
   check_security(options.security);
   if (choice.between == "grpc") check_certificate_names(options.security, name_in_certificates);
   check_fabric(choice, info, options);
   const auto door =
       std::make_shared<transport::TcpDoor>(options.interface_address, options.ports, transport::tcp_buffers);
+  Endpoints own;
   own.control = control_endpoint(info,
                                  {.suspect_after = options.suspect_after,
                                   .dead_after = options.dead_after,
@@ -192,9 +189,22 @@ Endpoints open_endpoints(const WorldInfo& info, const CommunicatorOptions& optio
                                   .names = {.rank = RankNames(options.world_ranks), .element = options.element_name}},
                                  door);
   if (!choice.inside.empty()) own.inside = shm_endpoint(info, options.node);
-  if (!choice.between.empty() && !own.between)
-    own.between = endpoint_between_hosts(choice.between, info, options, door);
+  if (!choice.between.empty()) own.between = endpoint_between_hosts(choice.between, info, options, door);
   return own;
+}
+
+Endpoints open_endpoints(const WorldInfo& info, const CommunicatorOptions& options) {
+  const TransportChoice choice = parse_transport(options.transport);
+  try {
+    return open_endpoints(choice, info, options);
+  } catch (const std::exception&) {
+    // MPI starts when all processes start it, so also one that is about to decline.
+    try {
+      if (choice.between == "mpi") mpi_endpoint(info);
+    } catch (const Error&) {  // nor does it start in others then
+    }
+    throw;
+  }
 }
 
 }  // namespace
