@@ -96,7 +96,7 @@ class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
             real = torch.view_as_real(whole) if whole.is_complex() else whole
             # As bytes: groups have no way for some types, nor for memory that overlaps itself.
             where = travels_by(self._group, tensor.device) if serves_cpu else self._parameters[0].device
-            values = real.reshape(-1).contiguous().clone()
+            values = real.reshape(-1).clone(memory_format=torch.contiguous_format)
             told = values.view(torch.uint8).to(where)
             dist.broadcast(told, first, group=self._group)
             theirs = told.to(values.device).view(values.dtype).view(real.shape)

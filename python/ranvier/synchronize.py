@@ -73,7 +73,8 @@ def attach(
     `steps_per_epoch` is the period of policies that name none, `steps` the length of training, of which post-local takes
     a share. `place` such as "node=2" says how many nodes of consecutive ranks there are (default: a node is a host).
     `samples` of this rank in a step are its weight in every average. Rank 0's parameters and buffers become everybody's,
-    frozen ones and those of other types too. `steps_per_epoch` and `steps` have to be the same on all ranks.
+    frozen ones and those of other types too. `steps_per_epoch` and `steps` have to be the same on all ranks where the policy
+    goes by them.
 
     `compress` is the codec, as ranvier.hook takes it, of what everybody's averages exchange: gradients, or how far
     parameters have come since the last one. Gradients inside a node go as they are. A codec that has momentum takes the
@@ -102,7 +103,8 @@ def attach(
     no finite number above 0, for ranks that gave different things, for complex parameters where a policy or codec is of real
     ones, for an optimizer of another model or one that is attached already, for a model in
     DistributedDataParallel (which averages gradients itself), and for an optimizer that evaluates the model several times
-    in a step (LBFGS); in a step, for parameters that were added or unfrozen since; TypeError for a spec or a place that is no str.
+    in a step (LBFGS); in a step, for parameters that were added or unfrozen since; TypeError for a spec or a place that is
+    no str.
     """
     for name, word in (("sync", sync), ("place", place), ("compress", compress)):
         if not isinstance(word, str):
@@ -350,7 +352,7 @@ class Synchronization(Attached):
                 if not any(weights):
                     continue
             averaged = True
-            team: Team | CodedTeam | None = self._teams.whole[asked.level]
+            team: Team | CodedTeam | None = members
             if self._coded_gradients and asked.level == self._last:
                 team = self._coded_gradients
             self._average(gradients, team, self._teams.weight(0, asked.level, weights))

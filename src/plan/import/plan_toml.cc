@@ -55,26 +55,29 @@ class Reader {
   }
 
  private:
+  // What is wrong with a text gets its line and column.
+  template <class Body>
+  void told_there(const toml::node& node, const Body& body) const {
+    try {
+      body();
+    } catch (const Error& wrong) {
+      file_.refuse(node.source(), wrong.what());
+    }
+  }
+
   void sync(Plan& plan, const toml::table& root) const {
     const auto* node = root.get("sync");
     if (node == nullptr) return;
     plan.sync = file_.text(*node);
-    try {
-      check_sync_policy(plan.sync);
-    } catch (const Error& unknown) {
-      file_.refuse(node->source(), unknown.what());
-    }
+    told_there(*node, [&] { check_sync_policy(plan.sync); });
   }
 
   void take(Plan& plan, const toml::table& prediction, std::string_view key,
             void (*take_words)(std::string_view, UnequalWorkers&)) const {
     const auto* node = prediction.get(key);
     if (node == nullptr) return;
-    try {
-      take_words(file_.text(*node), plan.unequal);
-    } catch (const Error& wrong) {
-      file_.refuse(node->source(), wrong.what());
-    }
+    const std::string words = file_.text(*node);
+    told_there(*node, [&] { take_words(words, plan.unequal); });
   }
 
   void placement(Plan& plan, const toml::table& root) const {
@@ -106,11 +109,7 @@ class Reader {
                    "sizes have to rise from row to row, and only the last one may leave out up_to_bytes");
     const auto& algorithm = file_.need(table, "algorithm", what);
     result.algorithm = one_spelling(file_.text(algorithm));
-    try {
-      parse_algorithm(result.algorithm);
-    } catch (const Error& unknown) {
-      file_.refuse(algorithm.source(), unknown.what());
-    }
+    told_there(algorithm, [&] { parse_algorithm(result.algorithm); });
     plan.all_reduce.push_back(std::move(result));
   }
 
