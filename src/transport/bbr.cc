@@ -67,12 +67,14 @@ double Bbr::gain() const {
 }
 
 double Bbr::pacing_rate() const {
+  if (share_.shared()) return share_.rate();
   if (bandwidth() > 0) return margin * gain() * bandwidth();
   return startup_gain * static_cast<double>(initial_packets * packet_) / unknown_round_trip_s;
 }
 
 std::size_t Bbr::window() const {
   const std::size_t least = least_packets * packet_;
+  if (share_.shared()) return std::max(least, static_cast<std::size_t>(share_.window()));
   if (bandwidth() <= 0) return initial_packets * packet_;
   const double factor = phase_ == Phase::startup ? startup_gain : window_gain;
   // More for groups: of packets that leave together, and of acknowledgements that come together.
@@ -87,8 +89,24 @@ void Bbr::acknowledged(const Sample& sample) {
   count_round(sample);
   learn(sample);
   count_surplus(sample);
-  if (round_began_) bound_by_loss(sample.now);
+  const bool lost_much = round_began_ && bound_by_loss(sample.now);
+  look_for_others(sample, lost_much);
   change_phase(sample);
+}
+
+void Bbr::look_for_others(const Sample& sample, bool lost_much) {
+  FairShare::Sample seen;
+  seen.now = sample.now;
+  if (least_round_trip_ > Duration(0)) seen.round_trip = sample.round_trip;
+  seen.way_back = sample.way_back;
+  seen.least = least_round_trip_;
+  seen.in_flight = sample.in_flight;
+  seen.bandwidth = bandwidth();
+  seen.lost = sample.lost > 0;
+  seen.lost_much = lost_much;
+  seen.held_by_caller = sample.held_by_caller || !full_ || phase_ == Phase::probe_round_trip;
+  share_.sample(seen);
+  if (share_.shared()) least_seen_at_ = sample.now;
 }
 
 // A round is over when a packet that was sent in it has been acknowledged.
@@ -142,8 +160,8 @@ void Bbr::count_surplus(const Sample& sample) {
   most = std::max(most, std::min(surplus, bandwidth() * most_surplus_seconds));
 }
 
-void Bbr::bound_by_loss(Time now) {
-  if (round_delivered_ + round_lost_ < packets_to_judge * packet_) return;
+bool Bbr::bound_by_loss(Time now) {
+  if (round_delivered_ + round_lost_ < packets_to_judge * packet_) return false;
   // Three standard deviations above what a binomial of that loss would show.
   const double packets = static_cast<double>(round_delivered_ + round_lost_) / static_cast<double>(packet_);
   const double lost = static_cast<double>(round_lost_) / static_cast<double>(packet_);
@@ -161,6 +179,7 @@ void Bbr::bound_by_loss(Time now) {
     if (ceiling_ > 2 * window_gain * product()) ceiling_ = 0;
   }
   round_delivered_ = round_lost_ = round_most_in_flight_ = 0;
+  return heavy;
 }
 
 void Bbr::next_gain(Time now) {

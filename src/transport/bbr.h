@@ -19,6 +19,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "transport/fair_share.h"
+
 namespace ranvier::transport {
 
 class Bbr {
@@ -53,6 +55,7 @@ class Bbr {
   std::size_t group_bytes() const;
   // The model.
   double bandwidth() const;
+  bool shared() const { return share_.shared(); }
   Duration round_trip() const { return least_round_trip_; }
 
  private:
@@ -65,12 +68,14 @@ class Bbr {
   void count_round(const Sample&);
   void learn(const Sample&);
   void count_surplus(const Sample&);
+  void look_for_others(const Sample&, bool lost_much);
   double greatest_surplus() const;
-  void bound_by_loss(Time now);
+  bool bound_by_loss(Time now);
   void change_phase(const Sample&);
   void next_gain(Time now);
   double gain() const;
 
+  FairShare share_;
   std::size_t packet_;
   Phase phase_ = Phase::startup;
   // The greatest rate of each of the last rounds.

@@ -34,21 +34,27 @@ class WayBack {
       since_ = now;
     }
     const std::chrono::microseconds there(static_cast<std::int32_t>(difference - first_));
-    if (now - since_ > remembered) {
+    // Where the queue was never empty since, what is least says nothing of the clocks.
+    if (now - since_ > remembered && (was_empty_ || now - since_ > longest_remembered)) {
       before_ = least_;
       least_ = there;
       since_ = now;
+      was_empty_ = false;
     }
+    was_empty_ |= beyond < noise;
     least_ = std::min(least_, there);
     const Duration waited = there - std::min(least_, before_);
     return std::clamp<Duration>(beyond - waited, Duration(0), longest);
   }
 
  private:
-  static constexpr auto remembered = std::chrono::seconds(5);      // twice; Bbr empties its queue as often
+  static constexpr auto remembered = std::chrono::seconds(5);  // twice; Bbr empties its queue as often
+  static constexpr auto longest_remembered = std::chrono::seconds(60);
+  static constexpr auto noise = std::chrono::milliseconds(1);
   static constexpr auto longest = std::chrono::milliseconds(200);  // a queue; what is longer is no measurement
 
   bool sampled_ = false;
+  bool was_empty_ = false;
   std::uint32_t first_ = 0;
   Time since_{};
   // Relative to the first, in this period and the one before.

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/tcp_rival.h"
 #include "transport/udp_connection.h"
 
 namespace ranvier::support {
@@ -68,6 +69,9 @@ class UdpPath {
         if (is_awake(end)) pump(end);
         next = std::min(next, std::max(wakes_at_[end], ends_[end]->due(now_)));
       }
+      pump_rivals();
+      for (const auto& [from, rival] : rivals_) next = std::min(next, std::max(rivals_begin_at_, rival->due(now_)));
+      if (!rival_flights_.empty()) next = std::min(next, rival_flights_.begin()->first);
       if (!flights_.empty()) next = std::min(next, flights_.begin()->first);
       // With nothing under way it is for the body to go on.
       now_ = std::clamp(next, now_ + std::chrono::nanoseconds(1), now_ + std::chrono::milliseconds(1));
@@ -76,6 +80,7 @@ class UdpPath {
         waiting_[flight.to].push_back(std::move(flight.bytes));
         flights_.erase(flights_.begin());
       }
+      move_rivals();
       for (std::size_t end = 0; end < 2; ++end) {
         if (!is_awake(end)) continue;
         for (std::vector<std::byte>& datagram : std::exchange(waiting_[end], {})) arrive(end, datagram);
@@ -84,6 +89,19 @@ class UdpPath {
     }
     return false;
   }
+
+  // Sends beside `end`, from then on.
+  void add_rival(std::size_t end, std::unique_ptr<TcpRival> rival, double begin_seconds) {
+    rivals_.emplace_back(end, std::move(rival));
+    rivals_begin_at_ =
+        Time() + std::chrono::seconds(1) +
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(begin_seconds));
+  }
+  void remove_rivals() {
+    rivals_.clear();
+    rival_flights_.clear();
+  }
+  const TcpRival& rival(std::size_t index) const { return *rivals_[index].second; }
 
   std::uint64_t dropped() const { return dropped_; }
   std::size_t largest() const { return largest_; }  // packet that was sent
@@ -97,6 +115,13 @@ class UdpPath {
   struct Flight {
     std::size_t to;
     std::vector<std::byte> bytes;
+  };
+
+  struct RivalFlight {
+    std::size_t index;
+    std::uint64_t number;
+    bool back;  // it is the acknowledgement
+    Time arrived{};
   };
 
   static std::uint64_t key(std::uint64_t end) { return 100 + end; }
@@ -114,24 +139,58 @@ class UdpPath {
         ++dropped_;
         continue;
       }
-      // The bottleneck sends one packet after the other and holds so many that wait.
-      Time& free = free_at_[from];
-      const auto backlog = std::max(free - now_, std::chrono::nanoseconds(0));
-      const double queued = std::chrono::duration<double>(backlog).count() * options_.bytes_per_second;
-      if (queued > static_cast<double>(options_.queue_bytes)) {
-        ++dropped_;
-        continue;
-      }
-      queued_most_ = std::max(queued_most_, static_cast<std::uint64_t>(queued));
-      const std::chrono::duration<double> takes(static_cast<double>(bytes.size()) / options_.bytes_per_second);
-      const std::chrono::duration<double> rest(static_cast<double>(options_.burst_bytes) / options_.bytes_per_second);
-      free = std::max(free, now_ - std::chrono::duration_cast<std::chrono::nanoseconds>(rest)) +
-             std::chrono::duration_cast<std::chrono::nanoseconds>(takes);
-      Time at = std::max(free, now_) + options_.delay;
+      Time at;
+      if (!arrives(from, bytes.size(), at)) continue;
       if (happens(options_.reordered)) at += options_.delay * (random_() % 100) / 100;
       if (happens(options_.duplicated)) flights_.emplace(at + options_.delay / 3, Flight{1 - from, bytes});
       flights_.emplace(at, Flight{1 - from, std::move(bytes)});
     }
+  }
+
+  // The bottleneck sends one packet after the other and holds so many that wait. When this one gets there, if it does.
+  bool arrives(std::size_t from, std::size_t bytes, Time& at) {
+    Time& free = free_at_[from];
+    const auto backlog = std::max(free - now_, std::chrono::nanoseconds(0));
+    const double queued = std::chrono::duration<double>(backlog).count() * options_.bytes_per_second;
+    if (queued > static_cast<double>(options_.queue_bytes)) {
+      ++dropped_;
+      return false;
+    }
+    queued_most_ = std::max(queued_most_, static_cast<std::uint64_t>(queued));
+    const std::chrono::duration<double> takes(static_cast<double>(bytes) / options_.bytes_per_second);
+    const std::chrono::duration<double> rest(static_cast<double>(options_.burst_bytes) / options_.bytes_per_second);
+    free = std::max(free, now_ - std::chrono::duration_cast<std::chrono::nanoseconds>(rest)) +
+           std::chrono::duration_cast<std::chrono::nanoseconds>(takes);
+    at = std::max(free, now_) + options_.delay;
+    return true;
+  }
+
+  void pump_rivals() {
+    if (now_ < rivals_begin_at_) return;
+    for (std::size_t i = 0; i < rivals_.size(); ++i) {
+      auto& [from, rival] = rivals_[i];
+      std::uint64_t number = 0;
+      while (rival->next_packet(now_, number)) {
+        Time at;
+        if (happens(options_.loss) || !arrives(from, TcpRival::packet_bytes, at)) continue;
+        rival_flights_.emplace(at, RivalFlight{i, number, false});
+      }
+    }
+  }
+
+  // Acknowledgements take their place in the other direction.
+  void move_rivals() {
+    while (!rival_flights_.empty() && rival_flights_.begin()->first <= now_) {
+      const auto [index, number, back, arrived] = rival_flights_.begin()->second;
+      rival_flights_.erase(rival_flights_.begin());
+      const auto& [from, rival] = rivals_[index];
+      Time at;
+      if (back)
+        rival->acknowledged(now_, number, arrived);
+      else if (arrives(1 - from, TcpRival::acknowledgement_bytes, at))
+        rival_flights_.emplace(at, RivalFlight{index, number, true, now_});
+    }
+    for (const auto& [from, rival] : rivals_) rival->on_time(now_);
   }
 
   void arrive(std::size_t to, std::vector<std::byte>& datagram) {
@@ -160,6 +219,9 @@ class UdpPath {
   Time free_at_[2]{}, rests_at_[2]{}, wakes_at_[2]{};
   std::vector<std::vector<std::byte>> waiting_[2];  // for an end that stands still
   std::multimap<Time, Flight> flights_;
+  std::vector<std::pair<std::size_t, std::unique_ptr<TcpRival>>> rivals_;
+  Time rivals_begin_at_{};
+  std::multimap<Time, RivalFlight> rival_flights_;
   std::uint64_t dropped_ = 0;
   std::size_t largest_ = 0;
   std::uint64_t queued_most_ = 0;

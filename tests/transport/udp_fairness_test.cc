@@ -1,0 +1,113 @@
+// A udp connection and TCP on one line that is a list: what each of them gets of it.
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/tcp_rival.h"
+#include "transport/udp_path.h"
+
+namespace ranvier::transport {
+namespace {
+
+using namespace std::chrono_literals;
+using support::CubicRival;
+using support::ModelRival;
+using support::PathOptions;
+using support::UdpPath;
+
+constexpr double rate = 12.5e6;  // bytes a second
+
+PathOptions line(std::chrono::milliseconds delay, double queue_seconds) {
+  return {.bytes_per_second = rate,
+          .queue_bytes = static_cast<std::size_t>(rate * queue_seconds),
+          .delay = delay,
+          .ring_bytes = 8 << 20};
+}
+
+// What each of them gets of the line from end 0 to end 1 between two times: the connection, then the rivals there.
+std::vector<double> shares(UdpPath& path, std::size_t rivals, std::size_t ends, double from, double until) {
+  const std::vector<std::byte> memory(256 << 10);
+  std::vector<std::uint64_t> got(1 + rivals), before;
+  path.run(
+      [&] {
+        for (std::size_t end = 0; end < ends; ++end) {
+          while (path.end(end).try_send(0, {}, memory) > 0) continue;
+          const std::size_t bytes = path.end(1 - end).view(0).size();
+          path.end(1 - end).release(0, bytes);
+          if (end == 0) got[0] += bytes;
+        }
+        for (std::size_t i = 0; i < rivals; ++i) got[1 + i] = path.rival(i).delivered_bytes();
+        if (before.empty() && path.seconds() >= from) before = got;
+        return path.seconds() >= until;
+      },
+      until);
+  std::vector<double> shares;
+  for (std::size_t i = 0; i < got.size(); ++i)
+    shares.push_back(static_cast<double>(got[i] - before[i]) / (until - from) / rate);
+  return shares;
+}
+
+TEST(UdpFairness, leaves_tcp_its_share_and_takes_its_own) {
+  for (const auto& [delay, queue] : {std::pair{1ms, 0.005}, {1ms, 0.02}, {1ms, 0.05}, {5ms, 0.02}, {20ms, 0.05}}) {
+    for (const std::size_t ways : {1, 2}) {
+      UdpPath path(line(delay, queue));
+      for (std::size_t end = 0; end < ways; ++end) path.add_rival(end, std::make_unique<CubicRival>(), 0);
+      const auto found = shares(path, 1, ways, 3, 12);
+      const std::string where = std::to_string(delay / 1ms) + " ms, a queue of " + std::to_string(queue) + " s, " +
+                                std::to_string(ways) + " ways";
+      EXPECT_GT(found[0], ways == 1 ? 0.35 : 0.3) << where;
+      EXPECT_GT(found[1], ways == 1 ? 0.35 : 0.3) << where;
+      EXPECT_GT(found[0] + found[1], 0.85) << where;
+    }
+  }
+}
+
+TEST(UdpFairness, has_the_line_again_when_tcp_is_gone) {
+  UdpPath path(line(1ms, 0.05));
+  path.add_rival(0, std::make_unique<CubicRival>(), 0);
+  EXPECT_LT(shares(path, 1, 1, 2, 6)[0], 0.65);
+  path.remove_rivals();
+  EXPECT_GT(shares(path, 0, 1, path.seconds() + 3, path.seconds() + 6)[0], 0.9);
+  EXPECT_FALSE(path.end(0).rate().shared());
+}
+
+// Several of its own kind are no rivals whose queue has to be outdone.
+TEST(UdpFairness, does_not_escalate_among_its_own) {
+  UdpPath path(line(1ms, 0.05));
+  for (int i = 0; i < 3; ++i) path.add_rival(0, std::make_unique<ModelRival>(), 0);
+  double sum = 0;
+  for (const double share : shares(path, 3, 1, 2, 10)) {
+    EXPECT_GT(share, 0.1);
+    sum += share;
+  }
+  EXPECT_GT(sum, 0.95);
+  EXPECT_LT(path.dropped(), 0.01 * 10 * rate / support::TcpRival::packet_bytes);
+}
+
+TEST(UdpFairness, is_alone_on_a_line_of_its_own) {
+  for (const double loss : {0.0, 0.01}) {
+    PathOptions options = line(20ms, 0.05);
+    options.loss = loss;
+    UdpPath path(options);
+    double shared = 0, looks = 0, next = 0;
+    const std::vector<std::byte> memory(256 << 10);
+    path.run(
+        [&] {
+          while (path.end(0).try_send(0, {}, memory) > 0) continue;
+          path.end(1).release(0, path.end(1).view(0).size());
+          if (path.seconds() < next) return false;
+          next += 0.01;
+          ++looks;
+          shared += path.end(0).rate().shared();
+          return path.seconds() >= 8;
+        },
+        9);
+    EXPECT_LT(shared, 0.05 * looks) << loss;
+  }
+}
+
+}  // namespace
+}  // namespace ranvier::transport
