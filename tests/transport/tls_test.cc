@@ -124,19 +124,6 @@ TEST(Tls, ARecordIsNotTakenTwice) {
   EXPECT_EQ(errno, EBADMSG);
 }
 
-TEST(Tls, KeysChangeAndNobodyNotices) {
-  Pair pair;
-  ASSERT_TRUE(pair.shake_hands());
-  pair.dialler->change_key_after(1000);
-  for (int i = 0; i < 100; ++i) {
-    std::array<std::byte, 300> message{}, got;
-    message.fill(static_cast<std::byte>(i));
-    ASSERT_EQ(pair.dialler->send(ConstBytes(message).first(20), ConstBytes(message).subspan(20)), ssize_t{300});
-    ASSERT_EQ(pair.guest->recv(got), ssize_t{300});
-    ASSERT_EQ(got, message);
-  }
-}
-
 TEST(Tls, AStrangerWhoTalksOnIsNotListenedTo) {
   Pair pair;
   // A hello that announces more than it may, and never ends.
