@@ -20,7 +20,7 @@ namespace ranvier::transport {
 namespace {
 
 // A shorter record is opened where it has arrived and copied, so that what is not data never lies in a caller's memory.
-constexpr std::size_t least_opened_in_place = 1 << 10;
+constexpr std::size_t least_direct = 1 << 10;
 constexpr std::size_t beside_data = 64;  // room for a change of keys and an alert
 // Of a stranger. A hello with a key has some 300 bytes, and one that offers keys for tomorrow's computers 2000. Chains
 // of certificates may be longer: then as much is read as a peer needs whose chain is as long as this rank's own.
@@ -396,7 +396,7 @@ bool TlsSession::pull() {
 std::size_t TlsSession::open(std::size_t record, Bytes into) {
   const Bytes whole = arrived_.bytes().first(record);
   const std::size_t most = record - tls_overhead;
-  const bool direct = most <= into.size() && most >= least_opened_in_place;
+  const bool direct = most <= into.size() && most >= least_direct;
   std::byte* const place = direct ? into.data() : whole.data() + tls_header;
   const auto content = reader_->read(whole, place);
   arrived_.begin += record;

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -116,8 +115,7 @@ class TlsSession {
     const Fd& socket;
     TlsBuffers& buffers;
     Held sealed = {};  // what the kernel has not taken
-    static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
-    std::size_t may_receive = unlimited;  // before the other end has proved who it is
+    std::size_t may_receive;  // before the other end has proved who it is
     bool wants_too_much = false;
     bool ended = false;
   };
