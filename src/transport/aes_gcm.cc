@@ -29,7 +29,10 @@ constexpr std::size_t cache_line = 64;
 // An address is all that it takes: where nothing is, nothing happens.
 void prefetch(const std::byte* begin) {
   const auto address = reinterpret_cast<std::uintptr_t>(begin) + ahead;
-  for (std::size_t i = 0; i < step; i += cache_line) __builtin_prefetch(reinterpret_cast<const void*>(address + i));
+  for (std::size_t i = 0; i < step; i += cache_line) {
+    const auto* const line = reinterpret_cast<const void*>(address + i);  // NOLINT(performance-no-int-to-ptr): or none
+    __builtin_prefetch(line);
+  }
 }
 
 }  // namespace
