@@ -71,7 +71,7 @@ std::size_t TcpStream::write(ConstBytes head, ConstBytes body) {
     const ConstBytes now_body = body.first(std::min(body.size(), sending_.left - now_head.size()));
     Channel& channel = channels_[sending_.socket];
     const ssize_t result = channel.send(now_head, now_body);
-    if (result < 0 && !is_transient(errno)) throw_lost(errno);
+    if (result < 0 && !is_transient(errno)) throw_lost(channel, errno);
     const auto taken = static_cast<std::size_t>(std::max<ssize_t>(result, 0));
     accepted += taken;
     advance(sending_, taken);
@@ -157,7 +157,7 @@ void TcpStream::release(std::size_t bytes) {
 // Reads what has arrived. Throws at the end of the connection: whatever came before it was returned by then.
 std::size_t TcpStream::pull(Bytes into) {
   const std::size_t got = read(into);
-  if (got == 0 && ended_) throw_lost(problem_);
+  if (got == 0 && ended_) throw_lost(channels_[receiving_.socket], problem_);
   return got;
 }
 
@@ -191,12 +191,13 @@ void TcpStream::grow() {
   end_ += read({buffer_.get() + end_, ReceiveBuffers::bytes - end_});
 }
 
-void TcpStream::throw_lost(int problem) const {
-  throw Error(
-      ErrorKind::peer_lost,
-      fmt::format("rank {} closed its tcp connection to rank {} (lane {}, {}{}); see what rank {} says", peer_, self_,
-                  lane_, remote_, problem == 0 ? "" : fmt::format(": {}", std::strerror(problem)), peer_),
-      peer_);
+void TcpStream::throw_lost(const Channel& channel, int problem) const {
+  std::string why = channel.tls() == nullptr ? "" : channel.tls()->problem();
+  if (why.empty() && problem != 0) why = std::strerror(problem);
+  throw Error(ErrorKind::peer_lost,
+              fmt::format("rank {} closed its tcp connection to rank {} (lane {}, {}{}{}); see what rank {} says",
+                          peer_, self_, lane_, remote_, why.empty() ? "" : ": ", why, peer_),
+              peer_);
 }
 
 }  // namespace ranvier::transport

@@ -74,7 +74,7 @@ class TcpStream {
   std::size_t read(Bytes into);
   std::size_t pull(Bytes into);
   void grow();
-  [[noreturn]] void throw_lost(int problem) const;
+  [[noreturn]] void throw_lost(const Channel&, int problem) const;
 
   std::size_t unread() const { return end_ - begin_; }
 

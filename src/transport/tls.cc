@@ -1,6 +1,7 @@
 #include "transport/tls.h"
 
 #include <fmt/format.h>
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/hmac.h>
 #include <openssl/ssl.h>
@@ -12,20 +13,23 @@
 #include <string_view>
 #include <utility>
 
+#include "base/secret.h"
 #include "ranvier/error.h"
 
 namespace ranvier::transport {
 namespace {
 
-constexpr std::size_t record = SSL3_RT_MAX_PLAIN_LENGTH;  // 16 KiB
-// Encrypted before the kernel is asked to take it: few system calls, and it still lies in the core's cache then.
-constexpr std::size_t batch = 8 * record;
-constexpr std::size_t read_ahead = 64 << 10;
+// A shorter record is opened where it has arrived and copied, so that what is not data never lies in a caller's memory.
+constexpr std::size_t least_direct = 1 << 10;
+constexpr std::size_t beside_data = 64;  // room for a change of keys and an alert
 // Of a stranger. A hello with a key has some 300 bytes, and one that offers keys for tomorrow's computers 2000. Chains
 // of certificates may be longer: then as much is read as a peer needs whose chain is as long as this rank's own.
 constexpr std::size_t most_unproved = 4 << 10;
 constexpr std::size_t beside_certificates = 3 << 10;
 constexpr std::size_t most_with_certificates = 16 << 10;
+
+constexpr auto key_update = std::byte{24};  // RFC 8446, 4
+constexpr auto fatal = std::byte{2};        // RFC 8446, 6
 
 constexpr std::array<unsigned char, 7> identity{'r', 'a', 'n', 'v', 'i', 'e', 'r'};
 
@@ -103,13 +107,38 @@ void demand(bool done, std::string_view what, const std::filesystem::path& file)
 
 }  // namespace
 
-// What OpenSSL writes goes to memory that always has room; what it reads comes from the socket.
-struct TlsSession::Records {
+TlsBuffers::Buffer TlsBuffers::take() {
+  const std::lock_guard lock(mutex_);
+  if (idle_.empty()) return std::make_unique_for_overwrite<std::byte[]>(bytes);
+  Buffer last = std::move(idle_.back());
+  idle_.pop_back();
+  return last;
+}
+
+void TlsBuffers::give(Buffer buffer) {
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(buffer));
+}
+
+Bytes TlsSession::Held::room(TlsBuffers& buffers) {
+  if (!memory) memory = buffers.take();
+  return {memory.get() + end, TlsBuffers::bytes - end};
+}
+
+void TlsSession::Held::let_go(TlsBuffers& buffers) {
+  begin = end = 0;
+  if (memory) buffers.give(std::move(memory));
+}
+
+// What OpenSSL writes goes behind what the kernel has not taken; what it reads comes from the socket.
+struct TlsSession::Handshake {
   static Wire& wire(BIO* bio) { return *static_cast<Wire*>(BIO_get_data(bio)); }
 
   static int write(BIO* bio, const char* data, std::size_t size, std::size_t* taken) {
-    const auto* const begin = reinterpret_cast<const std::byte*>(data);
-    wire(bio).unsent.insert(wire(bio).unsent.end(), begin, begin + size);
+    const Bytes room = wire(bio).sealed.room(wire(bio).buffers);
+    if (size > room.size()) return 0;  // no certificate is so long
+    std::memcpy(room.data(), data, size);
+    wire(bio).sealed.end += size;
     *taken = size;
     return 1;
   }
@@ -127,7 +156,7 @@ struct TlsSession::Records {
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
     wire(bio).ended = got == 0;
     *given = static_cast<std::size_t>(std::max<ssize_t>(got, 0));
-    if (wire(bio).may_receive != Wire::unlimited) wire(bio).may_receive -= *given;
+    wire(bio).may_receive -= *given;
     return got > 0 ? 1 : 0;
   }
 
@@ -146,6 +175,18 @@ struct TlsSession::Records {
     }();
     return made;
   }
+
+  // A line of a key log is the one way in which OpenSSL tells them: "CLIENT_TRAFFIC_SECRET_0 <random> <secret>". It
+  // goes nowhere else.
+  static void note_secret(const SSL* ssl, const char* line) {
+    Secrets& secrets = *static_cast<Secrets*>(SSL_get_app_data(ssl));
+    const std::string_view words(line);
+    std::optional<Secret>* const place = words.starts_with("CLIENT_TRAFFIC_SECRET_0 ")   ? &secrets.dialler
+                                         : words.starts_with("SERVER_TRAFFIC_SECRET_0 ") ? &secrets.guest
+                                                                                         : nullptr;
+    if (place == nullptr) return;
+    if (!parse_hex(words.substr(words.rfind(' ') + 1), place->emplace())) place->reset();
+  }
 };
 
 TlsContext::TlsContext(const SecurityOptions& options, ConstBytes token)
@@ -154,13 +195,12 @@ TlsContext::TlsContext(const SecurityOptions& options, ConstBytes token)
   SSL_CTX* const context = context_.get();
   SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);
   SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256");
-  SSL_CTX_set_mode(context,
-                   SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+  SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
   // An end without a farewell is what a lost peer looks like; the control plane tells a departure from a death.
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_IGNORE_UNEXPECTED_EOF);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(context, 0);
-  SSL_CTX_set_default_read_buffer_len(context, read_ahead);  // as much as handshake() lets it read, from its end on
+  SSL_CTX_set_keylog_callback(context, TlsSession::Handshake::note_secret);
   SSL_CTX_set_session_id_context(context, identity.data(),
                                  identity.size());  // else no key does where peers are verified
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
@@ -193,47 +233,67 @@ TlsContext::~TlsContext() { OPENSSL_cleanse(shared_key_.data(), shared_key_.size
 
 TlsSession::TlsSession(std::shared_ptr<const TlsContext> context, const Fd& socket, TlsRole role)
     : context_(std::move(context)),
-      wire_{.socket = socket, .may_receive = context_->most_unproved_bytes_},
+      role_(role),
+      wire_{.socket = socket, .buffers = context_->buffers_, .may_receive = context_->most_unproved_bytes_},
       ssl_(SSL_new(context_->context_.get())) {
-  BIO* const records = BIO_new(Records::method());
-  if (ssl_ == nullptr || records == nullptr)
+  BIO* const bio = BIO_new(Handshake::method());
+  if (ssl_ == nullptr || bio == nullptr)
     throw Error(ErrorKind::config, fmt::format("OpenSSL cannot make a session: {}", last_problem()));
-  BIO_set_data(records, &wire_);
-  BIO_set_init(records, 1);
-  SSL_set_bio(ssl_, records, records);
+  BIO_set_data(bio, &wire_);
+  BIO_set_init(bio, 1);
+  SSL_set_bio(ssl_, bio, bio);
+  SSL_set_app_data(ssl_, &secrets_);
   if (role == TlsRole::dialler)
     SSL_set_connect_state(ssl_);
   else
     SSL_set_accept_state(ssl_);
 }
 
-TlsSession::~TlsSession() { SSL_free(ssl_); }
+TlsSession::~TlsSession() {
+  SSL_free(ssl_);
+  wire_.sealed.let_go(wire_.buffers);
+  arrived_.let_go(wire_.buffers);
+}
 
 TlsProgress TlsSession::handshake() {
   if (broken_ != 0) return TlsProgress::failed;
+  if (writer_) return TlsProgress::done;
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl_);
   const int error = SSL_get_error(ssl_, result);
   flush();
   if (result == 1) {
     // Without a certificate there is no other way to an end than the key; still, nothing is taken for granted.
-    if (context_->shared_key_.empty() || SSL_session_reused(ssl_) == 1) {
-      wire_.may_receive = Wire::unlimited;
-      SSL_set_read_ahead(ssl_, 1);
-      return TlsProgress::done;
-    }
-    problem_ = "it did not prove that it knows the job's key";
-  } else if (error == SSL_ERROR_WANT_READ) {
-    if (!wire_.wants_too_much) return TlsProgress::pending;
-    problem_ = "it sent too much before it proved who it is";
-  } else if (error == SSL_ERROR_SSL) {
-    problem_ = fmt::format("TLS failed: {}{}", last_problem(),
-                           context_->shared_key_.empty() ? "" : ", as with one that has another key");
-  } else {
-    problem_ = "it ended the connection while TLS began, as one that has another key does";
+    if (!context_->shared_key_.empty() && SSL_session_reused(ssl_) != 1)
+      return fail_handshake("it did not prove that it knows the job's key");
+    if (!begin_records()) return fail_handshake("OpenSSL ended its handshake in a way that ranvier does not know");
+    return TlsProgress::done;
   }
+  if (error == SSL_ERROR_WANT_READ) {
+    if (!wire_.wants_too_much) return TlsProgress::pending;
+    return fail_handshake("it sent too much before it proved who it is");
+  }
+  if (error == SSL_ERROR_SSL)
+    return fail_handshake(fmt::format("TLS failed: {}{}", last_problem(),
+                                      context_->shared_key_.empty() ? "" : ", as with one that has another key"));
+  return fail_handshake("it ended the connection while TLS began, as one that has another key does");
+}
+
+TlsProgress TlsSession::fail_handshake(std::string problem) {
+  problem_ = std::move(problem);
   broken_ = EPROTO;
+  ended_ = EPROTO;
   return TlsProgress::failed;
+}
+
+// From here on OpenSSL neither reads nor writes: it has read nothing ahead, and sends no tickets.
+bool TlsSession::begin_records() {
+  if (!secrets_.dialler || !secrets_.guest || SSL_has_pending(ssl_) == 1) return false;
+  const bool dials = role_ == TlsRole::dialler;
+  writer_.emplace(dials ? *secrets_.dialler : *secrets_.guest);
+  reader_.emplace(dials ? *secrets_.guest : *secrets_.dialler);
+  for (auto* secret : {&secrets_.dialler, &secrets_.guest}) OPENSSL_cleanse((*secret)->data(), (*secret)->size());
+  return true;
 }
 
 void TlsSession::export_secret(std::string_view label, Bytes into) const {
@@ -244,96 +304,144 @@ void TlsSession::export_secret(std::string_view label, Bytes into) const {
 }
 
 bool TlsSession::flush() {
-  while (!flushed()) {
-    const ConstBytes rest = ConstBytes(wire_.unsent).subspan(unsent_begin_);
+  Held& sealed = wire_.sealed;
+  while (sealed.size() > 0) {
+    const Bytes rest = sealed.bytes();
     const ssize_t taken = ::send(wire_.socket.get(), rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (taken < 0 && errno == EINTR) continue;
     if (taken < 0 && (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM)) return false;
     if (taken < 0) broken_ = errno;
-    unsent_begin_ += taken < 0 ? rest.size() : static_cast<std::size_t>(taken);
+    sealed.begin += taken < 0 ? rest.size() : static_cast<std::size_t>(taken);
   }
-  wire_.unsent.clear();
-  unsent_begin_ = 0;
+  sealed.let_go(wire_.buffers);
   return true;
 }
 
+// Several records are sealed before the kernel is asked to take them: few system calls, and they still lie in the
+// core's cache then.
 ssize_t TlsSession::send(ConstBytes head, ConstBytes body) {
-  std::size_t accepted = 0;
   if (!flush()) {
     errno = EAGAIN;
     return -1;
   }
-  if (!head.empty()) {
-    // In one record with what follows it.
-    const std::size_t more = std::min(body.size(), record - std::min(head.size(), record));
-    together_.assign(head.begin(), head.end());
-    together_.insert(together_.end(), body.begin(), body.begin() + static_cast<std::ptrdiff_t>(more));
-    accepted = encrypt(together_);
-    body = body.subspan(more);
+  const std::size_t offered = head.size() + body.size();
+  for (bool room = true; room && broken_ == 0 && head.size() + body.size() > 0; room = flush()) {
+    while (head.size() + body.size() > 0 && wire_.sealed.room(wire_.buffers).size() >= most_tls_record + beside_data) {
+      const ConstBytes now_head = head.first(std::min(head.size(), most_tls_content));
+      const ConstBytes now_body = body.first(std::min(body.size(), most_tls_content - now_head.size()));
+      write(TlsContent::data, now_head, now_body);
+      head = head.subspan(now_head.size());
+      body = body.subspan(now_body.size());
+    }
   }
-  bool room = true;
-  while (broken_ == 0 && !body.empty() && room) {
-    const std::size_t taken = encrypt(body.first(std::min(body.size(), batch)));
-    accepted += taken;
-    body = body.subspan(taken);
-    room = flush();
-  }
-  if (!flushed()) flush();
-  if (broken_ == 0) return static_cast<ssize_t>(accepted);
+  if (broken_ == 0) return static_cast<ssize_t>(offered - head.size() - body.size());
   errno = broken_;
   return -1;
 }
 
-// All of `data`, which goes to memory.
-std::size_t TlsSession::encrypt(ConstBytes data) {
-  bytes_under_key_ += data.size();
-  if (bytes_under_key_ > bytes_a_key_) {
-    if (SSL_key_update(ssl_, SSL_KEY_UPDATE_NOT_REQUESTED) != 1) {
-      broken_ = EPROTO;
-      return 0;
-    }
-    bytes_under_key_ = data.size();
+void TlsSession::write(TlsContent type, ConstBytes head, ConstBytes body) {
+  if (type == TlsContent::data && (new_key_is_due_ || writer_->number() >= records_a_key_)) {
+    constexpr std::array update{key_update, std::byte{0}, std::byte{0}, std::byte{1}, std::byte{0}};
+    write(TlsContent::handshake, {}, update);
+    writer_->next();
+    new_key_is_due_ = false;
   }
-  std::size_t total = 0;
-  while (total < data.size()) {
-    std::size_t taken = 0;
-    ERR_clear_error();
-    if (SSL_write_ex(ssl_, data.data() + total, data.size() - total, &taken) != 1) {
-      broken_ = EPROTO;
-      break;
-    }
-    total += taken;
-  }
-  return total;
+  wire_.sealed.end += writer_->write(type, head, body, wire_.sealed.room(wire_.buffers).data());
 }
 
 ssize_t TlsSession::recv(Bytes into) {
   std::size_t total = 0;
-  while (total < into.size()) {
-    std::size_t got = 0;
-    ERR_clear_error();
-    errno = 0;
-    const int result = SSL_read_ex(ssl_, into.data() + total, into.size() - total, &got);
-    if (result == 1) {
-      total += got;
+  for (bool more = true; total < into.size();) {
+    if (!opened_.empty()) {
+      const std::size_t now = std::min(opened_.size(), into.size() - total);
+      std::memcpy(into.data() + total, opened_.data(), now);
+      opened_ = opened_.subspan(now);
+      total += now;
       continue;
     }
-    if (total > 0) break;  // the same comes again
-    return failed_with(SSL_get_error(ssl_, result));
+    if (ended_) break;
+    const auto record = tls_record_size(arrived_.bytes());
+    if (!record)
+      refuse(SSL_AD_RECORD_OVERFLOW, "something arrived that is no record");
+    else if (*record > 0 && *record <= arrived_.size())
+      total += open(*record, into.subspan(total));
+    else if (more)
+      more = pull();
+    else
+      break;
   }
-  return static_cast<ssize_t>(total);
+  if (arrived_.size() == 0 && opened_.empty()) arrived_.let_go(wire_.buffers);
+  if (total > 0 || into.empty() || ended_ == 0) return static_cast<ssize_t>(total);
+  errno = ended_.value_or(EAGAIN);
+  return -1;
 }
 
-ssize_t TlsSession::failed_with(int error) {
-  if (error == SSL_ERROR_WANT_READ) {
-    errno = EAGAIN;
-    return -1;
+// Takes what has arrived behind the beginning of a record; whether there may be more of it.
+bool TlsSession::pull() {
+  if (arrived_.room(wire_.buffers).size() < most_tls_record || arrived_.size() == 0) {
+    std::memmove(arrived_.memory.get(), arrived_.bytes().data(), arrived_.size());
+    arrived_.end -= std::exchange(arrived_.begin, 0);
   }
-  if (error == SSL_ERROR_ZERO_RETURN) return 0;
-  if (error == SSL_ERROR_SSL && problem_.empty()) problem_ = fmt::format("TLS failed: {}", last_problem());
-  if (broken_ == 0) broken_ = error == SSL_ERROR_SYSCALL && errno != 0 ? errno : EBADMSG;
-  errno = broken_;
-  return -1;
+  const Bytes room = arrived_.room(wire_.buffers);
+  const ssize_t got = ::recv(wire_.socket.get(), room.data(), room.size(), MSG_DONTWAIT);
+  if (got > 0) {
+    arrived_.end += static_cast<std::size_t>(got);
+    return static_cast<std::size_t>(got) == room.size();
+  }
+  if (got == 0 || (errno != EAGAIN && errno != EINTR)) ended_ = got == 0 ? 0 : errno;
+  return false;
+}
+
+// Opens the first record that has arrived. How much of `into` is filled; else its content waits in opened_.
+std::size_t TlsSession::open(std::size_t record, Bytes into) {
+  const Bytes whole = arrived_.bytes().first(record);
+  const std::size_t most = record - tls_overhead;
+  const bool direct = most <= into.size() && most >= least_direct;
+  std::byte* const place = direct ? into.data() : whole.data() + tls_header;
+  const auto content = reader_->read(whole, place);
+  arrived_.begin += record;
+  if (!content) {
+    refuse(SSL_AD_BAD_RECORD_MAC, "a record was forged, changed, repeated or left out");
+    return 0;
+  }
+  if (content->type != TlsContent::data) {
+    hear(content->type, {place, content->bytes});
+    return 0;
+  }
+  if (direct) return content->bytes;
+  opened_ = {place, content->bytes};
+  return 0;
+}
+
+// What is not data. The other end closes without a farewell (see the context), but one that refuses this end's proof
+// says so when its handshake is over here.
+void TlsSession::hear(TlsContent type, ConstBytes content) {
+  constexpr std::array update{key_update, std::byte{0}, std::byte{0}, std::byte{1}};
+  if (type == TlsContent::alert && content.size() == 2) {
+    const int alert = std::to_integer<int>(content[1]);
+    ended_ = alert == SSL_AD_CLOSE_NOTIFY ? 0 : EBADMSG;
+    if (alert != SSL_AD_CLOSE_NOTIFY) {
+      problem_ = fmt::format("TLS failed: the other end says {} (alert {})", SSL_alert_desc_string_long(alert), alert);
+      if (broken_ == 0) broken_ = EBADMSG;
+    }
+  } else if (type == TlsContent::handshake && content.size() == 5 && std::ranges::equal(content.first(4), update) &&
+             content[4] <= std::byte{1}) {
+    reader_->next();
+    new_key_is_due_ |= content[4] == std::byte{1};
+  } else {
+    refuse(SSL_AD_UNEXPECTED_MESSAGE, "the other end sent what no rank sends");
+  }
+}
+
+// Ends the session, and tells the other end why.
+void TlsSession::refuse(int alert, std::string problem) {
+  ended_ = EBADMSG;
+  if (problem_.empty()) problem_ = std::move(problem);
+  if (broken_ != 0) return;
+  const std::array text{fatal, static_cast<std::byte>(alert)};
+  write(TlsContent::alert, {}, text);
+  flush();
+  broken_ = EBADMSG;
 }
 
 }  // namespace ranvier::transport

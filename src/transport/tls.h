@@ -1,15 +1,16 @@
-// TLS 1.3 by OpenSSL, on sockets that never block.
+// TLS 1.3 on sockets that never block: its handshake by OpenSSL, its records by tls_records.h.
 //
-// A record is encrypted whole, and the kernel may take a part of it. Here the session owns what the kernel has not
-// taken yet, so that a caller's bytes are free as soon as they were accepted, as with a plain socket's buffer.
+// A record is sealed whole, and the kernel may take a part of it. Here the session owns what the kernel has not taken
+// yet, so that a caller's bytes are free as soon as they were accepted, as with a plain socket's buffer.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,11 +18,27 @@
 #include "base/socket.h"
 #include "ranvier/security.h"
 #include "ranvier/types.h"
+#include "transport/tls_records.h"
 
 struct ssl_ctx_st;
 struct ssl_st;
 
 namespace ranvier::transport {
+
+// Memory for records on their way, lent for as long as some wait. The buffer that came back last is lent first, as in
+// receive_buffers.h, so that what is sealed and opened stays in the core's cache.
+class TlsBuffers {
+ public:
+  static constexpr std::size_t bytes = 9 * most_tls_record;
+
+  using Buffer = std::unique_ptr<std::byte[]>;
+  Buffer take();
+  void give(Buffer);
+
+ private:
+  std::mutex mutex_;
+  std::vector<Buffer> idle_;
+};
 
 // What the ranks of one job prove to one another: that they know a key, or hold a certificate of one authority.
 class TlsContext {
@@ -42,6 +59,7 @@ class TlsContext {
   std::unique_ptr<ssl_ctx_st, void (*)(ssl_ctx_st*)> context_;
   std::vector<unsigned char> shared_key_;  // empty with certificates
   std::size_t most_unproved_bytes_;
+  mutable TlsBuffers buffers_;
 };
 
 enum class TlsRole { dialler, guest };
@@ -69,36 +87,60 @@ class TlsSession {
   ssize_t recv(Bytes into);
   // Hands the kernel what waits here; whether nothing is left.
   bool flush();
-  bool flushed() const { return unsent_begin_ == wire_.unsent.size(); }
+  bool flushed() const { return wire_.sealed.size() == 0; }
 
-  // After so many bytes this side changes its key. RFC 8446, 5.5: AES-GCM is safe for 2^24.5 full records under one
-  // key; a quarter of that.
-  static constexpr std::uint64_t ordinary_bytes_a_key = std::uint64_t{96} << 30;
-  void change_key_after(std::uint64_t bytes) { bytes_a_key_ = bytes; }
+  // After so many records this side changes its key. RFC 8446, 5.5: AES-GCM is safe for 2^24.5 full records under one
+  // key; less than a quarter of them.
+  static constexpr std::uint64_t ordinary_records_a_key = std::uint64_t{1} << 22;
+  void change_key_after(std::uint64_t records) { records_a_key_ = records; }
 
  private:
-  struct Records;  // between OpenSSL and the wire
-  // What is encrypted.
+  friend class TlsContext;
+  struct Handshake;  // between OpenSSL and the wire
+  // What the two sides seal with once it is over.
+  struct Secrets {
+    std::optional<Secret> dialler, guest;
+  };
+  // [begin, end) of the memory, which is held while there is any.
+  struct Held {
+    TlsBuffers::Buffer memory;
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    std::size_t size() const { return end - begin; }
+    Bytes bytes() const { return {memory.get() + begin, size()}; }
+    Bytes room(TlsBuffers&);
+    void let_go(TlsBuffers&);
+  };
   struct Wire {
     const Fd& socket;
-    std::vector<std::byte> unsent = {};
-    static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
-    std::size_t may_receive = unlimited;  // before the other end has proved who it is
+    TlsBuffers& buffers;
+    Held sealed = {};  // what the kernel has not taken
+    std::size_t may_receive;  // before the other end has proved who it is
     bool wants_too_much = false;
     bool ended = false;
   };
 
-  std::size_t encrypt(ConstBytes data);
-  ssize_t failed_with(int error);
+  TlsProgress fail_handshake(std::string problem);
+  bool begin_records();
+  void write(TlsContent type, ConstBytes head, ConstBytes body);
+  bool pull();
+  std::size_t open(std::size_t record, Bytes into);
+  void hear(TlsContent type, ConstBytes content);
+  void refuse(int alert, std::string problem);
 
   const std::shared_ptr<const TlsContext> context_;
+  const TlsRole role_;
   Wire wire_;
+  Secrets secrets_;
   ssl_st* ssl_;
-  std::size_t unsent_begin_ = 0;     // what is before it the kernel has taken
-  std::vector<std::byte> together_;  // a head and what follows it, for one record
-  std::uint64_t bytes_a_key_ = ordinary_bytes_a_key;
-  std::uint64_t bytes_under_key_ = 0;
-  int broken_ = 0;  // the errno that all calls end with from now on
+  std::optional<TlsWriter> writer_;  // from the end of the handshake on, as the reader
+  std::optional<TlsReader> reader_;
+  std::uint64_t records_a_key_ = ordinary_records_a_key;
+  bool new_key_is_due_ = false;  // the other end asks for one
+  Held arrived_;
+  ConstBytes opened_;         // what is left of a record that was opened in place
+  std::optional<int> ended_;  // what recv() ends with from now on: an errno, or 0
+  int broken_ = 0;            // the errno that send() ends with
   std::string problem_;
 };
 

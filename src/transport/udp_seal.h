@@ -20,19 +20,16 @@
 #include <span>
 
 #include "ranvier/types.h"
+#include "transport/aes_gcm.h"
 #include "transport/replay_window.h"
 #include "transport/tls.h"
 #include "transport/udp_connection.h"
 
-struct evp_cipher_ctx_st;
-
 namespace ranvier::transport {
 
-using UdpSecret = std::array<std::byte, 32>;
-
 struct UdpSecrets {
-  UdpSecret sending{};
-  UdpSecret receiving{};
+  Secret sending{};
+  Secret receiving{};
 };
 
 // What the two ends of a TLS session have in common and nobody else knows (RFC 8446, 7.5).
@@ -40,7 +37,7 @@ UdpSecrets udp_secrets(const TlsSession&, TlsRole own);
 
 class UdpSeal {
  public:
-  static constexpr std::size_t bytes = 16;  // that a sealed datagram is longer by
+  static constexpr std::size_t bytes = AesGcm::tag_bytes;  // that a sealed datagram is longer by
   // RFC 9001, B.1: 2^23 datagrams of up to 64 KiB are safe under one key of AES-GCM; half of them.
   static constexpr std::uint64_t ordinary_datagrams_a_key = std::uint64_t{1} << 22;
 
@@ -65,38 +62,31 @@ class UdpSeal {
   std::uint64_t refused() const { return refused_; }
 
  private:
-  struct Free {
-    void operator()(evp_cipher_ctx_st*) const;
-  };
-  struct Key {
-    std::unique_ptr<evp_cipher_ctx_st, Free> context;
-    std::array<unsigned char, 12> iv{};
-  };
   // The keys of one direction, one after the other.
   class Schedule {
    public:
-    Schedule(const UdpSecret& secret, bool encrypts) : secret_(secret), encrypts_(encrypts) {}
+    Schedule(const Secret& secret, AesGcm::Task task) : secret_(secret), task_(task) {}
     ~Schedule();
-    void next(Key&);
+    void next(AesGcm&);
 
    private:
-    UdpSecret secret_;
-    const bool encrypts_;
+    Secret secret_;
+    const AesGcm::Task task_;
   };
 
   std::size_t close(OutgoingPacket&, std::byte* into);
-  bool decrypt(const Key&, std::uint64_t number, ConstBytes datagram, std::byte* into);
+  bool decrypt(AesGcm&, std::uint64_t number, ConstBytes datagram, std::byte* into);
 
   const std::uint64_t datagrams_a_key_;
 
   Schedule sending_;
-  Key sending_key_;
+  AesGcm sending_key_;
   std::uint64_t sending_generation_ = 0;
   std::uint64_t sent_ = 0;  // numbers
 
   Schedule receiving_;
   // By generation: the newest that has arrived, one before it for what is late, one after it.
-  std::array<Key, 3> receiving_keys_;
+  std::array<AesGcm, 3> receiving_keys_;
   std::uint64_t receiving_generation_ = 0;
   ReplayWindow window_;
   std::uint64_t refused_ = 0;

@@ -61,6 +61,21 @@ def udp() -> None:
     write("udp_fuzz", "partial_acknowledged", datagrams(once[0], packet(0, 0, ranges=[(1, 9)]), two))
 
 
+def tls() -> None:
+    def does(what: int, number: int, more: bytes = b"") -> bytes:
+        return bytes([what, *number.to_bytes(2, "big")]) + more
+
+    some, much = does(0, 24 << 8 | 30), does(0, 16 << 8 | 200)  # 24 and 900 B, 16 and 40,000 B
+    write("tls_fuzz", "honest", some + does(1, 500) + does(2, 100) + much + does(1, 40_000) + does(2, 30_000) + some)
+    write("tls_fuzz", "new_keys", does(3, 0) + 5 * some + does(2, 2000) + does(3, 1 << 8) + much + 3 * some + does(2, 100))
+    write("tls_fuzz", "changed", some + does(1, 946) + does(2, 4000) + much + does(4, 20_000))
+    write("tls_fuzz", "longer", some + bytes([4 + 64, 0, 3]) + much + does(1, 50_000) + does(2, 20_000))
+    write("tls_fuzz", "left_out", 3 * some + does(1, 946) + does(5, 946))
+    write("tls_fuzz", "repeated", some + does(7, 946) + does(2, 100) + does(2, 1000))
+    record = bytes([23, 3, 3, 0, 19]) + bytes(19)
+    write("tls_fuzz", "inserted", some + does(6, len(record), record) + some)
+
+
 def greeting() -> None:
     def said(place: int, kind: int, rank: int, echo: bool, payload: bytes = bytes(16)) -> bytes:
         head = struct.pack("<QQQiIHHBBBB", 5, 1 << 20, 1 << 20, rank, 0, len(payload), 0, 3, kind, 0, 0)
@@ -267,6 +282,7 @@ def texts() -> None:
 if __name__ == "__main__":
     codecs()
     udp()
+    tls()
     greeting()
     guests()
     meeting()

@@ -51,7 +51,7 @@ class Sealed {
   }
 
  private:
-  static constexpr UdpSecret one{std::byte{1}}, other{std::byte{2}};
+  static constexpr Secret one{std::byte{1}}, other{std::byte{2}};
   UdpSeal here_{{one, other}, 20}, there_{{other, one}, 20};
   inline static UdpSeal::Buffers buffers_;
   std::vector<std::byte> honest_;

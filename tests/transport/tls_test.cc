@@ -1,6 +1,7 @@
 // Who is let in where connections are encrypted, and what becomes of bytes that somebody touched on their way.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -15,6 +16,7 @@
 #include "support/certificates.h"
 #include "support/refusal.h"
 #include "support/temporary_folder.h"
+#include "transport/tcp_stream.h"
 #include "transport/tcp_world.h"
 #include "transport/tls.h"
 
@@ -124,17 +126,31 @@ TEST(Tls, ARecordIsNotTakenTwice) {
   EXPECT_EQ(errno, EBADMSG);
 }
 
-TEST(Tls, KeysChangeAndNobodyNotices) {
-  Pair pair;
-  ASSERT_TRUE(pair.shake_hands());
-  pair.dialler->change_key_after(1000);
-  for (int i = 0; i < 100; ++i) {
-    std::array<std::byte, 300> message{}, got;
-    message.fill(static_cast<std::byte>(i));
-    ASSERT_EQ(pair.dialler->send(ConstBytes(message).first(20), ConstBytes(message).subspan(20)), ssize_t{300});
-    ASSERT_EQ(pair.guest->recv(got), ssize_t{300});
-    ASSERT_EQ(got, message);
+TEST(Tls, AStreamSaysWhatEndedIt) {
+  const Fd listener = listen_on("127.0.0.1", {}, {});
+  Channel near(start_connect(local_address(listener), {}));
+  pollfd ready{near.socket().get(), POLLOUT, 0};
+  ASSERT_EQ(poll(&ready, 1, 5000), 1);
+  std::vector<Channel> channels;
+  Channel& far = channels.emplace_back(accept_next(listener));
+  const auto context = std::make_shared<const TlsContext>(SecurityOptions{}, Pair::token);
+  near.begin_tls(context, TlsRole::dialler);
+  far.begin_tls(context, TlsRole::guest);
+  TlsProgress one = TlsProgress::pending, other = TlsProgress::pending;
+  for (const auto end = std::chrono::steady_clock::now() + 5s;
+       (one == TlsProgress::pending || other == TlsProgress::pending) && std::chrono::steady_clock::now() < end;) {
+    one = near.secure();
+    other = far.secure();
   }
+  ASSERT_EQ(other, TlsProgress::done);
+  const std::string garbage = "GET / HTTP/1.1";
+  ASSERT_EQ(send(near.socket().get(), garbage.data(), garbage.size(), 0), std::ssize(garbage));
+  ready = {far.socket().get(), POLLIN, 0};
+  ASSERT_EQ(poll(&ready, 1, 5000), 1);
+  ReceiveBuffers buffers(1);
+  TcpStream stream(3, 4, 0, std::move(channels), buffers);
+  EXPECT_THAT(refusal([&] { stream.try_recv({}); }, ErrorKind::peer_lost),
+              AllOf(HasSubstr("rank 4"), HasSubstr("something arrived that is no record")));
 }
 
 TEST(Tls, AStrangerWhoTalksOnIsNotListenedTo) {

@@ -22,9 +22,9 @@ using Datagram = std::vector<std::byte>;
 
 constexpr std::uint64_t shown_key = 42;
 
-UdpSecret secret_of(unsigned seed) {
+Secret secret_of(unsigned seed) {
   std::mt19937 random(seed);
-  UdpSecret secret;
+  Secret secret;
   std::ranges::generate(secret, [&] { return static_cast<std::byte>(random()); });
   return secret;
 }
@@ -107,7 +107,7 @@ TEST(UdpSeal, ABatchIsSealedPacketByPacket) {
 
 // Computed by another implementation (hmac and AESGCM of Python's libraries) from what udp_seal.h says.
 TEST(UdpSeal, IsWhatItsHeaderSays) {
-  UdpSecret secret;
+  Secret secret;
   for (std::size_t i = 0; i < secret.size(); ++i) secret[i] = static_cast<std::byte>(i);
   UdpSeal seal({secret, secret}, 2);
   UdpSeal::Buffers buffers;
