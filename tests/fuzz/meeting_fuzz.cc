@@ -1,7 +1,7 @@
-// libFuzzer target: what a stranger says at the port where ranks of tcp meet. The first byte says whether connections are
-// calls of gRPC, and whether he knows the token of the job and writes it where a hello has it, inside a call then; the
-// others are what he sends before the ranks come. Who does not know it keeps nobody from meeting; who does may take a
-// rank's place, and no more than that.
+// libFuzzer target: what a stranger says at the port where ranks of tcp meet. The first byte says whether connections
+// are calls of gRPC, and whether he knows the token of the job and writes it where a hello has it, inside a call then;
+// the others are what he sends before the ranks come. Who does not know it keeps nobody from meeting; who does may take
+// a rank's place, and no more than that.
 #include <poll.h>
 #include <sys/socket.h>
 

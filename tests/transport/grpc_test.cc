@@ -18,8 +18,10 @@
 #include "ranvier/error.h"
 #include "support/certificates.h"
 #include "support/refusal.h"
+#include "transport/module.h"
 #include "transport/strangers.h"
 #include "transport/tcp_address.h"
+#include "transport/tcp_meeting.h"
 #include "transport/tcp_world.h"
 
 namespace ranvier {
@@ -135,6 +137,34 @@ TEST_F(Grpc, AnotherProtocolAtItsPortDisturbsNobody) {
     });
     exchange(world);
   }
+}
+
+// gRPC's own connections are HTTP/2 as the calls of the control plane are, for whom they are taken there: they are not
+// answered, and come again.
+TEST_F(Grpc, LanesThatComeWhileTheControlPlaneStillMeetsComeAgain) {
+  using transport::TcpMeeting;
+  const WorldInfo called{.rank = 0, .world = 2}, calling{.rank = 1, .world = 2};
+  const auto door = std::make_shared<transport::TcpDoor>("", PortRange{}, SocketBuffers{});
+  const auto control_at = [&](const WorldInfo& info, std::shared_ptr<transport::TcpDoor> where) {
+    return TcpMeeting(info, {.purpose = transport::TcpPurpose::control, .calls = true, .door = std::move(where)});
+  };
+  TcpMeeting control = control_at(called, door), other_control = control_at(calling, nullptr);
+  std::vector<std::unique_ptr<Endpoint>> lanes;
+  lanes.push_back(transport::grpc_endpoint_at(door, called, {}));
+  lanes.push_back(grpc_endpoint(calling, {}));
+  const std::vector<std::string> control_addresses{control.address(), other_control.address()};
+  const auto addresses = addresses_of(lanes);
+  const auto deadline = Clock::now() + tcp_patience;
+  std::vector<std::unique_ptr<Transport>> world(2);
+  std::jthread early([&] { world[1] = lanes[1]->connect(addresses, deadline); });
+  std::jthread late([&] {
+    std::this_thread::sleep_for(1500ms);
+    EXPECT_EQ(other_control.connect(control_addresses, {{0, 0}}, deadline).size(), 1U);
+  });
+  EXPECT_EQ(control.connect(control_addresses, {{1, 0}}, deadline).size(), 1U);
+  world[0] = lanes[0]->connect(addresses, deadline);
+  early.join();
+  exchange(world);
 }
 
 // A meeting of two of which one has come.

@@ -1,6 +1,6 @@
 // A rank that all_reduces over RANVIER_TRANSPORT (or tcp), and as RANVIER_PORTS and RANVIER_INSECURE say, until it
-// fails, with the deadlines that users get: what the laboratory kills and cuts. It says "running" after its first operation; then its error, after which it ends with
-// code 1.
+// fails, with the deadlines that users get: what the laboratory kills and cuts. It says "running" after its first
+// operation; then its error, after which it ends with code 1.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -11,6 +11,7 @@
 #include "meeting.h"
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
+#include "ranvier/text.h"
 
 int main() {
   using namespace ranvier;

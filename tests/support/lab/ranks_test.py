@@ -182,7 +182,7 @@ class Blame(unittest.TestCase):
 @unittest.skipUnless((RANVIER.parent / "libranvier_grpc.so").exists(), "this build has no grpc")
 class OnlyHttp2(Blame):
     """Hosts between which nothing passes but HTTP/2 at one port of each: the first that whoever connects says is its
-    preface, or the packet is dropped."""
+    preface, or all that comes from him is dropped."""
 
     PORT = 20000
     SETTINGS = CLEAN | {"RANVIER_PORTS": f"{PORT}-{PORT}", "RANVIER_INSECURE": "1"}
@@ -192,7 +192,8 @@ class OnlyHttp2(Blame):
         chain out {{
             type filter hook output priority 0
             oifname lo accept
-            ct direction original ct original packets 3 @ih,0,64 != 0x{b"PRI * HT".hex()} counter name dropped drop
+            ct direction original ct original packets 3 @ih,0,64 != 0x{b"PRI * HT".hex()} ct mark set 1
+            ct mark 1 counter name dropped drop
             tcp dport {PORT} counter name passed accept
             tcp sport {PORT} counter name passed accept
             meta l4proto {{ tcp, udp }} counter name dropped drop
