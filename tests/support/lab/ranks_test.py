@@ -185,17 +185,19 @@ class OnlyHttp2(Blame):
     preface, or all that comes from him is dropped."""
 
     PORT = 20000
-    SETTINGS = CLEAN | {"RANVIER_PORTS": f"{PORT}-{PORT}", "RANVIER_INSECURE": "1"}
-    FILTER = f"""table inet only_http2 {{
+    PORTS = CLEAN | {"RANVIER_PORTS": f"{PORT}-{PORT}"}
+    SETTINGS = PORTS | {"RANVIER_INSECURE": "1"}
+    PREFACE, TLS = "0,64 != 0x" + b"PRI * HT".hex(), "0,16 != 0x1603"
+    FILTER = """table inet only_http2 {{
         counter passed {{ }}
         counter dropped {{ }}
         chain out {{
             type filter hook output priority 0
             oifname lo accept
-            ct direction original ct original packets 3 @ih,0,64 != 0x{b"PRI * HT".hex()} ct mark set 1
+            ct direction original ct original packets 3 @ih,{beginning} ct mark set 1
             ct mark 1 counter name dropped drop
-            tcp dport {PORT} counter name passed accept
-            tcp sport {PORT} counter name passed accept
+            tcp dport {port} counter name passed accept
+            tcp sport {port} counter name passed accept
             meta l4proto {{ tcp, udp }} counter name dropped drop
         }}
     }}
@@ -204,10 +206,10 @@ class OnlyHttp2(Blame):
     def on_host(self, lab: Lab, host: int, *words: str, **options) -> str:
         return command("ip", "netns", "exec", lab.namespace(host), *words, **options)
 
-    def narrow(self, lab: Lab) -> None:
+    def narrow(self, lab: Lab, beginning: str = PREFACE) -> None:
         for host in range(lab.hosts):
             self.on_host(lab, host, "sysctl", "--quiet", "--write", "net.netfilter.nf_conntrack_acct=1")
-            self.on_host(lab, host, "nft", "-f", "-", stdin=self.FILTER)
+            self.on_host(lab, host, "nft", "-f", "-", stdin=self.FILTER.format(beginning=beginning, port=self.PORT))
 
     def counted(self, lab: Lab, host: int) -> tuple[int, int]:
         """Packets that passed, and that were dropped."""
@@ -215,10 +217,10 @@ class OnlyHttp2(Blame):
         counters = {each["counter"]["name"]: each["counter"]["packets"] for each in listing["nftables"] if "counter" in each}
         return counters["passed"], counters["dropped"]
 
-    def bench(self, lab: Lab, transport: str) -> list[Result]:
+    def bench(self, lab: Lab, transport: str, settings: dict[str, str] = SETTINGS) -> list[Result]:
         words = [RANVIER, "bench", "--transport", transport, "--no-pin", "--samples", "2", "--iters", "2"]
         words += ["-b", "4", "-e", "4M", "-f", "64", "--join-timeout", "5"]
-        return lab.run(words, limit=100, environment=self.SETTINGS)
+        return lab.run(words, limit=100, environment=settings)
 
     def test_is_enough_for_grpc(self):
         for hosts in (2, 4):
@@ -230,6 +232,25 @@ class OnlyHttp2(Blame):
                     passed, dropped = self.counted(lab, host)
                     self.assertGreater(passed, 10)
                     self.assertEqual(dropped, 0)
+
+    def certificates(self, folder: pathlib.Path) -> dict[str, str]:
+        key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
+        script = f"""set -e; cd {folder}
+            openssl req -x509 {key} -days 2 -subj /CN=job -keyout authority.key -out authority.pem
+            openssl req {key} -subj /CN=ranvier -keyout rank.key -out rank.csr
+            echo subjectAltName=DNS:ranvier > extensions
+            openssl x509 -req -days 2 -in rank.csr -CA authority.pem -CAkey authority.key -CAcreateserial \\
+              -extfile extensions -out rank.pem"""
+        command("sh", "-c", script)
+        files = {"CERTIFICATE": "rank.pem", "PRIVATE_KEY": "rank.key", "AUTHORITY": "authority.pem"}
+        return {f"RANVIER_{name}": str(folder / file) for name, file in files.items()}
+
+    def test_is_enough_inside_tls(self):
+        with Lab(hosts=3) as lab:
+            self.narrow(lab, self.TLS)
+            for result in self.bench(lab, "grpc", self.PORTS | self.certificates(lab.network.folder)):
+                self.assertEqual((result.code, result.err), (0, ""), result)
+            self.assertEqual([self.counted(lab, host)[1] for host in range(3)], [0, 0, 0])
 
     def test_is_not_enough_for_tcp(self):
         with Lab(hosts=2) as lab:
