@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <future>
@@ -137,6 +139,40 @@ TEST_F(Grpc, AnotherProtocolAtItsPortDisturbsNobody) {
     });
     exchange(world);
   }
+}
+
+// What arrives lies in memory that is used again: a page that the system has to make costs more than the copy into it.
+TEST_F(Grpc, WhatIsReceivedIntoIsUsedAgain) {
+  const auto world = connect_all(endpoints(2));
+  const std::vector<std::byte> message(512 << 10, std::byte{1});
+  // All lanes' messages are under way at once.
+  const auto move = [&](int rounds) {
+    for (int i = 0; i < rounds; ++i) {
+      std::array<std::size_t, lane_count> sent{}, got{};
+      const auto until = Clock::now() + tcp_patience;
+      for (std::size_t all = 0; all < lane_count * message.size() && Clock::now() < until;)
+        for (Lane lane = 0; lane < lane_count; ++lane) {
+          if (sent[lane] < message.size())
+            sent[lane] += world[0]->try_send(1, lane, {}, ConstBytes(message).subspan(sent[lane]));
+          const ConstBytes view = world[1]->try_recv(0, lane, {});
+          got[lane] += view.size();
+          all += view.size();
+          world[1]->release(0, lane, view.size());
+        }
+      EXPECT_EQ(got, sent);
+    }
+  };
+  const auto page_faults = [] {
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    return used.ru_minflt;
+  };
+  constexpr int rounds = 50;
+  move(rounds);
+  const long before = page_faults();
+  move(rounds);
+  const long pages = rounds * lane_count * static_cast<long>(message.size()) / sysconf(_SC_PAGESIZE);
+  EXPECT_LT(page_faults() - before, pages / 20);
 }
 
 // gRPC's own connections are HTTP/2 as the calls of the control plane are, for whom they are taken there: they are not
