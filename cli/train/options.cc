@@ -109,9 +109,9 @@ void check_survive(const Options& options) {
   if (run.sync == "auto") refuse("--sync auto", "whose choice is not kept; name a policy");
   if (!make_sync_policy(run.sync, {})->weighs_samples())
     refuse("--sync " + run.sync, "by which all need as many samples, also those that are left");
-  for (const std::string_view transport : {"mpi", "ucx", "grpc"})
+  for (const std::string_view transport : {"mpi", "ucx"})
     if (options.communicator.transport.find(transport) != std::string::npos)
-      refuse("--transport " + options.communicator.transport, "which a process joins once; take tcp, shm or udp");
+      refuse("--transport " + options.communicator.transport, "which a process joins once; take tcp, shm, udp or grpc");
 }
 
 // What flags give that is no setting yet, until all of them are known: settings of another type, and names of files to

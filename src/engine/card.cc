@@ -11,7 +11,7 @@
 namespace ranvier::engine {
 namespace {
 
-constexpr std::string_view greeting = "ranvier 12";  // of this format of card, and of messages
+constexpr std::string_view greeting = "ranvier 13";  // of this format of card, and of messages
 
 constexpr std::array fields = {&Card::refusal,     &Card::transport, &Card::epoch,   &Card::algorithm, &Card::tuning,
                                &Card::table,       &Card::measure,   &Card::learn,   &Card::topology,  &Card::security,

@@ -195,7 +195,7 @@ class TcpControlPlane final : public ControlPlane {
         bool open = false;
         for (Link& link : links_) {
           flush(link);
-          if (link.channel && all_sent(link)) shutdown(link.channel.socket().get(), SHUT_WR);
+          if (link.channel && all_sent(link)) link.channel.end_sending();
           ControlWatch::Outcome last;
           receive(link, last);
           if (last.fault) at_the_end_ = last.fault;
@@ -327,7 +327,7 @@ void tell_why(Rank rank, const Error& why, std::span<transport::Channel> standin
     if (!channel) continue;
     channel.send({}, frame);
     channel.flush();
-    shutdown(channel.socket().get(), SHUT_WR);
+    channel.end_sending();
   }
   for (const auto deadline = Clock::now() + farewell_limit; Clock::now() < deadline; usleep(1000)) {
     bool open = false;
@@ -351,6 +351,7 @@ class TcpControlEndpoint final : public ControlEndpoint {
                         .interface_address = options.interface_address,
                         .buffers = {},
                         .security = options.security,
+                        .calls = options.calls,
                         .names = options.names.rank,
                         .door = std::move(door),
                         .on_failure = [rank = info.rank](const Error& why, std::span<transport::Channel> standing) {

@@ -1,4 +1,4 @@
-// Who is alive, and how a failure reaches everybody: apart from the data, always TCP, on a thread of its own.
+// Who is alive, and how a failure reaches everybody: apart from the data, on connections and a thread of its own.
 #pragma once
 
 #include <chrono>
@@ -28,6 +28,7 @@ struct ControlOptions {
   std::string interface_address = {};  // see TcpOptions
   SecurityOptions security = {};
   Names names = {};
+  bool calls = false;  // see MeetingOptions
 };
 
 // They are called on the control thread and must not block; none is called after ~ControlPlane has returned.

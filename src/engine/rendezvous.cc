@@ -186,7 +186,8 @@ Endpoints open_endpoints(const TransportChoice& choice, const WorldInfo& info, c
                                   .dead_after = options.dead_after,
                                   .interface_address = options.interface_address,
                                   .security = options.security,
-                                  .names = {.rank = RankNames(options.world_ranks), .element = options.element_name}},
+                                  .names = {.rank = RankNames(options.world_ranks), .element = options.element_name},
+                                  .calls = choice.between == "grpc"},
                                  door);
   if (!choice.inside.empty()) own.inside = shm_endpoint(info, options.node);
   if (!choice.between.empty()) own.between = endpoint_between_hosts(choice.between, info, options, door);

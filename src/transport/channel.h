@@ -1,4 +1,4 @@
-// A connected socket that never blocks, plain or inside TLS: the calls are those of a plain one.
+// A connected socket that never blocks, plain, inside TLS or as a call of gRPC: the calls are those of a plain one.
 #pragma once
 
 #include <sys/types.h>
@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/socket.h"
+#include "transport/http2_call.h"
 #include "transport/tls.h"
 
 namespace ranvier::transport {
@@ -25,6 +26,8 @@ class Channel {
   void begin_tls(std::shared_ptr<const TlsContext> context, TlsRole role) {
     tls_ = std::make_unique<TlsSession>(std::move(context), *socket_, role);
   }
+  // From now on, inside TLS where that has begun, what is sent and received is the content of a call of gRPC.
+  void begin_call(CallRole role) { call_ = std::make_unique<Http2Call>(role, tls_ != nullptr); }
   TlsProgress secure() { return tls_ ? tls_->handshake() : TlsProgress::done; }
   TlsSession* tls() { return tls_.get(); }
   const TlsSession* tls() const { return tls_.get(); }
@@ -32,6 +35,7 @@ class Channel {
   const Fd& socket() const { return *socket_; }
   explicit operator bool() const { return socket_ != nullptr && *socket_; }
   void close() {
+    call_.reset();
     tls_.reset();
     socket_.reset();
   }
@@ -40,12 +44,21 @@ class Channel {
   ssize_t send(ConstBytes head, ConstBytes body);
   ssize_t recv(Bytes into);
   // Hands the kernel what was taken and waits here; whether nothing is left. A plain socket leaves nothing here.
-  bool flush() { return !tls_ || tls_->flush(); }
-  bool flushed() const { return !tls_ || tls_->flushed(); }
+  bool flush() { return (!call_ || flush_call()) && (!tls_ || tls_->flush()); }
+  bool flushed() const { return (!call_ || call_->unsent().empty()) && (!tls_ || tls_->flushed()); }
+  // Once all has been flushed: nothing more will be sent. The other side finds the end behind it.
+  void end_sending();
 
  private:
+  // Beneath the call.
+  ssize_t send_bytes(ConstBytes head, ConstBytes body);
+  ssize_t recv_bytes(Bytes into);
+  ssize_t recv_of_call(Bytes into);
+  bool flush_call();
+
   std::unique_ptr<Fd> socket_;  // stays where it is while a session points to it
   std::unique_ptr<TlsSession> tls_;
+  std::unique_ptr<Http2Call> call_;
 };
 
 }  // namespace ranvier::transport

@@ -121,8 +121,12 @@ class Gathering {
   void protect(Conversation& conversation, const SocketAddress& other_end, TlsRole role) {
     const SecurityOptions& security = options_.security;
     if (security.insecure || (other_end.is_loopback() && !security.encrypt_everywhere)) return;
-    if (!door_.tls) door_.tls = std::make_shared<TlsContext>(security, token_);
+    if (!door_.tls) door_.tls = std::make_shared<TlsContext>(security, token_, options_.calls ? "h2" : "");
     conversation.channel.begin_tls(door_.tls, role);
+  }
+  void begin(Conversation& conversation, const SocketAddress& other_end, TlsRole role) {
+    protect(conversation, other_end, role);
+    if (options_.calls) conversation.channel.begin_call(role == TlsRole::dialler ? CallRole::caller : CallRole::called);
   }
 
   void stand(std::size_t link, Channel&& channel) {
@@ -151,7 +155,7 @@ class Gathering {
           if (const int problem = connect_result(dial.channel.socket()); problem != 0)
             return not_connected(dial, now, problem);
           if (dial.knocks) return give_up(dial, now, "it did not connect, but listens");
-          protect(dial, peer.candidates()[dial.candidate], TlsRole::dialler);
+          begin(dial, peer.candidates()[dial.candidate], TlsRole::dialler);
           dial.phase = DialPhase::securing;
           dial.until = now + options_.greeting_limit;
           return advance(dial, now);
@@ -245,7 +249,7 @@ class Gathering {
       Guest& guest = guests_.emplace_back();
       const SocketAddress other_end = remote_address(socket);
       guest.channel = Channel(std::move(socket));
-      protect(guest, other_end, TlsRole::guest);
+      begin(guest, other_end, TlsRole::guest);
       guest.until = now + options_.greeting_limit;
       guest.ready = POLLIN;  // what it says may be here already
     }

@@ -88,6 +88,18 @@ int find_key(SSL* ssl, const unsigned char* name, std::size_t name_size, SSL_SES
   return *session == nullptr ? 0 : 1;
 }
 
+// Who offers none, or others, is found out by what it says.
+int choose_protocol(SSL*, const unsigned char** chosen, unsigned char* size, const unsigned char* offered,
+                    unsigned offered_size, void* known) {
+  const auto& own = *static_cast<const std::vector<unsigned char>*>(known);
+  unsigned char* selected = nullptr;
+  if (SSL_select_next_proto(&selected, size, own.data(), static_cast<unsigned>(own.size()), offered, offered_size) !=
+      OPENSSL_NPN_NEGOTIATED)
+    return SSL_TLSEXT_ERR_NOACK;
+  *chosen = selected;
+  return SSL_TLSEXT_ERR_OK;
+}
+
 // Bytes of the certificates that this side shows, those among them that the authority's file has.
 std::size_t chain_bytes(SSL_CTX* context) {
   const auto bytes_of = [](X509* certificate) {
@@ -189,7 +201,7 @@ struct TlsSession::Handshake {
   }
 };
 
-TlsContext::TlsContext(const SecurityOptions& options, ConstBytes token)
+TlsContext::TlsContext(const SecurityOptions& options, ConstBytes token, std::string_view protocol)
     : context_(SSL_CTX_new(TLS_method()), SSL_CTX_free) {
   if (!context_) throw Error(ErrorKind::config, fmt::format("OpenSSL cannot begin: {}", last_problem()));
   SSL_CTX* const context = context_.get();
@@ -205,6 +217,12 @@ TlsContext::TlsContext(const SecurityOptions& options, ConstBytes token)
                                  identity.size());  // else no key does where peers are verified
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
 
+  if (!protocol.empty()) {
+    protocols_.assign(1, static_cast<unsigned char>(protocol.size()));
+    protocols_.insert(protocols_.end(), protocol.begin(), protocol.end());
+    SSL_CTX_set_alpn_protos(context, protocols_.data(), static_cast<unsigned>(protocols_.size()));
+    SSL_CTX_set_alpn_select_cb(context, choose_protocol, &protocols_);
+  }
   if (!options.certificate.empty()) {
     demand(SSL_CTX_use_certificate_chain_file(context, options.certificate.c_str()) == 1, "the certificate",
            options.certificate);

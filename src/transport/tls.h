@@ -44,8 +44,9 @@ class TlsBuffers {
 class TlsContext {
  public:
   // `token`: that of the job, which keeps the sessions of two jobs of one key apart. Throws Error{config} naming the
-  // file that does not do.
-  TlsContext(const SecurityOptions&, ConstBytes token);
+  // file that does not do. `protocol`: of what is said inside, such as "h2", for whoever looks at connections; RFC
+  // 7301.
+  TlsContext(const SecurityOptions&, ConstBytes token, std::string_view protocol = {});
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
@@ -58,6 +59,7 @@ class TlsContext {
 
   std::unique_ptr<ssl_ctx_st, void (*)(ssl_ctx_st*)> context_;
   std::vector<unsigned char> shared_key_;  // empty with certificates
+  std::vector<unsigned char> protocols_;   // as TLS has them; empty where none is named
   std::size_t most_unproved_bytes_;
   mutable TlsBuffers buffers_;
 };

@@ -15,6 +15,10 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
+class ControlDeath : public testing::TestWithParam<bool> {};  // each connection is a call of gRPC
+INSTANTIATE_TEST_SUITE_P(Connections, ControlDeath, testing::Bool(),
+                         [](const auto& tested) { return tested.param ? "calls" : "streams"; });
+
 // A child process that is one rank: it connects, and writes a line when it has, and another of the fault it hears of.
 class RankProcess {
  public:
@@ -70,7 +74,8 @@ class RankProcess {
   Fd output_;
 };
 
-std::vector<RankProcess> running_world(Rank world, const ControlOptions& options = {}) {
+std::vector<RankProcess> running_world(Rank world, ControlOptions options = {}) {
+  options.calls = ControlDeath::GetParam();
   std::vector<std::unique_ptr<ControlEndpoint>> endpoints;
   std::vector<std::string> addresses;
   for (Rank rank = 0; rank < world; ++rank) {
@@ -83,7 +88,7 @@ std::vector<RankProcess> running_world(Rank world, const ControlOptions& options
   return processes;
 }
 
-TEST(ControlDeath, AKilledRankIsNamedByEverySurvivor) {
+TEST_P(ControlDeath, AKilledRankIsNamedByEverySurvivor) {
   for (const Rank count : {2, 4, 9}) {
     auto world = running_world(count);
     const auto victim = static_cast<std::size_t>(count / 2);
@@ -98,7 +103,7 @@ TEST(ControlDeath, AKilledRankIsNamedByEverySurvivor) {
   }
 }
 
-TEST(ControlDeath, WhenTwoDieAtOnceEverySurvivorNamesOneOfThem) {
+TEST_P(ControlDeath, WhenTwoDieAtOnceEverySurvivorNamesOneOfThem) {
   for (const Rank count : {4, 8, 16}) {
     auto world = running_world(count);
     world[1].signal(SIGKILL);
@@ -111,7 +116,7 @@ TEST(ControlDeath, WhenTwoDieAtOnceEverySurvivorNamesOneOfThem) {
   }
 }
 
-TEST(ControlDeath, AStoppedRankIsGivenUpAndLearnsOfItWhenItGoesOn) {
+TEST_P(ControlDeath, AStoppedRankIsGivenUpAndLearnsOfItWhenItGoesOn) {
   auto world = running_world(4, {.suspect_after = 200ms, .dead_after = 600ms});
   world[2].signal(SIGSTOP);
   const std::string verdict =
@@ -121,7 +126,7 @@ TEST(ControlDeath, AStoppedRankIsGivenUpAndLearnsOfItWhenItGoesOn) {
   EXPECT_EQ(world[2].line(), verdict);
 }
 
-TEST(ControlDeath, AJobThatIsStoppedAsAWholeGoesOnAsAWhole) {
+TEST_P(ControlDeath, AJobThatIsStoppedAsAWholeGoesOnAsAWhole) {
   auto world = running_world(3, {.suspect_after = 200ms, .dead_after = 600ms});
   for (const RankProcess& process : world) process.signal(SIGSTOP);
   std::this_thread::sleep_for(1200ms);

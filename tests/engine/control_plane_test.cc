@@ -1,4 +1,4 @@
-// The control plane over real sockets, its ranks threads of this process.
+// The control plane over real sockets, each a stream or a call of gRPC; its ranks are threads of this process.
 #include "engine/control_plane.h"
 
 #include <gmock/gmock.h>
@@ -22,6 +22,10 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using testing::HasSubstr;
 
+class ControlPlaneOver : public testing::TestWithParam<bool> {};  // calls
+INSTANTIATE_TEST_SUITE_P(Connections, ControlPlaneOver, testing::Bool(),
+                         [](const auto& tested) { return tested.param ? "calls" : "streams"; });
+
 struct World {
   std::vector<Diary> diaries;
   std::vector<std::unique_ptr<ControlPlane>> planes;
@@ -43,7 +47,8 @@ struct World {
 };
 
 struct Meeting {
-  explicit Meeting(Rank world, const ControlOptions& options = {}) {
+  explicit Meeting(Rank world, ControlOptions options = {}) {
+    options.calls = ControlPlaneOver::GetParam();
     for (Rank rank = 0; rank < world; ++rank) {
       endpoints.push_back(control_endpoint({.rank = rank, .world = world}, options));
       addresses.push_back(endpoints.back()->address());
@@ -65,7 +70,7 @@ World connected_world(Rank world, const ControlOptions& options = {}) {
   return result;
 }
 
-TEST(ControlPlane, AnAbortReachesEveryOtherRankOnceWordForWord) {
+TEST_P(ControlPlaneOver, AnAbortReachesEveryOtherRankOnceWordForWord) {
   for (const Rank count : {2, 3, 5, 8, 16}) {
     World world = connected_world(count);
     const Error why(ErrorKind::mismatch, "rank 0 wants f32", 0);
@@ -74,13 +79,13 @@ TEST(ControlPlane, AnAbortReachesEveryOtherRankOnceWordForWord) {
   }
 }
 
-TEST(ControlPlane, ALongReasonIsCutToWhatAFrameHolds) {
+TEST_P(ControlPlaneOver, ALongReasonIsCutToWhatAFrameHolds) {
   World world = connected_world(2);
   world.planes[0]->abort(Error(ErrorKind::aborted, std::string(5000, 'x')));
   world.expect_fault(0, Error(ErrorKind::aborted, std::string(most_news_text, 'x')));
 }
 
-TEST(ControlPlane, ARankThatAbortsAndLeavesAtOnceIsStillHeard) {
+TEST_P(ControlPlaneOver, ARankThatAbortsAndLeavesAtOnceIsStillHeard) {
   for (int i = 0; i < 20; ++i) {
     World world = connected_world(4);
     const Error why(ErrorKind::timeout, "rank 3 took too long", 3);
@@ -91,7 +96,7 @@ TEST(ControlPlane, ARankThatAbortsAndLeavesAtOnceIsStillHeard) {
   }
 }
 
-TEST(ControlPlane, OfManyAbortsEachRankHearsOne) {
+TEST_P(ControlPlaneOver, OfManyAbortsEachRankHearsOne) {
   World world = connected_world(8);
   std::vector<std::jthread> threads;
   for (const std::size_t rank : {0U, 3U, 6U})
@@ -104,7 +109,7 @@ TEST(ControlPlane, OfManyAbortsEachRankHearsOne) {
   for (Diary& diary : world.diaries) EXPECT_LE(diary.faults(), 1U);
 }
 
-TEST(ControlPlane, ADepartureIsToldToAllAndIsNoFault) {
+TEST_P(ControlPlaneOver, ADepartureIsToldToAllAndIsNoFault) {
   for (const Rank count : {2, 5, 16}) {
     World world = connected_world(count);
     world.planes[1].reset();
@@ -118,7 +123,7 @@ TEST(ControlPlane, ADepartureIsToldToAllAndIsNoFault) {
   }
 }
 
-TEST(ControlPlane, RanksThatAllLeaveAtOnceBlameNobody) {
+TEST_P(ControlPlaneOver, RanksThatAllLeaveAtOnceBlameNobody) {
   for (int i = 0; i < 10; ++i) {
     World world = connected_world(8);
     std::vector<std::jthread> threads;
@@ -129,7 +134,7 @@ TEST(ControlPlane, RanksThatAllLeaveAtOnceBlameNobody) {
 }
 
 // Whoever would dial it sees at once that nobody listens; whom it would dial looks; the others are told by those.
-TEST(ControlPlane, ARankThatDiesBeforeItIsConnectedIsNamedByAll) {
+TEST_P(ControlPlaneOver, ARankThatDiesBeforeItIsConnectedIsNamedByAll) {
   for (const bool encrypted : {false, true})
     for (const Rank dead : {0, 3, 7}) {
       Meeting meeting(8, {.security = {.encrypt_everywhere = encrypted}});
@@ -158,7 +163,7 @@ TEST(ControlPlane, ARankThatDiesBeforeItIsConnectedIsNamedByAll) {
     }
 }
 
-TEST(ControlPlane, ARankOfAGroupThatDiesBeforeItIsConnectedHasItsNumberInTheWorld) {
+TEST_P(ControlPlaneOver, ARankOfAGroupThatDiesBeforeItIsConnectedHasItsNumberInTheWorld) {
   Meeting meeting(2, {.names = {.rank = RankNames({4, 6})}});
   meeting.endpoints[1].reset();
   Diary diary;
@@ -170,7 +175,7 @@ TEST(ControlPlane, ARankOfAGroupThatDiesBeforeItIsConnectedHasItsNumberInTheWorl
   }
 }
 
-TEST(ControlPlane, AWorldOfOneHasNothingToDo) {
+TEST_P(ControlPlaneOver, AWorldOfOneHasNothingToDo) {
   World world = connected_world(1);
   world.planes[0]->abort(Error(ErrorKind::aborted, "nobody listens"));
   world.planes.clear();
@@ -178,7 +183,7 @@ TEST(ControlPlane, AWorldOfOneHasNothingToDo) {
 }
 
 // An engine that has closed meanwhile has told nobody of it.
-TEST(ControlPlane, AMismatchThatCameBeforeItLeavesIsGivenToWhoLeaves) {
+TEST_P(ControlPlaneOver, AMismatchThatCameBeforeItLeavesIsGivenToWhoLeaves) {
   World world = connected_world(2);
   for (Rank rank = 0; rank < 2; ++rank) {
     const auto calls = std::make_shared<CallHistory>(2);
@@ -194,10 +199,10 @@ TEST(ControlPlane, AMismatchThatCameBeforeItLeavesIsGivenToWhoLeaves) {
   }
 }
 
-TEST(ControlPlane, ANeighbourThatTalksNonsenseIsGivenUp) {
-  const auto endpoint = control_endpoint({.rank = 0, .world = 2}, {});
+TEST_P(ControlPlaneOver, ANeighbourThatTalksNonsenseIsGivenUp) {
+  const auto endpoint = control_endpoint({.rank = 0, .world = 2}, {.calls = GetParam()});
   transport::TcpMeeting stranger({.rank = 1, .world = 2},
-                                 {.purpose = transport::TcpPurpose::control, .interface_address = {}, .buffers = {}});
+                                 {.purpose = transport::TcpPurpose::control, .calls = GetParam()});
   const std::vector<std::string> addresses{endpoint->address(), stranger.address()};
   std::vector<transport::Channel> channels;
   std::jthread other([&] { channels = stranger.connect(addresses, {{0, 0}}, Clock::now() + Diary::patience); });
@@ -213,10 +218,10 @@ TEST(ControlPlane, ANeighbourThatTalksNonsenseIsGivenUp) {
   EXPECT_THAT(fault->what(), HasSubstr("rank 1 sent garbage"));
 }
 
-TEST(ControlPlane, ARankWithoutAThreadForItSaysSoAndTellsItsNeighbours) {
-  const auto endpoint = control_endpoint({.rank = 0, .world = 2}, {});
+TEST_P(ControlPlaneOver, ARankWithoutAThreadForItSaysSoAndTellsItsNeighbours) {
+  const auto endpoint = control_endpoint({.rank = 0, .world = 2}, {.calls = GetParam()});
   transport::TcpMeeting neighbour({.rank = 1, .world = 2},
-                                  {.purpose = transport::TcpPurpose::control, .interface_address = {}, .buffers = {}});
+                                  {.purpose = transport::TcpPurpose::control, .calls = GetParam()});
   const std::vector<std::string> addresses{endpoint->address(), neighbour.address()};
   std::optional<News> told;
   std::jthread other([&] {
@@ -245,8 +250,8 @@ TEST(ControlPlane, ARankWithoutAThreadForItSaysSoAndTellsItsNeighbours) {
   EXPECT_EQ(sigismember(&after, SIGTERM), sigismember(&before, SIGTERM)) << "the caller's signals are blocked";
 }
 
-TEST(ControlPlane, ARankThatDoesNotComeIsNamed) {
-  const auto endpoint = control_endpoint({.rank = 0, .world = 3}, {});
+TEST_P(ControlPlaneOver, ARankThatDoesNotComeIsNamed) {
+  const auto endpoint = control_endpoint({.rank = 0, .world = 3}, {.calls = GetParam()});
   try {
     endpoint->connect(std::vector<std::string>(3, endpoint->address()), Clock::now() + 50ms, {});
     FAIL() << "connected to nobody";

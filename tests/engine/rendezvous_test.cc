@@ -209,7 +209,7 @@ std::string told_by_card(const std::function<std::string(const std::string& own)
 }
 
 TEST(Rendezvous, AnotherVersionAndAnotherProgramAreNamed) {
-  const std::string version = "10:ranvier 12";
+  const std::string version = "10:ranvier 13";
   const auto of_version = [&](const std::string& other, const std::string& rest) {
     return told_by_card([&](const std::string& mine) {
       EXPECT_TRUE(mine.starts_with(version)) << "name the new version in this test";
@@ -217,12 +217,12 @@ TEST(Rendezvous, AnotherVersionAndAnotherProgramAreNamed) {
     });
   };
   EXPECT_EQ(of_version("9:ranvier 7", ""),
-            "rank 1 runs another version of ranvier ('ranvier 7', this is 'ranvier 12'); install the same everywhere");
-  EXPECT_THAT(of_version("10:ranvier 13", "0:"), HasSubstr("another version of ranvier ('ranvier 13'"))
+            "rank 1 runs another version of ranvier ('ranvier 7', this is 'ranvier 13'); install the same everywhere");
+  EXPECT_THAT(of_version("10:ranvier 14", "0:"), HasSubstr("another version of ranvier ('ranvier 14'"))
       << "of fewer words";
   EXPECT_THAT(of_version("40:" + std::string(40, 'x'), ""), HasSubstr("('" + std::string(20, 'x') + "', this"));
   for (const char* const garbage :
-       {"", ":", "hello", "9:ranvier", "99999999999999999999:x", "10:ranvier 12", "10:ranvier 125:x"})
+       {"", ":", "hello", "9:ranvier", "99999999999999999999:x", "10:ranvier 13", "10:ranvier 135:x"})
     EXPECT_THAT(told_by_card([&](const std::string&) { return garbage; }),
                 HasSubstr("rank 1 left in the store is not ranvier's"))
         << garbage;

@@ -107,12 +107,14 @@ def meeting() -> None:
     def hello(step: int, *, origin: int = 1, purpose: int = 0, channel: int = 0, epoch: int = 0) -> bytes:
         return struct.pack("<IHH16siiBBBB", 0x524E5652, 1, epoch, bytes(16), origin, 0, purpose, channel, step, 0)
 
-    for knows in (0, 1):
+    for knows in range(4):  # 2 and 3: where connections are calls of gRPC
         write("meeting_fuzz", f"hello_{knows}", bytes([knows]) + hello(1))
         write("meeting_fuzz", f"whole_{knows}", bytes([knows]) + hello(1) + hello(3) + b"data")
         write("meeting_fuzz", f"control_{knows}", bytes([knows]) + hello(1, purpose=1))
         write("meeting_fuzz", f"other_{knows}", bytes([knows]) + hello(1, origin=7, channel=9, epoch=3))
     write("meeting_fuzz", "protocol", bytes([0]) + b"GET / HTTP/1.1\r\nHost: ranvier\r\n\r\n")
+    frames = bytes.fromhex("000006040000000000" "000400100000" "000001010400000001" "83" "000029000000000001" "0000000024")
+    write("meeting_fuzz", "call", bytes([2]) + b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frames + hello(1))
     write("meeting_fuzz", "tls", bytes([0]) + b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
 
 
@@ -249,7 +251,7 @@ def trace() -> bytes:
 
 
 def calls() -> None:
-    fields = ["ranvier 12", "", "auto", "7", "ring", "none", "", "yes", "no", "none", "the key of the job", "", "host 5 "]
+    fields = ["ranvier 13", "", "auto", "7", "ring", "none", "", "yes", "no", "none", "the key of the job", "", "host 5 "]
     card = "".join(f"{len(each)}:{each}" for each in [*fields, "127.0.0.1:4711", "", "127.0.0.1:4712"])
     write("calls_fuzz", "card", b"\0" + card.encode())
     write("calls_fuzz", "card_of_another_version", b"\0" + card.replace("12", "11", 1).encode())

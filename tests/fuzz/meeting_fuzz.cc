@@ -1,6 +1,7 @@
-// libFuzzer target: what a stranger says at the port where ranks of tcp meet. The first byte says whether he knows the
-// token of the job and writes it where a hello has it; the others are what he sends before the ranks come. Who does not
-// know it keeps nobody from meeting; who does may take a rank's place, and no more than that.
+// libFuzzer target: what a stranger says at the port where ranks of tcp meet. The first byte says whether connections
+// are calls of gRPC, and whether he knows the token of the job and writes it where a hello has it, inside a call then;
+// the others are what he sends before the ranks come. Who does not know it keeps nobody from meeting; who does may take
+// a rank's place, and no more than that.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -9,12 +10,14 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/socket.h"
 #include "ranvier/error.h"
+#include "transport/http2_call.h"
 #include "transport/tcp_meeting.h"
 
 namespace {
@@ -43,14 +46,21 @@ bool meet(TcpMeeting& meeting, const std::vector<std::string>& addresses, Rank p
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 1) return 0;
-  const bool knows = data[0] % 2 != 0;
+  const bool knows = (data[0] & 1) != 0, calls = (data[0] & 2) != 0;
   std::vector<std::uint8_t> said(data + 1, data + size);
-  const MeetingOptions options{.interface_address = "127.0.0.1", .security = {.insecure = true}};
+  const MeetingOptions options{.interface_address = "127.0.0.1", .security = {.insecure = true}, .calls = calls};
   TcpMeeting called({.rank = 0, .world = 2}, options), calling({.rank = 1, .world = 2}, options);
   const std::vector<std::string> addresses{called.address(), calling.address()};
   const TcpAddress place = *TcpAddress::parse(addresses[0]);
   for (std::size_t at = offsetof(Hello, token); knows && at + sizeof(Token) <= said.size(); at += sizeof(Hello))
     std::memcpy(said.data() + at, &place.token, sizeof(Token));
+  if (knows && calls) {
+    Http2Call call(CallRole::caller, false);
+    call.send({}, std::as_bytes(std::span(said)));
+    const ConstBytes words = call.unsent();
+    const auto* const begin = reinterpret_cast<const std::uint8_t*>(words.data());
+    said.assign(begin, begin + words.size());
+  }
   Fd stranger = start_connect(*parse_address("127.0.0.1", place.port), {});
   pollfd ready{stranger.get(), POLLOUT, 0};
   require(stranger && poll(&ready, 1, 5000) == 1);

@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <future>
@@ -18,8 +20,10 @@
 #include "ranvier/error.h"
 #include "support/certificates.h"
 #include "support/refusal.h"
+#include "transport/module.h"
 #include "transport/strangers.h"
 #include "transport/tcp_address.h"
+#include "transport/tcp_meeting.h"
 #include "transport/tcp_world.h"
 
 namespace ranvier {
@@ -135,6 +139,68 @@ TEST_F(Grpc, AnotherProtocolAtItsPortDisturbsNobody) {
     });
     exchange(world);
   }
+}
+
+// What arrives lies in memory that is used again: a page that the system has to make costs more than the copy into it.
+TEST_F(Grpc, WhatIsReceivedIntoIsUsedAgain) {
+  const auto world = connect_all(endpoints(2));
+  const std::vector<std::byte> message(512 << 10, std::byte{1});
+  // All lanes' messages are under way at once.
+  const auto move = [&](int rounds) {
+    for (int i = 0; i < rounds; ++i) {
+      std::array<std::size_t, lane_count> sent{}, got{};
+      const auto until = Clock::now() + tcp_patience;
+      for (std::size_t all = 0; all < lane_count * message.size() && Clock::now() < until;)
+        for (Lane lane = 0; lane < lane_count; ++lane) {
+          if (sent[lane] < message.size())
+            sent[lane] += world[0]->try_send(1, lane, {}, ConstBytes(message).subspan(sent[lane]));
+          const ConstBytes view = world[1]->try_recv(0, lane, {});
+          got[lane] += view.size();
+          all += view.size();
+          world[1]->release(0, lane, view.size());
+        }
+      EXPECT_EQ(got, sent);
+    }
+  };
+  const auto page_faults = [] {
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    return used.ru_minflt;
+  };
+  constexpr int rounds = 50;
+  move(rounds);
+  const long before = page_faults();
+  move(rounds);
+  const long pages = rounds * lane_count * static_cast<long>(message.size()) / sysconf(_SC_PAGESIZE);
+  EXPECT_LT(page_faults() - before, pages / 20);
+}
+
+// gRPC's own connections are HTTP/2 as the calls of the control plane are, for whom they are taken there: they are not
+// answered, and come again.
+TEST_F(Grpc, LanesThatComeWhileTheControlPlaneStillMeetsComeAgain) {
+  using transport::TcpMeeting;
+  const WorldInfo called{.rank = 0, .world = 2}, calling{.rank = 1, .world = 2};
+  const auto door = std::make_shared<transport::TcpDoor>("", PortRange{}, SocketBuffers{});
+  const auto control_at = [&](const WorldInfo& info, std::shared_ptr<transport::TcpDoor> where) {
+    return TcpMeeting(info, {.purpose = transport::TcpPurpose::control, .calls = true, .door = std::move(where)});
+  };
+  TcpMeeting control = control_at(called, door), other_control = control_at(calling, nullptr);
+  std::vector<std::unique_ptr<Endpoint>> lanes;
+  lanes.push_back(transport::grpc_endpoint_at(door, called, {}));
+  lanes.push_back(grpc_endpoint(calling, {}));
+  const std::vector<std::string> control_addresses{control.address(), other_control.address()};
+  const auto addresses = addresses_of(lanes);
+  const auto deadline = Clock::now() + tcp_patience;
+  std::vector<std::unique_ptr<Transport>> world(2);
+  std::jthread early([&] { world[1] = lanes[1]->connect(addresses, deadline); });
+  std::jthread late([&] {
+    std::this_thread::sleep_for(1500ms);
+    EXPECT_EQ(other_control.connect(control_addresses, {{0, 0}}, deadline).size(), 1U);
+  });
+  EXPECT_EQ(control.connect(control_addresses, {{1, 0}}, deadline).size(), 1U);
+  world[0] = lanes[0]->connect(addresses, deadline);
+  early.join();
+  exchange(world);
 }
 
 // A meeting of two of which one has come.

@@ -203,6 +203,32 @@ TEST(TcpMeeting, WhoComesForTheNextMeetingWaitsAtTheSameDoor) {
   EXPECT_EQ(data[0].connect(data_addresses, {{1, 0}}, deadline).size(), 1U);
 }
 
+// Where nothing but HTTP/2 passes, the first bytes show it: its preface, or in TLS the name that RFC 7301 has for it.
+TEST(TcpMeeting, CallsAreHttp2FromTheFirstByte) {
+  for (const bool encrypted : {false, true}) {
+    const Fd listener = listen_on("127.0.0.1", {}, {});
+    const TcpAddress address{
+        .host = "", .token = random_token(), .port = local_address(listener).port(), .ips = {"127.0.0.1"}};
+    std::jthread rank([&] {
+      TcpMeeting meeting({.rank = 1, .world = 2}, {.security = {.encrypt_everywhere = encrypted}, .calls = true});
+      EXPECT_THROW(meeting.connect({address.text(), meeting.address()}, {{0, 0}}, Clock::now() + 1s), Error);
+    });
+    pollfd ready{listener.get(), POLLIN, 0};
+    ASSERT_EQ(poll(&ready, 1, 10'000), 1);
+    const Fd socket = accept_next(listener);
+    ready.fd = socket.get();
+    ASSERT_EQ(poll(&ready, 1, 10'000), 1);
+    std::string said(4096, '\0');
+    said.resize(static_cast<std::size_t>(recv(socket.get(), said.data(), said.size(), 0)));
+    if (!encrypted) {
+      EXPECT_THAT(said, testing::StartsWith("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
+      continue;
+    }
+    EXPECT_THAT(said, testing::StartsWith("\x16\x03"));
+    EXPECT_THAT(said, HasSubstr(std::string("\0\x10\0\x05\0\x03\x02h2", 9)));
+  }
+}
+
 TEST(TcpMeeting, PortsComeFromTheRangeThatIsNamed) {
   const Fd first = listen_on("127.0.0.1", {}, {});
   const std::uint16_t taken = local_address(first).port();

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 #include <grpcpp/server_builder.h>
 
+#include <cstdlib>
 #include <functional>
 #include <list>
 #include <map>
@@ -38,6 +39,18 @@ constexpr const char* method = "/ranvier.Lanes/Connect";
 constexpr const char* hello_key = "ranvier-hello";
 // More than a peer says in HTTP/2 before its first call has come; TLS comes on top.
 constexpr std::size_t most_calls_bytes = 4 << 10;
+
+// What gRPC receives into it takes from malloc, half a MiB at a time. glibc gives freed memory of that size back to the
+// system, and each page of it has to be made again, until the process has freed something larger: up to that it then
+// keeps what is free, and twice as much at the end of the heap (mallopt(3)). Most who train have.
+void let_malloc_keep_what_is_freed() {
+  static const bool done = [] {
+    void* volatile larger = std::malloc(16 << 20);  // which nobody touches
+    std::free(larger);
+    return true;
+  }();
+  static_cast<void>(done);
+}
 
 std::string hello(const Token& token, const WorldInfo& from, Rank to, Lane lane) {
   return fmt::format("{} {} {} {} {}", hex(token), from.epoch, from.rank, to, lane);
@@ -167,6 +180,7 @@ class GrpcEndpoint final : public Endpoint {
   bool stays_here() const { return !keys_.given() && !security_.insecure; }
 
   void start_server() {
+    let_malloc_keep_what_is_freed();
     grpc::ServerBuilder builder;
     acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, keys_.for_server());

@@ -1,5 +1,5 @@
 // How gRPC is set up: flow control that keeps a lane busy, keepalive, limits, and who is let in. Included by
-// grpc.cc and guest_service.cc alone.
+// grpc.cc, guest_service.cc and a test alone.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
-// A rank that all_reduces over RANVIER_TRANSPORT (or tcp) until it fails, with the deadlines that users get: what the
-// laboratory kills and cuts. It says "running" after its first operation; then its error, after which it ends with
-// code 1.
+// A rank that all_reduces over RANVIER_TRANSPORT (or tcp), and as RANVIER_PORTS and RANVIER_INSECURE say, until it
+// fails, with the deadlines that users get: what the laboratory kills and cuts. It says "running" after its first
+// operation; then its error, after which it ends with code 1.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -11,6 +11,7 @@
 #include "meeting.h"
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
+#include "ranvier/text.h"
 
 int main() {
   using namespace ranvier;
@@ -20,6 +21,8 @@ int main() {
     CommunicatorOptions options;
     const char* const transport = std::getenv("RANVIER_TRANSPORT");
     options.transport = transport == nullptr ? "tcp" : transport;
+    if (const char* const ports = std::getenv("RANVIER_PORTS")) options.ports = parse_ports(ports).value();
+    options.security.insecure = std::getenv("RANVIER_INSECURE") != nullptr;
     const auto communicator = cli::meet(*place, options);
     std::vector<float> data(64 << 10);
     for (bool said = false;; said = true) {

@@ -167,14 +167,7 @@ class Connections(unittest.TestCase):
                 run.wait(limit=30)
 
 
-class Losses(unittest.TestCase):
-    """Whoever is left ends soon and names the rank that was lost."""
-
-    def begin(self, lab: Lab, transport: str = "tcp") -> Run:
-        run = lab.start([ENDLESS], environment=CLEAN | {"RANVIER_TRANSPORT": transport})
-        self.assertTrue(run.wait_for_words("running", 30), [run.said(host, "err") for host in range(lab.hosts)])
-        return run
-
+class Blame(unittest.TestCase):
     def assert_blamed(self, results: list[Result], lost: int, began: float, bound: float) -> None:
         for result in results:
             self.assertFalse(result.timed_out, result)
@@ -184,6 +177,116 @@ class Losses(unittest.TestCase):
             self.assertLess(result.ended - began, bound, result)
             self.assertIn(f"culprit {lost}: ", result.err)
             self.assertIn(f"rank {lost}", result.err)
+
+
+@unittest.skipUnless((RANVIER.parent / "libranvier_grpc.so").exists(), "this build has no grpc")
+class OnlyHttp2(Blame):
+    """Hosts between which nothing passes but HTTP/2 at one port of each: the first that whoever connects says is its
+    preface, or all that comes from him is dropped."""
+
+    PORT = 20000
+    PORTS = CLEAN | {"RANVIER_PORTS": f"{PORT}-{PORT}"}
+    SETTINGS = PORTS | {"RANVIER_INSECURE": "1"}
+    PREFACE, TLS = "0,64 != 0x" + b"PRI * HT".hex(), "0,16 != 0x1603"
+    FILTER = """table inet only_http2 {{
+        counter passed {{ }}
+        counter dropped {{ }}
+        chain out {{
+            type filter hook output priority 0
+            oifname lo accept
+            ct direction original ct original packets 3 @ih,{beginning} ct mark set 1
+            ct mark 1 counter name dropped drop
+            tcp dport {port} counter name passed accept
+            tcp sport {port} counter name passed accept
+            meta l4proto {{ tcp, udp }} counter name dropped drop
+        }}
+    }}
+    """
+
+    def on_host(self, lab: Lab, host: int, *words: str, **options) -> str:
+        return command("ip", "netns", "exec", lab.namespace(host), *words, **options)
+
+    def narrow(self, lab: Lab, beginning: str = PREFACE) -> None:
+        for host in range(lab.hosts):
+            self.on_host(lab, host, "sysctl", "--quiet", "--write", "net.netfilter.nf_conntrack_acct=1")
+            self.on_host(lab, host, "nft", "-f", "-", stdin=self.FILTER.format(beginning=beginning, port=self.PORT))
+
+    def counted(self, lab: Lab, host: int) -> tuple[int, int]:
+        """Packets that passed, and that were dropped."""
+        listing = json.loads(self.on_host(lab, host, "nft", "-j", "list", "counters"))
+        counters = {each["counter"]["name"]: each["counter"]["packets"] for each in listing["nftables"] if "counter" in each}
+        return counters["passed"], counters["dropped"]
+
+    def bench(self, lab: Lab, transport: str, settings: dict[str, str] = SETTINGS) -> list[Result]:
+        words = [RANVIER, "bench", "--transport", transport, "--no-pin", "--samples", "2", "--iters", "2"]
+        words += ["-b", "4", "-e", "4M", "-f", "64", "--join-timeout", "5"]
+        return lab.run(words, limit=100, environment=settings)
+
+    def test_is_enough_for_grpc(self):
+        for hosts in (2, 4):
+            with self.subTest(hosts=hosts), Lab(hosts=hosts) as lab:
+                self.narrow(lab)
+                for result in self.bench(lab, "grpc"):
+                    self.assertEqual((result.code, result.err), (0, ""), result)
+                for host in range(hosts):
+                    passed, dropped = self.counted(lab, host)
+                    self.assertGreater(passed, 10)
+                    self.assertEqual(dropped, 0)
+
+    def certificates(self, folder: pathlib.Path) -> dict[str, str]:
+        key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
+        script = f"""set -e; cd {folder}
+            openssl req -x509 {key} -days 2 -subj /CN=job -keyout authority.key -out authority.pem
+            openssl req {key} -subj /CN=ranvier -keyout rank.key -out rank.csr
+            echo subjectAltName=DNS:ranvier > extensions
+            openssl x509 -req -days 2 -in rank.csr -CA authority.pem -CAkey authority.key -CAcreateserial \\
+              -extfile extensions -out rank.pem"""
+        command("sh", "-c", script)
+        files = {"CERTIFICATE": "rank.pem", "PRIVATE_KEY": "rank.key", "AUTHORITY": "authority.pem"}
+        return {f"RANVIER_{name}": str(folder / file) for name, file in files.items()}
+
+    def test_is_enough_inside_tls(self):
+        with Lab(hosts=3) as lab:
+            self.narrow(lab, self.TLS)
+            for result in self.bench(lab, "grpc", self.PORTS | self.certificates(lab.network.folder)):
+                self.assertEqual((result.code, result.err), (0, ""), result)
+            self.assertEqual([self.counted(lab, host)[1] for host in range(3)], [0, 0, 0])
+
+    def test_is_not_enough_for_tcp(self):
+        with Lab(hosts=2) as lab:
+            self.narrow(lab)
+            for result in self.bench(lab, "tcp"):
+                self.assertEqual((result.code, result.timed_out), (1, False), result)
+            self.assertGreater(self.counted(lab, 1)[1], 0)
+
+    # gRPC ends no connection that it writes to before the kernel has given that up; who has called waits for it.
+    GRPC_KEEPS_S = 20
+
+    def test_tells_of_a_lost_process_and_of_a_lost_link(self):
+        for cuts, bound in ((False, DEATH_BOUND_S), (True, SILENCE_BOUND_S + self.GRPC_KEEPS_S)):
+            with self.subTest(cuts=cuts), Lab(hosts=4) as lab:
+                self.narrow(lab)
+                run = lab.start([ENDLESS], environment=self.SETTINGS | {"RANVIER_TRANSPORT": "grpc"})
+                self.assertTrue(run.wait_for_words("running", 30), [run.said(host, "err") for host in range(lab.hosts)])
+                began = time.monotonic()
+                if cuts:
+                    lab.cut(2)
+                else:
+                    run.kill(2)
+                results = run.wait(limit=60)
+                self.assert_blamed(results, 2, began, bound)
+                if cuts:
+                    for result in results[:2] + results[3:]:
+                        self.assertIn("rank 2 has been silent for 3.0 s", result.err)
+
+
+class Losses(Blame):
+    """Whoever is left ends soon and names the rank that was lost."""
+
+    def begin(self, lab: Lab, transport: str = "tcp") -> Run:
+        run = lab.start([ENDLESS], environment=CLEAN | {"RANVIER_TRANSPORT": transport})
+        self.assertTrue(run.wait_for_words("running", 30), [run.said(host, "err") for host in range(lab.hosts)])
+        return run
 
     def test_of_a_process(self):
         for hosts, lost in ((2, 0), (4, 2)):
