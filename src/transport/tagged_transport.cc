@@ -268,7 +268,7 @@ class TaggedTransport final : public Transport, public AnswersInPlace {
   void fetch(Channel& channel, Rank from, Lane lane) {
     append(channel);
     if (channel.receipts == 0) {
-      if (!channel.unread().empty() || !begin_to_receive(channel, from, lane)) return;
+      if (channel.unread().size() > room || !begin_to_receive(channel, from, lane)) return;
       append(channel);
     }
     try {
