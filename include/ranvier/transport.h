@@ -306,7 +306,11 @@ std::unique_ptr<Endpoint> mpi_endpoint(const WorldInfo&);
 
 // Tagged messages over UCX's UCP: RDMA, shared memory or TCP, whichever UCX finds best (UCX_TLS and UCX_NET_DEVICES
 // choose).
-std::unique_ptr<Endpoint> ucx_endpoint(const WorldInfo&, const std::string& interface_address = {});
+struct UcxOptions {
+  std::string interface_address = {};  // see TcpOptions; empty: all that UCX finds
+  PortRange ports = {};                // on which UCX listens where it uses TCP, one for each interface
+};
+std::unique_ptr<Endpoint> ucx_endpoint(const WorldInfo&, const UcxOptions& = {});
 
 // HTTP/2 streams by gRPC, one port a process. Mutual TLS by the files of `security`, whose certificates name the host
 // "ranvier"; without them nothing is encrypted, and unless it says `insecure` a rank listens on loopback only and

@@ -79,7 +79,8 @@ std::unique_ptr<Endpoint> endpoint_between_hosts(std::string_view name, const Wo
                                                  const std::shared_ptr<transport::TcpDoor>& door) {
   const SecurityOptions& security = options.security;
   if (name == "mpi") return mpi_endpoint(info);
-  if (name == "ucx") return ucx_endpoint(info, options.interface_address);
+  if (name == "ucx")
+    return ucx_endpoint(info, {.interface_address = options.interface_address, .ports = options.ports});
   if (name == "grpc")
     return transport::grpc_endpoint_at(door, info,
                                        {.interface_address = options.interface_address, .security = security});

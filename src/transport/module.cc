@@ -122,8 +122,8 @@ std::string missing_transport(std::string_view name) {
 
 std::unique_ptr<Endpoint> mpi_endpoint(const WorldInfo& info) { return load_module("mpi").endpoint(info, {}); }
 
-std::unique_ptr<Endpoint> ucx_endpoint(const WorldInfo& info, const std::string& interface_address) {
-  return load_module("ucx").endpoint(info, {.interface_address = interface_address});
+std::unique_ptr<Endpoint> ucx_endpoint(const WorldInfo& info, const UcxOptions& options) {
+  return load_module("ucx").endpoint(info, {.interface_address = options.interface_address, .ports = options.ports});
 }
 
 std::unique_ptr<Endpoint> grpc_endpoint(const WorldInfo& info, const GrpcOptions& options) {

@@ -21,11 +21,12 @@ namespace ranvier::transport {
 // What a module needs to know beyond the world; each uses its own part.
 struct ModuleOptions {
   std::string interface_address = {};  // to listen on, see TcpOptions
+  PortRange ports = {};                // likewise
   SecurityOptions security = {};
   std::shared_ptr<TcpDoor> door = {};  // where the job meets
 };
 
-inline constexpr int module_abi = 3;  // raise with any change here, in TcpDoor or in guest_service.h
+inline constexpr int module_abi = 4;  // raise with any change here, in TcpDoor or in guest_service.h
 
 // The one symbol that a module defines: `extern "C" const TransportModule ranvier_transport_module`.
 struct TransportModule {

@@ -26,8 +26,9 @@ class TaggedMessages {
   // Whether the calling thread may call the rest; where it may not, nothing moves.
   virtual bool may_be_called() const { return true; }
 
-  // The memory stays as it is until the transfer is over.
-  virtual Transfer send(Rank to, Lane, ConstBytes message) = 0;
+  // The memory stays as it is until the transfer is over. `until_taken`: it is not before its receiver has begun to
+  // receive it; else a small one may be long before.
+  virtual Transfer send(Rank to, Lane, ConstBytes message, bool until_taken) = 0;
   // The size of the next message on a lane once it has begun to arrive; it stays the next until it is received.
   virtual std::optional<std::size_t> arrived(Rank from, Lane) = 0;
   // Receives it; `into` has its size.

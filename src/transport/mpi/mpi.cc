@@ -31,6 +31,11 @@ namespace {
 constexpr std::chrono::nanoseconds first_pause = std::chrono::microseconds(10);
 constexpr std::chrono::nanoseconds longest_pause = std::chrono::milliseconds(1);
 
+// Between processes of one host MPI reads large messages where they lie, and larger ones cost it less. Over TCP it asks
+// the receiver first for what has more than 64 KiB with its header (Open MPI: btl_tcp_eager_limit), and both the
+// question and the answer wait behind all data that are under way: the two directions of a line then take turns.
+constexpr std::size_t slice_inside = 128 << 10, slice_between = 32 << 10;
+
 int tag(int first, Rank from, Lane lane) { return first + from * static_cast<int>(lane_count) + lane; }
 
 class MpiMessages final : public TaggedMessages {
@@ -41,13 +46,14 @@ class MpiMessages final : public TaggedMessages {
 
   bool may_be_called() const override { return library_.may_be_called(); }
 
-  Transfer send(Rank to, Lane lane, ConstBytes message) override {
+  Transfer send(Rank to, Lane lane, ConstBytes message, bool until_taken) override {
     const MpiAddress& peer = peers_[static_cast<std::size_t>(to)];
     MPI_Request request = MPI_REQUEST_NULL;
     const std::lock_guard lock(library_.calls());
-    MpiLibrary::check(MPI_Isend(message.data(), static_cast<int>(message.size()), MPI_BYTE, peer.process,
-                                tag(peer.first_tag, rank_, lane), communicator_, &request),
-                      "MPI_Isend");
+    MpiLibrary::check(
+        (until_taken ? MPI_Issend : MPI_Isend)(message.data(), static_cast<int>(message.size()), MPI_BYTE, peer.process,
+                                               tag(peer.first_tag, rank_, lane), communicator_, &request),
+        until_taken ? "MPI_Issend" : "MPI_Isend");
     return settle(request);
   }
 
@@ -133,6 +139,7 @@ class MpiEndpoint final : public Endpoint {
     auto peers = parse_addresses<MpiAddress>("mpi", info_.world, addresses);
     std::vector<int> processes;
     SharedCores cores;
+    std::size_t slice = slice_inside;
     for (std::size_t rank = 0; rank < peers.size(); ++rank) {
       const MpiAddress& peer = peers[rank];
       if (peer.size != own_.size || (own_.size == 1 && peer.host != own_.host))
@@ -141,14 +148,21 @@ class MpiEndpoint final : public Endpoint {
                                 "start them with mpirun",
                                 info_.rank, rank, own_.size, peer.size),
                     static_cast<Rank>(rank));
-      if (peer.host == own_.host) cores.add_rank(peer.cpus);
+      if (peer.host == own_.host)
+        cores.add_rank(peer.cpus);
+      else
+        slice = slice_between;
       processes.push_back(peer.process);
     }
     const MPI_Comm communicator = library_.communicator(deadline);
     await_all(peers, communicator, deadline);
     auto collectives = mpi_collectives(processes, peers.front().first_tag % 32768, deadline);
     return tagged_transport(
-        {.name = "mpi", .rank = info_.rank, .world = info_.world, .ranks_per_core = cores.ranks_per_core()},
+        {.name = "mpi",
+         .rank = info_.rank,
+         .world = info_.world,
+         .ranks_per_core = cores.ranks_per_core(),
+         .slice_bytes = slice},
         std::make_unique<MpiMessages>(info_.rank, std::move(peers), communicator, std::move(collectives)));
   }
 

@@ -15,8 +15,9 @@ namespace {
 
 class UcxEndpoint final : public Endpoint {
  public:
-  UcxEndpoint(const WorldInfo& info, const std::string& interface_address)
-      : info_(info), messages_(std::make_unique<UcxMessages>(info.rank, info.world, interface_address)) {}
+  UcxEndpoint(const WorldInfo& info, const ModuleOptions& options)
+      : info_(info),
+        messages_(std::make_unique<UcxMessages>(info.rank, info.world, options.interface_address, options.ports)) {}
 
   std::string address() const override {
     return UcxAddress{.cpus = CpuSet::own(), .host = host_identity(), .worker = messages_->address()}.text();
@@ -52,5 +53,5 @@ extern "C" const ranvier::transport::TransportModule ranvier_transport_module{
     .version = RANVIER_VERSION,
     .endpoint = [](const ranvier::WorldInfo& info,
                    const ranvier::transport::ModuleOptions& options) -> std::unique_ptr<ranvier::Endpoint> {
-      return std::make_unique<ranvier::transport::UcxEndpoint>(info, options.interface_address);
+      return std::make_unique<ranvier::transport::UcxEndpoint>(info, options);
     }};

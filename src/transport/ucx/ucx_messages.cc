@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 
 #include "ranvier/error.h"
@@ -60,6 +61,24 @@ ucp_context_h open_context(const std::string& interface_address) {
   return context;
 }
 
+// The environment, which UCX reads while this lives, names a range of ports; what the user has set there stays. (Of the
+// ways to tell UCX this is the one that is the same in all its versions: ucp_config_modify took PORT_RANGE in 1.13.)
+class PortSetting {
+ public:
+  explicit PortSetting(const PortRange& ports) : set_(ports.first != 0 && std::getenv(name) == nullptr) {
+    if (set_) setenv(name, fmt::format("{}-{}", ports.first, ports.last).c_str(), 0);
+  }
+  ~PortSetting() {
+    if (set_) unsetenv(name);
+  }
+  PortSetting(const PortSetting&) = delete;
+  PortSetting& operator=(const PortSetting&) = delete;
+
+ private:
+  static constexpr const char* name = "UCX_TCP_PORT_RANGE";
+  const bool set_;
+};
+
 constexpr ucp_tag_t tag_of(Rank from, Lane lane) { return static_cast<ucp_tag_t>(from) << 8 | lane; }
 constexpr ucp_tag_t whole_tag = ~ucp_tag_t{0};
 
@@ -67,7 +86,7 @@ std::size_t index(Rank peer, Lane lane) { return static_cast<std::size_t>(peer) 
 
 }  // namespace
 
-UcxMessages::UcxMessages(Rank rank, Rank world, const std::string& interface_address)
+UcxMessages::UcxMessages(Rank rank, Rank world, const std::string& interface_address, const PortRange& ports)
     : rank_(rank),
       context_(open_context(interface_address)),
       peers_(static_cast<std::size_t>(world)),
@@ -76,6 +95,7 @@ UcxMessages::UcxMessages(Rank rank, Rank world, const std::string& interface_add
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // whoever drives the engine calls
   try {
+    const PortSetting setting(ports);
     check(ucp_worker_create(context_, &params, &worker_), "ucp_worker_create");
     check(ucp_worker_get_efd(worker_, &events_), "ucp_worker_get_efd");
   } catch (...) {
@@ -128,10 +148,11 @@ UcxMessages::Transfer UcxMessages::transfer_of(ucs_status_ptr_t request) const {
   return reinterpret_cast<Transfer>(request);
 }
 
-UcxMessages::Transfer UcxMessages::send(Rank to, Lane lane, ConstBytes message) {
+UcxMessages::Transfer UcxMessages::send(Rank to, Lane lane, ConstBytes message, bool until_taken) {
   const ucp_request_param_t plain{};
-  return transfer_of(ucp_tag_send_nbx(peers_[static_cast<std::size_t>(to)].endpoint, message.data(), message.size(),
-                                      tag_of(rank_, lane), &plain));
+  const auto call = until_taken ? ucp_tag_send_sync_nbx : ucp_tag_send_nbx;
+  return transfer_of(
+      call(peers_[static_cast<std::size_t>(to)].endpoint, message.data(), message.size(), tag_of(rank_, lane), &plain));
 }
 
 std::optional<std::size_t> UcxMessages::arrived(Rank from, Lane lane) {

@@ -16,8 +16,8 @@ namespace ranvier::transport {
 
 class UcxMessages final : public TaggedMessages {
  public:
-  // Listens on the interface that has `interface_address`; empty: on all that UCX finds.
-  UcxMessages(Rank rank, Rank world, const std::string& interface_address);
+  // Listens on the interface that has `interface_address`; empty: on all that UCX finds. For TCP on ports of `ports`.
+  UcxMessages(Rank rank, Rank world, const std::string& interface_address, const PortRange& ports);
   ~UcxMessages() override;
 
   // Opaque bytes that peers need to reach this worker.
@@ -25,7 +25,7 @@ class UcxMessages final : public TaggedMessages {
   // UCX connects when the first message is sent. Throws Error{unreachable}.
   void connect(Rank peer, const std::string& address);
 
-  Transfer send(Rank to, Lane, ConstBytes message) override;
+  Transfer send(Rank to, Lane, ConstBytes message, bool until_taken) override;
   std::optional<std::size_t> arrived(Rank from, Lane) override;
   Transfer receive(Rank from, Lane, Bytes into) override;
   bool over(Transfer) override;
