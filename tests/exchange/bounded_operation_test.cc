@@ -26,9 +26,9 @@ class AveragesAlone final : public PartialMessages {
   std::size_t pieces_that_come = SIZE_MAX;  // of an average, its first ones
   std::map<std::uint32_t, std::size_t> expected;
 
-  void send_once(Rank, std::uint32_t, ConstBytes) override {}
+  void send_once(Rank, std::uint32_t, ConstBytes, Pieces) override {}
   void withdraw(Rank, std::uint32_t) override {}
-  void send_whole(Rank, std::uint32_t, ConstBytes) override {}
+  void send_whole(Rank, std::uint32_t, ConstBytes, std::shared_ptr<const void>, std::span<const Pieces>) override {}
   void expect(Rank, std::uint32_t ticket, std::size_t bytes) override { expected[ticket] = bytes; }
   Arrival arrival(Rank, std::uint32_t ticket, std::size_t bytes) override {
     EXPECT_EQ(expected[ticket], bytes);
@@ -37,11 +37,13 @@ class AveragesAlone final : public PartialMessages {
     return {.pieces = std::min(all, pieces_that_come),
             .first_at = average_at,
             .newest_at = average_at,
+            .end = std::min(all, pieces_that_come),
             .last_is_here = pieces_that_come >= all};
   }
-  void look_at(Rank, std::uint32_t ticket, std::size_t bytes, std::vector<std::uint8_t>& arrived) override {
+  ConstBytes look_at(Rank, std::uint32_t ticket, std::size_t bytes, std::vector<std::uint8_t>& arrived) override {
     arrived.assign(pieces_of(bytes), 0);
     if (is_here(ticket)) std::fill_n(arrived.begin(), std::min(arrived.size(), pieces_that_come), std::uint8_t{1});
+    return {};
   }
   Message take(Rank from, std::uint32_t ticket, std::size_t bytes) override {
     Message message;

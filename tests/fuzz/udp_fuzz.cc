@@ -65,8 +65,10 @@ class Partial {
   explicit Partial(UdpConnection& connection) : connection_(connection) { connection.take_partial_messages(); }
 
   void send(std::span<const std::byte> memory) {
-    connection_.partial_sends().add(ticket_++, memory);
-    connection_.partial_sends().add_whole(ticket_++, memory);
+    const std::size_t pieces = PartialMessages::pieces_of(memory.size());
+    connection_.partial_sends().add(ticket_++, memory, {0, pieces});
+    connection_.partial_sends().add_whole(ticket_++, memory, nullptr, {pieces / 2, pieces - pieces / 2});
+    connection_.partial_sends().add_whole(ticket_ - 1, memory, nullptr, {0, pieces / 2});
   }
   void expect(UdpConnection::Time now, std::uint32_t ticket) {
     if (ticket < tickets) connection_.expect(now, ticket, bytes);
