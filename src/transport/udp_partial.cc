@@ -54,10 +54,12 @@ void UdpPartialSends::add_whole(std::uint32_t ticket, ConstBytes message, std::s
   const auto [begin, end] = bytes_of(pieces, message);
   Whole& whole = wholes_.try_emplace(ticket, Whole{message, std::move(memory), 0, {}}).first->second;
   whole.given += end - begin;
-  // In front of what has not begun to leave: it ends something, and that begins something. What has begun goes on, for
-  // a pause would look like its end.
-  const auto behind = std::ranges::find_if(
-      messages_, [&](const Message& each) { return each.left == 0 && !wholes_.contains(each.ticket); });
+  // In front of later messages that have not begun to leave: it ends something, and those begin something. What has
+  // begun goes on, for a pause would look like its end, and so does what is before it: that it comes tells that those
+  // have left.
+  const auto behind = std::ranges::find_if(messages_, [&](const Message& each) {
+    return each.left == 0 && each.ticket > ticket && !wholes_.contains(each.ticket);
+  });
   insert(behind, {ticket, message, begin, end});
 }
 
