@@ -35,7 +35,7 @@ TEST(Patience, DoesNotGiveUpTheLastHundredthThatIsStillComing) {
   EXPECT_EQ(patience.until(arrival(990), pieces, start), start + 22ms) << "its last piece may be lost";
   EXPECT_EQ(
       patience.until({.pieces = 990, .first_at = start, .newest_at = start + 1s, .reordering = 2ms}, pieces, start),
-      start + 1s + 8 * (1s / 990));
+      start + 1s + 8 * (Patience::Duration(1s) / 990));
 }
 
 TEST(Patience, WithAShareThatAllWaitForOutlastsAPauseOfItsSender) {
