@@ -40,7 +40,8 @@ void each_line(std::size_t pieces, const Body& body) {
 
 std::byte* piece_of(Bytes message, std::size_t piece) { return message.data() + piece * piece_bytes; }
 
-void add_to(std::byte* to, const std::byte* from) {
+// They never overlap; without being told, compilers go byte by byte.
+void add_to(std::byte* __restrict to, const std::byte* __restrict from) {
   for (std::size_t i = 0; i < piece_bytes; ++i) to[i] ^= from[i];
 }
 
