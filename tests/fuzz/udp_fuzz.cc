@@ -79,7 +79,7 @@ class Partial {
     if (ticket >= tickets || taken_[ticket]) return true;
     try {
       const auto arrival = receives.arrival(ticket, bytes);
-      const auto here = receives.pieces(ticket, bytes);
+      const auto here = receives.message(ticket, bytes).arrived;
       require(here.size() == PartialMessages::pieces_of(bytes));
       require(arrival.pieces == static_cast<std::size_t>(std::ranges::count(here, 1)));
       if (arrival.pieces < here.size()) return true;
