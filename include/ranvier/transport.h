@@ -104,12 +104,18 @@ class PartialMessages {
   static constexpr std::size_t piece_bytes = 1024;
   static constexpr std::size_t pieces_of(std::size_t bytes) { return (bytes + piece_bytes - 1) / piece_bytes; }
 
-  // Sends `message`, not empty, once and behind what lanes have accepted. `ticket` names it, to both sides, and is used
-  // once a pair. Its memory stays as it is until withdraw(): what has not left by then is not sent.
-  virtual void send_once(Rank to, std::uint32_t ticket, ConstBytes message) = 0;
+  struct Pieces {
+    std::size_t first = 0, count = 0;
+  };
+  // Sends these pieces of `message` once and behind what lanes have accepted; its others follow by other calls.
+  // `ticket` names it, to both sides, and is used once a pair. What was sent stays as it is until withdraw(): what has
+  // not left by then does not leave.
+  virtual void send_once(Rank to, std::uint32_t ticket, ConstBytes message, Pieces pieces) = 0;
   virtual void withdraw(Rank to, std::uint32_t ticket) = 0;
-  // Sends a copy of `message` likewise, but what is lost of it is sent again, until all is there.
-  virtual void send_whole(Rank to, std::uint32_t ticket, ConstBytes message) = 0;
+  // Likewise, but what is lost of them is sent again, until all of the message is there. They stay as they are while
+  // anybody else holds `memory`, in which it is.
+  virtual void send_whole(Rank to, std::uint32_t ticket, ConstBytes message, std::shared_ptr<const void> memory,
+                          std::span<const Pieces> pieces) = 0;
 
   // This rank is going to look at the message of `bytes` from `from`: nothing of it is held back from now on, however
   // long messages of lower tickets take. Any thread; what is wrong, arrival() throws.
@@ -120,14 +126,16 @@ class PartialMessages {
     using Time = std::chrono::steady_clock::time_point;
     std::size_t pieces = 0;
     Time first_at{}, newest_at{};           // of its pieces; the epoch where there is none yet
-    bool last_is_here = false;              // its last piece: what is not here is late by so much, or lost
+    std::size_t end = 0;                    // of them; what is before it and not here is late, or lost
+    bool last_is_here = false;              // its last piece
     std::chrono::nanoseconds reordering{};  // how late pieces of this path may be and not be lost
   };
   // Of the message of `bytes` from `from`. Throws Error{mismatch} where it has another size.
   virtual Arrival arrival(Rank from, std::uint32_t ticket, std::size_t bytes) = 0;
 
-  // Which of its pieces are here, 1 or 0.
-  virtual void look_at(Rank from, std::uint32_t ticket, std::size_t bytes, std::vector<std::uint8_t>& arrived) = 0;
+  // Which of its pieces are here, 1 or 0; the message, where those pieces stay until they are given back.
+  virtual ConstBytes look_at(Rank from, std::uint32_t ticket, std::size_t bytes,
+                             std::vector<std::uint8_t>& arrived) = 0;
 
   struct Message {
     std::vector<std::byte> bytes;       // whatever, where a piece is missing

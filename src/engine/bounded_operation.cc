@@ -67,10 +67,9 @@ BoundedOperation::BoundedOperation(std::shared_ptr<BoundedTools> tools, Collecti
       unit_pieces_(PartialMessages::pieces_of(layout_.part_bytes() +
                                               (layout_.part_pieces() + 7) / 8 * static_cast<std::size_t>(world))),
       memory_(tools_.take()),
-      peers_(static_cast<std::size_t>(world)),
-      counts_(layout_.part_pieces(), 1) {
+      peers_(static_cast<std::size_t>(world)) {
   memory_.spread.resize(layout_.part_values * static_cast<std::size_t>(world));
-  memory_.unit.resize(sent_unit_bytes());
+  memory_.unit->resize(sent_unit_bytes());
   priority = request.priority;
   place_.reset(std::move(call));
   bytes_to_each = layout_.part_bytes() + sent_unit_bytes();
@@ -101,31 +100,24 @@ Progress BoundedOperation::advance(Transport& transport, bool briefly) {
       case Phase::scatter:
         step |= spread_next();
         step |= take_what_came();
-        if (added_ < world_) break;
-        average();
-        send_average();
+        step |= average_what_came();
+        if (averaged_ < layout_.part_pieces() || !std::ranges::all_of(peers_, &Peer::closed)) break;
+        note_missing();
+        send_rest();
         due_ = Patience::Time::max();
         phase_ = Phase::gather;
         step = true;
         break;
       case Phase::gather:
         step |= take_averages();
+        step |= finish_next();
         // Headers too, or the next one on their lane would read them.
         if (!std::ranges::all_of(peers_,
                                  [](const Peer& each) { return each.announced && each.is_there && each.has_average; }))
           break;
-        // Every owner has closed its part, or, where ranks may differ, is late itself: of what has not left by now
-        // nobody is to wait for the rest.
-        for (Rank rank = 0; rank < world_; ++rank)
-          if (rank != rank_) tools_.messages.withdraw(rank, share_ticket());
-        phase_ = Phase::finish;
-        step = true;
-        break;
-      case Phase::finish:
-        if (finished_parts_ == world_) return Progress::done;
-        finish_next();
-        step = true;
-        break;
+        if (!std::ranges::all_of(peers_, [&](const Peer& each) { return each.finished == layout_.part_groups(); }))
+          break;
+        return Progress::done;
     }
     if (!step) return moved ? Progress::moved : Progress::blocked;
     if (briefly) return Progress::moved;
@@ -176,20 +168,33 @@ bool BoundedOperation::look_for_peers(Transport& transport) {
   return any;
 }
 
+BoundedOperation::Group BoundedOperation::group_of(Rank part, std::size_t index) const {
+  const std::size_t begin = index * spread_group, size = layout_.size_of(part);
+  return {.part = part,
+          .index = index,
+          .begin = begin,
+          .spread = std::min(spread_group, layout_.part_values - begin),
+          .values = std::min(spread_group, size - std::min(size, begin))};
+}
+
 // The parts of those after this rank first, so that not all send to the same one; its own at the end.
 bool BoundedOperation::spread_next() {
   if (spread_ == world_) return false;
-  const Rank part = (rank_ + ++spread_) % world_;
-  const auto* values = static_cast<const float*>(input_.data) + layout_.begin_of(part);
-  spread_out({values, layout_.size_of(part)}, spread_of(part), seed_of(part));
-  if (part != rank_) tools_.messages.send_once(part, share_ticket(), std::as_bytes(spread_of(part)));
+  const Group group = group_of((rank_ + spread_ + 1) % world_, spread_groups_);
+  const auto* values = static_cast<const float*>(input_.data) + layout_.begin_of(group.part) + group.begin;
+  spread_out({values, group.values}, spread_of(group), seed_of(group.part), group.index);
+  if (group.part != rank_)
+    tools_.messages.send_once(group.part, share_ticket(), std::as_bytes(spread_of(group.part)),
+                              {group.begin / values_a_piece, group.spread / values_a_piece});
+  if (++spread_groups_ < layout_.part_groups()) return true;
+  spread_groups_ = 0;
+  if (++spread_ == world_) clear_parities(*memory_.unit, unit_pieces_);
   return true;
 }
 
 // ---- The owner of a part.
 
 bool BoundedOperation::take_what_came() {
-  if (added_ == world_) return false;
   bool any = false;
   due_ = Patience::Time::max();
   for (Rank rank = 0; rank < world_; ++rank) {
@@ -198,75 +203,120 @@ bool BoundedOperation::take_what_came() {
     const auto arrival = tools_.messages.arrival(rank, share_ticket(), layout_.part_bytes());
     if (arrival.pieces > 0 && !may_differ_) from.began = std::min(from.began, arrival.first_at);
     Patience& patience = may_differ_ ? tools_.share_patience[static_cast<std::size_t>(rank)] : tools_.patience;
-    const Patience::Time gone = may_differ_ && arrival.pieces == 0 ? share_gone_at(rank) : Patience::Time::max();
-    const Patience::Time now = Clock::now(),
+    const Patience::Time now = Clock::now(), gone = share_gone_at(rank, arrival, now),
                          until = std::min(patience.until(arrival, layout_.part_pieces(), from.began), gone);
     if (until > now) {
       due_ = std::min(due_, until);
+      if (arrival.end > from.end)
+        from.values = tools_.messages.look_at(rank, share_ticket(), layout_.part_bytes(), from.arrived);
+      from.end = arrival.end;
       continue;
     }
     from.share = tools_.messages.take(rank, share_ticket(), layout_.part_bytes());
+    from.values = from.share.bytes;
+    from.arrived = from.share.arrived;
+    from.end = layout_.part_pieces();
     from.closed = any = true;
-    if (may_differ_ && gone == Patience::Time::max())
+    if (arrival.pieces == 0 && (!may_differ_ || gone <= now)) continue;  // how long nothing took teaches nothing
+    if (may_differ_)
       learn(patience, layout_.part_pieces(), arrival, from.began,
-            arrival.last_is_here || until == Patience::Time::min());
-    else if (!may_differ_ && arrival.pieces > 0)  // how long nothing took teaches nothing
+            arrival.last_is_here || patience.is_enough(arrival, layout_.part_pieces()) || gone <= now);
+    else
       patience.took(layout_.part_pieces(), std::max(arrival.newest_at, from.began) - from.began);
   }
-  const Rank before = added_;
-  if (spread_ == world_) add_in_order();
-  return any || added_ > before;
+  return any;
 }
 
-// When a share of which nothing has come is given up because its sender's average is here: who averages has sent its
-// shares, and who has gone on without this rank has withdrawn what had not left. To wait for that, and to learn from it
-// how long shares take, would keep a rank behind that has stalled once.
-Patience::Time BoundedOperation::share_gone_at(Rank sender) {
+// When no more of a share will come because its sender's average does: who averages has sent its shares before, and who
+// has gone on without this rank has withdrawn what had not left. To wait for that, and to learn from it how long shares
+// take, would keep a rank behind that has stalled once. Looked at only when the share itself stands still.
+Patience::Time BoundedOperation::share_gone_at(Rank sender, const PartialMessages::Arrival& share, Patience::Time now) {
+  if (share.newest_at + share.reordering > now) {
+    due_ = std::min<Patience::Time>(due_, share.newest_at + share.reordering);
+    return Patience::Time::max();
+  }
   const auto average = tools_.messages.arrival(sender, average_ticket(), sent_unit_bytes());
-  return average.pieces > 0 ? average.newest_at + Patience::first_silence : Patience::Time::max();
+  return average.pieces > 0 ? average.first_at + average.reordering : Patience::Time::max();
+}
+
+// The pieces of which all are here, so that they leave while the others come. Of a share that is still open one that is
+// missing may only be late.
+bool BoundedOperation::average_what_came() {
+  if (spread_ < world_) return false;
+  std::size_t end = layout_.part_pieces();
+  for (Rank rank = 0; rank < world_; ++rank)
+    if (rank != rank_) end = std::min(end, peer(rank).end);
+  ready_.clear();
+  const bool any = averaged_ < end;
+  for (; averaged_ < end; ++averaged_) {
+    if (!is_decided(averaged_)) {
+      holes_.push_back(averaged_);
+      continue;
+    }
+    average(averaged_);
+    if (!ready_.empty() && ready_.back().first + ready_.back().count == averaged_)
+      ++ready_.back().count;
+    else
+      ready_.push_back({averaged_, 1});
+  }
+  send(ready_);
+  return any;
+}
+
+bool BoundedOperation::is_decided(std::size_t piece) const {
+  return std::ranges::all_of(peers_, [&](const Peer& each) { return each.closed || each.arrived[piece] != 0; });
 }
 
 // By rank, so that without losses the sum is the same in every run.
-void BoundedOperation::add_in_order() {
-  const std::span<float> sum = average_of(rank_);
-  const std::size_t pieces = layout_.part_pieces();
-  for (; added_ < world_ && peer(added_).closed; ++added_) {
-    Peer& from = peer(added_);
-    const std::span<std::byte> missing = this->missing(rank_, added_);
-    std::ranges::fill(missing, std::byte{0});
-    if (added_ == 0) std::ranges::fill(sum, 0.F);
-    if (added_ == rank_) {
-      kernel::add(sum.data(), spread_of(rank_).data(), sum.data(), sum.size());
-      continue;
-    }
-    const auto* values = reinterpret_cast<const float*>(from.share.bytes.data());
-    for (std::size_t piece = 0; piece < pieces; ++piece) {
-      const std::size_t first = piece * values_a_piece;
-      if (from.share.arrived[piece] != 0) {
-        kernel::add(sum.data() + first, values + first, sum.data() + first, values_a_piece);
-        ++counts_[piece];
-      } else {
-        missing[piece / 8] |= std::byte{1} << (piece % 8);
-      }
-    }
-    tools_.pieces_due.fetch_add(pieces, std::memory_order_relaxed);
-    tools_.pieces_missing.fetch_add(pieces - from.share.pieces, std::memory_order_relaxed);
-    tools_.messages.give_back(added_, std::move(from.share));
+void BoundedOperation::average(std::size_t piece) {
+  const std::size_t first = piece * values_a_piece;
+  float* const sum = average_of(rank_).data() + first;
+  std::fill_n(sum, values_a_piece, 0.F);
+  Rank count = 0;
+  for (Rank rank = 0; rank < world_; ++rank) {
+    const Peer& from = peer(rank);
+    if (rank != rank_ && from.arrived[piece] == 0) continue;
+    const float* const values =
+        rank == rank_ ? spread_of(rank_).data() : reinterpret_cast<const float*>(from.values.data());
+    kernel::add(sum, values + first, sum, values_a_piece);
+    ++count;
   }
+  kernel::multiply(sum, 1 / static_cast<float>(count), sum, values_a_piece);
+  add_to_parities(*memory_.unit, unit_pieces_, piece);
 }
 
-void BoundedOperation::average() {
-  float* values = average_of(rank_).data();
-  for (const Rank count : counts_) {
-    kernel::multiply(values, 1 / static_cast<float>(count), values, values_a_piece);
-    values += values_a_piece;
-  }
-}
-
-void BoundedOperation::send_average() {
-  add_parities(memory_.unit, unit_pieces_);
+void BoundedOperation::send(std::span<const PartialMessages::Pieces> pieces) {
+  if (pieces.empty()) return;
   for (Rank distance = 1; distance < world_; ++distance)
-    tools_.messages.send_whole((rank_ + distance) % world_, average_ticket(), memory_.unit);
+    tools_.messages.send_whole((rank_ + distance) % world_, average_ticket(), *memory_.unit, memory_.unit, pieces);
+}
+
+// What had to wait until it was known what is missing, and the list of that.
+void BoundedOperation::send_rest() {
+  ready_.clear();
+  for (const std::size_t piece : holes_) {
+    average(piece);
+    ready_.push_back({piece, 1});
+  }
+  for (std::size_t piece = layout_.part_pieces(); piece < unit_pieces_; ++piece)
+    add_to_parities(*memory_.unit, unit_pieces_, piece);
+  ready_.push_back({layout_.part_pieces(), PartialMessages::pieces_of(sent_unit_bytes()) - layout_.part_pieces()});
+  send(ready_);
+  for (Rank rank = 0; rank < world_; ++rank)
+    if (rank != rank_) tools_.messages.give_back(rank, std::move(peer(rank).share));
+}
+
+void BoundedOperation::note_missing() {
+  const std::size_t pieces = layout_.part_pieces();
+  std::ranges::fill(unit_of(rank_).subspan(layout_.part_bytes(), unit_bytes() - layout_.part_bytes()), std::byte{0});
+  for (Rank rank = 0; rank < world_; ++rank) {
+    if (rank == rank_) continue;
+    const std::span<std::byte> missing = this->missing(rank_, rank);
+    for (std::size_t piece = 0; piece < pieces; ++piece)
+      if (peer(rank).arrived[piece] == 0) missing[piece / 8] |= std::byte{1} << (piece % 8);
+    tools_.pieces_due.fetch_add(pieces, std::memory_order_relaxed);
+    tools_.pieces_missing.fetch_add(pieces - peer(rank).share.pieces, std::memory_order_relaxed);
+  }
 }
 
 // ---- What all have.
@@ -290,8 +340,14 @@ bool BoundedOperation::take_averages() {
     }
     from.average = tools_.messages.take(rank, average_ticket(), sent_unit_bytes());
     recover(Bytes(from.average.bytes).first(sent_unit_bytes()), from.average.arrived, unit_pieces_);
-    if (may_differ_) note_average(rank, arrival, lacking);
+    if (may_differ_) {
+      note_average(rank, arrival, lacking);
+      fill_in(rank);
+    }
     from.has_average = any = true;
+    // It has closed its part, or, where ranks may differ, is late itself: of what has not left by now it is not to wait
+    // for the rest.
+    tools_.messages.withdraw(rank, share_ticket());
   }
   return any;
 }
@@ -336,34 +392,47 @@ void BoundedOperation::fill_in(Rank part) {
   }
 }
 
-void BoundedOperation::finish_next() {
-  const Rank part = finished_parts_++;
-  const std::size_t begin = layout_.begin_of(part), size = layout_.size_of(part);
-  if (may_differ_ && part != rank_) fill_in(part);
-  if (!lost_.empty()) keep_what_was_lost(part);
-  float* const to = static_cast<float*>(output_.data) + begin;
-  bring_back(average_of(part), {to, size}, seed_of(part));
-  if (op_ == ReduceOp::sum) kernel::multiply(to, static_cast<float>(world_), to, size);
-  if (part != rank_) tools_.messages.give_back(part, std::move(peer(part).average));
+// Group by group, since packets do not move meanwhile; its own part first, which waits for nobody.
+bool BoundedOperation::finish_next() {
+  for (Rank distance = 0; distance < world_; ++distance) {
+    const Rank part = (rank_ + distance) % world_;
+    Peer& of = peer(part);
+    if (!of.has_average || of.finished == layout_.part_groups()) continue;
+    finish(group_of(part, of.finished++));
+    if (of.finished == layout_.part_groups() && part != rank_) tools_.messages.give_back(part, std::move(of.average));
+    return true;
+  }
+  return false;
 }
 
-void BoundedOperation::keep_what_was_lost(Rank part) {
-  const std::span<float> lost = lost_.subspan(layout_.begin_of(part), layout_.size_of(part));
-  const std::span<const std::byte> missing = this->missing(part, rank_);
-  if (std::ranges::all_of(missing, [](std::byte bits) { return bits == std::byte{0}; })) {
+void BoundedOperation::finish(const Group& group) {
+  if (!lost_.empty()) keep_what_was_lost(group);
+  float* const to = static_cast<float*>(output_.data) + layout_.begin_of(group.part) + group.begin;
+  bring_back(average_of(group), {to, group.values}, seed_of(group.part), group.index);
+  if (op_ == ReduceOp::sum) kernel::multiply(to, static_cast<float>(world_), to, group.values);
+}
+
+void BoundedOperation::keep_what_was_lost(const Group& group) {
+  const std::span<float> lost = lost_.subspan(layout_.begin_of(group.part) + group.begin, group.values);
+  const std::span<const std::byte> missing = this->missing(group.part, rank_);
+  const std::size_t first_piece = group.begin / values_a_piece;
+  const std::span<float> own = spread_of(group);
+  const std::span<const float> average = average_of(group);
+  bool any = false;
+  for (std::size_t first = 0; first < own.size(); first += values_a_piece) {
+    const std::size_t piece = first_piece + first / values_a_piece;
+    if ((missing[piece / 8] & std::byte{1} << (piece % 8)) != std::byte{0}) {
+      kernel::subtract(own.data() + first, average.data() + first, own.data() + first, values_a_piece);
+      any = true;
+    } else {
+      std::fill_n(own.data() + first, values_a_piece, 0.F);
+    }
+  }
+  if (!any) {
     std::ranges::fill(lost, 0.F);
     return;
   }
-  const std::span<float> own = spread_of(part);
-  const std::span<const float> average = average_of(part);
-  for (std::size_t piece = 0; piece < layout_.part_pieces(); ++piece) {
-    const std::size_t first = piece * values_a_piece;
-    if ((missing[piece / 8] & std::byte{1} << (piece % 8)) != std::byte{0})
-      kernel::subtract(own.data() + first, average.data() + first, own.data() + first, values_a_piece);
-    else
-      std::fill_n(own.data() + first, values_a_piece, 0.F);
-  }
-  bring_back(own, lost, seed_of(part));
+  bring_back(own, lost, seed_of(group.part), group.index);
   // A step that overflowed owes nothing to the next.
   if (!kernel::all_finite(lost)) std::ranges::fill(lost, 0.F);
 }

@@ -3,10 +3,12 @@
 // deadline and its headers, and all ranks end with the same bits unless they may differ.
 //
 //  1. Each part of the vector is spread (spread.h) and sent to its owner as a message that is never repeated.
-//  2. The owner takes what has come of each when its patience ends (patience.h), and averages each piece over the ranks
-//     whose piece is here; its own always is.
-//  3. It sends that, and which pieces were missing, to all others. This has to be whole, so it carries parities
-//     (parity.h): a packet that is lost is sent again, but mostly nobody waits for it. All bring the values back.
+//  2. The owner averages each piece when it is here of all ranks, and when its patience with each of them has ended
+//     (patience.h) the others, over the ranks whose piece is here; its own always is.
+//  3. It sends them to all others as soon as it has them, so that the line is used both ways all the time, and then
+//  which
+//     pieces were missing. This has to be whole, so it carries parities (parity.h): a packet that is lost is sent
+//     again, but mostly nobody waits for it. All bring the values back.
 //
 // What was counted in place of a missing x is the average a of the others, so what the rank still owes is x - a: then
 // what was applied, times the ranks, and what all still owe add up to the sum of what was given, whatever was lost.
@@ -60,16 +62,20 @@ class BoundedOperation final : public Operation {
   FlightRecorder::Entry entry() const override;
 
  private:
-  enum class Phase { scatter, gather, finish };
+  enum class Phase { scatter, gather };
   struct Peer {
     bool announced = false;  // this rank to it, by the collective's header on its lane
     bool is_there = false;   // it to this rank
     bool closed = false;     // what has come of its share in this rank's part is taken
     Patience::Time began = Patience::Time::max();
     PartialMessages::Message share;
+    std::size_t end = 0;  // of what has come of it
+    ConstBytes values;    // of it, and which of its pieces
+    std::vector<std::uint8_t> arrived;
     bool has_average = false;    // of its part
     std::size_t seen = 0;        // pieces of that
     bool has_to_be_all = false;  // the allowance does not reach
+    std::size_t finished = 0;    // groups of its part
     PartialMessages::Message average;
   };
 
@@ -78,7 +84,7 @@ class BoundedOperation final : public Operation {
     return std::span(memory_.spread).subspan(static_cast<std::size_t>(part) * layout_.part_values, layout_.part_values);
   }
   // The average of a part, and behind it, by sender, a bit a piece, set where it was missing; then parities.
-  Bytes unit_of(Rank part) { return part == rank_ ? Bytes(memory_.unit) : Bytes(peer(part).average.bytes); }
+  Bytes unit_of(Rank part) { return part == rank_ ? Bytes(*memory_.unit) : Bytes(peer(part).average.bytes); }
   std::span<float> average_of(Rank part) {
     return {reinterpret_cast<float*>(unit_of(part).data()), layout_.part_values};
   }
@@ -104,17 +110,32 @@ class BoundedOperation final : public Operation {
   bool look_for_peers(Transport&);
   bool spread_next();
   bool take_what_came();
-  Patience::Time share_gone_at(Rank sender);
-  void add_in_order();
-  void average();
-  void send_average();
+  Patience::Time share_gone_at(Rank sender, const PartialMessages::Arrival&, Patience::Time now);
+  bool average_what_came();
+  bool is_decided(std::size_t piece) const;
+  void average(std::size_t piece);
+  void send(std::span<const PartialMessages::Pieces>);
+  void send_rest();
+  void note_missing();
   bool take_averages();
   std::size_t lacking(Rank part);
   bool is_late(Rank part, const PartialMessages::Arrival&);
   void note_average(Rank part, const PartialMessages::Arrival&, std::size_t lacking);
+  // Groups of a part, at most so many values of each that packets need not wait for them.
+  struct Group {
+    Rank part = 0;
+    std::size_t index = 0;   // in it
+    std::size_t begin = 0;   // value of the part
+    std::size_t spread = 0;  // values that travel
+    std::size_t values = 0;  // of them, without the padding
+  };
+  Group group_of(Rank part, std::size_t index) const;
+  std::span<float> spread_of(const Group& group) { return spread_of(group.part).subspan(group.begin, group.spread); }
+  std::span<float> average_of(const Group& group) { return average_of(group.part).subspan(group.begin, group.spread); }
   void fill_in(Rank part);
-  void finish_next();
-  void keep_what_was_lost(Rank part);
+  bool finish_next();
+  void finish(const Group&);
+  void keep_what_was_lost(const Group&);
 
   const std::shared_ptr<BoundedTools> kept_;  // a handle of a finished operation may outlive the communicator
   BoundedTools& tools_;
@@ -130,12 +151,13 @@ class BoundedOperation final : public Operation {
   CollectiveOperation place_;
   BoundedTools::Memory memory_;
   std::vector<Peer> peers_;
-  std::vector<Rank> counts_;  // of ranks, by piece of this rank's part
   Phase phase_ = Phase::scatter;
   bool has_begun_ = false;
-  Rank spread_ = 0;  // parts that are
-  Rank added_ = 0;   // ranks whose parts are in the sum, in their order
-  Rank finished_parts_ = 0;
+  Rank spread_ = 0;  // parts that are, and groups of the next one
+  std::size_t spread_groups_ = 0;
+  std::size_t averaged_ = 0;        // pieces of its part, but for
+  std::vector<std::size_t> holes_;  // those before it, of which not all ranks' are here
+  std::vector<PartialMessages::Pieces> ready_;
   std::vector<std::uint8_t> arrived_;  // of the average that was looked at last
   Patience::Time due_ = Patience::Time::max();
 };

@@ -15,7 +15,7 @@ BoundedTools::BoundedTools(PartialMessages& messages_of_transport, double tolera
     : messages(messages_of_transport),
       loss(tolerated),
       resync(resync_after),
-      patience(tolerated),
+      patience(tolerated, 0.5, Patience::first_silence, Patience::first_silence),
       share_patience(resync > 0 ? static_cast<std::size_t>(world) : 0, Patience(tolerated, usual_start, {})),
       average_patience(share_patience.size(), Patience(0, usual_start, {})),
       allowance_(tolerated) {}
@@ -36,16 +36,34 @@ void BoundedTools::realigned() {
 }
 
 BoundedTools::Memory BoundedTools::take() {
+  Memory memory{.spread = {}, .unit = unit_of(units_)};
   const std::lock_guard lock(mutex_);
-  if (free_.empty()) return {};
-  Memory memory = std::move(free_.back());
+  if (free_.empty()) return memory;
+  memory.spread = std::move(free_.back());
   free_.pop_back();
   return memory;
 }
 
+BoundedTools::Unit BoundedTools::unit_of(const std::shared_ptr<Units>& units) {
+  auto unit = std::make_unique<std::vector<std::byte>>();
+  {
+    const std::lock_guard lock(units->mutex);
+    if (units->free.empty()) {
+      units->free.reserve(++units->made);  // nothing can fail when they come back
+    } else {
+      unit = std::move(units->free.back());
+      units->free.pop_back();
+    }
+  }
+  return {unit.release(), [units](std::vector<std::byte>* bytes) {
+            const std::lock_guard lock(units->mutex);
+            units->free.emplace_back(bytes);
+          }};
+}
+
 void BoundedTools::give_back(Memory memory) {
   const std::lock_guard lock(mutex_);
-  free_.push_back(std::move(memory));
+  free_.push_back(std::move(memory.spread));
 }
 
 }  // namespace ranvier::engine

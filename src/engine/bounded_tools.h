@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -24,16 +25,19 @@ class BoundedTools {
   PartialMessages& messages;
   const double loss;
   const std::uint64_t resync;
-  // With shares of senders that all wait for, those that are begun by a rank that waits for nobody, and averages
-  // likewise; by sender, since one that is always late must not be taken for one that is late once.
+  // With shares of senders that all wait for, so that nothing is won by giving up one that stands still for a moment;
+  // those that are begun by a rank that waits for nobody, and averages likewise; by sender, since one that is always
+  // late must not be taken for one that is late once.
   Patience patience;
   std::vector<Patience> share_patience, average_patience;
   std::atomic<std::uint64_t> pieces_due = 0, pieces_missing = 0;  // any thread
 
-  // Memory of an operation, kept from step to step. Any thread.
+  // Memory of an operation, kept from step to step. The unit may outlive it in the transport, until all have it, and is
+  // used again when nobody holds it any more. Any thread.
+  using Unit = std::shared_ptr<std::vector<std::byte>>;
   struct Memory {
     std::vector<float> spread;
-    std::vector<std::byte> unit;
+    Unit unit;
   };
   Memory take();
   void give_back(Memory);
@@ -44,9 +48,17 @@ class BoundedTools {
   void realigned();
 
  private:
+  struct Units {
+    std::mutex mutex;
+    std::size_t made = 0;
+    std::vector<std::unique_ptr<std::vector<std::byte>>> free;
+  };
+  static Unit unit_of(const std::shared_ptr<Units>&);
+
   std::mutex mutex_;
   Allowance allowance_;
-  std::vector<Memory> free_;
+  std::vector<std::vector<float>> free_;
+  const std::shared_ptr<Units> units_ = std::make_shared<Units>();
 };
 
 }  // namespace ranvier::engine

@@ -20,8 +20,10 @@ namespace ranvier::engine {
 // How many pieces follow `pieces` of data.
 std::size_t parity_pieces(std::size_t pieces);
 
-// `message`: all its pieces and room for the parities, all whole.
-void add_parities(Bytes message, std::size_t pieces);
+// `message`: its `pieces` and room for the parities, all whole. Of those that add_to_parities() has been told, in any
+// order, the parities are right.
+void clear_parities(Bytes message, std::size_t pieces);
+void add_to_parities(Bytes message, std::size_t pieces, std::size_t piece);
 // `arrived`: by piece, data and then parities, 1 or 0. Sets it for the data that can be had, and tells how many pieces
 // cannot.
 std::size_t find_recoverable(std::span<std::uint8_t> arrived, std::size_t pieces);

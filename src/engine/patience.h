@@ -1,6 +1,7 @@
 // When a receiver stops waiting for the rest of a message that is sent once.
 //
-//  - Enough has come: no more than the allowed share is missing.
+//  - Enough has come: no more than the allowed share is missing, and its last piece is here. Where that was lost, it is
+//    waited for no longer than for one that the path delays; what is still coming would be lost for nothing.
 //  - Nothing more comes: its last piece is here, and the others are later than the path ever reorders.
 //  - It is late and silent: it takes longer than the last rounds usually took (by default their median) and a quarter
 //    more (the adaptive timeout of OptiReduce, NSDI 2025), and nothing of it has come for a while. A path that only
@@ -27,24 +28,29 @@ class Patience {
   using Duration = std::chrono::nanoseconds;
 
   // `usual`: the share of the last rounds' times that are no longer than what is taken for usual. `least_silence`: a
-  // message of which nothing has come is waited for at least so long.
-  explicit Patience(double loss, double usual = 0.5, Duration least_silence = first_silence)
-      : loss_(loss), usual_(usual), least_silence_(least_silence) {}
+  // message of which nothing has come is waited for at least so long; `least_gap`: likewise after its newest piece.
+  explicit Patience(double loss, double usual = 0.5, Duration least_silence = first_silence, Duration least_gap = {})
+      : loss_(loss), usual_(usual), least_silence_(least_silence), least_gap_(least_gap) {}
+
+  bool is_enough(const Arrival& arrival, std::size_t pieces) const {
+    return static_cast<double>(pieces - arrival.pieces) <= loss_ * static_cast<double>(pieces);
+  }
 
   // When to go on without the rest, as far as is known now. `began`: the first sign that the sender is there;
   // Time::max() if there was none yet.
   Time until(const Arrival& arrival, std::size_t pieces, Time began) const {
-    const std::size_t missing = pieces - arrival.pieces;
-    if (static_cast<double>(missing) <= loss_ * static_cast<double>(pieces)) return Time::min();
+    const Duration pause = most_gaps * ((arrival.newest_at - arrival.first_at) /
+                                        std::max<std::int64_t>(static_cast<std::int64_t>(arrival.pieces), 1));
+    if (is_enough(arrival, pieces)) {
+      if (arrival.pieces == pieces || arrival.last_is_here || arrival.pieces == 0) return Time::min();
+      return arrival.newest_at + std::max<Duration>(pause, arrival.reordering);
+    }
     if (began == Time::max()) return began;
     const Time heard = std::max(arrival.newest_at, began);
     const Duration late = late_after(pieces);
     // Until something has come a message is late by the deadline alone.
-    Duration gap =
-        arrival.pieces > 0
-            ? most_gaps * ((arrival.newest_at - arrival.first_at) / static_cast<std::int64_t>(arrival.pieces))
-            : std::max(late, least_silence_);
-    gap = std::max(gap, arrival.reordering);
+    Duration gap = arrival.pieces > 0 ? pause : std::max(late, least_silence_);
+    gap = std::max({gap, least_gap_, Duration(arrival.reordering)});
     const bool knows = histories_[size_class(pieces)].count >= least_rounds;
     const Time silent = knows || arrival.pieces == 0 ? std::max(began + late, heard + gap)
                                                      : heard + std::max<Duration>(gap, first_silence);
@@ -92,7 +98,7 @@ class Patience {
 
   const double loss_;
   const double usual_;
-  const Duration least_silence_;
+  const Duration least_silence_, least_gap_;
   std::array<History, 65> histories_{};
 };
 

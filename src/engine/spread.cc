@@ -4,12 +4,12 @@
 #include <array>
 
 #include "kernel/hadamard.h"
+#include "kernel/transpose.h"
 
 namespace ranvier::engine {
 namespace {
 
-// As many blocks as a piece has values: of each a piece of a full group carries one coefficient.
-constexpr std::size_t group_blocks = values_a_piece;
+constexpr std::size_t group_blocks = spread_group / spread_block;
 // So many are rotated at a time: with one coefficient of each, a cache line of the row that they are dealt to is full.
 constexpr std::size_t tile_blocks = 16;
 // Not a power of two, or one coefficient of all blocks would compete for the same lines of the cache.
@@ -40,8 +40,9 @@ std::uint32_t seed_of_block(std::uint32_t seed, std::size_t block) {
 
 }  // namespace
 
-void spread_out(std::span<const float> values, std::span<float> spread, std::uint32_t seed) {
+void spread_out(std::span<const float> values, std::span<float> spread, std::uint32_t seed, std::size_t group) {
   Tile tile;
+  const std::size_t before = group * group_blocks;  // blocks
   each_tile(spread.size(), [&](const Place& place) {
     for (std::size_t i = 0; i < place.blocks; ++i) {
       float* const block = tile.data() + i * stride;
@@ -49,26 +50,23 @@ void spread_out(std::span<const float> values, std::span<float> spread, std::uin
       const std::size_t given = std::min(spread_block, values.size() - first);
       std::copy_n(values.data() + first, given, block);
       std::fill_n(block + given, spread_block - given, 0.F);
-      kernel::hadamard(block, spread_block, spread_block, seed_of_block(seed, place.block + i));
+      kernel::hadamard(block, spread_block, spread_block, seed_of_block(seed, before + place.block + i));
     }
-    for (std::size_t coefficient = 0; coefficient < spread_block; ++coefficient)
-      for (std::size_t i = 0; i < place.blocks; ++i)
-        spread[place.at + coefficient * place.row + i] = tile[i * stride + coefficient];
+    kernel::transpose(tile.data(), place.blocks, spread_block, stride, spread.data() + place.at, place.row);
   });
 }
 
-void bring_back(std::span<const float> spread, std::span<float> values, std::uint32_t seed) {
+void bring_back(std::span<const float> spread, std::span<float> values, std::uint32_t seed, std::size_t group) {
   Tile tile;
+  const std::size_t before = group * group_blocks;
   each_tile(spread.size(), [&](const Place& place) {
     if (place.block * spread_block >= values.size()) return;
-    for (std::size_t coefficient = 0; coefficient < spread_block; ++coefficient)
-      for (std::size_t i = 0; i < place.blocks; ++i)
-        tile[i * stride + coefficient] = spread[place.at + coefficient * place.row + i];
+    kernel::transpose(spread.data() + place.at, spread_block, place.blocks, place.row, tile.data(), stride);
     for (std::size_t i = 0; i < place.blocks; ++i) {
       const std::size_t first = (place.block + i) * spread_block;
       if (first >= values.size()) return;
       float* const block = tile.data() + i * stride;
-      kernel::inverse_hadamard(block, spread_block, spread_block, seed_of_block(seed, place.block + i));
+      kernel::inverse_hadamard(block, spread_block, spread_block, seed_of_block(seed, before + place.block + i));
       std::copy_n(block, std::min(spread_block, values.size() - first), values.data() + first);
     }
   });

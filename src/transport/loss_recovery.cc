@@ -26,12 +26,16 @@ void LossRecovery::sent(SentPacket packet, Time now) {
     for (std::uint64_t number = oldest_; number < next_; ++number) larger[number % larger.size()] = at(number);
     packets_.swap(larger);
   }
-  if (in_flight_ == 0) first_sent_at_ = delivered_at_ = now;
+  if (in_flight_ == 0) {
+    first_sent_at_ = delivered_at_ = now;
+    arrived_us_ = 0;
+  }
   packet.number = next_;
   packet.sent_at = now;
   packet.delivered = delivered_;
   packet.delivered_at = delivered_at_;
   packet.first_sent_at = first_sent_at_;
+  packet.arrived_us = arrived_us_;
   packet.held_by_caller = held_by_caller_until_ > 0;
   packet.state = SentPacket::State::under_way;
   at(next_++) = packet;
@@ -96,7 +100,11 @@ std::optional<LossRecovery::News> LossRecovery::acknowledge(std::span<const Numb
     }
     const Duration sending = newest.sent_at - newest.first_sent_at;
     const Duration acknowledging = now - newest.delivered_at;
-    const Duration interval = std::max(sending, acknowledging);
+    const bool is_newest = newest.number + 1 == ranges.front().end;  // whose arrival is told
+    const Duration arriving = std::chrono::microseconds(
+        is_newest && newest.arrived_us != 0 ? static_cast<std::int32_t>(arrived_us - newest.arrived_us) : 0);
+    if (is_newest) arrived_us_ = arrived_us;
+    const Duration interval = std::max({sending, arriving, acknowledging});
     // Over less than a round trip a few packets that come together would look like a fast path.
     if (interval >= round_trip_.least() && interval > Duration(0))
       news.sample.rate =

@@ -9,7 +9,9 @@
 //
 // From the same records comes the rate at which packets arrive (Y. Cheng, N. Cardwell, S. H. Yeganeh, V. Jacobson,
 // "Delivery Rate Estimation", draft-cheng-iccrg-delivery-rate-estimation): what was delivered between the departure
-// of a packet and its acknowledgement, divided by the longer of the times that sending and acknowledging took.
+// of a packet and its acknowledgement, divided by the longest of the times that sending, arriving and acknowledging
+// took. Arriving is by the receiver's clock: acknowledgements that a queue held up come faster than packets arrived
+// when it empties, as each time one of two that send to each other has nothing left to send.
 //
 // Pure: no clock, no socket. A packet costs 80 bytes here while it is under way.
 #pragma once
@@ -41,6 +43,7 @@ struct SentPacket {
   bool sizes = false;  // it is a probe of that size: its loss says nothing of the path's load
   bool held_by_caller = false;
   State state = State::under_way;
+  std::uint32_t arrived_us = 0;  // when it was sent, of the newest that had been acknowledged; 0: unknown
   Time sent_at{};
   // As they were when it was sent.
   std::uint64_t delivered = 0;
@@ -122,6 +125,7 @@ class LossRecovery {
   std::uint64_t delivered_ = 0;
   Time delivered_at_{};
   Time first_sent_at_{};
+  std::uint32_t arrived_us_ = 0;
   std::uint64_t held_by_caller_until_ = 0;  // delivered bytes; 0: not held
 
   std::optional<SentPacket> newest_in_call_;

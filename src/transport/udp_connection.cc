@@ -1,5 +1,7 @@
 #include "transport/udp_connection.h"
 
+#include <limits>
+
 namespace ranvier::transport {
 namespace {
 
@@ -10,7 +12,9 @@ constexpr auto acknowledgement_delay = 500us;
 constexpr int packets_per_acknowledgement = 2;  // RFC 9000, 13.2.2
 constexpr std::size_t most_remembered_ranges = 4 * most_ack_ranges;
 constexpr std::size_t ranges_beside_bytes = 4;  // more travel in a packet of their own
-constexpr auto most_lag = 2ms;                  // a timer that comes late may make up for so much
+constexpr std::size_t most_beside_a_piece =
+    sizeof(PacketHeader) + Acknowledgement::fixed_bytes + ranges_beside_bytes * sizeof(NumberRange);
+constexpr auto most_lag = 2ms;  // a timer that comes late may make up for so much
 constexpr int silences_to_doubt_size = 3;
 constexpr Lane partial_lane = lane_count;  // in records of packets: of a message that has to be whole
 
@@ -30,6 +34,7 @@ UdpConnection::UdpConnection(const UdpConnectionOptions& options)
   }
   rate_.set_packet_bytes(size_.bytes());
   numbers_.reserve(most_remembered_ranges + 1);
+  news_since_.fill(std::numeric_limits<std::uint64_t>::max());
 }
 
 void UdpConnection::release(Lane lane, std::size_t bytes) {
@@ -109,11 +114,23 @@ bool UdpConnection::acknowledgement_due(Time now) const {
   return acknowledge_now_ || (unacknowledged_ > 0 && now - unacknowledged_since_ >= acknowledgement_delay);
 }
 
+// On a path that loses packets dozens of ranges are remembered, most of which have been told again and again: they
+// would be a twelfth of what travels. So what arrives is told in the next acknowledgements, and all that is remembered
+// in each eighth one, since all of those may be lost.
+std::size_t UdpConnection::ranges_to_tell() const {
+  const auto ranges = numbers_.all();
+  if (acknowledgements_ % news_since_.size() == 0) return ranges.size();
+  const std::uint64_t since = *std::ranges::min_element(news_since_);
+  const auto old = std::ranges::find_if(ranges, [&](const NumberRange& range) { return range.end > since; });
+  return std::max<std::size_t>(static_cast<std::size_t>(ranges.end() - old), 1);
+}
+
 void UdpConnection::add_acknowledgement(Time now, PacketHeader& header, Acknowledgement& acknowledgement,
                                         std::size_t most_ranges) {
   const auto ranges = numbers_.all();
   if (ranges.empty()) return;
-  acknowledgement.count = std::min(ranges.size(), most_ranges);
+  acknowledgement.count = std::min({ranges.size(), ranges_to_tell(), most_ranges});
+  news_since_[++acknowledgements_ % news_since_.size()] = std::numeric_limits<std::uint64_t>::max();
   header.ranges = static_cast<std::uint8_t>(acknowledgement.count);
   for (std::size_t i = 0; i < acknowledgement.count; ++i) acknowledgement.ranges[i] = ranges[ranges.size() - 1 - i];
   const auto held = std::chrono::duration_cast<std::chrono::microseconds>(now - newest_at_).count();
@@ -166,7 +183,7 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
     finish(now, header, acknowledgement, {}, false, packet);
     return header.ranges > 0;
   };
-  if (due && numbers_.count() > ranges_beside_bytes && alone()) return true;
+  if (due && std::min(numbers_.count(), ranges_to_tell()) > ranges_beside_bytes && alone()) return true;
 
   const bool open = recovery_.in_flight() < window();
   if (recovery_.probe()) {
@@ -197,8 +214,9 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
     return true;
   }
   if (partial_sends_.has_next()) {
-    if (due && alone()) return true;
-    send_partial(now, packet);
+    const bool both_fit = size_.bytes() >= most_beside_a_piece + options_.seal_bytes + PartialMessages::piece_bytes;
+    if (due && !both_fit && alone()) return true;
+    send_partial(now, due, packet);
     recovery_.probed();
     return true;
   }
@@ -215,11 +233,14 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
 }
 
 // What is sent once stays lost: the recovery's records of it name no bytes.
-void UdpConnection::send_partial(Time now, OutgoingPacket& packet) {
+void UdpConnection::send_partial(Time now, bool acknowledge, OutgoingPacket& packet) {
   PacketHeader header = this->header(PacketKind::partial);
-  const UdpPartialSends::Piece piece = partial_sends_.next(size_.bytes() - sizeof header - options_.seal_bytes);
+  Acknowledgement acknowledgement;
+  if (acknowledge) add_acknowledgement(now, header, acknowledgement, ranges_beside_bytes);
+  const std::size_t head = sizeof header + (header.ranges > 0 ? acknowledgement.bytes() : 0);
+  const UdpPartialSends::Piece piece = partial_sends_.next(size_.bytes() - head - options_.seal_bytes);
   header.offset = piece.place;
-  finish(now, header, {}, piece.bytes, false, packet);
+  finish(now, header, acknowledgement, piece.bytes, false, packet);
   partial_sends_.sent(piece);
 }
 
@@ -281,6 +302,8 @@ bool UdpConnection::note_arrival(Time now, const PacketHeader& header) {
     newest_ = header.number;
     newest_at_ = now;
   }
+  std::uint64_t& lowest = news_since_[acknowledgements_ % news_since_.size()];
+  lowest = std::min(lowest, header.number);
   if (unacknowledged_ == 0) unacknowledged_since_ = now;
   unacknowledged_ += sizeof header + header.payload;
   if (unacknowledged_ >= packets_per_acknowledgement * size_.bytes()) acknowledge_now_ = true;

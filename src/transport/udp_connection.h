@@ -106,9 +106,10 @@ class UdpConnection {
   void learn(const LossRecovery::News&);
   bool note_arrival(Time now, const PacketHeader&);
   bool acknowledgement_due(Time now) const;
+  std::size_t ranges_to_tell() const;
   void add_acknowledgement(Time now, PacketHeader&, Acknowledgement&, std::size_t most_ranges);
   UdpSendLane* lane_to_send();
-  void send_partial(Time now, OutgoingPacket&);
+  void send_partial(Time now, bool acknowledge, OutgoingPacket&);
   bool has_bytes_to_send() const;
   bool waits_for_credit() const;
   PacketHeader header(PacketKind) const;
@@ -135,6 +136,9 @@ class UdpConnection {
   std::size_t unacknowledged_ = 0;  // bytes
   Time unacknowledged_since_ = Time::max();
   bool acknowledge_now_ = false;
+  // Since the last acknowledgement and each of those before it, the lowest number that arrived.
+  std::array<std::uint64_t, 8> news_since_;
+  std::size_t acknowledgements_ = 0;
 
   Time heard_at_{};
   Time last_probe_at_{};

@@ -13,6 +13,11 @@ namespace {
 
 constexpr std::size_t piece_bytes = PartialMessages::piece_bytes;
 
+NumberRange bytes_of(PartialMessages::Pieces pieces, ConstBytes message) {
+  const std::size_t begin = pieces.first * piece_bytes;
+  return {begin, std::min(begin + pieces.count * piece_bytes, message.size())};
+}
+
 }  // namespace
 
 // ---- Sending.
@@ -25,14 +30,45 @@ void UdpPartialSends::withdraw_lent() {
   std::erase_if(messages_, [&](const Message& message) { return !wholes_.contains(message.ticket); });
 }
 
-void UdpPartialSends::add_whole(std::uint32_t ticket, ConstBytes message) {
-  Whole& whole = wholes_[ticket];
-  whole.bytes.assign(message.begin(), message.end());
-  // In front of what has not begun to leave: it ends something, and that begins something. What has begun goes on, for
-  // a pause would look like its end.
-  const auto behind = std::ranges::find_if(
-      messages_, [&](const Message& each) { return each.left == 0 && !wholes_.contains(each.ticket); });
-  messages_.insert(behind, {ticket, whole.bytes, 0});
+void UdpPartialSends::insert(Messages::const_iterator behind, const Message& message) {
+  if (behind != messages_.begin()) {
+    Message& before = messages_[static_cast<std::size_t>(behind - messages_.begin()) - 1];
+    if (before.ticket == message.ticket && before.end == message.left) {
+      before.end = message.end;
+      return;
+    }
+  }
+  messages_.insert(behind, message);
+}
+
+void UdpPartialSends::add(std::uint32_t ticket, ConstBytes message, Pieces pieces) {
+  const auto [begin, end] = bytes_of(pieces, message);
+  // Of a message that has begun nothing is put behind others, though all that was added of it has left.
+  const auto last = std::ranges::find(messages_.rbegin(), messages_.rend(), ticket, &Message::ticket);
+  const auto behind = last != messages_.rend() ? last.base() : begin > 0 ? messages_.begin() : messages_.end();
+  insert(behind, {ticket, message, begin, end});
+}
+
+void UdpPartialSends::add_whole(std::uint32_t ticket, ConstBytes message, std::shared_ptr<const void> memory,
+                                Pieces pieces) {
+  const auto [begin, end] = bytes_of(pieces, message);
+  Whole& whole = wholes_.try_emplace(ticket, Whole{message, std::move(memory), 0, {}}).first->second;
+  whole.given += end - begin;
+  // In front of later messages that have not begun to leave: it ends something, and those begin something. What has
+  // begun goes on, for a pause would look like its end, and so does what is before it: that it comes tells that those
+  // have left.
+  const auto behind = std::ranges::find_if(messages_, [&](const Message& each) {
+    return each.left == 0 && each.ticket > ticket && !wholes_.contains(each.ticket);
+  });
+  insert(behind, {ticket, message, begin, end});
+}
+
+bool UdpPartialSends::all_acknowledged() const {
+  return std::ranges::all_of(wholes_, [](const auto& each) {
+    std::size_t acknowledged = 0;
+    for (const NumberRange& range : each.second.acknowledged.all()) acknowledged += range.size();
+    return acknowledged == each.second.given;
+  });
 }
 
 UdpPartialSends::Piece UdpPartialSends::next(std::size_t most) const {
@@ -52,7 +88,7 @@ UdpPartialSends::Piece UdpPartialSends::next(std::size_t most) const {
 }
 
 std::size_t UdpPartialSends::allowed(const Message& message) const {
-  const std::size_t rest = message.bytes.size() - message.left;
+  const std::size_t rest = message.end - message.left;
   if (message.ticket < asked_below_) return rest;
   if (!early_.contains(message.ticket) && early_.size() >= credit_.messages) return 0;
   const std::size_t room = credit_.bytes - std::min(credit_.bytes, early_bytes_);
@@ -80,9 +116,11 @@ void UdpPartialSends::sent(const Piece& piece) {
     return;
   }
   const auto ticket = static_cast<std::uint32_t>(piece.place >> 32);
-  const auto message = std::ranges::find(messages_, ticket, &Message::ticket);
+  const auto message = std::ranges::find_if(messages_, [&](const Message& each) {
+    return each.ticket == ticket && each.left == (piece.place & 0xffffffff) * piece_bytes;
+  });
   message->left += piece.bytes.size();
-  if (message->left == message->bytes.size()) messages_.erase(message);
+  if (message->left == message->end) messages_.erase(message);
   if (ticket < asked_below_) return;
   early_[ticket] += piece.bytes.size();
   early_bytes_ += piece.bytes.size();
@@ -128,7 +166,7 @@ UdpPartialReceives::Incoming* UdpPartialReceives::open(std::uint32_t ticket) {
 UdpPartialReceives::Piece UdpPartialReceives::arrived(Time now, std::uint64_t place, ConstBytes payload) {
   const auto ticket = static_cast<std::uint32_t>(place >> 32);
   const std::size_t first = place & 0xffffffff;
-  const std::size_t begin = first * piece_bytes, end = begin + payload.size();
+  const std::size_t end = first * piece_bytes + payload.size();
   const bool known = incoming_.contains(ticket);
   if (payload.empty() || (!known && early_messages_ == credit_.messages)) return Piece::refused;
   Incoming* const incoming = open(ticket);
@@ -150,11 +188,13 @@ UdpPartialReceives::Piece UdpPartialReceives::arrived(Time now, std::uint64_t pl
   Message& message = incoming->message;
   bool any = false;
   for (std::size_t piece = first; piece < PartialMessages::pieces_of(end); ++piece) {
-    any |= message.arrived[piece] == 0;
-    message.pieces += 1 - std::exchange(message.arrived[piece], std::uint8_t{1});
+    if (std::exchange(message.arrived[piece], std::uint8_t{1}) != 0) continue;  // somebody may be reading it
+    const ConstBytes bytes = payload.subspan((piece - first) * piece_bytes);
+    std::memcpy(message.bytes.data() + piece * piece_bytes, bytes.data(), std::min(bytes.size(), piece_bytes));
+    ++message.pieces;
+    any = true;
   }
   if (!any) return Piece::useless;
-  std::memcpy(message.bytes.data() + begin, payload.data(), payload.size());
   incoming->end = std::max(incoming->end, end);
   if (incoming->first_at == Time{}) incoming->first_at = now;
   incoming->newest_at = now;
@@ -197,6 +237,7 @@ PartialMessages::Arrival UdpPartialReceives::arrival(std::uint32_t ticket, std::
   return {.pieces = incoming.message.pieces,
           .first_at = incoming.first_at,
           .newest_at = incoming.newest_at,
+          .end = PartialMessages::pieces_of(incoming.end),
           .last_is_here = incoming.message.arrived.back() != 0};
 }
 

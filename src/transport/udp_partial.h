@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -30,15 +31,16 @@ class UdpPartialSends {
   // `credit`: as the other end has it.
   explicit UdpPartialSends(const UdpPartialCredit& credit = {}) : credit_(credit) {}
 
-  // Once, from the caller's memory.
-  void add(std::uint32_t ticket, ConstBytes message) { messages_.push_back({ticket, message, 0}); }
+  using Pieces = PartialMessages::Pieces;
+  // More of a message, once, from the caller's memory.
+  void add(std::uint32_t ticket, ConstBytes message, Pieces pieces);
   // Of one message, or of all: no memory of callers is read any more.
   void withdraw(std::uint32_t ticket);
   void withdraw_lent();
-  // A copy, until all of it has been acknowledged.
-  void add_whole(std::uint32_t ticket, ConstBytes message);
+  // More of a message, from memory that is kept until all of it has been acknowledged.
+  void add_whole(std::uint32_t ticket, ConstBytes message, std::shared_ptr<const void> memory, Pieces pieces);
   bool has_whole(std::uint64_t place) const { return wholes_.contains(static_cast<std::uint32_t>(place >> 32)); }
-  bool all_acknowledged() const { return wholes_.empty(); }
+  bool all_acknowledged() const;
 
   // The next whole pieces, at most `most` bytes of them, and where they belong: ticket and first piece. What was lost
   // first.
@@ -60,13 +62,16 @@ class UdpPartialSends {
   void lost(std::uint64_t place, std::size_t bytes);
 
  private:
-  struct Message {
+  struct Message {  // or some of one that has to be whole
     std::uint32_t ticket;
     ConstBytes bytes;
-    std::size_t left;  // so many bytes of it have
+    std::size_t left;  // up to here it has
+    std::size_t end;   // up to here it may
   };
   struct Whole {
-    std::vector<std::byte> bytes;
+    ConstBytes bytes;
+    std::shared_ptr<const void> memory;
+    std::size_t given;  // of the bytes
     NumberRanges acknowledged;
   };
   struct Lost {
@@ -75,6 +80,8 @@ class UdpPartialSends {
   };
   using Messages = std::deque<Message>;
 
+  // Next to the one before, if it goes on there.
+  void insert(Messages::const_iterator, const Message&);
   // How much of it may leave now, whole pieces or all that is left.
   std::size_t allowed(const Message&) const;
   Messages::const_iterator next_message() const;
@@ -109,9 +116,7 @@ class UdpPartialReceives {
   void expect(std::uint32_t ticket, std::size_t bytes, Time now = {}) { ask(ticket, bytes, now); }
   // But for its `reordering`. This, and what follows, asks for the message, too.
   PartialMessages::Arrival arrival(std::uint32_t ticket, std::size_t bytes);
-  std::span<const std::uint8_t> pieces(std::uint32_t ticket, std::size_t bytes) {
-    return expected(ticket, bytes).message.arrived;
-  }
+  const Message& message(std::uint32_t ticket, std::size_t bytes) { return expected(ticket, bytes).message; }
   Message take(std::uint32_t ticket, std::size_t bytes);
   void give_back(Message);
 

@@ -190,10 +190,10 @@ class UdpTransport final : public Transport, private PartialMessages {
 
   // ---- PartialMessages.
 
-  void send_once(Rank to, std::uint32_t ticket, ConstBytes message) override {
+  void send_once(Rank to, std::uint32_t ticket, ConstBytes message, Pieces pieces) override {
     const Driving driving(*this);
     Peer& peer = this->peer(to);
-    peer.connection->partial_sends().add(ticket, message);
+    peer.connection->partial_sends().add(ticket, message, pieces);
     transmit(peer, driving.now);
   }
 
@@ -202,17 +202,19 @@ class UdpTransport final : public Transport, private PartialMessages {
     this->peer(to).connection->partial_sends().withdraw(ticket);
   }
 
-  void send_whole(Rank to, std::uint32_t ticket, ConstBytes message) override {
+  void send_whole(Rank to, std::uint32_t ticket, ConstBytes message, std::shared_ptr<const void> memory,
+                  std::span<const Pieces> pieces) override {
     const Driving driving(*this);
     Peer& peer = this->peer(to);
-    peer.connection->partial_sends().add_whole(ticket, message);
+    for (const Pieces& each : pieces) peer.connection->partial_sends().add_whole(ticket, message, memory, each);
     transmit(peer, driving.now);
   }
 
-  void look_at(Rank from, std::uint32_t ticket, std::size_t bytes, std::vector<std::uint8_t>& arrived) override {
+  ConstBytes look_at(Rank from, std::uint32_t ticket, std::size_t bytes, std::vector<std::uint8_t>& arrived) override {
     const Driving driving(*this);
-    const auto pieces = this->peer(from).connection->partial_receives().pieces(ticket, bytes);
-    arrived.assign(pieces.begin(), pieces.end());
+    const Message& message = this->peer(from).connection->partial_receives().message(ticket, bytes);
+    arrived = message.arrived;
+    return message.bytes;
   }
 
   // What is due then, whoever moves packets next sends: one who is woken for what is started, or the keeper.

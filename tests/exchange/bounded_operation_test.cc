@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <span>
@@ -26,9 +27,9 @@ class AveragesAlone final : public PartialMessages {
   std::size_t pieces_that_come = SIZE_MAX;  // of an average, its first ones
   std::map<std::uint32_t, std::size_t> expected;
 
-  void send_once(Rank, std::uint32_t, ConstBytes) override {}
+  void send_once(Rank, std::uint32_t, ConstBytes, Pieces) override {}
   void withdraw(Rank, std::uint32_t) override {}
-  void send_whole(Rank, std::uint32_t, ConstBytes) override {}
+  void send_whole(Rank, std::uint32_t, ConstBytes, std::shared_ptr<const void>, std::span<const Pieces>) override {}
   void expect(Rank, std::uint32_t ticket, std::size_t bytes) override { expected[ticket] = bytes; }
   Arrival arrival(Rank, std::uint32_t ticket, std::size_t bytes) override {
     EXPECT_EQ(expected[ticket], bytes);
@@ -37,11 +38,13 @@ class AveragesAlone final : public PartialMessages {
     return {.pieces = std::min(all, pieces_that_come),
             .first_at = average_at,
             .newest_at = average_at,
+            .end = std::min(all, pieces_that_come),
             .last_is_here = pieces_that_come >= all};
   }
-  void look_at(Rank, std::uint32_t ticket, std::size_t bytes, std::vector<std::uint8_t>& arrived) override {
+  ConstBytes look_at(Rank, std::uint32_t ticket, std::size_t bytes, std::vector<std::uint8_t>& arrived) override {
     arrived.assign(pieces_of(bytes), 0);
     if (is_here(ticket)) std::fill_n(arrived.begin(), std::min(arrived.size(), pieces_that_come), std::uint8_t{1});
+    return {};
   }
   Message take(Rank from, std::uint32_t ticket, std::size_t bytes) override {
     Message message;
@@ -56,6 +59,55 @@ class AveragesAlone final : public PartialMessages {
 
  private:
   bool is_here(std::uint32_t ticket) const { return ticket % 2 == 1 && average_at != Arrival::Time{}; }
+};
+
+// Of a rank whose share comes piece by piece, all zeros, but for one that is lost; what is sent to it is noted.
+class ShareThatComes final : public PartialMessages {
+ public:
+  static constexpr std::size_t lost = 5;
+  std::size_t here = 0;             // with the lost one
+  std::vector<std::uint32_t> sent;  // the pieces of the average, in order
+
+  void send_once(Rank, std::uint32_t, ConstBytes, Pieces) override {}
+  void withdraw(Rank, std::uint32_t) override {}
+  void send_whole(Rank, std::uint32_t, ConstBytes message, std::shared_ptr<const void>,
+                  std::span<const Pieces> pieces) override {
+    average = message;
+    for (const auto& [first, count] : pieces)
+      for (std::size_t i = 0; i < count; ++i) sent.push_back(static_cast<std::uint32_t>(first + i));
+  }
+  float average_of(std::size_t piece) const {
+    float value;
+    std::memcpy(&value, average.data() + piece * piece_bytes, sizeof value);
+    return value;
+  }
+  void expect(Rank, std::uint32_t, std::size_t) override {}
+  Arrival arrival(Rank, std::uint32_t ticket, std::size_t bytes) override {
+    if (ticket % 2 != 0 || here == 0) return {};
+    return {.pieces = here - (here > lost ? 1 : 0),
+            .first_at = Clock::now() - 1h,
+            .newest_at = Clock::now(),
+            .end = here,
+            .last_is_here = here == pieces_of(bytes)};
+  }
+  ConstBytes look_at(Rank, std::uint32_t, std::size_t bytes, std::vector<std::uint8_t>& arrived) override {
+    memory.resize(bytes);
+    arrived.assign(pieces_of(bytes), 0);
+    for (std::size_t piece = 0; piece < here; ++piece) arrived[piece] = piece != lost;
+    return memory;
+  }
+  Message take(Rank from, std::uint32_t ticket, std::size_t bytes) override {
+    Message message;
+    look_at(from, ticket, bytes, message.arrived);
+    message.bytes = memory;
+    message.pieces = here - 1;
+    return message;
+  }
+  void give_back(Rank, Message) override {}
+
+ private:
+  std::vector<std::byte> memory;
+  ConstBytes average;
 };
 
 // Of rank 0 of two, by which those are made that are tested.
@@ -110,6 +162,40 @@ TEST(BoundedOperation, WhatIsStartedAsksForAllItsMessagesWhateverIsBeforeIt) {
     EXPECT_EQ(asked.rbegin()->first, 2 * count - 1) << "no ticket is left out";
   }
   EXPECT_NE(started[0]->advance(*rank.transports[0], false), Progress::done);
+}
+
+TEST(BoundedOperation, AveragesLeaveWhileTheShareStillComes) {
+  Rank0 rank(0.1);
+  ShareThatComes messages;
+  const auto tools = std::make_shared<BoundedTools>(messages, 0.1, 100, Rank0::world);
+  BoundedOperation operation(tools, BoundedOperation::call_of(rank.calls, rank.request), rank.request, 0, 0,
+                             Rank0::world);
+  const SpreadLayout layout(rank.values.size(), Rank0::world);
+  std::vector<std::uint32_t> expected;
+  const auto expect_sent = [&](std::size_t begin, std::size_t end) {
+    for (std::size_t piece = begin; piece < end; ++piece)
+      if (piece != ShareThatComes::lost) expected.push_back(static_cast<std::uint32_t>(piece));
+    operation.advance(*rank.transports[0], false);
+    EXPECT_EQ(messages.sent, expected);
+  };
+  expect_sent(0, 0);
+  messages.here = 3;
+  expect_sent(0, 3);
+  messages.here = 20;
+  expect_sent(3, 20);
+  // The rest leaves when it is known what is lost: first the piece itself, of which there is only this rank's.
+  messages.here = layout.part_pieces();
+  operation.advance(*rank.transports[0], false);
+  std::vector<std::uint32_t> sorted = messages.sent;
+  std::ranges::sort(sorted);
+  for (std::uint32_t piece = 0; piece < sorted.size(); ++piece) ASSERT_EQ(sorted[piece], piece) << "once each";
+  EXPECT_GT(sorted.size(), layout.part_pieces());
+  const auto at = std::ranges::find(messages.sent, std::uint32_t{ShareThatComes::lost}) - messages.sent.begin();
+  EXPECT_EQ(static_cast<std::size_t>(at), layout.part_pieces() - 1);
+  std::vector<float> own(layout.part_values);
+  spread_out(std::span(rank.values).first(layout.part_values), own, 0);
+  EXPECT_FLOAT_EQ(messages.average_of(ShareThatComes::lost), own[ShareThatComes::lost * values_a_piece]);
+  EXPECT_FLOAT_EQ(messages.average_of(0), own[0] / 2);
 }
 
 // An average comes, but not which values were missing in it: what this rank gave may not be in it, and would not be

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -16,7 +17,11 @@ struct Sent {
   explicit Sent(std::size_t data, unsigned seed) : pieces(data), bytes((data + parity_pieces(data)) * piece) {
     std::mt19937 random(seed);
     std::generate_n(bytes.begin(), data * piece, [&] { return static_cast<std::byte>(random()); });
-    add_parities(bytes, data);
+    clear_parities(bytes, data);
+    std::vector<std::size_t> order(data);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::shuffle(order, random);
+    for (const std::size_t piece_of_data : order) add_to_parities(bytes, data, piece_of_data);
   }
   std::size_t total() const { return bytes.size() / piece; }
 

@@ -26,8 +26,23 @@ Patience experienced(Patience::Duration each) {
 TEST(Patience, EndsAtOnceWhenNoMoreThanTheShareIsMissing) {
   const Patience patience(0.01);
   EXPECT_EQ(patience.until(arrival(1000), pieces, start), Time::min());
-  EXPECT_EQ(patience.until(arrival(990), pieces, start), Time::min());
-  EXPECT_GT(patience.until(arrival(989), pieces, start), start + 20ms);
+  EXPECT_EQ(patience.until(arrival(990, true), pieces, start), Time::min());
+  EXPECT_GT(patience.until(arrival(989, true), pieces, start), start + 20ms);
+}
+
+TEST(Patience, DoesNotGiveUpTheLastHundredthThatIsStillComing) {
+  const Patience patience(0.01);
+  EXPECT_EQ(patience.until(arrival(990), pieces, start), start + 22ms) << "its last piece may be lost";
+  EXPECT_EQ(
+      patience.until({.pieces = 990, .first_at = start, .newest_at = start + 1s, .reordering = 2ms}, pieces, start),
+      start + 1s + 8 * (Patience::Duration(1s) / 990));
+}
+
+TEST(Patience, WithAShareThatAllWaitForOutlastsAPauseOfItsSender) {
+  Patience patience(0.01, 0.5, Patience::first_silence, 50ms);
+  for (int round = 0; round < 5; ++round) patience.took(pieces, 1ms);
+  EXPECT_EQ(patience.until(arrival(500), pieces, start), start + 20ms + 50ms);
+  EXPECT_EQ(patience.until(arrival(900, true), pieces, start), start + 22ms);
 }
 
 TEST(Patience, EndsAfterTheLastPieceAndWhatThePathReorders) {

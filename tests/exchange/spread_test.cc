@@ -48,6 +48,22 @@ TEST(Spread, ComesBackButForRounding) {
     }
 }
 
+TEST(Spread, GroupByGroupIsTheSameAsAllAtOnce) {
+  const std::size_t count = 2 * spread_group + 37 * spread_block;
+  const auto values = normal_values(count - 5, 1);
+  std::vector<float> whole(count), groups(count), back(values.size());
+  spread_out(values, whole, 7);
+  for (std::size_t group = 0, begin = 0; begin < count; begin += spread_group, ++group) {
+    const auto some = std::span(values).subspan(begin);
+    const auto to = std::span(groups).subspan(begin).first(std::min(spread_group, count - begin));
+    spread_out(some.first(std::min(spread_group, some.size())), to, 7, group);
+    const auto home = std::span(back).subspan(begin);
+    bring_back(to, home.first(std::min(spread_group, home.size())), 7, group);
+  }
+  EXPECT_EQ(whole, groups);
+  for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(back[i], values[i], 1e-5);
+}
+
 TEST(Spread, TheSumOfWhatIsSpreadIsTheSpreadSum) {
   const auto a = normal_values(40 * spread_block, 1), b = normal_values(40 * spread_block, 2);
   std::vector<float> sum(a.size()), spread_a(a.size()), spread_b(a.size()), back(a.size());

@@ -65,8 +65,10 @@ class Partial {
   explicit Partial(UdpConnection& connection) : connection_(connection) { connection.take_partial_messages(); }
 
   void send(std::span<const std::byte> memory) {
-    connection_.partial_sends().add(ticket_++, memory);
-    connection_.partial_sends().add_whole(ticket_++, memory);
+    const std::size_t pieces = PartialMessages::pieces_of(memory.size());
+    connection_.partial_sends().add(ticket_++, memory, {0, pieces});
+    connection_.partial_sends().add_whole(ticket_++, memory, nullptr, {pieces / 2, pieces - pieces / 2});
+    connection_.partial_sends().add_whole(ticket_ - 1, memory, nullptr, {0, pieces / 2});
   }
   void expect(UdpConnection::Time now, std::uint32_t ticket) {
     if (ticket < tickets) connection_.expect(now, ticket, bytes);
@@ -77,7 +79,7 @@ class Partial {
     if (ticket >= tickets || taken_[ticket]) return true;
     try {
       const auto arrival = receives.arrival(ticket, bytes);
-      const auto here = receives.pieces(ticket, bytes);
+      const auto here = receives.message(ticket, bytes).arrived;
       require(here.size() == PartialMessages::pieces_of(bytes));
       require(arrival.pieces == static_cast<std::size_t>(std::ranges::count(here, 1)));
       if (arrival.pieces < here.size()) return true;

@@ -15,6 +15,7 @@
 #include "kernel/pack.h"
 #include "kernel/select.h"
 #include "kernel/small_floats.h"
+#include "kernel/transpose.h"
 #include "kernel/vectors.h"
 
 namespace ranvier::testing {
@@ -54,6 +55,19 @@ TEST_P(CodingLoops, SumsAndLargestAreThoseOfASlowLoop) {
     EXPECT_EQ(tail.count, static_cast<std::size_t>(
                               std::ranges::count_if(values, [](float value) { return std::fabs(value) >= 0.7F; })));
   }
+}
+
+TEST_P(CodingLoops, TransposesMatricesWithinLargerOnes) {
+  for (const std::size_t rows : {1, 15, 16, 33})
+    for (const std::size_t columns : {1, 16, 31, 64}) {
+      const std::size_t from_stride = columns + 3, to_stride = rows + 5;
+      const auto from = normal_values(rows * from_stride);
+      std::vector<float> to(columns * to_stride, 7);
+      kernel::transpose(from.data(), rows, columns, from_stride, to.data(), to_stride);
+      for (std::size_t j = 0; j < columns; ++j)
+        for (std::size_t i = 0; i < to_stride; ++i)
+          ASSERT_EQ(to[j * to_stride + i], i < rows ? from[i * from_stride + j] : 7) << rows << " x " << columns;
+    }
 }
 
 TEST_P(CodingLoops, SquaresAndProductsBeyondTheRangeOfFloatsAreAddedUp) {

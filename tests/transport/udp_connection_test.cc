@@ -123,6 +123,46 @@ TEST(UdpConnection, fills_a_line_in_both_directions) {
   }
 }
 
+// Two exchange vectors, one always a moment behind the other. When the first one has nothing left to send its queue
+// empties, and the acknowledgements in it come faster than packets arrived: that is no faster path.
+TEST(UdpConnection, takes_no_path_for_faster_than_it_is_where_both_ends_send) {
+  for (unsigned seed = 0; seed < 3; ++seed) {
+    constexpr double rate = 25e6;
+    UdpPath path({.bytes_per_second = rate, .queue_bytes = 1'250'000, .delay = 20ms, .loss = 0.01, .seed = seed});
+    std::mt19937 random(seed);
+    double most = 0;
+    for (int round = 0; round < 20; ++round) {
+      std::array<Stream, 2> streams{Stream{.from = 0, .bytes = 4 << 20}, Stream{.from = 1, .bytes = 4 << 20}};
+      const double begin = path.seconds();
+      ASSERT_TRUE(path.run(
+          [&] {
+            streams[0].move(path, random);
+            if (path.seconds() > begin + 0.02) streams[1].move(path, random);
+            if (round >= 3) most = std::max({most, path.end(0).rate().bandwidth(), path.end(1).rate().bandwidth()});
+            return streams[0].done() && streams[1].done();
+          },
+          begin + 10));
+    }
+    EXPECT_LT(most, 1.1 * rate) << seed;
+    EXPECT_GT(most, 0.9 * rate) << seed;
+  }
+}
+
+// What has arrived is told again and again for as long as the sender may ask, which is dozens of ranges here.
+TEST(UdpConnection, acknowledgements_of_a_path_that_loses_packets_are_small) {
+  UdpPath path({.bytes_per_second = 25e6, .delay = 20ms, .loss = 0.02, .seed = 1});
+  std::size_t sent = 0, told = 0;
+  path.tap = [&](std::vector<std::byte>& datagram) {
+    PacketHeader header;
+    std::memcpy(&header, datagram.data(), sizeof header);
+    (header.payload > 0 ? sent : told) += datagram.size() + 28;
+  };
+  Stream stream{.bytes = 16 << 20};
+  std::mt19937 random(1);
+  ASSERT_TRUE(path.run([&] { return stream.move(path, random), stream.done(); }, 60));
+  EXPECT_LT(static_cast<double>(told), 0.09 * static_cast<double>(sent));
+}
+
 TEST(UdpConnection, leaves_room_for_a_seal_in_every_packet) {
   UdpPath path({.delay = 100us, .most_packet_bytes = 1452, .first_link_bytes = 1472, .seal_bytes = 16});
   expect_delivered(path, 300'000, 1);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -29,6 +30,15 @@ std::vector<std::byte> random_bytes(std::size_t count, unsigned seed) {
   return bytes;
 }
 
+// All of a message.
+void add(UdpPartialSends& sends, std::uint32_t ticket, ConstBytes message) {
+  sends.add(ticket, message, {0, PartialMessages::pieces_of(message.size())});
+}
+void add_whole(UdpPartialSends& sends, std::uint32_t ticket, ConstBytes message) {
+  const auto copy = std::make_shared<std::vector<std::byte>>(message.begin(), message.end());
+  sends.add_whole(ticket, *copy, copy, {0, PartialMessages::pieces_of(message.size())});
+}
+
 bool piece_is(const PartialMessages::Message& message, const std::vector<std::byte>& sent, std::size_t index) {
   const std::size_t begin = index * piece, bytes = std::min(piece, sent.size() - begin);
   return std::memcmp(message.bytes.data() + begin, sent.data() + begin, bytes) == 0;
@@ -43,7 +53,7 @@ double share_that_arrives(const PathOptions& options) {
     sent.push_back(random_bytes(ticket * 50'000 + 1, ticket + options.seed));
   const auto exact = random_bytes(300'000, options.seed + 99);
   for (std::uint32_t ticket = 0; ticket < messages; ++ticket)
-    for (std::size_t end = 0; end < 2; ++end) path.end(end).partial_sends().add(ticket, sent[ticket]);
+    for (std::size_t end = 0; end < 2; ++end) add(path.end(end).partial_sends(), ticket, sent[ticket]);
   std::array<std::size_t, 2> accepted{}, received{};
   const bool ended = path.run(
       [&] {
@@ -97,7 +107,7 @@ TEST(UdpPartial, what_has_to_be_whole_is_sent_again_until_it_is) {
     UdpPath path({.loss = 0.05 * (seed % 3), .reordered = seed % 2 * 0.1, .duplicated = seed % 2 * 0.1, .seed = seed});
     auto message = random_bytes(400'123, seed);
     const auto sent = message;
-    for (std::uint32_t ticket = 0; ticket < 3; ++ticket) path.end(0).partial_sends().add_whole(ticket, message);
+    for (std::uint32_t ticket = 0; ticket < 3; ++ticket) add_whole(path.end(0).partial_sends(), ticket, message);
     std::ranges::fill(message, std::byte{0});  // it was copied
     path.end(0).partial_sends().withdraw_lent();
     auto& receives = path.end(1).partial_receives();
@@ -119,7 +129,7 @@ TEST(UdpPartial, packets_carry_whole_pieces_and_the_rest_at_the_end) {
   const auto bytes = random_bytes(10 * piece + 7, 1);
   for (const std::size_t most : {piece, piece + 500, 3 * piece + 1, 20 * piece}) {
     UdpPartialSends sends;
-    sends.add(3, bytes);
+    add(sends, 3, bytes);
     std::size_t at = 0;
     while (sends.has_next()) {
       const auto next = sends.next(most);
@@ -137,8 +147,8 @@ TEST(UdpPartial, packets_carry_whole_pieces_and_the_rest_at_the_end) {
 TEST(UdpPartial, nothing_of_a_withdrawn_message_is_sent_and_the_next_one_is) {
   const auto bytes = random_bytes(4 * piece, 1);
   UdpPartialSends sends;
-  sends.add(0, bytes);
-  sends.add(1, bytes);
+  add(sends, 0, bytes);
+  add(sends, 1, bytes);
   sends.sent(sends.next(piece));
   sends.withdraw(0);
   EXPECT_EQ(sends.next(piece).place, place(1, 0));
@@ -146,17 +156,56 @@ TEST(UdpPartial, nothing_of_a_withdrawn_message_is_sent_and_the_next_one_is) {
   EXPECT_FALSE(sends.has_next());
 }
 
-TEST(UdpPartial, what_has_to_be_whole_goes_before_what_has_not_begun) {
+TEST(UdpPartial, what_has_to_be_whole_goes_before_what_is_later_and_has_not_begun) {
   const auto bytes = random_bytes(2 * piece, 1);
   UdpPartialSends sends;
-  sends.add(0, bytes);
+  add(sends, 0, bytes);
   sends.sent(sends.next(piece));
-  sends.add(2, bytes);
-  sends.add_whole(1, bytes);
-  sends.add_whole(3, bytes);
+  add(sends, 2, bytes);
+  add_whole(sends, 1, bytes);
+  add_whole(sends, 3, bytes);
   std::vector<std::uint64_t> order;
   for (; sends.has_next(); sends.sent(sends.next(2 * piece))) order.push_back(sends.next(2 * piece).place);
-  EXPECT_EQ(order, (std::vector{place(0, 1), place(1, 0), place(3, 0), place(2, 0)}));
+  EXPECT_EQ(order, (std::vector{place(0, 1), place(1, 0), place(2, 0), place(3, 0)}));
+}
+
+TEST(UdpPartial, a_message_may_be_added_piece_by_piece_and_is_kept_until_all_of_it_is_there) {
+  constexpr std::size_t pieces = 40;
+  UdpPath path({.loss = 0.1, .reordered = 0.1, .seed = 5});
+  auto message = std::make_shared<std::vector<std::byte>>(random_bytes(pieces * piece - 100, 5));
+  const std::vector<std::byte> sent = *message;
+  const std::weak_ptr<std::vector<std::byte>> kept = message;
+  UdpPartialSends& sends = path.end(0).partial_sends();
+  auto& receives = path.end(1).partial_receives();
+  const auto here = [&] { return receives.arrival(0, sent.size()).pieces; };
+  // Every third one first, then all that lie between, and the last ones.
+  for (std::size_t i = 0; i + 2 < pieces; i += 3) sends.add_whole(0, *message, message, {i, 1});
+  EXPECT_TRUE(path.run([&] { return here() == 13 && path.end(0).all_acknowledged(); }, 60));
+  for (std::size_t i = 1; i + 1 < pieces; i += 3) sends.add_whole(0, *message, message, {i, 2});
+  sends.add_whole(0, *message, message, {39, 1});
+  message.reset();
+  EXPECT_FALSE(path.end(0).all_acknowledged());
+  EXPECT_FALSE(kept.expired());
+  EXPECT_TRUE(path.run([&] { return here() == pieces && path.end(0).all_acknowledged(); }, 60));
+  EXPECT_TRUE(kept.expired());
+  EXPECT_EQ(receives.arrival(0, sent.size()).end, pieces);
+  const auto received = receives.take(0, sent.size());
+  EXPECT_TRUE(std::equal(sent.begin(), sent.end(), received.bytes.begin()));
+}
+
+TEST(UdpPartial, what_follows_of_a_message_goes_before_others_of_its_kind) {
+  const auto bytes = random_bytes(6 * piece, 1);
+  UdpPartialSends sends;
+  sends.add(0, bytes, {0, 2});
+  add(sends, 2, bytes);
+  sends.add(0, bytes, {2, 2});
+  sends.sent(sends.next(2 * piece));
+  add_whole(sends, 1, bytes);
+  sends.sent(sends.next(2 * piece));
+  sends.add(0, bytes, {4, 2});
+  std::vector<std::uint64_t> order;
+  for (; sends.has_next(); sends.sent(sends.next(6 * piece))) order.push_back(sends.next(6 * piece).place);
+  EXPECT_EQ(order, (std::vector{place(0, 4), place(1, 0), place(2, 0)}));
 }
 
 TEST(UdpPartial, what_comes_before_it_is_asked_for_is_kept_and_what_comes_after_it_was_taken_is_not) {
@@ -237,18 +286,18 @@ TEST(UdpPartial, of_what_nobody_has_asked_for_no_more_leaves_than_there_is_credi
     for (; sends.has_next(); sends.sent(sends.next(4 * piece))) places.push_back(sends.next(4 * piece).place);
     return places;
   };
-  sends.add(0, bytes);
-  sends.add(2, bytes);
+  add(sends, 0, bytes);
+  add(sends, 2, bytes);
   EXPECT_EQ(leaves(), (std::vector{place(0, 0), place(0, 4), place(0, 8), place(2, 0), place(2, 4)}));
   EXPECT_TRUE(sends.waits_for_credit());
   sends.asked_below(1);
-  sends.add_whole(1, bytes);
+  add_whole(sends, 1, bytes);
   EXPECT_EQ(leaves(), (std::vector{place(2, 5), place(2, 9), place(1, 0), place(1, 4)})) << "5 pieces of it fit";
   EXPECT_TRUE(sends.waits_for_credit());
   sends.asked_below(2);
   EXPECT_EQ(leaves(), (std::vector{place(1, 5), place(1, 9)})) << "though a later one has none";
   EXPECT_FALSE(sends.waits_for_credit());
-  for (std::uint32_t ticket = 3; ticket < 6; ++ticket) sends.add(ticket, std::span(bytes).first(piece));
+  for (std::uint32_t ticket = 3; ticket < 6; ++ticket) add(sends, ticket, std::span(bytes).first(piece));
   EXPECT_EQ(leaves(), (std::vector{place(3, 0), place(4, 0)})) << "three messages in all";
   sends.asked_below(3);
   EXPECT_EQ(leaves(), (std::vector{place(5, 0)}));
@@ -260,9 +309,9 @@ TEST(UdpPartial, a_message_waits_for_credit_and_arrives) {
     UdpPath path({.loss = seed % 2 * 0.05, .ring_bytes = 64 << 10, .seed = seed});
     constexpr std::size_t credit = lane_count * (64 << 10);
     const auto message = random_bytes(3 * credit + 17, seed);
-    path.end(0).partial_sends().add(0, message);
+    add(path.end(0).partial_sends(), 0, message);
     path.run([&] { return path.seconds() > 1; }, 2);
-    path.end(0).partial_sends().add_whole(1, message);
+    add_whole(path.end(0).partial_sends(), 1, message);
     EXPECT_TRUE(path.end(0).partial_sends().waits_for_credit());
     const auto pieces = PartialMessages::pieces_of(message.size());
     const auto first = path.end(1).arrival(path.now(), 0, message.size());
@@ -288,8 +337,8 @@ TEST(UdpPartial, messages_that_are_expected_wait_for_none_before_them) {
     constexpr std::uint32_t sums = 4;
     const auto message = random_bytes(2 * credit + 17, seed);
     for (std::uint32_t ticket = 0; ticket < 2 * sums; ++ticket) path.end(1).expect(path.now(), ticket, message.size());
-    for (std::uint32_t sum = 0; sum < sums; ++sum) path.end(0).partial_sends().add(2 * sum, message);
-    path.end(0).partial_sends().add_whole(2 * sums - 1, message);
+    for (std::uint32_t sum = 0; sum < sums; ++sum) add(path.end(0).partial_sends(), 2 * sum, message);
+    add_whole(path.end(0).partial_sends(), 2 * sums - 1, message);
     const auto pieces = PartialMessages::pieces_of(message.size());
     const auto here = [&](std::uint32_t ticket) {
       return path.end(1).partial_receives().arrival(ticket, message.size()).pieces;
@@ -310,7 +359,7 @@ TEST(UdpPartial, a_sender_without_credit_hears_at_once_of_messages_that_are_aske
   const auto message = random_bytes(2 * credit, 1);
   path.end(1).expect(path.now(), 0, piece);
   path.end(1).expect(path.now(), 2, message.size());
-  path.end(0).partial_sends().add(2, message);
+  add(path.end(0).partial_sends(), 2, message);
   path.run([&] { return path.seconds() > 1; }, 2);
   ASSERT_TRUE(path.end(0).partial_sends().waits_for_credit());
   EXPECT_GT(path.end(1).due(path.now()), path.now());
