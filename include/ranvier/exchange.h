@@ -52,7 +52,8 @@ class Averaging {
   // Calls `then` once the bucket holds the average or the exchange has failed: at once if it already has, else from
   // whichever thread finishes it.
   virtual void on_done(std::function<void()> then) = 0;
-  // Once done: whether values from this one on, up to the end of its slice (of 4 MiB), went plain. The same on all ranks.
+  // Once done: whether values from this one on, up to the end of its slice (of 4 MiB), went plain. The same on all
+  // ranks.
   virtual bool went_plain(std::size_t) const { return false; }
 };
 
@@ -97,8 +98,8 @@ std::unique_ptr<Exchange> summable_exchange(Communicator& comm, std::unique_ptr<
 // way() says so: W - 1 codes of the bucket in one round, and one encoding.
 std::unique_ptr<Exchange> coded_exchange(Communicator& comm, std::unique_ptr<Codec> codec);
 
-// The same for callers who keep what is held back themselves, and wait: ranvier.hook. Slices are shorter where codes are
-// long, so that also of a single bucket one slice is encoded while another one travels.
+// The same for callers who keep what is held back themselves, and wait: ranvier.hook. Slices are shorter where codes
+// are long, so that also of a single bucket one slice is encoded while another one travels.
 struct CodedTools;
 class CodedAverages {
  public:

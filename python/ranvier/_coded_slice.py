@@ -54,6 +54,7 @@ class CodedSlice:
 
     def reduce(self) -> None:
         arrived = self._scattering.wait()
+        self._has_come = arrived is not None
         if arrived is not None:
             self._add_up(arrived)
         self._start_gather()
@@ -62,7 +63,9 @@ class CodedSlice:
         """False where a value had no code: values, and what is held back, are as they were."""
         answers = self._gathering.wait()
         if not self._scattering.all_have_come([length_in(answer) for answer in answers]):
-            self._add_up(self._wire.exchange(self._codes))
+            arrived = self._wire.exchange(self._codes)
+            if not self._has_come:  # else momentum and what is held back have the sum already
+                self._add_up(arrived)
             self._start_gather()
             answers = self._gathering.wait()
         results = [answer[LENGTH_BYTES:] for answer in answers]

@@ -169,7 +169,10 @@ class Exchanging:
     def all_have_come(self, longest: list[int]) -> bool:
         """Of all ranks, which have told each other what was `longest` of what came to them. Next time there is room for as
         much, and a little more."""
-        self._wire.rooms[self._key] = [_room_for(length, most) for length, most in zip(longest, self._most, strict=True)]
+        rooms = [_room_for(length, most) for length, most in zip(longest, self._most, strict=True)]
+        if self._rooms is not None:  # what had no code this time will have one
+            rooms = [room if length > 0 else old for room, length, old in zip(rooms, longest, self._rooms, strict=True)]
+        self._wire.rooms[self._key] = rooms
         return self._rooms is None or all(length <= room for length, room in zip(longest, self._rooms, strict=True))
 
 

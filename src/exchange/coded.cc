@@ -111,7 +111,8 @@ class CodedExchange final : public Exchange {
     std::vector<std::shared_ptr<Phased>> slices;
     for (std::size_t begin = 0; begin < bucket.values.size(); begin += slice_values) {
       const std::size_t size = std::min(slice_values, bucket.values.size() - begin);
-      Cut slice = cut_out(bucket.values, {.residual = state->residual, .velocity = state->velocity}, pieces, begin, size);
+      Cut slice =
+          cut_out(bucket.values, {.residual = state->residual, .velocity = state->velocity}, pieces, begin, size);
       if (goes_by_all_gather(size))
         slices.push_back(std::make_shared<GatheredSlice>(comm_, tools_, slice.values, slice.state, number_++,
                                                          state->step, std::move(slice.pieces)));

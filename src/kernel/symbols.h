@@ -18,8 +18,8 @@ std::size_t count_bits(const std::uint8_t* bits, std::size_t bytes);
 // Groups are eight symbols, of which the marked ones are copied one behind the other. Returns the end of what it wrote,
 // behind which up to eight bytes are overwritten.
 std::uint8_t* take_marked(const std::uint8_t* symbols, const std::uint8_t* bits, std::size_t groups, std::uint8_t* out);
-// The reverse: `marked` where bits say so and elsewhere `frequent`, as many groups as there are and for as long as eight
-// bytes are left between `marked`, which moves up as they are taken, and `end`. They may lie in `out`, if none is
+// The reverse: `marked` where bits say so and elsewhere `frequent`, as many groups as there are and for as long as
+// eight bytes are left between `marked`, which moves up as they are taken, and `end`. They may lie in `out`, if none is
 // written over before it is taken. Returns the groups done.
 std::size_t put_marked(const std::uint8_t* bits, std::size_t groups, std::uint8_t frequent, const std::uint8_t*& marked,
                        const std::uint8_t* end, std::uint8_t* out);

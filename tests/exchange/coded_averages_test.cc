@@ -15,7 +15,7 @@ namespace {
 
 using support::run_ranks;
 
-// More slices of 256 KiB of codes than are under way at once.
+// Of what has no shorter codes than floats, more slices than are under way at once.
 constexpr std::size_t many_slices = 3'000'000;
 
 TEST(CodedAverages, AreTheSameBitsEverywhereAndEachTime) {

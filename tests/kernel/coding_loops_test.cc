@@ -238,8 +238,7 @@ TEST_P(CodingLoops, MarkedSymbolsAreTakenAndPutBack) {
         if (symbol != frequent) expected.push_back(symbol);
       }
       kernel::mark_others(symbols.data(), groups, frequent, bits.data());
-      for (std::size_t i = 0; i < symbols.size(); ++i)
-        ASSERT_EQ(bits[i / 8] >> i % 8 & 1, symbols[i] != frequent) << i;
+      for (std::size_t i = 0; i < symbols.size(); ++i) ASSERT_EQ(bits[i / 8] >> i % 8 & 1, symbols[i] != frequent) << i;
       EXPECT_EQ(kernel::count_bits(bits.data(), groups), expected.size());
 
       std::vector<std::uint8_t> taken(expected.size() + 9, untouched);
