@@ -52,7 +52,8 @@ class Averaging {
   // Calls `then` once the bucket holds the average or the exchange has failed: at once if it already has, else from
   // whichever thread finishes it.
   virtual void on_done(std::function<void()> then) = 0;
-  // Once done: whether values from this one on, up to the end of its slice (of 4 MiB), went plain. The same on all ranks.
+  // Once done: whether values from this one on, up to the end of its slice (of 4 MiB), went plain. The same on all
+  // ranks.
   virtual bool went_plain(std::size_t) const { return false; }
 };
 
@@ -96,6 +97,28 @@ std::unique_ptr<Exchange> summable_exchange(Communicator& comm, std::unique_ptr<
 // the bucket. Two encodings lie between a gradient and the average, whatever W is. Or by all_gather, where the codec's
 // way() says so: W - 1 codes of the bucket in one round, and one encoding.
 std::unique_ptr<Exchange> coded_exchange(Communicator& comm, std::unique_ptr<Codec> codec);
+
+// The same for callers who keep what is held back themselves, and wait: ranvier.hook. Slices are shorter where codes
+// are long, so that also of a single bucket one slice is encoded while another one travels.
+struct CodedTools;
+class CodedAverages {
+ public:
+  explicit CodedAverages(std::shared_ptr<const Codec> codec);
+  struct Outcome {
+    bool went_plain = false;  // a slice at least
+    std::uint64_t bytes_sent = 0;
+  };
+  // In place, by all ranks of `comm` with the same `number`, another one for each bucket, from which what is random
+  // follows; `step` and `pieces` as in CodecKey. By all_gather where the codec's way() says all_gather. Buckets go one
+  // after the other, and may lie in different communicators.
+  Outcome average(Communicator& comm, std::span<float> values, CodecState state, std::uint64_t number,
+                  std::uint64_t step, std::span<const TensorPiece> pieces);
+  // Of how many values the slices of a bucket of `count` are; the last one may have fewer.
+  std::size_t slice_size(std::size_t count) const;
+
+ private:
+  const std::shared_ptr<CodedTools> tools_;
+};
 
 // Where several ranks share a node: they average their floats, the first of them averages that by the spec's exchange
 // with the first ones of other nodes, and tells its node. A bucket that fails aborts both communicators.

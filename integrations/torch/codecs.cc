@@ -4,10 +4,14 @@
 #include <torch/library.h>
 
 #include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <tuple>
 
+#include "integrations/torch/backend.h"
 #include "integrations/torch/errors.h"
 #include "integrations/torch/tensors.h"
 #include "ranvier/codec.h"
+#include "ranvier/exchange.h"
 
 namespace ranvier::pytorch {
 namespace {
@@ -26,6 +30,21 @@ ConstBytes bytes_of(const at::Tensor& tensor, const char* what) {
   return {static_cast<const std::byte*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.numel())};
 }
 
+std::vector<TensorPiece> pieces_of(const std::vector<std::int64_t>& sizes) {
+  std::vector<TensorPiece> pieces;
+  for (const std::int64_t size : sizes)
+    pieces.push_back({.size = static_cast<std::size_t>(size), .of = static_cast<std::size_t>(size)});
+  return pieces;
+}
+
+CodecState state_of(const at::Tensor& residual, const at::Tensor& velocity, std::size_t count, const char* what) {
+  const CodecState state{.residual = floats_of(residual, what), .velocity = floats_of(velocity, what)};
+  TORCH_CHECK_VALUE((state.residual.empty() || state.residual.size() == count) &&
+                        (state.velocity.empty() || state.velocity.size() == count),
+                    what, ": residual and velocity have to be as long as the values, or empty");
+  return state;
+}
+
 struct CodecHandle : torch::CustomClassHolder {
   explicit CodecHandle(std::shared_ptr<const Codec> made) : codec(std::move(made)) {}
   explicit CodecHandle(const std::string& spec) : CodecHandle(translating_errors([&] { return make_codec(spec); })) {}
@@ -35,14 +54,8 @@ struct CodecHandle : torch::CustomClassHolder {
   at::Tensor encode(const at::Tensor& values, const at::Tensor& residual, const at::Tensor& velocity, std::int64_t seed,
                     std::int64_t step, const std::vector<std::int64_t>& sizes, std::int64_t begin) const {
     const auto input = floats_of(values, "encode");
-    const CodecState state{.residual = floats_of(residual, "encode"), .velocity = floats_of(velocity, "encode")};
-    TORCH_CHECK_VALUE((state.residual.empty() || state.residual.size() == input.size()) &&
-                          (state.velocity.empty() || state.velocity.size() == input.size()),
-                      "encode: residual and velocity have to be as long as the values, or empty");
-    std::vector<TensorPiece> pieces;
-    for (const std::int64_t size : sizes)
-      pieces.push_back({.size = static_cast<std::size_t>(size), .of = static_cast<std::size_t>(size)});
-    pieces = cut(pieces, static_cast<std::size_t>(begin), input.size());
+    const CodecState state = state_of(residual, velocity, input.size(), "encode");
+    const auto pieces = cut(pieces_of(sizes), static_cast<std::size_t>(begin), input.size());
     at::Tensor code = at::empty({static_cast<std::int64_t>(codec->max_bytes(input.size()))}, at::kByte);
     const Bytes memory(static_cast<std::byte*>(code.data_ptr()), static_cast<std::size_t>(code.numel()));
     const std::size_t bytes = translating_errors([&] {
@@ -63,6 +76,29 @@ struct CodecHandle : torch::CustomClassHolder {
 
 using Handle = c10::intrusive_ptr<CodecHandle>;
 
+// Averages over a ranvier backend, whose engine moves the codes.
+struct CodedAveragesHandle : torch::CustomClassHolder {
+  explicit CodedAveragesHandle(const std::string& spec)
+      : averages(translating_errors([&] { return std::shared_ptr<const Codec>(make_codec(spec)); })) {}
+
+  // In place, over `group`'s backend for the CPU: whether a part went plain, and the bytes sent. The rest as encode().
+  std::tuple<bool, std::int64_t> average(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const at::Tensor& values,
+                                         const at::Tensor& residual, const at::Tensor& velocity, std::int64_t number,
+                                         std::int64_t step, const std::vector<std::int64_t>& sizes) {
+    const auto input = floats_of(values, "average");
+    const CodecState state = state_of(residual, velocity, input.size(), "average");
+    const auto comm = communicator_of(*group->getBackend(c10::DeviceType::CPU));
+    const auto pieces = pieces_of(sizes);
+    const auto outcome = translating_errors([&] {
+      return averages.average(*comm, input, state, static_cast<std::uint64_t>(number), static_cast<std::uint64_t>(step),
+                              pieces);
+    });
+    return {outcome.went_plain, static_cast<std::int64_t>(outcome.bytes_sent)};
+  }
+
+  CodedAverages averages;
+};
+
 }  // namespace
 }  // namespace ranvier::pytorch
 
@@ -73,6 +109,10 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
       .def(torch::init<std::string>())
       .def("encode", &CodecHandle::encode)
       .def("decode", &CodecHandle::decode)
+      .def("max_bytes",
+           [](const Handle& self, std::int64_t count) {
+             return static_cast<std::int64_t>(self->codec->max_bytes(static_cast<std::size_t>(count)));
+           })
       .def("state_parts", [](const Handle& self) { return static_cast<std::int64_t>(self->codec->state_parts()); })
       .def("momentum", [](const Handle& self) { return self->codec->momentum(); })
       .def("chooses_by_tensor", [](const Handle& self) { return self->codec->chooses_by_tensor(); })
@@ -87,4 +127,11 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
         auto sums = self->codec->for_sums();
         return sums ? c10::make_intrusive<CodecHandle>(std::move(sums)) : self;
       });
+  library.class_<ranvier::pytorch::CodedAveragesHandle>("CodedAverages")
+      .def(torch::init<std::string>())
+      .def("slice_size",
+           [](const c10::intrusive_ptr<ranvier::pytorch::CodedAveragesHandle>& self, std::int64_t count) {
+             return static_cast<std::int64_t>(self->averages.slice_size(static_cast<std::size_t>(count)));
+           })
+      .def("average", &ranvier::pytorch::CodedAveragesHandle::average);
 }

@@ -4,6 +4,7 @@ group. The arithmetic is the same C++; docs/codecs.md explains it."""
 from __future__ import annotations
 
 import math
+from enum import IntEnum
 from typing import Any, Protocol
 
 import torch
@@ -11,17 +12,25 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ranvier import _library
+from ranvier._coded_slice import CodedSlice, Coding
 from ranvier._memory import Memory
 from ranvier._wire import Wire
+
+
+class Went(IntEnum):
+    """How a bucket went."""
+
+    NOT = 0  # a value had no code: values are as they were, and so is what is held back
+    PLAIN = 1  # likewise, and what had no code was averaged as it is
+    CODED = 2
 
 
 class Exchange(Protocol):
     kinds: tuple[str, ...]  # what it wants kept, of _memory.FLAT
     momentum: float
 
-    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
-        """In place, of float32 values on the CPU; of wider ones where they go plain. `number` counts buckets. False where a
-        value had no code: values are as they were, and so is what is held back."""
+    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> Went:
+        """In place, of float32 values on the CPU; of wider ones where they go plain. `number` counts buckets."""
 
 
 def make_exchange(spec: str, world: int) -> Exchange:
@@ -45,16 +54,17 @@ class Plain:
     kinds: tuple[str, ...] = ()
     momentum = 0.0
 
-    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> Went:
         wire.all_reduce(values)
         values.mul_(1 / wire.world)
-        return True
+        return Went.CODED
 
 
 class Coded:
     """Scatter, reduce, gather of codes; or, with by=all_gather, each rank's whole code to all."""
 
     def __init__(self, spec: str) -> None:
+        self._spec = spec
         self._codec = torch.classes.ranvier.Codec(spec)
         self._sums = self._codec.for_sums()
         self._differs = bool(self._codec.of_differences())
@@ -63,8 +73,9 @@ class Coded:
         self.momentum = float(self._codec.momentum())
         self._by_tensor = bool(self._codec.chooses_by_tensor())
         self._clipping_norm = float(self._codec.clipping_norm())
+        self._averages = torch.classes.ranvier.CodedAverages(spec)
 
-    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> Went:
         if self._clipping_norm > 0:
             for tensor in values.split(memory.sizes()):
                 _clip(tensor, self._clipping_norm / math.sqrt(wire.world))
@@ -76,16 +87,24 @@ class Coded:
             if memory.owed.numel() > 0 and _all_finite(values):
                 values += memory.owed
                 memory.owed = torch.zeros(0)
-            return True
+            return Went.CODED
+        # Of changes, a slice that goes plain would be none: all of the bucket has to.
+        if wire.has_engine() and not self._differs:
+            plain, sent = self._averages.average(
+                wire.group.boxed(), values, memory.residual, memory.velocity, number, memory.step, self._sizes(memory)
+            )
+            wire.bytes_sent += sent
+            return Went.PLAIN if plain else Went.CODED
         gradient = values.clone() if self._differs else values
         if self._differs:
             values -= memory.last
             if memory.owed.numel() > 0:
                 values += memory.owed
         way = self._by_all_gather if self._codec.by_all_gather() else self._by_reduce_scatter
-        if not way(wire, values, memory, number):
+        went = way(wire, values, memory, number)
+        if went is Went.NOT:
             values.copy_(gradient)
-            return False
+            return went
         if self._differs:
             values += memory.average
             if memory.owed.numel() > 0:  # was applied with this gradient, and is no part of the next one
@@ -93,107 +112,55 @@ class Coded:
                 memory.owed = torch.zeros(0)
             memory.last.copy_(gradient)
             memory.average.copy_(values)
-        return True
+        return went
 
     def _sizes(self, memory: Memory) -> list[int]:
         return memory.sizes() if self._by_tensor else []
 
-    def _by_all_gather(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+    def _by_all_gather(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> Went:
         seed = number * wire.world + wire.rank
         code = self._codec.encode(
             values, memory.residual, memory.velocity, seed, memory.step, self._sizes(memory), 0
         )
-        codes = wire.gather(code)
+        codes = wire.gather(code, ("all", self._spec, values.numel()), self._codec.max_bytes(values.numel()))
         if any(each.numel() == 0 for each in codes):
             if code.numel() > 0 and memory.residual.numel() > 0:
                 decoded = torch.empty_like(values)
                 self._codec.decode(code, decoded, False)
                 memory.residual += decoded - values
-            return False
+            return Went.NOT
         for rank, each in enumerate(codes):
             self._codec.decode(each, values, rank > 0)
         values.mul_(1 / wire.world)
-        return True
+        return Went.CODED
 
-    def _by_reduce_scatter(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
-        borders = [values.numel() * rank // wire.world for rank in range(wire.world + 1)]
-        parts = [slice(begin, end) for begin, end in zip(borders, borders[1:], strict=False)]
-        own = parts[wire.rank]
-        seed = (2 * number * wire.world + wire.rank) * wire.world
-        sizes = self._sizes(memory)
-
-        codes = [
-            torch.empty(0, dtype=torch.uint8)
-            if rank == wire.rank
-            else self._codec.encode(
-                values[part], memory.residual[part], memory.velocity[part], seed + rank, memory.step, sizes, part.start
+    def _by_reduce_scatter(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> Went:
+        # Where a slice may not go plain by itself, the bucket is one.
+        size = values.numel() if self._differs or not wire.floats else self._averages.slice_size(values.numel())
+        slices = []
+        for index, begin in enumerate(range(0, values.numel(), max(size, 1))):
+            seed = (2 * ((number << 20) + index) * wire.world + wire.rank) * wire.world % 2**62
+            coding = Coding(
+                self._codec, self._sums, self.momentum, seed, memory.step, self._sizes(memory)
             )
-            for rank, part in enumerate(parts)
-        ]
-        arrived = wire.exchange(codes)
-
-        expected = own.stop > own.start
-        complete = all(code.numel() > 0 for rank, code in enumerate(arrived) if rank != wire.rank) or not expected
-        if memory.velocity.numel() > 0 and not _has_code(values[own]):
-            complete = False  # momentum would keep it for long
-        # With a residual, which takes what a code cuts off, sums are coded as they are.
-        scale = self._sums.sum_scale(wire.world) if memory.residual.numel() == 0 else 1.0
-        result = torch.empty(0, dtype=torch.uint8)
-        total = torch.empty(own.stop - own.start)
-        if complete and expected:
-            for rank, code in enumerate(arrived):
-                if rank != wire.rank:
-                    self._codec.decode(code, total, rank > 0)
-                    continue
-                addend = values[own]
-                if memory.velocity.numel() > 0:
-                    addend = memory.velocity[own].mul_(self.momentum).add_(addend)
-                if rank > 0:
-                    total += addend
-                else:
-                    total.copy_(addend)
-            if scale != 1:
-                total.mul_(scale)
-            result = self._sums.encode(
-                total,
-                memory.residual[own],
-                torch.empty(0),
-                seed + wire.world * wire.world,
-                memory.step,
-                sizes,
-                own.start,
+            place = slice(begin, begin + size)
+            key = (self._spec, values.numel(), index)
+            slices.append(
+                CodedSlice(coding, wire, values[place], memory.residual[place], memory.velocity[place], begin, key)
             )
-        results = wire.gather(result)
-
-        if any(code.numel() == 0 and part.stop > part.start for code, part in zip(results, parts, strict=True)):
-            self._restore(wire.rank, values, memory, parts, codes, total, result)
-            return False
-        for code, part in zip(results, parts, strict=True):
-            if part.stop > part.start:
-                self._sums.decode(code, values[part], False)
-        values.mul_(1 / (wire.world * scale))
-        return True
-
-    def _restore(
-        self,
-        own: int,
-        values: Tensor,
-        memory: Memory,
-        parts: list[slice],
-        codes: list[Tensor],
-        total: Tensor,
-        result: Tensor,
-    ) -> None:
-        """The values go plain: residual + values - decoded becomes the residual of before."""
-        if memory.residual.numel() == 0:
-            return
-        for rank, (part, code) in enumerate(zip(parts, codes, strict=True)):
-            coded, codec = (values[part], self._codec) if rank != own else (total, self._sums)
-            code = code if rank != own else result
-            if code.numel() > 0:
-                decoded = torch.empty(part.stop - part.start)
-                codec.decode(code, decoded, False)
-                memory.residual[part] += decoded - coded
+        for each in slices:
+            each.scatter()
+        for each in slices:
+            each.reduce()
+        went = Went.CODED
+        for each in slices:
+            if each.finish():
+                continue
+            if self._differs or not wire.floats:
+                return Went.NOT
+            Plain().average(wire, each.values, memory, number)
+            went = Went.PLAIN
+        return went
 
 
 class LowRank:
@@ -208,11 +175,11 @@ class LowRank:
         self._alternating = alternating
         self._factors: Exchange = Plain() if factors == "fp32" else Coded(factors)
 
-    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> Went:
         if wire.world == 1:
             if _all_finite(values):
                 _pay(values, memory.residual)
-            return True
+            return Went.CODED
         owed = values + memory.residual  # M
         parts = memory.slices()
         matrices = [self._matrix(parameter) for parameter in memory.parameters]
@@ -235,7 +202,7 @@ class LowRank:
             travelling += [owed[part].clone() for part in small] if side == sides[0] else []  # of another codec, too
             if not self._average(wire, travelling, (2 * number + side)):
                 memory.factors = [[] for _ in matrices]  # what is not finite may have reached them
-                return False
+                return Went.NOT
             if side == sides[0]:
                 averages = travelling[len(large) :]
 
@@ -245,7 +212,7 @@ class LowRank:
         for matrix, part, (left, right) in large:
             matrix.product(left, right, values[part])
             memory.residual[part] = owed[part] - values[part]
-        return True
+        return Went.CODED
 
     def _matrix(self, parameter: Tensor) -> Any:
         rows = parameter.shape[0] if parameter.dim() > 0 else 1
@@ -259,17 +226,12 @@ class LowRank:
         coded = self._factors.average(wire, vector, Memory([]), number)
         for tensor, part in zip(tensors, vector.split([t.numel() for t in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
-        return coded and math.isfinite(float(vector.abs().sum(dtype=torch.float64)))
+        return bool(coded) and math.isfinite(float(vector.abs().sum(dtype=torch.float64)))
 
 
 def _all_finite(values: Tensor) -> bool:
     """In one pass: isfinite().all() makes several, and masks as long as values."""
     return values.numel() == 0 or all(math.isfinite(float(end)) for end in torch.aminmax(values))
-
-
-def _has_code(values: Tensor) -> bool:
-    """What NaN, infinities and values beyond 2^50 have not."""
-    return values.numel() == 0 or all(abs(float(end)) <= 2**50 for end in torch.aminmax(values))
 
 
 def _clip(values: Tensor, most: float) -> None:
@@ -296,11 +258,11 @@ class SharedGrid:
     def __init__(self, bits: int, world: int) -> None:
         self._grid = torch.classes.ranvier.SharedGrid(bits, world)
 
-    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> Went:
         if wire.world == 1:
             if _all_finite(values):
                 _pay(values, memory.residual)
-            return True
+            return Went.CODED
         seed = number * 0x9E3779B1 % 2**32  # far apart: signs of neighbouring seeds are shifted ones
         owed = values + memory.residual
         spread = owed.clone()
@@ -309,7 +271,7 @@ class SharedGrid:
         all_have_codes = _all_finite(norms)
         coded = memory.norms_of == memory.sizes()  # else the norms are of another bucket, or there are none
         if coded and not all_have_codes:
-            return False
+            return Went.NOT
         if coded:
             own = self._grid.encode(spread, memory.norms)
             total = own.clone()
@@ -320,7 +282,7 @@ class SharedGrid:
             Plain().average(wire, values, memory, number)
         if all_have_codes:
             memory.norms, memory.norms_of = norms, memory.sizes()
-        return True
+        return Went.CODED
 
     def _decoded(self, codes: Tensor, summed: int, memory: Memory, seed: int, like: Tensor) -> Tensor:
         values = torch.empty_like(like)
@@ -338,22 +300,22 @@ class SharedScale:
     def __init__(self, world: int) -> None:
         self._scale = torch.classes.ranvier.SharedScale(world)
 
-    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> Went:
         if wire.world == 1:
             if _all_finite(values):
                 _pay(values, memory.residual)
-            return True
+            return Went.CODED
         owed = values + memory.residual
         largest = self._scale.measure(owed)
         wire.all_reduce(largest, dist.ReduceOp.MAX)
         if not _all_finite(largest):
-            return False
+            return Went.NOT
         codes = self._scale.encode(owed, largest)
         self._scale.decode(codes, largest, 1.0, memory.residual)
         torch.sub(owed, memory.residual, out=memory.residual)
         wire.all_reduce(codes)
         self._scale.decode(codes, largest, 1 / wire.world, values)
-        return True
+        return Went.CODED
 
 
 class DecoupledMomentum:
@@ -365,12 +327,13 @@ class DecoupledMomentum:
         self._plan = plan
         self.momentum = float(plan.decay())
 
-    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> Went:
         rows = [parameter.shape[0] if parameter.dim() > 0 else 1 for parameter in memory.parameters]
         columns = [size // max(row, 1) for size, row in zip(memory.sizes(), rows, strict=True)]
         demo = self._plan.demo(rows, columns)
         code = demo.encode(values, memory.residual)
-        if demo.decode(torch.cat(wire.gather(code)), values):
-            return True
+        codes = wire.gather(code, ("demo", values.numel(), code.numel()), code.numel())
+        if demo.decode(torch.cat(codes), values):
+            return Went.CODED
         demo.take_back(values, code, memory.residual)
-        return False
+        return Went.NOT

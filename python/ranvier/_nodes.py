@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ranvier import _library
-from ranvier._exchanges import Exchange, LowRank, make_exchange
+from ranvier._exchanges import Exchange, LowRank, Went, make_exchange
 from ranvier._groups import agreed_name
 from ranvier._memory import Memory
 from ranvier._wire import Wire
@@ -54,26 +54,26 @@ class BetweenNodes:
         first = [of_world[rank] for rank in self.speakers]
         self._wire = Wire(wire.group, f"{name}/nodes", first) if wire.rank == members[0] else None
 
-    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> bool:
+    def average(self, wire: Wire, values: Tensor, memory: Memory, number: int) -> Went:
         wires = [each for each in (self._inside, self._wire) if each is not None]
         before = sum(each.bytes_sent for each in wires)
         for each in wires:
-            each.device = wire.device
+            each.device, each.floats = wire.device, wire.floats
         mean = values.clone()  # whoever has no code gets his values back
         if self._inside:
             self._inside.reduce(mean)
         mean.mul_(self._share)
-        have_codes = self.between.average(self._wire, mean, memory, number) if self._wire else False
+        went = self.between.average(self._wire, mean, memory, number) if self._wire else Went.NOT
         if self._inside:
-            told = torch.tensor([have_codes], dtype=torch.uint8, device=wire.device)
+            told = torch.tensor([went], dtype=torch.uint8, device=wire.device)
             self._inside.broadcast(told)
-            have_codes = bool(told.item())
-            if have_codes:
+            went = Went(told.item())
+            if went is not Went.NOT:
                 self._inside.broadcast(mean)
-        if have_codes:
+        if went is not Went.NOT:
             values.copy_(mean)
         wire.bytes_sent += sum(each.bytes_sent for each in wires) - before
-        return have_codes
+        return went
 
 
 def keeps_steps(exchange: Exchange) -> bool:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from ranvier._groups import agreed_name, group_like
+from ranvier._library import is_ours
 
 # torch 2.13 has given it another name.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+LENGTH_BYTES = 8  # of a length in front of a code
+
+# What TORCH_DISTRIBUTED_DEBUG=DETAIL puts around a backend.
+_Wrapper: type = getattr(dist.distributed_c10d, "_ProcessGroupWrapper", type(None))
 
 
 def travels_by(group: dist.ProcessGroup, device: torch.device) -> torch.device:
@@ -28,16 +34,25 @@ class Wire:
     they have agreed on.
 
     What travels is made on the CPU. Where the group has no way for CPU tensors of a bucket on another device, it is
-    copied: set `device` by device_for() before a bucket goes."""
+    copied: set `device` by device_for() before a bucket goes, and `floats`, whether what has no code goes as float32."""
 
     def __init__(self, model: dist.ProcessGroup, name: str = "", ranks: list[int] | None = None) -> None:
         self.group = group_like(model, name or agreed_name(model), "ranvier hook", ranks)
         self.rank, self.world = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.device = torch.device("cpu")
+        self.floats = True
         self.bytes_sent = 0
+        self.rooms: dict[Hashable, list[int]] = {}  # for codes, as all ranks know them
+        wrapped = isinstance(self.group._get_backend(self.device), _Wrapper) if is_ours(self.group) else True
+        self._has_engine = not wrapped
 
     def device_for(self, bucket: torch.device) -> torch.device:
         return travels_by(self.group, bucket)
+
+    def has_engine(self) -> bool:
+        """Whether ranvier's own engine can average the bucket, which encodes, sends and decodes at once. The same on all
+        ranks."""
+        return self._has_engine and self.floats and self.device.type == "cpu"
 
     def all_reduce(self, values: Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> None:
         """In place, the same bits on all ranks."""
@@ -75,20 +90,32 @@ class Wire:
         self.bytes_sent += outgoing.numel()
         return list(received.cpu().split(sizes))
 
-    def gather(self, code: Tensor) -> list[Tensor]:
-        """Every rank's code. all_gather wants one length: the longest."""
-        length = torch.tensor([code.numel()], device=self.device)
-        lengths = torch.empty(self.world, dtype=length.dtype, device=self.device)
-        _all_gather(lengths, length, group=self.group)
-        sizes = lengths.tolist()
-        longest = max(1, *sizes)
-        padded = torch.zeros(longest, dtype=torch.uint8, device=self.device)
-        padded[: code.numel()] = code.to(self.device)
-        everything = torch.empty(self.world * longest, dtype=torch.uint8, device=self.device)
-        _all_gather(everything, padded, group=self.group)
-        self.bytes_sent += (self.world - 1) * longest
-        rows = everything.cpu().view(self.world, longest)
-        return [rows[rank, :size].contiguous() for rank, size in enumerate(sizes)]
+    def start_exchange(self, codes: list[Tensor], key: Hashable, most: list[int]) -> Exchanging:
+        """The same, in one collective where codes of this `key` have gone before: each goes with its length, in a room that
+        suits the last ones. Code i has `most[i]` bytes at most. All ranks start the same, in the same order."""
+        return Exchanging(self, codes, key, most)
+
+    def start_gather(self, code: Tensor, key: Hashable, most: int) -> Gathering:
+        """Every rank's code, of `most` bytes at most, likewise."""
+        return Gathering(self, code, key, most)
+
+    def gather(self, code: Tensor, key: Hashable, most: int) -> list[Tensor]:
+        return self.start_gather(code, key, most).wait()
+
+    def start_all_gather(self, code: Tensor, size: int) -> Callable[[], list[Tensor]]:
+        """So many bytes of each rank, of which its code is the first ones; what is called waits for them."""
+        padded = torch.zeros(size, dtype=torch.uint8)
+        padded[: code.numel()] = code
+        padded = padded.to(self.device)
+        everything = torch.empty(self.world * size, dtype=torch.uint8, device=self.device)
+        work = _all_gather(everything, padded, group=self.group, async_op=True)
+        self.bytes_sent += (self.world - 1) * size
+
+        def wait(_in_use: Tensor = padded) -> list[Tensor]:
+            work.wait()
+            return list(everything.cpu().split(size))
+
+        return wait
 
     def demand_same_spec(self, spec: str) -> None:
         specs: list[str | None] = [None] * self.world
@@ -99,3 +126,96 @@ class Wire:
                     f"rank {self.rank} compresses with '{spec}' and rank {rank} with '{theirs}': give hook() the same "
                     "spec on every rank"
                 )
+
+
+class Exchanging:
+    """Codes to each rank, on their way."""
+
+    def __init__(self, wire: Wire, codes: list[Tensor], key: Hashable, most: list[int]) -> None:
+        self.longest = 0  # of the codes that came to this rank, once they have
+        self._wire, self._key, self._most = wire, key, most
+        self._rooms = wire.rooms.get(key)
+        if self._rooms is None:
+            self._arrived = wire.exchange(codes)
+            return
+        own = wire.rank
+        sends = [0 if rank == own else LENGTH_BYTES + room for rank, room in enumerate(self._rooms)]
+        self._receives = [0 if rank == own else LENGTH_BYTES + self._rooms[own] for rank in range(wire.world)]
+        outgoing = torch.zeros(sum(sends), dtype=torch.uint8)
+        for block, code in zip(outgoing.split(sends), codes, strict=True):
+            if block.numel() > 0:
+                _put_block(block, code)
+        self._outgoing = outgoing.to(wire.device)
+        self._received = torch.empty(sum(self._receives), dtype=torch.uint8, device=wire.device)
+        self._work = dist.all_to_all_single(
+            self._received, self._outgoing, self._receives, sends, group=wire.group, async_op=True
+        )
+        wire.bytes_sent += outgoing.numel()
+
+    def wait(self) -> list[Tensor] | None:
+        """What each rank sent to this one; None where something was too long for its room."""
+        if self._rooms is None:
+            arrived = self._arrived
+            self.longest = max(code.numel() for code in arrived)
+            return arrived
+        self._work.wait()
+        blocks = self._received.cpu().split(self._receives)
+        lengths = [length_in(block) if block.numel() > 0 else 0 for block in blocks]
+        self.longest = max(lengths)
+        if self.longest > self._rooms[self._wire.rank]:
+            return None
+        return [block[LENGTH_BYTES : LENGTH_BYTES + length] for block, length in zip(blocks, lengths, strict=True)]
+
+    def all_have_come(self, longest: list[int]) -> bool:
+        """Of all ranks, which have told each other what was `longest` of what came to them. Next time there is room for as
+        much, and a little more."""
+        rooms = [_room_for(length, most) for length, most in zip(longest, self._most, strict=True)]
+        if self._rooms is not None:  # what had no code this time will have one
+            rooms = [room if length > 0 else old for room, length, old in zip(rooms, longest, self._rooms, strict=True)]
+        self._wire.rooms[self._key] = rooms
+        return self._rooms is None or all(length <= room for length, room in zip(longest, self._rooms, strict=True))
+
+
+class Gathering:
+    """A code of each rank to all, on its way. all_gather wants one length of all."""
+
+    def __init__(self, wire: Wire, code: Tensor, key: Hashable, most: int) -> None:
+        self._wire, self._code, self._key, self._most = wire, code, key, most
+        rooms = wire.rooms.get(key)
+        self._room = rooms[0] if rooms is not None else 0
+        block = torch.zeros(LENGTH_BYTES + self._room, dtype=torch.uint8)
+        _put_block(block, code)
+        self._blocks = wire.start_all_gather(block, block.numel())
+
+    def wait(self) -> list[Tensor]:
+        blocks = self._blocks()
+        lengths = [length_in(block) for block in blocks]
+        rest = max(lengths) - self._room
+        self._wire.rooms[self._key] = [_room_for(max(lengths), self._most)]
+        codes = [block[LENGTH_BYTES:] for block in blocks]
+        if rest > 0:
+            more = self._wire.start_all_gather(self._code[self._room :], rest)()
+            codes = [torch.cat(both) for both in zip(codes, more, strict=True)]
+        return [code[:length] for code, length in zip(codes, lengths, strict=True)]
+
+
+def put_length(block: Tensor, length: int) -> None:
+    block[:LENGTH_BYTES].view(torch.int64).fill_(length)
+
+
+def length_in(block: Tensor) -> int:
+    return int(block[:LENGTH_BYTES].view(torch.int64).item())
+
+
+def _put_block(block: Tensor, code: Tensor) -> None:
+    """As much of the code as there is room for, behind its length."""
+    put_length(block, code.numel())
+    fits = min(code.numel(), block.numel() - LENGTH_BYTES)
+    block[LENGTH_BYTES : LENGTH_BYTES + fits] = code[:fits]
+
+
+def _room_for(length: int, most: int) -> int:
+    """Codes of one bucket are nearly as long from step to step. A multiple of what a length takes, so that each has its
+    alignment."""
+    wanted = min(most, length + length // 16 + 64)
+    return -(-wanted // LENGTH_BYTES) * LENGTH_BYTES

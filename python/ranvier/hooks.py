@@ -35,7 +35,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ranvier._exchanges import Exchange, Plain, make_exchange
+from ranvier._exchanges import Exchange, Plain, Went, make_exchange
 from ranvier._memory import Memories, owed_elsewhere, require_record
 from ranvier._nodes import exchange_over, keeps_steps, speakers
 from ranvier._streams import Behind, on_host
@@ -190,12 +190,13 @@ class CompressionState:
         # float16 and bfloat16 are encoded as they are: float32 holds each of their values. What goes plain keeps wider
         # types. float32 on the CPU is averaged where it lies: DDP looks at the bucket again when it has the average.
         exact = on_host(buffer.detach()).to(torch.promote_types(buffer.dtype, torch.float32))
-        wire.device = wire.device_for(buffer.device)
+        wire.device, wire.floats = wire.device_for(buffer.device), exact.dtype == torch.float32
         memory = self._memories.of(parameters, exchange.kinds)
         memory.pay(exact, exchange.kinds)
         values = exact if isinstance(exchange, Plain) else exact.float()
-        if not exchange.average(wire, values, memory, number):
-            self.plain_buckets += 1
+        went = exchange.average(wire, values, memory, number)
+        self.plain_buckets += went is not Went.CODED
+        if went is Went.NOT:
             values = exact
             Plain().average(wire, values, memory, number)
         memory.step += 1

@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "kernel/pack.h"
+#include "kernel/symbols.h"
 #include "kernel/vectors.h"
 #include "ranvier/error.h"
 
@@ -37,15 +38,7 @@ class DenseCodec final : public Pipeline {
       : Pipeline(std::move(settings)),
         stages_(std::move(stages)),
         header_bytes_(std::ranges::any_of(stages_.transforms, [](const auto& t) { return t->is_random(); }) ? seed_bytes
-                                                                                                            : 0) {
-    // Coders of integers give the shortest codes to the smallest: 0 first, then the steps to either side of it.
-    const unsigned levels = stages_.quantizer->levels(), zero = stages_.quantizer->zero();
-    for (unsigned symbol = 0; symbol < order_.size(); ++symbol) order_[symbol] = static_cast<std::uint8_t>(symbol);
-    std::stable_sort(order_.begin(), order_.begin() + levels, [&](std::uint8_t a, std::uint8_t b) {
-      return std::abs(int{a} - static_cast<int>(zero)) < std::abs(int{b} - static_cast<int>(zero));
-    });
-    for (unsigned place = 0; place < order_.size(); ++place) place_[order_[place]] = static_cast<std::uint8_t>(place);
-  }
+                                                                                                            : 0) {}
 
   std::optional<DType> summable_as() const override {
     return stages_.transforms.empty() && !stages_.coder && !settings().feedback ? stages_.quantizer->summable_as()
@@ -110,8 +103,8 @@ class DenseCodec final : public Pipeline {
       }
       if (whole == nullptr && stages_.quantizer->levels() != 0)
         kernel::pack(stages_.quantizer->levels(), symbols, size, packed);
-      if (whole != nullptr)
-        for (std::size_t i = 0; i < size; ++i) symbols[i] = place_[symbols[i]];
+      // Coders of integers give the shortest codes to the smallest: 0 first, then the steps to either side of it.
+      if (whole != nullptr) kernel::fold_symbols(stages_.quantizer->zero(), symbols, size, symbols);
     }
     const std::size_t at = symbols_at(values.size());
     if (whole == nullptr) return at + packed_bytes(values.size());
@@ -171,7 +164,7 @@ class DenseCodec final : public Pipeline {
     if (whole == nullptr)
       kernel::unpack(stages_.quantizer->levels(), packed, size, few);
     else
-      for (std::size_t i = 0; i < size; ++i) few[i] = order_[(*whole)[begin + i]];
+      kernel::unfold_symbols(stages_.quantizer->zero(), whole->data() + begin, size, few);
     return few;
   }
 
@@ -201,8 +194,6 @@ class DenseCodec final : public Pipeline {
 
   const DenseStages stages_;
   const std::size_t header_bytes_;
-  std::array<std::uint8_t, 256> order_{};  // by place: the symbol there
-  std::array<std::uint8_t, 256> place_{};  // by symbol: its place in that order
 };
 
 }  // namespace

@@ -56,7 +56,8 @@ class Quantizer {
   // Symbols are 0 … levels - 1, a byte each; 0: symbols of several bytes, which are not packed.
   virtual unsigned levels() const = 0;
   virtual std::size_t symbol_bytes() const { return 1; }
-  // The symbol that stands for 0, for coders that give small numbers short codes.
+  // The symbol that stands for 0, if there are as many on either side of it, else 0: for coders that give small numbers
+  // short codes.
   virtual unsigned zero() const { return 0; }
   // Scales and the like for `count` values: a prefix of whole chunks needs a prefix of them.
   virtual std::size_t side_bytes(std::size_t count) const = 0;

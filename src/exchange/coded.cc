@@ -31,6 +31,28 @@ void clip(std::span<float> values, double most) {
     kernel::multiply(values.data(), static_cast<float>(most / norm), values.data(), values.size());
 }
 
+std::shared_ptr<CodedTools> tools_of(std::shared_ptr<const Codec> codec) {
+  auto tools = std::make_shared<CodedTools>();
+  auto sums = codec->for_sums();
+  tools->sums = sums ? std::move(sums) : codec;
+  tools->codec = std::move(codec);
+  return tools;
+}
+
+// The part of a bucket that is a slice, and what is kept of it.
+struct Cut {
+  std::span<float> values;
+  CodecState state;
+  std::vector<TensorPiece> pieces;
+};
+Cut cut_out(std::span<float> values, const CodecState& state, std::span<const TensorPiece> pieces, std::size_t begin,
+            std::size_t size) {
+  const auto part = [&](std::span<float> whole) { return whole.empty() ? whole : whole.subspan(begin, size); };
+  return {.values = values.subspan(begin, size),
+          .state = {.residual = part(state.residual), .velocity = part(state.velocity)},
+          .pieces = cut(pieces, begin, size)};
+}
+
 class CodedAveraging final : public StagedAveraging {
  public:
   CodedAveraging(std::shared_ptr<Residuals::State> state, std::vector<std::shared_ptr<Phased>> slices)
@@ -65,12 +87,8 @@ class CodedExchange final : public Exchange {
  public:
   CodedExchange(Communicator& comm, std::unique_ptr<Codec> codec)
       : comm_(comm),
-        tools_(std::make_shared<CodedTools>()),
-        residuals_(codec->state_parts(), codec->spec(), comm.world()) {
-    auto sums = codec->for_sums();
-    tools_->codec = std::move(codec);
-    tools_->sums = sums ? std::move(sums) : tools_->codec;
-  }
+        tools_(tools_of(std::move(codec))),
+        residuals_(tools_->codec->state_parts(), tools_->codec->spec(), comm.world()) {}
   std::string_view spec() const override { return tools_->codec->spec(); }
   std::uint64_t plain_buckets() const override { return tools_->plain.load(); }
   std::size_t state_bytes() const override { return residuals_.bytes(); }
@@ -93,17 +111,14 @@ class CodedExchange final : public Exchange {
     std::vector<std::shared_ptr<Phased>> slices;
     for (std::size_t begin = 0; begin < bucket.values.size(); begin += slice_values) {
       const std::size_t size = std::min(slice_values, bucket.values.size() - begin);
-      const auto of_slice = [&](std::vector<float>& whole) {
-        return whole.empty() ? std::span<float>() : std::span(whole).subspan(begin, size);
-      };
-      const CodecState views{.residual = of_slice(state->residual), .velocity = of_slice(state->velocity)};
-      const auto values = bucket.values.subspan(begin, size);
+      Cut slice =
+          cut_out(bucket.values, {.residual = state->residual, .velocity = state->velocity}, pieces, begin, size);
       if (goes_by_all_gather(size))
-        slices.push_back(std::make_shared<GatheredSlice>(comm_, tools_, values, views, number_++, state->step,
-                                                         cut(pieces, begin, size)));
+        slices.push_back(std::make_shared<GatheredSlice>(comm_, tools_, slice.values, slice.state, number_++,
+                                                         state->step, std::move(slice.pieces)));
       else
-        slices.push_back(std::make_shared<CodedSlice>(comm_, tools_, values, views, number_++, state->step,
-                                                      cut(pieces, begin, size)));
+        slices.push_back(std::make_shared<CodedSlice>(comm_, tools_, slice.values, slice.state, number_++, state->step,
+                                                      std::move(slice.pieces)));
     }
     ++state->step;
     auto averaging = std::make_shared<CodedAveraging>(std::move(state), std::move(slices));
@@ -125,7 +140,61 @@ class CodedExchange final : public Exchange {
   std::uint64_t number_ = 0;  // of the next slice; the same on all ranks
 };
 
+// Of one bucket that somebody waits for. A slice has to be worth its messages: codes of it may have 512 KiB at least.
+constexpr std::size_t least_code = std::size_t{1} << 19;
+constexpr std::size_t alignment = 4096;
+// Their codes and sums take memory; more of them would not be faster.
+constexpr std::size_t most_under_way = 8;
+// How many slices a bucket's number has room for.
+constexpr int slice_bits = 20;
+
 }  // namespace
+
+CodedAverages::CodedAverages(std::shared_ptr<const Codec> codec) : tools_(tools_of(std::move(codec))) {}
+
+std::size_t CodedAverages::slice_size(std::size_t count) const {
+  const std::size_t by_code = tools_->codec->max_bytes(count) / least_code;
+  const std::size_t by_size = (count + slice_values - 1) / slice_values;
+  const std::size_t slices = std::max({by_code, by_size, std::size_t{1}});
+  return ((count + slices - 1) / slices + alignment - 1) / alignment * alignment;
+}
+
+CodedAverages::Outcome CodedAverages::average(Communicator& comm, std::span<float> values, CodecState state,
+                                              std::uint64_t number, std::uint64_t step,
+                                              std::span<const TensorPiece> pieces) {
+  const bool gathers = tools_->codec->way() == Way::all_gather && comm.world() > 1;
+  const std::size_t most = slice_size(values.size());
+  std::vector<std::shared_ptr<Phased>> slices;
+  try {
+    for (std::size_t begin = 0; begin < values.size(); begin += most) {
+      if (slices.size() >= most_under_way) slices[slices.size() - most_under_way]->wait();
+      Cut slice = cut_out(values, state, pieces, begin, std::min(most, values.size() - begin));
+      const std::uint64_t slice_number = (number << slice_bits) + slices.size();
+      if (gathers)
+        slices.push_back(std::make_shared<GatheredSlice>(comm, tools_, slice.values, slice.state, slice_number, step,
+                                                         std::move(slice.pieces)));
+      else
+        slices.push_back(std::make_shared<CodedSlice>(comm, tools_, slice.values, slice.state, slice_number, step,
+                                                      std::move(slice.pieces)));
+      slices.back()->start([] {});
+    }
+    for (const auto& slice : slices) slice->wait();
+  } catch (...) {
+    for (const auto& slice : slices) {  // whose memory the caller takes back
+      try {
+        slice->wait();
+      } catch (...) {
+      }
+    }
+    throw;
+  }
+  Outcome outcome;
+  for (const auto& slice : slices) {
+    outcome.went_plain = outcome.went_plain || slice->went_plain();
+    outcome.bytes_sent += slice->bytes_sent();
+  }
+  return outcome;
+}
 
 std::unique_ptr<Exchange> coded_exchange(Communicator& comm, std::unique_ptr<Codec> codec) {
   return std::make_unique<CodedExchange>(comm, std::move(codec));

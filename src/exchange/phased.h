@@ -25,6 +25,7 @@ class Phased : public std::enable_shared_from_this<Phased> {
   // Once done.
   std::exception_ptr error() const { return problem_; }
   bool went_plain() const { return plain_; }
+  std::uint64_t bytes_sent() const { return bytes_sent_ + (rest_ ? rest_->bytes_sent() : 0); }
 
  protected:
   explicit Phased(Communicator& comm) : comm_(comm), rank_(comm.rank()), world_(comm.world()) {}
@@ -47,6 +48,7 @@ class Phased : public std::enable_shared_from_this<Phased> {
   }
   void send(ConstBytes bytes, Rank to, std::uint64_t tag) {
     sends_.push_back(comm_.start_send({bytes.data(), bytes.size(), DType::u8}, to, tag));
+    bytes_sent_ += bytes.size();
   }
   Work receive(Bytes room, Rank from, std::uint64_t tag) {
     return comm_.start_recv_at_most({room.data(), room.size(), DType::u8}, from, tag);
@@ -75,6 +77,7 @@ class Phased : public std::enable_shared_from_this<Phased> {
   bool over_ = false;     // there is no other phase
   bool ended_ = false;    // and end() was called
   std::vector<Work> sends_;
+  std::uint64_t bytes_sent_ = 0;
   std::shared_ptr<Phased> rest_;
   std::exception_ptr problem_;
   std::function<void()> then_;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "kernel/pack.h"
 #include "kernel/select.h"
 #include "kernel/small_floats.h"
+#include "kernel/symbols.h"
 #include "kernel/transpose.h"
 #include "kernel/vectors.h"
 
@@ -220,6 +222,54 @@ TEST_P(CodingLoops, SelectionAgreesWithSorting) {
       }
     }
   }
+}
+
+TEST_P(CodingLoops, SymbolsAreNumberedFromTheMiddleOutwards) {
+  for (const unsigned zero : {0U, 1U, 5U, 7U, 64U, 127U}) {
+    std::vector<std::uint8_t> symbols(256), folded(256), back(256);
+    std::iota(symbols.begin(), symbols.end(), std::uint8_t{0});
+    auto expected = symbols;  // symbols beyond 2 * zero stay
+    std::stable_sort(expected.begin(), expected.begin() + 2 * zero + 1, [&](std::uint8_t a, std::uint8_t b) {
+      return std::abs(int{a} - static_cast<int>(zero)) < std::abs(int{b} - static_cast<int>(zero));
+    });
+    kernel::unfold_symbols(zero, symbols.data(), symbols.size(), back.data());
+    EXPECT_EQ(back, expected) << zero;
+    kernel::fold_symbols(zero, back.data(), back.size(), folded.data());
+    EXPECT_EQ(folded, symbols) << zero;
+    kernel::fold_symbols(zero, back.data(), back.size(), back.data());
+    EXPECT_EQ(back, symbols) << zero;
+  }
+}
+
+TEST_P(CodingLoops, MarkedSymbolsAreTakenAndPutBack) {
+  std::mt19937 random(3);
+  constexpr std::uint8_t frequent = 7, untouched = 0xEE;
+  for (const std::size_t groups : {0, 1, 2, 3, 7, 8, 9, 64, 65, 1000})
+    for (const unsigned share : {0U, 1U, 30U, 90U, 100U}) {  // of others, in percent
+      std::vector<std::uint8_t> symbols(8 * groups), bits(groups), expected;
+      for (auto& symbol : symbols) {
+        symbol = random() % 100 < share ? static_cast<std::uint8_t>(random()) : frequent;
+        if (symbol != frequent) expected.push_back(symbol);
+      }
+      kernel::mark_others(symbols.data(), groups, frequent, bits.data());
+      for (std::size_t i = 0; i < symbols.size(); ++i) ASSERT_EQ(bits[i / 8] >> i % 8 & 1, symbols[i] != frequent) << i;
+      EXPECT_EQ(kernel::count_bits(bits.data(), groups), expected.size());
+
+      std::vector<std::uint8_t> taken(expected.size() + 9, untouched);
+      EXPECT_EQ(kernel::take_marked(symbols.data(), bits.data(), groups, taken.data()), taken.data() + expected.size());
+      EXPECT_EQ(taken.back(), untouched);
+      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), taken.begin()));
+
+      // In place, the others at the end.
+      std::vector<std::uint8_t> joined(symbols.size() - expected.size(), untouched);
+      joined.insert(joined.end(), expected.begin(), expected.end());
+      const std::uint8_t* next = joined.data() + joined.size() - expected.size();
+      const std::uint8_t* const end = joined.data() + joined.size();
+      const std::size_t done = kernel::put_marked(bits.data(), groups, frequent, next, end, joined.data());
+      EXPECT_TRUE(done == groups || end - next < 8);
+      EXPECT_TRUE(std::equal(symbols.begin(), symbols.begin() + static_cast<std::ptrdiff_t>(8 * done), joined.begin()));
+      EXPECT_EQ(static_cast<std::size_t>(end - next), expected.size() - kernel::count_bits(bits.data(), done));
+    }
 }
 
 RANVIER_FOR_EACH_INSTRUCTION_SET(CodingLoops);

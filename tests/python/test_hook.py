@@ -424,3 +424,67 @@ def sparse(rank, world, spec):
 @pytest.mark.parametrize("spec", ["none", "int8"])
 def test_sparse_gradients_are_refused_in_a_sentence(spec):
     on_ranks(2, sparse, spec, backend="gloo")
+
+
+class Vector(nn.Module):
+    """Whose gradients are what it is given."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.values = nn.Parameter(torch.zeros(size))
+
+    def forward(self, gradient):
+        return (self.values * gradient).sum()
+
+
+def averaged(rank, world, spec, size, kinds):
+    net = DistributedDataParallel(Vector(size))
+    state, hook = ranvier.hook(spec)
+    net.register_comm_hook(state, hook)
+    averages, sent = [], []
+    for step, kind in enumerate(kinds):
+        net.zero_grad()
+        before = state.bytes_sent
+        net(gradient_of(rank, size, kind, step)).backward()
+        averages.append(net.module.values.grad.clone())
+        sent.append(state.bytes_sent - before)
+    return averages, sent, state.plain_buckets
+
+
+def gradient_of(rank, size, kind, step):
+    random = torch.randn(size, generator=torch.Generator().manual_seed(10 * step + rank))
+    if kind == "zeros":
+        return torch.zeros(size)
+    if kind == "NaN":
+        random[size // 2 + rank] = float("nan")
+    return random if rank == 0 or kind != "long on one rank" else torch.zeros(size)
+
+
+# "lossless" gives the sum in the order of ranks, whatever the way of its codes.
+@pytest.mark.parametrize("way", ["reduce_scatter", "all_gather"])
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+@pytest.mark.parametrize("size", [3, 20_000, 300_000])
+def test_codes_of_other_lengths_than_the_step_before_arrive_whole(backend, size, way):
+    kinds = ["random", "zeros", "zeros", "long on one rank", "random", "zeros", "random"]
+    for averages, _, plain in on_ranks(3, averaged, f"bf16+lossless:by={way}", size, kinds, backend=backend):
+        assert plain == 0
+        for step, (kind, average) in enumerate(zip(kinds, averages, strict=True)):
+            exact = sum(gradient_of(rank, size, kind, step) for rank in range(3)) / 3
+            torch.testing.assert_close(average, exact, rtol=0.01, atol=0.02)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "ranvier"])
+def test_slices_of_a_bucket_are_one_average_and_one_goes_plain_alone(backend):
+    spec, size, kinds = "qsgd:127,block=256+rans", 3_000_000, ["random", "NaN", "random", "random"]
+    ranks = on_ranks(2, averaged, spec, size, kinds, backend=backend)
+    for averages, others in zip(ranks[0][0], ranks[1][0], strict=True):
+        torch.testing.assert_close(averages, others, rtol=0, atol=0, equal_nan=True)
+    for step, kind in enumerate(kinds):
+        average, exact = ranks[0][0][step], (gradient_of(0, size, kind, step) + gradient_of(1, size, kind, step)) / 2
+        assert bool(average.isfinite().all()) == (kind != "NaN")
+        torch.testing.assert_close(average, exact, rtol=0, atol=0.1, equal_nan=True)
+    assert ranks[0][2] == ranks[1][2] == 1
+    # What goes plain is a slice, and of codes as many bytes go as they have, and a sixteenth of room.
+    _, plain, *coded = ranks[0][1]
+    assert plain < 2 * coded[0] and coded[0] == pytest.approx(coded[1], rel=0.02)
+    assert coded[0] < size

@@ -1,0 +1,183 @@
+#include "kernel/symbols.h"
+
+#include <array>
+#include <bit>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernel/symbols.cc"
+#include "hwy/foreach_target.h"
+
+#include "hwy/highway.h"
+
+#ifndef RANVIER_KERNEL_SYMBOLS_ONCE
+#define RANVIER_KERNEL_SYMBOLS_ONCE
+namespace ranvier::kernel {
+
+using EightBytes = std::array<std::uint8_t, 8>;
+
+// For each byte of a bitmap, where the marked ones of eight symbols are; and for each of eight symbols, which of the
+// marked ones it is, or `none`.
+inline constexpr std::uint8_t none = 0x80;
+struct MarkTables {
+  std::array<EightBytes, 256> places{}, ranks{};
+  constexpr MarkTables() {
+    for (unsigned bits = 0; bits < 256; ++bits) {
+      std::uint8_t rank = 0;
+      for (std::uint8_t place = 0; place < 8; ++place) {
+        const bool marked = (bits >> place & 1) != 0;
+        ranks[bits][place] = marked ? rank : none;
+        if (marked) places[bits][rank++] = place;
+      }
+    }
+  }
+};
+inline constexpr MarkTables mark_tables;
+
+}  // namespace ranvier::kernel
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace ranvier::kernel::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+void fold_loop(unsigned zero, const std::uint8_t* symbols, std::size_t count, std::uint8_t* out) {
+  const auto middle = static_cast<std::uint8_t>(zero), last = static_cast<std::uint8_t>(2 * zero);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint8_t symbol = symbols[i];
+    const auto up = static_cast<std::uint8_t>(2 * static_cast<std::uint8_t>(symbol - middle));
+    const auto down = static_cast<std::uint8_t>(2 * static_cast<std::uint8_t>(middle - symbol) - 1);
+    const std::uint8_t folded = symbol < middle ? down : up;
+    out[i] = symbol > last ? symbol : folded;
+  }
+}
+
+void unfold_loop(unsigned zero, const std::uint8_t* folded, std::size_t count, std::uint8_t* out) {
+  const auto middle = static_cast<std::uint8_t>(zero), last = static_cast<std::uint8_t>(2 * zero);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint8_t number = folded[i];
+    const auto half = static_cast<std::uint8_t>(number >> 1);
+    const auto up = static_cast<std::uint8_t>(middle + half), down = static_cast<std::uint8_t>(middle - half - 1);
+    const std::uint8_t symbol = (number & 1) != 0 ? down : up;
+    out[i] = number > last ? number : symbol;
+  }
+}
+
+void mark_loop(const std::uint8_t* symbols, std::size_t groups, std::uint8_t frequent, std::uint8_t* bits) {
+  constexpr std::uint64_t all_bytes = 0x0101010101010101;  // times a byte: eight of them
+  constexpr std::uint64_t low_bits = 0x7F * all_bytes, gather = 0x0102040810204080;
+  const std::uint64_t eight_times = all_bytes * frequent;
+  for (std::size_t group = 0; group < groups; ++group) {
+    std::uint64_t eight = 0;
+    std::memcpy(&eight, symbols + 8 * group, 8);
+    const std::uint64_t different = eight ^ eight_times;
+    const std::uint64_t is_not = (((different & low_bits) + low_bits) | different) >> 7 & all_bytes;
+    bits[group] = static_cast<std::uint8_t>(is_not * gather >> 56);
+  }
+}
+
+std::size_t count_loop(const std::uint8_t* bits, std::size_t bytes) {
+  std::size_t count = 0, at = 0;
+  for (; at + 8 <= bytes; at += 8) {
+    std::uint64_t eight = 0;
+    std::memcpy(&eight, bits + at, 8);
+    count += static_cast<std::size_t>(std::popcount(eight));
+  }
+  for (; at < bytes; ++at) count += static_cast<std::size_t>(std::popcount(bits[at]));
+  return count;
+}
+
+#if HWY_TARGET == HWY_SCALAR
+
+std::uint8_t* take_loop(const std::uint8_t* symbols, const std::uint8_t* bits, std::size_t groups, std::uint8_t* out) {
+  for (std::size_t group = 0; group < groups; ++group)
+    for (unsigned left = bits[group]; left != 0; left &= left - 1)
+      *out++ = symbols[8 * group + static_cast<std::size_t>(std::countr_zero(left))];
+  return out;
+}
+
+std::size_t put_loop(const std::uint8_t* bits, std::size_t groups, std::uint8_t frequent, const std::uint8_t*& marked,
+                     const std::uint8_t* end, std::uint8_t* out) {
+  std::size_t group = 0;
+  for (; group < groups && end - marked >= 8; ++group) {
+    EightBytes coming;  // before they are written over
+    std::memcpy(coming.data(), marked, coming.size());
+    std::memset(out + 8 * group, frequent, 8);
+    std::size_t taken = 0;
+    for (unsigned left = bits[group]; left != 0; left &= left - 1)
+      out[8 * group + static_cast<std::size_t>(std::countr_zero(left))] = coming[taken++];
+    marked += taken;
+  }
+  return group;
+}
+
+#else
+
+// How many are marked is too random to be predicted: eight bytes go each time, and the next ones over what is too much.
+using Eight = hn::CappedTag<std::uint8_t, 8>;
+
+std::uint8_t* take_loop(const std::uint8_t* symbols, const std::uint8_t* bits, std::size_t groups, std::uint8_t* out) {
+  const Eight d;
+  for (std::size_t group = 0; group < groups; ++group) {
+    const auto places = hn::LoadU(d, mark_tables.places[bits[group]].data());
+    hn::StoreU(hn::TableLookupBytes(hn::LoadU(d, symbols + 8 * group), places), d, out);
+    out += std::popcount(bits[group]);
+  }
+  return out;
+}
+
+std::size_t put_loop(const std::uint8_t* bits, std::size_t groups, std::uint8_t frequent, const std::uint8_t*& marked,
+                     const std::uint8_t* end, std::uint8_t* out) {
+  const Eight d;
+  const auto filler = hn::Set(d, frequent), no_rank = hn::Set(d, none);
+  const std::uint8_t* next = marked;
+  std::size_t group = 0;
+  for (; group < groups && end - next >= 8; ++group) {
+    const auto ranks = hn::LoadU(d, mark_tables.ranks[bits[group]].data());
+    const auto others = hn::TableLookupBytesOr0(hn::LoadU(d, next), ranks);
+    hn::StoreU(hn::IfThenElse(hn::Eq(ranks, no_rank), filler, others), d, out + 8 * group);
+    next += std::popcount(bits[group]);
+  }
+  marked = next;
+  return group;
+}
+
+#endif
+
+}  // namespace ranvier::kernel::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ranvier::kernel {
+
+HWY_EXPORT(fold_loop);
+HWY_EXPORT(unfold_loop);
+HWY_EXPORT(mark_loop);
+HWY_EXPORT(count_loop);
+HWY_EXPORT(take_loop);
+HWY_EXPORT(put_loop);
+
+void fold_symbols(unsigned zero, const std::uint8_t* symbols, std::size_t count, std::uint8_t* out) {
+  HWY_DYNAMIC_DISPATCH(fold_loop)(zero, symbols, count, out);
+}
+void unfold_symbols(unsigned zero, const std::uint8_t* folded, std::size_t count, std::uint8_t* out) {
+  HWY_DYNAMIC_DISPATCH(unfold_loop)(zero, folded, count, out);
+}
+void mark_others(const std::uint8_t* symbols, std::size_t groups, std::uint8_t frequent, std::uint8_t* bits) {
+  HWY_DYNAMIC_DISPATCH(mark_loop)(symbols, groups, frequent, bits);
+}
+std::size_t count_bits(const std::uint8_t* bits, std::size_t bytes) {
+  return HWY_DYNAMIC_DISPATCH(count_loop)(bits, bytes);
+}
+std::uint8_t* take_marked(const std::uint8_t* symbols, const std::uint8_t* bits, std::size_t groups,
+                          std::uint8_t* out) {
+  return HWY_DYNAMIC_DISPATCH(take_loop)(symbols, bits, groups, out);
+}
+std::size_t put_marked(const std::uint8_t* bits, std::size_t groups, std::uint8_t frequent, const std::uint8_t*& marked,
+                       const std::uint8_t* end, std::uint8_t* out) {
+  return HWY_DYNAMIC_DISPATCH(put_loop)(bits, groups, frequent, marked, end, out);
+}
+
+}  // namespace ranvier::kernel
+#endif
