@@ -19,10 +19,11 @@ namespace {
 // Once sums that nobody realigns have tolerated loss where ranks were to differ for a while.
 void say_that_nobody_realigns(const Communicator& communicator) {
   if (communicator.losses().due == 0) return;
-  TORCH_WARN_ONCE("ranvier: the transport '", communicator.options().transport,
-                  "' lets ranks differ between realignments, and nobody realigns those whose gradients are summed here, "
-                  "by DDP, its hooks or an all_reduce: so they stay equal, as without resync; ranvier.attach with "
-                  "sync=\"bsp\" realigns");
+  TORCH_WARN_ONCE(
+      "ranvier: the transport '", communicator.options().transport,
+      "' lets ranks differ between realignments, and nobody realigns those whose gradients are summed here, "
+      "by DDP, its hooks or an all_reduce: so they stay equal, as without resync; ranvier.attach with "
+      "sync=\"bsp\" realigns");
 }
 
 // Why the abort() that this thread is about to call is called.

@@ -31,11 +31,15 @@ def bounds_of(group: dist.ProcessGroup) -> Bounds:
     return Bounds(*_library.load().bounded_loss(group.boxed()))
 
 
+def lost_share_of(wire: Wire) -> float:
+    return _library.lost_share(wire.group) if bounds_of(wire.group).loss > 0 else 0.0
+
+
 class Lossy(Plain):
     """An average that tolerates loss, of float32 on the CPU; of all else the exact one. With `may_differ` ranks are to be
     realigned every so many steps, as the transport says."""
 
-    kinds = ("residual",)
+    kinds: tuple[str, ...] = ("residual",)
 
     def __init__(self, may_differ: bool = False) -> None:
         self._may_differ = may_differ
@@ -51,15 +55,15 @@ class Lossy(Plain):
             super().average(wire, values, memory, number)  # residuals are of real numbers
             return lambda: None
         values += residual
-        lost = torch.empty_like(values)
+        lost = memory.spare if memory.spare.numel() == values.numel() else torch.empty_like(values)
         began = _library.load().average_gradients(wire.group.boxed(), values, lost, self._may_differ)
         wire.bytes_sent += 2 * (wire.world - 1) * values.numel() * values.element_size() // wire.world
 
         def finish() -> None:
             dist.Work.unbox(began).wait()
             # Of a step that overflowed, and that nobody takes, everything is still owed.
-            if values.numel() == 0 or all(math.isfinite(float(end)) for end in torch.aminmax(values)):
-                memory.residual = lost
+            paid = values.numel() == 0 or all(math.isfinite(float(end)) for end in torch.aminmax(values))
+            memory.residual, memory.spare = (lost, residual) if paid else (residual, lost)
 
         return finish
 

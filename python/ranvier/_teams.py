@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ranvier import _library
 from ranvier._attachment import flat, spread
+from ranvier._bounded import lost_share_of
 from ranvier._exchanges import Exchange, Plain, make_exchange
 from ranvier._groups import group_like
-from ranvier._library import is_ours, lost_share
 from ranvier._memory import Memories, owed_elsewhere
 from ranvier._nodes import exchange_over, keeps_steps, speakers
 from ranvier._wire import Wire
@@ -143,12 +143,13 @@ class CodedTeam:
     def realign(self, parameters: list[Tensor]) -> int:
         """Those of ranks that may differ meanwhile become their exact average. The bytes given."""
         values = flat(parameters)
+        given: int = values.numel() * values.element_size()
         _library.load().realign(self._wire.group.boxed(), values)
         spread(values, parameters)
-        return values.numel() * values.element_size()
+        return given
 
     def lost_share(self) -> float:
-        return lost_share(self._wire.group) if is_ours(self._wire.group) else 0.0
+        return lost_share_of(self._wire)
 
     def state_dict(self) -> dict[str, Any]:
         """What this rank holds back, by the numbers of parameters."""

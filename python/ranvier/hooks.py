@@ -7,7 +7,10 @@ ranvier or NCCL (where init_process_group was given a device_id, all ranks of th
 the same bits. docs/codecs.md explains codecs, presets ("safe", "strong", "extreme"), error feedback, and how a bucket
 becomes its average.
 
-What the codec holds back belongs in a checkpoint, and every rank saves its own:
+Over udp:loss=… the spec "none" is for gradients that do not wait for the last packets: what was lost goes with the next
+step's, and is held back until then.
+
+What is held back belongs in a checkpoint, and every rank saves its own:
 
     state, hook = ranvier.hook("topk:0.01+int8")
     ddp.register_comm_hook(state, hook)
@@ -35,9 +38,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ranvier._bounded import Lossy, exchange_of_gradients
+from ranvier._bounded import Lossy, exchange_of_gradients, lost_share_of
 from ranvier._exchanges import Exchange, Plain, make_exchange
-from ranvier._library import is_ours, lost_share
 from ranvier._memory import Memories, owed_elsewhere, require_record
 from ranvier._nodes import keeps_steps, speakers
 from ranvier._streams import Behind, on_host
@@ -109,7 +111,7 @@ class CompressionState:
     def lost_share(self) -> float:
         """Of what other ranks gave to this rank's averages, the share that these went without, over udp:loss=…: from 0 to 1.
         This rank's own part that others went without is not lost, it goes with the next step's gradients."""
-        return lost_share(self._way[0].group) if self._way and is_ours(self._way[0].group) else 0.0
+        return lost_share_of(self._way[0]) if self._way else 0.0
 
     @property
     def momentum(self) -> float:

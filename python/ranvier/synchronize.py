@@ -90,6 +90,10 @@ def attach(
     `optimizer.step(closure)` evaluates the closure once, before gradients are averaged. GradScaler leaves the step out
     on the ranks that found infinite gradients, where the others would wait: train in bfloat16, or let all ranks skip.
 
+    Over udp:loss=… everybody's averages of gradients (float32 or shorter, without codec) do not wait for the last packets, and
+    what was lost of a rank's own goes with its next step's. With resync=K, by `bsp`, ranks may differ meanwhile: behind each
+    K-th step, and in finish(), their parameters become their exact average (docs/transports.md).
+
     `auto` begins with bsp. After 10 steps, and again behind each `steps_per_epoch` (or 100), it measures what computing
     and averages take and goes on with bsp or node:16: `decisions` of what this returns has them, with the reasons. Ranks'
     samples stay their own, and nobody serves, so that shares by speed and servers are not among what it chooses from.
@@ -433,8 +437,6 @@ class Synchronization(Attached):
 
     @property
     def lost_share(self) -> float:
-        """Of what other ranks gave to this rank's averages of gradients, the share that these went without, over
-        udp:loss=…: from 0 to 1."""
         return self._coded_gradients.lost_share() if self._coded_gradients else 0.0
 
     def _choose(self, auto: Auto) -> None:

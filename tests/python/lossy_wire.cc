@@ -1,4 +1,5 @@
-// Loaded before the C library by ranks that lose packets on purpose: tests/support/lossy_wire.h, told by Python how many.
+// Loaded before the C library by ranks that lose packets on purpose: tests/support/lossy_wire.h, told by Python how
+// many.
 #include "support/lossy_wire.h"
 
 extern "C" void lose(double share, int times) {

@@ -148,6 +148,26 @@ def test_what_was_lost_of_a_bucket_goes_with_the_next_one(lossy_wire):
     on_ranks(WORLD, hooked, environment=BOUNDED, preload=lossy_wire)
 
 
+def of_other_types(rank, world):
+    lose(0.3)
+    for dtype in (torch.float64, torch.bfloat16):
+        ddp = DistributedDataParallel(Linear().to(dtype))
+        state, hook = ranvier.hook("none")
+        ddp.register_comm_hook(state, hook)
+        for step in range(STEPS):
+            given = [gradients(other, step).to(dtype) for other in range(world)]
+            applied = step_of(ddp, given[rank])
+            assert are_alike(applied)
+            if dtype == torch.float64:
+                torch.testing.assert_close(applied, sum(given) / world)
+        lost = torch.tensor(state.lost_share)
+        assert (furthest(lost) > 0) == (dtype == torch.bfloat16)
+
+
+def test_gradients_of_64_bits_are_exact_and_those_of_16_are_not(lossy_wire):
+    on_ranks(WORLD, of_other_types, environment=BOUNDED, preload=lossy_wire)
+
+
 def without_hook(rank, world):
     ddp, ledger = DistributedDataParallel(Linear(), bucket_cap_mb=0.3), Ledger()
     lose(0.3)
