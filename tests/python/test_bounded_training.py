@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from ranks import on_ranks
 from torch import nn
+from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -230,6 +231,17 @@ def weighted(rank, world):
     assert torch.equal(owed_of(sync), still_owed) and sync.step == STEPS
     lose(0)
     pay_all(ledger, lambda: step_by(model, optimizer, torch.zeros(sum(SIZES))), lambda: owed_of(sync))
+
+    # Rank 1 has a step less, and then takes part without weight.
+    lose(0.3)
+    before = flat(model.parameters())
+    with Join([sync]):
+        for step in range(STEPS - rank):
+            step_by(model, optimizer, gradients(rank, step))
+            ledger.rest += (share if step < STEPS - 1 else 2) * gradients(rank, step)
+    assert are_alike(flat(model.parameters()))
+    ledger.rest -= before - flat(model.parameters())
+    assert furthest(ledger.rest - owed_of(sync).double()) < 1e-3
 
 
 def test_attach_pays_in_the_next_step_what_was_lost(lossy_wire):
