@@ -16,6 +16,16 @@
 namespace ranvier::pytorch {
 namespace {
 
+// Once sums that nobody realigns have tolerated loss where ranks were to differ for a while.
+void say_that_nobody_realigns(const Communicator& communicator) {
+  if (communicator.losses().due == 0) return;
+  TORCH_WARN_ONCE(
+      "ranvier: the transport '", communicator.options().transport,
+      "' lets ranks differ between realignments, and nobody realigns those whose gradients are summed here, "
+      "by DDP, its hooks or an all_reduce: so they stay equal, as without resync; ranvier.attach with "
+      "sync=\"bsp\" realigns");
+}
+
 // Why the abort() that this thread is about to call is called.
 class Reason {
  public:
@@ -145,6 +155,8 @@ intrusive_ptr<c10d::Work> RanvierBackend::launch(Call call, std::span<const Requ
   // thread that would have to move it.
   asynchronous = asynchronous && !in_callback();
   for (Request request : requests) {
+    if (request.tolerates_loss && !request.may_differ && communicator->resync() > 0)
+      say_that_nobody_realigns(*communicator);
     request.label.list = static_cast<std::uint8_t>(std::min<std::size_t>(requests.size(), 255));
     if (asynchronous)
       work->add([&] { return communicator->start(request); });

@@ -33,6 +33,22 @@ void abort(c10d::Backend& backend, const std::string& reason);
 // ValueError for a backend that is not ranvier's itself or was shut down.
 LossCounts losses(const c10d::Backend& backend);
 
+// By the transport ("udp:loss=…,resync=K"). Nothing is lost where either is 0, or where the backend is not ranvier's
+// itself.
+struct BoundedLoss {
+  double share = 0;          // of gradients that may be lost
+  std::uint64_t resync = 0;  // every so many steps ranks are to be realigned; 0: they never differ
+};
+BoundedLoss bounded_loss(const c10d::Backend& backend);
+
+// An average of gradients, f32 on the CPU, in place, which tolerates loss where the transport does; `lost` becomes what
+// of this rank's own values it lacks (error feedback). With `may_differ` ranks are to be realigned: see Request. Both
+// throw ValueError for a backend that is not ranvier's itself.
+c10::intrusive_ptr<c10d::Work> average_gradients(c10d::Backend& backend, const at::Tensor& gradients,
+                                                 const at::Tensor& lost, bool may_differ);
+// Communicator::realign, of f32 on the CPU.
+void realign(c10d::Backend& backend, const at::Tensor& parameters);
+
 // What stands behind it. Throws ValueError for a backend that is not ranvier's itself or was shut down.
 std::shared_ptr<Communicator> communicator_of(const c10d::Backend& backend);
 

@@ -1,6 +1,6 @@
 // The backend's class: what each c10d call means as requests to a Communicator. Its members are defined by subject:
-// backend.cc (life and launching), collectives.cc, coalesced.cc, lists.cc, messages.cc, monitored_barrier.cc,
-// several.cc, sparse.cc.
+// backend.cc (life and launching), bounded_loss.cc, collectives.cc, coalesced.cc, lists.cc, messages.cc,
+// monitored_barrier.cc, several.cc, sparse.cc.
 #pragma once
 
 #include <atomic>
@@ -89,6 +89,11 @@ class RanvierBackend final : public c10d::Backend {
   intrusive_ptr<c10d::Work> send(Tensors& tensors, int to, int tag) override;
   intrusive_ptr<c10d::Work> recv(Tensors& tensors, int from, int tag) override;
   intrusive_ptr<c10d::Work> recvAnysource(Tensors& tensors, int tag) override;
+
+  // ---- Gradients that know what was lost of them: bounded_loss.cc, see backend.h
+
+  intrusive_ptr<c10d::Work> average_gradients(const at::Tensor& gradients, const at::Tensor& lost, bool may_differ);
+  void realign(const at::Tensor& parameters);
 
   // ---- The end: backend.cc
 

@@ -30,6 +30,20 @@ std::vector<std::int64_t> losses_of_group(const Group& group) {
   return {static_cast<std::int64_t>(counts.due), static_cast<std::int64_t>(counts.missing)};
 }
 
+std::tuple<double, std::int64_t> bounded_loss_of_group(const Group& group) {
+  const BoundedLoss loss = bounded_loss(*group->getBackend(c10::DeviceType::CPU));
+  return {loss.share, static_cast<std::int64_t>(loss.resync)};
+}
+
+c10::intrusive_ptr<c10d::Work> average_gradients_in_group(const Group& group, const at::Tensor& gradients,
+                                                          const at::Tensor& lost, bool may_differ) {
+  return average_gradients(*group->getBackend(c10::DeviceType::CPU), gradients, lost, may_differ);
+}
+
+void realign_group(const Group& group, const at::Tensor& parameters) {
+  realign(*group->getBackend(c10::DeviceType::CPU), parameters);
+}
+
 // Of each operation, as the group was made with or was told since. Python has no options of backends that torch does
 // not know.
 std::int64_t timeout_ms_of_group(const Group& group) {
@@ -45,6 +59,14 @@ TORCH_LIBRARY(ranvier, library) {
   library.def("abort(__torch__.torch.classes.c10d.ProcessGroup group, str reason) -> ()",
               &ranvier::pytorch::abort_group);
   library.def("losses(__torch__.torch.classes.c10d.ProcessGroup group) -> int[]", &ranvier::pytorch::losses_of_group);
+  library.def("bounded_loss(__torch__.torch.classes.c10d.ProcessGroup group) -> (float, int)",
+              &ranvier::pytorch::bounded_loss_of_group);
+  library.def(
+      "average_gradients(__torch__.torch.classes.c10d.ProcessGroup group, Tensor(a!) gradients, Tensor(b!) lost, "
+      "bool may_differ) -> __torch__.torch.classes.c10d.Work",
+      &ranvier::pytorch::average_gradients_in_group);
+  library.def("realign(__torch__.torch.classes.c10d.ProcessGroup group, Tensor(a!) parameters) -> ()",
+              &ranvier::pytorch::realign_group);
   library.def("timeout_ms(__torch__.torch.classes.c10d.ProcessGroup group) -> int",
               &ranvier::pytorch::timeout_ms_of_group);
 }

@@ -52,6 +52,12 @@ class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
     _group: dist.ProcessGroup
     _world: int
 
+    @property
+    def lost_share(self) -> float:
+        """Of what other ranks gave to this rank's averages of gradients, the share that these went without, over
+        udp:loss=…: from 0 to 1."""
+        return 0.0
+
     def _take(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Raises ValueError where attach() cannot take these two."""
         self._parameters = fitting_parameters(model, optimizer)

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from ranvier._library import is_ours, load
+from ranvier._library import count_beside, is_ours, load
 from ranvier._register import made_with
 from ranvier.settings import Options
 
@@ -56,6 +56,7 @@ def group_like(
             group_desc=description,
         )
     _c10d._world.pg_group_ranks[made] = {member: rank for rank, member in enumerate(members)}
+    count_beside(model, made)
     return made
 
 

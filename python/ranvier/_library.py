@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 A_MOMENT_S = 0.3  # for threads that waited when the process ends
 
 
+# Groups of ranvier's own that work for a group of the program's.
+_beside: weakref.WeakKeyDictionary[ProcessGroup, weakref.WeakSet[ProcessGroup]] = weakref.WeakKeyDictionary()
 # Those that no group of torch's has: of connect_apart().
 _apart: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
 
@@ -105,11 +107,20 @@ def _let_threads_return() -> None:
 
 def lost_share(group: ProcessGroup | None = None) -> float:
     """Of what other ranks gave to this rank's sums over udp:loss=…, the share that these went without, since the group
-    was made: from 0 to 1, and 0 where every byte arrives. None: the default group. Raises ValueError where ranvier does
-    not serve the group's CPU tensors."""
+    was made: from 0 to 1, and 0 where every byte arrives. Sums of ranvier.hook and ranvier.attach count as the group's that
+    these were given. None: the default group. Raises ValueError where ranvier does not serve the group's CPU tensors."""
     chosen = dist.distributed_c10d._get_default_group() if group is None else group
     due, missing = load().losses(chosen.boxed())
+    for each in _beside.get(chosen, ()):
+        if each in dist.distributed_c10d._world.pg_map:
+            more_due, more_missing = load().losses(each.boxed())
+            due, missing = due + more_due, missing + more_missing
     return missing / due if due else 0.0
+
+
+def count_beside(group: ProcessGroup, made: ProcessGroup) -> None:
+    """What is lost in `made`, which works for `group`, is told with the group's own."""
+    _beside.setdefault(group, weakref.WeakSet()).add(made)
 
 
 def is_ours(group: ProcessGroup) -> bool:

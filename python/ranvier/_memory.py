@@ -29,6 +29,7 @@ class Memory:
     last: Tensor = field(default_factory=_nothing)
     average: Tensor = field(default_factory=_nothing)
     owed: Tensor = field(default_factory=_nothing)  # where none is kept, or changes are coded: that of a codec before
+    spare: Tensor = field(default_factory=_nothing)  # room for the next residual, of no value
     factors: list[list[Tensor]] = field(default_factory=list)  # of each parameter, left and right; empty: none yet
     norms: Tensor = field(default_factory=_nothing)  # of blocks of this bucket: of no other one
     norms_of: list[int] = field(default_factory=list)  # the sizes of that bucket's parameters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from ranvier import _library
 from ranvier._attachment import flat, spread
-from ranvier._exchanges import Plain, make_exchange
+from ranvier._bounded import lost_share_of
+from ranvier._exchanges import Exchange, Plain, make_exchange
 from ranvier._groups import group_like
 from ranvier._memory import Memories, owed_elsewhere
 from ranvier._nodes import exchange_over, keeps_steps, speakers
@@ -102,11 +103,14 @@ def check_codec(spec: str, policy: Any, sync: str, optimizer: torch.optim.Optimi
 
 
 class CodedTeam:
-    """A team whose averages a codec compresses, as `ranvier.hook` does it; of tensors that belong to `parameters`."""
+    """A team whose averages a codec compresses, as `ranvier.hook` does it; of tensors that belong to `parameters`. Or what
+    else `choose` makes of the spec, that keeps something from step to step."""
 
-    def __init__(self, spec: str, team: Team, parameters: list[Tensor]) -> None:
+    def __init__(
+        self, spec: str, team: Team, parameters: list[Tensor], choose: Callable[[Wire, str], Exchange] = exchange_over
+    ) -> None:
         self._wire = Wire(team.group)
-        self._exchange = exchange_over(self._wire, spec)
+        self._exchange = choose(self._wire, spec)
         self._keep_of(spec, parameters)
 
     def of(self, parameters: list[Tensor]) -> CodedTeam:
@@ -135,6 +139,17 @@ class CodedTeam:
         self._number += 1
         spread(values, tensors)
         return wire.bytes_sent - before
+
+    def realign(self, parameters: list[Tensor]) -> int:
+        """Those of ranks that may differ meanwhile become their exact average. The bytes given."""
+        values = flat(parameters)
+        given: int = values.numel() * values.element_size()
+        _library.load().realign(self._wire.group.boxed(), values)
+        spread(values, parameters)
+        return given
+
+    def lost_share(self) -> float:
+        return lost_share_of(self._wire)
 
     def state_dict(self) -> dict[str, Any]:
         """What this rank holds back, by the numbers of parameters."""

@@ -7,7 +7,10 @@ ranvier or NCCL (where init_process_group was given a device_id, all ranks of th
 the same bits. docs/codecs.md explains codecs, presets ("safe", "strong", "extreme"), error feedback, and how a bucket
 becomes its average.
 
-What the codec holds back belongs in a checkpoint, and every rank saves its own:
+Over udp:loss=… the spec "none" is for gradients that do not wait for the last packets: what was lost goes with the next
+step's, and is held back until then.
+
+What is held back belongs in a checkpoint, and every rank saves its own:
 
     state, hook = ranvier.hook("topk:0.01+int8")
     ddp.register_comm_hook(state, hook)
@@ -35,9 +38,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ranvier._bounded import Lossy, exchange_of_gradients, lost_share_of
 from ranvier._exchanges import Exchange, Plain, Went, make_exchange
 from ranvier._memory import Memories, owed_elsewhere, require_record
-from ranvier._nodes import exchange_over, keeps_steps, speakers
+from ranvier._nodes import keeps_steps, speakers
 from ranvier._streams import Behind, on_host
 from ranvier._wire import Wire
 
@@ -85,9 +89,11 @@ class CompressionState:
         make_exchange(self.spec, dist.get_world_size(whole))  # before anybody waits for others
         wire = Wire(whole)
         wire.demand_same_spec(self.spec)
-        exchange = exchange_over(wire, self.spec)
+        exchange = exchange_of_gradients(wire, self.spec)
         # One thread: buckets go in the order in which backward finishes them, which is the same on all ranks.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ranvier-hook")
+        # Sums that tolerate loss are waited for on another, since a path of theirs is long: many are under way at once.
+        self._waiter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ranvier-hook-waits")
         self._process = os.getpid()
         self._way = wire, exchange
         if self._world != 0 and (self._world, self._speakers) != (wire.world, speakers(exchange)):
@@ -100,6 +106,12 @@ class CompressionState:
     def bytes_sent(self) -> int:
         """Of this process."""
         return self._way[0].bytes_sent if self._way else 0
+
+    @property
+    def lost_share(self) -> float:
+        """Of what other ranks gave to this rank's averages, the share that these went without, over udp:loss=…: from 0 to 1.
+        This rank's own part that others went without is not lost, it goes with the next step's gradients."""
+        return lost_share_of(self._way[0]) if self._way else 0.0
 
     @property
     def momentum(self) -> float:
@@ -174,19 +186,28 @@ class CompressionState:
         behind = Behind(buffer.device)
         done: torch.futures.Future[Tensor] = torch.futures.Future(devices=behind.devices)
 
-        def run() -> None:
+        def run(part: Callable[[], bool]) -> None:
             try:
                 with behind.a_stream():
-                    done.set_result(self._average(wire, exchange, buffer, parameters, number))
+                    if part():
+                        done.set_result(buffer)
             except BaseException as error:  # noqa: BLE001: DDP raises it where it waits
                 done.set_exception(error)
 
-        self._thread.submit(run)
+        def begin() -> bool:
+            finish = self._begin(wire, exchange, buffer, parameters, number)
+            if isinstance(exchange, Lossy):
+                self._waiter.submit(run, finish)
+                return False
+            return finish()
+
+        self._thread.submit(run, begin)
         return done.then(lambda future: future.value())  # an exception that was set, C++ would take for the result
 
-    def _average(
+    def _begin(
         self, wire: Wire, exchange: Exchange, buffer: Tensor, parameters: list[Tensor], number: int
-    ) -> Tensor:
+    ) -> Callable[[], bool]:
+        """The buffer has the average once what this returns has been called, on any thread; True."""
         # float16 and bfloat16 are encoded as they are: float32 holds each of their values. What goes plain keeps wider
         # types. float32 on the CPU is averaged where it lies: DDP looks at the bucket again when it has the average.
         exact = on_host(buffer.detach()).to(torch.promote_types(buffer.dtype, torch.float32))
@@ -194,15 +215,26 @@ class CompressionState:
         memory = self._memories.of(parameters, exchange.kinds)
         memory.pay(exact, exchange.kinds)
         values = exact if isinstance(exchange, Plain) else exact.float()
-        went = exchange.average(wire, values, memory, number)
+        arrived: Callable[[], None] | None = None
+        went = Went.CODED
+        if isinstance(exchange, Lossy):
+            arrived = exchange.start(wire, values, memory, number)
+        else:
+            went = exchange.average(wire, values, memory, number)
         self.plain_buckets += went is not Went.CODED
         if went is Went.NOT:
             values = exact
             Plain().average(wire, values, memory, number)
         memory.step += 1
-        if values.data_ptr() != buffer.data_ptr():
-            buffer.copy_(values)
-        return buffer
+
+        def finish() -> bool:
+            if arrived is not None:
+                arrived()
+            if values.data_ptr() != buffer.data_ptr():
+                buffer.copy_(values)
+            return True
+
+        return finish
 
 
 def _records_in(state: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ the world attach, since torch then makes groups from the world's). docs/synchron
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,9 +34,11 @@ from ranvier._attachment import (
     with_closure,
 )
 from ranvier._auto import SPECS, Auto, share_state
+from ranvier._bounded import bounds_of, exchange_of_gradients, may_be_lost
 from ranvier._computing import Watch
 from ranvier._exchanges import make_exchange
 from ranvier._fragments import Fragments
+from ranvier._memory import require_record
 from ranvier._own_pace import OwnPace
 from ranvier._teams import CodedTeam, Team, Teams, check_codec
 from ranvier._uneven import Uneven
@@ -86,6 +89,10 @@ def attach(
 
     `optimizer.step(closure)` evaluates the closure once, before gradients are averaged. GradScaler leaves the step out
     on the ranks that found infinite gradients, where the others would wait: train in bfloat16, or let all ranks skip.
+
+    Over udp:loss=… everybody's averages of gradients (float32 or shorter, without codec) do not wait for the last packets, and
+    what was lost of a rank's own goes with its next step's. With resync=K, by `bsp`, ranks may differ meanwhile: behind each
+    K-th step, and in finish(), their parameters become their exact average (docs/transports.md).
 
     `auto` begins with bsp. After 10 steps, and again behind each `steps_per_epoch` (or 100), it measures what computing
     and averages take and goes on with bsp or node:16: `decisions` of what this returns has them, with the reasons. Ranks'
@@ -164,7 +171,9 @@ class Synchronization(Attached):
         self._last = self._teams.last
         self._auto = Auto(self._group, self._teams, self._parameters, steps_per_epoch) if is_auto else None
         # Apart, since what a codec holds back of gradients is of another size than what it holds back of changes.
-        self._coded_gradients = self._coded(self._teams.whole[self._last])
+        self._coded_gradients, self._resync = self._coded_of_gradients()
+        self._apart = False  # whether ranks may differ since they were realigned
+        self._unpaid: dict[str, Any] | None = None  # of a checkpoint whose gradients could be lost, where these cannot
         fragments = self._policy.fragments()
         by_changes = self._policy.averages_parameters() and fragments == 0 and not self._policy.pushes()
         self._coded_changes = self._coded(self._teams.leaders[self._last]) if by_changes else None
@@ -223,6 +232,8 @@ class Synchronization(Attached):
         if not self._hooks:
             return
         self._carry_out(self._policy.ended(), closes=True)
+        if self._apart:
+            self._realign()
         if weights := self._weights(self._last, self._seen_by_buffers):
             self._average(self._buffers, self._teams.whole[self._last], self._teams.weight(0, self._last, weights))
         if self._fragments:
@@ -246,8 +257,9 @@ class Synchronization(Attached):
             "chosen": self._auto.name if self._auto else "",
             "pushes": self._pushes.save() if self._pushes is not None else None,
             "fragments": self._fragments.state_dict() if self._fragments else None,
+            "apart": self._apart,
             "coded": [each.state_dict() if each else None for each in (self._coded_gradients, self._coded_changes)],
-        }
+        } | ({"coded": [self._unpaid, None]} if self._unpaid else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes up what state_dict gave. Raises ValueError for that of another policy, model or rank."""
@@ -262,7 +274,7 @@ class Synchronization(Attached):
                 f"'{self.spec}' with '{self.compress}': attach the same"
             )
         coded = (self._coded_gradients, self._coded_changes)
-        if [each is None for each in state["coded"]] != [each is None for each in coded]:
+        if self.compress != "none" and [each is None for each in state["coded"]] != [each is None for each in coded]:
             raise ValueError("the state is of a rank that speaks for others, or of one that does not: load each rank's own")
         self.step = state["step"]
         if self._auto and state["chosen"] != self._auto.name:
@@ -278,8 +290,24 @@ class Synchronization(Attached):
         if self._fragments:
             self._fragments.load_state_dict(state["fragments"])
         for each, record in zip(coded, state["coded"], strict=True):
-            if each is not None:
+            if each is not None and record is not None:
                 each.load_state_dict(record)
+        self._apart = state["apart"]
+        self._unpaid = state["coded"][0] if self._coded_gradients is None else None
+        for number, (parameter, record) in enumerate(zip(self._parameters, (self._unpaid or {}).get("kept", ()), strict=False)):
+            if record is not None:
+                require_record(parameter, record, f"parameter {number}", self.compress)
+
+    def _coded_of_gradients(self) -> tuple[CodedTeam | None, int]:
+        """What averages everybody's gradients, if not plainly; and every how many steps it takes to realign ranks, if they
+        are to differ meanwhile: where averages of parameters would need equal ones, they are not."""
+        team = self._teams.whole[self._last]
+        is_lossy = self.compress == "none" and self._policy.gradient_level() == self._last
+        if team is None or not is_lossy or not may_be_lost(self._parameters, self._group):
+            return self._coded(team), 0
+        resync = 0 if self._auto or self._policy.averages_parameters() else bounds_of(self._group).resync
+        choose = partial(exchange_of_gradients, may_differ=resync > 0)
+        return CodedTeam(self.compress, team, self._parameters, choose), resync
 
     def _coded(self, team: Team | None) -> CodedTeam | None:
         return None if team is None or self.compress == "none" else CodedTeam(self.compress, team, self._parameters)
@@ -355,7 +383,11 @@ class Synchronization(Attached):
             team: Team | CodedTeam | None = members
             if self._coded_gradients and asked.level == self._last:
                 team = self._coded_gradients
-            self._average(gradients, team, self._teams.weight(0, asked.level, weights))
+                self._apart = self._apart or self._resync > 0
+            weight = self._teams.weight(0, asked.level, weights)
+            if self._unpaid and asked.level == self._last and weight > 0:
+                self._pay(gradients, weight)
+            self._average(gradients, team, weight)
             for number, (parameter, gradient) in enumerate(zip(self._parameters, gradients, strict=True)):
                 # Of a parameter that nobody used the optimizer is to know nothing, as before.
                 if parameter.grad is None and (bool(gradient.any()) if used is None else used[number]):
@@ -371,6 +403,8 @@ class Synchronization(Attached):
             self._seen[level] = 0  # one step with one gradient leaves nobody ahead
         if self._join_config.enable and self._policy.outer_follows_rate():
             self._uneven.tell(self._last, 0)  # a shadow of those who train, their rate
+        if self._apart and (self._resync == 0 or self.step % self._resync == 0):
+            self._realign()
         asked = self._policy.step_ended(self.step, self._rate())
         spread = self._carry_out(asked)
         last = self._last
@@ -381,6 +415,29 @@ class Synchronization(Attached):
         if self._auto:
             self._choose(self._auto)
             self._auto.computing.step_ends()
+
+    def _realign(self) -> None:
+        """Ranks whose gradients were averaged without waiting for all of them get the same parameters."""
+        self._apart = False
+        if self._coded_gradients is None:  # of a checkpoint, over another transport
+            self._average(self._parameters, self._teams.whole[self._last], 1)
+            return
+        self.bytes += self._coded_gradients.realign(self._parameters)
+        self.rounds += 1
+
+    def _pay(self, gradients: list[Tensor], weight: float) -> None:
+        """What was lost before a checkpoint."""
+        assert self._unpaid is not None
+        with torch.no_grad():
+            for gradient, record in zip(gradients, self._unpaid["kept"], strict=True):
+                for kind in ("residual", "owed"):
+                    if record is not None and kind in record:
+                        gradient += (record[kind] / weight).view_as(gradient).to(gradient)
+        self._unpaid = None
+
+    @property
+    def lost_share(self) -> float:
+        return self._coded_gradients.lost_share() if self._coded_gradients else 0.0
 
     def _choose(self, auto: Auto) -> None:
         """Replicas meet before another policy takes over."""

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import ranvier  # noqa: F401: the copy under test may be a build tree, which torch does not find by itself
 import torch
@@ -23,6 +24,8 @@ import torch.distributed as dist
 # Forked from a process that has imported torch already: a rank then starts in milliseconds and not in seconds.
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["torch", "torch.distributed", "torch._dynamo", "torch.nn.parallel", "ranvier"])
+# Where a library has to come before all others, which only a new program can have.
+_anew = multiprocessing.get_context("spawn")
 
 
 @dataclass
@@ -49,19 +52,22 @@ def run_ranks(
     limit: float = 90,
     daemon: bool = True,
     environment: dict[str, str] | None = None,
+    preload: str = "",
     **setup: Any,
 ) -> list[Outcome]:
     """What `body(rank, world, *args)` gave or raised on each rank, inside a process group that is destroyed afterwards.
 
-    Ranks in `lost` are not waited for. What still runs after `limit` seconds is killed, and that is its error.
+    Ranks in `lost` are not waited for. `preload` is a library to load before all others. What still runs after `limit` seconds is killed, and that is its error.
     """
     with tempfile.TemporaryDirectory() as folder:
         what = Setup(world, environment=tuple((environment or {}).items()), store=f"file://{folder}/store", **setup)
         processes, rank_of = [], {}
+        context = _anew if preload else _context
         for rank in range(world):
-            reader, writer = _context.Pipe(duplex=False)
-            processes.append(_context.Process(target=_rank, args=(writer, rank, what, body, args), daemon=daemon))
-            processes[rank].start()
+            reader, writer = context.Pipe(duplex=False)
+            processes.append(context.Process(target=_rank, args=(writer, rank, what, body, args), daemon=daemon))
+            with mock.patch.dict(os.environ, {"LD_PRELOAD": preload} if preload else {}):
+                processes[rank].start()
             writer.close()
             rank_of[reader] = rank
         outcomes = [Outcome(error=f"rank {rank} gave no result within {limit} s") for rank in range(world)]
