@@ -61,7 +61,7 @@ void FairShare::sample(const Sample& sample) {
   }
   switch (state_) {
     case State::alone:
-      if (sample.now - empty_at_ > std::max<Duration>(rounds_to_doubt * sample.least, least_doubt)) ask(sample.now);
+      if (sample.now - empty_at_ > std::max<Duration>(rounds_to_doubt * sample.least, least_doubt)) ask();
       break;
     case State::asking:
       listen(sample);
@@ -126,10 +126,10 @@ void FairShare::share(const Sample& sample) {
   if (round_trip_ < quiet_round_trips * least_ + quiet_s)
     settle(sample.now, in_flight_, round_trip_);
   else
-    ask(sample.now);
+    ask();
 }
 
-void FairShare::ask(Time now) {
+void FairShare::ask() {
   state_ = State::asking;
   before_in_flight_ = in_flight_;
   before_round_trip_ = round_trip_;

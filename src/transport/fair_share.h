@@ -58,7 +58,7 @@ class FairShare {
   void share(const Sample&);
   void seen_empty(const Sample&);
   void leave(Time now);
-  void ask(Time now);
+  void ask();
   void listen(const Sample&);
   void conclude(Time now);
   void settle(Time now, double in_flight, double round_trip);
