@@ -74,6 +74,14 @@ class Uneven:
             self._adopt_settings(training[0], team)
         return weights, torch.stack(told_by)[:, 2:].any(dim=0).tolist()
 
+    def anybody_used(self, level: int, used: Iterable[bool]) -> list[bool]:
+        """Of this rank's group of `level`: which parameters anybody has used."""
+        team = self._teams.whole[level]
+        assert team is not None
+        told = torch.tensor([*used], dtype=torch.uint8, device=self._device)
+        dist.all_reduce(told, dist.ReduceOp.MAX, group=team.group)
+        return [bool(each) for each in told.tolist()]
+
     def _adopt_settings(self, source: int, team: Team) -> None:
         """A shadow's scheduler stands still: its learning rate and the like become those of a rank that trains."""
         groups = self._optimizer.param_groups

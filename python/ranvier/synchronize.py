@@ -374,8 +374,8 @@ class Synchronization(Attached):
             if any(gradient.is_sparse for gradient in gradients):
                 raise ValueError("a gradient is sparse, which attach() does not average: make the layer with sparse=False")
             weights, used = self._samples, None
+            own_use = [p.grad is not None for p in self._parameters]
             if self._join_config.enable:
-                own_use = [p.grad is not None for p in self._parameters]
                 weights, used = self._uneven.tell(asked.level, self._own if self._uneven.trains else 0, own_use)
                 if not any(weights):
                     continue
@@ -383,6 +383,8 @@ class Synchronization(Attached):
             team: Team | CodedTeam | None = members
             if self._coded_gradients and asked.level == self._last:
                 team = self._coded_gradients
+                if used is None:  # what is coded or may be lost is not exactly nothing where all gave nothing
+                    used = self._uneven.anybody_used(asked.level, own_use)
                 self._apart = self._apart or self._resync > 0
             weight = self._teams.weight(0, asked.level, weights)
             if self._unpaid and asked.level == self._last and weight > 0:

@@ -30,6 +30,7 @@ constexpr auto ceiling_held = 1s;  // others need as long to take what was left 
 constexpr double ceiling_growth = 1.25;
 constexpr std::size_t initial_packets = 10;  // RFC 6928
 constexpr std::size_t least_packets = 4;
+constexpr double longest_pause_s = 0.1;  // of a window, beside others
 constexpr double unknown_round_trip_s = 0.001;
 constexpr double group_seconds = 0.001;
 constexpr double most_surplus_seconds = 0.010;  // of the rate: a receiver that waits for a core, not a queue
@@ -67,7 +68,8 @@ double Bbr::gain() const {
 }
 
 double Bbr::pacing_rate() const {
-  if (share_.shared()) return share_.rate();
+  // Never nothing: who sends nothing hears nothing either.
+  if (share_.shared()) return std::max(share_.rate(), static_cast<double>(least_packets * packet_) / longest_pause_s);
   if (bandwidth() > 0) return margin * gain() * bandwidth();
   return startup_gain * static_cast<double>(initial_packets * packet_) / unknown_round_trip_s;
 }

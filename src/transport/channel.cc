@@ -4,11 +4,16 @@
 #include <sys/uio.h>
 
 #include <array>
+#include <cerrno>
 
 namespace ranvier::transport {
 
 ssize_t Channel::send(ConstBytes head, ConstBytes body) {
   if (!call_) return send_bytes(head, body);
+  if (call_->has_ended()) {
+    errno = EPIPE;  // as a socket that was shut down has it
+    return -1;
+  }
   if (flush_call()) {
     const std::size_t taken = call_->send(head, body);
     flush_call();

@@ -52,13 +52,11 @@ void FairShare::sample(const Sample& sample) {
   if (!measured_) return;
   if (sample.held_by_caller) {
     if (state_ == State::alone) empty_at_ = std::max(empty_at_, sample.now);
-    if (state_ == State::asking) {
-      state_ = State::sharing;
-      window_ = before_in_flight_;
-      ask_at_ = sample.now + between_questions;
-    }
+    if (state_ == State::asking) give_up_asking(sample.now);
+    if (shared() && sample.now - busy_at_ > between_questions) leave(sample.now);
     return;
   }
+  busy_at_ = sample.now;
   switch (state_) {
     case State::alone:
       if (sample.now - empty_at_ > std::max<Duration>(rounds_to_doubt * sample.least, least_doubt)) ask();
@@ -79,7 +77,7 @@ void FairShare::measure(const Sample& sample) {
   const double part = measured_ ? weight : 1;
   whole_ += (whole - whole_) * part;
   round_trip_ += (round_trip - round_trip_) * part;
-  in_flight_ += (in_flight - in_flight_) * part;
+  if (!sample.held_by_caller) in_flight_ += (in_flight - in_flight_) * part;
   least_ = seconds(sample.least);
   longest_ = std::max(round_trip, longest_ - (longest_ - round_trip) / 1024);
   own_most_ = shared() ? std::max(own_most_, sample.bandwidth) : sample.bandwidth;
@@ -95,11 +93,7 @@ void FairShare::measure(const Sample& sample) {
 void FairShare::seen_empty(const Sample& sample) {
   empty_at_ = std::max(empty_at_, sample.now);
   if (!shared()) return;
-  if (state_ == State::asking) {
-    state_ = State::sharing;
-    window_ = before_in_flight_;
-    ask_at_ = sample.now + between_questions;
-  }
+  if (state_ == State::asking) give_up_asking(sample.now);
   if (sample.now - queued_at_ > std::max<Duration>(rounds_to_doubt * sample.least, between_questions))
     leave(sample.now);
 }
@@ -107,6 +101,7 @@ void FairShare::seen_empty(const Sample& sample) {
 void FairShare::leave(Time now) {
   state_ = State::alone;
   answers_ = 0;
+  share_ = 0;
   empty_at_ = now + between_questions;  // no doubts until then
 }
 
@@ -123,7 +118,7 @@ void FairShare::share(const Sample& sample) {
     window_ += growth_bytes;
   }
   if (sample.now < ask_at_) return;
-  if (round_trip_ < quiet_round_trips * least_ + quiet_s)
+  if (answers_ >= rates_.size() && round_trip_ < quiet_round_trips * least_ + quiet_s)
     settle(sample.now, in_flight_, round_trip_);
   else
     ask();
@@ -137,6 +132,13 @@ void FairShare::ask() {
   settled_at_ = {};
   sum_in_flight_ = sum_round_trip_ = sum_whole_ = 0;
   count_ = 0;
+}
+
+void FairShare::give_up_asking(Time now) {
+  state_ = State::sharing;
+  window_ = before_in_flight_;
+  share_ = std::max(share_, window_);
+  ask_at_ = now + between_questions;
 }
 
 void FairShare::listen(const Sample& sample) {

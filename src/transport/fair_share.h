@@ -59,6 +59,7 @@ class FairShare {
   void seen_empty(const Sample&);
   void leave(Time now);
   void ask();
+  void give_up_asking(Time now);
   void listen(const Sample&);
   void conclude(Time now);
   void settle(Time now, double in_flight, double round_trip);
@@ -66,6 +67,7 @@ class FairShare {
 
   State state_ = State::alone;
   Time empty_at_{}, queued_at_{};  // when the queue last was empty, and was not
+  Time busy_at_{};                 // when there last was enough to send
   // Smoothed, seconds and bytes: the whole round trip, without the acknowledgement's wait, and what is on its way
   // there.
   bool measured_ = false;

@@ -44,6 +44,7 @@ class Http2Call {
   std::size_t take(Bytes into);
   // The other side sends no more, and all of it has been taken.
   bool ended() const { return ended_; }
+  bool has_ended() const { return has_ended_; }  // this side
   // What came is not HTTP/2, or no such call.
   bool broken() const { return broken_; }
 

@@ -45,8 +45,8 @@ class HugeBuffers {
     madvise(fresh.get(), block, MADV_HUGEPAGE);  // where that is refused, ordinary pages do
     const std::size_t count = block / each_;
     idle_.reserve((blocks_.size() + 1) * count);
-    for (std::size_t i = count; i-- > 0;) idle_.push_back(fresh.get() + i * each_);
     blocks_.push_back(std::move(fresh));
+    for (std::size_t i = count; i-- > 0;) idle_.push_back(blocks_.back().get() + i * each_);
   }
 
   const std::size_t each_;

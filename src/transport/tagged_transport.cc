@@ -238,13 +238,21 @@ class TaggedTransport final : public Transport, public AnswersInPlace {
     };
     if (const Send proof = channel.proof; proof.transfer != TaggedMessages::none) {
       channel.proof.transfer = TaggedMessages::none;  // one that failed is forgotten
-      if (messages_->over(proof.transfer)) {
+      bool is_over = true;
+      std::exception_ptr failed;
+      try {
+        is_over = messages_->over(proof.transfer);
+      } catch (const Error&) {
+        failed = std::current_exception();
+      }
+      if (is_over) {
         buffers_->give(proof.buffer);
         --unsent_;
         idle_ = 0;
       } else {
         channel.proof = proof;
       }
+      if (failed) std::rethrow_exception(failed);
     }
     try {
       while (done < channel.sends && messages_->over(channel.sending[done].transfer)) ++done;
@@ -291,7 +299,14 @@ class TaggedTransport final : public Transport, public AnswersInPlace {
                               from, world_.name, *size, most_slice + most_head),
                   from);
     Receipt receipt{.buffer = buffers_->take(), .bytes = *size};
-    receipt.transfer = messages_->receive(from, lane, Bytes(receipt.buffer + room, *size));
+    try {
+      receipt.transfer = messages_->receive(from, lane, Bytes(receipt.buffer + room, *size));
+    } catch (const Error&) {
+      // The library has taken the message and lost it: what comes behind is not what follows.
+      buffers_->give(receipt.buffer);
+      problem_ = std::current_exception();
+      throw;
+    }
     channel.coming[channel.receipts++] = receipt;
     return true;
   }
@@ -389,7 +404,7 @@ class TaggedTransport final : public Transport, public AnswersInPlace {
   std::size_t unsent_ = 0;   // messages that have not left
   std::uint64_t calls_ = 0;  // of whoever drives
   bool helper_sleeps_ = false;
-  std::exception_ptr problem_;  // that ended the helper
+  std::exception_ptr problem_;  // that ended the helper, or lost a message
   std::jthread helper_;         // begins last and ends first
 };
 

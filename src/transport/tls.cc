@@ -28,8 +28,9 @@ constexpr std::size_t most_unproved = 4 << 10;
 constexpr std::size_t beside_certificates = 3 << 10;
 constexpr std::size_t most_with_certificates = 16 << 10;
 
-constexpr auto key_update = std::byte{24};  // RFC 8446, 4
-constexpr auto fatal = std::byte{2};        // RFC 8446, 6
+constexpr auto new_session_ticket = std::byte{4}, key_update = std::byte{24};  // RFC 8446, 4
+constexpr std::size_t handshake_header = 4;
+constexpr auto fatal = std::byte{2};  // RFC 8446, 6
 
 constexpr std::array<unsigned char, 7> identity{'r', 'a', 'n', 'v', 'i', 'e', 'r'};
 
@@ -115,6 +116,18 @@ std::size_t chain_bytes(SSL_CTX* context) {
 void demand(bool done, std::string_view what, const std::filesystem::path& file) {
   if (!done)
     throw Error(ErrorKind::config, fmt::format("{} '{}' cannot be used: {}", what, file.string(), last_problem()));
+}
+
+// Whether a handshake's record offers sessions to resume (RFC 8446, 4.6.1) and nothing else. Ranks offer none; a server
+// of gRPC that carries their calls may.
+bool are_tickets(ConstBytes content) {
+  while (content.size() >= handshake_header && content[0] == new_session_ticket) {
+    const std::size_t bytes = std::to_integer<std::size_t>(content[1]) << 16 |
+                              std::to_integer<std::size_t>(content[2]) << 8 | std::to_integer<std::size_t>(content[3]);
+    if (content.size() - handshake_header < bytes) return false;
+    content = content.subspan(handshake_header + bytes);
+  }
+  return content.empty();
 }
 
 }  // namespace
@@ -268,7 +281,7 @@ TlsSession::TlsSession(std::shared_ptr<const TlsContext> context, const Fd& sock
 }
 
 TlsSession::~TlsSession() {
-  SSL_free(ssl_);
+  forget_handshake();
   wire_.sealed.let_go(wire_.buffers);
   arrived_.let_go(wire_.buffers);
 }
@@ -297,6 +310,12 @@ TlsProgress TlsSession::handshake() {
   return fail_handshake("it ended the connection while TLS began, as one that has another key does");
 }
 
+void TlsSession::forget_handshake() {
+  SSL_free(std::exchange(ssl_, nullptr));
+  OPENSSL_cleanse(&secrets_, sizeof secrets_);
+  secrets_ = {};
+}
+
 TlsProgress TlsSession::fail_handshake(std::string problem) {
   problem_ = std::move(problem);
   broken_ = EPROTO;
@@ -315,8 +334,8 @@ bool TlsSession::begin_records() {
 }
 
 void TlsSession::export_secret(std::string_view label, Bytes into) const {
-  if (SSL_export_keying_material(ssl_, reinterpret_cast<unsigned char*>(into.data()), into.size(), label.data(),
-                                 label.size(), nullptr, 0, 0) != 1)
+  if (ssl_ == nullptr || SSL_export_keying_material(ssl_, reinterpret_cast<unsigned char*>(into.data()), into.size(),
+                                                    label.data(), label.size(), nullptr, 0, 0) != 1)
     throw Error(ErrorKind::internal,
                 fmt::format("OpenSSL cannot export a secret: {}; please report this", last_problem()));
 }
@@ -362,6 +381,7 @@ void TlsSession::write(TlsContent type, ConstBytes head, ConstBytes body) {
     constexpr std::array update{key_update, std::byte{0}, std::byte{0}, std::byte{1}, std::byte{0}};
     write(TlsContent::handshake, {}, update);
     writer_->next();
+    forget_handshake();
     new_key_is_due_ = false;
   }
   wire_.sealed.end += writer_->write(type, head, body, wire_.sealed.room(wire_.buffers).data());
@@ -445,7 +465,10 @@ void TlsSession::hear(TlsContent type, ConstBytes content) {
   } else if (type == TlsContent::handshake && content.size() == 5 && std::ranges::equal(content.first(4), update) &&
              content[4] <= std::byte{1}) {
     reader_->next();
+    forget_handshake();
     new_key_is_due_ |= content[4] == std::byte{1};
+  } else if (type == TlsContent::handshake && role_ == TlsRole::dialler && !content.empty() && are_tickets(content)) {
+    return;
   } else {
     refuse(SSL_AD_UNEXPECTED_MESSAGE, "the other end sent what no rank sends");
   }

@@ -116,7 +116,7 @@ class TlsSession {
   struct Wire {
     const Fd& socket;
     TlsBuffers& buffers;
-    Held sealed = {};  // what the kernel has not taken
+    Held sealed = {};         // what the kernel has not taken
     std::size_t may_receive;  // before the other end has proved who it is
     bool wants_too_much = false;
     bool ended = false;
@@ -124,6 +124,7 @@ class TlsSession {
 
   TlsProgress fail_handshake(std::string problem);
   bool begin_records();
+  void forget_handshake();
   void write(TlsContent type, ConstBytes head, ConstBytes body);
   bool pull();
   std::size_t open(std::size_t record, Bytes into);
@@ -134,7 +135,7 @@ class TlsSession {
   const TlsRole role_;
   Wire wire_;
   Secrets secrets_;
-  ssl_st* ssl_;
+  ssl_st* ssl_;                      // of the handshake; null since the first new key, for it knows those before
   std::optional<TlsWriter> writer_;  // from the end of the handshake on, as the reader
   std::optional<TlsReader> reader_;
   std::uint64_t records_a_key_ = ordinary_records_a_key;

@@ -48,7 +48,9 @@ void TlsKeys::set() {
 }
 
 void TlsKeys::next() {
-  secret_ = labelled(secret_, "traffic upd", secret_.size());
+  auto fresh = labelled(secret_, "traffic upd", secret_.size());
+  secret_ = fresh;
+  OPENSSL_cleanse(fresh.data(), fresh.size());
   set();
 }
 

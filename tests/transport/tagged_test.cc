@@ -35,6 +35,7 @@ struct Message {
 struct Network {
   std::mutex mutex;
   std::map<std::array<int, 3>, std::deque<std::shared_ptr<Message>>> queues;  // by sender, receiver and lane
+  int receives_before_one_fails = -1;                                         // -1: none does
 };
 
 class FakeMessages final : public TaggedMessages {
@@ -64,6 +65,8 @@ class FakeMessages final : public TaggedMessages {
     auto& queue = network_->queues[{from, rank_, lane}];
     const auto message = queue.front();
     queue.pop_front();
+    if (network_->receives_before_one_fails >= 0 && network_->receives_before_one_fails-- == 0)
+      throw Error(ErrorKind::internal, "a message was lost", from);
     if (message->memory.empty()) {
       std::memcpy(into.data(), message->eager_copy.data(), into.size());
       message->moved = true;
@@ -241,6 +244,28 @@ TEST(Tagged, MemoryThatTheLibraryStillWritesToOutlivesTheTransport) {
   while (world[0]->try_send(1, 0, {}, large) > 0) {
   }
   EXPECT_EQ(into, std::vector<std::byte>(large.size()));  // nothing that is the caller's
+}
+
+TEST(Tagged, NothingFollowsAMessageThatTheLibraryLost) {
+  const auto network = std::make_shared<Network>();
+  const auto world = tagged_world(2, network);
+  network->receives_before_one_fails = 1;  // while the first one is under way
+  for (const auto part : {std::byte{1}, std::byte{2}, std::byte{3}})
+    ASSERT_GT(world[0]->try_send(1, 0, {}, std::vector(eager + 100, part)), 0U);
+  std::vector<std::byte> got;
+  bool failed = false;
+  for (const auto deadline = Clock::now() + 30s; !failed && Clock::now() < deadline;) {
+    try {
+      const ConstBytes view = world[1]->try_recv(0, 0, {});
+      got.insert(got.end(), view.begin(), view.end());
+      world[1]->release(0, 0, view.size());
+      world[0]->wait(1ms);
+    } catch (const Error&) {
+      failed = true;
+    }
+  }
+  EXPECT_TRUE(failed);
+  for (const std::byte byte : got) ASSERT_EQ(byte, std::byte{1});
 }
 
 TEST(Tagged, WhatIsNotThereIsRefused) {

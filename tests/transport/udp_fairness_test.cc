@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -94,6 +95,33 @@ TEST(UdpFairness, does_not_escalate_among_its_own) {
   }
   EXPECT_GT(sum, 0.95);
   EXPECT_LT(path.dropped(), 0.01 * 10 * rate / support::TcpRival::packet_bytes);
+}
+
+// As training sends: between bursts there is nothing to ask the queue by.
+TEST(UdpFairness, never_stands_still_where_bursts_and_pauses_take_turns) {
+  for (const double queue : {0.004, 0.02, 0.05}) {
+    PathOptions options = line(10ms, queue);
+    UdpPath path(options);
+    path.add_rival(0, std::make_unique<CubicRival>(), 0);
+    const std::vector<std::byte> memory(256 << 10);
+    std::size_t received = 0, before = 0;
+    double next = 4;
+    const bool ended = path.run(
+        [&] {
+          const double in_turn = std::fmod(path.seconds(), 0.55);
+          while (in_turn < 0.36 && path.end(0).try_send(0, {}, memory) > 0) continue;
+          const std::size_t bytes = path.end(1).view(0).size();
+          path.end(1).release(0, bytes);
+          received += bytes;
+          if (path.seconds() < next) return false;
+          next += 2;
+          EXPECT_GT(received - before, 0.05 * 2 * rate) << queue << " s of queue, at " << path.seconds() << " s";
+          before = received;
+          return path.seconds() >= 20;
+        },
+        21);
+    EXPECT_TRUE(ended);
+  }
 }
 
 TEST(UdpFairness, is_alone_on_a_line_of_its_own) {

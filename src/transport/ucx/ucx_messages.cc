@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include "ranvier/error.h"
 
@@ -63,9 +64,11 @@ ucp_context_h open_context(const std::string& interface_address) {
 
 // The environment, which UCX reads while this lives, names a range of ports; what the user has set there stays. (Of the
 // ways to tell UCX this is the one that is the same in all its versions: ucp_config_modify took PORT_RANGE in 1.13.)
+// One at a time; that another thread of the program reads the environment meanwhile is the risk of setenv.
 class PortSetting {
  public:
-  explicit PortSetting(const PortRange& ports) : set_(ports.first != 0 && std::getenv(name) == nullptr) {
+  explicit PortSetting(const PortRange& ports)
+      : alone_(mutex()), set_(ports.first != 0 && std::getenv(name) == nullptr) {
     if (set_) setenv(name, fmt::format("{}-{}", ports.first, ports.last).c_str(), 0);
   }
   ~PortSetting() {
@@ -76,6 +79,11 @@ class PortSetting {
 
  private:
   static constexpr const char* name = "UCX_TCP_PORT_RANGE";
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+  const std::lock_guard<std::mutex> alone_;
   const bool set_;
 };
 
