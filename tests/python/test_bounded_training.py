@@ -325,3 +325,22 @@ def other_policies(rank, world):
 def test_where_parameters_are_averaged_too_ranks_do_not_differ(lossy_wire, capfd):
     on_ranks(WORLD, other_policies, environment=APART, preload=lossy_wire)
     assert NOBODY_REALIGNS in capfd.readouterr().err
+
+
+def partly_used(rank, world):
+    used, unused = nn.Linear(300, 300), nn.Linear(724, 1)
+    model = nn.ModuleList([used, unused])
+    optimizer = torch.optim.AdamW(model.parameters())
+    ranvier.attach(model, optimizer)
+    before = [p.detach().clone() for p in unused.parameters()]
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        used(torch.randn(8, 300, generator=torch.Generator().manual_seed(10 * step + rank))).square().mean().backward()
+        optimizer.step()
+    assert all(torch.equal(now, was) for now, was in zip(unused.parameters(), before, strict=True))
+    assert all(p not in optimizer.state for p in unused.parameters())
+
+
+def test_what_nobody_used_stays_as_it_is():
+    # Spread by a rotation, what is nothing on all ranks comes back as nearly nothing, which Adam makes a step of.
+    on_ranks(WORLD, partly_used, environment=BOUNDED)
