@@ -59,10 +59,16 @@ class AsyncGroup {
   // Of the codec by which its gradients are averaged, as Exchange has them.
   std::uint64_t plain_buckets() const { return average_ ? average_->plain_buckets() : 0; }
   std::size_t state_bytes() const { return average_ ? average_->state_bytes() : 0; }
+  // What is owed to this rank's gradients, which have the given memory: by that codec, and by the servers' to what this
+  // rank pushed for its group. Empty where nothing is. The group that it is in next, in this run (then clear the
+  // server's residual) or in one that a checkpoint is resumed by, pays it with the first ones.
+  std::vector<float> owed(std::span<float> gradient) const;
+  void owe(std::vector<float> owed) { owed_ = std::move(owed); }
 
  private:
   bool leads() const { return !team_ || team_->rank() == 0; }
   void average(std::span<float> gradient, double samples, double of_group);
+  void pay(std::span<float> gradient);
   void push(std::span<const float> gradient, const ParameterServer::Push& push, std::span<float> parameters);
   void push_in_codes(std::span<const float> gradient, const ParameterServer::Push& push, std::span<float> parameters);
 
@@ -70,6 +76,7 @@ class AsyncGroup {
   const GroupMomentum momentum_;
   std::unique_ptr<Communicator> team_;   // null: alone
   std::unique_ptr<Exchange> average_;    // of its gradients, by the servers' codec
+  std::vector<float> owed_;              // by an earlier one
   std::vector<std::byte> told_;          // by the servers
   std::vector<Rank> members_;            // of it
   std::size_t total_ = 0;                // samples of a step of everybody's

@@ -82,6 +82,9 @@ class Exchange {
   virtual double momentum() const { return 0; }
 };
 
+// What of the bytes that save() gave is owed to the bucket's gradients; empty where nothing is.
+std::vector<float> owed_in(ConstBytes kept);
+
 // `comm` outlives what these return.
 
 // The floats as they are.

@@ -73,13 +73,14 @@ class ServerTraining final : public OwnPaceTraining {
   std::size_t state_bytes() const override {
     return (server_ ? server_->state_bytes() : 0) + (group_ ? group_->state_bytes() : 0);
   }
-  // What is owed to gradients, and a group's momentum. What workers hold is what servers hold, where all have stopped.
+  // A group's momentum, and what is owed to gradients. What workers hold is what servers hold, where all have stopped.
   std::vector<std::byte> save() override {
     if (!server_) return kept_;
-    const auto residual = std::as_bytes(server_->residual());
-    std::vector<std::byte> all{residual.begin(), residual.end()};
     const auto velocity = std::as_bytes(std::span(velocity_));
-    all.insert(all.end(), velocity.begin(), velocity.end());
+    std::vector<std::byte> all{velocity.begin(), velocity.end()};
+    const auto to_gradients = group_ ? group_->owed(worker_.gradients) : owed_;
+    const auto owed = std::as_bytes(std::span(to_gradients));
+    all.insert(all.end(), owed.begin(), owed.end());
     return all;
   }
   void restore(ConstBytes kept) override { kept_.assign(kept.begin(), kept.end()); }
@@ -103,9 +104,14 @@ class ServerTraining final : public OwnPaceTraining {
     }
     if (!server_) make_server();
     if (start_.serve > 0 && comm_.rank() == 0 && !guests_) guests_ = make_guests();
-    if (group_) add_bytes(bytes_before_);
+    if (group_) {
+      add_bytes(bytes_before_);
+      owed_ = group_->owed(worker_.gradients);
+      std::ranges::fill(server_->residual(), 0.0F);
+    }
     group_ =
         std::make_unique<AsyncGroup>(comm_, *server_, groups_, shares_, GroupMomentum{worker_.momentum, velocity_});
+    group_->owe(std::exchange(owed_, {}));
   }
 
   void make_server() {
@@ -113,12 +119,12 @@ class ServerTraining final : public OwnPaceTraining {
         comm_, rule_, worker_.parameters, start_.done,
         ParameterServerOptions{.owners = owners(), .compress = start_.compress, .tensors = start_.tensors});
     if (group_rule_ && is_worker() && worker_.momentum > 0) velocity_.resize(worker_.gradients.size());
-    // Of another codec there may be none, or it wants none.
-    const auto residual = std::as_writable_bytes(server_->residual());
     const auto velocity = std::as_writable_bytes(std::span(velocity_));
-    if (kept_.size() == residual.size() + velocity.size()) {
-      const auto rest = std::ranges::copy_n(kept_.begin(), std::ssize(residual), residual.begin()).in;
-      std::copy(rest, kept_.end(), velocity.begin());
+    const std::size_t owed = kept_.size() - std::min(kept_.size(), velocity.size());
+    if (kept_.size() >= velocity.size() && (owed == 0 || owed == worker_.gradients.size_bytes())) {
+      const auto rest = std::ranges::copy_n(kept_.begin(), std::ssize(velocity), velocity.begin()).in;
+      owed_.resize(owed / sizeof(float));
+      std::ranges::copy(rest, kept_.end(), std::as_writable_bytes(std::span(owed_)).begin());
     }
     kept_.clear();
   }
@@ -146,6 +152,7 @@ class ServerTraining final : public OwnPaceTraining {
   const OwnPaceStart start_;
   const std::size_t workers_;    // the first ranks; the others serve and do nothing else
   std::vector<std::byte> kept_;  // of a checkpoint, until there is the server
+  std::vector<float> owed_;      // to this rank's gradients, until there is the next group
   std::vector<float> velocity_;  // of this rank's group; of a policy without groups there is none
   std::unique_ptr<ParameterServer> server_;
   std::unique_ptr<ParameterGuests> guests_;  // of rank 0

@@ -135,4 +135,12 @@ std::size_t Residuals::bytes() const {
   return total;
 }
 
+std::vector<float> owed_in(ConstBytes kept) {
+  if (!Residuals::owes(kept)) return {};
+  const ConstBytes floats = kept.subspan(sizeof(Kept));
+  std::vector<float> owed(std::min<std::size_t>(head_of(kept).residuals, floats.size() / sizeof(float)));
+  std::memcpy(owed.data(), floats.data(), owed.size() * sizeof(float));
+  return owed;
+}
+
 }  // namespace ranvier

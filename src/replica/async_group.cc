@@ -56,7 +56,7 @@ AsyncGroup::Part AsyncGroup::begin(std::uint64_t stop_at) {
 }
 
 void AsyncGroup::exchange(std::span<float> gradient, double rate, std::span<float> parameters) {
-  if (team_) average(gradient, static_cast<double>(part_.count), static_cast<double>(group_count_));
+  average(gradient, static_cast<double>(part_.count), static_cast<double>(group_count_));
   const auto factor = static_cast<float>(momentum_.factor);
   for (std::size_t i = 0; i < momentum_.velocity.size(); ++i)
     gradient[i] = momentum_.velocity[i] = factor * momentum_.velocity[i] + gradient[i];
@@ -75,14 +75,35 @@ AsyncGroup::Brought AsyncGroup::bring(double samples, double rate) {
 
 void AsyncGroup::exchange(std::span<float> update, double samples, const Brought& all, double share,
                           std::span<float> parameters) {
-  if (team_) average(update, samples, all.samples);
+  average(update, samples, all.samples);
   push(update, {.rate = all.rate, .share = share}, parameters);
 }
 
+std::vector<float> AsyncGroup::owed(std::span<float> gradient) const {
+  std::vector<float> all = owed_;
+  const auto add = [&](std::span<const float> values, double factor) {
+    all.resize(std::max(all.size(), values.size()));
+    for (std::size_t i = 0; i < values.size(); ++i) all[i] += static_cast<float>(factor * values[i]);
+  };
+  if (average_) add(owed_in(average_->save({.values = gradient, .tensors = server_.options().tensors})), 1);
+  // A push is the mean of a group's gradients.
+  if (leads() && !members_.empty() && of_members_[place_] > 0)
+    add(server_.residual(), static_cast<double>(group_) / static_cast<double>(of_members_[place_]));
+  return all;
+}
+
+void AsyncGroup::pay(std::span<float> gradient) {
+  if (owed_.size() == gradient.size())
+    for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += owed_[i];
+  owed_.clear();
+}
+
 void AsyncGroup::average(std::span<float> gradient, double samples, double of_group) {
+  if (!team_) return pay(gradient);
   const double weight = samples * static_cast<double>(team_->world()) / of_group;
   if (weight != 1)
     for (float& each : gradient) each *= static_cast<float>(weight);
+  pay(gradient);  // of gradients that were weighted like that
   average_->start({.values = gradient, .tensors = server_.options().tensors})->wait();
 }
 

@@ -9,14 +9,16 @@
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
 #include "support/cluster.h"
+#include "support/sanitized.h"
 
 namespace ranvier {
 namespace {
 
 using support::run_ranks;
 
-// Of what has no shorter codes than floats, more slices than are under way at once.
-constexpr std::size_t many_slices = 3'000'000;
+// Of what has no shorter codes than floats, more slices than are under way at once; under sanitizers, which take a
+// minute for these, several.
+constexpr std::size_t many_slices = support::sanitized ? 700'000 : 3'000'000;
 
 TEST(CodedAverages, AreTheSameBitsEverywhereAndEachTime) {
   for (const std::string_view spec : {"qsgd:5,block=256+rans", "lossless", "int8:by=all_gather,ef=0"})

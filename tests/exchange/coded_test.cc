@@ -13,6 +13,7 @@
 #include "ranvier/error.h"
 #include "ranvier/exchange.h"
 #include "support/cluster.h"
+#include "support/sanitized.h"
 
 namespace ranvier {
 namespace {
@@ -281,7 +282,8 @@ TEST(Coded, MomentumOfARankAloneKeepsNothingThatHasNoCode) {
 
 // Of a bucket of several slices the one that went plain stays where it was, and the others go on.
 TEST(Coded, ChangesGoOnBesideASliceThatWentPlain) {
-  for (const float bad : {NAN, 1e20F, 1.5e15F})
+  for (const float bad : {NAN, 1e20F, 1.5e15F}) {
+    if (support::sanitized && !std::isnan(bad)) continue;  // a minute each
     for (const std::string_view spec : {"delta+topk:0.3,by=reduce_scatter", "delta+int8", "int4:ef=21"})
       run_ranks(2, [&](Communicator& comm) {
         const auto exchange = make_exchange(spec, comm);
@@ -302,6 +304,7 @@ TEST(Coded, ChangesGoOnBesideASliceThatWentPlain) {
         for (std::size_t i = 0; i < count; ++i) ASSERT_NEAR(bucket[i], mean[i], 0.05) << spec << " at " << i;
         EXPECT_EQ(exchange->plain_buckets(), 1U) << spec;
       });
+  }
 }
 
 // A rank that goes on alone sends nothing.
