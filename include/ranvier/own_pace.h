@@ -73,10 +73,12 @@ class OwnPace {
   std::vector<double> shares() const;
   std::uint64_t exchanges() const;   // that this rank had a part in
   std::uint64_t bytes_sent() const;  // by this rank as worker and server
-  // Of the codec: what went plain, since something was not finite; and what is held back of this rank's updates, a
-  // float for each parameter, for checkpoints. Empty where nothing is.
+  // Of the codec: what went plain, since something was not finite.
   std::uint64_t plain_messages() const;
-  std::span<float> residual();
+  // And what it owes to this rank's updates, a float for each parameter, for checkpoints; empty where nothing is. A run
+  // that is resumed by one owes it before its first step.
+  std::vector<float> owed() const;
+  void owe(std::vector<float> owed);
 
   class Way;  // by servers, by peers, or alone
 

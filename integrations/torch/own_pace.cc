@@ -63,10 +63,13 @@ struct OwnPaceHandle : torch::CustomClassHolder {
     const auto all = pace->groups();
     return {all.begin(), all.end()};
   }
-  // The memory itself, to be saved or filled.
-  at::Tensor residual() const {
-    const auto kept = pace->residual();
-    return at::from_blob(kept.data(), {static_cast<std::int64_t>(kept.size())}, at::kFloat);
+  at::Tensor owed() const {
+    auto owed = pace->owed();
+    return at::from_blob(owed.data(), {static_cast<std::int64_t>(owed.size())}, at::kFloat).clone();
+  }
+  void owe(const at::Tensor& owed) {
+    const auto values = span_of<float>(owed, -1, "owe");
+    pace->owe({values.begin(), values.end()});
   }
 
   const std::shared_ptr<Communicator> comm;  // outlives what uses it
@@ -101,6 +104,7 @@ TORCH_LIBRARY_FRAGMENT(ranvier, library) {
       .def("shares", [](const Handle& self) { return self->pace->shares(); })
       .def("exchanges", [](const Handle& self) { return static_cast<std::int64_t>(self->pace->exchanges()); })
       .def("bytes_sent", [](const Handle& self) { return static_cast<std::int64_t>(self->pace->bytes_sent()); })
-      .def("residual", &OwnPaceHandle::residual);
+      .def("owed", &OwnPaceHandle::owed)
+      .def("owe", &OwnPaceHandle::owe);
   library.def("at_own_pace(str sync, str compress) -> bool", &ranvier::pytorch::at_own_pace);
 }

@@ -126,7 +126,7 @@ class OwnPace(Attached):
 
     def state_dict(self) -> dict[str, Any]:
         """What belongs in a checkpoint beside the model's and the optimizer's; every rank saves its own, behind meet()."""
-        held_back = self._pace.residual().clone() if self._pace is not None else self._residual
+        held_back = self._pace.owed() if self._pace is not None else self._residual
         return {"sync": self.spec, "compress": self.compress, "step": self.step, "residual": held_back}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -171,9 +171,8 @@ class OwnPace(Attached):
         self._pace = torch.classes.ranvier.OwnPace(
             self._connection.boxed(), self.spec, flat(self._parameters), self._samples, self.compress, rows, columns
         )
-        kept = self._pace.residual()
-        if self._residual is not None and self._residual.numel() == kept.numel():
-            kept.copy_(self._residual)
+        if self._residual is not None and self._residual.numel() > 0:
+            self._pace.owe(self._residual.to("cpu", torch.float32))
         self._residual = None
         self._began = self._as_held()
 

@@ -65,7 +65,8 @@ class OwnPace::Way {
   virtual std::uint64_t exchanges() const = 0;
   virtual std::uint64_t bytes_sent_to_groups() const { return 0; }
   virtual std::uint64_t plain_messages() const { return 0; }
-  virtual std::span<float> residual() { return {}; }
+  virtual std::vector<float> owed() { return {}; }
+  virtual void owe(std::vector<float>) {}
 };
 
 namespace {
@@ -124,7 +125,8 @@ class ByServers final : public OwnPace::Way {
   std::vector<double> shares() const override { return shares_; }
   std::uint64_t bytes_sent_to_groups() const override { return sent_by_groups_before_ + sent_by_group(); }
   std::uint64_t plain_messages() const override { return server_.plain_messages() + group_->plain_buckets(); }
-  std::span<float> residual() override { return server_.residual(); }
+  std::vector<float> owed() override { return group_->owed(update_); }
+  void owe(std::vector<float> owed) override { group_->owe(std::move(owed)); }
 
  private:
   // update_, of so many samples, with those of this rank's group. False where none of them has any.
@@ -322,6 +324,9 @@ std::uint64_t OwnPace::bytes_sent() const {
   return way_ ? comm_.traffic().bytes_sent - sent_before_ + way_->bytes_sent_to_groups() : 0;
 }
 std::uint64_t OwnPace::plain_messages() const { return way_ ? way_->plain_messages() : 0; }
-std::span<float> OwnPace::residual() { return way_ ? way_->residual() : std::span<float>{}; }
+std::vector<float> OwnPace::owed() const { return way_ ? way_->owed() : std::vector<float>{}; }
+void OwnPace::owe(std::vector<float> owed) {
+  if (way_) way_->owe(std::move(owed));
+}
 
 }  // namespace ranvier

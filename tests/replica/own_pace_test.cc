@@ -234,7 +234,7 @@ TEST(OwnPace, CodesOfUpdatesLoseNothingForGood) {
         for (float& each : x) each -= rate * each;  // towards 0
         pace.step({.rate = rate}, x);
       }
-      EXPECT_EQ(pace.residual().size(), size);
+      EXPECT_EQ(pace.owed().size(), size);
       pace.meet(x, OwnPace::Then::ends);
       for (const float each : x) ASSERT_LT(std::abs(each), 0.1) << spec;
       EXPECT_LT(pace.bytes_sent(), 60 * size * 4 / 2);
