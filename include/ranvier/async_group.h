@@ -60,9 +60,11 @@ class AsyncGroup {
   std::uint64_t plain_buckets() const { return average_ ? average_->plain_buckets() : 0; }
   std::size_t state_bytes() const { return average_ ? average_->state_bytes() : 0; }
   // What is owed to this rank's gradients, which have the given memory: by that codec, and by the servers' to what this
-  // rank pushed for its group. Empty where nothing is. The group that it is in next, in this run (then clear the
-  // server's residual) or in one that a checkpoint is resumed by, pays it with the first ones.
+  // rank pushed for its group. Empty where nothing is. A run that is resumed by a checkpoint pays it with its first
+  // gradients.
   std::vector<float> owed(std::span<float> gradient) const;
+  // The same for the group that comes next in this run: nobody else owes it any more.
+  std::vector<float> take_owed(std::span<float> gradient);
   void owe(std::vector<float> owed) { owed_ = std::move(owed); }
 
  private:

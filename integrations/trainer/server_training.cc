@@ -106,8 +106,7 @@ class ServerTraining final : public OwnPaceTraining {
     if (start_.serve > 0 && comm_.rank() == 0 && !guests_) guests_ = make_guests();
     if (group_) {
       add_bytes(bytes_before_);
-      owed_ = group_->owed(worker_.gradients);
-      std::ranges::fill(server_->residual(), 0.0F);
+      owed_ = group_->take_owed(worker_.gradients);
     }
     group_ =
         std::make_unique<AsyncGroup>(comm_, *server_, groups_, shares_, GroupMomentum{worker_.momentum, velocity_});

@@ -92,6 +92,12 @@ std::vector<float> AsyncGroup::owed(std::span<float> gradient) const {
   return all;
 }
 
+std::vector<float> AsyncGroup::take_owed(std::span<float> gradient) {
+  auto all = owed(gradient);
+  std::ranges::fill(server_.residual(), 0.0F);
+  return all;
+}
+
 void AsyncGroup::pay(std::span<float> gradient) {
   if (owed_.size() == gradient.size())
     for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += owed_[i];

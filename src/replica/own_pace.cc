@@ -170,8 +170,7 @@ class ByServers final : public OwnPace::Way {
     const double all = sum(speeds);
     std::ranges::transform(speeds, shares_.begin(), [&](double each) { return each / all; });
     sent_by_groups_before_ += sent_by_group();
-    auto owed = group_->owed(update_);
-    std::ranges::fill(server_.residual(), 0.0F);
+    auto owed = group_->take_owed(update_);
     group_.emplace(comm_, server_, groups_, std::vector<std::size_t>(groups_.size(), 1));
     group_->owe(std::move(owed));
     return true;
