@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -182,6 +183,13 @@ struct PacketCounts {
   std::uint64_t refused = 0;  // arrived here and were not taken: damaged, forged, or a stranger's
 };
 
+// What a caller waits for: so many bytes that he has not seen yet.
+struct Expected {
+  Rank from = -1;
+  Lane lane = 0;
+  std::size_t bytes = 0;  // 0: it is not known
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -212,6 +220,11 @@ class Transport {
 
   // Sleeps until something may move, interrupt() is called, or `limit` passes. May return early for no reason.
   virtual void wait(std::chrono::nanoseconds limit) = 0;
+
+  // That nothing can be done before each of these has come, in part or whole, as far as the caller knows: whether they
+  // take so long, by how fast bytes have come lately, that he had better wait() than ask again. The next wait(), and no
+  // other, may then sleep until a good part of one is there. Transports that cannot tell say no.
+  virtual bool expect(std::span<const Expected>) { return false; }
 
   // Ends a present or the next wait(). The only call that is safe from any thread.
   virtual void interrupt() = 0;

@@ -25,6 +25,8 @@ constexpr auto head_start = 50us;
 // some of which may be more urgent, enough for a small one of two ranks to end; alone, some milliseconds' worth.
 constexpr int moves_at_once = 8;
 constexpr int moves_alone = 64;
+// How often whoever drives gives his core away before he asks whether that is worth while.
+constexpr int before_asking = 2;
 // How often a blocking call gives its core away before it takes the long way, which looks at deadlines and sleeps.
 constexpr int yields_at_once = 16;
 constexpr std::align_val_t scratch_alignment{64};
@@ -308,7 +310,7 @@ void Engine::drive(const std::function<bool()>& until, Pace pace) {
     if (round % 64 == 0) watch();
     if (idle <= before_yield) {
       pause();
-    } else if (idle <= before_nap && core_.pays()) {
+    } else if (idle <= before_nap && core_.pays() && !(idle > before_asking && takes_long())) {
       away = CoreSharing::yield();
     } else {
       nap();
@@ -393,6 +395,17 @@ Progress Engine::advance(std::size_t i, bool briefly) {
   return progress;
 }
 
+// Whether what is waited for takes so long to come that asking for it again and again is a waste of the core.
+bool Engine::takes_long() {
+  expected_.clear();
+  for (const Active& active : active_) {
+    const Expected expected = active.operation->expects();
+    if (expected.bytes == 0) return false;
+    expected_.push_back(expected);
+  }
+  return !expected_.empty() && transport_->expect(expected_);
+}
+
 void Engine::nap() {
   watch();
   napping_.store(true);
@@ -401,7 +414,10 @@ void Engine::nap() {
     for (const Active& active : active_)
       if (const auto due = active.operation->due(); due != steady_clock::time_point::max())
         limit = std::clamp(std::chrono::nanoseconds(due - steady_clock::now()), 0ns, limit);
-    if (!inbox_ready_.load() && !failed_.load() && !stop_.load()) transport_->wait(limit);
+    if (!inbox_ready_.load() && !failed_.load() && !stop_.load())
+      transport_->wait(limit);
+    else
+      transport_->expect({});
   } catch (...) {
     break_down(prefer_verdict(current_error()), true);
   }

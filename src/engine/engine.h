@@ -180,6 +180,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Before the deadline of an operation: asks whom it waits for. All in engine_inquiry.cc.
   void inquire(std::chrono::steady_clock::time_point now);
   Error timeout_of(const Operation&) const;
+  bool takes_long();
   void nap();
   // `cause`: the operation that cannot go on, where it is one.
   void break_down(const Error& why, bool tell, const Operation* cause = nullptr);
@@ -210,6 +211,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   DriverLock driver_;
   // ---- Of the driver.
   std::vector<Active> active_;                          // by priority, then in the order of their start
+  std::vector<Expected> expected_;                      // by what is under way; driver only
   std::array<std::uint32_t, collective_lanes> turn_{};  // which may run on each lane: see Ticket
   struct AlignedDelete {
     void operator()(std::byte* memory) const;

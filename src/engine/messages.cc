@@ -73,6 +73,14 @@ std::string RecvOperation::describe() const {
                      from_ < 0 ? std::string("any rank") : messages_.rank_names()(from_), tag_);
 }
 
+Expected RecvOperation::expects() const { return from_ < 0 ? Expected{} : messages_.rest_of(*this, from_); }
+
+Expected Messages::rest_of(const RecvOperation& receive, Rank peer) const {
+  const Link& link = links_[static_cast<std::size_t>(peer)];
+  if (!link.head_known || link.receive != &receive) return {};
+  return {peer, message_lane, link.header.bytes - link.offset};
+}
+
 bool Messages::poll_for(Transport& transport, Rank from_or_any) {
   if (from_or_any >= 0) return poll(transport, from_or_any);
   // A rank that has left may leave the others to send; a rank that died is the control plane's business.

@@ -51,6 +51,7 @@ class RecvOperation final : public Operation {
   Progress advance(Transport&, bool briefly) override;
   std::string describe() const override;
   Rank waits_for() const override { return from_; }
+  Expected expects() const override;
   Rank source() const override { return source_; }
   std::size_t received_bytes() const override { return received_bytes_; }
   FlightRecorder::Entry entry() const override;
@@ -95,6 +96,8 @@ class Messages {
   // for a message whose size or type is not what its receive expects, and for one that shows that its sender has called
   // other collectives than this rank.
   bool poll(Transport&, Rank peer);
+  // Of the message that is arriving for it, what is not there yet.
+  Expected rest_of(const RecvOperation&, Rank peer) const;
   // Reads what a receive from `from_or_any` may be waiting for.
   bool poll_for(Transport&, Rank from_or_any);
 

@@ -35,6 +35,8 @@ class Operation {
   // The rank whose bytes or credit it waits for; -1 when none in particular.
   virtual Rank waits_for() const = 0;
   virtual Rank source() const { return -1; }
+  // The bytes without which one that has just been blocked cannot go on, where it knows.
+  virtual Expected expects() const { return {}; }
   // When it may move though nothing arrives; of one that has just been blocked.
   virtual std::chrono::steady_clock::time_point due() const { return std::chrono::steady_clock::time_point::max(); }
   virtual std::size_t received_bytes() const { return 0; }

@@ -46,6 +46,9 @@ class Channel {
   // Hands the kernel what was taken and waits here; whether nothing is left. A plain socket leaves nothing here.
   bool flush() { return (!call_ || flush_call()) && (!tls_ || tls_->flush()); }
   bool flushed() const { return (!call_ || call_->unsent().empty()) && (!tls_ || tls_->flushed()); }
+  // Received from the socket and not given to the caller yet, at most. What comes as a call of gRPC is not counted.
+  std::size_t held() const { return tls_ ? tls_->held() : 0; }
+  bool is_call() const { return call_ != nullptr; }
   // Once all has been flushed: nothing more will be sent. The other side finds the end behind it.
   void end_sending();
 

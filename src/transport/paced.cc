@@ -60,6 +60,7 @@ class PacedTransport final : public Transport {
     }
     inner_->wait(limit);
   }
+  bool expect(std::span<const Expected> all) override { return inner_->expect(all); }
   void interrupt() override { inner_->interrupt(); }
   void cancel() override { inner_->cancel(); }
 

@@ -127,6 +127,11 @@ class PairedTransport final : public Transport, public PeerMemory, public Answer
     (turn_ ? inside_ : between_)->wait(nap);
   }
 
+  // Who waits for both asks again.
+  bool expect(std::span<const Expected> all) override {
+    return std::ranges::all_of(all, [&](const Expected& each) { return local(each.from) < 0; }) && between_->expect(all);
+  }
+
   void interrupt() override {
     inside_->interrupt();
     between_->interrupt();

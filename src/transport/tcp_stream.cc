@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/ticks.h"
 #include "ranvier/error.h"
 
 namespace ranvier::transport {
@@ -16,6 +17,8 @@ namespace {
 // From here on a copy costs more than what follows in the same packet saves.
 constexpr std::size_t direct_bytes = 16 << 10;
 constexpr std::size_t largest_element = 8;
+// That a sleeper lets come before he wakes up: few enough for the kernel to hold, while more follows.
+constexpr std::size_t most_awaited = 64 << 10;
 constexpr std::size_t little = 4096;  // moved to the front of the buffer rather than left to shorten the next read
 
 }  // namespace
@@ -177,7 +180,21 @@ std::size_t TcpStream::read(Bytes into) {
     advance(receiving_, bytes);
     if (bytes < wanted) break;
   }
+  if (total > 0) pace_.came(total, ticks());
   return total;
+}
+
+bool TcpStream::takes_long(std::size_t bytes) const {
+  return bytes > unread() && pace_.ticks_for(bytes - unread()) >= ArrivalPace::long_wait;
+}
+
+// No more than is still to come on the socket whose turn it is, or it would be waited for in vain. What a record of TLS
+// adds to its content is not counted, so that it may be a little less.
+TcpStream::Awaited TcpStream::awaited(std::size_t bytes) const {
+  const Channel& channel = channels_[receiving_.socket];
+  const std::size_t at_once = std::min(pace_.before_waking(bytes - std::min(bytes, unread())), most_awaited);
+  const std::size_t here = std::min(at_once, receiving_.left);
+  return {receiving_.socket, channel.is_call() ? 1 : std::max<std::size_t>(here - std::min(here, channel.held()), 1)};
 }
 
 // Puts what has arrived since behind what the caller has not used. At the end of the connection the view just stays:

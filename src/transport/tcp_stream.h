@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "ranvier/transport.h"
+#include "transport/arrival_pace.h"
 #include "transport/channel.h"
 #include "transport/receive_buffers.h"
 
@@ -40,6 +41,14 @@ class TcpStream {
   std::size_t try_send(ConstBytes head, ConstBytes body);
   ConstBytes try_recv(Bytes into);
   void release(std::size_t bytes);
+
+  // Whether `bytes` more take long to come. To wake up for them: the number of a socket, and how much has to be there.
+  bool takes_long(std::size_t bytes) const;
+  struct Awaited {
+    std::size_t socket;
+    std::size_t bytes;
+  };
+  Awaited awaited(std::size_t bytes) const;
 
   // Sends what was taken and waits here, the rest of a head or of a TLS record; whether nothing is left of it.
   bool flush();
@@ -98,6 +107,7 @@ class TcpStream {
   ReceiveBuffers::Buffer buffer_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
+  ArrivalPace pace_;
   bool seen_ = false;  // the caller has had a view of all of it, and used nothing
   bool unsure_ = false;
   bool ended_ = false;  // the socket whose turn it is has ended: nothing can follow

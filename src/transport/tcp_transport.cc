@@ -98,9 +98,10 @@ class TcpTransport final : public Transport {
   void release(Rank from, Lane lane, std::size_t bytes) override { stream(from, lane).release(bytes); }
 
   void wait(std::chrono::nanoseconds limit) override {
-    if (cancelled_ || std::exchange(unsure_, false)) return;
+    if (cancelled_ || std::exchange(unsure_, false)) return awaited_.clear();
     if (unflushed_ > 0) flush_all();
     watch_blocked();
+    set_low_water();
     std::array<epoll_event, 64> events;
     const int count = wait_for_events(epoll_.get(), events.data(), events.size(), limit);
     for (int i = 0; i < count; ++i) {
@@ -111,6 +112,17 @@ class TcpTransport final : public Transport {
       watched_[number] = false;
     }
     if (unflushed_ > 0) flush_all();
+  }
+
+  bool expect(std::span<const Expected> all) override {
+    awaited_.clear();
+    for (const Expected& each : all)
+      if (!stream(each.from, each.lane).takes_long(each.bytes)) return false;
+    for (const Expected& each : all) {
+      const auto [socket, bytes] = stream(each.from, each.lane).awaited(each.bytes);
+      awaited_.push_back({number_of(each.from, each.lane) + socket, bytes});
+    }
+    return true;
   }
 
   // struct tcp_info: data segments, and how many of them went again, but for those that the receiver says it has twice
@@ -151,6 +163,10 @@ class TcpTransport final : public Transport {
     return *streams_[index];
   }
 
+  std::size_t number_of(Rank peer, Lane lane) const {
+    return (static_cast<std::size_t>(peer) * lane_count + lane) * sockets_per_link_;
+  }
+
   const Fd& socket(std::size_t number) const {
     return streams_[number / sockets_per_link_]->socket(number % sockets_per_link_);
   }
@@ -172,13 +188,44 @@ class TcpTransport final : public Transport {
     for (TcpStream* const stream : blocked_) {
       stream->listed = false;
       if (!stream->blocked()) continue;
-      const auto index = static_cast<std::size_t>(stream->peer()) * lane_count + stream->lane();
-      const std::size_t number = index * sockets_per_link_ + stream->blocked_socket();
+      const std::size_t number = number_of(stream->peer(), stream->lane()) + stream->blocked_socket();
       if (watched_[number]) continue;
       watch(EPOLL_CTL_MOD, socket(number), EPOLLIN | EPOLLOUT, number);
       watched_[number] = true;
     }
     blocked_.clear();
+  }
+
+  // The kernel ends a sleep when so much has come on a socket as is awaited there; SO_RCVLOWAT of socket(7), which
+  // epoll goes by. It also ends it when it has no room for more, and at the end of the connection.
+  void set_low_water() {
+    std::swap(low_, were_low_);
+    low_.clear();
+    for (const auto& [number, bytes] : awaited_) {
+      const auto same = std::ranges::find(low_, number, &Awaited::number);
+      if (same == low_.end())
+        low_.push_back({number, bytes});
+      else
+        same->bytes = std::min(same->bytes, bytes);
+    }
+    awaited_.clear();
+    for (Awaited& each : low_) {
+      const auto before = std::ranges::find(were_low_, each.number, &Awaited::number);
+      const std::size_t bytes = before == were_low_.end() ? 1 : before->bytes;
+      // A little less than it could be is not worth a call.
+      if (bytes <= each.bytes && bytes > each.bytes / 2)
+        each.bytes = bytes;
+      else
+        set_low_water(each.number, each.bytes);
+    }
+    for (const Awaited& each : were_low_)
+      if (each.bytes > 1 && std::ranges::find(low_, each.number, &Awaited::number) == low_.end())
+        set_low_water(each.number, 1);
+  }
+  // Where it is refused, sleeps end sooner than they need to.
+  void set_low_water(std::size_t number, std::size_t bytes) const {
+    const int value = static_cast<int>(bytes);
+    setsockopt(socket(number).get(), SOL_SOCKET, SO_RCVLOWAT, &value, sizeof value);
   }
 
   // Takes note of what an attempt to send has left.
@@ -207,7 +254,13 @@ class TcpTransport final : public Transport {
   std::vector<std::unique_ptr<TcpStream>> streams_;  // by peer, then lane; empty for this rank itself
   std::vector<bool> watched_;                        // by socket: epoll waits for writability
   std::vector<TcpStream*> blocked_;                  // to watch for writability when next we sleep
-  int unflushed_ = 0;                                // streams that hold what the kernel has not taken
+  struct Awaited {
+    std::size_t number = 0;  // of a socket
+    std::size_t bytes = 0;
+  };
+  std::vector<Awaited> awaited_;         // in the next wait()
+  std::vector<Awaited> low_, were_low_;  // sockets whose low water is not 1, and those of the last wait()
+  int unflushed_ = 0;                    // streams that hold what the kernel has not taken
   std::size_t buffered_bytes_ = std::size_t{1} << 40;
   bool unsure_ = false;  // a view was returned without a look at what has arrived since
   bool cancelled_ = false;

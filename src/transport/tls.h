@@ -87,6 +87,8 @@ class TlsSession {
   // nothing unread that it had room for.
   ssize_t send(ConstBytes head, ConstBytes body);
   ssize_t recv(Bytes into);
+  // Of what was received from the socket, what recv() has not given yet, and what encloses it.
+  std::size_t held() const { return arrived_.size() + opened_.size(); }
   // Hands the kernel what waits here; whether nothing is left.
   bool flush();
   bool flushed() const { return wire_.sealed.size() == 0; }

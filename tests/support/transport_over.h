@@ -23,6 +23,7 @@ class TransportOver : public Transport {
   ConstBytes try_recv(Rank from, Lane lane, Bytes into) override { return inner_->try_recv(from, lane, into); }
   void release(Rank from, Lane lane, std::size_t bytes) override { inner_->release(from, lane, bytes); }
   void wait(std::chrono::nanoseconds limit) override { inner_->wait(limit); }
+  bool expect(std::span<const Expected> all) override { return inner_->expect(all); }
   void interrupt() override { inner_->interrupt(); }
   void cancel() override { inner_->cancel(); }
 

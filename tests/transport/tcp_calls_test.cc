@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/socket.h"
 #include "transport/tcp_interposed.h"
@@ -107,6 +110,65 @@ TEST(TcpCalls, ASliceIsOneSendOrOneForEachStripe) {
     for (const auto& [descriptor, each] : socket_calls()) sends += each.sends;
     EXPECT_EQ(sends, calls);
   }
+}
+
+// A message that comes in packets, `pause` between them; how much there was each time that its receiver had slept for
+// what he expected. He sleeps for as long as it takes: what he awaits in vain ends the test.
+std::vector<std::size_t> found_after_sleeps(Transport& from, Transport& to, std::size_t bytes,
+                                            std::chrono::microseconds pause) {
+  std::thread sender([&] {
+    const std::vector<std::byte> packet(1448);
+    for (std::size_t sent = 0; sent < bytes;) {
+      const auto until = Clock::now() + pause;
+      sent += from.try_send(to.rank(), 1, {}, ConstBytes(packet).first(std::min(packet.size(), bytes - sent)));
+      while (!from.sent(to.rank(), 1) || Clock::now() < until) std::this_thread::yield();
+    }
+  });
+  std::vector<std::size_t> found;
+  bool slept = false;
+  for (std::size_t received = 0; received < bytes;) {
+    const ConstBytes view = to.try_recv(from.rank(), 1, {});
+    if (slept) found.push_back(view.size());
+    received += view.size();
+    to.release(from.rank(), 1, view.size());
+    slept = view.empty() && to.expect(std::array{Expected{from.rank(), 1, bytes - received}});
+    if (slept)
+      to.wait(tcp_patience);
+    else if (view.empty())
+      std::this_thread::yield();
+  }
+  sender.join();
+  return found;
+}
+
+TEST(TcpCalls, OnASlowLineAReceiverSleepsUntilAGoodPartIsThere) {
+  const auto world = tcp_world(2);
+  auto found = found_after_sleeps(*world[0], *world[1], 4'000'001, 60us);
+  ASSERT_GT(found.size(), 20U);
+  std::ranges::nth_element(found, found.begin() + static_cast<std::ptrdiff_t>(found.size() / 2));
+  EXPECT_GE(found[found.size() / 2], 60U << 10);
+}
+
+TEST(TcpCalls, WhatIsAwaitedAlwaysComes) {
+  for (const int sockets : {1, 4})
+    for (const bool encrypt : {false, true}) {
+      const auto world = tcp_world(2, sockets, {.encrypt_everywhere = encrypt});
+      for (const std::size_t bytes : {700'001, 300'000, 65'537}) found_after_sleeps(*world[0], *world[1], bytes, 40us);
+    }
+}
+
+// Whoever does not say what he expects wakes up for the first byte, also after he did.
+TEST(TcpCalls, WhatWasExpectedOnceIsNotTheNextTime) {
+  const auto world = tcp_world(2);
+  found_after_sleeps(*world[0], *world[1], 1'000'000, 60us);
+  ASSERT_TRUE(world[1]->expect(std::array{Expected{0, 1, 1 << 20}}));
+  world[1]->wait(1ms);
+  const std::vector<std::byte> message(100);
+  ASSERT_EQ(world[0]->try_send(1, 1, {}, message), message.size());
+  const auto began = Clock::now();
+  world[1]->wait(tcp_patience);
+  EXPECT_LT(Clock::now() - began, tcp_patience / 2);
+  EXPECT_EQ(world[1]->try_recv(0, 1, {}).size(), message.size());
 }
 
 }  // namespace
