@@ -17,10 +17,11 @@ from laboratory import Shape, add_networks, run  # first: it knows where lab lie
 from lab import Lab, LabError, reason_to_skip
 
 LIMIT_S = 120
+RECORDED_STEPS = 60  # of which the median of 50 counts
 NETWORKS = ["2:50Mbit", "2:200Mbit", "3:100Mbit", "4:50Mbit", "4:200Mbit", "4:100Mbit/25Mbit"]
 ALGORITHMS = ["ring", "direct", "recursive_doubling"]
 BUCKETS = ["64K", "1G"]
-CODECS = ["none", "bf16", "int8"]
+CODECS = ["none", "bf16", "int8", "hadamard:32+int4"]  # those that a plan chooses among
 
 
 class Sweep:
@@ -31,15 +32,12 @@ class Sweep:
         return run(self.lab, self.arguments.ranvier, *words, limit=LIMIT_S, hosts=hosts)
 
     def train(self, *words: object) -> dict:
-        out = self.run(
-            "train", "--transport", "tcp", "--model", self.arguments.model, "--steps", self.arguments.steps, "--json", "-",
-            *words,
-        )  # fmt: skip
+        out = self.run("train", "--transport", "tcp", "--model", self.arguments.model, "--json", "-", *words)
         return json.loads(out)
 
     def plan(self) -> pathlib.Path:
         recorded, topology, plan = (self.folder / name for name in ("recorded", "topology.toml", "plan.toml"))
-        self.train("--record", recorded)
+        self.train("--record", recorded, "--steps", RECORDED_STEPS)
         self.run("probe", "--transport", "tcp", "--samples", "5", "--bytes", "1M", "--output", topology)
         # Gradients in every step, as in all that is measured beside it.
         words = ("plan", "--workload", recorded / "workload.toml", "--topology", topology, "--sync", "bsp", "--output", plan)
@@ -57,7 +55,7 @@ class Sweep:
         predicted = 0.0
         for _ in range(self.arguments.repeats):
             for name, words in choices.items():
-                found = self.train(*words)
+                found = self.train("--steps", self.arguments.steps, *words)
                 times[name] = min(times.get(name, float("inf")), found["step_ns"] / 1e6)
                 if found["plan"]:
                     predicted = found["plan"]["predicted_step_ns"] / 1e6
@@ -69,8 +67,8 @@ def main() -> int:
     parser.add_argument("ranvier", type=pathlib.Path, help="the program, with ranvier-train beside it")
     add_networks(parser, NETWORKS)
     parser.add_argument("--model", default="mlp", help="what is trained (default: mlp)")
-    parser.add_argument("--steps", type=int, default=15, metavar="N", help="of each run (default: 15)")
-    parser.add_argument("--repeats", type=int, default=1, metavar="N", help="rounds over all choices (default: 1)")
+    parser.add_argument("--steps", type=int, default=22, metavar="N", help="of each run, fewer than after which a plan is made anew (default: 22)")
+    parser.add_argument("--repeats", type=int, default=2, metavar="N", help="rounds over all choices (default: 2)")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the results there")
     arguments = parser.parse_args()
     arguments.ranvier = arguments.ranvier.resolve()

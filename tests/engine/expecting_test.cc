@@ -1,0 +1,103 @@
+// Whoever waits says what for, and sleeps where the transport says that it takes long, rather than ask again and again.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "ranvier/communicator.h"
+#include "ranvier/transport.h"
+#include "support/transport_over.h"
+
+namespace ranvier {
+namespace {
+
+constexpr std::size_t count = 64 << 10, bytes = count * sizeof(float);
+
+// A thousand bytes at a time come, each after a sleep: whoever does not sleep gets nothing.
+class SlowLine final : public support::TransportOver {
+ public:
+  using TransportOver::TransportOver;
+
+  TransportTraits traits() const override {
+    TransportTraits traits = TransportOver::traits();
+    traits.polls_before_yield = 0;
+    return traits;
+  }
+  ConstBytes try_recv(Rank from, Lane lane, Bytes into) override {
+    if (!here_) {
+      ++vain;
+      return {};
+    }
+    const ConstBytes view = TransportOver::try_recv(from, lane, into.first(std::min<std::size_t>(into.size(), 1000)));
+    if (view.empty()) return view;
+    here_ = false;
+    ++pieces;
+    return view.first(std::min<std::size_t>(view.size(), 1000));
+  }
+  bool expect(std::span<const Expected> all) override {
+    for (const Expected& each : all) {
+      EXPECT_EQ(each.from, 1);
+      expected.push_back(each.bytes);
+    }
+    return !all.empty();
+  }
+  void wait(std::chrono::nanoseconds) override {
+    here_ = true;
+    ++sleeps;
+  }
+
+  std::size_t vain = 0, pieces = 0, sleeps = 0;
+  std::vector<std::size_t> expected;
+
+ private:
+  bool here_ = true;
+};
+
+struct Pair {
+  Pair() {
+    auto world = loopback_world(2);
+    auto slow = std::make_unique<SlowLine>(std::move(world[0]));
+    line = slow.get();
+    const CommunicatorOptions options{.algorithm = "ring", .background_progress = false};
+    self = Communicator::over(std::move(slow), options);
+    peer = Communicator::over(std::move(world[1]), options);
+  }
+  SlowLine* line;
+  std::unique_ptr<Communicator> self, peer;
+};
+
+// Three attempts before it asks, and those that a short operation would end in.
+void expect_patience(const SlowLine& line) {
+  EXPECT_GE(line.pieces, bytes / 2 / 1000);
+  EXPECT_LE(line.vain, 4 * line.pieces + 100);
+  EXPECT_GE(line.expected.size(), line.pieces / 2);
+  EXPECT_LE(*std::ranges::max_element(line.expected), bytes);
+  EXPECT_GT(*std::ranges::min_element(line.expected), 0U);
+}
+
+TEST(Expecting, AnAllReduceSaysWhatItWaitsFor) {
+  Pair pair;
+  std::vector<float> mine(count, 1), theirs(count, 2);
+  std::thread other([&] { pair.peer->all_reduce(theirs); });
+  pair.self->all_reduce(mine);
+  other.join();
+  EXPECT_EQ(mine, std::vector<float>(count, 3));
+  expect_patience(*pair.line);
+}
+
+TEST(Expecting, AMessageSaysHowMuchOfItIsMissing) {
+  Pair pair;
+  std::vector<float> got(count);
+  std::thread other([&] { pair.peer->send(std::vector<float>(count, 5), 0); });
+  pair.self->recv(got, 1);
+  other.join();
+  EXPECT_EQ(got, std::vector<float>(count, 5));
+  expect_patience(*pair.line);
+  EXPECT_TRUE(std::ranges::is_sorted(pair.line->expected, std::greater()));
+}
+
+}  // namespace
+}  // namespace ranvier
