@@ -48,17 +48,23 @@ class Channel {
   bool flushed() const { return (!call_ || call_->unsent().empty()) && (!tls_ || tls_->flushed()); }
   // Once all has been flushed: nothing more will be sent. The other side finds the end behind it.
   void end_sending();
+  // Whether the last send() took no more since the other side of a call lets it send no more: not room in the socket
+  // will change that but what arrives there.
+  bool awaits_leave() const { return awaits_leave_; }
 
  private:
+  ssize_t send_in_call(ConstBytes head, ConstBytes body);
+  ssize_t recv_in_call(Bytes into);
+  bool flush_call();
+  bool listen();
   // Beneath the call.
   ssize_t send_bytes(ConstBytes head, ConstBytes body);
-  ssize_t recv_bytes(Bytes into);
-  ssize_t recv_of_call(Bytes into);
-  bool flush_call();
+  ssize_t recv_bytes(Bytes first, Bytes second);
 
   std::unique_ptr<Fd> socket_;  // stays where it is while a session points to it
   std::unique_ptr<TlsSession> tls_;
   std::unique_ptr<Http2Call> call_;
+  bool awaits_leave_ = false;
 };
 
 }  // namespace ranvier::transport

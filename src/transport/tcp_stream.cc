@@ -20,8 +20,10 @@ constexpr std::size_t little = 4096;  // moved to the front of the buffer rather
 
 }  // namespace
 
-TcpStream::TcpStream(Rank self, Rank peer, Lane lane, std::vector<Channel> channels, ReceiveBuffers& buffers)
-    : self_(self),
+TcpStream::TcpStream(std::string_view transport, Rank self, Rank peer, Lane lane, std::vector<Channel> channels,
+                     ReceiveBuffers& buffers)
+    : transport_(transport),
+      self_(self),
       peer_(peer),
       lane_(lane),
       channels_(std::move(channels)),
@@ -34,7 +36,7 @@ TcpStream::TcpStream(Rank self, Rank peer, Lane lane, std::vector<Channel> chann
 // What was accepted is still delivered: the ends are closed one after the other, and what arrived meanwhile is read,
 // since closing a socket with unread bytes makes the kernel throw away unsent ones (RFC 2525, 2.17).
 TcpStream::~TcpStream() {
-  flush();
+  shut_down();
   for (const Channel& channel : channels_) {
     const Fd& socket = channel.socket();
     shutdown(socket.get(), SHUT_WR);
@@ -76,7 +78,7 @@ std::size_t TcpStream::write(ConstBytes head, ConstBytes body) {
     accepted += taken;
     advance(sending_, taken);
     if (taken < now_head.size() + now_body.size() || !channel.flushed()) {
-      blocked_ = true;
+      blocked_ = !channel.awaits_leave();
       break;
     }
     head = head.subspan(now_head.size());
@@ -120,7 +122,7 @@ bool TcpStream::flush() {
 
 void TcpStream::shut_down() {
   flush();
-  for (const Channel& channel : channels_) shutdown(channel.socket().get(), SHUT_WR);
+  for (Channel& channel : channels_) channel.end_sending();
 }
 
 // ---- Receiving.
@@ -195,8 +197,8 @@ void TcpStream::throw_lost(const Channel& channel, int problem) const {
   std::string why = channel.tls() == nullptr ? "" : channel.tls()->problem();
   if (why.empty() && problem != 0) why = std::strerror(problem);
   throw Error(ErrorKind::peer_lost,
-              fmt::format("rank {} closed its tcp connection to rank {} (lane {}, {}{}{}); see what rank {} says",
-                          peer_, self_, lane_, remote_, why.empty() ? "" : ": ", why, peer_),
+              fmt::format("rank {} closed its {} connection to rank {} (lane {}, {}{}{}); see what rank {} says", peer_,
+                          transport_, self_, lane_, remote_, why.empty() ? "" : ": ", why, peer_),
               peer_);
 }
 
