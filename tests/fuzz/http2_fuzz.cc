@@ -168,13 +168,13 @@ class Line {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Line line;
   std::span<const std::uint8_t> rest(data, size);
-  for (int count = 0; rest.size() >= 3 && count < 200; ++count) {
+  for (int count = 0; rest.size() >= 3 && count < 100; ++count) {
     const std::uint8_t what = rest[0], one = rest[1], other = rest[2];
     const std::size_t number = one << 8 | other;
     rest = rest.subspan(3);
     switch (what % 8) {
       case 0:
-        line.say(number * 2, other == 0 ? most_sent : std::size_t{other} * (1 + what / 8));
+        line.say(number, other == 0 ? most_sent : std::size_t{other} * (1 + what / 8));
         break;
       case 1:
         line.deliver(number * (1 + what / 8));

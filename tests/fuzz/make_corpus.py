@@ -110,7 +110,7 @@ def http2() -> None:
     def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
         return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
-    much, little = does(0, 0xC000), does(0, 0x0103)  # 96 KiB, and 518 B of which the wire takes three
+    much, little = does(0, 0xFF00), does(0, 0x0103)  # 64 KiB, and 259 B of which the wire takes three
     arrives, taken = does(1 + 8 * 31, 0xFFFF), does(2 + 64 * 3, 0xFFFF)
     write("http2_fuzz", "honest", much + arrives + taken + does(0, 0x0200) + arrives + does(2, 0x4080) + taken + does(7, 0))
     write("http2_fuzz", "little", 20 * little + arrives + does(2, 0x0102) + does(2, 0x1002) + 5 * little + does(7, 0))

@@ -148,7 +148,7 @@ TEST(Tls, AStreamSaysWhatEndedIt) {
   ready = {far.socket().get(), POLLIN, 0};
   ASSERT_EQ(poll(&ready, 1, 5000), 1);
   ReceiveBuffers buffers(1);
-  TcpStream stream(3, 4, 0, std::move(channels), buffers);
+  TcpStream stream("tcp", 3, 4, 0, std::move(channels), buffers);
   EXPECT_THAT(refusal([&] { stream.try_recv({}); }, ErrorKind::peer_lost),
               AllOf(HasSubstr("rank 4"), HasSubstr("something arrived that is no record")));
 }
