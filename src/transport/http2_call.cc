@@ -152,7 +152,7 @@ std::size_t Http2Call::sent(std::size_t bytes) {
   const std::size_t of_words = std::min(bytes, unsent_.size() - unsent_begin_);
   unsent_begin_ += of_words;
   if (begun_ > 0) {
-    const std::size_t head = unsent_.size() - (frame_header_bytes + message_prefix_bytes);
+    const std::size_t head = unsent_.size() - heads;
     const std::size_t content = std::exchange(begun_, 0);
     if (unsent_begin_ > head) {
       const auto payload = static_cast<std::int64_t>(message_prefix_bytes + content);

@@ -133,7 +133,10 @@ class Http2Call {
   std::int64_t initial_window_ = default_window;
   std::int64_t payload_limit_;  // of a frame
 
-  std::array<std::byte, 4 << 10> buffer_;
+  // The head of a frame and, of one between ranks, its message, and 4 KiB: what is received behind these into an owner's
+  // memory is received to where a line of it begins. To others the kernel copies at three quarters of its speed.
+  static constexpr std::size_t heads = 9 + 5;
+  std::array<std::byte, heads + (4 << 10)> buffer_;
   std::size_t buffer_begin_ = 0, buffer_end_ = 0;
   std::size_t room_for_content_ = 0;  // of the last room()
   std::vector<std::byte> aside_;      // content, …

@@ -254,6 +254,55 @@ TEST(Grpc, AStrangerHasFiveSeconds) {
   exchange(meeting.complete());
 }
 
+// A sender has to hear that it may send more, which is said in the other direction, behind all that nobody
+// reads there; and who says it stands in the middle of a frame.
+TEST(Grpc, ALaneGoesOnThoughNobodyReadsWhatComesBackOnIt) {
+  Certificates made;
+  made.add("one", "ours");
+  SecurityOptions encrypted = made.options("one");
+  encrypted.encrypt_everywhere = true;
+  for (const SecurityOptions& security : {SecurityOptions{}, encrypted}) {
+    const auto world = connect_all(endpoints(2, {.security = security}));
+    const std::vector<std::byte> much(1 << 20, std::byte{7});
+    std::size_t back = 0;
+    for (int vain = 0; vain < 2;) {
+      const std::size_t accepted = world[1]->try_send(0, 0, {}, much);
+      back += accepted;
+      vain = accepted > 0 ? 0 : vain + 1;
+      if (accepted == 0) world[1]->wait(10ms);
+    }
+    std::size_t sent = 0, received = 0;
+    constexpr std::size_t all = std::size_t{100} << 20;
+    const auto deadline = Clock::now() + tcp_patience;
+    on_threads(2, [&](Rank rank) {
+      while (rank == 0 && sent < all && Clock::now() < deadline) {
+        const std::size_t accepted =
+            world[0]->try_send(1, 0, {}, ConstBytes(much).first(std::min(much.size(), all - sent)));
+        sent += accepted;
+        if (accepted == 0) world[0]->wait(1s);
+      }
+      while (rank == 0 && !world[0]->sent(1, 0) && Clock::now() < deadline) world[0]->wait(10ms);
+      while (rank == 1 && received < all && Clock::now() < deadline) {
+        back += world[1]->try_send(0, 0, {}, much);
+        const ConstBytes view = world[1]->try_recv(0, 0, {});
+        received += view.size();
+        world[1]->release(0, 0, view.size());
+        if (view.empty()) world[1]->wait(1s);
+      }
+    });
+    EXPECT_EQ(received, all) << sent;
+    std::size_t read = 0;
+    while (read < back && Clock::now() < deadline) {
+      world[1]->sent(0, 0);
+      const ConstBytes view = world[0]->try_recv(1, 0, {});
+      EXPECT_TRUE(std::ranges::all_of(view, [](std::byte each) { return each == std::byte{7}; }));
+      read += view.size();
+      world[0]->release(1, 0, view.size());
+    }
+    EXPECT_EQ(read, back);
+  }
+}
+
 // Lanes to somebody else's HTTP/2, which lets send little: for more a sender waits asleep, though its socket has room.
 TEST(Grpc, WhoMaySendNoMoreSleepsUntilItMay) {
   using transport::Channel;
