@@ -77,6 +77,19 @@ TEST(TcpCalls, SeveralSocketsShareALaneEvenly) {
   }
 }
 
+// Nothing but the heads of frames, 14 bytes each, comes to what was to be sent.
+TEST(TcpCalls, OverGrpcASliceHasOneHead) {
+  const auto world = connect_all(endpoints_of(grpc_endpoint, 2));
+  std::vector<std::byte> memory(world[0]->traits().slice_bytes), result(memory.size());
+  move(*world[0], *world[1], 0, {}, memory, result);  // each side has heard of the other's limits
+  move(*world[1], *world[0], 0, {}, memory, result);
+  clear_socket_calls();
+  move(*world[0], *world[1], 0, {}, memory, result);
+  std::size_t sent = 0;
+  for (const auto& [descriptor, calls] : socket_calls()) sent += calls.sent_bytes;
+  EXPECT_EQ(sent, memory.size() + 14);
+}
+
 TEST(TcpCalls, ASmallMessageIsOneSendAndOneReceiveOnAnyNumberOfSockets) {
   using Way = std::pair<MakeEndpoint*, int>;
   for (const auto& [make, sockets] : {Way{tcp_endpoint, 1}, Way{tcp_endpoint, 4}, Way{grpc_endpoint, 1}}) {
@@ -111,19 +124,6 @@ TEST(TcpCalls, ASliceIsOneSendOrOneForEachStripe) {
     for (const auto& [descriptor, each] : socket_calls()) sends += each.sends;
     EXPECT_EQ(sends, calls);
   }
-}
-
-// Nothing but the heads of frames, 14 bytes each, comes to what was to be sent.
-TEST(TcpCalls, OverGrpcASliceHasOneHead) {
-  const auto world = connect_all(endpoints_of(grpc_endpoint, 2));
-  std::vector<std::byte> memory(world[0]->traits().slice_bytes), result(memory.size());
-  move(*world[0], *world[1], 0, {}, memory, result);  // each side has heard of the other's limits
-  move(*world[1], *world[0], 0, {}, memory, result);
-  clear_socket_calls();
-  move(*world[0], *world[1], 0, {}, memory, result);
-  std::size_t sent = 0;
-  for (const auto& [descriptor, calls] : socket_calls()) sent += calls.sent_bytes;
-  EXPECT_EQ(sent, memory.size() + 14);
 }
 
 }  // namespace

@@ -40,6 +40,9 @@ inline std::vector<std::unique_ptr<Transport>> connect_all(const std::vector<std
   return transports;
 }
 
-inline std::vector<std::unique_ptr<Transport>> tcp_world(Rank world) { return connect_all(tcp_endpoints(world)); }
+inline std::vector<std::unique_ptr<Transport>> tcp_world(Rank world, int sockets = 1,
+                                                         const SecurityOptions& security = {}) {
+  return connect_all(endpoints_of(tcp_endpoint, world, {.sockets = sockets, .security = security}));
+}
 
 }  // namespace ranvier::support
