@@ -247,8 +247,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.add_option("--interface", options.interface_address, "address to listen on (default: all of this host's)")
       ->envname("RANVIER_INTERFACE")
       ->type_name("ADDRESS");
-  cli::add_count(app, "--sockets", options.sockets, "of tcp for each link, where one is held below the line's rate", 1,
-                 most_sockets)
+  cli::add_count(app, "--sockets", options.sockets,
+                 "of tcp or grpc for each link, where one is held below the line's rate", 1, most_sockets)
       ->envname("RANVIER_SOCKETS");
   cli::add_ports(app, options.ports);
   cli::add_security(app, options.security);

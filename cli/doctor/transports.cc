@@ -9,6 +9,7 @@
 #include "doctor/check.h"
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
+#include "ranvier/guest_service.h"
 #include "ranvier/store.h"
 #include "ranvier/transport.h"
 
@@ -58,12 +59,10 @@ Check check_transport(const std::string& transport, const std::string& remedy) {
       works, Health::fail, remedy);
 }
 
-// Of one that stands in a module: not everybody needs it. It is not tried, for MPI ends the process where it cannot
-// start.
-Check check_module(const std::string& transport) {
-  const std::string missing = missing_transport(transport);
-  return check("transport " + transport, missing.empty() ? "its library can be loaded" : missing, missing.empty(),
-               Health::warn, "docs/transports.md says what it is for; without need of it leave it");
+// Of what stands in a module: not everybody needs it. It is not tried, for MPI ends the process where it cannot start.
+Check check_module(const std::string& what, const std::string& missing, const std::string& page) {
+  return check(what, missing.empty() ? "its library can be loaded" : missing, missing.empty(), Health::warn,
+               page + " says what it is for; without need of it leave it");
 }
 
 }  // namespace
@@ -72,9 +71,10 @@ std::vector<Check> check_transports() {
   return {check_transport("shm", "use --transport tcp, or allow memory files (memfd_create) and access to /proc here"),
           check_transport("tcp", "bring the loopback interface up (ip link set lo up) and let a firewall pass it"),
           check_transport("udp", "bring the loopback interface up (ip link set lo up) and let a firewall pass UDP"),
-          check_module("mpi"),
-          check_module("ucx"),
-          check_module("grpc")};
+          check_transport("grpc", "bring the loopback interface up (ip link set lo up) and let a firewall pass it"),
+          check_module("transport mpi", missing_transport("mpi"), "docs/transports.md"),
+          check_module("transport ucx", missing_transport("ucx"), "docs/transports.md"),
+          check_module("train --serve", missing_guest_service(), "docs/synchronization.md")};
 }
 
 }  // namespace ranvier::doctor

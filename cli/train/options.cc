@@ -237,8 +237,8 @@ void add_communication_options(CLI::App& app, Options& options, Given& given) {
       ->type_name("RATE");
   app.add_option("--interface", comm.interface_address, "address to listen on (default: all of this host's)")
       ->type_name("ADDRESS");
-  cli::add_count(app, "--sockets", given.sockets, "of tcp for each link, where one is held below the line's rate", 1,
-                 most_sockets);
+  cli::add_count(app, "--sockets", given.sockets,
+                 "of tcp or grpc for each link, where one is held below the line's rate", 1, most_sockets);
   cli::add_ports(app, comm.ports);
   cli::add_security(app, comm.security);
   cli::add_seconds(app, "--timeout", comm.timeout, "for one operation");

@@ -51,6 +51,9 @@ class GuestService {
 // Throws Error{usage} without certificates unless `insecure` allows it, on loopback too: others may be on this host.
 void check_guest_security(const SecurityOptions&);
 
+// Why this build or machine cannot serve guests; empty if it can. Loads the library that does.
+std::string missing_guest_service();
+
 // Listens. Throws what check_guest_security throws, and Error{config} where there is no gRPC and where the port is
 // taken.
 std::unique_ptr<GuestService> guest_service(GuestCalls calls, const GuestOptions& options);

@@ -297,6 +297,11 @@ struct TcpOptions {
 };
 std::unique_ptr<Endpoint> tcp_endpoint(const WorldInfo&, const TcpOptions& = {});
 
+// tcp for networks where nothing but HTTP/2 passes: each of its connections carries a call of gRPC. Between hosts, and
+// with `encrypt_everywhere`, inside TLS by certificates that name the host "ranvier"; without certificates ranks of
+// other hosts are refused, unless `insecure` says that nothing need be encrypted.
+std::unique_ptr<Endpoint> grpc_endpoint(const WorldInfo&, const TcpOptions& = {});
+
 // Datagrams over one UDP port a process, made reliable and paced by ranvier itself, for paths that lose packets without
 // being full: a random loss costs its own share of the rate (docs/transports.md).
 struct UdpOptions {
@@ -332,16 +337,6 @@ struct UcxOptions {
   PortRange ports = {};                // on which UCX listens where it uses TCP, one for each interface
 };
 std::unique_ptr<Endpoint> ucx_endpoint(const WorldInfo&, const UcxOptions& = {});
-
-// HTTP/2 streams by gRPC, one port a process. Mutual TLS by the files of `security`, whose certificates name the host
-// "ranvier"; without them nothing is encrypted, and unless it says `insecure` a rank listens on loopback only and
-// refuses those of other hosts.
-struct GrpcOptions {
-  std::string interface_address = {};  // see TcpOptions
-  PortRange ports = {};                // to listen on one of
-  SecurityOptions security = {};
-};
-std::unique_ptr<Endpoint> grpc_endpoint(const WorldInfo&, const GrpcOptions& = {});
 
 // A world inside one process, its ranks threads; the same rings as shm on plain memory. Result: one transport a rank.
 std::vector<std::unique_ptr<Transport>> loopback_world(Rank world);

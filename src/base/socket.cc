@@ -253,6 +253,13 @@ void tune_connection(const Fd& socket) {
     set_congestion_control(socket, bbr);  // which the listener lacked; a route's own choice (congctl) is there already
 }
 
+void keep_alive(const Fd& socket) {
+  constexpr int seconds = 20;
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, seconds);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, seconds);
+}
+
 std::size_t buffered_bytes(const Fd& socket) {
   // The kernel counts its own bookkeeping against both and reports twice what it was asked for (socket(7)).
   return static_cast<std::size_t>(int_option(socket, SOL_SOCKET, SO_SNDBUF) / 2) +

@@ -75,6 +75,8 @@ bool is_local(const Fd&);
 bool is_own(const SocketAddress&);
 // Sends small packets at once, and picks the congestion control where that was measured (see the .cc).
 void tune_connection(const Fd&);
+// Says something every 20 s where nothing else is said: what stands on the way forgets connections that are silent.
+void keep_alive(const Fd&);
 // What the kernel holds between the two ends of a connection like this one before the receiver reads: a lower bound.
 std::size_t buffered_bytes(const Fd&);
 

@@ -18,7 +18,6 @@
 #include "engine/card.h"
 #include "ranvier/error.h"
 #include "schedule/spelling.h"
-#include "transport/module.h"
 #include "transport/paired.h"
 #include "transport/tcp_door.h"
 #include "transport/udp_meeting.h"
@@ -81,15 +80,12 @@ std::unique_ptr<Endpoint> endpoint_between_hosts(std::string_view name, const Wo
   if (name == "mpi") return mpi_endpoint(info);
   if (name == "ucx")
     return ucx_endpoint(info, {.interface_address = options.interface_address, .ports = options.ports});
-  if (name == "grpc")
-    return transport::grpc_endpoint_at(door, info,
-                                       {.interface_address = options.interface_address, .security = security});
   if (name == "udp")
     return transport::udp_endpoint_at(
         door, info, {.interface_address = options.interface_address, .ports = options.ports, .security = security});
-  return transport::tcp_endpoint_at(
-      door, info,
-      {.interface_address = options.interface_address, .sockets = options.tcp_sockets, .security = security});
+  const TcpOptions tcp{
+      .interface_address = options.interface_address, .sockets = options.tcp_sockets, .security = security};
+  return name == "grpc" ? transport::grpc_endpoint_at(door, info, tcp) : transport::tcp_endpoint_at(door, info, tcp);
 }
 
 // Shared memory if it reaches all, the other transport if it reaches nobody, and else both.

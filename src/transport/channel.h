@@ -46,22 +46,27 @@ class Channel {
   // Hands the kernel what was taken and waits here; whether nothing is left. A plain socket leaves nothing here.
   bool flush() { return (!call_ || flush_call()) && (!tls_ || tls_->flush()); }
   bool flushed() const { return (!call_ || call_->unsent().empty()) && (!tls_ || tls_->flushed()); }
-  // Received from the socket and not given to the caller yet, at most. What comes as a call of gRPC is not counted.
-  std::size_t held() const { return tls_ ? tls_->held() : 0; }
-  bool is_call() const { return call_ != nullptr; }
+  // Received from the socket and not given to the caller yet: what encloses it is counted, too.
+  std::size_t held() const { return (tls_ ? tls_->held() : 0) + (call_ ? call_->held() : 0); }
   // Once all has been flushed: nothing more will be sent. The other side finds the end behind it.
   void end_sending();
+  // Whether the last send() took no more since the other side of a call lets it send no more: not room in the socket
+  // will change that but what arrives there.
+  bool awaits_leave() const { return awaits_leave_; }
 
  private:
+  ssize_t send_in_call(ConstBytes head, ConstBytes body);
+  ssize_t recv_in_call(Bytes into);
+  bool flush_call();
+  bool listen();
   // Beneath the call.
   ssize_t send_bytes(ConstBytes head, ConstBytes body);
-  ssize_t recv_bytes(Bytes into);
-  ssize_t recv_of_call(Bytes into);
-  bool flush_call();
+  ssize_t recv_bytes(Bytes first, Bytes second);
 
   std::unique_ptr<Fd> socket_;  // stays where it is while a session points to it
   std::unique_ptr<TlsSession> tls_;
   std::unique_ptr<Http2Call> call_;
+  bool awaits_leave_ = false;
 };
 
 }  // namespace ranvier::transport

@@ -12,16 +12,19 @@ namespace {
 
 constexpr std::string_view preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 constexpr std::size_t frame_header_bytes = 9;
-constexpr std::size_t most_frame = 16'384;       // what everybody takes
+constexpr std::int64_t ordinary_frame = 16'384;  // what everybody takes
+constexpr std::int64_t largest_frame = (1 << 24) - 1;
 constexpr std::size_t message_prefix_bytes = 5;  // of gRPC: whether it is compressed, and its length
+constexpr std::uint32_t most_message = 2 << 20;  // that is taken; of another implementation's, for a rank's are frames
 constexpr std::uint32_t call_stream = 1;         // the first that a client may open
 constexpr std::uint8_t ack = 1, end_stream = 1, end_headers = 4, padded = 8;
-constexpr std::uint16_t setting_header_table_size = 1, setting_enable_push = 2, setting_initial_window_size = 4;
+constexpr std::uint16_t setting_header_table_size = 1, setting_enable_push = 2, setting_initial_window_size = 4,
+                        setting_max_frame_size = 5;
 constexpr std::size_t setting_bytes = 6;
-// Beyond what a rank that is stopped for hours is sent: whoever polls for a call whose window is full would find its
-// socket writable again and again.
-constexpr std::uint32_t window = 16 << 20;
+// Often enough for a sender that is an eighth of its window ahead of the news.
+constexpr std::size_t least_update = Http2Call::window / 8;
 constexpr std::int64_t most_window = std::numeric_limits<std::int32_t>::max();
+constexpr std::size_t ordinary_words = 256;  // that wait at a time; once these are sent nothing is allocated
 // Answers to what the other side asks for, which waits for none of them.
 constexpr std::size_t most_unsent = 256 << 10;
 
@@ -78,21 +81,26 @@ std::vector<std::byte> trailers() {
 }  // namespace
 
 Http2Call::Http2Call(CallRole role, bool inside_tls)
-    : role_(role), inside_tls_(inside_tls), speaks_(role == CallRole::caller) {
+    : role_(role), inside_tls_(inside_tls), speaks_(role == CallRole::caller), payload_limit_(ordinary_frame) {
+  for (auto* words : {&unsent_, &waiting_}) words->reserve(ordinary_words);
   if (role_ == CallRole::caller) {
     preface_read_ = preface.size();
-    const ConstBytes words = std::as_bytes(std::span(preface));
-    unsent_.assign(words.begin(), words.end());
+    const ConstBytes text = std::as_bytes(std::span(preface));
+    unsent_.assign(text.begin(), text.end());
   }
   append_settings();
 }
 
+void Http2Call::append_head(std::size_t payload, FrameType type, std::uint8_t flags, std::uint32_t stream) {
+  append_number(words(), payload, 3);
+  append_number(words(), static_cast<std::uint8_t>(type), 1);
+  append_number(words(), flags, 1);
+  append_number(words(), stream, 4);
+}
+
 void Http2Call::append_frame(FrameType type, std::uint8_t flags, std::uint32_t stream, ConstBytes payload) {
-  append_number(unsent_, payload.size(), 3);
-  append_number(unsent_, static_cast<std::uint8_t>(type), 1);
-  append_number(unsent_, flags, 1);
-  append_number(unsent_, stream, 4);
-  unsent_.insert(unsent_.end(), payload.begin(), payload.end());
+  append_head(payload.size(), type, flags, stream);
+  words().insert(words().end(), payload.begin(), payload.end());
 }
 
 void Http2Call::append_settings() {
@@ -104,85 +112,145 @@ void Http2Call::append_settings() {
   set(setting_header_table_size, 0);
   if (role_ == CallRole::caller) set(setting_enable_push, 0);
   set(setting_initial_window_size, window);
+  set(setting_max_frame_size, most_frame);
   append_frame(FrameType::settings, 0, 0, settings);
   append_update(0, window - static_cast<std::uint32_t>(default_window));
 }
 
 void Http2Call::append_update(std::uint32_t stream, std::uint32_t more) {
-  std::vector<std::byte> payload;
-  append_number(payload, more, 4);
-  append_frame(FrameType::window_update, 0, stream, payload);
+  append_head(4, FrameType::window_update, 0, stream);
+  append_number(words(), more, 4);
 }
 
-std::size_t Http2Call::send(ConstBytes head, ConstBytes body) {
-  if (has_ended_ || (role_ == CallRole::called && !has_headers_)) return 0;
+// ---- Sending.
+
+Http2Call::Due Http2Call::due(std::size_t offered) {
+  if (owed_ == 0 && offered > 0) begin_data(offered);
+  return {unsent(), std::min(offered, owed_ + begun_)};
+}
+
+// Each frame is a message of gRPC. One that has a part of its content is only begun where the other side takes that.
+void Http2Call::begin_data(std::size_t offered) {
+  if (has_ended_ || (role_ == CallRole::called && !has_headers_)) return;
   if (has_heard_) is_proved_ = true;  // nobody answers whoever is not
-  const auto room = std::min({connection_window_, call_window_, static_cast<std::int64_t>(most_frame)}) -
-                    static_cast<std::int64_t>(message_prefix_bytes);
-  const std::size_t bytes =
-      std::min(head.size() + body.size(), static_cast<std::size_t>(std::max<std::int64_t>(room, 0)));
-  if (bytes == 0) return 0;
+  const std::int64_t room =
+      std::min({connection_window_, call_window_, payload_limit_}) - static_cast<std::int64_t>(message_prefix_bytes);
+  if (room <= 0) return;
   if (!has_opened_)
     append_frame(FrameType::headers, end_headers, call_stream,
                  role_ == CallRole::caller ? request(inside_tls_) : response());
   has_opened_ = true;
   speaks_ = true;
-  std::vector<std::byte> message;
-  append_number(message, 0, 1);
-  append_number(message, bytes, 4);
-  head = head.first(std::min(head.size(), bytes));
-  body = body.first(bytes - head.size());
-  for (const ConstBytes part : {head, body}) message.insert(message.end(), part.begin(), part.end());
-  append_frame(FrameType::data, 0, call_stream, message);
-  connection_window_ -= static_cast<std::int64_t>(message.size());
-  call_window_ -= static_cast<std::int64_t>(message.size());
-  return bytes;
+  begun_ = std::min(offered, static_cast<std::size_t>(room));
+  append_head(message_prefix_bytes + begun_, FrameType::data, 0, call_stream);
+  append_number(unsent_, 0, 1);
+  append_number(unsent_, begun_, 4);
+}
+
+// A frame of whose head nothing has gone is not begun: it may be another one, or none, next time.
+std::size_t Http2Call::sent(std::size_t bytes) {
+  const std::size_t of_words = std::min(bytes, unsent_.size() - unsent_begin_);
+  unsent_begin_ += of_words;
+  if (begun_ > 0) {
+    const std::size_t head = unsent_.size() - heads;
+    const std::size_t content = std::exchange(begun_, 0);
+    if (unsent_begin_ > head) {
+      const auto payload = static_cast<std::int64_t>(message_prefix_bytes + content);
+      connection_window_ -= payload;
+      call_window_ -= payload;
+      owed_ = content;
+    } else {
+      unsent_.resize(head);
+    }
+  }
+  owed_ -= bytes - of_words;
+  if (unsent_begin_ == unsent_.size()) {
+    unsent_.clear();
+    unsent_begin_ = 0;
+    if (owed_ == 0 && !waiting_.empty()) unsent_.swap(waiting_);
+  }
+  return bytes - of_words;
 }
 
 void Http2Call::end() {
   if (!has_opened_ || has_ended_) return;
   has_ended_ = true;
+  if (owed_ > 0) return;
   if (role_ == CallRole::caller)
     append_frame(FrameType::data, end_stream, call_stream, {});
   else
     append_frame(FrameType::headers, end_headers | end_stream, call_stream, trailers());
 }
 
-void Http2Call::sent(std::size_t bytes) {
-  unsent_begin_ += bytes;
-  if (unsent_begin_ < unsent_.size()) return;
-  unsent_.clear();
-  unsent_begin_ = 0;
+// ---- Receiving.
+
+std::size_t Http2Call::content_rest() const {
+  if (broken_ || !in_frame_ || frame_.type != FrameType::data || !frame_.padding_is_known) return 0;
+  return std::min(frame_.rest - frame_.padding, std::size_t{message_rest_});
 }
 
-Bytes Http2Call::space() {
+// The own room goes along where the content ends within `into`: the head of the next frame comes behind it.
+Http2Call::Room Http2Call::room(Bytes into) {
   std::copy(buffer_.begin() + static_cast<std::ptrdiff_t>(buffer_begin_),
             buffer_.begin() + static_cast<std::ptrdiff_t>(buffer_end_), buffer_.begin());
   buffer_end_ -= std::exchange(buffer_begin_, 0);
-  return Bytes(buffer_).subspan(buffer_end_);
+  const std::size_t content = buffer_end_ > 0 || !aside_.empty() ? 0 : content_rest();
+  const std::size_t most = is_proved_ ? std::numeric_limits<std::size_t>::max() : most_unproved_bytes - unproved_bytes_;
+  room_for_content_ = std::min({content, into.size(), most});
+  Bytes own = Bytes(buffer_).subspan(buffer_end_);
+  if (content > room_for_content_ && room_for_content_ > 0) own = {};
+  return {into.first(room_for_content_), own.first(std::min(own.size(), most - room_for_content_))};
 }
 
-void Http2Call::arrived(std::size_t bytes) {
-  buffer_end_ += bytes;
-  if (!is_proved_ && (unproved_bytes_ += bytes) > most_unproved_bytes) broken_ = true;
+std::size_t Http2Call::arrived(std::size_t bytes) {
+  if (!is_proved_ && (unproved_bytes_ += bytes) >= most_unproved_bytes) broken_ = true;
+  const std::size_t content = std::min(bytes, std::exchange(room_for_content_, 0));
+  message_rest_ -= static_cast<std::uint32_t>(content);
+  frame_.rest -= content;
+  buffer_end_ += bytes - content;
+  has_heard_ |= content > 0;
+  replenish(content);
+  return content;
 }
 
 std::size_t Http2Call::take(Bytes into) {
+  std::size_t given = take_aside(into);
+  if (aside_.empty()) given += read(into.subspan(given));
+  has_heard_ |= given > 0;
+  replenish(given);
+  return given;
+}
+
+std::size_t Http2Call::take_aside(Bytes into) {
+  const std::size_t given = std::min(into.size(), aside_.size() - aside_begin_);
+  if (given == 0) return 0;
+  std::memcpy(into.data(), aside_.data() + aside_begin_, given);
+  aside_begin_ += given;
+  if (aside_begin_ < aside_.size()) return given;
+  aside_ = {};
+  aside_begin_ = 0;
+  return given;
+}
+
+void Http2Call::put_aside() {
+  std::array<std::byte, 4 << 10> content;
+  while (const std::size_t given = read(content))
+    aside_.insert(aside_.end(), content.begin(), content.begin() + static_cast<std::ptrdiff_t>(given));
+}
+
+std::size_t Http2Call::read(Bytes into) {
   std::size_t given = 0;
-  for (bool goes_on = true; goes_on && !broken_ && !ended_;) {
+  for (bool goes_on = true; goes_on && !broken_;) {
     if (preface_read_ < preface.size())
       goes_on = read_preface();
     else if (!in_frame_)
       goes_on = begin_frame();
-    else
+    else if (frame_.rest > 0)
       goes_on = read_payload(into, given);
-    if (in_frame_ && frame_.rest == 0 && !broken_) {
-      in_frame_ = false;
+    else
       end_frame();
-    }
-    if (unsent_.size() > most_unsent) broken_ = true;
+    if (unsent_.size() + waiting_.size() > most_unsent) broken_ = true;
   }
-  has_heard_ |= given > 0;
   return given;
 }
 
@@ -207,16 +275,17 @@ bool Http2Call::begin_frame() {
 
   const bool is_settings = frame_.type == FrameType::settings;
   bool fits = frame_.rest <= most_frame && (has_settings_ || is_settings);
+  const bool speaks_in_call = frame_.type == FrameType::data || frame_.type == FrameType::headers;
+  fits &= !speaks_in_call || (frame_.is_of_call && !ended_);
   has_settings_ = true;
   switch (frame_.type) {
     case FrameType::data:
-      fits &= frame_.is_of_call && has_headers_;
+      fits &= has_headers_ && frame_.rest <= window_left_;
+      window_left_ -= std::min(window_left_, frame_.rest);
       frame_.padding_is_known = (frame_.flags & padded) == 0;
       fits &= frame_.padding_is_known || frame_.rest > 0;
-      to_replenish_ += frame_.rest;
       break;
     case FrameType::headers:
-      fits &= frame_.is_of_call;
       has_headers_ = true;
       break;
     case FrameType::settings:
@@ -274,6 +343,7 @@ bool Http2Call::read_payload(Bytes into, std::size_t& given) {
 bool Http2Call::read_data(Bytes into, std::size_t& given) {
   ConstBytes here = buffered();
   if (here.empty()) return false;
+  const std::size_t before = given;
   std::size_t used = 1;
   if (!frame_.padding_is_known) {
     frame_.padding = std::to_integer<std::size_t>(here[0]);
@@ -288,13 +358,15 @@ bool Http2Call::read_data(Bytes into, std::size_t& given) {
     message_prefix_read_ = (message_prefix_read_ + 1) % message_prefix_bytes;
     message_length_ = message_length_ << 8 | std::to_integer<std::uint32_t>(here[0]);
     if (message_prefix_read_ == 0) message_rest_ = std::exchange(message_length_, 0);
+    broken_ |= message_rest_ > most_message;
   } else {
-    used = std::min({here.size(), frame_.rest - frame_.padding, std::size_t{message_rest_}, into.size() - given});
+    used = std::min({here.size(), content_rest(), into.size() - given});
     if (used == 0) return false;
     std::memcpy(into.data() + given, here.data(), used);
     given += used;
     message_rest_ -= static_cast<std::uint32_t>(used);
   }
+  if (given == before) to_replenish_ += used;  // of content it is told when its owner takes it
   frame_.rest -= used;
   use(used);
   return true;
@@ -303,10 +375,14 @@ bool Http2Call::read_data(Bytes into, std::size_t& given) {
 bool Http2Call::read_part_of_settings() {
   if (buffered().size() < setting_bytes) return false;
   const ConstBytes setting = buffered().first(setting_bytes);
-  if (number(setting.first(2)) == setting_initial_window_size) {
-    const std::int64_t size = number(setting.subspan(2));
-    call_window_ += size - std::exchange(initial_window_, size);
-    broken_ |= size > most_window || call_window_ > most_window;
+  const std::uint32_t name = number(setting.first(2));
+  const std::int64_t value = number(setting.subspan(2));
+  if (name == setting_initial_window_size) {
+    call_window_ += value - std::exchange(initial_window_, value);
+    broken_ |= value > most_window || call_window_ > most_window;
+  } else if (name == setting_max_frame_size) {
+    broken_ |= value < ordinary_frame || value > largest_frame;
+    payload_limit_ = std::min(value, static_cast<std::int64_t>(most_frame));
   }
   use(setting_bytes);
   frame_.rest -= setting_bytes;
@@ -314,16 +390,15 @@ bool Http2Call::read_part_of_settings() {
 }
 
 void Http2Call::end_frame() {
+  in_frame_ = false;
   switch (frame_.type) {
     case FrameType::settings:
       if ((frame_.flags & ack) == 0) append_frame(FrameType::settings, ack, 0, {});
       break;
     case FrameType::reset:
-      ended_ |= frame_.is_of_call;
+      ended_ = has_ended_ = true;
       break;
     case FrameType::data:
-      replenish();
-      [[fallthrough]];
     case FrameType::headers:
       ended_ |= (frame_.flags & end_stream) != 0;
       break;
@@ -332,9 +407,11 @@ void Http2Call::end_frame() {
   }
 }
 
-void Http2Call::replenish() {
-  if (to_replenish_ < window / 2) return;
+void Http2Call::replenish(std::size_t taken) {
+  to_replenish_ += taken;
+  if (to_replenish_ < least_update) return;
   const auto more = static_cast<std::uint32_t>(std::exchange(to_replenish_, 0));
+  window_left_ += more;
   append_update(0, more);
   append_update(call_stream, more);
 }

@@ -22,9 +22,12 @@ namespace fs = std::filesystem;
 
 struct Known {
   std::string_view name;
+  std::string_view what;
   std::string_view to_build;  // Debian packages
 };
-constexpr std::array<Known, 3> known{{{"mpi", "libopenmpi-dev"}, {"ucx", "libucx-dev"}, {"grpc", "libgrpc++-dev"}}};
+constexpr std::array<Known, 3> known{{{"mpi", "transport mpi", "libopenmpi-dev"},
+                                      {"ucx", "transport ucx", "libucx-dev"},
+                                      {"grpc", "service for guests (--serve)", "libgrpc++-dev"}}};
 
 // The folder of the program or library that this code is linked into.
 fs::path own_folder() {
@@ -59,9 +62,8 @@ const TransportModule& open_module(const Known& module) {
     // Never closed: what these libraries leave running at exit must find its code.
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == nullptr)
-      throw Error(ErrorKind::config,
-                  fmt::format("transport {} cannot be loaded: {}; install what it was built with ({})", module.name,
-                              dlerror(), module.to_build));
+      throw Error(ErrorKind::config, fmt::format("the {} cannot be loaded: {}; install what it was built with ({})",
+                                                 module.what, dlerror(), module.to_build));
     const auto* found = static_cast<const TransportModule*>(dlsym(library, module_symbol));
     if (found == nullptr || !built_together(*found))
       throw Error(ErrorKind::config, fmt::format("{} belongs to another version of ranvier (this is {}); build them "
@@ -69,11 +71,10 @@ const TransportModule& open_module(const Known& module) {
                                                  path.string(), RANVIER_VERSION));
     return *found;
   }
-  throw Error(
-      ErrorKind::config,
-      fmt::format("this build has no transport {}: install {} and build ranvier again, or name the folder of {} "
-                  "in RANVIER_MODULES",
-                  module.name, module.to_build, file));
+  throw Error(ErrorKind::config,
+              fmt::format("this build has no {}: install {} and build ranvier again, or name the folder of {} "
+                          "in RANVIER_MODULES",
+                          module.what, module.to_build, file));
 }
 
 }  // namespace
@@ -93,15 +94,7 @@ const TransportModule& load_module(std::string_view name) {
     if (place == nullptr) place = &open_module(module);
     return *place;
   }
-  throw Error(ErrorKind::internal, fmt::format("no transport is called {}; please report this", name));
-}
-
-std::unique_ptr<Endpoint> grpc_endpoint_at(std::shared_ptr<TcpDoor> door, const WorldInfo& info,
-                                           const GrpcOptions& options) {
-  const TransportModule& module = load_module("grpc");
-  if (!door) door = std::make_shared<TcpDoor>(options.interface_address, options.ports, tcp_buffers);
-  return module.endpoint(
-      info, {.interface_address = options.interface_address, .security = options.security, .door = std::move(door)});
+  throw Error(ErrorKind::internal, fmt::format("no module is called {}; please report this", name));
 }
 
 }  // namespace ranvier::transport
@@ -110,8 +103,9 @@ namespace ranvier {
 
 using transport::load_module;
 
-std::string missing_transport(std::string_view name) {
-  if (std::ranges::none_of(transport::known, [&](const auto& module) { return module.name == name; })) return {};
+namespace {
+
+std::string missing_module(std::string_view name) {
   try {
     load_module(name);
     return {};
@@ -120,14 +114,18 @@ std::string missing_transport(std::string_view name) {
   }
 }
 
+}  // namespace
+
+std::string missing_transport(std::string_view name) {
+  return name == "mpi" || name == "ucx" ? missing_module(name) : std::string();
+}
+
+std::string missing_guest_service() { return missing_module("grpc"); }
+
 std::unique_ptr<Endpoint> mpi_endpoint(const WorldInfo& info) { return load_module("mpi").endpoint(info, {}); }
 
 std::unique_ptr<Endpoint> ucx_endpoint(const WorldInfo& info, const UcxOptions& options) {
   return load_module("ucx").endpoint(info, {.interface_address = options.interface_address, .ports = options.ports});
-}
-
-std::unique_ptr<Endpoint> grpc_endpoint(const WorldInfo& info, const GrpcOptions& options) {
-  return transport::grpc_endpoint_at(nullptr, info, options);
 }
 
 std::unique_ptr<GuestService> guest_service(GuestCalls calls, const GuestOptions& options) {

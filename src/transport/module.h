@@ -1,10 +1,10 @@
-// Transports that stand in libraries of their own.
+// Parts of ranvier that stand in libraries of their own: transports over MPI and UCX, and the service for guests by
+// gRPC.
 //
-// MPI, UCX and gRPC bring dozens of shared libraries with them, threads, signal handlers and hooks into malloc. A job
-// on tcp should load none of that, a machine without them should run it, and gRPC's protobuf must not meet torch's in
-// one table of symbols. So each is a library of its own, libranvier_NAME.so, opened when somebody asks for its
-// transport (docs/decisions/0011-heavy-transports-are-modules.md). A transport that a build lacks is a file that is not
-// there.
+// They bring dozens of shared libraries with them, threads, signal handlers and hooks into malloc. A job on tcp should
+// load none of that, a machine without them should run it, and gRPC's protobuf must not meet torch's in one table of
+// symbols. So each is a library of its own, libranvier_NAME.so, opened when somebody asks for it
+// (docs/decisions/0011-heavy-transports-are-modules.md). What a build lacks is a file that is not there.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,6 @@
 
 #include "ranvier/guest_service.h"
 #include "ranvier/transport.h"
-#include "transport/tcp_door.h"
 
 namespace ranvier::transport {
 
@@ -22,19 +21,18 @@ namespace ranvier::transport {
 struct ModuleOptions {
   std::string interface_address = {};  // to listen on, see TcpOptions
   PortRange ports = {};                // likewise
-  SecurityOptions security = {};
-  std::shared_ptr<TcpDoor> door = {};  // where the job meets
 };
 
-inline constexpr int module_abi = 4;  // raise with any change here, in TcpDoor or in guest_service.h
+inline constexpr int module_abi = 5;  // raise with any change here or in guest_service.h
 
 // The one symbol that a module defines: `extern "C" const TransportModule ranvier_transport_module`.
 struct TransportModule {
   const char* version;   // of the ranvier that it was built with, …
   int abi = module_abi;  // … which several builds between two releases share
   std::size_t options_bytes = sizeof(ModuleOptions);
-  std::unique_ptr<Endpoint> (*endpoint)(const WorldInfo&, const ModuleOptions&);
-  // Of grpc only.
+  // Of one that is a transport, …
+  std::unique_ptr<Endpoint> (*endpoint)(const WorldInfo&, const ModuleOptions&) = nullptr;
+  // … and of grpc.
   std::unique_ptr<GuestService> (*guest_service)(GuestCalls, const GuestOptions&) = nullptr;
 };
 inline constexpr const char* module_symbol = "ranvier_transport_module";
@@ -44,9 +42,6 @@ bool built_together(const TransportModule&);
 
 // Opens the module once in this process. Throws Error{config} that says what to install where it cannot.
 const TransportModule& load_module(std::string_view name);
-
-// The transport's endpoint at a door that the control plane uses too; null: at one of its own.
-std::unique_ptr<Endpoint> grpc_endpoint_at(std::shared_ptr<TcpDoor> door, const WorldInfo&, const GrpcOptions&);
 
 }  // namespace ranvier::transport
 

@@ -129,7 +129,8 @@ class PairedTransport final : public Transport, public PeerMemory, public Answer
 
   // Who waits for both asks again.
   bool expect(std::span<const Expected> all) override {
-    return std::ranges::all_of(all, [&](const Expected& each) { return local(each.from) < 0; }) && between_->expect(all);
+    return std::ranges::all_of(all, [&](const Expected& each) { return local(each.from) < 0; }) &&
+           between_->expect(all);
   }
 
   void interrupt() override {

@@ -35,5 +35,6 @@ struct TcpDoor {
 
 // The transport's endpoint at a door that the control plane uses too; null: at one of its own.
 std::unique_ptr<Endpoint> tcp_endpoint_at(std::shared_ptr<TcpDoor> door, const WorldInfo&, const TcpOptions&);
+std::unique_ptr<Endpoint> grpc_endpoint_at(std::shared_ptr<TcpDoor> door, const WorldInfo&, const TcpOptions&);
 
 }  // namespace ranvier::transport

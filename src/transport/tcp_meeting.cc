@@ -78,7 +78,10 @@ class Gathering {
       if (options_.on_failure) options_.on_failure(why, channels_);
       throw;
     }
-    for (const Channel& channel : channels_) tune_connection(channel.socket());
+    for (const Channel& channel : channels_) {
+      tune_connection(channel.socket());
+      if (options_.calls) keep_alive(channel.socket());
+    }
     return std::move(channels_);
   }
 
@@ -246,8 +249,9 @@ class Gathering {
         const auto oldest = std::ranges::find_if(guests_, [](const Guest& guest) { return !guest.welcomed; });
         if (oldest != guests_.end()) guests_.erase(oldest);
       }
-      Guest& guest = guests_.emplace_back();
       const SocketAddress other_end = remote_address(socket);
+      if (options_.own_host_only && !is_own(other_end)) continue;
+      Guest& guest = guests_.emplace_back();
       guest.channel = Channel(std::move(socket));
       begin(guest, other_end, TlsRole::guest);
       guest.until = now + options_.greeting_limit;
@@ -351,9 +355,14 @@ class Gathering {
     throw Error(ErrorKind::unreachable,
                 fmt::format("{} has no {} connection to {} after {:.1f} s; check that they run and that no firewall "
                             "stands between",
-                            options_.names(info_.rank), options_.purpose == TcpPurpose::data ? "tcp" : "control",
-                            fmt::join(missing, ", "), std::chrono::duration<double>(waited).count()),
+                            options_.names(info_.rank), what_it_makes(), fmt::join(missing, ", "),
+                            std::chrono::duration<double>(waited).count()),
                 culprit);
+  }
+
+  std::string_view what_it_makes() const {
+    if (options_.purpose == TcpPurpose::control) return "control";
+    return options_.calls ? "grpc" : "tcp";
   }
 
   std::string reason(Rank rank, const TcpPeer& peer) const {
@@ -378,6 +387,23 @@ class Gathering {
   Clock::time_point lost_at_{};
 };
 
+// Of calls, which are encrypted by certificates or not at all.
+void refuse_other_hosts(const std::vector<TcpAddress>& addresses) {
+  for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
+    if (!addresses[rank].host.empty() && addresses[rank].host == host_identity()) continue;
+    for (const std::string& ip : addresses[rank].ips) {
+      const auto address = parse_address(ip, 9);  // nothing is sent there
+      if (!address || !is_own(*address))
+        throw Error(ErrorKind::config,
+                    fmt::format("rank {} is on another host ({}), and grpc encrypts by certificates only; name them in "
+                                "--certificate, --private-key and --authority, say --insecure (RANVIER_INSECURE=1) if "
+                                "the network may be trusted, or use tcp",
+                                rank, ip),
+                    static_cast<Rank>(rank));
+    }
+  }
+}
+
 }  // namespace
 
 TcpMeeting::TcpMeeting(const WorldInfo& info, MeetingOptions options)
@@ -400,6 +426,7 @@ std::vector<Channel> TcpMeeting::connect(const std::vector<std::string>& address
                             "RANVIER_SOCKETS",
                             parsed.front().sockets, other - parsed.begin(), other->sockets),
                 static_cast<Rank>(other - parsed.begin()));
+  if (options_.own_host_only) refuse_other_hosts(parsed);
   auto channels = Gathering(info_, options_, *door_, parsed, links).run(deadline);
   door_.reset();
   return channels;

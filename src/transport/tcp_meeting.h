@@ -36,7 +36,8 @@ struct MeetingOptions {
   int sockets = 1;  // a lane; connect() throws Error{mismatch} where other ranks want another number
   SecurityOptions security = {};
   PortRange ports = {};
-  bool calls = false;  // each connection is a call of gRPC, for networks where nothing but HTTP/2 passes
+  bool calls = false;          // each connection is a call of gRPC, for networks where nothing but HTTP/2 passes
+  bool own_host_only = false;  // a rank of another host is refused, and whoever else comes from there shown out
   std::chrono::milliseconds greeting_limit{5000};  // in which whoever has connected proves who he is
   RankNames names = {};                            // in errors
   std::shared_ptr<TcpDoor> door = {};              // of several meetings of this process; none: this one makes its own

@@ -23,8 +23,10 @@ constexpr std::size_t little = 4096;  // moved to the front of the buffer rather
 
 }  // namespace
 
-TcpStream::TcpStream(Rank self, Rank peer, Lane lane, std::vector<Channel> channels, ReceiveBuffers& buffers)
-    : self_(self),
+TcpStream::TcpStream(std::string_view transport, Rank self, Rank peer, Lane lane, std::vector<Channel> channels,
+                     ReceiveBuffers& buffers)
+    : transport_(transport),
+      self_(self),
       peer_(peer),
       lane_(lane),
       channels_(std::move(channels)),
@@ -37,7 +39,7 @@ TcpStream::TcpStream(Rank self, Rank peer, Lane lane, std::vector<Channel> chann
 // What was accepted is still delivered: the ends are closed one after the other, and what arrived meanwhile is read,
 // since closing a socket with unread bytes makes the kernel throw away unsent ones (RFC 2525, 2.17).
 TcpStream::~TcpStream() {
-  flush();
+  shut_down();
   for (const Channel& channel : channels_) {
     const Fd& socket = channel.socket();
     shutdown(socket.get(), SHUT_WR);
@@ -79,7 +81,7 @@ std::size_t TcpStream::write(ConstBytes head, ConstBytes body) {
     accepted += taken;
     advance(sending_, taken);
     if (taken < now_head.size() + now_body.size() || !channel.flushed()) {
-      blocked_ = true;
+      blocked_ = !channel.awaits_leave();
       break;
     }
     head = head.subspan(now_head.size());
@@ -123,7 +125,7 @@ bool TcpStream::flush() {
 
 void TcpStream::shut_down() {
   flush();
-  for (const Channel& channel : channels_) shutdown(channel.socket().get(), SHUT_WR);
+  for (Channel& channel : channels_) channel.end_sending();
 }
 
 // ---- Receiving.
@@ -188,13 +190,13 @@ bool TcpStream::takes_long(std::size_t bytes) const {
   return bytes > unread() && pace_.ticks_for(bytes - unread()) >= ArrivalPace::long_wait;
 }
 
-// No more than is still to come on the socket whose turn it is, or it would be waited for in vain. What a record of TLS
-// adds to its content is not counted, so that it may be a little less.
+// No more than is still to come on the socket whose turn it is, or it would be waited for in vain. What records of TLS
+// and frames of HTTP/2 add to their content is not counted, so that it may be a little less.
 TcpStream::Awaited TcpStream::awaited(std::size_t bytes) const {
   const Channel& channel = channels_[receiving_.socket];
   const std::size_t at_once = std::min(pace_.before_waking(bytes - std::min(bytes, unread())), most_awaited);
   const std::size_t here = std::min(at_once, receiving_.left);
-  return {receiving_.socket, channel.is_call() ? 1 : std::max<std::size_t>(here - std::min(here, channel.held()), 1)};
+  return {receiving_.socket, std::max<std::size_t>(here - std::min(here, channel.held()), 1)};
 }
 
 // Puts what has arrived since behind what the caller has not used. At the end of the connection the view just stays:
@@ -212,8 +214,8 @@ void TcpStream::throw_lost(const Channel& channel, int problem) const {
   std::string why = channel.tls() == nullptr ? "" : channel.tls()->problem();
   if (why.empty() && problem != 0) why = std::strerror(problem);
   throw Error(ErrorKind::peer_lost,
-              fmt::format("rank {} closed its tcp connection to rank {} (lane {}, {}{}{}); see what rank {} says",
-                          peer_, self_, lane_, remote_, why.empty() ? "" : ": ", why, peer_),
+              fmt::format("rank {} closed its {} connection to rank {} (lane {}, {}{}{}); see what rank {} says", peer_,
+                          transport_, self_, lane_, remote_, why.empty() ? "" : ": ", why, peer_),
               peer_);
 }
 

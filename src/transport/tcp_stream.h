@@ -13,6 +13,7 @@
 #include <array>
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ranvier/transport.h"
@@ -30,9 +31,10 @@ inline constexpr std::size_t stripe_bytes = 64 << 10;
 
 class TcpStream {
  public:
-  // Of rank `self` to `peer`, for what errors say. `channels`: connected, in the order of both ends.
+  // Of rank `self` to `peer` over `transport`, for what errors say. `channels`: connected, in the order of both ends.
   // `buffers` outlives the stream.
-  TcpStream(Rank self, Rank peer, Lane lane, std::vector<Channel> channels, ReceiveBuffers& buffers);
+  TcpStream(std::string_view transport, Rank self, Rank peer, Lane lane, std::vector<Channel> channels,
+            ReceiveBuffers& buffers);
   ~TcpStream();
   TcpStream(const TcpStream&) = delete;
   TcpStream& operator=(const TcpStream&) = delete;
@@ -87,6 +89,7 @@ class TcpStream {
 
   std::size_t unread() const { return end_ - begin_; }
 
+  const std::string_view transport_;
   const Rank self_;
   const Rank peer_;
   const Lane lane_;

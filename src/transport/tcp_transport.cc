@@ -38,8 +38,10 @@ int wait_for_events(int epoll, epoll_event* events, int most, std::chrono::nanos
 
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(Rank rank, Rank world, std::size_t sockets_per_link, std::vector<Channel> channels, int ranks_per_core)
-      : rank_(rank),
+  TcpTransport(std::string_view name, Rank rank, Rank world, std::size_t sockets_per_link,
+               std::vector<Channel> channels, int ranks_per_core)
+      : name_(name),
+        rank_(rank),
         world_(world),
         sockets_per_link_(sockets_per_link),
         buffers_(channels.size() / sockets_per_link),
@@ -54,7 +56,7 @@ class TcpTransport final : public Transport {
       for (std::size_t k = 0; k < own.size(); ++k)
         watch(EPOLL_CTL_ADD, own[k].socket(), EPOLLIN, i * sockets_per_link + k);
       streams_[i] = std::make_unique<TcpStream>(
-          rank, static_cast<Rank>(i / lane_count), static_cast<Lane>(i % lane_count),
+          name, rank, static_cast<Rank>(i / lane_count), static_cast<Lane>(i % lane_count),
           std::vector<Channel>(std::make_move_iterator(own.begin()), std::make_move_iterator(own.end())), buffers_);
       buffered_bytes_ = std::min(buffered_bytes_, streams_[i]->buffered_bytes());
     }
@@ -68,7 +70,7 @@ class TcpTransport final : public Transport {
   // A waiter that spins without yielding starves the kernel's network thread, whose packets it waits for; with more
   // ranks than cores, every poll also keeps the one that is waited for from running.
   TransportTraits traits() const override {
-    return {.name = "tcp",
+    return {.name = name_,
             .slice_bytes = slice,
             .buffered_bytes = buffered_bytes_,
             .ranks_per_core = ranks_per_core_,
@@ -155,11 +157,11 @@ class TcpTransport final : public Transport {
   TcpStream& stream(Rank peer, Lane lane) {
     if (cancelled_) [[unlikely]]
       throw Error(ErrorKind::aborted,
-                  fmt::format("rank {} used tcp after it was cancelled; make a new communicator", rank_));
+                  fmt::format("rank {} used {} after it was cancelled; make a new communicator", rank_, name_));
     const std::size_t index = static_cast<std::size_t>(peer) * lane_count + lane;
     if (lane >= lane_count || index >= streams_.size() || !streams_[index]) [[unlikely]]
       throw Error(ErrorKind::usage,
-                  fmt::format("rank {} of {} has no tcp lane {} to rank {}", rank_, world_, lane, peer));
+                  fmt::format("rank {} of {} has no {} lane {} to rank {}", rank_, world_, name_, lane, peer));
     return *streams_[index];
   }
 
@@ -247,6 +249,7 @@ class TcpTransport final : public Transport {
       if (stream) flush(*stream);
   }
 
+  const std::string_view name_;
   const Rank rank_;
   const Rank world_;
   const std::size_t sockets_per_link_;
@@ -271,9 +274,9 @@ class TcpTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> tcp_transport(Rank rank, Rank world, std::size_t sockets_per_link,
+std::unique_ptr<Transport> tcp_transport(std::string_view name, Rank rank, Rank world, std::size_t sockets_per_link,
                                          std::vector<Channel> channels, int ranks_per_core) {
-  return std::make_unique<TcpTransport>(rank, world, sockets_per_link, std::move(channels), ranks_per_core);
+  return std::make_unique<TcpTransport>(name, rank, world, sockets_per_link, std::move(channels), ranks_per_core);
 }
 
 }  // namespace ranvier::transport

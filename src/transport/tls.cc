@@ -235,6 +235,7 @@ TlsContext::TlsContext(const SecurityOptions& options, ConstBytes token, std::st
     protocols_.insert(protocols_.end(), protocol.begin(), protocol.end());
     SSL_CTX_set_alpn_protos(context, protocols_.data(), static_cast<unsigned>(protocols_.size()));
     SSL_CTX_set_alpn_select_cb(context, choose_protocol, &protocols_);
+    X509_VERIFY_PARAM_set1_host(SSL_CTX_get0_param(context), name_in_certificates, 0);
   }
   if (!options.certificate.empty()) {
     demand(SSL_CTX_use_certificate_chain_file(context, options.certificate.c_str()) == 1, "the certificate",
@@ -278,6 +279,9 @@ TlsSession::TlsSession(std::shared_ptr<const TlsContext> context, const Fd& sock
     SSL_set_connect_state(ssl_);
   else
     SSL_set_accept_state(ssl_);
+  // SSL_set_tlsext_host_name, which is a macro with a cast in it.
+  if (role == TlsRole::dialler && !context_->protocols_.empty())
+    SSL_ctrl(ssl_, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, const_cast<char*>(name_in_certificates));
 }
 
 TlsSession::~TlsSession() {

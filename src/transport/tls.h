@@ -45,7 +45,8 @@ class TlsContext {
  public:
   // `token`: that of the job, which keeps the sessions of two jobs of one key apart. Throws Error{config} naming the
   // file that does not do. `protocol`: of what is said inside, such as "h2", for whoever looks at connections; RFC
-  // 7301.
+  // 7301. Where it is named, certificates have to name the host "ranvier", and a dialler asks for it (RFC
+  // 6066, 3).
   TlsContext(const SecurityOptions&, ConstBytes token, std::string_view protocol = {});
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;

@@ -27,7 +27,9 @@ class Doctor(ProgramTest):
         result, _ = whole_run()
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertRegex(result.stdout, r"(?m)^ok +shm +two ranks joined")
-        self.assertRegex(result.stdout, r"(?m)^ok +tcp +two ranks joined")
+        for transport in ("tcp", "grpc"):
+            self.assertRegex(result.stdout, rf"(?m)^ok +{transport} +two ranks joined")
+        self.assertRegex(result.stdout, r"(?m)^(ok|warn) +train --serve +(its library can be loaded|this build has no service for guests)")
         for name in ("cores", "memory", "instruction set", "open files", "congestion control", "torch", "mpi", "zstd"):
             self.assertRegex(result.stdout, rf"(?m)^(ok|warn) +{name} ")
 

@@ -1,4 +1,4 @@
-"""The transports that stand in modules, over the real libraries, started as users start them."""
+"""The transports beside tcp and shm, those in modules over the real libraries, started as users start them."""
 
 import json
 import os
@@ -99,8 +99,7 @@ class Choice(ProgramTest):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertIn(f"4 ranks, {name},", result.stdout)
 
-    @unittest.skipUnless(has("grpc"), "this build has no transport grpc")
-    def test_modules_serve_between_hosts_too(self):
+    def test_grpc_serves_between_hosts_too(self):
         result = run("bench", "--ranks", "4", "--nodes", "2", "--transport", "shm+grpc", "--algorithm", "hierarchical:2", *QUICK)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("4 ranks, shm+grpc,", result.stdout)
@@ -112,7 +111,7 @@ class Choice(ProgramTest):
                 " && ip link set ca0 up && ip address add fe80::77/64 dev ca0 nodad && \"$@\"", "host")  # fmt: skip
         if subprocess.run([*host, "true"], capture_output=True).returncode != 0:
             self.skipTest("no network namespaces, or no IPv6, can be had here")
-        for transport in ("tcp", "udp", *(["grpc"] if has("grpc") else [])):
+        for transport in ("tcp", "udp", "grpc"):
             with self.subTest(transport=transport):
                 words = ("bench", "--ranks", "2", "--transport", transport, "--interface", "fe80::77%ca0", *QUICK)
                 result = subprocess.run([*host, program.RANVIER, *words], env=clean_environment(), capture_output=True, text=True,
@@ -164,7 +163,7 @@ class Choice(ProgramTest):
 
     def assert_compared(self, found: dict) -> None:
         rows = {row["transport"]: row for row in found["rows"]}
-        self.assertLessEqual({"shm", "tcp", "udp", "udp:loss=0.01"}, rows.keys())
+        self.assertLessEqual({"shm", "tcp", "udp", "udp:loss=0.01", "grpc"}, rows.keys())
         self.assertEqual(rows.keys() | set(found["absent"]), {"shm", "tcp", "udp", "udp:loss=0.01", "mpi", "ucx", "grpc"})
         for row in rows.values():
             self.assertEqual(row["wrong"], 0)
@@ -181,7 +180,6 @@ class Choice(ProgramTest):
             self.assert_sentence(run("bench", "--compare-transports", *words, env=environment), 2, "leave out --transport")
         self.assert_sentence(run("bench", "--compare-transports", "--probe", "--ranks", "2"), 2, "--compare-transports measures")
 
-    @unittest.skipUnless(has("grpc"), "this build has no transport grpc")
     def test_what_cannot_be_encrypted_without_certificates_is_absent(self):
         with temporary_folder() as folder:
             file = folder / "compared.json"
@@ -193,7 +191,7 @@ class Choice(ProgramTest):
         self.assertLessEqual({"shm", "tcp", "udp"}, {row["transport"] for row in found["rows"]})
 
 
-@unittest.skipUnless(has("grpc") and shutil.which("openssl"), "this build has no transport grpc, or no openssl")
+@unittest.skipUnless(shutil.which("openssl"), "there is no openssl")
 class Certificates(ProgramTest):
     def authority(self, folder, name: str, host: str = "ranvier") -> None:
         subject = ("-subj", f"/CN={name}")

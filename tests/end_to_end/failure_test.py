@@ -206,8 +206,6 @@ class Failure(TrainingTest):
             (("--sync", "ad-psgd"), (0, 1, 2)),
             (("--sync", "bsp", "--transport", "grpc"), (2, 0)),
         ):
-            if "grpc" in words and not (program.RANVIER.parent / "libranvier_grpc.so").exists():
-                continue
             with self.subTest(words=words):
                 slow = ("--speeds", "0.1,0.1,0.1,0.1", "--evaluate-every", "4", "--steps", "40", *words)
                 run = self.survive(losses, *slow)

@@ -103,6 +103,32 @@ def guests() -> None:
     write("guests_fuzz", "unknown", bytes([1, 9]) + number(99, 1) + block(98, b"x") + varint(97 << 3 | 5) + bytes(4) + whole)
 
 
+def http2() -> None:
+    def does(what: int, number: int, more: bytes = b"") -> bytes:
+        return bytes([what, *number.to_bytes(2, "big")]) + more
+
+    def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+        return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+    much, little = does(0, 0xFF00), does(0, 0x0103)  # 64 KiB, and 259 B of which the wire takes three
+    arrives, taken = does(1 + 8 * 31, 0xFFFF), does(2 + 64 * 3, 0xFFFF)
+    write("http2_fuzz", "honest", much + arrives + taken + does(0, 0x0200) + arrives + does(2, 0x4080) + taken + does(7, 0))
+    write("http2_fuzz", "little", 20 * little + arrives + does(2, 0x0102) + does(2, 0x1002) + 5 * little + does(7, 0))
+    write("http2_fuzz", "aside", much + does(1, 0x2000) + 3 * does(3, 0x1000) + does(2, 0x1010) + arrives + does(3, 0x0FFF) + taken)
+    write("http2_fuzz", "changed", much + does(1, 0x0100) + does(4, 0) + does(4 + 8, 3) + arrives + taken)
+    write("http2_fuzz", "left_out", little + little + does(5, 2) + much + arrives + taken)
+    settings = frame(4, 0, 0, bytes([0, 4, 0, 0, 0, 9, 0, 5, 0, 16, 0, 0]))
+    for name, inserted in {
+        "settings": settings,
+        "ping": frame(6, 0, 0, bytes(8)),
+        "update": frame(8, 0, 1, bytes([0, 0, 1, 0])),
+        "padded": frame(0, 8, 1, bytes([3, 0, 0, 0, 0, 2, 65, 66, 0, 0, 0])),
+        "reset": frame(3, 0, 1, bytes(4)),
+        "large": bytes([16, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 31, 255, 255]),
+    }.items():
+        write("http2_fuzz", name, does(0, 0x0100) + arrives + does(6, len(inserted), inserted) + does(0, 0x0200) + arrives + taken)
+
+
 def meeting() -> None:
     def hello(step: int, *, origin: int = 1, purpose: int = 0, channel: int = 0, epoch: int = 0) -> bytes:
         return struct.pack("<IHH16siiBBBB", 0x524E5652, 1, epoch, bytes(16), origin, 0, purpose, channel, step, 0)
@@ -287,6 +313,7 @@ if __name__ == "__main__":
     tls()
     greeting()
     guests()
+    http2()
     meeting()
     requests()
     control()

@@ -56,10 +56,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::memcpy(said.data() + at, &place.token, sizeof(Token));
   if (knows && calls) {
     Http2Call call(CallRole::caller, false);
-    call.send({}, std::as_bytes(std::span(said)));
-    const ConstBytes words = call.unsent();
-    const auto* const begin = reinterpret_cast<const std::uint8_t*>(words.data());
-    said.assign(begin, begin + words.size());
+    const Http2Call::Due due = call.due(said.size());
+    const auto* const words = reinterpret_cast<const std::uint8_t*>(due.words.data());
+    said.resize(due.content);
+    said.insert(said.begin(), words, words + due.words.size());
   }
   Fd stranger = start_connect(*parse_address("127.0.0.1", place.port), {});
   pollfd ready{stranger.get(), POLLOUT, 0};

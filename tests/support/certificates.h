@@ -26,8 +26,9 @@ class Certificates {
                     new_key, name, comment, name, name));
   }
   // Of the host "ranvier", as grpc wants it. `days`: below 0 it has expired. `comment` makes it longer.
-  void add(const std::string& name, const std::string& signer, int days = 2, const std::string& comment = "none") {
-    std::ofstream(folder_.path() / "extensions") << "subjectAltName=DNS:ranvier\nnsComment=" << comment << "\n";
+  void add(const std::string& name, const std::string& signer, int days = 2, const std::string& comment = "none",
+           const std::string& host = "ranvier") const {
+    std::ofstream(folder_.path() / "extensions") << "subjectAltName=DNS:" << host << "\nnsComment=" << comment << "\n";
     run(fmt::format("openssl req {} -subj /CN=ranvier -keyout {}.key -out {}.csr", new_key, name, name));
     run(
         fmt::format("openssl x509 -req -in {}.csr -CA {}.pem -CAkey {}.key -CAcreateserial -days {} -extfile "

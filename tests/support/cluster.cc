@@ -176,7 +176,9 @@ std::vector<std::string_view> connected_ways() {
   // Sanitizers would see tcp, udp and shm once more; OpenSSL is not built with them.
   if (!sanitized) ways.insert(ways.end(), {"tls", "sealed", "paired"});
   const std::initializer_list<std::string_view> modules{RANVIER_TEST_MODULES};
-  if (std::getenv("RANVIER_TEST_LONG") != nullptr) ways.insert(ways.end(), modules);
+  if (std::getenv("RANVIER_TEST_LONG") == nullptr) return ways;
+  ways.emplace_back("grpc");
+  ways.insert(ways.end(), modules);
   return ways;
 }
 

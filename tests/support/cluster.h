@@ -19,8 +19,8 @@ namespace ranvier::support {
 // through a store and have a control plane. "tls" is tcp with every connection encrypted, "sealed" is udp with every
 // datagram encrypted, "paired" is transport auto with every second rank on another host, as far as shared memory goes;
 // other pairs ("shm+udp") can be named likewise and are no part of these lists.
-// Those in modules (mpi, ucx, grpc) are there where this build has them and RANVIER_TEST_LONG is set (make
-// test-fabrics), and not under sanitizers, which understand neither their threads nor their memory.
+// With RANVIER_TEST_LONG (make test-fabrics) there are grpc and those in modules (mpi, ucx) that this build has, which
+// under sanitizers has none: these understand neither their threads nor their memory.
 std::vector<std::string_view> connected_ways();
 std::vector<std::string_view> all_ways();
 

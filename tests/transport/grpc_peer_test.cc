@@ -16,7 +16,7 @@
 #include "base/socket.h"
 #include "support/certificates.h"
 #include "transport/channel.h"
-#include "transport/grpc/grpc_channel.h"
+#include "transport/grpc/grpc_server.h"
 #include "transport/tcp_address.h"
 
 namespace ranvier::transport {
@@ -80,7 +80,7 @@ TEST(GrpcPeer, ItsServerUnderstandsTheCallOfARank) {
   made.add("one", "ours");
   for (const bool encrypted : {false, true}) {
     const SecurityOptions security = encrypted ? made.options("one") : SecurityOptions{};
-    Server server(GrpcKeys(security).for_server());
+    Server server(server_credentials(security));
     Channel channel(start_connect(*parse_address("127.0.0.1", server.port()), {}));
     ASSERT_TRUE(wait_for(channel, POLLOUT));
     if (encrypted) {

@@ -15,7 +15,6 @@
 
 #include "base/socket.h"
 #include "ranvier/guest_service.h"
-#include "ranvier/transport.h"
 #include "transport/strangers.h"
 
 namespace ranvier {
@@ -38,7 +37,7 @@ constexpr std::size_t count = parameters.size() / sizeof(float);
 class GuestDoor : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (const std::string why = missing_transport("grpc"); !why.empty()) GTEST_SKIP() << why;
+    if (const std::string why = missing_guest_service(); !why.empty()) GTEST_SKIP() << why;
   }
 
   void serve(const GuestLimits& limits = {}, const std::string& ip = "127.0.0.1") {

@@ -9,7 +9,7 @@ namespace ranvier::transport {
 namespace {
 
 TEST(Module, of_another_build_is_refused) {
-  const TransportModule own{.version = RANVIER_VERSION, .endpoint = nullptr};
+  const TransportModule own{.version = RANVIER_VERSION};
   EXPECT_TRUE(built_together(own));
   TransportModule other = own;
   other.version = "0.0.0-other";

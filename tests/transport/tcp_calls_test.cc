@@ -1,10 +1,11 @@
-// What the tcp transport asks of the kernel: how many calls, how many bytes, on which sockets.
+// What the transports tcp and grpc ask of the kernel: how many calls, how many bytes, on which sockets.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -62,7 +63,7 @@ TEST(TcpCalls, WhatLeavesTheHostIsEncryptedUnlessThatIsGivenUp) {
 
 TEST(TcpCalls, SeveralSocketsShareALaneEvenly) {
   for (const int sockets : {1, 4}) {
-    const auto world = tcp_world(2, sockets);
+    const auto world = connect_all(endpoints_of(tcp_endpoint, 2, {.sockets = sockets}));
     std::vector<std::byte> memory(4 << 20), result(memory.size());
     clear_socket_calls();
     move(*world[0], *world[1], 2, {}, memory, result);
@@ -79,9 +80,23 @@ TEST(TcpCalls, SeveralSocketsShareALaneEvenly) {
   }
 }
 
+// Nothing but the heads of frames, 14 bytes each, comes to what was to be sent.
+TEST(TcpCalls, OverGrpcASliceHasOneHead) {
+  const auto world = connect_all(endpoints_of(grpc_endpoint, 2));
+  std::vector<std::byte> memory(world[0]->traits().slice_bytes), result(memory.size());
+  move(*world[0], *world[1], 0, {}, memory, result);  // each side has heard of the other's limits
+  move(*world[1], *world[0], 0, {}, memory, result);
+  clear_socket_calls();
+  move(*world[0], *world[1], 0, {}, memory, result);
+  std::size_t sent = 0;
+  for (const auto& [descriptor, calls] : socket_calls()) sent += calls.sent_bytes;
+  EXPECT_EQ(sent, memory.size() + 14);
+}
+
 TEST(TcpCalls, ASmallMessageIsOneSendAndOneReceiveOnAnyNumberOfSockets) {
-  for (const int sockets : {1, 4}) {
-    const auto world = tcp_world(2, sockets);
+  using Way = std::pair<MakeEndpoint*, int>;
+  for (const auto& [make, sockets] : {Way{tcp_endpoint, 1}, Way{tcp_endpoint, 4}, Way{grpc_endpoint, 1}}) {
+    const auto world = connect_all(endpoints_of(*make, 2, {.sockets = sockets}));
     const std::vector<std::byte> message(1000);
     clear_socket_calls();
     for (int i = 0; i < 50; ++i) {
@@ -101,8 +116,10 @@ TEST(TcpCalls, ASmallMessageIsOneSendAndOneReceiveOnAnyNumberOfSockets) {
 }
 
 TEST(TcpCalls, ASliceIsOneSendOrOneForEachStripe) {
-  for (const auto& [sockets, calls] : {std::pair{1, 1U}, std::pair{4, 8U}}) {
-    const auto world = tcp_world(2, sockets);
+  using Way = std::tuple<MakeEndpoint*, int, unsigned>;
+  for (const auto& [make, sockets, calls] :
+       {Way{tcp_endpoint, 1, 1}, Way{tcp_endpoint, 4, 8}, Way{grpc_endpoint, 1, 1}, Way{grpc_endpoint, 4, 8}}) {
+    const auto world = connect_all(endpoints_of(*make, 2, {.sockets = sockets}));
     const std::vector<std::byte> slice(512 << 10);
     clear_socket_calls();
     if (world[0]->try_send(1, 0, {}, slice) < slice.size()) GTEST_SKIP() << "this user may not set socket buffers";
@@ -149,12 +166,16 @@ TEST(TcpCalls, OnASlowLineAReceiverSleepsUntilAGoodPartIsThere) {
   EXPECT_GE(found[found.size() / 2], 60U << 10);
 }
 
+std::vector<std::unique_ptr<Transport>> grpc_world(int sockets) {
+  return connect_all(endpoints_of(grpc_endpoint, 2, {.sockets = sockets}));
+}
+
 TEST(TcpCalls, WhatIsAwaitedAlwaysComes) {
-  for (const int sockets : {1, 4})
-    for (const bool encrypt : {false, true}) {
-      const auto world = tcp_world(2, sockets, {.encrypt_everywhere = encrypt});
+  for (const int sockets : {1, 4}) {
+    std::array worlds{tcp_world(2, sockets), tcp_world(2, sockets, {.encrypt_everywhere = true}), grpc_world(sockets)};
+    for (auto& world : worlds)
       for (const std::size_t bytes : {700'001, 300'000, 65'537}) found_after_sleeps(*world[0], *world[1], bytes, 40us);
-    }
+  }
 }
 
 // Whoever does not say what he expects wakes up for the first byte, also after he did.

@@ -35,21 +35,37 @@ std::size_t few() {
   return (count.fetch_add(1) * 31) % 97 + 1;
 }
 
+// Of a message what a stingy kernel takes of it or gives.
+struct Cut {
+  explicit Cut(const msghdr& whole) : message(whole) {
+    if (!stingy) return;
+    message.msg_iov = parts.data();
+    std::size_t left = few();
+    for (std::size_t i = 0; i < whole.msg_iovlen; ++i) {
+      parts.at(i) = whole.msg_iov[i];
+      parts.at(i).iov_len = std::min(left, parts.at(i).iov_len);
+      left -= parts.at(i).iov_len;
+    }
+  }
+  Cut(const Cut&) = delete;
+  Cut& operator=(const Cut&) = delete;
+
+  msghdr message;
+  std::array<iovec, 2> parts{};
+};
+
 }  // namespace
 
 extern "C" ssize_t sendmsg(int socket, const msghdr* message, int flags) {
   Counters& own = counters.at(static_cast<std::size_t>(socket));
-  if (!stingy) return count(own.sends, own.sent_bytes, syscall(SYS_sendmsg, socket, message, flags));
-  std::array<iovec, 2> parts{};
-  msghdr cut = *message;
-  cut.msg_iov = parts.data();
-  std::size_t left = few();
-  for (std::size_t i = 0; i < message->msg_iovlen; ++i) {
-    parts.at(i) = message->msg_iov[i];
-    parts.at(i).iov_len = std::min(left, parts.at(i).iov_len);
-    left -= parts.at(i).iov_len;
-  }
-  return count(own.sends, own.sent_bytes, syscall(SYS_sendmsg, socket, &cut, flags));
+  const Cut cut(*message);
+  return count(own.sends, own.sent_bytes, syscall(SYS_sendmsg, socket, &cut.message, flags));
+}
+
+extern "C" ssize_t recvmsg(int socket, msghdr* message, int flags) {
+  Counters& own = counters.at(static_cast<std::size_t>(socket));
+  Cut cut(*message);
+  return count(own.receives, own.received_bytes, syscall(SYS_recvmsg, socket, &cut.message, flags));
 }
 
 extern "C" ssize_t send(int socket, const void* memory, std::size_t size, int flags) {

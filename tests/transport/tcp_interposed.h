@@ -1,4 +1,4 @@
-// Stand in front of the C library's sendmsg(), send(), recv() and setsockopt() and of operator new in the program that
+// Stand in front of the C library's sendmsg(), send(), recvmsg() and recv() and of operator new in the program that
 // links this.
 #pragma once
 

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -226,6 +228,28 @@ TEST(TcpMeeting, CallsAreHttp2FromTheFirstByte) {
     }
     EXPECT_THAT(said, testing::StartsWith("\x16\x03"));
     EXPECT_THAT(said, HasSubstr(std::string("\0\x10\0\x05\0\x03\x02h2", 9)));
+  }
+}
+
+// What stands on the way of HTTP/2 forgets connections that say nothing.
+TEST(TcpMeeting, CallsAreKeptAliveByTheKernel) {
+  for (const bool calls : {false, true}) {
+    std::vector<TcpMeeting> meetings;
+    std::vector<std::string> addresses;
+    for (Rank rank = 0; rank < 2; ++rank) {
+      meetings.emplace_back(WorldInfo{.rank = rank, .world = 2}, MeetingOptions{.calls = calls});
+      addresses.push_back(meetings.back().address());
+    }
+    on_threads(2, [&](Rank rank) {
+      const auto channels = meetings[static_cast<std::size_t>(rank)].connect(addresses, {{.peer = 1 - rank}},
+                                                                             Clock::now() + tcp_patience);
+      int kept = 0, seconds = 0;
+      socklen_t size = sizeof kept;
+      EXPECT_EQ(getsockopt(channels.at(0).socket().get(), SOL_SOCKET, SO_KEEPALIVE, &kept, &size), 0);
+      EXPECT_EQ(getsockopt(channels.at(0).socket().get(), IPPROTO_TCP, TCP_KEEPIDLE, &seconds, &size), 0);
+      EXPECT_EQ(kept == 1, calls);
+      EXPECT_EQ(seconds <= 20, calls);
+    });
   }
 }
 

@@ -1,5 +1,5 @@
-// The tcp transport once its sockets stand. What ranks send over it must arrive whatever the kernel does: most tests
-// run a second time with a kernel that takes and gives a few bytes at a time.
+// The transports tcp and grpc once their connections stand. What ranks send over it must arrive whatever the kernel
+// does: most tests run a second time with a kernel that takes and gives a few bytes at a time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ranvier/error.h"
+#include "support/certificates.h"
 #include "support/sanitized.h"
 #include "transport/tcp_interposed.h"
 #include "transport/tcp_world.h"
@@ -118,34 +119,53 @@ void exchange_on_all_lanes(Transport& transport, std::size_t bytes) {
   EXPECT_TRUE(std::ranges::all_of(streams, &Stream::intact));
 }
 
-const SecurityOptions encrypted{.encrypt_everywhere = true};
-const auto plain_and_encrypted = {SecurityOptions{}, encrypted};
+class Tcp : public testing::TestWithParam<std::string> {
+ protected:
+  static std::vector<std::unique_ptr<Transport>> world(Rank ranks, int sockets = 1, bool encrypted = false) {
+    TcpOptions options{.sockets = sockets};
+    if (GetParam() == "tcp") {
+      options.security.encrypt_everywhere = encrypted;
+      return connect_all(endpoints_of(tcp_endpoint, ranks, options));
+    }
+    if (!encrypted) return connect_all(endpoints_of(grpc_endpoint, ranks, options));
+    const Certificates made;
+    made.add("one", "ours");
+    options.security = made.options("one");
+    options.security.encrypt_everywhere = true;
+    return connect_all(endpoints_of(grpc_endpoint, ranks, options));
+  }
+  static void fill_a_lane(int sockets, bool encrypted);
+  static void fill_and_drain_a_lane(int sockets, bool encrypted);
+  static void expect_no_allocations(int sockets);
+};
+INSTANTIATE_TEST_SUITE_P(Transports, Tcp, testing::Values("tcp", "grpc"),
+                         [](const auto& tested) { return tested.param; });
 
-TEST(Tcp, EveryLaneDeliversEveryByteOnceAndInOrder) {
-  for (const SecurityOptions& security : plain_and_encrypted)
+TEST_P(Tcp, EveryLaneDeliversEveryByteOnceAndInOrder) {
+  for (const bool encrypted : {false, true})
     for (const auto& [world, sockets] : {std::pair{2, 1}, std::pair{4, 1}, std::pair{2, 3}}) {
-      const auto transports = tcp_world(world, sockets, security);
+      const auto transports = Tcp::world(world, sockets, encrypted);
       on_threads(world,
                  [&](Rank rank) { exchange_on_all_lanes(*transports[static_cast<std::size_t>(rank)], 400'000); });
     }
 }
 
-TEST(Tcp, EveryLaneDeliversEveryByteThoughTheKernelTakesAndGivesAFewAtATime) {
-  for (const SecurityOptions& security : plain_and_encrypted) {
+TEST_P(Tcp, EveryLaneDeliversEveryByteThoughTheKernelTakesAndGivesAFewAtATime) {
+  for (const bool encrypted : {false, true}) {
     {
-      const auto transports = tcp_world(3, 1, security);
+      const auto transports = Tcp::world(3, 1, encrypted);
       const StingyKernel stingy;
       on_threads(3, [&](Rank rank) { exchange_on_all_lanes(*transports[static_cast<std::size_t>(rank)], 10'000); });
     }
-    const auto transports = tcp_world(2, 3, security);  // enough for every socket to have its turn
+    const auto transports = Tcp::world(2, 3, encrypted);  // enough for every socket to have its turn
     const StingyKernel stingy;
     const std::size_t bytes = support::sanitized ? 10'000 : 140'000;
     on_threads(2, [&](Rank rank) { exchange_on_all_lanes(*transports[static_cast<std::size_t>(rank)], bytes); });
   }
 }
 
-TEST(Tcp, AHeadThatTheKernelTookInPartIsSentWithoutAnotherTrySend) {
-  const auto world = tcp_world(2, 3);
+TEST_P(Tcp, AHeadThatTheKernelTookInPartIsSentWithoutAnotherTrySend) {
+  const auto world = Tcp::world(2, 3);
   const StingyKernel stingy;
   std::string sent;
   for (int i = 0; i < 1500; ++i) {  // one of them lies across the border of two sockets
@@ -157,8 +177,8 @@ TEST(Tcp, AHeadThatTheKernelTookInPartIsSentWithoutAnotherTrySend) {
   EXPECT_EQ(read_text(*world[1], 0, 0, sent.size()), sent);
 }
 
-TEST(Tcp, AViewGrowsUntilTheCallerCanUseIt) {
-  const auto world = tcp_world(2);
+TEST_P(Tcp, AViewGrowsUntilTheCallerCanUseIt) {
+  const auto world = Tcp::world(2);
   world[0]->try_send(1, 2, {}, bytes_of("abc"));
   EXPECT_EQ(text_of(wait_for_view(*world[1], 0, 2, 3)), "abc");
   world[0]->try_send(1, 2, bytes_of("de"), bytes_of("fgh"));
@@ -167,8 +187,8 @@ TEST(Tcp, AViewGrowsUntilTheCallerCanUseIt) {
   EXPECT_EQ(text_of(world[1]->try_recv(0, 2, {})), "gh");
 }
 
-TEST(Tcp, AViewReturnedWithoutALookAtTheSocketDoesNotLetAWaiterOversleep) {
-  const auto world = tcp_world(2);
+TEST_P(Tcp, AViewReturnedWithoutALookAtTheSocketDoesNotLetAWaiterOversleep) {
+  const auto world = Tcp::world(2);
   const auto start = Clock::now();
   world[0]->try_send(1, 0, {}, bytes_of("ten bytes!"));
   wait_for_view(*world[1], 0, 0, 10);
@@ -182,8 +202,8 @@ TEST(Tcp, AViewReturnedWithoutALookAtTheSocketDoesNotLetAWaiterOversleep) {
   EXPECT_LT(Clock::now(), start + tcp_patience);
 }
 
-void fill_a_lane(int sockets, const SecurityOptions& security) {
-  const auto world = tcp_world(2, sockets, security);
+void Tcp::fill_a_lane(int sockets, bool encrypted) {
+  const auto world = Tcp::world(2, sockets, encrypted);
   const TransportTraits traits = world[0]->traits();
   const std::vector<std::byte> slice(traits.slice_bytes);
   std::size_t accepted = 0;
@@ -202,13 +222,13 @@ void fill_a_lane(int sockets, const SecurityOptions& security) {
   }
 }
 
-TEST(Tcp, AFullLaneHoldsWhatItsTraitsPromiseAndDoesNotBlockTheOthers) {
-  for (const SecurityOptions& security : plain_and_encrypted)
-    for (const int sockets : {1, 4}) fill_a_lane(sockets, security);
+TEST_P(Tcp, AFullLaneHoldsWhatItsTraitsPromiseAndDoesNotBlockTheOthers) {
+  for (const bool encrypted : {false, true})
+    for (const int sockets : {1, 4}) fill_a_lane(sockets, encrypted);
 }
 
-void fill_and_drain_a_lane(int sockets, const SecurityOptions& security) {
-  const auto world = tcp_world(2, sockets, security);
+void Tcp::fill_and_drain_a_lane(int sockets, bool encrypted) {
+  const auto world = Tcp::world(2, sockets, encrypted);
   const std::vector<std::byte> slice(1 << 20);
   std::size_t filled = 0;
   for (int vain = 0; vain < 2;) {
@@ -240,13 +260,13 @@ void fill_and_drain_a_lane(int sockets, const SecurityOptions& security) {
   }
 }
 
-TEST(Tcp, AFullLaneWakesItsSenderWhenThereIsRoom) {
-  for (const SecurityOptions& security : plain_and_encrypted)
-    for (const int sockets : {1, 4}) fill_and_drain_a_lane(sockets, security);
+TEST_P(Tcp, AFullLaneWakesItsSenderWhenThereIsRoom) {
+  for (const bool encrypted : {false, true})
+    for (const int sockets : {1, 4}) fill_and_drain_a_lane(sockets, encrypted);
 }
 
-TEST(Tcp, UnreadBytesThatNobodyWantsYetDoNotKeepAWaiterAwake) {
-  const auto world = tcp_world(2);
+TEST_P(Tcp, UnreadBytesThatNobodyWantsYetDoNotKeepAWaiterAwake) {
+  const auto world = Tcp::world(2);
   world[0]->try_send(1, 3, {}, bytes_of("for later"));
   for (const auto start = Clock::now(); Clock::now() < start + 100ms;) world[1]->wait(100ms);
   int returns = 0;
@@ -255,8 +275,8 @@ TEST(Tcp, UnreadBytesThatNobodyWantsYetDoNotKeepAWaiterAwake) {
   EXPECT_EQ(read_text(*world[1], 0, 3, 9), "for later");
 }
 
-TEST(Tcp, CountsTheSegmentsOfItsData) {
-  const auto world = tcp_world(2, 3);
+TEST_P(Tcp, CountsTheSegmentsOfItsData) {
+  const auto world = Tcp::world(2, 3);
   const auto before = world[0]->packet_counts();
   ASSERT_TRUE(before);
   on_threads(2, [&](Rank rank) { exchange_on_all_lanes(*world[static_cast<std::size_t>(rank)], 100'000); });
@@ -266,8 +286,8 @@ TEST(Tcp, CountsTheSegmentsOfItsData) {
   EXPECT_LE(after->lost, after->sent);
 }
 
-TEST(Tcp, InterruptEndsTheNextWait) {
-  const auto world = tcp_world(2);
+TEST_P(Tcp, InterruptEndsTheNextWait) {
+  const auto world = Tcp::world(2);
   const auto start = Clock::now();
   std::atomic<bool> called = false;
   std::jthread other([&] {
@@ -282,8 +302,8 @@ TEST(Tcp, InterruptEndsTheNextWait) {
   EXPECT_LT(Clock::now(), start + tcp_patience);
 }
 
-TEST(Tcp, WhatARankSentBeforeItLeftIsDeliveredAndThenItIsNamed) {
-  auto world = tcp_world(3);
+TEST_P(Tcp, WhatARankSentBeforeItLeftIsDeliveredAndThenItIsNamed) {
+  auto world = Tcp::world(3);
   // Unread bytes on the leaver's side make a careless close() throw away what it sent.
   world[0]->try_send(2, 0, {}, bytes_of("never read"));
   // More than the other side has room for, so that some of it has not left when its sender does.
@@ -310,7 +330,7 @@ TEST(Tcp, WhatARankSentBeforeItLeftIsDeliveredAndThenItIsNamed) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::peer_lost);
     EXPECT_EQ(error.culprit(), 2);
-    EXPECT_THAT(error.what(), testing::HasSubstr("rank 2 closed its tcp connection to rank 0"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("rank 2 closed its " + GetParam() + " connection to rank 0"));
   }
   EXPECT_EQ(received, sent);
   // The others go on.
@@ -318,8 +338,8 @@ TEST(Tcp, WhatARankSentBeforeItLeftIsDeliveredAndThenItIsNamed) {
   EXPECT_EQ(read_text(*world[1], 0, 0, 10), "still here");
 }
 
-TEST(Tcp, SendingToARankThatLeftNamesIt) {
-  auto world = tcp_world(2);
+TEST_P(Tcp, SendingToARankThatLeftNamesIt) {
+  auto world = Tcp::world(2);
   world[1].reset();
   try {
     for (const auto deadline = Clock::now() + tcp_patience; Clock::now() < deadline;)
@@ -331,8 +351,8 @@ TEST(Tcp, SendingToARankThatLeftNamesIt) {
   }
 }
 
-TEST(Tcp, AfterCancelNothingMovesAndTheOtherSideSeesTheEnd) {
-  const auto world = tcp_world(2);
+TEST_P(Tcp, AfterCancelNothingMovesAndTheOtherSideSeesTheEnd) {
+  const auto world = Tcp::world(2);
   world[0]->try_send(1, 0, {}, bytes_of("last"));
   world[0]->cancel();
   EXPECT_THROW(world[0]->try_send(1, 0, {}, bytes_of("more")), Error);
@@ -342,8 +362,8 @@ TEST(Tcp, AfterCancelNothingMovesAndTheOtherSideSeesTheEnd) {
   EXPECT_THROW(wait_for_view(*world[1], 0, 0, 1), Error);
 }
 
-TEST(Tcp, WhatIsNotThereIsRefused) {
-  const auto world = tcp_world(2);
+TEST_P(Tcp, WhatIsNotThereIsRefused) {
+  const auto world = Tcp::world(2);
   EXPECT_THROW(world[0]->try_send(0, 0, {}, bytes_of("to itself")), Error);
   EXPECT_THROW(world[0]->try_send(2, 0, {}, bytes_of("beyond the world")), Error);
   EXPECT_THROW(world[0]->try_send(-1, 0, {}, bytes_of("before it")), Error);
@@ -351,8 +371,8 @@ TEST(Tcp, WhatIsNotThereIsRefused) {
   EXPECT_THROW(world[0]->release(1, 0, 1), Error);
 }
 
-TEST(Tcp, LanesThatTakeTurnsShareOneReceiveBuffer) {
-  const auto world = tcp_world(3);
+TEST_P(Tcp, LanesThatTakeTurnsShareOneReceiveBuffer) {
+  const auto world = Tcp::world(3);
   std::vector<const std::byte*> views;
   for (Rank from = 1; from < 3; ++from)
     for (Lane lane = 0; lane < lane_count; ++lane) {
@@ -371,8 +391,8 @@ TEST(Tcp, LanesThatTakeTurnsShareOneReceiveBuffer) {
     EXPECT_EQ(read_text(*world[0], 1, lane, 2000), std::string(2000, static_cast<char>('a' + lane)));
 }
 
-void expect_no_allocations(int sockets) {
-  const auto world = tcp_world(2, sockets);
+void Tcp::expect_no_allocations(int sockets) {
+  const auto world = Tcp::world(2, sockets);
   std::vector<std::byte> memory(100'000);
   const auto round = [&] {
     for (Lane lane = 0; lane < lane_count; ++lane) {
@@ -391,7 +411,7 @@ void expect_no_allocations(int sockets) {
   EXPECT_EQ(allocations(), before);
 }
 
-TEST(Tcp, TheSteadyStateAllocatesNothing) {
+TEST_P(Tcp, TheSteadyStateAllocatesNothing) {
   for (const int sockets : {1, 4}) expect_no_allocations(sockets);
 }
 

@@ -13,13 +13,16 @@ namespace ranvier::support {
 
 constexpr auto tcp_patience = std::chrono::seconds(60);  // no test takes this long; a hang ends as a failure
 
-inline std::vector<std::unique_ptr<Endpoint>> tcp_endpoints(Rank world, int sockets = 1,
-                                                            const SecurityOptions& security = {}) {
+using MakeEndpoint = std::unique_ptr<Endpoint>(const WorldInfo&, const TcpOptions&);
+
+// `make`: tcp_endpoint or grpc_endpoint.
+inline std::vector<std::unique_ptr<Endpoint>> endpoints_of(MakeEndpoint& make, Rank world,
+                                                           const TcpOptions& options = {}) {
   std::vector<std::unique_ptr<Endpoint>> result;
-  for (Rank rank = 0; rank < world; ++rank)
-    result.push_back(tcp_endpoint({.rank = rank, .world = world}, {.sockets = sockets, .security = security}));
+  for (Rank rank = 0; rank < world; ++rank) result.push_back(make({.rank = rank, .world = world}, options));
   return result;
 }
+inline std::vector<std::unique_ptr<Endpoint>> tcp_endpoints(Rank world) { return endpoints_of(tcp_endpoint, world); }
 
 inline std::vector<std::string> addresses_of(const std::vector<std::unique_ptr<Endpoint>>& world) {
   std::vector<std::string> result;
@@ -39,7 +42,7 @@ inline std::vector<std::unique_ptr<Transport>> connect_all(const std::vector<std
 
 inline std::vector<std::unique_ptr<Transport>> tcp_world(Rank world, int sockets = 1,
                                                          const SecurityOptions& security = {}) {
-  return connect_all(tcp_endpoints(world, sockets, security));
+  return connect_all(endpoints_of(tcp_endpoint, world, {.sockets = sockets, .security = security}));
 }
 
 }  // namespace ranvier::support

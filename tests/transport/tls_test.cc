@@ -41,13 +41,13 @@ std::string config_refusal(const std::function<void()>& call) { return refusal(c
 // Two ends of a connection inside this process, each with its session.
 struct Pair {
   Pair(const SecurityOptions& dialler_options, const SecurityOptions& guest_options, ConstBytes dialler_token,
-       ConstBytes guest_token) {
+       ConstBytes guest_token, std::string_view protocol = {}) {
     std::array<int, 2> ends{};
     socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data());
     sockets = {Fd(ends[0]), Fd(ends[1])};
-    dialler = std::make_unique<TlsSession>(std::make_shared<TlsContext>(dialler_options, dialler_token), sockets[0],
-                                           TlsRole::dialler);
-    guest = std::make_unique<TlsSession>(std::make_shared<TlsContext>(guest_options, guest_token), sockets[1],
+    dialler = std::make_unique<TlsSession>(std::make_shared<TlsContext>(dialler_options, dialler_token, protocol),
+                                           sockets[0], TlsRole::dialler);
+    guest = std::make_unique<TlsSession>(std::make_shared<TlsContext>(guest_options, guest_token, protocol), sockets[1],
                                          TlsRole::guest);
   }
   explicit Pair(const SecurityOptions& options = {}) : Pair(options, options, token, token) {}
@@ -148,7 +148,7 @@ TEST(Tls, AStreamSaysWhatEndedIt) {
   ready = {far.socket().get(), POLLIN, 0};
   ASSERT_EQ(poll(&ready, 1, 5000), 1);
   ReceiveBuffers buffers(1);
-  TcpStream stream(3, 4, 0, std::move(channels), buffers);
+  TcpStream stream("tcp", 3, 4, 0, std::move(channels), buffers);
   EXPECT_THAT(refusal([&] { stream.try_recv({}); }, ErrorKind::peer_lost),
               AllOf(HasSubstr("rank 4"), HasSubstr("something arrived that is no record")));
 }
@@ -194,6 +194,20 @@ TEST(Tls, MutualCertificatesOfOneAuthorityDo) {
   EXPECT_THAT(expired.dialler->problem(), HasSubstr("certificate"));
   EXPECT_THAT(config_refusal([&] { Pair(made.options("missing")); }),
               AllOf(HasSubstr("missing.pem"), HasSubstr("cannot be used")));
+}
+
+TEST(Tls, InHttp2CertificatesNameTheHostOfTheJob) {
+  Certificates made;
+  made.add("one", "ours");
+  made.add("two", "ours");
+  made.add("other", "ours", 2, "none", "elsewhere");
+  const auto meets = [&](const char* dialler, const char* guest, std::string_view protocol) {
+    return Pair(made.options(dialler), made.options(guest), Pair::token, Pair::token, protocol).shake_hands();
+  };
+  EXPECT_TRUE(meets("one", "two", "h2"));
+  EXPECT_FALSE(meets("one", "other", "h2"));
+  EXPECT_FALSE(meets("other", "one", "h2"));
+  EXPECT_TRUE(meets("one", "other", {}));
 }
 
 // Bytes that a side takes from its socket when this much of a hello that never ends is there at once.

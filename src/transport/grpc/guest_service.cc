@@ -1,4 +1,5 @@
-#include "transport/grpc/guest_service.h"
+// The service of proto/ranvier_parameter_server.proto, in a module of its own.
+#include "ranvier/guest_service.h"
 
 #include <fmt/format.h>
 #include <grpcpp/generic/async_generic_service.h>
@@ -14,10 +15,11 @@
 #include <vector>
 
 #include "base/socket.h"
-#include "transport/grpc/grpc_channel.h"
+#include "transport/grpc/grpc_server.h"
 #include "transport/grpc/guest_door.h"
 #include "transport/grpc/guest_messages.h"
 #include "transport/grpc/spare_vectors.h"
+#include "transport/module.h"
 
 namespace ranvier::transport {
 namespace {
@@ -180,15 +182,14 @@ class Service final : public GuestService, private grpc::CallbackGenericService 
  public:
   Service(GuestCalls calls, const GuestOptions& options)
       : calls_(std::move(calls)), limits_(options.limits), spare_(calls_.parameters) {
-    const GrpcKeys keys(options.security);
     Fd listener = listen(options);
     port_ = local_address(listener).port();
     grpc::ServerBuilder builder;
-    door_ = std::make_unique<GuestDoor>(
-        std::move(listener),
-        builder.experimental().AddExternalConnectionAcceptor(
-            grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, keys.for_server()),
-        limits_);
+    door_ = std::make_unique<GuestDoor>(std::move(listener),
+                                        builder.experimental().AddExternalConnectionAcceptor(
+                                            grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+                                            server_credentials(options.security)),
+                                        limits_);
     apply_limits(builder);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, most_calls);
     builder.RegisterCallbackGenericService(this);
@@ -241,9 +242,11 @@ class Service final : public GuestService, private grpc::CallbackGenericService 
 };
 
 }  // namespace
-
-std::unique_ptr<GuestService> grpc_guest_service(GuestCalls calls, const GuestOptions& options) {
-  return std::make_unique<Service>(std::move(calls), options);
-}
-
 }  // namespace ranvier::transport
+
+extern "C" const ranvier::transport::TransportModule ranvier_transport_module{
+    .version = RANVIER_VERSION,
+    .guest_service = [](ranvier::GuestCalls calls,
+                        const ranvier::GuestOptions& options) -> std::unique_ptr<ranvier::GuestService> {
+      return std::make_unique<ranvier::transport::Service>(std::move(calls), options);
+    }};

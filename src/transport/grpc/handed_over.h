@@ -1,6 +1,6 @@
 // A connection that came in at a door of ranvier's and was handed to gRPC. gRPC takes whoever comes to a port of its
 // own, as many as come and for as long as they stay; so it has none here, and a second descriptor of each connection,
-// by which that can be ended, stays with whoever let it in. Included by grpc_guests.h and guest_door.h.
+// by which that can be ended, stays with whoever let it in. Included by guest_door.h.
 #pragma once
 
 #include <fcntl.h>

@@ -179,7 +179,6 @@ class Blame(unittest.TestCase):
             self.assertIn(f"rank {lost}", result.err)
 
 
-@unittest.skipUnless((RANVIER.parent / "libranvier_grpc.so").exists(), "this build has no grpc")
 class OnlyHttp2(Blame):
     """Hosts between which nothing passes but HTTP/2 at one port of each: the first that whoever connects says is its
     preface, or all that comes from him is dropped."""
@@ -259,11 +258,8 @@ class OnlyHttp2(Blame):
                 self.assertEqual((result.code, result.timed_out), (1, False), result)
             self.assertGreater(self.counted(lab, 1)[1], 0)
 
-    # gRPC ends no connection that it writes to before the kernel has given that up; who has called waits for it.
-    GRPC_KEEPS_S = 20
-
     def test_tells_of_a_lost_process_and_of_a_lost_link(self):
-        for cuts, bound in ((False, DEATH_BOUND_S), (True, SILENCE_BOUND_S + self.GRPC_KEEPS_S)):
+        for cuts, bound in ((False, DEATH_BOUND_S), (True, SILENCE_BOUND_S)):
             with self.subTest(cuts=cuts), Lab(hosts=4) as lab:
                 self.narrow(lab)
                 run = lab.start([ENDLESS], environment=self.SETTINGS | {"RANVIER_TRANSPORT": "grpc"})
