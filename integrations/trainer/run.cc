@@ -35,6 +35,9 @@ Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team, Ke
       pace_(Slowness(settings.unequal, static_cast<std::uint64_t>(comm_.rank()), settings.seed)) {
   check_optimizer(settings);
   last_step_ = std::min(settings.steps, settings.epochs * sampler_.steps_per_epoch());
+  if (is_auto())
+    auto_.emplace(comm_, sync_->node_of_rank(), static_cast<double>(all_samples()), buckets_.shapes(),
+                  settings.compress, settings.optimizer == "sgd" && settings.weight_decay == 0);
   if (!settings.record) return;
   if (sync_->policy().server() || sync_->policy().meets_peers())
     throw Error(ErrorKind::usage, "--record writes what a step of all workers consists of, and --sync " +
