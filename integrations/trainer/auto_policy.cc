@@ -18,6 +18,7 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 
 constexpr std::size_t most_steps = 32;            // the last ones, by which averages are judged
+constexpr double seconds_to_form = 0.1;           // groups or servers: new connections, encrypted between hosts
 constexpr std::uint64_t inside_tag = 0x6175746f;  // "auto"
 constexpr std::size_t most_inside = 64 << 10;     // floats that are sent to measure a node's own links
 
@@ -239,7 +240,7 @@ PolicySituation AutoPolicy::situation(const std::vector<PaceReport>& reports, do
   now.takes_servers = takes_servers_;
   now.measured = {.inside = inside_.has_value(), .push = push_.has_value(), .served = served_.has_value()};
   now.steps_left = steps_left;
-  now.change_seconds = 2 * now.between_seconds;  // about one exchange of all parameters each
+  now.change_seconds = 2 * now.between_seconds + seconds_to_form;  // about one exchange of all parameters each
   return now;
 }
 

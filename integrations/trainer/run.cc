@@ -53,11 +53,12 @@ TrainResult Run::run(const TrainEvents& events) {
     const double loss = own_pace_ ? train_at_own_pace(next_evaluation()) : train_one_step();
     if (is_plan_due()) judge_plan(events);
     if (speaks() && events.on_step) events.on_step(step_, last_step_, loss);
-    if (is_auto() && choice_.sync.empty() && result_.steps_here == steps_to_measure && step_ < last_step_)
-      choose_policy();
+    const bool chooses_first =
+        is_auto() && choice_.sync.empty() && result_.steps_here == steps_to_measure && step_ < last_step_;
+    if (chooses_first) choose_policy();
     if (!is_evaluation_due()) continue;
     evaluate();
-    if (is_auto() && !choice_.sync.empty() && !is_over()) choose_policy();
+    if (is_auto() && !choice_.sync.empty() && !chooses_first && !is_over()) choose_policy();
     if (speaks() && events.on_evaluation) events.on_evaluation(result_.history.back());
     if (is_epoch_end() || is_over()) save();
   }

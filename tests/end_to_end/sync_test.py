@@ -162,15 +162,17 @@ class Policies(TrainingTest):
     def test_auto_measures_and_goes_on_with_what_suits(self):
         # A paced link: an average of all takes 50 ms, computing a few. By AdamW, of which there are no servers.
         nodes = self.results(
-            *PLACED, "--sync", "auto", "--steps", "60", "--transport", "tcp", "--link-rate", "100Mbit", "--optimizer", "adamw",
+            *PLACED, "--sync", "auto", "--steps", "80", "--transport", "tcp", "--link-rate", "100Mbit", "--optimizer", "adamw",
         )  # fmt: skip
-        self.assertEqual([(each["step"], each["sync"]) for each in nodes["decisions"]], [(10, "node:16")])
+        # On a busy machine shares may follow speeds later on.
+        self.assertEqual(nodes["decisions"][0]["step"], 10)
+        self.assertEqual({each["sync"] for each in nodes["decisions"]}, {"node:16"})
         self.assertIn("bsp", nodes["decisions"][0]["reason"])
-        self.assertEqual(nodes["rounds"]["between"], 10 + 3 + 1, "bsp until then, 3 periods of 16, and the end")
+        self.assertEqual(nodes["rounds"]["between"], 10 + 4 + 1, "bsp until then, 4 periods of 16, and the end")
         # Steps that train have shown what the links between nodes carry: nothing else has crossed them but numbers. Of a
         # ring 2 of 4 links cross, each with 3 / 4 of all twice; of node:16 both leaders send everything.
         each = nodes["parameters"] * 4
-        needed = 10 * each * 2 * 3 / 4 * 2 / 4 + (3 + 1) * each * 2 / 4
+        needed = 10 * each * 2 * 3 / 4 * 2 / 4 + (4 + 1) * each * 2 / 4
         self.assertGreaterEqual(nodes["bytes_per_worker"]["between"], needed)
         self.assertLess(nodes["bytes_per_worker"]["between"], needed + 20_000)
         # One worker is often late, so that it may be servers; whatever it is, it is left and taken up again.
