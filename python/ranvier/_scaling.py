@@ -31,9 +31,9 @@ class Scaling:
         self.found = None
         if found is None:
             return
-        factor = self._optimizer.grad_scale  # type: ignore[attr-defined]
+        factor = self._optimizer.grad_scale
         # The optimizer itself has nothing to do about them any more.
-        del self._optimizer.found_inf, self._optimizer.grad_scale  # type: ignore[attr-defined]
+        del self._optimizer.found_inf, self._optimizer.grad_scale
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         if factor is not None:  # else scaler.unscale_() has been called
             if any(gradient.dtype == torch.float16 for gradient in gradients):
@@ -62,7 +62,7 @@ class Scaling:
             parameter.grad = gradient
         self._left_out = []
         if self.found is not None:  # GradScaler takes them away
-            self._optimizer.found_inf = self._optimizer.grad_scale = None  # type: ignore[attr-defined]
+            self._optimizer.found_inf = self._optimizer.grad_scale = None
         self.found = None
 
     def let_go(self) -> None:
