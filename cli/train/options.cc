@@ -82,7 +82,6 @@ void check_parallel(const Options& options) {
   const auto division = trainer::parse_division(run.parallel);
   if (division.way == trainer::Division::Way::whole) return;
   if (options.workers) trainer::check_division(division, run.model, *options.workers);
-  if (!run.save.empty() || !run.resume.empty()) refuse("--save and --resume", "which keep whole models");
   if (run.record || options.plan) refuse("--record and --plan", "which are about whole models");
   if (run.split_by_speed) refuse("--split speed", "by which each part would take other samples");
   if (run.sync == "auto") refuse("--sync auto", "since each part would decide by itself; name a policy");

@@ -2,17 +2,25 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
+#include <limits>
+#include <map>
 #include <numeric>
 #include <random>
 
+#include "integrations/trainer/step_times.h"
 #include "integrations/trainer/work_shares.h"
-#include "ranvier/exchange.h"
-#include "ranvier/parameter_server.h"
+#include "ranvier/sync.h"
 
 namespace ranvier::trainer {
 
 namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+constexpr std::size_t most_steps = 32;            // the last ones, by which averages are judged
+constexpr double seconds_to_form = 0.1;           // groups or servers: new connections, encrypted between hosts
+constexpr std::uint64_t inside_tag = 0x6175746f;  // "auto"
+constexpr std::size_t most_inside = 64 << 10;     // floats that are sent to measure a node's own links
 
 // To be averaged. Codes of nothing are short and soon made, so that a codec gets values.
 std::vector<float> values_of(const std::vector<Tensor>& tensors, bool is_coded) {
@@ -25,80 +33,195 @@ std::vector<float> values_of(const std::vector<Tensor>& tensors, bool is_coded) 
   return all;
 }
 
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
 }  // namespace
 
 AutoPolicy::AutoPolicy(Communicator& comm, std::vector<int> nodes, double samples, std::vector<Tensor> tensors,
                        std::string compress, bool takes_servers)
     : comm_(comm),
       nodes_(std::move(nodes)),
-      inside_(comm.split(std::ranges::count(nodes_, nodes_[static_cast<std::size_t>(comm.rank())]) > 1
-                             ? nodes_[static_cast<std::size_t>(comm.rank())]
-                             : -1)),
       teams_(comm, {}, nodes_),
       samples_(samples),
       tensors_(std::move(tensors)),
       compress_(std::move(compress)),
-      takes_servers_(takes_servers && (compress_ == "none" || plan_exchange(compress_).codes_messages())),
-      scratch_(values_of(tensors_, compress_ != "none")) {}
+      takes_servers_(takes_servers && comm.world() > 1 &&
+                     (compress_ == "none" || plan_exchange(compress_).codes_messages())) {}
 
-// The shortest of a few, since a core that others use makes any of them longer; of the slowest rank.
-double AutoPolicy::seconds_of(const std::function<void()>& exchange) {
-  constexpr int times = 3;
-  std::array<double, 1> shortest{1e9};
-  for (int i = 0; i < times; ++i) {
-    comm_.barrier();
-    const auto started = Clock::now();
-    exchange();
-    const std::chrono::duration<double> took = Clock::now() - started;
-    shortest[0] = std::min(shortest[0], took.count());
-  }
-  comm_.all_reduce(shortest, {.op = ReduceOp::max});
-  return shortest[0];
+void AutoPolicy::add(const Step& step) { steps_.push_back(step); }
+
+void AutoPolicy::add_pushes(std::chrono::nanoseconds waited, std::uint64_t count) {
+  pushing_ += waited;
+  pushes_ += count;
 }
 
-// Timing exchanges all parameters many times: where that is slow, it may take a twentieth of the time, and links change
-// more rarely than the pace of workers. As rank 0 sees it.
-bool AutoPolicy::is_timing_due() const {
-  constexpr int rarely = 20;
-  std::array<std::int64_t, 1> due{!timed_ || Clock::now() - *timed_ > rarely * timing_ ? 1 : 0};
+bool AutoPolicy::is_serving(const PolicyChoice& current) const {
+  return !current.sync.empty() && make_sync_policy(current.sync, {})->server().has_value();
+}
+
+// ---- What training shows.
+
+// Ranks have taken as many steps together, of the same kinds. Behind what pushes have taken of each rank, what it
+// waited in its last steps, and what was hidden.
+void AutoPolicy::learn(const PolicyChoice& current) {
+  // The first ones ever are slower.
+  if (!between_ && steps_.size() > 2 * StepTimes::warm_up)
+    steps_.erase(steps_.begin(), steps_.begin() + StepTimes::warm_up);
+  if (steps_.size() > most_steps) steps_.erase(steps_.begin(), steps_.end() - most_steps);
+  std::vector<double> own{pushes_ > 0 ? Seconds(pushing_).count() / static_cast<double>(pushes_) : 0};
+  for (const Step& step : steps_) {
+    own.push_back(Seconds(step.waited).count());
+    own.push_back(Seconds(step.hidden).count());
+  }
+  const auto world = static_cast<std::size_t>(comm_.world());
+  std::vector<double> all(own.size() * world);
+  comm_.all_gather(own, all);
+  if (current.sync == "async") {  // in groups they have also waited for one another
+    double sum = 0;
+    for (std::size_t rank = 0; rank < world; ++rank) sum += all[rank * own.size()];
+    if (sum > 0) push_ = sum / static_cast<double>(world);
+  }
+  learn_from_steps(all, own.size(), steps_.size(), current.sync.empty() || current.sync == "bsp");
+  steps_.clear();
+  pushing_ = {};
+  pushes_ = 0;
+}
+
+// Who waits least for an average has kept the others waiting: what that one waits is the exchange. While it computed,
+// the exchange may have gone on since its first gradients left, and no longer.
+void AutoPolicy::learn_from_steps(const std::vector<double>& all, std::size_t each, std::size_t steps,
+                                  bool by_gradients) {
+  const auto world = static_cast<std::size_t>(comm_.world());
+  std::vector<double> among_all, hidden, inside;
+  for (std::size_t step = 0; step < steps; ++step) {
+    const auto waited = [&](std::size_t rank) { return all[rank * each + 1 + 2 * step]; };
+    if (steps_[step].among_all) {
+      std::size_t last = 0;
+      for (std::size_t rank = 1; rank < world; ++rank)
+        if (waited(rank) < waited(last)) last = rank;
+      among_all.push_back(waited(last));
+      hidden.push_back(all[last * each + 2 + 2 * step]);
+    } else {
+      std::map<int, double> of_node;
+      for (std::size_t rank = 0; rank < world; ++rank) {
+        double& least = of_node.try_emplace(nodes_[rank], waited(rank)).first->second;
+        least = std::min(least, waited(rank));
+      }
+      inside.push_back(std::ranges::max_element(of_node, {}, [](const auto& node) { return node.second; })->second);
+    }
+  }
+  if (!inside.empty()) inside_ = median(inside);
+  if (among_all.empty()) return;
+  if (by_gradients) {
+    hidden_ = median(hidden);
+    between_ = median(among_all) + hidden_;
+  } else {
+    between_ = std::max(median(among_all) - inside_.value_or(0), 0.0);
+  }
+}
+
+// ---- What has to be measured.
+
+// In so many times as long as measuring took it may be done again: links change more rarely than the pace of workers.
+// As rank 0 sees it.
+bool AutoPolicy::is_measuring_due() const {
+  constexpr int rarely = 100;
+  std::array<std::int64_t, 1> due{!measured_ || Clock::now() - *measured_ > rarely * measuring_ ? 1 : 0};
   comm_.broadcast(due, 0);
   return due[0] != 0;
 }
 
-void AutoPolicy::time_exchanges() {
-  const auto began = Clock::now();
-  inside_seconds_ = seconds_of([this] {
-    if (inside_) inside_->all_reduce(scratch_, {.op = ReduceOp::average});
-  });
-  const auto average = teams_.exchange_of_everybody(compress_);
-  between_seconds_ = seconds_of([&] { average->start({.values = scratch_, .tensors = tensors_})->wait(); });
-  if (takes_servers_ && comm_.world() > 1) {
-    auto held = scratch_;
-    ParameterServer server(comm_, {}, held, 0, {.compress = compress_, .tensors = tensors_});
-    const auto push = [&] { server.exchange(scratch_, {}, held); };
-    push_seconds_ = seconds_of([&] {
-      if (comm_.rank() == 0) push();
-    });
-    served_seconds_ = seconds_of(push) / static_cast<double>(comm_.world());
-    server.leave();
-    comm_.barrier();  // all are gone before anybody asks others
+// Of the slowest rank. What takes long is not done again, and of what does not the shortest of a few counts, since a
+// core that others use makes any of them longer.
+double AutoPolicy::seconds_of(const std::function<void()>& exchange) {
+  constexpr int times = 3;
+  constexpr double long_enough = 0.005;
+  std::array<double, 1> took{};
+  double shortest = std::numeric_limits<double>::infinity();
+  double spent = 0;
+  for (int i = 0; i < times && spent < long_enough; ++i) {
+    comm_.barrier();
+    const auto started = Clock::now();
+    exchange();
+    took[0] = Seconds(Clock::now() - started).count();
+    comm_.all_reduce(took, {.op = ReduceOp::max});
+    shortest = std::min(shortest, took[0]);
+    spent += took[0];
+    ++measurements_;
   }
-  timed_ = Clock::now();
-  timing_ = *timed_ - began;
+  return shortest;
 }
 
-std::pair<std::uint64_t, std::uint64_t> AutoPolicy::bytes() const {
-  auto sum = teams_.bytes();
-  std::vector<Rank> everybody(nodes_.size());
-  std::iota(everybody.begin(), everybody.end(), 0);
-  const auto counted = replica::bytes_by_node(comm_, everybody, nodes_);
-  sum.first -= counted.first;
-  sum.second -= counted.second;
-  for (Rank peer = 0; inside_ && peer < inside_->world(); ++peer) sum.first += inside_->bytes_sent_to(peer);
-  return sum;
+std::span<float> AutoPolicy::scratch() {
+  if (scratch_.empty()) scratch_ = values_of(tensors_, compress_ != "none");
+  return scratch_;
 }
 
-PolicyChoice AutoPolicy::choose(const std::vector<PaceReport>& reports, const PolicyChoice& current) {
+// By messages to the next rank of the node, in a circle, since it may have no communicator of its own yet: of n ranks
+// an average moves each value 2 (n - 1) / n times. Long ones are counted from shorter ones.
+void AutoPolicy::measure_inside() {
+  std::vector<Rank> own;
+  std::map<int, std::size_t> sizes;
+  for (Rank rank = 0; rank < comm_.world(); ++rank) {
+    const int node = nodes_[static_cast<std::size_t>(rank)];
+    ++sizes[node];
+    if (node == nodes_[static_cast<std::size_t>(comm_.rank())]) own.push_back(rank);
+  }
+  const auto place = static_cast<std::size_t>(std::ranges::find(own, comm_.rank()) - own.begin());
+  const auto sent = scratch().first(std::min(scratch().size(), most_inside));
+  std::vector<float> arrived(sent.size());
+  const double seconds = seconds_of([&] {
+    if (own.size() == 1) return;
+    auto receiving = comm_.start_recv(arrived, own[(place + own.size() - 1) % own.size()], inside_tag);
+    comm_.start_send(sent, own[(place + 1) % own.size()], inside_tag).wait();
+    receiving.wait();
+  });
+  const auto largest =
+      static_cast<double>(std::ranges::max_element(sizes, {}, [](const auto& each) { return each.second; })->second);
+  inside_ = seconds * 2 * (largest - 1) / largest * static_cast<double>(scratch().size()) /
+            static_cast<double>(std::max<std::size_t>(sent.size(), 1));
+}
+
+void AutoPolicy::measure_between() {
+  const auto average = teams_.exchange_of_everybody(compress_);
+  between_ = seconds_of([&] { average->start({.values = scratch(), .tensors = tensors_})->wait(); });
+}
+
+ParameterServer& AutoPolicy::server() {
+  if (!server_) {
+    held_.assign(scratch().begin(), scratch().end());
+    server_ = std::make_unique<ParameterServer>(comm_, ServerRule{}, held_, 0,
+                                                ParameterServerOptions{.compress = compress_, .tensors = tensors_});
+  }
+  return *server_;
+}
+
+void AutoPolicy::measure_push() {
+  ParameterServer& servers = server();
+  push_ = seconds_of([&] {
+    if (comm_.rank() == 0) servers.exchange(scratch(), {}, held_);
+  });
+}
+
+void AutoPolicy::measure_served() {
+  ParameterServer& servers = server();
+  served_ = seconds_of([&] { servers.exchange(scratch(), {}, held_); }) / static_cast<double>(comm_.world());
+}
+
+// The next thing that it hangs on: what takes least time first, since that may already tell.
+void AutoPolicy::measure_for(const PolicyForecast& contender) {
+  const bool pushes = make_sync_policy(contender.sync, {})->server().has_value();
+  if (!pushes || (contender.sync == "group" && push_ && served_)) return measure_inside();
+  return push_ ? measure_served() : measure_push();
+}
+
+// ---- The choice.
+
+PolicySituation AutoPolicy::situation(const std::vector<PaceReport>& reports, double steps_left) const {
   PolicySituation now{.speeds = speeds_of(reports), .nodes = nodes_, .samples = samples_};
   const auto world = static_cast<double>(reports.size());
   double late = 0;  // steps, and their times
@@ -109,13 +232,58 @@ PolicyChoice AutoPolicy::choose(const std::vector<PaceReport>& reports, const Po
   }
   now.late_share = late / world;
   if (late > 0) now.late_factor = times / late;
-  if (is_timing_due()) time_exchanges();
-  now.inside_seconds = inside_seconds_;
-  now.between_seconds = between_seconds_;
-  now.push_seconds = push_seconds_;
-  now.served_seconds = served_seconds_;
+  now.inside_seconds = inside_.value_or(0);
+  now.between_seconds = between_.value_or(0);
+  now.hidden_seconds = hidden_;
+  now.push_seconds = push_.value_or(0);
+  now.served_seconds = served_.value_or(0);
   now.takes_servers = takes_servers_;
+  now.measured = {.inside = inside_.has_value(), .push = push_.has_value(), .served = served_.has_value()};
+  now.steps_left = steps_left;
+  now.change_seconds = 2 * now.between_seconds + seconds_to_form;  // about one exchange of all parameters each
+  return now;
+}
+
+PolicyChoice AutoPolicy::choose(const std::vector<PaceReport>& reports, const PolicyChoice& current,
+                                double steps_left) {
+  const auto began = Clock::now();
+  const auto before = measurements_;
+  learn(current);
+  const bool serving = is_serving(current);
+  const bool due = is_measuring_due();
+  if (comm_.world() > 1 && (!between_ || (serving && due))) measure_between();
+  if (serving) {  // those servers tell all that is known of any
+    push_ = push_.value_or(0);
+    served_ = served_.value_or(0);
+  } else if (due) {
+    push_.reset();
+    served_.reset();
+  }
+  PolicySituation now = situation(reports, steps_left);
+  while (const auto contender = worth_measuring(now, current)) {
+    measure_for(*contender);
+    now = situation(reports, steps_left);
+  }
+  if (server_) {
+    server_->leave();
+    server_.reset();
+    comm_.barrier();  // all are gone before anybody asks others
+  }
+  if (measurements_ > before) {
+    measured_ = Clock::now();
+    measuring_ = *measured_ - began;
+    scratch_ = {};
+    held_ = {};
+  }
   return choose_policy(now, current);
+}
+
+std::pair<std::uint64_t, std::uint64_t> AutoPolicy::bytes() const {
+  auto sum = teams_.bytes();
+  std::vector<Rank> everybody(nodes_.size());
+  std::iota(everybody.begin(), everybody.end(), 0);
+  const auto counted = replica::bytes_by_node(comm_, everybody, nodes_);
+  return {sum.first - counted.first, sum.second - counted.second};
 }
 
 }  // namespace ranvier::trainer

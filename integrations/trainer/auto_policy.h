@@ -1,4 +1,6 @@
-// --sync auto: measures what the choice of a policy depends on, and asks choose_policy.
+// --sync auto: finds out what the choice of a policy depends on, and asks choose_policy. Steps that train anyway tell
+// how fast workers compute and what averages take; what they do not show is measured only where it may change the
+// choice, and where the steps that are left can win more than it takes.
 #pragma once
 
 #include <chrono>
@@ -7,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,48 +18,81 @@
 #include "ranvier/choose_policy.h"
 #include "ranvier/communicator.h"
 #include "ranvier/exchange.h"
+#include "ranvier/parameter_server.h"
 #include "replica/groups.h"
 
 namespace ranvier::trainer {
 
 class AutoPolicy {
  public:
-  // All ranks call. `nodes`: by rank. `samples`: of a step of everybody's. `comm` outlives this.
+  // All ranks construct one. `nodes`: by rank. `samples`: of a step of everybody's. `comm` outlives this.
   // `compress`: of what everybody averages, between nodes, and of what servers are told and tell; `tensors`: that the
   // parameters are of.
   AutoPolicy(Communicator& comm, std::vector<int> nodes, double samples, std::vector<Tensor> tensors,
              std::string compress, bool takes_servers);
 
-  // Times averages and pushes of so many parameters, if that has not just been done, and decides; `reports` are
-  // everybody's. All ranks call, with the same and while nothing is under way, and get the same choice.
-  PolicyChoice choose(const std::vector<PaceReport>& reports, const PolicyChoice& current);
+  // A step that all have taken together: what this rank has waited for averages, what of them was hidden behind its
+  // computing, and whether they were everybody's or those of nodes.
+  struct Step {
+    std::chrono::nanoseconds waited{};
+    std::chrono::nanoseconds hidden{};
+    bool among_all = true;
+  };
+  void add(const Step& step);
+  // So many pushes to servers have taken so long together.
+  void add_pushes(std::chrono::nanoseconds waited, std::uint64_t count);
+
+  // By what was added since the last time; `reports` are everybody's. All ranks call, with the same and while nothing
+  // is under way, and get the same choice.
+  PolicyChoice choose(const std::vector<PaceReport>& reports, const PolicyChoice& current, double steps_left);
+  // Exchanges that only measured, of all ranks or of all of a node.
+  std::uint64_t measurements() const { return measurements_; }
   // That this rank has sent by other means than `comm`: inside its node, and to others.
   std::pair<std::uint64_t, std::uint64_t> bytes() const;
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  bool is_timing_due() const;
-  void time_exchanges();
+  bool is_serving(const PolicyChoice& current) const;
+  void learn(const PolicyChoice& current);
+  void learn_from_steps(const std::vector<double>& all, std::size_t each, std::size_t steps, bool by_gradients);
+  bool is_measuring_due() const;
+  PolicySituation situation(const std::vector<PaceReport>& reports, double steps_left) const;
+  void measure_for(const PolicyForecast& contender);
+  void measure_inside();
+  void measure_between();
+  void measure_push();
+  void measure_served();
+  ParameterServer& server();
   double seconds_of(const std::function<void()>& exchange);
+  std::span<float> scratch();
 
   Communicator& comm_;
   const std::vector<int> nodes_;
-  const std::unique_ptr<Communicator> inside_;  // null: alone in its node
-  replica::Teams teams_;                        // of the average that is coded between nodes
+  replica::Teams teams_;  // of the average that is coded between nodes
   const double samples_;
   const std::vector<Tensor> tensors_;
   const std::string compress_;
   const bool takes_servers_;
-  std::vector<float> scratch_;
 
-  // What was timed last, when that was over, and how long it took.
-  double inside_seconds_ = 0;
-  double between_seconds_ = 0;
-  double push_seconds_ = 0;
-  double served_seconds_ = 0;
-  std::optional<Clock::time_point> timed_;
-  Clock::duration timing_{};
+  // Since the last choice.
+  std::vector<Step> steps_;
+  std::chrono::nanoseconds pushing_{};
+  std::uint64_t pushes_ = 0;
+
+  // As far as they are known: see PolicySituation.
+  std::optional<double> inside_;
+  std::optional<double> between_;
+  double hidden_ = 0;
+  std::optional<double> push_;
+  std::optional<double> served_;
+
+  std::vector<float> scratch_;  // while something is measured, as is …
+  std::vector<float> held_;
+  std::unique_ptr<ParameterServer> server_;    // … this
+  std::optional<Clock::time_point> measured_;  // when that was over, and how long it took
+  Clock::duration measuring_{};
+  std::uint64_t measurements_ = 0;
 };
 
 }  // namespace ranvier::trainer

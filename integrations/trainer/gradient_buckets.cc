@@ -117,6 +117,7 @@ void GradientBuckets::start_in_order(bool all) {
   if (!averaged_) return;
   for (; next_ < buckets_.size() && (all || buckets_[next_].missing == 0); ++next_) {
     Bucket& bucket = buckets_[next_];
+    if (next_ == 0) first_started_ = steady_clock::now();
     bucket.averaging = exchange_->start(
         {.values = bucket.gradients, .tensors = bucket.tensors, .priority = bucket_priority(next_, buckets_.size())});
   }
@@ -124,6 +125,7 @@ void GradientBuckets::start_in_order(bool all) {
 
 std::chrono::nanoseconds GradientBuckets::finish() {
   const auto backward_ended = steady_clock::now();
+  hidden_ = next_ > 0 ? backward_ended - first_started_ : std::chrono::nanoseconds::zero();
   start_in_order(true);
   for (auto& bucket : buckets_)
     if (bucket.averaging) bucket.averaging->wait();

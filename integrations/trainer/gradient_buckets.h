@@ -33,6 +33,8 @@ class GradientBuckets {
   void expect_another_pass(bool another) { another_pass_ = another; }
   // After the last: waits until the gradients are their average over all workers. Returns the time that took.
   std::chrono::nanoseconds finish();
+  // In the step that finish() has ended: how long buckets were under way before it was called, while backward computed.
+  std::chrono::nanoseconds hidden() const { return hidden_; }
 
   // From the next clear() on, which is not to be between clear() and finish(). `exchange` outlives this; what the one
   // before it held back is lost.
@@ -82,6 +84,8 @@ class GradientBuckets {
   StepRecorder* recorder_ = nullptr;
   bool averaged_ = true;
   bool another_pass_ = false;
+  std::chrono::steady_clock::time_point first_started_{};
+  std::chrono::nanoseconds hidden_{};
   std::size_t next_ = 0;  // the bucket to be started next: all workers start them in the same order
 };
 

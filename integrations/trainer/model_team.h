@@ -32,6 +32,8 @@ class ModelTeam {
   Rank part() const { return is_whole() ? 0 : parts_->rank(); }
   Rank parts() const { return division_.parts; }
   Communicator& world() { return world_; }
+  // Those that hold this model together; not where a worker holds all.
+  Communicator& members() { return *parts_; }
   // Those that hold the same part: what data-parallel training goes on among.
   Communicator& replicas() { return replicas_ ? *replicas_ : world_; }
 

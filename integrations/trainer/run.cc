@@ -35,6 +35,9 @@ Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team, Ke
       pace_(Slowness(settings.unequal, static_cast<std::uint64_t>(comm_.rank()), settings.seed)) {
   check_optimizer(settings);
   last_step_ = std::min(settings.steps, settings.epochs * sampler_.steps_per_epoch());
+  if (is_auto())
+    auto_.emplace(comm_, sync_->node_of_rank(), static_cast<double>(all_samples()), buckets_.shapes(),
+                  settings.compress, settings.optimizer == "sgd" && settings.weight_decay == 0);
   if (!settings.record) return;
   if (sync_->policy().server() || sync_->policy().meets_peers())
     throw Error(ErrorKind::usage, "--record writes what a step of all workers consists of, and --sync " +
@@ -50,11 +53,12 @@ TrainResult Run::run(const TrainEvents& events) {
     const double loss = own_pace_ ? train_at_own_pace(next_evaluation()) : train_one_step();
     if (is_plan_due()) judge_plan(events);
     if (speaks() && events.on_step) events.on_step(step_, last_step_, loss);
-    if (is_auto() && choice_.sync.empty() && result_.steps_here == steps_to_measure && step_ < last_step_)
-      choose_policy();
+    const bool chooses_first =
+        is_auto() && choice_.sync.empty() && result_.steps_here == steps_to_measure && step_ < last_step_;
+    if (chooses_first) choose_policy();
     if (!is_evaluation_due()) continue;
     evaluate();
-    if (is_auto() && !choice_.sync.empty() && !is_over()) choose_policy();
+    if (is_auto() && !choice_.sync.empty() && !chooses_first && !is_over()) choose_policy();
     if (speaks() && events.on_evaluation) events.on_evaluation(result_.history.back());
     if (is_epoch_end() || is_over()) save();
   }

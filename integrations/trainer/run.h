@@ -93,7 +93,7 @@ class Run {
   // ---- Checkpoints.
   CheckpointMemory memory() { return {memory_of(buckets_.parameters()), memory_of(optimizer_->state())}; }
   void begin();
-  void follow(const std::string& tuning);
+  void follow(Communicator& comm, const std::string& tuning);
   void save();
   std::vector<std::byte> save_own();
   void restore_own(ConstBytes kept, const std::string& tuning);
@@ -116,8 +116,8 @@ class Run {
   GradientBuckets buckets_;
   const std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<OwnPaceTraining> own_pace_;  // of policies whose workers wait for nobody
-  std::optional<AutoPolicy> auto_;             // of --sync auto, once it has measured …
-  PolicyChoice choice_;                        // … and decided
+  std::optional<AutoPolicy> auto_;             // of --sync auto …
+  PolicyChoice choice_;                        // … once it has decided
   PaceReport last_report_;
   std::optional<StepRecorder> recorder_;
   Pace pace_;

@@ -1,4 +1,6 @@
-// Checkpoints of a run of several ranks: rank 0 reads and writes the file, and what is in it becomes everybody's.
+// Checkpoints of a run of several ranks: rank 0 reads and writes the file, and what is in it becomes everybody's. Of a
+// divided model each part's first replica hands over what rank 0 does not hold: one file, which is there whole or not
+// at all, where parts apart could be of different steps.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +10,7 @@
 #include <vector>
 
 #include "integrations/trainer/checkpoint.h"
-#include "ranvier/communicator.h"
+#include "integrations/trainer/model_team.h"
 
 namespace ranvier::trainer {
 
@@ -20,18 +22,18 @@ struct Progress {
   std::vector<std::byte> own = {};  // of this rank alone
 };
 
-// The floats that a checkpoint holds of rank 0.
+// The floats that a checkpoint holds of the first replica, or of a part of it.
 struct CheckpointMemory {
   std::span<float> parameters;
   std::span<float> optimizer;
 };
 
-// Rank 0's memory becomes everybody's: as the file has it, or, where `file` is empty, as it is. All ranks call.
-// Throws Error{config} for a file of another run.
+// The first replica's memory becomes everybody's, part by part: as the file has it, or, where `file` is empty, as it
+// is. All ranks call. Throws Error{config} for a file of another run.
 Progress begin_from(const std::filesystem::path& file, const Identity& identity, const CheckpointMemory& memory,
-                    Communicator& comm);
+                    ModelTeam& team);
 // All ranks call, each with its own Progress::own. Does nothing where `file` is empty.
 void save_to(const std::filesystem::path& file, const Identity& identity, const CheckpointMemory& memory,
-             Progress progress, Communicator& comm);
+             Progress progress, ModelTeam& team);
 
 }  // namespace ranvier::trainer

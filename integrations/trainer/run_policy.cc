@@ -31,13 +31,15 @@ void Run::begin_policy() {
 void Run::renew_synchronizer(const std::string& policy) {
   const auto mark = Account::begin(*sync_);
   sync_->end(memory_of(buckets_.parameters()));
+  // Equal gradients keep replicas equal only where what the optimizer remembers is, as it is if they have been until
+  // now.
+  const bool is_equal = !own_pace_ && !sync_->parts_replicas();
   if (own_pace_) {
     own_pace_->leave();
     own_pace_.reset();
     comm_.barrier();  // all servers are gone before anybody asks new ones
   }
-  // Equal gradients keep replicas equal only where what the optimizer remembers is.
-  comm_.broadcast(memory_of(optimizer_->state()), 0);
+  if (!is_equal) comm_.broadcast(memory_of(optimizer_->state()), 0);
   account_.add_traffic(mark, *sync_);
   auto before = std::exchange(sync_, make_synchronizer(policy, step_));  // its exchange lives while buckets know it
   buckets_.exchange_by(gradient_exchange());
@@ -47,16 +49,13 @@ void Run::renew_synchronizer(const std::string& policy) {
 
 // ---- --sync auto.
 
-// By what has been measured since the last time. Replicas meet, and go on by another policy if that is better. All of
-// it is exchanges, for which computing waits.
+// By what training has shown since the last time, and what little has to be measured beside. Replicas meet, and go on
+// by another policy if that is better. All of it is exchanges, for which computing waits.
 void Run::choose_policy() {
   const auto mark = Account::begin(*sync_);
-  if (!auto_)
-    auto_.emplace(comm_, sync_->node_of_rank(), static_cast<double>(all_samples()), buckets_.shapes(),
-                  settings_.compress, settings_.optimizer == "sgd" && settings_.weight_decay == 0);
   const auto reports = measure();
   const auto bytes_before = auto_->bytes();
-  const auto choice = auto_->choose(reports, choice_);
+  const auto choice = auto_->choose(reports, choice_, static_cast<double>(last_step_ - step_));
   account_.add_traffic(mark, *sync_);
   const auto bytes = auto_->bytes();
   account_.add_bytes(bytes.first - bytes_before.first, bytes.second - bytes_before.second);

@@ -55,6 +55,7 @@ Identity identity_of(const TrainSettings& settings, const Dataset& data, Rank wo
           {"--optimizer", settings.optimizer},
           {"--weight-decay", exact(settings.weight_decay)},
           {"--sync", settings.sync},
+          {"--parallel", settings.parallel},
           {"--place", settings.place},
           {"--seed", std::to_string(settings.seed)},
           {"workers", std::to_string(world)},
@@ -69,7 +70,6 @@ Identity terms_of(const TrainSettings& settings, const Dataset& data, Rank world
        {"--target-loss", exact(settings.target_loss.value_or(0))},
        {"--evaluate-every", std::to_string(settings.evaluate_every)},
        {"--compress", settings.compress},
-       {"--parallel", settings.parallel},
        {"--bucket", std::to_string(settings.bucket_bytes)},
        {"--split", settings.split_by_speed ? "speed" : "even"},
        // Whether and by what steps are judged: only all together can change a plan.

@@ -12,13 +12,13 @@
 
 namespace ranvier::trainer {
 
-// Rank 0's state becomes everybody's: its checkpoint's, or its first draw of the weights.
+// The first replica's state becomes everybody's: the checkpoint's, or its first draw of the weights.
 void Run::begin() {
   if (is_kept()) return go_on_from_kept();
-  Progress progress = begin_from(settings_.resume, identity_, memory(), comm_);
+  Progress progress = begin_from(settings_.resume, identity_, memory(), team_);
   step_ = progress.step;
   seconds_before_ = progress.seconds;
-  follow(progress.tuning);
+  follow(comm_, progress.tuning);
   begin_policy();
   if (!settings_.resume.empty()) restore_own(progress.own, progress.tuning);
   keep(step_);
@@ -73,10 +73,10 @@ void Run::keep(std::size_t step) {
 }
 
 // What was measured then decides as it did then, unless this run was given a table of its own.
-void Run::follow(const std::string& tuning) {
-  if (!settings_.tuning.rows().empty()) return comm_.follow(settings_.tuning);
-  if (tuning.empty() || !comm_.options().tuning.empty()) return;
-  comm_.follow(TuningTable::parse(tuning, "the tuning table of the checkpoint"));
+void Run::follow(Communicator& comm, const std::string& tuning) {
+  if (!settings_.tuning.rows().empty()) return comm.follow(settings_.tuning);
+  if (tuning.empty() || !comm.options().tuning.empty()) return;
+  comm.follow(TuningTable::parse(tuning, "the tuning table of the checkpoint"));
 }
 
 void Run::save() {
@@ -86,12 +86,13 @@ void Run::save() {
            .seconds = seconds_before_ + account_.seconds(),
            .tuning = comm_.tuning().text(),
            .own = save_own()},
-          comm_);
+          team_);
 }
 
 // What its codecs hold back, its policy's state, its share of the samples and, where replicas differ, its own.
 std::vector<std::byte> Run::save_own() {
   std::vector<std::byte> all;
+  if (!team_.is_whole()) append_text(all, team_.members().tuning().text());
   append_text(all, choice_.sync);
   const std::array<std::byte, 1> split{std::byte{choice_.split_by_speed}};
   append_part(all, split);
@@ -108,6 +109,7 @@ std::vector<std::byte> Run::save_own() {
 }
 
 void Run::restore_own(ConstBytes kept, const std::string& tuning) {
+  if (!team_.is_whole()) follow(team_.members(), take_text(kept));
   std::string policy = take_text(kept);
   std::array<std::byte, 1> split{};
   take_values(kept, std::span<std::byte>(split));

@@ -73,6 +73,7 @@ double Run::train_one_step() {
   if (settings_.split_by_speed && (step_ == steps_to_measure || is_epoch_end())) shares_.follow(speeds_of(measure()));
 
   account_.add_waiting(waited);
+  if (auto_) auto_->add({.waited = waited, .hidden = buckets_.hidden(), .among_all = sync_->agreed()});
   keep(step_);
   const auto took = account_.end(mark, *sync_);
   if (recorder_)
@@ -90,6 +91,7 @@ double Run::train_at_own_pace(std::size_t stop) {
   const auto bytes_before = own_pace_->bytes();
   own_pace_->run(sampler_.before(stop));
   account_.add_waiting(own_pace_->waited() - waited_before);
+  if (auto_) auto_->add_pushes(own_pace_->waited() - waited_before, own_pace_->exchanges() - exchanges_before);
   account_.add_rounds(own_pace_->exchanges() - exchanges_before, sync_->nodes() > 1);
   const auto bytes = own_pace_->bytes();
   account_.add_bytes(bytes.first - bytes_before.first, bytes.second - bytes_before.second);

@@ -17,8 +17,9 @@ from ranvier._teams import Teams
 
 FIRST = 10  # steps before it decides
 AGAIN = 100  # steps from one decision to the next, where nobody knows how many an epoch has
-RARELY = 20  # times as long as exchanges take to measure it goes on without measuring them again
-TIMES = 3  # of which the shortest counts: a core that others use makes any of them longer
+RARELY = 100  # times as long as exchanges take to measure it goes on without measuring them again
+TIMES = 3  # at most, of which the shortest counts, since a core that others use makes any of them longer; …
+ENOUGH = 0.005  # … what takes so many seconds is not done again
 
 # Both of the same levels, so that the groups of one serve the other.
 SPECS = {"bsp": "hierarchy:node=1,world=1", "node:16": "hierarchy:node=1,world=16"}
@@ -66,15 +67,18 @@ class Auto:
         team = self._teams.whole[level]
         assert team is not None
         copies = [p.detach().clone() for p in self._parameters]
-        shortest = float("inf")
+        shortest, spent = float("inf"), 0.0
         for _ in range(TIMES):
             self._together(0.0)
             began = time.perf_counter()
             if len(team.ranks) > 1:
                 team.average(copies, 1)
                 float(copies[0].sum())  # a device may have it still to do
-            shortest = min(shortest, time.perf_counter() - began)
-        return self._together(shortest)
+            took = self._together(time.perf_counter() - began)
+            shortest, spent = min(shortest, took), spent + took
+            if spent >= ENOUGH:
+                break
+        return shortest
 
     def _report(self) -> list[float]:
         """Of the steps since the last one; of a rank that has taken none, what it said before."""

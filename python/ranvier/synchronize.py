@@ -40,6 +40,7 @@ from ranvier._exchanges import make_exchange
 from ranvier._fragments import Fragments
 from ranvier._memory import require_record
 from ranvier._own_pace import OwnPace
+from ranvier._scaling import Scaling
 from ranvier._teams import CodedTeam, Team, Teams, check_codec
 from ranvier._uneven import Uneven
 from ranvier._wire import travels_by
@@ -87,8 +88,9 @@ def attach(
     the parameters. The optimizer's state stays each worker's own: where gradients are averaged it is equal, and between
     averages of parameters it follows the worker's own gradients.
 
-    `optimizer.step(closure)` evaluates the closure once, before gradients are averaged. GradScaler leaves the step out
-    on the ranks that found infinite gradients, where the others would wait: train in bfloat16, or let all ranks skip.
+    `optimizer.step(closure)` evaluates the closure once, before gradients are averaged. With torch.amp.GradScaler ranks average
+    gradients without its factor, and where one has found infinity all leave the step out that share its gradients: by `bsp`
+    everybody, by `node` its node, by policies of own steps that rank alone. Each rank's scaler follows what it has found itself.
 
     Over udp:loss=… everybody's averages of gradients (float32 or shorter, without codec) do not wait for the last packets, and
     what was lost of a rank's own goes with its next step's. With resync=K, by `bsp`, ranks may differ meanwhile: behind each
@@ -188,6 +190,7 @@ class Synchronization(Attached):
         self._seen = [0.0] * (len(levels) + fragments)
         self._seen_by_buffers = 0.0  # since its buffers were averaged with everybody's
         self._uneven = Uneven(optimizer, self._teams, self.join_device)
+        self._scaling = Scaling(optimizer, self._parameters)
         keeps = self._coded_changes is not None or self._policy.has_outer_step() or self._policy.wants_spread()
         self._anchor = [p.detach().clone() for p in self._parameters] if keeps else []
         self._momentum = [torch.zeros_like(p) for p in self._anchor] if self._policy.has_outer_step() else []
@@ -198,7 +201,7 @@ class Synchronization(Attached):
             self._fragments = Fragments(team, everybody.name, compress, *parts, fragments)
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(lambda *_: self._after_step() if self._uneven.trains else None),
+            optimizer.register_step_post_hook(lambda *_: self._behind_step()),
         ]
         if self._auto:
             self._hooks.append(model.register_forward_pre_hook(Watch(self._auto.computing)))
@@ -241,6 +244,7 @@ class Synchronization(Attached):
         self._connection, self._pushes = None, None
         while self._hooks:
             self._hooks.pop().remove()
+        self._scaling.let_go()
         attached.discard(self._optimizer)
 
     def state_dict(self) -> dict[str, Any]:
@@ -324,6 +328,7 @@ class Synchronization(Attached):
     def _shadow_step(self) -> None:
         if self._average_gradients():
             self._optimizer.step()  # as those do whose gradients these are, which keeps its state equal to theirs
+            self._scaling.end()
         self._after_step()
 
     def _end_join(self) -> None:
@@ -342,6 +347,7 @@ class Synchronization(Attached):
         if not self._uneven.trains:
             return None
         self._require_no_others()
+        self._scaling.begin()
         self._uneven.notify(self)
         closure = closure_in(args, kwargs)
         if closure is None:
@@ -352,8 +358,14 @@ class Synchronization(Attached):
         self._average_gradients()
         return with_closure(_once(loss), args, kwargs)
 
+    def _behind_step(self) -> None:
+        if self._uneven.trains:
+            self._scaling.end()
+            self._after_step()
+
     def _average_gradients(self) -> bool:
         """Whether there was any to average."""
+        scaled = self._scaling.found is not None
         if self._auto and self._uneven.trains:
             self._auto.computing.has_gradients()
         self._by_gradients = 0
@@ -361,22 +373,18 @@ class Synchronization(Attached):
         for asked in map(Asked._make, self._policy.step_begins(self.step)):
             self._by_gradients = asked.level
             members = self._teams.whole[asked.level]
-            if getattr(self._optimizer, "found_inf", None) is not None and members is not None and len(members.ranks) > 1:
-                del self._optimizer.found_inf, self._optimizer.grad_scale  # as the scaler does behind a step
-                raise ValueError(
-                    "GradScaler lets a fused optimizer skip by what its own rank has found, and gradients are everybody's: "
-                    "make the optimizer with fused=False, or train in bfloat16"
-                )
             if not self._uneven.trains:
                 for parameter in self._parameters:
                     parameter.grad = None
             gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
             if any(gradient.is_sparse for gradient in gradients):
                 raise ValueError("a gradient is sparse, which attach() does not average: make the layer with sparse=False")
-            weights, used = self._samples, None
+            weights = self._samples
+            used: list[bool] | None = None
             own_use = [p.grad is not None for p in self._parameters]
             if self._join_config.enable:
-                weights, used = self._uneven.tell(asked.level, self._own if self._uneven.trains else 0, own_use)
+                own = self._own if self._uneven.trains else 0
+                weights, (scaled, *used) = self._uneven.tell(asked.level, own, [scaled, *own_use])
                 if not any(weights):
                     continue
             averaged = True
@@ -394,6 +402,8 @@ class Synchronization(Attached):
                 # Of a parameter that nobody used the optimizer is to know nothing, as before.
                 if parameter.grad is None and (bool(gradient.any()) if used is None else used[number]):
                     parameter.grad = gradient
+        if scaled:
+            self._scaling.leave_out(averaged)
         return averaged
 
     def _after_step(self) -> None:

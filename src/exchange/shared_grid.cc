@@ -17,6 +17,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <unordered_map>
 #include <vector>
@@ -118,6 +119,8 @@ float SharedGrid::reach_of(float norm, std::size_t count) const {
 
 namespace {
 
+std::size_t blocks_in(std::size_t values) { return (values + block - 1) / block; }
+
 // What is kept of a bucket beside its residual: the norms that all ranks have agreed on, none at first.
 struct Norms {
   std::vector<float> shared, next;
@@ -146,7 +149,7 @@ class GridAveraging final : public CollectiveAveraging {
     coded_ = !norms_->shared.empty();
     work_.resize(bucket_.size());
     kernel::add(bucket_.data(), state_->residual.data(), work_.data(), work_.size());
-    norms_->next.resize((work_.size() + block - 1) / block);
+    norms_->next.resize(blocks_in(work_.size()));
     has_code_ = SharedGrid::spread(work_, norms_->next, seed_);
     std::vector<Work> works;
     works.push_back(
@@ -220,21 +223,40 @@ class GridExchange final : public Exchange {
     for (const auto& [id, norms] : norms_) bytes += 2 * norms->shared.size() * sizeof(float);
     return bytes;
   }
-  // The norms are found again by a step that goes as f32.
-  std::vector<std::byte> save(const Bucket& bucket) override { return residuals_.save(bucket, number_); }
-  void restore(const Bucket& bucket, ConstBytes kept) override { residuals_.restore(bucket, kept, number_); }
+  // Behind what is held back the norms that all ranks have agreed on, so that the next step is coded, too.
+  std::vector<std::byte> save(const Bucket& bucket) override {
+    auto all = residuals_.save(bucket, number_);
+    const auto shared = std::as_bytes(std::span(norms_of(*residuals_.of(bucket))->shared));
+    all.insert(all.end(), shared.begin(), shared.end());
+    return all;
+  }
+  // What another codec has kept there is of another length. In another world a step that goes as f32 finds norms again:
+  // ranks may have come that bring none.
+  void restore(const Bucket& bucket, ConstBytes kept) override {
+    const ConstBytes shared = residuals_.restore(bucket, kept, number_);
+    auto& norms = norms_of(*residuals_.of(bucket));
+    norms = std::make_shared<Norms>();
+    if (!residuals_.is_of_this_world(kept) || shared.size() != blocks_in(bucket.values.size()) * sizeof(float)) return;
+    norms->shared.resize(shared.size() / sizeof(float));
+    std::memcpy(norms->shared.data(), shared.data(), shared.size());
+  }
 
   std::shared_ptr<Averaging> start(const Bucket& bucket) override {
     auto state = residuals_.of(bucket);
-    auto& norms = norms_[state->tensors.front().id];
-    // A bucket that is another one now has other blocks.
-    if (!norms || norms->shared.size() != (bucket.values.size() + block - 1) / block) norms = std::make_shared<Norms>();
+    const auto norms = norms_of(*state);
     auto averaging = std::make_shared<GridAveraging>(comm_, tools_, std::move(state), norms, bucket.values, number_++);
     averaging->start(bucket.priority);
     return averaging;
   }
 
  private:
+  // A bucket that is another one now has other blocks.
+  std::shared_ptr<Norms>& norms_of(const Residuals::State& state) {
+    auto& norms = norms_[state.tensors.front().id];
+    if (!norms || norms->shared.size() != blocks_in(state.residual.size())) norms = std::make_shared<Norms>();
+    return norms;
+  }
+
   Communicator& comm_;
   const std::string spec_;
   const std::shared_ptr<GridTools> tools_;

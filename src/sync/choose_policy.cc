@@ -2,13 +2,13 @@
 // anybody), A an average of all parameters among everybody, a inside nodes, p and f the share and the factor of late
 // steps:
 //
-//   bsp, even shares         max_i (B/W) / v_i · late(W) + A
-//   bsp, shares by speed     t · late(W) + A
+//   bsp, even shares         max_i (B/W) / v_i · late(W) + A - h
+//   bsp, shares by speed     t · late(W) + A - h
 //   node:16                  t · late(largest node) + a + A / 16
 //   group                    max(t · late(largest group) + average inside a group + push, groups · served)
 //   async                    max(B / sum_i ((B/W) / ((B/W) / v_i · late(1) + push)), W · served)
 //
-// late(n) = 1 + (1 - (1 - p)^n) (f - 1): the slowest of n. Averages that hide behind backward are counted in full.
+// late(n) = 1 + (1 - (1 - p)^n) (f - 1): the slowest of n. h of A hides behind backward.
 //
 // Margins: what is asked of a policy that averages less exactly. They are judgements, near what this project's own runs
 // lose (docs/synchronization.md): parameters of nodes every 16 steps 5 %, groups 5 %, single asynchronous workers,
@@ -58,10 +58,10 @@ class Forecast {
                     unequal) {}
 
   std::vector<PolicyForecast> all() const {
-    std::vector<PolicyForecast> list{{.sync = "bsp", .seconds = slowest_ * late(world_) + now_.between_seconds}};
+    const double exposed = std::max(now_.between_seconds - now_.hidden_seconds, 0.0);
+    std::vector<PolicyForecast> list{{.sync = "bsp", .seconds = slowest_ * late(world_) + exposed}};
     if (shares_by_speed())
-      list.push_back(
-          {.sync = "bsp", .split_by_speed = true, .seconds = shared() * late(world_) + now_.between_seconds});
+      list.push_back({.sync = "bsp", .split_by_speed = true, .seconds = shared() * late(world_) + exposed});
     if (world_ == 1) return list;
     const std::size_t nodes = count(now_.nodes);
     if (nodes > 1)
@@ -69,20 +69,24 @@ class Forecast {
                       .split_by_speed = shares_by_speed(),
                       .seconds = shared() * late(static_cast<double>(largest(now_.nodes))) + now_.inside_seconds +
                                  now_.between_seconds / node_period,
-                      .margin = node_margin});
+                      .margin = node_margin,
+                      .at_least = !now_.measured.inside});
     if (!now_.takes_servers) return list;
+    const bool pushes_unknown = !now_.measured.push || !now_.measured.served;
     const auto groups = group_by_speed(now_.speeds, {});
     if (count(groups) > 1)
       list.push_back({.sync = "group",
                       .seconds = std::max(
                           shared() * late(static_cast<double>(largest(groups))) + inside(groups) + now_.push_seconds,
                           static_cast<double>(count(groups)) * now_.served_seconds),
-                      .margin = group_margin});
+                      .margin = group_margin,
+                      .at_least = pushes_unknown || (stay_inside(groups) && !now_.measured.inside)});
     double rate = 0;  // samples a second
     for (const double speed : now_.speeds) rate += own_ / (own_ / speed * late(1) + now_.push_seconds);
     list.push_back({.sync = "async",
                     .seconds = std::max(now_.samples / rate, world_ * now_.served_seconds),
-                    .margin = async_margin});
+                    .margin = async_margin,
+                    .at_least = pushes_unknown});
     return list;
   }
 
@@ -95,11 +99,13 @@ class Forecast {
   }
   // An average inside a group, which is as slow as the links that it crosses.
   double inside(const std::vector<int>& groups) const {
+    return stay_inside(groups) ? now_.inside_seconds : now_.between_seconds;
+  }
+  bool stay_inside(const std::vector<int>& groups) const {
     std::map<int, int> home;
     for (std::size_t rank = 0; rank < groups.size(); ++rank)
-      if (home.try_emplace(groups[rank], now_.nodes[rank]).first->second != now_.nodes[rank])
-        return now_.between_seconds;
-    return now_.inside_seconds;
+      if (home.try_emplace(groups[rank], now_.nodes[rank]).first->second != now_.nodes[rank]) return false;
+    return true;
   }
 
   const PolicySituation& now_;
@@ -118,13 +124,31 @@ std::string reason_of(const PolicySituation& now, const PolicyForecast& taken, s
   std::string others;
   for (const auto& each : all)
     if (!(each == taken))
-      others += fmt::format("{}{} {:.1f}", others.empty() ? "" : ", ", name_of(each), each.seconds * 1e3);
+      others += fmt::format("{}{} {}{:.1f}", others.empty() ? "" : ", ", name_of(each),
+                            each.at_least ? "at least " : "", each.seconds * 1e3);
   return fmt::format(
       "{} takes {:.1f} ms for a step's samples{}; speeds differ {:.1f} times, {:.0f} % of steps are late "
-      "{:.1f} times, an average takes {:.1f} ms inside nodes and {:.1f} among all",
+      "{:.1f} times, an average takes {}{:.1f} ms inside nodes and {:.1f} among all",
       name_of(taken), taken.seconds * 1e3, others.empty() ? "" : fmt::format(" ({})", others),
       *std::ranges::max_element(now.speeds) / *std::ranges::min_element(now.speeds), now.late_share * 100,
-      now.late_factor, now.inside_seconds * 1e3, now.between_seconds * 1e3);
+      now.late_factor, now.measured.inside ? "" : "at least ", now.inside_seconds * 1e3, now.between_seconds * 1e3);
+}
+
+// `also_bounds`: of these forecasts those too that hang on what has not been measured.
+const PolicyForecast& choose(std::span<const PolicyForecast> all, const PolicySituation& now,
+                             const PolicyChoice& current, bool also_bounds) {
+  const PolicyForecast* best = nullptr;
+  for (const auto& each : all)
+    if ((also_bounds || !each.at_least) && (best == nullptr || each.cost() < best->cost())) best = &each;
+  auto in_use = std::ranges::find_if(all, [&](const PolicyForecast& each) {
+    return each.sync == current.sync && each.split_by_speed == current.split_by_speed;
+  });
+  // Which shares are considered follows how unequal speeds are just now; others are no other policy.
+  if (in_use == all.end()) in_use = std::ranges::find(all, current.sync, &PolicyForecast::sync);
+  if (in_use != all.end() && in_use->cost() <= best->cost() * (1 + to_change)) return *in_use;
+  const PolicyForecast& stays = in_use != all.end() ? *in_use : all.front();
+  if ((stays.cost() - best->cost()) * now.steps_left <= now.change_seconds) return stays;
+  return *best;
 }
 
 }  // namespace
@@ -138,14 +162,15 @@ std::vector<PolicyForecast> forecast_policies(const PolicySituation& situation) 
 
 PolicyChoice choose_policy(const PolicySituation& situation, const PolicyChoice& current) {
   const auto all = forecast_policies(situation);
-  const PolicyForecast* best = &*std::ranges::min_element(all, {}, &PolicyForecast::cost);
-  auto in_use = std::ranges::find_if(all, [&](const PolicyForecast& each) {
-    return each.sync == current.sync && each.split_by_speed == current.split_by_speed;
-  });
-  // Which shares are considered follows how unequal speeds are just now; others are no other policy.
-  if (in_use == all.end()) in_use = std::ranges::find(all, current.sync, &PolicyForecast::sync);
-  if (in_use != all.end() && in_use->cost() <= best->cost() * (1 + to_change)) best = &*in_use;
-  return {.sync = best->sync, .split_by_speed = best->split_by_speed, .reason = reason_of(situation, *best, all)};
+  const PolicyForecast& taken = choose(all, situation, current, false);
+  return {.sync = taken.sync, .split_by_speed = taken.split_by_speed, .reason = reason_of(situation, taken, all)};
+}
+
+std::optional<PolicyForecast> worth_measuring(const PolicySituation& situation, const PolicyChoice& current) {
+  const auto all = forecast_policies(situation);
+  const PolicyForecast& taken = choose(all, situation, current, true);
+  if (!taken.at_least) return std::nullopt;
+  return taken;
 }
 
 }  // namespace ranvier

@@ -2,32 +2,11 @@
 
 import json
 import math
-import pathlib
-import struct
-import zlib
 
 from program import main, run
-from training import TrainingTest, write_data
+from training import TrainingTest, keep_parts_of_states, write_data
 
 PLACED = ("--workers", "4", "--place", "node=2", "--algorithm", "ring", "--model", "mlp", "--batch", "8")
-
-
-def keep_parts_of_states(checkpoint: pathlib.Path, count: int) -> None:
-    """Leaves of what each rank has of its own only the first parts, each of which stands behind its length."""
-    first, header, content = checkpoint.read_bytes()[:-4].split(b"\n", 2)
-    described = json.loads(header)
-    end = 4 * (described["parameters"] + described["momentum"])
-    values, states = content[:end], content[end:]
-    kept = []
-    for size in described["rank_state"]:
-        state, states = states[:size], states[size:]
-        at = 0
-        for _ in range(count):
-            at += 8 + struct.unpack_from("<Q", state, at)[0]
-        kept.append(state[:at])
-    described["rank_state"] = [len(state) for state in kept]
-    whole = b"\n".join((first, json.dumps(described).encode(), values + b"".join(kept)))
-    checkpoint.write_bytes(whole + struct.pack("<I", zlib.crc32(whole)))
 
 
 class Policies(TrainingTest):
@@ -57,12 +36,15 @@ class Policies(TrainingTest):
     def test_a_run_stopped_in_the_middle_of_a_period_goes_on_bit_for_bit(self):
         # What nodes and policies keep is tried without processes, in tests/replica.
         # Measured links would choose the way of sparse codes, and not alike in every run.
+        thc = ("--sync", "bsp", "--compress", "thc:8", "--no-measure")
         words = ("--sync", "diloco:5", "--compress", "topk:0.1+int8", "--optimizer", "adamw", "--no-measure")
         part = self.folder / "part"
-        whole = self.results(*PLACED, *words, "--steps", "12")
-        self.results(*PLACED, *words, "--steps", "7", "--save", str(part))
-        resumed = self.results(*PLACED, *words, "--steps", "12", "--resume", str(part))
-        self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
+        for each in (thc, words):
+            with self.subTest(words=each):
+                whole = self.results(*PLACED, *each, "--steps", "12")
+                self.results(*PLACED, *each, "--steps", "7", "--save", str(part))
+                resumed = self.results(*PLACED, *each, "--steps", "12", "--resume", str(part))
+                self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
         keep_parts_of_states(part, 9)
         result = self.train(*PLACED, *words, "--steps", "12", "--resume", str(part))
         self.assertEqual(result.returncode, 1)
@@ -178,18 +160,21 @@ class Policies(TrainingTest):
         self.assertLess(run["history"][-1]["test_loss"], 2.3)
 
     def test_auto_measures_and_goes_on_with_what_suits(self):
-        # A paced link: an average of all takes 0.1 s, computing a few milliseconds.
+        # A paced link: an average of all takes 50 ms, computing a few. By AdamW, of which there are no servers.
         nodes = self.results(
-            *PLACED, "--sync", "auto", "--steps", "13", "--transport", "tcp", "--link-rate", "100Mbit",
+            *PLACED, "--sync", "auto", "--steps", "80", "--transport", "tcp", "--link-rate", "100Mbit", "--optimizer", "adamw",
         )  # fmt: skip
-        self.assertEqual([(each["step"], each["sync"]) for each in nodes["decisions"]], [(10, "node:16")])
+        # On a busy machine shares may follow speeds later on.
+        self.assertEqual(nodes["decisions"][0]["step"], 10)
+        self.assertEqual({each["sync"] for each in nodes["decisions"]}, {"node:16"})
         self.assertIn("bsp", nodes["decisions"][0]["reason"])
-        self.assertEqual(nodes["rounds"]["between"], 10 + 1, "bsp until then, and the end")
-        # 3 more averages among all have measured the links, of each of which 2 of 4 links of a ring cross, 3 / 4 twice;
-        # and of the pushes of one and of all, half of what goes to 3 servers and back by quarters.
+        self.assertEqual(nodes["rounds"]["between"], 10 + 4 + 1, "bsp until then, 4 periods of 16, and the end")
+        # Steps that train have shown what the links between nodes carry: nothing else has crossed them but numbers. Of a
+        # ring 2 of 4 links cross, each with 3 / 4 of all twice; of node:16 both leaders send everything.
         each = nodes["parameters"] * 4
-        pushes = 3 * (4 + 1) / 4
-        self.assertGreater(nodes["bytes_per_worker"]["between"], (10 + 3) * each * 2 * 3 / 4 * 2 / 4 + pushes * each * 2 * 2 / 4)
+        needed = 10 * each * 2 * 3 / 4 * 2 / 4 + (4 + 1) * each * 2 / 4
+        self.assertGreaterEqual(nodes["bytes_per_worker"]["between"], needed)
+        self.assertLess(nodes["bytes_per_worker"]["between"], needed + 20_000)
         # One worker is often late, so that it may be servers; whatever it is, it is left and taken up again.
         file = self.folder / "auto"
         words = ("--workers", "2", "--model", "mlp", "--sync", "auto", "--speeds", "1,0.2", "--jitter", "0.3x6", "--evaluate-every", "8")

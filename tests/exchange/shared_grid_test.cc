@@ -47,6 +47,32 @@ TEST(SharedGrid, IsExactFirstAndThenWithinItsError) {
   });
 }
 
+// Norms are in checkpoints: the first step behind one is coded as it would have been.
+TEST(SharedGrid, GoesOnFromACheckpointBitForBit) {
+  run_ranks(3, [](Communicator& comm) {
+    constexpr std::size_t count = 5000;
+    const auto step = [&](Exchange& exchange, unsigned number) {
+      auto bucket = gradients(comm.rank(), count, number);
+      exchange.start({.values = bucket, .tensors = one_tensor(count)})->wait();
+      return bucket;
+    };
+    const auto whole = make_exchange("thc:8", comm);
+    for (unsigned number = 0; number < 3; ++number) step(*whole, number);
+    std::vector<float> bucket(count);
+    const auto kept = whole->save({.values = bucket, .tensors = one_tensor(count)});
+    const auto resumed = make_exchange("thc:8", comm);
+    resumed->restore({.values = bucket, .tensors = one_tensor(count)}, kept);
+    for (unsigned number = 3; number < 6; ++number) {
+      const auto expected = step(*whole, number);
+      const auto before = comm.traffic().bytes_sent;
+      EXPECT_EQ(step(*resumed, number), expected) << number;
+      EXPECT_LT(static_cast<double>(comm.traffic().bytes_sent - before), 2.2 * count) << number;
+    }
+    EXPECT_EQ(resumed->save({.values = bucket, .tensors = one_tensor(count)}),
+              whole->save({.values = bucket, .tensors = one_tensor(count)}));
+  });
+}
+
 TEST(SharedGrid, SumsOfTheLargestCodesFitTheirFields) {
   for (const unsigned bits : {4U, 8U})
     for (Rank world = 1; world <= 256; ++world) {

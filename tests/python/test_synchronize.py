@@ -181,26 +181,6 @@ def test_all_of_a_model_is_everybodys_from_the_beginning_to_the_end(backend, spe
     assert not torch.equal(ended["mean"], first["mean"])
 
 
-def scaled(rank, world, spec):
-    net = network()
-    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, fused=True)
-    sync = ranvier.attach(net, optimizer, spec)
-    scaler = torch.amp.GradScaler("cpu")
-    scaler.scale(net(samples(rank)[0]).square().mean()).backward()
-    if spec == "bsp":
-        with pytest.raises(ValueError, match="fused=False"):
-            scaler.step(optimizer)
-        optimizer.step()  # without it
-    else:
-        scaler.step(optimizer)
-        sync.finish()
-
-
-@pytest.mark.parametrize("spec", ["bsp", "local:4"])
-def test_a_scaler_that_skips_within_the_optimizer_is_refused_where_gradients_are_averaged(spec):
-    on_ranks(2, scaled, spec, backend="gloo")
-
-
 def turned_around(rank, world):
     members = dist.new_group([2, 1])
     if rank == 0:

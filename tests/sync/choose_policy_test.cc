@@ -193,6 +193,66 @@ TEST(ChoosePolicy, WhatIsInUseStaysUntilAnotherOneIsATenthBetter) {
   EXPECT_GT(stayed, 20);
 }
 
+TEST(ChoosePolicy, WhatHidesBehindBackwardCostsBspNothing) {
+  auto now = calm();
+  now.between_seconds = now.hidden_seconds = 0.03;
+  EXPECT_EQ(choose_policy(now).sync, "bsp");
+  EXPECT_NEAR(forecast_policies(now).front().seconds, 0.032, 1e-9);
+  now.hidden_seconds = 0.01;
+  EXPECT_NEAR(forecast_policies(now).front().seconds, 0.052, 1e-9);
+  EXPECT_EQ(choose_policy(now).sync, "node:16");
+}
+
+// What is not measured is never chosen, and where measuring it is said to be in vain, it is.
+TEST(ChoosePolicy, OnlyWhatMayChangeTheChoiceIsWorthMeasuring) {
+  std::mt19937 random(5);
+  int in_vain = 0, worth = 0;
+  for (int i = 0; i < 4000; ++i) {
+    const auto now = any(random);
+    auto known = now;
+    known.measured = {.inside = random() % 2 == 0, .push = random() % 2 == 0, .served = random() % 2 == 0};
+    if (!known.measured.inside) known.inside_seconds = 0;
+    if (!known.measured.push) known.push_seconds = 0;
+    if (!known.measured.served) known.served_seconds = 0;
+    const PolicyChoice current{.sync = "bsp", .split_by_speed = random() % 2 == 0};
+    const auto taken = choose_policy(known, current);
+    const auto all = forecast_policies(known);
+    const auto mine = std::ranges::find_if(
+        all, [&](const auto& each) { return each.sync == taken.sync && each.split_by_speed == taken.split_by_speed; });
+    ASSERT_NE(mine, all.end());
+    ASSERT_FALSE(mine->at_least) << mine->sync;
+    const auto contender = worth_measuring(known, current);
+    if (!contender) {
+      ASSERT_TRUE(same(choose_policy(now, current), taken));
+      in_vain += known.measured == PolicySituation::Measured{} ? 0 : 1;
+    } else {
+      ASSERT_TRUE(contender->at_least);
+      ASSERT_LT(contender->cost(), mine->cost());
+      ++worth;
+    }
+  }
+  EXPECT_GT(in_vain, 200);
+  EXPECT_GT(worth, 200);
+}
+
+TEST(ChoosePolicy, TheStepsThatAreLeftHaveToWinMoreThanChangingTakes) {
+  auto now = calm();
+  now.between_seconds = now.push_seconds = 0.08;
+  now.served_seconds = 0.02;
+  now.change_seconds = 0.16;
+  now.steps_left = 10;
+  EXPECT_EQ(choose_policy(now).sync, "node:16");
+  for (const PolicyChoice& current : {PolicyChoice{}, PolicyChoice{.sync = "bsp"}}) {
+    now.steps_left = 10;
+    EXPECT_EQ(choose_policy(now, current).sync, "node:16");
+    now.steps_left = 2;
+    EXPECT_EQ(choose_policy(now, current).sync, "bsp");
+    now.measured.inside = false;
+    EXPECT_FALSE(worth_measuring(now, current));
+    now.measured.inside = true;
+  }
+}
+
 TEST(ChoosePolicy, SpeedsHaveToBeMeasured) {
   EXPECT_THROW(choose_policy({.speeds = {1, 0}, .nodes = {0, 0}}), Error);
   EXPECT_THROW(choose_policy({.speeds = {1, 1}, .nodes = {0}}), Error);
