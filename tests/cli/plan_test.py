@@ -88,8 +88,8 @@ class Plan(ProgramTest):
             tcp = measured("a.toml", 'transport = "tcp"\n')
             for other, code, parts in (
                 (measured("b.toml", 'transport = "tpc"\n'), 1, ("b.toml, line 2, column 13", "unknown transport 'tpc'; did you mean 'tcp'?")),
-                (measured("b.toml", 'transport = "tcp"\n'), 2, ("a.toml and", "b.toml were both measured over tcp")),
-                (measured("b.toml", ""), 2, ("b.toml does not say over which transport it was measured",)),
+                (measured("b2.toml", 'transport = "tcp"\n'), 2, ("a.toml and", "b2.toml were both measured over tcp")),
+                (measured("b3.toml", ""), 2, ("b3.toml does not say over which transport it was measured",)),
             ):
                 with self.subTest(other=other, parts=parts):
                     result = run("plan", "--workload", "resnet50", *tcp, *other, "--sync", "bsp", limit=60)
