@@ -18,13 +18,13 @@ int run_design(const Arguments& arguments) {
   if (options->study) return design::study(*options, file);
   if (options->enumeration) return design::enumerate(*options, file);
   const ResultFile drawing(options->pareto_file, "--pareto");
-  DesignProblem problem = design::problem_of(*options);
-  const Design result = design::solve(*options, problem);
-  if (options->json_file != "-") design::print(*options, problem, result);
-  file.write(design::to_json(*options, problem, result));
+  design::Question question = design::question_of(*options, design::load_workloads(*options));
+  const Design result = design::solve(*options, question, question.problem);
+  if (options->json_file != "-") design::print(*options, question, result);
+  file.write(design::to_json(*options, question, result));
   if (!options->pareto_file.empty()) {
-    const auto solver = [&](DesignProblem& limited) { return design::solve(*options, limited); };
-    drawing.write(pareto_svg(pareto_front(problem, 40, solver), to_string(options->network)));
+    const auto solver = [&](DesignProblem& limited) { return design::solve(*options, question, limited); };
+    drawing.write(pareto_svg(pareto_front(question.problem, 40, solver), to_string(options->network)));
   }
   return 0;
 }

@@ -38,6 +38,7 @@ void sort(std::vector<Candidate>& candidates) {
 
 int enumerate(const Options& options, const cli::JsonFile& file) {
   const auto all = shapes(*options.enumeration);
+  const auto sources = load_workloads(options);
   std::vector<Candidate> candidates;
   std::string last_refusal;
   for (const NetworkShape& shape : all) {
@@ -46,8 +47,8 @@ int enumerate(const Options& options, const cli::JsonFile& file) {
     one.constraints = {budget_constraint(options.budget, shape.dimensions.size())};
     one.unit_costs = unit_costs(shape, options.costs);
     try {
-      DesignProblem problem = problem_of(one);
-      candidates.push_back({to_string(shape), solve(one, problem)});
+      Question question = question_of(one, sources);
+      candidates.push_back({to_string(shape), solve(one, question, question.problem)});
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;
       last_refusal = error.what();  // the workload does not fit this shape

@@ -17,7 +17,8 @@ constexpr auto examples = R"help(
 A network is written dimension by dimension, the innermost first: RI(4)_FC(8)_SW(32) is rings of 4 NPUs inside fully
 connected groups of 8 inside switches of 32. Bandwidths b0, b1, … are in GB/s (10^9 bytes) per NPU. A workload is a
 ready-made one with its settings (tp, dp, pp, ep, batch, sequence, layers, microbatches), or a file: one of ranvier train
---record (.toml), a Chakra trace (.et), or, with --communicator, a text of ASTRA-sim 1.0.
+--record (.toml), a Chakra trace (.et; --communicator has its process groups where it does not), or, with --communicator, a
+text of ASTRA-sim 1.0.
 The result comes with a lower bound that it is proven not to miss by more than a millionth.
 
 Ready-made workloads: )help";
@@ -154,7 +155,9 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.add_option("--weight", weights, "how much each workload counts; default: all the same")->type_name("W,W,…");
   app.add_option("--traffic", options.traffic_file, "instead of a workload: times and bytes per dimension, as JSON")
       ->type_name("FILE");
-  app.add_option("--communicator", options.communicator_file, "which dimensions each pass of a workload file spans")
+  app.add_option(
+         "--communicator", options.communicator_file,
+         "which dimensions each pass of an ASTRA-sim text spans, or which ranks the process groups of a trace have")
       ->type_name("FILE");
   app.add_option("--budget", budget,
                  "the bandwidth of one NPU, all dimensions together: 1000GB/s, or 8000Gbit a second")
@@ -174,7 +177,9 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.add_option("--in-network-reduction", reduction, "by dimension: 1 where switches reduce, else 0")
       ->type_name("0|1,…");
   app.add_option("--latency-ns", latency, "by dimension: from one NPU to the next")->type_name("NS,NS,…");
-  app.add_flag("--overlap", options.overlap, "gradients travel while the rest of the backward pass computes");
+  app.add_flag(
+      "--overlap", options.overlap,
+      "what nothing waits for travels beside computing: gradients in the backward pass; of a trace its own graph");
   cli::add_count(app, "--survive-failure", nics, "the best worst case if any cable or one of N NICs is missing", 1,
                  1024);
   app.add_option("--link-gbps", links, "by dimension: bandwidth comes in whole links of so many GB/s; 0: any")
@@ -208,7 +213,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (!enumerate.empty()) {
     if (!network.empty()) refuse("--enumerate tries every network, and --network names one; leave out one of them");
     if (!constraints.empty() || !unit_cost.empty() || !links.empty() || !oversubscription.empty() || !latency.empty() ||
-        !reduction.empty() || !options.pareto_file.empty() || !options.traffic_file.empty())
+        !reduction.empty() || !options.pareto_file.empty() || !options.traffic_file.empty() ||
+        is_yaml(options.communicator_file))
       refuse("with --enumerate dimensions differ from shape to shape: give --budget, and nothing by dimension");
     options.enumeration = enumeration_of(enumerate, blocks, npus);
     if (options.workloads.empty()) refuse("--enumerate needs --workload: what is to be sent");
@@ -255,8 +261,9 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
       effects.in_network_reduction.push_back(each != 0);
   if (nics) options.nics = static_cast<int>(*nics);
   if (!links.empty()) options.link_gbps = numbers("--link-gbps", links, dimensions, "dimensions", {1e-3, 1e9});
-  if (options.overlap && (options.workloads.size() != 1 || options.nics || !options.link_gbps.empty()))
-    refuse("--overlap is of one workload, without --survive-failure and --link-gbps");
+  if (options.overlap &&
+      (options.workloads.size() != 1 || !weights.empty() || options.nics || !options.link_gbps.empty()))
+    refuse("--overlap is of one workload, without --weight, --survive-failure and --link-gbps");
   return options;
 }
 

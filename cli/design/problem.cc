@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "ranvier/chakra.h"
 #include "ranvier/error.h"
 #include "simulate/workload.h"
 
@@ -17,73 +18,116 @@ bool is_file(const std::string& name) {
   return std::filesystem::is_regular_file(name) || name.ends_with(".txt") || name.find('/') != std::string::npos;
 }
 
-bool knows_its_groups(const std::string& name) { return name.ends_with(".toml") || name.ends_with(".et"); }
+bool is_trace(const std::string& name) { return name.ends_with(".et"); }
+// Whose groups are those of a communicator's file.
+bool is_astra_text(const std::string& name) { return is_file(name) && !name.ends_with(".toml") && !is_trace(name); }
 
-struct Placed {
-  Workload workload;
-  Placement placement;
-};
-
-Placed placed(const Options& options, const std::string& name) {
-  if (knows_its_groups(name) || !is_file(name)) {
-    Workload workload = simulation::load_workload(name);
-    Placement placement = place(workload.degrees, options.network);
-    return {std::move(workload), std::move(placement)};
+Source load(const Options& options, const std::string& name) {
+  if (is_trace(name)) {
+    ExecutionTrace trace = read_chakra_graph(name);
+    if (!options.communicator_file.empty())
+      for (auto& [group, ranks] : read_process_groups(options.communicator_file))
+        trace.process_groups[group] = std::move(ranks);
+    return trace;
   }
+  if (!is_astra_text(name)) return simulation::load_workload(name);
   if (options.communicator_file.empty())
     throw Error(ErrorKind::usage, fmt::format("{} does not say which dimensions its collectives span; add "
                                               "--communicator FILE",
                                               name));
-  return {read_astra_workload(name, {}, true), read_libra_communicator(options.communicator_file, options.network)};
+  return read_astra_workload(name, {}, true);
 }
+
+// One workload on the network of the options: as a graph where that is asked for or known, and each of its collectives.
+class Placed {
+ public:
+  Placed(const Options& options, const std::string& name, const Source& source)
+      : options_(options), trace_(std::get_if<ExecutionTrace>(&source)), workload_(std::get_if<Workload>(&source)) {
+    if (workload_ != nullptr)
+      placement_ = is_astra_text(name) ? read_libra_communicator(options.communicator_file, options.network)
+                                       : place(workload_->degrees, options.network);
+  }
+
+  StepGraph graph() const {
+    return trace_ != nullptr ? step_graph(*trace_, options_.network, options_.step)
+                             : step_graph(*workload_, placement_, options_.network, options_.step);
+  }
+  StepTime step() const {
+    return trace_ != nullptr ? one_after_another(graph())
+                             : step_time(*workload_, placement_, options_.network, options_.step);
+  }
+
+  template <class Visit>
+  void for_each_collective(Visit visit) const {
+    if (trace_ != nullptr) {
+      const auto groups = place(*trace_, options_.network);
+      for (std::size_t i = 0; i < groups.size(); ++i)
+        if (trace_->operations[i].communication) visit(*trace_->operations[i].communication, groups[i]);
+      return;
+    }
+    for (const Layer& layer : workload_->layers)
+      for (const Phase* phase : {&layer.forward, &layer.input_gradient, &layer.weight_gradient})
+        for (const Communication& each : phase->communications) visit(each, placement_.of(each.role));
+  }
+
+ private:
+  const Options& options_;
+  const ExecutionTrace* trace_;  // one of these
+  const Workload* workload_;
+  Placement placement_;
+};
 
 }  // namespace
 
-DesignProblem problem_of(const Options& options) {
-  const auto asks = [](const std::string& name) { return is_file(name) && !knows_its_groups(name); };
+std::vector<Source> load_workloads(const Options& options) {
+  const auto asks = [](const std::string& name) { return is_astra_text(name) || is_trace(name); };
   if (!options.communicator_file.empty() && std::ranges::none_of(options.workloads, asks))
-    throw Error(ErrorKind::usage, "--communicator is of workloads in ASTRA-sim's text; leave it out");
-  DesignProblem problem{.step = {}, .constraints = options.constraints, .objective = options.objective};
-  if (!options.traffic_file.empty()) {
-    problem.step = read_traffic(options.traffic_file, options.network.dimensions.size());
-  } else {
-    std::vector<StepTime> steps;
-    for (const auto& name : options.workloads) {
-      const auto [workload, placement] = placed(options, name);
-      steps.push_back(step_time(workload, placement, options.network, options.step));
-    }
-    problem.step = weighted_sum(steps, options.weights);
-  }
-  if (options.nics) problem.step = with_any_failure(problem.step, options.network, *options.nics);
-  for (const double cost : options.unit_costs)
-    problem.dollars_per_gbps.push_back(cost * static_cast<double>(options.network.npus()));
-  return problem;
+    throw Error(ErrorKind::usage,
+                "--communicator is of workloads in ASTRA-sim's text and of Chakra traces; leave it out");
+  std::vector<Source> sources;
+  for (const auto& name : options.workloads) sources.push_back(load(options, name));
+  return sources;
 }
 
-std::vector<ChunkOrders> chunk_orders(const Options& options, const Design& design) {
-  std::vector<ChunkOrders> found;
-  if (options.step.order == ChunkOrder::fixed) return found;
-  for (const auto& name : options.workloads) {
-    const auto [workload, placement] = placed(options, name);
-    for (const Layer& layer : workload.layers)
-      for (const Phase* phase : {&layer.forward, &layer.input_gradient, &layer.weight_gradient})
-        for (const Communication& each : phase->communications) {
-          const GroupSizes& group = placement.of(each.role);
-          const bool known = std::any_of(found.begin(), found.end(), [&](const ChunkOrders& other) {
-            return other.collective == each.collective && other.group == group;
+Question question_of(const Options& options, const std::vector<Source>& sources) {
+  Question question{.problem = {.step = {}, .constraints = options.constraints, .objective = options.objective}};
+  StepTime& step = question.problem.step;
+  if (!options.traffic_file.empty()) {
+    step = read_traffic(options.traffic_file, options.network.dimensions.size());
+  } else {
+    std::vector<StepTime> steps;
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      const Placed placed(options, options.workloads[i], sources[i]);
+      if (options.overlap)
+        question.graph = placed.graph();
+      else
+        steps.push_back(placed.step());
+      if (options.step.order == ChunkOrder::mixed)
+        placed.for_each_collective([&](const Communication& what, const GroupSizes& group) {
+          const bool known = std::ranges::any_of(question.sent, [&](const Question::Sent& other) {
+            return other.what.collective == what.collective && other.group == group;
           });
-          auto orders = known ? std::vector<OrderShare>{} : best_orders(each, group, design.bandwidth_gbps);
-          if (!orders.empty()) found.push_back({each.collective, group, std::move(orders)});
-        }
+          if (!known) question.sent.push_back({what, group});
+        });
+    }
+    if (!options.overlap) step = weighted_sum(steps, options.weights);
   }
+  if (options.nics) step = with_any_failure(step, options.network, *options.nics);
+  for (const double cost : options.unit_costs)
+    question.problem.dollars_per_gbps.push_back(cost * static_cast<double>(options.network.npus()));
+  return question;
+}
+
+std::vector<ChunkOrders> chunk_orders(const Question& question, const Design& design) {
+  std::vector<ChunkOrders> found;
+  for (const auto& [what, group] : question.sent)
+    if (auto orders = best_orders(what, group, design.bandwidth_gbps); !orders.empty())
+      found.push_back({what.collective, group, std::move(orders)});
   return found;
 }
 
-Design solve(const Options& options, DesignProblem& problem) {
-  if (options.overlap) {
-    const auto [workload, placement] = placed(options, options.workloads.front());
-    return solve_overlapped(problem, step_graph(workload, placement, options.network, options.step));
-  }
+Design solve(const Options& options, const Question& question, DesignProblem& problem) {
+  if (question.graph) return solve_overlapped(problem, *question.graph);
   return options.link_gbps.empty() ? ranvier::solve(problem) : solve_discrete(problem, options.link_gbps);
 }
 

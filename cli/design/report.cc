@@ -5,7 +5,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "design/problem.h"
 #include "machine.h"
 
 namespace ranvier::design {
@@ -62,7 +61,8 @@ nlohmann::json certificate_json(const Certificate& proof) {
 
 }  // namespace
 
-void print(const Options& options, const DesignProblem& problem, const Design& design) {
+void print(const Options& options, const Question& question, const Design& design) {
+  const DesignProblem& problem = question.problem;
   const auto busy = utilisation(problem.step, design.bandwidth_gbps);
   fmt::print("# {}: {} NPUs, {}\n", to_string(options.network), options.network.npus(),
              problem.objective == Objective::time ? "the least time" : "the least time x cost");
@@ -74,7 +74,7 @@ void print(const Options& options, const DesignProblem& problem, const Design& d
                options.unit_costs[i], design.marginal_ns_per_gbps[i]);
   }
   fmt::print("step  {}\ncost  {}\n", human_time(design.time_ns), human_dollars(design.cost_usd));
-  for (const auto& [collective, group, orders] : chunk_orders(options, design)) {
+  for (const auto& [collective, group, orders] : chunk_orders(question, design)) {
     fmt::print("order of {} over {}:", name_of(collective), fmt::join(group, "x"));
     for (const auto& [dimensions, share] : orders) fmt::print("  {:.2f} % {}", share * 100, fmt::join(dimensions, ">"));
     fmt::print("\n");
@@ -83,9 +83,9 @@ void print(const Options& options, const DesignProblem& problem, const Design& d
   fmt::print("proof nothing is better than {:.9g}: a gap of at most {:.1e}\n", design.lower_bound, gap(design));
 }
 
-nlohmann::json to_json(const Options& options, const DesignProblem& problem, const Design& design) {
+nlohmann::json to_json(const Options& options, const Question& question, const Design& design) {
   nlohmann::json orders = nlohmann::json::array();
-  for (const auto& [collective, group, shares] : chunk_orders(options, design)) {
+  for (const auto& [collective, group, shares] : chunk_orders(question, design)) {
     nlohmann::json each = nlohmann::json::array();
     for (const auto& [dimensions, share] : shares) each.push_back({{"dimensions", dimensions}, {"share", share}});
     orders.push_back({{"collective", name_of(collective)}, {"group", group}, {"orders", each}});
@@ -99,7 +99,7 @@ nlohmann::json to_json(const Options& options, const DesignProblem& problem, con
           {"objective", design.objective},
           {"lower_bound", design.lower_bound},
           {"marginal_ns_per_gbps", design.marginal_ns_per_gbps},
-          {"utilisation", utilisation(problem.step, design.bandwidth_gbps)},
+          {"utilisation", utilisation(question.problem.step, design.bandwidth_gbps)},
           {"network", to_string(options.network)},
           {"npus", options.network.npus()},
           {"workloads", options.workloads},

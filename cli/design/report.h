@@ -3,11 +3,11 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "design/options.h"
+#include "design/problem.h"
 
 namespace ranvier::design {
 
-void print(const Options&, const DesignProblem&, const Design&);
-nlohmann::json to_json(const Options&, const DesignProblem&, const Design&);
+void print(const Options&, const Question&, const Design&);
+nlohmann::json to_json(const Options&, const Question&, const Design&);
 
 }  // namespace ranvier::design

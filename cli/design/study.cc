@@ -33,14 +33,15 @@ Row design_one(const Options& options, const char* workload, const char* network
   const Constraint budget = budget_constraint(options.budget, dimensions);
   one.constraints = {budget};
   one.unit_costs = unit_costs(one.network, options.costs);
-  DesignProblem problem = problem_of(one);
-  Row row{.workload = workload, .network = network, .design = solve(one, problem)};
+  Question question = question_of(one, load_workloads(one));
+  Row row{.workload = workload, .network = network, .design = solve(one, question, question.problem)};
   for (std::size_t i = 0; i < dimensions; ++i)
     if (one.network.dimensions[i].block == Block::switched)
       row.nic_usd += options.costs.tiers[static_cast<int>(one.network.dimensions[i].tier)].nic *
                      static_cast<double>(one.network.npus()) * row.design.bandwidth_gbps[i];
-  row.busy = utilisation(problem.step, row.design.bandwidth_gbps);
-  row.even_ns = step_ns(problem.step, std::vector<double>(dimensions, budget.limit / static_cast<double>(dimensions)));
+  row.busy = utilisation(question.problem.step, row.design.bandwidth_gbps);
+  row.even_ns =
+      step_ns(question.problem.step, std::vector<double>(dimensions, budget.limit / static_cast<double>(dimensions)));
   return row;
 }
 

@@ -116,6 +116,9 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   options.network.check();
   if (options.network.speeds().size() > 1)
     refuse("--link-rate and --latency-us of plan are of all links; let ranvier probe measure links that differ");
+  if (options.network.count() > 1 && !options.transport.empty())
+    refuse(
+        "--transport is of one network, and several --topology say themselves which theirs is; leave out --transport");
   if (!world) world = options.network.measured_ranks();
   if (!world) refuse("plan needs --world, such as --world 8");
   options.world = static_cast<Rank>(*world);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "ranvier/error.h"
 #include "ranvier/network.h"
@@ -100,8 +101,19 @@ void NetworkOptions::check() {
   }
   if (!is_measured) return;
   std::vector<double> measured_rates;
+  std::map<std::string, std::string> over;  // each transport: the file
   for (const auto& spec : specs_) {
     measured_.push_back(read_measured_network(spec));
+    const std::string& transport = measured_.back().transport;
+    if (specs_.size() > 1 && transport.empty())
+      throw Error(ErrorKind::usage,
+                  fmt::format("{} does not say over which transport it was measured, by which several "
+                              "--topology differ; add a line such as transport = \"tcp\" to it",
+                              spec));
+    if (const auto [other, is_new] = over.try_emplace(transport, spec); !is_new)
+      throw Error(ErrorKind::usage, fmt::format("{} and {} were both measured over {}; give one of them, or measure "
+                                                "each over a transport of its own",
+                                                other->second, spec, transport));
     if (measured_.back().world != measured_.front().world)
       throw Error(ErrorKind::usage, fmt::format("{} is of {} ranks and {} of {}; measure the same ranks",
                                                 specs_.front(), measured_.front().world, spec, measured_.back().world));

@@ -3,15 +3,21 @@
 
 #include <filesystem>
 
+#include "ranvier/execution_trace.h"
 #include "ranvier/workload.h"
 
 namespace ranvier {
 
-// The trace of one rank, whose nodes run one after another in an order that its dependencies allow. A collective that a
-// later computation depends on is waited for; others go on beside computing, as gradients do. A trace does not say how
-// large its groups are: all are taken to be of all ranks. Where a trace has both, operations of the host are left out
-// and those of the device count. Throws Error{config} that names the file, and the node or the byte where it goes
-// wrong.
+// The trace of one rank with its own graph: computations, collectives, sends and receives (which take as long as the
+// send at the other end), each behind what it waits for; whatever else the trace has takes no time. Operations stand in
+// the order in which they started, as far as dependencies allow; those that started at once, or of which it is not
+// recorded, in that of their numbers. Where a trace has both, operations of the host take no time and those of the
+// device count. Process groups are those that PyTorch recorded, if it did. Throws Error{config} that names the file,
+// and the node or the byte where it goes wrong.
+ExecutionTrace read_chakra_graph(const std::filesystem::path&);
+
+// The same as layers, one after another in that order. A collective that a later computation depends on is waited for;
+// others go on beside computing, as gradients do. All groups are taken to be of all ranks, and receives are left out.
 Workload read_chakra_trace(const std::filesystem::path&);
 
 }  // namespace ranvier

@@ -44,6 +44,8 @@ struct StepTime {
   std::vector<StepCase> cases = {};
 };
 
+// How long each term takes by itself; infinite where something flows over no bandwidth.
+std::vector<double> term_times(std::span<const TrafficTerm>, std::span<const double> bandwidth_gbps);
 // constant + sum of weight x slowest load, of the worst case. Infinite where something flows over no bandwidth.
 double step_ns(const StepTime&, std::span<const double> bandwidth_gbps);
 // What share of the step each dimension transfers, in the worst case: 1 where it is never idle. Of mixed chunk orders

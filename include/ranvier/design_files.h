@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ranvier/design.h"
+#include "ranvier/execution_trace.h"
 #include "ranvier/network.h"
 #include "ranvier/workload.h"
 
@@ -27,5 +28,8 @@ NetworkShape read_libra_network(const std::filesystem::path&);
 CostTable read_libra_costs(const std::filesystem::path&);
 // LIBRA's communicator: {Forward: [4, 4, -1, -1], InputGrad: […], WeightGrad: […]}, -1 for dimensions not spanned.
 Placement read_libra_communicator(const std::filesystem::path&, const NetworkShape&);
+
+// ASTRA-sim's communicator groups, of Chakra traces: {"1": [0, 1, 2, 3], "2": [0, 4, 8, 12]}.
+ProcessGroups read_process_groups(const std::filesystem::path&);
 
 }  // namespace ranvier

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ranvier/design.h"
+#include "ranvier/execution_trace.h"
 #include "ranvier/network.h"
 #include "ranvier/workload.h"
 
@@ -29,6 +30,16 @@ struct StepGraph {
 // Computing is one chain, and so are the collectives of weight gradients, each of which waits for its layer; what
 // tensor and expert groups exchange, computing waits for.
 StepGraph step_graph(const Workload&, const Placement&, const NetworkShape&, const StepOptions& = {});
+
+// The same of a trace, by its own graph. Beside that one thing is computed at a time, and of the ranks that span the
+// same dimensions one collective, one message out and one in, in the order of the operations.
+StepGraph step_graph(const ExecutionTrace&, const NetworkShape&, const StepOptions& = {});
+// Which dimensions each of its operations spans; nothing for those that do not communicate. Throws Error{usage} where
+// ranks are no block of the network, or nothing says which they are.
+std::vector<GroupSizes> place(const ExecutionTrace&, const NetworkShape&);
+
+// The same without overlap: one node after another. One case.
+StepTime one_after_another(const StepGraph&);
 
 // The longest way through the graph, as a case of its terms.
 StepCase longest_path(const StepGraph&, std::span<const double> bandwidth_gbps);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,6 +62,8 @@ std::vector<double> unit_costs(const NetworkShape&, const CostTable& = {});
 
 // How much of each dimension a group spans, by dimension; 1 where it does not go.
 using GroupSizes = std::vector<int>;
+// That of these NPUs: all that have one of a few places in each dimension. None where some of those are missing.
+std::optional<GroupSizes> group_sizes(std::span<const Rank> npus, const NetworkShape&);
 
 // Bytes that each NPU sends in each dimension for a collective of `bytes`, dimension after dimension: an all_reduce
 // and a reduce_scatter leave 1/size of their bytes for the next dimension, an all_gather goes the other way (`bytes` is

@@ -54,7 +54,9 @@ class Carrier {
       std::vector<double> weights;
       for (std::size_t l = 0; l < form_.program.terms[k].size(); ++l) {
         const auto& load = form_.program.terms[k][l];
-        term.loads.push_back({std::uint32_t{1} << variables[static_cast<std::size_t>(load.variable)], load.amount});
+        const std::size_t variable = variables[static_cast<std::size_t>(load.variable)];
+        const double unit = form_.unit_of(static_cast<Index>(variable));
+        term.loads.push_back({std::uint32_t{1} << variable, load.amount * unit});
         weights.push_back(found_.load_weights[k][l] * weight_scale(k));
       }
       proof_.step.terms.push_back(std::move(term));
@@ -67,6 +69,8 @@ class Carrier {
                           .coefficients = {row.coefficients.data(), row.coefficients.data() + row.coefficients.size()},
                           .relation = row.equal ? Relation::equal : Relation::at_most,
                           .limit = form_.priced ? row.limit : row.limit * form_.scale};
+    for (std::size_t i = 0; i < constraint.coefficients.size(); ++i)
+      constraint.coefficients[i] /= form_.unit_of(static_cast<Index>(i));
     double scale = form_.time_scale / form_.scale;
     if (form_.priced) {
       // y is b / cost in units of 1 / cost_scale, and its limits are coefficients of the reciprocal.

@@ -40,7 +40,7 @@ bool shrinks(Collective collective) {
 
 // Messages that follow one another: around a ring, straight to each other, by halving and doubling through a switch.
 double messages(Collective collective, Block block, int size, bool reduces_in_network) {
-  if (collective == Collective::send) return 1;
+  if (collective == Collective::send || collective == Collective::recv) return 1;
   const double times = collective == Collective::all_reduce ? 2 : 1;
   if (reduces_in_network) return times;
   if (block == Block::ring) return times * (size - 1);
@@ -71,10 +71,30 @@ std::vector<Load> in_any_order(const Communication& communication, const GroupSi
   return loads;
 }
 
+void check(const GroupSizes& group, const NetworkShape& shape, const StepOptions& options, std::string_view whose) {
+  if (group.size() != shape.dimensions.size())
+    throw Error(ErrorKind::usage, fmt::format("nothing says which dimensions the collectives of {} span", whose));
+  if (options.order == ChunkOrder::fixed) return;
+  const NetworkEffects& effects = options.effects;
+  if (effects.partial_groups || !effects.oversubscription.empty() ||
+      std::ranges::count(effects.in_network_reduction, true) > 0)
+    throw Error(
+        ErrorKind::usage,
+        "mixed chunk orders are known to be optimal only where each dimension is what its bandwidth says: leave "
+        "out oversubscription, partial groups and in-network reduction, or the orders");
+  const auto spanned = std::ranges::count_if(group, [](int size) { return size > 1; });
+  if (static_cast<std::size_t>(spanned) > most_ordered_dimensions)
+    throw Error(ErrorKind::usage,
+                fmt::format("collectives of {} span {} of the dimensions {}, and mixed chunk orders are known of up to "
+                            "{}: leave out --chunk-order, or join dimensions",
+                            whose, spanned, to_string(shape), most_ordered_dimensions));
+}
+
 }  // namespace
 
 CollectiveCost collective_cost(const Communication& communication, const GroupSizes& group, const NetworkShape& shape,
-                               const StepOptions& options) {
+                               const StepOptions& options, std::string_view whose) {
+  check(group, shape, options, whose);
   CollectiveCost cost;
   const NetworkEffects& effects = options.effects;
   std::size_t outermost = 0;
@@ -110,31 +130,14 @@ namespace ranvier {
 
 StepTime step_time(const Workload& workload, const Placement& placement, const NetworkShape& shape,
                    const StepOptions& options) {
-  const auto& effects = options.effects;
-  const bool changes_bandwidth = effects.partial_groups || !effects.oversubscription.empty() ||
-                                 std::ranges::count(effects.in_network_reduction, true) > 0;
-  if (options.order == ChunkOrder::mixed && changes_bandwidth)
-    throw Error(
-        ErrorKind::usage,
-        "mixed chunk orders are known to be optimal only where each dimension is what its bandwidth says: leave "
-        "out oversubscription, partial groups and in-network reduction, or the orders");
   StepTime step{.dimensions = shape.dimensions.size(), .terms = {}, .cases = {{.constant_ns = workload.idle_ns}}};
   StepCase& one = step.cases.front();
   for (const Layer& layer : workload.layers)
     for (const Phase* phase : {&layer.forward, &layer.input_gradient, &layer.weight_gradient}) {
       one.constant_ns += phase->compute_ns;
       for (const Communication& communication : phase->communications) {
-        const GroupSizes& group = placement.of(communication.role);
-        if (group.size() != shape.dimensions.size())
-          throw Error(ErrorKind::usage,
-                      fmt::format("nothing says which dimensions the collectives of layer {} span", layer.name));
-        const auto spanned = std::ranges::count_if(group, [](int size) { return size > 1; });
-        if (options.order == ChunkOrder::mixed && static_cast<std::size_t>(spanned) > plan::most_ordered_dimensions)
-          throw Error(ErrorKind::usage,
-                      fmt::format("collectives of layer {} span {} of the dimensions {}, and mixed chunk orders are "
-                                  "known of up to {}: leave out --chunk-order, or join dimensions",
-                                  layer.name, spanned, to_string(shape), plan::most_ordered_dimensions));
-        auto cost = plan::collective_cost(communication, group, shape, options);
+        auto cost = plan::collective_cost(communication, placement.of(communication.role), shape, options,
+                                          fmt::format("layer {}", layer.name));
         one.constant_ns += cost.latency_ns;
         if (cost.term.loads.empty()) continue;
         step.terms.push_back(std::move(cost.term));

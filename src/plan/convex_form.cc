@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "ranvier/error.h"
@@ -31,13 +32,18 @@ class Builder {
   ConvexForm build() {
     check();
     name_sums();
+    choose_units();
     lay_rows();
     refuse_conflicts();
     find_scales();
     build_terms();
     if (form_.terms.empty()) return std::move(form_);
-    if (form_.priced && minimise(form_.allowed, form_.costs()).value <= 1e-9 * form_.costs().sum())
-      refuse_vanishing_cost();
+    if (form_.priced) {
+      if (may_cost_nothing()) refuse_vanishing_cost();
+      // Between what is the cheapest and what is dear.
+      if (const double least = minimise(form_.allowed, form_.costs()).value; least > 0)
+        form_.cost_scale *= std::sqrt(least);
+    }
     form_.allowed = with_implied_equations(std::move(form_.allowed));
     form_.region = form_.priced ? homogeneous() : form_.allowed;
     form_.pinned = pinned_to_zero(form_.region);
@@ -90,6 +96,64 @@ class Builder {
     return i;
   }
 
+  // Bandwidths of which constraints allow unlike magnitudes have units of their own, so that what counts as zero of
+  // each is a small part of what there may be.
+  void choose_units() {
+    form_.units = VectorXd::Ones(form_.bandwidths);
+    VectorXd& most = most_ = most_of_each();
+    // What carries a load together is added up.
+    for (std::size_t round = 0; round < form_.sums.size(); ++round)
+      for (const auto& [dimensions, variable] : form_.sums) {
+        double largest = 0;
+        for (Index i = 0; i < form_.dimensions; ++i)
+          if ((dimensions >> i & 1) != 0) largest = std::max(largest, most(i));
+        for (Index i = 0; i < form_.dimensions; ++i)
+          if ((dimensions >> i & 1) != 0) most(i) = largest;
+        most(variable) = largest;
+      }
+    double largest = 0;
+    double smallest = INFINITY;
+    for (const double each : most) {
+      if (!(each > 0 && std::isfinite(each))) continue;
+      largest = std::max(largest, each);
+      smallest = std::min(smallest, each);
+    }
+    if (!(largest > unlike * smallest)) return;
+    for (Index i = 0; i < form_.bandwidths; ++i)
+      if (most(i) > 0 && std::isfinite(most(i))) form_.units(i) = std::exp2(std::ilogb(most(i) / largest));
+  }
+
+  // What the constraints, one after another, leave of each dimension at most; infinite where they say nothing, and of
+  // no meaning where they contradict one another.
+  VectorXd most_of_each() const {
+    VectorXd most = VectorXd::Constant(form_.bandwidths, INFINITY);
+    const auto tighten = [&](const Constraint& constraint, double sign) {
+      for (Index i = 0; i < form_.dimensions; ++i) {
+        const double own = sign * constraint.coefficients[at(i)];
+        if (!(own > 0)) continue;
+        double left = sign * constraint.limit;
+        for (Index j = 0; j < form_.dimensions; ++j)
+          if (const double other = sign * constraint.coefficients[at(j)]; other < 0) left -= other * most(j);
+        if (left >= 0) most(i) = std::min(most(i), left / own);
+      }
+    };
+    for (Index round = 0; round < form_.dimensions; ++round)
+      for (const Constraint& constraint : problem_.constraints) {
+        if (constraint.relation != Relation::at_least) tighten(constraint, 1);
+        if (constraint.relation != Relation::at_most) tighten(constraint, -1);
+      }
+    return most;
+  }
+
+  // By far: its slack would hide the digits of the others'. They imply it, so that no conflict needs it either.
+  bool never_binds(const Row& row, const Constraint& constraint) const {
+    if (row.equal) return false;
+    double reach = 0;
+    for (Index i = 0; i < form_.dimensions; ++i)
+      if (row.coefficients(i) > 0) reach += std::abs(constraint.coefficients[at(i)]) * most_(i);
+    return row.limit > unlike * reach;
+  }
+
   void lay_rows() {
     form_.allowed.variables = form_.bandwidths;
     for (const Constraint& constraint : problem_.constraints) {
@@ -97,11 +161,13 @@ class Builder {
               .equal = constraint.relation == Relation::equal,
               .limit = constraint.limit,
               .text = constraint.text};
-      for (Index i = 0; i < form_.dimensions; ++i) row.coefficients(i) = constraint.coefficients[at(i)];
+      for (Index i = 0; i < form_.dimensions; ++i)
+        row.coefficients(i) = constraint.coefficients[at(i)] * form_.units(i);
       if (constraint.relation == Relation::at_least) {
         row.coefficients *= -1;
         row.limit *= -1;
       }
+      if (never_binds(row, constraint)) continue;
       // What counts as zero in a region is a number near 1 times 1e-8, whatever unit a constraint was written in.
       if (const double most = row.coefficients.cwiseAbs().maxCoeff(); most > 0) {
         row.coefficients /= most;
@@ -132,7 +198,7 @@ class Builder {
 
   void find_scales() {
     double dollars = 0;
-    for (const double each : problem_.dollars_per_gbps) dollars += each;
+    for (Index i = 0; i < form_.dimensions; ++i) dollars += problem_.dollars_per_gbps[at(i)] * form_.units(i);
     if (dollars > 0) form_.cost_scale = dollars / static_cast<double>(form_.dimensions);
 
     double most = 0;
@@ -151,7 +217,9 @@ class Builder {
     for (Row& row : form_.allowed.rows) row.limit /= form_.scale;
 
     // The time of an even split tells which times are near 1.
-    const std::vector<double> even(problem_.step.dimensions, form_.scale / static_cast<double>(form_.dimensions));
+    std::vector<double> even;
+    for (Index i = 0; i < form_.dimensions; ++i)
+      even.push_back(form_.scale * form_.units(i) / static_cast<double>(form_.dimensions));
     if (const double time = step_ns(problem_.step, even); time > 0) form_.time_scale = time;
   }
 
@@ -164,9 +232,10 @@ class Builder {
       double most = 0;
       for (const Load& load : step.terms[k].loads) {
         if (!(load.bytes > 0)) continue;
-        double& bytes = by_variable[variable_of(load.dimensions)];
-        bytes = std::max(bytes, load.bytes);
-        most = std::max(most, load.bytes);
+        const Index variable = variable_of(load.dimensions);
+        double& bytes = by_variable[variable];
+        bytes = std::max(bytes, load.bytes / form_.units(variable));
+        most = std::max(most, bytes);
       }
       const bool used =
           std::any_of(step.cases.begin(), step.cases.end(), [&](const StepCase& one) { return one.weights[k] > 0; });
@@ -183,6 +252,13 @@ class Builder {
         form_.terms[found->second].weights(index(s)) +=
             step.cases[s].weights[k] * most / (form_.scale * form_.time_scale);
     }
+  }
+
+  // By what there is of bandwidths that cost anything, however little.
+  bool may_cost_nothing() const {
+    const VectorXd costs = form_.costs();
+    const VectorXd costly = (costs.array() > 0).select(VectorXd::Ones(costs.size()), 0);
+    return minimise(form_.allowed, costly).value <= 1e-9;
   }
 
   [[noreturn]] void refuse_vanishing_cost() const {
@@ -304,15 +380,18 @@ class Builder {
          form_.equation_rows);
   }
 
+  static constexpr double unlike = 1024;  // times: magnitudes that are told apart
+
   const DesignProblem& problem_;
   ConvexForm form_;
+  VectorXd most_ = {};  // by bandwidth, from single constraints
 };
 
 }  // namespace
 
 VectorXd ConvexForm::costs() const {
   VectorXd result = VectorXd::Zero(bandwidths);
-  for (Index i = 0; i < dimensions; ++i) result(i) = problem.dollars_per_gbps[at(i)] / cost_scale;
+  for (Index i = 0; i < dimensions; ++i) result(i) = problem.dollars_per_gbps[at(i)] * units(i) / cost_scale;
   return result;
 }
 

@@ -16,8 +16,8 @@
 namespace ranvier::plan {
 
 // Variables: the dimensions, then one for each set of several dimensions that carry a load together, then for time_cost
-// the reciprocal of the cost. Bandwidths are multiples of `scale` GB/s, times of `time_scale` ns, dollars per GB/s of
-// `cost_scale`, so that all numbers are near 1.
+// the reciprocal of the cost. Bandwidths are multiples of `scale` x their unit in GB/s, times of `time_scale` ns, dollars
+// per GB/s of `cost_scale`, so that all numbers are near 1.
 struct ConvexForm {
   struct Term {
     std::vector<solver::MinMaxProgram::Load> loads = {};  // the largest is 1
@@ -29,6 +29,7 @@ struct ConvexForm {
   Eigen::Index dimensions = 0;
   Eigen::Index bandwidths = 0;                      // the variables but for the reciprocal
   std::map<std::uint32_t, Eigen::Index> sums = {};  // set of dimensions -> variable
+  Eigen::VectorXd units = {};                       // by bandwidth: powers of two
   Region allowed = {};                              // of bandwidths
   double scale = 1;
   double time_scale = 1;
@@ -43,7 +44,8 @@ struct ConvexForm {
   std::vector<std::size_t> equation_rows = {};    // of region, by equation of the program
   std::vector<std::size_t> inequality_rows = {};  // likewise
 
-  Eigen::VectorXd costs() const;  // dollars per GB/s over cost_scale, by bandwidth
+  Eigen::VectorXd costs() const;  // dollars per unit over cost_scale, by bandwidth
+  double unit_of(Eigen::Index variable) const { return variable < bandwidths ? units(variable) : 1; }
   // The value of all variables, from the program's.
   Eigen::VectorXd with_pinned(const Eigen::VectorXd& kept) const;
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "ranvier/error.h"
 #include "ranvier/workload.h"
@@ -45,6 +46,23 @@ class Dimensions {
 };
 
 }  // namespace
+
+std::optional<GroupSizes> group_sizes(std::span<const Rank> npus, const NetworkShape& shape) {
+  const std::set<Rank> members(npus.begin(), npus.end());
+  GroupSizes sizes;
+  std::size_t all = 1;
+  std::int64_t stride = 1;
+  for (const auto& dimension : shape.dimensions) {
+    std::set<std::int64_t> places;
+    for (const Rank npu : members) places.insert(npu / stride % dimension.size);
+    sizes.push_back(static_cast<int>(places.size()));
+    all *= places.size();
+    stride *= dimension.size;
+  }
+  // Different members differ in some place, so that so many are all that there can be.
+  if (members.empty() || all != members.size()) return std::nullopt;
+  return sizes;
+}
 
 Placement place(const Degrees& degrees, const NetworkShape& shape) {
   const std::int64_t npus = shape.npus();

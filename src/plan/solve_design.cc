@@ -21,7 +21,10 @@ constexpr double certified_gap = 1e-6;
 
 std::vector<double> to_gbps(const ConvexForm& form, const VectorXd& x) {
   std::vector<double> result(static_cast<std::size_t>(form.dimensions));
-  for (std::size_t i = 0; i < result.size(); ++i) result[i] = std::max(0.0, x(static_cast<Index>(i)) * form.scale);
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const auto variable = static_cast<Index>(i);
+    result[i] = std::max(0.0, x(variable) * form.scale * form.units(variable));
+  }
   return result;
 }
 
@@ -82,13 +85,11 @@ VectorXd cheapest(const ConvexForm& form, const VectorXd& x) {
     for (const auto& load : term.loads) slowest = std::max(slowest, load.amount / x(load.variable));
     for (const auto& load : term.loads) needed(load.variable) = std::max(needed(load.variable), load.amount / slowest);
   }
+  // Beyond what is needed, so that this holds to the last digit however little of it there is.
   plan::Region region = form.allowed;
-  for (Index i = 0; i < needed.size(); ++i)
-    if (needed(i) > 0)
-      region.rows.push_back(
-          {.coefficients = -VectorXd::Unit(form.bandwidths, i), .equal = false, .limit = -needed(i), .text = {}});
+  for (plan::Row& row : region.rows) row.limit -= row.coefficients.dot(needed);
   const auto found = plan::minimise(region, form.costs());
-  return found.status == Status::optimal ? found.x : x;
+  return found.status == Status::optimal ? VectorXd(needed + found.x) : x;
 }
 
 // -dT/db_i with the weights of the optimum; the derivative of the least time, where time is the objective, by the
@@ -105,7 +106,8 @@ std::vector<double> marginal(const ConvexForm& form, const solver::MinMaxSolutio
       double bandwidth = 0;
       for (std::size_t i = 0; i < gbps.size(); ++i)
         if ((dimensions >> i & 1) != 0) bandwidth += gbps[i];
-      const double bytes = found.load_weights[k][l] * load.amount * form.scale * form.time_scale;
+      const double bytes =
+          found.load_weights[k][l] * load.amount * form.units(load.variable) * form.scale * form.time_scale;
       for (std::size_t i = 0; i < gbps.size(); ++i)
         if ((dimensions >> i & 1) != 0) result[i] += bytes / (bandwidth * bandwidth);
     }

@@ -46,17 +46,17 @@ std::vector<double> bytes_of(const TrafficTerm& term, std::span<const double> ba
   return bytes;
 }
 
-std::vector<double> term_times(const StepTime& step, std::span<const double> bandwidth) {
+}  // namespace
+
+std::vector<double> term_times(std::span<const TrafficTerm> terms, std::span<const double> bandwidth_gbps) {
   std::vector<double> times;
-  times.reserve(step.terms.size());
-  for (const TrafficTerm& term : step.terms) times.push_back(time_of(term, bandwidth));
+  times.reserve(terms.size());
+  for (const TrafficTerm& term : terms) times.push_back(time_of(term, bandwidth_gbps));
   return times;
 }
 
-}  // namespace
-
 double step_ns(const StepTime& step, std::span<const double> bandwidth_gbps) {
-  const auto times = term_times(step, bandwidth_gbps);
+  const auto times = term_times(step.terms, bandwidth_gbps);
   double worst = 0;
   for (const StepCase& one : step.cases) worst = std::max(worst, time_of(one, times));
   return worst;
@@ -64,7 +64,7 @@ double step_ns(const StepTime& step, std::span<const double> bandwidth_gbps) {
 
 std::vector<double> utilisation(const StepTime& step, std::span<const double> bandwidth_gbps) {
   std::vector<double> result(step.dimensions, 0);
-  const auto times = term_times(step, bandwidth_gbps);
+  const auto times = term_times(step.terms, bandwidth_gbps);
   const auto worst = std::max_element(step.cases.begin(), step.cases.end(), [&](const StepCase& a, const StepCase& b) {
     return time_of(a, times) < time_of(b, times);
   });

@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import re
 from xml.etree import ElementTree
 
@@ -45,6 +46,40 @@ def proven_bound(certificate: dict) -> float:
         bound -= row["price"] * row["limit"]
         price = [old + row["price"] * each for old, each in zip(price, row["coefficients"])]
     return certificate["scale"] * (bound + sum(2 * math.sqrt(q * a) for q, a in zip(carried, price)))
+
+
+def varint(value: int) -> bytes:
+    out = b""
+    while value >= 0x80:
+        out, value = out + bytes([value & 0x7F | 0x80]), value >> 7
+    return out + bytes([value])
+
+
+def number(field: int, value: int) -> bytes:
+    return varint(field << 3) + varint(value)
+
+
+def block(field: int, content: bytes) -> bytes:
+    return varint(field << 3 | 2) + varint(len(content)) + content
+
+
+COMPUTE, COLLECTIVE = 4, 7
+
+
+def chakra(nodes: list[dict]) -> bytes:
+    """A trace as the published schema has it: numbers, dependencies, and microseconds or an all_reduce of a group."""
+    head = block(1, b"0.0.4")
+    trace = varint(len(head)) + head
+    for index, node in enumerate(nodes):
+        content = number(1, index) + block(2, b"n") + block(5, b"".join(map(varint, node["after"])))
+        if "us" in node:
+            content += number(3, COMPUTE) + number(7, node["us"])
+        else:
+            content += number(3, COLLECTIVE) + block(10, block(1, b"comm_type") + number(9, 0))
+            content += block(10, block(1, b"comm_size") + number(9, node["bytes"]))
+            content += block(10, block(1, b"pg_name") + block(29, node["group"].encode()))
+        trace += varint(len(content)) + content
+    return trace
 
 
 class PublishedCases(ProgramTest):
@@ -244,6 +279,99 @@ class Beyond(ProgramTest):
         result = design("--study")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(sum(line.startswith("| gpt3 |") for line in result.stdout.splitlines()), 6)
+
+
+class Traces(ProgramTest):
+    """Chakra traces, designed for by the graph that they have."""
+
+    NETWORK = ("--network", "RI(4)_FC(8)_SW(4)")
+    GROUPS = {"1": [0, 1, 2, 3], "2": list(range(0, 128, 4))}
+    SIZES = {"0": (4, 8, 4), "1": (4, 1, 1), "2": (1, 8, 4)}
+
+    @staticmethod
+    def step(nodes: list[dict], gbps: list[float]) -> float:
+        """The longest way through the trace; of what computes, and of each group's collectives, one at a time."""
+        ends, free = [], {}
+        for node in nodes:
+            begin = max([0.0, free.get(node.get("group"), 0.0), *(ends[before] for before in node["after"])])
+            if "us" in node:
+                takes = node["us"] * 1e3
+            else:
+                left, takes = 2.0 * node["bytes"], 0.0
+                for size, b in zip(Traces.SIZES[node["group"]], gbps):
+                    if size > 1:
+                        takes, left = max(takes, left * (size - 1) / size / b), left / size
+            ends.append(begin + takes)
+            free[node.get("group")] = ends[-1]
+        return max(ends)
+
+    def nodes(self, layers: int, compute_us: int, gradient: int) -> list[dict]:
+        """Tensor groups reduce activations, which is waited for; replicas reduce gradients, which is not."""
+        nodes: list[dict] = []
+
+        def add(**node) -> int:
+            nodes.append(node)
+            return len(nodes) - 1
+
+        last = add(after=[], us=compute_us)
+        for _ in range(layers):
+            last = add(after=[add(after=[last], bytes=2_000_000, group="1")], us=compute_us)
+        gradients = []
+        for layer in range(layers):
+            last = add(after=[add(after=[last], bytes=1_000_000, group="1")], us=compute_us * 2)
+            gradients.append(add(after=[last], bytes=gradient * (1 + layer % 3), group="2" if layer % 2 else "0"))
+        add(after=gradients, us=compute_us // 2)  # the optimizer
+        return nodes
+
+    def test_give_the_longest_way_through_them(self):
+        draw = random.Random(3)
+        with temporary_folder() as folder:
+            trace, groups = folder / "step.0.et", folder / "groups.json"
+            groups.write_text(json.dumps(self.GROUPS))
+            words = ("--workload", str(trace), "--communicator", str(groups), *self.NETWORK, "--budget", "200GB/s")
+            for layers, compute_us, gradient in ((1, 5, 50_000_000), (4, 200, 30_000_000), (6, 0, 8_000_000), (9, 900, 3_000_000)):
+                for objective in ("time", "time-cost"):
+                    with self.subTest(layers=layers, objective=objective):
+                        nodes = self.nodes(layers, compute_us, gradient)
+                        trace.write_bytes(chakra(nodes))
+                        found = as_json(*words, "--overlap", "--objective", objective)
+                        self.assertAlmostEqual(self.step(nodes, found["bandwidth_gbps"]) / found["time_ns"], 1, delta=1e-9)
+                        bound = proven_bound(found["certificate"])
+                        self.assertAlmostEqual(bound / found["objective"], 1, delta=1e-6)
+                        costs = [128 * each for each in found["unit_cost"]]
+                        for _ in range(200):
+                            shares = [draw.expovariate(1) for _ in costs]
+                            gbps = [200 * each / sum(shares) for each in shares]
+                            time = self.step(nodes, gbps)
+                            dollars = sum(u * b for u, b in zip(costs, gbps))
+                            self.assertGreaterEqual(time if objective == "time" else time * dollars / 1e10, bound * (1 - 1e-9))
+                        waiting = as_json(*words, "--objective", objective)
+                        self.assertLessEqual(found["objective"], waiting["objective"] * (1 + 1e-6))
+
+    def test_are_of_process_groups_that_somebody_has_to_name(self):
+        with temporary_folder() as folder:
+            trace = folder / "step.0.et"
+            trace.write_bytes(chakra(self.nodes(2, 10, 1000)))
+            words = ("--workload", str(trace), *self.NETWORK, "--budget", "200GB/s", "--overlap")
+            self.assert_sentence(design(*words), 2, "is of process group '1', and nothing says which ranks that has; add --communicator")
+            groups = folder / "groups.json"
+            groups.write_text('{"1": [0, 1, 2, 3], "2": [0, 5]}')
+            with_groups = (*words, "--communicator", str(groups))
+            self.assert_sentence(design(*with_groups), 2, "is of process group '2', whose ranks are no block of RI(4)_FC(8)_SW(4)")
+            groups.write_text('{"1": [0, 1],\n "2": 5}')
+            self.assert_sentence(design(*with_groups), 1, "groups.json, line 2, column 7: 2 is 5; expected a list of one rank or more")
+
+    def test_of_many_operations_take_no_long_time(self):
+        with temporary_folder() as folder:
+            trace, groups = folder / "long.0.et", folder / "groups.json"
+            groups.write_text(json.dumps(self.GROUPS))
+            nodes = self.nodes(2000, 300, 1_000_000)
+            for index, node in enumerate(nodes):
+                if "bytes" in node:
+                    node["bytes"] += index  # no two alike
+            trace.write_bytes(chakra(nodes))
+            found = as_json("--workload", str(trace), "--communicator", str(groups), *self.NETWORK, "--budget", "200GB/s", "--overlap")
+            self.assertAlmostEqual(self.step(nodes, found["bandwidth_gbps"]) / found["time_ns"], 1, delta=1e-9)
 
 
 class WrongUsage(ProgramTest):

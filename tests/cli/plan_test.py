@@ -74,6 +74,31 @@ class Plan(ProgramTest):
             self.assertRegex(said.stdout, r"\ntransport +tcp loses [\d.]+ % against udp")
             mixed = run("plan", "--workload", "resnet50", *words[:2], "--topology", "star", limit=60)
             self.assert_sentence(mixed, 2, "are files of ranvier probe")
+            twice = run("plan", "--workload", "resnet50", *words, "--transport", "tcp", limit=60)
+            self.assert_sentence(twice, 2, "--transport is of one network, and several --topology say themselves")
+
+    def test_says_which_transport_of_measured_networks_is_wrong(self):
+        link = "[[link]]\nfrom = {0}\nto = {1}\nlatency_us = 20\ngbit_per_second = 1\n"
+        with temporary_folder() as folder:
+            def measured(name: str, line: str) -> tuple[str, str]:
+                file = folder / name
+                file.write_text("world = 2\n" + line + "".join(link.format(*pair) for pair in ((0, 1), (1, 0))))
+                return "--topology", str(file)
+
+            tcp = measured("a.toml", 'transport = "tcp"\n')
+            for other, code, parts in (
+                (measured("b.toml", 'transport = "tpc"\n'), 1, ("b.toml, line 2, column 13", "unknown transport 'tpc'; did you mean 'tcp'?")),
+                (measured("b2.toml", 'transport = "tcp"\n'), 2, ("a.toml and", "b2.toml were both measured over tcp")),
+                (measured("b3.toml", ""), 2, ("b3.toml does not say over which transport it was measured",)),
+            ):
+                with self.subTest(other=other, parts=parts):
+                    result = run("plan", "--workload", "resnet50", *tcp, *other, "--sync", "bsp", limit=60)
+                    self.assert_sentence(result, code, *parts)
+            # One alone may leave it out; wherever a file is read, a wrong name is found.
+            self.assertEqual(run("plan", "--workload", "resnet50", *measured("c.toml", ""), "--sync", "bsp", limit=60).returncode, 0)
+            wrong = measured("d.toml", 'transport = "shm+tpc"\n')
+            for words in (("plan", "--workload", "resnet50"), ("simulate", "--bytes", "1M", "--world", "2")):
+                self.assert_sentence(run(*words, *wrong, limit=60), 1, "d.toml, line 2, column 13")
 
     def test_says_how_far_the_loss_that_was_measured_counts(self):
         link = "[[link]]\nfrom = {}\nto = {}\nlatency_us = 20\ngbit_per_second = 1\npackets = 1000\nloss = {}\nloss_most = 1\n"

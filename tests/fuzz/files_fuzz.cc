@@ -12,6 +12,7 @@
 
 #include "ranvier/chakra.h"
 #include "ranvier/design_files.h"
+#include "ranvier/design_search.h"
 #include "ranvier/error.h"
 #include "ranvier/measured_network.h"
 #include "ranvier/plan_file.h"
@@ -47,8 +48,17 @@ NetworkShape some_network() {
   return network;
 }
 
+// Which no trace need fit.
+void place_on_a_network(const ExecutionTrace& trace) {
+  try {
+    step_graph(trace, some_network());
+  } catch (const Error& error) {
+    require(error.kind() == ErrorKind::usage);
+  }
+}
+
 void read(std::uint8_t which, const std::filesystem::path& file) {
-  switch (which % 10) {
+  switch (which % 11) {
     case 0: {
       const std::string text = to_toml(read_plan(file));
       require(to_toml(read_plan(File(text).path())) == text);
@@ -79,6 +89,10 @@ void read(std::uint8_t which, const std::filesystem::path& file) {
       return;
     case 8:
       read_chakra_trace(file);
+      place_on_a_network(read_chakra_graph(file));
+      return;
+    case 10:
+      read_process_groups(file);
       return;
     default:
       TuningTable::read(file);

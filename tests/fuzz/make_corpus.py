@@ -245,6 +245,7 @@ FILES = {
     6: ["InterPod:\n  Link: 7.8\n  Switch: 18.0\n  Nic: 31.6\n"],
     7: ["Forward: [ 4, 4, -1, -1 ]\nInputGrad: [ 4, 4, -1, -1 ]\nWeightGrad: [ -1, 2, 4, 32 ]\n"],
     9: TEXTS[0],
+    10: ['{"1": [0, 1, 2, 3], "tp": [0, 4, 8, 12]}'],
 }
 
 
@@ -276,6 +277,27 @@ def trace() -> bytes:
     return varint(len(head)) + head + node(2, 7, 0, [1], reduced) + node(1, 4, 10, []) + node(3, 4, 5, [1, 2])
 
 
+def trace_with_groups() -> bytes:
+    """As `trace`, with all that may say which ranks communicate."""
+
+    def node(identity: int, kind: int, after: list[int], rest: bytes) -> bytes:
+        content = number(1, identity) + block(2, b"n") + number(3, kind) + block(5, b"".join(map(varint, after))) + rest
+        return varint(len(content)) + content
+
+    def value(name: bytes, field: int, of: int | bytes) -> bytes:
+        return block(10, block(1, name) + (number(field, of) if isinstance(of, int) else block(field, of)))
+
+    groups = b'[\'[{"pg_name": "1", "ranks": [0, 1, 2, 3]}, {"pg_name": "0", "ranks": []}]\']'
+    known = block(2, b"## process_group:init ##") + block(8, block(1, groups))
+    reduced = value(b"comm_type", 9, 0) + value(b"comm_size", 9, 2000)
+    sent = value(b"comm_size", 9, 64) + value(b"comm_src", 9, 0) + value(b"comm_dst", 9, 4)
+    head = block(1, b"0.0.4")
+    return b"".join((
+        varint(len(head)), head, node(9, 1, [], known), node(1, 7, [], reduced + value(b"pg_name", 29, b"1")),
+        node(2, 7, [1], reduced + value(b"involved_dim", 28, block(1, b"\1\0\0\1"))), node(3, 5, [2], sent), node(4, 6, [2], sent),
+    ))
+
+
 def calls() -> None:
     fields = ["ranvier 13", "", "auto", "7", "ring", "none", "", "yes", "no", "none", "the key of the job", "", "host 5 "]
     card = "".join(f"{len(each)}:{each}" for each in [*fields, "127.0.0.1:4711", "", "127.0.0.1:4712"])
@@ -305,6 +327,7 @@ def texts() -> None:
             for index, text in enumerate(each):
                 write(target, f"{which}_{index}", bytes([which]) + text.encode())
     write("files_fuzz", "8_0", bytes([8]) + trace())
+    write("files_fuzz", "8_1", bytes([8]) + trace_with_groups())
 
 
 if __name__ == "__main__":

@@ -69,6 +69,7 @@ PUBLIC = {
     "design.h": "plan",
     "design_files.h": "plan",
     "design_search.h": "plan",
+    "execution_trace.h": "plan",
     "measured_network.h": "plan",
     "network.h": "plan",
     "plan.h": "plan",

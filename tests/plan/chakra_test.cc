@@ -1,6 +1,7 @@
 // Chakra traces, written here byte by byte as the published schema has them, right and wrong.
 #include <gmock/gmock.h>
 
+#include "plan/chakra_writer.h"
 #include "plan/temporary_file.h"
 #include "ranvier/chakra.h"
 #include "ranvier/error.h"
@@ -9,39 +10,7 @@
 namespace ranvier {
 namespace {
 
-std::string varint(std::uint64_t value) {
-  std::string bytes;
-  for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(value | 0x80);
-  return bytes + static_cast<char>(value);
-}
-std::string number(int field, std::uint64_t value) {
-  return varint(static_cast<std::uint64_t>(field) << 3) + varint(value);
-}
-std::string block(int field, const std::string& content) {
-  return varint(static_cast<std::uint64_t>(field) << 3 | 2) + varint(content.size()) + content;
-}
-std::string message(const std::string& content) { return varint(content.size()) + content; }
-
-constexpr int compute = 4;
-constexpr int send = 5;
-constexpr int collective = 7;
-constexpr int int64_value = 9;
-constexpr int bool_value = 27;
-
-std::string attribute(const std::string& name, int field, std::uint64_t value) {
-  return block(10, block(1, name) + number(field, value));
-}
-std::string node(std::uint64_t id, int type, std::uint64_t micros, const std::vector<std::uint64_t>& after,
-                 const std::string& attributes = "") {
-  std::string dependencies;
-  for (const auto each : after) dependencies += varint(each);
-  return message(number(1, id) + block(2, "n" + std::to_string(id)) + number(3, static_cast<std::uint64_t>(type)) +
-                 block(5, dependencies) + number(7, micros) + attributes);
-}
-std::string all_reduce(std::uint64_t bytes) {
-  return attribute("comm_type", int64_value, 0) + attribute("comm_size", int64_value, bytes);
-}
-const std::string head = message(block(1, "0.0.4"));
+using namespace chakra_writer;
 
 class Chakra : public FileTest {};
 

@@ -126,6 +126,42 @@ TEST_F(Import, WrongFilesNameLineAndColumn) {
   EXPECT_THAT(refusal([&] { read_libra_network(folder_ / "absent.yml"); }), HasSubstr("absent.yml (No such file"));
 }
 
+// NPUs of full connections and switches serve a part of them as they serve all; those of a ring stand between others.
+TEST_F(Import, CommunicatorsMayLeaveNpusOverButNotInRings) {
+  const NetworkShape shape = parse_network("RI(6)_FC(8)_SW(10)");
+  const auto groups = [&](const std::string& forward) {
+    const auto path = file("g.yml", "InputGrad: [-1, -1, -1]\nForward: " + forward + "\nWeightGrad: [-1, -1, 10]\n");
+    return read_libra_communicator(path, shape).of(Role::forward);
+  };
+  EXPECT_THAT(groups("[3, 3, 7]"), ElementsAre(3, 3, 7));
+  EXPECT_THAT(groups("[1, -1, 10]"), ElementsAre(1, 1, 10));
+  EXPECT_THAT(refusal([&] { groups("[4, 3, 7]"); }),
+              HasSubstr("g.yml, line 2, column 11: groups of 4 do not divide the ring of 6 NPUs"));
+  EXPECT_THAT(refusal([&] { groups("[0, 3, 7]"); }), HasSubstr("column 11: 0 is neither -1 nor from 1"));
+  EXPECT_THAT(
+      refusal([&] { read_libra_communicator(file("g.yml", "Forward: [-1, -1, -1]\nWieghtGrad: []\n"), shape); }),
+      HasSubstr("line 2, column 1: unknown key of a communicator 'WieghtGrad'; did you mean 'WeightGrad'?"));
+
+  // Three of eight, each with two of its seven links: 2/3 of m bytes twice, a third over each link.
+  Workload workload{.name = "one", .degrees = {}, .layers = {{.name = "layer"}}};
+  workload.layers[0].forward.communications = {{Collective::all_reduce, 2100, Role::forward}};
+  Placement placement;
+  placement.of(Role::forward) = groups("[-1, 3, -1]");
+  const StepTime step = step_time(workload, placement, shape, {.effects = {.partial_groups = true}});
+  EXPECT_NEAR(step_ns(step, std::vector<double>{1, 7, 1}), 2 * 2100 / 3.0, 1e-9);
+}
+
+TEST_F(Import, ProcessGroupsAreReadAndWrongOnesNamed) {
+  const ProcessGroups groups = read_process_groups(file("g.json", R"({"1": [0, 1], "tp": [3, 2]})"));
+  EXPECT_THAT(groups, ElementsAre(testing::Pair("1", ElementsAre(0, 1)), testing::Pair("tp", ElementsAre(3, 2))));
+  const auto wrong = [&](const char* text) { return refusal([&] { read_process_groups(file("g.json", text)); }); };
+  EXPECT_THAT(wrong("[1]"), HasSubstr("line 1, column 1: the file is a list of 1; expected an object that has a list"));
+  EXPECT_THAT(wrong("{\"1\": []}"), HasSubstr("column 7: 1 is a list of 0; expected a list of one rank or more"));
+  EXPECT_THAT(wrong("{\"1\": [0,\n -1]}"), HasSubstr("line 2, column 2: 1[1] is -1; expected a rank"));
+  EXPECT_THAT(wrong("{\"1\": [0, 4294967296]}"), HasSubstr("1[1] is 4294967296; expected a rank"));
+  EXPECT_THAT(wrong("{\"1\": [0.5]}"), HasSubstr("1[0] is 0.5; expected a rank"));
+}
+
 TEST_F(Import, TrafficIsReadAndWrongTrafficNamed) {
   const StepTime step = read_traffic(
       file("t.json", R"({"compute_ns": 10, "terms": [{"weight": 3, "bytes": [8, 0]}, {"bytes": [0, 4]}]})"), 2);

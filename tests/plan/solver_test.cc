@@ -2,13 +2,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <random>
 
 #include "plan/certificate.h"
 #include "plan/libra_cases.h"
 #include "plan/nlopt_peer.h"
 #include "ranvier/error.h"
+#include "support/refusal.h"
 
 namespace ranvier {
 namespace {
@@ -222,6 +225,78 @@ TEST(Solver, TiesGoToTheCheapest) {
   EXPECT_NEAR(design.bandwidth_gbps[0], 0.2, 1e-5);
   EXPECT_NEAR(design.bandwidth_gbps[1], 20, 1e-5);
   EXPECT_NEAR(design.bandwidth_gbps[2], 39.8, 1e-5);
+  expect_certified(problem, design);
+}
+
+// Bytes, bandwidths, limits and prices over as many orders of magnitude as may be written. Of given times of the terms
+// each dimension needs what its bytes take; what is left of a budget that is to be spent goes to the cheapest.
+TEST(Solver, TiesGoToTheCheapestAtAnyMagnitude) {
+  Random random{std::mt19937_64(23)};
+  const auto magnitude = [&](double least, double most) { return std::pow(10, random.between(least, most)); };
+  int with_more_than_needed = 0, for_the_money = 0;
+  for (int i = 0; i < 600; ++i) {
+    SCOPED_TRACE(i);
+    const auto n = static_cast<std::size_t>(2 + random.one_of(3));
+    const double budget = magnitude(-3, 15);
+    DesignProblem problem{.step = {.dimensions = n, .terms = {}, .cases = {{}}}};
+    problem.step.cases[0].constant_ns = random.one_of(2) == 0 ? 0 : magnitude(-3, 12);
+    for (int k = 1 + random.one_of(3); k > 0; --k) {
+      std::vector<double> bytes(n);
+      for (double& each : bytes) each = random.one_of(3) == 0 ? 0 : magnitude(-3, 15);
+      bytes[random.one_of(static_cast<int>(n))] = magnitude(-3, 15);
+      problem.step.terms.push_back(term(bytes));
+      problem.step.cases[0].weights.push_back(1 + random.one_of(3));
+    }
+    for (std::size_t d = 0; d < n; ++d) problem.dollars_per_gbps.push_back(magnitude(-6, 9));
+    const bool is_to_be_spent = random.one_of(2) == 0;
+    problem.constraints.push_back({.text = "budget",
+                                   .coefficients = std::vector<double>(n, 1),
+                                   .relation = is_to_be_spent ? Relation::equal : Relation::at_most,
+                                   .limit = budget});
+    std::vector<double> most(n, budget);
+    for (int limits = random.one_of(static_cast<int>(n)); limits > 0; --limits) {  // one dimension at least has none
+      most[limits] = std::max(1e-8, budget * magnitude(-14, 0));
+      Constraint limit{.text = "limit", .coefficients = std::vector<double>(n, 0), .limit = most[limits]};
+      limit.coefficients[limits] = 1;
+      problem.constraints.push_back(std::move(limit));
+    }
+    const Design design = solve(problem);
+    expect_certified(problem, design);
+    const auto times = term_times(problem.step.terms, design.bandwidth_gbps);
+    std::vector<double> needed(n, 0);
+    for (std::size_t k = 0; k < times.size(); ++k)
+      for (std::size_t d = 0; d < n; ++d)
+        needed[d] = std::max(needed[d], problem.step.terms[k].loads[d].bytes / times[k]);
+    std::vector<std::size_t> cheapest_first(n);
+    std::iota(cheapest_first.begin(), cheapest_first.end(), std::size_t{0});
+    std::ranges::sort(cheapest_first, {}, [&](std::size_t d) { return problem.dollars_per_gbps[d]; });
+    double left = is_to_be_spent ? budget - std::accumulate(needed.begin(), needed.end(), 0.0) : 0;
+    double cost = 0;
+    for (const std::size_t d : cheapest_first) {
+      const double more = std::clamp(left, 0.0, std::max(0.0, most[d] - needed[d]));
+      cost += (needed[d] + more) * problem.dollars_per_gbps[d];
+      left -= more;
+      with_more_than_needed += static_cast<int>(more > 1e-6 * needed[d]);
+    }
+    EXPECT_LE(design.cost_usd, cost * (1 + 1e-6));
+    // Also for the money, of a budget that is to be spent; limits there are not so far apart.
+    if (!is_to_be_spent || *std::ranges::min_element(most) < 1e-6 * budget) continue;
+    problem.objective = Objective::time_cost;
+    expect_certified(problem, solve(problem));
+    ++for_the_money;
+  }
+  EXPECT_GT(with_more_than_needed, 120);
+  EXPECT_GT(for_the_money, 80);
+}
+
+TEST(Solver, LimitsOfUnlikeMagnitudeThatContradictOneAnotherAreNamed) {
+  DesignProblem problem{.step = {.dimensions = 2, .terms = {term({5, 5})}, .cases = {{.weights = {1}}}},
+                        .dollars_per_gbps = {1, 1},
+                        .constraints = constraints({"b0+b1=1e10", "b1<=0.2", "b1>=0.5"}, 2)};
+  EXPECT_THAT(support::refusal([&] { solve(problem); }), testing::HasSubstr("'b1<=0.2', 'b1>=0.5' contradict"));
+  problem.constraints = constraints({"b0+b1=1e10", "b1<=0.2"}, 2);
+  const Design design = solve(problem);
+  EXPECT_NEAR(design.time_ns, 25, 1e-6);
   expect_certified(problem, design);
 }
 

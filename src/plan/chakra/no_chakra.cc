@@ -3,11 +3,17 @@
 #include "ranvier/error.h"
 
 namespace ranvier {
+namespace {
 
-Workload read_chakra_trace(const std::filesystem::path& path) {
+[[noreturn]] void refuse(const std::filesystem::path& path) {
   throw Error(ErrorKind::config, path.string() +
                                      " cannot be read: this build was made without protobuf; install "
                                      "libprotobuf-dev and protobuf-compiler and configure it again");
 }
+
+}  // namespace
+
+Workload read_chakra_trace(const std::filesystem::path& path) { refuse(path); }
+ExecutionTrace read_chakra_graph(const std::filesystem::path& path) { refuse(path); }
 
 }  // namespace ranvier

@@ -3,7 +3,9 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <queue>
 #include <set>
@@ -35,6 +37,8 @@ class Trace {
       if (!added)
         refuse(
             fmt::format("two nodes have the number {}, at bytes {} and {}", node.id(), begins_[found->second], begin));
+      // What tensors an operation takes would be most of what is kept.
+      if (node.type() != chakra::METADATA) node.clear_inputs();
       nodes_.push_back(std::move(node));
       begins_.push_back(begin);
     }
@@ -43,12 +47,32 @@ class Trace {
       for (const std::uint64_t before : dependencies(node))
         if (!place_.contains(before))
           refuse(fmt::format("{} depends on node {}, which is not there", named(node), before));
+    has_device_ = std::ranges::any_of(nodes_, [](const auto& node) { return is_of_device(node); });
+  }
+
+  ExecutionTrace graph(const std::string& name) const {
+    ExecutionTrace result{.name = name, .operations = {}, .process_groups = process_groups()};
+    std::vector<std::size_t> number(nodes_.size());  // of its operation
+    bool takes_time = false;
+    for (const std::size_t at : in_order()) {
+      const chakra::Node& node = nodes_[at];
+      Operation operation{.name = named(node)};
+      if (computes(node))
+        operation.compute_ns = nanoseconds(node);
+      else if (auto what = communication(node))
+        take_groups(node, *what, operation);
+      for (const std::uint64_t before : dependencies(node)) operation.after.push_back(number[place_.at(before)]);
+      takes_time = takes_time || computes(node) || operation.communication;
+      number[at] = result.operations.size();
+      result.operations.push_back(std::move(operation));
+    }
+    if (!takes_time) refuse("none of its nodes computes or communicates");
+    return result;
   }
 
   Workload workload(const std::string& name) const {
     const auto order = in_order();
     const auto waited_for = computed_behind(order);
-    const bool has_device = std::ranges::any_of(nodes_, [](const auto& node) { return is_of_device(node); });
     Workload result{.name = name, .degrees = {}, .layers = {}};
     // A step goes through weight gradients from the last layer to the first, waits for what the input gradient of a
     // layer sends, and goes on beside what its weight gradient sends: the order that a trace needs.
@@ -56,9 +80,9 @@ class Trace {
       const chakra::Node& node = nodes_[*at];
       Layer layer{.name = printable(node.name())};
       if (node.type() == chakra::COMPUTE) {
-        if (has_device && !is_of_device(node)) continue;
-        layer.weight_gradient.compute_ns = static_cast<double>(node.duration_micros()) * 1e3;
-      } else if (auto what = communication(node)) {
+        if (!computes(node)) continue;
+        layer.weight_gradient.compute_ns = nanoseconds(node);
+      } else if (auto what = node.type() == chakra::RECEIVE ? std::nullopt : communication(node)) {
         const bool waits = waited_for[*at];
         what->role = waits ? Role::forward : Role::weight_gradient;
         (waits ? layer.input_gradient : layer.weight_gradient).communications = {*what};
@@ -108,23 +132,29 @@ class Trace {
     return all;
   }
 
+  static const chakra::Attribute* find_attribute(const chakra::Node& node, std::string_view name) {
+    const auto found = std::ranges::find_if(node.attr(), [&](const auto& each) { return each.name() == name; });
+    return found == node.attr().end() ? nullptr : &*found;
+  }
+
   static std::optional<std::int64_t> attribute(const chakra::Node& node, std::string_view name) {
-    for (const auto& each : node.attr()) {
-      if (each.name() != name) continue;
-      switch (each.value_case()) {
-        case chakra::Attribute::kInt32Val:
-          return each.int32_val();
-        case chakra::Attribute::kInt64Val:
-          return each.int64_val();
-        case chakra::Attribute::kUint32Val:
-          return each.uint32_val();
-        case chakra::Attribute::kUint64Val:
-          return static_cast<std::int64_t>(each.uint64_val());
-        case chakra::Attribute::kBoolVal:
-          return each.bool_val() ? 1 : 0;
-        case chakra::Attribute::VALUE_NOT_SET:
-          break;
-      }
+    const auto* found = find_attribute(node, name);
+    if (found == nullptr) return std::nullopt;
+    switch (found->value_case()) {
+      case chakra::Attribute::kInt32Val:
+        return found->int32_val();
+      case chakra::Attribute::kInt64Val:
+        return found->int64_val();
+      case chakra::Attribute::kUint32Val:
+        return found->uint32_val();
+      case chakra::Attribute::kUint64Val:
+        return static_cast<std::int64_t>(found->uint64_val());
+      case chakra::Attribute::kBoolVal:
+        return found->bool_val() ? 1 : 0;
+      case chakra::Attribute::kBoolList:
+      case chakra::Attribute::kStringVal:
+      case chakra::Attribute::VALUE_NOT_SET:
+        break;
     }
     return std::nullopt;
   }
@@ -133,15 +163,29 @@ class Trace {
     return node.type() == chakra::COMPUTE && attribute(node, "is_cpu_op") == 0;
   }
 
-  // None for what sends nothing: barriers, receives (their sends count), memory.
+  bool computes(const chakra::Node& node) const {
+    return node.type() == chakra::COMPUTE && (!has_device_ || is_of_device(node));
+  }
+
+  double nanoseconds(const chakra::Node& node) const {
+    constexpr double most = 1e18;
+    const double ns = static_cast<double>(node.duration_micros()) * 1e3;
+    if (ns > most) refuse(fmt::format("{} takes {:g} ns, more than the {:g} of any step", named(node), ns, most));
+    return ns;
+  }
+
+  // None for what moves nothing between ranks: barriers, memory.
   std::optional<Communication> communication(const chakra::Node& node) const {
-    if (node.type() != chakra::SEND && node.type() != chakra::COLLECTIVE) return std::nullopt;
+    if (node.type() != chakra::SEND && node.type() != chakra::RECEIVE && node.type() != chakra::COLLECTIVE)
+      return std::nullopt;
     const auto bytes = attribute(node, "comm_size");
     if (!bytes || *bytes < 0) refuse(fmt::format("{} communicates and has no attribute comm_size", named(node)));
     if (static_cast<double>(*bytes) > plan::most_collective_bytes)
       refuse(fmt::format("{} communicates {} bytes, more than the {:g} of any collective", named(node), *bytes,
                          plan::most_collective_bytes));
-    if (node.type() == chakra::SEND) return Communication{Collective::send, static_cast<double>(*bytes), Role::forward};
+    if (node.type() != chakra::COLLECTIVE)
+      return Communication{node.type() == chakra::SEND ? Collective::send : Collective::recv,
+                           static_cast<double>(*bytes), Role::forward};
     // In the order of the schema's CollectiveCommType.
     constexpr Collective kinds[] = {Collective::all_reduce, Collective::reduce,         Collective::all_gather,
                                     Collective::gather,     Collective::scatter,        Collective::broadcast,
@@ -152,6 +196,45 @@ class Trace {
       refuse(fmt::format("{} is a collective of no known comm_type", named(node)));
     if (kinds[*kind] == Collective::barrier) return std::nullopt;
     return Communication{kinds[*kind], static_cast<double>(*bytes), Role::forward};
+  }
+
+  // Who takes part, in the words of ASTRA-sim and of PyTorch.
+  void take_groups(const chakra::Node& node, const Communication& what, Operation& operation) const {
+    operation.communication = what;
+    const auto* group = find_attribute(node, "pg_name");
+    if (group != nullptr && group->has_string_val())
+      operation.process_group = printable(group->string_val());
+    else if (const auto number = attribute(node, "pg_name"))
+      operation.process_group = fmt::format("{}", *number);
+    if (const auto* spanned = find_attribute(node, "involved_dim"))
+      operation.dimensions.assign(spanned->bool_list().values().begin(), spanned->bool_list().values().end());
+    const auto from = attribute(node, "comm_src"), to = attribute(node, "comm_dst");
+    if (node.type() == chakra::COLLECTIVE || !from || !to) return;
+    if (std::min(*from, *to) < 0 || std::max(*from, *to) > most_rank)
+      refuse(fmt::format("{} is between ranks {} and {}, which no network has", named(node), *from, *to));
+    operation.ends.emplace(static_cast<Rank>(*from), static_cast<Rank>(*to));
+  }
+
+  // PyTorch's own list of them, as the converter of its traces writes that: ['[{"pg_name": "0", "ranks": [0, 1], …}]'].
+  ProcessGroups process_groups() const {
+    ProcessGroups groups;
+    for (const auto& node : nodes_) {
+      const std::string& text = node.inputs().values();
+      const auto begin = text.find("[{"), end = text.rfind("}]");
+      if (node.name() != "## process_group:init ##" || begin == text.npos || end == text.npos || end < begin) continue;
+      try {
+        const auto list = nlohmann::json::parse(text.substr(begin, end + 2 - begin));
+        for (const auto& each : list) {
+          auto& ranks = groups[printable(each.at("pg_name").get<std::string>())];
+          ranks = each.at("ranks").get<std::vector<Rank>>();
+          if (std::ranges::any_of(ranks, [](Rank rank) { return rank < 0 || rank > most_rank; }))
+            refuse(fmt::format("{} has process groups of ranks that no network has", named(node)));
+        }
+      } catch (const nlohmann::json::exception&) {
+        refuse(fmt::format("{} has process groups that cannot be read", named(node)));
+      }
+    }
+    return groups;
   }
 
   // By dependencies; of nodes that may run, the one that started first, then the lowest number.
@@ -197,14 +280,18 @@ class Trace {
     return behind;
   }
 
+  static constexpr std::int64_t most_rank = std::numeric_limits<Rank>::max();
+
   std::string file_;
   std::vector<chakra::Node> nodes_;
   std::vector<int> begins_;  // byte of each
   std::unordered_map<std::uint64_t, std::size_t> place_;
+  bool has_device_ = false;
 };
 
 }  // namespace
 
 Workload read_chakra_trace(const std::filesystem::path& path) { return Trace(path).workload(path.stem().string()); }
+ExecutionTrace read_chakra_graph(const std::filesystem::path& path) { return Trace(path).graph(path.stem().string()); }
 
 }  // namespace ranvier

@@ -49,6 +49,12 @@ class File {
     }
   }
 
+  // An unknown key of the file is an error that names the nearest.
+  template <std::size_t count>
+  void allow_keys(const char* kind, const std::array<std::string_view, count>& names) const {
+    for (const auto& entry : root_) choice(entry.first, kind, names);
+  }
+
   // The number of the one of `names` that stands at `node`.
   template <std::size_t count>
   std::size_t choice(const YAML::Node& node, const char* kind, const std::array<std::string_view, count>& names) const {
@@ -85,6 +91,7 @@ constexpr std::array<std::string_view, tier_count> tiers{"InterChiplet", "InterP
 
 NetworkShape read_libra_network(const std::filesystem::path& path) {
   const File file(path);
+  file.allow_keys("key of a network", std::array<std::string_view, 3>{"Topology", "NpusCount", "CostDimension"});
   const auto topology = file.list("Topology");
   const auto counts = file.list("NpusCount");
   const auto costs = file.list("CostDimension");
@@ -125,6 +132,7 @@ CostTable read_libra_costs(const std::filesystem::path& path) {
 
 Placement read_libra_communicator(const std::filesystem::path& path, const NetworkShape& shape) {
   const File file(path);
+  file.allow_keys("key of a communicator", std::array<std::string_view, 3>{"Forward", "InputGrad", "WeightGrad"});
   Placement placement;
   constexpr std::pair<const char*, Role> keys[] = {
       {"Forward", Role::forward}, {"InputGrad", Role::input_gradient}, {"WeightGrad", Role::weight_gradient}};
@@ -135,9 +143,15 @@ Placement read_libra_communicator(const std::filesystem::path& path, const Netwo
                                            shape.dimensions.size()));
     for (std::size_t i = 0; i < list.size(); ++i) {
       const int size = file.read<int>(list[i], "a whole number");
-      if (size == 0 || size < -1 || size > shape.dimensions[i].size)
-        file.refuse(list[i].Mark(), fmt::format("{} is neither -1 nor from 1 to the {} NPUs of its dimension", size,
-                                                shape.dimensions[i].size));
+      const auto& dimension = shape.dimensions[i];
+      if (size == 0 || size < -1 || size > dimension.size)
+        file.refuse(list[i].Mark(),
+                    fmt::format("{} is neither -1 nor from 1 to the {} NPUs of its dimension", size, dimension.size));
+      // Full connections and switches serve any of their NPUs alike, also where some are left over. A ring does not.
+      if (size > 1 && dimension.block == Block::ring && dimension.size % size != 0)
+        file.refuse(list[i].Mark(), fmt::format("groups of {} do not divide the ring of {} NPUs, and what is left over "
+                                                "would stand between them; write a divisor of {}",
+                                                size, dimension.size, dimension.size));
       placement.of(role).push_back(size < 0 ? 1 : size);
     }
   }

@@ -22,7 +22,7 @@ class Reader {
     file_.allow_keys(root, "a network", {"world", "transport", "loss_by", "link"});
     MeasuredNetwork network;
     network.world = static_cast<Rank>(file_.whole(file_.need(root, "world", "a network"), 1, most_ranks));
-    network.transport = file_.text(root, "transport", "");
+    network.transport = file_.transport(root, "");
     network.loss_by = file_.text(root, "loss_by", "");
     const auto world = static_cast<std::size_t>(network.world);
     std::vector<bool> is_there(world * world);

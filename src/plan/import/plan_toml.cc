@@ -32,7 +32,7 @@ class Reader {
     constexpr std::string_view what = "a plan";
     Plan plan{.workload = file_.text(root, "workload", ""), .network = file_.text(root, "network", "")};
     plan.ranks = static_cast<Rank>(file_.whole(file_.need(root, "ranks", what), 1, most_ranks));
-    plan.transport = file_.text(root, "transport", "auto");
+    plan.transport = file_.transport(root, "auto");
     plan.compress = file_.text(root, "compress", "none");
     if (root.contains("link_gbit")) plan.link_gbit = file_.rate(*root.get("link_gbit"));
     plan.latency_us = file_.amount(root, "latency_us", 0);

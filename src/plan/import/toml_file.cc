@@ -9,6 +9,7 @@
 #include "plan/import/text_file.h"
 #include "ranvier/error.h"
 #include "ranvier/text.h"
+#include "ranvier/transport.h"
 
 namespace ranvier::plan {
 
@@ -63,6 +64,18 @@ std::string TomlFile::text(const toml::node& node) const {
 std::string TomlFile::text(const toml::table& table, std::string_view key, std::string_view otherwise) const {
   const auto* node = table.get(key);
   return node == nullptr ? std::string(otherwise) : text(*node);
+}
+
+std::string TomlFile::transport(const toml::table& table, std::string_view otherwise) const {
+  const auto* node = table.get("transport");
+  if (node == nullptr) return std::string(otherwise);
+  std::string name = text(*node);
+  try {
+    parse_transport(name);
+  } catch (const Error& error) {
+    refuse(node->source(), error.what());
+  }
+  return name;
 }
 
 double TomlFile::amount(const toml::node& node, double most) const {

@@ -28,6 +28,8 @@ class TomlFile {
 
   std::string text(const toml::node&) const;
   std::string text(const toml::table&, std::string_view key, std::string_view otherwise) const;
+  // One that parse_transport takes.
+  std::string transport(const toml::table&, std::string_view otherwise) const;
   // From 0 to `most`. Numbers beyond it are of no network and no program, and of no use in sums either.
   static constexpr double most_amount = 1e18;
   double amount(const toml::node&, double most = most_amount) const;

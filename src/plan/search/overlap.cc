@@ -1,5 +1,9 @@
-#include <algorithm>
+// Steps as graphs, and the bandwidths for which their longest way is the shortest.
+#include <fmt/format.h>
+
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include "plan/collective_loads.h"
 #include "ranvier/design_search.h"
@@ -8,95 +12,226 @@
 namespace ranvier {
 namespace {
 
-class GraphBuilder {
+// A graph whose collectives share terms where they are alike.
+class Graph {
  public:
-  GraphBuilder(const Placement& placement, const NetworkShape& shape, const StepOptions& options)
-      : placement_(placement), shape_(shape), options_(options) {
+  Graph(const NetworkShape& shape, const StepOptions& options) : shape_(shape), options_(options) {
     graph_.dimensions = shape.dimensions.size();
   }
-
-  // Something that the NPU itself does, or waits for.
-  void compute(double ns) { computing_ = {add({.constant_ns = ns, .term = {}, .after = computing_})}; }
-  void wait_for(const Communication& communication) {
-    if (auto node = collective(communication)) {
-      node->after = computing_;
-      computing_ = {add(std::move(*node))};
-    }
-  }
-  // Something that goes on beside it.
-  void start(const Communication& communication) {
-    if (auto node = collective(communication)) {
-      node->after = computing_;
-      for (const std::size_t before : sending_) node->after.push_back(before);
-      sending_ = {add(std::move(*node))};
-    }
-  }
-
-  StepGraph finish() {
-    auto last = computing_;
-    for (const std::size_t before : sending_) last.push_back(before);
-    add({.constant_ns = 0, .term = {}, .after = std::move(last)});
-    return std::move(graph_);
-  }
-
- private:
-  using Last = std::vector<std::size_t>;  // one node, or none yet
 
   std::size_t add(StepGraph::Node node) {
     graph_.nodes.push_back(std::move(node));
     return graph_.nodes.size() - 1;
   }
 
-  std::optional<StepGraph::Node> collective(const Communication& communication) {
-    auto cost = plan::collective_cost(communication, placement_.of(communication.role), shape_, options_);
-    if (cost.term.loads.empty()) return std::nullopt;
-    // Collectives that are alike share a term.
-    const auto same = std::find_if(graph_.terms.begin(), graph_.terms.end(), [&](const TrafficTerm& term) {
-      return std::equal(
-          term.loads.begin(), term.loads.end(), cost.term.loads.begin(), cost.term.loads.end(),
-          [](const Load& a, const Load& b) { return a.dimensions == b.dimensions && a.bytes == b.bytes; });
-    });
-    const auto term = static_cast<std::size_t>(same - graph_.terms.begin());
-    if (same == graph_.terms.end()) graph_.terms.push_back(std::move(cost.term));
-    return StepGraph::Node{.constant_ns = cost.latency_ns, .term = term};
+  // Takes no time in a group of one.
+  StepGraph::Node collective(const Communication& communication, const GroupSizes& group, std::string_view whose) {
+    auto cost = plan::collective_cost(communication, group, shape_, options_, whose);
+    if (cost.term.loads.empty()) return {};
+    Proportions loads;
+    for (const Load& load : cost.term.loads) loads.emplace_back(load.dimensions, load.bytes);
+    const auto [same, is_new] = terms_.try_emplace(std::move(loads), graph_.terms.size());
+    if (is_new) graph_.terms.push_back(std::move(cost.term));
+    return {.constant_ns = cost.latency_ns, .term = same->second};
   }
 
-  const Placement& placement_;
+  // With an end behind all that nothing waits for.
+  StepGraph finish() {
+    std::vector<bool> is_waited_for(graph_.nodes.size());
+    for (const auto& node : graph_.nodes)
+      for (const std::size_t each : node.after) is_waited_for[each] = true;
+    StepGraph::Node end;
+    for (std::size_t i = 0; i < is_waited_for.size(); ++i)
+      if (!is_waited_for[i]) end.after.push_back(i);
+    add(std::move(end));
+    return std::move(graph_);
+  }
+
+ private:
+  using Proportions = std::vector<std::pair<std::uint32_t, double>>;
+
   const NetworkShape& shape_;
   const StepOptions& options_;
   StepGraph graph_;
+  std::map<Proportions, std::size_t> terms_;
+};
+
+// Layers: two chains.
+class Passes {
+ public:
+  Passes(const Placement& placement, const NetworkShape& shape, const StepOptions& options)
+      : placement_(placement), graph_(shape, options) {}
+
+  // Something that the NPU itself does, or waits for.
+  void compute(double ns) { then({.constant_ns = ns}); }
+  void wait_for(const Communication& communication, const Layer& layer) { then(collective(communication, layer)); }
+  // Something that goes on beside it.
+  void start(const Communication& communication, const Layer& layer) {
+    StepGraph::Node node = collective(communication, layer);
+    if (!node.term) return;
+    node.after = computing_;
+    node.after.insert(node.after.end(), sending_.begin(), sending_.end());
+    sending_ = {graph_.add(std::move(node))};
+  }
+
+  StepGraph finish() { return graph_.finish(); }
+
+ private:
+  using Last = std::vector<std::size_t>;  // one node, or none yet
+
+  StepGraph::Node collective(const Communication& communication, const Layer& layer) {
+    return graph_.collective(communication, placement_.of(communication.role), "layer " + layer.name);
+  }
+
+  void then(StepGraph::Node node) {
+    node.after = computing_;
+    computing_ = {graph_.add(std::move(node))};
+  }
+
+  const Placement& placement_;
+  Graph graph_;
   Last computing_;
   Last sending_;
 };
+
+GroupSizes all_of(const NetworkShape& shape) {
+  GroupSizes sizes;
+  for (const auto& dimension : shape.dimensions) sizes.push_back(dimension.size);
+  return sizes;
+}
+
+void check(Rank rank, const NetworkShape& shape, const Operation& operation) {
+  if (rank >= shape.npus())
+    throw Error(ErrorKind::usage, fmt::format("{} communicates with rank {}, and {} has {} NPUs", operation.name, rank,
+                                              to_string(shape), shape.npus()));
+}
+
+// Pairs in the dimensions in which the two stand at different places.
+GroupSizes crossed(const Operation& operation, const NetworkShape& shape) {
+  auto [from, to] = *operation.ends;
+  for (const Rank end : {from, to}) check(end, shape, operation);
+  GroupSizes sizes;
+  for (const auto& dimension : shape.dimensions) {
+    sizes.push_back(from % dimension.size == to % dimension.size ? 1 : 2);
+    from /= dimension.size;
+    to /= dimension.size;
+  }
+  return sizes;
+}
+
+GroupSizes whole_dimensions(const Operation& operation, const NetworkShape& shape) {
+  // Writers of traces have four of them, whatever the network will be.
+  if (operation.dimensions.size() < shape.dimensions.size())
+    throw Error(ErrorKind::usage,
+                fmt::format("{} says of {} dimensions whether it spans them, and {} has {}", operation.name,
+                            operation.dimensions.size(), to_string(shape), shape.dimensions.size()));
+  GroupSizes sizes;
+  for (std::size_t i = 0; i < shape.dimensions.size(); ++i)
+    sizes.push_back(operation.dimensions[i] ? shape.dimensions[i].size : 1);
+  return sizes;
+}
+
+GroupSizes of_process_group(const ExecutionTrace& trace, const Operation& operation, const NetworkShape& shape) {
+  const std::string& name = operation.process_group;
+  const auto group = trace.process_groups.find(name);
+  // PyTorch's first one is of all ranks, which ASTRA-sim takes for granted.
+  const bool is_of_all = group == trace.process_groups.end() ? name == "0" : group->second.empty();
+  if (is_of_all) return all_of(shape);
+  if (group == trace.process_groups.end())
+    throw Error(ErrorKind::usage,
+                fmt::format("{} is of process group '{}', and nothing says which ranks that has; add --communicator "
+                            "FILE.json with {{\"{}\": [0, 1, …]}}",
+                            operation.name, name, name));
+  for (const Rank rank : group->second) check(rank, shape, operation);
+  const auto sizes = group_sizes(group->second, shape);
+  if (!sizes)
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("{} is of process group '{}', whose ranks are no block of {}: of each dimension a group has "
+                    "some places, and all NPUs that are at those",
+                    operation.name, name, to_string(shape)));
+  return *sizes;
+}
 
 }  // namespace
 
 StepGraph step_graph(const Workload& workload, const Placement& placement, const NetworkShape& shape,
                      const StepOptions& options) {
-  GraphBuilder graph(placement, shape, options);
+  Passes graph(placement, shape, options);
   graph.compute(workload.idle_ns);
   for (const Layer& layer : workload.layers) {
     graph.compute(layer.forward.compute_ns);
-    for (const auto& each : layer.forward.communications) graph.wait_for(each);
+    for (const auto& each : layer.forward.communications) graph.wait_for(each, layer);
   }
   for (std::size_t i = workload.layers.size(); i-- > 0;) {
     const Layer& layer = workload.layers[i];
     graph.compute(layer.weight_gradient.compute_ns);
-    for (const auto& each : layer.weight_gradient.communications) graph.start(each);
+    for (const auto& each : layer.weight_gradient.communications) graph.start(each, layer);
     graph.compute(layer.input_gradient.compute_ns);
-    for (const auto& each : layer.input_gradient.communications) graph.wait_for(each);
+    for (const auto& each : layer.input_gradient.communications) graph.wait_for(each, layer);
   }
   return graph.finish();
 }
 
-StepCase longest_path(const StepGraph& graph, std::span<const double> bandwidth_gbps) {
-  StepTime one{.dimensions = graph.dimensions, .terms = graph.terms, .cases = {{}}};
-  std::vector<double> term_ns;
-  for (std::size_t k = 0; k < graph.terms.size(); ++k) {
-    one.cases[0].weights.assign(graph.terms.size(), 0);
-    one.cases[0].weights[k] = 1;
-    term_ns.push_back(step_ns(one, bandwidth_gbps));
+std::vector<GroupSizes> place(const ExecutionTrace& trace, const NetworkShape& shape) {
+  std::map<std::string, GroupSizes> known{{"", all_of(shape)}};
+  std::vector<GroupSizes> placed;
+  placed.reserve(trace.operations.size());
+  for (const Operation& operation : trace.operations) {
+    if (!operation.communication)
+      placed.emplace_back();
+    else if (operation.ends)
+      placed.push_back(crossed(operation, shape));
+    else if (operation.process_group.empty() && !operation.dimensions.empty())
+      placed.push_back(whole_dimensions(operation, shape));
+    else if (const auto found = known.find(operation.process_group); found != known.end())
+      placed.push_back(found->second);
+    else
+      placed.push_back(known[operation.process_group] = of_process_group(trace, operation, shape));
   }
+  return placed;
+}
+
+// Devices compute one thing at a time, in the order in which they were told to; so do the members of a process group
+// with its collectives, which all of them start in one order. A message each way goes beside them.
+StepGraph step_graph(const ExecutionTrace& trace, const NetworkShape& shape, const StepOptions& options) {
+  const auto groups = place(trace, shape);
+  enum class Kind : std::uint8_t { computing, collective, sending, receiving };
+  std::map<std::pair<Kind, GroupSizes>, std::size_t> last;
+  Graph graph(shape, options);
+  for (std::size_t i = 0; i < trace.operations.size(); ++i) {
+    const Operation& operation = trace.operations[i];
+    StepGraph::Node node{.constant_ns = operation.compute_ns};
+    Kind kind = Kind::computing;
+    if (operation.communication) {
+      Communication all_of_it = *operation.communication;
+      const Collective what = all_of_it.collective;
+      // Which goes whole through all dimensions; of a message between unknown ends the innermost is taken.
+      if (operation.ends) all_of_it.collective = Collective::neighbor_exchange;
+      node = graph.collective(all_of_it, groups[i], operation.name);
+      kind = what == Collective::send ? Kind::sending : what == Collective::recv ? Kind::receiving : Kind::collective;
+    }
+    node.after = operation.after;
+    if (node.term || node.constant_ns > 0) {
+      const auto [before, is_first] = last.try_emplace({kind, groups[i]}, i);
+      if (!is_first) node.after.push_back(std::exchange(before->second, i));
+    }
+    graph.add(std::move(node));
+  }
+  return graph.finish();
+}
+
+StepTime one_after_another(const StepGraph& graph) {
+  StepCase all{.weights = std::vector<double>(graph.terms.size())};
+  for (const auto& node : graph.nodes) {
+    all.constant_ns += node.constant_ns;
+    if (node.term) all.weights[*node.term] += 1;
+  }
+  return {.dimensions = graph.dimensions, .terms = graph.terms, .cases = {std::move(all)}};
+}
+
+StepCase longest_path(const StepGraph& graph, std::span<const double> bandwidth_gbps) {
+  const auto term_ns = term_times(graph.terms, bandwidth_gbps);
   // Nodes stand behind those that they wait for.
   std::vector<double> end(graph.nodes.size());
   std::vector<std::optional<std::size_t>> before(graph.nodes.size());

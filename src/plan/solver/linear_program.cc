@@ -4,6 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "ranvier/error.h"
+
 namespace ranvier::solver {
 namespace {
 
@@ -57,11 +59,16 @@ class Tableau {
 
   // False where there is no least value.
   bool minimise(const Eigen::VectorXd& cost, Index columns) {
-    for (;;) {
-      const auto entering = find_entering(cost, columns);
+    // Only rounding leads around in a circle: then what is cheaper by a small part of the largest cost is no better.
+    constexpr int patience = 1000, most_pivots = 100'000;
+    const double largest = std::max(1.0, cost.cwiseAbs().maxCoeff());
+    for (int pivots = 0;; ++pivots) {
+      const auto entering = find_entering(cost, columns, pivots < patience ? 0 : largest);
       if (!entering) return true;
       const auto leaving = find_leaving(*entering);
       if (!leaving) return false;
+      if (pivots == most_pivots)
+        throw Error(ErrorKind::internal, "a linear program does not end; report the design with its input");
       pivot(*leaving, *entering);
     }
   }
@@ -79,13 +86,20 @@ class Tableau {
   Index right() const { return cells_.cols() - 1; }
   Index basis(Index row) const { return basis_[static_cast<std::size_t>(row)]; }
 
-  // Bland: the first column that makes it cheaper.
-  std::optional<Index> find_entering(const Eigen::VectorXd& cost, Index columns) const {
-    Eigen::VectorXd basic(rows_);
-    for (Index row = 0; row < rows_; ++row) basic(row) = cost(basis(row));
-    const double scale = std::max(1.0, cost.cwiseAbs().maxCoeff());
-    for (Index column = 0; column < columns; ++column)
-      if (cost(column) - basic.dot(cells_.col(column)) < -zero * scale) return column;
+  // Bland: the first column that makes it cheaper, by more than rounding of what it is added up from: costs may be of
+  // very unlike magnitude. `least` is a magnitude that all have at least.
+  std::optional<Index> find_entering(const Eigen::VectorXd& cost, Index columns, double least) const {
+    for (Index column = 0; column < columns; ++column) {
+      double change = cost(column);
+      double magnitude = std::abs(change);
+      for (Index row = 0; row < rows_; ++row) {
+        if (std::abs(cells_(row, column)) <= zero) continue;
+        const double saved = cost(basis(row)) * cells_(row, column);
+        change -= saved;
+        magnitude += std::abs(saved);
+      }
+      if (change < -zero * std::max(magnitude, least)) return column;
+    }
     return std::nullopt;
   }
 
