@@ -90,9 +90,9 @@ struct SimulatedRun {
 };
 
 // `count` elements as even_layout counts them, of element_bytes each, not in place. Folding needs a network and a
-// schedule that look the same from every rank (rings, tori and stars do); it is looked for, and proven for worlds up to
-// 256, beyond that on ranks all over the world. Throws Error{usage} for other worlds than 1 to 2^20, and for more than
-// 1024 ranks where nothing can be folded.
+// schedule that look the same from every rank (rings, tori and stars do), or from many; it is looked for, and proven for
+// worlds up to 256, beyond that on ranks all over the world. Throws Error{usage} for other worlds than 1 to 2^20, and
+// for more than 1024 ranks where nothing can be folded.
 SimulatedRun simulate(const Schedule&, const Topology&, std::size_t count, std::size_t element_bytes,
                       const SimulateOptions& = {});
 
