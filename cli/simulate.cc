@@ -273,7 +273,7 @@ json what_fails(const Options& options, const Training& training, const Topology
   if (!options.crash) return result;
   const auto after = [&] {
     if (options.bytes == 0) return simulation::after_crash(options, left, prediction.step);
-    const auto operation = simulation::all_reduce_of(options, options.step.algorithm, left.world);
+    const auto operation = simulation::all_reduce_of(options, options.step.algorithm, left);
     return simulation::after_crash(options, left, operation.schedule, operation.count);
   }();
   if (prints) simulation::print(after);

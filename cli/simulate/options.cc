@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "ranvier/error.h"
-#include "ranvier/network.h"
 #include "ranvier/sync.h"
 #include "ranvier/synchronizer.h"
 #include "ranvier/text.h"
@@ -92,6 +91,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   std::size_t bucket = 0;
   std::size_t slice = 0;
   std::uint64_t in_a_row = 1;
+  std::optional<std::uint64_t> at_once;
   bool unfolded = false;
   bool by_switches = false;
   CLI::App app("Predict a training step, or one all_reduce, on a network that need not be there.", "ranvier simulate");
@@ -125,6 +125,11 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   cli::add_bytes(app, "--slice", slice, "the largest transfer; default 128K, and 512K where tcp was measured");
   cli::add_count(app, "--in-a-row", in_a_row,
                  "of --bytes: so many one behind the other, as bench does; the time of one", 1, 100);
+  cli::add_count(
+      app, "--at-once", at_once,
+      "how many buckets are under way, default 4 as in a communicator; of --bytes: so many operations at the "
+      "same time, default 1; the time of one",
+      1, 64);
   app.add_option("--straggler", straggler, "a rank, and how many times slower it and its links are")
       ->type_name("RANK:FACTOR");
   app.add_option("--crash", crash, "a rank that is lost so many ms after the beginning: who waits, who notices it when")
@@ -188,10 +193,10 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
     if (algorithm->count() > 0) refuse("--in-network is in place of --algorithm; give one of them");
     if (!options.compress.empty()) refuse("--in-network adds up numbers, not codes; leave out --compress");
     if (!crash.empty()) refuse("--crash shows who waits for whom, which --in-network does not know; leave out one");
-    if (options.network.is_measured() || names_a_shape(options.network.spec()) ||
-        options.network.topology(options.worlds.front()).switches == 0)
+    if (options.network.is_measured() || options.network.topology(options.worlds.front()).switches == 0)
       refuse(fmt::format(
-          "--in-network needs switches between all ranks, which --topology {} does not show; take star or fat_tree:4",
+          "--in-network needs switches, which --topology {} does not show; take star, fat_tree:4 or a shape with them, "
+          "such as RI(4)_SW(8)",
           options.network.spec()));
     options.step.algorithm = in_network;
   }
@@ -213,6 +218,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   options.step.options.fold = !unfolded;
   if (in_a_row > 1 && options.bytes == 0) refuse("--in-a-row is of --bytes; a step has an order of its own");
   options.step.options.in_a_row = in_a_row;
+  if (options.bytes > 0) options.step.options.at_once = at_once.value_or(1);
+  if (options.bytes == 0 && at_once) options.step.at_once = *at_once;
   if (options.worlds.size() > 1)
     for (const auto& [flag, is_given] :
          {std::pair("--trace", !options.trace_file.empty()), std::pair("--crash", options.crash.has_value()),
@@ -221,7 +228,8 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (options.crash && options.crash->rank >= options.worlds.front())
     refuse(fmt::format("--crash names rank {} of {} ranks", options.crash->rank, options.worlds.front()));
   if (options.crash && options.worlds.front() == 1) refuse("--crash leaves nobody of one rank; name a larger --world");
-  if (options.crash && in_a_row > 1) refuse("--crash is in one operation; leave out --in-a-row");
+  if (options.crash && options.bytes > 0 && in_a_row * at_once.value_or(1) > 1)
+    refuse("--crash is in one operation; leave out --in-a-row and --at-once");
   auto read = options.network.files();
   read.push_back({"--workload", options.workload});
   read.push_back({"--plan", plan});

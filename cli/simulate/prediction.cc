@@ -33,18 +33,20 @@ Training training_of(const Options& options) {
   return training;
 }
 
-Operation all_reduce_of(const Options& options, const std::string& algorithm, Rank world) {
-  const auto built = [&] {
-    if (algorithm == in_network) return summed_by_switches(world);
+Operation all_reduce_of(const Options& options, const std::string& algorithm, const Topology& topology) {
+  const auto built = [&]() -> SwitchSum {
+    if (algorithm == in_network)
+      return summed_by_switches(topology, static_cast<double>(options.bytes), options.step.options.slice_bytes);
     const AlgorithmSpec spec = parse_algorithm(algorithm);
-    return spec.algorithm().build({.collective = Collective::all_reduce, .world = world, .dims = spec.dims});
+    return {spec.algorithm().build({.collective = Collective::all_reduce, .world = topology.world, .dims = spec.dims}),
+            topology};
   };
-  Schedule schedule = built();
+  auto [schedule, network] = built();
   // Rounded up to whole chunks, as the buckets of a step are: ranks of even worlds then do the same.
   const std::size_t values = (options.bytes + 3) / 4;
   const std::size_t chunk = (values + schedule.chunks - 1) / schedule.chunks;
   const std::size_t count = chunk * schedule.chunks;
-  return {.schedule = std::move(schedule), .count = count};
+  return {.schedule = std::move(schedule), .count = count, .topology = std::move(network)};
 }
 
 Prediction predict(const Options& options, const Training& training, const Topology& topology) {
@@ -72,8 +74,8 @@ Prediction predict(const Options& options, const Training& training, const Topol
     result.policy = simulate_policy(*policy_of(options, replicas), training.workload, topology, how, simulation);
     return result;
   }
-  const Operation operation = all_reduce_of(options, how.algorithm, world);
-  const SimulatedRun run = simulate(operation.schedule, topology, operation.count, 4, how.options);
+  const Operation operation = all_reduce_of(options, how.algorithm, topology);
+  const SimulatedRun run = simulate(operation.schedule, operation.topology, operation.count, 4, how.options);
   return {.world = world, .step = step_of(run), .folded = run.folded, .messages = run.trace};
 }
 

@@ -24,9 +24,10 @@ void check_policy(const Options&, const Workload&, Rank world);
 struct Operation {
   Schedule schedule;
   std::size_t count;  // of values of 4 bytes
+  Topology topology;  // as it is, or as sums of switches see it
 };
-// Options::bytes, by `algorithm` as parse_algorithm takes it.
-Operation all_reduce_of(const Options&, const std::string& algorithm, Rank world);
+// Options::bytes, by `algorithm` as parse_algorithm takes it, or in_network.
+Operation all_reduce_of(const Options&, const std::string& algorithm, const Topology&);
 
 struct Prediction {
   Rank world;

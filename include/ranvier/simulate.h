@@ -13,6 +13,7 @@
 #include "ranvier/schedule.h"
 #include "ranvier/sync.h"
 #include "ranvier/topology.h"
+#include "ranvier/transport.h"
 #include "ranvier/unequal_workers.h"
 #include "ranvier/workload.h"
 
@@ -45,6 +46,9 @@ struct SimulateOptions {
   // As benchmarks time them: each rank starts the next operation when it has ended the one before, so that one overlaps
   // the tail of another and links have no rest. The time is of one of them; the first is left out.
   std::size_t in_a_row = 1;
+  std::size_t at_once =
+      1;                // so many such rows at the same time, as a communicator's lanes; the time is of one operation
+  double apart_ns = 0;  // how much later each row begins than the one before
 };
 
 // A message on its way, from its first byte into the network to its arrival.
@@ -77,7 +81,8 @@ struct RankEnd {
 struct SimulatedRun {
   double ns = 0;  // with a crash: until the last rank ends or waits for ever
   bool folded = false;
-  std::size_t messages = 0;                  // simulated; folded ones stand for one of each rank
+  Rank ranks = 0;                            // simulated; folded ones stand for as many each
+  std::size_t messages = 0;                  // likewise
   std::size_t work = 0;                      // that simulating them was, on any machine: 10^7 take a tenth of a second
   std::vector<SimulatedLink> links = {};     // folded: one for each kind of link
   std::vector<SimulatedMessage> trace = {};  // folded: those of rank 0
@@ -85,9 +90,9 @@ struct SimulatedRun {
 };
 
 // `count` elements as even_layout counts them, of element_bytes each, not in place. Folding needs a network and a
-// schedule that look the same from every rank (rings, tori and stars do); it is looked for, and proven for worlds up to
-// 256, beyond that on ranks all over the world. Throws Error{usage} for other worlds than 1 to 2^20, and for more than
-// 1024 ranks where nothing can be folded.
+// schedule that look the same from every rank (rings, tori and stars do), or from many; it is looked for, and proven for
+// worlds up to 256, beyond that on ranks all over the world. Throws Error{usage} for other worlds than 1 to 2^20, and
+// for more than 1024 ranks where nothing can be folded.
 SimulatedRun simulate(const Schedule&, const Topology&, std::size_t count, std::size_t element_bytes,
                       const SimulateOptions& = {});
 
@@ -137,13 +142,17 @@ struct StepPrediction {
 // A step that is nothing but this run.
 StepPrediction step_of(const SimulatedRun&);
 
-// Switches that add up what arrives, at the rate of their links: R. L. Graham et al.: Scalable hierarchical aggregation
-// protocol (SHArP): a hardware architecture for efficient data reduction. COMHPC 2016. Each group's vector goes up once
-// and comes down once, over every link of its tree of switches. So does a vector that each member sends to the next
-// one: it leaves and enters each part of the tree once. That is what this schedule does, which has the time of the
-// sum, and not the sum; nothing but the simulator takes it.
-Schedule summed_by_switches(Rank world);
-// As StepSimulation::algorithm: averages are made so. Throws Error{usage} where ranks have no switch between them.
+// Switches that add up what arrives, at the rate of their links. Of a star and a fat tree each vector goes up once and
+// comes down once, over every link of its tree; of a shape with switches (network.h) in the dimensions that have them,
+// as by NetworkEffects::in_network_reduction, while ranks do the others by themselves. The schedule has the time of the
+// sum of a vector of so many bytes, on that topology, and not the sum; nothing but the simulator takes it. Throws
+// Error{usage} where ranks have no switch between them.
+struct SwitchSum {
+  Schedule schedule;
+  Topology topology;
+};
+SwitchSum summed_by_switches(const Topology&, double bytes, std::size_t slice_bytes);
+// As StepSimulation::algorithm: averages are made so.
 inline constexpr std::string_view in_network = "in_network";
 
 struct StepSimulation {
@@ -151,15 +160,16 @@ struct StepSimulation {
   std::vector<FastestAlgorithm> by_size = {};  // instead of it, where it has a row
   double bucket_bytes = 25e6;                  // gradients go together up to this size, in the order they become ready
   double gradient_scale = 1;                   // bytes on the wire per byte of gradient
-  double codec_ns_per_byte = 0;                // to encode and decode a byte of the wire, while the link waits
+  double codec_ns_per_byte = 0;                // to encode and decode a byte of the wire, one after another
+  std::size_t at_once = ordinary_lanes;        // buckets under way, as in a communicator
   SimulateOptions options = {};
 };
 
-// Gradients are averaged bucket by bucket while the backward pass goes on, one bucket at a time, as PyTorch's
-// DistributedDataParallel does; what tensor, expert and pipeline groups say to each other has to arrive before
-// computing goes on, and has the links that it needs before a bucket on its way. Ranks are numbered along tensor groups
-// first, then experts, data and the pipeline, and all groups of a role communicate at the same time over the links that
-// they share. Throws Error{usage} where the degrees do not multiply to the world.
+// Gradients are averaged in buckets while the backward pass goes on, as PyTorch's DistributedDataParallel does, several
+// at once, which share links; what tensor, expert and pipeline groups say to each other has to arrive before
+// computing goes on, and has the links that it needs before buckets on their way. Ranks are numbered along tensor
+// groups first, then experts, data and the pipeline, and all groups of a role communicate at the same time over the
+// links that they share. Throws Error{usage} where the degrees do not multiply to the world.
 StepPrediction simulate_step(const Workload&, const Topology&, const StepSimulation& = {});
 
 // ---- Training by a synchronization policy.

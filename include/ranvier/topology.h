@@ -46,6 +46,9 @@ struct Topology {
   // The way of everything that `from` sends to `to`, link by link; empty from a rank to itself. It is always the same
   // one, and a shortest one.
   std::function<Path(Rank from, Rank to)> path;
+  // Of switches that add up or copy what they pass on: how much of a message between two ranks a link of its path
+  // carries, as a part of its bytes. None: all of it. Only simulate() goes by it.
+  std::function<double(Rank from, Rank to, LinkNumber)> carried = {};
 };
 
 // "rank 3", "switch 0"; "rank 3 -> switch 0".

@@ -96,7 +96,7 @@ class OnAShape(ProgramTest):
         for words, problem in (
             (("--world", "8", "--topology", "RI(4)_SW(4)"), "multiply to 16 ranks, and this world has 8"),
             (("--world", "8", "--topology", "RI(4)_XX(2)"), "column 7: 'XX' is no kind"),
-            (("--world", "8", "--topology", "RI(2)_SW(4)", "--in-network"), "needs switches between all ranks"),
+            (("--world", "8", "--topology", "RI(2)_FC(4)", "--in-network"), "needs switches"),
             (("--world", "8", "--topology", "RI(2)_SW(4)", "--link-rate", "1Gbit,2Gbit,3Gbit"), "has 2 dimensions"),
         ):
             self.assert_sentence(simulate("--bytes", "1M", *words), 2, problem)
@@ -341,6 +341,26 @@ class Prediction(ProgramTest):
         summed, ring = as_json(*step, "--in-network"), as_json(*step)
         self.assertAlmostEqual(summed["communication_ns"] / ring["communication_ns"], 16 / (2 * 15), delta=0.01)
 
+    def test_knows_switches_of_a_shape_that_add_up(self):
+        # Three quarters of a ring of four come and go along two links of 4 GB/s, a quarter goes up and comes down.
+        words = ("--bytes", "4000000", "--slice", "32K", "--world", "16", "--topology", "RI(4)_SW(4)", "--latency-us", "0")
+        narrow_ring = as_json(*words, "--link-rate", "1GB,4GB", "--in-network")
+        self.assertAlmostEqual(narrow_ring["step_ns"] / (3 / 4 * 4e6), 1, delta=0.1)
+        narrow_switch = as_json(*words, "--link-rate", "4GB,500MB", "--in-network")
+        self.assertAlmostEqual(narrow_switch["step_ns"] / (1 / 4 * 4e6 * 2), 1, delta=0.1)
+        by_ranks = as_json(*words, "--link-rate", "4GB,500MB", "--algorithm", "torus:4x4")
+        self.assertGreater(by_ranks["step_ns"], 1.4 * narrow_switch["step_ns"])
+
+    def test_several_at_once_share_links_and_hide_latency(self):
+        far = ("--world", "8", "--link-rate", "1GB", "--latency-us", "100")
+        self.assertAlmostEqual(
+            as_json("--bytes", "800", *far, "--at-once", "4")["step_ns"] / as_json("--bytes", "800", *far)["step_ns"],
+            1 / 4, delta=0.01)
+        near = ("--world", "8", "--link-rate", "1GB", "--latency-us", "0", "--bytes", "8M")
+        self.assertAlmostEqual(as_json(*near, "--at-once", "4")["step_ns"] / as_json(*near)["step_ns"], 1, delta=0.01)
+        step = ("--workload", "resnet50", "--world", "8", "--link-rate", "10Gbit", "--latency-us", "500", "--bucket", "1M")
+        self.assertLess(as_json(*step)["step_ns"], 0.8 * as_json(*step, "--at-once", "1")["step_ns"])
+
     def test_counts_codecs_and_failures(self):
         words = ("--workload", "resnet50", "--world", "8", "--link-rate", "1Gbit")
         plain, coded = as_json(*words), as_json(*words, "--compress", "bf16")
@@ -471,7 +491,8 @@ class WrongUsage(ProgramTest):
             (("--world", "8", "--bytes", "4", "--topology", "ring", "--cut", "0"), "write 0-1"),
             (("--world", "8", "--bytes", "4", "--cut", "3-s0"), "no algorithm runs"),
             (("--world", "4096", "--bytes", "4", "--algorithm", "binomial_tree"), "up to 1024"),
-            (("--world", "8", "--bytes", "4", "--in-network", "--topology", "ring"), "take star or fat_tree:4"),
+            (("--world", "8", "--bytes", "4", "--in-network", "--topology", "ring"), "take star, fat_tree:4 or a shape"),
+            (("--world", "8", "--bytes", "4", "--in-network", "--topology", "RI(4)_SW(2)", "--cut", "0-1"), "with all of its cables"),
             (("--world", "8", "--bytes", "4", "--in-network", "--algorithm", "ring"), "in place of --algorithm"),
             (("--world", "8", "--workload", "resnet50", "--in-network", "--compress", "bf16"), "leave out --compress"),
             (("--world", "8", "--bytes", "4", "--in-network", "--crash", "1:1"), "leave out one"),

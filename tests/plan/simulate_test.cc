@@ -7,9 +7,7 @@
 #include "plan/simulate/collective_times.h"
 #include "plan/simulate/fluid.h"
 #include "ranvier/error.h"
-#include "ranvier/network.h"
 #include "ranvier/simulate.h"
-#include "support/refusal.h"
 
 namespace ranvier {
 namespace {
@@ -169,117 +167,6 @@ TEST(Simulate, NoScheduleBeatsTheWire) {
   }
 }
 
-// Every algorithm on every topology: where a world folds, its time and the use of its links are those of the whole.
-TEST(Folding, ChangesNothing) {
-  int folded = 0;
-  for (const Rank world : {2, 4, 6, 8, 9, 16})
-    for (const Algorithm& algorithm : algorithms()) {
-      if (std::ranges::count(algorithm.collectives, Collective::all_reduce) == 0) continue;
-      const Schedule schedule = all_reduce(algorithm.name, world);
-      std::vector<std::string> topologies{"star", "ring", "fully_connected", "fat_tree:2"};
-      if (world >= 8)
-        for (const char* tree : {"fat_tree:3", "fat_tree:4,oversubscription=2", "fat_tree:4,oversubscription=4"})
-          topologies.emplace_back(tree);
-      if (world == 16) topologies.emplace_back("torus:4x4");
-      if (world == 9) topologies.emplace_back("torus:3x3");
-      for (const char* shape : {"SW(2)_RI(3)", "RI(2)_SW(4)", "FC(4)_RI(2)", "SW(2)_SW(4)", "RI(3)_FC(3)",
-                                "RI(4)_SW(4)", "FC(4)_SW(2)_RI(2)"})
-        if (parse_network(shape).npus() == world) topologies.emplace_back(shape);
-      for (const auto& spec : topologies) {
-        SCOPED_TRACE(fmt::format("{} of {} on {}", algorithm.name, world, spec));
-        Topology topology = names_a_shape(spec) ? topology_of(parse_network(spec), {}) : make_topology(spec, world);
-        for (Link& link : topology.links) {
-          link.speed = one_gigabyte;
-          link.speed.bytes_per_second /= 1 + 0.3 * link.dimension;
-        }
-        const std::size_t count = 300 * schedule.chunks;
-        SimulateOptions options{.slice_bytes = 400, .message_ns = 30, .reduce_bytes_per_ns = 3};
-        const auto one = simulate(schedule, topology, count, 4, options);
-        options.fold = false;
-        const auto all = simulate(schedule, topology, count, 4, options);
-        EXPECT_FALSE(all.folded);
-        EXPECT_NEAR(one.ns, all.ns, 1e-9 * all.ns);
-        if (!one.folded) continue;
-        ++folded;
-        EXPECT_EQ(one.messages * static_cast<std::size_t>(world), all.messages);
-        double most_one = 0, most_all = 0;
-        for (const auto& link : one.links) most_one = std::max(most_one, link.utilisation);
-        for (const auto& link : all.links) most_all = std::max(most_all, link.utilisation);
-        EXPECT_NEAR(most_one, most_all, 1e-9);
-      }
-    }
-  EXPECT_GE(folded, 85);
-}
-
-// Halving and doubling folds while its runs of chunks fit in a slice: ranks that wait for the first or the last of
-// several slices are not alike.
-TEST(Folding, MakesLargeWorldsCheap) {
-  for (const char* algorithm : {"ring", "halving_doubling"}) {
-    constexpr Rank world = 65536;
-    const Schedule schedule = all_reduce(algorithm, world);
-    const auto run = simulate(schedule, topology::star(world, one_gigabyte), schedule.chunks, 4);
-    EXPECT_TRUE(run.folded) << algorithm;
-    EXPECT_GT(run.ns, 2.0 * (world - 1) * 4) << algorithm;
-    EXPECT_LT(run.messages, 2 * std::size_t{world}) << algorithm;
-  }
-}
-
-// By dimensions, as its ranks and cables are.
-TEST(Folding, MakesLargeShapesCheap) {
-  for (const auto& [text, dims] : {std::pair("RI(4)_FC(8)_SW(2)", std::vector<Rank>{2, 8, 4}),
-                                   std::pair("RI(4)_FC(8)_RI(4)_SW(32)", std::vector<Rank>{32, 4, 8, 4})}) {
-    const Topology topology = topology_of(parse_network(text), one_gigabyte);
-    const Schedule schedule = all_reduce("torus", topology.world, dims);
-    const std::size_t count = 4 * schedule.chunks;
-    const auto one = simulate(schedule, topology, count, 4);
-    EXPECT_TRUE(one.folded) << text;
-    if (topology.world > 100) continue;
-    const auto all = simulate(schedule, topology, count, 4, {.fold = false});
-    EXPECT_NEAR(one.ns, all.ns, 1e-9 * all.ns) << text;
-  }
-}
-
-TEST(Folding, MakesLargeTreesCheap) {
-  constexpr Rank world = 1 << 17;
-  const Schedule schedule = all_reduce("halving_doubling", world);
-  const Topology tree = topology::fat_tree(world, 64, 4, one_gigabyte);
-  const SimulateOptions options{.slice_bytes = 1 << 20};
-  const auto run = simulate(schedule, tree, schedule.chunks, 4, options);
-  EXPECT_TRUE(run.folded);
-  EXPECT_GT(run.ns, simulate(schedule, topology::star(world, one_gigabyte), schedule.chunks, 4, options).ns);
-  for (const auto& link : run.links) EXPECT_LE(link.utilisation, 1 + 1e-9);
-}
-
-// What a refusal proposes is simulated.
-TEST(Folding, IsRefusedWithWhatWouldFold) {
-  const auto refused = [](std::string_view algorithm, std::string_view topology, std::size_t count) {
-    return support::refusal([&] { simulate(all_reduce(algorithm, 2048), make_topology(topology, 2048), count, 4); });
-  };
-  EXPECT_THAT(refused("binomial_tree", "star", 2048), testing::EndsWith("try fewer ranks, or algorithm ring"));
-  EXPECT_THAT(refused("ring", "torus:64x32", 2048), testing::EndsWith("or algorithm torus:64x32"));
-  EXPECT_TRUE(simulate(all_reduce("torus", 2048, {64, 32}), make_topology("torus:64x32", 2048), 2048, 4).folded);
-  EXPECT_THAT(refused("ring", "mesh:64x32", 2048), testing::EndsWith("or topology star in place of it"));
-  EXPECT_THAT(refused("ring", "fat_tree:8", 2048), testing::EndsWith("or algorithm recursive_doubling"));
-  EXPECT_TRUE(simulate(all_reduce("recursive_doubling", 2048), make_topology("fat_tree:8", 2048), 2048, 4).folded);
-  constexpr std::size_t count = 1 << 20;
-  EXPECT_THAT(refused("halving_doubling", "star", count),
-              testing::EndsWith("or slices as large as the vector of 4194304 bytes"));
-  EXPECT_TRUE(simulate(all_reduce("halving_doubling", 2048), topology::star(2048), count, 4, {.slice_bytes = 4 * count})
-                  .folded);
-}
-
-TEST(Folding, IsNotDoneWhereRanksDiffer) {
-  EXPECT_FALSE(simulate(all_reduce("ring", 6), topology::mesh({6}, one_gigabyte), 600, 4).folded);
-  EXPECT_FALSE(simulate(all_reduce("binomial_tree", 8), topology::star(8, one_gigabyte), 800, 4).folded);
-  EXPECT_FALSE(simulate(all_reduce("ring", 6), topology::star(6, one_gigabyte), 601, 4).folded);  // uneven chunks
-  try {
-    simulate(all_reduce("binomial_tree", 2048), topology::star(2048), 2048, 4);
-    ADD_FAILURE() << "2048 different ranks were simulated";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("does not look the same from each of its 2048 ranks"));
-  }
-}
-
 // Long vectors are not simulated slice by slice, and take as long as if they were, within 1 % where time does not grow
 // by a line.
 void expect_streams(const Schedule& schedule, const Topology& topology, std::size_t chunk,
@@ -389,7 +276,7 @@ TEST(Bounds, AreNeverAboveTheTime) {
       for (const double bytes : {4.0, 1e3, 1e5, 3e6}) {
         const Communication what{.collective = Collective::all_reduce, .bytes = bytes};
         const std::string name(algorithm.name);
-        EXPECT_LE(times.at_least(what, name), times.run(what, name).ns * (1 + 1e-9))
+        EXPECT_LE(times.at_least(what, name).ns, times.run(what, name).ns * (1 + 1e-9))
             << name << " on " << spec << ", " << bytes << " bytes";
       }
     }
@@ -397,7 +284,7 @@ TEST(Bounds, AreNeverAboveTheTime) {
   const Topology star = topology::star(8, {.bytes_per_second = 1e9, .latency = std::chrono::nanoseconds(0)});
   plan::CollectiveTimes times(undivided, star, {});
   const Communication what{.collective = Collective::all_reduce, .bytes = 32e3};
-  EXPECT_NEAR(times.at_least(what, "ring"), times.run(what, "ring").ns, 1e-6);
+  EXPECT_NEAR(times.at_least(what, "ring").ns, times.run(what, "ring").ns, 1e-6);
 }
 
 Workload two_layers(double compute, double bytes) {

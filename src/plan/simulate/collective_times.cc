@@ -9,6 +9,7 @@
 #include <numeric>
 #include <utility>
 
+#include "plan/simulate/in_network.h"
 #include "plan/simulate/step.h"
 #include "ranvier/cost.h"
 #include "ranvier/error.h"
@@ -158,16 +159,26 @@ bool CollectiveTimes::has_peers(const Communication& what) const {
 }
 
 CollectiveTimes::Kind& CollectiveTimes::kind(const Communication& what, const std::string& algorithm) {
-  const KindKey key{algorithm, what.collective, what.role};
+  const std::size_t slices = algorithm == in_network ? slices_of_sum(what.bytes, options_.slice_bytes) : 1;
+  const KindKey key{algorithm, what.collective, what.role, slices};
   if (const auto found = kinds_.find(key); found != kinds_.end()) return found->second;
-  if (algorithm == in_network && topology_.switches == 0)
-    throw Error(ErrorKind::usage, fmt::format("{} has no switches that could add up gradients; take topology star or "
-                                              "fat_tree:4",
-                                              topology_.name));
-  Kind made{.schedule = averaging_ && is_average(what)
-                            ? in_groups(what.collective, topology_.world, *averaging_, algorithm)
-                            : in_all_groups(what.collective, topology_.world, grid_.of(what.role), algorithm)};
-  return kinds_.emplace(key, std::move(made)).first->second;
+  return kinds_.emplace(key, made(what, algorithm, slices)).first->second;
+}
+
+CollectiveTimes::Kind CollectiveTimes::made(const Communication& what, const std::string& algorithm,
+                                            std::size_t slices) const {
+  const bool in_nodes = averaging_ && is_average(what);
+  if (algorithm != in_network)
+    return {.schedule = in_nodes ? in_groups(what.collective, topology_.world, *averaging_, algorithm)
+                                 : in_all_groups(what.collective, topology_.world, grid_.of(what.role), algorithm)};
+  auto [schedule, topology] = summed_by_switches(topology_, grid_.of(what.role), slices);
+  if (!in_nodes) return {.schedule = std::move(schedule), .topology = std::move(topology)};
+  if (names_a_shape(topology_.name))
+    throw Error(ErrorKind::usage,
+                fmt::format("averages inside nodes are not added up by the switches of {}; take topology star or "
+                            "fat_tree:4, or a policy of everybody, such as bsp or local:16",
+                            topology_.name));
+  return {.schedule = in_groups(what.collective, topology_.world, *averaging_, algorithm)};
 }
 
 const SimulatedRun& CollectiveTimes::run(const Communication& what, const std::string& algorithm) {
@@ -176,7 +187,7 @@ const SimulatedRun& CollectiveTimes::run(const Communication& what, const std::s
   const auto [known, added] = known_.try_emplace({&found, chunk});
   if (!added) return known->second;
   try {
-    known->second = streamed(found.schedule, topology_, chunk, element_bytes, options_, &found.symmetry);
+    known->second = streamed(found.schedule, network_of(found), chunk, element_bytes, options_, &found.symmetry);
   } catch (...) {
     known_.erase(known);
     throw;
@@ -196,8 +207,8 @@ void CollectiveTimes::bound(Kind& kind) const {
     for (const auto& [peer, count] : sent) {
       double way_ns = 0;
       double slowest_ns = 0;
-      for (const LinkNumber link : topology_.path(rank, peer)) {
-        chunks[link] += count;
+      for (const auto& [link, part] : way(network_of(kind), rank, peer)) {
+        chunks[link] += count * part;
         const LinkSpeed& speed = topology_.links[link].speed;
         way_ns += static_cast<double>(speed.latency.count());
         if (speed.burst_bytes == 0) slowest_ns = std::max(slowest_ns, 1e9 / speed.bytes_per_second);
@@ -226,17 +237,20 @@ void CollectiveTimes::bound(Kind& kind) const {
   kind.bounded = true;
 }
 
-double CollectiveTimes::at_least(const Communication& what, const std::string& algorithm) {
+CollectiveTimes::Least CollectiveTimes::at_least(const Communication& what, const std::string& algorithm) {
   Kind& found = kind(what, algorithm);
   if (!found.bounded) bound(found);
   const auto chunk_bytes = static_cast<double>(chunk_elements(what, found.schedule) * element_bytes);
-  double seconds = 0;
-  for (const auto& line : found.links)
-    seconds = std::max(seconds, chunk_bytes * line.seconds_of_byte - line.burst_seconds);
+  Least least{.kind = &found};
+  for (const auto& line : found.links) {
+    least.links_ns.push_back(std::max(0.0, chunk_bytes * line.seconds_of_byte - line.burst_seconds) * 1e9);
+    least.ns = std::max(least.ns, least.links_ns.back());
+  }
   // Of a link's last byte and a chain's last message either may be the later one. What a message of a chain brings is
   // there once all of its first slice is.
   const double message_bytes = std::min(chunk_bytes, static_cast<double>(options_.slice_bytes));
-  return std::max(seconds * 1e9, found.messages * (found.latency_ns + found.byte_ns * message_bytes));
+  least.ns = std::max(least.ns, found.messages * (found.latency_ns + found.byte_ns * message_bytes));
+  return least;
 }
 
 }  // namespace ranvier::plan

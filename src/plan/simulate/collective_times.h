@@ -9,6 +9,7 @@
 
 #include "plan/simulate/groups.h"
 #include "plan/simulate/instance.h"
+#include "plan/simulate/overlap.h"
 #include "ranvier/simulate.h"
 
 namespace ranvier::plan {
@@ -35,11 +36,20 @@ class CollectiveTimes {
   const SimulatedRun& run(const Communication&, const std::string& algorithm);
   // What run() takes at least, without simulating anything: no link carries its load faster than at its rate, and so
   // many messages follow one another that each has a latency. Throws as run() does where the schedule cannot be built.
-  double at_least(const Communication&, const std::string& algorithm);
+  struct Least {
+    double ns = 0;
+    // Of those of this kind, how long each link that may be busiest is busy; the same links whatever their bytes.
+    const void* kind = nullptr;
+    std::vector<double> links_ns = {};
+  };
+  Least at_least(const Communication&, const std::string& algorithm);
+  // Of several of its runs at the same time.
+  SharedRates& rates() { return rates_; }
 
  private:
   struct Kind {
     Schedule schedule;
+    std::optional<Topology> topology = {};  // where it sees the network in a way of its own
     // The least time of a vector of `bytes`: latency, and the slowest of several links.
     struct Line {
       double seconds_of_byte = 0;
@@ -54,9 +64,11 @@ class CollectiveTimes {
     bool bounded = false;  // whether what is above is there
     Symmetry symmetry = {};
   };
-  using KindKey = std::tuple<std::string, Collective, Role>;
+  using KindKey = std::tuple<std::string, Collective, Role, std::size_t>;  // the last: slices, of switches' sums
 
   Kind& kind(const Communication&, const std::string& algorithm);
+  Kind made(const Communication&, const std::string& algorithm, std::size_t slices) const;
+  const Topology& network_of(const Kind& kind) const { return kind.topology ? *kind.topology : topology_; }
   void bound(Kind&) const;
 
   const Topology& topology_;
@@ -65,6 +77,7 @@ class CollectiveTimes {
   SimulateOptions options_;
   std::map<KindKey, Kind> kinds_;
   std::map<std::pair<const Kind*, std::size_t>, SimulatedRun> known_;  // by elements of a chunk
+  SharedRates rates_;
 };
 
 }  // namespace ranvier::plan

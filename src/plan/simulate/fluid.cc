@@ -29,6 +29,9 @@ FluidNetwork::FluidNetwork(std::vector<FluidLink> links, std::vector<std::vector
       room_(links_.size()),
       demand_(links_.size()),
       on_link_(links_.size()),
+      flows_(links_.size()),
+      link_reached_(links_.size()),
+      channel_reached_(routes_.size()),
       turn_(senders_.empty() ? 0 : *std::ranges::max_element(senders_) + 1) {
   for (std::uint32_t link = 0; link < links_.size(); ++link) {
     capacity_[link] = links_[link].bytes_per_ns;
@@ -40,16 +43,28 @@ FluidNetwork::FluidNetwork(std::vector<FluidLink> links, std::vector<std::vector
 
 void FluidNetwork::start(std::uint32_t channel, double bytes) {
   left_[channel] = bytes;
-  for (const Crossing& crossing : routes_[channel]) carried_[crossing.link] += bytes * crossing.times;
   active_.push_back(channel);
-  shared_ = false;
+  for (const Crossing& crossing : routes_[channel]) {
+    carried_[crossing.link] += bytes * crossing.times;
+    flows_[crossing.link].push_back(channel);
+    changed_.push_back(crossing.link);
+  }
+}
+
+void FluidNetwork::leave(std::uint32_t channel) {
+  for (const Crossing& crossing : routes_[channel]) {
+    auto& flows = flows_[crossing.link];
+    *std::ranges::find(flows, channel) = flows.back();
+    flows.pop_back();
+    changed_.push_back(crossing.link);
+  }
 }
 
 void FluidNetwork::stop(std::uint32_t channel) {
   if (std::erase(active_, channel) == 0) return;
   for (const Crossing& crossing : routes_[channel]) carried_[crossing.link] -= left_[channel] * crossing.times;
   left_[channel] = 0;
-  shared_ = false;
+  leave(channel);
 }
 
 double FluidNetwork::until_next() {
@@ -73,7 +88,7 @@ void FluidNetwork::fill(double ns) {
     if (open == bucket.open) continue;
     bucket.open = open;
     capacity_[bucket.link] = link.bytes_per_ns * (open ? at_once : 1);
-    shared_ = false;
+    changed_.push_back(bucket.link);
   }
 }
 
@@ -89,16 +104,35 @@ void FluidNetwork::advance(double ns, std::vector<std::uint32_t>& done) {
   }
   if (done.size() == before) return;
   std::erase_if(active_, [&](std::uint32_t channel) { return left_[channel] == 0; });
-  shared_ = false;
+  for (std::size_t i = before; i < done.size(); ++i) leave(done[i]);
+}
+
+// Those whose rate may be another one now: whoever shares a link with what has come, gone or changed, with them, and so
+// on. Max-min fair rates of others are what they were.
+void FluidNetwork::reach() {
+  ++reach_;
+  reached_.clear();
+  while (!changed_.empty()) {
+    const auto link = changed_.back();
+    changed_.pop_back();
+    if (std::exchange(link_reached_[link], reach_) == reach_) continue;
+    for (const auto channel : flows_[link]) {
+      if (std::exchange(channel_reached_[channel], reach_) == reach_) continue;
+      reached_.push_back(channel);
+      for (const Crossing& crossing : routes_[channel]) changed_.push_back(crossing.link);
+    }
+  }
 }
 
 void FluidNetwork::share() {
-  if (std::exchange(shared_, true)) return;
-  for (const auto channel : active_)
-    for (const Crossing& crossing : routes_[channel]) room_[crossing.link] = capacity_[crossing.link];
+  if (changed_.empty()) return;
   if (senders_.empty()) {
-    share_among(active_);
+    reach();
+    make_room(reached_);
+    share_among(reached_);
   } else {
+    changed_.clear();
+    make_room(active_);
     std::ranges::fill(turn_, 0);
     for (auto& channels : turns_) channels.clear();
     // They stand in the order in which they began.
@@ -113,6 +147,11 @@ void FluidNetwork::share() {
   std::fill(flow_.begin(), flow_.end(), 0);
   for (const auto channel : active_)
     for (const Crossing& crossing : routes_[channel]) flow_[crossing.link] += rate_[channel] * crossing.times;
+}
+
+void FluidNetwork::make_room(const std::vector<std::uint32_t>& channels) {
+  for (const auto channel : channels)
+    for (const Crossing& crossing : routes_[channel]) room_[crossing.link] = capacity_[crossing.link];
 }
 
 // Water filling of the room that is left: the link with least of it for each of its flows decides their rate; they

@@ -59,6 +59,9 @@ class FluidNetwork {
   };
 
   void share();
+  void leave(std::uint32_t channel);
+  void reach();
+  void make_room(const std::vector<std::uint32_t>& channels);
   void share_among(const std::vector<std::uint32_t>& channels);
   void fill(double ns);
 
@@ -72,7 +75,6 @@ class FluidNetwork {
   std::vector<std::uint32_t> active_;
   std::vector<double> left_;  // by channel
   std::vector<double> rate_;
-  bool shared_ = true;
   std::size_t shared_crossings_ = 0;
   // Of share(), kept to spare their making.
   std::vector<double> room_;
@@ -80,9 +82,15 @@ class FluidNetwork {
   std::vector<std::uint32_t> used_;
   std::vector<Level> open_;                          // of them, those that still decide: a heap
   std::vector<std::uint32_t> settling_;              // channels that a level decides
-  std::vector<std::vector<std::uint32_t>> on_link_;  // channels
-  std::vector<std::vector<std::uint32_t>> turns_;    // the first messages of all senders, the second ones, …
-  std::vector<std::size_t> turn_;                    // by sender: how many of its messages have one
+  std::vector<std::vector<std::uint32_t>> on_link_;  // of those that share, channels
+  std::vector<std::vector<std::uint32_t>> flows_;    // by link, all channels that flow through it
+  std::vector<std::uint32_t> changed_;               // links of what has come or gone since rates were found
+  std::vector<std::uint32_t> reached_;               // channels whose rates may have changed with them
+  std::vector<std::uint32_t> link_reached_;          // the last time that reach() came to it
+  std::vector<std::uint32_t> channel_reached_;
+  std::uint32_t reach_ = 0;
+  std::vector<std::vector<std::uint32_t>> turns_;  // the first messages of all senders, the second ones, …
+  std::vector<std::size_t> turn_;                  // by sender: how many of its messages have one
 };
 
 }  // namespace ranvier::plan

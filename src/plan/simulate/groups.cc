@@ -27,7 +27,8 @@ Schedule to_the_next(std::string_view name, Collective collective, Rank size, Ra
 
 Schedule of_one_group(Collective collective, Rank size, const std::string& algorithm) {
   if (collective == Collective::send) return to_the_next("send", Collective::all_to_all, size);
-  if (algorithm == in_network) return summed_by_switches(size);
+  // On a star and on trees: see in_network.cc.
+  if (algorithm == in_network) return to_the_next(in_network, collective, size);
   const AlgorithmSpec spec = parse_algorithm(algorithm);
   const ScheduleRequest request{.collective = collective, .world = size, .dims = spec.dims};
   if (std::ranges::count(spec.algorithm().collectives, collective) > 0) return spec.algorithm().build(request);
@@ -64,8 +65,6 @@ Grouping Grid::of(Role role) const {
   }
 }
 
-namespace {
-
 Schedule in_each(Schedule one, Rank world, const Grouping& group) {
   if (group.size == world) return one;
   Schedule all = one;
@@ -79,8 +78,6 @@ Schedule in_each(Schedule one, Rank world, const Grouping& group) {
   };
   return all;
 }
-
-}  // namespace
 
 Schedule in_all_groups(Collective collective, Rank world, const Grouping& group, const std::string& algorithm) {
   return in_each(of_one_group(collective, group.size, algorithm), world, group);
@@ -150,9 +147,3 @@ Schedule in_groups(Collective collective, Rank world, const RankGroups& groups, 
 }
 
 }  // namespace ranvier::plan
-
-namespace ranvier {
-
-Schedule summed_by_switches(Rank world) { return plan::to_the_next(in_network, Collective::all_reduce, world); }
-
-}  // namespace ranvier

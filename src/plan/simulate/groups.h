@@ -37,6 +37,8 @@ class Grid {
   Rank pipeline_ = 1;
 };
 
+// A schedule of one group in each of them.
+Schedule in_each(Schedule one, Rank world, const Grouping&);
 // Each group runs the collective by itself. `algorithm` as parse_algorithm takes it; where it does not build the
 // collective, direct exchange. A send goes to the next member, and from the last to the first, as in interleaved
 // pipelines.

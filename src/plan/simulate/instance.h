@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plan/simulate/fluid.h"
+#include "ranvier/network.h"
 #include "ranvier/simulate.h"
 
 namespace ranvier::plan {
@@ -31,15 +32,23 @@ struct Instance {
   std::vector<Program> programs = {};
   std::vector<std::vector<std::uint32_t>> send_channels = {};
   std::vector<std::vector<std::uint32_t>> receive_channels = {};
-  std::vector<double> slowdown = {};  // by simulated rank
+  std::vector<double> slowdown = {};   // by simulated rank
+  std::vector<double> starts_ns = {};  // likewise
   std::vector<Channel> channels = {};
   std::vector<LinkInfo> links = {};
   bool folded = false;
 };
 
-// Which shifts were proven to leave a schedule on a topology as it is, by how its chunks are cut: 0 where each is
-// several slices, however many, else so many to a slice. What waits for what is the same then at all lengths.
-using Symmetry = std::map<std::size_t, std::size_t>;
+// By multiples of `steps` along the dimensions of a grid, the last of which counts fastest.
+struct Shifts {
+  std::vector<Rank> dims = {};
+  std::vector<Rank> steps = {};
+};
+
+// Which shifts were proven to leave a schedule on a topology as it is, or that none do, by how its chunks are cut: 0
+// where each is several slices, however many, else so many to a slice. What waits for what is the same then at all
+// lengths.
+using Symmetry = std::map<std::size_t, std::optional<Shifts>>;
 
 struct Job {
   const Schedule& schedule;
@@ -53,14 +62,26 @@ struct Job {
 };
 Program program_of(const Job&, Rank);
 
+// The links of a message's way, and how much of it each carries.
+struct Hop {
+  LinkNumber link;
+  double part;
+  auto operator<=>(const Hop&) const = default;
+};
+std::vector<Hop> way(const Topology&, Rank from, Rank to);
+
 Instance whole(const Job&);
-// One rank that stands for all, if all do the same.
+// One rank for each kind of them, if many do the same.
 std::optional<Instance> folded(const Job&);
+// Of topology_of, if it is one that has all of its cables.
+std::optional<NetworkShape> shape_of(const Topology&);
 // The dimensions of "torus:4x8" and "RI(8)_SW(4)", the last one counted fastest; none for other topologies.
 std::vector<Rank> grid_dims(const Topology&);
 
 // `times` operations in a row: each rank starts the next one when it has ended the one before.
 Instance repeated(Instance, std::size_t times);
+// SimulateOptions::at_once of them, over the same links; each reduces as if no other one did.
+Instance beside_itself(Instance, const SimulateOptions&);
 
 SimulatedRun run(const Instance&, const SimulateOptions&);
 // As ranvier::simulate.

@@ -40,7 +40,7 @@ class Simulation {
 
   SimulatedRun run() {
     if (options_.crash) at(options_.crash->at_ns, What::crash, static_cast<std::size_t>(options_.crash->rank));
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) proceed(rank);
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) at(instance_.starts_ns[rank], What::start, rank);
     std::vector<std::uint32_t> left;
     for (std::size_t moment = 0; network_.flows() || !events_.empty(); ++moment) {
       if (options_.enough && moment % moments_between_questions == 0 && options_.enough())
@@ -82,7 +82,7 @@ class Simulation {
     std::size_t arrived = 0;        // messages that wait for their receive
     double begun = 0;
   };
-  enum class What : std::uint8_t { arrival, reduced, crash };
+  enum class What : std::uint8_t { start, arrival, reduced, crash };
   struct Event {
     double at;
     std::uint64_t order;  // of equal times the first made comes first
@@ -186,6 +186,9 @@ class Simulation {
 
   void happen(const Event& event) {
     switch (event.what) {
+      case What::start:
+        woken_.push_back(event.who);
+        return;
       case What::arrival:
         ++channels_[event.who].arrived;
         woken_.push_back(channels_[event.who].receiver);
@@ -287,14 +290,21 @@ namespace {
 
 constexpr Rank most_folded_ranks = 1 << 20;
 
-// Of one operation: what the others add to the first.
-SimulatedRun in_a_row(plan::Instance instance, const SimulateOptions& options) {
-  SimulatedRun first = plan::run(instance, options);
-  if (options.in_a_row < 2) return first;
-  SimulatedRun all = plan::run(plan::repeated(std::move(instance), options.in_a_row), options);
-  all.ns = (all.ns - first.ns) / static_cast<double>(options.in_a_row - 1);
-  all.trace = std::move(first.trace);
-  return all;
+// Of one operation: what the others add to the first ones.
+SimulatedRun in_a_row(const plan::Instance& instance, const SimulateOptions& options) {
+  const auto at_once = static_cast<double>(options.at_once);
+  SimulatedRun first = plan::run(plan::beside_itself(instance, options), options);
+  SimulatedRun result;
+  if (options.in_a_row < 2) {
+    result = std::move(first);
+    result.ns /= at_once;
+  } else {
+    result = plan::run(plan::beside_itself(plan::repeated(instance, options.in_a_row), options), options);
+    result.ns = (result.ns - first.ns) / static_cast<double>(options.in_a_row - 1) / at_once;
+    result.trace = std::move(first.trace);
+  }
+  result.ranks = static_cast<Rank>(instance.programs.size());
+  return result;
 }
 
 // Whether groups of ranks communicate, each by itself.
@@ -311,10 +321,11 @@ std::string way_to_fold(const plan::Job& job) {
   if (longer.slice_bytes > job.options.slice_bytes &&
       plan::folded({job.schedule, job.topology, job.count, job.element_bytes, longer}))
     return fmt::format("slices as large as the vector of {} bytes", job.count * job.element_bytes);
-  std::vector<std::string> algorithms{"ring", "recursive_doubling"};
+  std::vector<std::string> algorithms;
   if (const auto dims = plan::grid_dims(job.topology); dims.size() > 1)
     for (const auto* name : {"torus", "multi_dimensional"})
       algorithms.push_back(fmt::format("{}:{}", name, fmt::join(dims, "x")));
+  for (const auto* name : {"ring", "recursive_doubling"}) algorithms.emplace_back(name);
   for (const auto& name : algorithms) {
     if (is_divided(job.options)) break;
     const AlgorithmSpec spec = parse_algorithm(name);
@@ -349,15 +360,16 @@ SimulatedRun simulate(const Job& job) {
                 fmt::format("a schedule of {} ranks was put on topology {} of {} ranks; build both for "
                             "one world",
                             schedule.world, topology.name, topology.world));
-  if (options.crash && (options.crash->rank < 0 || options.crash->rank >= schedule.world || options.in_a_row > 1))
+  if (options.crash &&
+      (options.crash->rank < 0 || options.crash->rank >= schedule.world || options.in_a_row > 1 || options.at_once > 1))
     throw Error(ErrorKind::usage,
                 fmt::format("a crash of rank {} in {} operations; it is of one of the {} ranks, in one",
-                            options.crash->rank, options.in_a_row, schedule.world));
+                            options.crash->rank, options.in_a_row * options.at_once, schedule.world));
   if (schedule.world > most_folded_ranks)
     throw Error(ErrorKind::usage,
                 fmt::format("{} ranks are more than the {} that are simulated", schedule.world, most_folded_ranks));
   if (options.fold)
-    if (auto instance = folded(job)) return in_a_row(std::move(*instance), options);
+    if (auto instance = folded(job)) return in_a_row(*instance, options);
   if (schedule.world > options.most_whole)
     throw Error(
         ErrorKind::usage,

@@ -23,14 +23,15 @@ std::map<std::int32_t, double> parts_of(const SimulatedRun& run) {
 
 }  // namespace
 
-void Shares::add(const SimulatedRun& run, double exposed, double codec_ns) {
+void Shares::add(const SimulatedRun& run, const Exposed& exposed, double codec_ns) {
   auto found = std::ranges::find(runs_, &run, [](const auto& each) { return each.first; });
   if (found == runs_.end()) found = runs_.insert(found, {&run, {}});
   Times& times = found->second;
   times.all += 1;
-  times.exposed += exposed;
+  times.exposed.wall += exposed.wall;
+  times.exposed.work += exposed.work;
   codec_.all += codec_ns;
-  codec_.exposed += codec_ns * exposed;
+  codec_.exposed.wall += codec_ns * exposed.wall;
 }
 
 void Shares::fill(StepPrediction& step) const {
@@ -40,14 +41,14 @@ void Shares::fill(StepPrediction& step) const {
     for (const SimulatedLink& each : run->links) {
       SimulatedLink& link = links.try_emplace({each.from, each.to}, each).first->second;
       const double busy_ns = each.utilisation * run->ns;
-      link.exposed_ns += busy_ns * times.exposed;
-      link.hidden_ns += busy_ns * std::max(0.0, times.all - times.exposed);
+      link.exposed_ns += busy_ns * times.exposed.work;
+      link.hidden_ns += busy_ns * std::max(0.0, times.all - times.exposed.work);
     }
     for (const auto& [number, part] : parts_of(*run)) {
       auto& dimension = dimensions[number];
       dimension.dimension = number;
       dimension.communication_ns += part * run->ns * times.all;
-      dimension.exposed_ns += part * run->ns * times.exposed;
+      dimension.exposed_ns += part * run->ns * times.exposed.wall;
     }
   }
   for (auto& [ends, link] : links) {
@@ -56,7 +57,7 @@ void Shares::fill(StepPrediction& step) const {
   }
   for (const auto& [number, dimension] : dimensions) step.dimensions.push_back(dimension);
   step.codec_ns = codec_.all;
-  step.exposed_codec_ns = codec_.exposed;
+  step.exposed_codec_ns = codec_.exposed.wall;
 }
 
 }  // namespace ranvier::plan
@@ -66,7 +67,7 @@ namespace ranvier {
 StepPrediction step_of(const SimulatedRun& run) {
   StepPrediction step{.step_ns = run.ns, .communication_ns = run.ns, .exposed_communication_ns = run.ns};
   plan::Shares shares;
-  shares.add(run, 1);
+  shares.add(run, {.wall = 1, .work = 1});
   shares.fill(step);
   return step;
 }

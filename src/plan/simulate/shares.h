@@ -10,15 +10,21 @@ namespace ranvier::plan {
 
 class Shares {
  public:
-  // A collective, of whose time computing waits for the part `exposed`, and its codec's time beside it.
-  void add(const SimulatedRun&, double exposed, double codec_ns = 0);
+  // Of what a collective takes by itself, the part for which computing waits: of its time, in which others may go on
+  // with it, and of its work.
+  struct Exposed {
+    double wall = 0;
+    double work = 0;
+  };
+  // `codec_ns` is beside its time.
+  void add(const SimulatedRun&, const Exposed&, double codec_ns = 0);
   // Into the step's links, dimensions and codec times, with its length as it stands there.
   void fill(StepPrediction&) const;
 
  private:
   struct Times {
     double all = 0;
-    double exposed = 0;
+    Exposed exposed = {};
   };
   std::vector<std::pair<const SimulatedRun*, Times>> runs_;  // how often each takes place: steps have many alike
   Times codec_;

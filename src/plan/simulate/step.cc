@@ -1,15 +1,15 @@
 // A training step: computing goes through the layers, forwards and backwards, and waits for the collectives inside a
 // divided layer (tensor, expert, pipeline groups). Gradients become ready from the last layer to the first, go into
-// buckets, and the buckets are averaged one after another beside it (S. Li et al.: PyTorch distributed: Experiences on
-// accelerating data parallel training. VLDB 2020). While computing waits for a collective, a bucket under way has what
-// that leaves of the links that both need.
+// buckets, and the buckets are averaged beside it, several at once (S. Li et al.: PyTorch distributed: Experiences on
+// accelerating data parallel training. VLDB 2020; overlap.h). While computing waits for a collective, buckets under way
+// have what that leaves of the links that they need.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <optional>
 
+#include "plan/simulate/overlap.h"
 #include "plan/simulate/shares.h"
 #include "plan/simulate/step.h"
 #include "ranvier/workload_file.h"
@@ -32,26 +32,17 @@ class Collectives {
   struct Taken {
     double ns = 0;
     const SimulatedRun* run = nullptr;  // null where it is bounded
+    plan::CollectiveTimes::Least least = {};
   };
 
   Taken take(const Communication& what) {
     const std::string algorithm = plan::is_average(what) ? algorithm_for(what.bytes) : "ring";
-    if (bounds_) return {.ns = times_.at_least(what, algorithm)};
+    if (bounds_) {
+      auto least = times_.at_least(what, algorithm);
+      return {.ns = least.ns, .least = std::move(least)};
+    }
     const SimulatedRun& run = times_.run(what, algorithm);
     return {run.ns, &run};
-  }
-
-  // How fast `bucket` goes on while `first` has its share of each link, where 1 is as if it were alone: less where a
-  // link has not enough left, and more than 1 where it could do with less.
-  double rate_beside(const SimulatedRun& bucket, const SimulatedRun& first) {
-    const auto [known, added] = rates_.try_emplace({&bucket, &first}, std::numeric_limits<double>::infinity());
-    if (!added) return known->second;
-    std::map<std::pair<std::string_view, std::string_view>, double> left;
-    for (const auto& link : first.links) left[{link.from, link.to}] = std::max(0.0, 1 - link.utilisation);
-    for (const auto& link : bucket.links)
-      if (const auto found = left.find({link.from, link.to}); found != left.end() && link.utilisation > 0)
-        known->second = std::min(known->second, found->second / link.utilisation);
-    return known->second;
   }
 
  private:
@@ -64,13 +55,17 @@ class Collectives {
   const StepSimulation& how_;
   plan::CollectiveTimes& times_;
   const bool bounds_;
-  std::map<std::pair<const SimulatedRun*, const SimulatedRun*>, double> rates_;
 };
 
 class StepRun {
  public:
   StepRun(const Workload& workload, const StepSimulation& how, plan::CollectiveTimes& times, bool bounds)
-      : workload_(workload), how_(how), collectives_(how, times, bounds), names_(!bounds) {
+      : workload_(workload),
+        how_(how),
+        collectives_(how, times, bounds),
+        names_(!bounds),
+        overlap_(times.rates(), std::max<std::size_t>(how.at_once, 1)),
+        least_(std::max<std::size_t>(how.at_once, 1)) {
     if (!how.options.slowdown.empty())
       slowest_ = *std::max_element(how.options.slowdown.begin(), how.options.slowdown.end());
   }
@@ -118,15 +113,13 @@ class StepRun {
       computing_ = add({.name = name, .computes = true, .begin_ns = now_, .end_ns = now_ + ns});
     }
     now_ += ns;
+    overlap_.go_on_until(now_);
   }
 
   void wait_for(const Layer& layer, const Communication& what) {
     if (!collectives_.has_peers(what) || !(what.bytes > 0)) return;
-    const auto [ns, run] = collectives_.take(what);
-    if (run != nullptr) {
-      delay_buckets(*run);
-      shares_.add(*run, 1);
-    }
+    const auto [ns, run, least] = collectives_.take(what);
+    if (run != nullptr) shares_.add(*run, {.wall = 1, .work = 1});
     before_.push_back(computing_);
     computing_ =
         add({.name = names_ ? fmt::format("{} {} of {}", name_of(what.role), name_of(what.collective), layer.name) : "",
@@ -134,6 +127,7 @@ class StepRun {
              .begin_ns = now_,
              .end_ns = now_ + ns});
     now_ += ns;
+    overlap_.go_on_until(now_, run);
     result_.communication_ns += ns;
     share(what.role).communication_ns += ns;
     share(what.role).exposed_ns += ns;
@@ -155,34 +149,15 @@ class StepRun {
     bucket.bytes = 0;
   }
 
-  // Beside computing, behind what was started before.
+  // Beside computing.
   void start(const Communication& what, std::string name, double codec_ns) {
-    const auto [sending_ns, run] = collectives_.take(what);
-    const double ns = sending_ns + codec_ns;
-    const double begin = std::max(free_, now_);
-    before_.push_back(free_ > now_ ? sending_ : computing_);
-    sending_ = add({.name = std::move(name), .computes = false, .begin_ns = begin, .end_ns = begin + ns});
-    free_ = begin + ns;
-    result_.communication_ns += ns;
-    share(what.role).communication_ns += ns;
-    overlapped_.push_back({what.role, *sending_, run, ns, ns > 0 ? sending_ns / ns : 0});
-  }
-
-  // Those that are under way or wait for their turn, by a collective that begins now and that computing waits for.
-  void delay_buckets(const SimulatedRun& first) {
-    auto at = overlapped_.end();
-    while (at != overlapped_.begin() && result_.timeline[std::prev(at)->interval].end_ns > now_) --at;
-    const double until = now_ + first.ns;
-    for (double free = now_; at != overlapped_.end(); ++at) {
-      auto& interval = result_.timeline[at->interval];
-      const double left = interval.end_ns - std::max(interval.begin_ns, now_);
-      if (interval.begin_ns > now_) interval.begin_ns = free;
-      // Encoding and decoding need no link.
-      const double rate = std::min(1.0, collectives_.rate_beside(*at->run, first) / at->sending_share);
-      const double beside = std::max(0.0, until - free);
-      interval.end_ns = left < beside * rate ? free + left / rate : free + beside + (left - beside * rate);
-      free = free_ = interval.end_ns;
-    }
+    const auto [ns, run, least] = collectives_.take(what);
+    result_.communication_ns += ns + codec_ns;
+    share(what.role).communication_ns += ns + codec_ns;
+    if (run == nullptr) return least_.start(now_, ns, codec_ns, least.kind, least.links_ns);
+    before_.push_back(computing_);
+    beside_.push_back({what.role, add({.name = std::move(name)})});
+    overlap_.start({.run = run, .sending_ns = ns, .codec_ns = codec_ns});
   }
 
   StepPrediction::RoleShare& share(Role role) {
@@ -194,16 +169,28 @@ class StepRun {
   }
 
   StepPrediction finish() {
-    result_.step_ns = std::max(now_, free_);
+    result_.step_ns = std::max({now_, overlap_.finish(), least_.end()});
     result_.exposed_communication_ns = result_.step_ns - result_.compute_ns;
-    for (const auto& each : overlapped_) {
-      const auto& interval = result_.timeline[each.interval];
-      const double exposed_ns = std::max(0.0, interval.end_ns - std::max(interval.begin_ns, now_));
-      share(each.role).exposed_ns += exposed_ns;
-      if (each.run != nullptr && each.ns > 0)
-        shares_.add(*each.run, exposed_ns / each.ns, each.ns * (1 - each.sending_share));
+    std::optional<std::size_t> last = computing_;
+    double end_ns = now_;
+    for (std::size_t i = 0; i < beside_.size(); ++i) {
+      const auto& [role, number] = beside_[i];
+      const auto& operation = overlap_.operations()[i];
+      auto& interval = result_.timeline[number];
+      interval.begin_ns = operation.begin_ns;
+      interval.end_ns = operation.end_ns;
+      if (operation.behind) before_[number] = beside_[*operation.behind].interval;
+      if (operation.end_ns > end_ns) {
+        end_ns = operation.end_ns;
+        last = number;
+      }
+      share(role).exposed_ns += operation.exposed_ns;
+      const double ns = operation.sending_ns + operation.codec_ns;
+      if (ns > 0)
+        shares_.add(*operation.run, {.wall = operation.exposed_ns / ns, .work = operation.exposed_work},
+                    operation.codec_ns);
     }
-    for (auto at = free_ > now_ ? sending_ : computing_; at; at = before_[*at]) result_.critical_path.push_back(*at);
+    for (auto at = last; at; at = before_[*at]) result_.critical_path.push_back(*at);
     std::reverse(result_.critical_path.begin(), result_.critical_path.end());
     shares_.fill(result_);
     return std::move(result_);
@@ -217,20 +204,17 @@ class StepRun {
   const bool names_;  // whether anybody looks at the timeline
   StepPrediction result_;
   std::vector<std::optional<std::size_t>> before_;  // by interval: the one whose end let it begin
-  std::optional<std::size_t> computing_;            // the last interval of the NPU, and of its gradients
-  std::optional<std::size_t> sending_;
-  struct Overlapped {
+  std::optional<std::size_t> computing_;            // the last interval of the NPU
+  plan::Overlap overlap_;
+  plan::LeastOverlap least_;
+  struct Beside {
     Role role;
     std::size_t interval;
-    const SimulatedRun* run;
-    double ns;             // of sending and codec, if nothing delays it
-    double sending_share;  // of its time; the rest is that of its codec
   };
-  std::vector<Overlapped> overlapped_;  // one after another
+  std::vector<Beside> beside_;  // as overlap_ numbers them
   std::map<Role, Open> buckets_;
   std::size_t count_ = 0;
   double now_ = 0;
-  double free_ = 0;
 };
 
 }  // namespace

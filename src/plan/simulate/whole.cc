@@ -11,6 +11,13 @@ Program program_of(const Job& job, Rank rank) {
                  {.element_bytes = job.element_bytes, .slice_bytes = job.options.slice_bytes});
 }
 
+std::vector<Hop> way(const Topology& topology, Rank from, Rank to) {
+  std::vector<Hop> hops;
+  for (const LinkNumber link : topology.path(from, to))
+    hops.push_back({link, topology.carried ? topology.carried(from, to, link) : 1});
+  return hops;
+}
+
 Instance whole(const Job& job) {
   Instance instance;
   const auto slowdown = [&](Rank rank) {
@@ -33,9 +40,9 @@ Instance whole(const Job& job) {
     if (!added) return found->second;
     Instance::Channel made{.route = {}, .from = from, .to = to};
     const auto is_lost = [&](Vertex end) { return job.options.crash && job.options.crash->rank == end; };
-    for (const LinkNumber link : job.topology.path(from, to)) {
+    for (const auto& [link, part] : way(job.topology, from, to)) {
       made.crashes |= is_lost(job.topology.links[link].from) || is_lost(job.topology.links[link].to);
-      made.route.push_back({link, 1});
+      made.route.push_back({link, part});
       made.latency_ns += static_cast<double>(job.topology.links[link].speed.latency.count());
     }
     instance.channels.push_back(std::move(made));
@@ -53,6 +60,7 @@ Instance whole(const Job& job) {
     instance.send_channels.push_back(std::move(sends));
     instance.receive_channels.push_back(std::move(receives));
     instance.slowdown.push_back(slowdown(rank));
+    instance.starts_ns.push_back(0);
   }
   return instance;
 }
@@ -74,6 +82,25 @@ Instance repeated(Instance instance, std::size_t times) {
       program.sends[i].after += static_cast<std::uint32_t>(i / sends * receives);
     for (std::size_t i = receives; i < program.receives.size(); ++i)
       program.receives[i].after += static_cast<std::uint32_t>(i / receives * sends);
+  }
+  return instance;
+}
+
+Instance beside_itself(Instance instance, const SimulateOptions& options) {
+  const Instance one = instance;
+  const auto more = [](auto& list, const auto& of_one) { list.insert(list.end(), of_one.begin(), of_one.end()); };
+  for (std::size_t lane = 1; lane < options.at_once; ++lane) {
+    for (const double ns : one.starts_ns)
+      instance.starts_ns.push_back(ns + static_cast<double>(lane) * options.apart_ns);
+    const auto first = static_cast<std::uint32_t>(instance.channels.size());
+    more(instance.programs, one.programs);
+    more(instance.channels, one.channels);
+    more(instance.slowdown, one.slowdown);
+    for (auto lists : {&Instance::send_channels, &Instance::receive_channels})
+      for (auto channels : one.*lists) {
+        for (auto& channel : channels) channel += first;
+        (instance.*lists).push_back(std::move(channels));
+      }
   }
   return instance;
 }

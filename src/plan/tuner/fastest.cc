@@ -39,7 +39,7 @@ class Table {
   std::vector<Candidate> candidates(const Communication& what) {
     std::vector<Candidate> all;
     for (std::size_t i = 0; i < algorithms_.size(); ++i)
-      if (const auto least = plan::if_possible([&] { return times_.at_least(what, algorithms_[i]); }, refusal_))
+      if (const auto least = plan::if_possible([&] { return times_.at_least(what, algorithms_[i]).ns; }, refusal_))
         all.push_back({i, *least});
     // What was the fastest at half of the size is tried first: most others are slower than it by their bounds.
     std::ranges::stable_sort(all, {}, [&](const Candidate& each) {

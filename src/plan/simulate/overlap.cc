@@ -1,0 +1,160 @@
+#include "plan/simulate/overlap.h"
+
+#include <algorithm>
+#include <limits>
+#include <string_view>
+
+namespace ranvier::plan {
+namespace {
+
+constexpr double tiny = 1e-12;
+
+// By link, or by codec: what all of it is needed for, by sharer.
+class Needs {
+ public:
+  explicit Needs(std::size_t sharers) : sharers_(sharers) {}
+
+  void add(std::string_view from, std::string_view to, std::size_t sharer, double part) {
+    auto& needs = by_link_.try_emplace({from, to}, sharers_ + 1).first->second;
+    needs[sharer] += std::min(1.0, part);  // more where it had saved up a burst
+  }
+
+  // Water filling: the rates of all rise together, and what is needed for all of its time stops those that need it.
+  std::vector<double> rates() const {
+    std::vector<double> rates(sharers_, -1);
+    for (;;) {
+      double level = 1;
+      const std::vector<double>* least = nullptr;
+      for (const auto& [link, needs] : by_link_) {
+        double room = std::max(0.0, 1 - needs[sharers_]);
+        double needed = 0;
+        for (std::size_t i = 0; i < sharers_; ++i)
+          if (rates[i] < 0)
+            needed += needs[i];
+          else
+            room -= needs[i] * rates[i];
+        room = std::max(0.0, room);
+        if (needed <= tiny || room / needed >= level) continue;
+        level = room / needed;
+        least = &needs;
+      }
+      bool settled = false;
+      for (std::size_t i = 0; i < sharers_; ++i)
+        if (rates[i] < 0 && (least == nullptr || (*least)[i] > tiny)) {
+          rates[i] = level;
+          settled = true;
+        }
+      if (!settled) return rates;
+    }
+  }
+
+ private:
+  std::size_t sharers_;
+  std::map<std::pair<std::string_view, std::string_view>, std::vector<double>> by_link_;  // the last one: who is first
+};
+
+}  // namespace
+
+const std::vector<double>& SharedRates::among(const std::vector<Sharer>& sharers, const SimulatedRun* first) {
+  const auto [known, added] = known_.try_emplace({sharers, first});
+  if (!added) return known->second;
+  Needs needs(sharers.size());
+  for (std::size_t i = 0; i < sharers.size(); ++i) {
+    for (const SimulatedLink& link : sharers[i].run->links)
+      if (link.utilisation > 0) needs.add(link.from, link.to, i, link.utilisation * sharers[i].sending);
+    needs.add("", "", i, 1 - sharers[i].sending);
+  }
+  if (first != nullptr)
+    for (const SimulatedLink& link : first->links)
+      if (link.utilisation > 0) needs.add(link.from, link.to, sharers.size(), link.utilisation);
+  return known->second = needs.rates();
+}
+
+std::size_t Overlap::start(Operation operation) {
+  const std::size_t number = operations_.size();
+  left_ns_.push_back(operation.sending_ns + operation.codec_ns);
+  operations_.push_back(operation);
+  const std::size_t lane = number % under_way_.size();
+  if (!under_way_[lane]) {
+    operations_[number].begin_ns = now_;
+    under_way_[lane] = number;
+  }
+  return number;
+}
+
+void Overlap::begin_next(std::size_t lane) {
+  const std::size_t ended = *under_way_[lane];
+  const std::size_t next = ended + under_way_.size();
+  operations_[ended].end_ns = now_;
+  under_way_[lane].reset();
+  if (next >= operations_.size()) return;
+  operations_[next].begin_ns = now_;
+  operations_[next].behind = ended;
+  under_way_[lane] = next;
+}
+
+void Overlap::go_on_until(double ns, const SimulatedRun* first) {
+  std::vector<std::pair<SharedRates::Sharer, std::size_t>> sharers;  // with its lane
+  std::vector<SharedRates::Sharer> key;
+  for (;;) {
+    sharers.clear();
+    key.clear();
+    for (std::size_t lane = 0; lane < under_way_.size(); ++lane)
+      if (under_way_[lane]) {
+        const Operation& each = operations_[*under_way_[lane]];
+        const double all = each.sending_ns + each.codec_ns;
+        sharers.push_back({{each.run, all > 0 ? each.sending_ns / all : 1}, lane});
+      }
+    if (sharers.empty()) break;
+    for (const auto& [sharer, lane] : sharers) key.push_back(sharer);
+    const std::vector<double>& rates = rates_.among(key, first);
+    double passes = ns - now_;
+    double work = 0;
+    bool one_ends = false;
+    for (std::size_t i = 0; i < sharers.size(); ++i) {
+      work += rates[i];
+      const double left = left_ns_[*under_way_[sharers[i].second]];
+      if (!(rates[i] > 0) || left / rates[i] > passes) continue;
+      passes = left / rates[i];
+      one_ends = true;
+    }
+    if (!one_ends && !(passes > 0)) break;
+    now_ = one_ends ? now_ + passes : ns;
+    for (std::size_t i = 0; i < sharers.size(); ++i) {
+      const std::size_t number = *under_way_[sharers[i].second];
+      Operation& each = operations_[number];
+      const double done = passes * rates[i];
+      const double all = each.sending_ns + each.codec_ns;
+      if (nothing_else_) {
+        each.exposed_ns += work > 0 ? passes * rates[i] / work : 0;
+        each.exposed_work += all > 0 ? done / all : 0;
+      }
+      left_ns_[number] -= done;
+      if (left_ns_[number] <= tiny * all) begin_next(sharers[i].second);
+    }
+  }
+  if (!nothing_else_) now_ = ns;
+}
+
+double Overlap::finish() {
+  nothing_else_ = true;
+  go_on_until(std::numeric_limits<double>::infinity());
+  return now_;
+}
+
+void LeastOverlap::start(double now, double ns, double codec_ns, const void* kind,
+                         const std::vector<double>& links_ns) {
+  double& lane = lanes_[next_++ % lanes_.size()];
+  lane = std::max(lane, now) + ns + codec_ns;
+  end_ = std::max(end_, lane);
+  codec_ = std::max(codec_, now) + codec_ns;
+  end_ = std::max(end_, codec_);
+  auto& links = links_[kind];
+  links.resize(links_ns.size());
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    links[i] = std::max(links[i], now) + links_ns[i];
+    end_ = std::max(end_, links[i]);
+  }
+}
+
+}  // namespace ranvier::plan

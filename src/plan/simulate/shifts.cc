@@ -1,0 +1,144 @@
+#include "plan/simulate/shifts.h"
+
+#include <bit>
+#include <map>
+#include <span>
+#include <string_view>
+
+#include "ranvier/network.h"
+#include "ranvier/text.h"
+
+namespace ranvier::plan {
+
+// Without cables, names say so in words.
+std::optional<NetworkShape> shape_of(const Topology& topology) {
+  if (!names_a_shape(topology.name) || topology.name.find(' ') != std::string::npos) return std::nullopt;
+  return parse_network(topology.name);
+}
+
+std::vector<Rank> grid_dims(const Topology& topology) {
+  std::vector<Rank> dims;
+  if (const auto shape = shape_of(topology)) {
+    for (const auto& each : shape->dimensions) dims.insert(dims.begin(), each.size);
+    return dims;
+  }
+  const auto colon = topology.name.find(':');
+  if (!topology.name.starts_with("torus") || colon == std::string::npos) return dims;
+  for (std::size_t at = colon + 1; at < topology.name.size();) {
+    std::size_t used = 0;
+    dims.push_back(static_cast<Rank>(std::stol(topology.name.substr(at), &used)));
+    at += used + 1;
+  }
+  return dims;
+}
+
+namespace {
+
+// Exclusive or.
+std::vector<Rank> bits_of(Rank world) {
+  return std::vector<Rank>(static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(world))), 2);
+}
+
+// How a fat tree can be shifted. Its routes go by digits of the destination, and so do its switches: where it has
+// powers of two of everything, single bits may be turned around; without oversubscription, digits may be shifted. None
+// for other networks with several switches.
+std::vector<std::vector<Rank>> grids_of_tree(const Topology& topology) {
+  std::vector<std::vector<Rank>> grids;
+  const std::string_view name = topology.name;
+  constexpr std::string_view tree = "fat_tree:";
+  constexpr std::string_view narrower = ",oversubscription=";
+  if (!name.starts_with(tree)) return grids;
+  const std::string_view numbers = name.substr(tree.size());
+  const auto comma = numbers.find(narrower);
+  const auto arity = parse_number<Rank>(numbers.substr(0, comma));
+  const auto times = comma == std::string_view::npos ? 1 : parse_number<Rank>(numbers.substr(comma + narrower.size()));
+  if (!arity || !times) return grids;
+  const auto is_binary = [](Rank number) { return std::has_single_bit(static_cast<unsigned>(number)); };
+  if (is_binary(topology.world) && is_binary(*arity) && is_binary(*times)) grids.push_back(bits_of(topology.world));
+  std::vector<Rank> digits;
+  std::int64_t span = 1;
+  for (; span < topology.world; span *= *arity) digits.push_back(*arity);
+  if (*times == 1 && span == topology.world) grids.push_back(std::move(digits));
+  return grids;
+}
+
+// The grid that both are made of by joining neighbouring dimensions, if there is one: a switch or a full connection
+// looks the same along each part of it.
+std::optional<std::vector<Rank>> common(const std::vector<Rank>& one, const std::vector<Rank>& other) {
+  std::vector<Rank> borders{1};
+  for (const auto* grid : {&one, &other}) {
+    Rank stride = 1;
+    for (std::size_t i = grid->size(); i-- > 0;) borders.push_back(stride *= (*grid)[i]);
+  }
+  std::ranges::sort(borders);
+  borders.erase(std::unique(borders.begin(), borders.end()), borders.end());
+  std::vector<Rank> dims;
+  for (std::size_t i = 1; i < borders.size(); ++i) {
+    if (borders[i] % borders[i - 1] != 0) return std::nullopt;
+    dims.insert(dims.begin(), borders[i] / borders[i - 1]);
+  }
+  return dims;
+}
+
+}  // namespace
+
+std::vector<std::vector<Rank>> grids_of(const Job& job) {
+  const Rank world = job.schedule.world;
+  std::vector<std::vector<Rank>> grids;
+  const auto dims = grid_dims(job.topology);
+  const auto both = dims.empty() || job.options.grid.empty() ? std::nullopt : common(dims, job.options.grid);
+  if (job.topology.switches > 1) {
+    grids = grids_of_tree(job.topology);
+    if (both) grids.push_back(*both);
+    if (!dims.empty()) grids.insert(grids.end(), {dims, {world}});
+  } else {
+    grids.push_back({world});
+    if (std::has_single_bit(static_cast<unsigned>(world))) grids.push_back(bits_of(world));
+    if (dims.size() > 1) grids.push_back(dims);
+    if (!job.options.grid.empty()) grids.push_back(job.options.grid);
+    if (both) grids.push_back(*both);
+  }
+  return grids;
+}
+
+std::optional<Shifts> shifts_of(const Job& job, const Sights& sights, const std::vector<Rank>& dims, Rank least,
+                                const std::vector<Rank>& ranks, bool& is_too_much) {
+  const Group all({dims, std::vector<Rank>(dims.size(), 1)});
+  const Rank world = job.schedule.world;
+  struct Known {
+    Rank rank;
+    Doing doing;
+    Sights::Sight sight;
+  };
+  const auto known_of = [&](Rank rank) {
+    Doing doing(job, all, rank);
+    auto sight = sights.of(rank, doing, all);
+    return Known{rank, std::move(doing), std::move(sight)};
+  };
+  std::vector<Known> known{known_of(ranks.front())};
+  const std::size_t messages = std::max<std::size_t>(1, known.front().doing.program.sends.size());
+  const Rank most = std::min({most_kinds, world / 2, static_cast<Rank>(most_messages / messages)});
+  is_too_much |= most < std::min(most_kinds, world / 2);
+  if (most < 2) return std::nullopt;
+  for (const Rank rank : std::span(ranks).subspan(1)) known.push_back(known_of(rank));
+  Shifts shifts{dims, {}};
+  Rank kinds = 1;
+  for (Rank stride = world; const Rank size : dims) {
+    stride /= size;
+    const auto leaves_all_alike = [&](Rank step) {
+      return std::ranges::all_of(known, [&](const Known& each) {
+        const Rank place = each.rank / stride % size;
+        const Known other = known_of(each.rank + ((place + step) % size - place) * stride);
+        return other.sight == each.sight && other.doing.is_like(each.doing);
+      });
+    };
+    Rank step = std::min(least, size);
+    while (step < size && (size % step != 0 || !leaves_all_alike(step)))
+      if (++step > most) return std::nullopt;
+    shifts.steps.push_back(step);
+    if ((kinds *= step) > most) return std::nullopt;
+  }
+  return shifts;
+}
+
+}  // namespace ranvier::plan

@@ -1,0 +1,190 @@
+// Folded against whole worlds.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include "plan/simulate/groups.h"
+#include "ranvier/error.h"
+#include "ranvier/network.h"
+#include "ranvier/simulate.h"
+#include "support/refusal.h"
+
+namespace ranvier {
+namespace {
+
+constexpr LinkSpeed one_gigabyte{.bytes_per_second = 1e9, .latency = std::chrono::nanoseconds(500)};  // 1 byte a ns
+
+Schedule all_reduce(std::string_view algorithm, Rank world, std::vector<Rank> dims = {}) {
+  return find_algorithm(algorithm, Collective::all_reduce)
+      .build({.collective = Collective::all_reduce, .world = world, .dims = std::move(dims)});
+}
+
+// Every algorithm on every topology: where a world folds, its time and the use of its links are those of the whole.
+TEST(Folding, ChangesNothing) {
+  int folded = 0, several = 0;
+  for (const Rank world : {2, 4, 6, 8, 9, 16})
+    for (const Algorithm& algorithm : algorithms()) {
+      if (std::ranges::count(algorithm.collectives, Collective::all_reduce) == 0) continue;
+      const Schedule schedule = all_reduce(algorithm.name, world);
+      std::vector<std::string> topologies{"star", "ring", "fully_connected", "fat_tree:2"};
+      if (world >= 8)
+        for (const char* tree : {"fat_tree:3", "fat_tree:4,oversubscription=2", "fat_tree:4,oversubscription=4"})
+          topologies.emplace_back(tree);
+      if (world == 16) topologies.emplace_back("torus:4x4");
+      if (world == 9) topologies.emplace_back("torus:3x3");
+      for (const char* shape : {"SW(2)_RI(3)", "RI(2)_SW(4)", "FC(4)_RI(2)", "SW(2)_SW(4)", "RI(3)_FC(3)",
+                                "RI(4)_SW(4)", "FC(4)_SW(2)_RI(2)"})
+        if (parse_network(shape).npus() == world) topologies.emplace_back(shape);
+      for (const auto& spec : topologies) {
+        SCOPED_TRACE(fmt::format("{} of {} on {}", algorithm.name, world, spec));
+        Topology topology = names_a_shape(spec) ? topology_of(parse_network(spec), {}) : make_topology(spec, world);
+        for (Link& link : topology.links) {
+          link.speed = one_gigabyte;
+          link.speed.bytes_per_second /= 1 + 0.3 * link.dimension;
+        }
+        const std::size_t count = 300 * schedule.chunks;
+        SimulateOptions options{.slice_bytes = 400, .message_ns = 30, .reduce_bytes_per_ns = 3};
+        const auto one = simulate(schedule, topology, count, 4, options);
+        options.fold = false;
+        const auto all = simulate(schedule, topology, count, 4, options);
+        EXPECT_FALSE(all.folded);
+        EXPECT_NEAR(one.ns, all.ns, 1e-9 * all.ns);
+        if (!one.folded) continue;
+        ++folded;
+        several += one.ranks > 1 ? 1 : 0;
+        EXPECT_EQ(one.messages * static_cast<std::size_t>(world / one.ranks), all.messages);
+        double most_one = 0, most_all = 0;
+        for (const auto& link : one.links) most_one = std::max(most_one, link.utilisation);
+        for (const auto& link : all.links) most_all = std::max(most_all, link.utilisation);
+        EXPECT_NEAR(most_one, most_all, 1e-9);
+      }
+    }
+  EXPECT_GE(folded, 85);
+  EXPECT_GE(several, 1);
+}
+
+// Groups whose borders are not those of the network's dimensions, and ranks that wait for other slices than their
+// neighbours do, are of several kinds, each of which is simulated once.
+TEST(Folding, OfSeveralKindsOfRanksChangesNothing) {
+  struct Case {
+    const char* topology;
+    Rank world;
+    const char* algorithm;
+    plan::Grouping group;
+    Rank kinds;  // 0: none are alike
+    std::size_t slice_bytes = 400;
+  };
+  for (const auto& [spec, world, algorithm, group, kinds, slice_bytes] :
+       std::vector<Case>{{"star", 64, "halving_doubling", {64, 1}, 32},
+                         {"fat_tree:4", 64, "halving_doubling", {64, 1}, 0},
+                         {"star", 60, "hierarchical:4", {60, 1}, 4, 1 << 20},
+                         {"star", 30, "multi_dimensional:5x6", {30, 1}, 6, 1 << 20},
+                         {"star", 30, "multi_dimensional:5x6", {30, 1}, 0},
+                         {"torus:8x8", 64, "ring", {64, 1}, 8},
+                         {"RI(8)_SW(8)", 64, "ring", {16, 4}, 8},
+                         {"SW(8)_SW(8)", 64, "ring", {16, 4}, 2},
+                         {"SW(8)_RI(8)", 64, "ring", {4, 1}, 1},
+                         {"FC(8)_SW(8)", 64, "direct", {2, 4}, 1},
+                         {"torus:4x4x4", 64, "ring", {8, 8}, 16},
+                         {"torus:8x8", 64, "ring", {16, 2}, 32},
+                         {"mesh:8x8", 64, "ring", {64, 1}, 0},
+                         {"star", 64, "binomial_tree", {64, 1}, 0}}) {
+    SCOPED_TRACE(fmt::format("{} in groups of {} on {} of {}", algorithm, group.size, spec, world));
+    Topology topology = names_a_shape(spec) ? topology_of(parse_network(spec), {}) : make_topology(spec, world);
+    for (Link& link : topology.links) {
+      link.speed = one_gigabyte;
+      link.speed.bytes_per_second /= 1 + 0.3 * link.dimension;
+    }
+    const Schedule schedule = plan::in_all_groups(Collective::all_reduce, world, group, algorithm);
+    SimulateOptions options{.slice_bytes = slice_bytes,
+                            .message_ns = 30,
+                            .grid = {world / group.stride / group.size, group.size, group.stride}};
+    const std::size_t count = 64 * schedule.chunks;
+    const auto one = simulate(schedule, topology, count, 4, options);
+    options.fold = false;
+    const auto all = simulate(schedule, topology, count, 4, options);
+    EXPECT_EQ(one.folded, kinds > 0);
+    EXPECT_EQ(one.ranks, kinds > 0 ? kinds : world);
+    EXPECT_NEAR(one.ns, all.ns, 1e-9 * all.ns);
+    EXPECT_EQ(one.messages * static_cast<std::size_t>(world / one.ranks), all.messages);
+    double most_one = 0, most_all = 0;
+    for (const auto& link : one.links) most_one = std::max(most_one, link.utilisation);
+    for (const auto& link : all.links) most_all = std::max(most_all, link.utilisation);
+    EXPECT_NEAR(most_one, most_all, 1e-9);
+  }
+}
+
+// Halving and doubling folds while its runs of chunks fit in a slice: ranks that wait for the first or the last of
+// several slices are not alike.
+TEST(Folding, MakesLargeWorldsCheap) {
+  for (const char* algorithm : {"ring", "halving_doubling"}) {
+    constexpr Rank world = 65536;
+    const Schedule schedule = all_reduce(algorithm, world);
+    const auto run = simulate(schedule, topology::star(world, one_gigabyte), schedule.chunks, 4);
+    EXPECT_TRUE(run.folded) << algorithm;
+    EXPECT_GT(run.ns, 2.0 * (world - 1) * 4) << algorithm;
+    EXPECT_LT(run.messages, 2 * std::size_t{world}) << algorithm;
+  }
+}
+
+// By dimensions, as its ranks and cables are.
+TEST(Folding, MakesLargeShapesCheap) {
+  for (const auto& [text, dims] : {std::pair("RI(4)_FC(8)_SW(2)", std::vector<Rank>{2, 8, 4}),
+                                   std::pair("RI(4)_FC(8)_RI(4)_SW(32)", std::vector<Rank>{32, 4, 8, 4})}) {
+    const Topology topology = topology_of(parse_network(text), one_gigabyte);
+    const Schedule schedule = all_reduce("torus", topology.world, dims);
+    const std::size_t count = 4 * schedule.chunks;
+    const auto one = simulate(schedule, topology, count, 4);
+    EXPECT_TRUE(one.folded) << text;
+    if (topology.world > 100) continue;
+    const auto all = simulate(schedule, topology, count, 4, {.fold = false});
+    EXPECT_NEAR(one.ns, all.ns, 1e-9 * all.ns) << text;
+  }
+}
+
+TEST(Folding, MakesLargeTreesCheap) {
+  constexpr Rank world = 1 << 17;
+  const Schedule schedule = all_reduce("halving_doubling", world);
+  const Topology tree = topology::fat_tree(world, 64, 4, one_gigabyte);
+  const SimulateOptions options{.slice_bytes = 1 << 20};
+  const auto run = simulate(schedule, tree, schedule.chunks, 4, options);
+  EXPECT_TRUE(run.folded);
+  EXPECT_GT(run.ns, simulate(schedule, topology::star(world, one_gigabyte), schedule.chunks, 4, options).ns);
+  for (const auto& link : run.links) EXPECT_LE(link.utilisation, 1 + 1e-9);
+}
+
+// What a refusal proposes is simulated.
+TEST(Folding, IsRefusedWithWhatWouldFold) {
+  const auto refused = [](std::string_view algorithm, std::string_view topology, std::size_t count) {
+    return support::refusal([&] { simulate(all_reduce(algorithm, 2048), make_topology(topology, 2048), count, 4); });
+  };
+  EXPECT_THAT(refused("binomial_tree", "star", 2048), testing::EndsWith("try fewer ranks, or algorithm ring"));
+  EXPECT_THAT(refused("binomial_tree", "torus:64x32", 2048), testing::EndsWith("or algorithm torus:64x32"));
+  EXPECT_TRUE(simulate(all_reduce("torus", 2048, {64, 32}), make_topology("torus:64x32", 2048), 2048, 4).folded);
+  EXPECT_THAT(refused("ring", "mesh:64x32", 2048), testing::EndsWith("or topology star in place of it"));
+  EXPECT_THAT(refused("ring", "fat_tree:8", 2048), testing::EndsWith("or algorithm recursive_doubling"));
+  EXPECT_TRUE(simulate(all_reduce("recursive_doubling", 2048), make_topology("fat_tree:8", 2048), 2048, 4).folded);
+  // Of chunks beyond a slice all ranks are of kinds of their own.
+  const Schedule butterfly = all_reduce("halving_doubling", 2048);
+  const SimulateOptions small_slices{.slice_bytes = 4};
+  constexpr std::size_t count = 2 * 2048;
+  EXPECT_THAT(support::refusal([&] { simulate(butterfly, topology::star(2048), count, 4, small_slices); }),
+              testing::EndsWith("or slices as large as the vector of 16384 bytes"));
+  EXPECT_TRUE(simulate(butterfly, topology::star(2048), count, 4, {.slice_bytes = 4 * count}).folded);
+}
+
+TEST(Folding, IsNotDoneWhereRanksDiffer) {
+  EXPECT_FALSE(simulate(all_reduce("ring", 6), topology::mesh({6}, one_gigabyte), 600, 4).folded);
+  EXPECT_FALSE(simulate(all_reduce("binomial_tree", 8), topology::star(8, one_gigabyte), 800, 4).folded);
+  EXPECT_FALSE(simulate(all_reduce("ring", 6), topology::star(6, one_gigabyte), 601, 4).folded);  // uneven chunks
+  try {
+    simulate(all_reduce("binomial_tree", 2048), topology::star(2048), 2048, 4);
+    ADD_FAILURE() << "2048 different ranks were simulated";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("does not look the same from each of its 2048 ranks"));
+  }
+}
+
+}  // namespace
+}  // namespace ranvier
