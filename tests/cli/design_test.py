@@ -6,6 +6,7 @@ import random
 import re
 from xml.etree import ElementTree
 
+from protobuf_bytes import block, number, varint
 from program import ProgramTest, main, run, temporary_folder
 
 NETWORK = "RI(4)_FC(8)_RI(4)_SW(32)"
@@ -46,21 +47,6 @@ def proven_bound(certificate: dict) -> float:
         bound -= row["price"] * row["limit"]
         price = [old + row["price"] * each for old, each in zip(price, row["coefficients"])]
     return certificate["scale"] * (bound + sum(2 * math.sqrt(q * a) for q, a in zip(carried, price)))
-
-
-def varint(value: int) -> bytes:
-    out = b""
-    while value >= 0x80:
-        out, value = out + bytes([value & 0x7F | 0x80]), value >> 7
-    return out + bytes([value])
-
-
-def number(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value)
-
-
-def block(field: int, content: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(content)) + content
 
 
 COMPUTE, COLLECTIVE = 4, 7

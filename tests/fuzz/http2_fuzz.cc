@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "tests/fuzz/bytes_under_way.h"
 #include "transport/http2_call.h"
 
 namespace {
@@ -27,7 +28,7 @@ void require(bool held) {
 // Bytes that tell where in the stream they belong.
 std::byte text_at(std::size_t place) { return static_cast<std::byte>(place % 251); }
 
-class Line {
+class Line : public fuzz::BytesUnderWay {
  public:
   Line() {
     say(1, most_sent);
@@ -62,22 +63,6 @@ class Line {
     bytes = std::min(bytes, under_way_.size());
     delivered_.insert(delivered_.end(), under_way_.begin(), under_way_.begin() + static_cast<std::ptrdiff_t>(bytes));
     under_way_.erase(under_way_.begin(), under_way_.begin() + static_cast<std::ptrdiff_t>(bytes));
-  }
-  void change(std::size_t place, std::uint8_t by) {
-    if (under_way_.empty() || by == 0) return;
-    under_way_[place % under_way_.size()] ^= static_cast<std::byte>(by);
-    touched_ = true;
-  }
-  void leave_out(std::size_t bytes) {
-    bytes = std::min(bytes, under_way_.size());
-    under_way_.erase(under_way_.begin(), under_way_.begin() + static_cast<std::ptrdiff_t>(bytes));
-    touched_ |= bytes > 0;
-  }
-  void insert(std::size_t place, std::span<const std::uint8_t> bytes) {
-    const auto at = under_way_.begin() + static_cast<std::ptrdiff_t>(place % (under_way_.size() + 1));
-    const auto text = std::as_bytes(bytes);
-    under_way_.insert(at, text.begin(), text.end());
-    touched_ |= !bytes.empty();
   }
 
   // Into memory of `most` bytes, parts of at most `part` at a time.
@@ -158,9 +143,8 @@ class Line {
   }
 
   Http2Call here_{CallRole::caller, false}, there_{CallRole::called, false};
-  std::vector<std::byte> under_way_, delivered_, back_;
+  std::vector<std::byte> delivered_, back_;
   std::size_t sent_ = 0, heard_ = 0;
-  bool touched_ = false;
 };
 
 }  // namespace

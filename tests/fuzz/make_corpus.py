@@ -3,6 +3,11 @@ format or a target changes; what a campaign found and matters may be added by ha
 
 import pathlib
 import struct
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+
+from protobuf_bytes import block, number, varint  # noqa: E402
 
 CORPUS = pathlib.Path(__file__).parent / "corpus"
 
@@ -247,21 +252,6 @@ FILES = {
     9: TEXTS[0],
     10: ['{"1": [0, 1, 2, 3], "tp": [0, 4, 8, 12]}'],
 }
-
-
-def varint(value: int) -> bytes:
-    out = b""
-    while value >= 0x80:
-        out, value = out + bytes([value & 0x7F | 0x80]), value >> 7
-    return out + bytes([value])
-
-
-def number(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value)
-
-
-def block(field: int, content: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(content)) + content
 
 
 def trace() -> bytes:

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/socket.h"
+#include "tests/fuzz/bytes_under_way.h"
 #include "transport/tls.h"
 
 namespace {
@@ -31,7 +32,7 @@ void require(bool held) {
 // Bytes that tell where in the stream they belong.
 std::byte text_at(std::size_t place) { return static_cast<std::byte>(place % 251); }
 
-class Line {
+class Line : public fuzz::BytesUnderWay {
  public:
   Line() {
     for (auto* ends : {&near_, &far_}) {
@@ -72,22 +73,6 @@ class Line {
       touched_ = true;
     under_way_.erase(under_way_.begin(), under_way_.begin() + static_cast<std::ptrdiff_t>(bytes));
   }
-  void change(std::size_t place, std::uint8_t by) {
-    if (under_way_.empty() || by == 0) return;
-    under_way_[place % under_way_.size()] ^= static_cast<std::byte>(by);
-    touched_ = true;
-  }
-  void leave_out(std::size_t bytes) {
-    bytes = std::min(bytes, under_way_.size());
-    under_way_.erase(under_way_.begin(), under_way_.begin() + static_cast<std::ptrdiff_t>(bytes));
-    touched_ |= bytes > 0;
-  }
-  void insert(std::size_t place, std::span<const std::uint8_t> bytes) {
-    const auto at = under_way_.begin() + static_cast<std::ptrdiff_t>(place % (under_way_.size() + 1));
-    const auto text = std::as_bytes(bytes);
-    under_way_.insert(at, text.begin(), text.end());
-    touched_ |= !bytes.empty();
-  }
   void repeat(std::size_t bytes) {
     const std::vector<std::byte> again(
         under_way_.begin(), under_way_.begin() + static_cast<std::ptrdiff_t>(std::min(bytes, under_way_.size())));
@@ -121,9 +106,7 @@ class Line {
 
   std::array<Fd, 2> near_, far_;
   std::unique_ptr<TlsSession> here_, there_;
-  std::vector<std::byte> under_way_;
   std::size_t sent_ = 0, heard_ = 0;
-  bool touched_ = false;
 };
 
 }  // namespace

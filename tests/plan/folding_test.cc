@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "plan/known_schedules.h"
 #include "plan/simulate/groups.h"
 #include "ranvier/error.h"
 #include "ranvier/network.h"
@@ -13,12 +14,8 @@
 namespace ranvier {
 namespace {
 
-constexpr LinkSpeed one_gigabyte{.bytes_per_second = 1e9, .latency = std::chrono::nanoseconds(500)};  // 1 byte a ns
-
-Schedule all_reduce(std::string_view algorithm, Rank world, std::vector<Rank> dims = {}) {
-  return find_algorithm(algorithm, Collective::all_reduce)
-      .build({.collective = Collective::all_reduce, .world = world, .dims = std::move(dims)});
-}
+using plan_testing::all_reduce;
+using plan_testing::one_gigabyte;
 
 // Every algorithm on every topology: where a world folds, its time and the use of its links are those of the whole.
 TEST(Folding, ChangesNothing) {

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "plan/known_schedules.h"
 #include "plan/simulate/collective_times.h"
 #include "plan/simulate/fluid.h"
 #include "ranvier/error.h"
@@ -12,12 +13,8 @@
 namespace ranvier {
 namespace {
 
-constexpr LinkSpeed one_gigabyte{.bytes_per_second = 1e9, .latency = std::chrono::nanoseconds(500)};  // 1 byte a ns
-
-Schedule all_reduce(std::string_view algorithm, Rank world, std::vector<Rank> dims = {}) {
-  return find_algorithm(algorithm, Collective::all_reduce)
-      .build({.collective = Collective::all_reduce, .world = world, .dims = std::move(dims)});
-}
+using plan_testing::all_reduce;
+using plan_testing::one_gigabyte;
 
 TEST(Fluid, SharesByMaxMin) {
   // Flows 0 and 1 share link 0; 1 and 2 share link 1, which is three times as wide. 0 and 1 get a half each, 2 the
