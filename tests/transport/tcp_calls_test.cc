@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -160,8 +161,11 @@ std::vector<std::size_t> found_after_sleeps(Transport& from, Transport& to, std:
 
 TEST(TcpCalls, OnASlowLineAReceiverSleepsUntilAGoodPartIsThere) {
   const auto world = tcp_world(2);
-  auto found = found_after_sleeps(*world[0], *world[1], 4'000'001, 60us);
-  ASSERT_GT(found.size(), 20U);
+  std::vector<std::size_t> found;
+  // Where the receiver loses his core for long, the line seems fast for a while.
+  for (int messages = 0; messages < 30 && found.size() < 20; ++messages)
+    std::ranges::copy(found_after_sleeps(*world[0], *world[1], 2'000'001, 60us), std::back_inserter(found));
+  ASSERT_GE(found.size(), 20U);
   std::ranges::nth_element(found, found.begin() + static_cast<std::ptrdiff_t>(found.size() / 2));
   EXPECT_GE(found[found.size() / 2], 60U << 10);
 }
@@ -181,8 +185,10 @@ TEST(TcpCalls, WhatIsAwaitedAlwaysComes) {
 // Whoever does not say what he expects wakes up for the first byte, also after he did.
 TEST(TcpCalls, WhatWasExpectedOnceIsNotTheNextTime) {
   const auto world = tcp_world(2);
-  found_after_sleeps(*world[0], *world[1], 1'000'000, 60us);
-  ASSERT_TRUE(world[1]->expect(std::array{Expected{0, 1, 1 << 20}}));
+  const std::array expected{Expected{0, 1, 1 << 20}};
+  for (int messages = 0; messages < 100 && !world[1]->expect(expected); ++messages)
+    found_after_sleeps(*world[0], *world[1], 500'000, 60us);
+  ASSERT_TRUE(world[1]->expect(expected));
   world[1]->wait(1ms);
   const std::vector<std::byte> message(100);
   ASSERT_EQ(world[0]->try_send(1, 1, {}, message), message.size());
