@@ -191,9 +191,11 @@ bool TcpStream::takes_long(std::size_t bytes) const {
 }
 
 // No more than is still to come on the socket whose turn it is, or it would be waited for in vain. What records of TLS
-// and frames of HTTP/2 add to their content is not counted, so that it may be a little less.
+// and frames of HTTP/2 add to their content is not counted, so that it may be a little less. Leave to send more is said
+// in few bytes.
 TcpStream::Awaited TcpStream::awaited(std::size_t bytes) const {
   const Channel& channel = channels_[receiving_.socket];
+  if (channel.awaits_leave()) return {receiving_.socket, 1};
   const std::size_t at_once = std::min(pace_.before_waking(bytes - std::min(bytes, unread())), most_awaited);
   const std::size_t here = std::min(at_once, receiving_.left);
   return {receiving_.socket, std::max<std::size_t>(here - std::min(here, channel.held()), 1)};

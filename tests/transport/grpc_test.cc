@@ -303,46 +303,98 @@ TEST(Grpc, ALaneGoesOnThoughNobodyReadsWhatComesBackOnIt) {
   }
 }
 
-// Lanes to somebody else's HTTP/2, which lets send little: for more a sender waits asleep, though its socket has room.
-TEST(Grpc, WhoMaySendNoMoreSleepsUntilItMay) {
-  using transport::Channel;
-  const Fd listener = listen_on("127.0.0.1", {}, {});
-  std::vector<Channel> channels(2 * lane_count);  // none to itself
-  std::vector<Fd> others;
-  for (Lane lane = 0; lane < lane_count; ++lane) {
-    Channel& channel = channels[lane_count + lane] = Channel(stranger("127.0.0.1", local_address(listener).port()));
-    channel.begin_call(transport::CallRole::caller);
-    while (others.size() <= lane)
-      if (Fd other = accept_next(listener)) others.push_back(std::move(other));
+// Lanes to somebody else's HTTP/2, which lets send little.
+class Elsewhere {
+ public:
+  Elsewhere() {
+    const Fd listener = listen_on("127.0.0.1", {}, {});
+    std::vector<transport::Channel> channels(2 * lane_count);  // none to itself
+    for (Lane lane = 0; lane < lane_count; ++lane) {
+      transport::Channel& channel = channels[lane_count + lane];
+      channel = transport::Channel(stranger("127.0.0.1", local_address(listener).port()));
+      channel.begin_call(transport::CallRole::caller);
+      while (others_.size() <= lane)
+        if (Fd other = accept_next(listener)) others_.push_back(std::move(other));
+    }
+    own_ = transport::tcp_transport("grpc", 0, 2, 1, std::move(channels), 1);
   }
-  const auto own = transport::tcp_transport("grpc", 0, 2, 1, std::move(channels), 1);
-  const std::vector<std::byte> much(100'000);
-  const auto send_all = [&](std::size_t expected) {
+
+  Transport& own() { return *own_; }
+  std::size_t send() { return own_->try_send(1, lane, {}, much_); }
+  void send_all(std::size_t expected) {
     std::size_t sent = 0;
     for (const auto until = Clock::now() + tcp_patience; sent < expected && Clock::now() < until;) {
-      const std::size_t accepted = own->try_send(1, 3, {}, much);
+      const std::size_t accepted = send();
       sent += accepted;
-      if (accepted == 0) own->wait(tcp_patience);
+      if (accepted == 0) own_->wait(tcp_patience);
     }
     EXPECT_EQ(sent, expected);
-  };
-  send_all(65'535 - 4 * 5);  // in four frames of the ordinary size
+  }
+  std::size_t receive() {
+    const ConstBytes view = own_->try_recv(1, lane, {});
+    own_->release(1, lane, view.size());
+    return view.size();
+  }
+  void say(std::string_view words) const {
+    EXPECT_EQ(::send(others_[lane].get(), words.data(), words.size(), 0), static_cast<ssize_t>(words.size()));
+  }
+  // Leave to send 1000 more, on the connection and in the call.
+  std::jthread let_send_later() const {
+    return std::jthread([this] {
+      std::this_thread::sleep_for(50ms);
+      say({"\0\0\4\x8\0\0\0\0\0\0\0\3\xe8\0\0\4\x8\0\0\0\0\1\0\0\3\xe8", 2 * 13});
+    });
+  }
+
+  static constexpr Lane lane = 3;
+  static constexpr std::size_t at_first = 65'535 - 4 * 5;  // in four frames of the ordinary size
+  static constexpr std::string_view settings{"\0\0\0\4\0\0\0\0\0", 9}, headers{"\0\0\1\1\4\0\0\0\1\x88", 10};
+
+ private:
+  const std::vector<std::byte> much_ = std::vector<std::byte>(100'000);
+  std::vector<Fd> others_;
+  std::unique_ptr<Transport> own_;
+};
+
+// For leave a sender waits asleep, though its socket has room.
+TEST(Grpc, WhoMaySendNoMoreSleepsUntilItMay) {
+  Elsewhere lanes;
+  lanes.send_all(Elsewhere::at_first);
   int returns = 0;
   for (const auto start = Clock::now(); Clock::now() < start + 200ms; ++returns) {
-    EXPECT_EQ(own->try_send(1, 3, {}, much), 0U);
-    own->wait(20ms);
+    EXPECT_EQ(lanes.send(), 0U);
+    lanes.own().wait(20ms);
   }
   EXPECT_LE(returns, 12);
-  std::jthread later([&] {
-    std::this_thread::sleep_for(50ms);
-    const std::string words(
-        "\0\0\0\4\0\0\0\0\0"             // settings
-        "\0\0\4\x8\0\0\0\0\0\0\0\3\xe8"  // 1000 more on the connection
-        "\0\0\4\x8\0\0\0\0\1\0\0\3\xe8",
-        9 + 13 + 13);  // and in the call
-    EXPECT_EQ(::send(others[3].get(), words.data(), words.size(), 0), static_cast<ssize_t>(words.size()));
-  });
-  send_all(995);
+  lanes.say(Elsewhere::settings);
+  const auto later = lanes.let_send_later();
+  lanes.send_all(995);
+}
+
+// Who receives on a slow line sleeps until a good part is there; leave to send is less than that.
+TEST(Grpc, WhoAwaitsMuchIsWokenByLeaveToSend) {
+  Elsewhere lanes;
+  // A word each, or little would be read of him.
+  lanes.say(std::string(Elsewhere::settings) + std::string(Elsewhere::headers));
+  lanes.say({"\0\0\6\0\0\0\0\0\1\0\0\0\0\1.", 15});
+  while (lanes.receive() == 0) lanes.own().wait(10ms);
+  EXPECT_EQ(lanes.own().try_send(1, Elsewhere::lane, {}, std::vector<std::byte>(1)), 1U);
+  const std::string frame = std::string("\0\x40\0\0\0\0\0\0\1\0\0\0\x3f\xfb", 14) + std::string(16'379, '.');
+  const Expected much{.from = 1, .lane = Elsewhere::lane, .bytes = 10 << 20};
+  for (const auto until = Clock::now() + tcp_patience; !lanes.own().expect({&much, 1}) && Clock::now() < until;) {
+    lanes.say(frame);
+    std::this_thread::sleep_for(2ms);
+    for (std::size_t got = 0; got < 16'379 && Clock::now() < until;) got += lanes.receive();
+  }
+  lanes.send_all(Elsewhere::at_first - 6);
+  EXPECT_EQ(lanes.send(), 0U);
+  EXPECT_EQ(lanes.receive(), 0U);
+  ASSERT_TRUE(lanes.own().expect({&much, 1}));
+  const auto start = Clock::now();
+  const auto later = lanes.let_send_later();
+  lanes.own().wait(tcp_patience);
+  EXPECT_LT(Clock::now() - start, tcp_patience / 2);
+  EXPECT_EQ(lanes.send(), 995U);
 }
 
 TEST(Grpc, StrangersThatCallAreNotAnsweredAndShownOut) {
