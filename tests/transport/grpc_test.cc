@@ -309,11 +309,11 @@ class Elsewhere {
   Elsewhere() {
     const Fd listener = listen_on("127.0.0.1", {}, {});
     std::vector<transport::Channel> channels(2 * lane_count);  // none to itself
-    for (Lane lane = 0; lane < lane_count; ++lane) {
-      transport::Channel& channel = channels[lane_count + lane];
+    for (Lane each = 0; each < lane_count; ++each) {
+      transport::Channel& channel = channels[lane_count + each];
       channel = transport::Channel(stranger("127.0.0.1", local_address(listener).port()));
       channel.begin_call(transport::CallRole::caller);
-      while (others_.size() <= lane)
+      while (others_.size() <= each)
         if (Fd other = accept_next(listener)) others_.push_back(std::move(other));
     }
     own_ = transport::tcp_transport("grpc", 0, 2, 1, std::move(channels), 1);
