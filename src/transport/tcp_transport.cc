@@ -118,6 +118,7 @@ class TcpTransport final : public Transport {
 
   bool expect(std::span<const Expected> all) override {
     awaited_.clear();
+    if (cancelled_) return false;  // nothing comes any more: whoever asks finds that out
     for (const Expected& each : all)
       if (!stream(each.from, each.lane).takes_long(each.bytes)) return false;
     for (const Expected& each : all) {

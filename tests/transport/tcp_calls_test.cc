@@ -196,6 +196,8 @@ TEST(TcpCalls, WhatWasExpectedOnceIsNotTheNextTime) {
   world[1]->wait(tcp_patience);
   EXPECT_LT(Clock::now() - began, tcp_patience / 2);
   EXPECT_EQ(world[1]->try_recv(0, 1, {}).size(), message.size());
+  world[1]->cancel();
+  EXPECT_FALSE(world[1]->expect(expected));
 }
 
 }  // namespace
