@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -73,8 +72,9 @@ inline std::string heard(Http2Call& call, std::string_view words, std::size_t pa
       const Http2Call::Room space = call.room(memory.subspan(given));
       const std::string_view now = words.substr(0, std::min(part, space.content.size() + space.words.size()));
       const std::size_t direct = std::min(now.size(), space.content.size());
-      std::memcpy(space.content.data(), now.data(), direct);
-      std::memcpy(space.words.data(), now.data() + direct, now.size() - direct);
+      const ConstBytes bytes = std::as_bytes(std::span(now));
+      std::ranges::copy(bytes.first(direct), space.content.begin());
+      std::ranges::copy(bytes.subspan(direct), space.words.begin());
       const std::size_t arrived = call.arrived(now.size());
       EXPECT_EQ(arrived, direct);
       given += arrived;
