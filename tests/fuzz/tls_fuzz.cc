@@ -114,10 +114,10 @@ class Line : public fuzz::BytesUnderWay {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Line line;
   std::span<const std::uint8_t> rest(data, size);
-  for (int count = 0; rest.size() >= 3 && count < 200; ++count) {
-    const std::uint8_t what = rest[0], one = rest[1], other = rest[2];
-    const std::size_t number = one << 8 | other;
-    rest = rest.subspan(3);
+  for (int count = 0; count < 200; ++count) {
+    const auto deed = fuzz::next_deed(rest);
+    if (!deed) break;
+    const auto& [what, one, other, number] = *deed;
     switch (what % 8) {
       case 0:
         line.say(one % 65, static_cast<std::size_t>(other) * other);
@@ -132,17 +132,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         line.change_key_after(one + 1U);
         break;
       case 4:
-        line.change(number, what);
-        break;
       case 5:
-        line.leave_out(number);
+      case 6:
+        line.meddle(*deed, rest);
         break;
-      case 6: {
-        const std::size_t length = std::min<std::size_t>(other, rest.size());
-        line.insert(static_cast<std::size_t>(one) * 64, rest.first(length));
-        rest = rest.subspan(length);
-        break;
-      }
       default:
         line.repeat(number);
     }

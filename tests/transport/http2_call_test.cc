@@ -65,13 +65,18 @@ TEST(Http2Call, CarriesBothWaysWhateverThePartsInWhichItArrives) {
     }
 }
 
-// Windows are filled, and opened again, some times over.
-TEST(Http2Call, CarriesMoreThanAWindow) {
-  Pair pair;
+// Each has heard of the other's limits.
+void greet(Pair& pair) {
   send(pair.caller, "x", pair.to_called);
   pair.settle();
   send(pair.called, "y", pair.to_caller);
   pair.settle();
+}
+
+// Windows are filled, and opened again, some times over.
+TEST(Http2Call, CarriesMoreThanAWindow) {
+  Pair pair;
+  greet(pair);
   const std::string much(1 << 20, 'z');
   std::size_t sent = 0, got = 0;
   for (const std::size_t all = std::size_t{3} * Http2Call::window; sent < all;) {
@@ -103,10 +108,7 @@ TEST(Http2Call, SendsNoMoreThanTheOtherSideTakes) {
 // A slice and its header are one frame between ranks; of it the call writes no more than its head.
 TEST(Http2Call, ASliceIsOneFrameAndItsContentStaysWhereItIs) {
   Pair pair;
-  send(pair.caller, "x", pair.to_called);
-  pair.settle();
-  send(pair.called, "y", pair.to_caller);
-  pair.settle();
+  greet(pair);
   const std::size_t slice = (512 << 10) + 32;
   const Http2Call::Due due = pair.caller.due(slice);
   EXPECT_EQ(due.content, slice);
