@@ -23,15 +23,26 @@ std::map<std::int32_t, double> parts_of(const SimulatedRun& run) {
 
 }  // namespace
 
-void Shares::add(const SimulatedRun& run, const Exposed& exposed, double codec_ns) {
+Shares::Times& Shares::times_of(const SimulatedRun& run) {
   auto found = std::ranges::find(runs_, &run, [](const auto& each) { return each.first; });
   if (found == runs_.end()) found = runs_.insert(found, {&run, {}});
-  Times& times = found->second;
+  return found->second;
+}
+
+void Shares::add(const SimulatedRun& run, const Exposed& exposed, double codec_ns) {
+  Times& times = times_of(run);
   times.all += 1;
+  times.carried += 1;
   times.exposed.wall += exposed.wall;
   times.exposed.work += exposed.work;
   codec_.all += codec_ns;
   codec_.exposed.wall += codec_ns * exposed.wall;
+}
+
+void Shares::add_wait(const SimulatedRun& run, double exposed) {
+  Times& times = times_of(run);
+  times.all += 1;
+  times.exposed.wall += exposed;
 }
 
 void Shares::fill(StepPrediction& step) const {
@@ -42,7 +53,7 @@ void Shares::fill(StepPrediction& step) const {
       SimulatedLink& link = links.try_emplace({each.from, each.to}, each).first->second;
       const double busy_ns = each.utilisation * run->ns;
       link.exposed_ns += busy_ns * times.exposed.work;
-      link.hidden_ns += busy_ns * std::max(0.0, times.all - times.exposed.work);
+      link.hidden_ns += busy_ns * std::max(0.0, times.carried - times.exposed.work);
     }
     for (const auto& [number, part] : parts_of(*run)) {
       auto& dimension = dimensions[number];
