@@ -150,7 +150,8 @@ CollectiveTimes::CollectiveTimes(const Workload& workload, const Topology& topol
                                  std::optional<RankGroups> averaging)
     : topology_(topology), grid_(workload, topology.world), averaging_(std::move(averaging)), options_(options) {
   options_.trace = false;
-  options_.grid = grid_.dims(averaging_ && !averaging_->empty() ? static_cast<Rank>(averaging_->front().size()) : 0);
+  options_.grid = grid_of_roles_ =
+      grid_.dims(averaging_ && !averaging_->empty() ? static_cast<Rank>(averaging_->front().size()) : 0);
 }
 
 bool CollectiveTimes::has_peers(const Communication& what) const {
@@ -181,14 +182,14 @@ CollectiveTimes::Kind CollectiveTimes::made(Collective collective, const Who& wh
                               topology_.name));
   }
   if (who.in_nodes)
-    return {.schedule = in_groups(collective, topology_.world, *averaging_, algorithm), .grid = options_.grid};
+    return {.schedule = in_groups(collective, topology_.world, *averaging_, algorithm), .grid = grid_of_roles_};
   if (algorithm != in_network)
     return {.schedule = in_all_groups(collective, topology_.world, who.axes, algorithm, who.hops),
-            .grid = options_.grid};
+            .grid = grid_of_roles_};
   if (who.axes.size() != 1)
     throw Error(ErrorKind::usage, "switches add up in groups whose ranks stand evenly apart; leave out --in-network");
   auto [schedule, topology] = summed_by_switches(topology_, who.axes.front(), slices);
-  return {.schedule = std::move(schedule), .topology = std::move(topology), .grid = options_.grid};
+  return {.schedule = std::move(schedule), .topology = std::move(topology), .grid = grid_of_roles_};
 }
 
 const SimulatedRun& CollectiveTimes::run(const Communication& what, const std::string& algorithm) {
@@ -206,10 +207,9 @@ const SimulatedRun& CollectiveTimes::run(Kind& kind, const Communication& what) 
   const std::size_t chunk = chunk_elements(what, kind.schedule);
   const auto [known, added] = known_.try_emplace({&kind, chunk});
   if (!added) return known->second;
-  SimulateOptions options = options_;
-  options.grid = kind.grid;
+  options_.grid = kind.grid;  // not of a copy: SimulateOptions::enough may count how often it is asked
   try {
-    known->second = streamed(kind.schedule, network_of(kind), chunk, element_bytes, options, &kind.symmetry);
+    known->second = streamed(kind.schedule, network_of(kind), chunk, element_bytes, options_, &kind.symmetry);
   } catch (...) {
     known_.erase(known);
     throw;

@@ -86,6 +86,7 @@ class CollectiveTimes {
   const Grid grid_;
   const std::optional<RankGroups> averaging_;
   SimulateOptions options_;
+  std::vector<Rank> grid_of_roles_;
   std::map<KindKey, Kind> kinds_;
   std::map<std::pair<const Kind*, std::size_t>, SimulatedRun> known_;  // by elements of a chunk
   SharedRates rates_;

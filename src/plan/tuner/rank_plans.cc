@@ -109,6 +109,7 @@ class Search {
     auto& slot = times_[{division, network}];
     if (!slot) {
       SimulateOptions options = networks_[network].options;
+      options.most_messages = 0;  // of many that are not alike, which takes seconds for each size
       options.enough = search_.enough;
       slot = std::make_unique<plan::CollectiveTimes>(divisions_[division], networks_[network].topology, options);
     }
