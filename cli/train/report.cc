@@ -136,7 +136,7 @@ nlohmann::json settings_json(const Report& report) {
           {"sockets", options.communicator.tcp_sockets},
           {"link_rate", options.link_rate},
           {"link_bytes_per_second", options.communicator.link_bytes_per_second},
-          {"threads", settings.threads}};
+          {"threads", result.threads}};
 }
 
 }  // namespace

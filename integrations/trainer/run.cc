@@ -1,5 +1,7 @@
 #include "integrations/trainer/run.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -115,6 +117,7 @@ void Run::bring_together() {
 
 TrainResult Run::conclude() {
   const auto parameters = memory_of(buckets_.parameters());
+  result_.threads = at::get_num_threads();
   result_.parameter_hash = hash_of(parameters);
   require_equal(comm_, result_.parameter_hash, "parameters after training");
   team_.require_aligned(common_);

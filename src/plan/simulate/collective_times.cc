@@ -87,6 +87,13 @@ std::vector<Rank> counted_ranks(Rank world) {
   return ranks;
 }
 
+std::optional<Topology> without_bursts(const Topology& topology) {
+  if (std::ranges::none_of(topology.links, [](const Link& link) { return link.speed.burst_bytes > 0; })) return {};
+  Topology steady = topology;
+  for (Link& link : steady.links) link.speed.burst_bytes = 0;
+  return steady;
+}
+
 }  // namespace
 
 SimulatedRun streamed(const Schedule& schedule, const Topology& topology, std::size_t chunk, std::size_t element,
@@ -148,7 +155,13 @@ SimulatedRun streamed(const Schedule& schedule, const Topology& topology, std::s
 
 CollectiveTimes::CollectiveTimes(const Workload& workload, const Topology& topology, const SimulateOptions& options,
                                  std::optional<RankGroups> averaging)
-    : topology_(topology), grid_(workload, topology.world), averaging_(std::move(averaging)), options_(options) {
+    : topology_(topology),
+      grid_(workload, topology.world),
+      averaging_(std::move(averaging)),
+      options_(options),
+      without_bursts_(without_bursts(topology)) {
+  for (const Link& link : topology.links)
+    longest_rest_ns_ = std::max(longest_rest_ns_, link.speed.burst_bytes / link.speed.bytes_per_second * 1e9);
   options_.trace = false;
   options_.grid = grid_.dims(averaging_ && !averaging_->empty() ? static_cast<Rank>(averaging_->front().size()) : 0);
 }
@@ -172,7 +185,10 @@ CollectiveTimes::Kind CollectiveTimes::made(const Communication& what, const std
     return {.schedule = in_nodes ? in_groups(what.collective, topology_.world, *averaging_, algorithm)
                                  : in_all_groups(what.collective, topology_.world, grid_.of(what.role), algorithm)};
   auto [schedule, topology] = summed_by_switches(topology_, grid_.of(what.role), slices);
-  if (!in_nodes) return {.schedule = std::move(schedule), .topology = std::move(topology)};
+  if (!in_nodes) {
+    auto steady = without_bursts(topology);
+    return {.schedule = std::move(schedule), .topology = std::move(topology), .without_bursts = std::move(steady)};
+  }
   if (names_a_shape(topology_.name))
     throw Error(ErrorKind::usage,
                 fmt::format("averages inside nodes are not added up by the switches of {}; take topology star or "
@@ -181,13 +197,17 @@ CollectiveTimes::Kind CollectiveTimes::made(const Communication& what, const std
   return {.schedule = in_groups(what.collective, topology_.world, *averaging_, algorithm)};
 }
 
-const SimulatedRun& CollectiveTimes::run(const Communication& what, const std::string& algorithm) {
+const SimulatedRun& CollectiveTimes::run(const Communication& what, const std::string& algorithm, Links links) {
   Kind& found = kind(what, algorithm);
   const std::size_t chunk = chunk_elements(what, found.schedule);
-  const auto [known, added] = known_.try_emplace({&found, chunk});
+  const auto& steady = found.topology ? found.without_bursts : without_bursts_;
+  if (!steady) links = Links::rested;
+  const Topology& network = links == Links::busy ? *steady : network_of(found);
+  auto& symmetry = links == Links::busy ? found.symmetry : found.rested_symmetry;
+  const auto [known, added] = known_.try_emplace({&found, chunk, links});
   if (!added) return known->second;
   try {
-    known->second = streamed(found.schedule, network_of(found), chunk, element_bytes, options_, &found.symmetry);
+    known->second = streamed(found.schedule, network, chunk, element_bytes, options_, &symmetry);
   } catch (...) {
     known_.erase(known);
     throw;

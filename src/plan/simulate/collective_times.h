@@ -32,8 +32,12 @@ class CollectiveTimes {
   const Topology& topology() const { return topology_; }
   const SimulateOptions& options() const { return options_; }
   Rank world() const { return topology_.world; }
+  // On links that carried something just before, or rested and have saved up what they may (LinkSpeed::burst_bytes).
   // `algorithm` as parse_algorithm takes it. Throws Error{usage} where it cannot serve the group, or not so many ranks.
-  const SimulatedRun& run(const Communication&, const std::string& algorithm);
+  enum class Links { busy, rested };
+  const SimulatedRun& run(const Communication&, const std::string& algorithm, Links links = Links::busy);
+  // After so long a rest no link saves up more.
+  double longest_rest_ns() const { return longest_rest_ns_; }
   // What run() takes at least, without simulating anything: no link carries its load faster than at its rate, and so
   // many messages follow one another that each has a latency. Throws as run() does where the schedule cannot be built.
   struct Least {
@@ -50,6 +54,7 @@ class CollectiveTimes {
   struct Kind {
     Schedule schedule;
     std::optional<Topology> topology = {};  // where it sees the network in a way of its own
+    std::optional<Topology> without_bursts = {};
     // The least time of a vector of `bytes`: latency, and the slowest of several links.
     struct Line {
       double seconds_of_byte = 0;
@@ -63,6 +68,7 @@ class CollectiveTimes {
     double byte_ns = 0;
     bool bounded = false;  // whether what is above is there
     Symmetry symmetry = {};
+    Symmetry rested_symmetry = {};
   };
   using KindKey = std::tuple<std::string, Collective, Role, std::size_t>;  // the last: slices, of switches' sums
 
@@ -76,7 +82,9 @@ class CollectiveTimes {
   const std::optional<RankGroups> averaging_;
   SimulateOptions options_;
   std::map<KindKey, Kind> kinds_;
-  std::map<std::pair<const Kind*, std::size_t>, SimulatedRun> known_;  // by elements of a chunk
+  std::optional<Topology> without_bursts_;  // of topology_, where it has any
+  double longest_rest_ns_ = 0;
+  std::map<std::tuple<const Kind*, std::size_t, Links>, SimulatedRun> known_;  // by elements of a chunk
   SharedRates rates_;
 };
 

@@ -82,6 +82,13 @@ std::size_t Overlap::start(Operation operation) {
   return number;
 }
 
+std::optional<double> Overlap::idle_since() const {
+  if (std::ranges::any_of(under_way_, [](const auto& number) { return number.has_value(); })) return {};
+  double ended = 0;
+  for (const Operation& each : operations_) ended = std::max(ended, each.end_ns);
+  return ended;
+}
+
 void Overlap::begin_next(std::size_t lane) {
   const std::size_t ended = *under_way_[lane];
   const std::size_t next = ended + under_way_.size();

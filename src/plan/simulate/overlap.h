@@ -55,6 +55,8 @@ class Overlap {
   double finish();
 
   const std::vector<Operation>& operations() const { return operations_; }
+  // When the last one ended, 0 before any; none while one is under way.
+  std::optional<double> idle_since() const;
 
  private:
   void begin_next(std::size_t lane);

@@ -23,15 +23,17 @@ std::map<std::int32_t, double> parts_of(const SimulatedRun& run) {
 
 }  // namespace
 
-void Shares::add(const SimulatedRun& run, const Exposed& exposed, double codec_ns) {
+void Shares::add(const SimulatedRun& run, const Exposed& exposed, double took_ns, double codec_ns) {
   auto found = std::ranges::find(runs_, &run, [](const auto& each) { return each.first; });
   if (found == runs_.end()) found = runs_.insert(found, {&run, {}});
   Times& times = found->second;
   times.all += 1;
-  times.exposed.wall += exposed.wall;
+  const double took = run.ns > 0 ? took_ns / run.ns : 1;
+  times.took += took;
+  times.exposed.wall += took * exposed.wall;
   times.exposed.work += exposed.work;
-  codec_.all += codec_ns;
-  codec_.exposed.wall += codec_ns * exposed.wall;
+  codec_ns_ += codec_ns;
+  exposed_codec_ns_ += codec_ns * exposed.wall;
 }
 
 void Shares::fill(StepPrediction& step) const {
@@ -47,7 +49,7 @@ void Shares::fill(StepPrediction& step) const {
     for (const auto& [number, part] : parts_of(*run)) {
       auto& dimension = dimensions[number];
       dimension.dimension = number;
-      dimension.communication_ns += part * run->ns * times.all;
+      dimension.communication_ns += part * run->ns * times.took;
       dimension.exposed_ns += part * run->ns * times.exposed.wall;
     }
   }
@@ -56,8 +58,8 @@ void Shares::fill(StepPrediction& step) const {
     step.links.push_back(std::move(link));
   }
   for (const auto& [number, dimension] : dimensions) step.dimensions.push_back(dimension);
-  step.codec_ns = codec_.all;
-  step.exposed_codec_ns = codec_.exposed.wall;
+  step.codec_ns = codec_ns_;
+  step.exposed_codec_ns = exposed_codec_ns_;
 }
 
 }  // namespace ranvier::plan
@@ -67,7 +69,7 @@ namespace ranvier {
 StepPrediction step_of(const SimulatedRun& run) {
   StepPrediction step{.step_ns = run.ns, .communication_ns = run.ns, .exposed_communication_ns = run.ns};
   plan::Shares shares;
-  shares.add(run, {.wall = 1, .work = 1});
+  shares.add(run, {.wall = 1, .work = 1}, run.ns);
   shares.fill(step);
   return step;
 }

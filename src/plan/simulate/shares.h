@@ -16,18 +16,20 @@ class Shares {
     double wall = 0;
     double work = 0;
   };
-  // `codec_ns` is beside its time.
-  void add(const SimulatedRun&, const Exposed&, double codec_ns = 0);
+  // `took_ns`: less than by itself where links had saved up a burst. `codec_ns` is beside its time.
+  void add(const SimulatedRun&, const Exposed&, double took_ns, double codec_ns = 0);
   // Into the step's links, dimensions and codec times, with its length as it stands there.
   void fill(StepPrediction&) const;
 
  private:
   struct Times {
-    double all = 0;
+    double all = 0;   // how often
+    double took = 0;  // as parts of its time by itself
     Exposed exposed = {};
   };
-  std::vector<std::pair<const SimulatedRun*, Times>> runs_;  // how often each takes place: steps have many alike
-  Times codec_;
+  std::vector<std::pair<const SimulatedRun*, Times>> runs_;  // steps have many alike
+  double codec_ns_ = 0;
+  double exposed_codec_ns_ = 0;
 };
 
 }  // namespace ranvier::plan
