@@ -169,10 +169,10 @@ void print_split(const StepPrediction& step) {
 }
 
 // The groups that communicate, and what the end of the step waits for.
-void print_details(const StepPrediction& step) {
+void print_details(const Options& options, const StepPrediction& step) {
   for (const auto& role : step.roles)
-    fmt::print("{} groups communicate for {:.4f} ms, {:.4f} of them exposed\n", role.role, role.communication_ns / 1e6,
-               role.exposed_ns / 1e6);
+    fmt::print("{}{} communicate for {:.4f} ms, {:.4f} of them exposed\n", role.role, options.by_graph ? "" : " groups",
+               role.communication_ns / 1e6, role.exposed_ns / 1e6);
   print_split(step);
   if (step.critical_path.empty()) return;
   double waits = 0;
@@ -207,7 +207,7 @@ void print_policy_details(const Options& options, const PolicyPrediction& policy
   if (policy.peers) return print_peers(*policy.peers);
   fmt::print("of a step of {:.4f} ms {}:\n", policy.usual.step_ns / 1e6,
              policy.averages_gradients ? "whose gradients are averaged" : "that averages no gradients, as most are");
-  print_details(policy.usual);
+  print_details(options, policy.usual);
   if (policy.between_steps_ns > 0)
     fmt::print("averages of parameters between steps add {:.4f} ms a step in the mean\n",
                policy.between_steps_ns / 1e6);
@@ -345,7 +345,7 @@ int run_simulate(const Arguments& arguments) {
       if (prints && prediction.policy)
         print_policy_details(*options, *prediction.policy);
       else if (prints)
-        print_details(step);
+        print_details(*options, step);
       if (!cut.empty()) {
         if (prints) simulation::print(cut);
         worlds.back()["algorithms"] = simulation::to_json(cut);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "ranvier/chakra.h"
 #include "ranvier/error.h"
 #include "simulate/workload.h"
 
@@ -18,18 +17,13 @@ bool is_file(const std::string& name) {
   return std::filesystem::is_regular_file(name) || name.ends_with(".txt") || name.find('/') != std::string::npos;
 }
 
-bool is_trace(const std::string& name) { return name.ends_with(".et"); }
 // Whose groups are those of a communicator's file.
-bool is_astra_text(const std::string& name) { return is_file(name) && !name.ends_with(".toml") && !is_trace(name); }
+bool is_astra_text(const std::string& name) {
+  return is_file(name) && !name.ends_with(".toml") && !simulation::is_trace(name);
+}
 
 Source load(const Options& options, const std::string& name) {
-  if (is_trace(name)) {
-    ExecutionTrace trace = read_chakra_graph(name);
-    if (!options.communicator_file.empty())
-      for (auto& [group, ranks] : read_process_groups(options.communicator_file))
-        trace.process_groups[group] = std::move(ranks);
-    return trace;
-  }
+  if (simulation::is_trace(name)) return simulation::load_trace(name, options.communicator_file);
   if (!is_astra_text(name)) return simulation::load_workload(name);
   if (options.communicator_file.empty())
     throw Error(ErrorKind::usage, fmt::format("{} does not say which dimensions its collectives span; add "
@@ -80,7 +74,7 @@ class Placed {
 }  // namespace
 
 std::vector<Source> load_workloads(const Options& options) {
-  const auto asks = [](const std::string& name) { return is_astra_text(name) || is_trace(name); };
+  const auto asks = [](const std::string& name) { return is_astra_text(name) || simulation::is_trace(name); };
   if (!options.communicator_file.empty() && std::ranges::none_of(options.workloads, asks))
     throw Error(ErrorKind::usage,
                 "--communicator is of workloads in ASTRA-sim's text and of Chakra traces; leave it out");

@@ -84,6 +84,25 @@ bool goes_by(const SyncPolicy& policy, const std::string& codec) {
   }
 }
 
+// A trace is taken as layers of averages among everybody.
+void refuse_groups(const ExecutionTrace& trace, const std::string& file, Rank world) {
+  for (const Operation& each : trace.operations) {
+    if (!each.communication) continue;
+    const Collective what = each.communication->collective;
+    const auto group = trace.process_groups.find(each.process_group);
+    const std::size_t ranks = group == trace.process_groups.end() ? 0 : group->second.size();
+    const bool is_of_all = group == trace.process_groups.end()
+                               ? each.process_group == "0" ||
+                                     (each.process_group.empty() && std::ranges::count(each.dimensions, false) == 0)
+                               : ranks == 0 || ranks == static_cast<std::size_t>(world);
+    if (what == Collective::send || what == Collective::recv || !is_of_all)
+      throw Error(ErrorKind::usage,
+                  fmt::format("{}: {} is not of all {} ranks, and plan chooses for what all of them average; ranvier "
+                              "simulate --workload {} goes by the groups of a trace, with each --algorithm",
+                              file, each.name, world, file));
+  }
+}
+
 }  // namespace
 
 Question question_of(const Options& options) {
@@ -98,6 +117,8 @@ Question question_of(const Options& options) {
                             "into different ones; name its degrees, as {}",
                             options.workload, question.names.front()));
   for (const auto& name : question.names) question.divisions.push_back(simulation::load_workload(name));
+  if (simulation::is_trace(options.workload))
+    refuse_groups(simulation::load_trace(options.workload, ""), options.workload, options.world);
   check_replicas(question.divisions.front(), options.world, options.unequal);
   for (std::size_t i = 0; i < options.network.count(); ++i) {
     std::string transport = options.network.measured_transport(i);
@@ -106,6 +127,7 @@ Question question_of(const Options& options) {
     PlanNetwork network{.transport = std::move(transport),
                         .topology = options.network.topology(options.world, i),
                         .options = options.network.transfers(i)};
+    network.options.most_messages = 0;  // of many that are not alike, which takes seconds for each size
     if (!options.network.is_measured() && network.topology.switches == 1)
       network.options.most_whole = most_unlike_ranks;
     // Ranks that stand elsewhere are no longer alike, so that each is simulated: too long for many of them.

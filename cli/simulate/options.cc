@@ -99,6 +99,9 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   app.add_option("--world", world, "how many ranks; a range is doubled through")->type_name("N|A..B");
   app.add_option("--workload", options.workload, workload_help())->type_name("NAME|FILE");
   cli::add_bytes(app, "--bytes", options.bytes, "instead of a workload: one all_reduce of so many");
+  app.add_option("--communicator", options.communicator_file,
+                 "which ranks the process groups of a Chakra trace have, as ASTRA-sim writes it")
+      ->type_name("FILE");
   app.add_option("--plan", plan, "do as a file of ranvier plan says where no flag says otherwise")->type_name("FILE");
   options.network.add_to(app);
   auto* algorithm =
@@ -163,6 +166,16 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   options.worlds = worlds_of(world);
   if (options.workload.empty() == (options.bytes == 0))
     refuse("simulate needs either --workload or --bytes: what is to be sent");
+  options.by_graph = is_trace(options.workload) && plan.empty();
+  if (!options.communicator_file.empty() && !options.by_graph)
+    refuse("--communicator is of the process groups of Chakra traces; leave it out");
+  if (options.by_graph)
+    for (const char* flag : {"--compress", "--sync", "--bucket", "--at-once", "--speeds", "--jitter", "--straggle"})
+      if (app.count(flag) > 0)
+        refuse(
+            fmt::format("{} is of gradients that replicas average, which a trace does not tell from all else that it "
+                        "sends; leave it out, or record the step with ranvier train --record",
+                        flag));
   if (!options.compress.empty() && options.workload.empty()) refuse("--compress is of gradients; give --workload");
   options.policy.steps = steps.value_or(0);
   options.policy.seed = seed.value_or(0);
@@ -232,6 +245,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
     refuse("--crash is in one operation; leave out --in-a-row and --at-once");
   auto read = options.network.files();
   read.push_back({"--workload", options.workload});
+  read.push_back({"--communicator", options.communicator_file});
   read.push_back({"--plan", plan});
   cli::refuse_overwriting({{"--trace", options.trace_file}, {"--json", options.json_file}}, read);
   return options;

@@ -17,6 +17,9 @@ struct Options {
   std::vector<Rank> worlds;
   NetworkOptions network;
   std::string workload;
+  std::string communicator_file;  // of the process groups of a trace
+  // A trace by its own graph; that of a plan is taken as the plan took it, as layers of all ranks.
+  bool by_graph = false;
   std::string compress;   // empty: nothing
   std::string sync;       // empty: gradients in every step
   std::size_t bytes = 0;  // of one all_reduce, instead of a workload

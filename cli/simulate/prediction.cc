@@ -28,6 +28,7 @@ void check_policy(const Options& options, const Workload& workload, Rank world) 
 
 Training training_of(const Options& options) {
   if (options.bytes > 0) return {};
+  if (options.by_graph) return {.trace = load_trace(options.workload, options.communicator_file)};
   Training training{.workload = load_workload(options.workload)};
   if (!options.compress.empty()) training.codec = planning::measure_codec(options.compress);
   return training;
@@ -60,6 +61,7 @@ Prediction predict(const Options& options, const Training& training, const Topol
     how.options.slowdown.assign(static_cast<std::size_t>(world), 1);
     how.options.slowdown[static_cast<std::size_t>(options.straggler->first)] = options.straggler->second;
   }
+  if (training.trace) return {.world = world, .step = simulate_step(*training.trace, topology, how)};
   if (options.bytes == 0) {
     how = with_codec(how, training.codec, world);
     Prediction result{.world = world, .step = simulate_step(training.workload, topology, how)};

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ranvier/execution_trace.h"
 #include "ranvier/plan.h"
 #include "ranvier/simulate.h"
 #include "simulate/options.h"
@@ -14,6 +15,7 @@ namespace ranvier::simulation {
 // What one run knows of its workload: read and measured once, whatever the number of worlds.
 struct Training {
   Workload workload = {};
+  std::optional<ExecutionTrace> trace = {};  // instead of it
   CodecSpeed codec = {};
 };
 Training training_of(const Options&);

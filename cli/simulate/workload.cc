@@ -10,9 +10,18 @@ namespace ranvier::simulation {
 
 Workload load_workload(const std::string& spec_or_file) {
   if (spec_or_file.ends_with(".toml")) return read_workload(spec_or_file);
-  if (spec_or_file.ends_with(".et")) return read_chakra_trace(spec_or_file);
+  if (is_trace(spec_or_file)) return read_chakra_trace(spec_or_file);
   if (spec_or_file.ends_with(".txt")) return read_astra_workload(spec_or_file, {}, true);
   return make_workload(spec_or_file);
+}
+
+bool is_trace(std::string_view name) { return name.ends_with(".et"); }
+
+ExecutionTrace load_trace(const std::string& file, const std::string& communicator_file) {
+  ExecutionTrace trace = read_chakra_graph(file);
+  if (!communicator_file.empty())
+    for (auto& [group, ranks] : read_process_groups(communicator_file)) trace.process_groups[group] = std::move(ranks);
+  return trace;
 }
 
 std::string workload_help() {

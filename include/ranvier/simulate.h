@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ranvier/execution_trace.h"
 #include "ranvier/schedule.h"
 #include "ranvier/sync.h"
 #include "ranvier/topology.h"
@@ -32,11 +33,12 @@ struct SimulateOptions {
   // Messages of one rank leave one after another, in the order in which they were begun, as from one queue; else they
   // share its link evenly.
   bool in_turn = false;
-  double message_ns = 0;              // what each message costs beside the latency of its links
-  double reduce_bytes_per_ns = 0;     // how fast a rank reduces what arrives; 0: as fast as it arrives
-  std::vector<double> slowdown = {};  // by rank: how many times slower it reduces and its links are; empty: 1
-  bool fold = true;                   // ranks that do the same are simulated once
-  Rank most_whole = 1024;             // so many ranks that do not are simulated one by one, and more are refused
+  double message_ns = 0;                  // what each message costs beside the latency of its links
+  double reduce_bytes_per_ns = 0;         // how fast a rank reduces what arrives; 0: as fast as it arrives
+  std::vector<double> slowdown = {};      // by rank: how many times slower it reduces and its links are; empty: 1
+  bool fold = true;                       // ranks that do the same are simulated once
+  Rank most_whole = 1024;                 // so many ranks that do not are simulated one by one, and more of them …
+  std::size_t most_messages = 5'000'000;  // … where all send no more messages than these; others are refused
   std::vector<Rank> grid = {};  // how the world is divided into groups, the last dimension counted fastest: shifts
                                 // along it may leave everything as it is, beside those that the topology has
   bool trace = false;
@@ -90,9 +92,9 @@ struct SimulatedRun {
 };
 
 // `count` elements as even_layout counts them, of element_bytes each, not in place. Folding needs a network and a
-// schedule that look the same from every rank (rings, tori and stars do), or from many; it is looked for, and proven for
-// worlds up to 256, beyond that on ranks all over the world. Throws Error{usage} for other worlds than 1 to 2^20, and
-// for more than 1024 ranks where nothing can be folded.
+// schedule that look the same from every rank (rings, tori and stars do), or from many; it is looked for, and proven
+// for worlds up to 256, beyond that on ranks all over the world. Throws Error{usage} for other worlds than 1 to 2^20,
+// and where nothing can be folded for more ranks and messages than SimulateOptions has.
 SimulatedRun simulate(const Schedule&, const Topology&, std::size_t count, std::size_t element_bytes,
                       const SimulateOptions& = {});
 
@@ -125,7 +127,7 @@ struct StepPrediction {
     double communication_ns = 0;
     double exposed_ns = 0;
   };
-  std::vector<RoleShare> roles = {};  // by the groups that communicate
+  std::vector<RoleShare> roles = {};  // by the groups that communicate: their role, of a trace who they are
   // What each collective takes goes to the dimensions that it uses in proportion to how long their busiest links are
   // busy with it: where it goes through one after the other, that is the time in each. With the codec they add up to
   // the communication.
@@ -171,6 +173,14 @@ struct StepSimulation {
 // groups first, then experts, data and the pipeline, and all groups of a role communicate at the same time over the
 // links that they share. Throws Error{usage} where the degrees do not multiply to the world.
 StepPrediction simulate_step(const Workload&, const Topology&, const StepSimulation& = {});
+
+// A recorded step by its own graph: whatever has ended what it waits for goes on, one computation at a time, and of
+// each group one collective, one message out and one in, in the order of the operations. All ranks do as the recorded
+// one: the others have groups like its own, and send as far as it does; a receive takes as long as the send at the
+// other end, whose links are those of its own sends. Of StepSimulation buckets, codecs and lanes do not count;
+// all_reduces of any group take the algorithm. Throws Error{usage} where nothing says which ranks a group has, or the
+// world is not made of groups like it.
+StepPrediction simulate_step(const ExecutionTrace&, const Topology&, const StepSimulation& = {});
 
 // ---- Training by a synchronization policy.
 

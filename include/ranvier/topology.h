@@ -42,6 +42,7 @@ struct Topology {
   std::string name;  // as make_topology takes it: "ring", "torus:4x4", …
   Rank world = 1;
   std::int32_t switches = 0;
+  bool ranks_forward = false;  // what is sent to others, as NPUs do that have links of their own in several directions
   std::vector<Link> links;
   // The way of everything that `from` sends to `to`, link by link; empty from a rank to itself. It is always the same
   // one, and a shortest one.
@@ -89,7 +90,7 @@ struct Cable {
   Vertex other = 0;
 };
 // The same network after it has lost cables. What went over them takes a shortest way around, through ranks only where
-// there are no switches; all else goes as before. Throws Error{usage} where there is no such cable; `path` of what is
+// ranks forward; all else goes as before. Throws Error{usage} where there is no such cable; `path` of what is
 // left does where there is no way around.
 Topology without_cables(const Topology&, const std::vector<Cable>&);
 

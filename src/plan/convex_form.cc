@@ -32,7 +32,8 @@ class Builder {
   ConvexForm build() {
     check();
     name_sums();
-    choose_units();
+    most_ = most_of_each(VectorXd::Constant(form_.bandwidths, INFINITY));
+    choose_units(most_);
     lay_rows();
     refuse_conflicts();
     find_scales();
@@ -40,9 +41,7 @@ class Builder {
     if (form_.terms.empty()) return std::move(form_);
     if (form_.priced) {
       if (may_cost_nothing()) refuse_vanishing_cost();
-      // Between what is the cheapest and what is dear.
-      if (const double least = minimise(form_.allowed, form_.costs()).value; least > 0)
-        form_.cost_scale *= std::sqrt(least);
+      scale_by_cost(likely_cost());
     }
     form_.allowed = with_implied_equations(std::move(form_.allowed));
     form_.region = form_.priced ? homogeneous() : form_.allowed;
@@ -96,11 +95,10 @@ class Builder {
     return i;
   }
 
-  // Bandwidths of which constraints allow unlike magnitudes have units of their own, so that what counts as zero of
-  // each is a small part of what there may be.
-  void choose_units() {
+  // Bandwidths that may be of unlike magnitudes have units of their own, so that what counts as zero of each is a small
+  // part of what there may be.
+  void choose_units(VectorXd& most) {
     form_.units = VectorXd::Ones(form_.bandwidths);
-    VectorXd& most = most_ = most_of_each();
     // What carries a load together is added up.
     for (std::size_t round = 0; round < form_.sums.size(); ++round)
       for (const auto& [dimensions, variable] : form_.sums) {
@@ -123,10 +121,9 @@ class Builder {
       if (most(i) > 0 && std::isfinite(most(i))) form_.units(i) = std::exp2(std::ilogb(most(i) / largest));
   }
 
-  // What the constraints, one after another, leave of each dimension at most; infinite where they say nothing, and of
-  // no meaning where they contradict one another.
-  VectorXd most_of_each() const {
-    VectorXd most = VectorXd::Constant(form_.bandwidths, INFINITY);
+  // What the constraints, one after another, leave at most of so much in each dimension; infinite where they say
+  // nothing, and of no meaning where they contradict one another.
+  VectorXd most_of_each(VectorXd most) const {
     const auto tighten = [&](const Constraint& constraint, double sign) {
       for (Index i = 0; i < form_.dimensions; ++i) {
         const double own = sign * constraint.coefficients[at(i)];
@@ -214,13 +211,63 @@ class Builder {
       most = std::max(most, minimise(form_.allowed, form_.costs()).x.head(form_.dimensions).maxCoeff());
     }
     if (most > 0) form_.scale = most;
-    for (Row& row : form_.allowed.rows) row.limit /= form_.scale;
+    apply_scale();
+  }
 
+  void apply_scale() {
+    for (Row& row : form_.allowed.rows) row.limit /= form_.scale;
     // The time of an even split tells which times are near 1.
     std::vector<double> even;
     for (Index i = 0; i < form_.dimensions; ++i)
       even.push_back(form_.scale * form_.units(i) / static_cast<double>(form_.dimensions));
     if (const double time = step_ns(problem_.step, even); time > 0) form_.time_scale = time;
+  }
+
+  // What the best network costs, about: of twice as much for each step from the cheapest, where the step takes the
+  // least time x cost if each bandwidth were bought by itself with all that is left. Bandwidths that are bought
+  // together have a part of that each, so that this is off by no more than a number near that of the dimensions.
+  double likely_cost() const {
+    const auto cheapest = minimise(form_.allowed, form_.costs());
+    const double least = cheapest.value * form_.scale * form_.cost_scale;
+    double likely = least, best = INFINITY;
+    std::vector<double> gbps(at(form_.dimensions));
+    for (double cost = 2 * least; std::isfinite(cost); cost *= 2) {
+      bool is_most = true;  // that can be bought
+      for (Index i = 0; i < form_.dimensions; ++i) {
+        const double dollars = problem_.dollars_per_gbps[at(i)];
+        const double bought = std::max(cheapest.x(i) * form_.scale * form_.units(i), (cost - least) / dollars);
+        is_most = is_most && bought >= most_(i);
+        gbps[at(i)] = std::min(most_(i), bought);
+      }
+      const double each = cost * step_ns(problem_.step, gbps);
+      // Of what is nearly as good the cheaper one: beyond it there is little to be gained, down to no money's worth.
+      if (each < 0.99 * best) {
+        best = each;
+        likely = cost;
+      }
+      if (is_most || each > 64 * best) break;
+    }
+    return likely;
+  }
+
+  // So that at this cost all numbers are near 1: bandwidths as far as they may be bought for it, and its reciprocal.
+  void scale_by_cost(double dollars) {
+    if (!(dollars > 0)) return;
+    VectorXd bought = most_;
+    for (Index i = 0; i < form_.dimensions; ++i)
+      bought(i) = std::min(most_(i), dollars / problem_.dollars_per_gbps[at(i)]);
+    bought = most_of_each(std::move(bought));
+    choose_units(bought);
+    double largest = 0;
+    for (const double each : bought)
+      if (std::isfinite(each)) largest = std::max(largest, each);
+    form_.scale = largest;
+    form_.cost_scale = dollars / largest;
+    form_.allowed = {};
+    form_.terms = {};
+    lay_rows();
+    apply_scale();
+    build_terms();
   }
 
   // Terms of the same proportions take proportional times, so that one stands for all.

@@ -149,6 +149,7 @@ Topology topology_of(const NetworkShape& shape, const LinkSpeed& speed) {
   return {.name = to_string(shape),
           .world = made->world(),
           .switches = made->switches(),
+          .ranks_forward = true,
           .links = made->lay_links(speed),
           .path = [made](Rank from, Rank to) { return made->path(from, to); }};
 }

@@ -1,6 +1,7 @@
 #include "plan/region.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace ranvier::plan {
 namespace {
@@ -113,7 +114,13 @@ Region with_implied_equations(Region region) {
 }
 
 std::optional<VectorXd> point_inside(const Region& region, const std::vector<bool>& pinned) {
-  auto linear = program(region, 1, [](const Row& row) { return row.coefficients.cwiseAbs().maxCoeff(); });
+  // Of what is not pinned: beside that a row may be of small numbers only.
+  auto linear = program(region, 1, [&](const Row& row) {
+    double most = 0;
+    for (Index i = 0; i < region.variables; ++i)
+      if (!pinned[static_cast<std::size_t>(i)]) most = std::max(most, std::abs(row.coefficients(i)));
+    return most;
+  });
   const Index slack = region.variables;
   for (Index i = 0; i < region.variables; ++i) {
     VectorXd row = VectorXd::Unit(slack + 1, i);

@@ -5,7 +5,8 @@ namespace ranvier::topology {
 
 Topology fully_connected(Rank world, LinkSpeed speed) {
   check_world("fully_connected", world, 4096);  // some 16 million links
-  Topology pairs{.name = "fully_connected", .world = world, .switches = 0, .links = {}, .path = {}};
+  Topology pairs{
+      .name = "fully_connected", .world = world, .switches = 0, .ranks_forward = true, .links = {}, .path = {}};
   for (Rank from = 0; from < world; ++from)
     for (Rank to = 0; to < world; ++to)
       if (to != from) pairs.links.push_back({.from = from, .to = to, .speed = speed});

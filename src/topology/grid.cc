@@ -101,6 +101,7 @@ Topology build(std::string_view name, const std::vector<Rank>& dims, bool closed
   return {.name = std::string(name),
           .world = static_cast<Rank>(world),
           .switches = 0,
+          .ranks_forward = true,
           .links = grid->lay_links(speed),
           .path = [grid](Rank from, Rank to) { return grid->path(from, to); }};
 }

@@ -37,8 +37,8 @@ std::string name_of(const Topology& topology, const Cable& cable) {
 // What is left, and for each old link its new number, or `cut`.
 class Remains {
  public:
-  Remains(const Topology& before, const std::vector<Cable>& cables) : world_(before.world), path_(before.path) {
-    forwards_ = before.switches == 0;
+  Remains(const Topology& before, const std::vector<Cable>& cables)
+      : world_(before.world), ranks_forward_(before.ranks_forward), path_(before.path) {
     for (const Link& link : before.links) {
       const bool is_cut = std::ranges::any_of(cables, [&](const Cable& each) { return joins(link, each); });
       number_.push_back(is_cut ? cut : static_cast<LinkNumber>(links_.size()));
@@ -67,7 +67,7 @@ class Remains {
     while (!next.empty() && by[static_cast<std::size_t>(to)] == cut) {
       const Vertex here = next.front();
       next.pop_front();
-      if (here != from && here < world_ && !forwards_) continue;
+      if (here != from && here < world_ && !ranks_forward_) continue;
       for (const LinkNumber link : from_[static_cast<std::size_t>(here)]) {
         const Vertex there = links_[link].to;
         if (there == from || by[static_cast<std::size_t>(there)] != cut) continue;
@@ -87,8 +87,8 @@ class Remains {
   }
 
   Rank world_;
+  bool ranks_forward_;
   std::function<Path(Rank, Rank)> path_;
-  bool forwards_ = false;  // ranks, for others
   std::vector<LinkNumber> number_;
   std::vector<Link> links_;
   std::vector<std::vector<LinkNumber>> from_;  // by vertex

@@ -6,7 +6,7 @@ import random
 import re
 from xml.etree import ElementTree
 
-from protobuf_bytes import block, number, varint
+from protobuf_bytes import chakra
 from program import ProgramTest, main, run, temporary_folder
 
 NETWORK = "RI(4)_FC(8)_RI(4)_SW(32)"
@@ -47,25 +47,6 @@ def proven_bound(certificate: dict) -> float:
         bound -= row["price"] * row["limit"]
         price = [old + row["price"] * each for old, each in zip(price, row["coefficients"])]
     return certificate["scale"] * (bound + sum(2 * math.sqrt(q * a) for q, a in zip(carried, price)))
-
-
-COMPUTE, COLLECTIVE = 4, 7
-
-
-def chakra(nodes: list[dict]) -> bytes:
-    """A trace as the published schema has it: numbers, dependencies, and microseconds or an all_reduce of a group."""
-    head = block(1, b"0.0.4")
-    trace = varint(len(head)) + head
-    for index, node in enumerate(nodes):
-        content = number(1, index) + block(2, b"n") + block(5, b"".join(map(varint, node["after"])))
-        if "us" in node:
-            content += number(3, COMPUTE) + number(7, node["us"])
-        else:
-            content += number(3, COLLECTIVE) + block(10, block(1, b"comm_type") + number(9, 0))
-            content += block(10, block(1, b"comm_size") + number(9, node["bytes"]))
-            content += block(10, block(1, b"pg_name") + block(29, node["group"].encode()))
-        trace += varint(len(content)) + content
-    return trace
 
 
 class PublishedCases(ProgramTest):

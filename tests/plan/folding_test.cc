@@ -93,7 +93,7 @@ TEST(Folding, OfSeveralKindsOfRanksChangesNothing) {
       link.speed = one_gigabyte;
       link.speed.bytes_per_second /= 1 + 0.3 * link.dimension;
     }
-    const Schedule schedule = plan::in_all_groups(Collective::all_reduce, world, group, algorithm);
+    const Schedule schedule = plan::in_all_groups(Collective::all_reduce, world, {group}, algorithm);
     SimulateOptions options{.slice_bytes = slice_bytes,
                             .message_ns = 30,
                             .grid = {world / group.stride / group.size, group.size, group.stride}};
@@ -151,10 +151,27 @@ TEST(Folding, MakesLargeTreesCheap) {
   for (const auto& link : run.links) EXPECT_LE(link.utilisation, 1 + 1e-9);
 }
 
+// Where no rank does what another does, all are simulated, if they do not send too much. In each round of a tree
+// whoever still has a partner sends all there is, or gets it.
+TEST(Folding, LeavesLargeWorldsOfFewMessagesWhole) {
+  constexpr Rank world = 1 << 17;
+  constexpr std::size_t count = 25'000;
+  const Schedule tree =
+      find_algorithm("binomial_tree", Collective::reduce).build({.collective = Collective::reduce, .world = world});
+  const auto run = simulate(tree, topology::star(world, one_gigabyte), count, 4);
+  EXPECT_FALSE(run.folded);
+  EXPECT_EQ(run.ranks, world);
+  EXPECT_EQ(run.messages, static_cast<std::size_t>(world) - 1);
+  const double latency_ns = 2.0 * static_cast<double>(one_gigabyte.latency.count());
+  EXPECT_NEAR(run.ns, 17 * (4.0 * count + latency_ns), 1e-6 * run.ns);
+}
+
 // What a refusal proposes is simulated.
 TEST(Folding, IsRefusedWithWhatWouldFold) {
   const auto refused = [](std::string_view algorithm, std::string_view topology, std::size_t count) {
-    return support::refusal([&] { simulate(all_reduce(algorithm, 2048), make_topology(topology, 2048), count, 4); });
+    return support::refusal([&] {
+      simulate(all_reduce(algorithm, 2048), make_topology(topology, 2048), count, 4, {.most_messages = 1000});
+    });
   };
   EXPECT_THAT(refused("binomial_tree", "star", 2048), testing::EndsWith("try fewer ranks, or algorithm ring"));
   EXPECT_THAT(refused("binomial_tree", "torus:64x32", 2048), testing::EndsWith("or algorithm torus:64x32"));
@@ -164,7 +181,7 @@ TEST(Folding, IsRefusedWithWhatWouldFold) {
   EXPECT_TRUE(simulate(all_reduce("recursive_doubling", 2048), make_topology("fat_tree:8", 2048), 2048, 4).folded);
   // Of chunks beyond a slice all ranks are of kinds of their own.
   const Schedule butterfly = all_reduce("halving_doubling", 2048);
-  const SimulateOptions small_slices{.slice_bytes = 4};
+  const SimulateOptions small_slices{.slice_bytes = 4, .most_messages = 1000};
   constexpr std::size_t count = 2 * 2048;
   EXPECT_THAT(support::refusal([&] { simulate(butterfly, topology::star(2048), count, 4, small_slices); }),
               testing::EndsWith("or slices as large as the vector of 16384 bytes"));
@@ -176,7 +193,7 @@ TEST(Folding, IsNotDoneWhereRanksDiffer) {
   EXPECT_FALSE(simulate(all_reduce("binomial_tree", 8), topology::star(8, one_gigabyte), 800, 4).folded);
   EXPECT_FALSE(simulate(all_reduce("ring", 6), topology::star(6, one_gigabyte), 601, 4).folded);  // uneven chunks
   try {
-    simulate(all_reduce("binomial_tree", 2048), topology::star(2048), 2048, 4);
+    simulate(all_reduce("binomial_tree", 2048), topology::star(2048), 2048, 4, {.most_messages = 1000});
     ADD_FAILURE() << "2048 different ranks were simulated";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("does not look the same from each of its 2048 ranks"));

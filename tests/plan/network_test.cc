@@ -155,6 +155,31 @@ TEST(TopologyOfAShape, HasTheCablesOfItsDimensions) {
               HasSubstr("take a smaller network"));
 }
 
+// Rank 0 has lost its port: it goes over its neighbour in the ring, and over its switch.
+TEST(TopologyOfAShape, GoesAroundLostCables) {
+  const Topology whole = topology_of(parse_network("RI(4)_SW(3)"), {});
+  const Vertex first_switch = whole.world;  // of ranks 0, 4 and 8
+  const Topology left = without_cables(whole, {{0, first_switch}});
+  EXPECT_EQ(whole.path(0, 8).size(), 2u);
+  for (Rank from = 0; from < whole.world; ++from)
+    for (Rank to = 0; to < whole.world; ++to) {
+      Vertex at = from;
+      for (const LinkNumber link : left.path(from, to)) {
+        EXPECT_EQ(left.links[link].from, at);
+        at = left.links[link].to;
+        EXPECT_FALSE(at == first_switch && left.links[link].from == 0);
+      }
+      EXPECT_EQ(at, to);
+    }
+  EXPECT_EQ(left.path(0, 8).size(), 4u);  // to a neighbour, up, down, and to the neighbour of that one
+  EXPECT_EQ(without_cables(whole, {{0, 1}}).path(0, 1).size(), 3u);
+  EXPECT_EQ(left.path(4, 8).size(), 2u);
+  EXPECT_THAT(refusal([] {
+                without_cables(topology_of(parse_network("SW(4)"), {}), {{0, 4}}).path(0, 1);
+              }),
+              HasSubstr("rank 0 has no way to rank 1"));
+}
+
 TEST(Utilisation, IsOfWhatADimensionCarriesInTheStep) {
   const StepTime step{.dimensions = 2,
                       .terms = {{.loads = {{1, 60}}}, {.loads = {{2, 30}}}},

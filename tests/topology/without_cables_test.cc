@@ -37,7 +37,7 @@ TEST(WithoutCables, LeavesNoLinkAndGoesAShortestWayAround) {
   EXPECT_EQ(way(left, 0, 1).size(), 4u);  // over the next row
 }
 
-TEST(WithoutCables, RanksForwardOnlyWhereThereAreNoSwitches) {
+TEST(WithoutCables, RanksForwardOnlyWhereTheyHaveLinksToOneAnother) {
   EXPECT_EQ(way(without_cables(make_topology("fully_connected", 4), {{0, 1}}), 0, 1).size(), 3u);
   const Topology tree = make_topology("fat_tree:2", 4);  // two switches over two ranks each, and two above them
   const Vertex leaf = tree.links[tree.path(0, 3).front()].to;

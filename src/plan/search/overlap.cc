@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "plan/collective_loads.h"
+#include "plan/trace_groups.h"
 #include "ranvier/design_search.h"
 #include "ranvier/error.h"
 
@@ -101,9 +102,7 @@ GroupSizes all_of(const NetworkShape& shape) {
 }
 
 void check(Rank rank, const NetworkShape& shape, const Operation& operation) {
-  if (rank >= shape.npus())
-    throw Error(ErrorKind::usage, fmt::format("{} communicates with rank {}, and {} has {} NPUs", operation.name, rank,
-                                              to_string(shape), shape.npus()));
+  plan::check_rank(rank, shape.npus(), to_string(shape), operation);
 }
 
 // Pairs in the dimensions in which the two stand at different places.
@@ -120,11 +119,7 @@ GroupSizes crossed(const Operation& operation, const NetworkShape& shape) {
 }
 
 GroupSizes whole_dimensions(const Operation& operation, const NetworkShape& shape) {
-  // Writers of traces have four of them, whatever the network will be.
-  if (operation.dimensions.size() < shape.dimensions.size())
-    throw Error(ErrorKind::usage,
-                fmt::format("{} says of {} dimensions whether it spans them, and {} has {}", operation.name,
-                            operation.dimensions.size(), to_string(shape), shape.dimensions.size()));
+  plan::check_dimensions(operation, shape.dimensions.size(), to_string(shape));
   GroupSizes sizes;
   for (std::size_t i = 0; i < shape.dimensions.size(); ++i)
     sizes.push_back(operation.dimensions[i] ? shape.dimensions[i].size : 1);
@@ -132,24 +127,16 @@ GroupSizes whole_dimensions(const Operation& operation, const NetworkShape& shap
 }
 
 GroupSizes of_process_group(const ExecutionTrace& trace, const Operation& operation, const NetworkShape& shape) {
-  const std::string& name = operation.process_group;
-  const auto group = trace.process_groups.find(name);
-  // PyTorch's first one is of all ranks, which ASTRA-sim takes for granted.
-  const bool is_of_all = group == trace.process_groups.end() ? name == "0" : group->second.empty();
-  if (is_of_all) return all_of(shape);
-  if (group == trace.process_groups.end())
-    throw Error(ErrorKind::usage,
-                fmt::format("{} is of process group '{}', and nothing says which ranks that has; add --communicator "
-                            "FILE.json with {{\"{}\": [0, 1, …]}}",
-                            operation.name, name, name));
-  for (const Rank rank : group->second) check(rank, shape, operation);
-  const auto sizes = group_sizes(group->second, shape);
+  const auto ranks = plan::ranks_of(trace, operation);
+  if (ranks.empty()) return all_of(shape);
+  for (const Rank rank : ranks) check(rank, shape, operation);
+  const auto sizes = group_sizes(ranks, shape);
   if (!sizes)
     throw Error(
         ErrorKind::usage,
         fmt::format("{} is of process group '{}', whose ranks are no block of {}: of each dimension a group has "
                     "some places, and all NPUs that are at those",
-                    operation.name, name, to_string(shape)));
+                    operation.name, operation.process_group, to_string(shape)));
   return *sizes;
 }
 
@@ -192,30 +179,22 @@ std::vector<GroupSizes> place(const ExecutionTrace& trace, const NetworkShape& s
   return placed;
 }
 
-// Devices compute one thing at a time, in the order in which they were told to; so do the members of a process group
-// with its collectives, which all of them start in one order. A message each way goes beside them.
 StepGraph step_graph(const ExecutionTrace& trace, const NetworkShape& shape, const StepOptions& options) {
   const auto groups = place(trace, shape);
-  enum class Kind : std::uint8_t { computing, collective, sending, receiving };
-  std::map<std::pair<Kind, GroupSizes>, std::size_t> last;
+  plan::TraceChains<GroupSizes> chains;
   Graph graph(shape, options);
   for (std::size_t i = 0; i < trace.operations.size(); ++i) {
     const Operation& operation = trace.operations[i];
     StepGraph::Node node{.constant_ns = operation.compute_ns};
-    Kind kind = Kind::computing;
     if (operation.communication) {
       Communication all_of_it = *operation.communication;
-      const Collective what = all_of_it.collective;
       // Which goes whole through all dimensions; of a message between unknown ends the innermost is taken.
       if (operation.ends) all_of_it.collective = Collective::neighbor_exchange;
       node = graph.collective(all_of_it, groups[i], operation.name);
-      kind = what == Collective::send ? Kind::sending : what == Collective::recv ? Kind::receiving : Kind::collective;
     }
     node.after = operation.after;
-    if (node.term || node.constant_ns > 0) {
-      const auto [before, is_first] = last.try_emplace({kind, groups[i]}, i);
-      if (!is_first) node.after.push_back(std::exchange(before->second, i));
-    }
+    if (node.term || node.constant_ns > 0)
+      if (const auto before = chains.before(operation, groups[i], i)) node.after.push_back(*before);
     graph.add(std::move(node));
   }
   return graph.finish();

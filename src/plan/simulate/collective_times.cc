@@ -171,43 +171,66 @@ bool CollectiveTimes::has_peers(const Communication& what) const {
   return grid_.of(what.role).size > 1;
 }
 
-CollectiveTimes::Kind& CollectiveTimes::kind(const Communication& what, const std::string& algorithm) {
-  const std::size_t slices = algorithm == in_network ? slices_of_sum(what.bytes, options_.slice_bytes) : 1;
-  const KindKey key{algorithm, what.collective, what.role, slices};
-  if (const auto found = kinds_.find(key); found != kinds_.end()) return found->second;
-  return kinds_.emplace(key, made(what, algorithm, slices)).first->second;
+CollectiveTimes::Who CollectiveTimes::who(const Communication& what) const {
+  if (averaging_ && is_average(what)) return {.in_nodes = true};
+  return {.axes = {grid_.of(what.role)}};
 }
 
-CollectiveTimes::Kind CollectiveTimes::made(const Communication& what, const std::string& algorithm,
+CollectiveTimes::Kind& CollectiveTimes::kind(const Communication& what, const Who& who, const std::string& algorithm) {
+  const std::size_t slices = algorithm == in_network ? slices_of_sum(what.bytes, options_.slice_bytes) : 1;
+  const KindKey key{algorithm, what.collective, who, slices};
+  if (const auto found = kinds_.find(key); found != kinds_.end()) return found->second;
+  return kinds_.emplace(key, made(what.collective, who, algorithm, slices)).first->second;
+}
+
+CollectiveTimes::Kind CollectiveTimes::made(Collective collective, const Who& who, const std::string& algorithm,
                                             std::size_t slices) const {
-  const bool in_nodes = averaging_ && is_average(what);
-  if (algorithm != in_network)
-    return {.schedule = in_nodes ? in_groups(what.collective, topology_.world, *averaging_, algorithm)
-                                 : in_all_groups(what.collective, topology_.world, grid_.of(what.role), algorithm)};
-  auto [schedule, topology] = summed_by_switches(topology_, grid_.of(what.role), slices);
-  if (!in_nodes) {
-    auto steady = without_bursts(topology);
-    return {.schedule = std::move(schedule), .topology = std::move(topology), .without_bursts = std::move(steady)};
+  if (who.in_nodes && algorithm == in_network) {
+    (void)summed_by_switches(topology_, grid_.of(Role::data), slices);  // refuses networks without them
+    if (names_a_shape(topology_.name))
+      throw Error(ErrorKind::usage,
+                  fmt::format("averages inside nodes are not added up by the switches of {}; take topology star or "
+                              "fat_tree:4, or a policy of everybody, such as bsp or local:16",
+                              topology_.name));
   }
-  if (names_a_shape(topology_.name))
-    throw Error(ErrorKind::usage,
-                fmt::format("averages inside nodes are not added up by the switches of {}; take topology star or "
-                            "fat_tree:4, or a policy of everybody, such as bsp or local:16",
-                            topology_.name));
-  return {.schedule = in_groups(what.collective, topology_.world, *averaging_, algorithm)};
+  if (who.in_nodes)
+    return {.schedule = in_groups(collective, topology_.world, *averaging_, algorithm), .grid = options_.grid};
+  if (algorithm != in_network)
+    return {.schedule = in_all_groups(collective, topology_.world, who.axes, algorithm, who.hops),
+            .grid = options_.grid};
+  if (who.axes.size() != 1)
+    throw Error(ErrorKind::usage, "switches add up in groups whose ranks stand evenly apart; leave out --in-network");
+  auto [schedule, topology] = summed_by_switches(topology_, who.axes.front(), slices);
+  auto steady = without_bursts(topology);
+  return {.schedule = std::move(schedule),
+          .topology = std::move(topology),
+          .without_bursts = std::move(steady),
+          .grid = options_.grid};
 }
 
 const SimulatedRun& CollectiveTimes::run(const Communication& what, const std::string& algorithm, Links links) {
-  Kind& found = kind(what, algorithm);
-  const std::size_t chunk = chunk_elements(what, found.schedule);
-  const auto& steady = found.topology ? found.without_bursts : without_bursts_;
+  return run(kind(what, who(what), algorithm), what, links);
+}
+
+const SimulatedRun& CollectiveTimes::run(const Communication& what, const Axes& axes, Rank hops,
+                                         const std::string& algorithm, Links links) {
+  Kind& found = kind(what, {.axes = axes, .hops = hops}, algorithm);
+  found.grid = grid_of(axes, world());
+  return run(found, what, links);
+}
+
+const SimulatedRun& CollectiveTimes::run(Kind& kind, const Communication& what, Links links) {
+  const std::size_t chunk = chunk_elements(what, kind.schedule);
+  const auto& steady = kind.topology ? kind.without_bursts : without_bursts_;
   if (!steady) links = Links::rested;
-  const Topology& network = links == Links::busy ? *steady : network_of(found);
-  auto& symmetry = links == Links::busy ? found.symmetry : found.rested_symmetry;
-  const auto [known, added] = known_.try_emplace({&found, chunk, links});
+  const Topology& network = links == Links::busy ? *steady : network_of(kind);
+  auto& symmetry = links == Links::busy ? kind.symmetry : kind.rested_symmetry;
+  const auto [known, added] = known_.try_emplace({&kind, chunk, links});
   if (!added) return known->second;
+  SimulateOptions options = options_;
+  options.grid = kind.grid;
   try {
-    known->second = streamed(found.schedule, network, chunk, element_bytes, options_, &symmetry);
+    known->second = streamed(kind.schedule, network, chunk, element_bytes, options, &symmetry);
   } catch (...) {
     known_.erase(known);
     throw;
@@ -258,7 +281,7 @@ void CollectiveTimes::bound(Kind& kind) const {
 }
 
 CollectiveTimes::Least CollectiveTimes::at_least(const Communication& what, const std::string& algorithm) {
-  Kind& found = kind(what, algorithm);
+  Kind& found = kind(what, who(what), algorithm);
   if (!found.bounded) bound(found);
   const auto chunk_bytes = static_cast<double>(chunk_elements(what, found.schedule) * element_bytes);
   Least least{.kind = &found};

@@ -36,6 +36,9 @@ class CollectiveTimes {
   // `algorithm` as parse_algorithm takes it. Throws Error{usage} where it cannot serve the group, or not so many ranks.
   enum class Links { busy, rested };
   const SimulatedRun& run(const Communication&, const std::string& algorithm, Links links = Links::busy);
+  // Of these groups, whatever its role; of a send: to the member so many further.
+  const SimulatedRun& run(const Communication&, const Axes&, Rank hops, const std::string& algorithm,
+                          Links links = Links::busy);
   // After so long a rest no link saves up more.
   double longest_rest_ns() const { return longest_rest_ns_; }
   // What run() takes at least, without simulating anything: no link carries its load faster than at its rate, and so
@@ -69,11 +72,20 @@ class CollectiveTimes {
     bool bounded = false;  // whether what is above is there
     Symmetry symmetry = {};
     Symmetry rested_symmetry = {};
+    std::vector<Rank> grid = {};  // as SimulateOptions has it
   };
-  using KindKey = std::tuple<std::string, Collective, Role, std::size_t>;  // the last: slices, of switches' sums
+  struct Who {
+    Axes axes = {};
+    Rank hops = 1;
+    bool in_nodes = false;  // as `averaging` has them, in place of all that
+    auto operator<=>(const Who&) const = default;
+  };
+  using KindKey = std::tuple<std::string, Collective, Who, std::size_t>;  // the last: slices, of switches' sums
 
-  Kind& kind(const Communication&, const std::string& algorithm);
-  Kind made(const Communication&, const std::string& algorithm, std::size_t slices) const;
+  Who who(const Communication&) const;
+  Kind& kind(const Communication&, const Who&, const std::string& algorithm);
+  Kind made(Collective, const Who&, const std::string& algorithm, std::size_t slices) const;
+  const SimulatedRun& run(Kind&, const Communication&, Links);
   const Topology& network_of(const Kind& kind) const { return kind.topology ? *kind.topology : topology_; }
   void bound(Kind&) const;
 

@@ -25,8 +25,8 @@ Schedule to_the_next(std::string_view name, Collective collective, Rank size, Ra
   return line;
 }
 
-Schedule of_one_group(Collective collective, Rank size, const std::string& algorithm) {
-  if (collective == Collective::send) return to_the_next("send", Collective::all_to_all, size);
+Schedule of_one_group(Collective collective, Rank size, const std::string& algorithm, Rank hops = 1) {
+  if (collective == Collective::send) return to_the_next("send", Collective::all_to_all, size, hops);
   // On a star and on trees: see in_network.cc.
   if (algorithm == in_network) return to_the_next(in_network, collective, size);
   const AlgorithmSpec spec = parse_algorithm(algorithm);
@@ -35,7 +35,70 @@ Schedule of_one_group(Collective collective, Rank size, const std::string& algor
   return find_algorithm("direct", collective).build({.collective = collective, .world = size});
 }
 
+// Where each group has a root, all ranks have its buffers.
+Collective with_buffers_of_roots(Collective collective) {
+  switch (collective) {
+    case Collective::reduce:
+    case Collective::broadcast:
+      return Collective::all_reduce;
+    case Collective::gather:
+      return Collective::all_gather;
+    case Collective::scatter:
+      return Collective::reduce_scatter;
+    default:
+      return collective;
+  }
+}
+
 }  // namespace
+
+Rank size_of(const Axes& axes) {
+  Rank size = 1;
+  for (const Grouping& axis : axes) size *= axis.size;
+  return size;
+}
+
+std::optional<Axes> axes_of(std::span<const Rank> ranks, Rank world) {
+  std::vector<Rank> sorted(ranks.begin(), ranks.end());
+  std::ranges::sort(sorted);
+  Axes axes;
+  std::size_t known = 1;  // of its members, along the axes so far
+  for (std::int64_t around = 1; known < sorted.size();) {
+    const Rank stride = sorted[known] - sorted[0];
+    if (stride < 1) return std::nullopt;
+    std::size_t size = 1;
+    const auto repeats = [&](std::size_t times) {
+      if ((times + 1) * known > sorted.size()) return false;
+      for (std::size_t i = 0; i < known; ++i)
+        if (sorted[times * known + i] != sorted[i] + std::int64_t{stride} * static_cast<std::int64_t>(times))
+          return false;
+      return true;
+    };
+    while (repeats(size)) ++size;
+    const auto axis_size = static_cast<Rank>(size);
+    if (size < 2 || stride % around != 0 || sorted[0] / stride % axis_size != 0) return std::nullopt;
+    around = std::int64_t{stride} * axis_size;
+    if (world % around != 0) return std::nullopt;
+    axes.push_back({.size = axis_size, .stride = stride});
+    known *= size;
+  }
+  return axes;
+}
+
+std::vector<Rank> grid_of(const Axes& axes, Rank world) {
+  std::vector<Rank> dims;
+  const auto divide = [&](Rank size) {
+    if (size > 1) dims.insert(dims.begin(), size);
+  };
+  Rank around = 1;
+  for (const Grouping& axis : axes) {
+    divide(axis.stride / around);
+    divide(axis.size);
+    around = axis.stride * axis.size;
+  }
+  divide(world / around);
+  return dims;
+}
 
 Grid::Grid(const Workload& workload, Rank world)
     : tensor_(workload.degrees.tensor), expert_(workload.degrees.expert), pipeline_(workload.degrees.pipeline) {
@@ -65,26 +128,39 @@ Grouping Grid::of(Role role) const {
   }
 }
 
-Schedule in_each(Schedule one, Rank world, const Grouping& group) {
-  if (group.size == world) return one;
+Schedule in_each(Schedule one, Rank world, const Axes& axes) {
+  if (one.world == world) return one;
   Schedule all = one;
   all.world = world;
-  all.program = [one = std::move(one), group](Rank rank) {
-    const Rank member = rank / group.stride % group.size;
+  all.collective = with_buffers_of_roots(one.collective);
+  all.program = [one = std::move(one), axes](Rank rank) {
+    Rank first = rank, member = 0, inner = 1;
+    for (const Grouping& axis : axes) {
+      const Rank place = rank / axis.stride % axis.size;
+      first -= place * axis.stride;
+      member += place * inner;
+      inner *= axis.size;
+    }
     auto steps = one.program(member);
-    for (Step& step : steps)
-      if (step.peer >= 0) step.peer = rank + (step.peer - member) * group.stride;
+    for (Step& step : steps) {
+      if (step.peer < 0) continue;
+      Rank left = std::exchange(step.peer, first);
+      for (const Grouping& axis : axes) {
+        step.peer += left % axis.size * axis.stride;
+        left /= axis.size;
+      }
+    }
     return steps;
   };
   return all;
 }
 
-Schedule in_all_groups(Collective collective, Rank world, const Grouping& group, const std::string& algorithm) {
-  return in_each(of_one_group(collective, group.size, algorithm), world, group);
+Schedule in_all_groups(Collective collective, Rank world, const Axes& axes, const std::string& algorithm, Rank hops) {
+  return in_each(of_one_group(collective, size_of(axes), algorithm, hops), world, axes);
 }
 
 Schedule pushes(Rank world, const Grouping& group, Rank hops) {
-  return in_each(to_the_next("push", Collective::all_to_all, group.size, hops), world, group);
+  return in_each(to_the_next("push", Collective::all_to_all, group.size, hops), world, {group});
 }
 
 namespace {

@@ -2,6 +2,9 @@
 // of the whole world. They share links, so that one of them alone would say too little.
 #pragma once
 
+#include <compare>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,7 +18,16 @@ namespace ranvier::plan {
 struct Grouping {
   Rank size = 1;
   Rank stride = 1;
+  auto operator<=>(const Grouping&) const = default;
 };
+// Along several axes of the world's numbers, the innermost first: groups are numbered along the first axis first. None:
+// each rank by itself.
+using Axes = std::vector<Grouping>;
+Rank size_of(const Axes&);
+// Those of the group that has these ranks, where the world is made of groups like it.
+std::optional<Axes> axes_of(std::span<const Rank> ranks, Rank world);
+// The world's numbers, divided where groups begin and end; as SimulateOptions::grid has them.
+std::vector<Rank> grid_of(const Axes&, Rank world);
 
 class Grid {
  public:
@@ -38,11 +50,11 @@ class Grid {
 };
 
 // A schedule of one group in each of them.
-Schedule in_each(Schedule one, Rank world, const Grouping&);
-// Each group runs the collective by itself. `algorithm` as parse_algorithm takes it; where it does not build the
-// collective, direct exchange. A send goes to the next member, and from the last to the first, as in interleaved
-// pipelines.
-Schedule in_all_groups(Collective, Rank world, const Grouping&, const std::string& algorithm);
+Schedule in_each(Schedule one, Rank world, const Axes&);
+// Each group runs the collective by itself, its first rank the root. `algorithm` as parse_algorithm takes it; where it
+// does not build the collective, direct exchange. A send goes to the member `hops` further, and from the last to the
+// first, as in interleaved pipelines.
+Schedule in_all_groups(Collective, Rank world, const Axes&, const std::string& algorithm, Rank hops = 1);
 // Every rank sends its vector to the one `hops` further in its group.
 Schedule pushes(Rank world, const Grouping&, Rank hops);
 

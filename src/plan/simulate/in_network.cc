@@ -225,7 +225,7 @@ SwitchSum summed_by_switches(const Topology& topology, const Grouping& group, st
                                         .world = group.size,
                                         .chunks = sum->chunks(),
                                         .program = [sum](Rank rank) { return sum->program(rank); }},
-                                       topology.world, group),
+                                       topology.world, {group}),
                    .topology = topology};
   const bool copies = std::ranges::any_of(spans, [&](const Span& span) { return span.adds && &span != &spans.back(); });
   if (copies)

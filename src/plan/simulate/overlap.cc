@@ -1,6 +1,7 @@
 #include "plan/simulate/overlap.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string_view>
 
@@ -70,83 +71,99 @@ const std::vector<double>& SharedRates::among(const std::vector<Sharer>& sharers
   return known->second = needs.rates();
 }
 
-std::size_t Overlap::start(Operation operation) {
-  const std::size_t number = operations_.size();
+std::size_t UnderWay::add(Operation operation) {
   left_ns_.push_back(operation.sending_ns + operation.codec_ns);
   operations_.push_back(operation);
-  const std::size_t lane = number % under_way_.size();
-  if (!under_way_[lane]) {
-    operations_[number].begin_ns = now_;
-    under_way_[lane] = number;
+  return operations_.size() - 1;
+}
+
+void UnderWay::begin(std::size_t number) {
+  operations_[number].begin_ns = now_;
+  active_.insert(std::ranges::upper_bound(active_, number), number);
+}
+
+void UnderWay::go_on_until(double ns, const SimulatedRun* first, std::vector<std::size_t>& ended) {
+  if (active_.empty()) {
+    if (std::isfinite(ns)) now_ = ns;
+    return;
+  }
+  key_.clear();
+  for (const std::size_t number : active_) {
+    const Operation& each = operations_[number];
+    const double all = each.sending_ns + each.codec_ns;
+    key_.push_back({each.run, all > 0 ? each.sending_ns / all : 1});
+  }
+  const std::vector<double>& rates = rates_.among(key_, first);
+  double passes = ns - now_;
+  double work = 0;
+  bool one_ends = false;
+  for (std::size_t i = 0; i < active_.size(); ++i) {
+    work += rates[i];
+    const double left = left_ns_[active_[i]];
+    if (!(rates[i] > 0) || left / rates[i] > passes) continue;
+    passes = left / rates[i];
+    one_ends = true;
+  }
+  if (!one_ends && !(passes > 0)) return;
+  now_ = one_ends ? now_ + passes : ns;
+  still_.clear();
+  for (std::size_t i = 0; i < active_.size(); ++i) {
+    const std::size_t number = active_[i];
+    Operation& each = operations_[number];
+    const double done = passes * rates[i];
+    const double all = each.sending_ns + each.codec_ns;
+    if (nothing_else_) {
+      each.exposed_ns += work > 0 ? passes * rates[i] / work : 0;
+      each.exposed_work += all > 0 ? done / all : 0;
+    }
+    left_ns_[number] -= done;
+    if (left_ns_[number] > tiny * all) {
+      still_.push_back(number);
+      continue;
+    }
+    each.end_ns = now_;
+    ended.push_back(number);
+  }
+  active_.swap(still_);
+}
+
+std::size_t Overlap::start(Operation operation) {
+  const std::size_t number = under_way_.add(operation);
+  auto& lane = lanes_[number % lanes_.size()];
+  if (!lane) {
+    lane = number;
+    under_way_.begin(number);
   }
   return number;
 }
 
 std::optional<double> Overlap::idle_since() const {
-  if (std::ranges::any_of(under_way_, [](const auto& number) { return number.has_value(); })) return {};
+  if (std::ranges::any_of(lanes_, [](const auto& number) { return number.has_value(); })) return {};
   double ended = 0;
-  for (const Operation& each : operations_) ended = std::max(ended, each.end_ns);
+  for (const Operation& each : operations()) ended = std::max(ended, each.end_ns);
   return ended;
 }
 
-void Overlap::begin_next(std::size_t lane) {
-  const std::size_t ended = *under_way_[lane];
-  const std::size_t next = ended + under_way_.size();
-  operations_[ended].end_ns = now_;
-  under_way_[lane].reset();
-  if (next >= operations_.size()) return;
-  operations_[next].begin_ns = now_;
-  operations_[next].behind = ended;
-  under_way_[lane] = next;
-}
-
 void Overlap::go_on_until(double ns, const SimulatedRun* first) {
-  std::vector<std::pair<SharedRates::Sharer, std::size_t>> sharers;  // with its lane
-  std::vector<SharedRates::Sharer> key;
-  for (;;) {
-    sharers.clear();
-    key.clear();
-    for (std::size_t lane = 0; lane < under_way_.size(); ++lane)
-      if (under_way_[lane]) {
-        const Operation& each = operations_[*under_way_[lane]];
-        const double all = each.sending_ns + each.codec_ns;
-        sharers.push_back({{each.run, all > 0 ? each.sending_ns / all : 1}, lane});
-      }
-    if (sharers.empty()) break;
-    for (const auto& [sharer, lane] : sharers) key.push_back(sharer);
-    const std::vector<double>& rates = rates_.among(key, first);
-    double passes = ns - now_;
-    double work = 0;
-    bool one_ends = false;
-    for (std::size_t i = 0; i < sharers.size(); ++i) {
-      work += rates[i];
-      const double left = left_ns_[*under_way_[sharers[i].second]];
-      if (!(rates[i] > 0) || left / rates[i] > passes) continue;
-      passes = left / rates[i];
-      one_ends = true;
+  do {
+    ended_.clear();
+    under_way_.go_on_until(ns, first, ended_);
+    for (const std::size_t ended : ended_) {
+      auto& lane = lanes_[ended % lanes_.size()];
+      lane.reset();
+      const std::size_t next = ended + lanes_.size();
+      if (next >= operations().size()) continue;
+      under_way_.operations()[next].behind = ended;
+      lane = next;
+      under_way_.begin(next);
     }
-    if (!one_ends && !(passes > 0)) break;
-    now_ = one_ends ? now_ + passes : ns;
-    for (std::size_t i = 0; i < sharers.size(); ++i) {
-      const std::size_t number = *under_way_[sharers[i].second];
-      Operation& each = operations_[number];
-      const double done = passes * rates[i];
-      const double all = each.sending_ns + each.codec_ns;
-      if (nothing_else_) {
-        each.exposed_ns += work > 0 ? passes * rates[i] / work : 0;
-        each.exposed_work += all > 0 ? done / all : 0;
-      }
-      left_ns_[number] -= done;
-      if (left_ns_[number] <= tiny * all) begin_next(sharers[i].second);
-    }
-  }
-  if (!nothing_else_) now_ = ns;
+  } while (!ended_.empty());
 }
 
 double Overlap::finish() {
-  nothing_else_ = true;
+  under_way_.is_all_there_is(true);
   go_on_until(std::numeric_limits<double>::infinity());
-  return now_;
+  return under_way_.now();
 }
 
 void LeastOverlap::start(double now, double ns, double codec_ns, const void* kind,

@@ -29,9 +29,8 @@ class SharedRates {
   std::map<std::pair<std::vector<Sharer>, const SimulatedRun*>, std::vector<double>> known_;
 };
 
-// Collectives take lanes in turn, in the order in which they are started; those of one lane go one after the other, as
-// in a communicator.
-class Overlap {
+// Collectives that share links, and what codes and decodes, for as long as they are under way together.
+class UnderWay {
  public:
   struct Operation {
     const SimulatedRun* run;
@@ -45,7 +44,41 @@ class Overlap {
     double exposed_work = 0;                 // how much of it was done then, as a part
   };
 
-  Overlap(SharedRates& rates, std::size_t lanes) : rates_(rates), under_way_(lanes) {}
+  explicit UnderWay(SharedRates& rates) : rates_(rates) {}
+
+  // Its number, in the order in which they are made known.
+  std::size_t add(Operation);
+  // At the time that has been reached.
+  void begin(std::size_t number);
+  // From then on, whether anything else goes on.
+  void is_all_there_is(bool is) { nothing_else_ = is; }
+  // Until then, or until the first ones have ended, which are appended; `first`, if there is one, has the links before
+  // all of them.
+  void go_on_until(double ns, const SimulatedRun* first, std::vector<std::size_t>& ended);
+
+  bool empty() const { return active_.empty(); }
+  double now() const { return now_; }
+  std::vector<Operation>& operations() { return operations_; }
+  const std::vector<Operation>& operations() const { return operations_; }
+
+ private:
+  SharedRates& rates_;
+  std::vector<Operation> operations_;
+  std::vector<double> left_ns_;      // of each, as if it were by itself
+  std::vector<std::size_t> active_;  // by number
+  std::vector<std::size_t> still_;   // kept to spare its making, like
+  std::vector<SharedRates::Sharer> key_;
+  double now_ = 0;
+  bool nothing_else_ = false;
+};
+
+// Collectives take lanes in turn, in the order in which they are started; those of one lane go one after the other, as
+// in a communicator.
+class Overlap {
+ public:
+  using Operation = UnderWay::Operation;
+
+  Overlap(SharedRates& rates, std::size_t lanes) : under_way_(rates), lanes_(lanes) {}
 
   // At the time that has been reached; its number.
   std::size_t start(Operation);
@@ -54,19 +87,14 @@ class Overlap {
   // Until all have ended; when that was. What is left is exposed.
   double finish();
 
-  const std::vector<Operation>& operations() const { return operations_; }
+  const std::vector<Operation>& operations() const { return under_way_.operations(); }
   // When the last one ended, 0 before any; none while one is under way.
   std::optional<double> idle_since() const;
 
  private:
-  void begin_next(std::size_t lane);
-
-  SharedRates& rates_;
-  std::vector<Operation> operations_;
-  std::vector<double> left_ns_;                        // of each, as if it were by itself
-  std::vector<std::optional<std::size_t>> under_way_;  // by lane
-  double now_ = 0;
-  bool nothing_else_ = false;
+  UnderWay under_way_;
+  std::vector<std::optional<std::size_t>> lanes_;  // which operation each has
+  std::vector<std::size_t> ended_;
 };
 
 // When collectives that are started so have ended at the earliest, where only what each takes at least is known.

@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <deque>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <queue>
@@ -78,8 +78,8 @@ class Simulation {
   struct Channel {
     std::size_t sender = 0;
     std::size_t receiver = 0;
-    std::deque<std::size_t> queue;  // sends of its rank, the first of which flows
-    std::size_t arrived = 0;        // messages that wait for their receive
+    std::vector<std::size_t> queue;  // sends of its rank, a few, the first of which flows
+    std::size_t arrived = 0;         // messages that wait for their receive
     double begun = 0;
   };
   enum class What : std::uint8_t { start, arrival, reduced, crash };
@@ -177,7 +177,7 @@ class Simulation {
     state.moved_at = now_;
     state.sent[channel.queue.front()] = true;
     while (state.sends_done < state.sent.size() && state.sent[state.sends_done]) ++state.sends_done;
-    channel.queue.pop_front();
+    channel.queue.erase(channel.queue.begin());
     ++messages_;
     at(arrives, What::arrival, number);
     woken_.push_back(channel.sender);
@@ -312,14 +312,34 @@ bool is_divided(const SimulateOptions& options) {
   return std::ranges::count_if(options.grid, [](Rank size) { return size > 1; }) > 1;
 }
 
-// What would fold instead, by trying.
+// Of all ranks; no more than `most` of them are counted.
+std::size_t messages_of(const plan::Job& job, std::size_t most) {
+  const Schedule& schedule = job.schedule;
+  const bool whole = schedule.collective == Collective::all_reduce || schedule.collective == Collective::reduce ||
+                     schedule.collective == Collective::broadcast;
+  const double chunk_bytes =
+      static_cast<double>(job.count * job.element_bytes) / (whole ? static_cast<double>(schedule.chunks) : 1.0);
+  double messages = 0;
+  for (Rank rank = 0; rank < schedule.world && messages <= static_cast<double>(most); ++rank)
+    for (const Step& step : schedule.program(rank))
+      if (step.action == Action::send)
+        messages += std::max(1.0, std::ceil(chunk_bytes * step.chunks / static_cast<double>(job.options.slice_bytes)));
+  return messages > static_cast<double>(most) ? most + 1 : static_cast<std::size_t>(messages);
+}
+
+bool are_few_messages(const plan::Job& job) {
+  return messages_of(job, job.options.most_messages) <= job.options.most_messages;
+}
+
+// What would be simulated instead, by trying.
 std::string way_to_fold(const plan::Job& job) {
   if (job.options.crash) return "no crash";
   if (std::ranges::any_of(job.options.slowdown, [](double slower) { return slower != 1; })) return "no slow rank";
   SimulateOptions longer = job.options;
   longer.slice_bytes = std::max(longer.slice_bytes, job.count * job.element_bytes);
+  const plan::Job in_long_slices{job.schedule, job.topology, job.count, job.element_bytes, longer};
   if (longer.slice_bytes > job.options.slice_bytes &&
-      plan::folded({job.schedule, job.topology, job.count, job.element_bytes, longer}))
+      (plan::folded(in_long_slices) || are_few_messages(in_long_slices)))
     return fmt::format("slices as large as the vector of {} bytes", job.count * job.element_bytes);
   std::vector<std::string> algorithms;
   if (const auto dims = plan::grid_dims(job.topology); dims.size() > 1)
@@ -370,12 +390,12 @@ SimulatedRun simulate(const Job& job) {
                 fmt::format("{} ranks are more than the {} that are simulated", schedule.world, most_folded_ranks));
   if (options.fold)
     if (auto instance = folded(job)) return in_a_row(*instance, options);
-  if (schedule.world > options.most_whole)
+  if (schedule.world > options.most_whole && !are_few_messages(job))
     throw Error(
         ErrorKind::usage,
         fmt::format("{} on {} does not look the same from each of its {} ranks, so that each has to be simulated, "
-                    "which is done up to {}; try fewer ranks, or {}",
-                    schedule.algorithm, topology.name, schedule.world, options.most_whole,
+                    "which is done up to {}, or {} messages of all; try fewer ranks, or {}",
+                    schedule.algorithm, topology.name, schedule.world, options.most_whole, options.most_messages,
                     options.fold ? way_to_fold(job) : "folding"));
   return in_a_row(whole(job), options);
 }

@@ -23,17 +23,27 @@ std::map<std::int32_t, double> parts_of(const SimulatedRun& run) {
 
 }  // namespace
 
-void Shares::add(const SimulatedRun& run, const Exposed& exposed, double took_ns, double codec_ns) {
+Shares::Times& Shares::times_of(const SimulatedRun& run) {
   auto found = std::ranges::find(runs_, &run, [](const auto& each) { return each.first; });
   if (found == runs_.end()) found = runs_.insert(found, {&run, {}});
-  Times& times = found->second;
-  times.all += 1;
+  return found->second;
+}
+
+void Shares::add(const SimulatedRun& run, const Exposed& exposed, double took_ns, double codec_ns) {
+  Times& times = times_of(run);
   const double took = run.ns > 0 ? took_ns / run.ns : 1;
   times.took += took;
+  times.carried += 1;
   times.exposed.wall += took * exposed.wall;
   times.exposed.work += exposed.work;
   codec_ns_ += codec_ns;
   exposed_codec_ns_ += codec_ns * exposed.wall;
+}
+
+void Shares::add_wait(const SimulatedRun& run, double exposed) {
+  Times& times = times_of(run);
+  times.took += 1;
+  times.exposed.wall += exposed;
 }
 
 void Shares::fill(StepPrediction& step) const {
@@ -44,7 +54,7 @@ void Shares::fill(StepPrediction& step) const {
       SimulatedLink& link = links.try_emplace({each.from, each.to}, each).first->second;
       const double busy_ns = each.utilisation * run->ns;
       link.exposed_ns += busy_ns * times.exposed.work;
-      link.hidden_ns += busy_ns * std::max(0.0, times.all - times.exposed.work);
+      link.hidden_ns += busy_ns * std::max(0.0, times.carried - times.exposed.work);
     }
     for (const auto& [number, part] : parts_of(*run)) {
       auto& dimension = dimensions[number];

@@ -38,7 +38,7 @@ class Collectives {
   // `saved_up_ns`: how much of what links saved up is left for it, as time in which they rested; it takes its part.
   Taken take(const Communication& what, double& saved_up_ns) {
     using Links = plan::CollectiveTimes::Links;
-    const std::string algorithm = plan::is_average(what) ? algorithm_for(what.bytes) : "ring";
+    const std::string algorithm = plan::is_average(what) ? plan::algorithm_for(how_, what.bytes) : "ring";
     if (bounds_) {
       auto least = times_.at_least(what, algorithm);
       return {.ns = least.ns, .least = std::move(least)};
@@ -54,12 +54,6 @@ class Collectives {
   double longest_rest_ns() const { return times_.longest_rest_ns(); }
 
  private:
-  const std::string& algorithm_for(double bytes) const {
-    for (const FastestAlgorithm& each : how_.by_size)
-      if (bytes <= static_cast<double>(each.up_to)) return each.algorithm;
-    return how_.algorithm;
-  }
-
   const StepSimulation& how_;
   plan::CollectiveTimes& times_;
   const bool bounds_;
@@ -251,6 +245,12 @@ namespace plan {
 
 bool is_average(const Communication& each) {
   return is_replicated(each.role) && each.collective == Collective::all_reduce;
+}
+
+const std::string& algorithm_for(const StepSimulation& how, double bytes) {
+  for (const FastestAlgorithm& each : how.by_size)
+    if (bytes <= static_cast<double>(each.up_to)) return each.algorithm;
+  return how.algorithm;
 }
 
 StepPrediction simulate_step(const Workload& workload, const StepSimulation& how, CollectiveTimes& times) {

@@ -10,6 +10,9 @@ namespace ranvier::plan {
 // Whether it averages gradients over replicas, among the collectives of a weight gradient: what buckets hold.
 bool is_average(const Communication&);
 
+// Of averages of so many bytes.
+const std::string& algorithm_for(const StepSimulation&, double bytes);
+
 // `times` are those of this workload's degrees, and of how.options.
 StepPrediction simulate_step(const Workload&, const StepSimulation& how, CollectiveTimes& times);
 // What that takes at least: the same step with CollectiveTimes::at_least.

@@ -1,6 +1,8 @@
 #include "plan/solver/linear_program.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -65,7 +67,7 @@ class Tableau {
     for (int pivots = 0;; ++pivots) {
       const auto entering = find_entering(cost, columns, pivots < patience ? 0 : largest);
       if (!entering) return true;
-      const auto leaving = find_leaving(*entering);
+      const auto leaving = pivots < patience ? find_stable_leaving(*entering) : find_leaving(*entering);
       if (!leaving) return false;
       if (pivots == most_pivots)
         throw Error(ErrorKind::internal, "a linear program does not end; report the design with its input");
@@ -101,6 +103,23 @@ class Tableau {
       if (change < -zero * std::max(magnitude, least)) return column;
     }
     return std::nullopt;
+  }
+
+  // Of the rows that limit the column first, or as soon but for rounding, the one with the largest number to divide by
+  // (P. M. J. Harris: Pivot selection methods of the Devex LP code. Mathematical Programming 5 (1973)): where many
+  // start at zero, two small ones in a row would leave no digit of the others.
+  std::optional<Index> find_stable_leaving(Index column) const {
+    constexpr double rounding = 1e-13;
+    double soonest = std::numeric_limits<double>::infinity();
+    for (Index row = 0; row < rows_; ++row)
+      if (cells_(row, column) > zero)
+        soonest = std::min(soonest, (std::max(0.0, cells_(row, right())) + rounding) / cells_(row, column));
+    std::optional<Index> best;
+    for (Index row = 0; row < rows_; ++row)
+      if (cells_(row, column) > zero && cells_(row, right()) / cells_(row, column) <= soonest &&
+          (!best || cells_(row, column) > cells_(*best, column)))
+        best = row;
+    return best;
   }
 
   // The row that limits the column first; of equal ones that with the first variable.

@@ -46,6 +46,23 @@ VectorXd apply(const MatrixXd& a, const VectorXd& x) { return a * x; }
 MatrixXd transposed(const MatrixXd& matrix) { return matrix.transpose(); }
 // The least x with a x = b, or nearest to it.
 VectorXd least_solution(const MatrixXd& a, const VectorXd& b) { return a.completeOrthogonalDecomposition().solve(b); }
+// Equations in variables divided by `scale`, each of length one: beside one that is many powers of ten longer the
+// decomposition would take another one for a repetition of it, up to rounding.
+struct ScaledRows {
+  MatrixXd rows;
+  VectorXd shorter;  // how much each became so
+
+  ScaledRows(const MatrixXd& equal, const VectorXd& scale) : rows(equal * scale.asDiagonal()) {
+    shorter = rows.rowwise().norm().cwiseMax(1e-300).cwiseInverse();
+    rows = shorter.asDiagonal() * rows;
+  }
+  // The least change of the variables that adds so much to the equations.
+  VectorXd change(const VectorXd& by) const { return least_solution(rows, shorter.cwiseProduct(by)); }
+  // The combination of equations that is nearest to a direction.
+  VectorXd combination(const VectorXd& direction) const {
+    return shorter.cwiseProduct(least_solution(transposed(rows), direction));
+  }
+};
 
 // A point, or a direction.
 struct Point {
@@ -79,8 +96,10 @@ class Barrier {
     equal_to_ << program.equal_to, program.limit;
     at_.x.resize(variables + limits);
     at_.x << start, program.limit - apply(program.at_most, start);
-    // The start keeps the equations as well as a linear program does.
-    if (equal_.rows() > 0) at_.x += least_solution(equal_, equal_to_ - apply(equal_, at_.x));
+    // The start keeps the equations as well as a linear program does; the rest is shared out in proportion, so that
+    // nothing small becomes negative.
+    if (equal_.rows() > 0)
+      at_.x += at_.x.cwiseProduct(ScaledRows(equal_, at_.x).change(equal_to_ - apply(equal_, at_.x)));
     at_.t.resize(index(program.terms.size()));
     for (std::size_t k = 0; k < program.terms.size(); ++k) at_.t(index(k)) = 1.5 * slowest(k, at_.x);
     const VectorXd cases = program.constant + apply(program.weights, at_.t);
@@ -213,7 +232,12 @@ class Barrier {
     VectorXd scale = matrix.cwiseAbs().rowwise().maxCoeff().cwiseMax(1e-300).cwiseSqrt().cwiseInverse();
     const MatrixXd scaled = scale.asDiagonal() * matrix * scale.asDiagonal();
     const VectorXd scaled_right = scale.cwiseProduct(right);
-    VectorXd solved = scaled.partialPivLu().solve(scaled_right);
+    const Eigen::PartialPivLU<MatrixXd> decomposition(scaled);
+    VectorXd solved = decomposition.solve(scaled_right);
+    // What is left over, solved for again: without it stiff unknowns are right to all digits and loose ones beside them
+    // to none, so that the direction leads nowhere (R. D. Skeel: Iterative refinement implies numerical stability for
+    // Gaussian elimination. Mathematics of Computation 35 (1980)).
+    for (int i = 0; i < 2; ++i) solved += decomposition.solve(VectorXd(scaled_right - apply(scaled, solved)));
     solved.array() *= scale.array();
 
     Point result{.x = apply(basis, solved.head(z_at)), .t = {}, .z = solved(z_at)};
@@ -283,7 +307,7 @@ class Barrier {
     const VectorXd scale = curvature().scale();
     const VectorXd off = equal_to_ - apply(equal_, at_.x);
     Point there = at_;
-    there.x += scale.cwiseProduct(least_solution(MatrixXd(equal_ * scale.asDiagonal()), off));
+    there.x += scale.cwiseProduct(ScaledRows(equal_, scale).change(off));
     there = settled(std::move(there), sharpness);
     if (inside(there)) at_ = std::move(there);
   }
@@ -317,8 +341,8 @@ class Barrier {
     found.limit_prices.resize(program_.limit.size());
     if (equal_.rows() > 0) {
       const VectorXd scale = curvature().scale();
-      const VectorXd all = least_solution(transposed(MatrixXd(equal_ * scale.asDiagonal())),
-                                          -scale.cwiseProduct(gradient(at_, sharpness).x) / sharpness);
+      const VectorXd all =
+          ScaledRows(equal_, scale).combination(-scale.cwiseProduct(gradient(at_, sharpness).x) / sharpness);
       found.equal_prices = all.head(found.equal_prices.size());
       found.limit_prices = all.tail(found.limit_prices.size()).cwiseMax(0);
     }
