@@ -349,7 +349,7 @@ void Synchronizer::prepare(Communicator& comm, const SynchronizerOptions& option
   const auto add = [&](Teams::Part part, std::size_t level) {
     if (auto colors = teams.colors(part, level)) all.push_back(std::move(*colors));
   };
-  add(Teams::Part::whole, policy->gradient_level());
+  // The last of those that average gradients are inside the first that averages parameters, or everybody.
   if (policy->averages_parameters())
     for (std::size_t level = first_parameter_level(*policy); level <= policy->levels().size(); ++level) {
       add(Teams::Part::leaders, level);

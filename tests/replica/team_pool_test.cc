@@ -5,9 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
-#include <numeric>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ranvier/error.h"
@@ -115,6 +119,26 @@ TEST(TeamPool, HasWhatASynchronizerAsksFor) {
                 comm.barrier();
               },
               {.way = "shm"});
+}
+
+TEST(TeamPool, AGroupIsOfRanksThatAreAndOfWhoAsks) {
+  run_ranks(2,
+            [](Communicator& comm) {
+              for (const auto& [members, why] : std::vector<std::pair<std::vector<Rank>, const char*>>{
+                       {{0, 2}, "rank 2 cannot be in a group twice, or of a world of 2"},
+                       {{0, 0, 1}, "rank 0 cannot be in a group twice"},
+                       {{1 - comm.rank()}, "is not among the members"},
+                       {{}, "is not among the members"}})
+                try {
+                  comm.create_group(members, 7);
+                  ADD_FAILURE() << why;
+                } catch (const Error& error) {
+                  EXPECT_EQ(error.kind(), ErrorKind::usage);
+                  EXPECT_THAT(error.what(), testing::HasSubstr(why));
+                }
+              comm.barrier();
+            },
+            {.way = "shm"});
 }
 
 // Before it forms anything, and others wait for it.
