@@ -151,8 +151,8 @@ class Policies(TrainingTest):
         # Two workers of four that are equally fast at the start become slower by five from step 8 on: what three
         # evaluations say.
         run = self.results(
-            "--workers", "4", "--epochs", "5", "--steps", "48", "--batch", "16", "--speeds", "0.2,0.2,0.2,0.2", "--sync", "group",
-            "--straggle", "2:8-48x5,3:8-48x5", "--evaluate-every", "8",
+            "--workers", "4", "--epochs", "5", "--steps", "48", "--batch", "16", "--speeds", "0.2,0.2,0.2,0.2",
+            "--sync", "group", "--straggle", "2:8-48x5,3:8-48x5", "--evaluate-every", "8",
         )  # fmt: skip
         self.assertEqual(run["groups"], [0, 0, 1, 1])
         self.assertEqual(sum(run["shares"]), 64)
