@@ -78,6 +78,8 @@ struct PolicyDecision {
   std::string sync = {};
   bool split_by_speed = false;
   std::string reason = {};
+  // The step behind which all had what it takes; none: training ended before.
+  std::optional<std::size_t> in_use_from = {};
 };
 
 // The step behind which the plan was changed, into what, and what a step took until then.
