@@ -163,11 +163,13 @@ class Communicator::Impl {
                                      {.rank = rank_,
                                       .world = world_,
                                       .ranks_per_node = ranks_per_node_,
+                                      .on_one_host = on_one_host_,
                                       .slice_bytes = terms_.slice_bytes,
                                       .least_seconds_per_byte = terms_.least_seconds_per_byte},
                                      run_one);
       if (trials_tell()) try_contenders(run_one);
     }
+    if (!on_one_host_) terms_.slice_bytes = slice_for(std::max(links_.byte, links_.between), terms_.slice_bytes);
     prepare_calls(guidance_.topology);
     engine_->renumber(0);
     engine_->forget_absences();
