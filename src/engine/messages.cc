@@ -87,8 +87,7 @@ Expected Messages::rest_of(const RecvOperation& receive, Rank peer) const {
 }
 
 bool Messages::poll_for(Transport& transport, Rank from_or_any) {
-  if (from_or_any >= 0)
-    return std::exchange(link(from_or_any).pass, pass_) != pass_ && poll(transport, from_or_any);
+  if (from_or_any >= 0) return std::exchange(link(from_or_any).pass, pass_) != pass_ && poll(transport, from_or_any);
   // A rank that has left may leave the others to send; a rank that died is the control plane's business.
   bool moved = false;
   std::optional<Error> lost;

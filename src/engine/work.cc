@@ -29,7 +29,8 @@ bool Work::wait_for(std::chrono::nanoseconds limit) {
 }
 void Work::wait_all(std::span<Work> all) {
   // One wait for all, since each begins with taking the driver's seat and ends with giving it up.
-  for (auto first = all.begin(); (first = std::ranges::find_if(first, all.end(), std::not_fn(&Work::done))) != all.end();) {
+  for (auto first = all.begin();
+       (first = std::ranges::find_if(first, all.end(), std::not_fn(&Work::done))) != all.end();) {
     const auto keeper = first->operation_->keeper.lock();
     if (!keeper) break;
     keeper->wait(
