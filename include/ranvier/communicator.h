@@ -142,6 +142,8 @@ class Work {
   void wait();
   // Waits at most `limit`; false if the operation is still under way then (it goes on).
   bool wait_for(std::chrono::nanoseconds limit);
+  // Waits for all of them; then throws what the first of those that failed failed with.
+  static void wait_all(std::span<Work> all);
   bool done() const;
   // What it failed with; null while it runs and after success.
   std::exception_ptr error() const;

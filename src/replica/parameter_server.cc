@@ -173,7 +173,7 @@ class ParameterServer::Impl {
       take(comm_.rank(), header, in_place ? *in_place : collected,
            [&](std::span<const float> held) { owned_.spread(held, comm_.rank(), parameters); });
     }
-    for (Work& each : under_way) each.wait();
+    Work::wait_all(under_way);
     for (const auto& [server, part] : arriving) owned_.spread({part.get(), owned_.size_of(server)}, server, parameters);
   }
 
