@@ -37,11 +37,12 @@ int get(const Fd& socket, int level, int name) {
   return getsockopt(socket.get(), level, name, &value, &size) == 0 ? value : -1;
 }
 
-void sleep(std::span<pollfd> descriptors, std::chrono::nanoseconds limit) {
+// Whether the first of them is ready.
+bool sleep(std::span<pollfd> descriptors, std::chrono::nanoseconds limit) {
   limit = std::clamp<std::chrono::nanoseconds>(limit, std::chrono::nanoseconds(0), std::chrono::hours(1));
   const auto seconds = std::chrono::floor<std::chrono::seconds>(limit);
   const timespec time{.tv_sec = seconds.count(), .tv_nsec = (limit - seconds).count()};
-  ppoll(descriptors.data(), descriptors.size(), &time, nullptr);
+  return ppoll(descriptors.data(), descriptors.size(), &time, nullptr) > 0 && descriptors.front().revents != 0;
 }
 
 Fd open_socket(int family) { return Fd(socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }
@@ -235,14 +236,14 @@ std::size_t UdpSocket::receive(const std::function<void(const Arrival&)>& arrive
   return static_cast<std::size_t>(count);
 }
 
-void UdpSocket::wait(const Fd& event, std::chrono::nanoseconds limit) const {
+bool UdpSocket::wait(const Fd& event, std::chrono::nanoseconds limit) const {
   std::array descriptors{pollfd{event.get(), POLLIN, 0}, pollfd{socket_.get(), POLLIN, 0}};
-  sleep(descriptors, limit);
+  return sleep(descriptors, limit);
 }
 
-void UdpSocket::rest(const Fd& event, std::chrono::nanoseconds limit) {
+bool UdpSocket::rest(const Fd& event, std::chrono::nanoseconds limit) {
   std::array descriptors{pollfd{event.get(), POLLIN, 0}};
-  sleep(descriptors, limit);
+  return sleep(descriptors, limit);
 }
 
 std::optional<std::size_t> path_mtu(const std::string& ip) {

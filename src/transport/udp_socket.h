@@ -50,10 +50,10 @@ class UdpSocket {
   static constexpr std::size_t most_received = 8;
   std::size_t receive(const std::function<void(const Arrival&)>& arrived);
 
-  // Sleeps until something has arrived, `event` is signalled, or the time is up.
-  void wait(const Fd& event, std::chrono::nanoseconds limit) const;
+  // Sleeps until something has arrived, `event` is signalled, or the time is up. Whether it was signalled.
+  bool wait(const Fd& event, std::chrono::nanoseconds limit) const;
   // The same, whatever arrives.
-  static void rest(const Fd& event, std::chrono::nanoseconds limit);
+  static bool rest(const Fd& event, std::chrono::nanoseconds limit);
 
  private:
   struct SendBuffers;

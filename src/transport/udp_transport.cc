@@ -175,12 +175,11 @@ class UdpTransport final : public Transport, private PartialMessages {
         if (!awaited_.empty()) rest = this->rest();
         keeper_.others_sleep(true);
       }
-      if (rest >= shortest_rest)
-        UdpSocket::rest(interrupt_, std::min<Duration>(next - Clock::now(), rest));
-      else
-        socket_->wait(interrupt_, next - Clock::now());
+      const bool signalled = rest >= shortest_rest
+                                 ? UdpSocket::rest(interrupt_, std::min<Duration>(next - Clock::now(), rest))
+                                 : socket_->wait(interrupt_, next - Clock::now());
       keeper_.others_sleep(false);
-      clear_event(interrupt_);
+      if (signalled) clear_event(interrupt_);
     }
   }
 

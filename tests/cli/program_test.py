@@ -184,8 +184,8 @@ class Variables(ProgramTest):
 
     def test_garbage_in_any_is_one_sentence_that_tells_what_or_is_ignored(self):
         # Of these bench, which starts its ranks itself, reads nothing, or as a name.
-        ignored = {"RANVIER_DATA", "RANVIER_DEAD_AFTER_MS", "RANVIER_LOCAL_RANK", "RANVIER_LOCAL_WORLD", "RANVIER_MODULES", "RANVIER_NODE",
-                   "RANVIER_PYTHON", "RANVIER_RANK", "RANVIER_STORE", "RANVIER_TOPOLOGY", "RANVIER_WORLD"}  # fmt: skip
+        names = "DATA DEAD_AFTER_MS LOCAL_RANK LOCAL_WORLD MODULES NODE PYTHON RANK STORE TOPOLOGY WORLD"
+        ignored = {f"RANVIER_{name}" for name in names.split()}
         told = {name: "" for name in ("ALGORITHM", "LINK_RATE", "PORTS", "SOCKETS", "TRANSPORT")}
         told |= dict.fromkeys(("INSECURE", "ENCRYPT_EVERYWHERE", "MEASURE", "LEARN"), "")
         told |= dict.fromkeys(("CERTIFICATE", "PRIVATE_KEY", "AUTHORITY"), "certificates take three files")
@@ -195,7 +195,8 @@ class Variables(ProgramTest):
             variable = name if name in ignored else f"RANVIER_{name}"
             given = () if name == "TRANSPORT" else ("--transport", "tcp")
             with self.subTest(variable=variable, value=value[:20]):
-                result = run(*words, *given, env=clean_environment(**{variable: value}), limit=60, errors="surrogateescape")
+                environment = clean_environment(**{variable: value})
+                result = run(*words, *given, env=environment, limit=60, errors="surrogateescape")
                 if variable in ignored:
                     self.assertEqual((result.returncode, result.stderr), (0, ""))
                 else:

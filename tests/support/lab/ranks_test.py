@@ -91,19 +91,20 @@ class Results(unittest.TestCase):
         # 576 is what every host has to take of IPv4 (RFC 791), 1280 every link of IPv6 (RFC 8200).
         small = 'ip link set eth0 mtu "$0"; exec "$@"'
         for mtu, transport, *insecure in (
-            (576, "tcp"), (576, "grpc", "--insecure"), (576, "udp"), (1280, "tcp"), (1280, "udp"), (1280, "udp", "--insecure"),
-            (1280, "udp:loss=0.01"),
+            (576, "tcp"), (576, "grpc", "--insecure"), (576, "udp"),
+            (1280, "tcp"), (1280, "udp"), (1280, "udp", "--insecure"), (1280, "udp:loss=0.01"),
         ):  # fmt: skip
             with self.subTest(mtu=mtu, transport=transport, insecure=insecure), Lab(hosts=2) as lab:
                 file = lab.network.folder / "result.json"
-                words = [RANVIER, "bench", "--transport", transport, *insecure, "--no-pin", "-b", "64K", "-e", "1M", "-f", "16",
-                         "--samples", "2", "--iters", "2", "--json", file]  # fmt: skip
+                words = [RANVIER, "bench", "--transport", transport, *insecure, "--no-pin", "--json", file,
+                         "-b", "64K", "-e", "1M", "-f", "16", "--samples", "2", "--iters", "2"]  # fmt: skip
                 results = lab.run(["sh", "-c", small, mtu, *words], limit=100, environment=CLEAN)
                 if transport == "udp" and mtu == 576:
                     for result in results:
                         self.assertEqual((result.code, result.timed_out), (1, False), result)
                         self.assertEqual(len(result.err.strip().splitlines()), 1, result)
-                    told = "a link on the way has an MTU of 576; give all of them an MTU of 1228 or more, or use transport tcp"
+                    remedy = "give all of them an MTU of 1228 or more, or use transport tcp"
+                    told = f"a link on the way has an MTU of 576; {remedy}"
                     self.assertIn(told, results[1].err)
                     continue
                 for result in results:

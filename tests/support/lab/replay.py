@@ -78,7 +78,8 @@ class Recorder:
             if protocol == _UDP:
                 found.datagrams.append((there, transport[8:]))
             elif protocol == _TCP:
-                number, flags, payload = struct.unpack_from(">I", transport, 4)[0], transport[13], transport[4 * (transport[12] >> 4) :]
+                number, flags = struct.unpack_from(">I", transport, 4)[0], transport[13]
+                payload = transport[4 * (transport[12] >> 4) :]
                 if flags & _SYN:
                     begins[there, here] = number + 1
                 elif payload:
@@ -87,9 +88,9 @@ class Recorder:
             if ports not in begins:  # a connection that this host has opened
                 continue
             stream = bytearray()
-            for number, part in sorted((((number - begins[ports]) & 0xFFFFFFFF), part) for number, part in parts.items()):
-                if number <= len(stream):
-                    stream[number:] = part
+            for place, part in sorted(((number - begins[ports]) % 2**32, part) for number, part in parts.items()):
+                if place <= len(stream):
+                    stream[place:] = part
             found.streams[ports] = bytes(stream)
         return found
 
@@ -102,8 +103,8 @@ class Stranger:
         self.let_in = 0  # connections that were accepted
 
     def say_again(self, address: str, heard: Heard, seconds: float) -> bytes:
-        """Each stream on a connection of its own, in two parts as who answers would have it, and each datagram, until the
-        time is up. All that was answered."""
+        """Each stream on a connection of its own, in two parts as who answers would have it, and each datagram, until
+        the time is up. All that was answered."""
         answered = b""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
