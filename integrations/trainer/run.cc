@@ -62,7 +62,7 @@ TrainResult Run::run(const TrainEvents& events) {
     if (chooses_first) choose_policy();
     if (!is_evaluation_due()) continue;
     evaluate();
-    if (is_auto() && !choice_.sync.empty() && !change_ && !is_over()) choose_policy();
+    if (is_auto() && !choice_.sync.empty() && !change_ && !has_just_changed() && !is_over()) choose_policy();
     if (speaks() && events.on_evaluation) events.on_evaluation(result_.history.back());
     if (is_epoch_end() || is_over()) save();
   }

@@ -92,6 +92,8 @@ class Run {
   void prepare(const std::string& policy);
   void take_up_change();
   void adopt(const PolicyChoice& choice);
+  // By which there has been no step that would tell anything.
+  bool has_just_changed() const { return !result_.decisions.empty() && result_.decisions.back().in_use_from == step_; }
   bool is_plan_due() const { return plan_.is_due() && step_ < last_step_ && !own_pace_ && !recorder_; }
   void judge_plan(const TrainEvents& events);
   void send_by(const Sending& next);
