@@ -93,7 +93,7 @@ struct LinkModel {
 };
 
 // How vectors are cut to stream over links of so many seconds a byte, where a slice may have `most` bytes: into what a
-// link carries in half a millisecond, at least 16 KiB. Whoever waits for a slice waits for all of it, and what has come
+// link carries in a millisecond, at least 16 KiB. Whoever waits for a slice waits for all of it, and what has come
 // meanwhile for later rounds shares his link with it. So where a slice takes many milliseconds, ranks that are late for
 // a moment make others late for as long, who make others late. With short ones the rounds of a schedule overlap, and a
 // lag is over a slice later. A power of two if `most` is one.

@@ -19,7 +19,7 @@ constexpr Rank ranks_of_large_worlds = 9;
 constexpr double share_of_excess = 0.4;
 
 // Of a slice on a slow link, but no less than what is worth a call of the kernel.
-constexpr double slice_seconds = 0.5e-3;
+constexpr double slice_seconds = 1e-3;
 constexpr std::size_t least_slice = 16 << 10;
 
 // Follows the chunks of all ranks through the rounds: the longest chain of messages, in which a message counts as one
