@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <latch>
 #include <memory>
 #include <span>
 #include <thread>
@@ -107,12 +108,15 @@ TEST(Expecting, AMessageSaysHowMuchOfItIsMissing) {
 TEST(Expecting, AMessageIsAwaitedAlsoWhileAnotherOneWaitsToGo) {
   Pair pair;
   std::vector<float> got(count), far(4 << 20, 7), there(4 << 20);
+  std::latch is_here(1);
   Work sending = pair.self->start_send(far, 1, 1);
   std::thread other([&] {
     pair.peer->send(std::vector<float>(count, 5), 0);
+    is_here.wait();  // nothing of the other message is read until then
     pair.peer->recv(there, 0, 1);
   });
   pair.self->recv(got, 1);
+  is_here.count_down();
   expect_patience(*pair.line);
   sending.wait();
   other.join();
