@@ -45,10 +45,15 @@ std::uint64_t count_from(const std::string& flags, const std::string& word, std:
   refuse(unknown_name("option", option->substr(0, option->find('=')), views));
 }
 
-// CLI11's own words, in a sentence with its remedy.
-[[noreturn]] void refuse_what_cannot_be_parsed(const CLI::App& app, std::string words) {
+// Words of a user, or of CLI11, may have several.
+std::string in_one_line(std::string words) {
   std::replace(words.begin(), words.end(), '\n', ' ');
-  refuse(fmt::format("{} (see {} --help)", words, app.get_name()));
+  return words;
+}
+
+// CLI11's own words, in a sentence with its remedy.
+[[noreturn]] void refuse_what_cannot_be_parsed(const CLI::App& app, const std::string& words) {
+  refuse(fmt::format("{} (see {} --help)", in_one_line(words), app.get_name()));
 }
 
 // "--workers: 1 required N missing" is CLI11's.
@@ -67,6 +72,17 @@ std::string variable_at_fault(const CLI::App& app) {
   const auto last =
       std::find_if(options.rbegin(), options.rend(), [](const auto* option) { return option->get_callback_run(); });
   return last == options.rend() ? "" : variable_of(**last);
+}
+
+// CLI11 takes any number for an answer to yes or no.
+void check_variables_of_flags(const CLI::App& app) {
+  constexpr std::string_view words[] = {"", "0", "1", "false", "true", "no", "yes", "off", "on"};
+  for (const auto* option : app.get_options()) {
+    if (option->get_items_expected_max() != 0 || option->get_envname().empty()) continue;
+    const char* const value = std::getenv(option->get_envname().c_str());
+    if (value != nullptr && std::find(std::begin(words), std::end(words), value) == std::end(words))
+      refuse(in_one_line(fmt::format("{}: it is '{}'; write 1 for yes, 0 for no", option->get_envname(), value)));
+  }
 }
 
 // Variables that are read elsewhere than by options of a command, or by those of another one.
@@ -136,6 +152,7 @@ std::optional<int> parse(CLI::App& app, const Arguments& arguments) {
   for (auto* option : app.get_options())
     if (option->get_expected_max() == 1 && option->get_multi_option_policy() == CLI::MultiOptionPolicy::Throw)
       option->take_last();  // as a script expects that appends its own
+  check_variables_of_flags(app);
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(reversed);
@@ -143,7 +160,7 @@ std::optional<int> parse(CLI::App& app, const Arguments& arguments) {
     fmt::print("{}", app.help());
     return 0;
   } catch (const Error& problem) {
-    throw Error(problem.kind(), variable_at_fault(app) + problem.what());
+    throw Error(problem.kind(), in_one_line(variable_at_fault(app) + problem.what()));
   } catch (const CLI::ConversionError& problem) {
     refuse_what_cannot_be_parsed(app, variable_at_fault(app) + problem.what());
   } catch (const CLI::ArgumentMismatch& problem) {

@@ -46,8 +46,7 @@ def add_networks(parser: argparse.ArgumentParser, default: list[str]) -> None:
 
 def run(lab: Lab, *command: object, limit: int, hosts: int | None = None) -> str:
     """On the first `hosts` hosts (all); what host 0 printed. Raises LabError where one fails."""
-    # The hosts share this machine's processors, of which each would take all for its own.
-    results = lab.run(list(command), limit=limit, hosts=hosts, environment={"OMP_NUM_THREADS": "1"})
+    results = lab.run(list(command), limit=limit, hosts=hosts)
     for result in results:
         if result.code != 0:
             raise LabError(f"ranvier {command[1]} on host {result.host} failed: {result.err.strip()}")

@@ -57,7 +57,7 @@ class Validation:
         file = self.lab.network.folder / "bench.json"
         before = busy_ticks()
         self.run(
-            "bench", "--transport", "tcp", "--no-pin", "--no-measure", "--algorithm", algorithm, "-b", size, "-e", size,
+            "bench", "--transport", "tcp", "--no-pin", "--algorithm", algorithm, "-b", size, "-e", size,
             "-n", self.iterations(size), "-w", 1, "-c", 0, "--samples", self.arguments.samples, "--json", file,
         )  # fmt: skip
         after = busy_ticks()

@@ -23,6 +23,7 @@ namespace ranvier::cli {
 namespace {
 
 constexpr std::string_view npy_magic = "\x93NUMPY";
+constexpr std::string_view zip_magic = "PK\x03\x04";  // what numpy.savez and torch.save write
 
 [[noreturn]] void refuse(const std::filesystem::path& path, std::string_view problem) {
   throw Error(ErrorKind::config, fmt::format("cannot compress {}: {}", path.string(), problem));
@@ -106,6 +107,8 @@ std::vector<float> read_floats(const std::filesystem::path& path) {
   if (!file.problem.empty()) refuse(path, fmt::format("it cannot be read ({}); name a file of floats", file.problem));
   const std::string_view content = file.text;
   if (content.empty()) refuse(path, "it is empty; give raw little-endian f32 or a .npy of floats");
+  if (content.starts_with(zip_magic))
+    refuse(path, "it is an archive, as numpy.savez and torch.save write; save one array of floats with numpy.save");
   if (!content.starts_with(npy_magic)) {
     if (content.size() % sizeof(float) != 0)
       refuse(path, fmt::format("its {} bytes are not a whole number of floats of 4 bytes; give raw little-endian f32 "

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "ranvier/cost.h"
 #include "ranvier/error.h"
 #include "ranvier/network.h"
 #include "ranvier/text.h"
@@ -130,10 +131,16 @@ std::vector<cli::NamedFile> NetworkOptions::files() const {
 }
 
 SimulateOptions NetworkOptions::transfers(std::size_t number) const {
-  // src/transport/tcp_transport.cc and tcp.cc: slices of 512 KiB, of which 4 MiB wait in the sender's socket.
-  // What a socket is given goes into the interface's queue at once, before another socket gets its turn.
-  if (measured_transport(number) == "tcp") return {.slice_bytes = 512 << 10, .buffered_slices = 8, .in_turn = true};
-  return {};
+  if (measured_transport(number) != "tcp") return {};
+  // src/transport/tcp_transport.cc and tcp_door.h: slices of 512 KiB where links are fast, and 4 MiB of them wait in
+  // the sender's socket. What a socket is given goes into the interface's queue at once, before another socket gets its
+  // turn.
+  constexpr std::size_t slice = 512 << 10, socket = 4 << 20;
+  const auto rate = [](const MeasuredLink& link) { return link.gbit_in_collectives() * 1e9 / 8; };
+  const auto& links = measured_[number].links;
+  const std::size_t slice_bytes =
+      links.empty() ? slice : slice_for(1 / rate(*std::ranges::min_element(links, {}, rate)), slice);
+  return {.slice_bytes = slice_bytes, .buffered_slices = socket / slice_bytes, .in_turn = true};
 }
 
 Topology NetworkOptions::topology(Rank world, std::size_t number) const {

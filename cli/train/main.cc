@@ -108,7 +108,9 @@ int work(const Options& options, cli::WorldPlace place, const std::string& speak
     return code;
   }
   auto settings = options.trainer;
-  settings.threads = std::max(1, cli::usable_cores() / place.local_world);
+  const bool openmp_is_told = std::getenv("OMP_NUM_THREADS") != nullptr;
+  settings.threads =
+      options.threads.value_or(openmp_is_told ? 0 : std::max(1, cli::usable_cores() / place.local_world));
   auto terms = options.communicator;
   terms.measure = options.measure.value_or(place.local_world < place.world);
   const Rank replicas = place.world / trainer::parse_division(settings.parallel).parts;

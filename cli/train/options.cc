@@ -132,6 +132,7 @@ struct Given {
     auto& comm = options.communicator;
     if (workers) options.workers = static_cast<Rank>(*workers);
     if (steps) run.steps = *steps;
+    if (threads) options.threads = static_cast<int>(*threads);
     run.epochs = epochs;
     run.batch = batch;
     run.accumulate = accumulate;
@@ -144,7 +145,7 @@ struct Given {
     comm.join_timeout = std::min(join_timeout, comm.timeout);
   }
 
-  std::optional<std::uint64_t> workers, steps;
+  std::optional<std::uint64_t> workers, steps, threads;
   std::uint64_t sockets, epochs, batch, accumulate, warm_up, seed, evaluate_every, dead_after_ms;
   std::chrono::milliseconds join_timeout;
   std::string plan, config;
@@ -168,6 +169,9 @@ void refuse_overwriting(const Options& options, const Given& given) {
 void add_training_options(CLI::App& app, Options& options, Given& given) {
   auto& run = options.trainer;
   cli::add_count(app, "--workers", given.workers, "start so many processes here (default: train in this one)", 1, 1024);
+  cli::add_count(app, "--threads", given.threads,
+                 "of a worker's arithmetic (default: OMP_NUM_THREADS, or else this machine's cores by its workers)", 1,
+                 1024);
   const auto models = trainer::model_names();
   cli::add_name(app, "--model", run.model, "what to train", {models.begin(), models.end()});
   app.add_option("--data", options.data, "fashion-mnist, a folder of IDX or CIFAR-10 files, or a file of text")

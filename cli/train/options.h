@@ -27,6 +27,7 @@ struct Options {
   CommunicatorOptions communicator;
   bool survive = false;         // workers that are left go on where others are lost
   std::optional<bool> measure;  // none: where ranks are on several hosts
+  std::optional<int> threads;   // none: as OMP_NUM_THREADS says, else a share of this machine's cores
 };
 
 // From flags, then RANVIER_* variables, then the file that --config names. None if there is nothing left to do (--help

@@ -136,7 +136,7 @@ nlohmann::json settings_json(const Report& report) {
           {"sockets", options.communicator.tcp_sockets},
           {"link_rate", options.link_rate},
           {"link_bytes_per_second", options.communicator.link_bytes_per_second},
-          {"threads", settings.threads}};
+          {"threads", result.threads}};
 }
 
 }  // namespace
@@ -171,7 +171,11 @@ std::string to_table(const Report& report) {
   const auto judged = score_rows(last.test);
   rows.insert(rows.begin() + 2, judged.begin(), judged.end());
   std::string table;
-  for (const auto& each : result.decisions) rows.emplace_back(fmt::format("chosen at step {}", each.step), each.reason);
+  for (const auto& each : result.decisions)
+    rows.emplace_back(fmt::format("chosen at step {}", each.step),
+                      fmt::format("{}; {}", each.reason,
+                                  each.in_use_from ? fmt::format("in use from step {}", *each.in_use_from)
+                                                   : "not in use by the end"));
   const auto planned = plan_rows(report);
   rows.insert(rows.end(), planned.begin(), planned.end());
   for (const auto& [name, value] : rows) table += fmt::format("{:<22} {}\n", name, value);
@@ -191,8 +195,11 @@ nlohmann::json to_json(const Report& report) {
                        {"frechet_distance", or_null(entry.test.frechet_distance)}});
   nlohmann::json decisions = nlohmann::json::array();
   for (const auto& each : result.decisions)
-    decisions.push_back(
-        {{"step", each.step}, {"sync", each.sync}, {"split_by_speed", each.split_by_speed}, {"reason", each.reason}});
+    decisions.push_back({{"step", each.step},
+                         {"in_use_from", each.in_use_from ? nlohmann::json(*each.in_use_from) : nlohmann::json()},
+                         {"sync", each.sync},
+                         {"split_by_speed", each.split_by_speed},
+                         {"reason", each.reason}});
   const auto& last = result.history.back();
   return {{"accuracy", or_null(last.test.accuracy)},
           {"loss", or_null(last.loss)},

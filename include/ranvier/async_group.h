@@ -8,13 +8,16 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "ranvier/exchange.h"
 #include "ranvier/parameter_server.h"
 
 namespace ranvier {
+
+namespace replica {
+class TeamPool;
+}
 
 // Servers keep no momentum, which one for all groups would be too much of: asynchrony has some by itself. A group may
 // have its own, of the averages of its gradients; all of its members keep it, so that it outlives the group.
@@ -27,9 +30,13 @@ class AsyncGroup {
  public:
   // Every rank calls with the same groups, a number for each rank, and the same shares, the samples of each rank in a
   // step of everybody's. A rank that only serves (ranvier/server.h) only calls this. `comm` and `server` outlive this,
-  // and so does the memory of a momentum.
+  // and so does the memory of a momentum. `pool`: of `comm`, which may have formed the groups, and counts what is sent
+  // inside them; null: its own.
   AsyncGroup(Communicator& comm, ParameterServer& server, const std::vector<int>& groups,
-             const std::vector<std::size_t>& shares, const GroupMomentum& momentum = {});
+             const std::vector<std::size_t>& shares, const GroupMomentum& momentum = {},
+             std::shared_ptr<replica::TeamPool> pool = nullptr);
+  // Whom it asks of that: of each rank its group, below 0 where it is in none or alone.
+  static std::vector<int> colors(const std::vector<int>& groups);
 
   // The next samples of this rank; what it is part of has `count` > 0 for all ranks of a group or for none, but where
   // few are left, a rank's own part may be empty while its group still goes on.
@@ -49,13 +56,10 @@ class AsyncGroup {
     double rate = 0;  // of learning, the mean by samples
   };
   Brought bring(double samples, double rate);
-  bool is_shared() const { return team_ != nullptr; }  // has several ranks
+  bool is_shared() const { return comm_ != nullptr; }  // has several ranks
   // `update`, for which this rank has brought so many of `all` samples, is averaged by these and pushed at their rate,
   // as `share` of a step of everybody's.
   void exchange(std::span<float> update, double samples, const Brought& all, double share, std::span<float> parameters);
-  // That this rank has sent to others of its group, inside its node and to other nodes; `nodes`: of each rank. What it
-  // sends to servers is in the communicator's own bytes.
-  std::pair<std::uint64_t, std::uint64_t> bytes(const std::vector<int>& nodes) const;
   // Of the codec by which its gradients are averaged, as Exchange has them.
   std::uint64_t plain_buckets() const { return average_ ? average_->plain_buckets() : 0; }
   std::size_t state_bytes() const { return average_ ? average_->state_bytes() : 0; }
@@ -68,7 +72,7 @@ class AsyncGroup {
   void owe(std::vector<float> owed) { owed_ = std::move(owed); }
 
  private:
-  bool leads() const { return !team_ || team_->rank() == 0; }
+  bool leads() const { return comm_ == nullptr || comm_->rank() == 0; }
   void average(std::span<float> gradient, double samples, double of_group);
   void pay(std::span<float> gradient);
   void push(std::span<const float> gradient, const ParameterServer::Push& push, std::span<float> parameters);
@@ -76,7 +80,8 @@ class AsyncGroup {
 
   ParameterServer& server_;
   const GroupMomentum momentum_;
-  std::unique_ptr<Communicator> team_;   // null: alone
+  const std::shared_ptr<replica::TeamPool> pool_;
+  Communicator* const comm_;             // of its members; null: alone
   std::unique_ptr<Exchange> average_;    // of its gradients, by the servers' codec
   std::vector<float> owed_;              // by an earlier one
   std::vector<std::byte> told_;          // by the servers

@@ -142,6 +142,8 @@ class Work {
   void wait();
   // Waits at most `limit`; false if the operation is still under way then (it goes on).
   bool wait_for(std::chrono::nanoseconds limit);
+  // Waits for all of them; then throws what the first of those that failed failed with.
+  static void wait_all(std::span<Work> all);
   bool done() const;
   // What it failed with; null while it runs and after success.
   std::exception_ptr error() const;
@@ -232,6 +234,11 @@ class Communicator {
   // The ranks that pass the same `color` form a new communicator, ordered by (key, rank). Every rank must call; a
   // negative color takes part and gets null.
   std::unique_ptr<Communicator> split(int color, int key = 0);
+  // The ranks `members`, of which this is one and all of which call with the same ones and the same `tag`, form a new
+  // communicator, in this order. Nobody else takes part, and ranks meet by messages of that tag, so that this may go on
+  // in a thread of its own beside collectives (MPI_Comm_create_group). A tag serves one group. Throws Error{usage} for
+  // members that make no group.
+  std::unique_ptr<Communicator> create_group(const std::vector<Rank>& members, std::uint64_t tag);
 
   // ---- Collectives. Blocking; each sums up what it needs in its signature. One-span forms work in place.
 

@@ -92,6 +92,13 @@ struct LinkModel {
   friend bool operator==(const LinkModel&, const LinkModel&) = default;
 };
 
+// How vectors are cut to stream over links of so many seconds a byte, where a slice may have `most` bytes: into what a
+// link carries in a millisecond, at least 16 KiB. Whoever waits for a slice waits for all of it, and what has come
+// meanwhile for later rounds shares his link with it. So where a slice takes many milliseconds, ranks that are late for
+// a moment make others late for as long, who make others late. With short ones the rounds of a schedule overlap, and a
+// lag is over a slice later. A power of two if `most` is one.
+std::size_t slice_for(double seconds_per_byte, std::size_t most);
+
 // The part of a schedule's counts that decides how long it takes on these links: of the busiest rank, of all together
 // where they share cores, or of the longest chain of messages. Shared, a core does the work of two ranks or more, so
 // that of a single one counts half.

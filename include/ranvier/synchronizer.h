@@ -26,6 +26,10 @@
 
 namespace ranvier {
 
+namespace replica {
+class TeamPool;
+}
+
 struct SynchronizerOptions {
   std::string sync = "bsp";  // spec of a SyncPolicy
   std::string compress =
@@ -33,6 +37,8 @@ struct SynchronizerOptions {
   std::string place = {};  // "node=2": so many nodes of consecutive ranks; else nodes are hosts
   double samples = 1;      // behind this rank's gradients of a step: its weight in every average
   SyncContext run = {};
+  // Of this world, with the groups that others have formed, which one with other options goes on with; null: its own.
+  std::shared_ptr<replica::TeamPool> groups = {};
 };
 
 // Of each of the policy's levels, and before them of level 0, which group each rank is in, from 0. `place` is as in
@@ -69,6 +75,9 @@ class Synchronizer {
   // All ranks call, with the same options but for `samples`. `comm` outlives this. Throws Error{usage} for a spec, a
   // place or samples that make no sense.
   Synchronizer(Communicator& comm, const SynchronizerOptions& options);
+  // Begins to form in `options.groups` what a Synchronizer with these options will ask of it, and returns; see
+  // TeamPool::all_are_ready. All ranks call.
+  static void prepare(Communicator& comm, const SynchronizerOptions& options);
   ~Synchronizer();
   Synchronizer(const Synchronizer&) = delete;
   Synchronizer& operator=(const Synchronizer&) = delete;

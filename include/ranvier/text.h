@@ -15,7 +15,7 @@
 
 namespace ranvier {
 
-// The candidate that takes the fewest edits to reach from `word`; empty if none is near (more than half would change).
+// The candidate that takes the fewest edits to reach from `word`, in any case; empty if more than half would change.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates);
 
 // "unknown transport 'tpc'; did you mean 'tcp'? One of: tcp, shm, auto": the sentence that every wrong name gets.

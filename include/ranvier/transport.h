@@ -183,11 +183,13 @@ struct PacketCounts {
   std::uint64_t refused = 0;  // arrived here and were not taken: damaged, forged, or a stranger's
 };
 
-// What a caller waits for: so many bytes that he has not seen yet.
+// What a caller waits for: so many bytes that he has not seen yet, without which he cannot go on, and up to `most` that
+// come with them.
 struct Expected {
   Rank from = -1;
   Lane lane = 0;
   std::size_t bytes = 0;  // 0: it is not known
+  std::size_t most = bytes;
 };
 
 class Transport {

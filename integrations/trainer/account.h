@@ -31,10 +31,6 @@ class Account {
   void add_waiting(std::chrono::nanoseconds time) { waited_ += time; }
   // That the synchronizer does not know of.
   void add_rounds(std::uint64_t rounds, bool between) { (between ? rounds_.second : rounds_.first) += rounds; }
-  void add_bytes(std::uint64_t inside, std::uint64_t between) {
-    bytes_.first += static_cast<double>(inside);
-    bytes_.second += static_cast<double>(between);
-  }
 
   double seconds() const { return std::chrono::duration<double>(spent_).count(); }
   // To workers that hold other parts of the same model.

@@ -4,7 +4,6 @@
 #include <array>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <random>
 
 #include "integrations/trainer/step_times.h"
@@ -18,7 +17,7 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 
 constexpr std::size_t most_steps = 32;            // the last ones, by which averages are judged
-constexpr double seconds_to_form = 0.1;           // groups or servers: new connections, encrypted between hosts
+constexpr double seconds_to_form = 0.1;           // new connections, encrypted between hosts: of every rank's cores
 constexpr std::uint64_t inside_tag = 0x6175746f;  // "auto"
 constexpr std::size_t most_inside = 64 << 10;     // floats that are sent to measure a node's own links
 
@@ -41,15 +40,15 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-AutoPolicy::AutoPolicy(Communicator& comm, std::vector<int> nodes, double samples, std::vector<Tensor> tensors,
-                       std::string compress, bool takes_servers)
-    : comm_(comm),
+AutoPolicy::AutoPolicy(std::shared_ptr<replica::TeamPool> groups, std::vector<int> nodes, double samples,
+                       std::vector<Tensor> tensors, std::string compress, bool takes_servers)
+    : comm_(groups->comm()),
       nodes_(std::move(nodes)),
-      teams_(comm, {}, nodes_),
+      teams_(std::move(groups), {}, nodes_),
       samples_(samples),
       tensors_(std::move(tensors)),
       compress_(std::move(compress)),
-      takes_servers_(takes_servers && comm.world() > 1 &&
+      takes_servers_(takes_servers && comm_.world() > 1 &&
                      (compress_ == "none" || plan_exchange(compress_).codes_messages())) {}
 
 void AutoPolicy::add(const Step& step) { steps_.push_back(step); }
@@ -57,6 +56,17 @@ void AutoPolicy::add(const Step& step) { steps_.push_back(step); }
 void AutoPolicy::add_pushes(std::chrono::nanoseconds waited, std::uint64_t count) {
   pushing_ += waited;
   pushes_ += count;
+}
+
+void AutoPolicy::forget_steps() {
+  steps_.clear();
+  pushing_ = {};
+  pushes_ = 0;
+}
+
+bool AutoPolicy::add_paces(std::vector<PaceReport> paces) {
+  paces_ = std::move(paces);
+  return drift_.add(speeds_of(paces_));
 }
 
 bool AutoPolicy::is_serving(const PolicyChoice& current) const {
@@ -86,9 +96,7 @@ void AutoPolicy::learn(const PolicyChoice& current) {
     if (sum > 0) push_ = sum / static_cast<double>(world);
   }
   learn_from_steps(all, own.size(), steps_.size(), current.sync.empty() || current.sync == "bsp");
-  steps_.clear();
-  pushing_ = {};
-  pushes_ = 0;
+  forget_steps();
 }
 
 // Who waits least for an average has kept the others waiting: what that one waits is the exchange. While it computed,
@@ -221,12 +229,12 @@ void AutoPolicy::measure_for(const PolicyForecast& contender) {
 
 // ---- The choice.
 
-PolicySituation AutoPolicy::situation(const std::vector<PaceReport>& reports, double steps_left) const {
-  PolicySituation now{.speeds = speeds_of(reports), .nodes = nodes_, .samples = samples_};
-  const auto world = static_cast<double>(reports.size());
+PolicySituation AutoPolicy::situation(double steps_left) const {
+  PolicySituation now{.speeds = speeds(), .nodes = nodes_, .samples = samples_};
+  const auto world = static_cast<double>(paces_.size());
   double late = 0;  // steps, and their times
   double times = 0;
-  for (const auto& each : reports) {
+  for (const auto& each : paces_) {
     late += each.late_share;
     times += each.late_share * each.late_factor;
   }
@@ -244,8 +252,7 @@ PolicySituation AutoPolicy::situation(const std::vector<PaceReport>& reports, do
   return now;
 }
 
-PolicyChoice AutoPolicy::choose(const std::vector<PaceReport>& reports, const PolicyChoice& current,
-                                double steps_left) {
+PolicyChoice AutoPolicy::choose(const PolicyChoice& current, double steps_left) {
   const auto began = Clock::now();
   const auto before = measurements_;
   learn(current);
@@ -259,10 +266,10 @@ PolicyChoice AutoPolicy::choose(const std::vector<PaceReport>& reports, const Po
     push_.reset();
     served_.reset();
   }
-  PolicySituation now = situation(reports, steps_left);
+  PolicySituation now = situation(steps_left);
   while (const auto contender = worth_measuring(now, current)) {
     measure_for(*contender);
-    now = situation(reports, steps_left);
+    now = situation(steps_left);
   }
   if (server_) {
     server_->leave();
@@ -276,14 +283,6 @@ PolicyChoice AutoPolicy::choose(const std::vector<PaceReport>& reports, const Po
     held_ = {};
   }
   return choose_policy(now, current);
-}
-
-std::pair<std::uint64_t, std::uint64_t> AutoPolicy::bytes() const {
-  auto sum = teams_.bytes();
-  std::vector<Rank> everybody(nodes_.size());
-  std::iota(everybody.begin(), everybody.end(), 0);
-  const auto counted = replica::bytes_by_node(comm_, everybody, nodes_);
-  return {sum.first - counted.first, sum.second - counted.second};
 }
 
 }  // namespace ranvier::trainer

@@ -11,7 +11,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "integrations/trainer/pace.h"
@@ -19,17 +18,18 @@
 #include "ranvier/communicator.h"
 #include "ranvier/exchange.h"
 #include "ranvier/parameter_server.h"
+#include "ranvier/sync.h"
 #include "replica/groups.h"
 
 namespace ranvier::trainer {
 
 class AutoPolicy {
  public:
-  // All ranks construct one. `nodes`: by rank. `samples`: of a step of everybody's. `comm` outlives this.
-  // `compress`: of what everybody averages, between nodes, and of what servers are told and tell; `tensors`: that the
-  // parameters are of.
-  AutoPolicy(Communicator& comm, std::vector<int> nodes, double samples, std::vector<Tensor> tensors,
-             std::string compress, bool takes_servers);
+  // All ranks construct one. `groups`: of the world, which outlives this. `nodes`: by rank. `samples`: of a step of
+  // everybody's. `compress`: of what everybody averages, between nodes, and of what servers are told and tell;
+  // `tensors`: that the parameters are of.
+  AutoPolicy(std::shared_ptr<replica::TeamPool> groups, std::vector<int> nodes, double samples,
+             std::vector<Tensor> tensors, std::string compress, bool takes_servers);
 
   // A step that all have taken together: what this rank has waited for averages, what of them was hidden behind its
   // computing, and whether they were everybody's or those of nodes.
@@ -42,13 +42,18 @@ class AutoPolicy {
   // So many pushes to servers have taken so long together.
   void add_pushes(std::chrono::nanoseconds waited, std::uint64_t count);
 
-  // By what was added since the last time; `reports` are everybody's. All ranks call, with the same and while nothing
-  // is under way, and get the same choice.
-  PolicyChoice choose(const std::vector<PaceReport>& reports, const PolicyChoice& current, double steps_left);
+  // Another policy is in use: what was added belongs to the one before.
+  void forget_steps();
+  // What every rank has measured of its pace since the last time. Whether speeds() are others now.
+  bool add_paces(std::vector<PaceReport> paces);
+
+  // By what was added since the last time, and paces at least once. All ranks call, with the same and while nothing is
+  // under way, and get the same choice.
+  PolicyChoice choose(const PolicyChoice& current, double steps_left);
+  // By rank, by which it has chosen: samples a second, as far as they are more than noise.
+  std::vector<double> speeds() const { return drift_.speeds(); }
   // Exchanges that only measured, of all ranks or of all of a node.
   std::uint64_t measurements() const { return measurements_; }
-  // That this rank has sent by other means than `comm`: inside its node, and to others.
-  std::pair<std::uint64_t, std::uint64_t> bytes() const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -57,7 +62,7 @@ class AutoPolicy {
   void learn(const PolicyChoice& current);
   void learn_from_steps(const std::vector<double>& all, std::size_t each, std::size_t steps, bool by_gradients);
   bool is_measuring_due() const;
-  PolicySituation situation(const std::vector<PaceReport>& reports, double steps_left) const;
+  PolicySituation situation(double steps_left) const;
   void measure_for(const PolicyForecast& contender);
   void measure_inside();
   void measure_between();
@@ -75,6 +80,8 @@ class AutoPolicy {
   const std::string compress_;
   const bool takes_servers_;
 
+  std::vector<PaceReport> paces_;  // by rank, the last ones
+  SpeedDrift drift_;
   // Since the last choice.
   std::vector<Step> steps_;
   std::chrono::nanoseconds pushing_{};

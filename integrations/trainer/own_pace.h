@@ -9,12 +9,12 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "ranvier/communicator.h"
 #include "ranvier/exchange.h"
 #include "ranvier/sync.h"
+#include "replica/team_pool.h"
 
 namespace ranvier::trainer {
 
@@ -47,9 +47,7 @@ class OwnPaceTraining {
   virtual void run(std::uint64_t stop_at) = 0;
   // No more calls come; every rank says so.
   virtual void leave() = 0;
-  virtual std::uint64_t exchanges() const = 0;  // that this worker had a part in
-  // That this worker has sent by other means than its communicator: inside its node, and to others.
-  virtual std::pair<std::uint64_t, std::uint64_t> bytes() const { return {0, 0}; }
+  virtual std::uint64_t exchanges() const = 0;          // that this worker had a part in
   virtual std::chrono::nanoseconds waited() const = 0;  // for its turn and for what others hold
   virtual std::vector<std::size_t> shares() const = 0;  // by rank: samples of a step
   virtual std::vector<int> groups() const = 0;          // by rank: who exchanges together
@@ -68,8 +66,9 @@ struct OwnPaceStart {
   std::size_t samples = 1;  // of all workers in a step that they take together
   std::uint64_t done = 0;   // samples that all have used before
   std::uint64_t seed = 0;
-  std::uint16_t serve = 0;      // > 0: the port at which rank 0 lets guests push and pull
-  std::vector<int> nodes = {};  // by rank
+  std::uint16_t serve = 0;                         // > 0: the port at which rank 0 lets guests push and pull
+  std::shared_ptr<replica::TeamPool> groups = {};  // of the world
+  std::vector<double> speeds = {};                 // by rank, as far as they are known
   std::string compress = "none";
   std::vector<Tensor> tensors = {};  // that the parameters are of
 };
@@ -78,6 +77,9 @@ struct OwnPaceStart {
 // outlives this.
 std::unique_ptr<OwnPaceTraining> own_pace_training(Communicator& comm, const SyncPolicy& policy, OwnPaceWorker worker,
                                                    const OwnPaceStart& start);
+
+// Begins to form in `start.groups` what own_pace_training() will ask of it by the speeds there. All ranks call.
+void prepare_own_pace(const SyncPolicy& policy, const OwnPaceStart& start);
 
 // One file each: by parameter servers, and by averages of two.
 std::unique_ptr<OwnPaceTraining> server_training(Communicator& comm, const SyncPolicy& policy, OwnPaceWorker worker,

@@ -1,5 +1,7 @@
 #include "integrations/trainer/run.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -24,7 +26,8 @@ Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team, Ke
       sampler_(task_->samples(), settings.batch * settings.accumulate, workers_, settings.seed),
       rate_(rate_of(settings, static_cast<double>(shares_.total()),
                     static_cast<double>(settings.epochs * sampler_.steps_per_epoch()))),
-      sync_(make_synchronizer(settings.sync == "auto" ? "bsp" : settings.sync, 0)),
+      groups_(std::make_shared<replica::TeamPool>(comm_)),
+      sync_(make_synchronizer(first_, 0)),
       unused_(dense_exchange(comm_)),
       buckets_(task_->parameters(), comm_, gradient_exchange(), settings.bucket_bytes),
       // A codec that corrects momentum puts it into the average.
@@ -36,7 +39,7 @@ Run::Run(const TrainSettings& settings, const Dataset& data, ModelTeam& team, Ke
   check_optimizer(settings);
   last_step_ = std::min(settings.steps, settings.epochs * sampler_.steps_per_epoch());
   if (is_auto())
-    auto_.emplace(comm_, sync_->node_of_rank(), static_cast<double>(all_samples()), buckets_.shapes(),
+    auto_.emplace(groups_, sync_->node_of_rank(), static_cast<double>(all_samples()), buckets_.shapes(),
                   settings.compress, settings.optimizer == "sgd" && settings.weight_decay == 0);
   if (!settings.record) return;
   if (sync_->policy().server() || sync_->policy().meets_peers())
@@ -51,6 +54,7 @@ TrainResult Run::run(const TrainEvents& events) {
 
   while (step_ < last_step_ && !reached_target()) {
     const double loss = own_pace_ ? train_at_own_pace(next_evaluation()) : train_one_step();
+    if (change_) take_up_change();
     if (is_plan_due()) judge_plan(events);
     if (speaks() && events.on_step) events.on_step(step_, last_step_, loss);
     const bool chooses_first =
@@ -58,7 +62,7 @@ TrainResult Run::run(const TrainEvents& events) {
     if (chooses_first) choose_policy();
     if (!is_evaluation_due()) continue;
     evaluate();
-    if (is_auto() && !choice_.sync.empty() && !chooses_first && !is_over()) choose_policy();
+    if (is_auto() && !choice_.sync.empty() && !change_ && !has_just_changed() && !is_over()) choose_policy();
     if (speaks() && events.on_evaluation) events.on_evaluation(result_.history.back());
     if (is_epoch_end() || is_over()) save();
   }
@@ -115,6 +119,7 @@ void Run::bring_together() {
 
 TrainResult Run::conclude() {
   const auto parameters = memory_of(buckets_.parameters());
+  result_.threads = at::get_num_threads();
   result_.parameter_hash = hash_of(parameters);
   require_equal(comm_, result_.parameter_hash, "parameters after training");
   team_.require_aligned(common_);

@@ -33,6 +33,7 @@
 #include "integrations/trainer/work_shares.h"
 #include "ranvier/exchange.h"
 #include "ranvier/synchronizer.h"
+#include "replica/team_pool.h"
 
 namespace ranvier::trainer {
 
@@ -44,7 +45,8 @@ class Run {
   TrainResult run(const TrainEvents& events);
 
  private:
-  static constexpr std::size_t steps_to_measure = 10;  // before samples are first shared by speed
+  static constexpr std::size_t steps_to_measure = 10;  // before samples are first shared by speed, …
+  static constexpr std::size_t steps_of_window = 32;   // … and after which speeds are looked at again
 
   static std::span<float> memory_of(at::Tensor& flat) {
     return {flat.data_ptr<float>(), static_cast<std::size_t>(flat.numel())};
@@ -70,17 +72,28 @@ class Run {
   double train_at_own_pace(std::size_t stop);
   OwnPaceWorker own_pace_worker();
   std::vector<PaceReport> measure();
+  bool is_window_over() const {
+    return result_.steps_here == steps_to_measure || result_.steps_here % steps_of_window == 0;
+  }
+  void watch_speeds();
   void record(std::chrono::nanoseconds took, std::chrono::nanoseconds waited);
   void stop_recording();
 
   // ---- How replicas are kept alike.
   // One that averages nothing where each worker keeps its own gradients.
   Exchange& gradient_exchange() { return sync_->gradients() != nullptr ? *sync_->gradients() : *unused_; }
+  const std::string& policy_in_use() const { return choice_.sync.empty() ? first_ : choice_.sync; }
+  SynchronizerOptions options_of(const std::string& policy, std::size_t complete) const;
+  OwnPaceStart own_pace_start() const;
   std::unique_ptr<Synchronizer> make_synchronizer(const std::string& policy, std::size_t complete);
   void begin_policy();
   void renew_synchronizer(const std::string& policy);
   void choose_policy();
+  void prepare(const std::string& policy);
+  void take_up_change();
   void adopt(const PolicyChoice& choice);
+  // By which there has been no step that would tell anything.
+  bool has_just_changed() const { return !result_.decisions.empty() && result_.decisions.back().in_use_from == step_; }
   bool is_plan_due() const { return plan_.is_due() && step_ < last_step_ && !own_pace_ && !recorder_; }
   void judge_plan(const TrainEvents& events);
   void send_by(const Sending& next);
@@ -111,13 +124,17 @@ class Run {
   WorkShares shares_;
   Sampler sampler_;
   const LearningRate rate_;
+  const std::string first_ = is_auto() ? "bsp" : settings_.sync;  // the policy that it begins with
+  const std::shared_ptr<replica::TeamPool> groups_;
   std::unique_ptr<Synchronizer> sync_;
   const std::unique_ptr<Exchange> unused_;
   GradientBuckets buckets_;
   const std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<OwnPaceTraining> own_pace_;  // of policies whose workers wait for nobody
   std::optional<AutoPolicy> auto_;             // of --sync auto …
-  PolicyChoice choice_;                        // … once it has decided
+  PolicyChoice choice_;                        // … once it has decided, …
+  std::optional<PolicyChoice> change_;         // … and what comes next, whose groups are being formed
+  std::size_t watched_at_ = 0;                 // the step behind which all ranks' speeds were last looked at
   PaceReport last_report_;
   std::optional<StepRecorder> recorder_;
   Pace pace_;

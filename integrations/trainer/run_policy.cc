@@ -5,27 +5,35 @@
 
 namespace ranvier::trainer {
 
+SynchronizerOptions Run::options_of(const std::string& policy, std::size_t complete) const {
+  return {.sync = policy,
+          .compress = plan_.sending().compress,
+          .place = settings_.place,
+          .samples = static_cast<double>(shares_.own()),
+          .run = {.steps_per_epoch = sampler_.steps_per_epoch(),
+                  .steps = settings_.epochs * sampler_.steps_per_epoch(),
+                  .begin = complete},
+          .groups = groups_};
+}
+
 std::unique_ptr<Synchronizer> Run::make_synchronizer(const std::string& policy, std::size_t complete) {
-  return std::make_unique<Synchronizer>(
-      comm_, SynchronizerOptions{.sync = policy,
-                                 .compress = plan_.sending().compress,
-                                 .place = settings_.place,
-                                 .samples = static_cast<double>(shares_.own()),
-                                 .run = {.steps_per_epoch = sampler_.steps_per_epoch(),
-                                         .steps = settings_.epochs * sampler_.steps_per_epoch(),
-                                         .begin = complete}});
+  return std::make_unique<Synchronizer>(comm_, options_of(policy, complete));
+}
+
+OwnPaceStart Run::own_pace_start() const {
+  return {.samples = all_samples(),
+          .done = sampler_.before(step_),
+          .seed = settings_.seed,
+          .serve = settings_.serve,
+          .groups = groups_,
+          .speeds = auto_ ? auto_->speeds() : std::vector<double>{},
+          .compress = plan_.sending().compress,
+          .tensors = buckets_.shapes()};
 }
 
 void Run::begin_policy() {
   sync_->begin(memory_of(buckets_.parameters()), buckets_.shapes());
-  own_pace_ = own_pace_training(comm_, sync_->policy(), own_pace_worker(),
-                                {.samples = all_samples(),
-                                 .done = sampler_.before(step_),
-                                 .seed = settings_.seed,
-                                 .serve = settings_.serve,
-                                 .nodes = sync_->node_of_rank(),
-                                 .compress = plan_.sending().compress,
-                                 .tensors = buckets_.shapes()});
+  own_pace_ = own_pace_training(comm_, sync_->policy(), own_pace_worker(), own_pace_start());
 }
 
 void Run::renew_synchronizer(const std::string& policy) {
@@ -49,31 +57,57 @@ void Run::renew_synchronizer(const std::string& policy) {
 
 // ---- --sync auto.
 
-// By what training has shown since the last time, and what little has to be measured beside. Replicas meet, and go on
-// by another policy if that is better. All of it is exchanges, for which computing waits.
+// By what training has shown since the last time, and what little has to be measured beside. All of it is exchanges,
+// for which computing waits; what another policy takes is formed while training goes on.
 void Run::choose_policy() {
   const auto mark = Account::begin(*sync_);
-  const auto reports = measure();
-  const auto bytes_before = auto_->bytes();
-  const auto choice = auto_->choose(reports, choice_, static_cast<double>(last_step_ - step_));
-  account_.add_traffic(mark, *sync_);
-  const auto bytes = auto_->bytes();
-  account_.add_bytes(bytes.first - bytes_before.first, bytes.second - bytes_before.second);
+  if (watched_at_ != step_) watch_speeds();
+  auto choice = auto_->choose(choice_, static_cast<double>(last_step_ - step_));
   const bool is_new = choice.sync != choice_.sync || choice.split_by_speed != choice_.split_by_speed;
   if (is_new) {
     result_.decisions.push_back(
         {.step = step_, .sync = choice.sync, .split_by_speed = choice.split_by_speed, .reason = choice.reason});
-    adopt(choice);
+    if (choice.sync != policy_in_use()) prepare(choice.sync);
+    change_ = std::move(choice);
   }
-  if (choice_.split_by_speed) shares_.follow(speeds_of(reports));
+  account_.add_traffic(mark, *sync_);
   account_.add_waiting(account_.add_time(mark));
+  if (change_) take_up_change();
+}
+
+void Run::prepare(const std::string& policy) {
+  const auto next = make_sync_policy(policy, {});
+  if (next->server())
+    prepare_own_pace(*next, own_pace_start());
+  else
+    Synchronizer::prepare(comm_, options_of(policy, step_));
+}
+
+// Where all hold the same anyway, and as soon as all have what it takes.
+void Run::take_up_change() {
+  if (is_over() || !sync_->agreed()) return;
+  const auto mark = Account::begin(*sync_);
+  using Hear = replica::TeamPool::Hear;
+  if (groups_->all_are_ready(own_pace_ ? Hear::now : Hear::later)) {
+    result_.decisions.back().in_use_from = step_;
+    account_.add_traffic(mark, *sync_);
+    adopt(*std::exchange(change_, std::nullopt));
+    account_.add_waiting(account_.add_time(mark));
+  } else {
+    account_.add_waiting(account_.end(mark, *sync_));
+  }
 }
 
 void Run::adopt(const PolicyChoice& choice) {
-  const bool is_another = choice.sync != choice_.sync;
+  const bool is_another = choice.sync != policy_in_use();
   choice_ = choice;
-  if (!choice.split_by_speed) shares_.even();
-  if (is_another) renew_synchronizer(choice.sync);
+  if (!choice.split_by_speed)
+    shares_.even();
+  else if (const auto speeds = auto_->speeds(); !speeds.empty())  // not where a checkpoint brings the shares
+    shares_.give(speeds);
+  if (!is_another) return;
+  if (auto_) auto_->forget_steps();
+  renew_synchronizer(choice.sync);
 }
 
 // ---- Plans.
@@ -93,7 +127,7 @@ void Run::send_by(const Sending& next) {
   plan_.send_by(next);
   const Sending& now = plan_.sending();
   if (now.bucket_bytes != before.bucket_bytes) buckets_.cut(now.bucket_bytes);
-  if (now.compress != before.compress) renew_synchronizer(choice_.sync.empty() ? settings_.sync : choice_.sync);
+  if (now.compress != before.compress) renew_synchronizer(policy_in_use());
 }
 
 }  // namespace ranvier::trainer

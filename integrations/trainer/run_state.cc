@@ -53,7 +53,7 @@ void Run::go_on_from_kept() {
   result_.history.resize(static_cast<std::size_t>(looks[0]));
   kept_->history = result_.history;
   // Periods begin anew at this step, which was not known when the policy was made.
-  auto before = std::exchange(sync_, make_synchronizer(settings_.sync, step_));  // buckets know its exchange
+  auto before = std::exchange(sync_, make_synchronizer(first_, step_));  // buckets know its exchange
   buckets_.exchange_by(gradient_exchange());
   before.reset();
   begin_policy();

@@ -70,8 +70,7 @@ double Run::train_one_step() {
   team_.align(common_);
   waited += steady_clock::now() - stepped;
   account_.add_model_bytes(team_.bytes_sent() - sent_to_parts);
-  if (settings_.split_by_speed && (step_ == steps_to_measure || is_epoch_end())) shares_.follow(speeds_of(measure()));
-
+  if ((settings_.split_by_speed || auto_) && is_window_over()) watch_speeds();
   account_.add_waiting(waited);
   if (auto_) auto_->add({.waited = waited, .hidden = buckets_.hidden(), .among_all = sync_->agreed()});
   keep(step_);
@@ -88,13 +87,10 @@ double Run::train_at_own_pace(std::size_t stop) {
   const auto mark = Account::begin(*sync_);
   const auto waited_before = own_pace_->waited();
   const std::uint64_t exchanges_before = own_pace_->exchanges();
-  const auto bytes_before = own_pace_->bytes();
   own_pace_->run(sampler_.before(stop));
   account_.add_waiting(own_pace_->waited() - waited_before);
   if (auto_) auto_->add_pushes(own_pace_->waited() - waited_before, own_pace_->exchanges() - exchanges_before);
   account_.add_rounds(own_pace_->exchanges() - exchanges_before, sync_->nodes() > 1);
-  const auto bytes = own_pace_->bytes();
-  account_.add_bytes(bytes.first - bytes_before.first, bytes.second - bytes_before.second);
   result_.steps_here += stop - step_;
   step_ = stop;
   // Of peers, replicas differ now.
@@ -138,6 +134,14 @@ OwnPaceWorker Run::own_pace_worker() {
 std::vector<PaceReport> Run::measure() {
   if (const PaceReport now = pace_.report(); now.seconds_per_sample > 0) last_report_ = now;
   return collect(comm_, last_report_);
+}
+
+// One more window of what all have measured: shares follow it where they go by speed.
+void Run::watch_speeds() {
+  watched_at_ = step_;
+  auto reports = measure();
+  if (!auto_) return shares_.follow(speeds_of(reports));
+  if (auto_->add_paces(std::move(reports)) && choice_.split_by_speed) shares_.give(auto_->speeds());
 }
 
 // ---- What the first steps consist of.

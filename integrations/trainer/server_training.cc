@@ -15,6 +15,13 @@ using std::chrono::steady_clock;
 
 constexpr std::size_t batches_to_measure = 10;
 
+// By rank; those behind the workers only serve.
+std::vector<int> groups_by(const std::vector<double>& speeds, const GroupRule& rule, std::size_t world) {
+  auto groups = group_by_speed(speeds, rule);
+  groups.resize(world, serves_only);
+  return groups;
+}
+
 class ServerTraining final : public OwnPaceTraining {
  public:
   ServerTraining(Communicator& comm, const SyncPolicy& policy, OwnPaceWorker worker, const OwnPaceStart& start)
@@ -52,18 +59,13 @@ class ServerTraining final : public OwnPaceTraining {
     // The last ones push until then, guests too.
     comm_.barrier({.timeout = longest_wait});
     server_->pull(worker_.parameters);
-    if (group_rule_) form_groups();
+    if (group_rule_) follow_speeds();
   }
   void leave() override {
     guests_.reset();
     if (server_) server_->leave();
   }
   std::uint64_t exchanges() const override { return pushes_; }
-  std::pair<std::uint64_t, std::uint64_t> bytes() const override {
-    auto sum = bytes_before_;
-    if (group_) add_bytes(sum);
-    return sum;
-  }
   nanoseconds waited() const override { return waited_; }
   std::vector<std::size_t> shares() const override { return shares_; }
   std::vector<int> groups() const override { return groups_; }
@@ -88,28 +90,52 @@ class ServerTraining final : public OwnPaceTraining {
  private:
   bool is_worker() const { return static_cast<std::size_t>(comm_.rank()) < workers_; }
 
-  // First by what some batches take that change nothing, then whenever speeds have changed.
+  // Where speeds are not known, first by what some batches take that change nothing.
   void form_groups() {
     if (group_rule_) {
-      if (!group_ && is_worker())
+      if (start_.speeds.empty() && is_worker())
         for (std::size_t i = 0; i < batches_to_measure; ++i) worker_.try_pace(start_.samples / workers_);
-      auto speeds = worker_.speeds();
-      speeds.resize(workers_);
-      if (group_ && !have_drifted(speeds_, speeds)) return;
-      speeds_ = std::move(speeds);
-      const auto shares = share_by_speed(start_.samples, speeds_);
-      std::copy(shares.begin(), shares.end(), shares_.begin());
-      const auto groups = group_by_speed(speeds_, *group_rule_);
-      std::copy(groups.begin(), groups.end(), groups_.begin());
+      drift_.add(start_.speeds.empty() ? measured() : start_.speeds);
+      groups_ = groups_by(drift_.speeds(), *group_rule_, groups_.size());
+      share();
     }
-    if (!server_) make_server();
-    if (start_.serve > 0 && comm_.rank() == 0 && !guests_) guests_ = make_guests();
-    if (group_) {
-      add_bytes(bytes_before_);
-      owed_ = group_->take_owed(worker_.gradients);
+    make_server();
+    if (start_.serve > 0 && comm_.rank() == 0) guests_ = make_guests();
+    make_group();
+  }
+
+  // Shares at once, and with other groups as soon as these are formed, which goes on beside the next steps.
+  void follow_speeds() {
+    const bool has_changed = drift_.add(measured());
+    if (has_changed) {
+      next_groups_ = groups_by(drift_.speeds(), *group_rule_, groups_.size());
+      start_.groups->prepare({AsyncGroup::colors(next_groups_)});
+      share();
     }
-    group_ =
-        std::make_unique<AsyncGroup>(comm_, *server_, groups_, shares_, GroupMomentum{worker_.momentum, velocity_});
+    if (next_groups_.empty()) return;
+    if (start_.groups->all_are_ready(replica::TeamPool::Hear::now)) {
+      groups_ = std::exchange(next_groups_, {});
+      make_group();
+      start_.groups->keep_only(AsyncGroup::colors(groups_));
+    } else if (has_changed) {
+      make_group();
+    }
+  }
+
+  std::vector<double> measured() const {
+    auto speeds = worker_.speeds();
+    speeds.resize(workers_);
+    return speeds;
+  }
+  void share() {
+    const auto shares = share_by_speed(start_.samples, drift_.speeds());
+    std::copy(shares.begin(), shares.end(), shares_.begin());
+  }
+
+  void make_group() {
+    if (group_) owed_ = group_->take_owed(worker_.gradients);
+    group_ = std::make_unique<AsyncGroup>(comm_, *server_, groups_, shares_, GroupMomentum{worker_.momentum, velocity_},
+                                          start_.groups);
     group_->owe(std::exchange(owed_, {}));
   }
 
@@ -128,12 +154,6 @@ class ServerTraining final : public OwnPaceTraining {
     kept_.clear();
   }
 
-  void add_bytes(std::pair<std::uint64_t, std::uint64_t>& sum) const {
-    const auto [inside, between] = group_->bytes(start_.nodes);
-    sum.first += inside;
-    sum.second += between;
-  }
-
   std::unique_ptr<ParameterGuests> make_guests() const {
     return std::make_unique<ParameterGuests>(*server_, worker_.parameters.size(),
                                              GuestOptions{.port = start_.serve,
@@ -142,7 +162,7 @@ class ServerTraining final : public OwnPaceTraining {
   }
 
   // The fastest own the lowest layers, which stand last among the parameters.
-  std::vector<Rank> owners() const { return rule_.servers > 0 ? std::vector<Rank>{} : slowest_first(speeds_); }
+  std::vector<Rank> owners() const { return rule_.servers > 0 ? std::vector<Rank>{} : slowest_first(drift_.speeds()); }
 
   Communicator& comm_;
   const ServerRule rule_;
@@ -158,13 +178,19 @@ class ServerTraining final : public OwnPaceTraining {
   std::unique_ptr<AsyncGroup> group_;
   std::vector<std::size_t> shares_;
   std::vector<int> groups_;
-  std::vector<double> speeds_;  // by rank, when groups were last formed
+  std::vector<int> next_groups_;  // that are being formed; none
+  SpeedDrift drift_;              // of workers, since groups were last formed
   std::uint64_t pushes_ = 0;
-  std::pair<std::uint64_t, std::uint64_t> bytes_before_{0, 0};  // of groups that have been replaced
   nanoseconds waited_{};
 };
 
 }  // namespace
+
+void prepare_own_pace(const SyncPolicy& policy, const OwnPaceStart& start) {
+  if (policy.groups())
+    start.groups->prepare({AsyncGroup::colors(
+        groups_by(start.speeds, *policy.groups(), static_cast<std::size_t>(start.groups->comm().world())))});
+}
 
 std::unique_ptr<OwnPaceTraining> server_training(Communicator& comm, const SyncPolicy& policy, OwnPaceWorker worker,
                                                  const OwnPaceStart& start) {

@@ -16,7 +16,7 @@ namespace ranvier::trainer {
 
 TrainResult train(const TrainSettings& settings, const Dataset& data, Communicator& comm, const TrainEvents& events,
                   Kept* kept) {
-  at::set_num_threads(settings.threads);
+  if (settings.threads > 0) at::set_num_threads(settings.threads);
   at::manual_seed(settings.seed);
   std::optional<ModelTeam> team;  // outlives a failure: its groups are told why before they are left
   const auto abort = [&](const std::string& reason) { team ? team->abort(reason) : comm.abort(reason); };

@@ -51,7 +51,7 @@ struct TrainSettings {
   UnequalWorkers unequal = {};           // slowed down on purpose
   bool split_by_speed = false;           // samples of a step in proportion to measured speed, else evenly
   std::size_t bucket_bytes = 256 << 10;  // a bucket starts on its way once it holds so many
-  int threads = 1;                       // of this worker's arithmetic
+  int threads = 1;                       // of this worker's arithmetic; 0: as OMP_NUM_THREADS says
   bool record = false;                   // what the first steps consist of, see TrainResult::recorded
   TuningTable tuning = {};               // what the communicator's "auto" follows, of a plan
   StepSeconds planned = {};              // above 0: where a step takes much longer, it is planned again
@@ -78,6 +78,8 @@ struct PolicyDecision {
   std::string sync = {};
   bool split_by_speed = false;
   std::string reason = {};
+  // The step behind which all had what it takes; none: training ended before.
+  std::optional<std::size_t> in_use_from = {};
 };
 
 // The step behind which the plan was changed, into what, and what a step took until then.
@@ -94,6 +96,7 @@ struct TrainResult {
   std::size_t steps_here = 0;  // by this run, which may have been resumed; the figures below are its own
   std::uint64_t samples_here = 0;
   double seconds = 0;
+  int threads = 0;                   // of this worker's arithmetic
   double bytes_sent_per_worker = 0;  // in all; mean over the workers, as are …
   double bytes_inside = 0;           // … those by what synchronizes them to workers of the same node, …
   double bytes_between = 0;          // … those to others …

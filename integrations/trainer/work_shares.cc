@@ -38,16 +38,12 @@ WorkShares::WorkShares(Communicator& comm, std::size_t total, std::size_t worker
       even_(share_alike(total, alike(static_cast<std::size_t>(comm.world()), workers))),
       shares_(even_) {}
 
-void WorkShares::follow(const std::vector<double>& speeds) {
-  if (!speeds_.empty() && !have_drifted(speeds_, speeds)) return;
-  speeds_ = speeds;
-  shares_ = share_by_speed(total_, speeds_);
+void WorkShares::follow(const std::vector<double>& measured) {
+  if (drift_.add(measured)) give(drift_.speeds());
 }
 
-void WorkShares::even() {
-  shares_ = even_;
-  speeds_.clear();
-}
+void WorkShares::give(const std::vector<double>& speeds) { shares_ = share_by_speed(total_, speeds); }
+void WorkShares::even() { shares_ = even_; }
 
 void WorkShares::restore(std::size_t own) {
   const std::array<std::int64_t, 1> mine{static_cast<std::int64_t>(own)};

@@ -26,8 +26,10 @@ class WorkShares {
   // Of a step that has so many samples, fewer than usual at the end of an epoch.
   std::vector<std::size_t> of(std::size_t samples) const { return share_alike(samples, shares_); }
 
-  // Shares in proportion to speed, by rank, unless they are for nearly these speeds already.
-  void follow(const std::vector<double>& speeds);
+  // Shares in proportion to speed, by rank, as far as speeds have changed: measured once more.
+  void follow(const std::vector<double>& measured);
+  // Shares in proportion to these.
+  void give(const std::vector<double>& speeds);
   void even();
   // As a checkpoint has this rank's; all ranks call.
   void restore(std::size_t own);
@@ -37,7 +39,7 @@ class WorkShares {
   const std::size_t total_;
   const std::vector<std::size_t> even_;
   std::vector<std::size_t> shares_;  // by rank
-  std::vector<double> speeds_;       // by rank, when shares were last set by them
+  SpeedDrift drift_;                 // since shares were last set by what was measured
 };
 
 }  // namespace ranvier::trainer

@@ -91,7 +91,7 @@ class Coded:
         # Of changes, a slice that goes plain would be none: all of the bucket has to.
         if wire.has_engine() and not self._differs:
             plain, sent = self._averages.average(
-                wire.group.boxed(), values, memory.residual, memory.velocity, number, memory.step, self._sizes(memory)
+                wire.boxed, values, memory.residual, memory.velocity, number, memory.step, self._sizes(memory)
             )
             wire.bytes_sent += sent
             return Went.PLAIN if plain else Went.CODED

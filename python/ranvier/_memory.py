@@ -102,7 +102,7 @@ class Memories:
     def __init__(self, spec: str) -> None:
         self._spec = spec  # what errors name
         self._of: dict[int, Memory] = {}  # by the id of a parameter, which the memory keeps alive
-        self._met: list[Tensor] = []  # in the order in which buckets brought them
+        self._met: dict[int, Tensor] = {}  # by their ids, in the order in which buckets brought them
         self._waiting: list[dict[str, Any]] = []  # of parameters of an unpickled state, in that order
 
     def of(self, parameters: list[Tensor], kinds: tuple[str, ...]) -> Memory:
@@ -145,7 +145,7 @@ class Memories:
 
     def records(self) -> list[dict[str, Any]]:
         """Of all parameters, in an order that another DDP of the same model repeats."""
-        return [self._of[id(parameter)].record_of(parameter) for parameter in self._met] + self._waiting
+        return [self._of[each].record_of(parameter) for each, parameter in self._met.items()] + self._waiting
 
     def wait_for(self, records: list[dict[str, Any]]) -> None:
         self._waiting = list(records)
@@ -155,10 +155,9 @@ class Memories:
         self._waiting = [owed_elsewhere(record, keeps_steps) for record in self._waiting]
 
     def _meet(self, parameters: list[Tensor]) -> None:
-        met = set(map(id, self._met))
         for parameter in parameters:
-            if id(parameter) not in met:
+            if id(parameter) not in self._met:
                 if self._waiting:
                     self.restore(parameter, self._waiting[0], f"parameter {len(self._met)} in the order of buckets")
                     del self._waiting[0]
-                self._met.append(parameter)
+                self._met[id(parameter)] = parameter

@@ -17,7 +17,7 @@ class Behind:
     def __init__(self, device: torch.device) -> None:
         self.devices = [] if device.type == "cpu" else [device]  # as a Future wants them
         self._device = device
-        self._module: Any = torch.get_device_module(device)
+        self._module: Any = torch.get_device_module(device) if self.devices else None
         self._event = self._module.current_stream(device).record_event() if self.devices else None
 
     def a_stream(self) -> AbstractContextManager[Any]:

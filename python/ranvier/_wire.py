@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import cached_property
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -45,9 +47,17 @@ class Wire:
         self.rooms: dict[Hashable, list[int]] = {}  # for codes, as all ranks know them
         wrapped = isinstance(self.group._get_backend(self.device), _Wrapper) if is_ours(self.group) else True
         self._has_engine = not wrapped
+        self._devices: dict[torch.device, torch.device] = {}
 
     def device_for(self, bucket: torch.device) -> torch.device:
-        return travels_by(self.group, bucket)
+        if bucket not in self._devices:
+            self._devices[bucket] = travels_by(self.group, bucket)
+        return self._devices[bucket]
+
+    @cached_property
+    def boxed(self) -> Any:
+        """The group, as operators take it."""
+        return self.group.boxed()
 
     def has_engine(self) -> bool:
         """Whether ranvier's own engine can average the bucket, which encodes, sends and decodes at once. The same on all

@@ -23,6 +23,13 @@ std::optional<std::pair<double, std::string_view>> split_unit(std::string_view t
   return std::pair{number, text.substr(static_cast<std::size_t>(rest - text.data()))};
 }
 
+std::string in_small_letters(std::string_view word) {
+  std::string small(word);
+  for (char& letter : small)
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  return small;
+}
+
 }  // namespace
 
 // By rows of the table, of which the last two are kept ("optimal string alignment").
@@ -45,8 +52,9 @@ std::size_t edits(std::string_view from, std::string_view to) {
 std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates) {
   std::string_view best;
   std::size_t best_edits = word.size() / 2 + 1;
+  const std::string small = in_small_letters(word);
   for (const auto candidate : candidates) {
-    const std::size_t distance = edits(word, candidate);
+    const std::size_t distance = edits(small, in_small_letters(candidate));
     if (distance < best_edits) {
       best = candidate;
       best_edits = distance;

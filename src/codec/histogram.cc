@@ -1,11 +1,33 @@
 #include "codec/histogram.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "kernel/symbols.h"
+
 namespace ranvier {
+namespace {
+
+// Counts from the beginning, for as long as no symbol is beyond the small ones, and takes off what it has counted.
+Histogram count_small(std::span<const std::uint8_t>& symbols) {
+  constexpr std::size_t in_cache = 8192;
+  Histogram sum{};
+  std::array<std::uint32_t, kernel::small_symbols> counts;
+  while (!symbols.empty()) {
+    const auto piece = symbols.first(std::min(in_cache, symbols.size()));
+    if (kernel::count_small(piece.data(), piece.size(), counts) < piece.size()) break;
+    for (std::size_t symbol = 0; symbol < counts.size(); ++symbol) sum[symbol] += counts[symbol];
+    symbols = symbols.subspan(piece.size());
+  }
+  return sum;
+}
+
+}  // namespace
 
 Histogram histogram_of(std::span<const std::uint8_t> symbols) {
+  Histogram sum = count_small(symbols);
+  if (symbols.empty()) return sum;
   // Neighbours count in tables of their own: equal ones would otherwise wait for each other's store.
   std::array<Histogram, 8> part{};
   std::size_t i = 0;
@@ -16,7 +38,6 @@ Histogram histogram_of(std::span<const std::uint8_t> symbols) {
   }
   for (; i < symbols.size(); ++i) ++part[0][symbols[i]];
 
-  Histogram sum{};
   for (const Histogram& each : part)
     for (std::size_t symbol = 0; symbol < sum.size(); ++symbol) sum[symbol] += each[symbol];
   return sum;

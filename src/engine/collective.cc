@@ -264,12 +264,12 @@ std::string CollectiveOperation::describe() const {
   return fmt::format("{} ({}{}){}", call, amount, op, is_agreement(header.label) ? agreement_words : "");
 }
 
-Expected CollectiveOperation::expects() const {
+std::optional<Expected> CollectiveOperation::expects() const {
   const auto& receives = call_.program->receives;
-  if (next_receive_ == receives.size()) return {};
+  if (next_receive_ == receives.size()) return Expected{};
   const Instruction& step = receives[next_receive_];
-  if (step.peer < 0 || step.after > sends_done_) return {};
-  return {step.peer, call_.ticket.lane, step.bytes - receive_offset_};
+  if (step.peer < 0 || step.after > sends_done_) return Expected{};
+  return Expected{step.peer, call_.ticket.lane, step.bytes - receive_offset_};
 }
 
 Rank CollectiveOperation::waits_for() const {

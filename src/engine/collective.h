@@ -63,7 +63,7 @@ class CollectiveOperation final : public Operation {
   Progress advance(Transport&, bool briefly) override;
   std::string describe() const override;
   Rank waits_for() const override;
-  Expected expects() const override;
+  std::optional<Expected> expects() const override;
   FlightRecorder::Entry entry() const override;
 
   const CollectiveCall& call() const { return call_; }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "base/rank_names.h"
@@ -40,6 +41,11 @@ using std::chrono::steady_clock;
 constexpr Rank most_tried = 64;
 
 double now() { return std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count(); }
+
+// They have met, if only just.
+std::chrono::nanoseconds time_until(steady_clock::time_point deadline) {
+  return std::max<std::chrono::nanoseconds>(deadline - steady_clock::now(), engine::least_to_connect);
+}
 
 // What the program said about choosing algorithms.
 struct Guidance {
@@ -111,6 +117,34 @@ class Communicator::Impl {
     return std::nullopt;
   }
 
+  void demand_control(std::string_view what) const {
+    if (!control_)
+      throw Error(
+          ErrorKind::usage,
+          fmt::format("{} needs a communicator made by connect; one over a ready transport has no control plane",
+                      what));
+  }
+
+  // Of some of its ranks, among them this one, who all call.
+  std::unique_ptr<Impl> part(const std::vector<Rank>& members, const engine::Exchange& exchange,
+                             const std::string& name) const {
+    const auto deadline = steady_clock::now() + options_.join_timeout;
+    CommunicatorOptions options = engine::options_of_part(options_, members, name);
+    Guidance guidance{.tuning = guidance_.tuning, .topology = nullptr};
+    const auto self = std::find(members.begin(), members.end(), rank_);
+    auto news = std::make_unique<engine::NewsDesk>();
+    auto links = engine::meet({.rank = static_cast<Rank>(self - members.begin()),
+                               .world = static_cast<Rank>(members.size()),
+                               .epoch = options_.epoch},
+                              options, guidance.tuning, exchange, deadline, news->events());
+    links.crowded = terms_.crowded;
+    // A group that shares a host may have none of the library's collectives, where the whole world has.
+    if (options.algorithm == by_vendor && links.transport->vendor_collectives() == nullptr) options.algorithm = "auto";
+    auto impl = std::make_unique<Impl>(options, std::move(guidance), std::move(links), std::move(news));
+    impl->agree_on_terms(this, time_until(deadline));
+    return impl;
+  }
+
   // Then the ranks measure what their links can do, but for those that have been measured in a larger world.
   // `parent`: null, or what this is a group of.
   void agree_on_terms(const Impl* parent, std::chrono::nanoseconds timeout) {
@@ -129,11 +163,13 @@ class Communicator::Impl {
                                      {.rank = rank_,
                                       .world = world_,
                                       .ranks_per_node = ranks_per_node_,
+                                      .on_one_host = on_one_host_,
                                       .slice_bytes = terms_.slice_bytes,
                                       .least_seconds_per_byte = terms_.least_seconds_per_byte},
                                      run_one);
       if (trials_tell()) try_contenders(run_one);
     }
+    if (!on_one_host_) terms_.slice_bytes = slice_for(std::max(links_.byte, links_.between), terms_.slice_bytes);
     prepare_calls(guidance_.topology);
     engine_->renumber(0);
     engine_->forget_absences();
@@ -307,11 +343,6 @@ void demand_world(Rank rank, Rank world) {
                 fmt::format("rank {} of a world of {} is impossible; ranks are 0 to world - 1", rank, world));
 }
 
-// They have met, if only just.
-std::chrono::nanoseconds time_until(steady_clock::time_point deadline) {
-  return std::max<std::chrono::nanoseconds>(deadline - steady_clock::now(), engine::least_to_connect);
-}
-
 // `follows`: another rank's table, and not that of its own file. Also throws what is wrong with the algorithm, while
 // the others can still be told why this rank does not come.
 Guidance guidance_of(const CommunicatorOptions& options, Rank world, bool follows) {
@@ -359,31 +390,32 @@ std::unique_ptr<Communicator> Communicator::over(std::unique_ptr<Transport> tran
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
-  if (!impl_->control_)
-    throw Error(ErrorKind::usage,
-                "split needs a communicator made by connect; one over a ready transport has no control plane");
+  impl_->demand_control("split");
   const std::uint32_t number = impl_->splits_++;
   const std::vector<Rank> members = engine::members_of(*this, color, key);
   const engine::Exchange exchange = engine::exchange_over(*this, members);
-  const auto deadline = steady_clock::now() + impl_->options_.join_timeout;
   if (color < 0) {
-    exchange({}, deadline);
+    exchange({}, {});
     return nullptr;
   }
-  CommunicatorOptions options = engine::options_of_part(impl_->options_, members, color, number);
-  Guidance guidance{.tuning = impl_->guidance_.tuning, .topology = nullptr};
-  const auto self = std::find(members.begin(), members.end(), rank());
-  auto news = std::make_unique<engine::NewsDesk>();
-  auto links = engine::meet({.rank = static_cast<Rank>(self - members.begin()),
-                             .world = static_cast<Rank>(members.size()),
-                             .epoch = impl_->options_.epoch},
-                            options, guidance.tuning, exchange, deadline, news->events());
-  links.crowded = impl_->terms_.crowded;
-  // A group that shares a host may have none of the library's collectives, where the whole world has.
-  if (options.algorithm == by_vendor && links.transport->vendor_collectives() == nullptr) options.algorithm = "auto";
-  auto impl = std::make_unique<Impl>(options, std::move(guidance), std::move(links), std::move(news));
-  impl->agree_on_terms(impl_.get(), time_until(deadline));
-  return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
+  return std::unique_ptr<Communicator>(
+      new Communicator(impl_->part(members, exchange, fmt::format("color {} of split {}", color, number))));
+}
+
+std::unique_ptr<Communicator> Communicator::create_group(const std::vector<Rank>& members, std::uint64_t tag) {
+  impl_->demand_control("create_group");
+  std::set<Rank> known;
+  for (const Rank member : members)
+    if (member < 0 || member >= world() || !known.insert(member).second)
+      throw Error(ErrorKind::usage, fmt::format("{} cannot be in a group twice, or of a world of {}; name ranks from 0 "
+                                                "to {}, each once",
+                                                rank_name(member), world(), world() - 1));
+  if (!known.contains(rank()))
+    throw Error(ErrorKind::usage, fmt::format("{} is not among the members of the group that it asks for; only they "
+                                              "call create_group",
+                                              rank_name(rank())));
+  return std::unique_ptr<Communicator>(new Communicator(
+      impl_->part(members, engine::exchange_between(*this, members, tag), fmt::format("group {}", tag))));
 }
 
 Rank Communicator::rank() const { return impl_->rank_; }

@@ -25,7 +25,7 @@ constexpr auto head_start = 50us;
 // some of which may be more urgent, enough for a small one of two ranks to end; alone, some milliseconds' worth.
 constexpr int moves_at_once = 8;
 constexpr int moves_alone = 64;
-// How often whoever drives gives his core away before he asks whether that is worth while.
+// How often whoever drives finds nothing before he asks whether to ask again is worth while.
 constexpr int before_asking = 2;
 // How often a blocking call gives its core away before it takes the long way, which looks at deadlines and sleeps.
 constexpr int yields_at_once = 16;
@@ -161,7 +161,7 @@ void Engine::run_claimed(std::chrono::nanoseconds timeout) {
   if (done) {
     finish(active, nullptr);
     driver_.unlock();
-    if (sleepers_.load(std::memory_order_relaxed) > 0) leave();
+    leave();
     return;
   }
   inline_busy_.store(true, std::memory_order_relaxed);
@@ -260,27 +260,27 @@ void Engine::move_at_once() {
 
 // ---- Driving.
 
-bool Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> limit) {
-  if (operation.finished()) return true;
+bool Engine::wait(const std::function<bool()>& done, std::optional<std::chrono::nanoseconds> limit) {
+  if (done()) return true;
   const auto until = limit ? std::optional(steady_clock::now() + *limit) : std::nullopt;
-  const auto over = [&] { return operation.finished() || (until && steady_clock::now() >= *until); };
+  const auto over = [&] { return done() || (until && steady_clock::now() >= *until); };
   wanted_.fetch_add(1);
   for (int tries = 0; !over(); ++tries) {
     if (driver_.try_lock()) {
       drive(over, Pace::caller);
     } else if (tries < 100 && core_.pays()) {
       if (napping_.load()) transport_->interrupt();
-      if (const std::uint64_t away = CoreSharing::yield(); operation.finished()) core_.came(away);
+      if (const std::uint64_t away = CoreSharing::yield(); done()) core_.came(away);
     } else {
-      // Another caller drives; it moves this operation along with its own.
+      // Another caller drives; it moves what this one waits for along with its own.
       std::unique_lock lock(waiters_mutex_);
       sleepers_.fetch_add(1);
-      if (!operation.finished()) waiters_.wait_for(lock, 1ms);
+      if (!done()) waiters_.wait_for(lock, 1ms);
       sleepers_.fetch_sub(1);
     }
   }
   stop_wanting();
-  return operation.finished();
+  return done();
 }
 
 void Engine::drive(const std::function<bool()>& until, Pace pace) {
@@ -308,9 +308,13 @@ void Engine::drive(const std::function<bool()>& until, Pace pace) {
     ++idle;
     // A slow but steady stream of progress must not hide a deadline.
     if (round % 64 == 0) watch();
-    if (idle <= before_yield) {
+    const bool asks = idle == before_asking + 1 || idle > std::max(before_yield, before_asking);
+    if (asks && takes_long()) {
+      nap();
+      away = 0;
+    } else if (idle <= before_yield) {
       pause();
-    } else if (idle <= before_nap && core_.pays() && !(idle > before_asking && takes_long())) {
+    } else if (idle <= before_nap && core_.pays()) {
       away = CoreSharing::yield();
     } else {
       nap();
@@ -325,11 +329,14 @@ void Engine::stop_wanting() {
   if (wanted_.fetch_sub(1) == 1 && pending_.load() > 0) leave();
 }
 
-// Wakes those who may want to drive now.
+// Wakes those who may want to drive now; the background thread, which would find nothing to do otherwise, only where
+// nobody else does.
 void Engine::leave() {
-  if (sleepers_.load() == 0) return;
+  const bool background = rests_.load() && background_is_due();
+  if (sleepers_.load() == 0 && !background) return;
   const std::lock_guard lock(waiters_mutex_);
   waiters_.notify_all();
+  if (background) work_.notify_one();
 }
 
 bool Engine::admit() {
@@ -360,6 +367,7 @@ bool Engine::has_turn(const Active& active) const {
 
 bool Engine::advance_all() {
   bool moved = admit();
+  messages_.begin_pass();
   if (failed_.load(std::memory_order_acquire)) return moved;
   // Of the whole pass, though its operation may end in it: whoever waits for that one shall not wait for the rest.
   // Whoever waits for another one on its lane is no reason to hold that one up.
@@ -399,9 +407,10 @@ Progress Engine::advance(std::size_t i, bool briefly) {
 bool Engine::takes_long() {
   expected_.clear();
   for (const Active& active : active_) {
-    const Expected expected = active.operation->expects();
-    if (expected.bytes == 0) return false;
-    expected_.push_back(expected);
+    const std::optional<Expected> expected = active.operation->expects();
+    if (!expected) continue;
+    if (expected->bytes == 0) return false;
+    expected_.push_back(*expected);
   }
   return !expected_.empty() && transport_->expect(expected_);
 }
@@ -425,16 +434,15 @@ void Engine::nap() {
 }
 
 void Engine::background() {
-  const auto has_work = [this] { return stop_.load() || (pending_.load() > 0 && wanted_.load() == 0); };
   while (!stop_.load()) {
     {
       std::unique_lock lock(waiters_mutex_);
-      sleepers_.fetch_add(1);
-      waiters_.wait(lock, has_work);
-      sleepers_.fetch_sub(1);
+      rests_.store(true);
+      work_.wait(lock, [this] { return background_is_due(); });
+      rests_.store(false);
     }
     std::this_thread::sleep_for(head_start);
-    if (has_work() && driver_.try_lock())
+    if (background_is_due() && driver_.try_lock())
       drive([this] { return pending_.load() == 0 || wanted_.load() > 0 || stop_.load(); }, Pace::background);
   }
 }

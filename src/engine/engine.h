@@ -107,8 +107,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // For one that is more than its program, but has a collective's place in their order.
   std::shared_ptr<Operation> start(std::shared_ptr<BoundedOperation> operation, std::chrono::nanoseconds timeout);
 
-  // Waits until `operation` is finished, or `limit` passes; whether it is.
-  bool wait(Operation& operation, std::optional<std::chrono::nanoseconds> limit);
+  // Waits until what is under way has made `done` true, or `limit` passes; whether it is.
+  bool wait(const std::function<bool()>& done, std::optional<std::chrono::nanoseconds> limit);
+  bool wait(Operation& operation, std::optional<std::chrono::nanoseconds> limit) {
+    return wait([&] { return operation.finished(); }, limit);
+  }
   void on_done(Operation& operation, std::function<void()> then);
   // Of one thread, a few times a second: where callbacks that wait keep everybody from driving, another thread does.
   void relieve();
@@ -194,6 +197,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void start_background();
   void background();
   void stop_wanting();
+  bool background_is_due() const { return stop_.load() || (pending_.load() > 0 && wanted_.load() == 0); }
   void leave();
   void lend_scratch(CollectiveOperation&);
   Error error_for(const Operation&) const;
@@ -236,9 +240,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::atomic<int> wanted_ = 0;        // callers that want to drive
   std::atomic<int> pending_ = 0;       // started operations that are not finished
 
-  std::mutex waiters_mutex_;  // also guards Operation::on_done
-  std::condition_variable waiters_;
-  std::atomic<int> sleepers_ = 0;
+  std::mutex waiters_mutex_;         // also guards Operation::on_done
+  std::condition_variable waiters_;  // callers that wait while another one drives
+  std::atomic<int> sleepers_ = 0;    // of them
+  std::condition_variable work_;     // for the background thread, which rests:
+  std::atomic<bool> rests_ = false;
 
   mutable std::mutex failure_mutex_;
   std::optional<Error> failure_;                                   // the first one, …

@@ -6,9 +6,11 @@
 #include <array>
 #include <cstdint>
 #include <numeric>
+#include <ranges>
 #include <string>
 #include <utility>
 
+#include "base/parts.h"
 #include "base/rank_names.h"
 
 namespace ranvier::engine {
@@ -27,11 +29,11 @@ std::vector<Rank> members_of(Communicator& whole, int color, int key) {
   return members;
 }
 
-CommunicatorOptions options_of_part(const CommunicatorOptions& whole, const std::vector<Rank>& members, int color,
-                                    std::uint32_t number) {
+CommunicatorOptions options_of_part(const CommunicatorOptions& whole, const std::vector<Rank>& members,
+                                    const std::string& name) {
   CommunicatorOptions options = whole;
   options.world_ranks = world_ranks_of(members, whole.world_ranks);
-  options.name += fmt::format("{}color {} of split {}", whole.name.empty() ? "" : ", ", color, number);
+  options.name += (whole.name.empty() ? "" : ", ") + name;
   // Dims suit one world only, and so does a topology.
   options.algorithm.resize(std::min(options.algorithm.find(':'), options.algorithm.size()));
   options.topology.clear();
@@ -57,6 +59,40 @@ Exchange exchange_over(Communicator& whole, std::vector<Rank> members) {
     }
     std::vector<std::string> texts;
     for (const Rank member : members) texts.push_back(by_rank[static_cast<std::size_t>(member)]);
+    return texts;
+  };
+}
+
+// By the first of them, who hears all and tells all.
+Exchange exchange_between(Communicator& whole, std::vector<Rank> members, std::uint64_t tag) {
+  return [&whole, members = std::move(members), tag](const std::string& mine, std::chrono::steady_clock::time_point) {
+    const auto send = [&](ConstBytes message, Rank to) {
+      const std::array<std::int64_t, 1> length{static_cast<std::int64_t>(message.size())};
+      whole.send(length, to, tag);
+      whole.send({message.data(), message.size(), DType::u8}, to, tag);
+    };
+    const auto receive = [&](Rank from) {
+      std::array<std::int64_t, 1> length{};
+      whole.recv(length, from, tag);
+      std::vector<std::byte> message(static_cast<std::size_t>(length[0]));
+      whole.recv({message.data(), message.size(), DType::u8}, from, tag);
+      return message;
+    };
+    std::vector<std::byte> all;
+    append_text(all, mine);
+    if (whole.rank() != members.front()) {
+      send(all, members.front());
+      all = receive(members.front());
+    } else {
+      for (const Rank member : members | std::views::drop(1)) {
+        const auto theirs = receive(member);
+        all.insert(all.end(), theirs.begin(), theirs.end());
+      }
+      for (const Rank member : members | std::views::drop(1)) send(all, member);
+    }
+    std::vector<std::string> texts;
+    ConstBytes rest = all;
+    for (std::size_t member = 0; member < members.size(); ++member) texts.push_back(take_text(rest));
     return texts;
   };
 }

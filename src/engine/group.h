@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "engine/rendezvous.h"
@@ -13,12 +14,15 @@ namespace ranvier::engine {
 // The ranks that name this rank's color, by (key, rank). All ranks of `whole` call.
 std::vector<Rank> members_of(Communicator& whole, int color, int key);
 
-// Of the communicator of `members` of one with the options `whole`, the `number`th that is split off from it.
-CommunicatorOptions options_of_part(const CommunicatorOptions& whole, const std::vector<Rank>& members, int color,
-                                    std::uint32_t number);
+// Of the communicator of `members` of one with the options `whole`. `name`: that no other part of it has.
+CommunicatorOptions options_of_part(const CommunicatorOptions& whole, const std::vector<Rank>& members,
+                                    const std::string& name);
 
 // Gives the texts of `members` in their order. All ranks of `whole` call it, those that take no part with no text.
 // `whole` outlives it.
 Exchange exchange_over(Communicator& whole, std::vector<Rank> members);
+
+// The same by messages between the members alone, who call it.
+Exchange exchange_between(Communicator& whole, std::vector<Rank> members, std::uint64_t tag);
 
 }  // namespace ranvier::engine

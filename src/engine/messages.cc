@@ -73,22 +73,28 @@ std::string RecvOperation::describe() const {
                      from_ < 0 ? std::string("any rank") : messages_.rank_names()(from_), tag_);
 }
 
-Expected RecvOperation::expects() const { return from_ < 0 ? Expected{} : messages_.rest_of(*this, from_); }
+std::optional<Expected> RecvOperation::expects() const {
+  return from_ < 0 ? Expected{} : messages_.rest_of(*this, from_);
+}
 
+// Of a message that has not begun only the head is certain: a short one may come first.
 Expected Messages::rest_of(const RecvOperation& receive, Rank peer) const {
   const Link& link = links_[static_cast<std::size_t>(peer)];
-  if (!link.head_known || link.receive != &receive) return {};
-  return {peer, message_lane, link.header.bytes - link.offset};
+  const std::size_t arriving = link.head_known ? link.header.bytes - link.offset : 0;
+  if (link.head_known && link.receive == &receive) return {peer, message_lane, arriving};
+  const std::size_t least = arriving + sizeof(TagHeader);
+  return {peer, message_lane, least, least + receive.data_.bytes()};
 }
 
 bool Messages::poll_for(Transport& transport, Rank from_or_any) {
-  if (from_or_any >= 0) return poll(transport, from_or_any);
+  if (from_or_any >= 0) return std::exchange(link(from_or_any).pass, pass_) != pass_ && poll(transport, from_or_any);
   // A rank that has left may leave the others to send; a rank that died is the control plane's business.
   bool moved = false;
   std::optional<Error> lost;
   std::size_t open = 0;
   for (Rank peer = 0; peer < transport.world(); ++peer) {
     if (peer == transport.rank() || link(peer).ended) continue;
+    link(peer).pass = pass_;
     try {
       moved |= poll(transport, peer);
       ++open;

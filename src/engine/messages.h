@@ -26,6 +26,7 @@ class SendOperation final : public Operation {
   Progress advance(Transport&, bool briefly) override;
   std::string describe() const override;
   Rank waits_for() const override { return to_; }
+  std::optional<Expected> expects() const override { return std::nullopt; }
   FlightRecorder::Entry entry() const override;
 
  private:
@@ -51,7 +52,7 @@ class RecvOperation final : public Operation {
   Progress advance(Transport&, bool briefly) override;
   std::string describe() const override;
   Rank waits_for() const override { return from_; }
-  Expected expects() const override;
+  std::optional<Expected> expects() const override;
   Rank source() const override { return source_; }
   std::size_t received_bytes() const override { return received_bytes_; }
   FlightRecorder::Entry entry() const override;
@@ -96,10 +97,12 @@ class Messages {
   // for a message whose size or type is not what its receive expects, and for one that shows that its sender has called
   // other collectives than this rank.
   bool poll(Transport&, Rank peer);
-  // Of the message that is arriving for it, what is not there yet.
+  // Of the next message for a receive and what comes before it, what is not there yet.
   Expected rest_of(const RecvOperation&, Rank peer) const;
-  // Reads what a receive from `from_or_any` may be waiting for.
+  // Reads what a receive from `from_or_any` may be waiting for, unless another one has asked that peer since
+  // begin_pass(): of many receives, one call of the kernel is enough.
   bool poll_for(Transport&, Rank from_or_any);
+  void begin_pass() { ++pass_; }
 
  private:
   struct Aside {
@@ -108,7 +111,8 @@ class Messages {
   };
   struct Link {
     std::deque<SendOperation*> sends;
-    bool ended = false;  // nothing more comes
+    std::uint64_t pass = 0;  // the last one that read it
+    bool ended = false;      // nothing more comes
     bool head_known = false;
     TagHeader header;                  // of the message that is arriving, …
     std::size_t offset = 0;            // … how much of it has arrived, …
@@ -131,6 +135,7 @@ class Messages {
   const Names& names_;
   const std::function<std::string(Rank)> last_calls_of_;
   std::vector<Link> links_;
+  std::uint64_t pass_ = 1;
   std::deque<RecvOperation*> posted_;  // not yet matched, oldest first
   AsideLimit aside_limit_;
 };

@@ -7,6 +7,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/flight_recorder.h"
@@ -35,8 +36,9 @@ class Operation {
   // The rank whose bytes or credit it waits for; -1 when none in particular.
   virtual Rank waits_for() const = 0;
   virtual Rank source() const { return -1; }
-  // The bytes without which one that has just been blocked cannot go on, where it knows.
-  virtual Expected expects() const { return {}; }
+  // The bytes without which one that has just been blocked cannot go on, where it knows; none where it waits for room
+  // to send alone, of which the transport tells by itself.
+  virtual std::optional<Expected> expects() const { return Expected{}; }
   // When it may move though nothing arrives; of one that has just been blocked.
   virtual std::chrono::steady_clock::time_point due() const { return std::chrono::steady_clock::time_point::max(); }
   virtual std::size_t received_bytes() const { return 0; }

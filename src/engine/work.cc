@@ -1,4 +1,5 @@
 // The handle of an operation. A finished operation is its own: its engine may be gone, or go while others wait in it.
+#include <algorithm>
 #include <utility>
 
 #include "engine/engine.h"
@@ -25,6 +26,24 @@ bool Work::wait_for(std::chrono::nanoseconds limit) {
   if (!wait_in_its_engine(*operation_, bounded(limit))) return false;
   if (operation_->error()) std::rethrow_exception(operation_->error());
   return true;
+}
+void Work::wait_all(std::span<Work> all) {
+  // One wait for all, since each begins with taking the driver's seat and ends with giving it up.
+  for (auto first = all.begin();
+       (first = std::ranges::find_if(first, all.end(), std::not_fn(&Work::done))) != all.end();) {
+    const auto keeper = first->operation_->keeper.lock();
+    if (!keeper) break;
+    keeper->wait(
+        [&, next = first]() mutable {
+          next = std::find_if(next, all.end(), [&](const Work& each) {
+            return each.operation_->engine == keeper.get() && !each.done();
+          });
+          return next == all.end();
+        },
+        std::nullopt);
+  }
+  for (const Work& each : all)
+    if (const auto error = each.error()) std::rethrow_exception(error);
 }
 bool Work::done() const { return operation_->finished(); }
 std::exception_ptr Work::error() const { return operation_->finished() ? operation_->error() : nullptr; }

@@ -31,12 +31,9 @@ void CollectiveAveraging::complete() {
 }
 
 void CollectiveAveraging::wait() {
-  for (Work& work : works_) {
-    try {
-      work.wait();
-    } catch (...) {  // complete() finds it
-      break;
-    }
+  try {
+    Work::wait_all(works_);
+  } catch (...) {  // complete() finds it
   }
   StagedAveraging::wait();
 }

@@ -130,9 +130,7 @@ class NodeAveraging final : public StagedAveraging {
       for (Rank member = 1; member < inside_->world(); ++member)
         telling.push_back(inside_->start_send(values_, member, number_));
       left_ = telling.size();
-      drive([telling]() mutable {
-        for (Work& each : telling) each.wait();
-      });
+      drive([telling]() mutable { Work::wait_all(telling); });
       for (Work& each : telling)
         each.on_done([this, self = shared_from_this(), each] {
           if (auto lost = each.error()) return fail(std::move(lost));

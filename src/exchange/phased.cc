@@ -91,12 +91,9 @@ void Phased::wait() {
       }
       continue;
     }
-    for (Work& work : works) {
-      try {
-        work.wait();
-      } catch (...) {  // step() finds it
-        break;
-      }
+    try {
+      Work::wait_all(works);
+    } catch (...) {  // step() finds it
     }
     step();
     if (works.empty()) std::this_thread::yield();  // another thread starts it or takes its step

@@ -1,8 +1,10 @@
 // Memory for codes and sums, kept from step to step: the same buckets come round again.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace ranvier {
@@ -14,6 +16,9 @@ class Pool {
     const std::lock_guard lock(mutex_);
     std::vector<Element> memory;
     if (!free_.empty()) {
+      // One of the same size need not be filled with zeros as it grows.
+      const auto same = std::ranges::find(free_, count, &std::vector<Element>::size);
+      std::swap(same == free_.end() ? free_.back() : *same, free_.back());
       memory = std::move(free_.back());
       free_.pop_back();
     }

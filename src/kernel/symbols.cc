@@ -1,8 +1,10 @@
 #include "kernel/symbols.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
+#include <span>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernel/symbols.cc"
@@ -62,6 +64,33 @@ void unfold_loop(unsigned zero, const std::uint8_t* folded, std::size_t count, s
     const std::uint8_t symbol = (number & 1) != 0 ? down : up;
     out[i] = number > last ? number : symbol;
   }
+}
+
+std::size_t count_small_loop(const std::uint8_t* symbols, std::size_t count, std::uint32_t* counts) {
+  const hn::ScalableTag<std::uint8_t> d;
+  const std::size_t lanes = hn::Lanes(d), whole = count / lanes * lanes;
+  std::size_t found = 0;
+  for (std::uint8_t first = 0; first < small_symbols && found < count; first = static_cast<std::uint8_t>(first + 4)) {
+    const auto symbol_0 = hn::Set(d, first), symbol_1 = hn::Set(d, static_cast<std::uint8_t>(first + 1));
+    const auto symbol_2 = hn::Set(d, static_cast<std::uint8_t>(first + 2));
+    const auto symbol_3 = hn::Set(d, static_cast<std::uint8_t>(first + 3));
+    std::size_t count_0 = 0, count_1 = 0, count_2 = 0, count_3 = 0;
+    for (std::size_t i = 0; i < whole; i += lanes) {
+      const auto some = hn::LoadU(d, symbols + i);
+      count_0 += hn::CountTrue(d, hn::Eq(some, symbol_0));
+      count_1 += hn::CountTrue(d, hn::Eq(some, symbol_1));
+      count_2 += hn::CountTrue(d, hn::Eq(some, symbol_2));
+      count_3 += hn::CountTrue(d, hn::Eq(some, symbol_3));
+    }
+    std::size_t of[4] = {count_0, count_1, count_2, count_3};
+    for (std::size_t i = whole; i < count; ++i)
+      if (symbols[i] >= first && symbols[i] < first + 4) ++of[symbols[i] - first];
+    for (std::size_t k = 0; k < 4; ++k) {
+      counts[first + k] = static_cast<std::uint32_t>(of[k]);
+      found += of[k];
+    }
+  }
+  return found;
 }
 
 void mark_loop(const std::uint8_t* symbols, std::size_t groups, std::uint8_t frequent, std::uint8_t* bits) {
@@ -151,6 +180,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ranvier::kernel {
 
+HWY_EXPORT(count_small_loop);
 HWY_EXPORT(fold_loop);
 HWY_EXPORT(unfold_loop);
 HWY_EXPORT(mark_loop);
@@ -158,6 +188,11 @@ HWY_EXPORT(count_loop);
 HWY_EXPORT(take_loop);
 HWY_EXPORT(put_loop);
 
+std::size_t count_small(const std::uint8_t* symbols, std::size_t count,
+                        std::span<std::uint32_t, small_symbols> counts) {
+  std::ranges::fill(counts, 0U);
+  return HWY_DYNAMIC_DISPATCH(count_small_loop)(symbols, count, counts.data());
+}
 void fold_symbols(unsigned zero, const std::uint8_t* symbols, std::size_t count, std::uint8_t* out) {
   HWY_DYNAMIC_DISPATCH(fold_loop)(zero, symbols, count, out);
 }

@@ -3,8 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace ranvier::kernel {
+
+// How often each symbol below 16 occurs; of few kinds of symbols faster than a table, where equal ones wait for each
+// other's store. Returns the sum.
+inline constexpr std::size_t small_symbols = 16;
+std::size_t count_small(const std::uint8_t* symbols, std::size_t count, std::span<std::uint32_t, small_symbols> counts);
 
 // From `zero` outwards: zero becomes 0, zero - 1, zero + 1, zero - 2 and so on 1, 2, 3, up to 2 * zero; symbols beyond
 // that stay what they are. `out` may be `symbols`.

@@ -3,23 +3,41 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "ranvier/sync.h"
-#include "replica/groups.h"
 #include "replica/requests.h"
+#include "replica/team_pool.h"
 
 namespace ranvier {
 
+namespace {
+
+Communicator* comm_of(const replica::Team* team) { return team != nullptr ? &team->comm() : nullptr; }
+
+}  // namespace
+
+std::vector<int> AsyncGroup::colors(const std::vector<int>& groups) {
+  std::vector<int> colors = groups;
+  for (std::size_t rank = 0; rank < groups.size(); ++rank)
+    if (!trains(groups, rank) || std::ranges::count(groups, groups[rank]) == 1) colors[rank] = -1;
+  return colors;
+}
+
 AsyncGroup::AsyncGroup(Communicator& comm, ParameterServer& server, const std::vector<int>& groups,
-                       const std::vector<std::size_t>& shares, const GroupMomentum& momentum)
-    : server_(server), momentum_(momentum), total_(std::accumulate(shares.begin(), shares.end(), std::size_t{0})) {
+                       const std::vector<std::size_t>& shares, const GroupMomentum& momentum,
+                       std::shared_ptr<replica::TeamPool> pool)
+    : server_(server),
+      momentum_(momentum),
+      pool_(pool ? std::move(pool) : std::make_shared<replica::TeamPool>(comm)),
+      comm_(comm_of(pool_->team(colors(groups)))),
+      total_(std::accumulate(shares.begin(), shares.end(), std::size_t{0})) {
   const auto rank = static_cast<std::size_t>(comm.rank());
-  std::size_t workers = 0;
-  std::vector<int> numbers;
+  std::set<int> numbers;
   for (std::size_t peer = 0; peer < groups.size(); ++peer) {
     if (!trains(groups, peer)) continue;
-    ++workers;
-    if (std::find(numbers.begin(), numbers.end(), groups[peer]) == numbers.end()) numbers.push_back(groups[peer]);
+    numbers.insert(groups[peer]);
     if (groups[peer] != groups[rank]) continue;
     if (peer == rank) place_ = members_.size();
     members_.push_back(static_cast<Rank>(peer));
@@ -27,14 +45,7 @@ AsyncGroup::AsyncGroup(Communicator& comm, ParameterServer& server, const std::v
     group_ += shares[peer];
   }
   server_.set_workers(numbers.size());
-  // Every rank takes part in a split, also one that then stays alone.
-  if (numbers.size() < workers) team_ = comm.split(members_.size() > 1 ? groups[rank] : -1);
-  if (team_) average_ = make_exchange(server.options().compress, *team_);
-}
-
-std::pair<std::uint64_t, std::uint64_t> AsyncGroup::bytes(const std::vector<int>& nodes) const {
-  if (!team_) return {0, 0};
-  return replica::bytes_by_node(*team_, members_, nodes);
+  if (comm_ != nullptr) average_ = make_exchange(server.options().compress, *comm_);
 }
 
 AsyncGroup::Part AsyncGroup::begin(std::uint64_t stop_at) {
@@ -44,7 +55,7 @@ AsyncGroup::Part AsyncGroup::begin(std::uint64_t stop_at) {
     start = {static_cast<std::int64_t>(given.first), static_cast<std::int64_t>(given.count),
              static_cast<std::int64_t>(given.done)};
   }
-  if (team_) team_->broadcast(start, 0);
+  if (comm_ != nullptr) comm_->broadcast(start, 0);
   group_count_ = static_cast<std::uint64_t>(start[1]);
   const auto parts = share_alike(group_count_, of_members_);
   part_ = {.goes_on = group_count_ > 0,
@@ -69,7 +80,7 @@ void AsyncGroup::exchange(std::span<float> gradient, double rate, std::span<floa
 
 AsyncGroup::Brought AsyncGroup::bring(double samples, double rate) {
   std::array<double, 2> sums{samples, samples * rate};
-  if (team_) team_->all_reduce(sums, {.timeout = replica::longest_wait});
+  if (comm_ != nullptr) comm_->all_reduce(sums, {.timeout = replica::longest_wait});
   return {.samples = sums[0], .rate = sums[0] > 0 ? sums[1] / sums[0] : 0};
 }
 
@@ -105,8 +116,8 @@ void AsyncGroup::pay(std::span<float> gradient) {
 }
 
 void AsyncGroup::average(std::span<float> gradient, double samples, double of_group) {
-  if (!team_) return pay(gradient);
-  const double weight = samples * static_cast<double>(team_->world()) / of_group;
+  if (comm_ == nullptr) return pay(gradient);
+  const double weight = samples * static_cast<double>(comm_->world()) / of_group;
   if (weight != 1)
     for (float& each : gradient) each *= static_cast<float>(weight);
   pay(gradient);  // of gradients that were weighted like that
@@ -114,10 +125,10 @@ void AsyncGroup::average(std::span<float> gradient, double samples, double of_gr
 }
 
 void AsyncGroup::push(std::span<const float> gradient, const ParameterServer::Push& push, std::span<float> parameters) {
-  if (!team_) return server_.exchange(gradient, push, parameters);
+  if (comm_ == nullptr) return server_.exchange(gradient, push, parameters);
   if (server_.options().compress != "none") return push_in_codes(gradient, push, parameters);
   if (leads()) server_.exchange(gradient, push, parameters);
-  team_->broadcast(parameters, 0);
+  comm_->broadcast(parameters, 0);
 }
 
 // All of a group hold the same, so what its first rank is told changes everybody's.
@@ -128,9 +139,9 @@ void AsyncGroup::push_in_codes(std::span<const float> gradient, const ParameterS
     told_.assign(told.begin(), told.end());
   }
   std::array<std::int64_t, 1> length{static_cast<std::int64_t>(told_.size())};
-  team_->broadcast(length, 0);
+  comm_->broadcast(length, 0);
   told_.resize(static_cast<std::size_t>(length[0]));
-  team_->broadcast(TypedSpan(told_.data(), told_.size(), DType::u8), 0);
+  comm_->broadcast(TypedSpan(told_.data(), told_.size(), DType::u8), 0);
   if (!leads()) server_.follow(told_, parameters);
 }
 

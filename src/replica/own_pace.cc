@@ -17,6 +17,7 @@
 #include "replica/coded_message.h"
 #include "replica/coded_pair.h"
 #include "replica/requests.h"
+#include "replica/team_pool.h"
 
 namespace ranvier {
 namespace {
@@ -84,8 +85,9 @@ class ByServers final : public OwnPace::Way {
         shares_(groups_.size(), 1 / static_cast<double>(groups_.size())),
         samples_(options.samples),
         all_samples_(sum(gather(comm, samples_))),  // all are here then, whenever they take their first step
-        server_(comm, *policy.server(), parameters, 0, {.compress = options.compress, .tensors = options.tensors}) {
-    group_.emplace(comm, server_, groups_, std::vector<std::size_t>(groups_.size(), 1));
+        server_(comm, *policy.server(), parameters, 0, {.compress = options.compress, .tensors = options.tensors}),
+        pool_(std::make_shared<replica::TeamPool>(comm)) {
+    make_group();
   }
 
   void step(const OwnPace::Step& step, std::span<const float> began, std::span<float> parameters) override {
@@ -123,7 +125,12 @@ class ByServers final : public OwnPace::Way {
 
   std::vector<int> groups() const override { return groups_; }
   std::vector<double> shares() const override { return shares_; }
-  std::uint64_t bytes_sent_to_groups() const override { return sent_by_groups_before_ + sent_by_group(); }
+  std::uint64_t bytes_sent_to_groups() const override {
+    const std::vector<int> one_node(groups_.size(), 0);
+    std::uint64_t bytes = pool_->bytes(one_node).first;
+    for (Rank peer = 0; peer < comm_.world(); ++peer) bytes -= comm_.bytes_sent_to(peer);
+    return bytes;
+  }
   std::uint64_t plain_messages() const override { return server_.plain_messages() + group_->plain_buckets(); }
   std::vector<float> owed() override { return group_->owed(update_); }
   void owe(std::vector<float> owed) override { group_->owe(std::move(owed)); }
@@ -164,30 +171,28 @@ class ByServers final : public OwnPace::Way {
     const double mean = sum(speeds) / static_cast<double>(known);
     std::ranges::replace(speeds, 0.0, mean);
     paces_.clear();
-    if (!speeds_.empty() && !have_drifted(speeds_, speeds)) return true;
-    speeds_ = speeds;
+    if (!drift_.add(speeds)) return true;
+    speeds = drift_.speeds();
     groups_ = group_by_speed(speeds, *group_rule_);
     const double all = sum(speeds);
     std::ranges::transform(speeds, shares_.begin(), [&](double each) { return each / all; });
-    sent_by_groups_before_ += sent_by_group();
     auto owed = group_->take_owed(update_);
-    group_.emplace(comm_, server_, groups_, std::vector<std::size_t>(groups_.size(), 1));
+    make_group();
     group_->owe(std::move(owed));
     return true;
   }
 
-  // The median step's since groups were last looked at; else what it was then.
-  double speed() const {
-    if (paces_.empty()) return speeds_.empty() ? 0 : speeds_[static_cast<std::size_t>(comm_.rank())];
-    auto paces = paces_;
-    const auto middle = paces.begin() + static_cast<std::ptrdiff_t>(paces.size() / 2);
-    std::ranges::nth_element(paces, middle);
-    return *middle;
+  void make_group() {
+    group_.emplace(comm_, server_, groups_, std::vector<std::size_t>(groups_.size(), 1), GroupMomentum{}, pool_);
+    pool_->keep_only(AsyncGroup::colors(groups_));
   }
 
-  std::uint64_t sent_by_group() const {
-    const auto [inside, between] = group_->bytes(std::vector<int>(groups_.size(), 0));
-    return inside + between;
+  // The median step's since groups were last looked at; else what it was then.
+  double speed() {
+    if (paces_.empty()) return speed_;
+    const auto middle = paces_.begin() + static_cast<std::ptrdiff_t>(paces_.size() / 2);
+    std::ranges::nth_element(paces_, middle);
+    return speed_ = *middle;
   }
 
   Communicator& comm_;
@@ -200,14 +205,15 @@ class ByServers final : public OwnPace::Way {
   double samples_;      // of a step of this rank
   double all_samples_;  // of everybody's, as of when they last met
   ParameterServer server_;
+  const std::shared_ptr<replica::TeamPool> pool_;
   std::optional<AsyncGroup> group_;
   double rate_ = 1;  // of the last push whose rate was above 0
   std::uint64_t exchanges_ = 0;
   std::size_t steps_ = 0;
   bool looked_ = false;
-  std::vector<double> paces_;   // samples a second, of this rank's steps since groups were last looked at
-  std::vector<double> speeds_;  // by rank, when groups were last formed
-  std::uint64_t sent_by_groups_before_ = 0;
+  std::vector<double> paces_;  // samples a second, of this rank's steps since groups were last looked at
+  double speed_ = 0;           // what they came to the last time there were any; 0: never
+  SpeedDrift drift_;           // since groups were last formed
 };
 
 class ByPeers final : public OwnPace::Way {

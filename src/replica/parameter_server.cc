@@ -47,12 +47,19 @@ class ParameterServer::Impl {
         workers_(workers_of(rule, comm.world())),
         coding_(make_coding(comm, options)),
         shard_(own_of(parameters), comm.world(), rule, most_guests, coding_ != nullptr),
-        desk_(comm, workers_, rule.bound, before, start_tag) {
+        desk_(comm, workers_, rule.bound, before, start_tag),
+        serving_(static_cast<std::size_t>(comm.world() - 1), sync::serving_threads) {
     if (coding_) prepare_codes(parameters.size());
-    if (comm_.world() > 1) thread_ = start_thread<std::jthread>("the parameter server", [this] { serve(); });
+    try {
+      for (std::size_t threads = serving_.threads(); threads > 0; --threads)
+        threads_.push_back(start_thread<std::jthread>("the parameter server", [this] { serve(); }));
+    } catch (const std::exception& why) {
+      comm_.abort(why.what());  // those that have been started wait for requests
+      throw;
+    }
   }
   ~Impl() {
-    if (thread_.joinable() && !left_) comm_.abort("its training ended before its parameter servers");
+    if (!threads_.empty() && !left_) comm_.abort("its training ended before its parameter servers");
   }
 
   Start begin(std::uint64_t stop_at, std::uint64_t most) {
@@ -107,7 +114,7 @@ class ParameterServer::Impl {
     const Header header{.kind = Kind::leave};
     for (Rank server = 0; server < comm_.world(); ++server)
       if (server != comm_.rank()) comm_.send(bytes(header), server, request_tag);
-    if (thread_.joinable()) thread_.join();
+    for (std::jthread& each : threads_) each.join();
     if (failure_) std::rethrow_exception(failure_);
   }
 
@@ -166,7 +173,7 @@ class ParameterServer::Impl {
       take(comm_.rank(), header, in_place ? *in_place : collected,
            [&](std::span<const float> held) { owned_.spread(held, comm_.rank(), parameters); });
     }
-    for (Work& each : under_way) each.wait();
+    Work::wait_all(under_way);
     for (const auto& [server, part] : arriving) owned_.spread({part.get(), owned_.size_of(server)}, server, parameters);
   }
 
@@ -290,16 +297,24 @@ class ParameterServer::Impl {
     return header.guest >= 0 ? comm_.world() + header.guest : worker;
   }
 
-  // The server's thread, until all other workers have left.
+  // Of a thread of the server: what it is asked for, and answers, or the code of it.
+  struct Served {
+    std::vector<float> pushed;
+    std::vector<float> held;
+    std::vector<std::byte> answer;
+  };
+
+  // Each of its threads, until all other workers have left.
   void serve() {
     try {
+      Served served;
       const std::size_t owned = owned_.size_of(comm_.rank());
       const std::size_t most = std::max(bytes_owned(), coding_ ? coding_->most_bytes(owned) : 0);
-      replica::serve_requests(comm_, request_tag, sizeof(Header) + most,
-                              [this](Rank from, ConstBytes request) { return answer(from, request); });
+      replica::serve_requests(comm_, serving_, request_tag, sizeof(Header) + most,
+                              [&](Rank from, ConstBytes request) { return answer(from, request, served); });
     } catch (...) {
       const std::lock_guard lock(mutex_);
-      failure_ = std::current_exception();
+      if (!failure_) failure_ = std::current_exception();
       desk_.fail(failure_);
     }
   }
@@ -322,37 +337,39 @@ class ParameterServer::Impl {
     return header;
   }
 
-  // False: the worker has left.
-  bool answer(Rank worker, ConstBytes message) {
+  // False: the worker has left. Who waits for samples is told first, since values take longer.
+  bool answer(Rank worker, ConstBytes message, Served& served) {
     const Header header = checked_request(worker, message);
     if (header.kind == Kind::leave) return false;
     if (header.kind == Kind::begin) {
       desk_.asks(worker, header.stop_at, header.most);
-    } else {
-      try {
-        serve(worker, header, message.subspan(sizeof header));
-      } catch (const Error& problem) {
-        replica::refuse(comm_, worker, problem.what());
-      }
-      if (is_coded(header))
-        comm_.send({answer_.data(), answer_.size(), DType::u8}, worker, values_tag);
-      else
-        comm_.send(held_, worker, tag_of(header));
+      desk_.answer();
+      return true;
+    }
+    try {
+      serve(worker, header, message.subspan(sizeof header), served);
+    } catch (const Error& problem) {
+      replica::refuse(comm_, worker, problem.what());
     }
     if (comm_.rank() == 0) desk_.answer();
+    if (is_coded(header))
+      comm_.send({served.answer.data(), served.answer.size(), DType::u8}, worker, values_tag);
+    else
+      comm_.send(served.held, worker, tag_of(header));
     return true;
   }
 
   bool is_coded(const Header& header) const { return coding_ && header.kind == Kind::push && header.guest < 0; }
-  void serve(Rank worker, const Header& header, ConstBytes gradient) {
+  void serve(Rank worker, const Header& header, ConstBytes gradient, Served& served) {
     if (is_coded(header)) {
-      pushed_.resize(owned_.size_of(comm_.rank()));
-      coding_->read(gradient, pushed_);
-      return take_in_codes(worker, header, pushed_, answer_);
+      served.pushed.resize(owned_.size_of(comm_.rank()));
+      coding_->read(gradient, served.pushed);
+      return take_in_codes(worker, header, served.pushed, served.answer);
     }
-    pushed_.resize(gradient.size() / sizeof(float));
-    if (!pushed_.empty()) std::memcpy(pushed_.data(), gradient.data(), gradient.size());
-    take(worker, header, pushed_, [&](std::span<const float> held) { held_.assign(held.begin(), held.end()); });
+    served.pushed.resize(gradient.size() / sizeof(float));
+    if (!gradient.empty()) std::memcpy(served.pushed.data(), gradient.data(), gradient.size());
+    take(worker, header, served.pushed,
+         [&](std::span<const float> held) { served.held.assign(held.begin(), held.end()); });
   }
 
   Communicator& comm_;
@@ -375,13 +392,11 @@ class ParameterServer::Impl {
   std::vector<std::byte> told_;          // for those who follow
   ParameterShard shard_;
   SampleDesk desk_;
-  std::vector<float> pushed_;      // of the server's thread: what it is asked for, …
-  std::vector<float> held_;        // … and answers, …
-  std::vector<std::byte> answer_;  // … or the code of it
+  sync::Serving serving_;
   std::exception_ptr failure_;
   std::uint64_t number_ = 0;  // of this worker's pushes
   bool left_ = false;
-  std::jthread thread_;
+  std::vector<std::jthread> threads_;
 };
 
 ParameterServer::ParameterServer(Communicator& comm, const ServerRule& rule, std::span<const float> parameters,

@@ -162,7 +162,8 @@ class PeerAverage::Impl {
   void serve() {
     try {
       const std::size_t most = coding_ ? coding_->most_bytes(held_.size()) : bytes_held_;
-      replica::serve_requests(comm_, request_tag, sizeof(Header) + most,
+      sync::Serving alone(static_cast<std::size_t>(comm_.world() - 1), 1);
+      replica::serve_requests(comm_, alone, request_tag, sizeof(Header) + most,
                               [this](Rank from, ConstBytes request) { return answer(from, request); });
     } catch (...) {
       const std::lock_guard lock(mutex_);

@@ -12,6 +12,7 @@
 
 #include "ranvier/communicator.h"
 #include "ranvier/error.h"
+#include "sync/serving.h"
 
 namespace ranvier::replica {
 
@@ -19,16 +20,18 @@ namespace ranvier::replica {
 // is too far ahead gets none until others have ended theirs. Heartbeats find out who has died meanwhile.
 inline constexpr std::chrono::hours longest_wait{24 * 7};
 
-// Calls `answer` for each request of at most `most_bytes`; false says that it was its sender's last one. Returns behind
-// the last one of all; throws what `answer` and the communicator throw.
-inline void serve_requests(Communicator& comm, std::uint64_t tag, std::size_t most_bytes,
+// One thread's part of `serving`, of which all other ranks are the clients. Calls `answer` for each request of at most
+// `most_bytes` that it hears; false says that it was its sender's last one. Returns when it is needed no more; throws
+// what `answer` and the communicator throw.
+inline void serve_requests(Communicator& comm, sync::Serving& serving, std::uint64_t tag, std::size_t most_bytes,
                            const std::function<bool(Rank from, ConstBytes request)>& answer) {
   std::vector<std::byte> message(most_bytes);
-  for (Rank working = comm.world() - 1; working > 0;) {
+  for (;;) {
     Work arriving =
         comm.start_recv_at_most({message.data(), message.size(), DType::u8}, Communicator::any_rank, tag, longest_wait);
     arriving.wait();
-    if (!answer(arriving.source(), ConstBytes(message).first(arriving.received_bytes()))) --working;
+    const bool goes_on = answer(arriving.source(), ConstBytes(message).first(arriving.received_bytes()));
+    if (!goes_on && serving.has_left()) return;
   }
 }
 

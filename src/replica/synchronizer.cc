@@ -24,6 +24,7 @@ using replica::Groups;
 using replica::ParameterAverage;
 using replica::SampleCounts;
 using replica::Team;
+using replica::TeamPool;
 using replica::Teams;
 
 std::vector<double> everybodys(Communicator& comm, double mine) {
@@ -38,6 +39,26 @@ Groups hosts_of(Communicator& comm) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(comm.world()));
   comm.all_gather(own, all);
   return replica::by_host(std::vector<std::uint64_t>(all.begin(), all.end()));
+}
+
+std::unique_ptr<SyncPolicy> make_policy(const Communicator& comm, const SynchronizerOptions& options) {
+  SyncContext run = options.run;
+  run.world = static_cast<std::uint64_t>(comm.world());
+  return make_sync_policy(options.sync, run);
+}
+
+Teams make_teams(Communicator& comm, const SyncPolicy& policy, const SynchronizerOptions& options) {
+  const auto places = replica::parse_places(options.place, comm.world());
+  const Groups hosts = hosts_of(comm);
+  const auto node = places.find("node");
+  return {options.groups ? options.groups : std::make_shared<TeamPool>(comm),
+          replica::arrange(policy.levels(), places, hosts), node == places.end() ? hosts : node->second};
+}
+
+// Those inside it average gradients in every step; after a synchronous beginning there are none.
+std::size_t first_parameter_level(const SyncPolicy& policy) {
+  const std::size_t by_gradients = policy.gradient_level();
+  return by_gradients == policy.levels().size() ? 1 : by_gradients + 1;
 }
 
 }  // namespace
@@ -72,7 +93,7 @@ class Synchronizer::Impl {
       : comm_(comm),
         compress_(options.compress),
         policy_(make_policy(comm, options)),
-        teams_(make_teams(options)),
+        teams_(make_teams(comm, *policy_, options)),
         samples_(checked_samples(options.samples)),
         used_(samples_.size(), policy_->levels().size() + 1 + policy_->fragments()) {
     check_compress(*policy_, compress_);
@@ -188,12 +209,12 @@ class Synchronizer::Impl {
   }
 
   SyncTraffic traffic() const {
-    const auto [inside, between] = teams_.bytes();
+    const auto [inside, between] = teams_.pool().bytes(teams_.nodes());
     return {.rounds_inside = rounds_[0],
             .rounds_between = rounds_[1],
             .bytes_inside = inside,
             .bytes_between = between,
-            .losses = teams_.losses()};
+            .losses = teams_.pool().losses()};
   }
 
   void set_samples(double samples) { samples_ = checked_samples(samples); }
@@ -229,19 +250,6 @@ class Synchronizer::Impl {
   bool agreed_ = true;
 
  private:
-  static std::unique_ptr<SyncPolicy> make_policy(const Communicator& comm, const SynchronizerOptions& options) {
-    SyncContext run = options.run;
-    run.world = static_cast<std::uint64_t>(comm.world());
-    return make_sync_policy(options.sync, run);
-  }
-
-  Teams make_teams(const SynchronizerOptions& options) {
-    const auto places = replica::parse_places(options.place, comm_.world());
-    const Groups hosts = hosts_of(comm_);
-    const auto node = places.find("node");
-    return {comm_, replica::arrange(policy_->levels(), places, hosts), node == places.end() ? hosts : node->second};
-  }
-
   // Of ranks that only serve there may be none.
   std::vector<double> checked_samples(double mine) {
     auto all = everybodys(comm_, mine);
@@ -249,11 +257,7 @@ class Synchronizer::Impl {
     return all;
   }
 
-  // Those inside it average gradients in every step; after a synchronous beginning there are none.
-  std::size_t first_parameter_level() const {
-    const std::size_t by_gradients = policy_->gradient_level();
-    return by_gradients == policy_->levels().size() ? 1 : by_gradients + 1;
-  }
+  std::size_t first_parameter_level() const { return ranvier::first_parameter_level(*policy_); }
 
   std::size_t own() const { return static_cast<std::size_t>(comm_.rank()); }
   // In an average of everybody: 1 where all have used as many samples since the last one of it.
@@ -337,6 +341,22 @@ class Synchronizer::Impl {
   std::size_t by_gradients_ = 0;
   std::array<std::uint64_t, 2> rounds_{0, 0};  // inside nodes, and between them
 };
+
+void Synchronizer::prepare(Communicator& comm, const SynchronizerOptions& options) {
+  const auto policy = make_policy(comm, options);
+  const Teams teams = make_teams(comm, *policy, options);
+  std::vector<Groups> all = teams.colors_of_everybody(options.compress);
+  const auto add = [&](Teams::Part part, std::size_t level) {
+    if (auto colors = teams.colors(part, level)) all.push_back(std::move(*colors));
+  };
+  // The last of those that average gradients are inside the first that averages parameters, or everybody.
+  if (policy->averages_parameters())
+    for (std::size_t level = first_parameter_level(*policy); level <= policy->levels().size(); ++level) {
+      add(Teams::Part::leaders, level);
+      add(Teams::Part::whole, level - 1);
+    }
+  teams.pool().prepare(all);
+}
 
 Synchronizer::Synchronizer(Communicator& comm, const SynchronizerOptions& options)
     : impl_(std::make_unique<Impl>(comm, options)) {}

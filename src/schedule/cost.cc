@@ -1,6 +1,7 @@
 #include "ranvier/cost.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <deque>
 #include <map>
@@ -16,6 +17,10 @@ constexpr Rank ranks_of_large_worlds = 9;
 // Of what the busiest rank moves beyond the mean while ranks share cores: the others wait for it now and then, which
 // leaves cores idle. By all algorithms with 4 ranks on 2 cores, 1 to 16 MiB: 0.55 over tcp, 0.2 over shm.
 constexpr double share_of_excess = 0.4;
+
+// Of a slice on a slow link, but no less than what is worth a call of the kernel.
+constexpr double slice_seconds = 1e-3;
+constexpr std::size_t least_slice = 16 << 10;
 
 // Follows the chunks of all ranks through the rounds: the longest chain of messages, in which a message counts as one
 // or as its chunks.
@@ -192,6 +197,12 @@ RankCost ScheduleCost::shared(std::size_t bytes, std::size_t slice_bytes) const 
   return {.messages = std::max(sum.messages / ranks, most.messages) / 2,
           .bytes = std::max(mean + share_of_excess * (most.bytes - mean), most.bytes / 2),
           .reduced = std::max(sum.reduced / ranks, most.reduced / 2)};
+}
+
+std::size_t slice_for(double seconds_per_byte, std::size_t most) {
+  if (seconds_per_byte * static_cast<double>(most) <= slice_seconds) return most;
+  const auto carried = std::bit_floor(static_cast<std::size_t>(slice_seconds / seconds_per_byte));
+  return std::min(most, std::max(carried, least_slice));
 }
 
 RankCost decisive(const LinkModel& model, const ScheduleCost& cost, std::size_t bytes, std::size_t slice_bytes) {

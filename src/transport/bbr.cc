@@ -87,6 +87,12 @@ std::size_t Bbr::window() const {
   return std::max(least, static_cast<std::size_t>(bytes));
 }
 
+Bbr::Duration Bbr::queued(std::size_t in_flight) const {
+  if (shared() || bandwidth() <= 0) return {};
+  const double bytes = static_cast<double>(in_flight) - arrived_unknown() - product();
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::max(bytes, 0.0) / bandwidth()));
+}
+
 void Bbr::acknowledged(const Sample& sample) {
   count_round(sample);
   learn(sample);

@@ -56,6 +56,9 @@ class Bbr {
   // The model.
   double bandwidth() const;
   bool shared() const { return share_.shared(); }
+  // Of so much under way, how long the line takes for what waits in its queue; 0 beside others, whose queue that is
+  // too.
+  Duration queued(std::size_t in_flight) const;
   Duration round_trip() const { return least_round_trip_; }
 
  private:

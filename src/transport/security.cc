@@ -186,7 +186,9 @@ void check_security(const SecurityOptions& options) {
   if (key && certificate)
     throw Error(ErrorKind::config, "ranks prove who they are by a key or by certificates; name one of them");
   if (certificate && (options.certificate.empty() || options.private_key.empty() || options.authority.empty()))
-    throw Error(ErrorKind::config, "certificates take three files: a certificate, its private key and the authority");
+    throw Error(ErrorKind::config,
+                "certificates take three files: name them in --certificate, --private-key and --authority "
+                "(RANVIER_CERTIFICATE, RANVIER_PRIVATE_KEY and RANVIER_AUTHORITY)");
   if (certificate) check_certificates(options);
   if (key) read_job_key(options.key_file);
 }

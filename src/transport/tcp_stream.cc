@@ -186,9 +186,7 @@ std::size_t TcpStream::read(Bytes into) {
   return total;
 }
 
-bool TcpStream::takes_long(std::size_t bytes) const {
-  return bytes > unread() && pace_.ticks_for(bytes - unread()) >= ArrivalPace::long_wait;
-}
+bool TcpStream::takes_long(std::size_t bytes) const { return bytes > unread() && pace_.takes_long(bytes - unread()); }
 
 // No more than is still to come on the socket whose turn it is, or it would be waited for in vain. What records of TLS
 // and frames of HTTP/2 add to their content is not counted, so that it may be a little less. Leave to send more is said

@@ -110,7 +110,7 @@ class TcpStream {
   ReceiveBuffers::Buffer buffer_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
-  ArrivalPace pace_;
+  ArrivalPace pace_{ArrivalPace::ticks_of_long_wait};
   bool seen_ = false;  // the caller has had a view of all of it, and used nothing
   bool unsure_ = false;
   bool ended_ = false;  // the socket whose turn it is has ended: nothing can follow

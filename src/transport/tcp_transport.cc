@@ -120,7 +120,7 @@ class TcpTransport final : public Transport {
     awaited_.clear();
     if (cancelled_) return false;  // nothing comes any more: whoever asks finds that out
     for (const Expected& each : all)
-      if (!stream(each.from, each.lane).takes_long(each.bytes)) return false;
+      if (!stream(each.from, each.lane).takes_long(each.most)) return false;
     for (const Expected& each : all) {
       const auto [socket, bytes] = stream(each.from, each.lane).awaited(each.bytes);
       awaited_.push_back({number_of(each.from, each.lane) + socket, bytes});

@@ -253,7 +253,7 @@ void UdpConnection::goodbye(Time now, OutgoingPacket& packet) {
 
 // ---- What has arrived.
 
-bool UdpConnection::receive(Time now, const Packet& packet) {
+bool UdpConnection::receive(Time now, const Packet& packet, Time arrived_at) {
   const PacketHeader& header = packet.header;
   heard_at_ = now;
   bool news = false;
@@ -281,11 +281,11 @@ bool UdpConnection::receive(Time now, const Packet& packet) {
     if (piece == Piece::refused) return news;
     news |= piece == Piece::news;
   }
-  if (!note_arrival(now, header)) ++repeated_;
+  if (!note_arrival(now, header, arrived_at)) ++repeated_;
   return news;
 }
 
-bool UdpConnection::note_arrival(Time now, const PacketHeader& header) {
+bool UdpConnection::note_arrival(Time now, const PacketHeader& header, Time arrived_at) {
   const std::uint64_t first_of_interest = header.number - header.behind;
   if (first_of_interest > forgotten_) {
     forgotten_ = first_of_interest;
@@ -300,7 +300,7 @@ bool UdpConnection::note_arrival(Time now, const PacketHeader& header) {
   if (!is_new || header.number != newest_ + 1 || header.kind == PacketKind::probe) acknowledge_now_ = true;
   if (header.number > newest_) {
     newest_ = header.number;
-    newest_at_ = now;
+    newest_at_ = arrived_at;
   }
   std::uint64_t& lowest = news_since_[acknowledgements_ % news_since_.size()];
   lowest = std::min(lowest, header.number);
@@ -348,6 +348,12 @@ UdpConnection::Time UdpConnection::due(Time now) const {
   if (recovery_.in_flight() == 0 && waits_for_credit())
     due = std::min(due, std::max(last_probe_at_, heard_at_) + recovery_.timeout());
   return due;
+}
+
+UdpConnection::Duration UdpConnection::may_rest() const {
+  const std::size_t in_flight = recovery_.in_flight();
+  if (in_flight < window() || !has_bytes_to_send()) return Duration::max();
+  return local() ? Duration(0) : rate_.queued(in_flight) / 2;
 }
 
 void UdpConnection::on_time(Time now) {

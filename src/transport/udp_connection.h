@@ -63,6 +63,7 @@ class UdpConnection {
   std::size_t try_send(Lane lane, ConstBytes head, ConstBytes body) { return send_lanes_[lane].try_send(head, body); }
   ConstBytes view(Lane lane) const { return receive_lanes_[lane].view(); }
   void release(Lane, std::size_t bytes);
+  std::size_t missing(Lane lane, std::size_t bytes) const { return receive_lanes_[lane].missing(bytes); }
 
   // As PartialMessages has them.
   // Until then those of the other side are refused.
@@ -77,11 +78,14 @@ class UdpConnection {
   // The kernel would not take the last packet for its size. Whether smaller ones come next.
   bool too_large(std::size_t bytes) { return size_.refused(bytes); }
   // A parsed packet that showed this rank's key, kind data, probe or goodbye. Whether it brought bytes in order, or
-  // room for a send that was refused.
-  bool receive(Time now, const Packet&);
+  // room for a send that was refused. It may have lain there for a while.
+  bool receive(Time now, const Packet&, Time arrived_at);
   // When next_packet has something to say though nothing arrived; Time::max() if never.
   Time due(Time now) const;
   void on_time(Time now);
+  // For how long nobody need look at what arrives: where acknowledgements are what sending waits for, for half as long
+  // as the line has something to send without them.
+  Duration may_rest() const;
 
   // The last words, with an acknowledgement of what has arrived.
   void goodbye(Time now, OutgoingPacket&);
@@ -104,7 +108,7 @@ class UdpConnection {
   bool may_depart(Time now);
   void lost(const SentPacket&);
   void learn(const LossRecovery::News&);
-  bool note_arrival(Time now, const PacketHeader&);
+  bool note_arrival(Time now, const PacketHeader&, Time arrived_at);
   bool acknowledgement_due(Time now) const;
   std::size_t ranges_to_tell() const;
   void add_acknowledgement(Time now, PacketHeader&, Acknowledgement&, std::size_t most_ranges);

@@ -105,6 +105,17 @@ ConstBytes UdpReceiveLane::view() const {
   return {memory_.at(released_ - base_), ready()};
 }
 
+std::size_t UdpReceiveLane::missing(std::size_t bytes) const {
+  const NumberRange awaited{ready_, released_ + bytes};
+  if (awaited.empty()) return 0;
+  std::uint64_t missing = awaited.size();
+  for (const NumberRange& arrived : beyond_.all()) {
+    if (arrived.begin >= awaited.end) break;
+    missing -= std::min(arrived.end, awaited.end) - arrived.begin;
+  }
+  return static_cast<std::size_t>(missing);
+}
+
 void UdpReceiveLane::release(std::size_t bytes) {
   if (bytes > ready())
     throw Error(ErrorKind::internal,

@@ -74,6 +74,8 @@ class UdpReceiveLane {
   void release(std::size_t bytes);
 
   std::size_t ready() const { return static_cast<std::size_t>(ready_ - released_); }
+  // Of the next so many that have not been released, those that have not arrived.
+  std::size_t missing(std::size_t bytes) const;
   // Up to which offset the peer may send, and whether that is much more than it was told last.
   std::uint64_t limit() const { return released_ + bytes_; }
   bool limit_is_news() const { return limit() - told_limit_ >= bytes_ / 4; }

@@ -26,7 +26,6 @@ constexpr std::size_t most_segmented = 65'000;  // bytes in one call's message, 
 constexpr std::size_t most_datagram = 65'507;
 constexpr std::size_t headers_four = 28;  // IPv4 and UDP
 constexpr std::size_t headers_six = 48;
-constexpr std::size_t messages_read = 8;
 
 bool set(const Fd& socket, int level, int name, int value) {
   return setsockopt(socket.get(), level, name, &value, sizeof value) == 0;
@@ -36,6 +35,14 @@ int get(const Fd& socket, int level, int name) {
   int value = 0;
   socklen_t size = sizeof value;
   return getsockopt(socket.get(), level, name, &value, &size) == 0 ? value : -1;
+}
+
+// Whether the first of them is ready.
+bool sleep(std::span<pollfd> descriptors, std::chrono::nanoseconds limit) {
+  limit = std::clamp<std::chrono::nanoseconds>(limit, std::chrono::nanoseconds(0), std::chrono::hours(1));
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(limit);
+  const timespec time{.tv_sec = seconds.count(), .tv_nsec = (limit - seconds).count()};
+  return ppoll(descriptors.data(), descriptors.size(), &time, nullptr) > 0 && descriptors.front().revents != 0;
 }
 
 Fd open_socket(int family) { return Fd(socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }
@@ -52,14 +59,14 @@ struct UdpSocket::SendBuffers {
 };
 
 struct UdpSocket::ReceiveBuffers {
-  std::array<mmsghdr, messages_read> messages{};
-  std::array<iovec, messages_read> pieces{};
-  std::array<SocketAddress, messages_read> from;
+  std::array<mmsghdr, most_received> messages{};
+  std::array<iovec, most_received> pieces{};
+  std::array<SocketAddress, most_received> from;
   struct alignas(cmsghdr) Control {
-    std::array<char, CMSG_SPACE(sizeof(int))> bytes;
+    std::array<char, CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(timespec))> bytes;
   };
-  std::array<Control, messages_read> controls;
-  std::vector<std::byte> memory = std::vector<std::byte>(messages_read * (64 << 10));
+  std::array<Control, most_received> controls;
+  std::vector<std::byte> memory = std::vector<std::byte>(most_received * (64 << 10));
 };
 
 UdpSocket::UdpSocket(const std::string& ip, const PortRange& ports)
@@ -96,7 +103,8 @@ UdpSocket::UdpSocket(const std::string& ip, const PortRange& ports)
   if (six_) set(socket_, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
   segments_ = get(socket_, IPPROTO_UDP, udp_segment) >= 0;
   set(socket_, IPPROTO_UDP, udp_gro, 1);  // where the kernel lacks it, packets come one by one
-  for (std::size_t i = 0; i < messages_read; ++i) {
+  set(socket_, SOL_SOCKET, SO_TIMESTAMPNS, 1);
+  for (std::size_t i = 0; i < most_received; ++i) {
     receiving_->pieces[i] = {receiving_->memory.data() + i * (64 << 10), 64 << 10};
     receiving_->messages[i].msg_hdr.msg_iov = &receiving_->pieces[i];
     receiving_->messages[i].msg_hdr.msg_iovlen = 1;
@@ -181,13 +189,31 @@ bool UdpSocket::send(const SocketAddress& to, std::span<const OutgoingPacket> pa
   return true;
 }
 
-bool UdpSocket::receive(const std::function<void(ConstBytes, const SocketAddress&)>& arrived) {
+// The kernel tells it by the clock of the day, which somebody may set meanwhile: so it is never before the last one,
+// nor after it was read.
+std::chrono::steady_clock::time_point UdpSocket::arrival(const msghdr& message,
+                                                         std::chrono::steady_clock::time_point read) {
+  for (const cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr;
+       each = CMSG_NXTHDR(const_cast<msghdr*>(&message), const_cast<cmsghdr*>(each))) {
+    if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_TIMESTAMPNS) continue;
+    timespec at{}, now{};
+    std::memcpy(&at, CMSG_DATA(each), sizeof at);
+    clock_gettime(CLOCK_REALTIME, &now);
+    const auto ago = std::chrono::seconds(now.tv_sec - at.tv_sec) + std::chrono::nanoseconds(now.tv_nsec - at.tv_nsec);
+    return last_arrived_ = std::clamp<std::chrono::steady_clock::time_point>(read - ago, last_arrived_, read);
+  }
+  return last_arrived_ = read;
+}
+
+std::size_t UdpSocket::receive(const std::function<void(const Arrival&)>& arrived) {
   ReceiveBuffers& buffers = *receiving_;
-  for (std::size_t i = 0; i < messages_read; ++i) {
+  for (std::size_t i = 0; i < most_received; ++i) {
     buffers.messages[i].msg_hdr.msg_namelen = sizeof(sockaddr_storage);
     buffers.messages[i].msg_hdr.msg_controllen = buffers.controls[i].bytes.size();
   }
-  const int count = recvmmsg(socket_.get(), buffers.messages.data(), messages_read, MSG_DONTWAIT, nullptr);
+  const int count = recvmmsg(socket_.get(), buffers.messages.data(), most_received, MSG_DONTWAIT, nullptr);
+  if (count <= 0) return 0;
+  const auto read = std::chrono::steady_clock::now();
   for (int i = 0; i < count; ++i) {
     const auto index = static_cast<std::size_t>(i);
     mmsghdr& message = buffers.messages[index];
@@ -199,22 +225,25 @@ bool UdpSocket::receive(const std::function<void(ConstBytes, const SocketAddress
       std::memcpy(&size, CMSG_DATA(each), sizeof size);
       if (size > 0) segment = static_cast<std::size_t>(size);
     }
+    const auto arrived_at = arrival(message.msg_hdr, read);
     ConstBytes rest(static_cast<const std::byte*>(buffers.pieces[index].iov_base), message.msg_len);
     while (!rest.empty()) {
       const std::size_t bytes = std::min(segment, rest.size());
-      arrived(rest.first(bytes), buffers.from[index]);
+      arrived({rest.first(bytes), buffers.from[index], read, arrived_at});
       rest = rest.subspan(bytes);
     }
   }
-  return count > 0;
+  return static_cast<std::size_t>(count);
 }
 
-void UdpSocket::wait(const Fd& event, std::chrono::nanoseconds limit) const {
-  std::array<pollfd, 2> descriptors{pollfd{event.get(), POLLIN, 0}, pollfd{socket_.get(), POLLIN, 0}};
-  limit = std::clamp<std::chrono::nanoseconds>(limit, std::chrono::nanoseconds(0), std::chrono::hours(1));
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(limit);
-  const timespec time{.tv_sec = seconds.count(), .tv_nsec = (limit - seconds).count()};
-  ppoll(descriptors.data(), descriptors.size(), &time, nullptr);
+bool UdpSocket::wait(const Fd& event, std::chrono::nanoseconds limit) const {
+  std::array descriptors{pollfd{event.get(), POLLIN, 0}, pollfd{socket_.get(), POLLIN, 0}};
+  return sleep(descriptors, limit);
+}
+
+bool UdpSocket::rest(const Fd& event, std::chrono::nanoseconds limit) {
+  std::array descriptors{pollfd{event.get(), POLLIN, 0}};
+  return sleep(descriptors, limit);
 }
 
 std::optional<std::size_t> path_mtu(const std::string& ip) {

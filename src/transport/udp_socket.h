@@ -17,6 +17,8 @@
 #include "ranvier/types.h"
 #include "transport/udp_connection.h"
 
+struct msghdr;
+
 namespace ranvier::transport {
 
 class UdpSocket {
@@ -37,17 +39,28 @@ class UdpSocket {
   // may be anywhere on their way.
   bool send(const SocketAddress& to, std::span<const OutgoingPacket> packets);
 
-  // Calls `arrived` for some of what has arrived; false if there was nothing.
-  bool receive(const std::function<void(ConstBytes, const SocketAddress&)>& arrived);
+  // A datagram that was read, and when it had arrived, as the kernel notes it: however long nobody looked.
+  struct Arrival {
+    ConstBytes bytes;
+    const SocketAddress& from;
+    std::chrono::steady_clock::time_point read, arrived;
+  };
+  // Calls `arrived` for what has arrived. Returns how often the kernel gave something; that was all of it if less than
+  // most_received.
+  static constexpr std::size_t most_received = 8;
+  std::size_t receive(const std::function<void(const Arrival&)>& arrived);
 
-  // Sleeps until something has arrived, `event` is signalled, or the time is up.
-  void wait(const Fd& event, std::chrono::nanoseconds limit) const;
+  // Sleeps until something has arrived, `event` is signalled, or the time is up. Whether it was signalled.
+  bool wait(const Fd& event, std::chrono::nanoseconds limit) const;
+  // The same, whatever arrives.
+  static bool rest(const Fd& event, std::chrono::nanoseconds limit);
 
  private:
   struct SendBuffers;
   struct ReceiveBuffers;
 
   bool send(const SocketAddress& to, std::span<const OutgoingPacket> packets, bool segmented);
+  std::chrono::steady_clock::time_point arrival(const msghdr&, std::chrono::steady_clock::time_point read);
 
   Fd socket_;
   bool six_ = false;
@@ -55,6 +68,7 @@ class UdpSocket {
   std::size_t receive_bytes_ = 0;
   std::shared_ptr<SendBuffers> sending_;
   std::shared_ptr<ReceiveBuffers> receiving_;
+  std::chrono::steady_clock::time_point last_arrived_{};
 };
 
 // What the kernel knows of the way to an address: the MTU of the first link, or a smaller one that a router told it.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "ranvier/error.h"
+#include "transport/arrival_pace.h"
 #include "transport/udp_greeting.h"
 #include "transport/udp_keeper.h"
 
@@ -29,11 +30,22 @@ constexpr auto least_reordering = 1ms;  // threads of one host trade places for 
 constexpr int goodbyes = 3;
 constexpr int most_reads = 16;  // at a time, of some packets each
 
+// Who waits for much on a slow line rests: he lets packets come for a while and takes them together. No longer than an
+// acknowledgement may wait anyway (udp_connection.cc), half of what the models take for no queue (bbr.cc,
+// fair_share.cc), and a small part of what he waits for, so that little is lost where it comes sooner than thought.
+constexpr auto longest_rest = 500us;
+constexpr auto shortest_rest = 100us;  // what is shorter costs more than it saves
+constexpr int rests = 8;               // at least, until all is there
+constexpr std::size_t least_awaited = ArrivalPace::sample_bytes / 4;
+constexpr std::size_t most_awaited = ArrivalPace::sample_bytes;
+constexpr std::uint64_t pauses = 8;  // see ArrivalPace
+
 struct Peer {
   SocketAddress address;                      // where it is
   std::unique_ptr<UdpConnection> connection;  // once that is proven
   std::unique_ptr<UdpSeal> seal;              // of all that goes there and comes from there; none: it is plain
   Time due = Time::max();
+  ArrivalPace pace{ArrivalPace::ns_of_long_wait, pauses};  // of what comes on all lanes
 };
 
 class UdpTransport final : public Transport, private PartialMessages {
@@ -94,7 +106,7 @@ class UdpTransport final : public Transport, private PartialMessages {
   }
 
   std::size_t try_send(Rank to, Lane lane, ConstBytes head, ConstBytes body) override {
-    const Driving driving(*this);
+    Driving driving(*this);
     Peer& peer = this->peer(to, lane);
     std::size_t accepted = peer.connection->try_send(lane, head, body);
     if (accepted == 0 && advance(driving.now)) accepted = peer.connection->try_send(lane, head, body);
@@ -105,7 +117,7 @@ class UdpTransport final : public Transport, private PartialMessages {
   bool sent(Rank, Lane) override { return true; }  // try_send copies
 
   ConstBytes try_recv(Rank from, Lane lane, Bytes) override {
-    const Driving driving(*this);
+    Driving driving(*this);
     Peer& peer = this->peer(from, lane);
     const ConstBytes view = peer.connection->view(lane);
     std::size_t& seen = seen_[static_cast<std::size_t>(from) * lane_count + lane];
@@ -152,18 +164,39 @@ class UdpTransport final : public Transport, private PartialMessages {
     const Time until = Clock::now() + std::min<Duration>(limit, 1h);
     for (;;) {
       Time next;
+      Duration rest{};
       {
-        const Driving driving(*this);
-        if (cancelled_ || interrupted_.exchange(false)) return;
+        Driving driving(*this);
+        if (cancelled_ || interrupted_.exchange(false)) return awaited_.clear();
         advance(driving.now);
-        if (std::exchange(news_, false) || driving.now >= until) return;
+        if (!all_take_long()) awaited_.clear();
+        if ((awaited_.empty() && std::exchange(news_, false)) || driving.now >= until) return awaited_.clear();
         next = std::min(until, next_due_);
+        if (!awaited_.empty()) rest = this->rest();
         keeper_.others_sleep(true);
       }
-      socket_->wait(interrupt_, next - Clock::now());
+      const bool signalled = rest >= shortest_rest
+                                 ? UdpSocket::rest(interrupt_, std::min<Duration>(next - Clock::now(), rest))
+                                 : socket_->wait(interrupt_, next - Clock::now());
       keeper_.others_sleep(false);
-      clear_event(interrupt_);
+      if (signalled) clear_event(interrupt_);
     }
+  }
+
+  bool expect(std::span<const Expected> all) override {
+    const std::lock_guard lock(mutex_);
+    awaited_.clear();
+    if (cancelled_ || keeper_.problem()) return false;  // whoever asks finds that out
+    for (const Expected& each : all) {
+      const Peer& peer = this->peer(each.from, each.lane);
+      const std::size_t missing = peer.connection->missing(each.lane, each.bytes);
+      if (missing < least_awaited || !peer.pace.takes_long(missing)) {
+        awaited_.clear();
+        return false;
+      }
+      awaited_.push_back({each, missing - std::min(peer.pace.before_waking(missing), most_awaited)});
+    }
+    return !awaited_.empty();
   }
 
   void interrupt() override {
@@ -185,8 +218,34 @@ class UdpTransport final : public Transport, private PartialMessages {
       transport.keeper_.driven(now);
     }
     std::lock_guard<std::mutex> lock;
-    const Time now;
+    Time now;
   };
+
+  // ---- Rests; mutex_ is held.
+
+  struct Awaited {
+    Expected expected;
+    std::size_t few = 0;  // so many may still be missing when it is time to wake up
+  };
+
+  const Peer& peer(const Awaited& each) const { return peers_[static_cast<std::size_t>(each.expected.from)]; }
+  std::size_t missing(const Awaited& each) const {
+    return peer(each).connection->missing(each.expected.lane, each.expected.bytes);
+  }
+
+  bool all_take_long() const {
+    return std::ranges::all_of(awaited_, [this](const Awaited& each) { return missing(each) > each.few; });
+  }
+
+  // For how long nobody need look at what arrives.
+  Duration rest() const {
+    Duration rest = longest_rest;
+    for (const Peer& peer : peers_)
+      if (peer.connection) rest = std::min(rest, peer.connection->may_rest());
+    for (const Awaited& each : awaited_)
+      rest = std::min(rest, Duration(peer(each).pace.time_for(missing(each))) / rests);
+    return rest;
+  }
 
   // ---- PartialMessages.
 
@@ -228,7 +287,7 @@ class UdpTransport final : public Transport, private PartialMessages {
   }
 
   Arrival arrival(Rank from, std::uint32_t ticket, std::size_t bytes) override {
-    const Driving driving(*this);
+    Driving driving(*this);
     advance(driving.now);
     Peer& peer = this->peer(from);
     UdpConnection& connection = *peer.connection;
@@ -265,16 +324,22 @@ class UdpTransport final : public Transport, private PartialMessages {
 
   // ---- Moving packets; mutex_ is held, or there is no other thread.
 
-  // Takes in what has arrived and sends what is due. Whether anything has arrived.
-  bool advance(Time now) {
-    const auto arrived = [this, now](ConstBytes datagram, const SocketAddress& from) { take(now, datagram, from); };
+  // Takes in what has arrived and sends what is due. Whether anything has arrived. `now` goes on meanwhile.
+  bool advance(Time& now) {
+    // Time goes on between these reads: a packet that left after one of them may be acknowledged in the next one, and
+    // that took no time at all if both had the same. Nor may it be from before a read, or a round trip would be shorter
+    // than the path is.
+    const auto arrived = [&](const UdpSocket::Arrival& arrival) { take(now = arrival.read, arrival); };
     bool any = false;
     // Until nothing is left, but not for ever: others may send faster than this rank looks. Acknowledgements leave in
     // between, so that those who wait for them go on meanwhile.
-    for (int reads = 0; reads < most_reads && socket_->receive(arrived); ++reads) {
+    for (int reads = 0; reads < most_reads; ++reads) {
+      const std::size_t received = socket_->receive(arrived);
+      if (received == 0) break;
       any = true;
       for (const std::size_t rank : touched_) transmit(peers_[rank], now);
       touched_.clear();
+      if (received < UdpSocket::most_received) break;
     }
     if (next_due_ > now) return any;
     next_due_ = Time::max();
@@ -336,8 +401,8 @@ class UdpTransport final : public Transport, private PartialMessages {
                 rank);
   }
 
-  void take(Time now, ConstBytes datagram, const SocketAddress& from) {
-    if (!parse_packet(opened(datagram), key_, packet_)) {
+  void take(Time now, const UdpSocket::Arrival& arrival) {
+    if (!parse_packet(opened(arrival.bytes), key_, packet_)) {
       ++refused_;
       return;
     }
@@ -347,11 +412,13 @@ class UdpTransport final : public Transport, private PartialMessages {
     Peer& peer = peers_[rank];
     if (header.kind == PacketKind::hello || header.kind == PacketKind::challenge ||
         header.kind == PacketKind::welcome) {
-      if (const auto found = greeting_.take(now, packet_, from)) connect(peer, now, *found);
+      if (const auto found = greeting_.take(now, packet_, arrival.from)) connect(peer, now, *found);
       return;
     }
     if (!peer.connection) return;  // comes again
-    news_ |= peer.connection->receive(now, packet_);
+    news_ |= peer.connection->receive(now, packet_, arrival.arrived);
+    if (header.kind == PacketKind::data)
+      peer.pace.came(header.payload, static_cast<std::uint64_t>(Duration(arrival.arrived.time_since_epoch()).count()));
     if (std::ranges::find(touched_, rank) == touched_.end()) touched_.push_back(rank);
   }
 
@@ -423,6 +490,7 @@ class UdpTransport final : public Transport, private PartialMessages {
   bool news_ = false;          // since the last wait()
   std::uint64_t refused_ = 0;  // datagrams
   bool cancelled_ = false;
+  std::vector<Awaited> awaited_;  // in the next wait(), or in the one that is under way
   Packet packet_;
   std::array<OutgoingPacket, UdpSocket::most_at_once> outgoing_;
   std::optional<UdpSeal::Buffers> seal_buffers_;  // if there is anybody with a seal

@@ -34,6 +34,8 @@ TEST(Nearest, FindsASwappedMissingOrExtraLetter) {
   EXPECT_EQ(nearest("rin", algorithms), "ring");
   EXPECT_EQ(nearest("ringg", algorithms), "ring");
   EXPECT_EQ(nearest("halving-doubling", algorithms), "halving_doubling");
+  EXPECT_EQ(nearest("RING", algorithms), "ring");
+  EXPECT_EQ(nearest("rin", std::array<std::string_view, 1>{"RING"}), "RING");
 }
 
 TEST(Nearest, IsEmptyWhereNothingIsNear) {

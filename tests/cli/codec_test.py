@@ -4,6 +4,7 @@ import json
 import os
 import random
 import struct
+import zipfile
 
 from program import ProgramTest, main, run, temporary_folder
 
@@ -174,6 +175,9 @@ class Codec(ProgramTest):
             integers.write_bytes(npy(bytes(16), "<i4", 4))
             broken.write_bytes(b"\x93NUMPY\x01\x00\xff\xff")
             bad.write_bytes(struct.pack("<2f", 1, float("nan")))
+            archive = folder / "values.npz"
+            with zipfile.ZipFile(archive, "w") as file:
+                file.writestr("arr_0.npy", npy(floats(4), "<f4", 4))
             for words, code, sentence in (
                 ((str(good), "--spec", "int9"), 2, "did you mean 'int8'"),
                 ((str(good), "--spec", "rans+int8"), 2, "write 'int8' before it"),
@@ -181,6 +185,8 @@ class Codec(ProgramTest):
                 ((), 2, "FILE"),
                 (("list", "--spec", "int9"), 2, "measures none"),
                 (("list", "--compare"), 2, "measures none"),
+                ((str(good), "--spec", "TOPK:0.1+int8"), 2, "did you mean 'topk'"),
+                ((str(archive), "--spec", "int8"), 1, "it is an archive"),
                 ((str(odd), "--spec", "int8"), 1, "not a whole number of floats"),
                 ((str(integers), "--spec", "int8"), 1, "astype"),
                 ((str(broken), "--spec", "int8"), 1, "damaged"),

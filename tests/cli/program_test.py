@@ -1,5 +1,6 @@
 """The command line as a whole: help, version, and what wrong words get."""
 
+import itertools
 import json
 import os
 import re
@@ -180,6 +181,26 @@ class Variables(ProgramTest):
         env = clean_environment(RANVIER_TRANSPORT="tcp")
         wrong_flag = run("bench", "--ranks", "2", "--transport", "tpc", env=env, limit=10)
         self.assert_sentence(wrong_flag, 2, "ranvier bench: unknown transport 'tpc'")
+
+    def test_garbage_in_any_is_one_sentence_that_tells_what_or_is_ignored(self):
+        # Of these bench, which starts its ranks itself, reads nothing, or as a name.
+        names = "DATA DEAD_AFTER_MS LOCAL_RANK LOCAL_WORLD MODULES NODE PYTHON RANK STORE TOPOLOGY WORLD"
+        ignored = {f"RANVIER_{name}" for name in names.split()}
+        told = {name: "" for name in ("ALGORITHM", "LINK_RATE", "PORTS", "SOCKETS", "TRANSPORT")}
+        told |= dict.fromkeys(("INSECURE", "ENCRYPT_EVERYWHERE", "MEASURE", "LEARN"), "")
+        told |= dict.fromkeys(("CERTIFICATE", "PRIVATE_KEY", "AUTHORITY"), "certificates take three files")
+        told |= {"INTERFACE": "is not an IPv4 or IPv6 address", "KEY": "the key file", "TUNING": "tuning table"}
+        words = ("bench", "--ranks", "2", "-b", "4", "-e", "4", "--samples", "1", "--iters", "1")
+        for name, value in itertools.product((*sorted(ignored), *told), ("-1", "a\nb", "\udcff\x01", "x" * 3000)):
+            variable = name if name in ignored else f"RANVIER_{name}"
+            given = () if name == "TRANSPORT" else ("--transport", "tcp")
+            with self.subTest(variable=variable, value=value[:20]):
+                environment = clean_environment(**{variable: value})
+                result = run(*words, *given, env=environment, limit=60, errors="surrogateescape")
+                if variable in ignored:
+                    self.assertEqual((result.returncode, result.stderr), (0, ""))
+                else:
+                    self.assert_sentence(result, 1 if told[name] else 2, told[name] or f"{variable}: ")
 
     def test_a_misspelt_name_gets_a_warning_and_others_variables_do_not(self):
         words = ("bench", "--ranks", "2", "-b", "4", "-e", "4", "--samples", "1", "--iters", "1")

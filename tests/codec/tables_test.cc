@@ -10,6 +10,7 @@
 #include "codec/bit_stream.h"
 #include "codec/code_lengths.h"
 #include "codec/frequencies.h"
+#include "codec/histogram.h"
 #include "codec/integer_code.h"
 #include "codec/symbol_groups.h"
 
@@ -96,6 +97,21 @@ Histogram drawn_histogram(unsigned seed) {
   histogram[0] += 1;
   histogram[symbols - 1] += 1;
   return histogram;
+}
+
+// Whether symbols are few, are few until late, or are not.
+TEST(Histogram, CountsEverySymbolWhereverTheLargeOnesBegin) {
+  std::mt19937 random(5);
+  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{8192}, std::size_t{30'001}})
+    for (const std::size_t few : {std::size_t{0}, std::size_t{8191}, std::size_t{8192}, std::size_t{20'000}, count}) {
+      std::vector<std::uint8_t> symbols(count);
+      Histogram expected{};
+      for (std::size_t i = 0; i < count; ++i) {
+        symbols[i] = static_cast<std::uint8_t>(i < few ? random() % 16 : random());
+        ++expected[symbols[i]];
+      }
+      ASSERT_EQ(histogram_of(symbols), expected) << count << ' ' << few;
+    }
 }
 
 TEST(NumberTable, ReturnsAsItWasInTheBitsThatWereSaid) {

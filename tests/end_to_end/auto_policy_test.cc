@@ -52,9 +52,11 @@ std::uint64_t sent_to_others(Communicator& comm, const std::vector<int>& nodes) 
 
 TEST(AutoPolicy, FastLinksAreKnownByTheStepsThatCrossedThem) {
   run_ranks(4, [](Communicator& comm) {
-    AutoPolicy policy(comm, {0, 0, 1, 1}, 128, {Tensor{.rows = parameters}}, "none", true);
+    AutoPolicy policy(std::make_shared<replica::TeamPool>(comm), {0, 0, 1, 1}, 128, {Tensor{.rows = parameters}},
+                      "none", true);
     take_steps(policy, comm, 1ms, 1ms);
-    const auto choice = policy.choose(equal(4, 1e-3), {}, 100);
+    policy.add_paces(equal(4, 1e-3));
+    const auto choice = policy.choose({}, 100);
     EXPECT_EQ(choice.sync, "bsp");
     EXPECT_THAT(choice.reason, HasSubstr("bsp takes 33.0 ms"));
     EXPECT_THAT(choice.reason, HasSubstr("and 2.0 among all"));
@@ -67,9 +69,11 @@ TEST(AutoPolicy, FastLinksAreKnownByTheStepsThatCrossedThem) {
 TEST(AutoPolicy, ASlowLinkIsNotCrossedToMeasureIt) {
   run_ranks(4, [](Communicator& comm) {
     const std::vector<int> nodes{0, 0, 1, 1};
-    AutoPolicy policy(comm, nodes, 4000, {Tensor{.rows = parameters}}, "none", true);
+    AutoPolicy policy(std::make_shared<replica::TeamPool>(comm), nodes, 4000, {Tensor{.rows = parameters}}, "none",
+                      true);
     take_steps(policy, comm, 350ms, 50ms);
-    const auto choice = policy.choose(equal(4, 1e-3), {}, 100);
+    policy.add_paces(equal(4, 1e-3));
+    const auto choice = policy.choose({}, 100);
     EXPECT_EQ(choice.sync, "node:16");
     EXPECT_THAT(choice.reason, HasSubstr("bsp 1350.0"));
     EXPECT_THAT(choice.reason, HasSubstr("async at least 1000.0"));
@@ -81,7 +85,7 @@ TEST(AutoPolicy, ASlowLinkIsNotCrossedToMeasureIt) {
     // On its way it sees both: what nodes take, and what all do, every sixteenth time.
     const auto before = policy.measurements();
     for (int step = 0; step < 16; ++step) policy.add({.waited = step == 15 ? 62ms : 2ms, .among_all = step == 15});
-    EXPECT_THAT(policy.choose(equal(4, 1e-3), choice, 84).reason, HasSubstr("2.0 ms inside nodes and 60.0 among all"));
+    EXPECT_THAT(policy.choose(choice, 84).reason, HasSubstr("2.0 ms inside nodes and 60.0 among all"));
     EXPECT_EQ(policy.measurements(), before);
     EXPECT_LE(sent_to_others(comm, nodes), 2 * words);
   });
@@ -95,9 +99,11 @@ TEST(AutoPolicy, ServersAreMeasuredOnceWhereTheyMayWin) {
       each.late_share = 0.1;
       each.late_factor = 6;
     }
-    AutoPolicy policy(comm, {0, 0, 0, 0}, 4000, {Tensor{.rows = parameters}}, "none", true);
+    AutoPolicy policy(std::make_shared<replica::TeamPool>(comm), {0, 0, 0, 0}, 4000, {Tensor{.rows = parameters}},
+                      "none", true);
     take_steps(policy, comm, 5ms, 0ms);
-    const auto choice = policy.choose(late, {}, 1000);
+    policy.add_paces(late);
+    const auto choice = policy.choose({}, 1000);
     EXPECT_EQ(choice.sync, "async");
     const auto rounds = policy.measurements();
     EXPECT_GE(rounds, 2U);
@@ -105,7 +111,7 @@ TEST(AutoPolicy, ServersAreMeasuredOnceWhereTheyMayWin) {
     // A push of all is three quarters of all parameters of each to others, and as much back.
     EXPECT_LE(sum(comm, comm.traffic().bytes_sent), words + 3 * (1 + 4) * 2 * all_bytes * 3 / 4 + 3 * 1024);
     policy.add_pushes(8ms, 2);
-    EXPECT_EQ(policy.choose(late, choice, 900).sync, "async");
+    EXPECT_EQ(policy.choose(choice, 900).sync, "async");
     EXPECT_EQ(policy.measurements(), rounds);
   });
 }
@@ -114,9 +120,11 @@ TEST(AutoPolicy, ServersAreMeasuredOnceWhereTheyMayWin) {
 TEST(AutoPolicy, NothingIsMeasuredThatTheStepsLeftCannotWinBack) {
   for (const double steps_left : {0.0, 2.0, 1000.0})
     run_ranks(4, [steps_left](Communicator& comm) {
-      AutoPolicy policy(comm, {0, 0, 1, 1}, 4000, {Tensor{.rows = parameters}}, "none", true);
+      AutoPolicy policy(std::make_shared<replica::TeamPool>(comm), {0, 0, 1, 1}, 4000, {Tensor{.rows = parameters}},
+                        "none", true);
       take_steps(policy, comm, 350ms, 0ms);
-      const auto choice = policy.choose(equal(4, 1e-3), {}, steps_left);
+      policy.add_paces(equal(4, 1e-3));
+      const auto choice = policy.choose({}, steps_left);
       EXPECT_EQ(choice.sync, steps_left > 10 ? "node:16" : "bsp") << steps_left;
       EXPECT_EQ(policy.measurements() > 0, steps_left > 10) << steps_left;
     });

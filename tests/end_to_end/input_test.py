@@ -66,6 +66,19 @@ class Words(TrainingTest):
         self.assertEqual(settings["model"], "mlp")
         self.assertEqual(settings["link_bytes_per_second"], 12.5e9)
 
+    def test_openmp_says_how_many_threads_where_no_flag_does(self):
+        cores = len(os.sched_getaffinity(0))
+        words = ("--steps", "1", "--model", "mlp")
+        for more, variables, threads in (
+            (("--workers", "2"), {}, max(1, cores // 2)),
+            ((), {"OMP_NUM_THREADS": "1"}, 1),
+            (("--threads", "4"), {"OMP_NUM_THREADS": "1"}, 4),
+            (("--workers", "2"), {"RANVIER_THREADS": "2"}, 2),
+        ):
+            with self.subTest(words=more, variables=variables):
+                run = self.results(*words, *more, variables=variables)
+                self.assertEqual(run["settings"]["threads"], threads)
+
     def test_a_file_with_an_unknown_key_is_refused(self):
         file = self.folder / "settings.toml"
         file.write_text("bacth = 4\n")

@@ -148,15 +148,16 @@ class Policies(TrainingTest):
                 self.assertLess(placed["history"][-1]["test_loss"], 2.2)
 
     def test_groups_are_formed_anew_when_speeds_have_changed(self):
-        # Two workers of four that are equally fast at the start become slower by five from step 8 on.
+        # Two workers of four that are equally fast at the start become slower by five from step 8 on: what three
+        # evaluations say.
         run = self.results(
-            "--workers", "4", "--steps", "32", "--batch", "16", "--speeds", "0.2,0.2,0.2,0.2", "--sync", "group",
-            "--straggle", "2:8-32x5,3:8-32x5", "--evaluate-every", "8",
+            "--workers", "4", "--epochs", "5", "--steps", "48", "--batch", "16", "--speeds", "0.2,0.2,0.2,0.2",
+            "--sync", "group", "--straggle", "2:8-48x5,3:8-48x5", "--evaluate-every", "8",
         )  # fmt: skip
         self.assertEqual(run["groups"], [0, 0, 1, 1])
         self.assertEqual(sum(run["shares"]), 64)
         self.assertGreater(min(run["shares"][:2]), 2 * max(run["shares"][2:]))
-        self.assertEqual(run["history"][-1]["step"], 32)
+        self.assertEqual(run["history"][-1]["step"], 48)
         self.assertLess(run["history"][-1]["test_loss"], 2.3)
 
     def test_auto_measures_and_goes_on_with_what_suits(self):
@@ -168,11 +169,14 @@ class Policies(TrainingTest):
         self.assertEqual(nodes["decisions"][0]["step"], 10)
         self.assertEqual({each["sync"] for each in nodes["decisions"]}, {"node:16"})
         self.assertIn("bsp", nodes["decisions"][0]["reason"])
-        self.assertEqual(nodes["rounds"]["between"], 10 + 4 + 1, "bsp until then, 4 periods of 16, and the end")
+        changed = nodes["decisions"][0]["in_use_from"]
+        self.assertGreater(changed, 10, "training goes on while groups are formed")
+        periods = math.ceil((80 - changed) / 16)
+        self.assertEqual(nodes["rounds"]["between"], changed + periods, "bsp until then, periods of 16, and the end")
         # Steps that train have shown what the links between nodes carry: nothing else has crossed them but numbers. Of a
         # ring 2 of 4 links cross, each with 3 / 4 of all twice; of node:16 both leaders send everything.
         each = nodes["parameters"] * 4
-        needed = 10 * each * 2 * 3 / 4 * 2 / 4 + (4 + 1) * each * 2 / 4
+        needed = changed * each * 2 * 3 / 4 * 2 / 4 + periods * each * 2 / 4
         self.assertGreaterEqual(nodes["bytes_per_worker"]["between"], needed)
         self.assertLess(nodes["bytes_per_worker"]["between"], needed + 20_000)
         # One worker is often late, so that it may be servers; whatever it is, it is left and taken up again.

@@ -11,11 +11,12 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 import tomllib
 import unittest
 
 from program import RANVIER, main, run, start, wait_until
-from training import TrainingTest
+from training import TrainingTest, workers_of
 
 KEYS = {
     "accuracy",
@@ -410,6 +411,55 @@ class Resuming(TrainingTest):
         killed.communicate(timeout=30)
         self.assertEqual(killed.returncode, 128 + signal.SIGTERM)
         resumed = self.results("--workers", "2", "--epochs", "3", "--resume", str(file))
+        self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
+        self.assert_nothing_left()
+
+    def writer_stopped(self, worker: int) -> bool:
+        """Stops a worker in the middle of writing a checkpoint, which has no name before it is whole."""
+
+        def writes() -> bool:
+            for each in pathlib.Path(f"/proc/{worker}/fd").iterdir():
+                with contextlib.suppress(OSError):  # it has just been closed
+                    if os.readlink(each).startswith(f"{self.folder}/#"):
+                        return True
+            return False
+
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            if not writes():
+                continue
+            os.kill(worker, signal.SIGSTOP)
+            time.sleep(0.05)  # until it has
+            if writes():
+                return True
+            os.kill(worker, signal.SIGCONT)
+        return False
+
+    def test_who_is_killed_while_it_writes_a_checkpoint_leaves_the_one_before(self):
+        file = self.folder / "checkpoint"
+        words = ("--workers", "2", "--batch", "64", "--transport", "tcp", "--epochs", "1000000")
+        process = self.start_training(*words, "--save", str(file))
+        self.addCleanup(process.kill)
+        self.assertTrue(wait_until(file.exists))
+        names = {path.name for path in self.folder.iterdir()}
+        writer = workers_of(process.pid)[0]
+        self.assertTrue(self.writer_stopped(writer))
+        before = file.read_bytes()
+        os.kill(writer, signal.SIGKILL)
+        _, err = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 1)
+        self.assertIn("rank 0", err)
+        self.assertEqual(file.read_bytes(), before)
+        self.assertEqual({path.name for path in self.folder.iterdir()}, names, "nothing of what was not whole stays")
+        # It goes on from there, says so, and is where it would have been.
+        saved = json.loads(before.split(b"\n", 2)[1])["step"]
+        steps = str(saved + 7)
+        result = self.folder / "resumed.json"
+        said = self.train(*words, "--steps", steps, "--resume", str(file), "--json", str(result))
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertRegex(said.stdout, r"time +[0-9.]+ s for 7 steps \([0-9.]+ epochs in all\)")
+        resumed, whole = json.loads(result.read_text()), self.results(*words, "--steps", steps)
+        self.assertEqual(resumed["steps"], saved + 7)
         self.assertEqual(resumed["parameter_hash"], whole["parameter_hash"])
         self.assert_nothing_left()
 

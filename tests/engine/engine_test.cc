@@ -1,12 +1,18 @@
 // Who drives, who waits, and what is left after a failure; on the in-process loopback.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <latch>
+#include <mutex>
 #include <numeric>
 #include <optional>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -34,6 +40,58 @@ TEST(EngineTest, OperationsThatNobodyWaitsForEndAllTheSame) {
     while (!work.done() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(1ms);
     ASSERT_TRUE(work.done());
     EXPECT_THAT(data, Each(2.0F));
+  });
+}
+
+// How often all threads but those of ranks have gone to sleep.
+std::uint64_t sleeps_of_others(const std::set<int>& ranks) {
+  std::uint64_t all = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (ranks.contains(std::stoi(task.path().filename()))) continue;
+    std::ifstream status(task.path() / "status");
+    for (std::string word; status >> word;)
+      if (word == "voluntary_ctxt_switches:") {
+        std::uint64_t count = 0;
+        status >> count;
+        all += count;
+      }
+  }
+  return all;
+}
+
+// That of a rank that waits itself has nothing to do, and is not woken to find that out.
+TEST(EngineTest, TheThreadForWhatNobodyWaitsForRestsMeanwhile) {
+  constexpr int operations = 1000;
+  std::set<int> ranks;
+  std::mutex mutex;
+  std::uint64_t before = 0, after = 0;
+  run_ranks(2, [&](Communicator& comm) {
+    {
+      const std::lock_guard lock(mutex);
+      ranks.insert(gettid());
+    }
+    std::vector<float> data(100, 1);
+    comm.start({.collective = Collective::all_reduce, .input = data, .output = data}).wait();
+    comm.barrier();
+    if (comm.rank() == 0) before = sleeps_of_others(ranks);
+    for (int i = 0; i < operations; ++i) comm.barrier();
+    if (comm.rank() == 0) after = sleeps_of_others(ranks);
+    comm.barrier();
+  });
+  EXPECT_LT(after - before, operations / 2);
+}
+
+TEST(EngineTest, WaitAllThrowsWhatTheFirstThatFailedDidFailWith) {
+  run_ranks(2, [&](Communicator& comm) {
+    const std::vector<float> here(1, 3.0F);
+    std::vector<float> there(1), never(1);
+    std::vector<Work> works{comm.start_send(here, 1 - comm.rank(), 1), comm.start_recv(there, 1 - comm.rank(), 1)};
+    Work::wait_all(works);
+    EXPECT_THAT(there, Each(3.0F));
+    Work::wait_all({});
+    comm.barrier();
+    works.push_back(comm.start_recv(never, 1 - comm.rank(), 2, 100ms));
+    EXPECT_THROW(Work::wait_all(works), Error);
   });
 }
 

@@ -124,7 +124,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     connection.try_send(static_cast<Lane>(count % lane_count), {}, memory);
     Packet packet;
     if (parse_packet(datagram, key, packet)) {
-      connection.receive(now, packet);
+      connection.receive(now, packet, now);
       const auto ticket = static_cast<std::uint32_t>(packet.header.offset >> 32);
       if (packet.header.kind == PacketKind::partial && count % 4 == 1) partial.expect(now, ticket);
       if (packet.header.kind == PacketKind::partial && count % 2 == 0 && !partial.receive(ticket)) return 0;

@@ -241,6 +241,23 @@ TEST_P(CodingLoops, SymbolsAreNumberedFromTheMiddleOutwards) {
   }
 }
 
+TEST_P(CodingLoops, SmallSymbolsAreCountedAndOthersAreNot) {
+  std::mt19937 random(4);
+  for (const unsigned kinds : {1U, 3U, 4U, 5U, 11U, 16U, 17U, 256U})
+    for (std::size_t count = 0; count < 700; count += count < 140 ? 1 : 97) {
+      std::vector<std::uint8_t> symbols(count);
+      std::array<std::uint32_t, kernel::small_symbols> expected{}, counts;
+      counts.fill(99);
+      for (auto& symbol : symbols) {
+        symbol = static_cast<std::uint8_t>(random() % kinds);
+        if (symbol < expected.size()) ++expected[symbol];
+      }
+      const std::size_t sum = kernel::count_small(symbols.data(), count, counts);
+      ASSERT_EQ(counts, expected) << kinds << ' ' << count;
+      ASSERT_EQ(sum, std::accumulate(expected.begin(), expected.end(), std::size_t{0}));
+    }
+}
+
 TEST_P(CodingLoops, MarkedSymbolsAreTakenAndPutBack) {
   std::mt19937 random(3);
   constexpr std::uint8_t frequent = 7, untouched = 0xEE;

@@ -31,6 +31,22 @@ TEST(Step, BucketsTravelWhileBackwardGoesOn) {
               testing::ElementsAre("loading and optimizer", "forward", "backward l", "backward l", "bucket 1"));
 }
 
+// While forward and the last layer's backward go on, 300 ns, links save up 300 bytes, if they may; the first bucket of
+// 400 has them, the second one has not, and begins when the first has ended or shares the links with what is left of
+// it.
+TEST(Step, LinksSaveUpOnceWhileTheyRest) {
+  const Workload workload{.layers = {layer(100, 400), layer(100, 400)}};
+  for (const double burst : {100, 200, 300, 1000}) {
+    const LinkSpeed speed{.bytes_per_second = 1e9, .latency = std::chrono::nanoseconds(0), .burst_bytes = burst};
+    const auto step = simulate_step(workload, topology::star(2, speed), {.bucket_bytes = 1});
+    const double saved = std::min(burst, 300.0);
+    EXPECT_NEAR(step.step_ns, 300 + 800 - saved, 1e-6) << burst;
+    EXPECT_NEAR(step.communication_ns, 800 - saved, 1e-6) << burst;
+    ASSERT_EQ(step.dimensions.size(), 1u);
+    EXPECT_NEAR(step.dimensions[0].communication_ns, step.communication_ns, 1e-6) << burst;
+  }
+}
+
 TEST(Step, ASlowNetworkIsTheCriticalPath) {
   const Workload workload{.layers = {layer(10, 4000), layer(10, 4000)}};
   const auto step = simulate_step(workload, topology::star(2, one_byte_a_ns), {.bucket_bytes = 1});
@@ -97,13 +113,14 @@ TEST(Step, ABucketYieldsItsLinksToWhatIsWaitedFor) {
   }
 }
 
-// Whatever travels at the same time, no link carries more than its rate.
+// Whatever travels at the same time, no link carries more than its rate, also of those that save up.
 TEST(Step, OfNoReadyMadeWorkloadBeatsTheWire) {
   for (const std::string_view name : workload_names())
     for (const double gbit : {1, 10, 400}) {
       Workload workload = make_workload(name);
       workload.layers.resize(std::min<std::size_t>(workload.layers.size(), 40));  // of all the same kinds
-      const auto step = simulate_step(workload, topology::star(256, {.bytes_per_second = gbit * 1e9 / 8}));
+      const LinkSpeed speed{.bytes_per_second = gbit * 1e9 / 8, .burst_bytes = gbit == 10 ? 1e6 : 0};
+      const auto step = simulate_step(workload, topology::star(256, speed));
       for (const auto& link : step.links)
         EXPECT_LE(link.utilisation, 1 + 1e-9) << name << " at " << gbit << " Gbit/s, " << link.from << "-" << link.to;
     }

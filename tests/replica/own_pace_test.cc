@@ -174,6 +174,8 @@ TEST(OwnPace, GroupsAreFormedAnewWhereSpeedsHaveChanged) {
               train(comm.rank() == 0 ? 1 : 2.1, 15);
               EXPECT_EQ(pace.groups(), before) << "5 % are none";
               train(comm.rank() < 2 ? 1 : 1.1, 15);
+              EXPECT_NEAR(pace.shares()[0], 0.5, 1e-6) << "once is none either";
+              train(comm.rank() < 2 ? 1 : 1.1, 15);
               EXPECT_THAT(pace.groups(), Each(0));
               EXPECT_NEAR(pace.shares()[0], 1 / (2 + 1 / 1.1), 1e-6);
               pace.meet(x, OwnPace::Then::ends);

@@ -175,5 +175,17 @@ TEST(LinkModel, PredictsTheSumOfItsTerms) {
   EXPECT_DOUBLE_EQ(predict(links, cost, 4000, 1 << 20), 6 + 600 + 0.6 + 30) << "every rank of a ring does the same";
 }
 
+TEST(Slices, AreWhatASlowLinkCarriesInAMillisecond) {
+  constexpr std::size_t most = 512 << 10;
+  const auto seconds_per_byte = [](double bits_per_second) { return 8 / bits_per_second; };
+  EXPECT_EQ(slice_for(seconds_per_byte(100e9), most), most);
+  EXPECT_EQ(slice_for(seconds_per_byte(5e9), most), most);
+  EXPECT_EQ(slice_for(seconds_per_byte(4e9), most), 256U << 10);
+  EXPECT_EQ(slice_for(seconds_per_byte(1e9), most), 64U << 10);
+  EXPECT_EQ(slice_for(seconds_per_byte(100e6), most), 16U << 10) << "not worth a call of the kernel";
+  EXPECT_EQ(slice_for(seconds_per_byte(100e6), 4 << 10), 4U << 10) << "what the transport takes";
+  EXPECT_EQ(slice_for(0, most), most) << "nothing was measured";
+}
+
 }  // namespace
 }  // namespace ranvier

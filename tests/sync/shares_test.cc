@@ -79,11 +79,85 @@ TEST(Shares, ImpossibleSpeedsAreRefused) {
   EXPECT_THROW(share_by_speed(1, std::vector<double>{1, 1}), Error);
 }
 
-TEST(Shares, AreSetAnewWhenAWorkerHasChangedAgainstTheOthersAndNotWhenAllHave) {
-  const std::vector<double> before{100, 100, 50};
-  EXPECT_FALSE(have_drifted(before, std::vector<double>{50, 50, 25}));
-  EXPECT_FALSE(have_drifted(before, std::vector<double>{100, 105, 48}));
-  EXPECT_TRUE(have_drifted(before, std::vector<double>{100, 100, 25}));
+// What a busy machine makes of windows: each speed off by up to `noise`, but in one window of any three, where it is
+// whatever it likes.
+class NoisyWindows {
+ public:
+  NoisyWindows(unsigned seed, double noise) : random_(seed), noise_(noise) {}
+
+  std::vector<double> next(std::span<const double> speeds) {
+    const bool is_wrong = since_wrong_ >= 2 && at_random(0, 1) < 0.4;
+    since_wrong_ = is_wrong ? 0 : since_wrong_ + 1;
+    const double all = at_random(0.3, 3);  // what has changed for everybody
+    std::vector<double> measured;
+    for (const double speed : speeds)
+      measured.push_back(all * speed * (is_wrong ? at_random(0.1, 10) : at_random(1 - noise_, 1 + noise_)));
+    return measured;
+  }
+  double at_random(double from, double to) { return std::uniform_real_distribution(from, to)(random_); }
+
+ private:
+  std::mt19937 random_;
+  const double noise_;
+  int since_wrong_ = 1;  // so that the first window is none
+};
+
+constexpr double tolerated_noise = 0.045;
+
+std::vector<double> some_speeds(NoisyWindows& windows, std::size_t workers) {
+  std::vector<double> speeds;
+  for (std::size_t worker = 0; worker < workers; ++worker) speeds.push_back(windows.at_random(1, 8));
+  return speeds;
+}
+
+// Of a worker whose speed is to be another one against the mean of all, by so many times: its own.
+double changed_by(std::span<const double> speeds, std::size_t worker, double factor) {
+  const double others = std::accumulate(speeds.begin(), speeds.end(), 0.0) - speeds[worker];
+  const double share = factor * speeds[worker] / (others + speeds[worker]);
+  return share < 1 ? share * others / (1 - share) : 0;
+}
+
+TEST(Drift, NoiseChangesNothing) {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    NoisyWindows windows(seed, tolerated_noise);
+    const auto speeds = some_speeds(windows, 2 + seed % 7);
+    SpeedDrift drift;
+    ASSERT_TRUE(drift.add(windows.next(speeds)));
+    for (int window = 0; window < 200; ++window) ASSERT_FALSE(drift.add(windows.next(speeds))) << seed << ' ' << window;
+  }
+}
+
+TEST(Drift, AWorkerThatHasChangedIsFollowedWithinThreeWindows) {
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    // By exact windows a fifth, and whatever noise hides at most. A worker's own change also changes the others' place.
+    const bool is_exact = seed % 2 == 0;
+    NoisyWindows windows(seed, is_exact ? 0 : tolerated_noise);
+    auto speeds = some_speeds(windows, 2 + seed % 7);
+    SpeedDrift drift;
+    drift.add(windows.next(speeds));
+    for (unsigned window = 0; window < seed % 5; ++window) drift.add(windows.next(speeds));
+    const double changed = changed_by(speeds, 0, seed % 4 < 2 ? (is_exact ? 1.201 : 1.45) : (is_exact ? 0.799 : 0.55));
+    if (changed <= 0) continue;
+    speeds[0] = changed;
+    bool is_followed = false;
+    for (int window = 0; window < 3 && !is_followed; ++window) is_followed = drift.add(windows.next(speeds));
+    ASSERT_TRUE(is_followed) << seed;
+    // A window that was wrong may have had a part in it, and is forgotten by then.
+    for (int window = 0; window < 6; ++window) drift.add(windows.next(speeds));
+    const auto held = drift.speeds();
+    EXPECT_NEAR(held[0] / held[1] / (speeds[0] / speeds[1]), 1, 0.5) << seed;
+  }
+}
+
+TEST(Drift, WhatAllHaveInCommonAndASmallChangeAreNone) {
+  SpeedDrift drift;
+  EXPECT_TRUE(drift.speeds().empty());
+  drift.add(std::vector<double>{100, 100, 50});
+  for (int window = 0; window < 5; ++window) {
+    EXPECT_FALSE(drift.add(std::vector<double>{50, 50, 25}));
+    EXPECT_FALSE(drift.add(std::vector<double>{100, 105, 45}));
+  }
+  EXPECT_THAT(drift.speeds(), testing::Pointwise(testing::DoubleNear(1e-9), {100, 100, 50}));
 }
 
 }  // namespace

@@ -123,6 +123,52 @@ TEST(UdpConnection, fills_a_line_in_both_directions) {
   }
 }
 
+// Who rests on a slow line looks at what has come, and acknowledges it, every half millisecond only.
+TEST(UdpConnection, ends_that_seldom_look_lose_nothing_by_it) {
+  for (const auto looks : {0us, 500us}) {
+    UdpPath path(
+        {.bytes_per_second = 12.5e6, .queue_bytes = 625'000, .delay = 50us, .ring_bytes = 8 << 20, .looks = looks});
+    const std::vector<std::byte> memory(256 << 10);
+    std::array<std::size_t, 2> received{}, at_start{};
+    double most = 0;
+    path.run(
+        [&] {
+          for (std::size_t end = 0; end < 2; ++end) {
+            while (path.end(end).try_send(0, {}, memory) > 0) continue;
+            const std::size_t ready = path.end(end).view(0).size();
+            path.end(end).release(0, ready);
+            received[end] += ready;
+            EXPECT_FALSE(path.end(end).rate().shared()) << "there is nobody else, at " << path.seconds() << " s";
+          }
+          if (path.seconds() < 1)
+            at_start = received;
+          else
+            most = std::max({most, path.end(0).rate().bandwidth(), path.end(1).rate().bandwidth()});
+          return path.seconds() >= 4;
+        },
+        4);
+    for (std::size_t end = 0; end < 2; ++end)
+      EXPECT_GT(static_cast<double>(received[end] - at_start[end]), 0.9 * 3 * 12.5e6) << looks.count();
+    EXPECT_LT(most, 1.1 * 12.5e6) << looks.count();
+  }
+}
+
+TEST(UdpLane, knows_what_is_missing) {
+  UdpReceiveLane lane(64 << 10);
+  const std::vector<std::byte> memory(100);
+  ASSERT_TRUE(lane.arrived(0, memory));
+  ASSERT_TRUE(lane.arrived(200, memory));
+  EXPECT_EQ(lane.missing(100), 0U);
+  EXPECT_EQ(lane.missing(150), 50U);
+  EXPECT_EQ(lane.missing(250), 100U);
+  EXPECT_EQ(lane.missing(400), 200U);
+  lane.release(60);
+  EXPECT_EQ(lane.missing(40), 0U);
+  EXPECT_EQ(lane.missing(340), 200U);
+  ASSERT_TRUE(lane.arrived(100, memory));
+  EXPECT_EQ(lane.missing(340), 100U);
+}
+
 // Two exchange vectors, one always a moment behind the other. When the first one has nothing left to send its queue
 // empties, and the acknowledgements in it come faster than packets arrived: that is no faster path.
 TEST(UdpConnection, takes_no_path_for_faster_than_it_is_where_both_ends_send) {
@@ -223,7 +269,7 @@ TEST(UdpConnection, believes_no_nonsense) {
     std::memcpy(bytes.data(), &header, sizeof header);
     Packet packet;
     if (parse_packet(std::span(bytes).first(std::min(bytes.size(), head + header.payload)), 5, packet))
-      connection.receive(now, packet);
+      connection.receive(now, packet, now);
     now += 10us;
     connection.on_time(now);
     while (connection.next_packet(now, outgoing)) EXPECT_LE(outgoing.bytes(), 1472U);

@@ -30,7 +30,8 @@ struct PathOptions {
   std::size_t ring_bytes = 4 << 20;
   std::chrono::nanoseconds rest{};  // that an end stands still for now and then, on average; what comes waits for it
   std::chrono::nanoseconds run = std::chrono::milliseconds(8);  // between two of these
-  std::size_t seal_bytes = 0;                                   // that packets are longer by on their way
+  std::chrono::nanoseconds looks{};  // an end looks at what has come only so often, and when it has something to send
+  std::size_t seal_bytes = 0;        // that packets are longer by on their way
   unsigned seed = 1;
 };
 
@@ -68,6 +69,7 @@ class UdpPath {
         rest(end);
         if (is_awake(end)) pump(end);
         next = std::min(next, std::max(wakes_at_[end], ends_[end]->due(now_)));
+        if (!waiting_[end].empty()) next = std::min(next, std::max(wakes_at_[end], looks_at_[end]));
       }
       pump_rivals();
       for (const auto& [from, rival] : rivals_) next = std::min(next, std::max(rivals_begin_at_, rival->due(now_)));
@@ -77,13 +79,14 @@ class UdpPath {
       now_ = std::clamp(next, now_ + std::chrono::nanoseconds(1), now_ + std::chrono::milliseconds(1));
       while (!flights_.empty() && flights_.begin()->first <= now_) {
         Flight& flight = flights_.begin()->second;
-        waiting_[flight.to].push_back(std::move(flight.bytes));
+        waiting_[flight.to].push_back({now_, std::move(flight.bytes)});
         flights_.erase(flights_.begin());
       }
       move_rivals();
       for (std::size_t end = 0; end < 2; ++end) {
-        if (!is_awake(end)) continue;
-        for (std::vector<std::byte>& datagram : std::exchange(waiting_[end], {})) arrive(end, datagram);
+        if (!is_awake(end) || (now_ < looks_at_[end] && now_ < ends_[end]->due(now_))) continue;
+        looks_at_[end] = now_ + options_.looks;
+        for (Waiting& each : std::exchange(waiting_[end], {})) arrive(end, each);
         ends_[end]->on_time(now_);
       }
     }
@@ -114,6 +117,11 @@ class UdpPath {
  private:
   struct Flight {
     std::size_t to;
+    std::vector<std::byte> bytes;
+  };
+
+  struct Waiting {
+    Time since{};
     std::vector<std::byte> bytes;
   };
 
@@ -193,12 +201,13 @@ class UdpPath {
     for (const auto& [from, rival] : rivals_) rival->on_time(now_);
   }
 
-  void arrive(std::size_t to, std::vector<std::byte>& datagram) {
+  void arrive(std::size_t to, Waiting& waiting) {
+    std::vector<std::byte>& datagram = waiting.bytes;
     if (tap) tap(datagram);
     const auto sealed = static_cast<std::ptrdiff_t>(std::min(datagram.size(), options_.seal_bytes));
     datagram.erase(datagram.end() - sealed, datagram.end());
     transport::Packet packet;
-    if (transport::parse_packet(datagram, key(to), packet)) ends_[to]->receive(now_, packet);
+    if (transport::parse_packet(datagram, key(to), packet)) ends_[to]->receive(now_, packet, waiting.since);
   }
 
   bool is_awake(std::size_t end) const { return now_ >= wakes_at_[end]; }
@@ -216,8 +225,8 @@ class UdpPath {
   std::mt19937 random_;
   std::unique_ptr<transport::UdpConnection> ends_[2];
   Time now_ = Time() + std::chrono::seconds(1);
-  Time free_at_[2]{}, rests_at_[2]{}, wakes_at_[2]{};
-  std::vector<std::vector<std::byte>> waiting_[2];  // for an end that stands still
+  Time free_at_[2]{}, rests_at_[2]{}, wakes_at_[2]{}, looks_at_[2]{};
+  std::vector<Waiting> waiting_[2];  // for an end that stands still
   std::multimap<Time, Flight> flights_;
   std::vector<std::pair<std::size_t, std::unique_ptr<TcpRival>>> rivals_;
   Time rivals_begin_at_{};

@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <random>
 #include <thread>
 
 #include "base/socket.h"
 #include "ranvier/error.h"
 #include "support/refusal.h"
+#include "transport/slow_line.h"
 #include "transport/udp_address.h"
 #include "transport/udp_packet.h"
 #include "transport/udp_socket.h"
@@ -106,6 +109,73 @@ TEST(Udp, AWaiterWakesForBytesAndForInterrupts) {
   EXPECT_EQ(world[1]->try_recv(0, 0, {}).size(), 10U);
 }
 
+TEST(Udp, OnASlowLineAReceiverSleepsUntilAGoodPartIsThere) {
+  const auto world = udp_world(2);
+  std::vector<std::size_t> found;
+  // Where an end loses its core for long, the line seems uneven for a while.
+  for (int messages = 0; messages < 30 && found.size() < 20; ++messages)
+    std::ranges::copy(found_after_sleeps(*world[0], *world[1], 2'000'001, 60us), std::back_inserter(found));
+  ASSERT_GE(found.size(), 20U);
+  std::ranges::nth_element(found, found.begin() + static_cast<std::ptrdiff_t>(found.size() / 2));
+  EXPECT_GE(found[found.size() / 2], 60U << 10);
+}
+
+// Though packets vanish, and the last ones are there before those in front of them.
+TEST(Udp, WhatIsAwaitedOnASlowLineComesThoughPacketsAreLost) {
+  const auto world = connect_all(udp_endpoints(2, {.security = {.encrypt_everywhere = true}}));
+  udp_wire = UdpWire::hostile;
+  for (const std::size_t bytes : {700'001, 300'000, 65'537}) found_after_sleeps(*world[0], *world[1], bytes, 40us);
+  udp_wire = UdpWire::honest;
+}
+
+TEST(Udp, WhoWaitsForMessagesFarBetweenIsWokenByTheFirstPacket) {
+  const auto world = udp_world(2);
+  const auto message = random_bytes(32 << 10, 3);
+  for (int i = 0; i < 100; ++i) {
+    std::this_thread::sleep_for(2ms);
+    send_all(*world[0], 1, 1, message);
+    EXPECT_FALSE(world[1]->expect(std::array{Expected{0, 1, message.size()}})) << i;
+    EXPECT_EQ(receive_all(*world[1], 0, 1, message.size()), message);
+  }
+}
+
+TEST(Udp, WhoRestsIsWokenByInterrupts) {
+  const auto world = udp_world(2);
+  const std::array expected{Expected{0, 1, 1 << 20}};
+  for (int messages = 0; messages < 100 && !world[1]->expect(expected); ++messages)
+    found_after_sleeps(*world[0], *world[1], 500'000, 60us);
+  ASSERT_TRUE(world[1]->expect(expected));
+  std::jthread other([&] {
+    std::this_thread::sleep_for(20ms);
+    world[1]->interrupt();
+  });
+  const auto began = Clock::now();
+  world[1]->wait(tcp_patience);
+  EXPECT_LT(Clock::now() - began, tcp_patience / 2);
+}
+
+// However late it is looked at; and a round trip that ends with it is never shorter than the path is.
+TEST(Udp, WhenAPacketArrivedIsKnownByWhoeverReadsItLate) {
+  transport::UdpSocket from("127.0.0.1"), to("127.0.0.1");
+  std::array<transport::OutgoingPacket, 2> packets;
+  for (auto& packet : packets) packet.head_bytes = 100;
+  const auto target = from.reachable("127.0.0.1", to.port());
+  ASSERT_TRUE(target);
+  const auto sent = Clock::now();
+  ASSERT_TRUE(from.send(*target, packets));
+  const auto left = Clock::now();
+  std::this_thread::sleep_for(50ms);
+  const auto looked = Clock::now();
+  int count = 0;
+  to.receive([&](const transport::UdpSocket::Arrival& arrival) {
+    ++count;
+    EXPECT_GE(arrival.read, looked);
+    EXPECT_GE(arrival.arrived, sent - 1ms);
+    EXPECT_LE(arrival.arrived, left + 25ms);
+  });
+  EXPECT_EQ(count, 2);
+}
+
 class UdpStrangers : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(, UdpStrangers, testing::Bool(),
                          [](const auto& sealed) { return sealed.param ? "sealed" : "plain"; });
@@ -142,7 +212,7 @@ TEST_P(UdpStrangers, ChangeNothing) {
   send_garbage();
   EXPECT_EQ(receive_all(*world[1], 0, 0, bytes.size()), bytes);
   bool answered = false;
-  stranger.receive([&](ConstBytes, const SocketAddress&) { answered = true; });
+  stranger.receive([&](const transport::UdpSocket::Arrival&) { answered = true; });
   EXPECT_FALSE(answered) << "who does not know the key is told nothing";
 }
 

@@ -21,6 +21,8 @@ WAYS = {
     "ssp:3": [],
     "async": [],
     "ad-psgd": [],
+    "gossip": [],
+    "slowmo:48": [],
     "group": [],
     "auto": [],
     **{

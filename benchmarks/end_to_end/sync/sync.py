@@ -5,8 +5,10 @@
 The table has, for each policy, the mean test accuracy and its difference from bsp at equal seed, exchanges between the
 nodes, bytes a worker sent to the other node, the time of training, how much better it is at its end than the first policy
 in the table was by then, and in what share of that one's time it was as good as both of them became. With --rate (as
-root) nodes are hosts of the laboratory with a link of that rate; without, that link is this machine's memory. Other
-models: `--model resnet`, `gan` (its score is a distance: less is better), `lstm` with `--text book.txt`.
+root) nodes are hosts of the laboratory with a link of that rate; without, that link is this machine's memory. An exchange of
+ssp is a push and a pull of rank 0, one of gossip and ad-psgd a message each way between two. Servers take SGD only: with
+`--train --optimizer adamw` name the policies. Other models: `--model resnet`, `gan` (its score is a distance: less is
+better), `lstm` with `--text book.txt`.
 """
 
 import argparse
@@ -15,7 +17,9 @@ import sys
 
 from runs import Hosts, Runs, by_seed, mean, seconds_to, table
 
-POLICIES = ["bsp", "node:16", "node:64", "node", "local:16", "local:64", "local"]
+POLICIES = [
+    "bsp", "node:16", "node:64", "node", "local:16", "local:64", "local", "slowmo:48", "gossip", "ssp:3", "ad-psgd",
+]  # fmt: skip
 
 # Of what a run reports by model: the entry, the sign of what is better, and how to print it.
 SCORES = {"gan": ("frechet_distance", -1, 1, "Fréchet distance"), "lstm": ("test_loss", -1, 1, "test loss")}

@@ -87,6 +87,13 @@ std::vector<Rank> counted_ranks(Rank world) {
   return ranks;
 }
 
+std::optional<Topology> without_bursts(const Topology& topology) {
+  if (std::ranges::none_of(topology.links, [](const Link& link) { return link.speed.burst_bytes > 0; })) return {};
+  Topology steady = topology;
+  for (Link& link : steady.links) link.speed.burst_bytes = 0;
+  return steady;
+}
+
 }  // namespace
 
 SimulatedRun streamed(const Schedule& schedule, const Topology& topology, std::size_t chunk, std::size_t element,
@@ -148,7 +155,13 @@ SimulatedRun streamed(const Schedule& schedule, const Topology& topology, std::s
 
 CollectiveTimes::CollectiveTimes(const Workload& workload, const Topology& topology, const SimulateOptions& options,
                                  std::optional<RankGroups> averaging)
-    : topology_(topology), grid_(workload, topology.world), averaging_(std::move(averaging)), options_(options) {
+    : topology_(topology),
+      grid_(workload, topology.world),
+      averaging_(std::move(averaging)),
+      options_(options),
+      without_bursts_(without_bursts(topology)) {
+  for (const Link& link : topology.links)
+    longest_rest_ns_ = std::max(longest_rest_ns_, link.speed.burst_bytes / link.speed.bytes_per_second * 1e9);
   options_.trace = false;
   options_.grid = grid_of_roles_ =
       grid_.dims(averaging_ && !averaging_->empty() ? static_cast<Rank>(averaging_->front().size()) : 0);
@@ -189,27 +202,35 @@ CollectiveTimes::Kind CollectiveTimes::made(Collective collective, const Who& wh
   if (who.axes.size() != 1)
     throw Error(ErrorKind::usage, "switches add up in groups whose ranks stand evenly apart; leave out --in-network");
   auto [schedule, topology] = summed_by_switches(topology_, who.axes.front(), slices);
-  return {.schedule = std::move(schedule), .topology = std::move(topology), .grid = grid_of_roles_};
+  auto steady = without_bursts(topology);
+  return {.schedule = std::move(schedule),
+          .topology = std::move(topology),
+          .without_bursts = std::move(steady),
+          .grid = grid_of_roles_};
 }
 
-const SimulatedRun& CollectiveTimes::run(const Communication& what, const std::string& algorithm) {
-  return run(kind(what, who(what), algorithm), what);
+const SimulatedRun& CollectiveTimes::run(const Communication& what, const std::string& algorithm, Links links) {
+  return run(kind(what, who(what), algorithm), what, links);
 }
 
 const SimulatedRun& CollectiveTimes::run(const Communication& what, const Axes& axes, Rank hops,
-                                         const std::string& algorithm) {
+                                         const std::string& algorithm, Links links) {
   Kind& found = kind(what, {.axes = axes, .hops = hops}, algorithm);
   found.grid = grid_of(axes, world());
-  return run(found, what);
+  return run(found, what, links);
 }
 
-const SimulatedRun& CollectiveTimes::run(Kind& kind, const Communication& what) {
+const SimulatedRun& CollectiveTimes::run(Kind& kind, const Communication& what, Links links) {
   const std::size_t chunk = chunk_elements(what, kind.schedule);
-  const auto [known, added] = known_.try_emplace({&kind, chunk});
+  const auto& steady = kind.topology ? kind.without_bursts : without_bursts_;
+  if (!steady) links = Links::rested;
+  const Topology& network = links == Links::busy ? *steady : network_of(kind);
+  auto& symmetry = links == Links::busy ? kind.symmetry : kind.rested_symmetry;
+  const auto [known, added] = known_.try_emplace({&kind, chunk, links});
   if (!added) return known->second;
   options_.grid = kind.grid;  // not of a copy: SimulateOptions::enough may count how often it is asked
   try {
-    known->second = streamed(kind.schedule, network_of(kind), chunk, element_bytes, options_, &kind.symmetry);
+    known->second = streamed(kind.schedule, network, chunk, element_bytes, options_, &symmetry);
   } catch (...) {
     known_.erase(known);
     throw;

@@ -32,10 +32,15 @@ class CollectiveTimes {
   const Topology& topology() const { return topology_; }
   const SimulateOptions& options() const { return options_; }
   Rank world() const { return topology_.world; }
+  // On links that carried something just before, or rested and have saved up what they may (LinkSpeed::burst_bytes).
   // `algorithm` as parse_algorithm takes it. Throws Error{usage} where it cannot serve the group, or not so many ranks.
-  const SimulatedRun& run(const Communication&, const std::string& algorithm);
+  enum class Links { busy, rested };
+  const SimulatedRun& run(const Communication&, const std::string& algorithm, Links links = Links::busy);
   // Of these groups, whatever its role; of a send: to the member so many further.
-  const SimulatedRun& run(const Communication&, const Axes&, Rank hops, const std::string& algorithm);
+  const SimulatedRun& run(const Communication&, const Axes&, Rank hops, const std::string& algorithm,
+                          Links links = Links::busy);
+  // After so long a rest no link saves up more.
+  double longest_rest_ns() const { return longest_rest_ns_; }
   // What run() takes at least, without simulating anything: no link carries its load faster than at its rate, and so
   // many messages follow one another that each has a latency. Throws as run() does where the schedule cannot be built.
   struct Least {
@@ -52,6 +57,7 @@ class CollectiveTimes {
   struct Kind {
     Schedule schedule;
     std::optional<Topology> topology = {};  // where it sees the network in a way of its own
+    std::optional<Topology> without_bursts = {};
     // The least time of a vector of `bytes`: latency, and the slowest of several links.
     struct Line {
       double seconds_of_byte = 0;
@@ -65,6 +71,7 @@ class CollectiveTimes {
     double byte_ns = 0;
     bool bounded = false;  // whether what is above is there
     Symmetry symmetry = {};
+    Symmetry rested_symmetry = {};
     std::vector<Rank> grid = {};  // as SimulateOptions has it
   };
   struct Who {
@@ -78,7 +85,7 @@ class CollectiveTimes {
   Who who(const Communication&) const;
   Kind& kind(const Communication&, const Who&, const std::string& algorithm);
   Kind made(Collective, const Who&, const std::string& algorithm, std::size_t slices) const;
-  const SimulatedRun& run(Kind&, const Communication&);
+  const SimulatedRun& run(Kind&, const Communication&, Links);
   const Topology& network_of(const Kind& kind) const { return kind.topology ? *kind.topology : topology_; }
   void bound(Kind&) const;
 
@@ -88,7 +95,9 @@ class CollectiveTimes {
   SimulateOptions options_;
   std::vector<Rank> grid_of_roles_;
   std::map<KindKey, Kind> kinds_;
-  std::map<std::pair<const Kind*, std::size_t>, SimulatedRun> known_;  // by elements of a chunk
+  std::optional<Topology> without_bursts_;  // of topology_, where it has any
+  double longest_rest_ns_ = 0;
+  std::map<std::tuple<const Kind*, std::size_t, Links>, SimulatedRun> known_;  // by elements of a chunk
   SharedRates rates_;
 };
 

@@ -137,6 +137,13 @@ std::size_t Overlap::start(Operation operation) {
   return number;
 }
 
+std::optional<double> Overlap::idle_since() const {
+  if (std::ranges::any_of(lanes_, [](const auto& number) { return number.has_value(); })) return {};
+  double ended = 0;
+  for (const Operation& each : operations()) ended = std::max(ended, each.end_ns);
+  return ended;
+}
+
 void Overlap::go_on_until(double ns, const SimulatedRun* first) {
   do {
     ended_.clear();

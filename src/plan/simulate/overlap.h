@@ -88,6 +88,8 @@ class Overlap {
   double finish();
 
   const std::vector<Operation>& operations() const { return under_way_.operations(); }
+  // When the last one ended, 0 before any; none while one is under way.
+  std::optional<double> idle_since() const;
 
  private:
   UnderWay under_way_;

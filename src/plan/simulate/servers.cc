@@ -1,9 +1,9 @@
 // Workers at their own pace over parameter servers, as src/replica/parameter_server.cc and async_group.cc have them: a
 // worker asks rank 0 for samples, computes, pushes to every server its part of the gradient, and goes on from what they
-// answer. A server takes one request at a time, in the order in which they reach it: it receives a push, applies it,
-// sends what it holds then, and only then looks at the next one. Who may begin when is decided by the gate that decides
-// it in training (SampleGate), groups and shares by the functions that form them there; links and computing are what is
-// modelled. Requests for samples have no bytes.
+// answer. Each of a server's threads takes one request at a time, in the order in which they reach it: it receives a
+// push, applies it, sends what the server holds then, and only then looks at the next one. Who may begin when is
+// decided by the gate that decides it in training (SampleGate), groups and shares by the functions that form them
+// there; links and computing are what is modelled. Requests for samples have no bytes.
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -16,6 +16,7 @@
 #include "plan/simulate/own_pace.h"
 #include "plan/simulate/policy.h"
 #include "ranvier/server.h"
+#include "sync/serving.h"
 
 namespace ranvier::plan {
 namespace {
@@ -86,8 +87,8 @@ class ServerRun final : OwnPace {
     double bytes = 0;  // that it owns
     std::uint64_t pushes = 0;
     std::deque<Request> queue = {};
-    bool is_busy = false;
-    double since = 0;
+    std::size_t busy = 0;  // threads
+    double since = 0;      // when the first of them was
     double busy_ns = 0;
   };
   enum What : std::uint8_t { computed, pushed, answered, told, asked };
@@ -190,13 +191,13 @@ class ServerRun final : OwnPace {
 
   void enqueue(std::size_t server, Request request) {
     servers_[server].queue.push_back(request);
-    if (!servers_[server].is_busy) serve(server);
+    serve(server);
   }
 
-  // Requests until one takes time.
+  // Requests until all threads have one that takes time.
   void serve(std::size_t number) {
     Server& server = servers_[number];
-    while (!server.is_busy && !server.queue.empty()) {
+    while (server.busy < threads() && !server.queue.empty()) {
       const Request request = server.queue.front();
       server.queue.pop_front();
       const Team& team = teams_[request.team];
@@ -205,8 +206,7 @@ class ServerRun final : OwnPace {
         decide();
         continue;
       }
-      server.is_busy = true;
-      server.since = now_;
+      if (server.busy++ == 0) server.since = now_;
       send(request.team, number, 0);
     }
   }
@@ -225,15 +225,15 @@ class ServerRun final : OwnPace {
     const std::size_t team = channel / 2 / servers_.size();
     if (channel % 2 == 0) {
       apply(team, number);
+      if (servers_[number].rank == 0) decide();
       return send(team, number, 1);
     }
     Server& server = servers_[number];
-    server.is_busy = false;
-    server.busy_ns += now_ - server.since;
+    if (--server.busy == 0) server.busy_ns += now_ - server.since;
     at(latency_ns(server.rank, teams_[team].leader()), answered, team);
-    if (server.rank == 0) decide();
     serve(number);
   }
+  std::size_t threads() const { return std::min(sync::serving_threads, index(topology_.world - 1)); }
 
   void apply(std::size_t number, std::size_t at_server) {
     Team& team = teams_[number];

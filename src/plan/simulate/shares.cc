@@ -29,19 +29,20 @@ Shares::Times& Shares::times_of(const SimulatedRun& run) {
   return found->second;
 }
 
-void Shares::add(const SimulatedRun& run, const Exposed& exposed, double codec_ns) {
+void Shares::add(const SimulatedRun& run, const Exposed& exposed, double took_ns, double codec_ns) {
   Times& times = times_of(run);
-  times.all += 1;
+  const double took = run.ns > 0 ? took_ns / run.ns : 1;
+  times.took += took;
   times.carried += 1;
-  times.exposed.wall += exposed.wall;
+  times.exposed.wall += took * exposed.wall;
   times.exposed.work += exposed.work;
-  codec_.all += codec_ns;
-  codec_.exposed.wall += codec_ns * exposed.wall;
+  codec_ns_ += codec_ns;
+  exposed_codec_ns_ += codec_ns * exposed.wall;
 }
 
 void Shares::add_wait(const SimulatedRun& run, double exposed) {
   Times& times = times_of(run);
-  times.all += 1;
+  times.took += 1;
   times.exposed.wall += exposed;
 }
 
@@ -58,7 +59,7 @@ void Shares::fill(StepPrediction& step) const {
     for (const auto& [number, part] : parts_of(*run)) {
       auto& dimension = dimensions[number];
       dimension.dimension = number;
-      dimension.communication_ns += part * run->ns * times.all;
+      dimension.communication_ns += part * run->ns * times.took;
       dimension.exposed_ns += part * run->ns * times.exposed.wall;
     }
   }
@@ -67,8 +68,8 @@ void Shares::fill(StepPrediction& step) const {
     step.links.push_back(std::move(link));
   }
   for (const auto& [number, dimension] : dimensions) step.dimensions.push_back(dimension);
-  step.codec_ns = codec_.all;
-  step.exposed_codec_ns = codec_.exposed.wall;
+  step.codec_ns = codec_ns_;
+  step.exposed_codec_ns = exposed_codec_ns_;
 }
 
 }  // namespace ranvier::plan
@@ -78,7 +79,7 @@ namespace ranvier {
 StepPrediction step_of(const SimulatedRun& run) {
   StepPrediction step{.step_ns = run.ns, .communication_ns = run.ns, .exposed_communication_ns = run.ns};
   plan::Shares shares;
-  shares.add(run, {.wall = 1, .work = 1});
+  shares.add(run, {.wall = 1, .work = 1}, run.ns);
   shares.fill(step);
   return step;
 }

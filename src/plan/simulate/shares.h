@@ -16,8 +16,8 @@ class Shares {
     double wall = 0;
     double work = 0;
   };
-  // `codec_ns` is beside its time.
-  void add(const SimulatedRun&, const Exposed&, double codec_ns = 0);
+  // `took_ns`: less than by itself where links had saved up a burst. `codec_ns` is beside its time.
+  void add(const SimulatedRun&, const Exposed&, double took_ns, double codec_ns = 0);
   // Of what others send, whose links are busy with it as their own: the part of its time for which computing waits.
   void add_wait(const SimulatedRun&, double exposed);
   // Into the step's links, dimensions and codec times, with its length as it stands there.
@@ -25,14 +25,15 @@ class Shares {
 
  private:
   struct Times {
-    double all = 0;
-    double carried = 0;  // of them, those whose links are busy
+    double took = 0;     // of all of them, as parts of its time by itself
+    double carried = 0;  // how many have links that are busy with it
     Exposed exposed = {};
   };
   Times& times_of(const SimulatedRun&);
 
-  std::vector<std::pair<const SimulatedRun*, Times>> runs_;  // how often each takes place: steps have many alike
-  Times codec_;
+  std::vector<std::pair<const SimulatedRun*, Times>> runs_;  // steps have many alike
+  double codec_ns_ = 0;
+  double exposed_codec_ns_ = 0;
 };
 
 }  // namespace ranvier::plan

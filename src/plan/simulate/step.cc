@@ -35,15 +35,23 @@ class Collectives {
     plan::CollectiveTimes::Least least = {};
   };
 
-  Taken take(const Communication& what) {
+  // `saved_up_ns`: how much of what links saved up is left for it, as time in which they rested; it takes its part.
+  Taken take(const Communication& what, double& saved_up_ns) {
+    using Links = plan::CollectiveTimes::Links;
     const std::string algorithm = plan::is_average(what) ? plan::algorithm_for(how_, what.bytes) : "ring";
     if (bounds_) {
       auto least = times_.at_least(what, algorithm);
       return {.ns = least.ns, .least = std::move(least)};
     }
     const SimulatedRun& run = times_.run(what, algorithm);
-    return {run.ns, &run};
+    if (!(saved_up_ns > 0)) return {run.ns, &run};
+    const double gains_ns = std::max(0.0, run.ns - times_.run(what, algorithm, Links::rested).ns);
+    const double gained_ns = std::min(gains_ns, saved_up_ns);
+    saved_up_ns -= gained_ns;
+    return {run.ns - gained_ns, &run};
   }
+
+  double longest_rest_ns() const { return times_.longest_rest_ns(); }
 
  private:
   const StepSimulation& how_;
@@ -112,8 +120,9 @@ class StepRun {
 
   void wait_for(const Layer& layer, const Communication& what) {
     if (!collectives_.has_peers(what) || !(what.bytes > 0)) return;
-    const auto [ns, run, least] = collectives_.take(what);
-    if (run != nullptr) shares_.add(*run, {.wall = 1, .work = 1});
+    save_up();
+    const auto [ns, run, least] = collectives_.take(what, saved_up_ns_);
+    if (run != nullptr) shares_.add(*run, {.wall = 1, .work = 1}, ns);
     before_.push_back(computing_);
     computing_ =
         add({.name = names_ ? fmt::format("{} {} of {}", name_of(what.role), name_of(what.collective), layer.name) : "",
@@ -121,6 +130,7 @@ class StepRun {
              .begin_ns = now_,
              .end_ns = now_ + ns});
     now_ += ns;
+    resting_since_ = now_;
     overlap_.go_on_until(now_, run);
     result_.communication_ns += ns;
     share(what.role).communication_ns += ns;
@@ -145,13 +155,24 @@ class StepRun {
 
   // Beside computing.
   void start(const Communication& what, std::string name, double codec_ns) {
-    const auto [ns, run, least] = collectives_.take(what);
+    save_up();
+    const auto [ns, run, least] = collectives_.take(what, saved_up_ns_);
     result_.communication_ns += ns + codec_ns;
     share(what.role).communication_ns += ns + codec_ns;
     if (run == nullptr) return least_.start(now_, ns, codec_ns, least.kind, least.links_ns);
     before_.push_back(computing_);
     beside_.push_back({what.role, add({.name = std::move(name)})});
     overlap_.start({.run = run, .sending_ns = ns, .codec_ns = codec_ns});
+  }
+
+  // Links that rest save up, but no more than that: what a step before left is taken for used, so that many steps
+  // in a row are no faster than the wire.
+  void save_up() {
+    const auto idle_since = overlap_.idle_since();
+    if (!idle_since) return;
+    const double rested_ns = now_ - std::max(*idle_since, resting_since_);
+    saved_up_ns_ = std::min(collectives_.longest_rest_ns(), saved_up_ns_ + std::max(0.0, rested_ns));
+    resting_since_ = now_;
   }
 
   StepPrediction::RoleShare& share(Role role) {
@@ -182,7 +203,7 @@ class StepRun {
       const double ns = operation.sending_ns + operation.codec_ns;
       if (ns > 0)
         shares_.add(*operation.run, {.wall = operation.exposed_ns / ns, .work = operation.exposed_work},
-                    operation.codec_ns);
+                    operation.sending_ns, operation.codec_ns);
     }
     for (auto at = last; at; at = before_[*at]) result_.critical_path.push_back(*at);
     std::reverse(result_.critical_path.begin(), result_.critical_path.end());
@@ -209,6 +230,8 @@ class StepRun {
   std::map<Role, Open> buckets_;
   std::size_t count_ = 0;
   double now_ = 0;
+  double resting_since_ = 0;  // since when links rest, where no bucket is under way
+  double saved_up_ns_ = 0;    // of their resting, what nothing has used
 };
 
 }  // namespace

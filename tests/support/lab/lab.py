@@ -51,7 +51,9 @@ class Run:
         self._folder, self._ended, self._late = folder, {}, set()
         self._processes: dict[int, subprocess.Popen] = {}
         for host in hosts:
-            variables = os.environ | environment | lab.variables(host, len(hosts), folder / "store")
+            # Hosts share this machine's processors, of which each would take all for itself.
+            threads = {"OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // lab.hosts))}
+            variables = threads | os.environ | environment | lab.variables(host, len(hosts), folder / "store")
             with open(self._file(host, "out"), "wb") as out, open(self._file(host, "err"), "wb") as err:
                 self._processes[host] = subprocess.Popen(
                     ["ip", "netns", "exec", lab.namespace(host), *command],

@@ -287,6 +287,12 @@ class Network:
         packets = {counter["name"]: counter["packets"] for counter in counters}
         return packets["seen"], packets["lost"]
 
+    def dropped(self) -> int:
+        """Packets for which the queue in front of a shaped link had no room, at hosts and in the switch."""
+        spaces = [self.switch, *map(self.namespace, range(len(self.addresses)))]
+        listings = [json.loads(command("tc", "-n", space, "-s", "-j", "qdisc", "show")) for space in spaces]
+        return sum(queue["drops"] for listing in listings for queue in listing if queue["kind"] == "tbf")
+
     def bytes_sent(self, host: int) -> int:
         """By this host so far, to all others."""
         [device] = json.loads(command("ip", "-n", self.namespace(host), "-s", "-j", "link", "show", "dev", "eth0"))

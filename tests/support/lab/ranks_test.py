@@ -12,6 +12,7 @@ import unittest
 
 from lab import Lab, Relay, Result, Run, reason_to_skip, several_on_each
 from network import command
+from replay import Recorder, Stranger
 
 SKIPPED = 77  # as CMake knows it
 RANVIER, ENDLESS, RELAY = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
@@ -57,6 +58,17 @@ class Results(unittest.TestCase):
                 sent[algorithm] = lab.network.bytes_sent(0) - before
         self.assertLess(sent["auto"], 0.8 * sent["ring"], sent)
 
+    def test_many_that_send_to_each_other_do_not_overrun_a_slow_line(self):
+        # In slices of 512 KiB each rank has a whole chunk for each other one on its way at once: 2 to 8 of a hundred packets
+        # were dropped.
+        size = 3 << 20
+        with Lab(hosts=8, rate="100Mbit") as lab:
+            words = [RANVIER, "bench", "--transport", "tcp", "--no-pin", "--algorithm", "direct", "-b", size, "-e", size]
+            for result in lab.run([*words, "--samples", "2", "--iters", "2"], limit=100, environment=CLEAN):
+                self.assertEqual((result.code, result.err), (0, ""), result)
+            sent = sum(map(lab.network.bytes_sent, range(8)))
+            self.assertLess(lab.network.dropped(), 0.005 * sent / 1500)
+
     def test_are_right_where_packets_are_lost(self):
         found = self.bench("-b", "64K", "-e", "1M", "-f", "16", hosts=3, rate="200Mbit", loss=0.01)
         self.assertEqual([row["wrong"] for row in found["rows"]], [0, 0])
@@ -74,6 +86,30 @@ class Results(unittest.TestCase):
         for result in results:
             self.assertEqual((result.code, result.timed_out), (1, False), result)
         self.assertIn("packets of 1228 bytes do not get there and back: a link on the way has an MTU of 1000", results[1].err)
+
+    def test_over_small_packets_are_right_or_refused_with_one_sentence(self):
+        # 576 is what every host has to take of IPv4 (RFC 791), 1280 every link of IPv6 (RFC 8200).
+        small = 'ip link set eth0 mtu "$0"; exec "$@"'
+        for mtu, transport, *insecure in (
+            (576, "tcp"), (576, "grpc", "--insecure"), (576, "udp"),
+            (1280, "tcp"), (1280, "udp"), (1280, "udp", "--insecure"), (1280, "udp:loss=0.01"),
+        ):  # fmt: skip
+            with self.subTest(mtu=mtu, transport=transport, insecure=insecure), Lab(hosts=2) as lab:
+                file = lab.network.folder / "result.json"
+                words = [RANVIER, "bench", "--transport", transport, *insecure, "--no-pin", "--json", file,
+                         "-b", "64K", "-e", "1M", "-f", "16", "--samples", "2", "--iters", "2"]  # fmt: skip
+                results = lab.run(["sh", "-c", small, mtu, *words], limit=100, environment=CLEAN)
+                if transport == "udp" and mtu == 576:
+                    for result in results:
+                        self.assertEqual((result.code, result.timed_out), (1, False), result)
+                        self.assertEqual(len(result.err.strip().splitlines()), 1, result)
+                    remedy = "give all of them an MTU of 1228 or more, or use transport tcp"
+                    told = f"a link on the way has an MTU of 576; {remedy}"
+                    self.assertIn(told, results[1].err)
+                    continue
+                for result in results:
+                    self.assertEqual((result.code, result.err), (0, ""), result)
+                self.assertEqual([row["wrong"] for row in json.loads(file.read_text())["rows"]], [0, 0])
 
     def test_several_sockets_get_past_a_limit_of_each_flow(self):
         # 2 MB at 40 Mbit/s take 400 ms each way; four such flows are still far below the line.
@@ -274,6 +310,58 @@ class OnlyHttp2(Blame):
                 if cuts:
                     for result in results[:2] + results[3:]:
                         self.assertIn("rank 2 has been silent for 3.0 s", result.err)
+
+
+class Replays(unittest.TestCase):
+    """Whatever a rank has said when it came, somebody else who says it again does not get in and does no harm."""
+
+    def words(self, lab: Lab, transport: str, operations: int, *more: str) -> list:
+        return [RANVIER, "bench", "--transport", transport, *more, "--no-pin", "-b", "1M", "-e", "1M", "--samples", "2",
+                "--iters", operations, "--json", lab.network.folder / "result.json"]  # fmt: skip
+
+    def assert_right(self, lab: Lab, results: list[Result]) -> None:
+        for result in results:
+            self.assertEqual((result.code, result.err), (0, ""), result)
+        (row,) = json.loads((lab.network.folder / "result.json").read_text())["rows"]
+        self.assertEqual(row["wrong"], 0)
+
+    def test_of_greetings_while_the_job_meets(self):
+        for transport, *more in (("tcp",), ("tcp", "--insecure"), ("grpc", "--insecure"), ("udp",)):
+            with self.subTest(transport=transport, more=more), Lab(hosts=4) as lab:
+                recorder = Recorder(lab.namespace(0), lab.addresses[0])
+                lab.cut(2)  # whom the others wait for, with their ports open
+                try:
+                    run = lab.start(self.words(lab, transport, 2, *more), hosts=3, environment=CLEAN)
+                    time.sleep(2)
+                finally:
+                    heard = recorder.heard()
+                self.assertTrue(any(len(stream) > 30 for stream in heard.streams.values()), "rank 1 has not come")
+                stranger = Stranger(lab.namespace(3))
+                answered = stranger.say_again(lab.addresses[0], heard, 2)
+                self.assertGreater(stranger.let_in, 0, "the port was closed")
+                if more:  # who has come stays; the other flight begins with one of TLS, which is answered
+                    self.assertEqual(answered, b"")
+                self.assertEqual(run.running(), [0, 1, 2])
+                lab.mend(2)
+                self.assert_right(lab, run.wait(limit=60))
+
+    def test_of_datagrams_while_the_job_runs(self):
+        for more in ([], ["--insecure"]):
+            with self.subTest(more=more), Lab(hosts=3, rate="200Mbit") as lab:
+                recorder = Recorder(lab.namespace(0), lab.addresses[0])
+                try:
+                    run = lab.start(self.words(lab, "udp", 60, *more), hosts=2, environment=CLEAN)
+                    time.sleep(2)
+                finally:
+                    heard = recorder.heard()
+                self.assertGreater(len(heard.datagrams), 100, "nothing was sent")
+                heard.streams.clear()
+                del heard.datagrams[400:]
+                answered = Stranger(lab.namespace(2)).say_again(lab.addresses[0], heard, 2)
+                self.assertEqual(run.running(), [0, 1], "it had ended before")
+                if not more:
+                    self.assertEqual(answered, b"")
+                self.assert_right(lab, run.wait(limit=60))
 
 
 class Losses(Blame):
