@@ -38,13 +38,18 @@ class PacedTransport final : public Transport {
   TransportTraits traits() const override { return traits_; }
 
   std::size_t try_send(Rank to, Lane lane, ConstBytes head, ConstBytes body) override {
-    if (!bucket_.has_tokens(Clock::now())) {
+    const Way way{to, lane};
+    // A link serves its connections in turn: without that whoever asks first would have all tokens, always.
+    const bool another_waits = way == last_ && std::exchange(another_waits_, false);
+    if (another_waits || !bucket_.has_tokens(Clock::now())) {
+      another_waits_ |= way != last_;
       held_back_ = true;
       return 0;
     }
     const std::size_t accepted =
         inner_->try_send(to, lane, head, body.first(std::min(body.size(), traits_.slice_bytes)));
     bucket_.spend(accepted);
+    if (accepted > 0) last_ = way;
     return accepted;
   }
   bool sent(Rank to, Lane lane) override { return inner_->sent(to, lane); }
@@ -69,6 +74,10 @@ class PacedTransport final : public Transport {
   TransportTraits traits_;
   transport::TokenBucket bucket_;
   bool held_back_ = false;  // a send was refused since the last wait()
+
+  using Way = std::pair<Rank, Lane>;
+  Way last_{-1, 0};             // that sent
+  bool another_waits_ = false;  // has been refused since then
 };
 
 }  // namespace

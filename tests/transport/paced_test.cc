@@ -69,6 +69,35 @@ TEST(Paced, SendsNoFasterThanItsRate) {
   EXPECT_GE(Clock::now() - start, 180ms);
 }
 
+// Who always asks first, and as soon as there is room, does not have all of the link.
+TEST(Paced, SendsTakeTurns) {
+  auto world = loopback_world(3);
+  auto sender = paced(std::move(world[0]), 1e5);
+  const std::vector<std::byte> large(1 << 20), small(100);
+  const auto take = [](Transport& rank, Lane lane) { rank.release(0, lane, rank.try_recv(0, lane, {}).size()); };
+  for (int turn = 0; turn < 5; ++turn) {
+    while (sender->try_send(1, 0, {}, large) > 0) continue;
+    ASSERT_EQ(sender->try_send(2, 1, {}, small), 0U);
+    bool done = false;
+    for (int passes = 0; passes < 10 && !done; ++passes) {
+      sender->wait(10s);
+      sender->try_send(1, 0, {}, large);
+      done = sender->try_send(2, 1, {}, small) > 0;
+      take(*world[1], 0);  // there is always room
+    }
+    EXPECT_TRUE(done) << turn;
+    take(*world[2], 1);
+  }
+  // Whoever is alone need not wait for one that came once and comes no more.
+  ASSERT_EQ(sender->try_send(2, 1, {}, small), 0U);
+  std::size_t sent = 0;
+  for (int passes = 0; passes < 10 && sent == 0; ++passes) {
+    sender->wait(10s);
+    sent = sender->try_send(1, 0, {}, large);
+  }
+  EXPECT_GT(sent, 0U);
+}
+
 TEST(Paced, ASliceTakesAFewMillisecondsAtMost) {
   for (const double rate : {2e6, 25e6, 1e12}) {
     auto world = loopback_world(2);
