@@ -18,7 +18,7 @@ class Behind:
         self.devices = [] if device.type == "cpu" else [device]  # as a Future wants them
         self._device = device
         self._module: Any = torch.get_device_module(device) if self.devices else None
-        self._event = self._module.current_stream(device).record_event() if self.devices else None
+        self._event = None if self._module is None else self._module.current_stream(device).record_event()
 
     def a_stream(self) -> AbstractContextManager[Any]:
         """Makes a stream that comes after all that the current one of the calling thread, which may be another."""
