@@ -137,17 +137,11 @@ std::size_t Overlap::start(Operation operation) {
   return number;
 }
 
-std::optional<double> Overlap::idle_since() const {
-  if (std::ranges::any_of(lanes_, [](const auto& number) { return number.has_value(); })) return {};
-  double ended = 0;
-  for (const Operation& each : operations()) ended = std::max(ended, each.end_ns);
-  return ended;
-}
-
 void Overlap::go_on_until(double ns, const SimulatedRun* first) {
   do {
     ended_.clear();
     under_way_.go_on_until(ns, first, ended_);
+    if (!ended_.empty()) last_ended_ns_ = under_way_.now();
     for (const std::size_t ended : ended_) {
       auto& lane = lanes_[ended % lanes_.size()];
       lane.reset();

@@ -89,11 +89,12 @@ class Overlap {
 
   const std::vector<Operation>& operations() const { return under_way_.operations(); }
   // When the last one ended, 0 before any; none while one is under way.
-  std::optional<double> idle_since() const;
+  std::optional<double> idle_since() const { return under_way_.empty() ? std::optional(last_ended_ns_) : std::nullopt; }
 
  private:
   UnderWay under_way_;
   std::vector<std::optional<std::size_t>> lanes_;  // which operation each has
+  double last_ended_ns_ = 0;
   std::vector<std::size_t> ended_;
 };
 

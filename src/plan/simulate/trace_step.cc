@@ -248,7 +248,7 @@ class TraceRun {
       if (node.receives)
         shares_.add_wait(*node.run, exposed);
       else
-        shares_.add(*node.run, {.wall = exposed, .work = operation.exposed_work}, node.run->ns);
+        shares_.add(*node.run, {.wall = exposed, .work = operation.exposed_work}, ns);
       result_.communication_ns += ns;
       auto& role = roles[node.who->name];
       role.role = node.who->name;
