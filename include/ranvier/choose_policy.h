@@ -41,6 +41,7 @@ struct PolicySituation {
   Measured measured = {};
   double steps_left = std::numeric_limits<double>::infinity();
   double change_seconds = 0;  // what measuring something for another way, and changing to it, holds training up
+  double doubt = 0;           // by this share more another way has to cost less, since few steps have been seen
 };
 
 // How one way would do.

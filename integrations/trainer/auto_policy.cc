@@ -17,6 +17,7 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 
 constexpr std::size_t most_steps = 32;            // the last ones, by which averages are judged
+constexpr double doubt_of_few = 0.25;             // see PolicySituation
 constexpr double seconds_to_form = 0.1;           // new connections, encrypted between hosts: of every rank's cores
 constexpr std::uint64_t inside_tag = 0x6175746f;  // "auto"
 constexpr std::size_t most_inside = 64 << 10;     // floats that are sent to measure a node's own links
@@ -64,7 +65,8 @@ void AutoPolicy::forget_steps() {
   pushes_ = 0;
 }
 
-bool AutoPolicy::add_paces(std::vector<PaceReport> paces) {
+bool AutoPolicy::add_paces(std::vector<PaceReport> paces, bool few) {
+  if (std::exchange(knows_little_, few)) drift_ = {};
   paces_ = std::move(paces);
   return drift_.add(speeds_of(paces_));
 }
@@ -79,7 +81,7 @@ bool AutoPolicy::is_serving(const PolicyChoice& current) const {
 // waited in its last steps, and what was hidden.
 void AutoPolicy::learn(const PolicyChoice& current) {
   // The first ones ever are slower.
-  if (!between_ && steps_.size() > 2 * StepTimes::warm_up)
+  if (!between_ && steps_.size() > StepTimes::warm_up)
     steps_.erase(steps_.begin(), steps_.begin() + StepTimes::warm_up);
   if (steps_.size() > most_steps) steps_.erase(steps_.begin(), steps_.end() - most_steps);
   std::vector<double> own{pushes_ > 0 ? Seconds(pushing_).count() / static_cast<double>(pushes_) : 0};
@@ -248,6 +250,7 @@ PolicySituation AutoPolicy::situation(double steps_left) const {
   now.takes_servers = takes_servers_;
   now.measured = {.inside = inside_.has_value(), .push = push_.has_value(), .served = served_.has_value()};
   now.steps_left = steps_left;
+  if (knows_little_) now.doubt = doubt_of_few;
   now.change_seconds = 2 * now.between_seconds + seconds_to_form;  // about one exchange of all parameters each
   return now;
 }

@@ -44,11 +44,12 @@ class AutoPolicy {
 
   // Another policy is in use: what was added belongs to the one before.
   void forget_steps();
-  // What every rank has measured of its pace since the last time. Whether speeds() are others now.
-  bool add_paces(std::vector<PaceReport> paces);
+  // What every rank has measured of its pace since the last time. Whether speeds() are others now. What `few` steps
+  // have said holds until the next time.
+  bool add_paces(std::vector<PaceReport> paces, bool few = false);
 
   // By what was added since the last time, and paces at least once. All ranks call, with the same and while nothing is
-  // under way, and get the same choice.
+  // under way, and get the same choice. Few steps have to say it more clearly.
   PolicyChoice choose(const PolicyChoice& current, double steps_left);
   // By rank, by which it has chosen: samples a second, as far as they are more than noise.
   std::vector<double> speeds() const { return drift_.speeds(); }
@@ -82,6 +83,7 @@ class AutoPolicy {
 
   std::vector<PaceReport> paces_;  // by rank, the last ones
   SpeedDrift drift_;
+  bool knows_little_ = false;  // few steps
   // Since the last choice.
   std::vector<Step> steps_;
   std::chrono::nanoseconds pushing_{};

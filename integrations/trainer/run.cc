@@ -57,8 +57,8 @@ TrainResult Run::run(const TrainEvents& events) {
     if (change_) take_up_change();
     if (is_plan_due()) judge_plan(events);
     if (speaks() && events.on_step) events.on_step(step_, last_step_, loss);
-    const bool chooses_first =
-        is_auto() && choice_.sync.empty() && result_.steps_here == steps_to_measure && step_ < last_step_;
+    const bool chooses_first = is_auto() && choice_.sync.empty() && step_ < last_step_ &&
+                               (result_.steps_here == few_steps || result_.steps_here == steps_to_measure);
     if (chooses_first) choose_policy();
     if (!is_evaluation_due()) continue;
     evaluate();

@@ -46,6 +46,7 @@ class Run {
 
  private:
   static constexpr std::size_t steps_to_measure = 10;  // before samples are first shared by speed, …
+  static constexpr std::size_t few_steps = 5;          // … of --sync auto, where these leave no doubt, …
   static constexpr std::size_t steps_of_window = 32;   // … and after which speeds are looked at again
 
   static std::span<float> memory_of(at::Tensor& flat) {

@@ -63,7 +63,9 @@ void Run::choose_policy() {
   const auto mark = Account::begin(*sync_);
   if (watched_at_ != step_) watch_speeds();
   auto choice = auto_->choose(choice_, static_cast<double>(last_step_ - step_));
-  const bool is_new = choice.sync != choice_.sync || choice.split_by_speed != choice_.split_by_speed;
+  const bool is_open = choice_.sync.empty() && result_.steps_here < steps_to_measure && choice.sync == first_ &&
+                       !choice.split_by_speed;  // what few steps have said is no reason to stay
+  const bool is_new = !is_open && (choice.sync != choice_.sync || choice.split_by_speed != choice_.split_by_speed);
   if (is_new) {
     result_.decisions.push_back(
         {.step = step_, .sync = choice.sync, .split_by_speed = choice.split_by_speed, .reason = choice.reason});

@@ -141,7 +141,8 @@ void Run::watch_speeds() {
   watched_at_ = step_;
   auto reports = measure();
   if (!auto_) return shares_.follow(speeds_of(reports));
-  if (auto_->add_paces(std::move(reports)) && choice_.split_by_speed) shares_.give(auto_->speeds());
+  if (auto_->add_paces(std::move(reports), result_.steps_here < steps_to_measure) && choice_.split_by_speed)
+    shares_.give(auto_->speeds());
 }
 
 // ---- What the first steps consist of.

@@ -147,6 +147,7 @@ const PolicyForecast& choose(std::span<const PolicyForecast> all, const PolicySi
   if (in_use == all.end()) in_use = std::ranges::find(all, current.sync, &PolicyForecast::sync);
   if (in_use != all.end() && in_use->cost() <= best->cost() * (1 + to_change)) return *in_use;
   const PolicyForecast& stays = in_use != all.end() ? *in_use : all.front();
+  if (stays.cost() <= best->cost() * (1 + now.doubt)) return stays;
   if ((stays.cost() - best->cost()) * now.steps_left <= now.change_seconds) return stays;
   return *best;
 }

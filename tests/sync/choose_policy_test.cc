@@ -193,6 +193,24 @@ TEST(ChoosePolicy, WhatIsInUseStaysUntilAnotherOneIsATenthBetter) {
   EXPECT_GT(stayed, 20);
 }
 
+TEST(ChoosePolicy, WhereThereIsDoubtBspStaysUnlessAnotherWayCostsLessByThatShare) {
+  std::mt19937 random(6);
+  int stayed = 0, changed = 0;
+  for (int i = 0; i < 2000; ++i) {
+    auto now = any(random);
+    const auto sure = choose_policy(now);
+    now.doubt = 0.5;
+    const auto choice = choose_policy(now);
+    const auto all = forecast_policies(now);
+    const auto least = std::ranges::min_element(all, {}, &PolicyForecast::cost);
+    const bool is_clear = all.front().cost() > least->cost() * 1.5;
+    ASSERT_TRUE(same(choice, is_clear ? sure : PolicyChoice{.sync = "bsp"})) << choice.reason;
+    ++(is_clear ? changed : stayed);
+  }
+  EXPECT_GT(stayed, 100);
+  EXPECT_GT(changed, 100);
+}
+
 TEST(ChoosePolicy, WhatHidesBehindBackwardCostsBspNothing) {
   auto now = calm();
   now.between_seconds = now.hidden_seconds = 0.03;
