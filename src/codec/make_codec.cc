@@ -173,7 +173,8 @@ std::unique_ptr<Codec> make_without_momentum(std::string_view spec, Wishes& wish
   PipelineSettings settings{.spec = std::string(spec),
                             .feedback = wishes.feedback.value_or(draft.biased || wishes.momentum > 0),
                             .differences = differences,
-                            .way = wishes.way.value_or(draft.sparsifier ? Way::cheaper : Way::reduce_scatter)};
+                            .way = wishes.way.value_or(draft.sparsifier ? Way::cheaper : Way::reduce_scatter),
+                            .way_is_told = wishes.way.has_value()};
   PipelineSettings inner{.spec = settings.spec};
   if (draft.lossless) {
     if (draft.sparsifier || !draft.transforms.empty() || (last_quantizer != "fp32" && last_quantizer != "bf16"))
