@@ -128,7 +128,8 @@ std::unique_ptr<Codec> make_without_momentum(std::string_view spec, Wishes& wish
     if (stage.add == nullptr)
       throw Error(ErrorKind::usage,
                   fmt::format("'{0}' in the spec '{1}' is a way to average whole buckets and no stage of a codec; it "
-                              "stands first, and only where gradients are exchanged: '{0}' by itself is a spec there",
+                              "stands first, and only where gradients are exchanged: '{0}' by itself is a spec there; "
+                              "leave it out here",
                               stage.info.name, spec));
     const bool is_delta = stage.info.name == "delta";
     if (is_delta && (before != nullptr || draft.differences))

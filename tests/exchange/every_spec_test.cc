@@ -51,8 +51,8 @@ std::vector<std::string> all_specs() {
   return specs;
 }
 
-// The buckets of one rank: fewer values than ranks, uneven parts, several chunks.
-const std::vector<std::size_t> sizes{1, 3, 131, 9001};
+// The buckets of one rank: no values, fewer than ranks, uneven parts, several chunks.
+const std::vector<std::size_t> sizes{0, 1, 3, 131, 9001};
 const auto worlds = support::sanitized ? std::vector<Rank>{3} : std::vector<Rank>{1, 2, 3, 5, 8};
 
 std::vector<std::vector<float>> averages(Communicator& comm, const std::string& spec, unsigned delays) {
