@@ -128,7 +128,7 @@ int run_codec(const Arguments& arguments) {
   for (const std::string& spec : specs) {
     const auto row = specs.size() > 1 ? measure_if_codable(spec, values) : std::optional(measure_codec(spec, values));
     if (!row) {
-      constexpr std::string_view why = "a value is NaN, infinite or beyond 2^50";
+      constexpr std::string_view why = "a value, or a coefficient, is NaN, infinite or beyond 2^50";
       without_code.push_back({{"spec", spec}, {"why", why}});
       if (prints) fmt::print("{:<34} no code: {}\n", spec, why);
       continue;
