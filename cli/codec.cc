@@ -21,7 +21,7 @@ namespace {
 
 constexpr auto examples = R"(
 A codec is written as stages joined by '+': sparsify + transform + quantize + code, each of them optional. Errors are those
-of one encoding; in training, error feedback sends later what a biased codec has lost (ef=0 on any stage refuses it).
+of one encoding; in training, error feedback sends later what a biased codec has lost (ef=0 refuses it).
 FILE holds raw little-endian f32, or is a .npy of floats.
 
 Examples:
@@ -75,9 +75,13 @@ int list_stages(const JsonFile& file, bool prints) {
     fmt::print("\npresets\n");
     for (const Preset& preset : presets()) fmt::print("  {:<12} {}. {}\n", preset.name, preset.spec, preset.meant_for);
     fmt::print(
-        "\nOn any stage: ef=0 refuses error feedback, which is on where a codec is biased, ef=1 demands it, and ef=21 "
-        "codes\nchanges (delta). momentum=0.9 stands before error feedback and takes the place of the optimizer's.\n"
-        "by=reduce_scatter or all_gather says how codes become an average; sparse ones take the cheaper way.\n");
+        "\nFor all of a spec, on any of its stages, but not with those of exchange, which settle it themselves:\n"
+        "ef=0 refuses error feedback, which is on where a codec is biased, ef=1 demands it, and ef=21 codes changes "
+        "(delta).\n"
+        "momentum=0.9 stands before error feedback and takes the place of the optimizer's. by=reduce_scatter or "
+        "all_gather\n"
+        "says how codes become an average; else casts are added up in transit, and sparse codes take the cheaper way.\n"
+        "dgc and lossless settle error feedback and momentum themselves, too.\n");
   }
   nlohmann::json named = nlohmann::json::array();
   for (const Preset& preset : presets())
@@ -124,7 +128,7 @@ int run_codec(const Arguments& arguments) {
   for (const std::string& spec : specs) {
     const auto row = specs.size() > 1 ? measure_if_codable(spec, values) : std::optional(measure_codec(spec, values));
     if (!row) {
-      constexpr std::string_view why = "a value is NaN, infinite or beyond 2^50";
+      constexpr std::string_view why = "a value, or a coefficient, is NaN, infinite or beyond 2^50";
       without_code.push_back({{"spec", spec}, {"why", why}});
       if (prints) fmt::print("{:<34} no code: {}\n", spec, why);
       continue;

@@ -55,10 +55,11 @@ Coded code(const std::string& spec, std::span<const float> values) {
   const double gigabytes = static_cast<double>(values.size_bytes()) / 1e9;
   result.speed.encode_gbps = gigabytes / seconds_of([&] { result.bytes = codec->encode(values, {}, memory, {}); });
   if (result.bytes == 0)
-    throw Error(ErrorKind::config,
-                fmt::format("'{}' has no code for these values: one is NaN, infinite or beyond 2^50; "
-                            "'lossless' codes those too",
-                            spec));
+    throw Error(
+        ErrorKind::config,
+        fmt::format("'{}' has no code for these values: one is NaN, infinite or beyond 2^50, or a coefficient of "
+                    "them is; 'lossless' codes those too",
+                    spec));
   const ConstBytes view = std::span(memory).first(result.bytes);
   result.speed.decode_gbps = gigabytes / seconds_of([&] { codec->decode(view, result.decoded, Combine::replace); });
   return result;

@@ -97,6 +97,7 @@ class Coded:
             return Went.PLAIN if plain else Went.CODED
         gradient = values.clone() if self._differs else values
         if self._differs:
+            _estimate_anew(memory)
             values -= memory.last
             if memory.owed.numel() > 0:
                 values += memory.owed
@@ -229,6 +230,17 @@ class LowRank:
         return bool(coded) and math.isfinite(float(vector.abs().sum(dtype=torch.float64)))
 
 
+def _estimate_anew(memory: Memory) -> None:
+    """Of changes: what float32 has rounded of much larger averages is still in this one, and all ranks take it for their
+    estimate, whose mean it then is exactly. See src/exchange/difference.cc."""
+    now = max(abs(float(end)) for end in torch.aminmax(memory.average)) if memory.average.numel() > 0 else 0.0
+    memory.largest = max(memory.largest, now)
+    if memory.largest > 2**12 * now:
+        memory.last.copy_(memory.average)
+        memory.residual.zero_()
+        memory.largest = 0.0
+
+
 def _all_finite(values: Tensor) -> bool:
     """In one pass: isfinite().all() makes several, and masks as long as values."""
     return values.numel() == 0 or all(math.isfinite(float(end)) for end in torch.aminmax(values))
@@ -268,11 +280,9 @@ class SharedGrid:
         spread = owed.clone()
         norms = self._grid.spread(spread, seed)
         wire.all_reduce(norms, dist.ReduceOp.MAX)
-        all_have_codes = _all_finite(norms)
-        coded = memory.norms_of == memory.sizes()  # else the norms are of another bucket, or there are none
-        if coded and not all_have_codes:
+        if not _all_finite(norms):
             return Went.NOT
-        if coded:
+        if memory.norms_of == memory.sizes():  # else the norms are of another bucket, or there are none
             own = self._grid.encode(spread, memory.norms)
             total = own.clone()
             wire.all_reduce(total)
@@ -280,8 +290,7 @@ class SharedGrid:
             values.copy_(self._decoded(total, wire.world, memory, seed, values)).mul_(1 / wire.world)
         else:
             Plain().average(wire, values, memory, number)
-        if all_have_codes:
-            memory.norms, memory.norms_of = norms, memory.sizes()
+        memory.norms, memory.norms_of = norms, memory.sizes()
         return Went.CODED
 
     def _decoded(self, codes: Tensor, summed: int, memory: Memory, seed: int, like: Tensor) -> Tensor:

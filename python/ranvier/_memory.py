@@ -28,6 +28,7 @@ class Memory:
     velocity: Tensor = field(default_factory=_nothing)
     last: Tensor = field(default_factory=_nothing)
     average: Tensor = field(default_factory=_nothing)
+    largest: float = 0.0  # magnitude that averages have had since estimates were exact, where changes are coded
     owed: Tensor = field(default_factory=_nothing)  # where none is kept, or changes are coded: that of a codec before
     spare: Tensor = field(default_factory=_nothing)  # room for the next residual, of no value
     factors: list[list[Tensor]] = field(default_factory=list)  # of each parameter, left and right; empty: none yet
@@ -61,6 +62,8 @@ class Memory:
         place = self.slices()[index]
         record: dict[str, Any] = {"size": parameter.numel(), "step": self.step}
         record |= {kind: getattr(self, kind)[place].clone() for kind in SAVED if getattr(self, kind).numel() > 0}
+        if self.average.numel() > 0:
+            record["largest"] = self.largest
         if self.factors[index]:
             record["left"], record["right"] = (factor.clone() for factor in self.factors[index])
         if index == 0 and self.norms.numel() > 0:
@@ -93,7 +96,8 @@ def from_record(parameter: Tensor, record: dict[str, Any], name: str, spec: str)
     require_record(parameter, record, name, spec)
     kept = {kind: record[kind].clone() for kind in (*SAVED, "norms") if kind in record}
     factors = [record[side].clone() for side in ("left", "right") if side in record]
-    return Memory([parameter], record["step"], factors=[factors], norms_of=list(record.get("norms_of", [])), **kept)
+    largest, norms_of = record.get("largest", 0.0), list(record.get("norms_of", []))
+    return Memory([parameter], record["step"], largest=largest, factors=[factors], norms_of=norms_of, **kept)
 
 
 class Memories:
@@ -132,6 +136,7 @@ class Memories:
                     getattr(memory, kind)[place] = before[old.slices()[at]]
             memory.factors[index] = old.factors[at]
             memory.step = max(memory.step, old.step)
+            memory.largest = max(memory.largest, old.largest)
         for parameter in parameters:
             self._of[id(parameter)] = memory
         return memory

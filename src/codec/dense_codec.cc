@@ -41,12 +41,14 @@ class DenseCodec final : public Pipeline {
                                                                                                             : 0) {}
 
   std::optional<DType> summable_as() const override {
-    return stages_.transforms.empty() && !stages_.coder && !settings().feedback ? stages_.quantizer->summable_as()
-                                                                                : std::nullopt;
+    const bool are_values = stages_.transforms.empty() && !stages_.coder && !settings().feedback;
+    return are_values && !settings().way_is_told ? stages_.quantizer->summable_as() : std::nullopt;
   }
 
   float sum_scale(Rank ranks) const override {
-    return summable_as() == DType::f16 ? 1 / static_cast<float>(std::bit_ceil(static_cast<unsigned>(ranks))) : 1;
+    const bool is_f16 =
+        stages_.transforms.empty() && !settings().feedback && stages_.quantizer->summable_as() == DType::f16;
+    return is_f16 ? 1 / static_cast<float>(std::bit_ceil(static_cast<unsigned>(ranks))) : 1;
   }
 
   std::size_t max_bytes(std::size_t count) const override {

@@ -128,7 +128,8 @@ std::unique_ptr<Codec> make_without_momentum(std::string_view spec, Wishes& wish
     if (stage.add == nullptr)
       throw Error(ErrorKind::usage,
                   fmt::format("'{0}' in the spec '{1}' is a way to average whole buckets and no stage of a codec; it "
-                              "stands first, and only where gradients are exchanged: '{0}' by itself is a spec there",
+                              "stands first, and only where gradients are exchanged: '{0}' by itself is a spec there; "
+                              "leave it out here",
                               stage.info.name, spec));
     const bool is_delta = stage.info.name == "delta";
     if (is_delta && (before != nullptr || draft.differences))
@@ -173,7 +174,8 @@ std::unique_ptr<Codec> make_without_momentum(std::string_view spec, Wishes& wish
   PipelineSettings settings{.spec = std::string(spec),
                             .feedback = wishes.feedback.value_or(draft.biased || wishes.momentum > 0),
                             .differences = differences,
-                            .way = wishes.way.value_or(draft.sparsifier ? Way::cheaper : Way::reduce_scatter)};
+                            .way = wishes.way.value_or(draft.sparsifier ? Way::cheaper : Way::reduce_scatter),
+                            .way_is_told = wishes.way.has_value()};
   PipelineSettings inner{.spec = settings.spec};
   if (draft.lossless) {
     if (draft.sparsifier || !draft.transforms.empty() || (last_quantizer != "fp32" && last_quantizer != "bf16"))

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 
+#include "codec/scales.h"
 #include "codec/stages.h"
 #include "kernel/small_floats.h"
 #include "kernel/vectors.h"
@@ -30,16 +31,17 @@ class Microscaling final : public Quantizer {
     for (std::size_t begin = 0; begin < values.size(); begin += block, ++side) {
       const std::size_t size = std::min(block, values.size() - begin);
       const float largest = kernel::largest_magnitude(values.data() + begin, size);
-      // The biased exponent of f32 is that of E8M0. Scales stay away from both ends, where factors would be denormal.
+      // The biased exponent of f32 is that of E8M0. Scales stay away from 0, where they would be denormal; what has a
+      // code is far from the other end.
       const int exponent = static_cast<int>(std::bit_cast<std::uint32_t>(largest) >> 23) - top_exponent_;
-      const int scale = std::clamp(exponent, 1, 253);
+      const int scale = std::max(exponent, 1);
       *side = static_cast<std::byte>(scale);
       kernel::to_small_float(format_, values.data() + begin, std::ldexp(1.0F, 127 - scale), size, symbols + begin);
     }
   }
   void dequantize(const std::uint8_t* symbols, const std::byte* side, std::span<float> out) const override {
     for (std::size_t begin = 0; begin < out.size(); begin += block, ++side) {
-      const float scale = std::bit_cast<float>(std::clamp(static_cast<std::uint32_t>(*side), 1U, 253U) << 23);
+      const float scale = std::bit_cast<float>(read_exponent(*side) << 23);
       const std::size_t end = std::min(begin + block, out.size());
       for (std::size_t i = begin; i < end; ++i) out[i] = values_[symbols[i]] * scale;
     }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "codec/scales.h"
 #include "codec/stages.h"
 #include "kernel/small_floats.h"
 #include "kernel/vectors.h"
@@ -32,7 +33,7 @@ class Natural final : public Quantizer {
   }
   void dequantize(const std::uint8_t* symbols, const std::byte* side, std::span<float> out) const override {
     for (std::size_t begin = 0; begin < out.size(); begin += block, ++side)
-      kernel::from_powers(symbols + begin, std::min(block, out.size() - begin), static_cast<unsigned>(*side),
+      kernel::from_powers(symbols + begin, std::min(block, out.size() - begin), read_exponent(*side),
                           out.data() + begin);
   }
 };

@@ -13,6 +13,7 @@ struct PipelineSettings {
   bool feedback = false;     // ef=1, or nothing said and the codec is biased
   bool differences = false;  // ef=21
   Way way = Way::reduce_scatter;
+  bool way_is_told = false;  // by=: then codes that could be added in transit go that way, too
 };
 
 class Pipeline : public Codec {

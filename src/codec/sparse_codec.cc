@@ -54,7 +54,8 @@ class SparseCodec final : public Pipeline {
   std::size_t state_parts() const override { return momentum() > 0 ? 2 : Pipeline::state_parts(); }
   // Values at places that all ranks know can be added where they stand.
   std::optional<DType> summable_as() const override {
-    return sparsifier_->indices_follow_from_seed() ? values_->summable_as() : std::nullopt;
+    const bool are_known = sparsifier_->indices_follow_from_seed() && !settings().way_is_told;
+    return are_known ? values_->summable_as() : std::nullopt;
   }
   std::size_t summable_at() const override { return summable_as() ? count_bytes + seed_bytes : 0; }
   double momentum() const override { return sparsifier_->momentum(); }

@@ -7,9 +7,16 @@
 // Nothing but error feedback is needed for it: its residual after a step is g - h, so of the difference to the last
 // gradient, g' - g, it codes g' - g + residual = g' - h. So this hands differences to an exchange that feeds back, and
 // adds up what comes out. Whatever that exchange does (an owner's own residual, plain buckets) stays right.
+//
+// But for digits: what f32 rounds while changes of a magnitude M are coded and added up, 2^-24 M or so, stays in every
+// average behind it. Where averages have become much smaller than that M, all ranks take the average itself, of which
+// they have the same bits, for their estimate: the mean of those is the average again, exactly, and EF21 may begin with
+// any estimates.
 #include "exchange/difference.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,8 +30,21 @@
 namespace ranvier {
 namespace {
 
-// In a Residuals::State: `residual` the last gradients of this rank, `velocity` the last average, and `step` 1 once all
-// of a bucket has been told.
+// In a Residuals::State: `residual` the last gradients of this rank, `velocity` the last average, and `step` 0 before
+// all of a bucket has been told, then one more than the bits of the largest magnitude that averages have had since
+// estimates were exact. (Bits of floats are in the order of magnitudes: buckets that come together take the larger.)
+std::uint64_t step_of(float largest) { return 1 + std::uint64_t{std::bit_cast<std::uint32_t>(largest)}; }
+float largest_of(std::uint64_t step) { return std::bit_cast<float>(static_cast<std::uint32_t>(step - 1)); }
+
+// What was rounded is 2^-12 of the average, or more. The same on all ranks, as averages are.
+bool lacks_digits(Residuals::State& state) {
+  if (state.step == 0) return false;
+  const float now = kernel::largest_magnitude(state.velocity.data(), state.velocity.size());
+  const float largest = std::max(now, largest_of(state.step));
+  state.step = step_of(largest);
+  return largest > 0x1p12F * now;
+}
+
 class DifferenceAveraging final : public FollowedAveraging {
  public:
   // What is owed has been added to `bucket`; null: nothing.
@@ -42,7 +62,7 @@ class DifferenceAveraging final : public FollowedAveraging {
     bool all = true;
     for (std::size_t begin = 0; begin < bucket_.size(); begin += slice_values)
       all &= take(begin, std::min(slice_values, bucket_.size() - begin));
-    if (all) state_->step = 1;
+    if (all) state_->step = std::max(state_->step, step_of(0));
   }
 
   // Where a slice went plain, the inner exchange holds back what it did before, and so the last gradient and average
@@ -76,6 +96,7 @@ class DifferenceExchange final : public Exchange {
   std::size_t state_bytes() const override { return inner_->state_bytes() + last_.bytes() + debt_.bytes(); }
   std::shared_ptr<Averaging> start(const Bucket& bucket) override {
     const auto state = last_.of(bucket);
+    if (lacks_digits(*state)) estimate_by_average(*state, bucket);
     // Once: as a difference it would be added again at every step.
     auto averaging = std::make_shared<DifferenceAveraging>(state, debt_.give(bucket), bucket.values);
     // By what the bucket's tensors are known: the differences lie elsewhere at every step.
@@ -107,6 +128,15 @@ class DifferenceExchange final : public Exchange {
   }
 
  private:
+  void estimate_by_average(Residuals::State& state, const Bucket& bucket) {
+    const Bucket known{.values = bucket.values, .tensors = state.tensors};
+    auto kept = inner_->save(known);
+    Residuals::owe_nothing(kept);
+    inner_->restore(known, kept);
+    state.residual = state.velocity;
+    state.step = step_of(0);
+  }
+
   const std::unique_ptr<Exchange> inner_;
   Residuals last_;
   Debt debt_;

@@ -34,8 +34,8 @@ ExchangePlan plan_low_rank(std::string_view spec) {
   // A cast alone is summable from its first byte on.
   if (!factors->summable_as() || factors->summable_at() > 0 || factors->state_parts() > 0)
     throw Error(ErrorKind::usage,
-                fmt::format("in the spec '{}' '{}' would code factors and small tensors without error "
-                            "feedback; write bf16 or fp16 behind '{}', or nothing",
+                fmt::format("in the spec '{}' '{}' would code factors and small tensors, which are added up in transit "
+                            "and have no error feedback; write bf16 or fp16 behind '{}' without settings, or nothing",
                             spec, factors->spec(), stages.front().name));
   return {.codec = std::move(factors), .low_rank = options};
 }

@@ -120,6 +120,8 @@ void Residuals::forget(const Bucket& bucket) {
 
 std::uint64_t Residuals::number_in(ConstBytes kept) { return kept.size() >= sizeof(Kept) ? head_of(kept).number : 0; }
 
+void Residuals::owe_nothing(std::span<std::byte> kept) { std::ranges::fill(kept.subspan(sizeof(Kept)), std::byte{0}); }
+
 bool Residuals::owes(ConstBytes kept) { return kept.size() >= sizeof(Kept) && head_of(kept).residuals > 0; }
 
 bool Residuals::is_of_this_world(ConstBytes kept) const {

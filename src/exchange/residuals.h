@@ -44,6 +44,8 @@ class Residuals {
   // `number` stays as it is: ranks may have come that bring nothing, and messages are told apart by it.
   std::vector<std::byte> save(const Bucket&, std::uint64_t number);
   ConstBytes restore(const Bucket&, ConstBytes kept, std::uint64_t& number);
+  // What save() wrote, with nothing behind it, of zeros.
+  static void owe_nothing(std::span<std::byte> kept);
   // Whether what save() of any exchange wrote begins with a residual.
   static bool owes(ConstBytes kept);
   // The exchange's own number in it, 0 where it is empty.

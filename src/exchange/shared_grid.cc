@@ -175,15 +175,13 @@ class GridAveraging final : public CollectiveAveraging {
 
   std::shared_ptr<Phased> take() override {
     const bool all_have_codes = std::ranges::all_of(norms_->next, [](float norm) { return std::isfinite(norm); });
-    std::shared_ptr<Phased> rest;
-    if (coded_ && all_have_codes) {
-      add_up();
-    } else if (coded_) {
+    if (!all_have_codes) {
       tools_->plain.fetch_add(1);
-      rest = plain_slice(comm_, bucket_, number_);
+      return coded_ ? plain_slice(comm_, bucket_, number_) : nullptr;  // the first step has gone as floats
     }
-    if (all_have_codes) norms_->shared.swap(norms_->next);
-    return rest;
+    if (coded_) add_up();
+    norms_->shared.swap(norms_->next);
+    return nullptr;
   }
 
   // Decoded own codes and the decoded sum go back through the transform; residual = values + residual - own.

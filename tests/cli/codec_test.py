@@ -175,6 +175,8 @@ class Codec(ProgramTest):
             integers.write_bytes(npy(bytes(16), "<i4", 4))
             broken.write_bytes(b"\x93NUMPY\x01\x00\xff\xff")
             bad.write_bytes(struct.pack("<2f", 1, float("nan")))
+            large = folder / "large"  # which have codes, and coefficients that have none
+            large.write_bytes(struct.pack("<f", 2.0**49) * 64)
             archive = folder / "values.npz"
             with zipfile.ZipFile(archive, "w") as file:
                 file.writestr("arr_0.npy", npy(floats(4), "<f4", 4))
@@ -191,6 +193,7 @@ class Codec(ProgramTest):
                 ((str(integers), "--spec", "int8"), 1, "astype"),
                 ((str(broken), "--spec", "int8"), 1, "damaged"),
                 ((str(bad), "--spec", "int8"), 1, "'lossless' codes those too"),
+                ((str(large), "--spec", "dct+topk"), 1, "or a coefficient of them is"),
                 ((str(folder / "none"), "--spec", "int8"), 1, "cannot be read"),
                 ((str(folder), "--spec", "int8"), 1, "it is a folder"),
                 ((str(pipe), "--spec", "int8"), 1, "no regular file"),

@@ -144,6 +144,15 @@ TEST(MakeCodec, SparseOnesGoTheCheaperWayAndAllGoAsTold) {
   EXPECT_EQ(make_codec("topk:0.1,by=reduce_scatter")->way(), Way::reduce_scatter);
   EXPECT_EQ(make_codec("int8:by=all_gather")->way(), Way::all_gather);
   EXPECT_THAT(refusal("int8:by=mail"), HasSubstr("by=all_gather"));
+  // Also what could be added up in transit.
+  for (const std::string_view spec : {"bf16", "fp16", "randk:0.1", "randk:0.1+bf16"}) {
+    EXPECT_TRUE(make_codec(spec)->summable_as()) << spec;
+    for (const std::string_view way : {"reduce_scatter", "all_gather"}) {
+      const auto told = make_codec(fmt::format("{}{}by={}", spec, spec.ends_with("1") ? "," : ":", way));
+      EXPECT_FALSE(told->summable_as()) << told->spec();
+      EXPECT_EQ(told->way() == Way::all_gather, way == "all_gather") << told->spec();
+    }
+  }
 }
 
 TEST(MakeCodec, APresetIsTheSpecThatItNames) {

@@ -7,6 +7,7 @@
 #include "codec/codes.h"
 #include "kernel/small_floats.h"
 #include "ranvier/codec.h"
+#include "ranvier/error.h"
 
 namespace ranvier::testing {
 namespace {
@@ -121,6 +122,39 @@ TEST(Scales, ErrAlikeAtEveryMagnitude) {
       const double scaled_error = norm(difference(back, scaled)) / norm(scaled);
       EXPECT_NEAR(scaled_error, error, 0.02 * error) << spec << " at 2^" << exponent;
     }
+  }
+}
+
+// Exponents of 0 and beyond 2^100; what is negative or beyond that as f32 or bf16.
+TEST(Scales, ThatNoEncoderWritesAreRefused) {
+  const auto refuses = [](const std::string& spec, std::initializer_list<std::uint8_t> scale) {
+    const auto codec = make_codec(spec);
+    Code code = encoded(*codec, values_of(Kind::normal, 64));
+    const std::size_t at = spec.starts_with("eden") ? 4 : 0;  // behind the seed
+    std::ranges::transform(scale, code.begin() + static_cast<std::ptrdiff_t>(at),
+                           [](std::uint8_t each) { return std::byte{each}; });
+    Values out(64);
+    try {
+      codec->decode(code, out);
+    } catch (const Error& error) {
+      return error.kind() == ErrorKind::mismatch;
+    }
+    return false;
+  };
+  for (const std::string spec : {"mx", "mx:e5m2", "mx:e2m1", "natural"}) {
+    for (const std::uint8_t wrong : std::initializer_list<std::uint8_t>{0, 228, 255})
+      EXPECT_TRUE(refuses(spec, {wrong})) << spec << ": " << int{wrong};
+    for (const std::uint8_t right : std::initializer_list<std::uint8_t>{1, 227})
+      EXPECT_FALSE(refuses(spec, {right})) << spec << ": " << int{right};
+  }
+  for (const std::string spec : {"sign", "eden:2"}) {
+    EXPECT_TRUE(refuses(spec, {0, 0, 0x80, 0xBF})) << spec;   // -1
+    EXPECT_TRUE(refuses(spec, {0, 0, 0xC0, 0x7F})) << spec;   // NaN
+    EXPECT_FALSE(refuses(spec, {0, 0, 0x80, 0x3F})) << spec;  // 1
+  }
+  for (const std::string spec : {"int8", "qsgd"}) {
+    EXPECT_TRUE(refuses(spec, {0x80, 0xBF})) << spec;
+    EXPECT_FALSE(refuses(spec, {0x80, 0x3F})) << spec;
   }
 }
 

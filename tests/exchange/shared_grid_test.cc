@@ -97,23 +97,24 @@ TEST(SharedGrid, TooManyRanksForAFieldAreToldWhatToWrite) {
 }
 
 TEST(SharedGrid, WhatIsNotFiniteGoesPlainAndTheRestIsAsBefore) {
-  run_ranks(3, [](Communicator& comm) {
-    constexpr std::size_t count = 3000;
-    const auto exchange = make_exchange("thc:8", comm);
-    for (unsigned step = 0; step < 5; ++step) {
-      auto bucket = gradients(comm.rank(), count, step);
-      if (step == 2 && comm.rank() == 1) bucket[17] = NAN;
-      exchange->start({.values = bucket, .tensors = one_tensor(count)})->wait();
-      const auto exact = exact_sum(3, count, step);
-      for (std::size_t i = 0; i < count; ++i) {
-        if (step == 2 && i == 17)
-          EXPECT_TRUE(std::isnan(bucket[i]));
-        else
-          ASSERT_NEAR(bucket[i], exact[i] / 3, step == 2 ? 1e-5 : 0.5) << i << " in step " << step;
+  for (const unsigned bad : {0U, 2U})  // the first step goes as floats anyway, and is counted then
+    run_ranks(3, [&](Communicator& comm) {
+      constexpr std::size_t count = 3000;
+      const auto exchange = make_exchange("thc:8", comm);
+      for (unsigned step = 0; step < 5; ++step) {
+        auto bucket = gradients(comm.rank(), count, step);
+        if (step == bad && comm.rank() == 1) bucket[17] = NAN;
+        exchange->start({.values = bucket, .tensors = one_tensor(count)})->wait();
+        const auto exact = exact_sum(3, count, step);
+        for (std::size_t i = 0; i < count; ++i) {
+          if (step == bad && i == 17)
+            EXPECT_TRUE(std::isnan(bucket[i]));
+          else
+            ASSERT_NEAR(bucket[i], exact[i] / 3, step == bad ? 1e-5 : 0.5) << i << " in step " << step;
+        }
       }
-    }
-    EXPECT_EQ(exchange->plain_buckets(), 1U);
-  });
+      EXPECT_EQ(exchange->plain_buckets(), 1U);
+    });
 }
 
 }  // namespace

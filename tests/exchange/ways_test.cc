@@ -31,6 +31,23 @@ TEST(Ways, AnAllGatherSendsTheWholeCodeToEverybodyAndLosesOnce) {
   });
 }
 
+// Each rank's values are rounded once, and their sum is not: in transit it would be rounded again.
+TEST(Ways, ACastGoesAsToldToo) {
+  run_ranks(4, [](Communicator& comm) {
+    constexpr std::size_t count = 1 << 14;
+    const auto exchange = make_exchange("bf16:by=all_gather", comm);
+    std::vector<float> bucket(count, comm.rank() == 0 ? 1 : 0x1p-9F);
+    const auto before = comm.traffic().bytes_sent;
+    exchange->start(bucket)->wait();
+    EXPECT_EQ(comm.traffic().bytes_sent - before, 3 * count * 2);
+    EXPECT_EQ(bucket, std::vector<float>(count, (1 + 3 * 0x1p-9F) / 4));
+    // Sums beyond the range of f16 are scaled on this way, too.
+    bucket.assign(count, 49'984);
+    make_exchange("fp16:by=reduce_scatter", comm)->start(bucket)->wait();
+    EXPECT_EQ(bucket, std::vector<float>(count, 49'984));
+  });
+}
+
 TEST(Ways, TheCheaperWayIsTheOneThatTheModelOfTheLinksSays) {
   const LinkModel links{.latency = 50e-6, .message = 1e-6, .byte = 1e-9, .reduce = 0, .crowded = false};
   EXPECT_FALSE(all_gather_is_cheaper(links, 1, 100));
@@ -86,6 +103,26 @@ TEST(Ways, ChangesOfConstantGradientsEndInTheExactAverage) {
       }
       EXPECT_LT(error, 2e-3 * norm) << spec;
       EXPECT_EQ(exchange->state_bytes(), 3 * count * sizeof(float));
+    });
+}
+
+// What f32 rounds of one huge gradient is more than all others, and would stay in every sum of changes.
+TEST(Ways, ChangesAreExactAgainAfterAHugeGradient) {
+  for (const std::string_view spec : {"delta+topk:1", "int8:ef=21", "delta+int4:by=all_gather", "delta+randk:1"})
+    run_ranks(3, [&](Communicator& comm) {
+      constexpr std::size_t count = 2000;
+      const auto exchange = make_exchange(spec, comm);
+      const auto exact = exact_sum(3, count);
+      std::vector<float> bucket(count);
+      for (int step = 0; step < 60; ++step) {
+        std::ranges::copy(gradients(comm.rank(), count), bucket.begin());
+        if (step == 3)
+          for (float& value : bucket) value *= 1e9F;
+        exchange->start(bucket)->wait();
+        expect_equal_everywhere(comm, bucket);
+      }
+      for (std::size_t i = 0; i < count; ++i) ASSERT_NEAR(bucket[i], exact[i] / 3, 5e-3) << spec;
+      EXPECT_EQ(exchange->plain_buckets(), 0U) << spec;
     });
 }
 

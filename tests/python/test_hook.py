@@ -263,6 +263,23 @@ def of_another_model(rank, world):
     return True
 
 
+def huge(rank, world, spec):
+    """One huge gradient, then constant ones: their last average."""
+    layer = nn.Linear(50, 4, bias=False)
+    net = DistributedDataParallel(layer)
+    net.register_comm_hook(*ranvier.hook(spec))
+    for step in range(40):
+        net.zero_grad()
+        (net(torch.full((1, 50), rank + 1.0)).sum() * (1e9 if step == 2 else 1.0)).backward()
+    return layer.weight.grad
+
+
+@pytest.mark.parametrize("spec", ["delta+int8", "delta+topk:1,by=all_gather"])
+def test_changes_are_exact_again_after_a_huge_gradient(spec):
+    for average in on_ranks(2, huge, spec, backend="gloo"):
+        torch.testing.assert_close(average, torch.full((4, 50), 1.5), rtol=0, atol=5e-3)
+
+
 def test_a_pickled_state_of_another_model_says_so():
     assert all(on_ranks(2, of_another_model, backend="gloo"))
 
