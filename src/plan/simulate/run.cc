@@ -283,6 +283,16 @@ SimulatedRun run(const Instance& instance, const SimulateOptions& options) {
   return Simulation(instance, options).run();
 }
 
+SimulatedRun on_the_line(const SimulatedRun& one, const SimulatedRun& longer, double far) {
+  const auto at = [far](double a, double b) { return a + (b - a) * far; };
+  SimulatedRun run = longer;
+  run.ns = at(one.ns, longer.ns);
+  run.messages = static_cast<std::size_t>(at(static_cast<double>(one.messages), static_cast<double>(longer.messages)));
+  for (std::size_t i = 0; i < run.links.size(); ++i)
+    run.links[i].utilisation = at(one.links[i].utilisation * one.ns, longer.links[i].utilisation * longer.ns) / run.ns;
+  return run;
+}
+
 }  // namespace ranvier::plan
 
 namespace ranvier {
@@ -390,7 +400,10 @@ SimulatedRun simulate(const Job& job) {
                 fmt::format("{} ranks are more than the {} that are simulated", schedule.world, most_folded_ranks));
   if (options.fold)
     if (auto instance = folded(job)) return in_a_row(*instance, options);
-  if (schedule.world > options.most_whole && !are_few_messages(job))
+  const bool is_whole = schedule.world <= options.most_whole || are_few_messages(job);
+  if (options.fold && !is_whole)
+    if (auto found = by_first_rounds(job)) return *found;
+  if (!is_whole)
     throw Error(
         ErrorKind::usage,
         fmt::format("{} on {} does not look the same from each of its {} ranks, so that each has to be simulated, "
