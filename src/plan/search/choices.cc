@@ -143,7 +143,7 @@ class Choices::Walk {
   }
 
  private:
-  static constexpr int most_tried = 200'000;
+  static constexpr int most_tried = 500'000;
 
   struct Bound {
     double time = 0;   // what is proven of the dimensions so far, without prices

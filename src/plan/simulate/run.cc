@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -337,6 +338,14 @@ std::size_t messages_of(const plan::Job& job, std::size_t most) {
   return messages > static_cast<double>(most) ? most + 1 : static_cast<std::size_t>(messages);
 }
 
+// The longest slices, of no more bytes, that halves of a vector of so many chunks are made of without a rest.
+std::size_t even_slice(const plan::Job& job) {
+  const std::size_t chunk = job.count / job.schedule.chunks * job.element_bytes;
+  if (chunk == 0 || chunk > job.options.slice_bytes || job.count % job.schedule.chunks != 0)
+    return job.options.slice_bytes;
+  return chunk * std::bit_floor(job.options.slice_bytes / chunk);
+}
+
 bool are_few_messages(const plan::Job& job) {
   return messages_of(job, job.options.most_messages) <= job.options.most_messages;
 }
@@ -403,6 +412,14 @@ SimulatedRun simulate(const Job& job) {
   const bool is_whole = schedule.world <= options.most_whole || are_few_messages(job);
   if (options.fold && !is_whole)
     if (auto found = by_first_rounds(job)) return *found;
+  // Who plans has no time for many kinds of ranks.
+  if (options.fold && !is_whole && options.most_messages > 0) {
+    SimulateOptions even = options;
+    even.slice_bytes = even_slice(job);
+    if (even.slice_bytes < options.slice_bytes)
+      if (auto instance = folded({schedule, topology, job.count, job.element_bytes, even}))
+        return in_a_row(*instance, even);
+  }
   if (!is_whole)
     throw Error(
         ErrorKind::usage,
