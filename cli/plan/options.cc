@@ -27,6 +27,7 @@ Examples:
   ranvier plan --workload recorded/workload.toml --topology topology.toml --output plan.toml
   ranvier plan --workload recorded/workload.toml --topology tcp.toml --topology udp.toml --sync bsp
   ranvier plan --workload llama3-8b --world 64 --topology torus:8x8 --link-rate 100Gbit --tuning tuning.txt
+  ranvier plan --workload step.0.et --communicator groups.json --world 64 --topology torus:8x8
 )";
 
 constexpr Rank most_placed = 1024;
@@ -86,6 +87,9 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
       "ranvier plan");
   app.footer(examples);
   app.add_option("--workload", options.workload, simulation::workload_help())->type_name("NAME|FILE");
+  app.add_option("--communicator", options.communicator_file,
+                 "which ranks the process groups of a Chakra trace have, where it does not say so itself")
+      ->type_name("FILE");
   cli::add_count(app, "--world", world, "how many ranks; a measured --topology says so itself", 2, 1 << 20);
   options.network.add_to(app, true);
   app.add_option(
@@ -133,8 +137,13 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
       }))
     refuse("--place is of policies with nodes, such as node:16; leave it out, or add --sync node:16");
   std::erase(options.codecs, "none");
+  if (!options.communicator_file.empty() && !simulation::is_trace(options.workload))
+    refuse("--communicator is of the process groups of Chakra traces; leave it out");
+  for (const char* flag : {"--compress", "--sync", "--place", "--speeds", "--jitter", "--straggle"})
+    if (app.count(flag) > 0) options.gradients_flag = flag;
   auto read = options.network.files();
   read.push_back({"--workload", options.workload});
+  read.push_back({"--communicator", options.communicator_file});
   cli::refuse_overwriting({{"--output", options.output}, {"--tuning", options.tuning}, {"--json", options.json}}, read);
   return options;
 }

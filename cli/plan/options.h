@@ -13,13 +13,15 @@ namespace ranvier::planning {
 
 struct Options {
   std::string workload;
-  std::string transport;  // empty: those of the networks
+  std::string communicator_file;  // of a trace, empty: none
+  std::string transport;          // empty: those of the networks
   Rank world = 1;
   simulation::NetworkOptions network;
   std::vector<PlanPolicy> policies;
   std::string place;  // of policies with nodes
   UnequalWorkers unequal;
   std::vector<std::string> codecs;  // beside none
+  std::string gradients_flag;       // one that was given and is of gradients, which not all traces tell; empty: none
   double memory_bytes = 0;          // of a rank
   std::string output;
   std::string tuning;

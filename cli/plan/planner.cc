@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "plan/codec_speed.h"
 #include "plan/words.h"
@@ -62,8 +63,12 @@ Plan plan_of(const Question& question, const PlanChoice& best) {
   if (make_sync_policy(best.sync, {})->levels().size() > 1) plan.place = question.place;
   plan.placement = network.placement;
   if (!best.codec.empty()) plan.compress = best.codec;
-  const double gradients = gradient_bytes(question.divisions[best.division]);
-  plan.bucket_bytes = static_cast<std::size_t>(std::max(1.0, std::min(best.bucket_bytes, gradients)));
+  if (question.trace) {
+    plan.communicator = question.communicator;
+  } else {
+    const double gradients = gradient_bytes(question.divisions[best.division]);
+    plan.bucket_bytes = static_cast<std::size_t>(std::max(1.0, std::min(best.bucket_bytes, gradients)));
+  }
   // Codes that cannot be added do not take an all_reduce; what else there is (losses) takes the fastest of its size.
   const bool codes_are_added = std::ranges::find(question.search.codecs, best.codec, &CodecSpeed::spec)->summable;
   plan.all_reduce = network.by_size;
@@ -84,23 +89,43 @@ bool goes_by(const SyncPolicy& policy, const std::string& codec) {
   }
 }
 
-// A trace is taken as layers of averages among everybody.
-void refuse_groups(const ExecutionTrace& trace, const std::string& file, Rank world) {
-  for (const Operation& each : trace.operations) {
-    if (!each.communication) continue;
+// Averages among everybody may be taken for those of gradients, in layers; all else is what its own graph says.
+bool is_of_replicas(const ExecutionTrace& trace, Rank world) {
+  return std::ranges::all_of(trace.operations, [&](const Operation& each) {
+    if (!each.communication) return true;
     const Collective what = each.communication->collective;
+    if (what == Collective::send || what == Collective::recv) return false;
     const auto group = trace.process_groups.find(each.process_group);
-    const std::size_t ranks = group == trace.process_groups.end() ? 0 : group->second.size();
-    const bool is_of_all = group == trace.process_groups.end()
-                               ? each.process_group == "0" ||
-                                     (each.process_group.empty() && std::ranges::count(each.dimensions, false) == 0)
-                               : ranks == 0 || ranks == static_cast<std::size_t>(world);
-    if (what == Collective::send || what == Collective::recv || !is_of_all)
-      throw Error(ErrorKind::usage,
-                  fmt::format("{}: {} is not of all {} ranks, and plan chooses for what all of them average; ranvier "
-                              "simulate --workload {} goes by the groups of a trace, with each --algorithm",
-                              file, each.name, world, file));
-  }
+    if (group != trace.process_groups.end())
+      return group->second.empty() || group->second.size() == static_cast<std::size_t>(world);
+    return each.process_group == "0" || (each.process_group.empty() && std::ranges::count(each.dimensions, false) == 0);
+  });
+}
+
+// Of what all ranks or some of them add up.
+double most_summed_bytes(const ExecutionTrace& trace) {
+  double most = 0;
+  for (const Operation& each : trace.operations)
+    if (each.communication && each.communication->collective == Collective::all_reduce)
+      most = std::max(most, each.communication->bytes);
+  return most;
+}
+
+bool names_dimensions(const ExecutionTrace& trace) {
+  return std::ranges::any_of(trace.operations, [](const Operation& each) { return !each.dimensions.empty(); });
+}
+
+// The trace, where nothing but that tells what a step does.
+std::optional<ExecutionTrace> trace_of(const Options& options) {
+  if (!simulation::is_trace(options.workload)) return std::nullopt;
+  ExecutionTrace trace = simulation::load_trace(options.workload, options.communicator_file);
+  if (is_of_replicas(trace, options.world)) return std::nullopt;
+  if (!options.gradients_flag.empty())
+    throw Error(ErrorKind::usage,
+                fmt::format("{} is of gradients that replicas average, which {} does not tell from all else that its "
+                            "groups send; leave it out, or record the step with ranvier train --record",
+                            options.gradients_flag, options.workload));
+  return trace;
 }
 
 }  // namespace
@@ -116,10 +141,12 @@ Question question_of(const Options& options) {
                 fmt::format("--speeds, --jitter and --straggle are of replicas, and {} may be divided "
                             "into different ones; name its degrees, as {}",
                             options.workload, question.names.front()));
-  for (const auto& name : question.names) question.divisions.push_back(simulation::load_workload(name));
-  if (simulation::is_trace(options.workload))
-    refuse_groups(simulation::load_trace(options.workload, ""), options.workload, options.world);
-  check_replicas(question.divisions.front(), options.world, options.unequal);
+  question.trace = trace_of(options);
+  question.communicator = options.communicator_file;
+  if (!question.trace) {
+    for (const auto& name : question.names) question.divisions.push_back(simulation::load_workload(name));
+    check_replicas(question.divisions.front(), options.world, options.unequal);
+  }
   for (std::size_t i = 0; i < options.network.count(); ++i) {
     std::string transport = options.network.measured_transport(i);
     if (!options.transport.empty()) transport = options.transport;
@@ -131,7 +158,8 @@ Question question_of(const Options& options) {
     if (!options.network.is_measured() && network.topology.switches == 1)
       network.options.most_whole = most_unlike_ranks;
     // Ranks that stand elsewhere are no longer alike, so that each is simulated: too long for many of them.
-    const bool is_small = options.world <= most_placed_ranks;
+    // A trace that names dimensions of the network means those.
+    const bool is_small = options.world <= most_placed_ranks && !(question.trace && names_dimensions(*question.trace));
     const auto near = is_small ? near_placement(network.topology) : std::nullopt;
     const MeasuredLink* lossy = options.network.most_lossy(i);
     const std::string loss = lossy == nullptr ? "" : simulation::loss_text(*lossy);
@@ -148,8 +176,10 @@ Question question_of(const Options& options) {
   question.speed = options.network.speed();
   question.is_measured = options.network.is_measured();
   for (const auto name : simulation::all_reduce_algorithms()) question.search.algorithms.emplace_back(name);
-  for (const auto& spec : options.codecs) question.search.codecs.push_back(measure_codec(spec));
-  question.search.policies = options.policies;
+  if (!question.trace) {
+    for (const auto& spec : options.codecs) question.search.codecs.push_back(measure_codec(spec));
+    question.search.policies = options.policies;
+  }
   question.search.unequal = options.unequal;
   question.place = options.place;
   question.search.levels = [place = options.place](const SyncPolicy& policy, Rank replicas) {
@@ -161,7 +191,7 @@ Question question_of(const Options& options) {
 }
 
 void complete(Question& question) {
-  const double gradients = most_gradient_bytes(question);
+  const double gradients = question.trace ? most_summed_bytes(*question.trace) : most_gradient_bytes(question);
   question.search.bucket_bytes = bucket_sizes(gradients);
   for (PlanNetwork& network : question.networks)
     network.by_size = fastest_algorithms(network.topology, question.search.algorithms, most_bytes_of_a_table(gradients),
@@ -174,7 +204,9 @@ Answer answer(const Question& question) {
   search.left_out = [&](const std::string& sync, const std::string& why) {
     left_out.push_back(fmt::format("policy: {} is left out: {}", sync, why));
   };
-  Answer result{.ranked = rank_plans(question.divisions, question.networks, search), .plan = {}};
+  Answer result{.ranked = question.trace ? rank_plans(*question.trace, question.networks, search)
+                                         : rank_plans(question.divisions, question.networks, search),
+                .plan = {}};
   result.plan = plan_of(question, result.ranked.front());
   result.plan.because = reasons(question, result.ranked);
   result.plan.because.insert(result.plan.because.end(), left_out.begin(), left_out.end());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,8 @@ inline constexpr std::array<std::string_view, 3> default_codecs{"bf16", "int8", 
 struct Question {
   std::vector<std::string> names;  // of the workloads, as the plan has them
   std::vector<Workload> divisions;
+  std::optional<ExecutionTrace> trace;  // in place of them: by its own graph
+  std::string communicator;             // its file, as the plan has it
   std::vector<PlanNetwork> networks;
   std::vector<std::string> network_names;  // as the plan has them
   std::vector<std::string> losses;         // of each, what its loss means; empty: it has none, or nobody counted

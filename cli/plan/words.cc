@@ -118,8 +118,9 @@ void compare_policies(const Question& question, const std::vector<PlanChoice>& r
 }  // namespace
 
 std::string describe(const Question& question, const PlanChoice& choice) {
-  std::string text = fmt::format("{}, {}, {}", algorithm_text(choice.algorithm), bucket_text(choice.bucket_bytes),
-                                 choice.codec.empty() ? "no codec" : choice.codec);
+  std::string text = algorithm_text(choice.algorithm);
+  if (!question.trace)
+    text += fmt::format(", {}, {}", bucket_text(choice.bucket_bytes), choice.codec.empty() ? "no codec" : choice.codec);
   const PlanNetwork& network = question.networks[choice.network];
   if (has_transports(question)) text += ", " + network.transport;
   if (has_placements(question)) text += ", " + placement_text(network.placement);
@@ -158,6 +159,10 @@ std::vector<std::string> reasons(const Question& question, const std::vector<Pla
   if (question.divisions.size() > 1)
     compare("degrees", ranked, said, [&](const PlanChoice& each) { return question.names[each.division]; });
   compare_policies(question, ranked, said);
+  if (question.trace)
+    said.push_back(
+        "gradients: not told from all else that the groups of a trace send, so that no buckets, codecs and policies "
+        "were weighed");
   return said;
 }
 

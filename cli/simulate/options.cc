@@ -166,7 +166,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   options.worlds = worlds_of(world);
   if (options.workload.empty() == (options.bytes == 0))
     refuse("simulate needs either --workload or --bytes: what is to be sent");
-  options.by_graph = is_trace(options.workload) && plan.empty();
+  options.by_graph = is_trace(options.workload) && (plan.empty() || options.by_graph);
   if (!options.communicator_file.empty() && !options.by_graph)
     refuse("--communicator is of the process groups of Chakra traces; leave it out");
   if (options.by_graph)

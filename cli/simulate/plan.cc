@@ -7,6 +7,7 @@
 
 #include "ranvier/error.h"
 #include "ranvier/sync.h"
+#include "simulate/workload.h"
 
 namespace ranvier::simulation {
 
@@ -31,6 +32,8 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
   }
   if (!is_given("--bytes")) {
     set("--workload", plan.workload);
+    options.by_graph = is_trace(plan.workload) && plan.bucket_bytes == 0;
+    if (options.by_graph) set("--communicator", plan.communicator);
     if (plan.compress != "none") set("--compress", plan.compress);
     if (plan.sync != "bsp") set("--sync", plan.sync);
     const auto sync = app.get_option("--sync")->as<std::string>();

@@ -34,7 +34,7 @@ void apply_plan(CLI::App& app, const Plan& plan, Options& options) {
       chooses && !is_given("--compress") && !is_given("--bucket") && !is_given("--sync") && !is_given("--transport");
   cli::set_unless_given(app, "--transport", plan.transport);
   cli::set_unless_given(app, "--compress", plan.compress);
-  cli::set_unless_given(app, "--bucket", std::to_string(plan.bucket_bytes));
+  if (plan.bucket_bytes > 0) cli::set_unless_given(app, "--bucket", std::to_string(plan.bucket_bytes));
   cli::set_unless_given(app, "--sync", plan.sync);
   if (!plan.place.empty() && !is_given("--sync")) {
     try {

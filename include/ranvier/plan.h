@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ranvier/execution_trace.h"
 #include "ranvier/simulate.h"
 #include "ranvier/topology.h"
 #include "ranvier/workload.h"
@@ -74,8 +75,8 @@ struct PlanSearch {
 inline constexpr std::string_view by_size = "by_size";
 
 struct PlanChoice {
-  std::string algorithm;  // by_size: that of PlanNetwork::by_size
-  double bucket_bytes = 0;
+  std::string algorithm;    // by_size: that of PlanNetwork::by_size
+  double bucket_bytes = 0;  // of a trace 0: none
   std::string codec;
   std::string sync = "bsp";
   std::size_t network = 0;   // of those that were given
@@ -96,6 +97,10 @@ struct PlanChoice {
 std::vector<PlanChoice> rank_plans(const std::vector<Workload>& divisions, const std::vector<PlanNetwork>& networks,
                                    const PlanSearch&);
 std::vector<PlanChoice> rank_plans(const Workload&, const Topology&, const PlanSearch&);
+// Of a recorded step by its own graph and groups, as simulate_step takes it: networks and algorithms alone. A trace
+// does not tell gradients from all else that is sent, so that there is nothing to gather in buckets, encode or leave
+// out.
+std::vector<PlanChoice> rank_plans(const ExecutionTrace&, const std::vector<PlanNetwork>& networks, const PlanSearch&);
 
 // For sizes that double from 4 bytes to `most_bytes`: the fastest algorithm up to each size at which it changes; the
 // last one is for all beyond. Where SimulateOptions::enough ends it, larger sizes are left out, and all of them are

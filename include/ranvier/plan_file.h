@@ -16,8 +16,9 @@ namespace ranvier {
 struct Plan {
   // What it is for.
   std::string workload = {};
-  std::string network = {};  // as make_topology takes it, or a file of ranvier probe
-  double link_gbit = 0;      // of each link, with its latency; 0: the file says so
+  std::string communicator = {};  // of a trace: the file of its process groups
+  std::string network = {};       // as make_topology takes it, or a file of ranvier probe
+  double link_gbit = 0;           // of each link, with its latency; 0: the file says so
   double latency_us = 0;
   Rank ranks = 1;
   // What it chooses.
@@ -26,7 +27,7 @@ struct Plan {
   std::string sync = "bsp";                       // spec of a SyncPolicy
   std::string place = {};                         // of its levels, as SynchronizerOptions has it
   std::vector<Rank> placement = {};               // rank r runs in the place of rank placement[r]; empty: in its own
-  std::size_t bucket_bytes = 0;                   // of gradients
+  std::size_t bucket_bytes = 0;                   // of gradients; 0: of a trace that does not tell them
   std::vector<FastestAlgorithm> all_reduce = {};  // algorithm by size; without times in the file
   // What it expects.
   UnequalWorkers unequal = {};  // of replicas, so that this is the mean of many steps

@@ -569,13 +569,39 @@ class OfATrace(ProgramTest):
         of_a_name = ("--workload", "resnet50", "--world", "4", "--communicator", str(self.groups))
         self.assert_sentence(simulate(*of_a_name), 2, "leave it out")
 
-    def test_is_planned_where_everybody_averages(self):
-        plan = ("plan", "--workload", str(self.trace), "--world", "4", "--compress", "none", "--sync", "bsp")
-        self.assert_sentence(run(*plan), 2, "node 1 (n) at byte", "is not of all 4 ranks", "ranvier simulate --workload")
+    def test_is_planned_by_its_graph(self):
+        plan = self.trace.with_name("plan.toml")
+        words = ("plan", *self.words, "--world", "4", "--output", str(plan), "--json", "-")
+        found = run(*words, limit=100)
+        self.assertEqual((found.returncode, found.stderr), (0, ""))
+        choices = json.loads(found.stdout)["choices"]
+        self.assertGreater(len(choices), 1)
+        for choice in choices:
+            # What it says of each algorithm is what that takes.
+            self.assertEqual((choice["codec"], choice["sync"]), ("", "bsp"))
+            if choice["algorithm"] == "by_size":
+                continue
+            alone = as_json(*self.words, "--world", "4", "--algorithm", choice["algorithm"])
+            self.assertAlmostEqual(alone["step_ns"], choice["step_ns"], delta=1)
+            self.assertGreaterEqual(alone["step_ns"], choices[0]["step_ns"] * (1 - 1e-9))
+        said = run(*words[:-2], limit=100).stdout
+        self.assertRegex(said, r"\nchosen +[^,]+: a step of [\d.]+ ms")
+        self.assertIn("so that no buckets, codecs and policies were weighed", said)
+        again = as_json("--plan", str(plan))
+        self.assertAlmostEqual(again["step_ns"], choices[0]["step_ns"], delta=1)
+        self.assertEqual([each["role"] for each in again["roles"]], ["all ranks", "process group 1"])
+
+    def test_is_planned_in_layers_where_everybody_averages(self):
+        words = ("plan", "--workload", str(self.trace), "--world", "4")
+        self.assert_sentence(run(*words), 2, "of process group '1', and nothing says which ranks that has")
+        of_gradients = (*words, "--communicator", str(self.groups), "--compress", "int8")
+        self.assert_sentence(run(*of_gradients), 2, "--compress is of gradients that replicas average, which")
+        of_a_name = ("plan", "--workload", "resnet50", "--world", "4", "--communicator", str(self.groups))
+        self.assert_sentence(run(*of_a_name), 2, "--communicator is of the process groups of Chakra traces")
         self.trace.write_bytes(chakra([*self.NODES[:1], self.NODES[3] | {"after": [0]}]))
-        self.assertEqual(run(*plan, limit=100).returncode, 0)
+        self.assertEqual(run(*words, "--compress", "none", "--sync", "bsp", limit=100).returncode, 0)
         self.trace.write_bytes(chakra([{"after": [], "us": 1}, {"after": [0], "bytes": 4}]))
-        self.assert_sentence(run(*plan), 2, "node 1 (n) at byte", "is not of all 4 ranks")
+        self.assertEqual(run(*words, limit=100).returncode, 0)
 
 
 if __name__ == "__main__":

@@ -227,6 +227,41 @@ TEST(Discrete, OfEquallyGoodChoicesIsTheCheapest) {
   EXPECT_GE(with_ties, 5);
 }
 
+// Hundreds of links of each dimension, where rounding and branching alone take long.
+TEST(Discrete, OfManyLinksIsTheBestOfAll) {
+  std::mt19937 random(11);
+  const auto from = [&](int least, int most) { return std::uniform_int_distribution(least, most)(random); };
+  for (int round = 0; round < 6; ++round) {
+    SCOPED_TRACE(round);
+    StepTime step{.dimensions = 3, .terms = {}, .cases = {{.constant_ns = static_cast<double>(from(0, 3) * 5)}}};
+    for (int k = 0; k < 3; ++k) {
+      step.terms.push_back(term({from(1, 4) * 100.0, from(0, 3) * 37.0, from(0, 2) * 11.0}));
+      step.cases[0].weights.push_back(from(1, 3));
+    }
+    step.terms.push_back(term({0, 20, 30}));
+    step.cases[0].weights.push_back(1);
+    DesignProblem problem = with_budget(step, {1, 4, 9}, {"b0+b1+b2<=300", "b1>=b2"});
+    problem.objective = round % 3 == 0 ? Objective::time_cost : Objective::time;
+    const std::vector<double> units{1, from(1, 2) * 0.5, from(1, 3) * 0.5};
+    double least = INFINITY;
+    for (double b1 = units[1]; b1 < 300; b1 += units[1])
+      for (double b2 = units[2]; b2 <= b1 && b1 + b2 < 300; b2 += units[2]) {
+        const double most = std::floor(300 - b1 - b2);
+        // More of b0 is never slower; time x cost falls and rises once.
+        for (double b0 = problem.objective == Objective::time ? most : 1; b0 <= most; b0 += b0 < 100 ? 1 : 2) {
+          const double time = step_ns(step, std::vector{b0, b1, b2});
+          const double cost = b0 + 4 * b1 + 9 * b2;
+          least = std::min(least, problem.objective == Objective::time ? time : time * cost / time_cost_scale);
+        }
+      }
+    const Design design = solve_discrete(problem, units);
+    EXPECT_LE(design.objective, least * (1 + 1e-6));
+    EXPECT_LE(design.lower_bound, least * (1 + 1e-9));
+    EXPECT_GE(design.lower_bound, design.objective * (1 - 1.1e-6));
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(std::remainder(design.bandwidth_gbps[i], units[i]), 0, 1e-5) << i;
+  }
+}
+
 TEST(Discrete, NamesTheLinksThatABudgetLeavesNoRoomFor) {
   const DesignProblem problem =
       with_budget({.dimensions = 2, .terms = {term({5, 5})}, .cases = {{.weights = {1}}}}, {1, 1}, {"b0+b1<=15"});

@@ -30,6 +30,40 @@ TEST(Plan, CompressesOnlyWhereThatPays) {
   EXPECT_EQ(rank_plans(make_workload("resnet50"), star(8, 100e9), search).front().codec, "");    // 0.01 ns a byte
 }
 
+// All of the world's rings share nothing; the sum of 3 x 4 ranks is what an algorithm can make shorter.
+TEST(Plan, OfATraceIsTheFastestByItsGraph) {
+  const auto sum = [](double bytes, std::string group, std::vector<std::size_t> after) {
+    return Operation{.name = "sum",
+                     .communication = Communication{.collective = Collective::all_reduce, .bytes = bytes},
+                     .process_group = std::move(group),
+                     .after = std::move(after)};
+  };
+  const ExecutionTrace trace{.operations = {{.name = "compute", .compute_ns = 5e4},
+                                            sum(4e3, "tensor", {0}),
+                                            {.name = "compute", .compute_ns = 2e4, .after = {1}},
+                                            sum(2e6, "data", {2})},
+                             .process_groups = {{"tensor", {0, 1, 2, 3}}, {"data", {0, 4, 8}}}};
+  std::vector<PlanNetwork> networks;
+  for (const double rate : {1e9, 2e9}) networks.push_back({.transport = "tcp", .topology = star(12, rate)});
+  PlanSearch search{.algorithms = {"ring", "recursive_doubling", "direct", "binomial_tree", "torus:3x5"}};
+  const auto ranked = rank_plans(trace, networks, search);
+  search.exhaustive = true;
+  const auto all = rank_plans(trace, networks, search);
+  EXPECT_EQ(all.size(), 8u);  // no group has 15 ranks
+  ASSERT_GE(ranked.size(), 2u);
+  EXPECT_LT(ranked.size(), all.size());
+  for (const PlanChoice& each : all)
+    EXPECT_EQ(each.step_ns,
+              simulate_step(trace, networks[each.network].topology, {.algorithm = each.algorithm}).step_ns);
+  for (std::size_t i : {0, 1}) {
+    EXPECT_EQ(ranked[i].algorithm, all[i].algorithm);
+    EXPECT_EQ(ranked[i].network, all[i].network);
+    EXPECT_EQ(ranked[i].step_ns, all[i].step_ns);
+  }
+  EXPECT_EQ(ranked.front().network, 1u);
+  EXPECT_TRUE(std::ranges::any_of(ranked, [](const PlanChoice& each) { return each.network == 0; }));
+}
+
 // Each of 4 ranks codes its bucket and a quarter of the sum, and decodes three quarters twice.
 TEST(Plan, CodesThatCannotBeAddedGoToTheOwnersOfParts) {
   const CodecSpeed codec{

@@ -27,10 +27,12 @@ class Reader {
   Plan read() const {
     const auto& root = file_.root();
     file_.allow_keys(root, "a plan",
-                     {"workload", "network", "link_gbit", "latency_us", "ranks", "transport", "compress", "sync",
-                      "place", "placement", "bucket_bytes", "because", "prediction", "all_reduce"});
+                     {"workload", "communicator", "network", "link_gbit", "latency_us", "ranks", "transport",
+                      "compress", "sync", "place", "placement", "bucket_bytes", "because", "prediction", "all_reduce"});
     constexpr std::string_view what = "a plan";
-    Plan plan{.workload = file_.text(root, "workload", ""), .network = file_.text(root, "network", "")};
+    Plan plan{.workload = file_.text(root, "workload", ""),
+              .communicator = file_.text(root, "communicator", ""),
+              .network = file_.text(root, "network", "")};
     plan.ranks = static_cast<Rank>(file_.whole(file_.need(root, "ranks", what), 1, most_ranks));
     plan.transport = file_.transport(root, "auto");
     plan.compress = file_.text(root, "compress", "none");
@@ -39,7 +41,8 @@ class Reader {
     sync(plan, root);
     plan.place = file_.text(root, "place", "");
     placement(plan, root);
-    plan.bucket_bytes = static_cast<std::size_t>(file_.whole(file_.need(root, "bucket_bytes", what), 1, most_bytes));
+    if (!plan.workload.ends_with(".et") || root.contains("bucket_bytes"))
+      plan.bucket_bytes = static_cast<std::size_t>(file_.whole(file_.need(root, "bucket_bytes", what), 1, most_bytes));
     for (const auto& each : file_.list(root, "because")) plan.because.push_back(file_.text(each));
     const auto& prediction = file_.table(file_.need(root, "prediction", what), "prediction");
     file_.allow_keys(prediction, "a prediction",
@@ -119,15 +122,18 @@ class Reader {
 }  // namespace
 
 std::string to_toml(const Plan& plan) {
-  std::string text = fmt::format(
-      "# Written by ranvier plan; ranvier train --plan obeys it. To be read and edited.\nworkload = {}\nnetwork = {}\n",
-      in_quotes(plan.workload), in_quotes(plan.network));
+  std::string text =
+      fmt::format("# Written by ranvier plan; ranvier train --plan obeys it. To be read and edited.\nworkload = {}\n",
+                  in_quotes(plan.workload));
+  if (!plan.communicator.empty()) text += fmt::format("communicator = {}\n", in_quotes(plan.communicator));
+  text += fmt::format("network = {}\n", in_quotes(plan.network));
   if (plan.link_gbit > 0) text += fmt::format("link_gbit = {}\nlatency_us = {}\n", plan.link_gbit, plan.latency_us);
   text += fmt::format("ranks = {}\n\ntransport = {}\ncompress = {}\nsync = {}\n", plan.ranks, in_quotes(plan.transport),
                       in_quotes(plan.compress), in_quotes(plan.sync));
   if (!plan.place.empty()) text += fmt::format("place = {}\n", in_quotes(plan.place));
   if (!plan.placement.empty()) text += fmt::format("placement = [{}]\n", fmt::join(plan.placement, ", "));
-  text += fmt::format("bucket_bytes = {}\n\nbecause = [\n", plan.bucket_bytes);
+  if (plan.bucket_bytes > 0) text += fmt::format("bucket_bytes = {}\n", plan.bucket_bytes);
+  text += "\nbecause = [\n";
   for (const auto& sentence : plan.because) text += fmt::format("  {},\n", in_quotes(sentence));
   text += fmt::format("]\n\n[prediction]\nstep_ns = {:.0f}\ncompute_ns = {:.0f}\nexposed_communication_ns = {:.0f}\n",
                       plan.step_ns, plan.compute_ns, plan.exposed_communication_ns);

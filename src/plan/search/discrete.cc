@@ -3,8 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
+#include <optional>
 #include <queue>
+#include <utility>
+#include <vector>
 
+#include "plan/search/choices.h"
 #include "ranvier/design_search.h"
 #include "ranvier/error.h"
 
@@ -15,7 +20,7 @@ constexpr double gap = 1e-6;
 constexpr double equal = 1e-9;  // relative: objectives that are so near are a tie
 constexpr double whole = 1e-6;  // in links
 constexpr int most_nodes = 20'000;
-constexpr int most_ties = 500;  // nodes that can only make it cheaper
+constexpr int most_ties = 40;  // nodes that can only make it cheaper
 
 struct Node {
   double bound;
@@ -25,9 +30,38 @@ struct Node {
   bool operator>(const Node& other) const { return bound > other.bound; }
 };
 
+// Terms of the same proportions take proportional times: one for all, since it is asked for often.
+StepTime merged(const StepTime& step) {
+  StepTime result{.dimensions = step.dimensions, .terms = {}, .cases = step.cases};
+  for (StepCase& one : result.cases) one.weights.clear();
+  std::map<std::vector<std::pair<std::uint32_t, double>>, std::size_t> known;
+  for (std::size_t k = 0; k < step.terms.size(); ++k) {
+    double most = 0;
+    for (const Load& load : step.terms[k].loads) most = std::max(most, load.bytes);
+    if (!(most > 0)) continue;
+    std::vector<std::pair<std::uint32_t, double>> proportions;
+    TrafficTerm term;
+    for (const Load& load : step.terms[k].loads) {
+      if (!(load.bytes > 0)) continue;
+      proportions.emplace_back(load.dimensions, load.bytes / most);
+      term.loads.push_back({load.dimensions, load.bytes / most});
+    }
+    const auto [same, is_new] = known.try_emplace(std::move(proportions), result.terms.size());
+    if (is_new) {
+      result.terms.push_back(std::move(term));
+      for (StepCase& one : result.cases) one.weights.push_back(0);
+    }
+    for (std::size_t s = 0; s < step.cases.size(); ++s)
+      result.cases[s].weights[same->second] += step.cases[s].weights[k] * most;
+  }
+  return result;
+}
+
 class BranchAndBound {
  public:
-  BranchAndBound(const DesignProblem& problem, const std::vector<double>& units) : problem_(problem), units_(units) {}
+  BranchAndBound(const DesignProblem& problem, const std::vector<double>& units) : problem_(problem), units_(units) {
+    problem_.step = merged(problem.step);
+  }
 
   Design solve() {
     const std::size_t n = units_.size();
@@ -39,6 +73,9 @@ class BranchAndBound {
     root.design = ranvier::solve(with_limits(root));  // whatever is wrong with the problem itself is said here
     root.bound = root.design.lower_bound;
     const Certificate of_all = root.design.certificate;
+    const bool has_proof = of_all.scale > 0 && !of_all.step.terms.empty();
+    if (has_proof && std::ranges::all_of(units_, [](double unit) { return unit > 0; }))
+      choices_.emplace(problem_, units_);
     open_.push(std::move(root));
     int ties = 0;
     for (int nodes = 0; !open_.empty(); ++nodes) {
@@ -58,12 +95,13 @@ class BranchAndBound {
                                                   "links, or fewer dimensions of them",
                                                   most_nodes));
       round(node);
-      branch(node);
+      if (!look_through(node)) branch(node);
     }
     if (!best_)
       throw Error(ErrorKind::usage,
                   "no whole numbers of links meet the constraints; loosen one, such as a "
                   "budget that is to be spent to the last GB/s");
+    if (best_links_) best_ = ranvier::solve(with_limits({.bound = 0, .least = *best_links_, .most = *best_links_}));
     best_->lower_bound = std::min(best_->objective, left_);
     // The choice's own is of nothing but that choice.
     best_->certificate = of_all;
@@ -124,20 +162,19 @@ class BranchAndBound {
       if (units_[i] > 0)
         rounded.least[i] = rounded.most[i] =
             std::max(node.least[i], std::floor(node.design.bandwidth_gbps[i] / units_[i] + whole));
-    if (may_be_kept(rounded)) keep(solve(rounded));
+    if (!choices_) return keep(solve(rounded));
+    const auto links = choices_->improved(rounded.least);
+    if (const auto value = choices_->value(links)) keep(links, *value);
   }
 
-  // What a node of one choice would come to, if constraints allow it: solving it takes longer.
-  bool may_be_kept(const Node& choice) const {
-    if (std::ranges::any_of(units_, [](double unit) { return unit <= 0; })) return true;
-    std::vector<double> bandwidth;
-    double dollars = 0;
-    for (std::size_t i = 0; i < units_.size(); ++i) {
-      bandwidth.push_back(choice.least[i] * units_[i]);
-      dollars += bandwidth.back() * problem_.dollars_per_gbps[i];
-    }
-    const double time = step_ns(problem_.step, bandwidth);
-    return is_better(problem_.objective == Objective::time ? time : time * dollars / time_cost_scale, dollars);
+  // Through all choices in it that may be better; false where they are too many.
+  bool look_through(const Node& node) {
+    return choices_ && best_ &&
+           choices_->each(node.design.certificate, node.least, node.most, least_ * (1 + equal),
+                          [this](const auto& links, const auto& value) {
+                            keep(links, value);
+                            return least_ * (1 + equal);
+                          });
   }
 
   bool is_better(double objective, double dollars) const {
@@ -148,7 +185,14 @@ class BranchAndBound {
   void keep(const std::optional<Design>& design) {
     if (!design || most_fractional(*design) || !is_better(design->objective, design->cost_usd)) return;
     best_ = design;
+    best_links_.reset();
     least_ = std::min(least_, design->objective);
+  }
+  void keep(const plan::Choices::Links& links, const plan::Choices::Value& value) {
+    if (!is_better(value.objective, value.dollars)) return;
+    best_ = Design{.cost_usd = value.dollars, .objective = value.objective};
+    best_links_ = links;
+    least_ = std::min(least_, value.objective);
   }
 
   // Nothing in it is better by more than the gap, and something may be as good.
@@ -191,12 +235,14 @@ class BranchAndBound {
     }
   }
 
-  const DesignProblem& problem_;
+  DesignProblem problem_;
   const std::vector<double>& units_;
+  std::optional<plan::Choices> choices_;  // where there are links of all dimensions
   std::priority_queue<Node, std::vector<Node>, std::greater<>> open_;
   std::optional<Design> best_;
-  double least_ = INFINITY;  // objective so far: that of the best, or less by `equal`
-  double left_ = INFINITY;   // least bound of the nodes that nobody looked into
+  std::optional<plan::Choices::Links> best_links_;  // what it is, where nothing but its worth is known of it
+  double least_ = INFINITY;                         // objective so far: that of the best, or less by `equal`
+  double left_ = INFINITY;                          // least bound of the nodes that nobody looked into
 };
 
 }  // namespace

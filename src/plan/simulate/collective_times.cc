@@ -41,17 +41,6 @@ std::size_t count_of(const Schedule& schedule, std::size_t chunk) {
   return counts_the_whole(schedule.collective) ? chunk * schedule.chunks : chunk;
 }
 
-// The run of a vector that is `far` of its way from one to a longer one, or beyond: times and loads are on a line.
-SimulatedRun on_the_line(const SimulatedRun& one, const SimulatedRun& longer, double far) {
-  const auto at = [far](double a, double b) { return a + (b - a) * far; };
-  SimulatedRun run = longer;
-  run.ns = at(one.ns, longer.ns);
-  run.messages = static_cast<std::size_t>(at(static_cast<double>(one.messages), static_cast<double>(longer.messages)));
-  for (std::size_t i = 0; i < run.links.size(); ++i)
-    run.links[i].utilisation = at(one.links[i].utilisation * one.ns, longer.links[i].utilisation * longer.ns) / run.ns;
-  return run;
-}
-
 // Slices after which times of pipelines may repeat: those of few rounds go through all of them before they take the
 // next ones, so that a number of slices is divisible by their rounds; 12 is by the other periods that are likely.
 std::size_t period_of(const Schedule& schedule) {
@@ -281,7 +270,15 @@ void CollectiveTimes::bound(Kind& kind) const {
 }
 
 CollectiveTimes::Least CollectiveTimes::at_least(const Communication& what, const std::string& algorithm) {
-  Kind& found = kind(what, who(what), algorithm);
+  return at_least(kind(what, who(what), algorithm), what);
+}
+
+CollectiveTimes::Least CollectiveTimes::at_least(const Communication& what, const Axes& axes, Rank hops,
+                                                 const std::string& algorithm) {
+  return at_least(kind(what, {.axes = axes, .hops = hops}, algorithm), what);
+}
+
+CollectiveTimes::Least CollectiveTimes::at_least(Kind& found, const Communication& what) const {
   if (!found.bounded) bound(found);
   const auto chunk_bytes = static_cast<double>(chunk_elements(what, found.schedule) * element_bytes);
   Least least{.kind = &found};

@@ -50,6 +50,7 @@ class CollectiveTimes {
     std::vector<double> links_ns = {};
   };
   Least at_least(const Communication&, const std::string& algorithm);
+  Least at_least(const Communication&, const Axes&, Rank hops, const std::string& algorithm);
   // Of several of its runs at the same time.
   SharedRates& rates() { return rates_; }
 
@@ -86,6 +87,7 @@ class CollectiveTimes {
   Kind& kind(const Communication&, const Who&, const std::string& algorithm);
   Kind made(Collective, const Who&, const std::string& algorithm, std::size_t slices) const;
   const SimulatedRun& run(Kind&, const Communication&, Links);
+  Least at_least(Kind&, const Communication&) const;
   const Topology& network_of(const Kind& kind) const { return kind.topology ? *kind.topology : topology_; }
   void bound(Kind&) const;
 

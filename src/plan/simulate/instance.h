@@ -84,6 +84,12 @@ Instance repeated(Instance, std::size_t times);
 Instance beside_itself(Instance, const SimulateOptions&);
 
 SimulatedRun run(const Instance&, const SimulateOptions&);
+// The run that is `far` of its way from one to a longer one, or beyond: times and loads are on a line.
+SimulatedRun on_the_line(const SimulatedRun& one, const SimulatedRun& longer, double far);
+// How many rounds it has, if they are very many and do the same; else 0.
+std::uint32_t repeated_rounds(const Job&);
+// Of such a schedule, by its first rounds. Nothing of others, and where too many ranks are not alike.
+std::optional<SimulatedRun> by_first_rounds(const Job&);
 // As ranvier::simulate.
 SimulatedRun simulate(const Job&);
 

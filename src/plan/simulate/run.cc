@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -283,6 +284,16 @@ SimulatedRun run(const Instance& instance, const SimulateOptions& options) {
   return Simulation(instance, options).run();
 }
 
+SimulatedRun on_the_line(const SimulatedRun& one, const SimulatedRun& longer, double far) {
+  const auto at = [far](double a, double b) { return a + (b - a) * far; };
+  SimulatedRun run = longer;
+  run.ns = at(one.ns, longer.ns);
+  run.messages = static_cast<std::size_t>(at(static_cast<double>(one.messages), static_cast<double>(longer.messages)));
+  for (std::size_t i = 0; i < run.links.size(); ++i)
+    run.links[i].utilisation = at(one.links[i].utilisation * one.ns, longer.links[i].utilisation * longer.ns) / run.ns;
+  return run;
+}
+
 }  // namespace ranvier::plan
 
 namespace ranvier {
@@ -325,6 +336,14 @@ std::size_t messages_of(const plan::Job& job, std::size_t most) {
       if (step.action == Action::send)
         messages += std::max(1.0, std::ceil(chunk_bytes * step.chunks / static_cast<double>(job.options.slice_bytes)));
   return messages > static_cast<double>(most) ? most + 1 : static_cast<std::size_t>(messages);
+}
+
+// The longest slices, of no more bytes, that halves of a vector of so many chunks are made of without a rest.
+std::size_t even_slice(const plan::Job& job) {
+  const std::size_t chunk = job.count / job.schedule.chunks * job.element_bytes;
+  if (chunk == 0 || chunk > job.options.slice_bytes || job.count % job.schedule.chunks != 0)
+    return job.options.slice_bytes;
+  return chunk * std::bit_floor(job.options.slice_bytes / chunk);
 }
 
 bool are_few_messages(const plan::Job& job) {
@@ -390,7 +409,18 @@ SimulatedRun simulate(const Job& job) {
                 fmt::format("{} ranks are more than the {} that are simulated", schedule.world, most_folded_ranks));
   if (options.fold)
     if (auto instance = folded(job)) return in_a_row(*instance, options);
-  if (schedule.world > options.most_whole && !are_few_messages(job))
+  const bool is_whole = schedule.world <= options.most_whole || are_few_messages(job);
+  if (options.fold && !is_whole)
+    if (auto found = by_first_rounds(job)) return *found;
+  // Who plans has no time for many kinds of ranks.
+  if (options.fold && !is_whole && options.most_messages > 0) {
+    SimulateOptions even = options;
+    even.slice_bytes = even_slice(job);
+    if (even.slice_bytes < options.slice_bytes)
+      if (auto instance = folded({schedule, topology, job.count, job.element_bytes, even}))
+        return in_a_row(*instance, even);
+  }
+  if (!is_whole)
     throw Error(
         ErrorKind::usage,
         fmt::format("{} on {} does not look the same from each of its {} ranks, so that each has to be simulated, "

@@ -13,7 +13,7 @@
 namespace ranvier::plan {
 
 // Beyond so many kinds of ranks, or messages of all of them, nothing is gained that is worth the looking.
-inline constexpr Rank most_kinds = 1024;
+inline constexpr Rank most_kinds = 2048;
 inline constexpr std::size_t most_messages = 1 << 22;
 
 // Shifts by multiples of `steps` along the dimensions of a grid whose last dimension counts fastest.

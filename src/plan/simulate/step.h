@@ -2,6 +2,7 @@
 #pragma once
 
 #include "plan/simulate/collective_times.h"
+#include "ranvier/execution_trace.h"
 #include "ranvier/simulate.h"
 #include "ranvier/workload.h"
 
@@ -13,9 +14,11 @@ bool is_average(const Communication&);
 // Of averages of so many bytes.
 const std::string& algorithm_for(const StepSimulation&, double bytes);
 
-// `times` are those of this workload's degrees, and of how.options.
+// `times` are those of this workload's degrees, of a trace of an undivided one, and of how.options.
 StepPrediction simulate_step(const Workload&, const StepSimulation& how, CollectiveTimes& times);
+StepPrediction simulate_step(const ExecutionTrace&, const StepSimulation& how, CollectiveTimes& times);
 // What that takes at least: the same step with CollectiveTimes::at_least.
 double least_step_ns(const Workload&, const StepSimulation& how, CollectiveTimes& times);
+double least_step_ns(const ExecutionTrace&, const StepSimulation& how, CollectiveTimes& times);
 
 }  // namespace ranvier::plan

@@ -118,10 +118,22 @@ class TraceRun {
   TraceRun(const ExecutionTrace& trace, const StepSimulation& how, plan::CollectiveTimes& times)
       : trace_(trace), how_(how), times_(times), under_way_(times.rates()), nodes_(trace.operations.size()) {
     if (!how.options.slowdown.empty()) slowest_ = *std::ranges::max_element(how.options.slowdown);
-    lay_nodes();
+  }
+
+  // The longest way through the graph, of collectives by their bounds.
+  double least_ns() {
+    lay_nodes(true);
+    double latest = 0;
+    for (Node& node : nodes_) {
+      node.end_ns += node.least_ns + node.compute_ns;
+      latest = std::max(latest, node.end_ns);
+      for (const std::size_t each : node.next) nodes_[each].end_ns = std::max(nodes_[each].end_ns, node.end_ns);
+    }
+    return latest;
   }
 
   StepPrediction run() {
+    lay_nodes(false);
     for (std::size_t i = 0; i < nodes_.size(); ++i)
       if (nodes_[i].missing == 0) ready_.push(i);
     begin_all();
@@ -145,13 +157,14 @@ class TraceRun {
     std::vector<std::size_t> next = {};  // who waits for it
     double compute_ns = 0;
     const SimulatedRun* run = nullptr;  // of what it sends
+    double least_ns = 0;                // or what that takes at least
     const Who* who = nullptr;
     bool receives = false;
     double end_ns = 0;
     std::optional<std::size_t> interval = {};  // its own, or the last before it
   };
 
-  void lay_nodes() {
+  void lay_nodes(bool bounds) {
     Groups groups(trace_, times_.topology());
     plan::TraceChains<Who> chains;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
@@ -160,12 +173,12 @@ class TraceRun {
       Who who;
       if (operation.communication) {
         who = groups.of(operation);
-        take(*operation.communication, who, node);
+        take(*operation.communication, who, node, bounds);
       } else {
         node.compute_ns = operation.compute_ns * slowest_;
       }
       for (const std::size_t before : operation.after) wait(i, before);
-      if (node.run != nullptr || node.compute_ns > 0)
+      if (node.run != nullptr || node.least_ns > 0 || node.compute_ns > 0)
         if (const auto before = chains.before(operation, who, i)) wait(i, *before);
     }
   }
@@ -175,12 +188,17 @@ class TraceRun {
     nodes_[before].next.push_back(number);
   }
 
-  void take(Communication what, const Who& who, Node& node) {
+  void take(Communication what, const Who& who, Node& node, bool bounds) {
     if (who.axes.empty() || !(what.bytes > 0) || who.hops == 0) return;
     node.receives = what.collective == Collective::recv;
     if (node.receives) what.collective = Collective::send;
     const bool is_sum = what.collective == Collective::all_reduce;
-    node.run = &times_.run(what, who.axes, who.hops, is_sum ? plan::algorithm_for(how_, what.bytes) : "ring");
+    const std::string algorithm = is_sum ? plan::algorithm_for(how_, what.bytes) : "ring";
+    if (bounds) {
+      node.least_ns = times_.at_least(what, who.axes, who.hops, algorithm).ns;
+      return;
+    }
+    node.run = &times_.run(what, who.axes, who.hops, algorithm);
     node.who = &names_.try_emplace(who.name, who).first->second;
   }
 
@@ -283,7 +301,19 @@ class TraceRun {
 
 StepPrediction simulate_step(const ExecutionTrace& trace, const Topology& topology, const StepSimulation& how) {
   plan::CollectiveTimes times({.name = trace.name}, topology, how.options);
+  return plan::simulate_step(trace, how, times);
+}
+
+namespace plan {
+
+StepPrediction simulate_step(const ExecutionTrace& trace, const StepSimulation& how, CollectiveTimes& times) {
   return TraceRun(trace, how, times).run();
 }
+
+double least_step_ns(const ExecutionTrace& trace, const StepSimulation& how, CollectiveTimes& times) {
+  return TraceRun(trace, how, times).least_ns();
+}
+
+}  // namespace plan
 
 }  // namespace ranvier
