@@ -138,9 +138,14 @@ SimulateOptions NetworkOptions::transfers(std::size_t number) const {
   constexpr std::size_t slice = 512 << 10, socket = 4 << 20;
   const auto rate = [](const MeasuredLink& link) { return link.gbit_in_collectives() * 1e9 / 8; };
   const auto& links = measured_[number].links;
-  const std::size_t slice_bytes =
-      links.empty() ? slice : slice_for(1 / rate(*std::ranges::min_element(links, {}, rate)), slice);
-  return {.slice_bytes = slice_bytes, .buffered_slices = socket / slice_bytes, .in_turn = true};
+  if (links.empty()) return {.slice_bytes = slice, .buffered_slices = socket / slice, .in_turn = true};
+  const double seconds_per_byte = 1 / rate(*std::ranges::min_element(links, {}, rate));
+  const double latency = std::ranges::max_element(links, {}, &MeasuredLink::latency_us)->latency_us * 1e-6;
+  const std::size_t slice_bytes = slice_for(seconds_per_byte, slice);
+  return {.slice_bytes = slice_bytes,
+          .ahead_bytes = ahead_for(latency, seconds_per_byte, slice),
+          .buffered_slices = socket / slice_bytes,
+          .in_turn = true};
 }
 
 Topology NetworkOptions::topology(Rank world, std::size_t number) const {

@@ -26,8 +26,8 @@ std::optional<ErrorKind> parse_error_kind(std::string_view);
 
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& sentence, Rank culprit = -1)
-      : std::runtime_error(sentence), kind_(kind), culprit_(culprit) {}
+  // Characters of the sentence that would steer a terminal are written as \x1b: it may quote what others sent.
+  Error(ErrorKind kind, const std::string& sentence, Rank culprit = -1);
 
   ErrorKind kind() const { return kind_; }
   // The rank whose death, silence or mistake this is, as its communicator numbers them; -1 where no single rank is to

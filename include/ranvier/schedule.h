@@ -213,6 +213,7 @@ struct Program {
   std::vector<std::pair<Rank, std::size_t>> bytes_from;  // per peer that is received from
   // Whether it ends even where every send waits for its receiver: its sends may be lent (PeerMemory).
   bool runs_unbuffered = true;
+  std::size_t ahead_bytes = 0;  // as CompileOptions, if its rounds are so far ahead
 };
 
 struct CompileOptions {
@@ -220,12 +221,16 @@ struct CompileOptions {
   std::size_t slice_bytes = 1 << 17;  // largest transfer
   bool in_place = false;              // input is the same memory as output: see in_place_offset
   std::uint32_t unanswered = 0;       // messages to one peer whose answers may be outstanding; 0: there are no answers
+  // What a rank sends before it needs what was sent to it meanwhile; 0: as little as the order below takes.
+  std::size_t ahead_bytes = 0;
 };
 // Wavefront order: slice k of a chunk runs round r at step k + r, so that a large vector streams through all rounds at
-// once and each slice is still in cache when the next round wants it. Consecutive chunks of one step go as one transfer
-// while they fit in a slice. A transfer of no bytes is dropped unless it is the first on its link: its header still
-// travels, so that ranks that disagree find out. Throws Error{usage} for an in-place call whose chunks do not coincide,
-// and for any of neighbor_exchange.
+// once and each slice is still in cache when the next round wants it. What was sent to a rank may be late by as much as
+// it sends in one such step before its own link has nothing to do; where that is less than `ahead_bytes`, a round is
+// more than one slice ahead of the next one, if all ranks send in all rounds (see compile.cc). Consecutive chunks of
+// one step go as one transfer while they fit in a slice. A transfer of no bytes is dropped unless it is the first on
+// its link: its header still travels, so that ranks that disagree find out. Throws Error{usage} for an in-place call
+// whose chunks do not coincide, and for any of neighbor_exchange.
 Program compile(const Schedule&, Rank, const Layout&, const CompileOptions&);
 
 // For an in-place call: where the input buffer begins inside the output buffer, or the output inside the input
@@ -245,6 +250,7 @@ struct VerifyOptions {
   std::size_t buffered_slices = 0;  // what a link holds before its receiver reads; 0, a rendezvous, is the hardest
   bool in_place = false;
   std::uint32_t unanswered = 8;  // see CompileOptions
+  std::size_t ahead_bytes = 0;   // likewise
 };
 
 struct Verdict {

@@ -102,6 +102,7 @@ struct CallSettings {
   std::shared_ptr<const Topology> topology = {};  // data keeps to its links; null: every rank reaches every other one
   std::size_t slice_bytes = 0;                    // a power of two
   std::size_t buffered_bytes = 0;                 // the least that a link takes before its receiver reads
+  std::size_t ahead_bytes = 0;                    // see CompileOptions
   PeerMemory* peer_memory = nullptr;
   AnswersInPlace* answers = nullptr;
   RankNames names = {};

@@ -269,7 +269,14 @@ std::optional<Expected> CollectiveOperation::expects() const {
   if (next_receive_ == receives.size()) return Expected{};
   const Instruction& step = receives[next_receive_];
   if (step.peer < 0 || step.after > sends_done_) return Expected{};
-  return Expected{step.peer, call_.ticket.lane, step.bytes - receive_offset_};
+  // Where rounds are ahead of one another, what has been sent lasts until some more have come: a part of that, so that
+  // all others who wait as well leave enough.
+  std::size_t bytes = step.bytes - receive_offset_;
+  for (std::size_t i = next_receive_ + 1; i < receives.size() && bytes < call_.program->ahead_bytes / 8; ++i) {
+    if (receives[i].peer != step.peer || receives[i].after > sends_done_) break;
+    bytes += receives[i].bytes;
+  }
+  return Expected{step.peer, call_.ticket.lane, bytes};
 }
 
 Rank CollectiveOperation::waits_for() const {

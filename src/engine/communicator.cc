@@ -169,12 +169,18 @@ class Communicator::Impl {
                                      run_one);
       if (trials_tell()) try_contenders(run_one);
     }
-    if (!on_one_host_) terms_.slice_bytes = slice_for(std::max(links_.byte, links_.between), terms_.slice_bytes);
+    if (!on_one_host_) cut_for_lines();
     prepare_calls(guidance_.topology);
     engine_->renumber(0);
     engine_->forget_absences();
     prefer_vendor();
     begin_to_learn();
+  }
+
+  void cut_for_lines() {
+    const double seconds_per_byte = std::max(links_.byte, links_.between);
+    ahead_bytes_ = ahead_for(links_.latency + links_.message, seconds_per_byte, terms_.slice_bytes);
+    terms_.slice_bytes = slice_for(seconds_per_byte, terms_.slice_bytes);
   }
 
   // Between hosts the model is near, and a trial may end before a line shows how little it carries for long. A topology
@@ -236,6 +242,7 @@ class Communicator::Impl {
                                         .topology = topology,
                                         .slice_bytes = terms_.slice_bytes,
                                         .buffered_bytes = terms_.buffered_bytes,
+                                        .ahead_bytes = ahead_bytes_,
                                         .peer_memory = peer_memory_,
                                         .answers = answers_,
                                         .names = rank_name_});
@@ -305,8 +312,9 @@ class Communicator::Impl {
   const Rank ranks_per_node_;
   const bool on_one_host_;
   const std::string_view transport_name_;
-  const Terms own_terms_;  // that this rank's own transport prefers
-  Terms terms_;            // that all have agreed on
+  const Terms own_terms_;        // that this rank's own transport prefers
+  Terms terms_;                  // that all have agreed on
+  std::size_t ahead_bytes_ = 0;  // see CompileOptions
   LinkModel links_;
   std::vector<engine::Trial> trials_;
   PeerMemory* const peer_memory_;  // the transport's, which the engine has; null where ranks share no memory

@@ -40,11 +40,12 @@ struct ReadyProgram {
 
 class ProgramCache {
  public:
-  // Of the transport that programs are for: see TransportTraits and AnswersInPlace.
+  // Of the transport that programs are for: see TransportTraits, AnswersInPlace and CompileOptions.
   struct Limits {
     std::size_t slice_bytes = 0;
     std::size_t buffered_bytes = 0;
     std::uint32_t unanswered = 0;
+    std::size_t ahead_bytes = 0;
   };
   ProgramCache(Rank rank, Rank world, const Limits& limits) : rank_(rank), world_(world), limits_(limits) {}
 

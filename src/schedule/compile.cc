@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <span>
@@ -19,6 +20,10 @@ namespace {
 // are still in a cache.
 constexpr std::uint32_t copied_ahead = 2;
 
+// In larger worlds a step is so many slices that they are enough ahead.
+constexpr Rank most_ranks_ahead = 32;
+constexpr std::size_t most_ahead = 1 << 12;  // slices; a round of fewer is over before the next one begins
+
 using schedule_detail::MemoryMap;
 using schedule_detail::Region;
 
@@ -29,7 +34,8 @@ constexpr bool writes_memory(Action action) { return action != Action::send; }
 // One instruction to be, and the cells (see MemoryMap) that it touches.
 struct Piece {
   Instruction instruction;
-  std::uint32_t wave;  // slice + round
+  std::uint32_t slice;  // of its chunk
+  std::uint32_t wave;
   std::uint32_t from_cell;
   std::uint32_t to_cell;
   std::uint32_t cells;
@@ -76,6 +82,32 @@ class Answers {
   std::vector<std::uint32_t> receive_waves_;
 };
 
+// By how many slices a round is ahead of the next one; the same at all ranks, or the two ends of a link would see its
+// transfers in different orders. What is late then makes nobody wait who has so much to send meanwhile. It takes
+// schedules in which all ranks send in every round: in a tree those that wait for the round before have nothing else
+// to do.
+std::uint32_t slices_ahead(const Schedule& schedule, std::size_t slice, std::size_t ahead_bytes) {
+  if (ahead_bytes <= slice || schedule.world > most_ranks_ahead) return 1;
+  std::uint32_t rounds = 0;
+  std::size_t least_sent = std::numeric_limits<std::size_t>::max();  // in a step, by any rank, in slices
+  for (Rank rank = 0; rank < schedule.world; ++rank) {
+    std::vector<bool> sends;
+    std::size_t sent = 0;
+    for (const Step& step : schedule.program(rank)) {
+      if (step.action != Action::send) continue;
+      sends.resize(std::max<std::size_t>(sends.size(), step.round + 1));
+      sends[step.round] = true;
+      sent += step.chunks;
+    }
+    if (rank == 0) rounds = static_cast<std::uint32_t>(sends.size());
+    if (sends.size() != rounds || std::ranges::count(sends, false) > 0) return 1;
+    least_sent = std::min(least_sent, sent);
+  }
+  if (rounds < 2) return 1;
+  const std::size_t slices = (ahead_bytes + slice - 1) / slice;
+  return static_cast<std::uint32_t>(std::min<std::size_t>((slices + least_sent - 1) / least_sent, most_ahead));
+}
+
 // Whom a rank sends to, or receives from, in rank order, and how many bytes.
 class Links {
  public:
@@ -110,7 +142,9 @@ class Links {
 class Compiler {
  public:
   Compiler(const Schedule& schedule, Rank rank, const Layout& layout, const CompileOptions& options)
-      : rank_(rank),
+      : schedule_(schedule),
+        rank_(rank),
+        ahead_bytes_(options.ahead_bytes),
         steps_(schedule.program(rank)),
         slice_(std::max(options.slice_bytes / options.element_bytes, std::size_t{1}) * options.element_bytes),
         memory_(schedule, rank, layout, steps_, slice_, options.in_place),
@@ -121,6 +155,7 @@ class Compiler {
     pieces_.reserve(steps_.size());
     for (const Step& step : steps_) cut(step);
     Program program;
+    if (order_in_waves() > 1) program.ahead_bytes = ahead_bytes_;
     program.scratch_bytes = memory_.scratch_bytes();
     program.runs_unbuffered = runs_unbuffered_;
     emit(program);
@@ -184,12 +219,23 @@ class Compiler {
                                        .from = reads ? from : 0,
                                        .to = writes ? to : 0,
                                        .bytes = bytes},
-                       .wave = step.round == 0 && step.action == Action::copy && step.from.buffer == Buffer::input
-                                   ? slice - std::min(slice, copied_ahead)
-                                   : slice + step.round,
+                       .slice = slice,
+                       .wave = 0,
                        .from_cell = from_cell,
                        .to_cell = to_cell,
                        .cells = cells});
+  }
+
+  // By how many slices a round is ahead of the next one.
+  std::uint32_t order_in_waves() {
+    const bool is_cut = std::ranges::any_of(pieces_, [](const Piece& piece) { return piece.slice > 0; });
+    const std::uint32_t ahead = is_cut ? slices_ahead(schedule_, slice_, ahead_bytes_) : 1;
+    for (Piece& piece : pieces_) {
+      const Instruction& each = piece.instruction;
+      const bool is_first_copy = each.round == 0 && each.action == Action::copy && each.from_buffer == Buffer::input;
+      piece.wave = is_first_copy ? piece.slice - std::min(piece.slice, copied_ahead) : piece.slice + ahead * each.round;
+    }
+    return ahead;
   }
 
   // The pieces by wave; those of one wave in the order of the program, on every rank, so that the two ends of a link
@@ -246,7 +292,9 @@ class Compiler {
     program.bytes_from = std::move(from).totals();
   }
 
+  const Schedule& schedule_;
   Rank rank_;
+  std::size_t ahead_bytes_;
   std::vector<Step> steps_;
   std::size_t slice_;
   MemoryMap memory_;

@@ -22,6 +22,12 @@ constexpr double share_of_excess = 0.4;
 constexpr double slice_seconds = 1e-3;
 constexpr std::size_t least_slice = 16 << 10;
 
+// By which ranks are late where the path is short: they share their cores, and wait for what was lost a millisecond ago.
+constexpr double late_seconds = 10e-3;
+// A lost packet is missed a round trip and a part of one after it left (RFC 8985), and comes by one more way.
+constexpr double ways_to_repair = 4;
+constexpr double most_ahead = 256 << 20;  // bytes
+
 // Follows the chunks of all ranks through the rounds: the longest chain of messages, in which a message counts as one
 // or as its chunks.
 class Chain {
@@ -203,6 +209,13 @@ std::size_t slice_for(double seconds_per_byte, std::size_t most) {
   if (seconds_per_byte * static_cast<double>(most) <= slice_seconds) return most;
   const auto carried = std::bit_floor(static_cast<std::size_t>(slice_seconds / seconds_per_byte));
   return std::min(most, std::max(carried, least_slice));
+}
+
+std::size_t ahead_for(double latency, double seconds_per_byte, std::size_t most) {
+  if (seconds_per_byte <= 0) return most;
+  const double late = std::min(late_seconds / seconds_per_byte, static_cast<double>(most));
+  const double lost = std::min(ways_to_repair * latency / seconds_per_byte, most_ahead);
+  return static_cast<std::size_t>(std::max(late, lost));
 }
 
 RankCost decisive(const LinkModel& model, const ScheduleCost& cost, std::size_t bytes, std::size_t slice_bytes) {

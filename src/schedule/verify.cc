@@ -268,7 +268,8 @@ Verdict verify(const Schedule& schedule, const VerifyOptions& options) {
                                  {.element_bytes = element,
                                   .slice_bytes = options.slice_bytes,
                                   .in_place = options.in_place,
-                                  .unanswered = options.unanswered}));
+                                  .unanswered = options.unanswered,
+                                  .ahead_bytes = options.ahead_bytes}));
     }
     return verify(schedule, layouts, programs, options);
   } catch (const Error& error) {

@@ -32,6 +32,19 @@ TEST(Names, OfErrorKindsAreUniqueAndParseBack) {
                          parse_error_kind);
 }
 
+TEST(Errors, QuoteNothingThatSteersATerminal) {
+  const auto shown = [](std::string_view sentence) {
+    return std::string(Error(ErrorKind::usage, std::string(sentence)).what());
+  };
+  EXPECT_EQ(shown("rank 1 said \x1b[2J\a"), "rank 1 said \\x1b[2J\\x07");
+  EXPECT_EQ(shown("a\tb\nc \x7f \xc2\x9b 2"), "a\tb\nc \\x7f \\xc2\\x9b 2");
+  EXPECT_EQ(shown("Gr\xc3\xb6\xc3\x9f"
+                  "e \xe2\x82\xac \xf0\x9f\x98\x80"),
+            "Gr\xc3\xb6\xc3\x9f"
+            "e \xe2\x82\xac \xf0\x9f\x98\x80");
+  EXPECT_EQ(shown("\xff \x9b \xe2\x82"), "\\xff \\x9b \\xe2\\x82") << "no UTF-8";
+}
+
 TEST(Names, TakeTheSpellingsOfTorchNumpyAndNcclTests) {
   EXPECT_EQ(parse_dtype("float32"), DType::f32);
   EXPECT_EQ(parse_dtype("half"), DType::f16);

@@ -38,6 +38,18 @@ TEST(Calls, KnowARequestAgainByItsAlgorithmAndDims) {
   EXPECT_EQ(calls.prepare(request("torus")).header.root_or_dims, 0U);
 }
 
+TEST(Calls, AwaitSeveralSlicesWhereWhatWasSentLastsForLonger) {
+  std::vector<float> data(1 << 20);
+  const auto awaited = [&](const std::string& algorithm, std::size_t ahead_bytes) {
+    CallSettings ahead = settings(2, algorithm);
+    ahead.ahead_bytes = ahead_bytes;
+    return CollectiveOperation(Calls(ahead).prepare({.input = data, .output = data})).expects();
+  };
+  EXPECT_EQ(awaited("ring", 0)->bytes, 4096U);
+  EXPECT_EQ(awaited("ring", 128 << 10)->bytes, 16'384U);
+  EXPECT_EQ(awaited("double_binary_tree", 128 << 10)->bytes, 4096U);
+}
+
 TEST(Calls, LendWhereThatIsFasterThanCopying) {
   class NoMemory final : public PeerMemory {
     std::shared_ptr<std::byte[]> allocate(std::size_t) override { return {}; }

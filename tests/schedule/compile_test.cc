@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "ranvier/error.h"
@@ -201,6 +202,56 @@ TEST(Compile, LetsNothingBeAnsweredWhoseMemoryIsWantedBeforeTheAnswerIsRead) {
   EXPECT_TRUE(verify(schedule, layouts, programs, options).ok);
   programs[0].sends[11].answer = 9;
   EXPECT_THAT(verify(schedule, layouts, programs, options).problem, testing::HasSubstr("deadlock"));
+}
+
+// How much a rank sends between a transfer and the one that needs what its peer sent at the same place of the same
+// program, at least; of all such transfers but those of the first and the last chunk's worth, where rounds are fewer.
+std::size_t least_sent_meanwhile(const Program& program) {
+  const auto& sends = program.sends;
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  for (std::size_t i = sends.size() / 4; i < sends.size() * 3 / 4; ++i) {
+    if (sends[i].after == 0) continue;
+    std::size_t meanwhile = 0;
+    for (std::size_t between = sends[i].after; between < i; ++between) meanwhile += sends[between].bytes;
+    least = std::min(least, meanwhile);
+  }
+  return least;
+}
+
+// In these all ranks do the same at the same time, and each sends in the order in which it receives.
+TEST(Compile, LetsRoundsBeAsFarAheadAsAskedFor) {
+  constexpr std::size_t slice = 16;
+  for (const Rank world : {2, 3, 4, 8})
+    for (const std::size_t ahead : {4 * slice, 20 * slice, 64 * slice}) {
+      const Schedule schedule = ring(Collective::all_reduce, world);
+      const auto count = static_cast<std::size_t>(world) * 1000;
+      const Program program = compiled(schedule, 1, count, {.slice_bytes = slice, .ahead_bytes = ahead});
+      EXPECT_GE(least_sent_meanwhile(program) + slice, ahead) << world;
+      EXPECT_LT(least_sent_meanwhile(compiled(schedule, 1, count, {.slice_bytes = slice})), 2 * world * slice);
+    }
+}
+
+std::vector<std::size_t> order_of(const Program& program) {
+  std::vector<std::size_t> order;
+  for (const Instruction& send : program.sends) order.push_back(send.from);
+  return order;
+}
+
+// A rank of a tree that waits for the round before has nothing else to send meanwhile, and large worlds enough.
+TEST(Compile, LetsNoRoundsBeAheadWhereThatWouldKeepRanksWaiting) {
+  const auto alike = [](const Schedule& schedule, std::size_t count) {
+    for (Rank rank = 0; rank < std::min<Rank>(schedule.world, 5); ++rank)
+      if (order_of(compiled(schedule, rank, count, {.slice_bytes = 16})) !=
+          order_of(compiled(schedule, rank, count, {.slice_bytes = 16, .ahead_bytes = 10'000})))
+        return false;
+    return true;
+  };
+  EXPECT_FALSE(alike(ring(Collective::all_reduce, 4), 4000));
+  EXPECT_FALSE(alike(halving_doubling(Collective::all_reduce, 4), 4000));
+  EXPECT_TRUE(alike(ring(Collective::all_reduce, 4), 16)) << "each chunk is a slice";
+  EXPECT_TRUE(alike(double_binary_tree(Collective::all_reduce, 7), 4000));
+  EXPECT_TRUE(alike(ring(Collective::broadcast, 5), 4000));
+  EXPECT_TRUE(alike(ring(Collective::all_reduce, 48), 48'000));
 }
 
 TEST(Compile, RefusesAnInPlaceCallWhoseChunksDoNotCoincide) {

@@ -40,6 +40,21 @@ TEST_P(EveryWorld, IsServedByEverySchedule) {
   });
 }
 
+// Chunks of seven slices and more, in rounds that are ahead by some of them, or by all.
+TEST(Verify, ProvesRoundsThatAreAhead) {
+  for (Rank world = 2; world <= (support::sanitized ? 9 : 17); ++world)
+    for (const std::size_t ahead : {3, 10, 40, 1000})
+      for_each_shape(world, world / 3, [&](const Schedule& schedule) {
+        const std::size_t chunk = 7 * slice_bytes / verified_element_bytes + 1;
+        for (const bool in_place : places(schedule))
+          expect_proven(schedule, {.count = moves_whole_vector(schedule.collective) ? chunk * schedule.chunks : chunk,
+                                   .slice_bytes = slice_bytes,
+                                   .buffered_slices = in_place && schedule.buffered_in_place ? 1u : 0u,
+                                   .in_place = in_place,
+                                   .ahead_bytes = ahead * slice_bytes});
+      });
+}
+
 // An element for every chunk at least: a chunk without one would leave its transfers out.
 TEST(Verify, ProvesLargeWorlds) {
   if (support::sanitized) GTEST_SKIP() << "the same code in larger loops";

@@ -8,7 +8,9 @@ namespace ranvier::plan {
 
 Program program_of(const Job& job, Rank rank) {
   return compile(job.schedule, rank, even_layout(job.schedule, rank, job.count, job.element_bytes),
-                 {.element_bytes = job.element_bytes, .slice_bytes = job.options.slice_bytes});
+                 {.element_bytes = job.element_bytes,
+                  .slice_bytes = job.options.slice_bytes,
+                  .ahead_bytes = job.options.ahead_bytes});
 }
 
 std::vector<Hop> way(const Topology& topology, Rank from, Rank to) {
