@@ -83,11 +83,11 @@ void check_parallel(const Options& options) {
   if (division.way == trainer::Division::Way::whole) return;
   if (options.workers) trainer::check_division(division, run.model, *options.workers);
   if (run.record || options.plan) refuse("--record and --plan", "which are about whole models");
-  if (run.split_by_speed) refuse("--split speed", "by which each part would take other samples");
+  if (run.split_by_speed) refuse("--split speed", "by which each part would take other samples; leave it even");
   if (run.sync == "auto") refuse("--sync auto", "since each part would decide by itself; name a policy");
   const auto policy = make_sync_policy(run.sync, {});
   if (policy->server() || policy->meets_peers() || policy->wants_spread())
-    refuse("--sync " + run.sync, "by which each part would go its own way");
+    refuse("--sync " + run.sync, "by which each part would go its own way; name one of equal steps, such as local:16");
   if (division.way == trainer::Division::Way::tensor && (run.optimizer == "lars" || run.optimizer == "lamb"))
     refuse("--optimizer " + run.optimizer, "which measures whole tensors");
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -29,13 +30,28 @@ def trained_by(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def fitting_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """Those that the optimizer changes. Raises ValueError where attach() cannot take these two."""
-    parameters = trained_by(optimizer)
-    if isinstance(model, nn.parallel.DistributedDataParallel):
-        raise ValueError(
-            "the model is in DistributedDataParallel, which averages gradients in every step itself: give attach() "
-            "the model without it"
+    """Those that the optimizer changes. Raises ValueError where attach() cannot take these two, TypeError for what is none."""
+    if not isinstance(model, nn.Module) or not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(
+            f"attach() takes a torch.nn.Module and a torch.optim.Optimizer, and these are of {type(model).__name__} and "
+            f"{type(optimizer).__name__}: give it the model and its optimizer, in this order"
         )
+    parameters = trained_by(optimizer)
+    for module in model.modules():
+        if isinstance(module, nn.parallel.DistributedDataParallel):
+            raise ValueError(
+                "the model is in DistributedDataParallel, which averages gradients in every step itself: give attach() "
+                "the model without it"
+            )
+    # By name: what takes long to import need not be there.
+    sharding = any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules())
+    if sharding or any(hasattr(p, "device_mesh") for p in parameters):  # DTensor
+        raise ValueError(
+            "each rank holds a part of the parameters (FSDP, DTensor), and attach() averages whole replicas: give it a model "
+            "that is whole on every rank"
+        )
+    if any(is_lazy(p) for p in parameters):
+        raise ValueError("a parameter has no shape yet, as lazy modules have none: call the model once before attach()")
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("LBFGS evaluates the model within its step, where no policy can average: take another optimizer")
     if optimizer in attached:
@@ -44,6 +60,11 @@ def fitting_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> li
     if not any(id(p) in of_model for p in parameters):
         raise ValueError("the optimizer has no parameter of the model: give attach() the two that belong together")
     return parameters
+
+
+def rate_of(optimizer: torch.optim.Optimizer) -> float:
+    """Of learning: the largest of the parameters' groups, of which some may rest; 1 where the optimizer has none."""
+    return float(max(each.get("lr", 1.0) for each in optimizer.param_groups))
 
 
 class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
@@ -70,6 +91,12 @@ class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
         """Of all that is not trained, for Everybody."""
         tensors = self._first_buffers | self._frozen
         return {name: (str(each.dtype), *each.shape) for name, each in tensors.items() if not is_lazy(each)}
+
+    def _trained(self) -> list[tuple[str, tuple[object, ...]]]:
+        """What travels, in its order, for Everybody."""
+        # Whether a rank compiles its model makes no difference.
+        names = {id(p): name.replace("_orig_mod.", "") for name, p in self._model.named_parameters()}
+        return [(names.get(id(p), ""), (str(p.dtype), *p.shape)) for p in self._parameters]
 
     def _share(self, everybody: Everybody) -> None:
         """What is of another shape on other ranks, such as caches and parts of a divided layer, stays each rank's own."""
@@ -118,6 +145,15 @@ class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
                 "rank would tell the others: call finish() of what attach() gave, and attach() anew"
             )
 
+    def _require_dense(self) -> None:
+        """Raises ValueError where a layer of the model says that its gradient will be sparse."""
+        for name, layer in self._model.named_modules():
+            if getattr(layer, "sparse", False) is True and id(getattr(layer, "weight", None)) in self._known:
+                weight = f"{name}.weight" if name else "weight"
+                raise ValueError(
+                    f"the gradient of '{weight}' is sparse, which attach() does not average: make the layer with sparse=False"
+                )
+
     @property
     def join_device(self) -> torch.device:
         return self._parameters[0].device
@@ -125,6 +161,13 @@ class Attached(Joinable):  # type: ignore[misc]  # mypy does not read torch
     @property
     def join_process_group(self) -> dist.ProcessGroup:
         return self._group
+
+
+def _in_words(trained: tuple[str, tuple[object, ...]] | None) -> str:
+    if trained is None:
+        return "no more parameters"
+    name, (kind, *shape) = trained
+    return f"'{name}' of {' x '.join(map(str, shape)) or 'one value'} ({kind})"
 
 
 StepArguments = tuple[tuple[Any, ...], dict[str, Any]]  # of the optimizer's step, itself the first of them
@@ -142,7 +185,8 @@ def with_closure(closure: Callable[[], Any], args: tuple[Any, ...], kwargs: dict
 
 class Everybody:
     """What the ranks of `group`, all of which call, have given to attach(). Raises ValueError where they do not match;
-    `layouts` of what is not trained need not, and `schedule` is what follows from the steps."""
+    `layouts` of what is not trained need not, and `schedule` is what follows from the steps. `trained` are the parameters
+    that travel, in that order."""
 
     def __init__(
         self,
@@ -151,13 +195,14 @@ class Everybody:
         place: str,
         compress: str,
         samples: float,
+        trained: list[tuple[str, tuple[object, ...]]],
         layouts: dict[str, tuple[object, ...]],
         schedule: object = None,
         steps_per_epoch: int = 0,
         steps: int = 0,
     ) -> None:
         node = _library.load().host_number(os.environ.get("RANVIER_NODE", ""))
-        mine = (sync, place, compress, node, samples, new_name(), schedule, steps_per_epoch, steps, layouts)
+        mine = (sync, place, compress, node, samples, new_name(), schedule, steps_per_epoch, steps, layouts, trained)
         rank = dist.get_rank(group)
         told_by: list[Any] = [None] * dist.get_world_size(group)
         dist.all_gather_object(told_by, mine, group=group)
@@ -173,6 +218,12 @@ class Everybody:
                     f"{theirs[7]} and {theirs[8]}, would meet at different steps: give attach() the same on every rank, such "
                     "as the largest"
                 )
+            for mine_here, theirs_here in zip_longest(trained, theirs[10]):
+                if mine_here != theirs_here:
+                    raise ValueError(
+                        f"rank {rank} trains {_in_words(mine_here)} where rank {other} trains {_in_words(theirs_here)}: make the "
+                        "same model and optimizer on every rank, with parameters in the same order"
+                    )
         self.alike = {name for name, each in layouts.items() if all(theirs[9].get(name) == each for theirs in told_by)}
         self.nodes = [theirs[3] for theirs in told_by]
         self.samples = [theirs[4] for theirs in told_by]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -104,24 +104,47 @@ class Auto:
         return [each.tolist() for each in everybodys]
 
 
+class _Kept(NamedTuple):
+    """A tensor of an optimizer's state, of which each rank makes room."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    is_beside: bool  # its parameter, on one device
+
+    @classmethod
+    def of(cls, tensor: Tensor, parameter: Tensor) -> _Kept:
+        return cls(tensor.shape, tensor.dtype, tensor.device == parameter.device)
+
+    def room(self, parameter: Tensor) -> Tensor:
+        return torch.zeros(self.shape, dtype=self.dtype, device=parameter.device if self.is_beside else "cpu")
+
+
 def share_state(optimizer: torch.optim.Optimizer, group: dist.ProcessGroup) -> None:
-    """What the optimizer of rank 0 remembers becomes everybody's: equal gradients keep replicas equal only then."""
+    """What the optimizer of rank 0 remembers becomes everybody's, and no more: equal gradients keep replicas equal only then."""
     source = dist.get_global_rank(group, 0)
     parameters = [p for each in optimizer.param_groups for p in each["params"]]
-    layout: list[Any] = [
-        [
-            (number, name, kept.shape, kept.dtype, kept.device == parameter.device)
-            for number, parameter in enumerate(parameters)
-            for name, kept in sorted(optimizer.state.get(parameter, {}).items())
-            if isinstance(kept, Tensor)
-        ]
+    states: list[Any] = [
+        {
+            name: _Kept.of(kept, parameter) if isinstance(kept, Tensor) else kept
+            for name, kept in optimizer.state.get(parameter, {}).items()
+        }
+        for parameter in parameters
     ]
-    dist.broadcast_object_list(layout, source, group=group)
-    for number, name, shape, dtype, is_beside in layout[0]:
-        parameter = parameters[number]
+    told = [states]
+    dist.broadcast_object_list(told, source, group=group)
+    for parameter, mine, theirs in zip(parameters, states, told[0], strict=True):
+        if not theirs:
+            optimizer.state.pop(parameter, None)
+            continue
         state = optimizer.state[parameter]
-        if name not in state:  # nobody here has used that parameter yet
-            state[name] = torch.zeros(shape, dtype=dtype, device=parameter.device if is_beside else "cpu")
-        travelling = state[name].to(parameter.device)
-        dist.broadcast(travelling, source, group=group)
-        state[name].copy_(travelling)
+        for name in mine.keys() - theirs.keys():
+            del state[name]
+        for name, kept in theirs.items():
+            if not isinstance(kept, _Kept):
+                state[name] = kept
+                continue
+            if mine.get(name) != kept:
+                state[name] = kept.room(parameter)
+            travelling = state[name].to(parameter.device)
+            dist.broadcast(travelling, source, group=group)
+            state[name].copy_(travelling)

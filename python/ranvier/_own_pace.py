@@ -21,6 +21,7 @@ from ranvier._attachment import (
     closure_in,
     connection_beside,
     flat,
+    rate_of,
     spread,
     with_closure,
 )
@@ -61,7 +62,7 @@ class OwnPace(Attached):
         self._are_floats = all(p.dtype == torch.float32 for p in self._parameters)
         if place:
             raise ValueError(f"'{sync}' has no nodes: leave out place='{place}'")
-        everybody = Everybody(self._group, sync, place, compress, samples, self._layouts())
+        everybody = Everybody(self._group, sync, place, compress, samples, self._trained(), self._layouts())
         self._share(everybody)
         for rank, theirs in enumerate(everybody.samples):
             self._checked(theirs, f"rank {rank} has")
@@ -199,7 +200,7 @@ class OwnPace(Attached):
         self._seen += self._samples
         if self._world > 1:
             values, took = flat(self._parameters), self._computing.took()
-            rate = float(self._optimizer.param_groups[0]["lr"])
+            rate = rate_of(self._optimizer)
             self._pace.step(values, self._began, rate, self._samples, took[-1] if took else 0.0)
             self._hold(values)
         self._computing.step_ends()

@@ -30,6 +30,7 @@ from ranvier._attachment import (
     closure_in,
     connection_beside,
     flat,
+    rate_of,
     spread,
     with_closure,
 )
@@ -162,11 +163,15 @@ class Synchronization(Attached):
                 "them as they are, such as 'bsp' or 'local:8', and no codec"
             )
         schedule = [steps_per_epoch] if is_auto else list(self._policy.save())
-        everybody = Everybody(self._group, sync, place, compress, samples, self._layouts(), schedule, steps_per_epoch, steps)
+        everybody = Everybody(
+            self._group, sync, place, compress, samples, self._trained(), self._layouts(), schedule, steps_per_epoch, steps
+        )
         self._share(everybody)
         self._samples = self._checked(everybody.samples)  # weights of the next average, by rank
         self._own = self._samples[self._rank]  # of this rank in a step
         levels = self._policy.levels(place, everybody.nodes)
+        if len(set(levels[self._policy.gradient_level()])) < self._world:
+            self._require_dense()
         for speakers in (self._world, len(set(levels[-2]))):
             make_exchange(compress, speakers)  # which every rank refuses, and not those alone who speak for others
         self._teams = Teams(self._group, levels, everybody.name)
@@ -365,46 +370,60 @@ class Synchronization(Attached):
 
     def _average_gradients(self) -> bool:
         """Whether there was any to average."""
-        scaled = self._scaling.found is not None
         if self._auto and self._uneven.trains:
             self._auto.computing.has_gradients()
         self._by_gradients = 0
-        averaged = False
+        scaled, averaged = self._scaling.found is not None, False
         for asked in map(Asked._make, self._policy.step_begins(self.step)):
             self._by_gradients = asked.level
-            members = self._teams.whole[asked.level]
-            if not self._uneven.trains:
-                for parameter in self._parameters:
-                    parameter.grad = None
-            gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
-            if any(gradient.is_sparse for gradient in gradients):
-                raise ValueError("a gradient is sparse, which attach() does not average: make the layer with sparse=False")
-            weights = self._samples
-            used: list[bool] | None = None
-            own_use = [p.grad is not None for p in self._parameters]
-            if self._join_config.enable:
-                own = self._own if self._uneven.trains else 0
-                weights, (scaled, *used) = self._uneven.tell(asked.level, own, [scaled, *own_use])
-                if not any(weights):
-                    continue
-            averaged = True
-            team: Team | CodedTeam | None = members
-            if self._coded_gradients and asked.level == self._last:
-                team = self._coded_gradients
-                if used is None:  # what is coded or may be lost is not exactly nothing where all gave nothing
-                    used = self._uneven.anybody_used(asked.level, own_use)
-                self._apart = self._apart or self._resync > 0
-            weight = self._teams.weight(0, asked.level, weights)
-            if self._unpaid and asked.level == self._last and weight > 0:
-                self._pay(gradients, weight)
-            self._average(gradients, team, weight)
-            for number, (parameter, gradient) in enumerate(zip(self._parameters, gradients, strict=True)):
-                # Of a parameter that nobody used the optimizer is to know nothing, as before.
-                if parameter.grad is None and (bool(gradient.any()) if used is None else used[number]):
-                    parameter.grad = gradient
+            anybody_scaled, averaged = self._average_gradients_of(asked.level, scaled)
+            scaled = scaled or anybody_scaled
         if scaled:
             self._scaling.leave_out(averaged)
         return averaged
+
+    def _average_gradients_of(self, level: int, scaled: bool) -> tuple[bool, bool]:
+        """Of this rank's group of `level`, in which this rank's come `scaled` by a GradScaler or not: whether anybody's do, and
+        whether there was any to average."""
+        members = self._teams.whole[level]
+        assert members is not None
+        coded = self._coded_gradients if level == self._last else None
+        is_alone = coded is None and len(members.ranks) == 1
+        if not self._uneven.trains:
+            for parameter in self._parameters:
+                parameter.grad = None
+        own_use = [p.grad is not None for p in self._parameters]
+        gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
+        if not is_alone and any(gradient.is_sparse for gradient in gradients):
+            raise ValueError("a gradient is sparse, which attach() does not average: make the layer with sparse=False")
+        # Of a parameter that nobody has used the optimizer is to know nothing, as before; of one that somebody has, all are to
+        # know as much, also where the average is zero.
+        used, weights = own_use, self._samples
+        told = self._join_config.enable
+        if told:
+            own = self._own if self._uneven.trains else 0
+            weights, (scaled, *used) = self._uneven.tell(level, own, [scaled, *own_use])
+            if not any(weights):
+                return scaled, False
+        weight = self._teams.weight(0, level, weights)
+        if self._unpaid and level == self._last and weight > 0:
+            self._pay(gradients, weight)
+            used = [True] * len(used)
+        if coded:
+            used = used if told else self._uneven.anybody_used(level, used)
+            self._apart = self._apart or self._resync > 0
+            self._average(gradients, coded, weight)
+        elif told or is_alone:
+            self._average(gradients, members, weight)
+        else:  # who has used what travels with them
+            marks = gradients[0].new_ones(len(used)) if all(used) else gradients[0].new_tensor(used)
+            self._average([*gradients, marks], members, weight)
+            if not all(own_use):
+                used = [mark != 0 for mark in marks.tolist()]
+        for parameter, gradient, is_used in zip(self._parameters, gradients, used, strict=True):
+            if parameter.grad is None and is_used:
+                parameter.grad = gradient
+        return scaled, True
 
     def _after_step(self) -> None:
         self.step += 1
@@ -417,7 +436,7 @@ class Synchronization(Attached):
             self._uneven.tell(self._last, 0)  # a shadow of those who train, their rate
         if self._apart and (self._resync == 0 or self.step % self._resync == 0):
             self._realign()
-        asked = self._policy.step_ended(self.step, self._rate())
+        asked = self._policy.step_ended(self.step, rate_of(self._optimizer))
         spread = self._carry_out(asked)
         last = self._last
         if self._by_gradients == last:
@@ -466,9 +485,6 @@ class Synchronization(Attached):
             self._carry_out(self._policy.ended(), closes=True)
             share_state(self._optimizer, self._group)
         self._policy = self._make_policy(auto.spec)
-
-    def _rate(self) -> float:
-        return float(self._optimizer.param_groups[0]["lr"])
 
     def _carry_out(self, actions: Iterable[Any], closes: bool = False) -> float:
         """Averages of parameters; what closes training leaves the codec out. Returns how far replicas had parted, where the

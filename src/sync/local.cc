@@ -33,7 +33,7 @@ PeriodicRule post_local(const StageSpec& stage, const SyncContext& context) {
   if (context.steps == 0)
     throw Error(ErrorKind::usage,
                 "'post-local' is synchronous for a share of training, and how many steps that has is "
-                "not known here");
+                "not known here; tell it (steps= of ranvier.attach), or take local:16");
   rule.synchronous_steps = static_cast<std::uint64_t>(std::ceil(share * static_cast<double>(context.steps)));
   return rule;
 }
