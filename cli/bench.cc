@@ -50,8 +50,8 @@ CommunicatorOptions communicator_options(const Options& options, const WorldPlac
   result.node = place.node;
   if (options.nodes)
     result.node = fmt::format("{}", place.local_rank * static_cast<Rank>(*options.nodes) / place.local_world);
-  result.suspect_after = bench::longest_silence / 3;
-  result.dead_after = bench::longest_silence;
+  result.suspect_after = options.dead_after / 3;
+  result.dead_after = options.dead_after;
   return result;
 }
 
@@ -70,7 +70,7 @@ void print_probe(const Communicator& communicator) {
 
 // Ranks of transport mpi are started by mpirun, which tells them who they are; the rest by this program.
 Launch own_launch(const Options& options, bool pinned) {
-  Launch own{.count = *options.ranks, .command = {this_program(), "bench"}, .longest_stop = bench::longest_silence};
+  Launch own{.count = *options.ranks, .command = {this_program(), "bench"}, .longest_stop = options.dead_after};
   if (parse_transport(options.transport).between == "mpi") {
     own.count = 1;
     own.term_to_kill = bench::mpirun_term_to_kill;

@@ -62,12 +62,14 @@ BaselineLaunch torch_launch(std::string_view name, const Options& options, bool 
 
   cli::Launch launch{.count = *options.ranks,
                      .command = {python->string(), "-W", "ignore", peer->string(), std::string(backend)},
-                     .longest_stop = longest_silence};
+                     .longest_stop = options.dead_after};
   if (pinned) launch.environment.emplace_back(pin_variable, "1");
   if (backend == "ranvier") {
     launch.environment.emplace_back("RANVIER_TRANSPORT", options.transport);
     launch.environment.emplace_back("RANVIER_SOCKETS", std::to_string(options.sockets));
-    launch.environment.emplace_back("RANVIER_DEAD_AFTER_MS", "30000");  // as for the ranks that are measured directly
+    launch.environment.emplace_back(
+        "RANVIER_DEAD_AFTER_MS",
+        std::to_string(options.dead_after.count()));  // as for the ranks that are measured directly
   }
   return {"", launch};
 }

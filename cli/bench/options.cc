@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/spec.h"
 #include "bench/baselines.h"
 #include "ranvier/error.h"
 #include "ranvier/schedule.h"
@@ -145,6 +146,13 @@ void refuse_unfit_root(const Options& options, Rank world) {
                                             options.root, in_words(world), world - 1));
 }
 
+// Whether it suits the world shows later.
+void refuse_unknown_topology(const std::string& spec) {
+  const auto stages = parse_spec(spec);
+  if (std::ranges::find(topology_names(), stages.front().name) == topology_names().end())
+    throw Error(ErrorKind::usage, unknown_name("topology", stages.front().name, topology_names()));
+}
+
 // Building an algorithm or a topology says whether its dims suit the world.
 void refuse_unfit_world(const Options& options, Rank world) {
   refuse_unfit_root(options, world);
@@ -276,10 +284,13 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
                                        "torch.distributed), or all that are here")
                             ->type_name("LIST");
   app.add_option("--python", options.python, "the Python that has torch, for gloo and torch")->type_name("PATH");
-  cli::add_seconds(app, "--timeout", options.timeout,
-                   fmt::format("for one sample; a rank that falls silent is given up after {} s, if not before",
-                               longest_silence.count()));
+  cli::add_seconds(app, "--timeout", options.timeout, "for one sample");
   cli::add_seconds(app, "--join-timeout", options.join_timeout, "for all ranks to come");
+  auto dead_after_ms = static_cast<std::uint64_t>(options.dead_after.count());
+  cli::add_count(app, "--dead-after-ms", dead_after_ms, "give up a rank of which nothing is heard for so long", 100,
+                 86'400'000)
+      ->capture_default_str()
+      ->envname("RANVIER_DEAD_AFTER_MS");
   app.add_flag("--measure,!--no-measure", options.measure,
                "measure links and algorithms at start, for auto to choose by; else it goes by ordinary links")
       ->envname("RANVIER_MEASURE");
@@ -295,9 +306,15 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
       ->capture_default_str();
   app.add_flag("--explain", options.explain,
                "time nothing: draw the --algorithm, or compare all there are, with proof, cost and contention");
-  app.add_option("--topology", options.topologies,
-                 "the network that data has to keep to: ring, mesh:2x4, torus:4x4; for --explain also star (default), "
-                 "fully_connected, fat_tree:4, and several")
+  const auto take_topologies = [&options](const std::vector<std::string>& specs) {
+    std::ranges::for_each(specs, refuse_unknown_topology);
+    options.topologies = specs;
+  };
+  app.add_option_function<std::vector<std::string>>(
+         "--topology", take_topologies,
+         "the network that data has to keep to: ring, mesh:2x4, torus:4x4; for --explain also star (default), "
+         "fully_connected, fat_tree:4, and several")
+      ->envname("RANVIER_TOPOLOGY")
       ->type_name("SPEC");
   app.add_option("--json", options.json_file, "write the results there; - is stdout, which has no table then")
       ->type_name("FILE");
@@ -308,6 +325,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (!step_factor || *step_factor <= 1)
     throw Error(ErrorKind::usage, fmt::format("--stepfactor '{}' is not a number above 1", factor));
   options.step_factor = *step_factor;
+  options.dead_after = std::chrono::milliseconds(dead_after_ms);
   options.collective = collective_named(collective);
   options.root = static_cast<Rank>(root);
   options.buffers = buffers == "ranvier" ? Buffers::ranvier : Buffers::malloc;

@@ -32,6 +32,10 @@ constexpr int batches = 4;         // one of operations that take so long that l
 constexpr std::int64_t least_class = -3;
 constexpr std::int64_t most_class = 24;
 
+double seconds_of_messages(const LinkModel& links, const ProbeSample& sample) {
+  return links.latency * sample.depth + links.message * sample.work.messages;
+}
+
 class Prober {
  public:
   Prober(const LinkModel& nominal, const ProbedWorld& world, const std::function<void(const Request&)>& run)
@@ -39,6 +43,7 @@ class Prober {
 
   LinkModel measure() {
     const ProbeSample least = sample(Collective::all_reduce, "recursive_doubling", tiny_bytes);
+    messages_cost_ = least.seconds / seconds_of_messages(nominal_, least);
     LinkModel found;
     if (world_.ranks_per_node > 0) {
       const auto inside = most_of([&](std::size_t bytes) { return exchange(bytes, true); });
@@ -53,13 +58,15 @@ class Prober {
   }
 
  private:
-  // With as many bytes as take long enough.
+  // With as many bytes as take long enough. On a long path every operation takes long, and few bytes no longer than
+  // none.
   template <class Sample>
   ProbeSample most_of(const Sample& sample) {
     ProbeSample most;
     for (const std::size_t bytes : many) {
       most = sample(bytes);
-      if (most.seconds > (world_.on_one_host ? enough_in_host : enough_between_hosts)) break;
+      const double of_bytes = most.seconds - messages_cost_ * seconds_of_messages(nominal_, most);
+      if (world_.on_one_host ? most.seconds > enough_in_host : of_bytes > enough_between_hosts) break;
       if (world_.on_one_host && bytes == most_in_host) break;
     }
     return most;
@@ -182,11 +189,8 @@ class Prober {
   const ProbedWorld& world_;
   const std::function<void(const Request&)>& run_;
   std::vector<float> input_, output_;
+  double messages_cost_ = 0;  // by the nominal one
 };
-
-double seconds_of_messages(const LinkModel& links, const ProbeSample& sample) {
-  return links.latency * sample.depth + links.message * sample.work.messages;
-}
 
 }  // namespace
 

@@ -22,7 +22,7 @@ constexpr std::uint32_t copied_ahead = 2;
 
 // In larger worlds a step is so many slices that they are enough ahead.
 constexpr Rank most_ranks_ahead = 32;
-constexpr std::size_t most_ahead = 1 << 12;  // slices; a round of fewer is over before the next one begins
+constexpr std::size_t most_ahead = 1 << 10;  // slices: 16 MiB of the shortest
 
 using schedule_detail::MemoryMap;
 using schedule_detail::Region;
@@ -104,8 +104,8 @@ std::uint32_t slices_ahead(const Schedule& schedule, std::size_t slice, std::siz
     least_sent = std::min(least_sent, sent);
   }
   if (rounds < 2) return 1;
-  const std::size_t slices = (ahead_bytes + slice - 1) / slice;
-  return static_cast<std::uint32_t>(std::min<std::size_t>((slices + least_sent - 1) / least_sent, most_ahead));
+  const std::size_t slices = (ahead_bytes - 1) / slice + 1;
+  return static_cast<std::uint32_t>(std::min((slices - 1) / least_sent + 1, most_ahead));
 }
 
 // Whom a rank sends to, or receives from, in rank order, and how many bytes.

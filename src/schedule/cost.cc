@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -22,11 +23,12 @@ constexpr double share_of_excess = 0.4;
 constexpr double slice_seconds = 1e-3;
 constexpr std::size_t least_slice = 16 << 10;
 
-// By which ranks are late where the path is short: they share their cores, and wait for what was lost a millisecond ago.
+// By which ranks are late where the path is short: they share their cores, and wait for what was lost a millisecond
+// ago.
 constexpr double late_seconds = 10e-3;
-// A lost packet is missed a round trip and a part of one after it left (RFC 8985), and comes by one more way.
-constexpr double ways_to_repair = 4;
-constexpr double most_ahead = 256 << 20;  // bytes
+// On longer paths a round trip, and more so until a lost packet is missed and sent again, is what keeps ranks waiting.
+// How much lines carry meanwhile is not to be measured in a moment, and to be too far ahead costs nothing there.
+constexpr double short_path = 1e-3;  // seconds, one way
 
 // Follows the chunks of all ranks through the rounds: the longest chain of messages, in which a message counts as one
 // or as its chunks.
@@ -212,10 +214,9 @@ std::size_t slice_for(double seconds_per_byte, std::size_t most) {
 }
 
 std::size_t ahead_for(double latency, double seconds_per_byte, std::size_t most) {
-  if (seconds_per_byte <= 0) return most;
-  const double late = std::min(late_seconds / seconds_per_byte, static_cast<double>(most));
-  const double lost = std::min(ways_to_repair * latency / seconds_per_byte, most_ahead);
-  return static_cast<std::size_t>(std::max(late, lost));
+  if (latency > short_path) return std::numeric_limits<std::size_t>::max();
+  if (seconds_per_byte * static_cast<double>(most) <= late_seconds) return most;
+  return static_cast<std::size_t>(late_seconds / seconds_per_byte);
 }
 
 RankCost decisive(const LinkModel& model, const ScheduleCost& cost, std::size_t bytes, std::size_t slice_bytes) {

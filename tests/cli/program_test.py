@@ -184,9 +184,9 @@ class Variables(ProgramTest):
 
     def test_garbage_in_any_is_one_sentence_that_tells_what_or_is_ignored(self):
         # Of these bench, which starts its ranks itself, reads nothing, or as a name.
-        names = "DATA DEAD_AFTER_MS LOCAL_RANK LOCAL_WORLD MODULES NODE PYTHON RANK STORE TOPOLOGY WORLD"
+        names = "DATA LOCAL_RANK LOCAL_WORLD MODULES NODE PYTHON RANK STORE WORLD"
         ignored = {f"RANVIER_{name}" for name in names.split()}
-        told = {name: "" for name in ("ALGORITHM", "LINK_RATE", "PORTS", "SOCKETS", "TRANSPORT")}
+        told = {name: "" for name in "ALGORITHM DEAD_AFTER_MS LINK_RATE PORTS SOCKETS TOPOLOGY TRANSPORT".split()}
         told |= dict.fromkeys(("INSECURE", "ENCRYPT_EVERYWHERE", "MEASURE", "LEARN"), "")
         told |= dict.fromkeys(("CERTIFICATE", "PRIVATE_KEY", "AUTHORITY"), "certificates take three files")
         told |= {"INTERFACE": "is not an IPv4 or IPv6 address", "KEY": "the key file", "TUNING": "tuning table"}
