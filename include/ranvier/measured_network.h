@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ranvier/topology.h"
@@ -39,6 +40,13 @@ struct MeasuredNetwork {
 // E. B. Wilson: Probable inference, the law of succession, and statistical inference. Journal of the American
 // Statistical Association 22 (1927): limits that hold for few losses, and for none.
 void set_loss(MeasuredLink&, double packets, double lost);
+
+// The pairs, the lower rank first, of which a direction carries less than 0.9 of what both ends reach with others. What
+// disturbs a measurement for a moment makes it lower, and a collective is as slow as its slowest pair, so that such a
+// pair is to be measured again.
+std::vector<std::pair<Rank, Rank>> doubtful_pairs(const MeasuredNetwork&);
+// Of two measurements of a link that of the higher rate, and the higher rate both ways. Packets of both count.
+MeasuredLink better_of(const MeasuredLink&, const MeasuredLink&);
 
 std::string to_toml(const MeasuredNetwork&);
 // Throws Error{config} that names line and column, or the pair that is missing.

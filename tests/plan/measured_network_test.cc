@@ -49,6 +49,45 @@ TEST(Loss, HasWilsonsLimits) {
   EXPECT_EQ(link.loss_most, 1);
 }
 
+MeasuredLink& between(MeasuredNetwork& network, Rank from, Rank to) {
+  return *std::ranges::find_if(network.links, [&](const auto& link) { return link.from == from && link.to == to; });
+}
+
+// Rank 2 has a line of half the rate, which is no doubt about its pairs.
+TEST(Doubts, AreOfPairsThatAreSlowerThanBothEndsAreWithOthers) {
+  MeasuredNetwork network = three_ranks();
+  EXPECT_TRUE(doubtful_pairs(network).empty());
+  between(network, 1, 2).gbit_per_second = 3.7;
+  between(network, 1, 0).gbit_per_second = 7.3;
+  EXPECT_TRUE(doubtful_pairs(network).empty());
+  between(network, 1, 2).gbit_per_second = 3.5;
+  between(network, 2, 1).gbit_per_second = 3.5;
+  EXPECT_THAT(doubtful_pairs(network), testing::ElementsAre(std::pair(1, 2)));
+  for (MeasuredLink& link : network.links) link.gbit_both_ways = link.from == 2 || link.to == 2 ? 3 : 6;
+  between(network, 2, 0).gbit_both_ways = 2;
+  EXPECT_THAT(doubtful_pairs(network), testing::ElementsAre(std::pair(0, 2), std::pair(1, 2)));
+}
+
+// Of two ranks nobody knows better.
+TEST(Doubts, AreNoneOfTwoRanks) {
+  EXPECT_TRUE(doubtful_pairs({.world = 2, .links = {{0, 1, 1, 0, 8, 0}, {1, 0, 1, 0, 1, 0}}}).empty());
+}
+
+TEST(Doubts, TheBetterMeasurementCounts) {
+  MeasuredLink slow{.from = 0, .to = 1, .latency_us = 9, .gbit_per_second = 2, .gbit_both_ways = 1.5};
+  MeasuredLink fast{.from = 0, .to = 1, .latency_us = 8, .gbit_per_second = 4, .burst_bytes = 7, .gbit_both_ways = 1};
+  set_loss(slow, 100, 5);
+  set_loss(fast, 300, 3);
+  for (const MeasuredLink& best : {better_of(slow, fast), better_of(fast, slow)}) {
+    EXPECT_EQ(best.latency_us, 8);
+    EXPECT_EQ(best.gbit_per_second, 4);
+    EXPECT_EQ(best.burst_bytes, 7);
+    EXPECT_EQ(best.gbit_both_ways, 1.5);
+    EXPECT_EQ(best.packets, 400);
+    EXPECT_NEAR(best.loss, 0.02, 1e-12);
+  }
+}
+
 // 8 Gbit/s are a byte a ns. Rank 0 sends to 1 and 2 at once: over one NIC of its own, and to rank 2 half as fast at
 // best.
 TEST_F(MeasuredFile, BecomesNicsThatPairsShare) {

@@ -51,6 +51,55 @@ TEST(Fluid, MessagesInTurnGoOneAfterAnother) {
   EXPECT_THAT(done, testing::ElementsAre(0, 1, 0));
 }
 
+// Of a queue who has three times as much in it gets three times as much through.
+TEST(Fluid, SharesByWeight) {
+  plan::FluidNetwork network({{4}, {2}}, {{{0, 1}}, {{0, 1}}, {{0, 1}, {1, 1}}});
+  network.weigh(0, 3);
+  network.start(0, 30);
+  network.start(1, 30);
+  EXPECT_DOUBLE_EQ(network.until_next(), 10);
+  std::vector<std::uint32_t> done;
+  network.advance(5, done);
+  network.weigh(0, 1);                          // while they flow
+  EXPECT_DOUBLE_EQ(network.until_next(), 7.5);  // of the 15 that are left
+  network.advance(7.5, done);
+  EXPECT_THAT(done, testing::ElementsAre(0));
+  network.weigh(2, 9);
+  network.start(2, 10);
+  EXPECT_DOUBLE_EQ(network.until_next(), 5);  // another link holds it to 2, and flow 1 has the rest
+  network.advance(5, done);
+  EXPECT_THAT(done, testing::UnorderedElementsAre(0, 1, 2));
+}
+
+// Rank 1, a leaf, gives its connection the whole vector. What rank 2 sends up goes on as the sums come down again, up
+// to three slices at a time, so that rank 1 has most of the root's line first, and the root sends next to nothing
+// meanwhile. By a share s of the line rank 1 takes 1 / s of a vector's time, in which (1 - s) / s of rank 2's vector
+// come through; what is left of it takes as long as the root needs to send it twice: 4 - 1 / s in all.
+TEST(Simulate, WhoSendsAllAtOnceHoldsUpWhoSendsALittle) {
+  const Topology star = topology::star(4, one_gigabyte);
+  constexpr std::size_t slice = 100'000, slices = 400, bytes = slices * slice;
+  const auto time = [&](const char* algorithm, std::size_t window_slices) {
+    return simulate(all_reduce(algorithm, 4), star, bytes / 4, 4,
+                    {.slice_bytes = slice,
+                     .buffered_slices = slices,
+                     .in_turn = true,
+                     .window_bytes = window_slices * slice})
+               .ns /
+           bytes;
+  };
+  EXPECT_NEAR(time("binomial_tree", 0), 2, 0.03);
+  for (const std::size_t window : {3, 12}) {
+    const auto share = [&](double rank_2) {
+      return static_cast<double>(window) / (static_cast<double>(window) + rank_2);
+    };
+    EXPECT_GT(time("binomial_tree", window), 4 - 1 / share(3)) << window;
+    EXPECT_LT(time("binomial_tree", window), 4 - 1 / share(1)) << window;
+  }
+  EXPECT_GT(time("binomial_tree", 24), time("binomial_tree", 12));
+  for (const char* even : {"ring", "halving_doubling", "recursive_doubling", "direct"})
+    EXPECT_NEAR(time(even, 12), time(even, 0), 0.01) << even;
+}
+
 // A tree's root serves its first child, which passes on, before the others.
 TEST(Simulate, SmallTreesAreFasterInTurn) {
   const Schedule tree = all_reduce("binomial_tree", 8);
@@ -149,6 +198,7 @@ TEST(Simulate, ASlowRankSlowsAll) {
 // Never faster than the busiest link can carry.
 TEST(Simulate, NoScheduleBeatsTheWire) {
   constexpr Rank world = 12;
+  const SimulateOptions over_tcp{.slice_bytes = 1000, .buffered_slices = 40, .in_turn = true, .window_bytes = 16'000};
   for (const Algorithm& algorithm : algorithms()) {
     if (std::ranges::count(algorithm.collectives, Collective::all_reduce) == 0) continue;
     const Schedule schedule = all_reduce(algorithm.name, world);
@@ -156,10 +206,12 @@ TEST(Simulate, NoScheduleBeatsTheWire) {
       Topology topology = make_topology(spec, world);
       for (Link& link : topology.links) link.speed = one_gigabyte;
       constexpr std::size_t count = 12 * 11 * 10 * 9;
-      const auto run = simulate(schedule, topology, count, 4);
       const double least = contention(schedule, topology).busiest_load * count * 4;
-      EXPECT_GE(run.ns, least * (1 - 1e-9)) << algorithm.name << " on " << spec;
-      for (const auto& link : run.links) EXPECT_LE(link.utilisation, 1 + 1e-9);
+      for (const SimulateOptions& options : {SimulateOptions{}, over_tcp}) {
+        const auto run = simulate(schedule, topology, count, 4, options);
+        EXPECT_GE(run.ns, least * (1 - 1e-9)) << algorithm.name << " on " << spec;
+        for (const auto& link : run.links) EXPECT_LE(link.utilisation, 1 + 1e-9);
+      }
     }
   }
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "plan/import/toml_file.h"
 #include "ranvier/error.h"
@@ -12,6 +13,26 @@ namespace ranvier {
 namespace {
 
 constexpr std::int64_t most_ranks = 4096;
+
+// What each rank sends to and receives from the peer with which it is fastest.
+class EndRates {
+ public:
+  template <class RateOf>
+  EndRates(const MeasuredNetwork& network, RateOf rate_of)
+      : out_(static_cast<std::size_t>(network.world)), in_(out_.size()) {
+    for (const MeasuredLink& link : network.links) {
+      const double rate = rate_of(link);
+      out_[static_cast<std::size_t>(link.from)] = std::max(out(link.from), rate);
+      in_[static_cast<std::size_t>(link.to)] = std::max(in(link.to), rate);
+    }
+  }
+  double out(Rank rank) const { return out_[static_cast<std::size_t>(rank)]; }
+  double in(Rank rank) const { return in_[static_cast<std::size_t>(rank)]; }
+
+ private:
+  std::vector<double> out_;
+  std::vector<double> in_;
+};
 
 class Reader {
  public:
@@ -130,6 +151,26 @@ void set_loss(MeasuredLink& link, double packets, double lost) {
   link.loss_most = std::clamp(middle + half, share, 1.0);
 }
 
+std::vector<std::pair<Rank, Rank>> doubtful_pairs(const MeasuredNetwork& network) {
+  constexpr double enough = 0.9;
+  using Rate = double MeasuredLink::*;
+  std::set<std::pair<Rank, Rank>> pairs;
+  for (const Rate rate : {&MeasuredLink::gbit_per_second, &MeasuredLink::gbit_both_ways}) {
+    const EndRates ends(network, [rate](const MeasuredLink& link) { return link.*rate; });
+    for (const MeasuredLink& link : network.links)
+      if (link.*rate < enough * std::min(ends.out(link.from), ends.in(link.to)))
+        pairs.insert(std::minmax(link.from, link.to));
+  }
+  return {pairs.begin(), pairs.end()};
+}
+
+MeasuredLink better_of(const MeasuredLink& one, const MeasuredLink& other) {
+  MeasuredLink best = other.gbit_per_second > one.gbit_per_second ? other : one;
+  best.gbit_both_ways = std::max(one.gbit_both_ways, other.gbit_both_ways);
+  set_loss(best, one.packets + other.packets, one.loss * one.packets + other.loss * other.packets);
+  return best;
+}
+
 MeasuredNetwork read_measured_network(const std::filesystem::path& path) { return Reader(path).read(); }
 
 Topology measured_topology(const MeasuredNetwork& network) {
@@ -142,23 +183,17 @@ Topology measured_topology(const MeasuredNetwork& network) {
   topology.name = "measured";
   topology.world = network.world;
   topology.switches = 2 * network.world;
-  std::vector<double> out(world, 0);
-  std::vector<double> in(world, 0);
+  const EndRates ends(network, [](const MeasuredLink& link) { return link.gbit_in_collectives() * bytes_of_gbit; });
   std::vector<double> bursts;
-  for (const MeasuredLink& link : network.links) {
-    const double rate = link.gbit_in_collectives() * bytes_of_gbit;
-    bursts.push_back(link.burst_bytes);
-    out[static_cast<std::size_t>(link.from)] = std::max(out[static_cast<std::size_t>(link.from)], rate);
-    in[static_cast<std::size_t>(link.to)] = std::max(in[static_cast<std::size_t>(link.to)], rate);
-  }
+  for (const MeasuredLink& link : network.links) bursts.push_back(link.burst_bytes);
   std::sort(bursts.begin(), bursts.end());
   const double burst = bursts.empty() ? 0 : bursts[bursts.size() / 2];
   // Rank r sends over link r to vertex world + r, and receives over link world + r from vertex 2 world + r.
   const std::chrono::nanoseconds none{0};
   for (Rank rank = 0; rank < network.world; ++rank)
-    topology.links.push_back({rank, network.world + rank, {out[static_cast<std::size_t>(rank)], none, burst}});
+    topology.links.push_back({rank, network.world + rank, {ends.out(rank), none, burst}});
   for (Rank rank = 0; rank < network.world; ++rank)
-    topology.links.push_back({2 * network.world + rank, rank, {in[static_cast<std::size_t>(rank)], none, burst}});
+    topology.links.push_back({2 * network.world + rank, rank, {ends.in(rank), none, burst}});
   std::vector<LinkNumber> between(world * world, 0);
   for (const MeasuredLink& link : network.links) {
     between[pair(link.from, link.to)] = static_cast<LinkNumber>(topology.links.size());

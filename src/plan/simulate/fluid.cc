@@ -26,6 +26,7 @@ FluidNetwork::FluidNetwork(std::vector<FluidLink> links, std::vector<std::vector
       carried_(links_.size()),
       left_(routes_.size()),
       rate_(routes_.size()),
+      weight_(routes_.size(), 1),
       room_(links_.size()),
       demand_(links_.size()),
       on_link_(links_.size()),
@@ -49,6 +50,11 @@ void FluidNetwork::start(std::uint32_t channel, double bytes) {
     flows_[crossing.link].push_back(channel);
     changed_.push_back(crossing.link);
   }
+}
+
+void FluidNetwork::weigh(std::uint32_t channel, double weight) {
+  if (std::exchange(weight_[channel], weight) == weight || left_[channel] == 0) return;
+  for (const Crossing& crossing : routes_[channel]) changed_.push_back(crossing.link);
 }
 
 void FluidNetwork::leave(std::uint32_t channel) {
@@ -154,9 +160,9 @@ void FluidNetwork::make_room(const std::vector<std::uint32_t>& channels) {
     for (const Crossing& crossing : routes_[channel]) room_[crossing.link] = capacity_[crossing.link];
 }
 
-// Water filling of the room that is left: the link with least of it for each of its flows decides their rate; they
-// leave, and so on. A link that others leave has more for each of those that stay, never less: what a heap knows of it
-// is at most what it has, and is looked at again when it comes up.
+// Water filling of the room that is left: the link with least of it for the weights of its flows decides their rates;
+// they leave, and so on. A link that others leave has more for those that stay, never less: what a heap knows of it is
+// at most what it has, and is looked at again when it comes up.
 void FluidNetwork::share_among(const std::vector<std::uint32_t>& channels) {
   used_.clear();
   for (const auto channel : channels) {
@@ -164,7 +170,7 @@ void FluidNetwork::share_among(const std::vector<std::uint32_t>& channels) {
     shared_crossings_ += routes_[channel].size();
     for (const Crossing& crossing : routes_[channel]) {
       if (demand_[crossing.link] == 0) used_.push_back(crossing.link);
-      demand_[crossing.link] += crossing.times;
+      demand_[crossing.link] += crossing.times * weight_[channel];
       on_link_[crossing.link].push_back(channel);
     }
   }
@@ -200,10 +206,10 @@ void FluidNetwork::share_among(const std::vector<std::uint32_t>& channels) {
         }
     }
     for (const auto channel : settling_) {
-      rate_[channel] = level;
+      rate_[channel] = level * weight_[channel];
       for (const Crossing& crossing : routes_[channel]) {
-        room_[crossing.link] = std::max(0.0, room_[crossing.link] - level * crossing.times);
-        demand_[crossing.link] -= crossing.times;
+        room_[crossing.link] = std::max(0.0, room_[crossing.link] - rate_[channel] * crossing.times);
+        demand_[crossing.link] -= crossing.times * weight_[channel];
       }
     }
   }

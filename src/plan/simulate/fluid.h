@@ -30,6 +30,9 @@ class FluidNetwork {
                std::vector<std::uint32_t> senders = {});
 
   void start(std::uint32_t channel, double bytes);
+  // Where flows share a link, each gets so much of it in proportion to the others: as of a FIFO queue, who has more in
+  // it. 1 until it is told.
+  void weigh(std::uint32_t channel, double weight);
   // What is left of the message on that channel never arrives; nothing if none flows.
   void stop(std::uint32_t channel);
   bool flows() const { return !active_.empty(); }
@@ -52,7 +55,7 @@ class FluidNetwork {
     bool open;  // there is enough to matter, or it is being used up
   };
 
-  // What a link has for each of its flows, or had.
+  // What a link has for each unit of its flows' weights, or had.
   struct Level {
     double rate;
     std::uint32_t link;
@@ -75,6 +78,7 @@ class FluidNetwork {
   std::vector<std::uint32_t> active_;
   std::vector<double> left_;  // by channel
   std::vector<double> rate_;
+  std::vector<double> weight_;
   std::size_t shared_crossings_ = 0;
   // Of share(), kept to spare their making.
   std::vector<double> room_;

@@ -82,6 +82,7 @@ class Simulation {
     std::vector<std::size_t> queue;  // sends of its rank, a few, the first of which flows
     std::size_t arrived = 0;         // messages that wait for their receive
     double begun = 0;
+    std::size_t bytes = 0;  // of those in the queue
   };
   enum class What : std::uint8_t { start, arrival, reduced, crash };
   struct Event {
@@ -128,7 +129,9 @@ class Simulation {
       while (state.next_send < program.sends.size() && program.sends[state.next_send].after <= state.next_receive) {
         const auto channel = instance_.send_channels[rank][state.next_send];
         if (channels_[channel].queue.size() >= options_.buffered_slices) break;
+        channels_[channel].bytes += program.sends[state.next_send].bytes;
         channels_[channel].queue.push_back(state.next_send++);
+        weigh(channel);
         if (channels_[channel].queue.size() == 1) begin(channel);
         moved = true;
       }
@@ -161,6 +164,12 @@ class Simulation {
     network_.start(number, static_cast<double>(send_of(channel).bytes));
   }
 
+  void weigh(std::uint32_t channel) {
+    if (options_.window_bytes == 0) return;
+    const std::size_t under_way = std::min(channels_[channel].bytes, options_.window_bytes);
+    network_.weigh(channel, static_cast<double>(std::max<std::size_t>(under_way, 1)));
+  }
+
   // The last byte has left: the memory may be reused, and after the way's latency the message is there.
   void leave(std::uint32_t number) {
     Channel& channel = channels_[number];
@@ -178,7 +187,9 @@ class Simulation {
     state.moved_at = now_;
     state.sent[channel.queue.front()] = true;
     while (state.sends_done < state.sent.size() && state.sent[state.sends_done]) ++state.sends_done;
+    channel.bytes -= send_of(channel).bytes;
     channel.queue.erase(channel.queue.begin());
+    weigh(number);
     ++messages_;
     at(arrives, What::arrival, number);
     woken_.push_back(channel.sender);
