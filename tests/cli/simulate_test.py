@@ -137,6 +137,13 @@ class Prediction(ProgramTest):
         self.assertEqual(found["ended"]["world"], 32)
         self.assertIsNone(found["knee"])
 
+    def test_of_butterflies_of_many_ranks_takes_slices_that_divide_them(self):
+        words = ("simulate", "--bytes", "100M", "--world", "131072", "--algorithm", "halving_doubling", "--json", "-")
+        found = run(*words, limit=200)
+        self.assertEqual(found.returncode, 0, found.stderr)
+        # All but a 131072nd leaves each rank twice at 12.5 bytes a ns, in 34 rounds of two links of 1 us.
+        self.assertAlmostEqual(json.loads(found.stdout)["step_ns"] / (2 * (100 << 20) / 12.5 + 34 * 2000), 1, delta=2e-3)
+
     def test_without_an_algorithm_takes_one_whose_ranks_are_alike(self):
         words = ("--workload", "resnet50", "--world", "2048", "--topology", "fat_tree:8")
         self.assertEqual(as_json(*words)["algorithm"], "recursive_doubling")

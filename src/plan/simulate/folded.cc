@@ -270,9 +270,9 @@ std::optional<Instance> folded(const Job& job) {
   for (const auto& dims : grids)
     if (auto instance = search.by({dims, std::vector<Rank>(dims.size(), 1)})) return instance;
   // Of programs that repeat themselves for so long the beginning is enough (by_first_rounds), and found sooner.
-  if (repeated_rounds(job) > 0) return std::nullopt;
-  for (const auto& dims : grids)
-    if (auto instance = search.by_some(dims)) return instance;
+  if (repeated_rounds(job) == 0)
+    for (const auto& dims : grids)
+      if (auto instance = search.by_some(dims)) return instance;
   if (job.symmetry != nullptr && !search.is_too_much()) job.symmetry->emplace(job.cut, std::nullopt);
   return std::nullopt;
 }

@@ -17,7 +17,7 @@ namespace ranvier::plan {
 namespace {
 
 constexpr std::uint32_t fewest_rounds = 16'384;  // fewer are simulated
-constexpr std::uint32_t shortest = 256;
+constexpr std::uint32_t shortest = 64;
 constexpr std::size_t most_simulated = 12'000'000;  // messages of all kinds of ranks
 constexpr double straight = 1e-5;                   // of the longest time: a line
 constexpr double nearly_straight = 2e-3;            // or what is taken for one where there may be no more rounds
@@ -111,13 +111,14 @@ std::optional<SimulatedRun> lines(const Job& job, std::uint32_t rounds) {
   std::optional<SimulatedRun> found;
   for (std::uint32_t few = shortest; 5 * few < fewest_rounds; few *= 4) {
     const Beginning beginning(job.schedule, 5 * few);
-    Symmetry symmetry;
-    std::array<SimulatedRun, 4> runs;  // of 2, 3, 4 and 5 times so many
+    Symmetry own;
+    Symmetry& symmetry = job.symmetry != nullptr ? *job.symmetry : own;
+    const std::size_t cut = job.cut + (std::size_t{few} << 40);  // of so many rounds, not of all
+    std::array<SimulatedRun, 4> runs;                            // of 2, 3, 4 and 5 times so many
     // The longest first: what is proven of it is of those it begins with.
     for (std::size_t i = runs.size(); i-- > 0;) {
       const Schedule schedule = beginning.of(static_cast<std::uint32_t>(i + 2) * few);
-      const auto instance =
-          folded({schedule, job.topology, job.count, job.element_bytes, job.options, &symmetry, job.cut});
+      const auto instance = folded({schedule, job.topology, job.count, job.element_bytes, job.options, &symmetry, cut});
       if (!instance) return found;
       const std::size_t messages = instance->programs.front().sends.size() * instance->programs.size();
       if (i + 1 == runs.size() && messages * 14 / 5 > most_simulated) return found;
