@@ -221,8 +221,8 @@ class Everybody:
             for mine_here, theirs_here in zip_longest(trained, theirs[10]):
                 if mine_here != theirs_here:
                     raise ValueError(
-                        f"rank {rank} trains {_in_words(mine_here)} where rank {other} trains {_in_words(theirs_here)}: make the "
-                        "same model and optimizer on every rank, with parameters in the same order"
+                        f"rank {rank} trains {_in_words(mine_here)} where rank {other} trains {_in_words(theirs_here)}: make "
+                        "the same model and optimizer on every rank, with parameters in the same order"
                     )
         self.alike = {name for name, each in layouts.items() if all(theirs[9].get(name) == each for theirs in told_by)}
         self.nodes = [theirs[3] for theirs in told_by]

@@ -120,7 +120,8 @@ class _Kept(NamedTuple):
 
 
 def share_state(optimizer: torch.optim.Optimizer, group: dist.ProcessGroup) -> None:
-    """What the optimizer of rank 0 remembers becomes everybody's, and no more: equal gradients keep replicas equal only then."""
+    """What the optimizer of rank 0 remembers becomes everybody's, who keep no other: equal gradients keep replicas equal only
+    then."""
     source = dist.get_global_rank(group, 0)
     parameters = [p for each in optimizer.param_groups for p in each["params"]]
     states: list[Any] = [

@@ -14,7 +14,7 @@ WEIGHTS = (5, 1, 3)
 
 
 class Network(nn.Module):
-    """Of tied weights, a frozen layer, one that some steps use on some ranks, one that none does, and a parameter of one value."""
+    """Of tied weights, a frozen layer, one that some steps use on some ranks, one that none does, and a scalar."""
 
     def __init__(self):
         super().__init__()
