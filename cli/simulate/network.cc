@@ -139,19 +139,16 @@ SimulateOptions NetworkOptions::transfers(std::size_t number) const {
   constexpr std::size_t slice = 512 << 10, socket = 4 << 20, window_slices = 16;
   const auto rate = [](const MeasuredLink& link) { return link.gbit_in_collectives() * 1e9 / 8; };
   const auto& links = measured_[number].links;
-  if (links.empty())
-    return {.slice_bytes = slice,
-            .buffered_slices = socket / slice,
-            .in_turn = true,
-            .window_bytes = window_slices * slice};
-  const double seconds_per_byte = 1 / rate(*std::ranges::min_element(links, {}, rate));
-  const double latency = std::ranges::max_element(links, {}, &MeasuredLink::latency_us)->latency_us * 1e-6;
-  const std::size_t slice_bytes = slice_for(seconds_per_byte, slice);
-  return {.slice_bytes = slice_bytes,
-          .ahead_bytes = ahead_for(latency, seconds_per_byte, slice),
-          .buffered_slices = socket / slice_bytes,
-          .in_turn = true,
-          .window_bytes = window_slices * slice_bytes};
+  SimulateOptions options{.slice_bytes = slice, .in_turn = true};
+  if (!links.empty()) {
+    const double seconds_per_byte = 1 / rate(*std::ranges::min_element(links, {}, rate));
+    const double latency = std::ranges::max_element(links, {}, &MeasuredLink::latency_us)->latency_us * 1e-6;
+    options.slice_bytes = slice_for(seconds_per_byte, slice);
+    options.ahead_bytes = ahead_for(latency, seconds_per_byte, slice);
+  }
+  options.buffered_slices = socket / options.slice_bytes;
+  options.window_bytes = window_slices * options.slice_bytes;
+  return options;
 }
 
 Topology NetworkOptions::topology(Rank world, std::size_t number) const {
