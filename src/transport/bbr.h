@@ -32,6 +32,7 @@ class Bbr {
   struct Sample {
     Time now;
     double rate = 0;                     // bytes a second that arrived lately; 0: unknown
+    double arrival_rate = 0;             // the same by the receiver's clock alone; 0: unknown
     bool held_by_caller = false;         // it was measured while there was not enough to send: the path may do more
     Duration round_trip{};               // 0: unknown
     Duration way_back{};                 // of it: what the acknowledgement waited behind others
@@ -40,6 +41,8 @@ class Bbr {
     std::size_t acknowledged = 0;        // bytes, by this acknowledgement
     std::size_t lost = 0;
     std::size_t in_flight = 0;  // bytes, after it
+    double line = 0;            // bytes a second that the line carries, whoever uses it; 0: nothing new
+    std::uint32_t flows = 1;    // of one job, of which this is one, that share the line
   };
 
   explicit Bbr(std::size_t packet_bytes) : packet_(packet_bytes) {}
@@ -56,6 +59,8 @@ class Bbr {
   // The model.
   double bandwidth() const;
   bool shared() const { return share_.shared(); }
+  // Whether what the line carries should be measured (line_rate.h).
+  bool asks_for_line() const { return share_.asks_for_line(); }
   // Of so much under way, how long the line takes for what waits in its queue; 0 beside others, whose queue that is
   // too.
   Duration queued(std::size_t in_flight) const;
@@ -66,14 +71,15 @@ class Bbr {
 
   static constexpr std::size_t rounds_kept = 10;
 
+  std::size_t least_group() const;
   double product() const;          // bandwidth x round trip, bytes
   double arrived_unknown() const;  // bytes that have arrived, and whose acknowledgements are under way
   void count_round(const Sample&);
   void learn(const Sample&);
   void count_surplus(const Sample&);
-  void look_for_others(const Sample&, bool lost_much);
+  void look_for_others(const Sample&);
   double greatest_surplus() const;
-  bool bound_by_loss(Time now);
+  void bound_by_loss(Time now);
   void change_phase(const Sample&);
   void next_gain(Time now);
   double gain() const;

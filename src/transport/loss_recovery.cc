@@ -109,6 +109,9 @@ std::optional<LossRecovery::News> LossRecovery::acknowledge(std::span<const Numb
     if (interval >= round_trip_.least() && interval > Duration(0))
       news.sample.rate =
           static_cast<double>(delivered_ - newest.delivered) / std::chrono::duration<double>(interval).count();
+    if (arriving >= round_trip_.least() && arriving > Duration(0))
+      news.sample.arrival_rate =
+          static_cast<double>(delivered_ - newest.delivered) / std::chrono::duration<double>(arriving).count();
     news.sample.held_by_caller = newest.held_by_caller;
     news.sample.delivered_before = newest.delivered;
     first_sent_at_ = newest.sent_at;

@@ -1,6 +1,7 @@
 #include "transport/udp_connection.h"
 
 #include <limits>
+#include <utility>
 
 namespace ranvier::transport {
 namespace {
@@ -136,6 +137,8 @@ void UdpConnection::add_acknowledgement(Time now, PacketHeader& header, Acknowle
   const auto held = std::chrono::duration_cast<std::chrono::microseconds>(now - newest_at_).count();
   acknowledgement.delay_us = static_cast<std::uint32_t>(std::clamp<std::int64_t>(held, 0, 1'000'000));
   acknowledgement.arrived_us = WayBack::microseconds(newest_at_);
+  acknowledgement.line_rate = train_.take();
+  acknowledgement.senders = flows_in_;
   acknowledgement.asked_below = partial_receives_.asked_below();
   for (Lane lane = 0; lane < lane_count; ++lane) {
     acknowledgement.limits[lane] = receive_lanes_[lane].limit();
@@ -154,6 +157,7 @@ void UdpConnection::finish(Time now, const PacketHeader& header, const Acknowled
   const bool idle = recovery_.in_flight() == 0;
   if (asks) {
     last.number = recovery_.next_number();
+    last.follows = now == std::exchange(last_left_at_, now) ? 1 : 0;
     last.behind = recovery_.behind();
   }
   packet.head_bytes = write_packet_head(last, acknowledgement, packet.head);
@@ -205,7 +209,7 @@ bool UdpConnection::next_packet(Time now, OutgoingPacket& packet) {
     if (due || unacknowledged_ > 0) add_acknowledgement(now, header, acknowledgement, ranges_beside_bytes);
     const std::size_t head = sizeof header + (header.ranges > 0 ? acknowledgement.bytes() : 0);
     const UdpSendLane::Piece piece = lane->next(size_.bytes() - head - options_.seal_bytes);
-    header.lane = static_cast<Lane>(lane - send_lanes_.data());
+    header.lane = (lane - send_lanes_.data()) & 0x7f;
     header.offset = piece.offset;
     finish(now, header, acknowledgement, piece.bytes, false, packet);
     lane->sent(piece);
@@ -262,7 +266,7 @@ bool UdpConnection::receive(Time now, const Packet& packet, Time arrived_at) {
     const auto outcome = recovery_.acknowledge(std::span(told.ranges).first(told.count),
                                                std::chrono::microseconds(told.delay_us), told.arrived_us, now);
     if (!outcome) return false;  // of packets that were never sent: it lies
-    learn(*outcome);
+    learn(*outcome, 1e3 * told.line_rate, told.senders);
     partial_sends_.asked_below(told.asked_below);
     for (Lane lane = 0; lane < lane_count; ++lane)
       if (send_lanes_[lane].set_limit(told.limits[lane])) news |= send_lanes_[lane].has_room_again();
@@ -281,6 +285,9 @@ bool UdpConnection::receive(Time now, const Packet& packet, Time arrived_at) {
     if (piece == Piece::refused) return news;
     news |= piece == Piece::news;
   }
+  const std::size_t told_bytes = header.ranges > 0 ? packet.acknowledgement.bytes() : 0;
+  train_.arrived(header.number, header.follows != 0, sizeof header + told_bytes + header.payload + options_.seal_bytes,
+                 arrived_at);
   if (!note_arrival(now, header, arrived_at)) ++repeated_;
   return news;
 }
@@ -317,7 +324,7 @@ void UdpConnection::lost(const SentPacket& packet) {
     send_lanes_[packet.lane].lost({packet.offset, packet.offset + packet.payload});
 }
 
-void UdpConnection::learn(const LossRecovery::News& news) {
+void UdpConnection::learn(const LossRecovery::News& news, double line, std::uint32_t senders) {
   for (const SentPacket& packet : news.acknowledged) {
     if (packet.lane == partial_lane)
       partial_sends_.acknowledged(packet.offset, packet.payload);
@@ -333,7 +340,10 @@ void UdpConnection::learn(const LossRecovery::News& news) {
       size_.lost();
   }
   rate_.set_packet_bytes(size_.bytes());
-  if (news.sample.acknowledged > 0 || news.sample.lost > 0) rate_.acknowledged(news.sample);
+  Bbr::Sample sample = news.sample;
+  sample.line = line;
+  sample.flows = std::max({senders, flows_out_, 1U});
+  if (sample.acknowledged > 0 || sample.lost > 0) rate_.acknowledged(sample);
 }
 
 // ---- Time.

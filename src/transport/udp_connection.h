@@ -16,6 +16,7 @@
 
 #include "ranvier/transport.h"
 #include "transport/bbr.h"
+#include "transport/line_rate.h"
 #include "transport/loss_recovery.h"
 #include "transport/number_ranges.h"
 #include "transport/packet_size.h"
@@ -83,6 +84,10 @@ class UdpConnection {
   // When next_packet has something to say though nothing arrived; Time::max() if never.
   Time due(Time now) const;
   void on_time(Time now);
+  // How many ranks this one lately sent bytes to, and how many to it.
+  void set_flows(std::uint32_t out, std::uint32_t in) { flows_out_ = out, flows_in_ = in; }
+  bool sent_since(Time time) const { return last_left_at_ >= time; }
+  bool received_since(Time time) const { return newest_at_ >= time; }
   // For how long nobody need look at what arrives: where acknowledgements are what sending waits for, for half as long
   // as the line has something to send without them.
   Duration may_rest() const;
@@ -100,6 +105,8 @@ class UdpConnection {
   std::size_t packet_bytes() const { return size_.bytes(); }
   const RoundTrip& round_trip() const { return recovery_.round_trip(); }
   const Bbr& rate() const { return rate_; }
+  // Whether packets should come to the line one by one, so that the other end can measure what it carries.
+  bool one_by_one() const { return !local() && rate_.asks_for_line(); }
   UdpCounts counts() const { return {recovery_.packets_sent(), recovery_.packets_lost(), repeated_}; }
 
  private:
@@ -107,7 +114,7 @@ class UdpConnection {
   std::size_t window() const;
   bool may_depart(Time now);
   void lost(const SentPacket&);
-  void learn(const LossRecovery::News&);
+  void learn(const LossRecovery::News&, double line = 0, std::uint32_t senders = 1);
   bool note_arrival(Time now, const PacketHeader&, Time arrived_at);
   bool acknowledgement_due(Time now) const;
   std::size_t ranges_to_tell() const;
@@ -130,12 +137,15 @@ class UdpConnection {
   PacketSize size_;
   Time departure_{};  // when the next packet would leave if they left one by one
   Time group_end_{};
+  Time last_left_at_{};
+  std::uint32_t flows_out_ = 1, flows_in_ = 1;
   Lane turn_ = 0;  // of the ordinary lanes
 
   // What has arrived, for acknowledgements.
   NumberRanges numbers_;
   std::uint64_t forgotten_ = 1;  // of no number before it is anything remembered
   std::uint64_t newest_ = 0;
+  PacketTrain train_;
   Time newest_at_{};
   std::size_t unacknowledged_ = 0;  // bytes
   Time unacknowledged_since_ = Time::max();

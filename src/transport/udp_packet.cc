@@ -5,7 +5,7 @@
 namespace ranvier::transport {
 namespace {
 
-constexpr std::size_t limits_offset = 16;
+constexpr std::size_t limits_offset = 20;
 
 }  // namespace
 
@@ -13,8 +13,9 @@ std::size_t write_packet_head(const PacketHeader& header, const Acknowledgement&
                               std::array<std::byte, most_packet_head>& out) {
   std::memcpy(out.data(), &header, sizeof header);
   if (header.ranges == 0) return sizeof header;
-  const std::array<std::uint32_t, 4> first{acknowledgement.delay_us, acknowledgement.asked_below,
-                                           acknowledgement.arrived_us, 0};
+  const std::array<std::uint32_t, 5> first{acknowledgement.delay_us, acknowledgement.asked_below,
+                                           acknowledgement.arrived_us, acknowledgement.line_rate,
+                                           acknowledgement.senders};
   std::memcpy(out.data() + sizeof header, first.data(), limits_offset);
   std::memcpy(out.data() + sizeof header + limits_offset, acknowledgement.limits.data(), sizeof acknowledgement.limits);
   std::memcpy(out.data() + sizeof header + Acknowledgement::fixed_bytes, acknowledgement.ranges.data(),
@@ -35,11 +36,13 @@ bool parse_packet(ConstBytes datagram, std::uint64_t key, Packet& packet) {
   acknowledgement.count = header.ranges;
   if (header.ranges > 0) {
     if (datagram.size() < acknowledgement.bytes()) return false;
-    std::array<std::uint32_t, 4> first{};
+    std::array<std::uint32_t, 5> first{};
     std::memcpy(first.data(), datagram.data(), limits_offset);
     acknowledgement.delay_us = first[0];
     acknowledgement.asked_below = first[1];
     acknowledgement.arrived_us = first[2];
+    acknowledgement.line_rate = first[3];
+    acknowledgement.senders = first[4];
     std::memcpy(acknowledgement.limits.data(), datagram.data() + limits_offset, sizeof acknowledgement.limits);
     std::memcpy(acknowledgement.ranges.data(), datagram.data() + Acknowledgement::fixed_bytes,
                 acknowledgement.count * sizeof(NumberRange));

@@ -10,12 +10,13 @@
 //     34  epoch        2
 //     36  version      1
 //     37  kind         1
-//     38  lane         1
+//     38  lane         1  its highest bit: the packet left right behind the one before it
 //     39  ranges       1  of the acknowledgement; 0: there is none
 //
 // An acknowledgement: how long it was held back (4, in microseconds), the ticket below which all messages that are sent
-// once have been asked for (4), when the newest packet arrived by a clock of the receiver's (4, in microseconds) and 4
-// of zero, how far each lane may send (8 each), then the ranges of packet numbers that have arrived, newest first (8 +
+// once have been asked for (4), when the newest packet arrived by a clock of the receiver's (4, in microseconds), what
+// the line carries (4, in bytes a millisecond; 0: nothing new, see line_rate.h), how many ranks send to this one (4),
+// how far each lane may send (8 each), then the ranges of packet numbers that have arrived, newest first (8 +
 // 8 each). Numbers that are never used twice make every acknowledgement say which transmission it means, as in QUIC (J.
 // Iyengar, M. Thomson, RFC 9000, 2021): there is no ambiguity of round trips, which Karn's rule has to leave out, and a
 // late packet shows itself.
@@ -34,7 +35,7 @@
 
 namespace ranvier::transport {
 
-inline constexpr std::uint8_t udp_version = 3;
+inline constexpr std::uint8_t udp_version = 4;
 
 enum class PacketKind : std::uint8_t {
   data,      // bytes of a lane; without any, only an acknowledgement
@@ -57,7 +58,8 @@ struct PacketHeader {
   Epoch epoch = 0;
   std::uint8_t version = udp_version;
   PacketKind kind = PacketKind::data;
-  Lane lane = 0;
+  Lane lane : 7 = 0;
+  Lane follows : 1 = 0;
   std::uint8_t ranges = 0;
 };
 static_assert(sizeof(PacketHeader) == 40 && std::is_trivially_copyable_v<PacketHeader>);
@@ -68,11 +70,13 @@ struct Acknowledgement {
   std::uint32_t delay_us = 0;
   std::uint32_t asked_below = 0;                      // see udp_partial.h
   std::uint32_t arrived_us = 0;                       // by the receiver's clock, when the newest packet did
+  std::uint32_t line_rate = 0;                        // bytes a millisecond
+  std::uint32_t senders = 0;                          // ranks that lately sent bytes to the receiver
   std::array<std::uint64_t, lane_count> limits{};     // the offset up to which the peer may send, by lane
   std::array<NumberRange, most_ack_ranges> ranges{};  // newest first
   std::size_t count = 0;
 
-  static constexpr std::size_t fixed_bytes = 16 + 8 * lane_count;  // without the ranges
+  static constexpr std::size_t fixed_bytes = 20 + 8 * lane_count;  // without the ranges
   std::size_t bytes() const { return fixed_bytes + count * sizeof(NumberRange); }
 };
 

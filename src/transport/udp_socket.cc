@@ -120,13 +120,14 @@ std::optional<SocketAddress> UdpSocket::reachable(const std::string& ip, std::ui
   return address;
 }
 
-bool UdpSocket::send(const SocketAddress& to, std::span<const OutgoingPacket> packets) {
+bool UdpSocket::send(const SocketAddress& to, std::span<const OutgoingPacket> packets, bool one_by_one) {
+  const bool segmented = segments_ && !one_by_one;
   for (; packets.size() > most_at_once; packets = packets.subspan(most_at_once))
-    if (!send(to, packets.first(most_at_once), segments_)) return false;
-  return send(to, packets, segments_);
+    if (!send_some(to, packets.first(most_at_once), segmented)) return false;
+  return send_some(to, packets, segmented);
 }
 
-bool UdpSocket::send(const SocketAddress& to, std::span<const OutgoingPacket> packets, bool segmented) {
+bool UdpSocket::send_some(const SocketAddress& to, std::span<const OutgoingPacket> packets, bool segmented) {
   SendBuffers& buffers = *sending_;
   std::array<std::size_t, most_at_once> counts;  // packets by message
   std::size_t messages = 0, used = 0;
@@ -182,7 +183,7 @@ bool UdpSocket::send(const SocketAddress& to, std::span<const OutgoingPacket> pa
       // EIO: a device on the way computes no checksums of segments. EINVAL: a segment is larger than the link takes,
       // which the packet by itself will show.
       if (errno == EIO) segments_ = false;
-      return send(to, packets.subspan(packet), false);
+      return send_some(to, packets.subspan(packet), false);
     }
     packet += counts[done++];  // no room, or no route just now
   }

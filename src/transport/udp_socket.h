@@ -36,8 +36,8 @@ class UdpSocket {
 
   static constexpr std::size_t most_at_once = 64;  // packets
   // False if one of them is larger than the first link takes. Packets that the kernel has no room for are lost, as they
-  // may be anywhere on their way.
-  bool send(const SocketAddress& to, std::span<const OutgoingPacket> packets);
+  // may be anywhere on their way. `one_by_one`: it is not to hand several to a device as one.
+  bool send(const SocketAddress& to, std::span<const OutgoingPacket> packets, bool one_by_one = false);
 
   // A datagram that was read, and when it had arrived, as the kernel notes it: however long nobody looked.
   struct Arrival {
@@ -59,7 +59,7 @@ class UdpSocket {
   struct SendBuffers;
   struct ReceiveBuffers;
 
-  bool send(const SocketAddress& to, std::span<const OutgoingPacket> packets, bool segmented);
+  bool send_some(const SocketAddress& to, std::span<const OutgoingPacket> packets, bool segmented);
   std::chrono::steady_clock::time_point arrival(const msghdr&, std::chrono::steady_clock::time_point read);
 
   Fd socket_;

@@ -40,6 +40,8 @@ constexpr std::size_t least_awaited = ArrivalPace::sample_bytes / 4;
 constexpr std::size_t most_awaited = ArrivalPace::sample_bytes;
 constexpr std::uint64_t pauses = 8;  // see ArrivalPace
 
+constexpr auto flows_counted = 100ms;
+
 struct Peer {
   SocketAddress address;                      // where it is
   std::unique_ptr<UdpConnection> connection;  // once that is proven
@@ -341,6 +343,7 @@ class UdpTransport final : public Transport, private PartialMessages {
       touched_.clear();
       if (received < UdpSocket::most_received) break;
     }
+    count_flows(now);
     if (next_due_ > now) return any;
     next_due_ = Time::max();
     for (Peer& peer : peers_) {
@@ -354,11 +357,25 @@ class UdpTransport final : public Transport, private PartialMessages {
     return any;
   }
 
+  // With how many ranks this one has exchanged bytes lately: they share a line with one another.
+  void count_flows(Time now) {
+    if (now - flows_counted_at_ < flows_counted) return;
+    std::uint32_t out = 0, in = 0;
+    for (const Peer& peer : peers_) {
+      if (!peer.connection) continue;
+      out += peer.connection->sent_since(flows_counted_at_) ? 1 : 0;
+      in += peer.connection->received_since(flows_counted_at_) ? 1 : 0;
+    }
+    for (const Peer& peer : peers_)
+      if (peer.connection) peer.connection->set_flows(out, in);
+    flows_counted_at_ = now;
+  }
+
   // The first of the outgoing packets; as UdpSocket::send.
   bool send(Peer& peer, const SocketAddress& to, std::size_t count) {
     const auto packets = std::span(outgoing_).first(count);
     if (peer.seal) peer.seal->close(packets, *seal_buffers_);
-    return socket_->send(to, packets);
+    return socket_->send(to, packets, peer.connection && peer.connection->one_by_one());
   }
 
   // A datagram as its sender wrote it; empty for one that was not sealed though its sender seals, and for others'.
@@ -487,6 +504,7 @@ class UdpTransport final : public Transport, private PartialMessages {
   std::vector<std::size_t> seen_ = std::vector<std::size_t>(peers_.size() * lane_count);  // of each lane's last view
   std::vector<std::size_t> touched_;  // ranks from which something has arrived
   Time next_due_ = Time::max();
+  Time flows_counted_at_{};
   bool news_ = false;          // since the last wait()
   std::uint64_t refused_ = 0;  // datagrams
   bool cancelled_ = false;

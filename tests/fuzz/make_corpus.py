@@ -38,9 +38,9 @@ def codecs() -> None:
 
 
 def packet(kind: int, number: int, *, lane: int = 0, offset: int = 0, payload: bytes = b"", ranges=(), limit: int = 65536) -> bytes:
-    head = struct.pack("<QQQiIHHBBBB", 5, number, offset, 1, 0, len(payload), 0, 3, kind, lane, len(ranges))
+    head = struct.pack("<QQQiIHHBBBB", 5, number, offset, 1, 0, len(payload), 0, 4, kind, lane, len(ranges))
     if ranges:
-        head += struct.pack("<IIII8Q", 100, 1, 5000, 0, *[limit] * 8)
+        head += struct.pack("<IIIII8Q", 100, 1, 5000, 12500, 1, *[limit] * 8)
         head += b"".join(struct.pack("<QQ", *each) for each in ranges)
     return head + payload
 

@@ -25,18 +25,17 @@ class TcpRival {
   bool next_packet(Time now, std::uint64_t& number) {
     if (recovery_.probe()) {
       recovery_.probed();
-    } else if (static_cast<double>(recovery_.in_flight()) + packet_bytes > window() || now < departs_at_) {
-      return false;
+    } else {
+      if (static_cast<double>(recovery_.in_flight()) + packet_bytes > window()) return false;
+      if (departs_at_ <= now) group_ends_at_ = now + seconds(group_bytes() / std::max(pacing_rate(), 1.0));
+      if (departs_at_ > now && departs_at_ >= group_ends_at_) return false;
     }
     number = recovery_.next_number();
     transport::SentPacket packet;
     packet.payload = packet.bytes = packet_bytes;
     recovery_.sent(packet, now);
-    if (pacing_rate() > 0) {
-      const std::chrono::duration<double> takes(packet_bytes / pacing_rate());
-      departs_at_ =
-          std::max(departs_at_, now - std::chrono::milliseconds(1)) + std::chrono::duration_cast<Duration>(takes);
-    }
+    if (pacing_rate() > 0)
+      departs_at_ = std::max(departs_at_, now - std::chrono::milliseconds(1)) + seconds(packet_bytes / pacing_rate());
     return true;
   }
 
@@ -49,7 +48,7 @@ class TcpRival {
   Time due(Time now) const {
     Time due = recovery_.due();
     if (static_cast<double>(recovery_.in_flight()) + packet_bytes <= window())
-      due = std::min(due, std::max(now, departs_at_));
+      due = std::min(due, departs_at_ < group_ends_at_ ? now : std::max(now, departs_at_));
     return due;
   }
 
@@ -67,6 +66,7 @@ class TcpRival {
  protected:
   virtual double window() const = 0;                // bytes
   virtual double pacing_rate() const { return 0; }  // bytes a second; 0: none
+  virtual double group_bytes() const { return 0; }  // that leave at once
   virtual void controls(const transport::LossRecovery::News&, Time) = 0;
   virtual void timed_out() = 0;
 
@@ -78,8 +78,12 @@ class TcpRival {
     controls(news, now);
   }
 
+  static Duration seconds(double count) {
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(count));
+  }
+
   std::uint64_t delivered_ = 0;
-  Time departs_at_{};
+  Time departs_at_{}, group_ends_at_{};
 };
 
 class CubicRival : public TcpRival {
@@ -137,16 +141,34 @@ class CubicRival : public TcpRival {
 // Another like the one that is tested.
 class ModelRival : public TcpRival {
  public:
+  // `line`: bytes a second, as it would have measured it; 0: it has not.
+  explicit ModelRival(double line = 0) : line_(line) {}
   const transport::Bbr& bbr() const { return rate_; }
 
  protected:
   double window() const override { return static_cast<double>(rate_.window()); }
   double pacing_rate() const override { return rate_.pacing_rate(); }
-  void controls(const transport::LossRecovery::News& news, Time) override { rate_.acknowledged(news.sample); }
+  double group_bytes() const override { return static_cast<double>(rate_.group_bytes()); }
+  void controls(const transport::LossRecovery::News& news, Time) override {
+    transport::Bbr::Sample sample = news.sample;
+    sample.line = line_;
+    rate_.acknowledged(sample);
+  }
   void timed_out() override {}
 
  private:
   transport::Bbr rate_{packet_bytes};
+  double line_;
+};
+
+// BBR's first version as kernels have it: no loss makes it slower.
+class BbrRival : public ModelRival {
+ protected:
+  void controls(const transport::LossRecovery::News& news, Time now) override {
+    auto deaf = news;
+    deaf.sample.lost = 0;
+    ModelRival::controls(deaf, now);
+  }
 };
 
 }  // namespace ranvier::support

@@ -261,7 +261,7 @@ TEST(UdpConnection, believes_no_nonsense) {
     header.key = 5;
     header.version = udp_version;
     header.kind = random() % 2 == 0 ? PacketKind::data : PacketKind::probe;
-    header.lane = static_cast<Lane>(random() % (lane_count + 1));
+    header.lane = random() % (lane_count + 1) & 0x7f;
     header.ranges = static_cast<std::uint8_t>(random() % 3);
     const std::size_t head =
         sizeof header + (header.ranges > 0 ? Acknowledgement::fixed_bytes + header.ranges * sizeof(NumberRange) : 0);

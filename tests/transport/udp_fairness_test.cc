@@ -15,6 +15,7 @@ namespace ranvier::transport {
 namespace {
 
 using namespace std::chrono_literals;
+using support::BbrRival;
 using support::CubicRival;
 using support::ModelRival;
 using support::PathOptions;
@@ -54,26 +55,31 @@ std::vector<double> shares(UdpPath& path, std::size_t rivals, std::size_t ends, 
 
 // The mean over when TCP begins: what CUBIC gets in the first ten seconds depends on where its first losses fall, most
 // where its acknowledgements wait in a queue, too, for then it grows by one packet in a tenth of a second.
-TEST(UdpFairness, leaves_tcp_its_share_and_takes_its_own) {
+template <typename Rival>
+void expect_fair_beside(double least_one_way, double least_both_ways) {
   for (const auto& [delay, queue] : {std::pair{1ms, 0.005}, {1ms, 0.02}, {1ms, 0.05}, {5ms, 0.02}, {20ms, 0.05}}) {
     for (const std::size_t ways : {1, 2}) {
       double udp = 0, tcp = 0;
       constexpr std::array begins{0.0, 0.35, 0.7};
       for (const double begin : begins) {
         UdpPath path(line(delay, queue));
-        for (std::size_t end = 0; end < ways; ++end) path.add_rival(end, std::make_unique<CubicRival>(), begin);
+        for (std::size_t end = 0; end < ways; ++end) path.add_rival(end, std::make_unique<Rival>(), begin);
         const auto found = shares(path, 1, ways, 3, 12);
         udp += found[0] / begins.size();
         tcp += found[1] / begins.size();
       }
       const std::string where = std::to_string(delay / 1ms) + " ms, a queue of " + std::to_string(queue) + " s, " +
                                 std::to_string(ways) + " ways";
-      EXPECT_GT(udp, ways == 1 ? 0.28 : 0.12) << where;
-      EXPECT_GT(tcp, ways == 1 ? 0.28 : 0.12) << where;
+      const double least = ways == 1 ? least_one_way : least_both_ways;
+      EXPECT_GT(udp, least) << where;
+      EXPECT_GT(tcp, least) << where;
       EXPECT_GT(udp + tcp, 0.85) << where;
     }
   }
 }
+
+TEST(UdpFairness, shares_with_cubic) { expect_fair_beside<CubicRival>(0.33, 0.2); }
+TEST(UdpFairness, shares_with_bbr) { expect_fair_beside<BbrRival>(0.25, 0.33); }
 
 TEST(UdpFairness, has_the_line_again_when_tcp_is_gone) {
   UdpPath path(line(1ms, 0.05));
@@ -87,7 +93,7 @@ TEST(UdpFairness, has_the_line_again_when_tcp_is_gone) {
 // Several of its own kind are no rivals whose queue has to be outdone.
 TEST(UdpFairness, does_not_escalate_among_its_own) {
   UdpPath path(line(1ms, 0.05));
-  for (int i = 0; i < 3; ++i) path.add_rival(0, std::make_unique<ModelRival>(), 0);
+  for (int i = 0; i < 3; ++i) path.add_rival(0, std::make_unique<ModelRival>(rate), 0);
   double sum = 0;
   for (const double share : shares(path, 3, 1, 2, 10)) {
     EXPECT_GT(share, 0.1);

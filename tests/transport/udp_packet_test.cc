@@ -27,12 +27,15 @@ std::vector<std::byte> some_packet(std::size_t ranges, std::size_t payload) {
   PacketHeader header{.key = key, .number = 77, .offset = 1'000'000'000'000, .from = 3, .behind = 12};
   header.payload = static_cast<std::uint16_t>(payload);
   header.lane = 2;
+  header.follows = 1;
   header.ranges = static_cast<std::uint8_t>(ranges);
   Acknowledgement acknowledgement;
   acknowledgement.count = ranges;
   acknowledgement.delay_us = 99;
   acknowledgement.asked_below = 12;
   acknowledgement.arrived_us = 4'000'000'000;
+  acknowledgement.line_rate = 12'500;
+  acknowledgement.senders = 3;
   acknowledgement.limits.fill(1 << 20);
   for (std::size_t i = 0; i < ranges; ++i) acknowledgement.ranges[i] = {1000 - 10 * i, 1005 - 10 * i};
   std::array<std::byte, most_packet_head> head;
@@ -62,6 +65,8 @@ TEST(UdpPacket, comes_back_as_it_was_written) {
         EXPECT_EQ(packet.acknowledgement.delay_us, 99U);
         EXPECT_EQ(packet.acknowledgement.asked_below, 12U);
         EXPECT_EQ(packet.acknowledgement.arrived_us, 4'000'000'000U);
+        EXPECT_EQ(packet.acknowledgement.line_rate, 12'500U);
+        EXPECT_EQ(packet.acknowledgement.senders, 3U);
       }
     }
 }
