@@ -10,12 +10,17 @@ using namespace std::chrono_literals;
 constexpr auto noise = 1ms;          // a queue of so much is none
 constexpr int rounds_to_judge = 16;  // two of the model's cycles, each of which empties the queue
 constexpr auto least_judged = 300ms;
-constexpr auto longest_pause = 1s;   // after which all is judged anew
-constexpr double weight = 1.0 / 8;   // of a sample in what is smoothed
-constexpr int least_seen = 16;       // packets that waited in a queue
-constexpr double most_empty = 0.1;   // of the times that the queue was seen: another model drains it, too
-constexpr double most_held = 0.5;    // of the times: else it is the caller who takes no more
-constexpr double alone_above = 0.9;  // of the line
+constexpr auto longest_pause = 1s;  // after which all is judged anew
+constexpr double weight = 1.0 / 8;  // of a sample in what is smoothed
+constexpr int least_seen = 16;      // packets that waited in a queue
+constexpr double most_empty = 0.1;  // of the times that the queue was seen: another model drains it, too
+constexpr double most_held = 0.5;   // of the times: else it is the caller who takes no more
+// Of the line. A core that is late for a moment makes what one gets look like less than all: then it has to be so for a
+// while.
+constexpr double alone_above = 0.9, surely_not_above = 0.75;
+constexpr int enough_doubts = 4;
+// The same of several flows of a job together: how many of them there are at a time nobody knows so well.
+constexpr double surely_not_together = 0.5;
 // What flows that follow a model can queue: somewhat more than what the path holds, and groups of a millisecond.
 constexpr double model_round_trips = 2.5, model_groups_s = 0.012;
 constexpr double starved_below = 0.8;  // of the share: others lose as little as they like, and leave no more
@@ -25,8 +30,8 @@ constexpr double beta = 0.7, least_part = 0.25;
 constexpr double regrowth = 1.05;  // at a judgement
 constexpr double margin = 0.98;    // of half, so that two flows of this kind let the queue drain
 constexpr double window_round_trips = 2;
-// Others may be slow to take what was left to them, or gone.
-constexpr auto unused_after = 500ms;
+// When others have gone the queue is empty, mostly; or they are slow to take what was left to them.
+constexpr double mostly_empty = 0.5;
 constexpr int rounds_unused = 50;
 
 double seconds(FairShare::Duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -55,7 +60,6 @@ void FairShare::sample(const Sample& sample) {
   }
   last_ = sample.now;
   lasted_ = sample.now - began_;
-  if (shared_) share(sample);
   judge(sample);
 }
 
@@ -84,27 +88,26 @@ void FairShare::judge(const Sample& sample) {
   }
   if (lasted_ < enough_) return;
   const double lost = lost_ / std::max(delivered_ + lost_, 1.0);
+  const int queued = count_ - empty_;
   if (shared_) {
+    unused_ = empty_ > mostly_empty * count_ ? unused_ + lasted_ : Duration(0);
+    shared_ = unused_ == Duration(0) || unused_ < rounds_unused * sample.least;
     if (lost > much_lost) part_ = std::max(part_ * std::max(1 - lost, beta), least_part);
     if (lost < little_lost && part_ < 1) part_ = std::min(part_ * regrowth, 1.0);
-  } else if (count_ - empty_ >= least_seen) {
-    const int queued = count_ - empty_;
+  } else if (queued >= least_seen) {
     const double got = arrival_rates_ / queued, line = line_.rate(), share = line / (flows_ + 1);
     const bool is_model = round_trips_ <= queued * (model_round_trips * seconds(sample.least) + model_groups_s);
     const bool wants_more = held_ <= most_held * count_;
     const bool starves = wants_more && lost > little_lost && got < starved_below * share;
-    const bool has_company = empty_ <= most_empty * count_ && got * flows_ < alone_above * line;
-    shared_ = starves || (has_company && (got > share || (wants_more && (lost > little_lost || !is_model))));
+    const bool is_doubtful = empty_ <= most_empty * count_ && got * flows_ < alone_above * line;
+    doubts_ = is_doubtful ? doubts_ + 1 : 0;
+    const bool has_company = flows_ > 1 ? got * flows_ < surely_not_together * line
+                                        : got < surely_not_above * line || doubts_ >= enough_doubts;
+    shared_ =
+        starves || (is_doubtful && has_company && (got > share || (wants_more && (lost > little_lost || !is_model))));
     part_ = 1;
-    queued_at_ = sample.now;
+    unused_ = {};
   }
-  begin(sample.now);
-}
-
-void FairShare::share(const Sample& sample) {
-  if (sample.round_trip > Duration(0) && is_queue(sample)) queued_at_ = sample.now;
-  if (sample.now - queued_at_ < std::max<Duration>(rounds_unused * sample.least, unused_after)) return;
-  shared_ = false;
   begin(sample.now);
 }
 

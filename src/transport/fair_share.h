@@ -55,7 +55,6 @@ class FairShare {
 
  private:
   void judge(const Sample&);
-  void share(const Sample&);
   void begin(Time now);
 
   LineRate line_;
@@ -72,9 +71,11 @@ class FairShare {
   // Of those that waited in a queue: what arrived with them, and how long they took.
   double arrival_rates_ = 0, round_trips_ = 0;
 
-  // Beside others: what of the share is taken, and when the queue last was not empty.
+  // Alone: how often in a row one perhaps was not.
+  int doubts_ = 0;
+  // Beside others: what of the share is taken, and for how long the queue has been empty mostly.
   double part_ = 1;
-  Time queued_at_{};
+  Duration unused_{};
 };
 
 }  // namespace ranvier::transport
