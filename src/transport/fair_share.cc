@@ -18,7 +18,7 @@ constexpr double most_held = 0.5;   // of the times: else it is the caller who t
 // Of the line. A core that is late for a moment makes what one gets look like less than all: then it has to be so for a
 // while.
 constexpr double alone_above = 0.9, surely_not_above = 0.75;
-constexpr int enough_doubts = 4;
+constexpr int few_doubts = 2, enough_doubts = 4;
 // The same of several flows of a job together: how many of them there are at a time nobody knows so well.
 constexpr double surely_not_together = 0.5;
 // What flows that follow a model can queue: somewhat more than what the path holds, and groups of a millisecond.
@@ -65,6 +65,7 @@ void FairShare::sample(const Sample& sample) {
 
 void FairShare::begin(Time now) {
   began_ = now;
+  ++judgements_;
   lasted_ = {};
   delivered_ = lost_ = 0;
   count_ = empty_ = held_ = 0;
@@ -102,7 +103,7 @@ void FairShare::judge(const Sample& sample) {
     const bool is_doubtful = empty_ <= most_empty * count_ && got * flows_ < alone_above * line;
     doubts_ = is_doubtful ? doubts_ + 1 : 0;
     const bool has_company = flows_ > 1 ? got * flows_ < surely_not_together * line
-                                        : got < surely_not_above * line || doubts_ >= enough_doubts;
+                                        : doubts_ >= (got < surely_not_above * line ? few_doubts : enough_doubts);
     shared_ =
         starves || (is_doubtful && has_company && (got > share || (wants_more && (lost > little_lost || !is_model))));
     part_ = 1;

@@ -50,8 +50,8 @@ class FairShare {
   bool shared() const { return shared_; }
   double rate() const;
   double window() const;
-  // Whether the line should be measured, which costs the sender something.
-  bool asks_for_line() const { return lasted_ < enough_ / 4; }
+  // Whether the line should be measured, which costs the sender something: now and then, and where it matters.
+  bool asks_for_line() const { return lasted_ < enough_ / 8 && (judgements_ % 8 == 0 || shared_ || doubts_ > 0); }
 
  private:
   void judge(const Sample&);
@@ -66,6 +66,7 @@ class FairShare {
   Time began_{}, last_{};
   Duration lasted_{}, enough_{};
   double delivered_ = 0, lost_ = 0;
+  unsigned judgements_ = 0;
   // Of the packets whose rate of arrival is known: how many they were, and found no queue, and were held.
   int count_ = 0, empty_ = 0, held_ = 0;
   // Of those that waited in a queue: what arrived with them, and how long they took.
