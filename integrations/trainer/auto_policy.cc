@@ -7,7 +7,6 @@
 #include <random>
 
 #include "integrations/trainer/step_times.h"
-#include "integrations/trainer/work_shares.h"
 #include "ranvier/sync.h"
 
 namespace ranvier::trainer {
@@ -66,9 +65,9 @@ void AutoPolicy::forget_steps() {
 }
 
 bool AutoPolicy::add_paces(std::vector<PaceReport> paces, bool few) {
-  if (std::exchange(knows_little_, few)) drift_ = {};
+  knows_little_ = few;
   paces_ = std::move(paces);
-  return drift_.add(speeds_of(paces_));
+  return speeds_.add(paces_);
 }
 
 bool AutoPolicy::is_serving(const PolicyChoice& current) const {

@@ -33,7 +33,7 @@ void take_steps(AutoPolicy& policy, const Communicator& comm, std::chrono::milli
 }
 
 std::vector<PaceReport> equal(std::size_t ranks, double seconds_per_sample) {
-  return std::vector<PaceReport>(ranks, PaceReport{.seconds_per_sample = seconds_per_sample});
+  return std::vector<PaceReport>(ranks, PaceReport{.seconds_per_sample = seconds_per_sample, .steps = 10});
 }
 
 // By all ranks together.
