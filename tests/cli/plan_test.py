@@ -178,6 +178,7 @@ class Plan(ProgramTest):
             (("--world", "4", "--workload", "resnet50", "--sync", "async:servers=1"), "leave out servers=1"),
             (("--world", "8", "--workload", "llama3-8b", "--speeds", "1,1,1,1,1,1,1,0.5"), "name its degrees"),
             (("--world", "4", "--workload", "resnet50", "--place", "rack=2", "--sync", "node:4"), "in which node it is"),
+            (("--world", "8", "--workload", "resnet50", "--place", "node=4,rack=2", "--sync", "node:4"), "unknown level to place 'rack'"),
             (("--world", "4", "--workload", "resnet50", "--speeds", "1,1,1,1,0.5"), "5"),
             (("--world", "4", "--workload", "resnet50", "--sync", "ad-psgd"), "ranvier simulate --sync ad-psgd"),
             (("--world", "4", "--workload", "resnet50", "--sync", "local:4,adapt=1"), "without adapt"),
