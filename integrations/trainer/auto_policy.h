@@ -70,7 +70,7 @@ class AutoPolicy {
   void measure_push();
   void measure_served();
   ParameterServer& server();
-  double seconds_of(const std::function<void()>& exchange);
+  double seconds_of(const std::function<void()>& exchange, int least_times = 1);
   std::span<float> scratch();
 
   Communicator& comm_;
