@@ -7,6 +7,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from itertools import zip_longest
+from types import FrameType
 from typing import Any
 
 import torch
@@ -33,7 +34,8 @@ _calls_hooks = torch.optim.Optimizer.profile_hook_step(lambda optimizer: None)._
 def is_part_of_a_step(optimizer: torch.optim.Optimizer) -> bool:
     """Whether a hook was called inside another step of the same optimizer: where a class calls its base's step, both call hooks
     once somebody has made an optimizer of the base."""
-    frame, steps = sys._getframe(1), 0
+    frame: FrameType | None = sys._getframe(1)
+    steps = 0
     while frame is not None and steps < 2:
         steps += frame.f_code is _calls_hooks and frame.f_locals["self"] is optimizer
         frame = frame.f_back
