@@ -4,6 +4,8 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <memory>
+#include <vector>
 
 #include "plan/planner.h"
 #include "ranvier/codec.h"
@@ -63,7 +65,8 @@ PlanPolicy checked_policy(const std::string& spec, const Options& options) {
         fmt::format("--sync {} is simulated for {} ranks at most, since first ranks of nodes do what others do not; "
                     "take a smaller --world",
                     spec, most_placed));
-  const auto levels = simulation::levels_of(*machine, options.place, world);
+  const std::string own = simulation::place_for(*machine, options.place);
+  const auto levels = simulation::levels_of(*machine, own.empty() ? options.place : own, world);
   if (levels.size() > 2 && levels[1] == levels[0])
     refuse(
         fmt::format("--place {} puts one rank in each node, which has nobody to average with inside; take local:H in "
@@ -71,6 +74,17 @@ PlanPolicy checked_policy(const std::string& spec, const Options& options) {
                     options.place, spec));
   check_predictable(*machine, {.levels = levels});
   return plan_policy(spec);
+}
+
+// Each level that is placed has to be one of some policy.
+void check_place(const Options& options) {
+  std::vector<std::unique_ptr<SyncPolicy>> policies;
+  for (const PlanPolicy& each : options.policies) policies.push_back(make_sync_policy(each.spec, {}));
+  if (std::ranges::none_of(policies, [](const auto& each) { return each->levels().size() > 1; }))
+    refuse("--place is of policies with nodes, such as node:16; leave it out, or add --sync node:16");
+  if (std::ranges::none_of(
+          policies, [&](const auto& each) { return simulation::place_for(*each, options.place) == options.place; }))
+    for (const auto& each : policies) (void)simulation::levels_of(*each, options.place, options.world);
 }
 
 }  // namespace
@@ -132,10 +146,7 @@ std::optional<Options> parse_options(const cli::Arguments& arguments) {
   if (policies.empty())
     for (const auto& each : plan_policies(!options.place.empty(), options.unequal.any())) policies.push_back(each.spec);
   for (const auto& spec : policies) options.policies.push_back(checked_policy(spec, options));
-  if (!options.place.empty() && std::ranges::none_of(options.policies, [](const PlanPolicy& each) {
-        return make_sync_policy(each.spec, {})->levels().size() > 1;
-      }))
-    refuse("--place is of policies with nodes, such as node:16; leave it out, or add --sync node:16");
+  if (!options.place.empty()) check_place(options);
   std::erase(options.codecs, "none");
   if (!options.communicator_file.empty() && !simulation::is_trace(options.workload))
     refuse("--communicator is of the process groups of Chakra traces; leave it out");

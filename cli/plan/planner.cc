@@ -60,7 +60,8 @@ Plan plan_of(const Question& question, const PlanChoice& best) {
   plan.transport = network.transport;
   plan.sync = best.sync;
   plan.unequal = question.search.unequal;
-  if (make_sync_policy(best.sync, {})->levels().size() > 1) plan.place = question.place;
+  const auto policy = make_sync_policy(best.sync, {});
+  if (policy->levels().size() > 1) plan.place = simulation::place_for(*policy, question.place);
   plan.placement = network.placement;
   if (!best.codec.empty()) plan.compress = best.codec;
   if (question.trace) {
@@ -183,7 +184,7 @@ Question question_of(const Options& options) {
   question.search.unequal = options.unequal;
   question.place = options.place;
   question.search.levels = [place = options.place](const SyncPolicy& policy, Rank replicas) {
-    return simulation::levels_of(policy, place, replicas);
+    return simulation::levels_of(policy, simulation::place_for(policy, place), replicas);
   };
   question.search.takes_codec = goes_by;
   complete(question);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <sstream>
 
 #include "ranvier/error.h"
 #include "ranvier/synchronizer.h"
@@ -19,6 +20,17 @@ std::vector<std::vector<int>> levels_of(const SyncPolicy& policy, const std::str
                                               place, policy.spec()));
   // Which hosts they are on nobody knows here.
   return place_levels(policy, place, std::vector<std::uint64_t>(static_cast<std::size_t>(replicas), 0));
+}
+
+std::string place_for(const SyncPolicy& policy, const std::string& place) {
+  std::string own;
+  std::istringstream words(place);
+  for (std::string word; std::getline(words, word, ',');) {
+    const auto level = word.substr(0, word.find('='));
+    if (level != "node" && std::ranges::count(policy.levels(), level) == 0) continue;
+    own += (own.empty() ? "" : ",") + word;
+  }
+  return own;
 }
 
 }  // namespace ranvier::simulation

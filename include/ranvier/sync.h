@@ -144,28 +144,6 @@ std::vector<std::size_t> share_by_speed(std::size_t total, std::span<const doubl
 // The samples of a step that has another number of them than usual, `total`: each worker takes as large a part as its
 // share is of all `shares`, which ends at a whole sample; so parts may be empty, but that of the first one.
 std::vector<std::size_t> share_alike(std::size_t total, std::span<const std::size_t> shares);
-// Whether workers' speeds have changed, so that shares or groups by speed are to be made anew: where the median of a
-// worker's last three windows of measuring, each against the mean of all workers, is off by more than a fifth. What
-// one window says counts for nothing, since a machine that others use too makes any of them wrong; and behind a change
-// there are three windows before the next. So, of windows that are right to 4.5 % but for one of any three in a row,
-// which may say what it likes: nothing changes while no speed does, and a speed that changes against the mean by 45 %,
-// or of exact windows by more than 20 %, is followed within three windows (tests/sync/shares_test.cc).
-class SpeedDrift {
- public:
-  static constexpr std::size_t windows = 3;
-  static constexpr double tolerance = 0.2;
-
-  // Of each worker, above 0, in one more window. Whether speeds() are others now, as they are the first time.
-  bool add(std::span<const double> measured);
-  // By which shares and groups are to be made: held from one change to the next, with the mean of the last window. None
-  // before the first.
-  std::vector<double> speeds() const;
-
- private:
-  std::vector<double> held_;               // against the mean
-  std::deque<std::vector<double>> after_;  // the last windows since then, likewise
-  double mean_ = 0;                        // of the last one
-};
 
 // For people to choose from.
 struct SyncPolicyInfo {

@@ -7,7 +7,6 @@
 #include <random>
 
 #include "integrations/trainer/step_times.h"
-#include "integrations/trainer/work_shares.h"
 #include "ranvier/sync.h"
 
 namespace ranvier::trainer {
@@ -16,6 +15,7 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
+constexpr int most_times = 3;                     // that an exchange is measured, one behind the other
 constexpr std::size_t most_steps = 32;            // the last ones, by which averages are judged
 constexpr double doubt_of_few = 0.25;             // see PolicySituation
 constexpr double seconds_to_form = 0.1;           // new connections, encrypted between hosts: of every rank's cores
@@ -66,9 +66,9 @@ void AutoPolicy::forget_steps() {
 }
 
 bool AutoPolicy::add_paces(std::vector<PaceReport> paces, bool few) {
-  if (std::exchange(knows_little_, few)) drift_ = {};
+  knows_little_ = few;
   paces_ = std::move(paces);
-  return drift_.add(speeds_of(paces_));
+  return speeds_.add(paces_);
 }
 
 bool AutoPolicy::is_serving(const PolicyChoice& current) const {
@@ -147,13 +147,12 @@ bool AutoPolicy::is_measuring_due() const {
 
 // Of the slowest rank. What takes long is not done again, and of what does not the shortest of a few counts, since a
 // core that others use makes any of them longer.
-double AutoPolicy::seconds_of(const std::function<void()>& exchange) {
-  constexpr int times = 3;
+double AutoPolicy::seconds_of(const std::function<void()>& exchange, int least_times) {
   constexpr double long_enough = 0.005;
   std::array<double, 1> took{};
   double shortest = std::numeric_limits<double>::infinity();
   double spent = 0;
-  for (int i = 0; i < times && spent < long_enough; ++i) {
+  for (int i = 0; i < most_times && (i < least_times || spent < long_enough); ++i) {
     comm_.barrier();
     const auto started = Clock::now();
     exchange();
@@ -184,12 +183,14 @@ void AutoPolicy::measure_inside() {
   const auto place = static_cast<std::size_t>(std::ranges::find(own, comm_.rank()) - own.begin());
   const auto sent = scratch().first(std::min(scratch().size(), most_inside));
   std::vector<float> arrived(sent.size());
-  const double seconds = seconds_of([&] {
-    if (own.size() == 1) return;
-    auto receiving = comm_.start_recv(arrived, own[(place + own.size() - 1) % own.size()], inside_tag);
-    comm_.start_send(sent, own[(place + 1) % own.size()], inside_tag).wait();
-    receiving.wait();
-  });
+  const double seconds = seconds_of(
+      [&] {
+        if (own.size() == 1) return;
+        auto receiving = comm_.start_recv(arrived, own[(place + own.size() - 1) % own.size()], inside_tag);
+        comm_.start_send(sent, own[(place + 1) % own.size()], inside_tag).wait();
+        receiving.wait();
+      },
+      most_times);
   const auto largest =
       static_cast<double>(std::ranges::max_element(sizes, {}, [](const auto& each) { return each.second; })->second);
   inside_ = seconds * 2 * (largest - 1) / largest * static_cast<double>(scratch().size()) /
@@ -258,9 +259,11 @@ PolicySituation AutoPolicy::situation(double steps_left) const {
 PolicyChoice AutoPolicy::choose(const PolicyChoice& current, double steps_left) {
   const auto began = Clock::now();
   const auto before = measurements_;
-  learn(current);
   const bool serving = is_serving(current);
   const bool due = is_measuring_due();
+  // What has been measured once may have been wrong: a core that others use keeps any message waiting.
+  if (due) inside_.reset();
+  learn(current);
   if (comm_.world() > 1 && (!between_ || (serving && due))) measure_between();
   if (serving) {  // those servers tell all that is known of any
     push_ = push_.value_or(0);

@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
-#include "integrations/trainer/pace.h"
 #include "ranvier/choose_policy.h"
 #include "ranvier/communicator.h"
 #include "ranvier/exchange.h"
 #include "ranvier/parameter_server.h"
 #include "ranvier/sync.h"
+#include "ranvier/worker_speeds.h"
 #include "replica/groups.h"
 
 namespace ranvier::trainer {
@@ -44,15 +44,15 @@ class AutoPolicy {
 
   // Another policy is in use: what was added belongs to the one before.
   void forget_steps();
-  // What every rank has measured of its pace since the last time. Whether speeds() are others now. What `few` steps
-  // have said holds until the next time.
+  // What every rank has measured of its pace. Whether speeds() are others now. Of `few` steps others will say more.
   bool add_paces(std::vector<PaceReport> paces, bool few = false);
 
   // By what was added since the last time, and paces at least once. All ranks call, with the same and while nothing is
   // under way, and get the same choice. Few steps have to say it more clearly.
   PolicyChoice choose(const PolicyChoice& current, double steps_left);
   // By rank, by which it has chosen: samples a second, as far as they are more than noise.
-  std::vector<double> speeds() const { return drift_.speeds(); }
+  std::vector<double> speeds() const { return speeds_.speeds(); }
+  const WorkerSpeeds& worker_speeds() const { return speeds_; }
   // Exchanges that only measured, of all ranks or of all of a node.
   std::uint64_t measurements() const { return measurements_; }
 
@@ -70,7 +70,7 @@ class AutoPolicy {
   void measure_push();
   void measure_served();
   ParameterServer& server();
-  double seconds_of(const std::function<void()>& exchange);
+  double seconds_of(const std::function<void()>& exchange, int least_times = 1);
   std::span<float> scratch();
 
   Communicator& comm_;
@@ -82,7 +82,7 @@ class AutoPolicy {
   const bool takes_servers_;
 
   std::vector<PaceReport> paces_;  // by rank, the last ones
-  SpeedDrift drift_;
+  WorkerSpeeds speeds_;
   bool knows_little_ = false;  // few steps
   // Since the last choice.
   std::vector<Step> steps_;

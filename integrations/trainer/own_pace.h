@@ -14,6 +14,7 @@
 #include "ranvier/communicator.h"
 #include "ranvier/exchange.h"
 #include "ranvier/sync.h"
+#include "ranvier/worker_speeds.h"
 #include "replica/team_pool.h"
 
 namespace ranvier::trainer {
@@ -34,8 +35,8 @@ struct OwnPaceWorker {
   // Its parameters are what its last step has made of them: others may go on from there if it is lost with so many
   // samples behind all.
   std::function<void(std::uint64_t done)> keep;
-  // Samples a second that each worker has computed lately: every rank calls.
-  std::function<std::vector<double>()> speeds;
+  // How fast each rank has computed lately: every rank calls.
+  std::function<std::vector<PaceReport>()> paces;
   std::span<float> gradients;
   std::span<float> parameters;
 };
@@ -68,7 +69,7 @@ struct OwnPaceStart {
   std::uint64_t seed = 0;
   std::uint16_t serve = 0;                         // > 0: the port at which rank 0 lets guests push and pull
   std::shared_ptr<replica::TeamPool> groups = {};  // of the world
-  std::vector<double> speeds = {};                 // by rank, as far as they are known
+  WorkerSpeeds speeds = {};                        // as far as they are known
   std::string compress = "none";
   std::vector<Tensor> tensors = {};  // that the parameters are of
 };

@@ -1,6 +1,5 @@
 #include "integrations/trainer/pace.h"
 
-#include <algorithm>
 #include <ctime>
 #include <thread>
 
@@ -33,27 +32,7 @@ void Pace::end(std::size_t samples) {
   const auto now = processor_time();
   backward_ = now - backward_began_;
   const std::chrono::duration<double> all = now - began_ + slept_;
-  times_.push_back(all.count() / static_cast<double>(samples));
-}
-
-PaceReport Pace::report() {
-  if (times_.empty()) return {};
-  if (is_warm_up_ && times_.size() > std::size_t{2 * warm_up}) times_.erase(times_.begin(), times_.begin() + warm_up);
-  is_warm_up_ = false;
-  const auto middle = times_.begin() + static_cast<std::ptrdiff_t>(times_.size() / 2);
-  std::ranges::nth_element(times_, middle);
-  PaceReport report{.seconds_per_sample = *middle};
-  double late_sum = 0;
-  double late = 0;
-  for (const double time : times_) {
-    if (time <= 2 * report.seconds_per_sample) continue;
-    late_sum += time;
-    ++late;
-  }
-  report.late_share = late / static_cast<double>(times_.size());
-  if (late > 0) report.late_factor = late_sum / late / report.seconds_per_sample;
-  times_.clear();
-  return report;
+  steps_.add(all.count() / static_cast<double>(samples));
 }
 
 }  // namespace ranvier::trainer

@@ -57,12 +57,10 @@ TrainResult Run::run(const TrainEvents& events) {
     if (change_) take_up_change();
     if (is_plan_due()) judge_plan(events);
     if (speaks() && events.on_step) events.on_step(step_, last_step_, loss);
-    const bool chooses_first = is_auto() && choice_.sync.empty() && step_ < last_step_ &&
-                               (result_.steps_here == few_steps || result_.steps_here == steps_to_measure);
-    if (chooses_first) choose_policy();
+    if (is_first_choice_due() || (speeds_are_new_ && !is_evaluation_due() && is_choice_open())) choose_policy();
     if (!is_evaluation_due()) continue;
     evaluate();
-    if (is_auto() && !choice_.sync.empty() && !change_ && !has_just_changed() && !is_over()) choose_policy();
+    if (is_choice_open()) choose_policy();
     if (speaks() && events.on_evaluation) events.on_evaluation(result_.history.back());
     if (is_epoch_end() || is_over()) save();
   }
@@ -99,7 +97,14 @@ bool Run::is_evaluation_due() const {
 
 // ---- The result.
 
+// Replicas that take steps of their own come here at different times. Who is ahead waits for the others, as it would
+// for the next average.
 void Run::evaluate() {
+  if (!sync_->agreed()) {
+    const auto mark = Account::begin(*sync_);
+    comm_.barrier();
+    account_.add_waiting(account_.add_time(mark));
+  }
   result_.history.push_back(
       evaluator_.look(step_, seconds_before_ + account_.seconds(), *sync_, buckets_.parameters()));
   if (kept_ != nullptr) kept_->history = result_.history;

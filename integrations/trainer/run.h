@@ -72,7 +72,6 @@ class Run {
   double train_one_step();
   double train_at_own_pace(std::size_t stop);
   OwnPaceWorker own_pace_worker();
-  std::vector<PaceReport> measure();
   bool is_window_over() const {
     return result_.steps_here == steps_to_measure || result_.steps_here % steps_of_window == 0;
   }
@@ -95,6 +94,13 @@ class Run {
   void adopt(const PolicyChoice& choice);
   // By which there has been no step that would tell anything.
   bool has_just_changed() const { return !result_.decisions.empty() && result_.decisions.back().in_use_from == step_; }
+  bool is_first_choice_due() const {
+    return is_auto() && choice_.sync.empty() && step_ < last_step_ &&
+           (result_.steps_here == few_steps || result_.steps_here == steps_to_measure);
+  }
+  bool is_choice_open() const {
+    return is_auto() && !choice_.sync.empty() && !change_ && !has_just_changed() && !is_over();
+  }
   bool is_plan_due() const { return plan_.is_due() && step_ < last_step_ && !own_pace_ && !recorder_; }
   void judge_plan(const TrainEvents& events);
   void send_by(const Sending& next);
@@ -136,7 +142,7 @@ class Run {
   PolicyChoice choice_;                        // … once it has decided, …
   std::optional<PolicyChoice> change_;         // … and what comes next, whose groups are being formed
   std::size_t watched_at_ = 0;                 // the step behind which all ranks' speeds were last looked at
-  PaceReport last_report_;
+  bool speeds_are_new_ = false;                // since the last choice
   std::optional<StepRecorder> recorder_;
   Pace pace_;
 

@@ -26,7 +26,7 @@ OwnPaceStart Run::own_pace_start() const {
           .seed = settings_.seed,
           .serve = settings_.serve,
           .groups = groups_,
-          .speeds = auto_ ? auto_->speeds() : std::vector<double>{},
+          .speeds = auto_ ? auto_->worker_speeds() : WorkerSpeeds{},
           .compress = plan_.sending().compress,
           .tensors = buckets_.shapes()};
 }
@@ -62,6 +62,7 @@ void Run::renew_synchronizer(const std::string& policy) {
 void Run::choose_policy() {
   const auto mark = Account::begin(*sync_);
   if (watched_at_ != step_) watch_speeds();
+  speeds_are_new_ = false;
   auto choice = auto_->choose(choice_, static_cast<double>(last_step_ - step_));
   const bool is_open = choice_.sync.empty() && result_.steps_here < steps_to_measure && choice.sync == first_ &&
                        !choice.split_by_speed;  // what few steps have said is no reason to stay

@@ -9,6 +9,7 @@
 
 #include "integrations/trainer/forward_watch.h"
 #include "integrations/trainer/run.h"
+#include "replica/gather_paces.h"
 
 namespace ranvier::trainer {
 
@@ -125,24 +126,19 @@ OwnPaceWorker Run::own_pace_worker() {
                 optimizer_->step(buckets_.parameters(), buckets_.gradients(), rate_.at(sampler_.steps(done)));
               },
           .keep = [this](std::uint64_t done) { keep(static_cast<std::size_t>(sampler_.steps(done))); },
-          .speeds = [this] { return speeds_of(measure()); },
+          .paces = [this] { return replica::gather_paces(comm_, pace_.report()); },
           .gradients = memory_of(buckets_.gradients()),
           .parameters = memory_of(buckets_.parameters())};
-}
-
-// How fast every rank has been since this was last asked, or before, if it has done nothing since.
-std::vector<PaceReport> Run::measure() {
-  if (const PaceReport now = pace_.report(); now.seconds_per_sample > 0) last_report_ = now;
-  return collect(comm_, last_report_);
 }
 
 // One more window of what all have measured: shares follow it where they go by speed.
 void Run::watch_speeds() {
   watched_at_ = step_;
-  auto reports = measure();
-  if (!auto_) return shares_.follow(speeds_of(reports));
-  if (auto_->add_paces(std::move(reports), result_.steps_here < steps_to_measure) && choice_.split_by_speed)
-    shares_.give(auto_->speeds());
+  auto reports = replica::gather_paces(comm_, pace_.report());
+  if (!auto_) return shares_.follow(reports);
+  if (!auto_->add_paces(std::move(reports), result_.steps_here < steps_to_measure)) return;
+  speeds_are_new_ = true;
+  if (choice_.split_by_speed) shares_.give(auto_->speeds());
 }
 
 // ---- What the first steps consist of.

@@ -30,6 +30,7 @@ class ServerTraining final : public OwnPaceTraining {
         group_rule_(policy.groups()),
         worker_(std::move(worker)),
         start_(start),
+        speeds_(start.speeds),
         workers_(static_cast<std::size_t>(workers_of(rule_, comm.world()))),
         shares_(static_cast<std::size_t>(comm.world()), 0),
         groups_(shares_.size(), serves_only) {
@@ -93,10 +94,8 @@ class ServerTraining final : public OwnPaceTraining {
   // Where speeds are not known, first by what some batches take that change nothing.
   void form_groups() {
     if (group_rule_) {
-      if (start_.speeds.empty() && is_worker())
-        for (std::size_t i = 0; i < batches_to_measure; ++i) worker_.try_pace(start_.samples / workers_);
-      drift_.add(start_.speeds.empty() ? measured() : start_.speeds);
-      groups_ = groups_by(drift_.speeds(), *group_rule_, groups_.size());
+      if (speeds_.speeds().empty()) measure_speeds();
+      groups_ = groups_by(speeds_.speeds(), *group_rule_, groups_.size());
       share();
     }
     make_server();
@@ -104,11 +103,17 @@ class ServerTraining final : public OwnPaceTraining {
     make_group();
   }
 
+  void measure_speeds() {
+    if (is_worker())
+      for (std::size_t i = 0; i < batches_to_measure; ++i) worker_.try_pace(start_.samples / workers_);
+    speeds_.add(measured());
+  }
+
   // Shares at once, and with other groups as soon as these are formed, which goes on beside the next steps.
   void follow_speeds() {
-    const bool has_changed = drift_.add(measured());
+    const bool has_changed = speeds_.add(measured());
     if (has_changed) {
-      next_groups_ = groups_by(drift_.speeds(), *group_rule_, groups_.size());
+      next_groups_ = groups_by(speeds_.speeds(), *group_rule_, groups_.size());
       start_.groups->prepare({AsyncGroup::colors(next_groups_)});
       share();
     }
@@ -122,13 +127,13 @@ class ServerTraining final : public OwnPaceTraining {
     }
   }
 
-  std::vector<double> measured() const {
-    auto speeds = worker_.speeds();
-    speeds.resize(workers_);
-    return speeds;
+  std::vector<PaceReport> measured() const {
+    auto paces = worker_.paces();
+    paces.resize(workers_);
+    return paces;
   }
   void share() {
-    const auto shares = share_by_speed(start_.samples, drift_.speeds());
+    const auto shares = share_by_speed(start_.samples, speeds_.speeds());
     std::copy(shares.begin(), shares.end(), shares_.begin());
   }
 
@@ -162,13 +167,14 @@ class ServerTraining final : public OwnPaceTraining {
   }
 
   // The fastest own the lowest layers, which stand last among the parameters.
-  std::vector<Rank> owners() const { return rule_.servers > 0 ? std::vector<Rank>{} : slowest_first(drift_.speeds()); }
+  std::vector<Rank> owners() const { return rule_.servers > 0 ? std::vector<Rank>{} : slowest_first(speeds_.speeds()); }
 
   Communicator& comm_;
   const ServerRule rule_;
   const std::optional<GroupRule> group_rule_;
   const OwnPaceWorker worker_;
   const OwnPaceStart start_;
+  WorkerSpeeds speeds_;          // of workers
   const std::size_t workers_;    // the first ranks; the others serve and do nothing else
   std::vector<std::byte> kept_;  // of a checkpoint, until there is the server
   std::vector<float> owed_;      // to this rank's gradients, until there is the next group
@@ -179,7 +185,6 @@ class ServerTraining final : public OwnPaceTraining {
   std::vector<std::size_t> shares_;
   std::vector<int> groups_;
   std::vector<int> next_groups_;  // that are being formed; none
-  SpeedDrift drift_;              // of workers, since groups were last formed
   std::uint64_t pushes_ = 0;
   nanoseconds waited_{};
 };
@@ -189,7 +194,7 @@ class ServerTraining final : public OwnPaceTraining {
 void prepare_own_pace(const SyncPolicy& policy, const OwnPaceStart& start) {
   if (policy.groups())
     start.groups->prepare({AsyncGroup::colors(
-        groups_by(start.speeds, *policy.groups(), static_cast<std::size_t>(start.groups->comm().world())))});
+        groups_by(start.speeds.speeds(), *policy.groups(), static_cast<std::size_t>(start.groups->comm().world())))});
 }
 
 std::unique_ptr<OwnPaceTraining> server_training(Communicator& comm, const SyncPolicy& policy, OwnPaceWorker worker,

@@ -16,30 +16,14 @@ std::vector<std::size_t> alike(std::size_t world, std::size_t workers) {
 
 }  // namespace
 
-std::vector<PaceReport> collect(Communicator& comm, const PaceReport& own) {
-  const std::array<double, 3> mine{own.seconds_per_sample, own.late_share, own.late_factor};
-  std::vector<double> all(mine.size() * static_cast<std::size_t>(comm.world()));
-  comm.all_gather(mine, all);
-  std::vector<PaceReport> reports;
-  for (std::size_t at = 0; at < all.size(); at += mine.size())
-    reports.push_back({.seconds_per_sample = all[at], .late_share = all[at + 1], .late_factor = all[at + 2]});
-  return reports;
-}
-
-std::vector<double> speeds_of(const std::vector<PaceReport>& reports) {
-  std::vector<double> speeds;
-  for (const auto& each : reports) speeds.push_back(1 / std::max(each.seconds_per_sample, 1e-12));
-  return speeds;
-}
-
 WorkShares::WorkShares(Communicator& comm, std::size_t total, std::size_t workers)
     : comm_(comm),
       total_(total),
       even_(share_alike(total, alike(static_cast<std::size_t>(comm.world()), workers))),
       shares_(even_) {}
 
-void WorkShares::follow(const std::vector<double>& measured) {
-  if (drift_.add(measured)) give(drift_.speeds());
+void WorkShares::follow(const std::vector<PaceReport>& measured) {
+  if (speeds_.add(measured)) give(speeds_.speeds());
 }
 
 void WorkShares::give(const std::vector<double>& speeds) { shares_ = share_by_speed(total_, speeds); }

@@ -4,16 +4,11 @@
 #include <cstddef>
 #include <vector>
 
-#include "integrations/trainer/pace.h"
 #include "ranvier/communicator.h"
 #include "ranvier/sync.h"
+#include "ranvier/worker_speeds.h"
 
 namespace ranvier::trainer {
-
-// Of every rank, what it has measured of itself since it was last asked. All ranks call.
-std::vector<PaceReport> collect(Communicator& comm, const PaceReport& own);
-// Samples a second.
-std::vector<double> speeds_of(const std::vector<PaceReport>& reports);
 
 class WorkShares {
  public:
@@ -27,7 +22,7 @@ class WorkShares {
   std::vector<std::size_t> of(std::size_t samples) const { return share_alike(samples, shares_); }
 
   // Shares in proportion to speed, by rank, as far as speeds have changed: measured once more.
-  void follow(const std::vector<double>& measured);
+  void follow(const std::vector<PaceReport>& measured);
   // Shares in proportion to these.
   void give(const std::vector<double>& speeds);
   void even();
@@ -39,7 +34,7 @@ class WorkShares {
   const std::size_t total_;
   const std::vector<std::size_t> even_;
   std::vector<std::size_t> shares_;  // by rank
-  SpeedDrift drift_;                 // since shares were last set by what was measured
+  WorkerSpeeds speeds_;
 };
 
 }  // namespace ranvier::trainer

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from collections.abc import Callable
 from itertools import zip_longest
+from types import FrameType
 from typing import Any
 
 import torch
@@ -23,6 +25,21 @@ from ranvier.settings import combined
 _c10d = dist.distributed_c10d
 
 attached: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+
+
+# What calls an optimizer's hooks around its step, whatever its class.
+_calls_hooks = torch.optim.Optimizer.profile_hook_step(lambda optimizer: None).__code__
+
+
+def is_part_of_a_step(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a hook was called inside another step of the same optimizer: where a class calls its base's step, both call hooks
+    once somebody has made an optimizer of the base."""
+    frame: FrameType | None = sys._getframe(1)
+    steps = 0
+    while frame is not None and steps < 2:
+        steps += frame.f_code is _calls_hooks and frame.f_locals["self"] is optimizer
+        frame = frame.f_back
+    return steps == 2
 
 
 def trained_by(optimizer: torch.optim.Optimizer) -> list[Tensor]:
@@ -54,12 +71,26 @@ def fitting_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> li
         raise ValueError("a parameter has no shape yet, as lazy modules have none: call the model once before attach()")
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("LBFGS evaluates the model within its step, where no policy can average: take another optimizer")
+    if not getattr(type(optimizer).step, "hooked", False) or "_optimizer_step_pre_hooks" not in vars(optimizer):
+        raise ValueError(
+            f"{type(optimizer).__name__} calls no hooks around its step, as what wraps an optimizer may not: give attach() the "
+            "optimizer inside of it"
+        )
     if optimizer in attached:
         raise ValueError("the optimizer is attached already: call finish() of what attach() gave before, or attach once")
     of_model = {id(p) for p in model.parameters()}
     if not any(id(p) in of_model for p in parameters):
         raise ValueError("the optimizer has no parameter of the model: give attach() the two that belong together")
     return parameters
+
+
+def require_own_steps(optimizer: torch.optim.Optimizer, sync: str) -> None:
+    """Raises ValueError for one whose ranks tell each other parameters in each step, where policies let them differ."""
+    if any(each.__name__ == "ZeroRedundancyOptimizer" for each in type(optimizer).__mro__):
+        raise ValueError(
+            f"in each step of a ZeroRedundancyOptimizer every rank takes over what others have made of their parts, so that by "
+            f"'{sync}' it would undo steps of its own: take 'bsp', or the optimizer that it divides"
+        )
 
 
 def rate_of(optimizer: torch.optim.Optimizer) -> float:

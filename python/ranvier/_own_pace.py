@@ -21,7 +21,9 @@ from ranvier._attachment import (
     closure_in,
     connection_beside,
     flat,
+    is_part_of_a_step,
     rate_of,
+    require_own_steps,
     spread,
     with_closure,
 )
@@ -57,6 +59,7 @@ class OwnPace(Attached):
         self._group = group if group is not None else dist.group.WORLD
         self._world = dist.get_world_size(self._group)
         self._take(model, optimizer)
+        require_own_steps(optimizer, sync)
         if any(p.is_complex() for p in self._parameters):
             raise ValueError(f"parameters are complex, and '{sync}' is of real ones: take 'bsp' or 'local:8'")
         self._are_floats = all(p.dtype == torch.float32 for p in self._parameters)
@@ -181,6 +184,8 @@ class OwnPace(Attached):
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> StepArguments | None:
         """What the step is called with instead, where it was given a closure: that computes."""
+        if is_part_of_a_step(optimizer):
+            return None
         self._require_no_others()
         self._begin()
         closure = closure_in(args, kwargs)
@@ -196,6 +201,8 @@ class OwnPace(Attached):
         return with_closure(timed, args, kwargs)
 
     def _after_step(self) -> None:
+        if is_part_of_a_step(self._optimizer):
+            return
         self.step += 1
         self._seen += self._samples
         if self._world > 1:

@@ -30,7 +30,9 @@ from ranvier._attachment import (
     closure_in,
     connection_beside,
     flat,
+    is_part_of_a_step,
     rate_of,
+    require_own_steps,
     spread,
     with_closure,
 )
@@ -155,6 +157,8 @@ class Synchronization(Attached):
             raise ValueError(f"'auto' counts what plain values take: leave out compress='{compress}', or name the policy")
         self._policy = self._make_policy(SPECS["bsp"] if is_auto else sync, steps_per_epoch, steps)
         self._take(model, optimizer)
+        if is_auto or self._policy.averages_parameters() or self._policy.pushes() or self._policy.fragments() > 0:
+            require_own_steps(optimizer, sync)
         check_codec(compress, self._policy, sync, optimizer)
         keeps_changes = self._policy.has_outer_step() or self._policy.wants_spread() or self._policy.fragments() > 0
         if any(p.is_complex() for p in self._parameters) and (keeps_changes or compress != "none"):
@@ -349,7 +353,7 @@ class Synchronization(Attached):
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> StepArguments | None:
         """What the optimizer's step is called with instead, where it was given a closure: that computes the gradients."""
-        if not self._uneven.trains:
+        if not self._uneven.trains or is_part_of_a_step(optimizer):
             return None
         self._require_no_others()
         self._scaling.begin()
@@ -364,7 +368,7 @@ class Synchronization(Attached):
         return with_closure(_once(loss), args, kwargs)
 
     def _behind_step(self) -> None:
-        if self._uneven.trains:
+        if self._uneven.trains and not is_part_of_a_step(self._optimizer):
             self._scaling.end()
             self._after_step()
 

@@ -14,8 +14,10 @@
 #include "ranvier/error.h"
 #include "ranvier/parameter_server.h"
 #include "ranvier/peer_average.h"
+#include "ranvier/worker_speeds.h"
 #include "replica/coded_message.h"
 #include "replica/coded_pair.h"
+#include "replica/gather_paces.h"
 #include "replica/requests.h"
 #include "replica/team_pool.h"
 
@@ -95,7 +97,7 @@ class ByServers final : public OwnPace::Way {
     for (std::size_t i = 0; i < update_.size(); ++i) update_[i] = before[i] - parameters[i];
     samples_ = step.samples;
     push(step.samples, step.rate);
-    if (group_rule_ && step.seconds > 0) paces_.push_back(step.samples / step.seconds);
+    if (group_rule_ && step.seconds > 0) recent_.add(step.seconds / step.samples);
     if (group_rule_ && !looked_ && ++steps_ == steps_to_measure) form_first_groups();
     std::ranges::copy(held_, parameters.begin());
     wait_for_turn();
@@ -164,15 +166,9 @@ class ByServers final : public OwnPace::Way {
 
   // At first, and whenever speeds have changed. Every rank calls, while none pushes. Whether any speed is known.
   bool form_groups() {
-    auto speeds = gather(comm_, speed());
-    const auto known = std::ranges::count_if(speeds, [](double each) { return each > 0; });
-    if (known == 0) return false;
-    // Who has taken no step yet, so that nobody knows, is taken for one of the middle.
-    const double mean = sum(speeds) / static_cast<double>(known);
-    std::ranges::replace(speeds, 0.0, mean);
-    paces_.clear();
-    if (!drift_.add(speeds)) return true;
-    speeds = drift_.speeds();
+    const bool has_changed = speeds_.add(replica::gather_paces(comm_, recent_.report(), {.timeout = longest_wait}));
+    const auto speeds = speeds_.speeds();
+    if (!has_changed) return !speeds.empty();
     groups_ = group_by_speed(speeds, *group_rule_);
     const double all = sum(speeds);
     std::ranges::transform(speeds, shares_.begin(), [&](double each) { return each / all; });
@@ -185,14 +181,6 @@ class ByServers final : public OwnPace::Way {
   void make_group() {
     group_.emplace(comm_, server_, groups_, std::vector<std::size_t>(groups_.size(), 1), GroupMomentum{}, pool_);
     pool_->keep_only(AsyncGroup::colors(groups_));
-  }
-
-  // The median step's since groups were last looked at; else what it was then.
-  double speed() {
-    if (paces_.empty()) return speed_;
-    const auto middle = paces_.begin() + static_cast<std::ptrdiff_t>(paces_.size() / 2);
-    std::ranges::nth_element(paces_, middle);
-    return speed_ = *middle;
   }
 
   Communicator& comm_;
@@ -211,9 +199,8 @@ class ByServers final : public OwnPace::Way {
   std::uint64_t exchanges_ = 0;
   std::size_t steps_ = 0;
   bool looked_ = false;
-  std::vector<double> paces_;  // samples a second, of this rank's steps since groups were last looked at
-  double speed_ = 0;           // what they came to the last time there were any; 0: never
-  SpeedDrift drift_;           // since groups were last formed
+  RecentSteps recent_;  // of this rank
+  WorkerSpeeds speeds_;
 };
 
 class ByPeers final : public OwnPace::Way {

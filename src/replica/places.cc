@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "base/fnv.h"
 #include "base/host.h"
@@ -66,11 +67,16 @@ Groups by_host(std::span<const std::uint64_t> hosts) {
 std::vector<Groups> arrange(std::span<const std::string> levels, const std::map<std::string, Groups>& places,
                             const Groups& hosts) {
   const std::size_t world = hosts.size();
-  std::vector<std::string_view> known{"node", "rack", "site"};
-  known.insert(known.end(), levels.begin(), levels.end());
+  // Nodes are known by whatever policy: codes go between them, and bytes are counted by them.
+  std::vector<std::string_view> known{"node"};
+  std::ranges::copy_if(levels, std::back_inserter(known), [](const std::string& level) { return level != "node"; });
   for (const auto& [level, groups] : places)
     if (std::ranges::find(known, level) == known.end())
-      throw Error(ErrorKind::usage, unknown_name("level to place", level, known));
+      throw Error(
+          ErrorKind::usage,
+          fmt::format("{}; others are there where the policy names them, as --sync hierarchy:node=1,{}=8,world=64 "
+                      "does",
+                      unknown_name("level to place", level, known), level));
   std::vector<Groups> groups{blocks(world, world)};
   for (const auto& level : levels) {
     if (const auto placed = places.find(level); placed != places.end())

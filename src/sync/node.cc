@@ -44,6 +44,10 @@ PeriodicRule hierarchy(const StageSpec& stage, const SyncContext&) {
                                                 "that of '{}' inside it; an outer level averages what inner ones agree "
                                                 "on",
                                                 name, period, inner, rule.levels.back().name));
+    if (!rule.levels.empty() && rule.levels.back().name == everybody)
+      throw Error(ErrorKind::usage, fmt::format("'{}' in 'hierarchy' is everybody, so that there is nothing around it; "
+                                                "name '{}' before it, since levels stand from the inside out",
+                                                everybody, name));
     if (period == 1) ++rule.gradient_levels;
     rule.levels.push_back({std::string(name), period});
   }

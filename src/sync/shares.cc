@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -44,39 +43,6 @@ std::vector<std::size_t> share_alike(std::size_t total, std::span<const std::siz
     parts.push_back(to - std::exchange(from, to));
   }
   return parts;
-}
-
-// What all of them have in common, such as a clock that is throttled on all, changes no shares.
-bool SpeedDrift::add(std::span<const double> measured) {
-  mean_ = std::accumulate(measured.begin(), measured.end(), 0.0) / static_cast<double>(measured.size());
-  std::vector<double> relative;
-  for (const double each : measured) relative.push_back(each / mean_);
-  if (held_.empty()) {
-    held_ = std::move(relative);
-    return true;
-  }
-  after_.push_back(std::move(relative));
-  if (after_.size() < windows) return false;
-  if (after_.size() > windows) after_.pop_front();
-  std::vector<double> medians;
-  bool has_changed = false;
-  for (std::size_t worker = 0; worker < held_.size(); ++worker) {
-    std::array<double, windows> of_worker{};
-    std::ranges::transform(after_, of_worker.begin(), [&](const auto& window) { return window[worker]; });
-    std::ranges::nth_element(of_worker, of_worker.begin() + windows / 2);
-    medians.push_back(of_worker[windows / 2]);
-    has_changed = has_changed || std::abs(medians.back() / held_[worker] - 1) > tolerance;
-  }
-  if (!has_changed) return false;
-  held_ = std::move(medians);
-  after_.clear();
-  return true;
-}
-
-std::vector<double> SpeedDrift::speeds() const {
-  std::vector<double> all = held_;
-  for (double& each : all) each *= mean_;
-  return all;
 }
 
 }  // namespace ranvier

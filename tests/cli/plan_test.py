@@ -125,6 +125,11 @@ class Plan(ProgramTest):
             self.assertEqual(run(*words, *nodes, "--sync", "node:16", limit=60).returncode, 0)
             chosen = tomllib.loads(plan.read_text())
             self.assertEqual((chosen["sync"], chosen["place"]), ("node:16", "node=2"))
+            # Of several policies each is placed by its own levels.
+            racks = ("--place", "node=2,rack=1", "--sync", "hierarchy:node=1,rack=8,world=64", "--sync", "node:16")
+            self.assertEqual(run(*words, *nodes[2:], *racks, "--compress", "none", limit=60).returncode, 0)
+            chosen = tomllib.loads(plan.read_text())
+            self.assertEqual(chosen["place"], "node=2" if chosen["sync"] == "node:16" else "node=2,rack=1")
             # By a codec, too, simulate comes to the same step.
             said = run(*words, *nodes, "--sync", "node:16", "--compress", "int8", limit=60)
             self.assertRegex(said.stdout, "int8, by node:16")
@@ -178,6 +183,7 @@ class Plan(ProgramTest):
             (("--world", "4", "--workload", "resnet50", "--sync", "async:servers=1"), "leave out servers=1"),
             (("--world", "8", "--workload", "llama3-8b", "--speeds", "1,1,1,1,1,1,1,0.5"), "name its degrees"),
             (("--world", "4", "--workload", "resnet50", "--place", "rack=2", "--sync", "node:4"), "in which node it is"),
+            (("--world", "8", "--workload", "resnet50", "--place", "node=4,rack=2", "--sync", "node:4"), "unknown level to place 'rack'"),
             (("--world", "4", "--workload", "resnet50", "--speeds", "1,1,1,1,0.5"), "5"),
             (("--world", "4", "--workload", "resnet50", "--sync", "ad-psgd"), "ranvier simulate --sync ad-psgd"),
             (("--world", "4", "--workload", "resnet50", "--sync", "local:4,adapt=1"), "without adapt"),

@@ -483,6 +483,7 @@ class WrongUsage(ProgramTest):
             (("--world", "8", "--workload", "resnet50", "--place", "node=2"), "are of --sync"),
             (("--world", "8", "--workload", "resnet50", "--sync", "bsp", "--place", "node=2"), "such as node:16"),
             (("--world", "8", "--workload", "resnet50", "--sync", "node:4", "--place", "rack=2"), "add node=2"),
+            (("--world", "8", "--workload", "resnet50", "--sync", "node:4", "--place", "node=4,rack=2"), "unknown level to place 'rack'"),
             (("--world", "8", "--workload", "resnet50", "--sync", "node:4", "--place", "node=9"), "from 1 to 8"),
             (("--world", "8", "--workload", "resnet50", "--sync", "bsp", "--spread", "1"), "local:8,adapt=0.5"),
             (("--world", "8", "--workload", "resnet50", "--sync", "gossip", "--compress", "powersgd:4"), "such as int8"),

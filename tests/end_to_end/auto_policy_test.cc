@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <thread>
 #include <vector>
 
 #include "support/cluster.h"
@@ -33,7 +34,7 @@ void take_steps(AutoPolicy& policy, const Communicator& comm, std::chrono::milli
 }
 
 std::vector<PaceReport> equal(std::size_t ranks, double seconds_per_sample) {
-  return std::vector<PaceReport>(ranks, PaceReport{.seconds_per_sample = seconds_per_sample});
+  return std::vector<PaceReport>(ranks, PaceReport{.seconds_per_sample = seconds_per_sample, .steps = 10});
 }
 
 // By all ranks together.
@@ -88,6 +89,26 @@ TEST(AutoPolicy, ASlowLinkIsNotCrossedToMeasureIt) {
     EXPECT_THAT(policy.choose(choice, 84).reason, HasSubstr("2.0 ms inside nodes and 60.0 among all"));
     EXPECT_EQ(policy.measurements(), before);
     EXPECT_LE(sent_to_others(comm, nodes), 2 * words);
+  });
+}
+
+// A message that was held up would say for ever that nodes have slow links of their own.
+TEST(AutoPolicy, ANodesLinksAreMeasuredAgainWhenSomeTimeHasPassed) {
+  run_ranks(4, [](Communicator& comm) {
+    AutoPolicy policy(std::make_shared<replica::TeamPool>(comm), {0, 0, 1, 1}, 4000, {Tensor{.rows = parameters}},
+                      "none", false);
+    policy.add_paces(equal(4, 1e-3));
+    const auto look = [&] {
+      take_steps(policy, comm, 350ms, 50ms);
+      return policy.choose({.sync = "bsp"}, 100).sync;
+    };
+    EXPECT_EQ(look(), "node:16");
+    EXPECT_EQ(policy.measurements(), 3U) << "the shortest of three";
+    for (int looks = 0; looks < 400 && policy.measurements() == 3; ++looks) {
+      std::this_thread::sleep_for(50ms);
+      EXPECT_EQ(look(), "node:16");
+    }
+    EXPECT_EQ(policy.measurements(), 6U);
   });
 }
 

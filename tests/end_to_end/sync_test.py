@@ -33,6 +33,15 @@ class Policies(TrainingTest):
         row = json.loads(result.stdout)["rows"][0]
         self.assertEqual((row["rounds"], row["bottleneck"]["slowest"]), (12, 1))
 
+    def test_who_is_ahead_at_an_evaluation_waits_for_the_others(self):
+        # Rank 0, whose seconds are those of the run, is fifty times as fast as the other one.
+        run = self.results(
+            "--workers", "2", "--place", "node=2", "--model", "mlp", "--steps", "12", "--batch", "32", "--speeds", "1,0.02",
+            "--sync", "node:50", "--evaluate-every", "4",
+        )  # fmt: skip
+        self.assertGreater(run["exposed_communication_by_rank"][0], 0.5)
+        self.assertLess(run["exposed_communication_by_rank"][1], 0.5)
+
     def test_a_run_stopped_in_the_middle_of_a_period_goes_on_bit_for_bit(self):
         # What nodes and policies keep is tried without processes, in tests/replica.
         # Measured links would choose the way of sparse codes, and not alike in every run.
@@ -205,6 +214,9 @@ class Policies(TrainingTest):
             (("--sync", "local:0"), "from 1"),
             (("--sync", "hierarchy:node=1,rack=4,world=8"), "--place rack=N"),
             (("--sync", "node:4", "--place", "node=5"), "1 to 4"),
+            (("--sync", "node:4", "--place", "node=4,rack=2"), "unknown level to place 'rack'", "--sync hierarchy:node=1,rack=8"),
+            (("--sync", "auto", "--place", "rack=2"), "unknown level to place 'rack'"),
+            (("--sync", "hierarchy:world=4,node=8"), "name 'node' before it"),
             (("--speeds", "1,0"), "--speeds"),
             (("--speeds", "1,1,1,1,1"), "5 numbers for 4 workers"),
             (("--speeds", "1,1,1"), "3 numbers for 4 workers"),

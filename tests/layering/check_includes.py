@@ -47,6 +47,7 @@ PUBLIC = {
     "server.h": "sync",
     "sync.h": "sync",
     "unequal_workers.h": "sync",
+    "worker_speeds.h": "sync",
     "guest_service.h": "transport",
     "security.h": "transport",
     "transport.h": "transport",

@@ -8,6 +8,7 @@ import ranvier
 import torch
 from ranks import on_ranks
 from torch import nn, optim
+from torch.distributed.optim import ZeroRedundancyOptimizer
 
 STEPS = 12
 WEIGHTS = (5, 1, 3)
@@ -274,6 +275,54 @@ def test_sparse_gradients_stay_where_none_are_averaged():
     assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
+class Clamped(optim.SGD):
+    """Its step is one of its base's and more, of which torch calls the hooks, too, once there is an optimizer of the base."""
+
+    def step(self, closure=None):
+        loss = super().step(closure)
+        with torch.no_grad():
+            for parameter in self.param_groups[0]["params"]:
+                parameter.clamp_(-0.4, 0.4)
+        return loss
+
+
+def with_a_step_inside_a_step(rank, world, spec):
+    torch.manual_seed(3)
+    net = nn.Linear(4, 3)
+    base = optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)  # makes torch call the hooks of both
+    assert type(base).step.hooked
+    sync = ranvier.attach(net, optimizer := Clamped(net.parameters(), lr=0.5), spec)
+    apart = []
+    for step in range(4):
+        optimizer.zero_grad()
+        inputs = torch.randn(3, 4, generator=torch.Generator().manual_seed(10 * step + rank))
+        (net(inputs) - rank).square().mean().backward()
+        optimizer.step()
+        apart.append(flat(net))
+    steps = sync.step
+    sync.finish()
+    return steps, sync.rounds, apart
+
+
+def test_a_step_inside_a_step_is_none():
+    (steps, rounds, mine), (_, _, theirs) = on_ranks(2, with_a_step_inside_a_step, "local:2", backend="gloo")
+    assert (steps, rounds) == (4, 2)
+    assert [torch.equal(a, b) for a, b in zip(mine, theirs, strict=True)] == [False, True, False, True]
+    for steps, *_ in on_ranks(2, with_a_step_inside_a_step, "async", backend="gloo"):
+        assert steps == 4
+
+
+class Wrapper(optim.Optimizer):
+    """As accelerate's and torch's PostLocalSGDOptimizer, which are no optimizers but by name."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+        self.param_groups, self.state = optimizer.param_groups, optimizer.state
+
+    def step(self, closure=None):
+        return self.optimizer.step(closure)
+
+
 class FullyShardedDataParallel(nn.Linear):
     """As torch's is called, which wants an accelerator."""
 
@@ -303,6 +352,14 @@ def refused(rank, world):
     for net, optimizer in ((single, "sgd"), (sgd(single), single)):
         with pytest.raises(TypeError, match="in this order"):
             ranvier.attach(net, optimizer)
+    for spec in ("bsp", "async"):
+        with pytest.raises(ValueError, match="Wrapper calls no hooks around its step.*the optimizer inside of it"):
+            ranvier.attach(single, Wrapper(sgd(single)), spec)
+    divided = ZeroRedundancyOptimizer(single.parameters(), optim.Adam, lr=0.1)
+    for spec in ("local:2", "node:2", "gossip", "diloco:4,fragments=2", "auto", "async", "ad-psgd"):
+        with pytest.raises(ValueError, match="take 'bsp', or the optimizer that it divides"):
+            ranvier.attach(single, divided, spec)
+    ranvier.attach(single, divided, "bsp").finish()
     sparse = nn.Sequential(nn.EmbeddingBag(10, 4, sparse=True))
     for spec in ("bsp", "post-local:2", "node:2", "auto"):
         with pytest.raises(ValueError, match=r"the gradient of '0\.weight' is sparse.* sparse=False"):

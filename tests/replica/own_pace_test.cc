@@ -171,13 +171,17 @@ TEST(OwnPace, GroupsAreFormedAnewWhereSpeedsHaveChanged) {
               train(comm.rank() == 0 ? 1 : 2, 3);  // fewer than it measures by
               const auto before = pace.groups();
               EXPECT_THAT(before, ElementsAre(0, 0, 0)) << "who would be alone joins the nearest";
-              train(comm.rank() == 0 ? 1 : 2.1, 15);
-              EXPECT_EQ(pace.groups(), before) << "5 % are none";
-              train(comm.rank() < 2 ? 1 : 1.1, 15);
-              EXPECT_NEAR(pace.shares()[0], 0.5, 1e-6) << "once is none either";
-              train(comm.rank() < 2 ? 1 : 1.1, 15);
+              EXPECT_NEAR(pace.shares()[0], 0.5, 1e-6);
+              train(comm.rank() == 0 ? 1 : 2.1, 32);
+              EXPECT_EQ(pace.groups(), before);
+              EXPECT_NEAR(pace.shares()[0], 1 / (1 + 2 / 2.1), 1e-6) << "more steps know better";
+              for (int window = 0; window < 2; ++window) {
+                train(comm.rank() < 2 ? 1 : 1.1, 32);
+                EXPECT_NEAR(pace.shares()[0], 1 / (1 + 2 / 2.1), 1e-6) << "three windows before another change";
+              }
+              train(comm.rank() < 2 ? 1 : 1.1, 32);
               EXPECT_THAT(pace.groups(), Each(0));
-              EXPECT_NEAR(pace.shares()[0], 1 / (2 + 1 / 1.1), 1e-6);
+              EXPECT_NEAR(pace.shares()[0], 1.0 / 3, 1e-6) << "a tenth is no difference";
               pace.meet(x, OwnPace::Then::ends);
             },
             {.way = "shm"});

@@ -100,7 +100,7 @@ TEST(TeamPool, HasWhatASynchronizerAsksFor) {
               [&, sync = sync, compress = compress](Communicator& comm) {
                 const SynchronizerOptions options{.sync = sync,
                                                   .compress = compress,
-                                                  .place = "node=4,rack=2",
+                                                  .place = sync.starts_with("hierarchy") ? "node=4,rack=2" : "node=4",
                                                   .run = {.steps_per_epoch = 8, .steps = 16},
                                                   .groups = std::make_shared<TeamPool>(comm)};
                 Synchronizer::prepare(comm, options);

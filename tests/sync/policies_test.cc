@@ -274,6 +274,7 @@ TEST(Policies, WrongSpecsGetOneSentence) {
   EXPECT_THAT(problem("node:4,speed=2"), HasSubstr("'speed'"));
   EXPECT_THAT(problem("hierarchy"), HasSubstr("hierarchy:node=1"));
   EXPECT_THAT(problem("hierarchy:node=2,rack=5"), HasSubstr("no multiple of 2"));
+  EXPECT_THAT(problem("hierarchy:world=4,node=8"), HasSubstr("name 'node' before it"));
   EXPECT_THAT(problem("hierarchy:node=0"), HasSubstr("'0'"));
   EXPECT_THAT(problem("local:4+int8"), HasSubstr("--compress"));
   EXPECT_THAT(problem("post-local:16,after=3"), HasSubstr("0 to 1"));
